@@ -1,0 +1,52 @@
+# Two commands need nothing but Python 3.11+ and make:
+#   make demo   installs into .venv with pinned versions and runs the main job
+#   make test   the same, then every check that CI runs
+PYTHON ?= python3
+BIN := .venv/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+export OMP_NUM_THREADS ?= $(shell nproc 2>/dev/null || sysctl -n hw.ncpu 2>/dev/null || echo 2)
+
+.PHONY: demo test lint types imports unit docs slow benchmark clean
+
+demo: .venv/installed
+	$(BIN)/recollect demo
+
+test: lint types imports docs unit
+
+lint: .venv/installed-dev
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+
+types: .venv/installed-dev
+	$(BIN)/pyright
+
+imports: .venv/installed-dev
+	$(BIN)/lint-imports
+
+docs: .venv/installed-dev
+	$(BIN)/mkdocs build --strict --quiet
+
+unit: .venv/installed-dev
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -q
+
+slow: .venv/installed-dev
+	$(BIN)/python -m pytest -q -m slow
+
+benchmark: .venv/installed
+	$(BIN)/recollect benchmark cores
+
+clean:
+	rm -rf .venv site
+
+.venv/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "Recollect needs Python 3.11 or newer; set PYTHON=/path/to/python3.11"; exit 1; }
+	$(PYTHON) -m venv .venv
+
+.venv/installed: .venv/bin/python pyproject.toml constraints.txt
+	$(PIP) -e ".[log]"
+	@touch $@
+
+.venv/installed-dev: .venv/bin/python pyproject.toml constraints.txt
+	$(PIP) -e ".[dev]"
+	@touch $@ .venv/installed

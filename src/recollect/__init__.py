@@ -1,0 +1,1 @@
+"""Recollect: memory for agents and long streams."""

@@ -1,0 +1,1 @@
+"""The memory cores: one paper, one file."""

@@ -1,0 +1,130 @@
+"""Stream: a core that lives, one step at a time.
+
+    stream = core.stream(batch_size=1)
+    output = stream.step(frame)                 # [b, *input_shape] -> [b, *output_shape]
+
+A stream owns its memory, needs no gradients, and costs the same at step 10 and at step 10^7. The plain class
+below calls the core with one step; cores with windows override the three methods marked "override", to write
+into ring buffers in place. ``state`` and ``load_state`` translate between the two forms at any moment.
+"""
+
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import safetensors.torch
+import torch
+from torch import Tensor
+
+from recollect.state import clone, leaves, map_state, named_leaves, nbytes, put_rows
+
+if TYPE_CHECKING:
+    from recollect.cores.base import MemoryCore
+
+
+class Stream:
+    """The live memory of ``batch_size`` streams.
+
+    Args:
+        core: whose weights and equations are used. Dropout is off if the core is in ``eval`` mode.
+        batch_size: number of streams that advance together.
+    """
+
+    def __init__(self, core: "MemoryCore[Any]", batch_size: int) -> None:
+        if batch_size < 1:
+            raise ValueError(f"batch_size={batch_size}: a stream needs at least one row")
+        self.core = core
+        self.batch_size = batch_size
+        with torch.no_grad():
+            self._fresh = clone(core.initial_state(batch_size))
+        self._never = torch.zeros(batch_size, dtype=torch.bool, device=leaves(self._fresh)[0].device)
+        self.load_state(self._fresh)
+
+    # -- override these three together ---------------------------------------------------------------------
+
+    @property
+    def state(self) -> Any:
+        """The memory as the core's state (a copy): what ``core(...)`` takes and returns."""
+        return clone(self._state)
+
+    def load_state(self, state: Any) -> None:
+        """Continue from a state of the core."""
+        self.core.check_state(state, self.batch_size, self._never.device)
+        self._state = clone(state)
+
+    def advance(self, inputs: Tensor, is_first: Tensor) -> Tensor:
+        """One step on checked inputs ``[b, *input_shape]``, with gradients off."""
+        outputs, self._state = self.core(inputs[:, None], self._state, is_first[:, None])
+        return outputs[:, 0]
+
+    def buffers(self) -> list[Tensor]:
+        """Every tensor that is kept between steps (override if there are others than the state)."""
+        return leaves(self._state)
+
+    # -- the public face -----------------------------------------------------------------------------------
+
+    @torch.no_grad()
+    def step(self, inputs: Tensor, is_first: Tensor | None = None) -> Tensor:
+        """Consume one step of every stream.
+
+        Args:
+            inputs: float ``[b, *input_shape]``.
+            is_first: bool ``[b]``; True clears that row before the step. None clears nothing.
+
+        Returns:
+            ``[b, *output_shape]``.
+        """
+        if tuple(inputs.shape) != (self.batch_size, *self.core.input_shape):
+            want = [self.batch_size, *self.core.input_shape]
+            raise ValueError(f"inputs have shape {list(inputs.shape)}; a step of this stream takes {want}")
+        if is_first is None:
+            is_first = self._never
+        elif is_first.dtype != torch.bool or tuple(is_first.shape) != (self.batch_size,):
+            raise ValueError(
+                f"is_first is {is_first.dtype} {list(is_first.shape)}; it must be bool [{self.batch_size}]"
+            )
+        return self.advance(inputs, is_first)
+
+    @torch.no_grad()
+    def reset(self, rows: Tensor | list[int] | None = None) -> None:
+        """Forget: all rows, or those named by integers or a boolean mask."""
+        if rows is None:
+            self.load_state(self._fresh)
+            return
+        index = torch.as_tensor(rows, device=self._never.device)
+        self.load_state(put_rows(self.state, index, map_state(lambda leaf: leaf[index], self._fresh)))
+
+    def fork(self) -> "Stream":
+        """A second stream with the same memory; from here on the two go their own ways."""
+        twin = self.core.stream(self.batch_size)
+        twin.load_state(self.state)
+        return twin
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write the memory to a safetensors file (beside the old one, then renamed)."""
+        target = Path(path)
+        beside = target.with_name(target.name + ".tmp")
+        tensors = {name: leaf.contiguous() for name, leaf in named_leaves(self.state)}
+        safetensors.torch.save_file(tensors, beside, metadata={"core": type(self.core).__name__})
+        beside.replace(target)
+
+    def load(self, path: str | PathLike[str]) -> None:
+        """Continue from a file that :meth:`save` wrote, on this stream's device.
+
+        Raises:
+            ValueError: the file holds the memory of another core, config or batch size.
+        """
+        tensors = safetensors.torch.load_file(path)
+        names = [name for name, _ in named_leaves(self._fresh)]
+        if sorted(tensors) != sorted(names):
+            raise ValueError(
+                f"{path} holds {sorted(tensors)}; a {type(self.core).__name__} stream needs {sorted(names)}: "
+                "it was saved by another core"
+            )
+        remaining = iter(names)
+        self.load_state(map_state(lambda leaf: tensors[next(remaining)].to(leaf.device), self._fresh))
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes held between steps, the same for ever."""
+        return nbytes(tuple(self.buffers()))

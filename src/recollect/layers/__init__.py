@@ -1,0 +1,1 @@
+"""Blocks without memory of their own."""

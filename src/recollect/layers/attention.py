@@ -1,0 +1,156 @@
+"""Multi-head attention over given queries, keys, values and masks.
+
+    A = softmax(Q K^T * scale + bias)      masked entries get weight exactly 0
+    out = A V                              a query that may see nothing gets exactly 0
+
+Source: Vaswani et al. (2017), with the gating of empty rows that streams need: the plain
+masked softmax over nothing is NaN or uniform over garbage.
+"""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from recollect.layers.tap import Tap
+
+
+def masked_softmax(scores: Tensor, mask: Tensor | None) -> Tensor:
+    """Softmax over the last axis in float32; forbidden entries and empty rows are exactly 0.
+
+    Args:
+        scores: any shape.
+        mask: bool, broadcastable to ``scores``; True may be seen. None sees everything.
+    """
+    dtype = torch.promote_types(scores.dtype, torch.float32)
+    scores = scores.to(dtype)
+    if mask is None:
+        return scores.softmax(-1)
+    # The largest finite negative number keeps an empty row finite, in value and in gradient; the second
+    # `where` then empties it. -inf would give NaN there.
+    weights = scores.masked_fill(~mask, torch.finfo(dtype).min).softmax(-1)
+    return weights.masked_fill(~mask, 0.0)
+
+
+def attend(
+    queries: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    *,
+    mask: Tensor | None = None,
+    bias: Tensor | None = None,
+    scale: float | None = None,
+    dropout: float = 0.0,
+    tap: Tap | None = None,
+) -> Tensor:
+    """Attention of projected heads.
+
+    Args:
+        queries: ``[..., h, t, e]``.
+        keys: ``[..., h, s, e]``.
+        values: ``[..., h, s, v]``.
+        mask: bool, broadcastable to ``[..., h, t, s]``; True may be seen.
+        bias: float, broadcastable to ``[..., h, t, s]``, added to the scaled scores.
+        scale: factor of the scores; ``e ** -0.5`` when None.
+        dropout: probability with which a weight is dropped (pass 0 outside training).
+        tap: when it listens, weights are computed explicitly and shown to it.
+
+    Returns:
+        ``[..., h, t, v]`` in the dtype of ``values``.
+    """
+    scale = queries.shape[-1] ** -0.5 if scale is None else scale
+    explicit = (tap is not None and tap.listening) or bias is not None
+    if explicit:
+        scores = (queries * scale) @ keys.transpose(-1, -2)
+        if bias is not None:
+            scores = scores + bias
+        weights = masked_softmax(scores, mask)
+        if tap is not None and tap.listening:
+            tap(weights)
+        if dropout:
+            weights = F.dropout(weights, dropout)
+        return weights.to(values.dtype) @ values
+    out = F.scaled_dot_product_attention(queries, keys, values, attn_mask=mask, dropout_p=dropout, scale=scale)
+    if mask is None:
+        return out
+    # The fused kernels disagree about rows without any key (NaN, mean or 0): say 0.
+    return out.masked_fill(~mask.any(-1, keepdim=True), 0.0)
+
+
+def split_heads(tensor: Tensor, num_heads: int) -> Tensor:
+    """``[..., t, h*e] -> [..., h, t, e]``."""
+    return tensor.unflatten(-1, (num_heads, -1)).transpose(-2, -3)
+
+
+def merge_heads(tensor: Tensor) -> Tensor:
+    """``[..., h, t, e] -> [..., t, h*e]``."""
+    return tensor.transpose(-2, -3).flatten(-2)
+
+
+class MultiHeadAttention(nn.Module):
+    """Attention with its projections.
+
+    Args:
+        dim: width of queries and of the output.
+        num_heads: h.
+        kv_dim: width of what keys and values are made from; ``dim`` when None.
+        head_dim: width e of a head; ``dim / num_heads`` when None.
+        bias: whether the four projections have biases.
+        dropout: of the attention weights, in training.
+
+    Source: Vaswani et al. (2017), equation 1 and section 3.2.2.
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        num_heads: int,
+        *,
+        kv_dim: int | None = None,
+        head_dim: int | None = None,
+        bias: bool = False,
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        if head_dim is None and dim % num_heads:
+            raise ValueError(f"num_heads={num_heads} does not divide dim={dim}: change one, or give head_dim")
+        kv_dim = dim if kv_dim is None else kv_dim
+        width = num_heads * (dim // num_heads if head_dim is None else head_dim)
+        self.num_heads = num_heads
+        self.dropout = dropout
+        self.query = nn.Linear(dim, width, bias=bias)
+        self.key = nn.Linear(kv_dim, width, bias=bias)
+        self.value = nn.Linear(kv_dim, width, bias=bias)
+        self.out = nn.Linear(width, dim, bias=bias)
+        self.tap = Tap("b h t s")
+
+    def project(self, context: Tensor) -> tuple[Tensor, Tensor]:
+        """Keys and values ``[..., h, s, e]`` of a context ``[..., s, kv_dim]``, for reuse."""
+        return split_heads(self.key(context), self.num_heads), split_heads(self.value(context), self.num_heads)
+
+    def forward(
+        self,
+        queries: Tensor,
+        context: Tensor | tuple[Tensor, Tensor],
+        *,
+        mask: Tensor | None = None,
+        bias: Tensor | None = None,
+    ) -> Tensor:
+        """Let every query read the context.
+
+        Args:
+            queries: ``[..., t, dim]``.
+            context: ``[..., s, kv_dim]``, or what :meth:`project` made of it.
+            mask: bool, broadcastable to ``[..., t, s]``; True may be seen.
+            bias: float, broadcastable to ``[..., h, t, s]``.
+        """
+        keys, values = context if isinstance(context, tuple) else self.project(context)
+        heads = attend(
+            split_heads(self.query(queries), self.num_heads),
+            keys,
+            values,
+            mask=None if mask is None else mask.unsqueeze(-3),
+            bias=bias,
+            dropout=self.dropout if self.training else 0.0,
+            tap=self.tap,
+        )
+        return self.out(merge_heads(heads))

@@ -1,0 +1,52 @@
+"""Feed-forward blocks and the projection that gives a core its width."""
+
+from collections.abc import Callable
+from typing import Literal
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+Activation = Literal["relu", "gelu", "gelu_tanh"]
+
+ACTIVATIONS: dict[Activation, Callable[[], nn.Module]] = {
+    "relu": nn.ReLU,
+    "gelu": nn.GELU,
+    "gelu_tanh": lambda: nn.GELU(approximate="tanh"),
+}
+
+
+class FeedForward(nn.Module):
+    """``W2 act(W1 x + b1) + b2`` along the last axis, with dropout after each product.
+
+    Args:
+        dim: input width.
+        hidden_dim: width of the hidden layer.
+        activation: ``relu``, ``gelu`` (exact) or ``gelu_tanh`` (the approximation JAX uses by default).
+        dropout: in training.
+        out_dim: output width; ``dim`` when None.
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        hidden_dim: int,
+        *,
+        activation: Activation = "gelu",
+        dropout: float = 0.0,
+        out_dim: int | None = None,
+    ) -> None:
+        super().__init__()
+        self.dropout = dropout
+        self.expand = nn.Linear(dim, hidden_dim)
+        self.activation = ACTIVATIONS[activation]()
+        self.contract = nn.Linear(hidden_dim, dim if out_dim is None else out_dim)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """``[..., dim] -> [..., out_dim]``."""
+        hidden = F.dropout(self.activation(self.expand(inputs)), self.dropout, self.training)
+        return F.dropout(self.contract(hidden), self.dropout, self.training)
+
+
+def input_projection(input_dim: int, dim: int) -> nn.Module:
+    """A linear map to the core's width, or nothing when the widths agree already."""
+    return nn.Identity() if input_dim == dim else nn.Linear(input_dim, dim)

@@ -1,0 +1,51 @@
+"""How the output of a sub-layer joins the stream that it was computed from."""
+
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+Gate = Literal["residual", "gru"]
+
+
+class ResidualGate(nn.Module):
+    """``x + y``."""
+
+    def forward(self, stream: Tensor, update: Tensor) -> Tensor:
+        """``[..., dim], [..., dim] -> [..., dim]``."""
+        return stream + update
+
+
+class GRUGate(nn.Module):
+    """The gate of GTrXL: a GRU whose state is the stream x and whose input is the sub-layer output y.
+
+        r = sigmoid(W_r y + U_r x)
+        z = sigmoid(W_z y + U_z x - b)
+        h = tanh(W_h y + U_h (r * x))
+        g(x, y) = (1 - z) * x + z * h
+
+    ``b`` starts at ``bias`` (2 by default), so that a fresh gate is close to the identity.
+
+    Source: Parisotto et al., Stabilizing Transformers for RL (2020), section 3.2.
+    """
+
+    def __init__(self, dim: int, bias: float = 2.0) -> None:
+        super().__init__()
+        self.from_update = nn.Linear(dim, 3 * dim, bias=False)
+        self.from_stream = nn.Linear(dim, 2 * dim, bias=False)
+        self.from_reset = nn.Linear(dim, dim, bias=False)
+        self.bias = nn.Parameter(torch.full((dim,), float(bias)))
+
+    def forward(self, stream: Tensor, update: Tensor) -> Tensor:
+        """``[..., dim], [..., dim] -> [..., dim]``."""
+        y_r, y_z, y_h = self.from_update(update).chunk(3, -1)
+        x_r, x_z = self.from_stream(stream).chunk(2, -1)
+        reset = torch.sigmoid(y_r + x_r)
+        z = torch.sigmoid(y_z + x_z - self.bias)
+        candidate = torch.tanh(y_h + self.from_reset(reset * stream))
+        return torch.lerp(stream, candidate.to(stream.dtype), z.to(stream.dtype))
+
+
+def make_gate(kind: Gate, dim: int) -> nn.Module:
+    """The gate named in a config."""
+    return GRUGate(dim) if kind == "gru" else ResidualGate()

@@ -1,0 +1,107 @@
+"""State trees: what a core remembers, as (nested) NamedTuples of batch-first tensors.
+
+Row ``i`` of every leaf belongs to stream ``i``. Nothing here knows what a leaf means, so one
+set of functions resets, cuts, moves and counts the memory of every core.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+
+S = TypeVar("S")
+
+
+def named_leaves(state: Any, prefix: str = "") -> Iterator[tuple[str, Tensor]]:
+    """Yield ``(dotted name, tensor)`` for every leaf, in field order."""
+    if isinstance(state, Tensor):
+        yield prefix, state
+        return
+    if not isinstance(state, tuple):
+        raise ValueError(
+            f"state{f' field {prefix!r}' if prefix else ''} is a {type(state).__name__}; a state is a "
+            "NamedTuple of tensors: start from core.initial_state(batch_size)"
+        )
+    names = getattr(state, "_fields", None) or [str(i) for i in range(len(state))]
+    for name, child in zip(names, state, strict=True):
+        yield from named_leaves(child, f"{prefix}.{name}" if prefix else name)
+
+
+def leaves(state: Any) -> list[Tensor]:
+    """All tensors of a state, in field order."""
+    return [leaf for _, leaf in named_leaves(state)]
+
+
+def map_state(fn: Callable[..., Tensor], state: S, *others: S) -> S:
+    """Apply ``fn`` leaf by leaf to one or more states of the same structure."""
+    if isinstance(state, Tensor):
+        return fn(state, *others)
+    children = [map_state(fn, *group) for group in zip(state, *others, strict=True)]  # type: ignore[call-overload]
+    build = getattr(type(state), "_make", type(state))
+    return build(children)
+
+
+def _rows(mask: Tensor, leaf: Tensor) -> Tensor:
+    return mask.reshape(mask.shape[0], *[1] * (leaf.ndim - 1))
+
+
+def where_first(is_first: Tensor, fresh: S, state: S) -> S:
+    """Rows with ``is_first`` [b] take their memory from ``fresh``, the others keep ``state``.
+
+    A selection, not a product: NaN in a discarded row is discarded with it.
+    """
+    return map_state(lambda new, old: torch.where(_rows(is_first, old), new, old), fresh, state)
+
+
+def take_rows(state: S, index: Tensor | slice) -> S:
+    """The streams named by ``index`` (integers, a boolean mask or a slice), in that order."""
+    return map_state(lambda leaf: leaf[index], state)
+
+
+def put_rows(state: S, index: Tensor | slice, rows: S) -> S:
+    """A copy of ``state`` whose streams ``index`` are replaced by ``rows``."""
+
+    def put(leaf: Tensor, new: Tensor) -> Tensor:
+        leaf = leaf.clone()
+        leaf[index] = new.to(leaf.dtype)
+        return leaf
+
+    return map_state(put, state, rows)
+
+
+def concatenate(states: list[S]) -> S:
+    """Join states along the batch axis."""
+    return map_state(lambda *parts: torch.cat(parts), *states)
+
+
+def detach(state: S) -> S:
+    """The same memory, cut from the graph that made it: what a caller does between unrolls."""
+    return map_state(Tensor.detach, state)
+
+
+def clone(state: S) -> S:
+    """A copy that shares no storage with ``state``."""
+    return map_state(Tensor.clone, state)
+
+
+def to(state: S, *args: Any, **kwargs: Any) -> S:
+    """Move a state to a device; a dtype applies to floating-point leaves only."""
+
+    def move(leaf: Tensor) -> Tensor:
+        if leaf.is_floating_point():
+            return leaf.to(*args, **kwargs)
+        device = torch._C._nn._parse_to(*args, **kwargs)[0]
+        return leaf if device is None else leaf.to(device)
+
+    return map_state(move, state)
+
+
+def nbytes(state: Any) -> int:
+    """Bytes held by all leaves. A broadcast view counts as what it would take on its own."""
+    return sum(leaf.numel() * leaf.element_size() for leaf in leaves(state))
+
+
+def batch_size(state: Any) -> int:
+    """Number of streams (the leading axis of every leaf)."""
+    return leaves(state)[0].shape[0]

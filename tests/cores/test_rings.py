@@ -1,0 +1,29 @@
+import torch
+
+from recollect.cores.rings import MirrorRing
+
+
+def test_the_window_is_always_the_last_entries_in_order():
+    ring, entries = MirrorRing(2, 4, (3,), torch.zeros(1)), [torch.zeros(2, 3)] * 4
+    for step in range(11):
+        entry = torch.full((2, 3), float(step))
+        ring.push(entry)
+        entries.append(entry)
+        assert torch.equal(ring.window(), torch.stack(entries[-4:], 1))
+        assert ring.window().untyped_storage().data_ptr() == ring.data.untyped_storage().data_ptr()
+
+
+def test_load_and_clear_rows():
+    ring, window = MirrorRing(2, 3, (), torch.zeros(1)), torch.arange(6.0).reshape(2, 3)
+    ring.push(torch.ones(2))
+    ring.load(window)
+    assert torch.equal(ring.window(), window)
+    ring.clear(torch.tensor([True, False]))
+    ring.push(torch.tensor([7.0, 8.0]))
+    assert ring.window().tolist() == [[0.0, 0.0, 7.0], [4.0, 5.0, 8.0]]
+
+
+def test_an_empty_ring_holds_nothing():
+    ring = MirrorRing(2, 0, (3,), torch.zeros(1))
+    ring.push(torch.ones(2, 3))
+    assert ring.window().shape == (2, 0, 3)
