@@ -22,10 +22,11 @@ One rule beyond the papers: a step whose input is not finite gives NaN at that s
 zeros. A broken sensor frame is seen at once and is not remembered for ever.
 """
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -61,7 +62,7 @@ class MemoryCore(nn.Module, ABC, Generic[StateT]):
     """Shape of one step's input, without batch and time."""
     output_shape: tuple[int, ...]
     """Shape of one step's output."""
-    discrete: ClassVar[bool] = False
+    discrete: bool = False
     """Whether the core chooses discretely (top-k), so that rounding can flip a choice; the certificate then
     compares in float64."""
     exemptions: Mapping[str, str] = {}
@@ -95,13 +96,14 @@ class MemoryCore(nn.Module, ABC, Generic[StateT]):
         """
         if not torch.compiler.is_compiling():
             self.check(inputs, state, is_first)
+        if _all_finite(inputs):
+            outputs, new_state = self.unroll(inputs, state, is_first)
+            return outputs, map_state(_keep_dtype, new_state, state)
         finite = inputs.isfinite().flatten(2).all(-1)  # b t
         shape = (*finite.shape, *[1] * len(self.input_shape))
         outputs, new_state = self.unroll(torch.where(finite.reshape(shape), inputs, 0.0), state, is_first)
-        # Under autocast a leaf may come back in another precision; the contract keeps its dtype.
-        new_state = map_state(lambda new, old: new.to(old.dtype), new_state, state)
         shape = (*finite.shape, *[1] * len(self.output_shape))
-        return torch.where(finite.reshape(shape), outputs, torch.nan), new_state
+        return torch.where(finite.reshape(shape), outputs, torch.nan), map_state(_keep_dtype, new_state, state)
 
     def stream(self, batch_size: int) -> Stream:
         """A live memory for deployment: owns its state and takes one step at a time, without gradients.
@@ -130,6 +132,12 @@ class MemoryCore(nn.Module, ABC, Generic[StateT]):
             )
         if not inputs.is_floating_point():
             raise ValueError(f"inputs have dtype {inputs.dtype}; {name} takes floats: encode or cast them first")
+        own = next((p.dtype for p in self.parameters() if p.is_floating_point()), inputs.dtype)
+        if inputs.dtype != own and not torch.is_autocast_enabled(inputs.device.type):
+            raise ValueError(
+                f"inputs have dtype {inputs.dtype}, the parameters of {name} have {own}: use inputs.to({own}), "
+                f"core.to({inputs.dtype}) or torch.autocast"
+            )
         batch, steps = inputs.shape[:2]
         if steps == 0:
             raise ValueError(f"inputs have shape {list(inputs.shape)}: give at least one step")
@@ -178,3 +186,18 @@ class MemoryCore(nn.Module, ABC, Generic[StateT]):
                 cached = map_state(lambda leaf: leaf.to("meta"), self.initial_state(1))
             self.__dict__["_state_shapes"] = cached
         return cached
+
+
+def _keep_dtype(new: Tensor, old: Tensor) -> Tensor:
+    # Under autocast a leaf may come back in another precision; the contract keeps its dtype.
+    return new.to(old.dtype)
+
+
+def _all_finite(inputs: Tensor) -> bool:
+    """Whether every input is surely finite: a finite sum has finite terms, and one pass without a copy finds it.
+
+    Only where looking at a number costs no synchronisation and is not recorded; elsewhere the answer is no.
+    """
+    if inputs.device.type != "cpu" or torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+        return False
+    return math.isfinite(inputs.detach().sum().item())

@@ -22,14 +22,14 @@ class MirrorRing:
     def __init__(self, batch_size: int, length: int, shape: tuple[int, ...], like: Tensor) -> None:
         self.length = length
         self.data = torch.zeros(batch_size, 2 * length, *shape, device=like.device, dtype=like.dtype)
+        self._halves = self.data.unflatten(1, (2, length)) if length else None
         self._next = 0
 
     def push(self, entry: Tensor) -> None:
         """Write ``[b, *shape]`` over the oldest entry."""
-        if not self.length:
+        if self._halves is None:
             return
-        self.data[:, self._next] = entry
-        self.data[:, self._next + self.length] = entry
+        self._halves.select(2, self._next).copy_(entry.unsqueeze(1))  # both places in one operation
         self._next = (self._next + 1) % self.length
 
     def window(self) -> Tensor:

@@ -6,6 +6,8 @@ from typing import Literal
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from recollect.layers.linear import Linear
+
 Activation = Literal["relu", "gelu", "gelu_tanh"]
 
 ACTIVATIONS: dict[Activation, Callable[[], nn.Module]] = {
@@ -37,9 +39,9 @@ class FeedForward(nn.Module):
     ) -> None:
         super().__init__()
         self.dropout = dropout
-        self.expand = nn.Linear(dim, hidden_dim)
+        self.expand = Linear(dim, hidden_dim)
         self.activation = ACTIVATIONS[activation]()
-        self.contract = nn.Linear(hidden_dim, dim if out_dim is None else out_dim)
+        self.contract = Linear(hidden_dim, dim if out_dim is None else out_dim)
 
     def forward(self, inputs: Tensor) -> Tensor:
         """``[..., dim] -> [..., out_dim]``."""
@@ -49,4 +51,4 @@ class FeedForward(nn.Module):
 
 def input_projection(input_dim: int, dim: int) -> nn.Module:
     """A linear map to the core's width, or nothing when the widths agree already."""
-    return nn.Identity() if input_dim == dim else nn.Linear(input_dim, dim)
+    return nn.Identity() if input_dim == dim else Linear(input_dim, dim)

@@ -5,6 +5,8 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
+from recollect.layers.linear import Linear
+
 Gate = Literal["residual", "gru"]
 
 
@@ -31,9 +33,9 @@ class GRUGate(nn.Module):
 
     def __init__(self, dim: int, bias: float = 2.0) -> None:
         super().__init__()
-        self.from_update = nn.Linear(dim, 3 * dim, bias=False)
-        self.from_stream = nn.Linear(dim, 2 * dim, bias=False)
-        self.from_reset = nn.Linear(dim, dim, bias=False)
+        self.from_update = Linear(dim, 3 * dim, bias=False)
+        self.from_stream = Linear(dim, 2 * dim, bias=False)
+        self.from_reset = Linear(dim, dim, bias=False)
         self.bias = nn.Parameter(torch.full((dim,), float(bias)))
 
     def forward(self, stream: Tensor, update: Tensor) -> Tensor:

@@ -1,0 +1,271 @@
+"""Every core at the same shapes: training, whole sequences, single steps.
+
+Training is forward and backward without optimiser, from a full memory, so that every step does the work of the
+core's FLOP formula. Inputs are random, dropout is off, bfloat16 is autocast.
+"""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from recollect.agents.configs import lookup
+from recollect.benchmark.flops import count
+from recollect.benchmark.machine import describe
+from recollect.benchmark.positions import Waypoint, time_steps, walk
+from recollect.benchmark.results import CoreFacts, Results, Row
+from recollect.benchmark.timing import Timing, matmul_peak, measure
+from recollect.cores import CORES
+from recollect.cores.base import CoreConfig, MemoryCore, require
+from recollect.state import nbytes, take_rows
+
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+BATCHES = (1, 32)
+STEPS = 64
+RESET_RATE = 1 / 50
+POSITIONS = (100, 1_000, 10_000, 100_000)
+
+Progress = Callable[[str], None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class CoresBenchmark:
+    """Speed, bytes and FLOPs of memory cores at one common shape."""
+
+    cores: tuple[str, ...] = ()
+    """Which cores; all of them when empty."""
+    dim: int = 512
+    """Width of inputs and cores."""
+    layers: int = 4
+    """Layers, in cores that have them."""
+    heads: int = 8
+    """Attention heads, in cores that have them."""
+    memory_len: int = 256
+    """Steps that are remembered one by one, in cores that have such a window."""
+    chunk_len: int = 32
+    """Steps of a chunk, in cores that have them."""
+    chunks: int = 16
+    """Chunks that are remembered, in cores that have a fixed number of them."""
+    top_k: int = 8
+    """Chunks that a query reads, in cores that choose."""
+    repeats: int = 5
+    """Rounds of every timing; the best counts, the median is saved too."""
+    long: bool = False
+    """Go to position 10^6 of a stream, not only to 10^5."""
+    quick: bool = False
+    """A try-out in seconds: width 16, two layers, short memories, positions 10^2 and 10^3. Says nothing about speed."""
+    output: str = "benchmarks/results"
+    """Folder for the CSV and JSON files; empty saves nothing."""
+
+    def __post_init__(self) -> None:
+        for name in self.cores:
+            lookup(CORES, name, "core")
+        for field in ("dim", "layers", "heads", "memory_len", "chunk_len", "chunks", "top_k"):
+            value = getattr(self, field)
+            require(value >= 1, field, value, "use at least 1")
+        require(self.dim % self.heads == 0, "heads", self.heads, f"choose a divisor of dim={self.dim}")
+        require(self.repeats >= 2, "repeats", self.repeats, "use at least 2")
+
+    @property
+    def positions(self) -> tuple[int, ...]:
+        """Where in the stream steps are timed."""
+        return POSITIONS[:2] if self.quick else (*POSITIONS, 1_000_000) if self.long else POSITIONS
+
+    @property
+    def batches(self) -> tuple[int, ...]:
+        """Batch sizes of everything timed."""
+        return (1, 4) if self.quick else BATCHES
+
+    @property
+    def steps(self) -> int:
+        """Steps of a whole-sequence call."""
+        return 16 if self.quick else STEPS
+
+
+def run(config: CoresBenchmark, progress: Progress | None = None) -> Results:
+    """Measure, and save if ``config.output`` names a folder.
+
+    Args:
+        config: what to measure.
+        progress: told what is being measured.
+
+    Raises:
+        ValueError: the output folder cannot be written.
+    """
+    if config.quick:
+        small = {"dim": 16, "layers": 2, "heads": 2, "memory_len": 8, "chunk_len": 4, "chunks": 4, "top_k": 2}
+        config = dataclasses.replace(config, **small, repeats=2)
+    tell = progress or (lambda _: None)
+    results = Results(describe(), dataclasses.asdict(config), [], [])
+    for name in config.cores or CORES:
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(0)
+            facts, rows = measure_core(name, config, tell)
+        results.cores.append(facts)
+        results.rows.extend(rows)
+        if config.output:  # after every core: an interrupted run keeps what it has
+            results.save(config.output)
+    return results
+
+
+def core_config(name: str, config: CoresBenchmark) -> CoreConfig:
+    """The config of core ``name`` at the benchmark's shape; what the benchmark does not name keeps its default."""
+    cls = CORES[name]
+    known = {field.name: field.default for field in dataclasses.fields(cls)}
+    wanted = {
+        "dim": config.dim,
+        "num_layers": config.layers,
+        "num_heads": config.heads,
+        "memory_len": config.memory_len,
+        "chunk_len": config.chunk_len,
+        "num_chunks": config.chunks,
+        "num_segments": config.chunks,
+        "top_k": config.top_k,
+    }
+    # A field whose default is None is an option that is off: it stays off.
+    return cls(**{field: value for field, value in wanted.items() if known.get(field) is not None})
+
+
+def measure_core(name: str, config: CoresBenchmark, tell: Progress) -> tuple[CoreFacts, list[Row]]:
+    """Everything about one core."""
+    settings = core_config(name, config)
+    core = settings.build(config.dim)
+    peak = {dtype: matmul_peak(kind, *((256, 2) if config.quick else ())) for dtype, kind in DTYPES.items()}
+    tell(f"{name}: walking to step {config.positions[-1]:,}")
+    limit = 2.0 if config.quick else 120.0
+    waypoints = walk(core.eval(), config.positions, step_seconds=limit, jump_seconds=5 * limit)
+    full = waypoints[min(1, len(waypoints) - 1)].state  # at position 10^3 every memory is full
+
+    tell(f"{name}: counting FLOPs")
+    cycle = max(getattr(settings, "chunk_len", 1), 8)
+    stream = core.stream(1)
+    stream.load_state(full)
+    inputs = torch.randn(cycle, 1, *core.input_shape)
+    counted = count(lambda: [stream.step(step) for step in inputs]) / cycle
+    train_counted = count(train_call(core, full, (1, config.steps))) / config.steps
+    facts = CoreFacts(
+        core=name,
+        config=dataclasses.asdict(settings),
+        parameters=sum(p.numel() for p in core.parameters()),
+        state_bytes=nbytes(core.initial_state(1)),
+        stream_bytes=stream.nbytes,
+        flops_per_step=core.flops_per_step(),
+        flops_counted=counted,
+        train_flops_counted=train_counted,
+        peak=peak,
+        walk=[{f: getattr(w, f) for f in ("position", "how", "resident_growth", "seconds")} for w in waypoints],
+    )
+    rows: list[Row] = []
+    for dtype in DTYPES:
+        for batch in config.batches:
+            tell(f"{name}: {dtype}, batch {batch}")
+            rows += sequence_rows(core, full, facts, dtype, batch, config)
+            rows += stream_rows(core, waypoints, facts, dtype, batch, config)
+    return facts, rows
+
+
+def precision(dtype: str) -> AbstractContextManager[object]:
+    """Autocast to a lower precision, or nothing."""
+    return nullcontext() if dtype == "float32" else torch.autocast("cpu", DTYPES[dtype])
+
+
+def train_call(
+    core: MemoryCore[Any], full: Any, shape: tuple[int, int], dtype: str = "float32", *, reset_rate: float = 0.0
+) -> Callable[[], None]:
+    """A function that makes one forward and backward pass over ``[batch, steps]``, from a full memory."""
+    inputs = torch.randn(*shape, *core.input_shape)
+    is_first = torch.rand(shape) < reset_rate
+    state = take_rows(full, torch.zeros(shape[0], dtype=torch.long))
+    core.train()
+
+    def call() -> None:
+        core.zero_grad(set_to_none=True)
+        with precision(dtype):
+            outputs, _ = core(inputs, state, is_first)
+        outputs.float().square().mean().backward()
+
+    return call
+
+
+def forward_call(core: MemoryCore[Any], full: Any, shape: tuple[int, int], dtype: str) -> Callable[[], None]:
+    """A function that makes one forward pass without gradients."""
+    inputs = torch.randn(*shape, *core.input_shape)
+    never = torch.zeros(shape, dtype=torch.bool)
+    state = take_rows(full, torch.zeros(shape[0], dtype=torch.long))
+    core.eval()
+
+    def call() -> None:
+        with torch.no_grad(), precision(dtype):
+            core(inputs, state, never)
+
+    return call
+
+
+def sequence_rows(
+    core: MemoryCore[Any], full: Any, facts: CoreFacts, dtype: str, batch: int, config: CoresBenchmark
+) -> list[Row]:
+    """Training with and without resets, and forward passes."""
+    shape = (batch, config.steps)
+    calls = {
+        "train": (train_call(core, full, shape, dtype), 3),
+        "train-resets": (train_call(core, full, shape, dtype, reset_rate=RESET_RATE), 3),
+        "forward": (forward_call(core, full, shape, dtype), 1),
+    }
+    rows = []
+    for name, (call, passes) in calls.items():
+        core.train(name != "forward")
+        timing = measure(call, config.repeats, max_seconds=20)
+        executed = facts.train_flops_counted if name == "train" else None
+        needed = passes * facts.flops_per_step
+        rows.append(_row(facts, name, dtype, shape, None, timing, (needed, executed)))
+    core.zero_grad(set_to_none=True)
+    return rows
+
+
+def stream_rows(
+    core: MemoryCore[Any],
+    waypoints: Sequence[Waypoint],
+    facts: CoreFacts,
+    dtype: str,
+    batch: int,
+    config: CoresBenchmark,
+) -> list[Row]:
+    """Single steps at all positions."""
+    steps = 32 * max(1, round(facts.config.get("chunk_len", 32) / 32))
+    steps += -steps % facts.config.get("chunk_len", 1)
+    core.eval()
+    with precision(dtype):
+        timings = time_steps(core.stream(batch), waypoints, steps=steps, repeats=2 * config.repeats, max_seconds=30)
+    flops = (facts.flops_per_step, facts.flops_counted)
+    return [_row(facts, "stream", dtype, (batch, 1), position, timing, flops) for position, timing in timings.items()]
+
+
+def _row(
+    facts: CoreFacts,
+    name: str,
+    dtype: str,
+    shape: tuple[int, int],
+    position: int | None,
+    timing: Timing,
+    flops: tuple[float, float | None],
+) -> Row:
+    batch, steps = shape
+    per_second = batch * steps / timing.best
+    needed, executed = (None if f is None else round(f * per_second / facts.peak[dtype], 5) for f in flops)
+    return Row(
+        core=facts.core,
+        measure=name,
+        dtype=dtype,
+        batch=batch,
+        steps=steps,
+        position=position,
+        steps_per_s=round(per_second, 2),
+        us_per_call=round(timing.best * 1e6, 2),
+        us_per_call_median=round(timing.median * 1e6, 2),
+        share_of_peak=needed or 0.0,
+        executed_share=executed,
+        repeats=len(timing.seconds),
+    )

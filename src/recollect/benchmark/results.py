@@ -1,0 +1,103 @@
+"""What a benchmark found, and the files that keep it."""
+
+import csv
+import json
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Row:
+    """One timed thing."""
+
+    core: str
+    measure: str
+    """train, train-resets (2 % of steps are resets), forward, or stream."""
+    dtype: str
+    batch: int
+    steps: int
+    """Of one call."""
+    position: int | None
+    """Of the stream, at the start of the timed steps."""
+    steps_per_s: float
+    """Rows x steps per second, best repeat. A step is one token, or one frame of a core that reads many tokens."""
+    us_per_call: float
+    """Best repeat."""
+    us_per_call_median: float
+    share_of_peak: float
+    """FLOPs that the equations need (the core's formula; x 3 for training) per second, over the matmul peak."""
+    executed_share: float | None
+    """The same with the FLOPs that torch's counter saw executed; None where only the needed ones are known."""
+    repeats: int
+
+
+@dataclass(frozen=True)
+class CoreFacts:
+    """What a core is, whatever the clock says."""
+
+    core: str
+    config: dict[str, Any]
+    parameters: int
+    state_bytes: int
+    """Of one row, in float32."""
+    stream_bytes: int
+    """Of a stream of one row: ring buffers and what is cached besides."""
+    flops_per_step: int
+    """The core's own formula."""
+    flops_counted: float
+    """Mean over the steps of one chunk of a full stream, by torch's counter."""
+    train_flops_counted: float
+    """Forward and backward per step of a sequence, by torch's counter."""
+    peak: dict[str, float]
+    """FLOP/s of the 2048-cubed product, per dtype, measured just before this core."""
+    walk: list[dict[str, Any]]
+    """How the stream came to each position, and what resident memory did."""
+
+
+@dataclass(frozen=True)
+class Results:
+    """One run of the benchmark."""
+
+    environment: dict[str, Any]
+    config: dict[str, Any]
+    cores: list[CoreFacts]
+    rows: list[Row]
+
+    def find(self, core: str, measure: str, dtype: str, batch: int, position: int | None = None) -> Row | None:
+        """The row of one cell of the table, or None."""
+        wanted = (core, measure, dtype, batch, position)
+        return next((r for r in self.rows if (r.core, r.measure, r.dtype, r.batch, r.position) == wanted), None)
+
+    def to_json(self) -> dict[str, Any]:
+        """Everything, as plain data."""
+        return asdict(self)
+
+    def save(self, folder: str | Path) -> tuple[Path, Path]:
+        """Write ``cores-DATE.json`` and a flat ``cores-DATE.csv``; returns their paths.
+
+        Raises:
+            ValueError: the folder cannot be written.
+        """
+        folder = Path(folder)
+        stamp = "".join(c for c in self.environment["date"][:19] if c.isdigit())
+        paths = folder / f"cores-{stamp}.json", folder / f"cores-{stamp}.csv"
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            paths[0].write_text(json.dumps(self.to_json(), indent=1) + "\n")
+            with paths[1].open("w", newline="") as file:
+                self._write_csv(file)
+        except OSError as error:
+            raise ValueError(f"output={str(folder)!r} cannot be written ({error.strerror}): choose another") from error
+        return paths
+
+    def _write_csv(self, file: Any) -> None:
+        facts = {core.core: core for core in self.cores}
+        fixed = ("parameters", "state_bytes", "stream_bytes", "flops_per_step", "flops_counted", "train_flops_counted")
+        header = [field.name for field in fields(Row)]
+        writer = csv.writer(file)
+        writer.writerow([*header, *fixed, "matmul_peak", *self.environment])
+        for row in self.rows:
+            core = facts[row.core]
+            values = [getattr(row, name) for name in header] + [getattr(core, name) for name in fixed]
+            writer.writerow([*values, core.peak[row.dtype], *self.environment.values()])

@@ -1,0 +1,93 @@
+"""Wall-clock timing that another process on the machine spoils as little as possible.
+
+Every function is called once before anything counts. A measurement repeats calls until they last long enough to
+be read from the clock. What is compared is timed in turns, A B A B, so that a drift of the machine meets both.
+"""
+
+import statistics
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import torch
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Seconds per call, one entry per repeat."""
+
+    seconds: tuple[float, ...]
+    calls: int
+    """Calls in every repeat."""
+
+    @property
+    def best(self) -> float:
+        """The fastest repeat: what the machine can do."""
+        return min(self.seconds)
+
+    @property
+    def median(self) -> float:
+        """The middle repeat: what it does."""
+        return statistics.median(self.seconds)
+
+
+def interleave(
+    functions: Mapping[str, Callable[[], object]],
+    repeats: int = 5,
+    *,
+    min_seconds: float = 0.0,
+    max_seconds: float = float("inf"),
+) -> dict[str, Timing]:
+    """Time functions in turns.
+
+    Args:
+        functions: name -> call.
+        repeats: rounds; each times every function once.
+        min_seconds: each function is called in one round as often as it takes to last so long.
+        max_seconds: no round begins later than this after the first one did; two rounds are always made.
+
+    Returns:
+        name -> timing, repeats in the order of the rounds.
+    """
+    calls = {}
+    for name, function in functions.items():
+        function()
+        started = time.perf_counter()
+        function()
+        once = max(time.perf_counter() - started, 1e-7)
+        calls[name] = max(1, round(min_seconds / once))
+    seconds: dict[str, list[float]] = {name: [] for name in functions}
+    begun = time.perf_counter()
+    for done in range(max(2, repeats)):
+        if done >= 2 and time.perf_counter() - begun > max_seconds:
+            break
+        for name, function in functions.items():
+            started = time.perf_counter()
+            for _ in range(calls[name]):
+                function()
+            seconds[name].append((time.perf_counter() - started) / calls[name])
+    return {name: Timing(tuple(times), calls[name]) for name, times in seconds.items()}
+
+
+def measure(
+    function: Callable[[], object],
+    repeats: int = 5,
+    *,
+    min_seconds: float = 0.0,
+    max_seconds: float = float("inf"),
+) -> Timing:
+    """Time one function: see :func:`interleave`."""
+    return interleave({"": function}, repeats, min_seconds=min_seconds, max_seconds=max_seconds)[""]
+
+
+def ratio(slow: Timing, fast: Timing) -> tuple[float, float, float]:
+    """How many times faster ``fast`` is: median of the rounds' ratios, then the smallest and the largest."""
+    ratios = [a / b for a, b in zip(slow.seconds, fast.seconds, strict=True)]
+    return statistics.median(ratios), min(ratios), max(ratios)
+
+
+def matmul_peak(dtype: torch.dtype, size: int = 2048, repeats: int = 6) -> float:
+    """FLOP/s of a ``size``-cubed matrix product, the best of some repeats (a multiply-add counts 2)."""
+    a, b = torch.randn(2, size, size).to(dtype)
+    with torch.no_grad():
+        return 2 * size**3 / measure(lambda: a @ b, repeats, min_seconds=0.1, max_seconds=10).best

@@ -1,0 +1,128 @@
+"""The card: what a certificate says, for people (a table) and for machines (JSON)."""
+
+import json
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+from rich.console import Console, Group
+from rich.table import Table
+from rich.text import Text
+
+Status = Literal["pass", "fail", "exempt", "skip"]
+
+STYLES: dict[Status, str] = {"pass": "green", "fail": "bold red", "exempt": "yellow", "skip": "dim"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Line:
+    """One promise of the contract and what became of it."""
+
+    name: str
+    status: Status
+    detail: str
+    """What was compared and how closely it agreed, or which step and row differ and by how much."""
+    cause: str = ""
+    """What a failure of this kind usually means."""
+    reason: str = ""
+    """Why the core is exempt."""
+    numbers: dict[str, Any] = field(default_factory=dict)
+    """The measurements behind ``detail``."""
+    seconds: float = 0.0
+
+    def text(self) -> str:
+        """The detail, with the reason of an exemption or the likely cause of a failure."""
+        if self.status == "exempt":
+            return f"exempt: {self.reason} ({self.detail})"
+        return f"{self.detail}\nlikely cause: {self.cause}" if self.cause else self.detail
+
+
+@dataclass(frozen=True, kw_only=True)
+class Card:
+    """The result of one certificate."""
+
+    core: str
+    config: str
+    """The config that was certified, as Python."""
+    lines: tuple[Line, ...]
+    parameters: int
+    state_bytes: int
+    """Of one stream."""
+    dtype: str
+    """In which the comparisons were made."""
+    versions: dict[str, str]
+    seconds: float
+
+    @property
+    def passed(self) -> bool:
+        """Whether no line failed (exempt and inapplicable lines do not count)."""
+        return not self.failed
+
+    @property
+    def failed(self) -> tuple[str, ...]:
+        """Names of the lines that failed."""
+        return tuple(line.name for line in self.lines if line.status == "fail")
+
+    def __getitem__(self, name: str) -> Line:
+        """The line of that name."""
+        for line in self.lines:
+            if line.name == name:
+                return line
+        raise KeyError(f"no line {name!r} on this card; it has {', '.join(line.name for line in self.lines)}")
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data, ready for ``json.dumps``."""
+        return {**asdict(self), "passed": self.passed, "failed": list(self.failed)}
+
+    def to_json(self, indent: int | None = 2) -> str:
+        """The card as JSON."""
+        return json.dumps(self.as_dict(), indent=indent)
+
+    def verdict(self) -> str:
+        """One sentence."""
+        counts = {status: sum(line.status == status for line in self.lines) for status in STYLES}
+        words = [f"{counts['pass']} of {len(self.lines)} lines pass"]
+        words += [f"{counts['fail']} fail: {', '.join(self.failed)}"] if counts["fail"] else []
+        words += [f"{counts['exempt']} exempt"] if counts["exempt"] else []
+        words += [f"{counts['skip']} not applicable"] if counts["skip"] else []
+        return "; ".join(words)
+
+    def __rich__(self) -> Group:
+        head = Text.assemble((self.core, "bold"), f"  {self.config}" if self.config else "")
+        facts = Text(
+            f"{self.parameters:,} parameters, {self.state_bytes:,} bytes of state per stream, compared in "
+            f"{self.dtype}, torch {self.versions.get('torch', '?')}, {self.seconds:.1f} s",
+            style="dim",
+        )
+        table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
+        table.add_column(no_wrap=True)
+        table.add_column(no_wrap=True)
+        table.add_column(ratio=1, overflow="fold")
+        for line in self.lines:
+            style = STYLES[line.status]
+            table.add_row(Text(line.status, style=style), Text(line.name), Text(line.text()))
+        return Group(head, facts, table, Text(self.verdict(), style="green" if self.passed else "bold red"))
+
+    def __str__(self) -> str:
+        console = Console(width=120, color_system=None, force_terminal=False, highlight=False)
+        with console.capture() as capture:
+            console.print(self)
+        return "\n".join(row.rstrip() for row in capture.get().splitlines())
+
+
+def summary(cards: list[Card]) -> Table:
+    """Many cards in one table: a row per core, a column per line."""
+    marks: dict[Status, str] = {"pass": "ok", "fail": "FAIL", "exempt": "exempt", "skip": "-"}
+    table = Table(box=None, padding=(0, 1, 0, 0))
+    table.add_column("core", no_wrap=True)
+    names: list[str] = []
+    for card in cards:
+        names += [line.name for line in card.lines if line.name not in names]
+    for name in names:
+        # Two words on two rows keep the table within a terminal.
+        table.add_column(name.replace("-", "-\n"), justify="center")
+    table.add_column("s", justify="right")
+    for card in cards:
+        found = {line.name: line.status for line in card.lines}
+        cells = [Text(marks[found[n]], style=STYLES[found[n]]) if n in found else Text("") for n in names]
+        table.add_row(card.core, *cells, f"{card.seconds:.1f}")
+    return table

@@ -1,0 +1,247 @@
+"""Lines about what must not touch: earlier episodes, later inputs, other rows.
+
+By value (change the one, look at the other), as NaN (poison the one) and by gradient (which must be exactly zero).
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from recollect.certify.compare import Comparison, Violation, locate
+from recollect.certify.subject import Subject, float_leaves, gradient_state, gradients, probe
+from recollect.state import clone, map_state, named_leaves, take_rows
+
+POISONS = (float("nan"), float("inf"), float("-inf"))
+
+
+def _last_resets(subject: Subject) -> tuple[Tensor, Tensor]:
+    """Resets with at least one per row, and which steps [b, t] are at or after each row's last one."""
+    is_first = subject.resets(21)
+    is_first[1, -1] = False
+    for row in range(subject.batch):
+        is_first[row, subject.steps // 2 + row :] = False
+        is_first[row, subject.steps // 2 + row] = True
+    last = torch.tensor([int(row.nonzero()[-1]) for row in is_first])
+    return is_first, torch.arange(subject.steps) >= last[:, None]
+
+
+def _select(tensor: Tensor, mask: Tensor) -> Tensor:
+    return tensor[mask]  # a gather: what is not chosen has no part in value or gradient
+
+
+def _all_gradients(
+    subject: Subject, out: Tensor, state: Any, after: Tensor, targets: dict[str, Tensor]
+) -> dict[str, Tensor | None]:
+    generator = subject.generator(22)
+    loss = probe(_select(out, after), generator)
+    for leaf in float_leaves(state):
+        loss = loss + probe(leaf, generator)
+    return gradients(loss, targets)
+
+
+def poison(subject: Subject) -> str:
+    """NaN and infinity in earlier episodes leave no trace after a reset: values, state, gradients."""
+    meter = subject.comparison()
+    cause = (
+        "something is cleared by a product with zero, or a masked weight of zero meets a value that is NaN "
+        "(0 * NaN = NaN): select with torch.where before the arithmetic"
+    )
+    is_first, after = _last_resets(subject)
+    _poison_inputs(subject, meter, is_first, after, cause)
+    _poison_state(subject, meter, cause)
+    return f"NaN and infinities in inputs and in the incoming state: nothing leaks, {meter.report()}"
+
+
+def _poison_inputs(subject: Subject, meter: Comparison, is_first: Tensor, after: Tensor, cause: str) -> None:
+    clean = subject.inputs(23).requires_grad_()
+    choice = torch.randint(len(POISONS), clean.shape, generator=subject.generator(24))
+    dirty = torch.tensor(POISONS, dtype=clean.dtype)[choice]
+    spots = torch.rand(clean.shape, generator=subject.generator(25)) < 0.5
+    before = ~after.reshape(*after.shape, *[1] * (clean.ndim - 2))
+    bad = torch.where(before & spots, dirty, clean.detach()).requires_grad_()
+    found = []
+    for inputs in (clean, bad):
+        out, end = subject(inputs, subject.used_state(), is_first)
+        grads = _all_gradients(subject, out, end, after, {"the inputs": inputs, **subject.weights()})
+        found.append((out, end, grads))
+    (want, last, right), (got, end, left) = found
+    what = "NaN and infinity in the inputs of earlier episodes"
+    meter.outputs(got, want, what, mask=after, cause=cause)
+    meter.states(end, last, what, step=subject.steps - 1, cause=cause)
+    meter.gradients(left, right, what, cause)
+
+
+def _poison_state(subject: Subject, meter: Comparison, cause: str) -> None:
+    """Rows 0 and 2 arrive with a spoiled memory and start afresh at step 0."""
+    spoiled = torch.zeros(subject.batch, dtype=torch.bool)
+    spoiled[[0, 2]] = True
+    is_first = subject.resets(26)
+    is_first[:, 0] = spoiled
+    state = subject.used_state()
+    inputs = subject.inputs(27)
+    after = torch.ones_like(is_first)
+    out, last = subject(inputs, state, is_first)
+    right = _all_gradients(subject, out, last, after, subject.weights())
+    for value in POISONS[:2]:
+
+        def spoil(leaf: Tensor, value: float = value) -> Tensor:
+            keep = ~spoiled.reshape(-1, *[1] * (leaf.ndim - 1))
+            return torch.where(keep, leaf, value) if leaf.is_floating_point() else leaf
+
+        got, end = subject(inputs, map_state(spoil, state), is_first)
+        what = f"incoming state full of {value}, is_first at step 0 of rows 0 and 2"
+        meter.outputs(got, out, what, cause=cause)
+        meter.states(end, last, what, step=subject.steps - 1, cause=cause)
+        meter.gradients(_all_gradients(subject, got, end, after, subject.weights()), right, what, cause)
+
+
+def reset_gradient(subject: Subject) -> str:
+    """No gradient flows from after a reset to before it: exactly none."""
+    cause = (
+        "the value is replaced at a reset but the graph still reaches the old one, or masked weights are small, not 0"
+    )
+    is_first, after = _last_resets(subject)
+    inputs = subject.inputs(28).requires_grad_()
+    state = gradient_state(subject.used_state())
+    out, end = subject(inputs, state, is_first)
+    names = {f"state.{name}": leaf for name, leaf in named_leaves(state) if leaf.is_floating_point()}
+    found = _all_gradients(subject, out, end, after, {"inputs": inputs, **names})
+    to_inputs = found.pop("inputs")
+    if to_inputs is not None:
+        before = ~after.reshape(*after.shape, *[1] * (to_inputs.ndim - 2))
+        crossing = torch.where(before, to_inputs, 0.0)
+        if (crossing != 0).any():
+            step, row, size = locate(crossing)
+            border = int(after[row].nonzero()[0])
+            raise Violation(
+                f"the input at step {step}, row {row} gets a gradient of {size:.2g} from outputs or state after the "
+                f"reset at step {border}",
+                cause,
+            )
+    for name, gradient in found.items():
+        if gradient is not None and (gradient != 0).any():
+            row = int((gradient != 0).flatten(1).any(-1).nonzero()[0])
+            raise Violation(
+                f"incoming {name}, row {row}, gets a gradient of {gradient[row].abs().max().item():.2g} from after a "
+                "reset",
+                cause,
+            )
+    return f"inputs and {len(names)} leaves of the incoming state get exactly zero from after a reset"
+
+
+def future(subject: Subject) -> str:
+    """No output depends on a later input or a later reset, by value or by gradient."""
+    meter, steps = subject.comparison(), subject.steps
+    cause = "no causal mask inside the call or chunk, a shift in the wrong direction, or statistics over time"
+    state = subject.used_state()
+    inputs, is_first = subject.inputs(29), subject.resets(30)
+    other, other_first = subject.inputs(31), subject.resets(32)
+    borders = sorted({1, 2, steps - 1, *range(5, steps, max(1, steps // 5))})
+    with torch.no_grad():
+        for mode in ("evaluation", "training"):
+            want = _in_mode(subject, mode, inputs, state, is_first)
+            for border in borders if mode == "evaluation" else borders[::3]:
+                later = torch.arange(steps) >= border
+                shape = (1, steps, *[1] * (inputs.ndim - 2))
+                changed = torch.where(later.reshape(shape), other, inputs)
+                first = torch.where(later, other_first, is_first)
+                got = _in_mode(subject, mode, changed, state, first)
+                what = f"inputs and resets changed from step {border} on ({mode} mode)"
+                meter.outputs(got, want, what, mask=~later.expand(subject.batch, -1), cause=cause)
+    grown = inputs.clone().requires_grad_()
+    out, _ = subject(grown, state, is_first)
+    for border in borders:
+        found = gradients(probe(out[:, :border], subject.generator(33)), {"inputs": grown})["inputs"]
+        if found is not None and (found[:, border:] != 0).any():
+            step, row, size = locate(found[:, border:])
+            raise Violation(
+                f"the input at step {step + border}, row {row} gets a gradient of {size:.2g} from outputs before step "
+                f"{border}",
+                cause,
+            )
+    return f"{len(borders)} places in {steps} steps, by value and by gradient: {meter.report()}"
+
+
+def _in_mode(subject: Subject, mode: str, inputs: Tensor, state: Any, is_first: Tensor) -> Tensor:
+    if mode == "evaluation":
+        return subject(inputs, state, is_first)[0]
+    # The same seed and shapes give the same dropout masks, so even a core with dropout can be compared.
+    with subject.training():
+        return subject(inputs, state, is_first)[0]
+
+
+def rows(subject: Subject) -> str:
+    """A row's outputs, state and gradients do not depend on the other rows, nor on how many there are."""
+    meter = subject.comparison()
+    inputs, is_first, state = subject.inputs(34), subject.resets(35), subject.used_state()
+    with torch.no_grad():
+        _rows_moved(subject, meter, inputs, state, is_first)
+        _rows_changed(subject, meter, inputs, state, is_first)
+    _rows_gradient(subject, inputs, state, is_first)
+    return f"permuted rows, changed rows (also NaN, also in training mode), rows alone, gradients: {meter.report()}"
+
+
+def _rows_moved(subject: Subject, meter: Comparison, inputs: Tensor, state: Any, is_first: Tensor) -> None:
+    out, end = subject(inputs, state, is_first)
+    order = torch.arange(subject.batch).roll(1)
+    got, last = subject(inputs[order], take_rows(state, order), is_first[order])
+    cause = "a parameter or a decision is tied to the place of a row in the batch"
+    meter.outputs(got, out[order], "rows in another order", cause=cause)
+    meter.states(last, take_rows(end, order), "rows in another order", cause=cause)
+    cause = "statistics over the batch, or one decision taken for all rows together"
+    for row in (0, subject.batch - 1):
+        index = slice(row, row + 1)
+        got, last = subject(inputs[index], take_rows(state, index), is_first[index])
+        meter.outputs(got, out[index], f"row {row} alone against row {row} of {subject.batch}", cause=cause)
+        what = f"row {row} alone against row {row} of {subject.batch}"
+        meter.states(last, take_rows(end, index), what, cause=cause)
+
+
+def _rows_changed(subject: Subject, meter: Comparison, inputs: Tensor, state: Any, is_first: Tensor) -> None:
+    """Every row but row 1 gets other inputs, another memory, other resets, or NaN."""
+    cause = "statistics over the batch (batch normalisation), or an index that reaches into another row"
+    kept = torch.arange(subject.batch) == 1
+    wide = kept.reshape(-1, *[1] * (inputs.ndim - 1))
+    other = subject.inputs(36)
+    first = torch.where(kept[:, None], is_first, subject.resets(37).roll(1, 0))
+
+    def mix(old: Tensor, new: Tensor) -> Tensor:
+        return torch.where(kept.reshape(-1, *[1] * (old.ndim - 1)), old, new)
+
+    memory = map_state(mix, state, subject.used_state(5))
+    cases = {
+        "other inputs, resets and memories": (torch.where(wide, inputs, other), memory, first),
+        "NaN": (torch.where(wide, inputs, torch.nan), clone(state), is_first),
+    }
+    mask = kept[:, None].expand(-1, subject.steps)
+    for mode in ("evaluation", "training"):
+        want = _in_mode(subject, mode, inputs, state, is_first)
+        for name, case in cases.items():
+            got = _in_mode(subject, mode, *case)
+            what = f"row 1, while all other rows get {name} ({mode} mode)"
+            meter.outputs(got, want, what, mask=mask, cause=cause)
+
+
+def _rows_gradient(subject: Subject, inputs: Tensor, state: Any, is_first: Tensor) -> None:
+    inputs = inputs.clone().requires_grad_()
+    state = gradient_state(state)
+    out, end = subject(inputs, state, is_first)
+    for row in (0, subject.batch - 1):
+        generator = subject.generator(38)
+        loss = probe(out[row], generator)
+        for leaf in float_leaves(end):
+            loss = loss + probe(leaf[row], generator)
+        names = {name: leaf for name, leaf in named_leaves(state) if leaf.is_floating_point()}
+        for name, gradient in gradients(loss, {"inputs": inputs, **names}).items():
+            if gradient is None:
+                continue
+            hot = (gradient != 0).flatten(1).any(-1)
+            hot[row] = False
+            if hot.any():
+                guilty = int(hot.nonzero()[0])
+                raise Violation(
+                    f"row {guilty} of {name} gets a gradient of {gradient[guilty].abs().max().item():.2g} from "
+                    f"row {row}",
+                    "statistics over the batch, or an index that reaches into another row",
+                )

@@ -1,0 +1,32 @@
+"""pytest plugin: the streaming certificate as a fixture, for any library with a memory.
+
+    def test_contract(certify):
+        certify(MyCore(), input_shape=(8,))
+
+The test fails with the card as its message. torch is imported only when a test asks for the fixture.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from recollect.certify.card import Card
+
+
+@pytest.fixture
+def certify() -> Callable[..., Card]:
+    """A function with the arguments of :func:`recollect.certify.certify`; fails the test unless the card passes."""
+
+    def run(core: Any, **options: Any) -> Card:
+        from recollect.certify import certify as run_certificate
+
+        card = run_certificate(core, **options)
+        if not card.passed:
+            pytest.fail(str(card), pytrace=False)
+        return card
+
+    return run

@@ -1,0 +1,253 @@
+"""Running the certificate: on one core, or on many over processes."""
+
+import multiprocessing
+import os
+import platform
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from typing import Any
+
+import torch
+from torch import nn
+
+from recollect.certify import bounds, equivalence, isolation, portability
+from recollect.certify.card import Card, Line
+from recollect.certify.compare import NotApplicable, Violation
+from recollect.certify.loading import Candidate, load, nearest
+from recollect.certify.subject import Subject
+from recollect.state import nbytes
+
+Check = Callable[[Subject], str | tuple[str, dict[str, Any]]]
+
+LINES: dict[str, Check] = {
+    "splits": equivalence.splits,
+    "stream": equivalence.stream,
+    "reset": equivalence.reset,
+    "poison": isolation.poison,
+    "reset-gradient": isolation.reset_gradient,
+    "future": isolation.future,
+    "rows": isolation.rows,
+    "purity": bounds.purity,
+    "hidden-state": bounds.hidden_state,
+    "state-bytes": bounds.state_bytes,
+    "gradients": portability.every_gradient,
+    "bfloat16": portability.bfloat16,
+    "save-load": portability.save_load,
+    "compile": portability.compiled,
+    "export": portability.export,
+}
+"""Every line of the card and the check behind it."""
+
+SLOW_LINES = ("state-bytes", "compile", "export")
+"""Lines that take seconds where the others take a fraction of one."""
+
+ALIASES = {"future-gradient": "future"}
+
+ROUNDING = 1e-3
+"""Relative difference in float32 up to which float64 is asked whether it is rounding: a recurrence may amplify the
+last digit by some thousand in a hundred steps, and a mistake does not shrink in float64."""
+
+
+def certify(
+    core: nn.Module | Candidate,
+    *,
+    input_shape: tuple[int, ...] | None = None,
+    lines: Sequence[str] | None = None,
+    exemptions: Mapping[str, str] | None = None,
+    rebuild: Callable[[], nn.Module] | None = None,
+    steps: int | None = None,
+    batch: int = 4,
+    seed: int = 0,
+    backend: str = "eager",
+    long_steps: int = 100_000,
+    long_seconds: float = 2.0,
+    name: str | None = None,
+) -> Card:
+    """Run the streaming contract as a battery of checks.
+
+    Args:
+        core: a module with ``initial_state(batch_size)`` and ``core(inputs, state, is_first) -> outputs, state``
+            (:mod:`recollect.cores.base`); it is copied and never changed. Or what :func:`load` found.
+        input_shape: shape of one step's input; ``core.input_shape`` when None.
+        lines: names out of :data:`LINES`; all of them when None.
+        exemptions: line -> reason, added to ``core.exemptions``. An exempt line is still run, and cannot fail the card.
+        rebuild: makes another module of the same config, into which weights are loaded; without it a copy is used.
+        steps: length of the test sequences; should cross every window and chunk at least twice. 48 when None.
+        batch: rows; at least 3.
+        seed: of inputs, resets and of the values that replace exact zeros among the weights.
+        backend: of ``torch.compile``; ``"inductor"`` is the slow and thorough choice.
+        long_steps: length of the run of the line ``state-bytes``.
+        long_seconds: time limit of that run; the card says how many steps were made.
+        name: how the card calls the core.
+
+    Raises:
+        ValueError: not a module, no ``initial_state``, unknown input shape, unknown line or exemption.
+    """
+    if isinstance(core, Candidate):
+        candidate = core
+    else:
+        candidate = Candidate(name=name or type(core).__name__, core=core, rebuild=rebuild)
+    module = candidate.core
+    started = time.perf_counter()
+    shape = _input_shape(module, input_shape or candidate.input_shape)
+    excused = _exemptions(module, exemptions or {})
+    chosen = _lines(lines)
+    if batch < 3:
+        raise ValueError(f"batch={batch}: the certificate compares rows, give it at least 3")
+    steps = steps or candidate.steps or 48
+    if steps < 2 * batch + 4:
+        raise ValueError(f"steps={steps}: too short to place resets in {batch} rows, give at least {2 * batch + 4}")
+    subject = Subject(
+        module,
+        input_shape=shape,
+        steps=steps,
+        batch=batch,
+        seed=seed,
+        rebuild=candidate.rebuild,
+        backend=backend,
+        long_steps=long_steps,
+        long_seconds=long_seconds,
+    )
+    found = tuple(_run_line(line, subject, excused.get(line)) for line in chosen)
+    return Card(
+        core=name or candidate.name,
+        config=candidate.config,
+        lines=found,
+        parameters=sum(p.numel() for p in module.parameters()),
+        state_bytes=_state_bytes(module),
+        dtype=str(subject.dtype).removeprefix("torch."),
+        versions={"python": platform.python_version(), "torch": torch.__version__},
+        seconds=time.perf_counter() - started,
+    )
+
+
+def _run_line(name: str, subject: Subject, excuse: str | None) -> Line:
+    started = time.perf_counter()
+    numbers: dict[str, Any] = {}
+    cause = ""
+    try:
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(subject.seed)
+            result = _second_opinion(LINES[name], subject)
+        detail, numbers = (result, {}) if isinstance(result, str) else result
+        status = "pass"
+    except Violation as violation:
+        status, detail, cause = "fail", violation.detail, violation.cause
+    except NotApplicable as reason:
+        status, detail = "skip", f"not applicable: {reason}"
+    except Exception as error:  # whatever a stranger's module raises is a finding, and the other lines still run
+        status, detail = "fail", f"raised {type(error).__name__}: {' '.join(str(error).split())[:400]}"
+        cause = "the core rejects a call that the contract allows"
+    if excuse is not None and status != "skip":
+        if status == "pass":
+            detail = f"passes all the same: {detail}"
+        status, cause = "exempt", ""
+    return Line(
+        name=name,
+        status=status,  # type: ignore[arg-type]
+        detail=detail,
+        cause=cause,
+        reason=excuse or "",
+        numbers=numbers,
+        seconds=time.perf_counter() - started,
+    )
+
+
+def _second_opinion(check: Check, subject: Subject) -> str | tuple[str, dict[str, Any]]:
+    """The check; where float32 misses narrowly, the check in float64, which tells rounding from a mistake."""
+    try:
+        return check(subject)
+    except Violation as violation:
+        if subject.dtype == torch.float64 or violation.relative > ROUNDING:
+            raise
+        try:
+            result = check(subject.doubled())
+        except Exception:
+            raise violation from None
+        detail = result if isinstance(result, str) else result[0]
+        return f"{detail} in float64; in float32 rounding grows to {violation.relative:.1g}"
+
+
+def _input_shape(core: object, given: tuple[int, ...] | None) -> tuple[int, ...]:
+    if not isinstance(core, nn.Module):
+        raise ValueError(f"core is a {type(core).__name__}: give a torch.nn.Module that follows the streaming contract")
+    if not callable(getattr(core, "initial_state", None)):
+        raise ValueError(
+            f"{type(core).__name__} has no initial_state(batch_size): a core makes its own fresh memory; add the method"
+        )
+    shape = given if given is not None else getattr(core, "input_shape", None)
+    if shape is None:
+        raise ValueError(
+            f"input_shape=None: {type(core).__name__} does not say what a step looks like; give input_shape=(width,) "
+            "or set self.input_shape in the module"
+        )
+    return tuple(int(size) for size in shape)
+
+
+def _exemptions(core: nn.Module, given: Mapping[str, str]) -> dict[str, str]:
+    merged = {**getattr(core, "exemptions", {}), **given}
+    found = {ALIASES.get(name, name): reason for name, reason in merged.items()}
+    for name, reason in found.items():
+        if name not in LINES:
+            raise ValueError(f"exemptions[{name!r}]: no such line{nearest(name, LINES)}")
+        if not isinstance(reason, str) or not reason.strip():
+            raise ValueError(f"exemptions[{name!r}]={reason!r}: an exemption needs a reason in words")
+    return found
+
+
+def _lines(given: Sequence[str] | None) -> list[str]:
+    if given is None:
+        return list(LINES)
+    names = [ALIASES.get(name, name) for name in given]
+    for name in names:
+        if name not in LINES:
+            raise ValueError(f"lines: no line {name!r}{nearest(name, LINES)}")
+    return [name for name in LINES if name in names]
+
+
+def _state_bytes(core: Any) -> int:
+    try:
+        with torch.no_grad():
+            return nbytes(core.initial_state(1))
+    except Exception:
+        return 0  # every line will say what is wrong with it
+
+
+def certify_many(
+    names: Sequence[str], *, processes: int | None = None, options: Mapping[str, Any] | None = None
+) -> Iterator[Card]:
+    """Certify several cores, each in a process with one thread, and yield the cards in the order of ``names``.
+
+    Args:
+        names: what :func:`load` takes.
+        processes: how many at a time; the number of processors when None. 1 runs here, without new processes.
+        options: further arguments of :func:`certify`.
+
+    Raises:
+        ValueError: a name that cannot be loaded (before anything runs).
+    """
+    for name in names:
+        load(name)
+    arguments = dict(options or {})
+    processes = min(len(names), processes or os.cpu_count() or 1)
+    if processes <= 1:
+        yield from (certify(load(name), **arguments) for name in names)
+        return
+    # spawn: a fork of a process whose torch has started threads may hang.
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(processes, mp_context=context, initializer=_one_thread) as pool:
+        jobs = [pool.submit(_certify_name, name, arguments) for name in names]
+        try:
+            yield from (job.result() for job in jobs)
+        finally:
+            for job in jobs:
+                job.cancel()
+
+
+def _one_thread() -> None:
+    torch.set_num_threads(1)
+
+
+def _certify_name(name: str, options: dict[str, Any]) -> Card:
+    return certify(load(name), **options)

@@ -1,0 +1,528 @@
+"""Long-Short Transformer: a window of recent steps, and landmarks that summarise everything before it.
+
+The episode is cut into segments of c = ``chunk_len`` steps, anchored at its start. With X the (pre-normed) input
+of a layer, and per head i, the r = ``num_landmarks`` landmarks of a finished segment S are
+
+    P_i = softmax over the steps of S of (X_S W_i^P)              c r
+    Kbar_i = P_i^T (X_S W_i^K),   Vbar_i = P_i^T (X_S W_i^V)      r e     (dynamic projection)
+
+and the query of step t reads landmarks and window in one softmax
+
+    H_i = softmax( Q_i [LN_G(Kbar_i); LN_L(K_i)]^T / sqrt(e) + position scores ) [LN_G(Vbar_i); LN_L(V_i)]
+
+over the landmarks of the newest ``num_segments`` segments that were finished before the segment of t began (the
+oldest are evicted first), and over step t itself and the ``memory_len`` steps before it. LN_L and LN_G are the
+"dual" layer norms over the full width, each shared by keys and values. Layers are pre-norm with a feed-forward
+block; a last layer norm follows.
+
+    x = x + H(LN(x));   x = x + FF(LN(x))
+
+Position scores (``positions="relative"``), with a the age of a key in steps, n the number of landmarks that are
+newer, s(.) the sinusoid, u and v learned per head:
+
+    window    u . k + (q / sqrt(e) + v) . W_r s(a)
+    landmark  (q / sqrt(e)) . (W_g s(n) + b_g)
+
+With ``causal=False`` there is no stream, only :meth:`LongShortTransformer.encode` for whole sequences: home
+segments of w = ``memory_len`` steps see themselves and w/2 steps on both sides, and r landmarks are projected from
+the whole sequence. The caller then adds positions to the inputs.
+
+Paper: Zhu et al., Long-Short Transformer: Efficient Transformers for Language and Vision (2021), section 3.2
+(dynamic projection, equation 3), 3.3 (aggregation and DualLN, equations 5 and 6) and the causal form at the end of
+3.2; the baseline of table 4 in Didolkar et al., Temporal Latent Bottleneck (2022).
+
+Differs:
+    - Caches hold projected, normed keys and values. The official language model keeps layer inputs, projects the
+      window again at each call and compresses cached segments before it projects them, so that its numbers depend
+      on where the calls are cut.
+    - Landmarks are capped at ``num_segments`` per row; in the paper their number is a function of the length.
+    - No biases in the projections; that of X W^P would cancel in its softmax.
+    - The LRA code compresses keys and values that are already LN_L-normed: ``normalise_first=True``.
+    - The CLS vector that the LRA code adds to the last layer is left to the reader of the outputs.
+"""
+
+from dataclasses import dataclass
+from typing import Literal, NamedTuple, cast
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from recollect.cores.base import CoreConfig, MemoryCore, require
+from recollect.cores.rings import MirrorRing
+from recollect.cores.stream import Stream
+from recollect.layers.attention import attend, merge_heads, split_heads
+from recollect.layers.feedforward import FeedForward, input_projection
+from recollect.layers.linear import Linear
+from recollect.layers.positions import relative_shift, sinusoid
+from recollect.layers.segments import SegmentPlan, gather_steps, plan_segments, project_segments
+from recollect.layers.tap import Tap
+from recollect.layers.tiles import attend_to_tiles
+from recollect.layers.windows import slide
+from recollect.state import clone
+
+BLOCK = 128  # steps whose attention is computed at once (or memory_len, if that is more): linear cost in time
+
+
+class LayerMemory(NamedTuple):
+    """What one layer remembers; the newest entry is always in the last place, unused ones are zero."""
+
+    window: Tensor  # b w 2d, keys and values after LN_L
+    segment: Tensor  # b c-1 2d+h*r, keys, values and projection logits of the unfinished segment
+    landmarks: Tensor  # b s*r 2d, keys and values after LN_G
+
+
+class LongShortTransformerState(NamedTuple):
+    """Memories of all layers, and the steps of the running episode."""
+
+    layers: tuple[LayerMemory, ...]
+    steps: Tensor  # b, int64
+
+
+@dataclass(frozen=True, kw_only=True)
+class LongShortTransformerConfig(CoreConfig):
+    """Settings of :class:`LongShortTransformer`."""
+
+    dim: int = 128
+    """Width of the core and of its output."""
+    num_layers: int = 2
+    """Attention and feed-forward blocks."""
+    num_heads: int = 4
+    """Attention heads; divides dim."""
+    hidden_dim: int | None = None
+    """Width of the feed-forward hidden layer; 4 * dim when None."""
+    dropout: float = 0.0
+    """Of attention weights and of the output of every block, in training."""
+    memory_len: int = 128
+    """Steps that a query sees before itself; with causal=False, width of a home segment (LRA: 8)."""
+    chunk_len: int = 16
+    """Steps of a segment that is compressed to landmarks (causal form only)."""
+    num_landmarks: int = 2
+    """Landmarks per segment and head; with causal=False, of the whole sequence (LRA: 32)."""
+    num_segments: int = 32
+    """Finished segments whose landmarks are kept, oldest evicted first (causal form only)."""
+    positions: Literal["relative", "none"] = "relative"
+    """Position scores inside the window and over landmarks (causal form only)."""
+    normalise_first: bool = False
+    """Compress keys and values after LN_L, as the LRA code does, instead of before it, as the paper does."""
+    causal: bool = True
+    """Streaming form; False is the two-way form for whole sequences, through core.encode."""
+
+    def __post_init__(self) -> None:
+        for field in ("dim", "num_layers", "num_heads", "chunk_len", "num_landmarks", "num_segments"):
+            value = getattr(self, field)
+            require(value >= 1, field, value, "use at least 1")
+        require(self.dim % self.num_heads == 0, "num_heads", self.num_heads, f"choose a divisor of dim={self.dim}")
+        require(
+            self.hidden_dim is None or self.hidden_dim >= 1, "hidden_dim", self.hidden_dim, "use at least 1, or None"
+        )
+        require(0.0 <= self.dropout < 1.0, "dropout", self.dropout, "use a probability in [0, 1)")
+        require(self.positions in ("relative", "none"), "positions", self.positions, "use 'relative' or 'none'")
+        least = self.chunk_len - 1 if self.causal else 1
+        reason = "or steps leave the window before their segment has landmarks" if self.causal else "one step"
+        require(self.memory_len >= least, "memory_len", self.memory_len, f"use at least {least}, {reason}")
+
+    def build(self, input_dim: int) -> "LongShortTransformer":
+        """Make the core for inputs of width ``input_dim``."""
+        return LongShortTransformer(self, input_dim)
+
+
+class LongShortAttention(nn.Module):
+    """Attention over landmarks and window, with the memory of one layer."""
+
+    def __init__(self, config: LongShortTransformerConfig) -> None:
+        super().__init__()
+        self.config = config
+        dim, heads = config.dim, config.num_heads
+        # One product makes queries, keys, values and the logits of the dynamic projection.
+        self.project = Linear(dim, 3 * dim + heads * config.num_landmarks, bias=False)
+        self.local_norm = nn.LayerNorm(dim)
+        self.landmark_norm = nn.LayerNorm(dim)
+        self.out = Linear(dim, dim, bias=False)
+        self.tap = Tap("b h t s")
+        self.relative = config.causal and config.positions == "relative"
+        if self.relative:
+            self.window_position = nn.Linear(dim, dim, bias=False)
+            self.landmark_position = nn.Linear(dim, dim)
+            self.content_bias = nn.Parameter(torch.zeros(heads, dim // heads))
+            self.position_bias = nn.Parameter(torch.zeros(heads, dim // heads))
+
+    def split(self, inputs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries ``[..., d]``, window entries ``[..., 2d]`` and segment entries ``[..., 2d+h*r]`` of inputs."""
+        dim = self.config.dim
+        queries, pairs, logits = self.project(inputs).split((dim, 2 * dim, self.project.out_features - 3 * dim), -1)
+        local = self.local_norm(pairs.unflatten(-1, (2, dim))).flatten(-2)
+        source = local if self.config.normalise_first else pairs.to(local.dtype)
+        return queries, local, torch.cat((source, logits.to(local.dtype)), -1)
+
+    def compress(self, segments: Tensor, mask: Tensor | None = None) -> Tensor:
+        """Landmarks of whole segments: ``[..., c, 2d+h*r] -> [..., r, 2d]``; ``mask`` bool ``[..., c]`` hides steps."""
+        pairs, logits = segments.split((2 * self.config.dim, segments.shape[-1] - 2 * self.config.dim), -1)
+        summary = project_segments(pairs, logits, self.config.num_heads, mask)
+        return self.landmark_norm(summary.unflatten(-1, (2, -1))).flatten(-2)
+
+    def forward(self, inputs: Tensor, memory: LayerMemory, plan: SegmentPlan) -> tuple[Tensor, LayerMemory]:
+        """``[b, t, d]`` to ``[b, t, d]`` and the memory after the call."""
+        config, window, t = self.config, self.config.memory_len, inputs.shape[1]
+        queries, local, entries = self.split(inputs)
+        timeline = torch.cat((memory.segment, entries), 1)
+        finished = self.compress(gather_steps(timeline, plan.members).unflatten(1, (-1, config.chunk_len)))
+        finished = torch.where(plan.ended[..., None, None], finished, 0.0).flatten(1, 2)
+        landmarks = torch.cat((memory.landmarks, finished.to(local.dtype)), 1)
+        context = torch.cat((landmarks, memory.window, local), 1)  # b (s+f)*r+w+t 2d
+
+        keys, values = (split_heads(half, config.num_heads) for half in context.chunk(2, -1))
+        queries = split_heads(queries, config.num_heads)
+        bias = self.position_scores(queries, keys[:, :, -window - t :], plan.distance) if self.relative else None
+        dropout = config.dropout if self.training else 0.0
+        read = attend(queries, keys, values, mask=plan.mask[:, None], bias=bias, dropout=dropout, tap=self.tap)
+
+        kept = gather_steps(landmarks, plan.kept)
+        used = torch.arange(kept.shape[1], 0, -1, device=kept.device) <= plan.kept_count[:, None]
+        return self.out(merge_heads(read)), LayerMemory(
+            slide(memory.window, local, plan.steps.clamp(max=window)),
+            slide(memory.segment, entries, plan.steps % config.chunk_len),
+            torch.where(used[..., None], kept, 0.0),
+        )
+
+    def position_scores(self, queries: Tensor, window_keys: Tensor, distance: Tensor) -> Tensor:
+        """What is added to the scores ``[b, h, t, (s+f)*r + w+t]``; garbage where the mask forbids."""
+        by_landmark, by_age = self.position_keys(window_keys.shape[2])
+        queries = queries * queries.shape[-1] ** -0.5  # b h t e
+        far = (queries @ by_landmark.transpose(-1, -2)).gather(
+            -1, distance[:, None].expand(-1, queries.shape[1], -1, -1)
+        )
+        near = relative_shift((queries + self.position_bias[:, None]) @ by_age.transpose(-1, -2))
+        near = near + (window_keys @ self.content_bias[..., None]).transpose(-1, -2)
+        return torch.cat((far, near), -1)
+
+    def position_keys(self, ages: int) -> tuple[Tensor, Tensor]:
+        """Projected sinusoids: ``[h, s*r, e]`` by number of newer landmarks, ``[h, ages, e]`` from the oldest age."""
+        config, weight = self.config, self.window_position.weight
+        count = config.num_segments * config.num_landmarks
+        newer = torch.arange(count, device=weight.device, dtype=weight.dtype)
+        age = torch.arange(ages - 1, -1, -1, device=weight.device, dtype=weight.dtype)
+        far = self.landmark_position(sinusoid(newer, config.dim, "concatenated"))
+        near = self.window_position(sinusoid(age, config.dim, "concatenated"))
+        return split_heads(far, config.num_heads), split_heads(near, config.num_heads)
+
+    def encode(self, inputs: Tensor, padding: Tensor) -> Tensor:
+        """Two-way form: ``[b, t, d]`` to ``[b, t, d]``, t a multiple of w; ``padding`` bool ``[b, t]``."""
+        config = self.config
+        queries, local, entries = self.split(inputs)
+        read = attend_to_tiles(
+            split_heads(queries, config.num_heads) * (config.dim // config.num_heads) ** -0.5,
+            local.unflatten(-1, (2, config.num_heads, -1)),
+            self.compress(entries, ~padding).unflatten(-1, (2, config.num_heads, -1)),
+            padding,
+            width=config.memory_len,
+            dropout=config.dropout if self.training else 0.0,
+            tap=self.tap,
+        )
+        return self.out(merge_heads(read))
+
+
+class LongShortBlock(nn.Module):
+    """``x = x + attention(LN(x)); x = x + FF(LN(x))``."""
+
+    def __init__(self, config: LongShortTransformerConfig) -> None:
+        super().__init__()
+        hidden = 4 * config.dim if config.hidden_dim is None else config.hidden_dim
+        self.dropout = config.dropout
+        self.attention_norm = nn.LayerNorm(config.dim)
+        self.attention = LongShortAttention(config)
+        self.feed_forward_norm = nn.LayerNorm(config.dim)
+        self.feed_forward = FeedForward(config.dim, hidden, dropout=config.dropout)
+
+    def forward(self, inputs: Tensor, memory: LayerMemory, plan: SegmentPlan) -> tuple[Tensor, LayerMemory]:
+        """``[b, t, d]`` to ``[b, t, d]`` and the memory after the call."""
+        read, memory = self.attention(self.attention_norm(inputs), memory, plan)
+        return self.join(inputs, read), memory
+
+    def encode(self, inputs: Tensor, padding: Tensor) -> Tensor:
+        """Two-way form."""
+        return self.join(inputs, self.attention.encode(self.attention_norm(inputs), padding))
+
+    def join(self, inputs: Tensor, read: Tensor) -> Tensor:
+        """Add what attention read, then the feed-forward block."""
+        hidden = inputs + F.dropout(read, self.dropout, self.training)
+        return hidden + self.feed_forward(self.feed_forward_norm(hidden))
+
+
+class LongShortTransformer(MemoryCore[LongShortTransformerState]):
+    """Window plus landmarks of everything before it: see the equations above."""
+
+    def __init__(self, config: LongShortTransformerConfig, input_dim: int) -> None:
+        super().__init__()
+        self.config = config
+        self.input_shape, self.output_shape = (input_dim,), (config.dim,)
+        self.embed = input_projection(input_dim, config.dim)
+        self.blocks = nn.ModuleList(LongShortBlock(config) for _ in range(config.num_layers))
+        self.norm = nn.LayerNorm(config.dim)
+
+    @property
+    def layers(self) -> list[LongShortBlock]:
+        """The blocks, in order."""
+        return cast("list[LongShortBlock]", list(self.blocks))
+
+    def initial_state(self, batch_size: int) -> LongShortTransformerState:
+        """Zeros. Raises ``ValueError`` for the two-way form, which has no stream."""
+        config = self.config
+        self._need(causal=True)
+        entry = 2 * config.dim + config.num_heads * config.num_landmarks
+        layers = tuple(
+            LayerMemory(
+                self.zeros(batch_size, config.memory_len, 2 * config.dim),
+                self.zeros(batch_size, config.chunk_len - 1, entry),
+                self.zeros(batch_size, config.num_segments * config.num_landmarks, 2 * config.dim),
+            )
+            for _ in range(config.num_layers)
+        )
+        return LongShortTransformerState(layers, self.zeros(batch_size, dtype=torch.long))
+
+    def forward(
+        self, inputs: Tensor, state: LongShortTransformerState, is_first: Tensor
+    ) -> tuple[Tensor, LongShortTransformerState]:
+        """The streaming form: see :class:`MemoryCore`."""
+        self._need(causal=True)
+        return super().forward(inputs, state, is_first)
+
+    def unroll(
+        self, inputs: Tensor, state: LongShortTransformerState, is_first: Tensor
+    ) -> tuple[Tensor, LongShortTransformerState]:
+        """Block by block, so that a long call costs a multiple of its length and not of its square."""
+        size = max(BLOCK, self.config.memory_len)
+        outputs = []
+        for hidden, first in zip(self.embed(inputs).split(size, 1), is_first.split(size, 1), strict=True):
+            # The masks hide what was before a reset, but weight 0 times NaN is NaN: it has to go.
+            state = self.reset(first[:, 0], state)
+            config, layers = self.config, []
+            plan = plan_segments(
+                first, state.steps, config.memory_len, config.chunk_len, config.num_segments, config.num_landmarks
+            )
+            for block, memory in zip(self.layers, state.layers, strict=True):
+                hidden, memory = block(hidden, memory, plan)
+                layers.append(memory)
+            state = LongShortTransformerState(tuple(layers), plan.steps)
+            outputs.append(self.norm(hidden))
+        return torch.cat(outputs, 1), state
+
+    def encode(self, inputs: Tensor, padding: Tensor | None = None) -> Tensor:
+        """Two-way form over whole sequences.
+
+        Args:
+            inputs: float ``[b, t, d_in]``, positions included.
+            padding: bool ``[b, t]``, True where there is nothing; None when every row is full.
+
+        Returns:
+            ``[b, t, d]``; zeros at padded steps, on which nothing else depends.
+
+        Raises:
+            ValueError: the core is causal, or the shapes do not fit.
+        """
+        self._need(causal=False)
+        batch, t, *rest = inputs.shape
+        if tuple(rest) != self.input_shape:
+            raise ValueError(f"inputs have shape {list(inputs.shape)}; encode takes [b, t, {self.input_shape[0]}]")
+        if padding is None:
+            padding = torch.zeros(batch, t, dtype=torch.bool, device=inputs.device)
+        if padding.dtype != torch.bool or tuple(padding.shape) != (batch, t):
+            raise ValueError(f"padding is {padding.dtype} {list(padding.shape)}; it must be bool [{batch}, {t}]")
+        extra = -t % self.config.memory_len
+        empty = F.pad(padding, (0, extra), value=True)
+        hidden = self.embed(torch.where(padding[..., None], 0.0, inputs))
+        hidden = F.pad(hidden, (0, 0, 0, extra))
+        for block in self.layers:
+            hidden = block.encode(hidden, empty)
+        return torch.where(padding[..., None], 0.0, self.norm(hidden[:, :t]))
+
+    def stream(self, batch_size: int) -> Stream:
+        """One step at a time, on ring buffers of projected keys and values."""
+        return LongShortTransformerStream(self, batch_size)
+
+    def flops_per_step(self) -> int:
+        """A sum over layers, with w = memory_len, s = num_segments and r = num_landmarks.
+
+            2d (3d + hr) + 2 d^2            projections
+            4d (w + 1 + sr)                 scores and sums over window and landmarks
+            2d (w + 1)                      position scores of the window, when relative
+            4rd                             dynamic projection: 4crd once per c steps
+            4d hidden                       feed-forward
+
+        and ``2 input_dim d`` for the input projection, if there is one.
+        """
+        config, d = self.config, self.config.dim
+        hidden = 4 * d if config.hidden_dim is None else config.hidden_dim
+        window, far = config.memory_len + 1, config.num_segments * config.num_landmarks
+        scores = 2 * d * window if config.positions == "relative" else 0
+        attention = 4 * d * (window + far) + scores + 4 * config.num_landmarks * d
+        project = 2 * d * (3 * d + config.num_heads * config.num_landmarks) + 2 * d * d
+        embed = 2 * self.input_shape[0] * d if isinstance(self.embed, nn.Linear) else 0
+        return embed + config.num_layers * (project + attention + 4 * d * hidden)
+
+    def _need(self, *, causal: bool) -> None:
+        if self.config.causal != causal:
+            raise ValueError(
+                "causal=False: this core reads whole sequences, use core.encode, or build it with causal=True to stream"
+                if causal
+                else "causal=True: this core streams, call it with a state, or build it with causal=False to encode"
+            )
+
+
+def heads_first(pairs: Tensor, num_heads: int) -> Tensor:
+    """``[b, s, 2d] -> [b*h, s, 2e]``: batch and heads in one axis, so that products need no copy."""
+    return pairs.unflatten(-1, (2, num_heads, -1)).movedim(-2, 1).flatten(-2).flatten(0, 1)
+
+
+def heads_last(pairs: Tensor, num_heads: int) -> Tensor:
+    """The inverse of :func:`heads_first`."""
+    return pairs.unflatten(0, (-1, num_heads)).unflatten(-1, (2, -1)).movedim(1, -2).flatten(-3)
+
+
+class LayerRings:
+    """The memory of one layer in a stream."""
+
+    def __init__(self, block: LongShortBlock, batch_size: int) -> None:
+        self.attention, self.config = block.attention, block.attention.config
+        config, heads, like = self.config, self.config.num_heads, block.attention.out.weight
+        self.window = MirrorRing(batch_size * heads, config.memory_len + 1, (2 * config.dim // heads,), like)
+        # Every row keeps its last c entries, whatever its phase: where a segment ends, they are that segment.
+        self.segment = MirrorRing(batch_size, config.chunk_len, (2 * config.dim + heads * config.num_landmarks,), like)
+        if self.attention.relative:
+            far, near = self.attention.position_keys(config.memory_len + 1)
+            self.far = far.flip(1).repeat(batch_size, 1, 1)  # b*h s*r e
+            self.near = near.transpose(1, 2).contiguous()  # h e w+1
+
+    def load(self, memory: LayerMemory) -> None:
+        """Take over the memory of the functional form."""
+        self.window.load(heads_first(F.pad(memory.window, (0, 0, 1, 0)), self.config.num_heads))
+        self.segment.load(F.pad(memory.segment, (0, 0, 1, 0)))
+        self._keep(heads_first(memory.landmarks, self.config.num_heads))
+
+    def dump(self, phase: Tensor) -> LayerMemory:
+        """A copy in the functional form; ``phase`` long ``[b]``, steps of the unfinished segment."""
+        segment = self.segment.window()[:, 1:]
+        used = torch.arange(segment.shape[1], 0, -1, device=phase.device) <= phase[:, None]
+        return LayerMemory(
+            heads_last(self.window.window()[:, 1:], self.config.num_heads),
+            torch.where(used[..., None], segment, 0.0),
+            heads_last(self.landmarks, self.config.num_heads),
+        )
+
+    def clear(self, rows: Tensor) -> None:
+        """Forget the rows of a bool mask ``[b]``."""
+        by_head = rows.repeat_interleave(self.config.num_heads)
+        self.window.clear(by_head)
+        self.segment.clear(rows)
+        self._keep(self.landmarks.masked_fill(by_head[:, None, None], 0.0))
+
+    def finish(self, rows: Tensor | None) -> None:
+        """Turn the last c steps into landmarks, in the rows of a bool mask ``[b]`` or in all."""
+        new = heads_first(self.attention.compress(self.segment.window()), self.config.num_heads)
+        shifted = torch.cat((self.landmarks[:, new.shape[1] :], new.to(self.landmarks.dtype)), 1)
+        if rows is not None:
+            shifted = torch.where(rows.repeat_interleave(self.config.num_heads)[:, None, None], shifted, self.landmarks)
+        self._keep(shifted)
+
+    def _keep(self, landmarks: Tensor) -> None:
+        self.landmarks = landmarks
+        keys, self.values = landmarks.chunk(2, -1)
+        # Landmarks change once per segment, and with them their distances: add these to the keys here.
+        self.keys = keys + self.far if self.attention.relative else keys
+
+    def read(self, inputs: Tensor, hidden: Tensor | None) -> Tensor:
+        """Push the (normed) step ``[b, d]`` and attend: ``[b, d]``; ``hidden`` bool ``[b*h, 1, s*r+w+1]``."""
+        attention, heads, batch = self.attention, self.config.num_heads, inputs.shape[0]
+        queries, local, entry = attention.split(inputs)
+        self.window.push(local.unflatten(-1, (2, heads, -1)).transpose(1, 2).reshape(batch * heads, -1))
+        self.segment.push(entry)
+        near_keys, near_values = self.window.window().chunk(2, -1)  # b*h w+1 e
+        queries = queries.reshape(batch, heads, -1) * (self.config.dim // heads) ** -0.5
+        flat = queries.flatten(0, 1).unsqueeze(1)  # b*h 1 e
+        far = torch.bmm(flat, self.keys.transpose(1, 2))
+        if attention.relative:
+            age = torch.matmul((queries + attention.position_bias).transpose(0, 1), self.near)  # h b w+1
+            age = age.transpose(0, 1).reshape(batch * heads, 1, -1)
+            content = (queries + attention.content_bias).flatten(0, 1).unsqueeze(1)
+            near = torch.baddbmm(age, content, near_keys.transpose(1, 2))
+        else:
+            near = torch.bmm(flat, near_keys.transpose(1, 2))
+        scores = torch.cat((far, near), -1)
+        if hidden is not None:
+            scores = scores.masked_fill(hidden, -torch.inf)
+        weights = scores.softmax(-1, torch.promote_types(scores.dtype, torch.float32))
+        if attention.tap.listening:
+            attention.tap(weights.unflatten(0, (batch, heads)))
+        weights = F.dropout(weights, self.config.dropout, attention.training)
+        far, near = weights.split((far.shape[-1], near.shape[-1]), -1)
+        read = torch.baddbmm(torch.bmm(far, self.values), near, near_values)
+        return attention.out(read.reshape(batch, -1))
+
+
+class LongShortTransformerStream(Stream):
+    """A live :class:`LongShortTransformer`: nothing is projected twice, and only landmarks are ever moved."""
+
+    core: LongShortTransformer
+
+    def __init__(self, core: LongShortTransformer, batch_size: int) -> None:
+        with torch.no_grad():
+            self._rings = [LayerRings(block, batch_size) for block in core.layers]
+        super().__init__(core, batch_size)
+
+    @property
+    def state(self) -> LongShortTransformerState:
+        """The memory as the core's state (a copy)."""
+        steps = torch.tensor(self._steps, device=self._never.device)
+        phase = steps % self.core.config.chunk_len
+        return LongShortTransformerState(tuple(clone(ring.dump(phase)) for ring in self._rings), steps)
+
+    @torch.no_grad()
+    def load_state(self, state: LongShortTransformerState) -> None:
+        """Continue from a state of the core."""
+        self.core.check_state(state, self.batch_size, self._never.device)
+        for ring, memory in zip(self._rings, state.layers, strict=True):
+            ring.load(memory)
+        # Counters live in Python: no step waits for a device to learn whether a segment ends.
+        self._steps: list[int] = state.steps.tolist()
+
+    def buffers(self) -> list[Tensor]:
+        """Rings, landmarks with and without positions, and position keys of all layers."""
+        kept = []
+        for ring in self._rings:
+            kept += [ring.window.data, ring.segment.data, ring.landmarks]
+            kept += [ring.keys, ring.far, ring.near] if ring.attention.relative else []
+        return kept
+
+    def advance(self, inputs: Tensor, is_first: Tensor) -> Tensor:
+        """One step on checked inputs."""
+        core = self.core
+        if is_first is not self._never and any(firsts := is_first.tolist()):
+            self._steps = [0 if first else steps for first, steps in zip(firsts, self._steps, strict=True)]
+            for ring in self._rings:
+                ring.clear(is_first)
+        finite = inputs.isfinite().all(-1, keepdim=True)
+        stream = core.embed(torch.where(finite, inputs, 0.0))
+        hidden, (ends, rows) = self._hidden(), self._ends()
+        for ring, block in zip(self._rings, core.layers, strict=True):
+            stream = block.join(stream, ring.read(block.attention_norm(stream), hidden))
+            if ends:
+                ring.finish(rows)
+        self._steps = [steps + 1 for steps in self._steps]
+        return torch.where(finite, core.norm(stream), torch.nan)
+
+    def _ends(self) -> tuple[bool, Tensor | None]:
+        """Whether a segment ends with this step, and in which rows (None: in all)."""
+        chunk = self.core.config.chunk_len
+        ends = [steps % chunk == chunk - 1 for steps in self._steps]
+        return any(ends), None if all(ends) else torch.tensor(ends, device=self._never.device)
+
+    def _hidden(self) -> Tensor | None:
+        """Unused places ``[b*h, 1, s*r+w+1]``; None once every row is full, from where on it stays so."""
+        config = self.core.config
+        slots = config.num_segments * config.num_landmarks
+        if min(self._steps) >= max(config.memory_len, config.num_segments * config.chunk_len):
+            return None
+        steps, device = torch.tensor(self._steps, device=self._never.device)[:, None], self._never.device
+        far = torch.arange(slots, 0, -1, device=device) > steps // config.chunk_len * config.num_landmarks
+        near = torch.arange(config.memory_len, -1, -1, device=device) > steps
+        return torch.cat((far, near), -1).repeat_interleave(config.num_heads, 0)[:, None]

@@ -1,0 +1,177 @@
+"""A pre-norm attention layer with its feed-forward, and the same layer with its norms folded into its products.
+
+    y   = x + Attention(LN(x), LN(c), LN(c))        c is x itself (self-attention) or another stream (cross-attention)
+    out = y + FFN(LN(y))
+
+A norm's gain and shift can be folded into the product that follows, ``W (g * z + s) = (W diag g) z + W s``, and
+products of one normalised vector can be stacked into one. Nothing changes but the number of operations, so a layer
+that is run often with the same weights (once per chunk, once per step) is prepared once and run in this form.
+"""
+
+from typing import Literal, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from recollect.layers.attention import MultiHeadAttention, attend, merge_heads
+from recollect.layers.feedforward import Activation, FeedForward
+from recollect.layers.initialize import xavier
+from recollect.layers.linear import linear
+
+
+class PreNormBlock(nn.Module):
+    """The weights of such a layer; :class:`Prepared` runs it.
+
+    Args:
+        dim: width of the stream.
+        num_heads: h.
+        hidden_dim: of the feed-forward; None leaves the feed-forward out.
+        cross: whether keys and values come from another stream, which then has a norm of its own.
+        value_norm: in a cross layer, ``shared`` norms keys and values once, ``separate`` norms each.
+        head_dim: width of a head; ``dim / num_heads`` when None.
+        activation: of the feed-forward.
+        eps: of the norms.
+        dropout: of the hidden layer and of what attention and feed-forward add, in training.
+        attention_dropout: of the attention weights, in training.
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        num_heads: int,
+        *,
+        hidden_dim: int | None,
+        cross: bool = False,
+        value_norm: Literal["shared", "separate"] = "shared",
+        head_dim: int | None = None,
+        activation: Activation = "gelu",
+        eps: float = 1e-5,
+        dropout: float = 0.0,
+        attention_dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        self.cross = cross
+        self.eps = eps
+        self.dropout = dropout
+        self.norm = nn.LayerNorm(dim, eps=eps)
+        self.norm_keys = nn.LayerNorm(dim, eps=eps) if cross else self.norm
+        separate = cross and value_norm == "separate"
+        self.norm_values = nn.LayerNorm(dim, eps=eps) if separate else self.norm_keys
+        self.attention = MultiHeadAttention(dim, num_heads, head_dim=head_dim, dropout=attention_dropout)
+        self.norm_feedforward = None if hidden_dim is None else nn.LayerNorm(dim, eps=eps)
+        self.feedforward = None if hidden_dim is None else FeedForward(dim, hidden_dim, activation=activation)
+        xavier(self)
+
+
+class Folded(NamedTuple):
+    """Products with one normalised vector, stacked."""
+
+    weight: Tensor  # p*h*e d
+    bias: Tensor  # p*h*e
+    parts: int = 1  # p
+
+
+def fold(norm: nn.LayerNorm, linear: nn.Linear) -> Folded:
+    """The product that does to a normalised vector what ``linear(norm(...))`` does to the vector itself."""
+    # A sum, not a matrix product: under autocast it stays in full precision.
+    bias = (linear.weight * norm.bias).sum(-1)
+    return _cast(linear.weight * norm.weight, bias if linear.bias is None else bias + linear.bias)
+
+
+def stack(*products: Folded) -> Folded:
+    """One product for all."""
+    weights, biases, parts = zip(*products, strict=True)
+    return Folded(torch.cat(weights), torch.cat(biases), sum(parts))
+
+
+def _cast(weight: Tensor, bias: Tensor) -> Folded:
+    # Autocast casts at every use what is not itself a parameter: do it once.
+    kind = weight.device.type
+    dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else weight.dtype
+    return Folded(weight.to(dtype), bias.to(dtype))
+
+
+def normalise(inputs: Tensor, eps: float) -> Tensor:
+    """A layer norm without gain and shift."""
+    return F.layer_norm(inputs, inputs.shape[-1:], eps=eps)
+
+
+class Prepared:
+    """A :class:`PreNormBlock` with folded weights, for many runs with the same weights.
+
+    Args:
+        block: the layer; gradients reach its parameters through the folded weights.
+    """
+
+    def __init__(self, block: PreNormBlock) -> None:
+        self.block = block
+        attention, feedforward = block.attention, block.feedforward
+        self.query = fold(block.norm, attention.query)
+        self.key_value = stack(fold(block.norm_keys, attention.key), fold(block.norm_values, attention.value))
+        self.out = _cast(attention.out.weight, attention.out.weight[:, 0]).weight
+        if feedforward is not None and block.norm_feedforward is not None:
+            self.expand = fold(block.norm_feedforward, feedforward.expand)
+            self.contract = _cast(feedforward.contract.weight, feedforward.contract.bias)
+
+    def project(self, inputs: Tensor, product: Folded) -> tuple[Tensor, ...]:
+        """Norm and project ``[..., t, dim]``: one ``[..., h, t, e]`` for each part of the product."""
+        projected = linear(normalise(inputs, self.block.eps), product.weight, product.bias)
+        heads = projected.unflatten(-1, (product.parts, self.block.attention.num_heads, -1))  # ... t p h e
+        return heads.movedim(-3, 0).transpose(-2, -3).unbind(0)
+
+    def self_attend(self, inputs: Tensor, product: Folded, mask: Tensor | None = None, causal: bool = False) -> Tensor:
+        """The whole layer, each sequence reading itself.
+
+        Args:
+            inputs: ``[b, t, dim]``.
+            product: ``stack(query, key_value)``.
+            mask: bool ``[b, t]``, which steps may be read.
+            causal: whether each step reads only those up to itself.
+        """
+        queries, keys, values = self.project(inputs, product)
+        return self.join(inputs, queries, keys, values, mask, causal)
+
+    def join(
+        self,
+        inputs: Tensor,
+        queries: Tensor,
+        keys: Tensor,
+        values: Tensor,
+        mask: Tensor | None = None,
+        causal: bool = False,
+    ) -> Tensor:
+        """The rest of the layer, once all is projected: read, add, feed forward, add.
+
+        Args:
+            inputs: the stream ``[b, t, dim]``.
+            queries: ``[b, h, t, e]``.
+            keys: ``[b, h, s, e]``.
+            values: ``[b, h, s, e]``.
+            mask: bool ``[b, s]``, which keys may be read.
+            causal: whether query i reads keys up to i only (t = s).
+        """
+        block = self.block
+        dropout = block.dropout if block.training else 0.0
+        read = linear(merge_heads(self._read(queries, keys, values, mask, causal)), self.out)
+        stream = inputs + (F.dropout(read, dropout) if dropout else read)
+        if block.feedforward is None:
+            return stream
+        hidden = block.feedforward.activation(
+            linear(normalise(stream, block.eps), self.expand.weight, self.expand.bias)
+        )
+        hidden = F.dropout(hidden, dropout) if dropout else hidden
+        added = linear(hidden, self.contract.weight, self.contract.bias)
+        return stream + (F.dropout(added, dropout) if dropout else added)
+
+    def _read(self, queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, causal: bool) -> Tensor:
+        attention = self.block.attention
+        dropout = attention.dropout if attention.training else 0.0
+        if causal and mask is None and not attention.tap.listening:
+            return F.scaled_dot_product_attention(queries, keys, values, is_causal=True, dropout_p=dropout)
+        mask = None if mask is None else mask[:, None, None]  # b h t s
+        if causal:
+            t = queries.shape[-2]
+            past = torch.ones(t, t, dtype=torch.bool, device=queries.device).tril()
+            mask = past if mask is None else past & mask
+        return attend(queries, keys, values, mask=mask, dropout=dropout, tap=attention.tap)

@@ -1,0 +1,58 @@
+"""Matrix products with one matrix and many factors, without gradients of their own.
+
+    y = x W^T + b            y = x W^T + z
+
+For hand-written backward passes and for streams. On CPU, torch multiplies float32 matrices with MKL, which
+packs W anew in every call and is slow on processors of other makers. oneDNN, which torch carries for its
+compiler and its LSTM, packs W once. Measured on an EPYC (Zen 5) with two threads: 2.3x for 2048 rows, 2.8x for 32
+rows, 1.6x for one row. Everywhere else the same numbers come from ``addmm``.
+"""
+
+import torch
+from torch import Tensor
+
+_ops = torch.ops.mkldnn
+_ONEDNN = torch.backends.mkldnn.is_available() and hasattr(_ops, "_linear_pointwise")  # type: ignore[attr-defined]
+
+
+def _onednn(weight: Tensor) -> bool:
+    if not _ONEDNN or weight.device.type != "cpu":
+        return False
+    if weight.dtype == torch.bfloat16:
+        return _ops._is_mkldnn_bf16_supported()
+    return weight.dtype == torch.float32
+
+
+class Product:
+    """``x W^T`` for a fixed W. Later changes of the weight may or may not be seen: make a new one.
+
+    Args:
+        weight: W ``[o, i]``, float.
+        bias: b ``[o]``, added to every product of :meth:`__call__`.
+        rows: how many rows x will have (a hint).
+        uses: how many products will be made (a hint: packing W costs about two of them).
+    """
+
+    def __init__(self, weight: Tensor, bias: Tensor | None = None, *, rows: int, uses: int) -> None:
+        self.weight = weight.detach()
+        self.bias = None if bias is None else bias.detach()
+        self.fast = _onednn(weight)
+        if self.fast and uses > 4:
+            self.weight = _ops._reorder_linear_weight(self.weight, rows)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """``x W^T + b``: ``[r, i] -> [r, o]``."""
+        if self.fast:
+            return _ops._linear_pointwise(x, self.weight, self.bias, "none", [], "")
+        return x @ self.weight.t() if self.bias is None else torch.addmm(self.bias, x, self.weight.t())
+
+    def plus(self, x: Tensor, z: Tensor) -> Tensor:
+        """``x W^T + z``, without b: ``[r, i], [r, o] -> [r, o]``."""
+        if self.fast:
+            return _ops._linear_pointwise.binary(x, z, self.weight, None, "add")
+        return torch.addmm(z, x, self.weight.t())
+
+
+def product(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """``x W^T + b`` once: ``[r, i], [o, i] -> [r, o]``."""
+    return Product(weight, bias, rows=x.shape[0], uses=1)(x)

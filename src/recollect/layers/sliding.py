@@ -1,0 +1,164 @@
+"""Attention in a sliding window: every query sees itself and the w steps before it.
+
+Keys and values are the w cached steps followed by the t new ones. In *window layout* a query's scores have
+w + 1 columns, column j for the step w - j back (the oldest first, the query itself last):
+
+    window[i, j] = full[i, i + j]           i = 0 ... t-1,  j = 0 ... w,  full is [t, w + t]
+
+The window is a strided view of the full scores: moving between the two needs no gather, the relative shift of
+Transformer-XL is this view, and softmax and mask touch w + 1 columns instead of w + t. A sequence that is longer
+than its window is cut into blocks of queries, so that the cost is O(t w).
+"""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from recollect.layers.tap import Tap
+
+MIN_BLOCK = 64
+"""Blocks of queries are at least this long; short windows are cheaper in one product than in many small ones."""
+
+
+def visible_steps(age: Tensor, window: int) -> Tensor:
+    """Which steps of its window a query may see.
+
+    Args:
+        age: long ``[b, t]``, steps of the running episode before each step.
+        window: w.
+
+    Returns:
+        bool ``[b, t, w + 1]``, the query itself last.
+    """
+    return torch.arange(window, -1, -1, device=age.device) <= age[..., None]
+
+
+def to_window(full: Tensor, window: int) -> Tensor:
+    """``[..., t, w + t] -> [..., t, w + 1]``: the view of the columns that each query may see.
+
+    ``full`` must be contiguous, as products are.
+    """
+    t, s = full.shape[-2:]
+    strides = full.stride()
+    return full.as_strided((*full.shape[:-1], window + 1), (*strides[:-2], s + 1, 1))
+
+
+def to_full(window_weights: Tensor) -> Tensor:
+    """``[..., t, w + 1] -> [..., t, w + t]``: the inverse of :func:`to_window`, zeros elsewhere."""
+    t, w = window_weights.shape[-2], window_weights.shape[-1] - 1
+    s = w + t
+    # Rows of length s + 1, read again as rows of length s: row i moves right by i.
+    rows = F.pad(window_weights, (0, t)).flatten(-2)
+    return rows[..., : t * s].unflatten(-1, (t, s))
+
+
+def keep_top(scores: Tensor, visible: Tensor, k: int) -> Tensor:
+    """Softmax over the k largest visible scores of every query; all others get weight 0.
+
+    Args:
+        scores: ``[..., s]`` with forbidden entries at the smallest finite number.
+        visible: bool, broadcastable to ``scores``.
+        k: entries kept; ties go to whichever ``topk`` names.
+    """
+    best, index = scores.topk(min(k, scores.shape[-1]), -1)
+    weights = best.softmax(-1).masked_fill(~visible.expand_as(scores).gather(-1, index), 0.0)
+    return torch.zeros_like(scores).scatter(-1, index, weights)
+
+
+def sliding_attention(
+    queries: Tensor,
+    keys: Tensor,
+    values: Tensor,
+    visible: Tensor,
+    *,
+    offset_queries: Tensor | None = None,
+    offset_keys: Tensor | None = None,
+    bias: Tensor | None = None,
+    top_k: int | None = None,
+    tap: Tap | None = None,
+) -> Tensor:
+    """Attention of projected heads in a sliding window.
+
+        a[i, j] = softmax_j( q_i k_{i+j} + p_i r_j + c_j )        out_i = sum_j a[i, j] v_{i+j}
+
+    Heads come before batch, so that the products with r are one product per head.
+
+    Args:
+        queries: q ``[h, b, t, e]``, already scaled.
+        keys: k ``[h, b, w + t, e]``.
+        values: v ``[h, b, w + t, e]``.
+        visible: bool ``[b, t, w + 1]`` from :func:`visible_steps`; a query sees at least itself.
+        offset_queries: p ``[h, b, t, e]``, scaled; given together with ``offset_keys``.
+        offset_keys: r ``[h, w + 1, e]``, the keys of the offsets w ... 0.
+        bias: c ``[h, w + 1]``.
+        top_k: keep only so many of the largest scores of each query and head.
+        tap: hears weights ``[b, h, t, w + 1]`` in window layout when it listens.
+
+    Returns:
+        ``[h, b, t, e]`` in the dtype of ``values``.
+    """
+    w, t = visible.shape[-1] - 1, visible.shape[1]
+    listening = tap is not None and tap.listening
+    fused = not listening and offset_keys is None and bias is None and top_k is None
+
+    def attend(q: Tensor, k: Tensor, v: Tensor, seen: Tensor, p: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        if fused:
+            return F.scaled_dot_product_attention(q, k, v, attn_mask=to_full(seen), scale=1.0), None
+        weights = _window_weights(q, k, seen, p, offset_keys, bias, top_k)
+        return to_full(weights.to(v.dtype)) @ v, weights
+
+    block = max(w, MIN_BLOCK)
+    if t <= block:
+        out, weights = attend(queries, keys, values, visible, offset_queries)
+        if listening:
+            tap(weights.transpose(0, 1))
+        return out
+    outs, maps = [], []
+    starts = range(0, t, block)
+    # split, not slices: a slice would send a gradient of full length back from every block.
+    pieces = [*zip(_blocks(keys, w, block), _blocks(values, w, block), strict=True)]
+    p_blocks = [None] * len(pieces) if offset_queries is None else offset_queries.split(block, 2)
+    for q, (k, v), p, i in zip(queries.split(block, 2), pieces, p_blocks, starts, strict=True):
+        out, weights = attend(q, k, v, visible[:, i : i + block], p)
+        outs.append(out)
+        maps.append(weights)
+    if listening:
+        tap(torch.cat(maps, 2).transpose(0, 1))
+    return torch.cat(outs, 2)
+
+
+def _blocks(steps: Tensor, window: int, block: int) -> list[Tensor]:
+    """``[h, b, w + t, e]`` cut into overlapping parts: ``block`` new steps and the w before them."""
+    before, *new = steps.split([window, *_lengths(steps.shape[2] - window, block)], 2)
+    parts = []
+    for piece in new:
+        parts.append(torch.cat((before, piece), 2))
+        before = piece[:, :, piece.shape[2] - window :] if piece.shape[2] >= window else piece
+    return parts
+
+
+def _lengths(total: int, block: int) -> list[int]:
+    return [min(block, total - start) for start in range(0, total, block)]
+
+
+def _window_weights(
+    queries: Tensor,
+    keys: Tensor,
+    visible: Tensor,
+    offset_queries: Tensor | None,
+    offset_keys: Tensor | None,
+    bias: Tensor | None,
+    top_k: int | None,
+) -> Tensor:
+    """Attention weights ``[h, b, t, w + 1]``, in float32 at least."""
+    scores = to_window(queries @ keys.transpose(-1, -2), visible.shape[-1] - 1)
+    if offset_queries is not None and offset_keys is not None:
+        # In place on the fresh product, whose values no gradient needs: one pass less over [h, b, t, w + 1].
+        places = (offset_queries.flatten(1, 2) @ offset_keys.transpose(-1, -2)).unflatten(1, queries.shape[1:3])
+        scores = places.add_(scores)
+    if bias is not None:
+        scores = scores + bias[:, None, None].to(scores.dtype)
+    scores = scores.to(torch.promote_types(scores.dtype, torch.float32))
+    # A query sees at least itself, so the smallest finite number becomes weight 0 exactly.
+    scores = scores.masked_fill(~visible, torch.finfo(scores.dtype).min)
+    return scores.softmax(-1) if top_k is None else keep_top(scores, visible, top_k)

@@ -1,0 +1,1 @@
+"""Pure functions of tensors: no modules, no configs."""

@@ -1,0 +1,52 @@
+"""Cross-entropy and accuracy over the steps of sequences that are asked.
+
+    loss = - 1/|M| sum_{(i,s) in M} log softmax(logits[i, s])[targets[i, s]]       M: steps where mask is True
+
+Steps outside the mask are left out, not multiplied by zero: NaN there stays there, in value and in gradient.
+An empty mask gives 0 (an unroll may hold no question).
+"""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+
+def check(logits: Tensor, targets: Tensor, mask: Tensor) -> None:
+    """Raise ``ValueError`` unless logits ``[b, t, k]``, targets ``[b, t]`` and a bool mask ``[b, t]`` agree."""
+    if logits.ndim != 3 or targets.shape != logits.shape[:2] or mask.shape != logits.shape[:2]:
+        raise ValueError(
+            f"logits {list(logits.shape)}, targets {list(targets.shape)} and mask {list(mask.shape)} do not agree: "
+            "give [b, t, classes], [b, t] and [b, t]"
+        )
+    if mask.dtype != torch.bool:
+        raise ValueError(f"mask has dtype {mask.dtype}: use mask.bool()")
+
+
+def cross_entropy(logits: Tensor, targets: Tensor, mask: Tensor, *, label_smoothing: float = 0.0) -> Tensor:
+    """Mean negative log-likelihood of the asked steps, in float32 or better.
+
+    Args:
+        logits: float ``[b, t, k]``.
+        targets: long ``[b, t]``; ignored outside the mask.
+        mask: bool ``[b, t]``; True is asked.
+        label_smoothing: share of the target that is spread over all classes.
+
+    Returns:
+        A scalar; 0 when nothing is asked.
+    """
+    check(logits, targets, mask)
+    asked = logits[mask].to(torch.promote_types(logits.dtype, torch.float32))
+    total = F.cross_entropy(asked, targets[mask], reduction="sum", label_smoothing=label_smoothing)
+    return total / max(asked.shape[0], 1)
+
+
+def correct(logits: Tensor, targets: Tensor, mask: Tensor) -> Tensor:
+    """Bool ``[b, t]``: asked, and the largest logit is that of the target. NaN is never correct."""
+    check(logits, targets, mask)
+    finite = ~logits.isnan().any(-1)
+    return (logits.argmax(-1) == targets) & mask & finite
+
+
+def accuracy(logits: Tensor, targets: Tensor, mask: Tensor) -> Tensor:
+    """Share of the asked steps that are answered correctly, as a float32 scalar; 0 when nothing is asked."""
+    return correct(logits, targets, mask).sum() / mask.sum().clamp(min=1)

@@ -1,0 +1,63 @@
+"""What a recipe is: an experiment as a list of complete runs, at one or two scales."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from recollect.training.supervised import SupervisedConfig
+
+Scale = Literal["lite", "paper"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """One row of the results table."""
+
+    label: str
+    """Name of its result files: ``<label>-seed<k>.json``."""
+    row: str
+    """What the table calls it."""
+    core: str
+    """Key of its core."""
+    config: SupervisedConfig
+    """Everything else; the seed is set by who runs it."""
+    paper: str = "-"
+    """What the paper reports; "-" where it says nothing."""
+
+
+class MakeConfig(Protocol):
+    """A recipe's function: the complete config of one core at one scale."""
+
+    def __call__(self, core: str, scale: Scale = "lite") -> SupervisedConfig:
+        """The config."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """An experiment."""
+
+    name: str
+    """Key in the RECIPES table."""
+    title: str
+    """Heading of its table."""
+    source: str
+    """Paper and section, or ours."""
+    about: str
+    """What is shown, and how the lite scale differs from the paper."""
+    config: MakeConfig
+    """The config of one core at one scale."""
+    runs: Mapping[Scale, Callable[[], list[Run]]]
+    """Rows of each scale that exists."""
+    seeds: Mapping[Scale, int]
+    """Seeds of each scale: 0, 1, ..."""
+
+    def rows(self, scale: str) -> list[Run]:
+        """The runs of a scale.
+
+        Raises:
+            ValueError: the recipe has no such scale.
+        """
+        if scale not in self.runs:
+            raise ValueError(f"scale={scale!r}: {self.name} has {', '.join(self.runs)}")
+        return self.runs[scale]()  # type: ignore[index]

@@ -1,0 +1,65 @@
+"""The recall task with every core, and with none: our own check that each memory learns to remember.
+
+Every core but ``memoryless`` should answer more than 95 % of the questions; ``memoryless`` cannot beat chance,
+which is exact by construction (see tasks/recall.py).
+"""
+
+from typing import Any
+
+from recollect.agents.configs import lookup
+from recollect.agents.sequence_model import SequenceModelConfig
+from recollect.cores import CORES
+from recollect.cores.base import CoreConfig
+from recollect.recipes.base import Recipe, Run, Scale
+from recollect.tasks.recall import Recall
+from recollect.training.fit import FitConfig
+from recollect.training.supervised import OptimizerConfig, SupervisedConfig
+
+TASK = Recall()
+
+# What a core needs beside width and depth: windows that reach over the blank, chunks that are small beside it.
+SIZES: dict[str, dict[str, Any]] = {}
+
+
+def recall(core: str = "hcam", scale: Scale = "lite") -> SupervisedConfig:
+    """The recall task.
+
+    Args:
+        core: key of any core.
+        scale: only lite; the task is ours, so there is no paper to follow.
+    """
+    if scale != "lite":
+        raise ValueError(f"scale={scale!r}: recall is our own task and has only lite")
+    return SupervisedConfig(
+        task=TASK,
+        core=_core(core),
+        agent=SequenceModelConfig(embedding_dim=64),
+        optimizer=OptimizerConfig(learning_rate=3e-3, warmup_steps=50),
+        fit=FitConfig(steps=600, report_every=25, evaluate_every=50, checkpoint_every=200, stop_score=0.99),
+        batch_size=32,
+    )
+
+
+def _core(key: str) -> CoreConfig:
+    cls = lookup(CORES, key, "core")
+    common = {"dim": 64, "num_layers": 2, "num_heads": 4, "hidden_dim": 128, "memory_len": TASK.spec.memory_span}
+    sizes = {name: value for name, value in common.items() if name in cls.__dataclass_fields__}
+    return cls(**(sizes | SIZES.get(key, {})))
+
+
+def _lite() -> list[Run]:
+    return [Run(label=core, row=core, core=core, config=recall(core)) for core in CORES]
+
+
+RECALL = Recipe(
+    name="recall",
+    title="Recall: cues, a blank, questions, and a fresh start",
+    source="ours (tasks/recall.py)",
+    about=(
+        f"{TASK.num_cues} key-value pairs, {TASK.min_blank} to {TASK.max_blank} blank steps, {TASK.num_queries} "
+        "questions; several episodes per row, and only a reset separates them."
+    ),
+    config=recall,
+    runs={"lite": _lite},
+    seeds={"lite": 3},
+)

@@ -1,0 +1,295 @@
+"""Run a recipe's seeds, keep every number with its command, and make the tables from those files alone.
+
+    results/NAME/<label>-seed<k>.json     one run: command, commit, hardware, seed, steps, times, every score
+    docs/results.md                       one table per recipe and scale, between markers
+
+A run that fails leaves a file too, and its row says so.
+
+The score of a row is the interquartile mean over seeds (the mean of the middle half; with fewer than four seeds
+the mean). Its interval is a 95 % percentile bootstrap on two levels, seeds and then evaluated rows, so that it
+means something with one seed as well.
+
+Source: Agarwal et al., Deep RL at the edge of the statistical precipice (2021), for mean and bootstrap.
+"""
+
+import hashlib
+import json
+import traceback
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from rich.console import Console
+
+from recollect.agents.configs import lookup, to_json
+from recollect.recipes.base import Recipe, Run
+from recollect.training import TRAINERS
+from recollect.training.checkpoints import RunError, write_beside
+from recollect.training.evaluate import FRESH_SEED, evaluate
+from recollect.training.fit import Outcome, fit
+from recollect.training.metrics import read_rows
+from recollect.training.run_directory import environment
+
+FINAL_ROWS = 512
+RESAMPLES = 2000
+
+
+def reproduce(
+    recipe: Recipe,
+    *,
+    scale: str = "lite",
+    cores: Sequence[str] | None = None,
+    seeds: int | None = None,
+    root: str | PathLike[str] = ".",
+    device: str | None = None,
+    again: bool = False,
+    console: Console | None = None,
+) -> Path:
+    """Run what is missing of a recipe, then make its tables.
+
+    Args:
+        recipe: from RECIPES.
+        scale: lite or paper.
+        cores: only the rows of these cores; None runs all.
+        seeds: how many seeds; None takes the recipe's number.
+        root: folder that gets ``results/``, ``docs/results.md`` and ``runs/``.
+        device: overrides the recipe's.
+        again: also run what has a result of the same config already.
+        console: where progress is shown; None is silent.
+
+    Returns:
+        The path of ``docs/results.md``.
+
+    Raises:
+        ValueError: an unknown scale, or a core that is not in the recipe.
+        KeyboardInterrupt: stopped by Ctrl-C or SIGTERM; the run is saved, and the same command goes on.
+    """
+    rows = recipe.rows(scale)
+    for core in cores or ():
+        lookup({run.core: run for run in rows}, core, f"core of {recipe.name}")
+    number = recipe.seeds[scale] if seeds is None else seeds  # type: ignore[index]
+    if number < 1:
+        raise ValueError(f"seeds={number}: run at least one")
+    base = Path(root)
+    for run in rows:
+        if cores and run.core not in cores:
+            continue
+        for seed in range(number):
+            config = replace(run.config, fit=replace(run.config.fit, seed=seed), device=device or run.config.device)
+            one = replace(run, config=config)
+            path = base / "results" / recipe.name / f"{run.label}-seed{seed}.json"
+            if not again and _is_there(path, one):
+                _say(console, f"{run.row}, seed {seed}: already in {path}")
+                continue
+            result = run_once(recipe, one, scale, base, console)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_beside(path, json.dumps(result, indent=1) + "\n")
+            _say(console, f"{run.row}, seed {seed}: {_summary(result)}")
+    return write_tables(recipe, base)
+
+
+def run_once(recipe: Recipe, run: Run, scale: str, root: Path, console: Console | None = None) -> dict[str, Any]:
+    """Train and score one run; what goes wrong is in the result, not raised (except an interrupt)."""
+    description = to_json(run.config, TRAINERS)
+    # A change of the recipe gets a new directory; the same config goes on where it was stopped.
+    digest = hashlib.sha256(json.dumps(description, sort_keys=True).encode()).hexdigest()[:8]
+    directory = root / "runs" / "reproduce" / recipe.name / f"{run.label}-seed{run.config.fit.seed}-{digest}"
+    result: dict[str, Any] = {
+        "recipe": recipe.name,
+        "scale": scale,
+        "label": run.label,
+        "row": run.row,
+        "core": run.core,
+        "paper": run.paper,
+        "seed": run.config.fit.seed,
+        "command": f"recollect reproduce {recipe.name} --scale {scale}",
+        "chance": run.config.task.spec.chance,
+        **{key: value for key, value in environment().items() if key != "command"},
+        "config": description,
+    }
+    _reset_peak()
+    try:
+        outcome = fit(run.config, directory, resume=True, console=console)
+        if outcome.status == "interrupted":
+            raise KeyboardInterrupt(outcome.message)
+        return result | _scores(run, outcome)
+    except (RunError, ValueError, RuntimeError, MemoryError) as error:
+        lines = traceback.format_exception_only(error)
+        return result | {"status": "failed", "error": lines[-1].strip().splitlines()[0]}
+
+
+def _scores(run: Run, outcome: Outcome) -> dict[str, Any]:
+    config = run.config
+    final = evaluate(
+        outcome.agent,  # type: ignore[arg-type]
+        config.task,
+        rows=FINAL_ROWS,
+        batch_size=config.batch_size,
+        seed=FRESH_SEED + config.fit.seed,
+        unroll=config.unroll,
+        bfloat16=config.bfloat16,
+    )
+    curve = [[int(r["step"]), float(r["score"])] for r in read_rows(outcome.directory.metrics) if r["score"]]
+    perfect = [step for step, score in curve if score >= 1.0]
+    return {
+        "status": "ok",
+        "error": None,
+        "parameters": sum(p.numel() for p in outcome.agent.parameters()),
+        "steps": outcome.step,
+        "samples": outcome.step * config.batch_size,
+        "samples_to_perfect": perfect[0] * config.batch_size if perfect else None,
+        "seconds": round(outcome.seconds, 1),
+        "peak_memory_mib": _peak(),
+        "score": final.score,
+        "low": final.low,
+        "high": final.high,
+        "perfect_rows": final.perfect,
+        "loss": final.loss,
+        "correct": final.correct,
+        "asked": final.asked,
+        "curve": curve,
+    }
+
+
+def write_tables(recipe: Recipe, root: str | PathLike[str] = ".") -> Path:
+    """Make the recipe's tables in ``docs/results.md`` again, from its result files alone."""
+    base = Path(root)
+    results = [json.loads(path.read_text()) for path in sorted((base / "results" / recipe.name).glob("*-seed*.json"))]
+    path = base / "docs" / "results.md"
+    text = path.read_text() if path.is_file() else "# Results\n"
+    for scale in recipe.runs:
+        mine = [result for result in results if result["scale"] == scale]
+        if mine:
+            text = _between(text, f"recollect:{recipe.name}-{scale}", table(recipe, scale, mine))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_beside(path, text)
+    return path
+
+
+def table(recipe: Recipe, scale: str, results: Sequence[Mapping[str, Any]]) -> str:
+    """One Markdown table of all results of a scale, in the recipe's order; failures are rows too."""
+    order = {run.label: place for place, run in enumerate(recipe.rows(scale))}
+    labels = sorted({result["label"] for result in results}, key=lambda label: order.get(label, len(order)))
+    lines = [
+        f"### {recipe.title} ({scale} scale)",
+        "",
+        f"{recipe.about} Source: {recipe.source}.",
+        "",
+        "| | paper | ours | n | interval | command |",
+        "|---|---|---|---|---|---|",
+    ]
+    for label in labels:
+        runs = [result for result in results if result["label"] == label]
+        good = [result for result in runs if result["status"] == "ok"]
+        first = runs[0]
+        if good:
+            low, high = interval(good)
+            score = f"{interquartile_mean(np.array([result['score'] for result in good])):.3f}{_samples(good)}"
+            row = [first["row"], first["paper"], score, str(len(good)), f"{low:.3f} to {high:.3f}"]
+            lines.append("| " + " | ".join([*row, f"`{first['command']}`"]) + " |")
+        for result in runs:
+            if result["status"] != "ok":
+                error = result["error"].replace("|", "\\|")
+                row = [f"{result['row']}, seed {result['seed']}", result["paper"], f"failed: {error}", "0", "-"]
+                lines.append("| " + " | ".join([*row, f"`{result['command']}`"]) + " |")
+    return "\n".join([*lines, "", *_caption(results)])
+
+
+def interquartile_mean(scores: np.ndarray) -> np.ndarray:
+    """Mean of the middle half along the last axis (a quarter cut at each end, rounded down)."""
+    cut = scores.shape[-1] // 4
+    middle = np.sort(scores, -1)[..., cut : scores.shape[-1] - cut]
+    return middle.mean(-1)
+
+
+def interval(results: Sequence[Mapping[str, Any]], level: float = 0.95) -> tuple[float, float]:
+    """Bootstrap interval of the interquartile mean: seeds are drawn again, then the rows of each drawn seed."""
+    generator = np.random.default_rng(0)
+    per_seed = []
+    for result in results:
+        right, asked = np.array(result["correct"]), np.array(result["asked"])
+        counts = generator.multinomial(len(right), np.full(len(right), 1 / len(right)), (RESAMPLES, len(results)))
+        per_seed.append((counts @ right) / np.maximum(counts @ asked, 1))  # resamples x places
+    scores = np.stack(per_seed)  # seed, resample, place
+    drawn = generator.integers(0, len(results), (RESAMPLES, len(results)))
+    resample, place = np.indices(drawn.shape)
+    means = interquartile_mean(scores[drawn, resample, place])
+    low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2])
+    return float(low), float(high)
+
+
+def _caption(results: Sequence[Mapping[str, Any]]) -> list[str]:
+    chances = sorted({round(result["chance"], 4) for result in results})
+    hardware = sorted({_machine(result["hardware"]) for result in results})
+    commits = sorted({str(result["commit"])[:12] for result in results})
+    seconds = sum(result.get("seconds", 0.0) for result in results)
+    return [
+        f"Score: share of answers that are right; chance is {', '.join(f'{chance:.3f}' for chance in chances)}. "
+        "Ours: interquartile mean over n seeds; interval: 95 % bootstrap over seeds and evaluated rows. "
+        f"{len(results)} runs, {seconds / 60:.1f} minutes of training on {'; '.join(hardware)}; "
+        f"commit {', '.join(commits)}.",
+    ]
+
+
+def _machine(hardware: Mapping[str, Any]) -> str:
+    if hardware["accelerator"]:
+        return hardware["accelerator"]
+    return f"{hardware['processor']}, {hardware['threads']} threads"
+
+
+def _samples(results: Sequence[Mapping[str, Any]]) -> str:
+    reached = [result["samples_to_perfect"] for result in results]
+    if any(samples is None for samples in reached):
+        return ""
+    return f" (perfect after {int(np.median(reached)):,} samples)".replace(",", " ")
+
+
+def _between(text: str, name: str, content: str) -> str:
+    begin, end = f"<!-- {name}:begin -->", f"<!-- {name}:end -->"
+    block = f"{begin}\n{content}\n{end}"
+    if begin in text and end in text:
+        return text[: text.index(begin)] + block + text[text.index(end) + len(end) :]
+    return text.rstrip("\n") + f"\n\n{block}\n"
+
+
+def _is_there(path: Path, run: Run) -> bool:
+    if not path.is_file():
+        return False
+    result = json.loads(path.read_text())
+    return result["status"] == "ok" and result["config"] == to_json(run.config, TRAINERS)
+
+
+def _summary(result: Mapping[str, Any]) -> str:
+    if result["status"] != "ok":
+        return f"failed: {result['error']}"
+    return f"score {result['score']:.4f} after {result['steps']} steps, {result['seconds']:.0f} s"
+
+
+def _say(console: Console | None, line: str) -> None:
+    if console is not None:
+        console.print(line, highlight=False, soft_wrap=True, markup=False)
+
+
+def _reset_peak() -> None:
+    if torch.cuda.is_available():
+        torch.cuda.reset_peak_memory_stats()
+    try:  # Linux: forget the peak of earlier runs in this process
+        Path("/proc/self/clear_refs").write_text("5")
+    except OSError:
+        return
+
+
+def _peak() -> float | None:
+    """Peak memory since :func:`_reset_peak` in MiB: of the accelerator if there is one, else of the process."""
+    if torch.cuda.is_available():
+        return round(torch.cuda.max_memory_allocated() / 2**20, 1)
+    status = Path("/proc/self/status")
+    if status.is_file():
+        for line in status.read_text().splitlines():
+            if line.startswith("VmHWM:"):
+                return round(int(line.split()[1]) / 2**10, 1)
+    return None

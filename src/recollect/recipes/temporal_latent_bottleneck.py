@@ -1,0 +1,112 @@
+"""Temporal Latent Bottleneck (document 000): its experiments as configs.
+
+``copying``: section 7.6, figure 6 and table 6. The Transformer with a temporal latent bottleneck stays perfect up
+to 600 blank steps; the Feedback Transformer is perfect to 300 and needs more samples. To the paper's two rows we
+add transformer-xl, lstm and the memoryless ablation.
+
+``paper`` has the paper's numbers: 4 layers, width 256, feed-forward 512, R = 1, chunks of 10, Adam with 1e-4,
+100 rows a step; where it is silent, 10 slots and 8 heads. ``lite`` is length 100 with a smaller model and a
+larger learning rate, so that the ordering shows within ten minutes on two processor cores.
+"""
+
+from recollect.agents.configs import lookup
+from recollect.agents.sequence_model import SequenceModelConfig
+from recollect.cores import CORES
+from recollect.cores.base import CoreConfig
+from recollect.recipes.base import Recipe, Run, Scale
+from recollect.tasks.copying import Copying
+from recollect.training.fit import FitConfig
+from recollect.training.supervised import OptimizerConfig, SupervisedConfig
+
+ROWS = ("tlb", "feedback-transformer", "transformer-xl", "lstm", "memoryless")
+LENGTHS = (100, 200, 300, 400, 500, 600)
+
+# Table 6: unique samples until the score is perfect; figure 6 and its text: perfect or not.
+PAPER_SAMPLES = {
+    "tlb": dict(zip(LENGTHS, (6200, 9100, 12700, 14600, 13600, 19300), strict=True)),
+    "feedback-transformer": dict(zip(LENGTHS, (11800, 16600, 35100, None, None, None), strict=True)),
+}
+
+
+def copying(core: str = "tlb", scale: Scale = "lite", length: int = 100) -> SupervisedConfig:
+    """The copying task with ``length`` blank steps.
+
+    Args:
+        core: key of any core.
+        scale: lite or paper.
+        length: blank steps (the paper has 100 to 600).
+    """
+    if scale == "paper":
+        return SupervisedConfig(
+            task=Copying(length=length),
+            core=_core(core, length, dim=256, num_layers=4, num_heads=8, hidden_dim=512),
+            agent=SequenceModelConfig(embedding_dim=256),
+            optimizer=OptimizerConfig(learning_rate=1e-4),
+            fit=FitConfig(steps=2000, report_every=10, evaluate_every=10, checkpoint_every=200, stop_score=1.0),
+            batch_size=100,
+            device="auto",
+        )
+    return SupervisedConfig(
+        task=Copying(length=length),
+        core=_core(core, length, dim=64, num_layers=2, num_heads=4, hidden_dim=128),
+        agent=SequenceModelConfig(embedding_dim=64),
+        optimizer=OptimizerConfig(learning_rate=3e-3, warmup_steps=50),
+        fit=FitConfig(steps=1500, report_every=25, evaluate_every=50, checkpoint_every=250, stop_score=1.0),
+        batch_size=32,
+    )
+
+
+def _core(key: str, length: int, *, dim: int, num_layers: int, num_heads: int, hidden_dim: int) -> CoreConfig:
+    """A core of the given size that can see the whole sequence, if windows are its way of seeing."""
+    cls = lookup(CORES, key, "core")
+    common = {
+        "dim": dim,
+        "num_layers": num_layers,
+        "num_heads": num_heads,
+        "hidden_dim": hidden_dim,
+        "memory_len": length + 20,
+    }
+    own = {"self_per_cross": 1, "chunk_len": 10, "num_slots": 10} if key == "tlb" else {}
+    return cls(**{name: value for name, value in common.items() if name in cls.__dataclass_fields__}, **own)
+
+
+def _lite() -> list[Run]:
+    return [
+        Run(label=core, row=f"{core}, length 100", core=core, config=copying(core), paper=_paper(core, 100))
+        for core in ROWS
+    ]
+
+
+def _paper_scale() -> list[Run]:
+    return [
+        Run(
+            label=f"{core}-paper-length{length}",
+            row=f"{core}, length {length}",
+            core=core,
+            config=copying(core, "paper", length),
+            paper=_paper(core, length),
+        )
+        for length in LENGTHS
+        for core in ROWS
+    ]
+
+
+def _paper(core: str, length: int) -> str:
+    if core not in PAPER_SAMPLES:
+        return "-"
+    samples = PAPER_SAMPLES[core][length]
+    return "not perfect" if samples is None else f"1.000 (perfect after {samples:,} samples)".replace(",", " ")
+
+
+COPYING = Recipe(
+    name="copying",
+    title="Copying ten digits over a blank",
+    source="Temporal Latent Bottleneck (document 000), section 7.6, figure 6 and table 6",
+    about=(
+        "Ten digits, a blank of the given length, then the digits again. The lite scale has a smaller model and a "
+        "larger learning rate than the paper, whose numbers are beside it for orientation only."
+    ),
+    config=copying,
+    runs={"lite": _lite, "paper": _paper_scale},
+    seeds={"lite": 1, "paper": 3},
+)

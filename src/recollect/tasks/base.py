@@ -1,0 +1,74 @@
+"""What a supervised stream task is: rows of steps, made on the fly, with an answer wanted at some of them.
+
+    batch = task.sample(batch_size, generator)
+
+A task is a frozen dataclass whose fields are its difficulty. It holds no randomness of its own: the same
+generator state gives the same batch, so a run resumes from the generator's state alone. Beside the inputs it
+tells a probe (never the model) its secret: which past step each answer depends on.
+"""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskSpec:
+    """What a model and a table need to know about a task."""
+
+    vocabulary: int | None
+    """Number of input tokens; None when inputs are floats."""
+    input_dim: int | None
+    """Width of a float input; None when inputs are tokens."""
+    num_classes: int
+    """Number of answers to choose from."""
+    length: int
+    """Steps in a row."""
+    chance: float
+    """Exact expected score of any answer that uses only the current step."""
+    solved: float
+    """Score from which the task counts as solved."""
+    memory_span: int
+    """Most steps between a query and the past step that its answer depends on."""
+
+
+class Batch(NamedTuple):
+    """b independent rows of t steps."""
+
+    inputs: Tensor
+    """Tokens, long ``[b, t]``, or floats ``[b, t, d]``."""
+    is_first: Tensor
+    """bool ``[b, t]``: an episode starts at this step."""
+    targets: Tensor
+    """long ``[b, t]``: the right class; 0 where nothing is asked."""
+    loss_mask: Tensor
+    """bool ``[b, t]``: steps that are trained on."""
+    score_mask: Tensor
+    """bool ``[b, t]``: steps that are scored."""
+    source: Tensor
+    """long ``[b, t]``: the step of the same row that the answer depends on; -1 where there is none. For probes."""
+
+    def steps(self, start: int, stop: int) -> "Batch":
+        """The steps from ``start`` up to ``stop`` of every row (``source`` still counts from the row's start)."""
+        return Batch(*(field[:, start:stop] for field in self))
+
+    def to(self, device: torch.device | str) -> "Batch":
+        """The batch on another device."""
+        return Batch(*(field.to(device, non_blocking=True) for field in self))
+
+
+@dataclass(frozen=True, kw_only=True)
+class StreamTask(ABC):
+    """Base of all supervised stream tasks. Every row starts with an episode (``is_first[:, 0]`` is True)."""
+
+    @property
+    @abstractmethod
+    def spec(self) -> TaskSpec:
+        """Sizes, chance and the score that counts as solved, for these fields."""
+
+    @abstractmethod
+    def sample(self, batch_size: int, generator: torch.Generator) -> Batch:
+        """Draw ``batch_size`` fresh rows on the CPU. All randomness comes from ``generator``."""

@@ -1,0 +1,26 @@
+"""The loops: one frame (``fit``) drives every trainer."""
+
+from recollect.training.evaluate import Evaluation, evaluate, evaluate_run, load_model
+from recollect.training.fit import FitConfig, Outcome, Trainer, TrainerConfig, fit
+from recollect.training.run_directory import RunDirectory
+from recollect.training.supervised import OptimizerConfig, SupervisedConfig
+
+TRAINERS: dict[str, type[TrainerConfig]] = {
+    "supervised": SupervisedConfig,
+}
+
+__all__ = [
+    "TRAINERS",
+    "Evaluation",
+    "FitConfig",
+    "OptimizerConfig",
+    "Outcome",
+    "RunDirectory",
+    "SupervisedConfig",
+    "Trainer",
+    "TrainerConfig",
+    "evaluate",
+    "evaluate_run",
+    "fit",
+    "load_model",
+]

@@ -1,0 +1,179 @@
+"""Scores with an interval, and models from run directories.
+
+The score is the share of asked steps that are answered correctly. Rows are the independent units: the interval
+is the percentile bootstrap over rows (Efron, 1979), 95 %.
+"""
+
+from dataclasses import dataclass
+from os import PathLike
+from typing import Any
+
+import numpy as np
+import torch
+
+from recollect.agents.configs import from_json
+from recollect.agents.sequence_model import SequenceModel
+from recollect.objectives.cross_entropy import correct, cross_entropy
+from recollect.tasks.base import StreamTask
+from recollect.training import checkpoints
+from recollect.training.checkpoints import Checkpoint
+from recollect.training.run_directory import RunDirectory
+
+RESAMPLES = 2000
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evaluation:
+    """What a model scores on fresh rows of a task."""
+
+    score: float
+    """Share of asked steps answered correctly."""
+    low: float
+    """Lower end of the 95 % interval."""
+    high: float
+    """Upper end of the 95 % interval."""
+    perfect: float
+    """Share of rows without a mistake."""
+    loss: float
+    """Mean negative log-likelihood of a scored step, in nats."""
+    chance: float
+    """Score of a model without memory."""
+    correct: list[int]
+    """Right answers in each row."""
+    asked: list[int]
+    """Questions in each row."""
+
+    def metrics(self) -> dict[str, float]:
+        """The numbers of a metrics row."""
+        return {name: getattr(self, name) for name in METRICS}
+
+
+METRICS = ("score", "low", "high", "perfect")
+
+
+@torch.no_grad()
+def evaluate(
+    model: SequenceModel,
+    task: StreamTask,
+    *,
+    rows: int = 512,
+    batch_size: int = 64,
+    seed: int = 0,
+    unroll: int | None = None,
+    bfloat16: bool = False,
+) -> Evaluation:
+    """Score a model on fresh rows.
+
+    Args:
+        model: on any device; its mode is put back afterwards.
+        task: what is asked.
+        rows: how many rows.
+        batch_size: rows at a time.
+        seed: of the rows. Nothing is drawn from the global generators.
+        unroll: steps per call, with the memory carried; None takes a row at once. The numbers are the same.
+        bfloat16: use autocast.
+    """
+    if rows < 1:
+        raise ValueError(f"rows={rows}: evaluate on at least one row")
+    device = next(model.parameters()).device
+    generator = torch.Generator().manual_seed(seed)
+    right, asked, losses = [], [], []
+    was_training = model.training
+    model.eval()
+    try:
+        for start in range(0, rows, batch_size):
+            batch = task.sample(min(batch_size, rows - start), generator).to(device)
+            state: Any = model.initial_state(batch.inputs.shape[0])
+            cuts = []
+            for begin in range(0, batch.inputs.shape[1], unroll or batch.inputs.shape[1]):
+                part = batch.steps(begin, begin + (unroll or batch.inputs.shape[1]))
+                with torch.autocast(device.type, torch.bfloat16, enabled=bfloat16):
+                    logits, state = model(part.inputs, state, part.is_first)
+                cuts.append(logits.float())
+            logits = torch.cat(cuts, 1)
+            right.append(correct(logits, batch.targets, batch.score_mask).sum(1))
+            asked.append(batch.score_mask.sum(1))
+            losses.append(cross_entropy(logits, batch.targets, batch.score_mask) * batch.score_mask.sum())
+    finally:
+        model.train(was_training)
+    n_right, n_asked = torch.cat(right).cpu().numpy(), torch.cat(asked).cpu().numpy()
+    low, high = bootstrap(n_right, n_asked)
+    return Evaluation(
+        score=float(n_right.sum() / n_asked.sum()),
+        low=low,
+        high=high,
+        perfect=float((n_right == n_asked).mean()),
+        loss=float(torch.stack(losses).sum() / n_asked.sum()),
+        chance=task.spec.chance,
+        correct=n_right.tolist(),
+        asked=n_asked.tolist(),
+    )
+
+
+def bootstrap(right: np.ndarray, asked: np.ndarray, level: float = 0.95) -> tuple[float, float]:
+    """Percentile interval of ``sum(right) / sum(asked)`` when rows are drawn again with replacement."""
+    generator = np.random.default_rng(0)
+    counts = generator.multinomial(len(right), np.full(len(right), 1 / len(right)), RESAMPLES)  # times a row is drawn
+    total = counts @ asked
+    scores = (counts @ right)[total > 0] / total[total > 0]
+    low, high = np.quantile(scores, [(1 - level) / 2, (1 + level) / 2])
+    return float(low), float(high)
+
+
+def load_config(directory: str | PathLike[str]) -> Any:
+    """The config of a run directory, as the trainer's dataclass.
+
+    Raises:
+        ValueError: not a run directory, or its config names something unknown.
+    """
+    from recollect.training import TRAINERS  # the table lists the trainers, which import this module
+    from recollect.training.fit import TrainerConfig
+
+    return from_json(RunDirectory(directory).read_config(), TrainerConfig, TRAINERS)
+
+
+def load_checkpoint(directory: str | PathLike[str]) -> Checkpoint:
+    """The newest complete checkpoint of a run.
+
+    Raises:
+        ValueError: not a run directory, or there is no complete checkpoint in it.
+    """
+    run = RunDirectory(directory)
+    run.read_config()
+    checkpoint, torn = checkpoints.read_newest(run.checkpoints)
+    if checkpoint is None:
+        torn_too = f" ({'; '.join(torn)})" if torn else ""
+        raise ValueError(f"{run.path} has no complete checkpoint yet{torn_too}: train it with --resume")
+    return checkpoint
+
+
+def load_model(directory: str | PathLike[str], device: torch.device | str = "cpu") -> SequenceModel:
+    """The model of a run directory, with the weights of its newest complete checkpoint, in ``eval`` mode.
+
+    Raises:
+        ValueError: as :func:`load_config` and :func:`load_checkpoint`.
+    """
+    model = load_config(directory).build_agent()
+    model.load_state_dict(dict(load_checkpoint(directory).weights))
+    return model.to(device).eval()
+
+
+FRESH_SEED = 2_000_003  # far from the seeds that runs train and evaluate with
+
+
+def evaluate_run(
+    directory: str | PathLike[str], *, rows: int = 512, seed: int = 0, device: torch.device | str = "cpu"
+) -> Evaluation:
+    """Score the newest checkpoint of a run on fresh rows of its own task.
+
+    Args:
+        directory: of the run.
+        rows: how many rows.
+        seed: of the rows, which no run has trained or been evaluated on.
+        device: where to compute.
+    """
+    config = load_config(directory)
+    model = load_model(directory, device)
+    return evaluate(
+        model, config.task, rows=rows, seed=FRESH_SEED + seed, unroll=config.unroll, bfloat16=config.bfloat16
+    )

@@ -1,0 +1,329 @@
+"""The frame that all trainers share: seed, steps, evaluation, reports, checkpoints, resume, interrupts.
+
+A trainer says what one step is; ``fit`` does the rest. A run that is killed at any moment and resumed ends with
+the same weights, bit for bit, as one that was left alone (same machine, versions and number of threads): a
+checkpoint holds everything that the next step reads.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from os import PathLike
+from time import perf_counter
+from typing import Any, Literal, NamedTuple
+
+from rich.console import Console
+from torch import Tensor, nn
+
+from recollect.agents.configs import differences, to_json
+from recollect.cores.base import require
+from recollect.training import checkpoints
+from recollect.training.checkpoints import Checkpoint, RunError
+from recollect.training.interrupts import Interrupts
+from recollect.training.metrics import Logger, MetricsFile, TensorBoardLogger
+from recollect.training.progress import Progress
+from recollect.training.random_states import RandomStates, random_states, restore_random_states, seed_everything
+from recollect.training.run_directory import FREE, RunDirectory
+
+Status = Literal["finished", "solved", "interrupted"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class FitConfig:
+    """How long to train, and what to write down on the way."""
+
+    steps: int = 1000
+    """Optimiser steps."""
+    seed: int = 0
+    """Of weights, data and dropout."""
+    report_every: int = 50
+    """Steps between rows of metrics.csv (means since the row before)."""
+    evaluate_every: int = 250
+    """Steps between evaluations; the last step is always evaluated."""
+    checkpoint_every: int = 250
+    """Steps between checkpoints; the last step is always saved."""
+    keep_checkpoints: int = 2
+    """Newest checkpoints that are kept."""
+    stop_score: float | None = None
+    """End early when an evaluation reaches this score. None trains all steps."""
+
+    def __post_init__(self) -> None:
+        for name in ("steps", "report_every", "evaluate_every", "checkpoint_every", "keep_checkpoints"):
+            require(getattr(self, name) >= 1, name, getattr(self, name), "give at least 1")
+
+
+class NonFiniteError(RunError):
+    """A trainer met NaN or infinity; it raises this before it changes a weight."""
+
+
+class Trainer(ABC):
+    """What ``fit`` drives. Build it after seeding; it may use the global generators of torch."""
+
+    step_metrics: tuple[str, ...]
+    """Names that :meth:`step` reports."""
+    evaluation_metrics: tuple[str, ...]
+    """Names that :meth:`evaluate` reports; ``"score"`` is one of them."""
+
+    @property
+    @abstractmethod
+    def agent(self) -> nn.Module:
+        """Whose weights are trained and saved."""
+
+    @abstractmethod
+    def step(self) -> dict[str, float]:
+        """One optimiser step. Raises :class:`NonFiniteError`, with nothing changed, on a NaN."""
+
+    @abstractmethod
+    def evaluate(self) -> dict[str, float]:
+        """Scores of the agent as it is. Must leave no trace: no weight, no generator may change."""
+
+    @abstractmethod
+    def save(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """Everything beside weights and global generators that the next step reads: tensors, and JSON data."""
+
+    @abstractmethod
+    def load(self, tensors: Mapping[str, Tensor], data: Mapping[str, Any]) -> None:
+        """Continue from what :meth:`save` gave."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainerConfig(ABC):
+    """Every setting of a run."""
+
+    fit: FitConfig = field(default_factory=FitConfig)
+    """Length of the run and what it writes."""
+
+    @abstractmethod
+    def build(self) -> Trainer:
+        """Make the trainer, with fresh weights from the global generator."""
+
+    @abstractmethod
+    def build_agent(self) -> nn.Module:
+        """Make the agent alone."""
+
+    @property
+    @abstractmethod
+    def title(self) -> str:
+        """A few words for the progress bar."""
+
+
+class Outcome(NamedTuple):
+    """How a run ended."""
+
+    status: Status
+    """All steps done; ``stop_score`` reached; or stopped by Ctrl-C or SIGTERM, and saved."""
+    step: int
+    """Steps done."""
+    seconds: float
+    """Time spent in training and evaluation, over all processes of the run."""
+    evaluation: dict[str, float]
+    """Metrics of the newest evaluation; empty before the first."""
+    directory: RunDirectory
+    """Where it all is."""
+    agent: nn.Module
+    """The agent, with its weights."""
+    message: str
+    """One sentence for a person."""
+
+
+def fit(
+    config: TrainerConfig,
+    directory: str | PathLike[str],
+    *,
+    resume: bool = False,
+    loggers: Sequence[Logger] = (),
+    tensorboard: bool = False,
+    console: Console | None = None,
+) -> Outcome:
+    """Train, and leave a run directory that describes itself.
+
+    Args:
+        config: of the run.
+        directory: new, or with ``resume`` one that holds a run of the same config.
+        resume: continue from the newest complete checkpoint (from the beginning when there is none yet).
+        loggers: called as ``logger(step, metrics)`` with every row of metrics.csv.
+        tensorboard: also write for TensorBoard.
+        console: where progress is shown; None is silent.
+
+    Raises:
+        ValueError: the directory exists, or holds a run or checkpoint of another config; tensorboard is missing.
+        RunError: the run had to stop (NaN, full disk); what was saved before stands.
+    """
+    return Fit(config, directory, resume, console).run(loggers, tensorboard)
+
+
+class Fit:
+    """One process's share of a run. Use :func:`fit`."""
+
+    def __init__(
+        self, config: TrainerConfig, directory: str | PathLike[str], resume: bool, console: Console | None
+    ) -> None:
+        from recollect.training import TRAINERS  # the table lists the trainers, which import this frame
+
+        self.config = config
+        self.console = console
+        self.description = to_json(config, TRAINERS)
+        self.directory = RunDirectory(directory)
+        self.directory.open(self.description, resume=resume)
+        seed_everything(config.fit.seed)
+        self.trainer = config.build()
+        self.done = 0
+        self.seconds = 0.0
+        self.status: Status | Literal["running"] = "running"
+        self.evaluation: dict[str, float] = {}
+        self.window: dict[str, list[float]] = {}  # name: [sum, count] since the last report
+        if resume:
+            self._restore()
+
+    def run(self, loggers: Sequence[Logger], tensorboard: bool) -> Outcome:
+        """Train until the end, an interrupt or an error."""
+        settings, trainer = self.config.fit, self.trainer
+        if self.status in ("finished", "solved"):
+            return self._outcome(f"nothing to do: this run ended at step {self.done}")
+        columns = ("seconds", *trainer.step_metrics, *trainer.evaluation_metrics)
+        with Interrupts() as interrupts, _logging(self, loggers, tensorboard) as log:
+            with self._writing():
+                file = MetricsFile(self.directory.metrics, columns, self.done)
+            with Progress(self.console, self.config.title, settings.steps, self.done) as progress:
+                while self.status == "running":
+                    began = perf_counter()
+                    metrics = self._step()
+                    self.done += 1
+                    for name, value in metrics.items():
+                        total = self.window.setdefault(name, [0.0, 0])
+                        total[0] += value
+                        total[1] += 1
+                    row = self._evaluate() if self._due(settings.evaluate_every) else {}
+                    self.seconds += perf_counter() - began
+                    if row or self._due(settings.report_every):
+                        row = {"seconds": round(self.seconds, 3)} | self._means() | row
+                        with self._writing():
+                            file.append(self.done, row)
+                        for logger in log:
+                            logger(self.done, row)
+                        progress.report(self.done, row)
+                    progress.advance(self.done)
+                    if interrupts.received and self.status == "running":
+                        self.status = "interrupted"
+                    if self.status != "running" or self._due(settings.checkpoint_every):
+                        self.save()
+        return self._outcome(_message(self, interrupts.received))
+
+    def save(self, states: RandomStates | None = None) -> None:
+        """Write a checkpoint of this moment."""
+        states = random_states() if states is None else states
+        tensors, data = self.trainer.save()
+        progress = {
+            "step": self.done,
+            # An interrupted run goes on when it is resumed.
+            "status": "running" if self.status == "interrupted" else self.status,
+            "seconds": self.seconds,
+            "evaluation": self.evaluation,
+            "window": self.window,
+            "trainer": data,
+            "random": states.data,
+            "config": self.description,
+        }
+        training = {f"trainer.{k}": v for k, v in tensors.items()} | {
+            f"random.{k}": v for k, v in states.tensors.items()
+        }
+        checkpoint = Checkpoint(self.trainer.agent.state_dict(), training, progress)
+        checkpoints.write(self.directory.checkpoints, checkpoint, self.config.fit.keep_checkpoints)
+
+    def _restore(self) -> None:
+        checkpoint, torn = checkpoints.read_newest(self.directory.checkpoints)
+        if self.console is not None:
+            for line in torn:
+                self.console.print(f"[yellow]{line}[/yellow]", highlight=False, soft_wrap=True)
+        if checkpoint is None:
+            return
+        progress = checkpoint.progress
+        changed = [x for x in differences(progress["config"], self.description) if not x.startswith(FREE)]
+        if changed:
+            raise ValueError(
+                f"the checkpoint of step {progress['step']} in {self.directory.checkpoints} belongs to another "
+                f"config: {'; '.join(changed)}. Resume with its settings, or choose another directory"
+            )
+        self.trainer.agent.load_state_dict(dict(checkpoint.weights))
+        self.trainer.load(_below("trainer.", checkpoint.training), progress["trainer"])
+        self.done, self.seconds = progress["step"], progress["seconds"]
+        self.status, self.evaluation, self.window = progress["status"], progress["evaluation"], progress["window"]
+        restore_random_states(_below("random.", checkpoint.training), progress["random"])
+
+    def _due(self, every: int) -> bool:
+        return self.done % every == 0 or self.done == self.config.fit.steps
+
+    def _evaluate(self) -> dict[str, float]:
+        self.evaluation = self.trainer.evaluate()
+        goal = self.config.fit.stop_score
+        if goal is not None and self.evaluation["score"] >= goal:
+            self.status = "solved"
+        elif self.done == self.config.fit.steps:
+            self.status = "finished"
+        return dict(self.evaluation)
+
+    def _means(self) -> dict[str, float]:
+        means = {name: total / count for name, (total, count) in self.window.items()}
+        self.window = {}
+        return means
+
+    def _step(self) -> dict[str, float]:
+        before = random_states()
+        try:
+            return self.trainer.step()
+        except NonFiniteError as error:
+            # The trainer changed nothing, so what is saved is the end of the step before.
+            if self.done:
+                self.save(before)
+            saved = f"step {self.done} is saved in {self.directory.checkpoints}" if self.done else "nothing to save yet"
+            raise NonFiniteError(
+                f"{error} at step {self.done + 1}: stopped, {saved}. Start again with a lower learning rate, "
+                "more warm-up steps or gradient clipping, or look at the inputs"
+            ) from None
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            standing = checkpoints.steps(self.directory.checkpoints)
+            left = f"the checkpoint of step {standing[-1]} stands" if standing else "no checkpoint stands yet"
+            raise RunError(
+                f"could not write to {self.directory.path} at step {self.done}: {error.strerror or error}; {left}. "
+                "Make room or make the folder writable, then resume"
+            ) from error
+
+    def _outcome(self, message: str) -> Outcome:
+        assert self.status != "running"
+        return Outcome(
+            self.status, self.done, self.seconds, self.evaluation, self.directory, self.trainer.agent, message
+        )
+
+
+@contextmanager
+def _logging(run: Fit, loggers: Sequence[Logger], tensorboard: bool) -> Iterator[list[Logger]]:
+    if not tensorboard:
+        yield list(loggers)
+        return
+    board = TensorBoardLogger(run.directory.tensorboard, run.done)
+    try:
+        yield [*loggers, board]
+    finally:
+        board.close()
+
+
+def _message(run: Fit, signal_name: str | None) -> str:
+    if run.status == "interrupted":
+        return (
+            f"{signal_name} at step {run.done}: saved in {run.directory.checkpoints}; "
+            "the same command with --resume goes on from there"
+        )
+    score = run.evaluation["score"]
+    if run.status == "solved":
+        return f"reached score {score:.4f} at step {run.done} of {run.config.fit.steps}"
+    return f"finished {run.done} steps with score {score:.4f}"
+
+
+def _below(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}

@@ -1,0 +1,142 @@
+import pytest
+import torch
+
+from recollect.agents import AGENTS, SequenceModel, SequenceModelConfig
+from recollect.cores import CORES
+from recollect.state import leaves
+
+TINY = {
+    "dim": 16, "num_layers": 1, "num_heads": 2, "hidden_dim": 24, "memory_len": 6, "chunk_len": 3, "num_slots": 3,
+    "num_tokens": 4, "num_reads": 2, "top_k": 2, "self_per_cross": 1,
+}  # fmt: skip
+
+
+def tiny_core(key):
+    cls = CORES[key]
+    return cls(**{name: value for name, value in TINY.items() if name in cls.__dataclass_fields__})
+
+
+def tiny_model(key, *, readout="linear", seed=0, **sizes):
+    torch.manual_seed(seed)
+    sizes = sizes or {"vocabulary": 7}
+    model = SequenceModelConfig(embedding_dim=12, readout=readout).build(tiny_core(key), num_classes=5, **sizes)
+    return model.double().eval()
+
+
+def tiny_inputs(b=3, t=11, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    tokens = torch.randint(0, 7, (b, t), generator=generator)
+    is_first = torch.rand(b, t, generator=generator) < 0.2
+    is_first[:, 0] = True
+    return tokens, is_first
+
+
+@pytest.mark.parametrize("key", CORES)
+def test_every_core_answers_at_every_step_and_learns(key):
+    model = tiny_model(key)
+    tokens, is_first = tiny_inputs()
+    logits, state = model(tokens, model.initial_state(3), is_first)
+    assert logits.shape == (3, 11, 5)
+    logits.square().sum().backward()
+    assert model.encoder.weight.grad.abs().sum() > 0
+    assert [leaf.shape for leaf in leaves(state)] == [leaf.shape for leaf in leaves(model.initial_state(3))]
+
+
+@pytest.mark.parametrize("key", CORES)
+def test_stream_equals_the_whole_sequence(key):
+    model = tiny_model(key, readout="mlp")
+    tokens, is_first = tiny_inputs()
+    with torch.no_grad():
+        expected, _ = model(tokens, model.initial_state(3), is_first)
+    stream = model.stream(3)
+    size = stream.nbytes
+    got = torch.stack([stream.step(tokens[:, i], is_first[:, i]) for i in range(11)], 1)
+    torch.testing.assert_close(got, expected)
+    assert stream.nbytes == size
+
+
+def test_stream_forks_resets_and_continues_from_a_state():
+    model = tiny_model("gru")
+    tokens, _ = tiny_inputs(b=2)
+    stream = model.stream(2)
+    for i in range(4):
+        stream.step(tokens[:, i])
+    twin, saved = stream.fork(), stream.state
+    expected = stream.step(tokens[:, 4])
+    torch.testing.assert_close(twin.step(tokens[:, 4]), expected)
+    twin.load_state(saved)
+    torch.testing.assert_close(twin.step(tokens[:, 4]), expected)
+    twin.reset()
+    torch.testing.assert_close(twin.step(tokens[:, 0]), model.stream(2).step(tokens[:, 0]))
+
+
+@pytest.mark.parametrize("key", CORES)
+@pytest.mark.parametrize("sizes", [{"vocabulary": 7}, {"input_dim": 3}])
+def test_save_and_load(key, sizes, tmp_path):
+    model = tiny_model(key, **sizes).float()
+    model.save(tmp_path / "model")
+    loaded = SequenceModel.load(tmp_path / "model")
+    tokens, is_first = tiny_inputs()
+    inputs = tokens if "vocabulary" in sizes else torch.randn(3, 11, 3)
+    with torch.no_grad():
+        one, _ = model(inputs, model.initial_state(3), is_first)
+        two, _ = loaded(inputs, loaded.initial_state(3), is_first)
+    assert torch.equal(one, two)
+    assert sorted(path.name for path in (tmp_path / "model").iterdir()) == ["model.json", "weights.safetensors"]
+
+
+def test_load_names_what_is_missing(tmp_path):
+    with pytest.raises(ValueError, match=r"model\.json does not exist"):
+        SequenceModel.load(tmp_path)
+
+
+def test_a_broken_frame_is_seen_and_not_remembered():
+    model = tiny_model("gru", input_dim=3)
+    frames = torch.randn(1, 6, 3, dtype=torch.float64)
+    frames[0, 2] = torch.nan
+    never = torch.zeros(1, 6, dtype=torch.bool)
+    logits, _ = model(frames, model.initial_state(1), never)
+    assert logits[0, 2].isnan().all()
+    assert logits[0, [0, 1, 3, 4, 5]].isfinite().all()
+
+
+def test_the_table_builds():
+    for config in AGENTS.values():
+        assert config().build(tiny_core("gru"), num_classes=2, input_dim=1)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "message"),
+    [
+        (torch.zeros(3, 11), "takes tokens, int64"),
+        (torch.zeros(3, dtype=torch.long), "takes tokens, int64"),
+        (torch.full((3, 11), 7), "token 7 is outside the vocabulary of 7"),
+        (torch.full((3, 11), -1), "token -1"),
+    ],
+)
+def test_bad_tokens_are_named(inputs, message):
+    model = tiny_model("gru")
+    with pytest.raises(ValueError, match=message):
+        model(inputs, model.initial_state(3), torch.zeros(3, 11, dtype=torch.bool))
+
+
+def test_bad_floats_and_steps_are_named():
+    model = tiny_model("gru", input_dim=3)
+    with pytest.raises(ValueError, match=r"takes floats \[b, t, 3\]"):
+        model(torch.zeros(3, 11, 4), model.initial_state(3), torch.zeros(3, 11, dtype=torch.bool))
+    with pytest.raises(ValueError, match=r"takes floats \[b, 3\]"):
+        model.stream(1).step(torch.zeros(1, 1, 3))
+
+
+@pytest.mark.parametrize("sizes", [{}, {"vocabulary": 3, "input_dim": 3}])
+def test_tokens_or_floats_not_both(sizes):
+    with pytest.raises(ValueError, match="exactly one"):
+        SequenceModelConfig().build(tiny_core("gru"), num_classes=2, **sizes)
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"), [({"embedding_dim": 0}, "embedding_dim=0"), ({"readout": "deep"}, "readout='deep'")]
+)
+def test_bad_config_fields_are_named(fields, message):
+    with pytest.raises(ValueError, match=message):
+        SequenceModelConfig(**fields)

@@ -1,0 +1,293 @@
+"""The card, its messages, exemptions, loading of other people's modules, and the pytest plugin."""
+
+import json
+import subprocess
+import sys
+from dataclasses import dataclass
+from importlib.metadata import entry_points
+from pathlib import Path
+
+import pytest
+import torch
+import zoo
+from torch import nn
+
+import recollect.cores
+from recollect.certify import (
+    LINES,
+    SLOW_LINES,
+    certify,
+    certify_many,
+    from_config,
+    load,
+    small_config,
+    summary,
+)
+from recollect.cores.base import CoreConfig, require
+
+pytest_plugins = "pytester"
+
+FAST = ["splits", "reset", "purity"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ToyConfig(CoreConfig):
+    dim: int = 128
+    window: int = 64
+    chunk_len: int = 12
+    memory_len: int = 24
+
+    def __post_init__(self) -> None:
+        require(self.memory_len % self.chunk_len == 0, "memory_len", self.memory_len, "a multiple of chunk_len")
+
+    def build(self, input_dim: int) -> zoo.Window:
+        return zoo.Window(input_dim, self.memory_len)
+
+
+@pytest.fixture
+def table(monkeypatch):
+    monkeypatch.setattr(recollect.cores, "CORES", {"toy-window": ToyConfig}, raising=False)
+
+
+def test_card_as_json():
+    card = certify(zoo.ResetsOneStepLate(), lines=FAST, name="late")
+    data = json.loads(card.to_json())
+    assert data["core"] == "late"
+    assert data["passed"] is False
+    assert data["failed"] == ["reset"]
+    assert [line["name"] for line in data["lines"]] == ["splits", "reset", "purity"]
+    assert data["parameters"] == sum(p.numel() for p in zoo.Recurrent().parameters())
+    assert data["state_bytes"] == 4 * zoo.WIDTH + 8
+    assert data["dtype"] == "float32"
+    assert data["versions"]["torch"] == torch.__version__
+
+
+def test_failed_line_says_step_row_size_and_cause():
+    card = certify(zoo.ChunksAnchoredAtCall(), lines=["splits"])
+    line = card["splits"]
+    assert "outputs part at step 4, row 0, by" in line.detail
+    assert "one call of 48 steps against 48 calls of one step" in line.detail
+    assert "the outputs are up to" in line.detail
+    assert "counted from the start of the call" in line.cause
+    assert "likely cause" in str(card)
+    assert "1 fail: splits" in card.verdict()
+
+
+def test_message_names_the_guilty_row():
+    class LateInRowTwo(zoo.Recurrent):
+        def clear(self, first, state):
+            first = first.clone()
+            first[2] = False
+            return super().clear(first, state)
+
+    line = certify(LateInRowTwo(), lines=["reset"])["reset"]
+    assert line.status == "fail"
+    assert "row 2" in line.detail
+
+
+def test_numbers_of_the_long_run_are_on_the_card():
+    line = certify(zoo.Window(), lines=["state-bytes"], long_steps=1234)["state-bytes"]
+    assert line.numbers["steps"] == 1234
+    assert "after 1,234 steps" in line.detail
+    short = certify(zoo.Recurrent(), lines=["state-bytes"], long_steps=10**7, long_seconds=0.05)["state-bytes"]
+    assert short.numbers["steps"] < 10**7
+    assert "stopped by the time limit of 0.05 s" in short.detail
+
+
+def test_default_long_run_is_1e5_steps():
+    line = certify(zoo.Window(), lines=["state-bytes"], long_seconds=60)["state-bytes"]
+    assert line.numbers["steps"] == 100_000
+    assert line.numbers["bytes"] == 4 * zoo.WIDTH * 5 + 8
+
+
+def test_exempt_line_is_run_and_shown_and_cannot_fail():
+    card = certify(zoo.ResetsToZero(), lines=FAST, exemptions={"reset": "the paper starts from zeros"})
+    assert card.passed
+    assert card["reset"].status == "exempt"
+    assert "exempt: the paper starts from zeros" in str(card)
+    assert "outputs part at step 0" in str(card)
+    assert "1 exempt" in card.verdict()
+
+
+def test_exemption_of_a_line_that_passes_is_said():
+    core = zoo.Recurrent()
+    core.exemptions = {"splits": "believed impossible", "future-gradient": "old name of a line"}
+    card = certify(core, lines=["splits", "future"])
+    assert card["splits"].status == card["future"].status == "exempt"
+    assert "passes all the same" in card["splits"].detail
+
+
+@pytest.mark.parametrize(
+    ("exemptions", "words"),
+    [({"split": "x"}, "did you mean 'splits'"), ({"splits": " "}, "needs a reason")],
+)
+def test_bad_exemption(exemptions, words):
+    with pytest.raises(ValueError, match=words):
+        certify(zoo.Recurrent(), exemptions=exemptions)
+
+
+def test_every_exemption_key_is_a_line():
+    names = "splits stream reset poison future-gradient reset-gradient rows purity hidden-state state-bytes bfloat16"
+    reasons = dict.fromkeys([*names.split(), "save-load", "compile", "export"], "because")
+    card = certify(zoo.Recurrent(), lines=["purity"], exemptions=reasons)
+    assert card["purity"].status == "exempt"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"core": 7}, "core is a int: give a torch.nn.Module"),
+        ({"core": nn.Linear(3, 3)}, "Linear has no initial_state"),
+        ({"core": zoo.Plain()}, "give input_shape="),
+        ({"core": zoo.Recurrent(), "lines": ["spilts"]}, "no line 'spilts'; did you mean 'splits'"),
+        ({"core": zoo.Recurrent(), "batch": 2}, "batch=2"),
+        ({"core": zoo.Recurrent(), "steps": 5}, "steps=5"),
+    ],
+)
+def test_bad_arguments(arguments, words):
+    with pytest.raises(ValueError, match=words):
+        certify(**arguments)
+
+
+def test_core_that_raises_fails_its_lines_and_the_rest_still_run():
+    class OnlyLong(zoo.Recurrent):
+        def unroll(self, inputs, state, is_first):
+            if inputs.shape[1] == 1:
+                raise RuntimeError("no single steps, please")
+            return super().unroll(inputs, state, is_first)
+
+    card = certify(OnlyLong(), lines=["splits", "future"])
+    assert "raised RuntimeError: no single steps, please" in card["splits"].detail
+    assert card["future"].status == "pass"
+
+
+def test_the_module_is_never_changed():
+    core = zoo.BatchNorm().train()
+    before = {name: tensor.clone() for name, tensor in core.state_dict().items()}
+    random = torch.get_rng_state()
+    certify(core, lines=["rows", "hidden-state", "gradients", "save-load"])
+    assert core.training
+    assert all(torch.equal(before[name], tensor) for name, tensor in core.state_dict().items())
+    assert all(p.grad is None for p in core.parameters())
+    assert torch.equal(random, torch.get_rng_state())
+
+
+def test_discrete_core_is_compared_in_float64():
+    core = zoo.Recurrent()
+    core.discrete = True
+    card = certify(core, lines=[*FAST, "bfloat16", "compile", "save-load"])
+    assert card.dtype == "float64"
+    assert card.passed, str(card)
+
+
+def test_rounding_is_told_from_a_mistake():
+    class Amplifies(zoo.Recurrent):
+        """Large cancelling sums: float32 loses digits that depend on how rows are batched."""
+
+        def advance(self, x, state):
+            return super().advance(self.read(x + 300.0) - self.read(torch.full_like(x, 300.0)), state)
+
+    class OffByALittle(zoo.Recurrent):
+        def unroll(self, inputs, state, is_first):
+            out, new = super().unroll(inputs, state, is_first)
+            return out + 3e-4 * torch.arange(inputs.shape[1])[:, None], new
+
+    card = certify(Amplifies(), lines=["splits", "rows"])
+    assert card.passed, str(card)
+    assert any("in float64; in float32 rounding grows to" in line.detail for line in card.lines)
+    assert certify(OffByALittle(), lines=["splits"]).failed == ("splits",)
+
+
+def test_load_takes_a_key_at_certification_size(table):
+    candidate = load("toy-window")
+    assert candidate.config == "ToyConfig(dim=16, chunk_len=4)"
+    assert candidate.core.input_shape == (10,)
+    assert candidate.steps == 2 * 24 + 9
+    assert torch.equal(candidate.core.key.weight, load("toy-window").core.key.weight)
+
+
+def test_small_config_keeps_what_must_fit_together():
+    # memory_len 6 is no multiple of chunk_len 4, so one of the two stays.
+    assert small_config(ToyConfig) == ToyConfig(dim=16, chunk_len=4)
+
+
+@pytest.mark.parametrize(
+    ("spec", "words"),
+    [
+        ("toy-windw", "core 'toy-windw' is unknown; did you mean 'toy-window'"),
+        ("nowhere.at_all:core", "cannot import 'nowhere.at_all'"),
+        ("strangers:recurent", "strangers has no 'recurent'; did you mean 'recurrent'"),
+        ("strangers:sized", "needs the arguments width"),
+        ("strangers:number", "made a int"),
+        ("strangers:text", "it is a str"),
+    ],
+)
+def test_bad_names(table, spec, words):
+    with pytest.raises(ValueError, match=words):
+        load(spec)
+
+
+@pytest.mark.parametrize("spec", ["strangers:recurrent", "strangers:plain", "strangers:Nested.Core"])
+def test_modules_of_others(spec):
+    card = certify(load(spec), lines=FAST)
+    assert card.passed, str(card)
+    assert card.core == spec
+
+
+def test_a_config_can_be_certified():
+    card = certify(from_config(ToyConfig(dim=8), name="mine", input_dim=5), lines=FAST)
+    assert card.passed, str(card)
+    assert card.config == "ToyConfig(dim=8)"
+
+
+def test_many_over_processes_in_order(monkeypatch):
+    here = str(Path(__file__).parent)
+    monkeypatch.setenv("PYTHONPATH", here)  # for the new processes
+    monkeypatch.chdir(here)
+    names = ["strangers:recurrent", "strangers:late"]
+    options = {"lines": ["splits", "reset"]}
+    cards = list(certify_many(names, processes=2, options=options))
+    assert [card.core for card in cards] == names
+    assert [card.failed for card in cards] == [(), ("reset",)]
+    alone = list(certify_many(names, processes=1, options=options))
+    assert [card.failed for card in alone] == [card.failed for card in cards]
+    assert [column.header for column in summary(cards).columns] == ["core", "splits", "reset", "s"]
+
+
+def test_many_rejects_a_bad_name_before_anything_runs():
+    with pytest.raises(ValueError, match="cannot import"):
+        next(certify_many(["strangers:recurrent", "nowhere:core"]))
+
+
+def test_slow_lines_are_lines():
+    assert set(SLOW_LINES) < set(LINES)
+
+
+def _plugin() -> list[str]:
+    installed = any(point.value == "recollect.certify.pytest_plugin" for point in entry_points(group="pytest11"))
+    return [] if installed else ["-p", "recollect.certify.pytest_plugin"]
+
+
+def test_plugin_gives_a_three_line_test(pytester, monkeypatch):
+    monkeypatch.syspath_prepend(Path(__file__).parent)
+    pytester.makepyfile(
+        """
+        import zoo
+
+        def test_good(certify):
+            certify(zoo.Plain(), input_shape=(6,), lines=["splits", "reset"])
+
+        def test_bad(certify):
+            certify(zoo.NeverResets(), lines=["splits", "reset"])
+        """
+    )
+    result = pytester.runpytest_inprocess("-q", *_plugin())
+    result.assert_outcomes(passed=1, failed=1)
+    result.stdout.fnmatch_lines(["*fail  reset*reset at step 0 against a fresh start*row 0*", "*likely cause*"])
+    result.stdout.no_fnmatch_line("*Traceback*")
+
+
+def test_plugin_does_not_import_torch():
+    code = "import sys, recollect.certify.pytest_plugin; print('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"

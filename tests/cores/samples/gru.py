@@ -1,0 +1,18 @@
+import random
+
+from recollect.cores.recurrent import GRUConfig
+
+CONFIGS = [
+    GRUConfig(dim=8),
+    GRUConfig(dim=5, num_layers=1, learned_initial_state=True),
+    GRUConfig(dim=8, num_layers=3, dropout=0.1, learned_initial_state=True),
+]
+
+
+def sample(rng: random.Random) -> GRUConfig:
+    return GRUConfig(
+        dim=rng.randint(1, 12),
+        num_layers=rng.randint(1, 4),
+        dropout=rng.choice([0.0, 0.3]),
+        learned_initial_state=rng.random() < 0.5,
+    )

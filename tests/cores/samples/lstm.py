@@ -1,0 +1,18 @@
+import random
+
+from recollect.cores.recurrent import LSTMConfig
+
+CONFIGS = [
+    LSTMConfig(dim=8),
+    LSTMConfig(dim=5, num_layers=1, learned_initial_state=True),
+    LSTMConfig(dim=8, num_layers=3, dropout=0.1, learned_initial_state=True),
+]
+
+
+def sample(rng: random.Random) -> LSTMConfig:
+    return LSTMConfig(
+        dim=rng.randint(1, 12),
+        num_layers=rng.randint(1, 4),
+        dropout=rng.choice([0.0, 0.3]),
+        learned_initial_state=rng.random() < 0.5,
+    )

@@ -1,0 +1,185 @@
+"""The foundation under all cores, with an LSTM as the vehicle."""
+
+import re
+
+import pytest
+import torch
+from torch import nn
+
+from recollect import state as trees
+from recollect.cores.recurrent import GRUConfig, LSTMConfig, LSTMState
+from recollect.cores.stream import Stream
+
+
+def core_of(dim=6, input_dim=5, **options):
+    return LSTMConfig(dim=dim, **options).build(input_dim)
+
+
+def good(core, b=2, t=3):
+    return torch.randn(b, t, 5), core.initial_state(b), torch.zeros(b, t, dtype=torch.bool)
+
+
+WRONG = [
+    # what replaces (inputs, state, is_first), then field, value and remedy as the message must say them
+    ({"inputs": torch.zeros(2, 5)}, ["inputs", "[2, 5]", "LSTM takes [b, t, 5]", "inputs[:, None]"]),
+    ({"inputs": torch.zeros(2, 3, 4)}, ["inputs", "[2, 3, 4]", "LSTM takes [b, t, 5]", "another input_dim"]),
+    ({"inputs": torch.zeros(2, 3, 5).long()}, ["inputs", "torch.int64", "encode or cast"]),
+    ({"inputs": torch.zeros(2, 3, 5).double()}, ["torch.float64", "torch.float32", "inputs.to(torch.float32)"]),
+    ({"inputs": torch.zeros(2, 0, 5)}, ["inputs", "[2, 0, 5]", "at least one step"]),
+    ({"is_first": torch.zeros(2, 3)}, ["is_first", "torch.float32", "is_first.bool()"]),
+    ({"is_first": None}, ["is_first", "NoneType", "is_first.bool()"]),
+    ({"is_first": torch.zeros(2, 4).bool()}, ["is_first", "[2, 4]", "ask for [2, 3]"]),
+    ({"is_first": torch.zeros(2, 3, device="meta").bool()}, ["is_first", "meta", "cpu", "move one"]),
+    ({"state": None}, ["state", "NoneType", "core.initial_state(2)"]),
+    ({"state": torch.zeros(2, 6)}, ["state", "Tensor", "core.initial_state(2)"]),
+    ({"state": GRUConfig(dim=6).build(5).initial_state(2)}, ["GRUState", "another core", "core.initial_state(2)"]),
+    (
+        {"state": LSTMState((torch.zeros(2), torch.zeros(2)), torch.zeros(2))},
+        ["['h.0', 'h.1', 'c']", "['h', 'c']", "core.initial_state(2)"],
+    ),
+    ({"state": core_of().initial_state(4)}, ["state.h", "[4, 2, 6]", "the batch is 2", "take_rows"]),
+    ({"state": core_of(dim=7).initial_state(2)}, ["state.h", "[2, 2, 7]", "[2, 2, 6]", "another config"]),
+    ({"state": trees.to(core_of().initial_state(2), "meta")}, ["state.h", "meta", "cpu", "state.to(device)"]),
+    (
+        {"state": LSTMState(torch.zeros(2, 2, 6), torch.zeros(2, 2, 6).long())},
+        ["state.c", "torch.int64", "torch.float32", "core.initial_state(2)"],
+    ),
+]
+
+
+@pytest.mark.parametrize(("wrong", "parts"), WRONG, ids=lambda value: None)
+def test_bad_input_names_field_value_and_remedy(wrong, parts):
+    core = core_of()
+    inputs, state, is_first = good(core)
+    call = {"inputs": inputs, "state": state, "is_first": is_first} | wrong
+    with pytest.raises(ValueError) as error:
+        core(**call)
+    assert [part for part in parts if part not in str(error.value)] == []
+
+
+def test_under_autocast_any_float_is_welcome():
+    core = core_of()
+    inputs, state, is_first = good(core)
+    with torch.autocast("cpu", torch.bfloat16):
+        outputs, new = core(inputs.bfloat16(), state, is_first)
+    assert outputs.dtype == torch.bfloat16
+    assert [leaf.dtype for leaf in new] == [torch.float32] * 2
+
+
+def test_a_core_in_double_takes_doubles():
+    core = core_of().double()
+    inputs, state, is_first = good(core)
+    assert core(inputs.double(), state, is_first)[0].dtype == torch.float64
+    with pytest.raises(ValueError, match=re.escape("core.to(torch.float32)")):
+        core(inputs, state, is_first)
+
+
+@pytest.mark.parametrize("value", [torch.nan, torch.inf, -torch.inf])
+def test_a_step_that_is_not_finite_shows_at_once_and_is_remembered_as_zeros(value):
+    core = core_of().double()
+    inputs, state, is_first = (
+        x.double() if torch.is_tensor(x) and x.is_floating_point() else x for x in good(core, t=4)
+    )
+    zeroed = inputs.clone()
+    zeroed[0, 1] = 0.0
+    inputs[0, 1, 3] = value
+    inputs.requires_grad_()
+    outputs, new = core(inputs, state, is_first)
+    want, end = core(zeroed, state, is_first)
+    assert outputs[0, 1].isnan().all()
+    shown = torch.ones(2, 4, dtype=torch.bool)
+    shown[0, 1] = False
+    assert torch.equal(outputs[shown], want[shown])
+    assert all(torch.equal(a, b) for a, b in zip(new, end, strict=True))
+    gradients = torch.autograd.grad(outputs[shown].sum(), [inputs, *core.parameters()])
+    assert all(gradient.isfinite().all() for gradient in gradients)
+    assert gradients[0][0, 1].eq(0).all()
+    stream = core.stream(2)
+    steps = [stream.step(inputs[:, step].detach()) for step in range(4)]
+    torch.testing.assert_close(torch.stack(steps, 1), outputs, equal_nan=True)
+
+
+def test_reset_takes_the_initial_state_for_the_named_rows():
+    core = core_of(learned_initial_state=True)
+    nn.init.normal_(core.initial["h"])
+    state = trees.map_state(torch.randn_like, core.initial_state(3))
+    new = core.reset(torch.tensor([False, True, False]), state)
+    assert torch.equal(new.h[1], core.initial["h"])
+    assert torch.equal(new.h[[0, 2]], state.h[[0, 2]])
+
+
+def streams():
+    core = core_of()
+    return [pytest.param(lambda b: Stream(core, b), id="plain"), pytest.param(core.stream, id="own")]
+
+
+@pytest.mark.parametrize("make", streams())
+def test_a_stream_refuses_what_it_cannot_take(make):
+    with pytest.raises(ValueError, match="batch_size=0"):
+        make(0)
+    stream = make(2)
+    with pytest.raises(ValueError, match=re.escape("inputs have shape [5]; a step of this stream takes [2, 5]")):
+        stream.step(torch.zeros(5))
+    with pytest.raises(ValueError, match=re.escape("is_first is torch.float32 [2]; it must be bool [2]")):
+        stream.step(torch.zeros(2, 5), torch.zeros(2))
+    with pytest.raises(ValueError, match=re.escape("it must be bool [2]")):
+        stream.step(torch.zeros(2, 5), torch.zeros(3, dtype=torch.bool))
+    with pytest.raises(ValueError, match="the batch is 2"):
+        stream.load_state(stream.core.initial_state(3))
+
+
+@pytest.mark.parametrize("make", streams())
+def test_a_fork_has_the_memory_and_goes_its_own_way(make):
+    stream = make(2)
+    stream.step(torch.randn(2, 5))
+    before = stream.state
+    twin = stream.fork()
+    x = torch.randn(2, 5)
+    torch.testing.assert_close(twin.step(x), stream.core(x[:, None], before, torch.zeros(2, 1).bool())[0][:, 0])
+    assert all(torch.equal(a, b) for a, b in zip(stream.state, before, strict=True))
+
+
+@pytest.mark.parametrize("make", streams())
+@pytest.mark.parametrize("rows", [[1], torch.tensor([False, True, False]), torch.tensor([1])])
+def test_reset_forgets_the_named_rows_or_all(make, rows):
+    stream = make(3)
+    stream.step(torch.randn(3, 5))
+    before = stream.state
+    stream.reset(rows)
+    for leaf, old in zip(stream.state, before, strict=True):
+        assert leaf[1].eq(0).all() and torch.equal(leaf[[0, 2]], old[[0, 2]])
+    stream.reset()
+    assert all(leaf.eq(0).all() for leaf in stream.state)
+
+
+@pytest.mark.parametrize("make", streams())
+def test_save_and_load_continue_and_refuse_others(make, tmp_path):
+    path = tmp_path / "memory.safetensors"
+    stream = make(2)
+    stream.step(torch.randn(2, 5))
+    stream.save(path)
+    assert [file.name for file in tmp_path.iterdir()] == [path.name]
+    other = make(2)
+    other.load(path)
+    assert all(torch.equal(a, b) for a, b in zip(other.state, stream.state, strict=True))
+    x = torch.randn(2, 5)
+    assert torch.equal(other.step(x), stream.step(x))
+    with pytest.raises(ValueError, match=r"holds \['c', 'h'\].*GRU stream needs \['h'\].*another core"):
+        GRUConfig(dim=6).build(5).stream(2).load(path)
+    with pytest.raises(ValueError, match="the batch is 3"):
+        make(3).load(path)
+
+
+@pytest.mark.parametrize("make", streams())
+def test_a_stream_gives_no_gradient_and_its_outputs_and_states_are_copies(make):
+    stream = make(2)
+    first = stream.step(torch.randn(2, 5))
+    kept, state = first.clone(), stream.state
+    frozen = trees.clone(state)
+    size = stream.nbytes
+    for _ in range(5):
+        stream.step(torch.randn(2, 5))
+    assert not first.requires_grad
+    assert torch.equal(first, kept)
+    assert all(torch.equal(a, b) for a, b in zip(state, frozen, strict=True))
+    assert stream.nbytes == size >= trees.nbytes(state)

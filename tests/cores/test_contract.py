@@ -1,0 +1,66 @@
+"""Every core of the table keeps the contract: at the configs in ``samples/``, at random ones, and by default.
+
+A core's ``samples/<key>.py`` has ``CONFIGS``, tiny configs that cover its options, and ``sample(rng)``, which draws one
+from the whole space. ``RECOLLECT_CONTRACT_SAMPLES=200`` draws more than the usual few.
+"""
+
+import importlib.util
+import os
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from recollect.certify import LINES, SLOW_LINES, certify, from_config, load
+from recollect.cores import CORES
+
+SAMPLES = Path(__file__).parent / "samples"
+DRAWS = int(os.environ.get("RECOLLECT_CONTRACT_SAMPLES", "2"))
+QUICK = [name for name in LINES if name not in SLOW_LINES]
+
+
+def samples(key: str) -> ModuleType | None:
+    path = SAMPLES / f"{key.replace('-', '_')}.py"
+    if not path.exists():
+        return None
+    spec = importlib.util.spec_from_file_location(f"samples_{path.stem}", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def cases() -> Iterator[pytest.param]:  # type: ignore[valid-type]
+    for key in CORES:
+        module = samples(key)
+        configs = [] if module is None else module.CONFIGS
+        yield from (pytest.param(key, config, i, id=f"{key}-{i}") for i, config in enumerate(configs))
+        for seed in range(0 if module is None else DRAWS):
+            config = module.sample(random.Random(f"{key} {seed}"))
+            yield pytest.param(key, config, seed, id=f"{key}-random-{seed}")
+
+
+@pytest.mark.parametrize("key", CORES)
+def test_core_has_samples(key):
+    module = samples(key)
+    assert module is not None, f"write {SAMPLES.name}/{key.replace('-', '_')}.py: without it {key} is hardly tested"
+    assert module.CONFIGS, f"{key}: CONFIGS is empty"
+    for config in [*module.CONFIGS, module.sample(random.Random(0))]:
+        assert type(config) is CORES[key]
+
+
+@pytest.mark.parametrize(("key", "config", "index"), cases())
+def test_contract(key, config, index):
+    # Inputs as wide as the core (no projection) and otherwise, in turn.
+    input_dim = config.dim if index % 2 else config.dim + 3
+    card = certify(from_config(config, name=key, input_dim=input_dim), lines=QUICK, seed=index)
+    assert card.passed, str(card)
+
+
+@pytest.mark.parametrize("key", CORES)
+def test_slow_lines_by_default(key):
+    card = certify(load(key), lines=SLOW_LINES, long_steps=10_000, long_seconds=0.5)
+    assert card.passed, str(card)

@@ -1,0 +1,185 @@
+import pytest
+import torch
+from torch import nn
+
+from recollect.cores.feedback_transformer import FeedbackTransformerConfig
+from recollect.layers.tap import listen
+from samples.feedback_transformer import CONFIGS
+
+
+def literal(core, inputs, memories, count, is_first):
+    """The paper's equations for one row: every step and head by itself, the past as a plain list."""
+    config = core.config
+    e = config.dim // config.num_heads
+    past = list(memories[config.memory_len - count :])
+    outputs = []
+    for raw, first in zip(inputs, is_first.tolist(), strict=True):
+        past = [] if first else past
+        x = core.project(raw)
+        depths = [x]
+        for index, layer in enumerate(core.layers):
+            own = core.projections[0 if config.share_projections else index]
+            seen = past[-config.memory_len :]
+            if config.official_empty:
+                seen = [torch.zeros_like(x)] * (config.memory_len - len(seen)) + seen
+            q = layer.query(own.norm(x))
+            answers = []
+            for head in range(config.num_heads):
+                part = slice(head * e, (head + 1) * e)
+                scores, values = [], []
+                for age, memory in enumerate(reversed(seen), 1):
+                    key, value = own.key(own.norm(memory))[part], own.value(own.norm(memory))[part]
+                    offset = layer.positions.table[config.memory_len - age]
+                    scores.append((q[part] @ key + q[part] @ offset) / e**0.5)
+                    values.append(value)
+                zero = torch.zeros_like(q[part])
+                weights = torch.stack(scores).softmax(0) if seen else []
+                answers.append(sum((w * v for w, v in zip(weights, values, strict=True)), zero))
+            attended = layer.out(torch.cat(answers))
+            if config.norm == "pre":
+                z = x + attended
+                x = z + layer.feedforward(layer.feedforward_norm(z))
+            else:
+                z = layer.attention_norm(x + attended)
+                x = layer.feedforward_norm(z + layer.feedforward(z))
+            depths.append(x)
+        past = [*past, sum(w * x for w, x in zip(core.mix.softmax(0), depths, strict=True))]
+        outputs.append(core.norm(x))
+    past = past[-config.memory_len :]
+    empty = [torch.zeros(config.dim, dtype=inputs.dtype)] * (config.memory_len - len(past))
+    return torch.stack(outputs), torch.stack([*empty, *past]), len(past)
+
+
+def prepared(config, b=3, t=9, input_dim=5):
+    core = config.build(input_dim).double()
+    for parameter in core.parameters():
+        nn.init.normal_(parameter, std=0.7)
+    inputs = torch.randn(b, t, input_dim, dtype=torch.double, requires_grad=True)
+    count = torch.randint(0, config.memory_len + 1, (b,))
+    valid = torch.arange(config.memory_len, 0, -1) <= count[:, None]
+    memory = torch.where(valid[..., None], torch.randn(b, config.memory_len, config.dim, dtype=torch.double), 0.0)
+    state = core.initial_state(b)._replace(memory=memory.requires_grad_(), count=count)
+    return core, inputs, state, torch.rand(b, t) < 0.2
+
+
+@pytest.mark.parametrize("config", [c for c in CONFIGS if not c.dropout], ids=str)
+@pytest.mark.parametrize("t", [1, 9])
+def test_equals_the_literal_loop_in_values_and_gradients(config, t):
+    core, inputs, state, is_first = prepared(config, t=t)
+    outputs, new = core(inputs, state, is_first)
+    rows = [literal(core, *row) for row in zip(inputs, state.memory, state.count.tolist(), is_first, strict=True)]
+    want, memory = torch.stack([row[0] for row in rows]), torch.stack([row[1] for row in rows])
+    torch.testing.assert_close(outputs, want, rtol=1e-9, atol=1e-10)
+    torch.testing.assert_close(new.memory, memory, rtol=1e-9, atol=1e-10)
+    assert new.count.tolist() == [row[2] for row in rows]
+    wrt = [inputs, state.memory, *core.parameters()]
+    got = torch.autograd.grad(outputs.sin().sum() + new.memory.square().sum(), wrt, materialize_grads=True)
+    expected = torch.autograd.grad(want.sin().sum() + memory.square().sum(), wrt, materialize_grads=True)
+    for a, b in zip(got, expected, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-8, atol=1e-8)
+
+
+@pytest.mark.parametrize("memory_len", [20, 40])
+def test_blocks_of_a_long_call_change_nothing(memory_len):
+    config = FeedbackTransformerConfig(dim=8, num_heads=2, num_layers=2, memory_len=memory_len)
+    core, inputs, state, is_first = prepared(config, b=2, t=50)
+    is_first = is_first & (torch.rand(2, 50) < 0.2)
+    outputs, new = core(inputs, state, is_first)
+    for row in range(2):
+        want, memory, _ = literal(core, inputs[row], state.memory[row], int(state.count[row]), is_first[row])
+        torch.testing.assert_close(outputs[row], want, rtol=1e-9, atol=1e-10)
+        torch.testing.assert_close(new.memory[row], memory, rtol=1e-9, atol=1e-10)
+
+
+@pytest.mark.parametrize("config", [c for c in CONFIGS if not c.dropout], ids=str)
+@pytest.mark.parametrize("b", [1, 3])
+def test_stream_equals_sequence(config, b):
+    core, inputs, state, is_first = prepared(config, b=b, t=12)
+    stream = core.stream(b)
+    stream.load_state(state)
+    with torch.no_grad():
+        want, new = core(inputs, state, is_first)
+    for step in range(12):
+        first = is_first[:, step]
+        torch.testing.assert_close(
+            stream.step(inputs[:, step].detach(), first if first.any() else None), want[:, step], rtol=1e-9, atol=1e-10
+        )
+    torch.testing.assert_close(stream.state.memory, new.memory, rtol=1e-9, atol=1e-10)
+    assert torch.equal(stream.state.count, new.count)
+
+
+def test_a_listening_tap_changes_nothing_and_hears_which_memories_were_read():
+    config = FeedbackTransformerConfig(dim=8, num_heads=2, memory_len=4)
+    core, inputs, state, is_first = prepared(config, t=9)
+    heard = {}
+    quiet = core(inputs, state, is_first)[0]
+    with listen(core, heard.__setitem__) as names:
+        assert torch.equal(core(inputs, state, is_first)[0], quiet)
+    assert sorted(heard) == sorted(names) == ["layers.0.tap", "layers.1.tap"]
+    for weights in heard.values():
+        assert weights.shape == (3, 2, 9, 4 + 9)
+        for row in range(3):
+            past = [True] * int(state.count[row])
+            for step in range(9):
+                past = [] if is_first[row, step] else past
+                seen = min(len(past), 4)
+                read = weights[row, :, step].gt(0).any(0).nonzero().flatten().tolist()
+                assert read == list(range(4 + step - seen, 4 + step))
+                past = [*past, True]
+
+
+@pytest.mark.parametrize("at", [0, 3])
+def test_nan_of_an_earlier_episode_in_the_state_is_forgotten(at):
+    config = FeedbackTransformerConfig(dim=8, num_heads=2, memory_len=4)
+    core, inputs, state, _ = prepared(config, t=9)
+    is_first = torch.zeros(3, 9, dtype=torch.bool)
+    is_first[:, at] = True
+    state = state._replace(memory=torch.full_like(state.memory, torch.nan), count=torch.full((3,), 4))
+    outputs, new = core(inputs, state, is_first)
+    fresh, _ = core(inputs[:, at:], core.initial_state(3), is_first[:, at:])
+    torch.testing.assert_close(outputs[:, at:], fresh, rtol=1e-9, atol=1e-10)
+    assert new.memory.isfinite().all()
+    assert outputs[:, :at].isnan().all()
+    if at == 0:
+        gradients = torch.autograd.grad(outputs.sum(), [inputs, *core.parameters()])
+        assert all(gradient.isfinite().all() for gradient in gradients)
+
+
+def test_the_first_step_of_an_episode_reads_exactly_nothing():
+    config = FeedbackTransformerConfig(dim=8, num_heads=2, num_layers=1, norm="pre", dropout=0.0)
+    core, inputs, _, _ = prepared(config, t=1)
+    x = core.project(inputs)
+    layer = core.layers[0]
+    want = core.norm(x + layer.feedforward(layer.feedforward_norm(x)))
+    torch.testing.assert_close(core(inputs, core.initial_state(3), torch.ones(3, 1).bool())[0], want)
+
+
+def test_every_layer_reads_the_top_of_the_past():
+    # The feedback: what the first layer reads at step 1 moves with the last layer's weights.
+    config = FeedbackTransformerConfig(dim=8, num_heads=2, num_layers=3)
+    core, inputs, _, _ = prepared(config, t=2)
+    read = []
+    core.layers[0].out.register_forward_hook(lambda module, args, output: read.append(args[0]))
+    core(inputs, core.initial_state(3), torch.zeros(3, 2).bool())
+    last = core.layers[-1].feedforward.contract.weight
+    assert len(read) == 2 and read[0].eq(0).all()
+    assert torch.autograd.grad(read[1].sum(), last)[0].abs().sum() > 0
+
+
+@pytest.mark.parametrize(
+    ("wrong", "field", "remedy"),
+    [
+        ({"dim": 0}, "dim=0", "positive"),
+        ({"num_layers": 0}, "num_layers=0", "at least one"),
+        ({"num_heads": 3}, "num_heads=3", "divisor of dim=128"),
+        ({"num_heads": 0}, "num_heads=0", "divisor of dim=128"),
+        ({"hidden_dim": 0}, "hidden_dim=0", "positive"),
+        ({"dropout": 1.0}, "dropout=1.0", "probability"),
+        ({"memory_len": 0}, "memory_len=0", "at least one"),
+        ({"norm": "both"}, "norm='both'", "'pre' or 'post'"),
+    ],
+)
+def test_bad_configs_name_field_value_and_remedy(wrong, field, remedy):
+    with pytest.raises(ValueError, match=remedy) as error:
+        FeedbackTransformerConfig(**wrong)
+    assert field in str(error.value)

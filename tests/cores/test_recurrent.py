@@ -1,0 +1,194 @@
+import pytest
+import torch
+from torch import nn
+
+from recollect.cores.recurrent import GRUConfig, LSTMConfig
+from samples import gru, lstm
+
+CONFIGS = [c for c in (*lstm.CONFIGS, *gru.CONFIGS) if not c.dropout]
+BOTH = [LSTMConfig, GRUConfig]
+
+
+def prepared(config, b=3, t=8, input_dim=5):
+    core = config.build(input_dim).double()
+    for parameter in core.parameters():
+        nn.init.normal_(parameter, std=0.6)
+    inputs = torch.randn(b, t, input_dim, dtype=torch.double, requires_grad=True)
+    state = core.state_type._make(torch.randn_like(leaf).requires_grad_() for leaf in core.initial_state(b))
+    return core, inputs, state, torch.rand(b, t) < 0.25
+
+
+def literal(core, inputs, state, is_first):
+    """torch's own cells, one row, step and layer at a time, from a fresh state where an episode begins."""
+    cell_of = torch.lstm_cell if len(state) == 2 else torch.gru_cell
+    fresh = core.initial_state(1)
+    rows, ends = [], []
+    for row, firsts in enumerate(is_first.tolist()):
+        memory = [[leaf[row : row + 1, layer] for leaf in state] for layer in range(core.config.num_layers)]
+        outputs = []
+        for x, first in zip(inputs[row, :, None], firsts, strict=True):
+            if first:
+                memory = [[leaf[:, layer] for leaf in fresh] for layer in range(core.config.num_layers)]
+            for layer, weights in enumerate(core.cells.all_weights):
+                found = memory[layer] if len(state) == 2 else memory[layer][0]
+                made = cell_of(x, found, *weights)
+                memory[layer] = list(made) if len(state) == 2 else [made]
+                x = memory[layer][0]
+            outputs.append(x)
+        rows.append(torch.cat(outputs))
+        ends.append([torch.cat(leaf) for leaf in zip(*memory, strict=True)])
+    return torch.stack(rows), core.state_type._make(torch.stack(leaf) for leaf in zip(*ends, strict=True))
+
+
+def loss(outputs, state):
+    return outputs.sin().sum() + sum(leaf.square().sum() for leaf in state)
+
+
+@pytest.mark.parametrize("config", CONFIGS, ids=str)
+@pytest.mark.parametrize("t", [1, 8])
+def test_equals_a_loop_of_cells_in_values_and_gradients(config, t):
+    core, inputs, state, is_first = prepared(config, t=t)
+    is_first[0] = True
+    outputs, new = core(inputs, state, is_first)
+    want, end = literal(core, inputs, state, is_first)
+    torch.testing.assert_close(outputs, want, rtol=1e-10, atol=1e-12)
+    wrt = [inputs, *state, *core.parameters()]
+    got = torch.autograd.grad(loss(outputs, new), wrt, materialize_grads=True)
+    expected = torch.autograd.grad(loss(want, end), wrt, materialize_grads=True)
+    for a, b in zip((*new, *got), (*end, *expected), strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-9, atol=1e-11)
+
+
+@pytest.mark.parametrize(("config", "theirs"), [(LSTMConfig, nn.LSTM), (GRUConfig, nn.GRU)])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_equals_torch_with_its_weights_where_nothing_resets(config, theirs, dtype):
+    module = theirs(5, 16, 2, batch_first=True).to(dtype)
+    core = config(dim=16, num_layers=2).build(5).to(dtype)
+    core.cells.load_state_dict(module.state_dict())
+    inputs = torch.randn(3, 20, 5, dtype=dtype)
+    outputs, state = core(inputs, core.initial_state(3), torch.zeros(3, 20).bool())
+    want, end = module(inputs)
+    torch.testing.assert_close(outputs, want)
+    for leaf, theirs_leaf in zip(state, end if isinstance(end, tuple) else (end,), strict=True):
+        torch.testing.assert_close(leaf.transpose(0, 1), theirs_leaf)
+    loss(outputs, state).backward()
+    loss(want, end if isinstance(end, tuple) else (end,)).backward()
+    for ours, parameter in zip(core.cells.parameters(), module.parameters(), strict=True):
+        torch.testing.assert_close(ours.grad, parameter.grad, rtol=2e-5, atol=2e-5)
+
+
+@pytest.mark.parametrize("config", BOTH)
+def test_the_hand_written_gradient_passes_gradcheck(config):
+    core, inputs, state, is_first = prepared(config(dim=3, num_layers=1, learned_initial_state=True), t=4)
+
+    def call(inputs, *leaves):
+        outputs, new = core(inputs, core.state_type._make(leaves), is_first)
+        return outputs, *new
+
+    assert torch.autograd.gradcheck(call, (inputs, *state))
+
+
+@pytest.mark.parametrize("config", BOTH)
+def test_a_second_derivative_is_refused_not_wrong(config):
+    core, inputs, state, is_first = prepared(config(dim=3))
+    (gradient,) = torch.autograd.grad(core(inputs, state, is_first)[0].sin().sum(), inputs, create_graph=True)
+    with pytest.raises(RuntimeError, match="once_differentiable"):
+        gradient.sum().backward()
+
+
+@pytest.mark.parametrize("config", BOTH)
+def test_float32_and_bfloat16_stay_close_to_float64(config):
+    core, inputs, state, is_first = prepared(config(dim=32, num_layers=2), t=40)
+    for parameter in core.parameters():
+        nn.init.uniform_(parameter, -0.18, 0.18)
+    want, end = core(inputs, state, is_first)
+    exact = torch.autograd.grad(loss(want, end), list(core.parameters()))
+    core = core.float()
+    inputs, state = inputs.detach().float(), core.state_type._make(leaf.detach().float() for leaf in state)
+    for bfloat16, tolerance in ((False, 1e-5), (True, 0.04)):
+        with torch.autocast("cpu", torch.bfloat16, enabled=bfloat16):
+            outputs, new = core(inputs, state, is_first)
+        assert outputs.dtype == (torch.bfloat16 if bfloat16 else torch.float32)
+        assert all(leaf.dtype == torch.float32 for leaf in new)
+        torch.testing.assert_close(outputs.double(), want, rtol=0, atol=tolerance)
+        rough = torch.autograd.grad(loss(outputs.float(), new), list(core.parameters()))
+        for a, b in zip(rough, exact, strict=True):
+            assert (a.double() - b).norm() < tolerance * b.norm()
+
+
+@pytest.mark.parametrize("config", BOTH)
+def test_the_form_for_compilers_gives_the_same_numbers(config, monkeypatch):
+    core, inputs, state, is_first = prepared(config(dim=6, learned_initial_state=True))
+    wrt = [inputs, *state, *core.parameters()]
+    outputs, new = core(inputs, state, is_first)
+    want = (outputs, *new, *torch.autograd.grad(loss(outputs, new), wrt))
+    monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
+    outputs, new = core(inputs, state, is_first)
+    got = (outputs, *new, *torch.autograd.grad(loss(outputs, new), wrt))
+    for a, b in zip(got, want, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-9, atol=1e-11)
+
+
+@pytest.mark.parametrize("config", BOTH)
+def test_exports(config):
+    core = config(dim=6).build(5)
+    args = (torch.randn(2, 3, 5), core.initial_state(2), torch.rand(2, 3) < 0.3)
+    program = torch.export.export(core, args)
+    (outputs, state), (want, end) = program.module()(*args), core(*args)
+    for a, b in zip((outputs, *state), (want, *end), strict=True):
+        torch.testing.assert_close(a, b)
+
+
+@pytest.mark.parametrize("config", CONFIGS, ids=str)
+@pytest.mark.parametrize("b", [1, 3])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_stream_equals_sequence(config, b, dtype):
+    core, inputs, state, is_first = prepared(config, b=b)
+    core = core.to(dtype)
+    inputs, state = inputs.detach().to(dtype), core.state_type._make(leaf.detach().to(dtype) for leaf in state)
+    stream = core.stream(b)
+    stream.load_state(state)
+    want, end = core(inputs, state, is_first)
+    for step in range(8):
+        first = is_first[:, step]
+        torch.testing.assert_close(stream.step(inputs[:, step], first if first.any() else None), want[:, step])
+    for leaf, other in zip(stream.state, end, strict=True):
+        torch.testing.assert_close(leaf, other)
+
+
+def test_a_learned_initial_state_gets_the_gradient_of_every_reset():
+    core, inputs, state, _ = prepared(LSTMConfig(dim=4, num_layers=1, learned_initial_state=True), b=1, t=6)
+    for firsts in ([False] * 6, [False, False, True, False, False, False]):
+        core.zero_grad()
+        core(inputs, state, torch.tensor([firsts]))[0].sum().backward()
+        touched = [p.grad is not None and bool(p.grad.abs().sum() > 0) for p in core.initial.values()]
+        assert touched == [any(firsts)] * 2
+
+
+def test_dropout_falls_between_layers_and_only_in_training():
+    core, inputs, state, is_first = prepared(GRUConfig(dim=4, num_layers=2, dropout=0.5))
+    assert not torch.equal(core(inputs, state, is_first)[0], core(inputs, state, is_first)[0])
+    core.eval()
+    assert torch.equal(core(inputs, state, is_first)[0], core(inputs, state, is_first)[0])
+    single, inputs, state, is_first = prepared(GRUConfig(dim=4, num_layers=1, dropout=0.5))
+    assert torch.equal(single(inputs, state, is_first)[0], single(inputs, state, is_first)[0])
+
+
+def test_flops_are_those_of_the_products():
+    assert LSTMConfig(dim=8, num_layers=2).build(5).flops_per_step() == 2 * 4 * 8 * (5 + 8) + 2 * 4 * 8 * 16
+    assert GRUConfig(dim=8, num_layers=1).build(5).flops_per_step() == 2 * 3 * 8 * (5 + 8)
+
+
+@pytest.mark.parametrize("config", BOTH)
+@pytest.mark.parametrize(
+    ("wrong", "field", "remedy"),
+    [
+        ({"dim": 0}, "dim=0", "positive"),
+        ({"num_layers": 0}, "num_layers=0", "at least one"),
+        ({"dropout": 1.5}, "dropout=1.5", "probability"),
+    ],
+)
+def test_bad_configs_name_field_value_and_remedy(config, wrong, field, remedy):
+    with pytest.raises(ValueError, match=remedy) as error:
+        config(**wrong)
+    assert field in str(error.value)

@@ -1,0 +1,304 @@
+import math
+import random
+import re
+
+import pytest
+import torch
+import torch.nn.functional as F
+from tests.cores.samples import transformer_xl as samples
+
+from recollect.cores.transformer_xl import TransformerXLConfig
+from recollect.layers.tap import listen
+from recollect.state import detach, leaves, map_state
+
+CONFIGS = samples.CONFIGS + [samples.sample(random.Random(seed)) for seed in range(4)]
+
+
+def make(config, input_dim=5):
+    """A core in float64 whose norms, biases and gates are not at their special start values."""
+    core = config.build(input_dim).double().eval()
+    with torch.no_grad():
+        for parameter in core.parameters():
+            parameter.add_(0.3 * torch.randn_like(parameter))
+    return core
+
+
+def data(batch, steps, input_dim=5, rate=0.2):
+    inputs = torch.randn(batch, steps, input_dim, dtype=torch.float64, requires_grad=True)
+    return inputs, torch.rand(batch, steps) < rate
+
+
+def literal_norm(x, norm):
+    return (x - x.mean()) / (x.var(unbiased=False) + norm.eps).sqrt() * norm.weight + norm.bias
+
+
+def literal_phi(offset, dim):
+    """Transformer-XL, appendix B: all sines, then all cosines."""
+    angles = [offset / 10000 ** (j / dim) for j in range(0, dim, 2)]
+    return torch.tensor([*map(math.sin, angles), *map(math.cos, angles)][:dim], dtype=torch.float64)
+
+
+def literal_gate(gate, kind, x, y):
+    """GTrXL, section 3.2."""
+    if kind == "residual":
+        return x + y
+    W_r, W_z, W_g = gate.from_update.weight.chunk(3)
+    U_r, U_z = gate.from_stream.weight.chunk(2)
+    U_g = gate.from_reset.weight
+    r = torch.sigmoid(W_r @ y + U_r @ x)
+    z = torch.sigmoid(W_z @ y + U_z @ x - gate.bias)
+    h = torch.tanh(W_g @ y + U_g @ (r * x))
+    return (1 - z) * x + z * h
+
+
+def literal_layer(core, layer, x, past):
+    """One step of one layer: x [dim], past raw inputs of the same layer, oldest first, at most memory_len."""
+    c = core.config
+    e = c.dim // c.num_heads
+    W_q, W_k, W_v = layer.qkv.weight.chunk(3)
+    context = [literal_norm(h, layer.norm_attention) for h in [*past, x]]
+    heads = []
+    for head in range(c.num_heads):
+        part = slice(head * e, (head + 1) * e)
+        scores, values = [], []
+        for s, n_s in enumerate(context):
+            offset = len(past) - s
+            if c.positions == "learned":
+                q = W_q[part] @ (context[-1] + core.table[-1])
+                k = W_k[part] @ (n_s + core.table[c.memory_len - offset])
+                scores.append(q @ k / math.sqrt(e))
+            elif c.positions == "relative":
+                q = W_q[part] @ context[-1]
+                r = layer.relative.weight[part] @ literal_phi(offset, c.dim)
+                scores.append(((q + core.u[part]) @ (W_k[part] @ n_s) + (q + core.v[part]) @ r) / math.sqrt(e))
+            else:
+                scores.append((W_q[part] @ context[-1]) @ (W_k[part] @ n_s) / math.sqrt(e))
+            values.append(W_v[part] @ n_s)
+        order = sorted(range(len(scores)), key=lambda s: -scores[s].item())
+        chosen = sorted(order[: c.top_k])
+        total = sum(scores[s].exp() for s in chosen)
+        heads.append(sum(scores[s].exp() / total * values[s] for s in chosen))
+    y = layer.out.weight @ torch.cat(heads)
+    x = literal_gate(layer.gate_attention, c.gate, x, y.relu() if c.relu_outputs else y)
+    f = {"relu": F.relu, "gelu": F.gelu, "gelu_tanh": lambda a: F.gelu(a, approximate="tanh")}[c.activation]
+    ff = layer.feed_forward
+    y = ff.contract.weight @ f(ff.expand.weight @ literal_norm(x, layer.norm_forward) + ff.expand.bias)
+    y = y + ff.contract.bias
+    return literal_gate(layer.gate_forward, c.gate, x, y.relu() if c.relu_outputs else y)
+
+
+def literal(core, inputs, is_first, state):
+    """Row by row, step by step, with lists for memories."""
+    c = core.config
+    rows, windows = [], []
+    for b in range(inputs.shape[0]):
+        have = int(state.count[b])
+        history = [list(state.window[b, n, c.memory_len - have :]) for n in range(c.num_layers)]
+        outputs = []
+        for t in range(inputs.shape[1]):
+            if is_first[b, t]:
+                history = [[] for _ in range(c.num_layers)]
+            x = core.project(inputs[b, t])
+            for n, layer in enumerate(core.layers):
+                past = history[n][-c.memory_len :]
+                history[n] = [*past, x]
+                x = literal_layer(core, layer, x, past)
+            outputs.append(literal_norm(x, core.norm) if c.final_norm else x)
+        rows.append(torch.stack(outputs))
+        kept = []
+        for past in history:
+            past = past[-c.memory_len :]
+            kept.append(torch.stack([torch.zeros(c.dim, dtype=torch.float64)] * (c.memory_len - len(past)) + past))
+        windows.append(torch.stack(kept))
+    return torch.stack(rows), torch.stack(windows)
+
+
+@pytest.mark.parametrize("config", CONFIGS, ids=str)
+def test_equals_the_literal_loop_in_values_and_gradients(config):
+    core = make(config)
+    first, is_first = data(3, 6)
+    _, state = core(first, core.initial_state(3), is_first)
+    state = map_state(lambda leaf: leaf.requires_grad_() if leaf.is_floating_point() else leaf, detach(state))
+    inputs, is_first = data(3, 7)
+    is_first[0] = False  # one row goes on from what it remembers
+
+    fast, new_state = core(inputs, state, is_first)
+    slow, window = literal(core, inputs, is_first, state)
+    torch.testing.assert_close(fast, slow)
+    torch.testing.assert_close(new_state.window, window)
+
+    variables = [inputs, state.window, *core.parameters()]
+    weights = torch.randn_like(slow), torch.randn_like(window)
+    wanted = torch.autograd.grad((slow * weights[0]).sum() + (window * weights[1]).sum(), variables, allow_unused=True)
+    got = torch.autograd.grad(
+        (fast * weights[0]).sum() + (new_state.window * weights[1]).sum(), variables, allow_unused=True
+    )
+    for one, other in zip(got, wanted, strict=True):
+        torch.testing.assert_close(one, torch.zeros_like(one) if other is None else other, rtol=1e-6, atol=1e-9)
+
+
+@pytest.mark.parametrize("positions", ["relative", "learned", "none"])
+@pytest.mark.parametrize("top_k", [None, 2])
+def test_blocks_of_a_long_sequence_equal_steps(positions, top_k):
+    core = make(TransformerXLConfig(**samples.TINY, positions=positions, top_k=top_k))
+    inputs, is_first = data(2, 150, rate=0.05)
+    together, end = core(inputs, core.initial_state(2), is_first)
+    state, steps = core.initial_state(2), []
+    for t in range(150):
+        out, state = core(inputs[:, t : t + 1], state, is_first[:, t : t + 1])
+        steps.append(out)
+    torch.testing.assert_close(together, torch.cat(steps, 1))
+    for one, other in zip(leaves(end), leaves(state), strict=True):
+        torch.testing.assert_close(one, other)
+
+
+@pytest.mark.parametrize("config", CONFIGS, ids=str)
+def test_stream_equals_sequence_with_random_resets(config):
+    core = make(config)
+    inputs, is_first = data(3, 40, rate=0.1)
+    expected, end = core(inputs, core.initial_state(3), is_first)
+    stream = core.stream(3)
+    for t in range(40):
+        if t == 17:
+            stream = stream.fork()
+        out = stream.step(inputs[:, t].detach(), is_first[:, t] if is_first[:, t].any() else None)
+        torch.testing.assert_close(out, expected[:, t].detach())
+    for one, other in zip(leaves(stream.state), leaves(detach(end)), strict=True):
+        torch.testing.assert_close(one, other)
+
+
+def test_stream_of_one_row_forgets_and_goes_on_past_its_window():
+    core = make(TransformerXLConfig(**samples.TINY, gate="gru"))
+    inputs, is_first = data(1, 30, rate=0.0)
+    is_first[0, 11] = True
+    expected, _ = core(inputs, core.initial_state(1), is_first)
+    stream = core.stream(1)
+    stream.step(torch.full((1, 5), 3.0, dtype=torch.float64))
+    stream.reset()
+    sizes = set()
+    for t in range(30):
+        out = stream.step(inputs[:, t].detach(), is_first[:, t])
+        torch.testing.assert_close(out, expected[:, t].detach())
+        sizes.add(stream.nbytes)
+    assert len(sizes) == 1
+
+
+def test_a_broken_frame_is_seen_once_and_not_remembered():
+    core = make(TransformerXLConfig(**samples.TINY))
+    inputs, is_first = data(2, 8, rate=0.0)
+    broken = inputs.detach().clone()
+    broken[0, 2, 1] = torch.nan
+    out, state = core(broken, core.initial_state(2), is_first)
+    assert out[0, 2].isnan().all() and out[0, 3:].isfinite().all() and state.window.isfinite().all()
+    stream = core.stream(2)
+    for t in range(8):
+        torch.testing.assert_close(stream.step(broken[:, t]), out[:, t].detach(), equal_nan=True)
+
+
+def test_what_reaches_a_step_is_its_window_times_its_layers():
+    config = TransformerXLConfig(**samples.TINY)
+    core = make(config)
+    inputs, _ = data(1, 20)
+    out, _ = core(inputs, core.initial_state(1), torch.zeros(1, 20, dtype=torch.bool))
+    (grad,) = torch.autograd.grad(out[0, -1].sum(), inputs)
+    reach = config.memory_len * config.num_layers
+    touched = grad[0].abs().sum(-1) > 0
+    assert touched.tolist() == [t >= 19 - reach for t in range(20)]
+
+
+def test_sparse_attention_has_k_entries_and_equals_dense_when_k_is_large():
+    heard = []
+    for top_k in (None, 2, 50):
+        torch.manual_seed(1)
+        core = make(TransformerXLConfig(**samples.TINY, num_layers=1, top_k=top_k))
+        assert core.discrete == (top_k is not None)
+        inputs, is_first = data(2, 9)
+        with listen(core, lambda name, weights: heard.append(weights)):
+            core(inputs, core.initial_state(2), is_first)
+    dense, sparse, all_of_them = heard
+    torch.testing.assert_close(dense, all_of_them)
+    assert ((sparse > 0).sum(-1) <= 2).all() and (sparse > 0).sum() < (dense > 0).sum()
+    torch.testing.assert_close(sparse.sum(-1), torch.ones_like(sparse[..., 0]))
+
+
+@pytest.mark.parametrize("steps", [6, 140])
+@pytest.mark.parametrize("positions", ["relative", "none"])
+def test_taps_hear_windows_and_change_nothing(positions, steps):
+    core = make(TransformerXLConfig(**samples.TINY, positions=positions))
+    inputs, is_first = data(2, steps)
+    quiet, _ = core(inputs, core.initial_state(2), is_first)
+    heard = {}
+    with listen(core, lambda name, weights: heard.setdefault(name, weights)):
+        loud, _ = core(inputs, core.initial_state(2), is_first)
+    torch.testing.assert_close(quiet, loud)
+    assert list(heard) == ["layers.0.tap", "layers.1.tap"]
+    for weights in heard.values():
+        assert weights.shape == (2, 2, steps, 4)  # b h t s, the query itself last
+        torch.testing.assert_close(weights.sum(-1), torch.ones_like(weights[..., 0]))
+        assert weights[:, :, 0, :-1].eq(0).all() and weights[..., 0, -1].eq(1).all()
+        assert weights.transpose(1, 2)[is_first][..., :-1].eq(0).all()
+
+
+@pytest.mark.parametrize("top_k", [None, 2])
+def test_a_stream_shows_its_attention_too(top_k):
+    core = make(TransformerXLConfig(**samples.TINY, top_k=top_k))
+    inputs, is_first = data(2, 9)
+    sequence, steps = {}, {}
+    with listen(core, lambda name, weights: sequence.setdefault(name, weights)):
+        core(inputs, core.initial_state(2), is_first)
+    stream = core.stream(2)
+    with listen(core, lambda name, weights: steps.setdefault(name, []).append(weights)):
+        for t in range(9):
+            stream.step(inputs[:, t].detach(), is_first[:, t])
+    for name, weights in sequence.items():
+        torch.testing.assert_close(torch.cat(steps[name], 2), weights)
+
+
+def test_learned_positions_start_as_the_sinusoid_of_004():
+    core = TransformerXLConfig(**samples.TINY, positions="learned").build(8)
+    assert core.table.shape == (4, 8)
+    torch.testing.assert_close(core.table[-1], torch.tensor([0.0, 1.0] * 4))  # offset 0: sin 0, cos 0
+    assert core.table[0, 0].item() == pytest.approx(math.sin(3.0))
+    assert core.table[0, 3].item() == pytest.approx(math.cos(3.0 / 10000 ** (2 / 8)))
+
+
+@pytest.mark.parametrize(("layers", "reported"), [(1, 1_920_240), (2, 2_776_048), (3, 3_631_856)])
+def test_parameters_of_the_adaptive_agent_of_004(layers, reported):
+    core = TransformerXLConfig(
+        dim=256, num_layers=layers, num_heads=4, hidden_dim=1024, memory_len=100, relu_outputs=True, activation="relu"
+    ).build(256)
+    ours = sum(p.numel() for p in core.parameters())
+    unused_norms = 3 * 2 * 256 * layers
+    assert ours + unused_norms == 855_808 * layers + 512
+    resnet, encode, heads = 97_744, 3872 * 249 + 249, 256 * 6 + 6 + 256 + 1
+    assert resnet + encode + ours + unused_norms + heads == reported
+
+
+def test_detached_memory_gets_no_gradient_and_attached_memory_does():
+    core = make(TransformerXLConfig(**samples.TINY))
+    first, is_first = data(2, 4, rate=0.0)
+    _, state = core(first, core.initial_state(2), is_first)
+    out, _ = core(data(2, 2)[0], state, torch.zeros(2, 2, dtype=torch.bool))
+    (grad,) = torch.autograd.grad(out.sum(), first)
+    assert grad.abs().sum() > 0
+    out, _ = core(data(2, 2)[0], detach(state), torch.zeros(2, 2, dtype=torch.bool))
+    assert torch.autograd.grad(out.sum(), first, allow_unused=True) == (None,)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"dim": 10, "num_heads": 3}, "num_heads=3: must divide dim=10"),
+        ({"memory_len": 0}, "memory_len=0: give at least 1"),
+        ({"num_layers": 0}, "num_layers=0: give at least 1"),
+        ({"hidden_dim": 0}, "hidden_dim=0: give at least 1"),
+        ({"gate": "lstm"}, "gate='lstm': choose residual or gru"),
+        ({"positions": "rotary"}, "positions='rotary': choose relative, learned or none"),
+        ({"top_k": 0}, "top_k=0: give at least 1, or None for all"),
+        ({"activation": "tanh"}, "activation='tanh': choose from relu, gelu, gelu_tanh"),
+        ({"dropout": 1.0}, "dropout=1.0: give a probability below 1"),
+    ],
+)
+def test_bad_settings_are_named(settings, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        TransformerXLConfig(**settings)

@@ -1,0 +1,140 @@
+"""Cores filled with the parameters that the official code was recorded with."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from recollect.cores.base import MemoryCore
+from recollect.cores.recurrent_transformer import RecurrentTransformerConfig
+from recollect.cores.token_turing_machine import TokenTuringMachineConfig
+
+ARRAYS = np.load(Path(__file__).parents[1] / "golden" / "ttm_unit.npz")
+RECORDS = {record["name"]: record for record in json.loads(str(ARRAYS["meta_json"]))["cases"]}
+CASES = list(RECORDS)
+SUMMARIZERS = {"TL": "mlp", "TL-MHA": "mha", "TL-AddErase": "mlp"}
+
+
+def golden(case: str, dtype: torch.dtype) -> tuple[MemoryCore[Any], torch.Tensor, torch.Tensor, dict[str, torch.Tensor]]:
+    """The core of a recorded case, its input ``[b, t, n, d]``, its first memory, and what the official code gave.
+
+    Outputs ``[b, t, r, d]`` and memories ``[b, t, m, d]`` after every step.
+    """
+    record = RECORDS[case]
+    settings: dict[str, Any] = {
+        "dim": record["dim"],
+        "num_tokens": record["n_input"],
+        "num_slots": record["memory_size"],
+        "num_reads": record["process_size"],
+        "num_layers": record["num_layers"],
+        "num_heads": record["num_heads"],
+        "hidden_dim": record["mlp_dim"],
+        "processor": record["processing_unit"],
+    }
+    if case.startswith("simple"):
+        config = RecurrentTransformerConfig(**settings, slicing="official")
+    else:
+        config = TokenTuringMachineConfig(
+            **settings,
+            summarizer=SUMMARIZERS[record["memory_mode"]],
+            memory="erase_add_official" if record["memory_mode"] == "TL-AddErase" else "token_summary",
+            positions="official" if record["use_positional_embedding"] else "none",
+        )
+    core = config.build(record["dim"])
+    fill(core, case)
+    arrays = {name: torch.from_numpy(ARRAYS[f"{case}/{name}"]).to(dtype) for name in ("in/input_tokens", "out/memory", "out/output")}
+    if case.startswith("encoder"):
+        memory = torch.zeros(record["batch"], record["memory_size"], record["dim"], dtype=dtype)
+    else:
+        arrays = {name: array[:, None] for name, array in arrays.items()}
+        memory = torch.from_numpy(ARRAYS[f"{case}/in/memory_tokens"]).to(dtype)
+    want = {"output": arrays["out/output"], "memory": arrays["out/memory"]}
+    return core.to(dtype), arrays["in/input_tokens"], memory, want
+
+
+def fill(core, case):
+    """Copy every recorded parameter to its place; none may be left over."""
+    prefix = f"{case}/param/" + ("unit_function/" if case.startswith("encoder") else "")
+    given = {name.removeprefix(prefix): ARRAYS[name] for name in ARRAYS.files if name.startswith(prefix)}
+    used = set()
+
+    def take(name):
+        used.add(name)
+        return torch.from_numpy(given[name])
+
+    def put(parameter, value):
+        assert parameter.numel() == value.numel()
+        parameter.data = value.reshape(parameter.shape).clone()
+
+    def dense(layer, name):
+        kernel = take(f"{name}/kernel")
+        if kernel.ndim == 3:  # a projection to heads is (in, heads, width), the one back is (heads, width, in)
+            kernel = kernel.flatten(0, 1) if name.endswith("out") else kernel.flatten(1)
+        put(layer.weight, kernel.T)
+        put(layer.bias, take(f"{name}/bias"))
+
+    def norm(layer, name):
+        put(layer.weight, take(f"{name}/scale"))
+        put(layer.bias, take(f"{name}/bias"))
+
+    def net(module, name):
+        dense(module.expand, f"{name}/Dense_0")
+        dense(module.contract, f"{name}/Dense_1")
+
+    def attention(module, name):
+        for part in ("query", "key", "value", "out"):
+            dense(getattr(module, part), f"{name}/{part}")
+
+    def summarizer(module, number):
+        if core.config.summarizer == "mha":
+            put(module.queries, take(f"TokenLearnerMHA_{number}/tokens"))
+            attention(module.attention, f"TokenLearnerMHA_{number}/attn")
+        else:
+            norm(module.norm, f"TokenLearnerModuleV11_{number}/LayerNorm_0")
+            net(module.net, f"TokenLearnerModuleV11_{number}/token_masking")
+
+    def erase_add(module, name):
+        norm(module.norm, f"{name}/LayerNorm_0")
+        net(module.address, f"{name}/MlpBlock_0")
+        for number, control in enumerate((module.erase, module.add)):
+            norm(control.norm, f"{name}/LayerNorm_{number + 1}")
+            net(control.token_mixing.mix, f"{name}/MlpBlock_{2 * number + 1}")
+            net(control.channel_mixing, f"{name}/MlpBlock_{2 * number + 2}")
+
+    def processor(module):
+        for number, block in enumerate(module.blocks):
+            if module.kind == "transformer":
+                base = f"Encoder_0/encoderblock_{number}"
+                norm(block.attention_norm, f"{base}/LayerNorm_0")
+                attention(block.attention, f"{base}/MultiHeadDotProductAttention_0")
+                norm(block.feedforward_norm, f"{base}/LayerNorm_1")
+                net(block.feedforward, f"{base}/MlpBlock_0")
+            elif module.kind == "mixer":
+                base = f"MixerBlock_{number}"
+                norm(block.token_norm, f"{base}/LayerNorm_0")
+                net(block.token_mixing.mix, f"{base}/token_mixing")
+                norm(block.channel_norm, f"{base}/LayerNorm_1")
+                net(block.channel_mixing, f"{base}/channel_mixing")
+            else:
+                norm(block.norm, f"LayerNorm_{number}")
+                net(block.feedforward, f"MlpBlock_{number}")
+        if module.kind == "transformer":
+            put(module.table, take("Encoder_0/posembed_input/pos_embedding"))
+        last = {"transformer": "Encoder_0/encoder_norm", "mixer": "LayerNorm_0", "mlp": f"LayerNorm_{len(module.blocks)}"}
+        norm(module.norm, last[module.kind])
+
+    processor(core.process)
+    summarizer(core.read if hasattr(core, "read") else core.summarize, 0)
+    if getattr(core, "read_table", None) is not None:
+        put(core.read_table, take("read_pos_embed/pos_embedding"))
+    if getattr(core, "write_table", None) is not None:
+        put(core.write_table, take("write_pos_embed/pos_embedding"))
+    if hasattr(core, "write") and hasattr(core.write, "address"):
+        erase_add(core.write, "TokenAddEraseWrite_0")
+    elif hasattr(core, "write"):
+        summarizer(core.write, 1)
+    left = set(given) - used
+    # The official code makes a write table for erase and add, and does not use it.
+    assert left <= ({"write_pos_embed/pos_embedding"} if "AddErase" in case else set()), left

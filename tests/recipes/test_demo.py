@@ -1,0 +1,60 @@
+import io
+from dataclasses import replace
+
+import pytest
+import torch
+from rich.console import Console
+
+from recollect.recipes.demo import demo, demo_config, stream
+from recollect.recipes.recall import recall
+from recollect.training import FitConfig, evaluate_run
+
+SHORT = FitConfig(steps=3, evaluate_every=3)
+
+
+def test_the_demo_shows_what_it_says(tmp_path):
+    console = Console(file=io.StringIO(), record=True, width=200)
+    shown = demo(tmp_path / "runs", steps=2000, fits=[SHORT, SHORT], console=console)
+    text = console.export_text()
+    for words in ("hcam", "memoryless", "chance", "step 1 000", "bytes", "whole-sequence pass", "Try next"):
+        assert words in text
+    assert text.strip().splitlines()[-1].startswith("Try next: recollect ")
+    assert shown.streamed.steps >= 2000
+    assert shown.streamed.agree == shown.streamed.queries > 100
+    assert shown.streamed.largest_difference < 1e-4
+    assert shown.streamed.early_bytes == shown.streamed.late_bytes
+    assert evaluate_run(shown.directory, rows=4).chance == shown.memory.chance
+    again = demo(tmp_path / "runs", steps=2000, fits=[SHORT, SHORT])
+    assert again.directory != shown.directory, "a second demo leaves the first alone"
+
+
+def test_a_stream_that_differs_is_told(tmp_path):
+    config = recall("gru")
+    torch.manual_seed(0)
+    model = config.build_agent().eval()
+    good = stream(model, config, 2000)
+    assert good.agree == good.queries
+
+    class Broken(type(model)):
+        def stream(self, batch_size):
+            live = super().stream(batch_size)
+            live.step = lambda token, first=None, step=live.step: step(token)  # never resets
+            return live
+
+    model.__class__ = Broken
+    bad = stream(model, config, 2000)
+    assert bad.largest_difference > 100 * good.largest_difference
+
+
+@pytest.mark.slow
+def test_the_real_demo(tmp_path):
+    shown = demo(tmp_path, steps=100_000)
+    assert shown.memory.score > 0.95
+    assert shown.memoryless.low <= shown.memoryless.chance <= shown.memoryless.high
+    assert shown.streamed.agree == shown.streamed.queries
+    assert shown.streamed.late_us < 1.1 * shown.streamed.early_us
+    assert shown.streamed.seconds < 60
+
+
+def test_the_demo_trains_the_recipe():
+    assert replace(demo_config(), fit=recall("hcam").fit) == recall("hcam")

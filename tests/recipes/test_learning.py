@@ -1,0 +1,25 @@
+"""What the lite recipes promise, learned for real. Minutes; run with -m slow."""
+
+import pytest
+
+from recollect.cores import CORES
+from recollect.recipes.recall import recall
+from recollect.recipes.temporal_latent_bottleneck import copying
+from recollect.training import evaluate, fit
+
+
+@pytest.mark.slow
+def test_tlb_copies_perfectly(tmp_path):
+    outcome = fit(copying("tlb"), tmp_path / "run")
+    assert evaluate(outcome.agent, copying("tlb").task, rows=512, seed=11).score == 1.0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("key", CORES)
+def test_every_core_recalls_and_memoryless_is_at_chance(tmp_path, key):
+    outcome = fit(recall(key), tmp_path / "run")
+    scored = evaluate(outcome.agent, recall(key).task, rows=512, seed=11)
+    if key == "memoryless":
+        assert scored.low <= scored.chance <= scored.high
+    else:
+        assert scored.score > 0.95

@@ -1,0 +1,84 @@
+import json
+
+import pytest
+
+from recollect.agents.configs import from_json, to_json
+from recollect.cores import CORES
+from recollect.recipes import RECIPES
+from recollect.recipes.recall import recall
+from recollect.recipes.temporal_latent_bottleneck import LENGTHS, ROWS, copying
+from recollect.tasks import Copying
+from recollect.training import TRAINERS, TrainerConfig
+
+SCALES = [pytest.param(recipe, scale, id=f"{key}-{scale}") for key, recipe in RECIPES.items() for scale in recipe.runs]
+
+
+@pytest.mark.parametrize("key", RECIPES)
+def test_entries_carry_their_key(key):
+    assert RECIPES[key].name == key
+    assert RECIPES[key].seeds.keys() == RECIPES[key].runs.keys()
+    assert "lite" in RECIPES[key].runs
+
+
+@pytest.mark.parametrize(("recipe", "scale"), SCALES)
+def test_runs_are_complete_configs(recipe, scale):
+    rows = recipe.rows(scale)
+    assert len({run.label for run in rows}) == len({run.row for run in rows}) == len(rows)
+    assert "memoryless" in {run.core for run in rows}, "every comparison includes the ablation"
+    for run in rows:
+        data = json.loads(json.dumps(to_json(run.config, TRAINERS)))
+        assert data["core"]["kind"] == run.core
+        assert from_json(data, TrainerConfig, TRAINERS) == run.config
+        run.config.build_agent()
+
+
+def test_labels_of_the_scales_never_meet():
+    for recipe in RECIPES.values():
+        labels = [run.label for scale in recipe.runs for run in recipe.rows(scale)]
+        assert len(set(labels)) == len(labels)
+
+
+def test_an_unknown_scale_is_named():
+    with pytest.raises(ValueError, match="scale='huge': copying has lite, paper"):
+        RECIPES["copying"].rows("huge")
+    with pytest.raises(ValueError, match="scale='paper'"):
+        recall(scale="paper")
+
+
+def test_any_core_can_be_asked_for_and_unknown_ones_get_a_suggestion():
+    for key in CORES:
+        assert copying(key).core == from_json(to_json(copying(key).core), type(copying(key).core))
+        recall(key)
+    with pytest.raises(ValueError, match="unknown core 'hcan'"):
+        recall("hcan")
+
+
+@pytest.mark.parametrize("length", LENGTHS)
+def test_the_paper_scale_is_section_7_6(length):
+    config = copying("tlb", "paper", length)
+    core = config.core
+    assert config.task == Copying(length=length)
+    assert (core.num_layers, core.dim, core.hidden_dim) == (4, 256, 512)
+    assert (core.self_per_cross, core.chunk_len, core.num_slots, core.num_heads) == (1, 10, 10, 8)
+    assert (config.optimizer.learning_rate, config.optimizer.weight_decay, config.batch_size) == (1e-4, 0.0, 100)
+    assert config.optimizer.schedule == "constant"
+    feedback = copying("feedback-transformer", "paper", length).core
+    assert (feedback.num_layers, feedback.dim, feedback.hidden_dim) == (4, 256, 512)
+
+
+def test_the_paper_scale_has_all_lengths_and_rows():
+    rows = RECIPES["copying"].rows("paper")
+    assert [(run.config.task.length, run.core) for run in rows] == [(n, core) for n in LENGTHS for core in ROWS]
+    assert {run.row: run.paper for run in rows}["tlb, length 300"] == "1.000 (perfect after 12 700 samples)"
+    assert {run.row: run.paper for run in rows}["feedback-transformer, length 500"] == "not perfect"
+
+
+@pytest.mark.parametrize(("recipe", "scale"), SCALES)
+def test_windows_reach_over_the_blank(recipe, scale):
+    for run in recipe.rows(scale):
+        if hasattr(run.config.core, "memory_len") and run.core != "hcam":
+            assert run.config.core.memory_len >= run.config.task.spec.memory_span, run.core
+
+
+def test_recall_has_every_core():
+    assert [run.core for run in RECIPES["recall"].rows("lite")] == list(CORES)

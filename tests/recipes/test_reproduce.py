@@ -1,0 +1,167 @@
+import json
+import signal
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from recollect.cores import CORES
+from recollect.recipes.base import Recipe, Run
+from recollect.recipes.reproduce import interquartile_mean, interval, reproduce, table, write_tables
+from recollect.tasks import Recall
+from recollect.training import FitConfig, OptimizerConfig, SupervisedConfig
+from recollect.training.supervised import SupervisedTrainer
+
+
+def config(core="gru", **optimizer):
+    return SupervisedConfig(
+        task=Recall(num_keys=3, num_values=2, num_cues=1, num_queries=1, min_blank=0, max_blank=2, length=12),
+        core=CORES[core](dim=6, num_layers=1),
+        optimizer=OptimizerConfig(**optimizer),
+        fit=FitConfig(steps=4, evaluate_every=2, checkpoint_every=2),
+        batch_size=4,
+        evaluation_rows=8,
+    )
+
+
+def recipe(*runs):
+    rows = runs or (
+        Run(label="gru", row="gru, tiny", core="gru", config=config(), paper="0.900"),
+        Run(label="lstm", row="lstm, tiny", core="lstm", config=config("lstm")),
+    )
+    return Recipe(
+        name="tiny",
+        title="Tiny",
+        source="this test",
+        about="Nothing is learned.",
+        config=lambda core, scale="lite": config(core),
+        runs={"lite": lambda: list(rows)},
+        seeds={"lite": 2},
+    )
+
+
+def results(root):
+    return {path.name: json.loads(path.read_text()) for path in (root / "results" / "tiny").iterdir()}
+
+
+def test_every_number_has_its_file_and_the_table_its_rows(tmp_path):
+    path = reproduce(recipe(), root=tmp_path)
+    found = results(tmp_path)
+    assert sorted(found) == ["gru-seed0.json", "gru-seed1.json", "lstm-seed0.json", "lstm-seed1.json"]
+    one = found["gru-seed1.json"]
+    assert {"command", "commit", "hardware", "versions", "seconds", "peak_memory_mib", "config", "time"} <= one.keys()
+    assert (one["seed"], one["steps"], one["samples"], one["scale"], one["status"]) == (1, 4, 16, "lite", "ok")
+    assert one["config"]["fit"]["seed"] == 1
+    assert one["command"] == "recollect reproduce tiny --scale lite"
+    assert sum(one["correct"]) / sum(one["asked"]) == pytest.approx(one["score"])
+    assert [step for step, _ in one["curve"]] == [2, 4]
+    text = path.read_text()
+    assert path == tmp_path / "docs" / "results.md"
+    assert "### Tiny (lite scale)" in text
+    row = next(line for line in text.splitlines() if line.startswith("| gru, tiny |"))
+    mean = np.mean([found[f"gru-seed{k}.json"]["score"] for k in (0, 1)])
+    cells = [cell.strip() for cell in row.strip("|").split("|")]
+    assert cells[:4] == ["gru, tiny", "0.900", f"{mean:.3f}", "2"]
+    assert cells[5] == "`recollect reproduce tiny --scale lite`"
+    low, high = (float(x) for x in cells[4].split(" to "))
+    assert low <= mean <= high
+    assert "chance is 0.333" in text
+
+
+def test_the_table_comes_from_the_files_alone_and_leaves_the_rest(tmp_path):
+    reproduce(recipe(), root=tmp_path, seeds=1)
+    path = tmp_path / "docs" / "results.md"
+    path.write_text("# Mine\n\nbefore\n\n" + path.read_text().removeprefix("# Results\n\n") + "\nafter\n")
+    file = tmp_path / "results" / "tiny" / "gru-seed0.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"score": 0.123}))
+    write_tables(recipe(), tmp_path)
+    text = path.read_text()
+    assert "| 0.900 | 0.123 |" in text
+    assert text.startswith("# Mine\n\nbefore\n") and text.endswith("\nafter\n")
+    assert text.count("recollect:tiny-lite:begin") == 1
+    write_tables(recipe(), tmp_path)
+    assert path.read_text() == text, "making it again changes nothing"
+
+
+def test_failures_stay_in(tmp_path):
+    broken = Run(label="broken", row="broken | run", core="gru", config=config(learning_rate=1e30, clip_norm=None))
+    path = reproduce(recipe(broken), root=tmp_path, seeds=1)
+    found = results(tmp_path)["broken-seed0.json"]
+    assert found["status"] == "failed"
+    assert "at step" in found["error"]
+    assert "failed: " in path.read_text()
+    assert "| 0 | - |" in path.read_text()
+
+
+def test_what_is_there_is_not_run_again(tmp_path, monkeypatch):
+    reproduce(recipe(), root=tmp_path, seeds=1)
+    before = results(tmp_path)
+    monkeypatch.setattr(SupervisedTrainer, "step", lambda self: pytest.fail("ran again"))
+    reproduce(recipe(), root=tmp_path, seeds=1)
+    assert results(tmp_path) == before
+    monkeypatch.undo()
+    changed = recipe(replace(recipe().rows("lite")[0], config=replace(config(), batch_size=5)))
+    reproduce(changed, root=tmp_path, seeds=1)
+    assert results(tmp_path)["gru-seed0.json"]["config"]["batch_size"] == 5
+
+
+def test_an_interrupt_stops_and_the_same_command_goes_on(tmp_path, monkeypatch):
+    original = SupervisedTrainer.step
+
+    def stepping(self):
+        if self.updates == 2:
+            signal.raise_signal(signal.SIGTERM)
+        return original(self)
+
+    monkeypatch.setattr(SupervisedTrainer, "step", stepping)
+    with pytest.raises(KeyboardInterrupt, match="step 3: saved"):
+        reproduce(recipe(), root=tmp_path, seeds=1)
+    monkeypatch.undo()
+    reproduce(recipe(), root=tmp_path, seeds=1)
+    whole = tmp_path / "whole"
+    reproduce(recipe(), root=whole, seeds=1)
+    timeless = [{k: v for k, v in r["gru-seed0.json"].items() if k in ("score", "curve", "correct", "loss")}
+                for r in (results(tmp_path), results(whole))]  # fmt: skip
+    assert timeless[0] == timeless[1]
+
+
+def test_some_rows_only(tmp_path):
+    reproduce(recipe(), root=tmp_path, seeds=1, cores=["lstm"])
+    assert sorted(results(tmp_path)) == ["lstm-seed0.json"]
+    with pytest.raises(ValueError, match="unknown core of tiny 'lstn': did you mean 'lstm'"):
+        reproduce(recipe(), root=tmp_path, cores=["lstn"])
+    with pytest.raises(ValueError, match="seeds=0"):
+        reproduce(recipe(), root=tmp_path, seeds=0)
+
+
+@pytest.mark.parametrize(
+    ("scores", "expected"),
+    [([0.3], 0.3), ([0.0, 1.0, 0.5], 0.5), ([0.0, 0.4, 0.6, 9.0], 0.5), ([9, 1, 2, 3, 4, 5, -9, 7], 3.5)],
+)
+def test_interquartile_mean(scores, expected):
+    assert interquartile_mean(np.array(scores, dtype=float)) == pytest.approx(expected)
+
+
+def fake(score, rows=50, asked=4, seed=0):
+    generator = np.random.default_rng(seed)
+    right = generator.binomial(asked, score, rows)
+    return {"correct": right.tolist(), "asked": [asked] * rows, "score": right.sum() / (asked * rows)}
+
+
+def test_the_interval_knows_rows_and_seeds():
+    low, high = interval([fake(0.5)])
+    assert 0.05 < high - low < 0.25, "one seed: the spread of rows"
+    far = interval([fake(0.2), fake(0.5), fake(0.8)])
+    assert far[1] - far[0] > 0.3, "seeds that differ: their spread as well"
+    assert interval([fake(1.0)] * 3) == (1.0, 1.0)
+
+
+def test_a_mixed_row_shows_score_and_failure():
+    common = {"label": "x", "row": "x", "paper": "-", "command": "c", "chance": 0.5, "commit": None, "scale": "lite",
+              "hardware": {"accelerator": "GPU"}}  # fmt: skip
+    good = common | fake(0.7) | {"seed": 0, "status": "ok", "seconds": 60.0, "samples_to_perfect": 3200}
+    bad = common | {"seed": 1, "status": "failed", "error": "NaN | at step 3"}
+    text = table(recipe(), "lite", [good, bad])
+    assert "(perfect after 3 200 samples) | 1 |" in text
+    assert "| x, seed 1 | - | failed: NaN \\| at step 3 | 0 | - | `c` |" in text
+    assert "2 runs, 1.0 minutes of training on GPU" in text

@@ -1,0 +1,168 @@
+import itertools
+
+import pytest
+import torch
+
+from recollect.tasks import TASKS, Copying, Recall
+
+SMALL = {
+    "copying": [Copying(length=0), Copying(length=7, num_digits=3), Copying(length=100, loss_on="all")],
+    "recall": [
+        Recall(),
+        Recall(num_keys=3, num_values=2, num_cues=2, num_queries=4, min_blank=0, max_blank=5, length=40),
+        Recall(num_keys=9, num_values=1, num_cues=1, num_queries=1, min_blank=3, max_blank=3, num_blanks=4, length=33),
+    ],
+}
+CASES = [pytest.param(task, id=f"{key}-{i}") for key in TASKS for i, task in enumerate(SMALL[key])]
+
+
+def draw(task, rows=64, seed=0):
+    return task.sample(rows, torch.Generator().manual_seed(seed))
+
+
+@pytest.mark.parametrize("task", CASES)
+def test_batch_fits_the_spec(task):
+    spec, batch = task.spec, draw(task)
+    assert batch.inputs.shape == (64, spec.length)
+    assert batch.inputs.dtype == batch.targets.dtype == batch.source.dtype == torch.int64
+    assert batch.is_first.dtype == batch.loss_mask.dtype == batch.score_mask.dtype == torch.bool
+    assert batch.inputs.min() >= 0 and batch.inputs.max() < spec.vocabulary
+    assert batch.targets.min() >= 0 and batch.targets.max() < spec.num_classes
+    assert batch.is_first[:, 0].all()
+    assert (batch.score_mask & ~batch.loss_mask).sum() == 0
+    assert batch.score_mask.any(1).all(), "every row asks something"
+    assert (batch.targets[~batch.score_mask] == 0).all()
+
+
+@pytest.mark.parametrize("task", CASES)
+def test_the_generator_alone_decides(task):
+    generator = torch.Generator().manual_seed(5)
+    task.sample(3, generator)
+    state = generator.get_state()
+    torch.manual_seed(1)
+    first = task.sample(8, generator)
+    torch.manual_seed(2)
+    again = task.sample(8, torch.Generator().set_state(state))
+    for one, two in zip(first, again, strict=True):
+        assert torch.equal(one, two)
+    assert not torch.equal(first.inputs, task.sample(8, generator).inputs)
+
+
+@pytest.mark.parametrize("task", CASES)
+def test_source_is_in_the_same_episode_and_within_the_span(task):
+    batch = draw(task, 256)
+    episode = batch.is_first.long().cumsum(1)
+    rows, steps = torch.nonzero(batch.source >= 0, as_tuple=True)
+    sources = batch.source[rows, steps]
+    assert batch.score_mask[rows, steps].all()
+    assert (episode[rows, steps] == episode[rows, sources]).all()
+    distance = steps - sources
+    assert distance.min() > 0
+    assert distance.max() <= task.spec.memory_span
+
+
+def test_memory_span_is_reached():
+    for task in (Copying(length=7, num_digits=3), Recall(num_keys=2, num_cues=1, max_blank=12, length=40)):
+        batch = draw(task, 2048)
+        steps = torch.arange(task.spec.length)
+        assert int((steps - batch.source)[batch.source >= 0].max()) == task.spec.memory_span
+
+
+def test_copying_is_the_paper_sequence():
+    for length in (0, 1, 100, 600):
+        batch = draw(Copying(length=length), 16)
+        assert batch.inputs.shape[1] == length + 21
+        for row in range(16):
+            tokens = batch.inputs[row].tolist()
+            digits = tokens[:10]
+            assert all(1 <= digit <= 8 for digit in digits)
+            assert tokens[10 : 10 + length] == [0] * length
+            assert tokens[10 + length] == 9
+            assert tokens[11 + length :] == [0] * 10
+            assert batch.targets[row, -10:].tolist() == digits
+            assert batch.score_mask[row].nonzero().flatten().tolist() == list(range(length + 11, length + 21))
+            assert batch.is_first[row].nonzero().flatten().tolist() == [0]
+
+
+def test_copying_trains_on_the_answer_or_on_all_steps():
+    assert torch.equal(draw(Copying()).loss_mask, draw(Copying()).score_mask)
+    everywhere = draw(Copying(loss_on="all"))
+    assert everywhere.loss_mask.all()
+    assert everywhere.score_mask.sum() == 64 * 10
+
+
+def answers_with_perfect_memory(task, batch, *, resets=True):
+    """Walk through every row with a dictionary."""
+    cues = task.num_blanks
+    queries = cues + task.num_keys * task.num_values
+    said = torch.full_like(batch.targets, -1)
+    for row, tokens in enumerate(batch.inputs.tolist()):
+        memory = {}
+        for step, token in enumerate(tokens):
+            if resets and batch.is_first[row, step]:
+                memory = {}
+            if cues <= token < queries:
+                key, value = divmod(token - cues, task.num_values)
+                memory[key] = (value + 1, step)
+            elif token >= queries:
+                said[row, step], where = memory.get(token - queries, (0, -1))
+                if resets:
+                    assert batch.source[row, step] == where
+    return said
+
+
+@pytest.mark.parametrize("task", SMALL["recall"])
+def test_recall_is_solved_by_a_dictionary_that_is_reset(task):
+    batch = draw(task)
+    said = answers_with_perfect_memory(task, batch)
+    assert torch.equal(said >= 0, batch.score_mask)
+    assert torch.equal(said[batch.score_mask], batch.targets[batch.score_mask])
+
+
+def test_recall_without_resets_fails():
+    task = Recall()
+    batch = draw(task, 256)
+    said = answers_with_perfect_memory(task, batch, resets=False)
+    score = (said == batch.targets)[batch.score_mask].float().mean()
+    assert score < task.spec.solved - 0.03
+
+
+def test_recall_rows_are_out_of_step():
+    task = Recall()
+    batch = draw(task, 64)
+    starts = [tuple(row.nonzero().flatten().tolist()) for row in batch.is_first]
+    assert len(set(starts)) > 32
+    assert min(len(row) for row in starts) >= 2, "resets happen in every row"
+    assert len({row[1] for row in starts}) > 10, "also the first whole episode starts at different steps"
+
+
+@pytest.mark.parametrize("task", CASES)
+def test_chance_is_exact_for_anything_that_sees_one_step(task):
+    # The answer must be independent of the token, and every answer that can occur equally likely.
+    batch = draw(task, 20_000)
+    tokens, answers = batch.inputs[batch.score_mask], batch.targets[batch.score_mask]
+    possible = answers.unique()
+    assert len(possible) == round(1 / task.spec.chance)
+    for token, answer in itertools.product(tokens.unique(), possible):
+        asked = tokens == token
+        share = (answers[asked] == answer).float().mean()
+        deviation = (task.spec.chance * (1 - task.spec.chance) / asked.sum()) ** 0.5
+        # Answers of one row are not independent draws: allow five standard deviations of three-fold counts.
+        assert abs(share - task.spec.chance) < 5 * 3**0.5 * deviation
+
+
+@pytest.mark.parametrize(
+    ("make", "field"),
+    [
+        (lambda: Copying(length=-1), "length=-1"),
+        (lambda: Copying(num_digits=0), "num_digits=0"),
+        (lambda: Copying(loss_on="last"), "loss_on='last'"),  # type: ignore[arg-type]
+        (lambda: Recall(num_cues=6), "num_cues=6"),
+        (lambda: Recall(num_values=0), "num_values=0"),
+        (lambda: Recall(min_blank=9, max_blank=8), "min_blank=9"),
+        (lambda: Recall(length=20), "length=20"),
+    ],
+)
+def test_bad_fields_are_named(make, field):
+    with pytest.raises(ValueError, match=field):
+        make()
