@@ -24,7 +24,8 @@ def test_help_names_every_command(capsys):
 
 
 def test_help_and_version_do_not_wait_for_torch():
-    code = "import sys; from recollect.cli import main; main(['--help']); main(['--version']); print('torch' in sys.modules)"
+    code = "import sys; from recollect.cli import main; main(['--help']); main(['--version']); "
+    code += "print('torch' in sys.modules)"
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert shown.splitlines()[-1] == "False"
 

@@ -73,8 +73,9 @@ class Evaluate:
             print(json.dumps(numbers, indent=2))
         else:
             console.print(
-                f"{self.directory}: score [bold]{found.score:.4f}[/] (95 % interval {found.low:.4f} to {found.high:.4f}, "
-                f"{self.rows} rows), rows without a mistake {found.perfect:.1%}, chance {found.chance:.4f}"
+                f"{self.directory}: score [bold]{found.score:.4f}[/] "
+                f"(95 % interval {found.low:.4f} to {found.high:.4f}, {self.rows} rows), "
+                f"rows without a mistake {found.perfect:.1%}, chance {found.chance:.4f}"
             )
         return 0
 
@@ -172,14 +173,14 @@ class Demo:
 
     steps: int = 100_000
     """Steps of the live stream."""
-    seed: int = 0
-    """Of weights and data."""
+    directory: Path = Path("runs")
+    """Folder for the two run directories."""
 
     def run(self, console: Console) -> int:
         """Run the demo."""
         from recollect.recipes.demo import demo
 
-        demo(steps=self.steps, seed=self.seed, console=console)
+        demo(self.directory, steps=self.steps, console=console)
         return 0
 
 
@@ -250,25 +251,26 @@ def _task_and_core(words: Sequence[str]) -> tuple[str | None, str, list[str]]:
 
 def _benchmark(words: list[str], console: Console) -> int:
     """``recollect benchmark cores``."""
-    from recollect.benchmark.cores import CoresConfig, render, run
+    from recollect.benchmark import CoresBenchmark, render, run
 
     if words[:1] not in (["cores"], ["--help"], ["-h"]):
         _choose("benchmark", words[0] if words else "", ("cores",))
 
     @dataclass(frozen=True)
     class Benchmark:
-        config: Annotated[CoresConfig, arg(name="")] = field(default_factory=CoresConfig)
+        config: Annotated[CoresBenchmark, arg(name="")] = field(default_factory=CoresBenchmark)
         json: bool = False
         """Print JSON."""
 
     about = "Measure every core in one run: training, streaming, state, FLOPs; save CSV and JSON."
     words = [word for word in words if word != "cores"]
     parsed = tyro.cli(Benchmark, prog="recollect benchmark cores", description=about, args=words)
-    results = run(parsed.config, console=None if parsed.json else console)
     if parsed.json:
-        print(json.dumps(results, indent=2))
-    else:
-        console.print(render(results))
+        print(json.dumps(run(parsed.config).to_json(), indent=2))
+        return 0
+    with console.status("measuring") as status:
+        results = run(parsed.config, lambda line: status.update(line))
+    console.print(render(results))
     return 0
 
 

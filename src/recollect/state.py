@@ -38,7 +38,7 @@ def map_state(fn: Callable[..., Tensor], state: S, *others: S) -> S:
     if isinstance(state, Tensor):
         return fn(state, *others)
     children = [map_state(fn, *group) for group in zip(state, *others, strict=True)]  # type: ignore[call-overload]
-    build = getattr(type(state), "_make", type(state))
+    build: Any = getattr(type(state), "_make", type(state))
     return build(children)
 
 
@@ -86,13 +86,12 @@ def clone(state: S) -> S:
 
 
 def to(state: S, *args: Any, **kwargs: Any) -> S:
-    """Move a state to a device; a dtype applies to floating-point leaves only."""
+    """Move a state, with the arguments of ``Tensor.to``; a dtype applies to floating-point leaves only."""
 
     def move(leaf: Tensor) -> Tensor:
         if leaf.is_floating_point():
             return leaf.to(*args, **kwargs)
-        device = torch._C._nn._parse_to(*args, **kwargs)[0]
-        return leaf if device is None else leaf.to(device)
+        return leaf.to(torch.empty(0, device=leaf.device).to(*args, **kwargs).device)
 
     return map_state(move, state)
 

@@ -63,7 +63,7 @@ class Recurrent(MemoryCore[RecurrentState]):
 
 class WindowState(NamedTuple):
     cache: Tensor  # b w d
-    count: Tensor  # b
+    valid: Tensor  # b
 
 
 class Window(MemoryCore[WindowState]):
@@ -87,12 +87,12 @@ class Window(MemoryCore[WindowState]):
 
     def unroll(self, inputs: Tensor, state: WindowState, is_first: Tensor) -> tuple[Tensor, WindowState]:
         state = self.arrive(is_first[:, 0], state)
-        mask = window_mask(is_first, state.count, self.window)
+        mask = window_mask(is_first, state.valid, self.window)
         context = torch.cat((state.cache, inputs), 1)
         scores = self.query(inputs) @ self.key(context).transpose(1, 2) / math.sqrt(self.input_shape[0])
         weights = scores.float().masked_fill(~mask, torch.finfo(torch.float32).min).softmax(-1).to(inputs.dtype)
         weights = weights.masked_fill(~mask, 0.0)
-        count = next_count(is_first, state.count, self.window)
+        count = next_count(is_first, state.valid, self.window)
         return weights @ self.value(context), WindowState(slide(state.cache, inputs, count), count)
 
 
@@ -249,11 +249,11 @@ class SoftMask(Window):
 
     def unroll(self, inputs: Tensor, state: WindowState, is_first: Tensor) -> tuple[Tensor, WindowState]:
         state = self.arrive(is_first[:, 0], state)
-        mask = window_mask(is_first, state.count, self.window)
+        mask = window_mask(is_first, state.valid, self.window)
         context = torch.cat((state.cache, inputs), 1)
         scores = self.query(inputs) @ self.key(context).transpose(1, 2) / math.sqrt(self.input_shape[0])
         weights = torch.where(mask, scores, -20.0).softmax(-1)
-        count = next_count(is_first, state.count, self.window)
+        count = next_count(is_first, state.valid, self.window)
         return weights @ self.value(context), WindowState(slide(state.cache, inputs, count), count)
 
 
@@ -316,7 +316,7 @@ class WindowOfCall(Window):
     """Keeps nothing of the call before but says it does: the window begins anew with every call."""
 
     def unroll(self, inputs: Tensor, state: WindowState, is_first: Tensor) -> tuple[Tensor, WindowState]:
-        return super().unroll(inputs, state._replace(count=torch.zeros_like(state.count)), is_first)
+        return super().unroll(inputs, state._replace(valid=torch.zeros_like(state.valid)), is_first)
 
 
 class StaleCache(Window):

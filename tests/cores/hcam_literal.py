@@ -53,13 +53,11 @@ def local_attention(attention, x, window):
     return attention.out.weight @ torch.cat(read)
 
 
-def chunk_attention(memory, x, chunks, chunk_len):
+def chunk_attention(memory, x, chunks):
     """Equations of the paper's section 2, in the form of the released code; 0 without chunks."""
     reading, k, dim = memory.reading, memory.top_k, len(x)
-    if not chunks and not reading.official_empty:
-        return torch.zeros_like(x)
     if not chunks:
-        raise AssertionError("what the official code reads then are unused chunks: see unused_chunks")
+        return torch.zeros_like(x)
     query = memory.chunk_query.weight @ x
     scores = []
     for chunk in chunks:
@@ -84,7 +82,9 @@ def inside(memory, x, chunk):
     for part in parts(dim, heads):
         q = memory.query.weight[part] @ x + memory.query.bias[part]
         a = softmax([q @ (memory.key.weight[part] @ row) / math.sqrt(dim // heads) for row in rows])
-        read.append(sum(w * (memory.value.weight[part] @ row + memory.value.bias[part]) for w, row in zip(a, rows, strict=True)))
+        read.append(
+            sum(w * (memory.value.weight[part] @ row + memory.value.bias[part]) for w, row in zip(a, rows, strict=True))
+        )
     return memory.out.weight @ torch.cat(read) + memory.out.bias
 
 
@@ -92,7 +92,7 @@ def layer_step(layer, x, memory):
     """One step of one layer; then the step is remembered."""
     c = layer.config
     y = x + local_attention(layer.local, x, memory.window)
-    z = y + chunk_attention(layer.memory, norm(y, layer.norm_memory), memory.chunks, c.chunk_len)
+    z = y + chunk_attention(layer.memory, norm(y, layer.norm_memory), memory.chunks)
     ff = layer.feed_forward
     hidden = (ff.expand.weight @ norm(z, layer.norm_forward) + ff.expand.bias).relu()
     memory.window = [*memory.window, x][-c.memory_len :]

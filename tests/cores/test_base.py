@@ -120,6 +120,8 @@ def test_a_stream_refuses_what_it_cannot_take(make):
     stream = make(2)
     with pytest.raises(ValueError, match=re.escape("inputs have shape [5]; a step of this stream takes [2, 5]")):
         stream.step(torch.zeros(5))
+    with pytest.raises(ValueError, match=re.escape("inputs are torch.float64; this stream computes in torch.float32")):
+        stream.step(torch.zeros(2, 5, dtype=torch.float64))
     with pytest.raises(ValueError, match=re.escape("is_first is torch.float32 [2]; it must be bool [2]")):
         stream.step(torch.zeros(2, 5), torch.zeros(2))
     with pytest.raises(ValueError, match=re.escape("it must be bool [2]")):

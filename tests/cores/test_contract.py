@@ -36,9 +36,10 @@ def samples(key: str) -> ModuleType | None:
 def cases() -> Iterator[pytest.param]:  # type: ignore[valid-type]
     for key in CORES:
         module = samples(key)
-        configs = [] if module is None else module.CONFIGS
-        yield from (pytest.param(key, config, i, id=f"{key}-{i}") for i, config in enumerate(configs))
-        for seed in range(0 if module is None else DRAWS):
+        if module is None:
+            continue  # test_core_has_samples fails
+        yield from (pytest.param(key, config, i, id=f"{key}-{i}") for i, config in enumerate(module.CONFIGS))
+        for seed in range(DRAWS):
             config = module.sample(random.Random(f"{key} {seed}"))
             yield pytest.param(key, config, seed, id=f"{key}-random-{seed}")
 
@@ -52,7 +53,7 @@ def test_core_has_samples(key):
         assert type(config) is CORES[key]
 
 
-@pytest.mark.parametrize(("key", "config", "index"), cases())
+@pytest.mark.parametrize(("key", "config", "index"), list(cases()))
 def test_contract(key, config, index):
     # Inputs as wide as the core (no projection) and otherwise, in turn.
     input_dim = config.dim if index % 2 else config.dim + 3

@@ -1,10 +1,10 @@
 import pytest
 import torch
+from samples.feedback_transformer import CONFIGS
 from torch import nn
 
 from recollect.cores.feedback_transformer import FeedbackTransformerConfig
 from recollect.layers.tap import listen
-from samples.feedback_transformer import CONFIGS
 
 
 def literal(core, inputs, memories, count, is_first):

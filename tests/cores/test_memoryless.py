@@ -1,11 +1,11 @@
 import pytest
 import torch
 import torch.nn.functional as F
+from samples.memoryless import CONFIGS
 from torch import nn
 
 from recollect.cores.memoryless import MemorylessConfig
 from recollect.state import nbytes
-from samples.memoryless import CONFIGS
 
 
 def norm(x, weight, bias):

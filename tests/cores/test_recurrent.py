@@ -1,9 +1,9 @@
 import pytest
 import torch
+from samples import gru, lstm
 from torch import nn
 
 from recollect.cores.recurrent import GRUConfig, LSTMConfig
-from samples import gru, lstm
 
 CONFIGS = [c for c in (*lstm.CONFIGS, *gru.CONFIGS) if not c.dropout]
 BOTH = [LSTMConfig, GRUConfig]
@@ -29,7 +29,8 @@ def literal(core, inputs, state, is_first):
         for x, first in zip(inputs[row, :, None], firsts, strict=True):
             if first:
                 memory = [[leaf[:, layer] for leaf in fresh] for layer in range(core.config.num_layers)]
-            for layer, weights in enumerate(core.cells.all_weights):
+            for layer in range(core.config.num_layers):
+                weights = core.cells.layer(layer)
                 found = memory[layer] if len(state) == 2 else memory[layer][0]
                 made = cell_of(x, found, *weights)
                 memory[layer] = list(made) if len(state) == 2 else [made]

@@ -5,16 +5,23 @@ import pytest
 import torch
 from rich.console import Console
 
+from recollect.cores import CORES
 from recollect.recipes.demo import demo, demo_config, stream
 from recollect.recipes.recall import recall
 from recollect.training import FitConfig, evaluate_run
 
-SHORT = FitConfig(steps=3, evaluate_every=3)
+
+def tiny(key):
+    sizes = {"dim": 8, "num_layers": 1, "num_heads": 2, "hidden_dim": 8, "memory_len": 4, "chunk_len": 4}
+    core = CORES[key](**{name: value for name, value in sizes.items() if name in CORES[key].__dataclass_fields__})
+    fit = FitConfig(steps=3, evaluate_every=3)
+    return replace(recall(key), core=core, fit=fit, batch_size=2, evaluation_rows=2)
 
 
 def test_the_demo_shows_what_it_says(tmp_path):
     console = Console(file=io.StringIO(), record=True, width=200)
-    shown = demo(tmp_path / "runs", steps=2000, fits=[SHORT, SHORT], console=console)
+    settings = {"steps": 2000, "memory": tiny("hcam"), "ablation": tiny("memoryless"), "rows": 8}
+    shown = demo(tmp_path / "runs", **settings, console=console)
     text = console.export_text()
     for words in ("hcam", "memoryless", "chance", "step 1 000", "bytes", "whole-sequence pass", "Try next"):
         assert words in text
@@ -24,12 +31,12 @@ def test_the_demo_shows_what_it_says(tmp_path):
     assert shown.streamed.largest_difference < 1e-4
     assert shown.streamed.early_bytes == shown.streamed.late_bytes
     assert evaluate_run(shown.directory, rows=4).chance == shown.memory.chance
-    again = demo(tmp_path / "runs", steps=2000, fits=[SHORT, SHORT])
+    again = demo(tmp_path / "runs", **settings)
     assert again.directory != shown.directory, "a second demo leaves the first alone"
 
 
 def test_a_stream_that_differs_is_told(tmp_path):
-    config = recall("gru")
+    config = tiny("gru")
     torch.manual_seed(0)
     model = config.build_agent().eval()
     good = stream(model, config, 2000)

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import torch.utils.deterministic
 from torch import Tensor, nn
-from torch.utils import deterministic
 
 from recollect.certify.compare import Comparison, Violation
 from recollect.certify.subject import Subject
@@ -21,6 +21,8 @@ from recollect.state import clone, named_leaves, nbytes
 RESIDENT_SLACK = 32 * 2**20  # allocators keep some free memory; a leak of 10^5 steps is larger than this
 
 Snapshot = dict[str, Any]
+
+deterministic: Any = torch.utils.deterministic  # its setting is a property of the module, which type checkers miss
 
 
 @torch.no_grad()
@@ -220,10 +222,12 @@ def state_bytes(subject: Subject) -> tuple[str, dict[str, Any]]:
     """Bytes of state, of the live stream and of the process stay the same over a long run."""
     steps, numbers = _long_run(subject)
     detail = f"{numbers['bytes']:,} bytes per stream after {steps:,} steps in calls of {numbers['call']}"
-    if steps < subject.long_steps:
-        detail += f" (of {subject.long_steps:,}; stopped by the time limit of {subject.long_seconds:g} s)"
+    if steps < subject.options.long_steps:
+        detail += (
+            f" (of {subject.options.long_steps:,}; stopped by the time limit of {subject.options.long_seconds:g} s)"
+        )
     if hasattr(subject.core, "stream"):
-        live = _long_stream(subject, min(2000, subject.long_steps))
+        live = _long_stream(subject, min(2000, subject.options.long_steps))
         detail += f"; Stream holds {live['stream_bytes']:,} bytes after {live['stream_steps']:,} steps"
         numbers |= live
     detail += f"; resident memory {numbers['resident_growth'] / 2**20:+.1f} MB"
@@ -250,15 +254,16 @@ def _call_length(subject: Subject) -> int:
     best, rate = 16, 0.0
     state = subject.fresh_state(1)
     for length in (16, 64, 256, 1000):
-        length = min(length, subject.long_steps)
+        length = min(length, subject.options.long_steps)
         inputs, never = subject.inputs(49, batch=1, steps=length), subject.never(batch=1, steps=length)
         subject(inputs, state, never)
         start = time.perf_counter()
         subject(inputs, state, never)
         seconds = time.perf_counter() - start
-        if length / seconds <= rate or seconds > subject.long_seconds / 20:
-            break
-        best, rate = length, length / seconds
+        if length / seconds > rate:
+            best, rate = length, length / seconds
+        if seconds > subject.options.long_seconds / 20:
+            break  # the next one would take too much of the time
     return best
 
 
@@ -268,8 +273,8 @@ def _long_run(subject: Subject) -> tuple[int, dict[str, Any]]:
     size = nbytes(state)
     inputs, never = subject.inputs(50, batch=1, steps=call), subject.never(batch=1, steps=call)
     done, base, start = 0, 0, time.perf_counter()
-    while done < subject.long_steps:
-        take = min(call, subject.long_steps - done)
+    while done < subject.options.long_steps:
+        take = min(call, subject.options.long_steps - done)
         out, state = subject(inputs[:, :take], state, never[:, :take])
         done += take
         if nbytes(state) != size:
@@ -281,7 +286,7 @@ def _long_run(subject: Subject) -> tuple[int, dict[str, Any]]:
             step = done - take + int((~out.isfinite()).flatten(2).any(-1)[0].nonzero()[0])
             raise Violation(f"outputs are not finite from step {step} on", "the memory grows without bound in value")
         base = base or resident()
-        if time.perf_counter() - start > subject.long_seconds:
+        if time.perf_counter() - start > subject.options.long_seconds:
             break
     grown = resident() - base
     _check_resident(grown, done)
@@ -308,7 +313,7 @@ def _long_stream(subject: Subject, steps: int) -> dict[str, int]:
         done += 1
         if done == min(64, steps // 2):
             warm, base, alive = done, resident(), live_tensors()
-        if done % 64 == 0 and time.perf_counter() - start > subject.long_seconds / 3 and warm:
+        if done % 64 == 0 and done >= 4 * warm > 0 and time.perf_counter() - start > subject.options.long_seconds / 3:
             break
     if live.nbytes != size:
         raise Violation(

@@ -122,7 +122,7 @@ def summary(cards: list[Card]) -> Table:
         table.add_column(name.replace("-", "-\n"), justify="center")
     table.add_column("s", justify="right")
     for card in cards:
-        found = {line.name: line.status for line in card.lines}
+        found: dict[str, Status] = {line.name: line.status for line in card.lines}
         cells = [Text(marks[found[n]], style=STYLES[found[n]]) if n in found else Text("") for n in names]
         table.add_row(card.core, *cells, f"{card.seconds:.1f}")
     return table

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import nn
@@ -90,12 +90,12 @@ def small_config(config_class: type[CoreConfig]) -> CoreConfig:
 
 
 def crossing_steps(config: object) -> int:
-    """A sequence length that overflows every memory named in a config at least twice, between 24 and 160."""
+    """A sequence length that passes every window and chunk twice and every capacity once, between 24 and 128."""
     sizes = [
         getattr(config, name, None) for name in ("memory_len", "chunk_len", "num_chunks", "max_chunks", "capacity")
     ]
     window, chunk, *counts = [size if isinstance(size, int) else 0 for size in sizes]
-    return min(160, max(24, 2 * max(window, chunk * max(1, *counts)) + 9))
+    return min(128, max(24, 2 * max(window, chunk) + 9, chunk * max(counts) + 2 * chunk + 5))
 
 
 def from_config(config: CoreConfig, *, name: str, input_dim: int = INPUT_DIM, seed: int = 0) -> Candidate:
@@ -182,7 +182,7 @@ def _candidate(spec: str, found: Any) -> Candidate:
         return from_config(core, name=spec)
     if not isinstance(core, nn.Module):
         raise ValueError(f"core {spec!r}: it made a {type(core).__name__}; it must make a torch.nn.Module")
-    return Candidate(name=spec, core=core, rebuild=found)
+    return Candidate(name=spec, core=core, rebuild=cast("Callable[[], nn.Module]", found))
 
 
 def describe(config: object) -> str:

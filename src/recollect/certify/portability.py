@@ -47,10 +47,14 @@ def bfloat16(subject: Subject) -> tuple[str, dict[str, Any]]:
     numbers = {"drift": _drift(got, want, "under autocast to bfloat16", limit)}
     detail = f"drift {numbers['drift']:.1%} of the outputs' size over {subject.steps} steps"
     if hasattr(subject.single, "stream"):
-        want = _in_steps(subject, inputs, is_first)
+        make = subject.single.stream
+        want = _in_steps(make(subject.batch), inputs, is_first)
+        outside = make(subject.batch)
         with torch.autocast("cpu", torch.bfloat16):
-            got = _in_steps(subject, inputs, is_first)
-        numbers["stream_drift"] = _drift(got, want, "of the stream under autocast to bfloat16", limit)
+            got = _in_steps(make(subject.batch), inputs, is_first)
+            numbers["stream_drift"] = _drift(got, want, "of a stream made under autocast to bfloat16", limit)
+            got = _in_steps(outside, inputs, is_first)
+            _drift(got, want, "of a stream made before autocast to bfloat16 and used under it", limit)
         detail += f", {numbers['stream_drift']:.1%} in the stream"
     return f"{detail} (limit {limit:.0%})", numbers
 
@@ -72,8 +76,7 @@ def _in_calls(subject: Subject, inputs: Tensor, is_first: Tensor) -> Tensor:
     return torch.cat(parts, 1)
 
 
-def _in_steps(subject: Subject, inputs: Tensor, is_first: Tensor) -> Tensor:
-    live = subject.single.stream(subject.batch)  # type: ignore[operator]
+def _in_steps(live: Any, inputs: Tensor, is_first: Tensor) -> Tensor:
     steps = [live.step(x.clone(), first) for x, first in zip(inputs.unbind(1), is_first.unbind(1), strict=True)]
     return torch.stack(steps, 1).float()
 
@@ -193,21 +196,21 @@ def compiled(subject: Subject) -> str:
     cause = "compiled code takes another path than eager code (a branch on is_compiling, or on a value seen once)"
     with _quiet_compiler():
         for steps in TRACED_STEPS:
-            model = torch.compile(subject.single, fullgraph=True, dynamic=False, backend=subject.backend)
+            model = torch.compile(subject.single, fullgraph=True, dynamic=False, backend=subject.options.backend)
             for salt in (71, 73):  # the second call has other values: nothing may be burnt into the graph
                 want, end = subject.single(*_trial(subject, salt, steps))
                 try:
                     got, last = model(*_trial(subject, salt, steps))
                 except Exception as error:  # the compiler raises many types; all mean the same here
                     raise Violation(
-                        f"torch.compile(fullgraph=True, backend={subject.backend!r}) of {steps} steps: "
+                        f"torch.compile(fullgraph=True, backend={subject.options.backend!r}) of {steps} steps: "
                         f"{type(error).__name__}: {_first_line(error)}",
                         "a Python branch or loop that depends on the value of a tensor (.item(), .any(), nonzero)",
                     ) from None
                 what = f"compiled against eager, {steps} steps"
                 meter.outputs(got, want, what, cause=cause)
                 meter.states(last, end, what, step=steps - 1, cause=cause)
-    return f"fullgraph, backend {subject.backend}, calls of 1 and 3 steps: {meter.report()}"
+    return f"fullgraph, backend {subject.options.backend}, calls of 1 and 3 steps: {meter.report()}"
 
 
 @torch.no_grad()

@@ -15,7 +15,7 @@ from recollect.certify import bounds, equivalence, isolation, portability
 from recollect.certify.card import Card, Line
 from recollect.certify.compare import NotApplicable, Violation
 from recollect.certify.loading import Candidate, load, nearest
-from recollect.certify.subject import Subject
+from recollect.certify.subject import Options, Subject
 from recollect.state import nbytes
 
 Check = Callable[[Subject], str | tuple[str, dict[str, Any]]]
@@ -49,7 +49,7 @@ ROUNDING = 1e-3
 last digit by some thousand in a hundred steps, and a mistake does not shrink in float64."""
 
 
-def certify(
+def certify(  # noqa: PLR0913 (each one is an option of the command)
     core: nn.Module | Candidate,
     *,
     input_shape: tuple[int, ...] | None = None,
@@ -101,13 +101,10 @@ def certify(
     subject = Subject(
         module,
         input_shape=shape,
-        steps=steps,
-        batch=batch,
-        seed=seed,
         rebuild=candidate.rebuild,
-        backend=backend,
-        long_steps=long_steps,
-        long_seconds=long_seconds,
+        options=Options(
+            steps=steps, batch=batch, seed=seed, backend=backend, long_steps=long_steps, long_seconds=long_seconds
+        ),
     )
     found = tuple(_run_line(line, subject, excused.get(line)) for line in chosen)
     return Card(
@@ -186,7 +183,7 @@ def _input_shape(core: object, given: tuple[int, ...] | None) -> tuple[int, ...]
 
 
 def _exemptions(core: nn.Module, given: Mapping[str, str]) -> dict[str, str]:
-    merged = {**getattr(core, "exemptions", {}), **given}
+    merged: dict[str, str] = {**getattr(core, "exemptions", {}), **given}
     found = {ALIASES.get(name, name): reason for name, reason in merged.items()}
     for name, reason in found.items():
         if name not in LINES:

@@ -3,6 +3,7 @@
 import copy
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -14,6 +15,24 @@ from recollect.state import clone, leaves, map_state
 TOLERANCES = {torch.float32: 1e-5, torch.float64: 1e-9}
 
 
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """Sizes and limits of a certificate."""
+
+    steps: int
+    """Length of the sequences; should cross every window and chunk of the core several times."""
+    batch: int
+    """Rows; at least 3."""
+    seed: int
+    """Of inputs and resets."""
+    backend: str
+    """Of ``torch.compile``."""
+    long_steps: int
+    """Length of the long run."""
+    long_seconds: float
+    """Time after which the long run stops early."""
+
+
 class Subject:
     """A private copy of a core, in evaluation mode, with tools to exercise it.
 
@@ -23,13 +42,8 @@ class Subject:
     Args:
         core: follows the contract of :mod:`recollect.cores.base`, by inheritance or only by its methods.
         input_shape: shape of one step's input.
-        steps: length of the sequences; should cross every window and chunk of the core several times.
-        batch: rows; at least 3.
-        seed: of weights, inputs and resets.
         rebuild: makes another module of the same config with other weights.
-        backend: of ``torch.compile``.
-        long_steps: length of the long run.
-        long_seconds: time after which the long run stops early.
+        options: sizes and limits.
     """
 
     def __init__(
@@ -37,27 +51,20 @@ class Subject:
         core: nn.Module,
         *,
         input_shape: tuple[int, ...],
-        steps: int,
-        batch: int,
-        seed: int,
         rebuild: Callable[[], nn.Module] | None,
-        backend: str,
-        long_steps: int,
-        long_seconds: float,
+        options: Options,
     ) -> None:
         self.discrete = bool(getattr(core, "discrete", False))
-        self.single = copy.deepcopy(core).cpu().float().eval()  # what autocast, compile and export are tried on
-        fill_zeros(self.single, seed)
-        self.core = copy.deepcopy(self.single).double() if self.discrete else self.single
+        self.single: Any = copy.deepcopy(core).cpu().float().eval()  # what autocast, compile and export are tried on
+        fill_zeros(self.single, options.seed)
+        self.core: Any = copy.deepcopy(self.single).double() if self.discrete else self.single
         self.dtype = torch.float64 if self.discrete else torch.float32
         self.input_shape = input_shape
-        self.steps = steps
-        self.batch = batch
-        self.seed = seed
         self.rebuild = rebuild
-        self.backend = backend
-        self.long_steps = long_steps
-        self.long_seconds = long_seconds
+        self.options = options
+        self.steps = options.steps
+        self.batch = options.batch
+        self.seed = options.seed
 
     def doubled(self) -> "Subject":
         """The same subject in float64."""
@@ -84,8 +91,11 @@ class Subject:
         return torch.zeros(batch or self.batch, steps or self.steps, dtype=torch.bool)
 
     def resets(self, salt: int, *, steps: int | None = None) -> Tensor:
-        """Resets that try every place: row 0 none; row 1 at the first steps, twice in a row and at the very end;
-        the other rows at random, rarely to often."""
+        """Resets that try every place.
+
+        Row 0 has none; row 1 at the first steps, twice in a row and at the very end; the others at random, rarely to
+        often.
+        """
         is_first = self.never(steps=steps)
         t = is_first.shape[1]
         draw = torch.rand(is_first.shape, generator=self.generator(salt))

@@ -184,7 +184,7 @@ class MemoryCore(nn.Module, ABC, Generic[StateT]):
         if cached is None:
             with torch.no_grad():
                 cached = map_state(lambda leaf: leaf.to("meta"), self.initial_state(1))
-            self.__dict__["_state_shapes"] = cached
+            object.__setattr__(self, "_state_shapes", cached)
         return cached
 
 

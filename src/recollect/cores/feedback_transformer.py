@@ -51,7 +51,7 @@ class FeedbackState(NamedTuple):
     """The memories of the last w steps."""
 
     memory: Tensor  # b w d, newest last
-    count: Tensor  # b, how many of them belong to the running episode
+    count: Tensor  # type: ignore[assignment]  # b, how many belong to the running episode (hides tuple.count)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -152,6 +152,9 @@ class FeedbackTransformer(MemoryCore[FeedbackState]):
         input_dim: width of the inputs.
     """
 
+    layers: list[FeedbackLayer]
+    projections: list[Projections]
+
     def __init__(self, config: FeedbackTransformerConfig, input_dim: int) -> None:
         super().__init__()
         dim, pre = config.dim, config.norm == "pre"
@@ -159,9 +162,9 @@ class FeedbackTransformer(MemoryCore[FeedbackState]):
         self.input_shape = (input_dim,)
         self.output_shape = (dim,)
         self.project = input_projection(input_dim, dim)
-        self.layers = nn.ModuleList(FeedbackLayer(config) for _ in range(config.num_layers))
+        self.layers = nn.ModuleList(FeedbackLayer(config) for _ in range(config.num_layers))  # type: ignore[assignment]
         groups = 1 if config.share_projections else config.num_layers
-        self.projections = nn.ModuleList(Projections(dim, pre) for _ in range(groups))
+        self.projections = nn.ModuleList(Projections(dim, pre) for _ in range(groups))  # type: ignore[assignment]
         self.group_of = [0 if config.share_projections else layer for layer in range(config.num_layers)]
         self.mix = nn.Parameter(torch.zeros(config.num_layers + 1))
         self.norm = nn.LayerNorm(dim) if pre else nn.Identity()
@@ -227,8 +230,10 @@ class FeedbackTransformer(MemoryCore[FeedbackState]):
         return FeedbackStream(self, batch_size)
 
     def flops_per_step(self) -> int:
-        """``4 d^2`` per layer for query and output, ``4 d hidden_dim`` for its feed-forward, ``6 w d`` for its scores,
-        position scores and answers; ``4 d^2`` per pair of projections; ``2 i d`` for a projected input."""
+        """``2 i d`` if projected, ``4 d^2`` per pair of projections, ``4 d^2 + 4 d hidden_dim + 6 w d`` per layer.
+
+        The first is the input. A layer has its query and output, its feed-forward, and scores, positions and answers.
+        """
         products = sum(2 * child.weight.numel() for child in self.modules() if isinstance(child, nn.Linear))
         return products + len(self.layers) * 6 * self.config.memory_len * self.config.dim
 
@@ -260,8 +265,9 @@ class Past:
     def clear(self, rows: Tensor) -> None:
         """Drop the past of rows, so that no NaN of theirs outlives it (a weight of 0 times NaN is NaN)."""
         rows = rows[:, None, None, None]
-        self.old = tuple(part.masked_fill(rows, 0.0) for part in self.old)
-        self.new = [tuple(part.masked_fill(rows, 0.0) for part in pair) for pair in self.new]
+        self.old, *self.new = (
+            (keys.masked_fill(rows, 0.0), values.masked_fill(rows, 0.0)) for keys, values in (self.old, *self.new)
+        )
 
     def recent(self) -> tuple[Tensor, Tensor] | None:
         """Keys and values ``[b, h, n, e]`` of the block's steps so far."""
@@ -274,10 +280,8 @@ class Past:
         """Add the memory ``[b, 1, d]`` of a step; a full block joins the earlier steps."""
         self.new.append(self._project(memory))
         if len(self.new) == self.block:
-            recent = self.recent()
-            self.old = tuple(
-                torch.cat((old, new), 2)[:, :, -self.window :] for old, new in zip(self.old, recent, strict=True)
-            )
+            keys, values = (torch.cat(part, 2) for part in zip(self.old, *self.new, strict=True))
+            self.old = keys[:, :, -self.window :], values[:, :, -self.window :]
             self.start += self.block
             self.new = []
 
@@ -375,6 +379,9 @@ class FeedbackStream(Stream):
 
     def advance(self, inputs: Tensor, is_first: Tensor) -> Tensor:
         """One step ``[b, i] -> [b, d]``."""
+        if torch.is_autocast_enabled(inputs.device.type):  # the prepared products have the dtype of the weights
+            with torch.autocast(inputs.device.type, enabled=False):
+                return self.advance(inputs.to(self._mix.dtype), is_first)
         if is_first is not self._never:
             self._clear(is_first)
         core, heads = self.core, self.core.config.num_heads

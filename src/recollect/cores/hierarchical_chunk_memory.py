@@ -22,8 +22,8 @@ call, and further if the caller does not ``detach`` the state. The state holds n
 newest of the window.
 
 Paper: Lampinen et al., Towards mental time travel: a hierarchical memory for reinforcement learning agents (2021),
-section 2 and appendices A.1 (table 1: 4 layers of 512, 8 heads, chunk 32, k 8) and D.3 (k). The attention is that of the
-released code; writing and agent were not released.
+section 2 and appendices A.1 (table 1: 4 layers of 512, 8 heads, chunk 32, k 8) and D.3 (k). The attention is that of
+the released code; writing and agent were not released.
 
 Differs:
 - Local attention slides over a fixed window with the relative positions of Transformer-XL (the paper adapts its
@@ -41,6 +41,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from recollect.cores.base import CoreConfig, MemoryCore, require
+from recollect.cores.hierarchical_chunk_stream import GATHER_SHARE, HierarchicalChunkStream
 from recollect.cores.stream import Stream
 from recollect.layers.feedforward import FeedForward, input_projection
 from recollect.layers.hierarchical_attention import HierarchicalAttention, Reading
@@ -102,7 +103,7 @@ class HierarchicalChunkMemoryConfig(CoreConfig):
     carry_across_episodes: bool = False
     """Keep the chunks when an episode ends."""
     reading: Reading = field(default_factory=Reading)
-    """Where paper and released code differ: relevance, key projection, positions in chunks, empty memories."""
+    """Where paper and released code differ: relevance, key projection, positions in chunks."""
 
     def __post_init__(self) -> None:
         for name in ("dim", "num_layers", "num_heads", "memory_len", "chunk_len", "num_chunks", "top_k"):
@@ -170,9 +171,7 @@ class Plan(NamedTuple):
     """long ``[b]``, steps of the episode after the call."""
 
 
-def make_plan(
-    config: HierarchicalChunkMemoryConfig, is_first: Tensor, steps: Tensor, lengths: Tensor
-) -> Plan:
+def make_plan(config: HierarchicalChunkMemoryConfig, is_first: Tensor, steps: Tensor, lengths: Tensor) -> Plan:
     """Lay out one call.
 
     Args:
@@ -182,7 +181,7 @@ def make_plan(
         lengths: long ``[b, n]``, of the incoming chunks.
     """
     c, n, w, carry = config.chunk_len, config.num_chunks, config.memory_len, config.carry_across_episodes
-    b, t = is_first.shape
+    t = is_first.shape[1]
     device = is_first.device
     since = steps_since_first(is_first, steps)
     ends = config.completes(since + 1)
@@ -240,7 +239,7 @@ def place(column: Tensor, entries: Tensor, columns: int) -> Tensor:
 class LocalAttention(nn.Module):
     """Causal attention over a sliding window, with the relative positions of Transformer-XL.
 
-        a_ts = softmax_s( ((q_t + u) k_s + (q_t + v) W_r phi(t - s)) / sqrt(e) ),   s = t-w ... t
+    a_ts = softmax_s( ((q_t + u) k_s + (q_t + v) W_r phi(t - s)) / sqrt(e) ),   s = t-w ... t
     """
 
     def __init__(self, dim: int, num_heads: int) -> None:
@@ -310,7 +309,7 @@ class HierarchicalChunkLayer(nn.Module):
         c, dropout = self.config.chunk_len, self.config.dropout if self.training else 0.0
         # Selections: what an earlier episode or a broken state left must not reach a product, even with weight 0.
         window = torch.where(plan.held[..., None], memory.window, 0.0)
-        timeline = torch.cat((window[:, window.shape[1] - c + 1 :], x), 1).detach()
+        timeline = torch.cat((memory.window[:, window.shape[1] - c + 1 :], x), 1).detach()
         contents, keys = self.write(timeline, memory, plan)
         count = plan.steps.clamp(max=self.config.memory_len)
         after = LayerMemory(slide(window, x, count), *self.keep(contents, keys, plan))
@@ -405,5 +404,26 @@ class HierarchicalChunkMemory(MemoryCore[HierarchicalChunkMemoryState]):
             outputs.append(x)
         return (outputs[0] if len(outputs) == 1 else torch.cat(outputs, 1)), state
 
+    def stream(self, batch_size: int) -> Stream:
+        """A stream that projects every step and every chunk once."""
+        return HierarchicalChunkStream(self, batch_size)
+
     def flops_per_step(self) -> int:
-        return 1
+        """Per layer, with w, c, n, k of the config, s = c - chunk_overlap and f the feed-forward's width:
+
+            8 d^2 + 6 d (w + 1)             local attention: qkv and out; scores, offsets and sum
+            4 d^2 + 2 d n                   chunk memory: query and out; relevance
+            4 d c n                         inside all chunks, or 4 d c k where n >= 8 k
+            (4 d^2 c + 2 d (d + 1)) / s     a chunk, once every s steps
+            4 d f                           feed-forward
+
+        and ``2 input_dim d`` for the input projection, if there is one.
+        """
+        c, d = self.config, self.config.dim
+        hidden = 4 * d if c.hidden_dim is None else c.hidden_dim
+        read = c.top_k if GATHER_SHARE * c.top_k <= c.num_chunks else c.num_chunks
+        layer = 12 * d * d + 6 * d * (c.memory_len + 1) + 2 * d * c.num_chunks
+        layer += 4 * d * c.chunk_len * read + 4 * d * hidden
+        layer += (4 * d * d * c.chunk_len + 2 * d * (d + 1)) // c.stride
+        project = 2 * self.input_shape[0] * d if isinstance(self.project, nn.Linear) else 0
+        return c.num_layers * layer + project

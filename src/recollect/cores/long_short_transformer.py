@@ -49,27 +49,13 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from recollect.cores.base import CoreConfig, MemoryCore, require
-from recollect.cores.rings import MirrorRing
+from recollect.cores.long_short_layer import LayerMemory, LayerRings, LongShortBlock
 from recollect.cores.stream import Stream
-from recollect.layers.attention import attend, merge_heads, split_heads
-from recollect.layers.feedforward import FeedForward, input_projection
-from recollect.layers.linear import Linear
-from recollect.layers.positions import relative_shift, sinusoid
-from recollect.layers.segments import SegmentPlan, gather_steps, plan_segments, project_segments
-from recollect.layers.tap import Tap
-from recollect.layers.tiles import attend_to_tiles
-from recollect.layers.windows import slide
+from recollect.layers.feedforward import input_projection
+from recollect.layers.segments import plan_segments
 from recollect.state import clone
 
 BLOCK = 128  # steps whose attention is computed at once (or memory_len, if that is more): linear cost in time
-
-
-class LayerMemory(NamedTuple):
-    """What one layer remembers; the newest entry is always in the last place, unused ones are zero."""
-
-    window: Tensor  # b w 2d, keys and values after LN_L
-    segment: Tensor  # b c-1 2d+h*r, keys, values and projection logits of the unfinished segment
-    landmarks: Tensor  # b s*r 2d, keys and values after LN_G
 
 
 class LongShortTransformerState(NamedTuple):
@@ -127,128 +113,6 @@ class LongShortTransformerConfig(CoreConfig):
         return LongShortTransformer(self, input_dim)
 
 
-class LongShortAttention(nn.Module):
-    """Attention over landmarks and window, with the memory of one layer."""
-
-    def __init__(self, config: LongShortTransformerConfig) -> None:
-        super().__init__()
-        self.config = config
-        dim, heads = config.dim, config.num_heads
-        # One product makes queries, keys, values and the logits of the dynamic projection.
-        self.project = Linear(dim, 3 * dim + heads * config.num_landmarks, bias=False)
-        self.local_norm = nn.LayerNorm(dim)
-        self.landmark_norm = nn.LayerNorm(dim)
-        self.out = Linear(dim, dim, bias=False)
-        self.tap = Tap("b h t s")
-        self.relative = config.causal and config.positions == "relative"
-        if self.relative:
-            self.window_position = nn.Linear(dim, dim, bias=False)
-            self.landmark_position = nn.Linear(dim, dim)
-            self.content_bias = nn.Parameter(torch.zeros(heads, dim // heads))
-            self.position_bias = nn.Parameter(torch.zeros(heads, dim // heads))
-
-    def split(self, inputs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries ``[..., d]``, window entries ``[..., 2d]`` and segment entries ``[..., 2d+h*r]`` of inputs."""
-        dim = self.config.dim
-        queries, pairs, logits = self.project(inputs).split((dim, 2 * dim, self.project.out_features - 3 * dim), -1)
-        local = self.local_norm(pairs.unflatten(-1, (2, dim))).flatten(-2)
-        source = local if self.config.normalise_first else pairs.to(local.dtype)
-        return queries, local, torch.cat((source, logits.to(local.dtype)), -1)
-
-    def compress(self, segments: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Landmarks of whole segments: ``[..., c, 2d+h*r] -> [..., r, 2d]``; ``mask`` bool ``[..., c]`` hides steps."""
-        pairs, logits = segments.split((2 * self.config.dim, segments.shape[-1] - 2 * self.config.dim), -1)
-        summary = project_segments(pairs, logits, self.config.num_heads, mask)
-        return self.landmark_norm(summary.unflatten(-1, (2, -1))).flatten(-2)
-
-    def forward(self, inputs: Tensor, memory: LayerMemory, plan: SegmentPlan) -> tuple[Tensor, LayerMemory]:
-        """``[b, t, d]`` to ``[b, t, d]`` and the memory after the call."""
-        config, window, t = self.config, self.config.memory_len, inputs.shape[1]
-        queries, local, entries = self.split(inputs)
-        timeline = torch.cat((memory.segment, entries), 1)
-        finished = self.compress(gather_steps(timeline, plan.members).unflatten(1, (-1, config.chunk_len)))
-        finished = torch.where(plan.ended[..., None, None], finished, 0.0).flatten(1, 2)
-        landmarks = torch.cat((memory.landmarks, finished.to(local.dtype)), 1)
-        context = torch.cat((landmarks, memory.window, local), 1)  # b (s+f)*r+w+t 2d
-
-        keys, values = (split_heads(half, config.num_heads) for half in context.chunk(2, -1))
-        queries = split_heads(queries, config.num_heads)
-        bias = self.position_scores(queries, keys[:, :, -window - t :], plan.distance) if self.relative else None
-        dropout = config.dropout if self.training else 0.0
-        read = attend(queries, keys, values, mask=plan.mask[:, None], bias=bias, dropout=dropout, tap=self.tap)
-
-        kept = gather_steps(landmarks, plan.kept)
-        used = torch.arange(kept.shape[1], 0, -1, device=kept.device) <= plan.kept_count[:, None]
-        return self.out(merge_heads(read)), LayerMemory(
-            slide(memory.window, local, plan.steps.clamp(max=window)),
-            slide(memory.segment, entries, plan.steps % config.chunk_len),
-            torch.where(used[..., None], kept, 0.0),
-        )
-
-    def position_scores(self, queries: Tensor, window_keys: Tensor, distance: Tensor) -> Tensor:
-        """What is added to the scores ``[b, h, t, (s+f)*r + w+t]``; garbage where the mask forbids."""
-        by_landmark, by_age = self.position_keys(window_keys.shape[2])
-        queries = queries * queries.shape[-1] ** -0.5  # b h t e
-        far = (queries @ by_landmark.transpose(-1, -2)).gather(
-            -1, distance[:, None].expand(-1, queries.shape[1], -1, -1)
-        )
-        near = relative_shift((queries + self.position_bias[:, None]) @ by_age.transpose(-1, -2))
-        near = near + (window_keys @ self.content_bias[..., None]).transpose(-1, -2)
-        return torch.cat((far, near), -1)
-
-    def position_keys(self, ages: int) -> tuple[Tensor, Tensor]:
-        """Projected sinusoids: ``[h, s*r, e]`` by number of newer landmarks, ``[h, ages, e]`` from the oldest age."""
-        config, weight = self.config, self.window_position.weight
-        count = config.num_segments * config.num_landmarks
-        newer = torch.arange(count, device=weight.device, dtype=weight.dtype)
-        age = torch.arange(ages - 1, -1, -1, device=weight.device, dtype=weight.dtype)
-        far = self.landmark_position(sinusoid(newer, config.dim, "concatenated"))
-        near = self.window_position(sinusoid(age, config.dim, "concatenated"))
-        return split_heads(far, config.num_heads), split_heads(near, config.num_heads)
-
-    def encode(self, inputs: Tensor, padding: Tensor) -> Tensor:
-        """Two-way form: ``[b, t, d]`` to ``[b, t, d]``, t a multiple of w; ``padding`` bool ``[b, t]``."""
-        config = self.config
-        queries, local, entries = self.split(inputs)
-        read = attend_to_tiles(
-            split_heads(queries, config.num_heads) * (config.dim // config.num_heads) ** -0.5,
-            local.unflatten(-1, (2, config.num_heads, -1)),
-            self.compress(entries, ~padding).unflatten(-1, (2, config.num_heads, -1)),
-            padding,
-            width=config.memory_len,
-            dropout=config.dropout if self.training else 0.0,
-            tap=self.tap,
-        )
-        return self.out(merge_heads(read))
-
-
-class LongShortBlock(nn.Module):
-    """``x = x + attention(LN(x)); x = x + FF(LN(x))``."""
-
-    def __init__(self, config: LongShortTransformerConfig) -> None:
-        super().__init__()
-        hidden = 4 * config.dim if config.hidden_dim is None else config.hidden_dim
-        self.dropout = config.dropout
-        self.attention_norm = nn.LayerNorm(config.dim)
-        self.attention = LongShortAttention(config)
-        self.feed_forward_norm = nn.LayerNorm(config.dim)
-        self.feed_forward = FeedForward(config.dim, hidden, dropout=config.dropout)
-
-    def forward(self, inputs: Tensor, memory: LayerMemory, plan: SegmentPlan) -> tuple[Tensor, LayerMemory]:
-        """``[b, t, d]`` to ``[b, t, d]`` and the memory after the call."""
-        read, memory = self.attention(self.attention_norm(inputs), memory, plan)
-        return self.join(inputs, read), memory
-
-    def encode(self, inputs: Tensor, padding: Tensor) -> Tensor:
-        """Two-way form."""
-        return self.join(inputs, self.attention.encode(self.attention_norm(inputs), padding))
-
-    def join(self, inputs: Tensor, read: Tensor) -> Tensor:
-        """Add what attention read, then the feed-forward block."""
-        hidden = inputs + F.dropout(read, self.dropout, self.training)
-        return hidden + self.feed_forward(self.feed_forward_norm(hidden))
-
-
 class LongShortTransformer(MemoryCore[LongShortTransformerState]):
     """Window plus landmarks of everything before it: see the equations above."""
 
@@ -297,9 +161,7 @@ class LongShortTransformer(MemoryCore[LongShortTransformerState]):
             # The masks hide what was before a reset, but weight 0 times NaN is NaN: it has to go.
             state = self.reset(first[:, 0], state)
             config, layers = self.config, []
-            plan = plan_segments(
-                first, state.steps, config.memory_len, config.chunk_len, config.num_segments, config.num_landmarks
-            )
+            plan = plan_segments(first, state.steps, config.chunk_len, config.num_segments, config.num_landmarks)
             for block, memory in zip(self.layers, state.layers, strict=True):
                 hidden, memory = block(hidden, memory, plan)
                 layers.append(memory)
@@ -369,96 +231,6 @@ class LongShortTransformer(MemoryCore[LongShortTransformerState]):
             )
 
 
-def heads_first(pairs: Tensor, num_heads: int) -> Tensor:
-    """``[b, s, 2d] -> [b*h, s, 2e]``: batch and heads in one axis, so that products need no copy."""
-    return pairs.unflatten(-1, (2, num_heads, -1)).movedim(-2, 1).flatten(-2).flatten(0, 1)
-
-
-def heads_last(pairs: Tensor, num_heads: int) -> Tensor:
-    """The inverse of :func:`heads_first`."""
-    return pairs.unflatten(0, (-1, num_heads)).unflatten(-1, (2, -1)).movedim(1, -2).flatten(-3)
-
-
-class LayerRings:
-    """The memory of one layer in a stream."""
-
-    def __init__(self, block: LongShortBlock, batch_size: int) -> None:
-        self.attention, self.config = block.attention, block.attention.config
-        config, heads, like = self.config, self.config.num_heads, block.attention.out.weight
-        self.window = MirrorRing(batch_size * heads, config.memory_len + 1, (2 * config.dim // heads,), like)
-        # Every row keeps its last c entries, whatever its phase: where a segment ends, they are that segment.
-        self.segment = MirrorRing(batch_size, config.chunk_len, (2 * config.dim + heads * config.num_landmarks,), like)
-        if self.attention.relative:
-            far, near = self.attention.position_keys(config.memory_len + 1)
-            self.far = far.flip(1).repeat(batch_size, 1, 1)  # b*h s*r e
-            self.near = near.transpose(1, 2).contiguous()  # h e w+1
-
-    def load(self, memory: LayerMemory) -> None:
-        """Take over the memory of the functional form."""
-        self.window.load(heads_first(F.pad(memory.window, (0, 0, 1, 0)), self.config.num_heads))
-        self.segment.load(F.pad(memory.segment, (0, 0, 1, 0)))
-        self._keep(heads_first(memory.landmarks, self.config.num_heads))
-
-    def dump(self, phase: Tensor) -> LayerMemory:
-        """A copy in the functional form; ``phase`` long ``[b]``, steps of the unfinished segment."""
-        segment = self.segment.window()[:, 1:]
-        used = torch.arange(segment.shape[1], 0, -1, device=phase.device) <= phase[:, None]
-        return LayerMemory(
-            heads_last(self.window.window()[:, 1:], self.config.num_heads),
-            torch.where(used[..., None], segment, 0.0),
-            heads_last(self.landmarks, self.config.num_heads),
-        )
-
-    def clear(self, rows: Tensor) -> None:
-        """Forget the rows of a bool mask ``[b]``."""
-        by_head = rows.repeat_interleave(self.config.num_heads)
-        self.window.clear(by_head)
-        self.segment.clear(rows)
-        self._keep(self.landmarks.masked_fill(by_head[:, None, None], 0.0))
-
-    def finish(self, rows: Tensor | None) -> None:
-        """Turn the last c steps into landmarks, in the rows of a bool mask ``[b]`` or in all."""
-        new = heads_first(self.attention.compress(self.segment.window()), self.config.num_heads)
-        shifted = torch.cat((self.landmarks[:, new.shape[1] :], new.to(self.landmarks.dtype)), 1)
-        if rows is not None:
-            shifted = torch.where(rows.repeat_interleave(self.config.num_heads)[:, None, None], shifted, self.landmarks)
-        self._keep(shifted)
-
-    def _keep(self, landmarks: Tensor) -> None:
-        self.landmarks = landmarks
-        keys, self.values = landmarks.chunk(2, -1)
-        # Landmarks change once per segment, and with them their distances: add these to the keys here.
-        self.keys = keys + self.far if self.attention.relative else keys
-
-    def read(self, inputs: Tensor, hidden: Tensor | None) -> Tensor:
-        """Push the (normed) step ``[b, d]`` and attend: ``[b, d]``; ``hidden`` bool ``[b*h, 1, s*r+w+1]``."""
-        attention, heads, batch = self.attention, self.config.num_heads, inputs.shape[0]
-        queries, local, entry = attention.split(inputs)
-        self.window.push(local.unflatten(-1, (2, heads, -1)).transpose(1, 2).reshape(batch * heads, -1))
-        self.segment.push(entry)
-        near_keys, near_values = self.window.window().chunk(2, -1)  # b*h w+1 e
-        queries = queries.reshape(batch, heads, -1) * (self.config.dim // heads) ** -0.5
-        flat = queries.flatten(0, 1).unsqueeze(1)  # b*h 1 e
-        far = torch.bmm(flat, self.keys.transpose(1, 2))
-        if attention.relative:
-            age = torch.matmul((queries + attention.position_bias).transpose(0, 1), self.near)  # h b w+1
-            age = age.transpose(0, 1).reshape(batch * heads, 1, -1)
-            content = (queries + attention.content_bias).flatten(0, 1).unsqueeze(1)
-            near = torch.baddbmm(age, content, near_keys.transpose(1, 2))
-        else:
-            near = torch.bmm(flat, near_keys.transpose(1, 2))
-        scores = torch.cat((far, near), -1)
-        if hidden is not None:
-            scores = scores.masked_fill(hidden, -torch.inf)
-        weights = scores.softmax(-1, torch.promote_types(scores.dtype, torch.float32))
-        if attention.tap.listening:
-            attention.tap(weights.unflatten(0, (batch, heads)))
-        weights = F.dropout(weights, self.config.dropout, attention.training)
-        far, near = weights.split((far.shape[-1], near.shape[-1]), -1)
-        read = torch.baddbmm(torch.bmm(far, self.values), near, near_values)
-        return attention.out(read.reshape(batch, -1))
-
-
 class LongShortTransformerStream(Stream):
     """A live :class:`LongShortTransformer`: nothing is projected twice, and only landmarks are ever moved."""
 
@@ -503,8 +275,8 @@ class LongShortTransformerStream(Stream):
         finite = inputs.isfinite().all(-1, keepdim=True)
         stream = core.embed(torch.where(finite, inputs, 0.0))
         hidden, (ends, rows) = self._hidden(), self._ends()
-        for ring, block in zip(self._rings, core.layers, strict=True):
-            stream = block.join(stream, ring.read(block.attention_norm(stream), hidden))
+        for ring in self._rings:
+            stream = ring.step(stream, hidden)
             if ends:
                 ring.finish(rows)
         self._steps = [steps + 1 for steps in self._steps]

@@ -6,6 +6,8 @@
 Every claim about a memory needs the same network without it: the pre-norm feed-forward half of a Transformer.
 
 Paper: none; the chance level that an agent without memory reaches is the baseline of documents 000, 003 and 004.
+
+Differs: nothing to differ from; width and depth follow the other cores.
 """
 
 from dataclasses import dataclass

@@ -14,14 +14,11 @@ layer l - 1; the h_t of the last layer is the output.
 Papers: Hochreiter & Schmidhuber (1997) with the forget gate of Gers et al. (2000); Cho et al. (2014), equations
 5-8, in the variant with the reset gate behind the product.
 
-Differs: as in ``nn.LSTM`` and ``nn.GRU``, whose weights ``cells`` holds under their names: no peepholes, two
-biases where one would do, dropout between layers. (They are never called: they cannot reset inside a call.)
+Differs: as in ``nn.LSTM`` and ``nn.GRU``: no peepholes, two biases where one would do, dropout between layers.
+``core.cells`` has their names, shapes and start values, so that ``load_state_dict`` moves weights both ways.
 
-Why it is fast: the input products of all steps are one product before the loop. A step of the loop is one
-product with U, packed once per call, and a few fused elementwise operations. The backward pass is written by
-hand: one product per step carries the gradient of h, then the gradients of weights and inputs are single
-products over all steps. A reset is a selection, made only at steps where some row resets. No sequence is cut
-into pieces or padded.
+Why it is fast: ``layers/recurrence.py`` runs a layer over all steps with one product per step; a stream keeps the
+input and every h in one buffer, so that a layer's step is one product with its weights joined.
 """
 
 from abc import abstractmethod
@@ -32,15 +29,12 @@ from typing import Any, NamedTuple
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 
 from recollect.cores.base import CoreConfig, MemoryCore, StateT, require
 from recollect.cores.stream import Stream
-from recollect.layers.products import Product, product
+from recollect.layers import recurrence
+from recollect.layers.products import Product
 from recollect.state import clone
-
-_sigmoid_backward = torch.ops.aten.sigmoid_backward  # (dy, y) -> dy * y * (1 - y)
-_tanh_backward = torch.ops.aten.tanh_backward  # (dy, y) -> dy * (1 - y * y)
 
 
 class LSTMState(NamedTuple):
@@ -93,22 +87,46 @@ class GRUConfig(RecurrentConfig):
         return GRU(self, input_dim)
 
 
+class Cells(nn.Module):
+    """The weights of ``nn.LSTM`` or ``nn.GRU``, which themselves cannot reset inside a call and refuse to be compiled.
+
+    Args:
+        input_dim: width of the inputs.
+        dim: d, width of a layer.
+        num_layers: layers.
+        num_gates: k, 4 for an LSTM and 3 for a GRU.
+    """
+
+    def __init__(self, input_dim: int, dim: int, num_layers: int, num_gates: int) -> None:
+        super().__init__()
+        self.num_layers = num_layers
+        for layer in range(num_layers):
+            width = dim if layer else input_dim
+            shapes = {"weight_ih": (width,), "weight_hh": (dim,), "bias_ih": (), "bias_hh": ()}
+            for name, shape in shapes.items():
+                start = torch.empty(num_gates * dim, *shape).uniform_(-(dim**-0.5), dim**-0.5)
+                self.register_parameter(f"{name}_l{layer}", nn.Parameter(start))
+
+    def layer(self, index: int) -> list[Tensor]:
+        """W ``[k d, i]``, U ``[k d, d]``, b ``[k d]`` and e ``[k d]`` of one layer."""
+        names = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
+        return [self.get_parameter(f"{name}_l{index}") for name in names]
+
+
 class Recurrent(MemoryCore[StateT]):
     """What LSTM and GRU share: layers, initial state and the way through them.
 
     Args:
         config: settings.
         input_dim: width of the inputs.
-        cells: holds the weights.
+        num_gates: 4 for an LSTM and 3 for a GRU.
         state_type: NamedTuple with one leaf ``[b, l, d]`` per remembered vector.
     """
 
-    def __init__(
-        self, config: RecurrentConfig, input_dim: int, cells: nn.LSTM | nn.GRU, state_type: type[StateT]
-    ) -> None:
+    def __init__(self, config: RecurrentConfig, input_dim: int, num_gates: int, state_type: type[StateT]) -> None:
         super().__init__()
         self.config = config
-        self.cells = cells
+        self.cells = Cells(input_dim, config.dim, config.num_layers, num_gates)
         self.state_type = state_type
         self.input_shape = (input_dim,)
         self.output_shape = (config.dim,)
@@ -118,12 +136,10 @@ class Recurrent(MemoryCore[StateT]):
                 self.initial[name] = nn.Parameter(torch.zeros(config.num_layers, config.dim))
 
     @abstractmethod
-    def scan(self, x: Tensor, weights: list[Tensor], memory: list[Tensor], *resets: Any) -> tuple[Tensor, ...]:
-        """One layer over all steps ``[t, b, i]``: its outputs ``[t, b, d]``, then its new memory.
-
-        ``resets`` are the fresh memory ``[b, d]`` of each leaf, ``first`` bool ``[t, b, 1]``, and a list that says
-        at which steps any row resets (None when tracing: then every step selects).
-        """
+    def scan(
+        self, x: Tensor, weights: list[Tensor], memory: list[Tensor], fresh: list[Tensor], first: Tensor
+    ) -> tuple[Tensor, ...]:
+        """One layer over all steps: :func:`recollect.layers.recurrence.lstm` or ``gru``."""
 
     @abstractmethod
     def cell(self, weights: list[Tensor], found: Tensor, *memory: Tensor) -> Callable[[], None]:
@@ -147,7 +163,6 @@ class Recurrent(MemoryCore[StateT]):
     def unroll(self, inputs: Tensor, state: StateT, is_first: Tensor) -> tuple[Tensor, StateT]:
         """Layer by layer, each over all steps."""
         first = is_first.t()[..., None]  # t b 1
-        resets = None if torch.compiler.is_compiling() else is_first.any(0).tolist()
         fresh = self.initial_state(is_first.shape[0])
         device = inputs.device.type
         autocast = torch.is_autocast_enabled(device)
@@ -155,19 +170,19 @@ class Recurrent(MemoryCore[StateT]):
         x, memories = inputs.transpose(0, 1).to(narrow), []
         # Everything below casts for itself: products in the narrow dtype, memory and gates in the dtype of the state.
         with torch.autocast(device, enabled=False):
-            for layer, (w, u, b, e) in enumerate(self.cells.all_weights):
+            for layer in range(self.config.num_layers):
                 if layer:
                     x = F.dropout(x, self.config.dropout, self.training)
-                weights = [w.to(narrow), u.to(narrow), b.to(narrow), e.to(narrow)]
+                weights = [weight.to(narrow) for weight in self.cells.layer(layer)]
                 memory = [leaf[:, layer] for leaf in state]
-                x, *memory = self.scan(x, weights, memory, [leaf[:, layer] for leaf in fresh], first, resets)
+                x, *memory = self.scan(x, weights, memory, [leaf[:, layer] for leaf in fresh], first)
                 memories.append(memory)
         leaves = [torch.stack(leaf, 1) for leaf in zip(*memories, strict=True)]
         return x.transpose(0, 1), self.state_type._make(leaves)  # type: ignore[attr-defined]
 
     def flops_per_step(self) -> int:
         """``2 k d (i + d)`` for the first layer and ``2 k d (2 d)`` for the others; k = 4 (LSTM) or 3 (GRU)."""
-        return sum(2 * weight.numel() for layer in self.cells.all_weights for weight in layer if weight.ndim == 2)
+        return sum(2 * weight.numel() for weight in self.cells.parameters() if weight.ndim == 2)
 
 
 class LSTM(Recurrent[LSTMState]):
@@ -179,15 +194,13 @@ class LSTM(Recurrent[LSTMState]):
     """
 
     def __init__(self, config: LSTMConfig, input_dim: int) -> None:
-        super().__init__(config, input_dim, nn.LSTM(input_dim, config.dim, config.num_layers), LSTMState)
+        super().__init__(config, input_dim, 4, LSTMState)
 
-    def scan(self, x: Tensor, weights: list[Tensor], memory: list[Tensor], *resets: Any) -> tuple[Tensor, ...]:
+    def scan(
+        self, x: Tensor, weights: list[Tensor], memory: list[Tensor], fresh: list[Tensor], first: Tensor
+    ) -> tuple[Tensor, ...]:
         """One layer over all steps."""
-        fresh, first, at = resets
-        if at is None:
-            return _trace_lstm(x, weights, memory, fresh, first)
-        outputs, c = _LSTMScan.apply(x, *weights, *memory, *fresh, first, at)
-        return outputs, outputs[-1], c
+        return recurrence.lstm(x, weights, memory, fresh, first)
 
     def cell(self, weights: list[Tensor], found: Tensor, *memory: Tensor) -> Callable[[], None]:
         """A streamed step of one layer: one product."""
@@ -217,15 +230,13 @@ class GRU(Recurrent[GRUState]):
     """
 
     def __init__(self, config: GRUConfig, input_dim: int) -> None:
-        super().__init__(config, input_dim, nn.GRU(input_dim, config.dim, config.num_layers), GRUState)
+        super().__init__(config, input_dim, 3, GRUState)
 
-    def scan(self, x: Tensor, weights: list[Tensor], memory: list[Tensor], *resets: Any) -> tuple[Tensor, ...]:
+    def scan(
+        self, x: Tensor, weights: list[Tensor], memory: list[Tensor], fresh: list[Tensor], first: Tensor
+    ) -> tuple[Tensor, ...]:
         """One layer over all steps."""
-        fresh, first, at = resets
-        if at is None:
-            return _trace_gru(x, weights, memory, fresh, first)
-        outputs, h = _GRUScan.apply(x, *weights, *memory, *fresh, first, at)
-        return outputs, h
+        return recurrence.gru(x, weights, memory, fresh, first)
 
     def cell(self, weights: list[Tensor], found: Tensor, *memory: Tensor) -> Callable[[], None]:
         """A streamed step of one layer: two products."""
@@ -242,180 +253,6 @@ class GRU(Recurrent[GRUState]):
             torch.lerp(n, h, z, out=h)
 
         return step
-
-
-def _trace_lstm(
-    x: Tensor, weights: list[Tensor], memory: list[Tensor], fresh: list[Tensor], first: Tensor
-) -> tuple[Tensor, ...]:
-    # For torch.compile and torch.export: no branch on values, no hand-written gradient.
-    w, u, b, e = weights
-    h, c = memory
-    outputs = []
-    for step, drive in enumerate(F.linear(x, w, b + e).unbind(0)):
-        h = torch.where(first[step], fresh[0], h).to(x.dtype)
-        i, f, g, o = (drive + F.linear(h, u)).to(c.dtype).chunk(4, -1)
-        c = f.sigmoid() * torch.where(first[step], fresh[1], c) + i.sigmoid() * g.tanh()
-        h = (o.sigmoid() * c.tanh()).to(x.dtype)
-        outputs.append(h)
-    return torch.stack(outputs), h, c
-
-
-def _trace_gru(
-    x: Tensor, weights: list[Tensor], memory: list[Tensor], fresh: list[Tensor], first: Tensor
-) -> tuple[Tensor, ...]:
-    w, u, b, e = weights
-    (h,) = memory
-    outputs = []
-    for step, drive in enumerate(F.linear(x, w, b).unbind(0)):
-        h = torch.where(first[step], fresh[0], h)
-        x_r, x_z, x_n = drive.to(h.dtype).chunk(3, -1)
-        h_r, h_z, h_n = F.linear(h.to(x.dtype), u, e).to(h.dtype).chunk(3, -1)
-        n = torch.tanh(x_n + torch.sigmoid(x_r + h_r) * h_n)
-        h = torch.lerp(n, h, torch.sigmoid(x_z + h_z))
-        outputs.append(h.to(x.dtype))
-    return torch.stack(outputs), h
-
-
-class _LSTMScan(torch.autograd.Function):
-    """One layer over all steps.
-
-    x ``[t, b, i]`` and the weights share one dtype (bfloat16 under autocast); gates and c have the dtype of c.
-    """
-
-    @staticmethod
-    def forward(ctx, x, w, u, b, e, h, c, fresh_h, fresh_c, first, resets):
-        t, rows, _ = x.shape
-        d, wide = u.shape[1], c.dtype
-        drive = product(x.flatten(0, 1), w, b + e).view(t, rows, 4 * d)
-        recur = Product(u, rows=rows, uses=t)
-        outputs = x.new_empty(t, rows, d)
-        kept: list[list[Tensor]] = []
-        before, h = h, h.to(x.dtype)
-        for step in range(t):
-            if resets[step]:
-                h = torch.where(first[step], fresh_h.to(x.dtype), h)
-                c = torch.where(first[step], fresh_c, c)
-            gates = recur.plus(h, drive[step]).to(wide)
-            gates[:, : 2 * d].sigmoid_()
-            i, f, g, o = gates.chunk(4, 1)
-            g.tanh_()
-            o.sigmoid_()
-            found, c = c, torch.addcmul(f * c, i, g)
-            tanh = c.tanh()
-            h = torch.mul(o, tanh, out=outputs[step])
-            if any(ctx.needs_input_grad):
-                kept.append([gates, found, tanh])
-        ctx.save_for_backward(x, w, u, before, fresh_h, first, outputs, *(k for step in kept for k in step))
-        ctx.resets = resets
-        return outputs, c
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx, grad_outputs, grad_c):
-        x, w, u, before, fresh_h, first, outputs, *kept = ctx.saved_tensors
-        t, rows, _ = x.shape
-        d, wide = u.shape[1], grad_c.dtype
-        back = Product(u.t(), rows=rows, uses=t)
-        grads = x.new_empty(t, rows, 4 * d)  # by W x + b + U h + e
-        fresh = torch.zeros_like(grad_c), torch.zeros_like(grad_c)
-        grad_outputs = grad_outputs.contiguous()
-        grad_h = grad_outputs[-1].to(wide)
-        for step in range(t - 1, -1, -1):
-            gates, found, tanh = kept[3 * step : 3 * step + 3]
-            i, f, g, o = gates.chunk(4, 1)
-            grad_c = torch.addcmul(grad_c, grad_h, _tanh_backward(o, tanh))
-            # What each gate does to c (i, f, g) or to h (o), times the gradient of that.
-            grad = grads[step] if wide == grads.dtype else torch.empty_like(gates)
-            _sigmoid_backward.grad_input(g, i, grad_input=grad[:, :d])
-            _sigmoid_backward.grad_input(found, f, grad_input=grad[:, d : 2 * d])
-            _tanh_backward.grad_input(i, g, grad_input=grad[:, 2 * d : 3 * d])
-            _sigmoid_backward.grad_input(tanh, o, grad_input=grad[:, 3 * d :])
-            grad[:, : 3 * d].unflatten(1, (3, d)).mul_(grad_c[:, None])
-            grad[:, 3 * d :].mul_(grad_h)
-            if wide != grads.dtype:
-                grads[step] = grad
-            grad_c = grad_c * f
-            if step and not ctx.resets[step]:
-                grad_h = back.plus(grads[step], grad_outputs[step - 1]).to(wide)
-                continue
-            grad_h = back(grads[step]).to(wide)
-            if ctx.resets[step]:
-                grad_h, grad_c = _cut(first[step], fresh, (grad_h, grad_c))
-            if step:
-                grad_h = grad_h + grad_outputs[step - 1]
-        flat = grads.flatten(0, 1)
-        seen = torch.cat((before[None].to(x.dtype), outputs[:-1]))
-        seen = torch.where(first, fresh_h.to(x.dtype), seen)
-        grad_x = product(flat, w.t()).view_as(x) if ctx.needs_input_grad[0] else None
-        grad_b, turned = flat.sum(0), flat.t().contiguous()
-        grad_w, grad_u = product(turned, x.flatten(0, 1).t()), product(turned, seen.flatten(0, 1).t())
-        return grad_x, grad_w, grad_u, grad_b, grad_b, grad_h, grad_c, *fresh, None, None
-
-
-def _cut(first: Tensor, fresh: tuple[Tensor, ...], grads: tuple[Tensor, ...]) -> list[Tensor]:
-    # Where a row reset, the gradient of what it found belongs to the fresh memory, and the past gets none.
-    for total, grad in zip(fresh, grads, strict=True):
-        total += torch.where(first, grad, 0.0)
-    return [torch.where(first, 0.0, grad) for grad in grads]
-
-
-class _GRUScan(torch.autograd.Function):
-    """One layer over all steps; dtypes as in :class:`_LSTMScan`."""
-
-    @staticmethod
-    def forward(ctx, x, w, u, b, e, h, fresh_h, first, resets):
-        t, rows, _ = x.shape
-        d, wide = u.shape[1], h.dtype
-        drive = product(x.flatten(0, 1), w, b).view(t, rows, 3 * d)
-        recur = Product(u, e, rows=rows, uses=t)
-        outputs = x.new_empty(t, rows, d)
-        kept: list[list[Tensor]] = []
-        for step in range(t):
-            if resets[step]:
-                h = torch.where(first[step], fresh_h, h)
-            gates = recur(h.to(x.dtype)).to(wide)
-            gates[:, : 2 * d].add_(drive[step, :, : 2 * d]).sigmoid_()
-            r, z, h_n = gates.chunk(3, 1)
-            n = torch.addcmul(drive[step, :, 2 * d :], r, h_n).tanh_()
-            found, h = h, torch.lerp(n, h, z)
-            outputs[step] = h
-            if any(ctx.needs_input_grad):
-                kept.append([gates, found, n])
-        ctx.save_for_backward(x, w, u, first, *(k for step in kept for k in step))
-        ctx.resets = resets
-        return outputs, h
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx, grad_outputs, grad_h):
-        x, w, u, first, *kept = ctx.saved_tensors
-        t, rows, _ = x.shape
-        d, wide = u.shape[1], grad_h.dtype
-        back = Product(u.t(), rows=rows, uses=t)
-        by_x = x.new_empty(t, rows, 3 * d)  # by W x + b
-        by_h = x.new_empty(t, rows, 3 * d)  # by U h + e
-        fresh = (torch.zeros_like(grad_h),)
-        for step in range(t - 1, -1, -1):
-            gates, found, n = kept[3 * step : 3 * step + 3]
-            r, z, h_n = gates.chunk(3, 1)
-            grad_h = grad_h + grad_outputs[step]
-            kept_h = grad_h * z
-            grad_n = _tanh_backward(grad_h - kept_h, n)
-            grad = torch.empty_like(gates)
-            _sigmoid_backward.grad_input(grad_n * h_n, r, grad_input=grad[:, :d])
-            _sigmoid_backward.grad_input(grad_h * (found - n), z, grad_input=grad[:, d : 2 * d])
-            torch.mul(grad_n, r, out=grad[:, 2 * d :])
-            by_h[step] = grad
-            by_x[step, :, : 2 * d] = grad[:, : 2 * d]
-            by_x[step, :, 2 * d :] = grad_n
-            grad_h = kept_h + back(by_h[step])
-            if ctx.resets[step]:
-                (grad_h,) = _cut(first[step], fresh, (grad_h,))
-        seen = torch.stack(kept[1::3]).to(x.dtype).flatten(0, 1)
-        by_x, by_h = by_x.flatten(0, 1), by_h.flatten(0, 1)
-        grad_x = product(by_x, w.t()).view_as(x) if ctx.needs_input_grad[0] else None
-        grad_w, grad_u = product(by_x.t(), x.flatten(0, 1).t()), product(by_h.t(), seen.t())
-        return grad_x, grad_w, grad_u, by_x.sum(0), by_h.sum(0), grad_h, *fresh, None, None
 
 
 class RecurrentStream(Stream):
@@ -436,14 +273,11 @@ class RecurrentStream(Stream):
         self._memory = core.state_type(h, *others)
         super().__init__(core, batch_size)
         edges = [0, *(width + layer * d for layer in range(num_layers + 1))]
-        self._cells = [
-            core.cell(
-                [w.detach() for w in weights], self._joined[:, lower:upper], *(leaf[:, layer] for leaf in self._memory)
-            )
-            for layer, (weights, lower, upper) in enumerate(
-                zip(core.cells.all_weights, edges[:-2], edges[2:], strict=True)
-            )
-        ]
+        self._cells = []
+        for layer, (lower, upper) in enumerate(zip(edges[:-2], edges[2:], strict=True)):
+            weights = [weight.detach() for weight in core.cells.layer(layer)]
+            memory = [leaf[:, layer] for leaf in self._memory]
+            self._cells.append(core.cell(weights, self._joined[:, lower:upper], *memory))
 
     @property
     def state(self) -> Any:

@@ -17,23 +17,16 @@ from torch import Tensor, nn
 from recollect.cores.rings import MirrorRing
 from recollect.layers.feedforward import FeedForward
 from recollect.layers.gates import GRUGate
-from recollect.layers.products import Product
+from recollect.layers.products import Product, working_dtype
 from recollect.layers.sliding import keep_top
 from recollect.layers.tap import Tap
-
-
-def working_dtype(weight: Tensor) -> torch.dtype:
-    """In which dtype a stream that is made here computes its products: that of autocast, or its weights'."""
-    kind = weight.device.type
-    return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else weight.dtype
 
 
 class RingAttention:
     """Multi-head attention of one new step over itself and the w steps before it.
 
     Args:
-        weight: ``[3 dim, dim]``, for scaled queries, keys and values of standardised inputs.
-        bias: ``[3 dim]``.
+        qkv: weight ``[3 dim, dim]`` and bias ``[3 dim]`` for scaled queries, keys and values of standardised inputs.
         batch_size: b.
         num_heads: h.
         window: w.
@@ -45,8 +38,7 @@ class RingAttention:
 
     def __init__(
         self,
-        weight: Tensor,
-        bias: Tensor,
+        qkv: tuple[Tensor, Tensor],
         *,
         batch_size: int,
         num_heads: int,
@@ -58,7 +50,8 @@ class RingAttention:
     ) -> None:
         self.batch_size, self.num_heads, self.window = batch_size, num_heads, window
         self.top_k, self.tap = top_k, tap
-        self.width = weight.shape[0] // 3
+        weight, bias = qkv
+        self.width = weight.shape[1]
         self.dtype = working_dtype(weight)
         self.qkv = Product(weight.to(self.dtype), bias.to(self.dtype), rows=batch_size, uses=1000)
         self.offset_keys = None if offset_keys is None else offset_keys.to(self.dtype).transpose(1, 2).contiguous()
@@ -205,9 +198,7 @@ class RingLayer:
         self.join_attention, self.join_forward = (Join(gate, rows) for gate in gates)
         self.relu, self.dropout, self.dtype = relu, dropout, dtype
 
-    def __call__(
-        self, x: Tensor, hidden: Tensor | None, turn: Callable[[Tensor], Tensor] | None = None
-    ) -> Tensor:
+    def __call__(self, x: Tensor, hidden: Tensor | None, turn: Callable[[Tensor], Tensor] | None = None) -> Tensor:
         """``[b, dim] -> [b, dim]``; arguments as in :meth:`RingAttention.__call__`."""
         update = self.out(self.attention(x, hidden, turn))
         x = self.join_attention(x, self._close(update))

@@ -37,7 +37,9 @@ class Stream:
         self.batch_size = batch_size
         with torch.no_grad():
             self._fresh = clone(core.initial_state(batch_size))
-        self._never = torch.zeros(batch_size, dtype=torch.bool, device=leaves(self._fresh)[0].device)
+        weight = next(core.parameters())
+        self._dtype = weight.dtype
+        self._never = torch.zeros(batch_size, dtype=torch.bool, device=weight.device)
         self.load_state(self._fresh)
 
     # -- override these three together ---------------------------------------------------------------------
@@ -77,6 +79,10 @@ class Stream:
         if tuple(inputs.shape) != (self.batch_size, *self.core.input_shape):
             want = [self.batch_size, *self.core.input_shape]
             raise ValueError(f"inputs have shape {list(inputs.shape)}; a step of this stream takes {want}")
+        if inputs.dtype != self._dtype and not torch.is_autocast_enabled(inputs.device.type):
+            raise ValueError(
+                f"inputs are {inputs.dtype}; this stream computes in {self._dtype}: cast them with inputs.to({self._dtype})"
+            )
         if is_first is None:
             is_first = self._never
         elif is_first.dtype != torch.bool or tuple(is_first.shape) != (self.batch_size,):

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from recollect.layers.chunks import ChunkMarks, choose
-from recollect.layers.prenorm import Folded, Prepared, PreNormBlock, stack
+from recollect.layers.prenorm import Prepared, PreNormBlock, stack
+from recollect.layers.shared_weights import Affine, loop
 
 
 class Level(nn.Module):
@@ -52,15 +53,13 @@ class PreparedLevel:
         slots = slots if self.added is None else slots + self.added
         return slots, self.write.project(slots, self.from_slots)
 
-    def hoist(self, chunks: Tensor, seen: Tensor | None) -> tuple[Tensor, list[tuple[Tensor, ...]]]:
+    def hoist(self, chunks: Tensor, seen: Tensor | None) -> tuple[Tensor, ...]:
         """What does not depend on the slots, for all chunks ``[n, b, K, d]`` at once: the layers before the first
         cross layer, and its queries. Without cross layers, the keys and values that are written."""
         for layer in self.before:
             chunks = attend_in_chunks(layer, chunks, seen, self.causal)
         layer = self.crosses[0] if self.crosses else self.write
-        parts = layer.project(chunks, layer.query if self.crosses else layer.key_value)
-        # `unbind`: the backward pass of taking chunk i by index is as long as the sequence.
-        return chunks, list(zip(*(part.unbind(0) for part in parts), strict=True))
+        return chunks, *layer.project(chunks, layer.query if self.crosses else layer.key_value)
 
     def perceive(self, x: Tensor, queries: Tensor, context: tuple[Tensor, ...], seen: Tensor | None) -> Tensor:
         """Equation 1 for one chunk ``[b, K, d]``, from the first cross layer on."""
@@ -86,31 +85,43 @@ class PreparedLevel:
             The fast stream ``[n, b, K, d]``, and the slots after the last chunk.
         """
         seen = readable(marks, chunks, self.causal)
-        chunks, hoisted = self.hoist(chunks, seen)
+        hoisted = self.hoist(chunks, seen)
+        turns, b, c, _ = chunks.shape
+        rows = {affine: b * c for layer, _ in self.inner for affine in layer.rest}
+        rows |= {layer.query if layer.block.cross else product: b * c for layer, product in self.inner[1:]}
+        rows |= {self.write.key_value: b * c} if self.crosses else {}
+        rows |= dict.fromkeys([*self.write.rest, self.from_slots], b * slots.shape[1])
+
+        def run(slots: Tensor, fresh: Tensor, *hoisted: Tensor) -> tuple[Tensor, ...]:
+            return self._turns(slots, fresh, hoisted, marks, None if seen is None else marks.keys)
+
+        return loop(run, rows, turns, (slots, fresh, *hoisted))
+
+    def _turns(self, slots, fresh, hoisted, marks, readable) -> tuple[Tensor, Tensor]:
         outputs = []
-        for i, (x, projected) in enumerate(zip(chunks.unbind(0), hoisted, strict=True)):
+        # `unbind`: the backward pass of taking chunk i by index is as long as the sequence.
+        for i, (x, *projected) in enumerate(zip(*(part.unbind(0) for part in hoisted), strict=True)):
             slots = choose(marks.fresh[i], fresh.expand_as(slots), slots)
             slots = choose(marks.cut[i], slots.detach(), slots)
             used, context = self.begin(slots)
-            keys = marks.keys[i]
             if self.crosses:
-                x = self.perceive(x, projected[0], context, None if seen is None else keys)
+                x = self.perceive(x, projected[0], context, None if readable is None else readable[i])
             outputs.append(x)
             slots = choose(marks.empty[i] if self.always else False, used, slots)
             if marks.done[i] is not False:
                 written = self.write.project(x, self.write.key_value) if self.crosses else projected
-                slots = choose(marks.done[i], self.write.join(used, context[-1], *written, keys), slots)
+                slots = choose(marks.done[i], self.write.join(used, context[-1], *written, marks.keys[i]), slots)
         return torch.stack(outputs), slots
 
 
-def self_layer(block: nn.Module) -> tuple[Prepared, Folded]:
+def self_layer(block: nn.Module) -> tuple[Prepared, Affine]:
     """A layer and its product for self-attention (a cross layer gets one too, and never uses it)."""
     layer = Prepared(cast(PreNormBlock, block))
     return layer, stack(layer.query, layer.key_value)
 
 
 def attend_in_chunks(
-    layer: tuple[Prepared, Folded], chunks: Tensor, seen: Tensor | None, causal: bool
+    layer: tuple[Prepared, Affine], chunks: Tensor, seen: Tensor | None, causal: bool
 ) -> Tensor:
     """A self-attention layer over all chunks ``[n, b, K, d]``."""
     flat = layer[0].self_attend(chunks.flatten(0, 1), layer[1], seen, causal)

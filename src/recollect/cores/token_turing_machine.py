@@ -20,7 +20,8 @@ What a step writes is the choice of ``memory`` (tables 4 and 5):
     none                 zeros: the memory is forgotten after every step
 
 Fast path: all that concerns the n input tokens is known before the first step. Their share of the read and of the
-write is digested for all steps at once (``summarize.Digest``), and the loop over steps touches m + r tokens only.
+write is digested for all steps at once (``summarize.Digest``), and the loop over steps touches m + r tokens only. To
+merge a digest costs about as much as to summarise m tokens, so that fewer input tokens than that stay in the loop.
 
 Paper: Token Turing Machines (2022), section 2, equations 1 to 9, tables 3 to 5; official code: Scenic, token_turing.
 
@@ -114,14 +115,14 @@ class TokenTuringMachineConfig(CoreConfig):
 class Constants(NamedTuple):
     """What depends on the weights alone, made once per call: parts of the tables, folded summarisers."""
 
-    read_memory: Tensor | None
-    """``[m, d]``: rows of the read table."""
+    read: Tensor | None
+    """``[m, d]``: rows of the read table for M; also for I, when the loop reads it: ``[m + n, d]``."""
     read_inputs: Tensor | None
-    """``[n, d]``."""
-    write_kept: Tensor | None
-    """``[m + r, d]``: rows of the write table for M and O."""
+    """``[n, d]``, for I when it is digested."""
+    write: Tensor | None
+    """``[m + r, d]``: rows of the write table for M and O; also for I, when the loop reads it: ``[m + r + n, d]``."""
     write_inputs: Tensor | None
-    """``[n, d]``."""
+    """``[n, d]``, for I when it is digested."""
     folded: Folded | None
     """The mlp summarisers of many tokens (layers/folding.py)."""
 
@@ -141,6 +142,8 @@ class TokenTuringMachine(MemoryCore[TokenTuringMachineState]):
         self.input_shape = (n, input_dim)
         self.output_shape = (r, d)
         self.writes_summary = config.memory == "token_summary"
+        self.hoists = n > m
+        """Whether input tokens are digested before the loop; either way gives the same numbers."""
         self.project = input_projection(input_dim, d)
         self.read = make_summarizer(config.summarizer, d, r, range(m + n))
         hidden = 4 * d if config.hidden_dim is None else config.hidden_dim
@@ -185,22 +188,30 @@ class TokenTuringMachine(MemoryCore[TokenTuringMachineState]):
     def constants(self, tokens: Tensor) -> Constants:
         """What the steps need of the weights alone, for tokens like these."""
         n, m, r = self.config.num_tokens, self.config.num_slots, self.config.num_reads
-        read_memory = read_inputs = write_kept = write_inputs = None
-        if self.read_table is not None:
-            read_memory, read_inputs = self.read_table.split([m, n])
+        read, write = self.read_table, None
+        read_inputs = write_inputs = folded = None
         if self.write_table is not None and self.config.positions == "official":
-            memory_rows, write_inputs, output_rows = self.write_table.split([m, n, r])
-            write_kept = torch.cat((memory_rows, output_rows))
+            memory_rows, input_rows, output_rows = self.write_table.split([m, n, r])
+            write = torch.cat((memory_rows, output_rows, input_rows))
         elif self.write_table is not None:
-            write_kept, write_inputs = self.write_table.split([m + r, n])
-        summarizers, rows = [self.read], [read_inputs]
-        if self.writes_summary:
-            summarizers, rows = [self.read, self.write], [read_inputs, write_inputs]
-        folded = fold(summarizers, rows) if foldable(summarizers, tokens) else None
-        return Constants(read_memory, read_inputs, write_kept, write_inputs, folded)
+            write = self.write_table
+        if self.hoists:
+            if read is not None:
+                read, read_inputs = read.split([m, n])
+            if write is not None:
+                write, write_inputs = write.split([m + r, n])
+            summarizers = [self.read, self.write] if self.writes_summary else [self.read]
+            if foldable(summarizers, tokens):
+                folded = fold(summarizers, [read_inputs, write_inputs][: len(summarizers)])
+        return Constants(read, read_inputs, write, write_inputs, folded)
 
-    def digest(self, tokens: Tensor, constants: Constants) -> tuple[Digest, Digest | None]:
-        """The inputs' share of read and write; tokens ``[b, ..., n, d]``, without position tables."""
+    def digest(self, tokens: Tensor, constants: Constants) -> tuple[Digest | None, Digest | None]:
+        """The inputs' share of read and write, or none where steps take the tokens as they are.
+
+        Tokens ``[b, ..., n, d]``, without position tables.
+        """
+        if not self.hoists:
+            return None, None
         if constants.folded is not None:
             read, *write = digest_folded(constants.folded, tokens)
             return read, write[0] if write else None
@@ -208,13 +219,13 @@ class TokenTuringMachine(MemoryCore[TokenTuringMachineState]):
         return read, self.write.digest(add(tokens, constants.write_inputs)) if self.writes_summary else None
 
     def step(
-        self, memory: Tensor, tokens: Tensor, read: Digest, write: Digest | None, constants: Constants
+        self, memory: Tensor, tokens: Tensor, read: Digest | None, write: Digest | None, constants: Constants
     ) -> tuple[Tensor, Tensor]:
-        """Equations 6 to 8 on digested inputs.
+        """Equations 6 to 8.
 
         Args:
             memory: M^t, ``[b, m, d]``.
-            tokens: I^t, ``[b, n, d]``, which ``concatenate`` keeps.
+            tokens: I^t, ``[b, n, d]``.
             read: digest of I^t for the read.
             write: digest of I^t for the write, where there is one.
             constants: from :meth:`constants`.
@@ -222,10 +233,10 @@ class TokenTuringMachine(MemoryCore[TokenTuringMachineState]):
         Returns:
             O^t ``[b, r, d]`` and M^{t+1}.
         """
-        outputs = self.process(self.read(add(memory, constants.read_memory), read))
+        late = () if self.hoists else (tokens,)
+        outputs = self.process(self.read(add(torch.cat((memory, *late), 1), constants.read), read))
         if self.writes_summary:
-            kept = torch.cat((memory, outputs), 1)
-            return outputs, self.write(add(kept, constants.write_kept), write)
+            return outputs, self.write(add(torch.cat((memory, outputs, *late), 1), constants.write), write)
         if self.config.memory == "concatenate":
             return outputs, torch.cat((memory[:, self.config.num_tokens :], tokens.to(memory.dtype)), 1)
         if self.config.memory == "none":

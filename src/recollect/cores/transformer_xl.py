@@ -38,6 +38,7 @@ cache is then only standardised and multiplied once for keys and values, and nee
 for the norm's own parameters. The relative shift is a strided view (layers/sliding.py).
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -55,7 +56,7 @@ from recollect.layers.linear import Linear, linear
 from recollect.layers.positions import sinusoid
 from recollect.layers.sliding import sliding_attention, visible_steps
 from recollect.layers.tap import Tap
-from recollect.layers.windows import next_count, slide, steps_since_first
+from recollect.layers.windows import next_count, slide_layers, steps_since_first
 
 Positions = Literal["relative", "learned", "none"]
 
@@ -65,7 +66,7 @@ class TransformerXLState(NamedTuple):
 
     window: Tensor
     """``[b, layers, memory_len, dim]``: raw layer inputs, oldest first; zero where not of this episode."""
-    count: Tensor
+    count: Tensor  # type: ignore[assignment]  # hides tuple.count, which nobody asks for
     """``[b]`` int64: steps of the running episode in the window, at most ``memory_len``."""
 
 
@@ -178,32 +179,37 @@ class TransformerXLLayer(nn.Module):
             keys = keys.unflatten(-1, (self.num_heads, -1)).transpose(0, 1)
         return weight, bias, delta, keys
 
-    def forward(self, x: Tensor, memory: Tensor, visible: Tensor, places: Places) -> Tensor:
+    def forward(self, x: Tensor, memory: Tensor, held: Tensor, visible: Tensor, places: Places) -> Tensor:
         """One layer.
 
         Args:
             x: ``[b, t, dim]``.
-            memory: ``[b, w, dim]``, finite; what ``visible`` forbids has no effect.
+            memory: ``[b, w, dim]``, raw.
+            held: bool ``[b, w, 1]``, what of it belongs to the first step's episode; the rest may be anything.
             visible: bool ``[b, t, w + 1]``.
             places: of the core.
         """
         heads, d = self.num_heads, x.shape[-1]
         weight, bias, delta, offset_keys = self.folded(places)
         new = linear(F.layer_norm(x, (d,)), weight, bias)  # b t 3d
-        old = linear(F.layer_norm(memory, (d,)), weight[d:], bias[d:])  # b w 2d
+        # A selection: what an earlier episode or a broken state left must not reach a product, even with weight 0.
+        if memory.requires_grad:  # nor may a gradient go back through it
+            memory = torch.where(held, memory, 0.0)
+        known = F.layer_norm(memory, (d,)).masked_fill_(~held, 0.0)
+        old = linear(known, weight[d:], bias[d:])  # b w 2d
         queries, new_keys, new_values = new.unflatten(-1, (3, heads, -1)).permute(2, 3, 0, 1, 4)  # each h b t e
         keys, values = old.unflatten(-1, (2, heads, -1)).permute(2, 3, 0, 1, 4)
         queries = queries.contiguous()
-        offset_queries = None
+        shifted = None
         if offset_keys is not None:
-            # c = v - u in each head, so that q + u becomes q + v
-            offset_queries = queries if delta is None else queries + delta.view(heads, 1, 1, -1).to(queries.dtype)
+            # (q + u) + (v - u), head by head
+            shifted = queries if delta is None else queries + delta.view(heads, 1, 1, -1).to(queries.dtype)
         heads_out = sliding_attention(
             queries,
             torch.cat((keys, new_keys), 2),
             torch.cat((values, new_values), 2),
             visible,
-            offset_queries=offset_queries,
+            offset_queries=shifted,
             offset_keys=offset_keys,
             top_k=self.top_k,
             tap=self.tap,
@@ -225,6 +231,8 @@ class TransformerXL(MemoryCore[TransformerXLState]):
         input_dim: width of the inputs.
     """
 
+    layers: Sequence[TransformerXLLayer]
+
     def __init__(self, config: TransformerXLConfig, input_dim: int) -> None:
         super().__init__()
         self.config = config
@@ -232,7 +240,8 @@ class TransformerXL(MemoryCore[TransformerXLState]):
         self.input_shape = (input_dim,)
         self.output_shape = (config.dim,)
         self.project = input_projection(input_dim, config.dim)
-        self.layers = nn.ModuleList(TransformerXLLayer(config) for _ in range(config.num_layers))
+        layers = [TransformerXLLayer(config) for _ in range(config.num_layers)]
+        self.layers = nn.ModuleList(layers)  # type: ignore[assignment]
         self.norm = nn.LayerNorm(config.dim) if config.final_norm else nn.Identity()
         self.u = self.v = self.table = None
         if config.positions == "relative":
@@ -260,28 +269,27 @@ class TransformerXL(MemoryCore[TransformerXLState]):
         offsets = torch.arange(self.config.memory_len, -1, -1, device=self.u.device, dtype=dtype)
         return Places(sinusoid(offsets, self.config.dim, "concatenated").to(self.u.dtype), self.u, self.v)
 
-    def unroll(
-        self, inputs: Tensor, state: TransformerXLState, is_first: Tensor
-    ) -> tuple[Tensor, TransformerXLState]:
+    def unroll(self, inputs: Tensor, state: TransformerXLState, is_first: Tensor) -> tuple[Tensor, TransformerXLState]:
         """All steps at once; see :class:`MemoryCore`."""
         w = self.config.memory_len
         visible = visible_steps(steps_since_first(is_first, state.count), w)
-        # A selection: what an earlier episode or a broken state left must not reach a product, even with weight 0.
         held = torch.arange(w, 0, -1, device=inputs.device) <= state.count[:, None]
         held = (held & ~is_first[:, :1])[..., None]  # b w 1
         count = next_count(is_first, state.count, w)
         places = self.places()
         x = self.project(inputs).to(state.window.dtype)  # the stream keeps its precision under autocast
-        windows = []
+        raw = []
         for layer, cached in zip(self.layers, state.window.unbind(1), strict=True):
-            memory = torch.where(held, cached, 0.0)
-            windows.append(slide(memory, x, count))
-            x = layer(x, memory, visible, places)
-        return self.norm(x), TransformerXLState(torch.stack(windows, 1), count)
+            raw.append(x)
+            x = layer(x, cached, held, visible, places)
+        return self.norm(x), TransformerXLState(slide_layers(state.window, raw, count), count)
 
     def flops_per_step(self) -> int:
-        """Per layer: qkv 6 d^2, out 2 d^2, feed-forward 4 d f, gates 24 d^2 (gru), scores and sum 4 d (w + 1),
-        offsets 2 d (w + 1)."""
+        """Of one step, with d = dim, f = hidden_dim, w = memory_len.
+
+        Per layer: qkv 6 d^2, out 2 d^2, feed-forward 4 d f, gates 24 d^2 (gru), scores and sum 4 d (w + 1), offsets
+        2 d (w + 1) (with positions). Once: the input projection, 2 d input_dim.
+        """
         c = self.config
         d, seen = c.dim, c.memory_len + 1
         hidden = 4 * d if c.hidden_dim is None else c.hidden_dim
@@ -318,13 +326,12 @@ class TransformerXLStream(Stream):
         self._layers = []
         for layer, (weight, bias, delta, keys) in zip(core.layers, self._folded, strict=True):
             attention = RingAttention(
-                weight,
-                bias,
+                (weight, bias),
                 batch_size=batch_size,
                 num_heads=c.num_heads,
                 window=c.memory_len,
                 offset_keys=keys,
-                offset_bias=None if delta is None else (keys @ delta.view(c.num_heads, -1, 1))[..., 0],
+                offset_bias=None if delta is None or keys is None else (keys @ delta.view(c.num_heads, -1, 1))[..., 0],
                 top_k=c.top_k,
                 tap=layer.tap,
             )

@@ -57,10 +57,10 @@ def attend(
     Returns:
         ``[..., h, t, v]`` in the dtype of ``values``.
     """
-    scale = queries.shape[-1] ** -0.5 if scale is None else scale
+    factor = queries.shape[-1] ** -0.5 if scale is None else scale
     explicit = (tap is not None and tap.listening) or bias is not None
     if explicit:
-        scores = (queries * scale) @ keys.transpose(-1, -2)
+        scores = (queries * factor) @ keys.transpose(-1, -2)
         if bias is not None:
             scores = scores + bias
         weights = masked_softmax(scores, mask)
@@ -69,7 +69,7 @@ def attend(
         if dropout:
             weights = F.dropout(weights, dropout)
         return weights.to(values.dtype) @ values
-    out = F.scaled_dot_product_attention(queries, keys, values, attn_mask=mask, dropout_p=dropout, scale=scale)
+    out = F.scaled_dot_product_attention(queries, keys, values, attn_mask=mask, dropout_p=dropout, scale=factor)
     if mask is None:
         return out
     # The fused kernels disagree about rows without any key (NaN, mean or 0): say 0.

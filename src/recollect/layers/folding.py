@@ -96,7 +96,7 @@ def fold(summarizers: Sequence[MLPSummarizer], rows: Sequence[Tensor | None]) ->
 def digest_folded(folded: Folded, tokens: Tensor) -> list[Digest]:
     """The digests of ``[..., p, d]`` (without position rows) for every folded summariser."""
     flat = tokens.reshape(-1, *tokens.shape[-2:])
-    logit, value = _Digest.apply(flat, *folded[:4], *folded[5:8], folded.sizes, folded.eps)
+    logit, value = _Digest.apply(flat, *folded[:4], *folded[5:8], folded.sizes, folded.eps, torch.is_grad_enabled())
     logit = (logit + folded.contract_bias).unflatten(0, tokens.shape[:-2])
     value = value.unflatten(0, tokens.shape[:-2])
     parts = zip(logit.split(folded.sizes, -1), value.split(folded.sizes, -2), strict=True)
@@ -117,15 +117,17 @@ class _Digest(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, *args: Any) -> tuple[Tensor, Tensor]:
-        tokens, rows, score, bias, contract, shift, offset, spread, sizes, eps = args
+        tokens, rows, score, bias, contract, shift, offset, spread, sizes, eps, keep = args
         r, p, d = tokens.shape
         k, hidden = contract.shape
         s, first = len(sizes), sizes[0]
         expand = Product(score, rows=p, uses=r)
         narrow = Product(contract, rows=p, uses=r)
-        centred = tokens.new_empty(p, d)
-        mean, inverse = tokens.new_empty(r, p, 1), tokens.new_empty(r, p, s)
-        z, e = tokens.new_empty(r, p, hidden), tokens.new_empty(r, p, k)
+        centred, scratch = tokens.new_empty(p, d), tokens.new_empty(p, d)
+        # Without a gradient to come one place serves all rows.
+        kept = r if keep else 1
+        mean, inverse = (tokens.new_empty(kept, p, width).expand(r, -1, -1) for width in (1, s))
+        z, e = (tokens.new_empty(kept, p, width).expand(r, -1, -1) for width in (hidden, k))
         logit, mass, value = tokens.new_empty(r, k), tokens.new_empty(r, k), tokens.new_empty(r, k, d)
         for row in range(r):
             _centre(tokens[row], rows, mean[row], centred)
@@ -133,7 +135,7 @@ class _Digest(torch.autograd.Function):
             variance = torch.linalg.vector_norm(centred, dim=-1).square_().div_(d)
             inverse[row] = variance.unsqueeze(-1)
             if shift is not None:
-                inverse[row, :, 0] += spread + _dot(centred, shift).mul_(2.0 / d)
+                inverse[row, :, 0] += spread + torch.mul(centred, shift, out=scratch).sum(-1).mul_(2.0 / d)
                 scores[:, : hidden // s] += offset
             inverse[row].clamp_(min=0.0).add_(eps).rsqrt_()
             torch.mul(scores.view(p, s, -1), inverse[row].unsqueeze(-1), out=z[row].view(p, s, -1))
@@ -187,7 +189,7 @@ class _Digest(torch.autograd.Function):
             if shifted:
                 d_offset += d_pre[:, : hidden // s]
                 d_spread += slope[:, 0] * (d / 2)
-                d_shift += _times(e[row, :, :first], d_sums[row, :first])
+                d_shift.addmm_(e[row, :, :first], d_sums[row, :first])
                 d_shift.addcmul_(centred, slope[:, :1])
             if d_tokens is None and d_rows is None:
                 continue
@@ -199,12 +201,7 @@ class _Digest(torch.autograd.Function):
                 d_rows += d_row
             if d_tokens is not None:
                 d_tokens[row] = d_row
-        return d_tokens, d_rows, d_score, d_bias, d_contract, d_shift, d_offset, d_spread, None, None
-
-
-def _dot(a: Tensor, b: Tensor) -> Tensor:
-    """Row by row: ``[p, d], [p, d] -> [p]``."""
-    return torch.bmm(a.unsqueeze(1), b.unsqueeze(2)).flatten()
+        return d_tokens, d_rows, d_score, d_bias, d_contract, d_shift, d_offset, d_spread, None, None, None
 
 
 def _centre(tokens: Tensor, rows: Tensor | None, mean: Tensor | None, out: Tensor, known: Tensor | None = None) -> None:

@@ -16,7 +16,7 @@ section 2. Released code: deepmind-research, hierarchical_transformer_memory, Hi
 Differs:
 - Where paper and code differ, the code is the default: softmax over the chosen k only, learned W_k, the scale, and P.
   ``Reading`` has the paper's forms; ``full_softmax`` gives the same result times the sum of the chosen R.
-- The code gives a query without any chunk the first k chunks at equal weights (``official_empty``).
+- The code lets a query that may see no chunk read the first k at equal weights (``official_empty``).
 - The code's key bias of the MHA is left out: it moves all scores of a chunk alike, so no softmax sees it.
 - Fewer chunks than k are allowed; then all are chosen.
 
@@ -58,8 +58,6 @@ class Reading:
     """Whether the keys of chunks pass through learned weights (code) or are met as they are (paper)."""
     chunk_positions: bool = True
     """Whether the steps of a chunk carry a sinusoid of their age in it (code)."""
-    official_empty: bool = False
-    """Give a query without any chunk the first k at equal weights (code) instead of exactly nothing."""
 
     def __post_init__(self) -> None:
         if self.relevance not in get_args(Relevance):
@@ -76,6 +74,8 @@ class HierarchicalAttention(nn.Module):
         memory_dim: width d of keys and contents; ``dim`` when None.
         feature_dim: f, width of both levels and of the output; ``dim`` when None.
         reading: see there.
+        official_empty: let a query that may see no chunk read the first k, as the code does. Such chunks are
+            whatever the caller forbade, so no core turns this on.
 
     Raises:
         ValueError: heads that do not divide the features; widths that do not meet without a key projection.
@@ -90,6 +90,7 @@ class HierarchicalAttention(nn.Module):
         memory_dim: int | None = None,
         feature_dim: int | None = None,
         reading: Reading | None = None,
+        official_empty: bool = False,
     ) -> None:
         super().__init__()
         features = dim if feature_dim is None else feature_dim
@@ -104,6 +105,7 @@ class HierarchicalAttention(nn.Module):
         if top_k < 1:
             raise ValueError(f"top_k={top_k!r}: give at least 1")
         self.num_heads, self.top_k, self.reading = num_heads, top_k, reading
+        self.official_empty = official_empty
         self.chunk_query = Linear(dim, features, bias=False)
         self.chunk_key = Linear(width, features, bias=False) if reading.key_projection else None
         self.query = Linear(dim, features)
@@ -177,7 +179,13 @@ class HierarchicalAttention(nn.Module):
         keys = keys if self.chunk_key is None else self.chunk_key(keys)
         features = self.chunk_query(queries)
         scores = (features * features.shape[-1] ** -0.5) @ keys.to(features.dtype).mT
-        return choose_chunks(scores, mask, self.top_k, self.reading)
+        index, weights = choose_chunks(scores, mask, self.top_k, self.reading.relevance)
+        if not self.official_empty or mask is None:
+            return index, weights
+        empty = ~mask.any(-1, keepdim=True)
+        n, k = mask.shape[-1], weights.shape[-1]
+        weights = torch.where(empty, 1.0 / (n if self.reading.relevance == "full_softmax" else k), weights)
+        return None if index is None else torch.where(empty, torch.arange(k, device=mask.device), index), weights
 
     def positions(self, chunk_len: int) -> Tensor | None:
         """P ``[c, d]``, or None."""
@@ -189,7 +197,7 @@ class HierarchicalAttention(nn.Module):
         return sinusoid(ages, weight.shape[1], "concatenated").to(weight.dtype)
 
     def _project(self, queries: Tensor, contents: Tensor, relevance: Tensor, valid: Tensor | None) -> Tensor:
-        b, n, c, _ = contents.shape
+        n, c = contents.shape[1:3]
         places = self.positions(c)
         rows = contents if places is None else contents + places
         both = linear(rows.flatten(1, 2), torch.cat((self.key.weight, self.value.weight)))
@@ -201,7 +209,7 @@ class HierarchicalAttention(nn.Module):
         return (mixed @ values).transpose(1, 2).flatten(2)
 
     def _absorb(self, queries: Tensor, contents: Tensor, relevance: Tensor, valid: Tensor | None) -> Tensor:
-        n, c, d = contents.shape[1:]
+        n, c = contents.shape[1:3]
         heads = self._absorbed(queries)  # b t h d
         flat = heads.flatten(1, 2)
         rows = contents.flatten(1, 2).to(heads.dtype)
@@ -252,7 +260,7 @@ class HierarchicalAttention(nn.Module):
 
 
 def choose_chunks(
-    scores: Tensor, mask: Tensor | None, top_k: int, reading: Reading
+    scores: Tensor, mask: Tensor | None, top_k: int, relevance: Relevance
 ) -> tuple[Tensor | None, Tensor]:
     """Places and relevances of the chosen chunks; see :meth:`HierarchicalAttention.choose`.
 
@@ -260,12 +268,12 @@ def choose_chunks(
         scores: ``[..., n]``.
         mask: bool ``[..., n]``, True may be read; None allows all.
         top_k: k.
-        reading: see there.
+        relevance: which softmax.
     """
     n = scores.shape[-1]
     k = min(top_k, n)
     index: Tensor | None = None
-    if reading.relevance == "full_softmax" or k == n:
+    if relevance == "full_softmax" or k == n:
         weights = masked_softmax(scores, mask)
         if k < n:
             weights, index = weights.topk(k, -1)
@@ -276,11 +284,6 @@ def choose_chunks(
             scores = scores.masked_fill(~mask, torch.finfo(dtype).min)
         best, index = scores.topk(k, -1)
         weights = masked_softmax(best, None if mask is None else mask.gather(-1, index))
-    if reading.official_empty and mask is not None:
-        empty = ~mask.any(-1, keepdim=True)
-        share = 1.0 / (n if reading.relevance == "full_softmax" else k)
-        weights = torch.where(empty, share, weights)
-        index = None if index is None else torch.where(empty, torch.arange(k, device=index.device), index)
     return index, weights
 
 

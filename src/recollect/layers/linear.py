@@ -63,6 +63,6 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 class Linear(nn.Linear):
     """``nn.Linear``, the same parameters and start values, with the products of :func:`linear`."""
 
-    def forward(self, input: Tensor) -> Tensor:  # noqa: A002 (the name that nn.Linear uses)
+    def forward(self, input: Tensor) -> Tensor:
         """``[..., i] -> [..., o]``."""
         return linear(input, self.weight, self.bias)

@@ -8,7 +8,7 @@ products of one normalised vector can be stacked into one. Nothing changes but t
 that is run often with the same weights (once per chunk, once per step) is prepared once and run in this form.
 """
 
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
@@ -17,7 +17,8 @@ from torch import Tensor, nn
 from recollect.layers.attention import MultiHeadAttention, attend, merge_heads
 from recollect.layers.feedforward import Activation, FeedForward
 from recollect.layers.initialize import xavier
-from recollect.layers.linear import linear
+from recollect.layers.products import working_dtype
+from recollect.layers.shared_weights import Affine
 
 
 class PreNormBlock(nn.Module):
@@ -64,32 +65,23 @@ class PreNormBlock(nn.Module):
         xavier(self)
 
 
-class Folded(NamedTuple):
-    """Products with one normalised vector, stacked."""
-
-    weight: Tensor  # p*h*e d
-    bias: Tensor  # p*h*e
-    parts: int = 1  # p
-
-
-def fold(norm: nn.LayerNorm, linear: nn.Linear) -> Folded:
-    """The product that does to a normalised vector what ``linear(norm(...))`` does to the vector itself."""
+def fold(norm: nn.LayerNorm, linear: nn.Linear) -> Affine:
+    """The map that does to a normalised vector what ``linear(norm(...))`` does to the vector itself."""
     # A sum, not a matrix product: under autocast it stays in full precision.
     bias = (linear.weight * norm.bias).sum(-1)
     return _cast(linear.weight * norm.weight, bias if linear.bias is None else bias + linear.bias)
 
 
-def stack(*products: Folded) -> Folded:
-    """One product for all."""
-    weights, biases, parts = zip(*products, strict=True)
-    return Folded(torch.cat(weights), torch.cat(biases), sum(parts))
+def stack(*maps: Affine) -> Affine:
+    """One map for several of the same input."""
+    biases = [affine.bias for affine in maps if affine.bias is not None]
+    return Affine(torch.cat([affine.weight for affine in maps]), torch.cat(biases), sum(affine.parts for affine in maps))
 
 
-def _cast(weight: Tensor, bias: Tensor) -> Folded:
+def _cast(weight: Tensor, bias: Tensor | None) -> Affine:
     # Autocast casts at every use what is not itself a parameter: do it once.
-    kind = weight.device.type
-    dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else weight.dtype
-    return Folded(weight.to(dtype), bias.to(dtype))
+    dtype = working_dtype(weight)
+    return Affine(weight.to(dtype), None if bias is None else bias.to(dtype))
 
 
 def normalise(inputs: Tensor, eps: float) -> Tensor:
@@ -109,18 +101,23 @@ class Prepared:
         attention, feedforward = block.attention, block.feedforward
         self.query = fold(block.norm, attention.query)
         self.key_value = stack(fold(block.norm_keys, attention.key), fold(block.norm_values, attention.value))
-        self.out = _cast(attention.out.weight, attention.out.weight[:, 0]).weight
+        self.out = _cast(attention.out.weight, attention.out.bias)
         if feedforward is not None and block.norm_feedforward is not None:
             self.expand = fold(block.norm_feedforward, feedforward.expand)
             self.contract = _cast(feedforward.contract.weight, feedforward.contract.bias)
 
-    def project(self, inputs: Tensor, product: Folded) -> tuple[Tensor, ...]:
+    @property
+    def rest(self) -> list[Affine]:
+        """The maps of :meth:`join`."""
+        return [self.out] if self.block.feedforward is None else [self.out, self.expand, self.contract]
+
+    def project(self, inputs: Tensor, product: Affine) -> tuple[Tensor, ...]:
         """Norm and project ``[..., t, dim]``: one ``[..., h, t, e]`` for each part of the product."""
-        projected = linear(normalise(inputs, self.block.eps), product.weight, product.bias)
+        projected = product(normalise(inputs, self.block.eps))
         heads = projected.unflatten(-1, (product.parts, self.block.attention.num_heads, -1))  # ... t p h e
         return heads.movedim(-3, 0).transpose(-2, -3).unbind(0)
 
-    def self_attend(self, inputs: Tensor, product: Folded, mask: Tensor | None = None, causal: bool = False) -> Tensor:
+    def self_attend(self, inputs: Tensor, product: Affine, mask: Tensor | None = None, causal: bool = False) -> Tensor:
         """The whole layer, each sequence reading itself.
 
         Args:
@@ -153,15 +150,13 @@ class Prepared:
         """
         block = self.block
         dropout = block.dropout if block.training else 0.0
-        read = linear(merge_heads(self._read(queries, keys, values, mask, causal)), self.out)
+        read = self.out(merge_heads(self._read(queries, keys, values, mask, causal)))
         stream = inputs + (F.dropout(read, dropout) if dropout else read)
         if block.feedforward is None:
             return stream
-        hidden = block.feedforward.activation(
-            linear(normalise(stream, block.eps), self.expand.weight, self.expand.bias)
-        )
+        hidden = block.feedforward.activation(self.expand(normalise(stream, block.eps)))
         hidden = F.dropout(hidden, dropout) if dropout else hidden
-        added = linear(hidden, self.contract.weight, self.contract.bias)
+        added = self.contract(hidden)
         return stream + (F.dropout(added, dropout) if dropout else added)
 
     def _read(self, queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, causal: bool) -> Tensor:

@@ -23,6 +23,12 @@ def _onednn(weight: Tensor) -> bool:
     return weight.dtype == torch.float32
 
 
+def working_dtype(weight: Tensor) -> torch.dtype:
+    """In which dtype a stream that is made here computes its products: that of autocast, or its weights'."""
+    kind = weight.device.type
+    return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else weight.dtype
+
+
 class Product:
     """``x W^T`` for a fixed W. Later changes of the weight may or may not be seen: make a new one.
 

@@ -12,14 +12,16 @@ import torch
 from torch import Tensor
 
 from recollect.layers.attention import masked_softmax
-from recollect.layers.windows import steps_since_first, window_mask
+from recollect.layers.windows import steps_since_first
 
 
 class SegmentPlan(NamedTuple):
-    """Which entry goes where in one call of t steps in which at most f segments end; w, s, c, r as below."""
+    """Which entry goes where in one call of t steps in which at most f segments end; s, c, r as below."""
 
-    mask: Tensor
-    """Bool ``[b, t, (s+f)*r + w+t]``, True may be read: the landmarks, then the window (cached steps, this call)."""
+    visible: Tensor
+    """Bool ``[b, t, (s+f)*r]``: which landmarks a query may read."""
+    age: Tensor
+    """Long ``[b, t]``: steps of the running episode before each step."""
     distance: Tensor
     """Long ``[b, t, (s+f)*r]``: how many landmarks are newer; within range also where the mask forbids."""
     members: Tensor
@@ -34,15 +36,12 @@ class SegmentPlan(NamedTuple):
     """Long ``[b]``: steps of the running episode after the call."""
 
 
-def plan_segments(
-    is_first: Tensor, steps: Tensor, window: int, chunk_len: int, capacity: int, slots: int
-) -> SegmentPlan:
+def plan_segments(is_first: Tensor, steps: Tensor, chunk_len: int, capacity: int, slots: int) -> SegmentPlan:
     """Lay out one call.
 
     Args:
         is_first: bool ``[b, t]``.
         steps: long ``[b]``, steps of the running episode before the call; 0 where it begins with ``is_first``.
-        window: w, steps that a query reads before itself.
         chunk_len: c.
         capacity: s, segments whose landmarks are kept.
         slots: r, landmarks of a segment.
@@ -66,10 +65,10 @@ def plan_segments(
     visible = (place < newest) & (place >= newest - (since // chunk_len).clamp(max=capacity)[..., None])
     slot = torch.arange(slots - 1, -1, -1, device=device)
     distance = (newest - 1 - place)[..., None] * slots + slot
-    local = window_mask(is_first, steps.clamp(max=window), window)
     after = since[:, -1] + 1
     return SegmentPlan(
-        mask=torch.cat((visible.repeat_interleave(slots, -1), local), -1),
+        visible=visible.repeat_interleave(slots, -1),
+        age=since,
         distance=distance.flatten(-2).clamp(0, capacity * slots - 1),
         members=(ended_at[..., None] + torch.arange(chunk_len, device=device)).flatten(1),
         ended=torch.arange(most, device=device) < total[:, -1:],

@@ -10,6 +10,8 @@ Transformer-XL is this view, and softmax and mask touch w + 1 columns instead of
 than its window is cut into blocks of queries, so that the cost is O(t w).
 """
 
+from itertools import repeat
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -38,9 +40,8 @@ def to_window(full: Tensor, window: int) -> Tensor:
 
     ``full`` must be contiguous, as products are.
     """
-    t, s = full.shape[-2:]
     strides = full.stride()
-    return full.as_strided((*full.shape[:-1], window + 1), (*strides[:-2], s + 1, 1))
+    return full.as_strided((*full.shape[:-1], window + 1), (*strides[:-2], full.shape[-1] + 1, 1))
 
 
 def to_full(window_weights: Tensor) -> Tensor:
@@ -65,7 +66,7 @@ def keep_top(scores: Tensor, visible: Tensor, k: int) -> Tensor:
     return torch.zeros_like(scores).scatter(-1, index, weights)
 
 
-def sliding_attention(
+def sliding_attention(  # noqa: PLR0913 (an equation of many letters)
     queries: Tensor,
     keys: Tensor,
     values: Tensor,
@@ -88,7 +89,7 @@ def sliding_attention(
         keys: k ``[h, b, w + t, e]``.
         values: v ``[h, b, w + t, e]``.
         visible: bool ``[b, t, w + 1]`` from :func:`visible_steps`; a query sees at least itself.
-        offset_queries: p ``[h, b, t, e]``, scaled; given together with ``offset_keys``.
+        offset_queries: p ``[h, b, t, e]``, scaled; goes together with ``offset_keys``.
         offset_keys: r ``[h, w + 1, e]``, the keys of the offsets w ... 0.
         bias: c ``[h, w + 1]``.
         top_k: keep only so many of the largest scores of each query and head.
@@ -104,60 +105,45 @@ def sliding_attention(
     def attend(q: Tensor, k: Tensor, v: Tensor, seen: Tensor, p: Tensor | None) -> tuple[Tensor, Tensor | None]:
         if fused:
             return F.scaled_dot_product_attention(q, k, v, attn_mask=to_full(seen), scale=1.0), None
-        weights = _window_weights(q, k, seen, p, offset_keys, bias, top_k)
+        scores = to_window(q @ k.transpose(-1, -2), w)
+        if p is not None and offset_keys is not None:
+            # In place on the fresh product, whose values no gradient needs: one pass less over [h, b, t, w + 1].
+            scores = (p.flatten(1, 2) @ offset_keys.transpose(-1, -2)).unflatten(1, p.shape[1:3]).add_(scores)
+        if bias is not None:
+            scores = scores + bias[:, None, None].to(scores.dtype)
+        weights = _weights(scores, seen, top_k)
         return to_full(weights.to(v.dtype)) @ v, weights
 
     block = max(w, MIN_BLOCK)
     if t <= block:
         out, weights = attend(queries, keys, values, visible, offset_queries)
-        if listening:
-            tap(weights.transpose(0, 1))
-        return out
-    outs, maps = [], []
-    starts = range(0, t, block)
-    # split, not slices: a slice would send a gradient of full length back from every block.
-    pieces = [*zip(_blocks(keys, w, block), _blocks(values, w, block), strict=True)]
-    p_blocks = [None] * len(pieces) if offset_queries is None else offset_queries.split(block, 2)
-    for q, (k, v), p, i in zip(queries.split(block, 2), pieces, p_blocks, starts, strict=True):
-        out, weights = attend(q, k, v, visible[:, i : i + block], p)
-        outs.append(out)
-        maps.append(weights)
-    if listening:
-        tap(torch.cat(maps, 2).transpose(0, 1))
-    return torch.cat(outs, 2)
+        maps = [weights]
+    else:
+        # split, not slices: a slice would send a gradient of full length back from every block.
+        p_blocks = repeat(None) if offset_queries is None else offset_queries.split(block, 2)
+        k_blocks, v_blocks = _blocks(keys, w, block), _blocks(values, w, block)
+        blocks = zip(queries.split(block, 2), k_blocks, v_blocks, visible.split(block, 1), p_blocks, strict=False)
+        outs, maps = zip(*(attend(*parts) for parts in blocks), strict=True)
+        out = torch.cat(outs, 2)
+    if tap is not None and listening:
+        tap(torch.cat([weights for weights in maps if weights is not None], 2).transpose(0, 1))
+    return out
 
 
 def _blocks(steps: Tensor, window: int, block: int) -> list[Tensor]:
     """``[h, b, w + t, e]`` cut into overlapping parts: ``block`` new steps and the w before them."""
-    before, *new = steps.split([window, *_lengths(steps.shape[2] - window, block)], 2)
+    total = steps.shape[2] - window
+    lengths = [min(block, total - start) for start in range(0, total, block)]
+    before, *new = steps.split([window, *lengths], 2)
     parts = []
     for piece in new:
         parts.append(torch.cat((before, piece), 2))
-        before = piece[:, :, piece.shape[2] - window :] if piece.shape[2] >= window else piece
+        before = piece[:, :, -window:]
     return parts
 
 
-def _lengths(total: int, block: int) -> list[int]:
-    return [min(block, total - start) for start in range(0, total, block)]
-
-
-def _window_weights(
-    queries: Tensor,
-    keys: Tensor,
-    visible: Tensor,
-    offset_queries: Tensor | None,
-    offset_keys: Tensor | None,
-    bias: Tensor | None,
-    top_k: int | None,
-) -> Tensor:
-    """Attention weights ``[h, b, t, w + 1]``, in float32 at least."""
-    scores = to_window(queries @ keys.transpose(-1, -2), visible.shape[-1] - 1)
-    if offset_queries is not None and offset_keys is not None:
-        # In place on the fresh product, whose values no gradient needs: one pass less over [h, b, t, w + 1].
-        places = (offset_queries.flatten(1, 2) @ offset_keys.transpose(-1, -2)).unflatten(1, queries.shape[1:3])
-        scores = places.add_(scores)
-    if bias is not None:
-        scores = scores + bias[:, None, None].to(scores.dtype)
+def _weights(scores: Tensor, visible: Tensor, top_k: int | None) -> Tensor:
+    """Softmax of scores ``[h, b, t, w + 1]`` over what is visible, in float32 at least."""
     scores = scores.to(torch.promote_types(scores.dtype, torch.float32))
     # A query sees at least itself, so the smallest finite number becomes weight 0 exactly.
     scores = scores.masked_fill(~visible, torch.finfo(scores.dtype).min)

@@ -66,6 +66,21 @@ def slide(cache: Tensor, new: Tensor, count: Tensor) -> Tensor:
     """
     w = cache.shape[1]
     t = new.shape[1]
-    kept = new[:, t - w :] if t >= w else torch.cat((cache[:, t:], new), 1)
     valid = torch.arange(w, 0, -1, device=new.device) <= count[:, None]
-    return torch.where(valid.reshape(*valid.shape, *[1] * (kept.ndim - 2)), kept, 0.0)
+    valid = valid.reshape(*valid.shape, *[1] * (new.ndim - 2))
+    if t >= w:
+        return torch.where(valid, new[:, t - w :], 0.0)
+    # In place on the fresh tensor: caches are large, and a second one costs more than the copy itself.
+    return torch.cat((cache[:, t:], new), 1).masked_fill_(~valid, 0.0)
+
+
+def slide_layers(cache: Tensor, new: list[Tensor], count: Tensor) -> Tensor:
+    """:func:`slide` for all layers of a core at once.
+
+    Args:
+        cache: ``[b, layers, w, ...]``.
+        new: one ``[b, t, ...]`` per layer.
+        count: long ``[b]``, from :func:`next_count`.
+    """
+    rows = torch.stack(new, 1).to(cache.dtype).flatten(0, 1)
+    return slide(cache.flatten(0, 1), rows, count.repeat_interleave(len(new))).unflatten(0, cache.shape[:2])

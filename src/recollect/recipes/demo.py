@@ -21,7 +21,7 @@ from recollect.agents.sequence_model import SequenceModel
 from recollect.recipes.recall import recall
 from recollect.tasks.base import Batch
 from recollect.training.evaluate import FRESH_SEED, Evaluation, evaluate
-from recollect.training.fit import FitConfig, Outcome, fit
+from recollect.training.fit import Outcome, fit
 from recollect.training.progress import Progress
 from recollect.training.supervised import SupervisedConfig
 
@@ -78,7 +78,9 @@ def demo(
     root: str | PathLike[str] = "runs",
     *,
     steps: int = 100_000,
-    fits: Sequence[FitConfig] | None = None,
+    memory: SupervisedConfig | None = None,
+    ablation: SupervisedConfig | None = None,
+    rows: int = 512,
     console: Console | None = None,
 ) -> Demo:
     """Run the main job.
@@ -86,29 +88,30 @@ def demo(
     Args:
         root: folder for the run directories.
         steps: length of the stream.
-        fits: other training lengths for the memory and the ablation.
+        memory: another run than the recipe's.
+        ablation: another run of the same task without memory.
+        rows: fresh rows that both are scored on.
         console: where it is shown; None is silent.
 
     Raises:
         KeyboardInterrupt: stopped by Ctrl-C or SIGTERM.
     """
     console = Console(quiet=True) if console is None else console
-    ours, ablation = demo_config("hcam"), demo_config("memoryless")
-    if fits is not None:
-        ours, ablation = replace(ours, fit=fits[0]), replace(ablation, fit=fits[1])
-    spec = ours.task.spec
+    memory = demo_config("hcam") if memory is None else memory
+    ablation = demo_config("memoryless") if ablation is None else ablation
+    spec = memory.task.spec
     console.print(
         f"[bold]Recall[/bold]: key-value cues, up to {spec.memory_span} steps later a question; "
         "several episodes per row, separated only by a reset.",
         highlight=False,
     )
     folder = _free(Path(root), "demo")
-    with_memory = _train(ours, folder / "hcam", console)
+    with_memory = _train(memory, folder / "hcam", console)
     without = _train(ablation, folder / "memoryless", console)
     models = [outcome.agent.eval() for outcome in (with_memory, without)]
-    scores = [evaluate(model, ours.task, seed=FRESH_SEED) for model in models]  # type: ignore[arg-type]
+    scores = [evaluate(model, memory.task, rows=rows, seed=FRESH_SEED) for model in models]  # type: ignore[arg-type]
     _show_scores(console, scores, [with_memory, without])
-    streamed = stream(models[0], ours, steps, console)  # type: ignore[arg-type]
+    streamed = stream(models[0], memory, steps, console)  # type: ignore[arg-type]
     _show_stream(console, streamed)
     console.print(
         f"Try next: [bold]recollect evaluate {folder / 'hcam'}[/bold], "

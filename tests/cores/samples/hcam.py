@@ -12,18 +12,25 @@ CONFIGS = [
     HierarchicalChunkMemoryConfig(**TINY, carry_across_episodes=True),
     HierarchicalChunkMemoryConfig(**TINY, chunk_overlap=1, dropout=0.1),
     HierarchicalChunkMemoryConfig(**TINY, reading=Reading(relevance="full_softmax", key_projection=False)),
-    HierarchicalChunkMemoryConfig(**TINY, reading=Reading(chunk_positions=False, official_empty=True)),
+    HierarchicalChunkMemoryConfig(**TINY, reading=Reading(chunk_positions=False)),
     HierarchicalChunkMemoryConfig(
         **TINY | {"memory_len": 2, "top_k": 9}, num_layers=1, chunk_overlap=1, carry_across_episodes=True
     ),
     HierarchicalChunkMemoryConfig(**TINY | {"memory_len": 1, "chunk_len": 1, "num_chunks": 9, "top_k": 1}),
     HierarchicalChunkMemoryConfig(
-        dim=9, num_heads=3, memory_len=7, chunk_len=5, num_chunks=2, top_k=1, num_layers=1, reading=Reading(relevance="full_softmax")
+        dim=9,
+        num_heads=3,
+        memory_len=7,
+        chunk_len=5,
+        num_chunks=2,
+        top_k=1,
+        num_layers=1,
+        reading=Reading(relevance="full_softmax"),
     ),
     HierarchicalChunkMemoryConfig(
         **TINY | {"num_chunks": 17, "top_k": 1},
         carry_across_episodes=True,
-        reading=Reading(official_empty=True, relevance="full_softmax"),
+        reading=Reading(relevance="full_softmax"),
     ),
 ]
 
@@ -49,6 +56,5 @@ def sample(rng: random.Random) -> HierarchicalChunkMemoryConfig:
             relevance=rng.choice(["topk_softmax", "full_softmax"]),
             key_projection=rng.random() < 0.5,
             chunk_positions=rng.random() < 0.5,
-            official_empty=rng.random() < 0.3,
         ),
     )

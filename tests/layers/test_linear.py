@@ -1,0 +1,68 @@
+import pytest
+import torch
+import torch.nn.functional as F
+
+from recollect.layers import linear as module
+from recollect.layers.linear import MIN_ROWS, Linear, linear
+
+
+def gradients(fn, x, weight, bias, cotangent):
+    variables = [leaf for leaf in (x, weight, bias) if leaf is not None]
+    out = fn(x, weight, bias)
+    return [out, *torch.autograd.grad((out * cotangent).sum(), variables)]
+
+
+@pytest.mark.parametrize("shape", [(MIN_ROWS,), (4, MIN_ROWS), (3,), (2, 0)])
+@pytest.mark.parametrize("biased", [False, True])
+def test_equals_torch_in_value_and_gradient(shape, biased):
+    x = torch.randn(*shape, 24, requires_grad=True)
+    weight = torch.randn(17, 24, requires_grad=True)
+    bias = torch.randn(17, requires_grad=True) if biased else None
+    cotangent = torch.randn(*shape, 17)
+    for one, other in zip(
+        gradients(linear, x, weight, bias, cotangent), gradients(F.linear, x, weight, bias, cotangent), strict=True
+    ):
+        torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-4)
+
+
+def test_reads_views_and_skips_gradients_that_nobody_needs():
+    x = torch.randn(24, 2 * MIN_ROWS)[:, ::2].t()
+    weight = torch.randn(24, 17, requires_grad=True)
+    out = linear(x, weight.t())
+    torch.testing.assert_close(out, x @ weight, rtol=1e-5, atol=1e-4)
+    (grad,) = torch.autograd.grad(out.sum(), weight)
+    torch.testing.assert_close(grad, x.sum(0)[:, None].expand_as(weight), rtol=1e-5, atol=1e-4)
+
+
+def test_can_be_differentiated_twice():
+    x = torch.randn(MIN_ROWS, 5, requires_grad=True)
+    weight = torch.randn(4, 5, requires_grad=True)
+    results = []
+    for fn in (linear, F.linear):
+        (grad,) = torch.autograd.grad(fn(x, weight).square().sum(), x, create_graph=True)
+        results.append(torch.autograd.grad(grad.square().sum(), weight)[0])
+    torch.testing.assert_close(*results, rtol=1e-4, atol=1e-2)
+
+
+def test_vmap_and_autocast_still_work():
+    x, weight = torch.randn(3, MIN_ROWS, 8), torch.randn(6, 8)
+    torch.testing.assert_close(torch.vmap(lambda rows: linear(rows, weight))(x), F.linear(x, weight))
+    with torch.autocast("cpu", torch.bfloat16):
+        assert linear(x, weight).dtype == torch.bfloat16
+
+
+def test_many_rows_take_the_fast_path_where_there_is_one():
+    weight = torch.randn(4, 8)
+    assert module._prefers_onednn(torch.randn(MIN_ROWS, 8), weight) == torch.backends.mkldnn.is_available()
+    assert not module._prefers_onednn(torch.randn(MIN_ROWS - 1, 8), weight)
+    assert not module._prefers_onednn(torch.randn(MIN_ROWS, 8, dtype=torch.float64), weight.double())
+
+
+def test_the_layer_is_torchs_layer():
+    torch.manual_seed(3)
+    ours = Linear(8, 5)
+    torch.manual_seed(3)
+    theirs = torch.nn.Linear(8, 5)
+    theirs.load_state_dict(ours.state_dict())
+    x = torch.randn(2 * MIN_ROWS, 8)
+    torch.testing.assert_close(ours(x), theirs(x))
