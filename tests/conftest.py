@@ -13,8 +13,11 @@ def seeded() -> Iterator[None]:
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     torch.manual_seed(0)
+    strict = torch.are_deterministic_algorithms_enabled()
     fill = deterministic.fill_uninitialized_memory
+    torch.use_deterministic_algorithms(True)  # the filling works only with it
     deterministic.fill_uninitialized_memory = True
     yield
     deterministic.fill_uninitialized_memory = fill
+    torch.use_deterministic_algorithms(strict)
     torch.set_num_threads(threads)

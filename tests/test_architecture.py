@@ -58,7 +58,8 @@ def test_configs_are_small_frozen_and_explained(key):
         if dataclasses.is_dataclass(cls):
             body = ast.parse(inspect.getsource(cls)).body[0].body
             for node, doc in itertools.pairwise(body):
-                if isinstance(node, ast.AnnAssign) and isinstance(doc, ast.Expr) and isinstance(doc.value, ast.Constant):
+                is_text = isinstance(doc, ast.Expr) and isinstance(doc.value, ast.Constant)
+                if isinstance(node, ast.AnnAssign) and is_text:
                     explained.add(node.target.id)
     assert {field.name for field in fields} <= explained
 

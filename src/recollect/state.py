@@ -42,7 +42,8 @@ def map_state(fn: Callable[..., Tensor], state: S, *others: S) -> S:
     return build(children)
 
 
-def _rows(mask: Tensor, leaf: Tensor) -> Tensor:
+def spread_rows(mask: Tensor, leaf: Tensor) -> Tensor:
+    """A mask ``[b]`` with as many axes as ``leaf``, to select whole rows of it."""
     return mask.reshape(mask.shape[0], *[1] * (leaf.ndim - 1))
 
 
@@ -51,7 +52,7 @@ def where_first(is_first: Tensor, fresh: S, state: S) -> S:
 
     A selection, not a product: NaN in a discarded row is discarded with it.
     """
-    return map_state(lambda new, old: torch.where(_rows(is_first, old), new, old), fresh, state)
+    return map_state(lambda new, old: torch.where(spread_rows(is_first, old), new, old), fresh, state)
 
 
 def take_rows(state: S, index: Tensor | slice) -> S:

@@ -254,6 +254,22 @@ def test_a_stream_shows_its_attention_too(top_k):
         torch.testing.assert_close(torch.cat(steps[name], 2), weights)
 
 
+@pytest.mark.parametrize("gate", ["residual", "gru"])
+@pytest.mark.parametrize("made_inside", [False, True])
+def test_a_stream_keeps_the_precision_that_it_was_made_with(made_inside, gate):
+    core = TransformerXLConfig(**samples.TINY, gate=gate).build(5).eval()
+    inputs = torch.randn(2, 9, 5)
+    with torch.no_grad():
+        expected, _ = core(inputs, core.initial_state(2), torch.zeros(2, 9, dtype=torch.bool))
+    with torch.autocast("cpu", torch.bfloat16, enabled=made_inside):
+        stream = core.stream(2)
+    with torch.autocast("cpu", torch.bfloat16, enabled=not made_inside):
+        out = torch.stack([stream.step(x) for x in inputs.unbind(1)], 1)
+    assert out.dtype == stream.state.window.dtype == torch.float32
+    drift = (out - expected).norm() / expected.norm()
+    assert (1e-4 < drift < 0.05) if made_inside else drift < 1e-6
+
+
 def test_learned_positions_start_as_the_sinusoid_of_004():
     core = TransformerXLConfig(**samples.TINY, positions="learned").build(8)
     assert core.table.shape == (4, 8)

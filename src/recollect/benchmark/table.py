@@ -75,7 +75,7 @@ def footer(results: Results) -> str:
     return "\n".join(
         (
             f"{where['cpu']}, {where['threads']} threads, torch {where['torch']}, commit {where['commit']}",
-            f"matmul peak (2048 cubed): {peak}. {where['date']}",
+            f"matmul peak ({256 if results.config['quick'] else 2048} cubed): {peak}. {where['date']}",
             "Share: FLOPs that the equations need (x 3 for training) against that peak. Best of the repeats.",
             "Resident growth: from the first position to the last; ~ marks streams that long calls carried on.",
         )

@@ -73,14 +73,16 @@ def _poison_inputs(subject: Subject, meter: Comparison, is_first: Tensor, after:
 
 
 def _poison_state(subject: Subject, meter: Comparison, cause: str) -> None:
-    """Rows 0 and 2 arrive with a spoiled memory and start afresh at step 0."""
+    """Rows 0 and 2 arrive with a spoiled memory and start afresh, at step 0 and in the middle."""
     spoiled = torch.zeros(subject.batch, dtype=torch.bool)
     spoiled[[0, 2]] = True
     is_first = subject.resets(26)
-    is_first[:, 0] = spoiled
+    is_first[:, 0] = False
+    is_first[0, 0] = True
+    is_first[2, subject.steps // 2] = True
     state = subject.used_state()
     inputs = subject.inputs(27)
-    after = torch.ones_like(is_first)
+    after = (is_first.long().cumsum(1) > 0) | ~spoiled[:, None]
     out, last = subject(inputs, state, is_first)
     right = _all_gradients(subject, out, last, after, subject.weights())
     for value in POISONS[:2]:
@@ -90,8 +92,8 @@ def _poison_state(subject: Subject, meter: Comparison, cause: str) -> None:
             return torch.where(keep, leaf, value) if leaf.is_floating_point() else leaf
 
         got, end = subject(inputs, map_state(spoil, state), is_first)
-        what = f"incoming state full of {value}, is_first at step 0 of rows 0 and 2"
-        meter.outputs(got, out, what, cause=cause)
+        what = f"incoming state of rows 0 and 2 full of {value}, after their first reset"
+        meter.outputs(got, out, what, mask=after, cause=cause)
         meter.states(end, last, what, step=subject.steps - 1, cause=cause)
         meter.gradients(_all_gradients(subject, got, end, after, subject.weights()), right, what, cause)
 

@@ -1,24 +1,27 @@
-"""The memory cores: one paper, one file. ``CORES`` is the table of contents. (TEMPORARY tolerant form while files are being edited.)"""
-
-import importlib
+"""The memory cores: one paper, one file. ``CORES`` is the table of contents."""
 
 from recollect.cores.base import CoreConfig
+from recollect.cores.causal_transformer import CausalTransformerConfig
+from recollect.cores.feedback_transformer import FeedbackTransformerConfig
+from recollect.cores.hierarchical_chunk_memory import HierarchicalChunkMemoryConfig
+from recollect.cores.long_short_transformer import LongShortTransformerConfig
+from recollect.cores.memoryless import MemorylessConfig
+from recollect.cores.recurrent import GRUConfig, LSTMConfig
+from recollect.cores.recurrent_transformer import RecurrentTransformerConfig
+from recollect.cores.temporal_latent_bottleneck import TemporalLatentBottleneckConfig
+from recollect.cores.token_turing_machine import TokenTuringMachineConfig
+from recollect.cores.transformer_xl import TransformerXLConfig
 
-CORES: dict[str, type[CoreConfig]] = {}
-for _key, _module, _name in [
-    ("memoryless", "memoryless", "MemorylessConfig"),
-    ("lstm", "recurrent", "LSTMConfig"),
-    ("gru", "recurrent", "GRUConfig"),
-    ("causal-transformer", "causal_transformer", "CausalTransformerConfig"),
-    ("transformer-xl", "transformer_xl", "TransformerXLConfig"),
-    ("hcam", "hierarchical_chunk_memory", "HierarchicalChunkMemoryConfig"),
-    ("tlb", "temporal_latent_bottleneck", "TemporalLatentBottleneckConfig"),
-    ("ttm", "token_turing_machine", "TokenTuringMachineConfig"),
-    ("feedback-transformer", "feedback_transformer", "FeedbackTransformerConfig"),
-    ("recurrent-transformer", "recurrent_transformer", "RecurrentTransformerConfig"),
-    ("long-short-transformer", "long_short_transformer", "LongShortTransformerConfig"),
-]:
-    try:
-        CORES[_key] = getattr(importlib.import_module(f"recollect.cores.{_module}"), _name)
-    except Exception as _error:
-        print(f"core {_key}: {_error}")
+CORES: dict[str, type[CoreConfig]] = {
+    "memoryless": MemorylessConfig,
+    "lstm": LSTMConfig,
+    "gru": GRUConfig,
+    "causal-transformer": CausalTransformerConfig,
+    "transformer-xl": TransformerXLConfig,
+    "hcam": HierarchicalChunkMemoryConfig,
+    "tlb": TemporalLatentBottleneckConfig,
+    "ttm": TokenTuringMachineConfig,
+    "feedback-transformer": FeedbackTransformerConfig,
+    "recurrent-transformer": RecurrentTransformerConfig,
+    "long-short-transformer": LongShortTransformerConfig,
+}

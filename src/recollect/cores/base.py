@@ -18,8 +18,9 @@
 8. ``core.stream(batch_size)`` is the deployment form: it owns its state, and obeys 1-5 with the same numbers.
 9. Chunks are anchored at the start of the episode, so rows may stand at different places in a chunk.
 
-One rule beyond the papers: a step whose input is not finite gives NaN at that step, and enters the memory as
-zeros. A broken sensor frame is seen at once and is not remembered for ever.
+One rule beyond the papers: a step whose input is not finite (or so large that its square overflows) gives NaN at
+that step, and enters the memory as zeros. A broken sensor frame is seen at once and is not remembered for ever. A
+memory that is not finite gives NaN until the next ``is_first``, and is as new from there on.
 """
 
 import math
@@ -32,6 +33,7 @@ import torch
 from torch import Tensor, nn
 
 from recollect.cores.stream import Stream
+from recollect.layers.usable import is_usable, surely_usable
 from recollect.state import map_state, named_leaves, where_first
 
 StateT = TypeVar("StateT", bound=tuple[Any, ...])
@@ -96,14 +98,25 @@ class MemoryCore(nn.Module, ABC, Generic[StateT]):
         """
         if not torch.compiler.is_compiling():
             self.check(inputs, state, is_first)
-        if _all_finite(inputs):
+        if _nothing_broken(inputs, state):
             outputs, new_state = self.unroll(inputs, state, is_first)
-            return outputs, map_state(_keep_dtype, new_state, state)
-        finite = inputs.isfinite().flatten(2).all(-1)  # b t
-        shape = (*finite.shape, *[1] * len(self.input_shape))
-        outputs, new_state = self.unroll(torch.where(finite.reshape(shape), inputs, 0.0), state, is_first)
-        shape = (*finite.shape, *[1] * len(self.output_shape))
-        return torch.where(finite.reshape(shape), outputs, torch.nan), map_state(_keep_dtype, new_state, state)
+        else:
+            outputs, new_state = self._shielded(inputs, state, is_first)
+        return outputs, map_state(_keep_dtype, new_state, state)
+
+    def _shielded(self, inputs: Tensor, state: StateT, is_first: Tensor) -> tuple[Tensor, StateT]:
+        """:meth:`unroll` with broken steps as zeros and broken memories as fresh ones; their outputs are NaN."""
+        batch, steps = is_first.shape
+        usable = is_usable(inputs).flatten(2).all(-1)  # b t
+        leaves = [leaf for _, leaf in named_leaves(state) if leaf.is_floating_point()]
+        broken = torch.stack([~leaf.isfinite().flatten(1).all(1) for leaf in leaves]).any(0)  # b
+        lost = broken[:, None] & (is_first.long().cumsum(1) == 0)  # b t, steps that still read a broken memory
+        clean = torch.where(usable.reshape(batch, steps, *[1] * len(self.input_shape)), inputs, 0.0)
+        outputs, new_state = self.unroll(clean, self.reset(broken, state), is_first)
+        # A memory that was not cleared in this call stays as broken as it came, for all to see.
+        new_state = where_first(lost[:, -1], state, new_state)
+        good = (usable & ~lost).reshape(batch, steps, *[1] * len(self.output_shape))
+        return torch.where(good, outputs, torch.nan), new_state
 
     def stream(self, batch_size: int) -> Stream:
         """A live memory for deployment: owns its state and takes one step at a time, without gradients.
@@ -193,11 +206,8 @@ def _keep_dtype(new: Tensor, old: Tensor) -> Tensor:
     return new.to(old.dtype)
 
 
-def _all_finite(inputs: Tensor) -> bool:
-    """Whether every input is surely finite: a finite sum has finite terms, and one pass without a copy finds it.
-
-    Only where looking at a number costs no synchronisation and is not recorded; elsewhere the answer is no.
-    """
-    if inputs.device.type != "cpu" or torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
-        return False
-    return math.isfinite(inputs.detach().sum().item())
+def _nothing_broken(inputs: Tensor, state: Any) -> bool:
+    """Whether nothing needs the shield; False where finding out would cost more than the shield."""
+    # A finite sum has finite terms, and needs one pass without a copy.
+    floats = (leaf for _, leaf in named_leaves(state) if leaf.is_floating_point())
+    return surely_usable(inputs) and all(math.isfinite(leaf.detach().sum().item()) for leaf in floats)

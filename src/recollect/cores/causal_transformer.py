@@ -32,7 +32,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from recollect.cores.base import CoreConfig, MemoryCore, require
-from recollect.cores.ring_layer import RingAttention, RingLayer, Visibility
+from recollect.cores.ring_layer import RingAttention, RingLayer, Visibility, full_precision
 from recollect.cores.stream import Stream
 from recollect.layers.feedforward import ACTIVATIONS, Activation, FeedForward, input_projection
 from recollect.layers.gates import ResidualGate
@@ -157,15 +157,14 @@ class CausalTransformerLayer(nn.Module):
         """
         new_queries, new_keys, new_values = linear(F.layer_norm(x, x.shape[-1:]), *self.folded()).chunk(3, -1)
         queries = self._heads(new_queries)
-        seen_keys = torch.cat((self._heads(keys), self._heads(new_keys)), 2)
-        seen_values = torch.cat((self._heads(values), self._heads(new_values)), 2)
+        kind = new_keys.dtype  # narrower than the cache under autocast
+        seen_keys = torch.cat((self._heads(keys.to(kind)), self._heads(new_keys)), 2)
+        seen_values = torch.cat((self._heads(values.to(kind)), self._heads(new_values)), 2)
         if angles is not None:
             w = keys.shape[1]
             queries = rotate(queries, (angles[0][w:], angles[1][w:]))
             seen_keys = rotate(seen_keys, angles)
-        read = sliding_attention(
-            queries.to(seen_keys.dtype), seen_keys, seen_values, visible, bias=self.bias, tap=self.tap
-        )
+        read = sliding_attention(queries, seen_keys, seen_values, visible, bias=self.bias, tap=self.tap)
         update = self.out(read.permute(1, 2, 0, 3).flatten(2))
         x = x + F.dropout(update, self.dropout, self.training)
         return x + self.feed_forward(self.norm_forward(x)), new_keys, new_values
@@ -305,8 +304,11 @@ class CausalTransformerStream(Stream):
         """One step ``[b, i] -> [b, dim]``."""
         if is_first is not self._never:
             self._forget(is_first)
-        finite = inputs.isfinite().all(-1, keepdim=True)
-        x = self.core.project(torch.where(finite, inputs, 0.0)).to(self._dtype)
+        with full_precision(inputs):
+            return self._step(inputs.to(self._dtype))
+
+    def _step(self, inputs: Tensor) -> Tensor:
+        x = self.core.project(inputs)
         hidden = self._visible.step()
         turn = None
         if self._head_dim:
@@ -314,7 +316,7 @@ class CausalTransformerStream(Stream):
         for layer in self._layers:
             x = layer(x, hidden, turn)
         self._position += 1
-        return torch.where(finite, self.core.norm(x), torch.nan)
+        return self.core.norm(x)
 
     def _turn_now(self) -> Callable[[Tensor], Tensor]:
         """What turns this step's queries and keys ``[b, 2 dim]``."""

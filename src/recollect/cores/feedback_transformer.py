@@ -385,8 +385,7 @@ class FeedbackStream(Stream):
         if is_first is not self._never:
             self._clear(is_first)
         core, heads = self.core, self.core.config.num_heads
-        finite = inputs.isfinite().all(-1, keepdim=True)
-        x = core.project(torch.where(finite, inputs, 0.0))
+        x = core.project(inputs)
         mask = None  # once every row has w memories, there is nothing to mask
         if self._full_in > 0:
             mask = (self._ages <= self._count[:, None]).repeat_interleave(heads, 0)[:, None]
@@ -402,7 +401,7 @@ class FeedbackStream(Stream):
                 x = layer.feedforward_norm(z + contract(expand(z).relu_()))
             memory = torch.addcmul(memory, self._mix[index + 1], x)
         self._push(memory)
-        return torch.where(finite, core.norm(x), torch.nan)
+        return core.norm(x)
 
     def _read(self, q: Tensor, layer: FeedbackLayer, group: int, mask: Tensor | None) -> Tensor:
         # q [b*h, 1, e], mask [b*h, 1, w] -> [b*h, 1, e]

@@ -34,7 +34,7 @@ Differs:
 """
 
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -111,6 +111,7 @@ class HierarchicalChunkMemoryConfig(CoreConfig):
         require(self.hidden_dim is None or self.hidden_dim >= 1, "hidden_dim", self.hidden_dim, "give at least 1")
         require(self.dim % self.num_heads == 0, "num_heads", self.num_heads, f"must divide dim={self.dim}")
         require(0.0 <= self.dropout < 1.0, "dropout", self.dropout, "give a probability below 1")
+        require(isinstance(self.reading, Reading), "reading", self.reading, "give a Reading(relevance=..., ...)")
         require(self.chunk_overlap in (0, 1), "chunk_overlap", self.chunk_overlap, "choose 0 or 1")
         require(
             self.chunk_len > self.chunk_overlap,
@@ -135,8 +136,8 @@ class HierarchicalChunkMemoryConfig(CoreConfig):
         """Complete chunks of an episode of so many steps."""
         return ((steps - self.chunk_overlap) // self.stride).clamp(min=0)
 
-    def completes(self, steps: Tensor) -> Tensor:
-        """Whether the last of so many steps of an episode completes a chunk."""
+    def completes(self, steps: Tensor | int) -> Any:
+        """Whether the last of so many steps (a number or many) of an episode completes a chunk."""
         return (steps > self.chunk_overlap) & ((steps - self.chunk_overlap) % self.stride == 0)
 
     def in_progress(self, steps: Tensor) -> Tensor:
@@ -155,8 +156,6 @@ class Plan(NamedTuple):
     """bool ``[b, t, w + 1]``, local attention."""
     held: Tensor
     """bool ``[b, w]``, steps of the incoming window that are of the running episode."""
-    alive: Tensor
-    """bool ``[b, n]``, incoming chunks that count."""
     members: Tensor
     """long ``[b, f, c]``, where the steps of new chunks stand in (the last c - 1 of the window, the call)."""
     lengths: Tensor
@@ -211,7 +210,6 @@ def make_plan(config: HierarchicalChunkMemoryConfig, is_first: Tensor, steps: Te
     return Plan(
         visible=visible_steps(since, w),
         held=(torch.arange(w, 0, -1, device=device) <= steps[:, None]) & ~is_first[:, :1],
-        alive=alive,
         members=members,
         lengths=lengths,
         mask=mask,
@@ -263,7 +261,7 @@ class LocalAttention(nn.Module):
         d, heads = self.qkv.in_features, self.num_heads
         scale = (d // heads) ** -0.5
         weight = self.qkv.weight * self.norm.weight
-        bias = self.qkv.weight @ self.norm.bias
+        bias = (self.qkv.weight * self.norm.bias).sum(-1)  # a sum stays precise under autocast
         weight = torch.cat((weight[:d] * scale, weight[d:]))
         bias = torch.cat(((bias[:d] + self.u) * scale, bias[d:]))
         keys = linear(features, self.relative.weight).unflatten(-1, (heads, -1)).transpose(0, 1)
@@ -307,7 +305,6 @@ class HierarchicalChunkLayer(nn.Module):
     def forward(self, x: Tensor, memory: LayerMemory, plan: Plan, features: Tensor) -> tuple[Tensor, LayerMemory]:
         """``[b, t, d]`` to ``[b, t, d]``, and the memory after the call; ``features`` are of the offsets w ... 0."""
         c, dropout = self.config.chunk_len, self.config.dropout if self.training else 0.0
-        # Selections: what an earlier episode or a broken state left must not reach a product, even with weight 0.
         window = torch.where(plan.held[..., None], memory.window, 0.0)
         timeline = torch.cat((memory.window[:, window.shape[1] - c + 1 :], x), 1).detach()
         contents, keys = self.write(timeline, memory, plan)
@@ -329,9 +326,7 @@ class HierarchicalChunkLayer(nn.Module):
         rows = torch.arange(b, device=timeline.device)[:, None, None]
         new = torch.where(exists, timeline[rows, plan.members], 0.0)  # b f c d
         means = new.sum(2) / lengths[..., 0].clamp(min=1)
-        contents = torch.where(plan.alive[..., None, None], memory.contents.detach(), 0.0)
-        keys = torch.where(plan.alive[..., None], memory.keys.detach(), 0.0)
-        return torch.cat((contents, new), 1), torch.cat((keys, means), 1)
+        return torch.cat((memory.contents.detach(), new), 1), torch.cat((memory.keys.detach(), means), 1)
 
     @staticmethod
     def keep(contents: Tensor, keys: Tensor, plan: Plan) -> tuple[Tensor, Tensor]:
@@ -380,11 +375,11 @@ class HierarchicalChunkMemory(MemoryCore[HierarchicalChunkMemoryState]):
         return HierarchicalChunkMemoryState(layers, lengths, self.zeros(batch_size, dtype=torch.int64))
 
     def features(self) -> Tensor:
-        """phi of the offsets memory_len ... 0, ``[w + 1, dim]``."""
-        weight = self.layers[0].local.u
-        dtype = torch.promote_types(weight.dtype, torch.float32)
-        offsets = torch.arange(self.config.memory_len, -1, -1, device=weight.device, dtype=dtype)
-        return sinusoid(offsets, self.config.dim, "concatenated").to(weight.dtype)
+        """Phi of the offsets memory_len ... 0, ``[w + 1, dim]``."""
+        like = self.zeros(1)
+        dtype = torch.promote_types(like.dtype, torch.float32)
+        offsets = torch.arange(self.config.memory_len, -1, -1, device=like.device, dtype=dtype)
+        return sinusoid(offsets, self.config.dim, "concatenated").to(like.dtype)
 
     def unroll(
         self, inputs: Tensor, state: HierarchicalChunkMemoryState, is_first: Tensor
@@ -409,7 +404,7 @@ class HierarchicalChunkMemory(MemoryCore[HierarchicalChunkMemoryState]):
         return HierarchicalChunkStream(self, batch_size)
 
     def flops_per_step(self) -> int:
-        """Per layer, with w, c, n, k of the config, s = c - chunk_overlap and f the feed-forward's width:
+        """Per layer, with w, c, n, k of the config, s = c - chunk_overlap and f the feed-forward's width.
 
             8 d^2 + 6 d (w + 1)             local attention: qkv and out; scores, offsets and sum
             4 d^2 + 2 d n                   chunk memory: query and out; relevance

@@ -9,13 +9,13 @@ for a norm with gain g and shift s. A step then costs products with weights, one
 the keys and values of all chunks, or of a copy of the chosen ones where n is much larger than k.
 """
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from recollect.cores.ring_layer import RingAttention, Visibility
+from recollect.cores.ring_layer import RingAttention, Visibility, full_precision
 from recollect.cores.rings import MirrorRing
 from recollect.cores.stream import Stream
 from recollect.layers.hierarchical_attention import choose_chunks, spread
@@ -51,13 +51,15 @@ class ChunkShelf:
         self.query = Product(weight.to(dtype), bias.to(dtype), rows=b, uses=1000)
         self.out = Product(memory.out.weight.to(dtype), memory.out.bias.to(dtype), rows=b, uses=1000)
 
-        first = torch.cat((memory.chunk_query.weight * norm.weight, memory.chunk_query.weight @ norm.bias[:, None]), 1)
-        keys = first.T if memory.chunk_key is None else first.T @ memory.chunk_key.weight
-        self.relate = keys * d**-0.5  # d+1 d: a chunk's mean to k and k_0
-        self.project = torch.cat((memory.key.weight, memory.value.weight))  # 2d d
-        self.places = torch.cat((torch.zeros_like(memory.value.bias), memory.value.bias))
-        places = memory.positions(c.chunk_len)
-        self.places = self.places if places is None else self.places + places @ self.project.T  # (c) 2d
+        with full_precision(weight):
+            first = memory.chunk_query.weight
+            first = torch.cat((first * norm.weight, first @ norm.bias[:, None]), 1)
+            keys = first.T if memory.chunk_key is None else first.T @ memory.chunk_key.weight
+            self.relate = keys * d**-0.5  # d+1 d: a chunk's mean to k and k_0
+            self.project = torch.cat((memory.key.weight, memory.value.weight))  # 2d d
+            self.places = torch.cat((torch.zeros_like(memory.value.bias), memory.value.bias))
+            places = memory.positions(c.chunk_len)
+            self.places = self.places if places is None else self.places + places @ self.project.T  # (c) 2d
 
         self.gathers = GATHER_SHARE * c.top_k <= n
         like = memory.key.weight
@@ -233,7 +235,9 @@ class HierarchicalChunkStream(Stream):
     @torch.no_grad()
     def __init__(self, core: "HierarchicalChunkMemory", batch_size: int) -> None:
         c, features = core.config, core.features()
-        self._layers = [ShelfLayer(layer, features, batch_size) for layer in core.layers]
+        self._layers = [
+            ShelfLayer(cast("HierarchicalChunkLayer", layer), features, batch_size) for layer in core.layers
+        ]
         # Raw inputs of all layers; the newest c are a chunk when it ends.
         self._raw = MirrorRing(batch_size, max(c.memory_len, c.chunk_len), (c.num_layers, c.dim), features)
         self._visible = Visibility(batch_size, c.memory_len, features.device, self._layers[0].dtype)
@@ -271,11 +275,12 @@ class HierarchicalChunkStream(Stream):
         self._raw.load(F.pad(windows, (0, 0, 0, 0, self._raw.length - c.memory_len, 0)))
         rows = torch.arange(self.batch_size, device=device).repeat_interleave(c.num_chunks)
         places = torch.arange(c.num_chunks, device=device).repeat(self.batch_size)
-        for layer, memory in zip(self._layers, state.layers, strict=True):
-            standard = F.layer_norm(memory.window, (c.dim,))
-            layer.attention.load(F.linear(standard, layer.weight[c.dim :], layer.bias[c.dim :]))
-            chunks, means = memory.contents.flatten(0, 1), memory.keys.flatten(0, 1)
-            layer.shelf.write(rows, places, chunks, means, state.lengths.flatten())
+        with full_precision(windows):
+            for layer, memory in zip(self._layers, state.layers, strict=True):
+                standard = F.layer_norm(memory.window, (c.dim,))
+                layer.attention.load(F.linear(standard, layer.weight[c.dim :], layer.bias[c.dim :]))
+                chunks, means = memory.contents.flatten(0, 1), memory.keys.flatten(0, 1)
+                layer.shelf.write(rows, places, chunks, means, state.lengths.flatten())
         self._count()
 
     def buffers(self) -> list[Tensor]:
@@ -289,11 +294,13 @@ class HierarchicalChunkStream(Stream):
 
     def advance(self, inputs: Tensor, is_first: Tensor) -> Tensor:
         """One step ``[b, i] -> [b, dim]``."""
-        if is_first is not self._never and any(firsts := is_first.tolist()):
-            self._begin([row for row, first in enumerate(firsts) if first], is_first)
-        finite = inputs.isfinite().all(-1, keepdim=True)
-        x = self.core.project(torch.where(finite, inputs, 0.0)).to(self._raw.data.dtype)
-        hidden, raw = self._visible.step(), []
+        with full_precision(inputs):
+            if is_first is not self._never and any(firsts := is_first.tolist()):
+                self._begin([row for row, first in enumerate(firsts) if first], is_first)
+            return self._step(inputs.to(self._raw.data.dtype))
+
+    def _step(self, inputs: Tensor) -> Tensor:
+        x, hidden, raw = self.core.project(inputs), self._visible.step(), []
         order = self._order() if self._listened() else None
         for layer in self._layers:
             raw.append(x)
@@ -303,7 +310,7 @@ class HierarchicalChunkStream(Stream):
         completes, chunk_len = self.core.config.completes, self.core.config.chunk_len
         if ended := [row for row, steps in enumerate(self._steps) if completes(steps)]:
             self._write(ended, [chunk_len] * len(ended))
-        return torch.where(finite, x, torch.nan)
+        return x
 
     def _begin(self, rows: list[int], is_first: Tensor) -> None:
         """The rows start an episode."""

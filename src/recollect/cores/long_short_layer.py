@@ -9,7 +9,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from recollect.cores.ring_layer import working_dtype
 from recollect.cores.rings import MirrorRing
 from recollect.layers.attention import merge_heads, split_heads
 from recollect.layers.feedforward import FeedForward

@@ -272,15 +272,14 @@ class LongShortTransformerStream(Stream):
             self._steps = [0 if first else steps for first, steps in zip(firsts, self._steps, strict=True)]
             for ring in self._rings:
                 ring.clear(is_first)
-        finite = inputs.isfinite().all(-1, keepdim=True)
-        stream = core.embed(torch.where(finite, inputs, 0.0))
+        stream = core.embed(inputs)
         hidden, (ends, rows) = self._hidden(), self._ends()
         for ring in self._rings:
             stream = ring.step(stream, hidden)
             if ends:
                 ring.finish(rows)
         self._steps = [steps + 1 for steps in self._steps]
-        return torch.where(finite, core.norm(stream), torch.nan)
+        return core.norm(stream)
 
     def _ends(self) -> tuple[bool, Tensor | None]:
         """Whether a segment ends with this step, and in which rows (None: in all)."""

@@ -295,11 +295,10 @@ class RecurrentStream(Stream):
         if is_first is not self._never:
             for own, fresh in zip(self._memory, self._fresh, strict=True):
                 own.copy_(torch.where(is_first[:, None, None], fresh, own))
-        finite = inputs.isfinite().all(-1, keepdim=True)
-        self._joined[:, : inputs.shape[1]] = torch.where(finite, inputs, 0.0)
+        self._joined[:, : inputs.shape[1]] = inputs
         for cell in self._cells:
             cell()
-        return torch.where(finite, self._memory[0][:, -1], torch.nan)
+        return self._memory[0][:, -1].clone()
 
     def buffers(self) -> list[Tensor]:
         """Input and h in one tensor, then c."""

@@ -9,6 +9,8 @@ passes over the window. Everything that does not depend on the step is computed 
 """
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -20,6 +22,12 @@ from recollect.layers.gates import GRUGate
 from recollect.layers.products import Product, working_dtype
 from recollect.layers.sliding import keep_top
 from recollect.layers.tap import Tap
+
+
+def full_precision(like: Tensor) -> AbstractContextManager[Any]:
+    """Autocast off: a stream has chosen the dtype of its products when it was made, and casts by itself."""
+    kind = like.device.type
+    return torch.autocast(kind, enabled=False) if torch.is_autocast_enabled(kind) else nullcontext()
 
 
 class RingAttention:

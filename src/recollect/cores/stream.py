@@ -16,7 +16,8 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
-from recollect.state import clone, leaves, map_state, named_leaves, nbytes, put_rows
+from recollect.layers.usable import is_usable, surely_usable
+from recollect.state import clone, leaves, map_state, named_leaves, nbytes, put_rows, spread_rows
 
 if TYPE_CHECKING:
     from recollect.cores.base import MemoryCore
@@ -81,7 +82,8 @@ class Stream:
             raise ValueError(f"inputs have shape {list(inputs.shape)}; a step of this stream takes {want}")
         if inputs.dtype != self._dtype and not torch.is_autocast_enabled(inputs.device.type):
             raise ValueError(
-                f"inputs are {inputs.dtype}; this stream computes in {self._dtype}: cast them with inputs.to({self._dtype})"
+                f"inputs are {inputs.dtype}; this stream computes in {self._dtype}: "
+                f"cast them with inputs.to({self._dtype})"
             )
         if is_first is None:
             is_first = self._never
@@ -89,7 +91,12 @@ class Stream:
             raise ValueError(
                 f"is_first is {is_first.dtype} {list(is_first.shape)}; it must be bool [{self.batch_size}]"
             )
-        return self.advance(inputs, is_first)
+        if surely_usable(inputs):
+            return self.advance(inputs, is_first)
+        # The core's shield (see recollect.cores.base): a broken step is NaN at that step, and zeros in the memory.
+        usable = is_usable(inputs).flatten(1).all(-1)
+        outputs = self.advance(torch.where(spread_rows(usable, inputs), inputs, 0.0), is_first)
+        return torch.where(spread_rows(usable, outputs), outputs, torch.nan)
 
     @torch.no_grad()
     def reset(self, rows: Tensor | list[int] | None = None) -> None:

@@ -10,7 +10,7 @@ reads the slots after every R of them; the module G writes what F made of the ch
     G:  I'    = I_l + ATTENTION(LN(I_l), LN(X'_l), LN(X'_l)),  I_{l+1} = I' + FFN(LN(I'))    (2), (4)
 
 P are positions in the chunk. Layers share weights over chunks, not with one another; I_l is the memory from before
-chunk l, for all of F. The outputs are LN(X'_l), one per step; ``readout`` gives the mean of LN(I) over slots.
+chunk l, for all of F. The outputs are LN(X'_l), one per step; :class:`SlotReadout` gives the mean of LN(I) over slots.
 
 Paper: Didolkar et al., "Temporal Latent Bottleneck: Synthesis of Fast and Slow Processing Mechanisms in Sequence
 Learning" (2022), section 2.2, equations 1-4 and algorithm 1; ablations of tables 2 and 4.
@@ -43,11 +43,18 @@ from torch import Tensor, nn
 from recollect.cores.base import CoreConfig, MemoryCore, require
 from recollect.cores.stream import Stream
 from recollect.cores.temporal_latent_level import Level, PreparedLevel, attend_in_chunks, readable, self_layer
+from recollect.cores.temporal_latent_stream import TemporalLatentStream
 from recollect.layers.chunks import ChunkMarks, plan_chunks, whole_chunks
 from recollect.layers.feedforward import Activation, input_projection
 from recollect.layers.positions import sinusoid
-from recollect.layers.prenorm import PreNormBlock
+from recollect.layers.prenorm import PreNormBlock, PreNormSettings
+from recollect.layers.usable import is_usable
 from recollect.layers.windows import slide
+
+DROPOUT_EXEMPTION = (
+    "in training, masks of dropout are drawn chunk by chunk, and how many chunks a call has depends on the resets of "
+    "all rows: random numbers move, information does not (without dropout the line passes)"
+)
 
 
 class TemporalLatentBottleneckState(NamedTuple):
@@ -191,20 +198,20 @@ class TemporalLatentBottleneck(MemoryCore[TemporalLatentBottleneckState]):
         self.input_shape, self.output_shape = (input_dim,), (dim,)
         self.project = input_projection(input_dim, dim)
 
+        settings = PreNormSettings(
+            dim=dim,
+            num_heads=config.num_heads,
+            head_dim=details.head_dim,
+            hidden_dim=4 * dim if config.hidden_dim is None else config.hidden_dim,
+            activation=details.activation,
+            value_norm=details.value_norm,
+            eps=details.norm_eps,
+            dropout=config.dropout,
+            attention_dropout=config.dropout if details.attention_dropout is None else details.attention_dropout,
+        )
+
         def block(cross: bool) -> PreNormBlock:
-            hidden_dim = 4 * dim if config.hidden_dim is None else config.hidden_dim
-            return PreNormBlock(
-                dim,
-                config.num_heads,
-                hidden_dim=None if cross and not details.cross_feedforward else hidden_dim,
-                cross=cross,
-                value_norm=details.value_norm,
-                head_dim=details.head_dim,
-                activation=details.activation,
-                eps=details.norm_eps,
-                dropout=config.dropout,
-                attention_dropout=config.dropout if details.attention_dropout is None else details.attention_dropout,
-            )
+            return PreNormBlock(settings, cross=cross, feedforward=details.cross_feedforward or not cross)
 
         blocks: list[PreNormBlock] = []
         levels: list[Level] = []
@@ -219,11 +226,14 @@ class TemporalLatentBottleneck(MemoryCore[TemporalLatentBottleneckState]):
         self.levels = nn.ModuleList(levels)
         self.tail = nn.ModuleList(blocks)  # self layers above the last slow state (per_layer)
         self.final_norm = nn.LayerNorm(dim, eps=details.norm_eps) if details.final_norm else nn.Identity()
-        self.slot_norm = nn.LayerNorm(dim, eps=details.norm_eps)
-        self.positions = nn.Parameter(torch.randn(config.chunk_len, dim) * 0.02) if config.positions == "learned" else None
+        self.positions = (
+            nn.Parameter(torch.randn(config.chunk_len, dim) * 0.02) if config.positions == "learned" else None
+        )
         self.slots = None
         if details.initial_slots == "learned":
             self.slots = nn.Parameter(torch.randn(len(levels), config.num_slots, dim) * 0.02)
+        if config.dropout or details.attention_dropout:
+            self.exemptions = dict.fromkeys(("rows", "future"), DROPOUT_EXEMPTION)
         self.waves: Tensor
         self.register_buffer(
             "waves", sinusoid(torch.arange(max(config.chunk_len, config.num_slots)), dim), persistent=False
@@ -267,7 +277,7 @@ class TemporalLatentBottleneck(MemoryCore[TemporalLatentBottleneckState]):
         """See the module's docstring."""
         self._require_causal()
         new = self.project(inputs)  # b t d
-        b, t, d = new.shape
+        b, _, d = new.shape
         plan = plan_chunks(is_first, state.position, self.config.chunk_len, self.config.details.detach_every)
         steps = torch.cat((state.inputs, new, new.new_zeros(b, 1, d)), 1)
         rows = torch.arange(b, device=new.device)[:, None]
@@ -297,7 +307,7 @@ class TemporalLatentBottleneck(MemoryCore[TemporalLatentBottleneckState]):
                 counts floor(t / K) updates). Its outputs are computed in either case.
 
         Returns:
-            Outputs ``[b, t, dim]`` and the state after the last chunk, for :meth:`readout`. A later call of the
+            Outputs ``[b, t, dim]`` and the state after the last chunk, for :class:`SlotReadout`. A later call of the
             core on this state would begin a new chunk.
 
         Raises:
@@ -308,22 +318,23 @@ class TemporalLatentBottleneck(MemoryCore[TemporalLatentBottleneckState]):
         self.check(inputs, state, blank)
         if padding is not None and (padding.dtype != torch.bool or padding.shape != blank.shape):
             raise ValueError(
-                f"padding is {padding.dtype} {list(padding.shape)}; it must be bool {list(blank.shape)}, True at padding"
+                f"padding is {padding.dtype} {list(padding.shape)}; it must be bool {list(blank.shape)}: "
+                "True where there is nothing"
             )
-        finite = inputs.isfinite().all(-1)
-        used = finite if padding is None else finite & ~padding
+        usable = is_usable(inputs).all(-1)
+        used = usable if padding is None else usable & ~padding
         new = self.project(torch.where(used[..., None], inputs, 0.0))
         c, t = self.config.chunk_len, inputs.shape[1]
         chunks = F.pad(new, (0, 0, 0, -t % c)).unflatten(1, (-1, c)).transpose(0, 1).contiguous()  # n b K d
         marks = whole_chunks(padding, t, c, self.config.details.detach_every, device=inputs.device)
         if t % c and remainder == "drop":
-            marks.done[-1] = False
+            marks.done[-1] = marks.empty[-1] = False
         outputs, slots = self._run(chunks, state.slots, marks)
         outputs = outputs.transpose(0, 1).flatten(1, 2)[:, :t]
         if padding is not None:
             outputs = torch.where(padding[..., None], 0.0, outputs)
-            finite = finite | padding
-        return torch.where(finite[..., None], outputs, torch.nan), state._replace(slots=slots.to(state.slots.dtype))
+            usable = usable | padding
+        return torch.where(usable[..., None], outputs, torch.nan), state._replace(slots=slots.to(state.slots.dtype))
 
     def _run(self, chunks: Tensor, slots: Tensor, marks: ChunkMarks) -> tuple[Tensor, Tensor]:
         """Outputs ``[n, b, K, d]`` for projected inputs, and the slots ``[b, s, N, d]`` after them."""
@@ -338,19 +349,12 @@ class TemporalLatentBottleneck(MemoryCore[TemporalLatentBottleneckState]):
             x = attend_in_chunks(self_layer(block), x, readable(marks, x, causal), causal)
         return self.final_norm(x), torch.stack(after, 1)
 
-    def readout(self, state: TemporalLatentBottleneckState) -> Tensor:
-        """What the slow stream knows: the mean over normalised slots, ``[b, dim]``.
-
-        With ``feedback="per_layer"`` the slots of the last layer that has any.
-        """
-        return self.slot_norm(state.slots[:, -1]).mean(1)
-
-
     def stream(self, batch_size: int) -> Stream:
         """Keys and values of the running chunk and of the slots are kept, so that a step costs one step of each
-        layer; the slots are written when a chunk is complete."""
+        layer; the slots are written when a chunk is complete.
+        """
         self._require_causal()
-        return Stream(self, batch_size)
+        return TemporalLatentStream(self, batch_size)
 
     def _require_causal(self) -> None:
         if not self.config.causal:
@@ -360,4 +364,40 @@ class TemporalLatentBottleneck(MemoryCore[TemporalLatentBottleneckState]):
             )
 
     def flops_per_step(self) -> int:
-        return 0
+        """One streamed step, as the mean over a chunk of K steps (rounded up).
+
+            input projection    2 d_in d
+            self layer          2 (4 w d) + 2 (2 w (K + 1) / 2) + feed-forward
+            cross layer         2 (2 w d) + 2 (2 w N) + feed-forward
+            per slow state      2 (2 w d)                                  keys and values of the output
+            write, once a K     2 N ((2 C + 2) w d + 2 w K) + N feed-forwards, for C cross layers that read the slots
+
+        with w = heads * head_dim, and 2 (2 d d_hidden) for a feed-forward.
+        """
+        config, k, n, d = self.config, self.config.chunk_len, self.config.num_slots, self.config.dim
+        w = d if config.details.head_dim is None else config.num_heads * config.details.head_dim
+        forward = 4 * d * (4 * d if config.hidden_dim is None else config.hidden_dim)
+        forward_cross = forward if config.details.cross_feedforward else 0
+        crosses = config.layers.count("cross")
+        chunk = k * 2 * self.input_shape[0] * d if isinstance(self.project, nn.Linear) else 0
+        chunk += config.num_layers * (k * (8 * w * d + forward) + 2 * w * k * (k + 1))
+        chunk += crosses * k * (4 * w * d + 4 * w * n + forward_cross)
+        for level in self.prepared():
+            chunk += k * 4 * w * d + n * ((4 * len(level.crosses) + 4) * w * d + 4 * w * k + forward_cross)
+        return -(-chunk // k)
+
+
+class SlotReadout(nn.Module):
+    """What the slow stream knows, for classifying whole sequences: the mean over slots of LN(I).
+
+    Args:
+        config: of the core.
+    """
+
+    def __init__(self, config: TemporalLatentBottleneckConfig) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(config.dim, eps=config.details.norm_eps)
+
+    def forward(self, state: TemporalLatentBottleneckState) -> Tensor:
+        """``[b, dim]``. Of several slow states (``feedback="per_layer"``) the last is read."""
+        return self.norm(state.slots[:, -1]).mean(1)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from recollect.layers.chunks import ChunkMarks, choose
-from recollect.layers.prenorm import Prepared, PreNormBlock, stack
+from recollect.layers.prenorm import PreNormBlock, Prepared, stack
 from recollect.layers.shared_weights import Affine, loop
 
 
@@ -49,13 +49,15 @@ class PreparedLevel:
 
     def begin(self, slots: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
         """Slots ``[b, N, d]`` as a chunk sees them, and all that is projected from them, in one product: keys and
-        values of each cross layer, then the queries that write."""
+        values of each cross layer, then the queries that write.
+        """
         slots = slots if self.added is None else slots + self.added
         return slots, self.write.project(slots, self.from_slots)
 
     def hoist(self, chunks: Tensor, seen: Tensor | None) -> tuple[Tensor, ...]:
         """What does not depend on the slots, for all chunks ``[n, b, K, d]`` at once: the layers before the first
-        cross layer, and its queries. Without cross layers, the keys and values that are written."""
+        cross layer, and its queries. Without cross layers, the keys and values that are written.
+        """
         for layer in self.before:
             chunks = attend_in_chunks(layer, chunks, seen, self.causal)
         layer = self.crosses[0] if self.crosses else self.write
@@ -95,9 +97,18 @@ class PreparedLevel:
         def run(slots: Tensor, fresh: Tensor, *hoisted: Tensor) -> tuple[Tensor, ...]:
             return self._turns(slots, fresh, hoisted, marks, None if seen is None else marks.keys)
 
-        return loop(run, rows, turns, (slots, fresh, *hoisted))
+        stream, last = loop(run, rows, turns, (slots, fresh, *hoisted))
+        return stream, last
 
-    def _turns(self, slots, fresh, hoisted, marks, readable) -> tuple[Tensor, Tensor]:
+    def _turns(
+        self,
+        slots: Tensor,
+        fresh: Tensor,
+        hoisted: tuple[Tensor, ...],
+        marks: ChunkMarks,
+        readable: list[Tensor | None] | None,
+    ) -> tuple[Tensor, Tensor]:
+        """The loop over chunks; ``hoisted`` is from :meth:`hoist`, ``readable`` restricts later self layers."""
         outputs = []
         # `unbind`: the backward pass of taking chunk i by index is as long as the sequence.
         for i, (x, *projected) in enumerate(zip(*(part.unbind(0) for part in hoisted), strict=True)):
@@ -109,8 +120,9 @@ class PreparedLevel:
             outputs.append(x)
             slots = choose(marks.empty[i] if self.always else False, used, slots)
             if marks.done[i] is not False:
-                written = self.write.project(x, self.write.key_value) if self.crosses else projected
-                slots = choose(marks.done[i], self.write.join(used, context[-1], *written, marks.keys[i]), slots)
+                keys, values = self.write.project(x, self.write.key_value) if self.crosses else projected
+                written = self.write.join(used, context[-1], keys, values, marks.keys[i])
+                slots = choose(marks.done[i], written, slots)
         return torch.stack(outputs), slots
 
 
@@ -120,9 +132,7 @@ def self_layer(block: nn.Module) -> tuple[Prepared, Affine]:
     return layer, stack(layer.query, layer.key_value)
 
 
-def attend_in_chunks(
-    layer: tuple[Prepared, Affine], chunks: Tensor, seen: Tensor | None, causal: bool
-) -> Tensor:
+def attend_in_chunks(layer: tuple[Prepared, Affine], chunks: Tensor, seen: Tensor | None, causal: bool) -> Tensor:
     """A self-attention layer over all chunks ``[n, b, K, d]``."""
     flat = layer[0].self_attend(chunks.flatten(0, 1), layer[1], seen, causal)
     return flat.unflatten(0, chunks.shape[:2])

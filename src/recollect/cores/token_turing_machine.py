@@ -46,8 +46,8 @@ from recollect.cores.base import CoreConfig, MemoryCore, require
 from recollect.cores.stream import Stream
 from recollect.layers.erase_add import EraseAdd
 from recollect.layers.feedforward import input_projection
-from recollect.layers.processors import Processor, TokenProcessor, check_processor
 from recollect.layers.folding import Folded, digest_folded, fold, foldable
+from recollect.layers.processors import Processor, TokenProcessor, check_processor
 from recollect.layers.summarize import Digest, SummarizerKind, check_summarizer, make_summarizer, unbind
 
 Memory = Literal["token_summary", "erase_add", "erase_add_official", "concatenate", "none"]
@@ -289,12 +289,11 @@ class TokenTuringMachineStream(Stream):
 
     def advance(self, inputs: Tensor, is_first: Tensor) -> Tensor:
         """One step on checked inputs ``[b, n, d_in]``."""
-        finite = inputs.isfinite().flatten(1).all(-1)[:, None, None]
-        tokens = self.core.project(torch.where(finite, inputs, 0.0))
+        tokens = self.core.project(inputs)
         memory = self._state.memory
         if is_first is not self._never:
             memory = torch.where(is_first[:, None, None], self._fresh.memory, memory)
         read, write = self.core.digest(tokens, self._constants)
         outputs, memory = self.core.step(memory, tokens, read, write, self._constants)
         self._state = TokenTuringMachineState(memory.to(self._fresh.memory.dtype))
-        return torch.where(finite, outputs, torch.nan)
+        return outputs

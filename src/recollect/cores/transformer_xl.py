@@ -47,7 +47,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from recollect.cores.base import CoreConfig, MemoryCore, require
-from recollect.cores.ring_layer import RingAttention, RingLayer, Visibility
+from recollect.cores.ring_layer import RingAttention, RingLayer, Visibility, full_precision
 from recollect.cores.rings import MirrorRing
 from recollect.cores.stream import Stream
 from recollect.layers.feedforward import ACTIVATIONS, Activation, FeedForward, input_projection
@@ -363,22 +363,27 @@ class TransformerXLStream(Stream):
         d = self.core.config.dim
         self._visible.load(state.count)
         self._window.load(state.window.transpose(1, 2))
-        for layer, (weight, bias, *_), cached in zip(self._layers, self._folded, state.window.unbind(1), strict=True):
-            layer.attention.load(F.linear(F.layer_norm(cached, (d,)), weight[d:], bias[d:]))
+        layers = zip(self._layers, self._folded, state.window.unbind(1), strict=True)
+        with full_precision(state.window):
+            for layer, (weight, bias, *_), cached in layers:
+                layer.attention.load(F.linear(F.layer_norm(cached, (d,)), weight[d:], bias[d:]))
 
     def advance(self, inputs: Tensor, is_first: Tensor) -> Tensor:
         """One step ``[b, i] -> [b, dim]``."""
         if is_first is not self._never:
             self._forget(is_first)
-        finite = inputs.isfinite().all(-1, keepdim=True)
-        x = self.core.project(torch.where(finite, inputs, 0.0)).to(self._window.data.dtype)
+        with full_precision(inputs):
+            return self._step(inputs.to(self._window.data.dtype))
+
+    def _step(self, inputs: Tensor) -> Tensor:
+        x = self.core.project(inputs)
         hidden = self._visible.step()
         raw = []
         for layer in self._layers:
             raw.append(x)
             x = layer(x, hidden)
         self._window.push(torch.stack(raw, 1))
-        return torch.where(finite, self.core.norm(x), torch.nan)
+        return self.core.norm(x)
 
     def _forget(self, is_first: Tensor) -> None:
         if not is_first.any():

@@ -89,13 +89,20 @@ def plan_chunks(is_first: Tensor, position: Tensor, chunk_len: int, stretch: int
     keys: list[Tensor | None] = [None] * n
     if stretch is None:
         fresh, done = choices(*marks)
-        return ChunkPlan(source, place, ChunkMarks(fresh, [False] * n, done, [False] * n, keys, True), after % chunk_len)
+        return ChunkPlan(
+            source, place, ChunkMarks(fresh, [False] * n, done, [False] * n, keys, True), after % chunk_len
+        )
     earlier = (position // chunk_len)[:, None].expand(b, cached)  # the cached steps are all of the running chunk
     number = torch.cat((earlier, since // chunk_len, since.new_zeros(b, 1)), 1).gather(1, first_step.T).T
     marks.append((number > 0) & (number % stretch == 0) & (first_step != nothing))
     fresh, done, cut = choices(*marks)
     wrapped = (after - chunk_len) % (chunk_len * stretch) + chunk_len
-    return ChunkPlan(source, place, ChunkMarks(fresh, cut, done, [False] * n, keys, True), torch.where(after < chunk_len, after, wrapped))
+    return ChunkPlan(
+        source,
+        place,
+        ChunkMarks(fresh, cut, done, [False] * n, keys, True),
+        torch.where(after < chunk_len, after, wrapped),
+    )
 
 
 def whole_chunks(
@@ -125,7 +132,8 @@ def whole_chunks(
 
 def choices(*marks: Tensor) -> list[list[Choice]]:
     """Bool ``[n, b]`` as n choices. Most are the same in all rows, and knowing that saves a selection per chunk; one
-    transfer from the device tells all. ``torch.compile`` must not look."""
+    transfer from the device tells all. ``torch.compile`` must not look.
+    """
     if torch.compiler.is_compiling():
         return [list(mark.unbind(0)) for mark in marks]
     stacked = torch.stack(marks)  # marks n b

@@ -109,10 +109,10 @@ def _times(a: Tensor, b: Tensor) -> Tensor:
 
 
 class _Digest(torch.autograd.Function):
-    """Tokens ``[r, p, d]`` to logits ``[r, k]`` and means ``[r, k, d]``, one row at a time.
+    """Tokens ``[r, p, d]`` to logits ``[r, k]`` and means ``[r, k, d]``, one row and one block of tokens at a time.
 
     Letters as in the module's docstring; z is the input of the GELU, e the exponentials, a row is one step of one
-    stream. Everything of size ``[p, d]`` lives in scratch buffers.
+    stream. Everything of width d lives in blocks that fit a cache; fresh memory costs more than the arithmetic here.
     """
 
     @staticmethod
@@ -121,34 +121,41 @@ class _Digest(torch.autograd.Function):
         r, p, d = tokens.shape
         k, hidden = contract.shape
         s, first = len(sizes), sizes[0]
-        expand = Product(score, rows=p, uses=r)
-        narrow = Product(contract, rows=p, uses=r)
-        centred, scratch = tokens.new_empty(p, d), tokens.new_empty(p, d)
+        blocks = _blocks(tokens)
+        expand, narrow = (Product(w, rows=len(blocks[0]), uses=r * len(blocks)) for w in (score, contract))
         # Without a gradient to come one place serves all rows.
         kept = r if keep else 1
         mean, inverse = (tokens.new_empty(kept, p, width).expand(r, -1, -1) for width in (1, s))
         z, e = (tokens.new_empty(kept, p, width).expand(r, -1, -1) for width in (hidden, k))
-        logit, mass, value = tokens.new_empty(r, k), tokens.new_empty(r, k), tokens.new_empty(r, k, d)
+        logit, mass, value = tokens.new_empty(r, k), tokens.new_empty(r, k), tokens.new_zeros(r, k, d)
+        buffer = tokens.new_empty(len(blocks[0]), d)
         for row in range(r):
-            _centre(tokens[row], rows, mean[row], centred)
-            scores = expand(centred)
-            variance = torch.linalg.vector_norm(centred, dim=-1).square_().div_(d)
-            inverse[row] = variance.unsqueeze(-1)
-            if shift is not None:
-                inverse[row, :, 0] += spread + torch.mul(centred, shift, out=scratch).sum(-1).mul_(2.0 / d)
-                scores[:, : hidden // s] += offset
-            inverse[row].clamp_(min=0.0).add_(eps).rsqrt_()
-            torch.mul(scores.view(p, s, -1), inverse[row].unsqueeze(-1), out=z[row].view(p, s, -1))
-            z[row] += bias
-            scores = narrow(F.gelu(z[row], approximate="tanh"))
-            top = scores.amax(0)
-            torch.exp(scores.sub_(top), out=e[row])
+            for block in blocks:
+                cut = slice(block.start, block.stop)
+                centred = _place(tokens[row, cut], rows, cut, buffer)
+                torch.mean(centred, -1, keepdim=True, out=mean[row, cut])
+                centred.sub_(mean[row, cut])
+                scores = expand(centred)
+                scale = inverse[row, cut]
+                scale[:] = torch.linalg.vector_norm(centred, dim=-1, keepdim=True).square_().div_(d)
+                if shift is not None:
+                    scale[:, 0] += spread[cut] + centred.mul_(shift[cut]).sum(-1).mul_(2.0 / d)
+                    scores[:, : hidden // s] += offset[cut]
+                scale.clamp_(min=0.0).add_(eps).rsqrt_()
+                scores = scores.view(-1, s, hidden // s).mul_(scale.unsqueeze(-1)).view(-1, hidden)
+                torch.add(scores, bias, out=z[row, cut])
+                e[row, cut] = narrow(F.gelu(z[row, cut], approximate="tanh"))
+            top = e[row].amax(0)
+            e[row].sub_(top).exp_()
             torch.sum(e[row], 0, out=mass[row])
             logit[row] = mass[row].log() + top
-            sums = _times(e[row].t(), centred).add_(e[row].t() @ mean[row])
-            if shift is not None:
-                sums[:first] += _times(e[row, :, :first].t(), shift)
-            torch.div(sums, mass[row].unsqueeze(-1), out=value[row])
+            for block in blocks:
+                cut = slice(block.start, block.stop)
+                shares = e[row, cut].t()
+                value[row] += _times(shares, _place(tokens[row, cut], rows, cut, buffer))
+                if shift is not None:
+                    value[row, :first].addmm_(shares[:first], shift[cut])
+            value[row] /= mass[row].unsqueeze(-1)
         ctx.save_for_backward(tokens, rows, score, bias, contract, shift, mean, inverse, z, e, mass, value)
         ctx.first = first
         return logit, value
@@ -158,59 +165,62 @@ class _Digest(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         tokens, rows, score, bias, contract, shift, mean, inverse, z, e, mass, value = ctx.saved_tensors
         (r, p, d), (k, hidden), s, first = tokens.shape, contract.shape, inverse.shape[-1], ctx.first
-        shifted = shift is not None
         d_tokens = torch.empty_like(tokens) if ctx.needs_input_grad[0] else None
         d_rows = None if rows is None else torch.zeros_like(rows)
         d_score, d_bias, d_contract = torch.zeros_like(score), torch.zeros_like(bias), torch.zeros_like(contract)
-        d_shift = torch.zeros_like(shift) if shifted else None
-        d_offset = tokens.new_zeros(p, hidden // s) if shifted else None
-        d_spread = tokens.new_zeros(p) if shifted else None
-        level = shift - shift.mean(-1, keepdim=True) if shifted else None
+        d_shift = d_offset = d_spread = None
+        if shift is not None:
+            d_shift, d_offset, d_spread = torch.zeros_like(shift), tokens.new_zeros(p, hidden // s), tokens.new_zeros(p)
         d_sums = grads[1] / mass.unsqueeze(-1)
         d_mass = (grads[0] - (grads[1] * value).sum(-1)) / mass
-        centred = tokens.new_empty(p, d)
-        both = tokens.new_empty(p, hidden + k)
+        blocks = _blocks(tokens)
+        buffer = tokens.new_empty(len(blocks[0]), d)
         for row in range(r):
-            _centre(tokens[row], rows, None, centred, mean[row])
-            d_e = _times(centred, d_sums[row].t())  # p k
-            d_e.addmm_(mean[row], d_sums[row].sum(-1)[None]).add_(d_mass[row])
-            if shifted:
-                d_e[:, :first] += _times(shift, d_sums[row, :first].t())
-            d_scores = d_e.mul_(e[row])
-            d_contract += d_scores.t() @ F.gelu(z[row], approximate="tanh")
-            d_z = torch.ops.aten.gelu_backward(_times(d_scores, contract), z[row], approximate="tanh")
-            d_bias += d_z.sum(0)
-            # z - bias = pre / sqrt(var + eps), so that d var = -1/2 sum(d_z (z - bias)) / (var + eps)
-            d_variance = (d_z * (z[row] - bias)).view(p, s, -1).sum(-1).mul_(inverse[row].square()).mul_(-0.5)
-            d_pre = d_z.view(p, s, -1).mul_(inverse[row].unsqueeze(-1)).view(p, hidden)
-            d_score += _times(d_pre.t(), centred)
-            slope = d_variance.mul_(2.0 / d)
-            both[:, :hidden], both[:, hidden:] = d_pre, e[row]
-            if shifted:
-                d_offset += d_pre[:, : hidden // s]
-                d_spread += slope[:, 0] * (d / 2)
-                d_shift.addmm_(e[row, :, :first], d_sums[row, :first])
-                d_shift.addcmul_(centred, slope[:, :1])
-            if d_tokens is None and d_rows is None:
-                continue
-            d_row = _times(both, torch.cat((score, d_sums[row])))
-            d_row.addcmul_(centred, slope.sum(-1, keepdim=True))
-            if shifted:
-                d_row.addcmul_(level, slope[:, :1])
-            if d_rows is not None:
-                d_rows += d_row
-            if d_tokens is not None:
-                d_tokens[row] = d_row
+            into_e = Product(d_sums[row], rows=len(blocks[0]), uses=len(blocks))
+            into_tokens = Product(torch.cat((score, d_sums[row])).t(), rows=len(blocks[0]), uses=len(blocks))
+            level = d_sums[row].sum(-1)[None]
+            for block in blocks:
+                cut = slice(block.start, block.stop)
+                centred = _place(tokens[row, cut], rows, cut, buffer).sub_(mean[row, cut])
+                shares, scale = e[row, cut], inverse[row, cut]
+                d_e = into_e(centred).addmm_(mean[row, cut], level).add_(d_mass[row])  # p k
+                if d_shift is not None:
+                    d_e[:, :first].addmm_(shift[cut], d_sums[row, :first].t())
+                    d_shift[cut].addmm_(shares[:, :first], d_sums[row, :first])
+                d_scores = d_e.mul_(shares)
+                d_contract += _times(d_scores.t(), F.gelu(z[row, cut], approximate="tanh"))
+                d_z = torch.ops.aten.gelu_backward(_times(d_scores, contract), z[row, cut], approximate="tanh")
+                d_bias += d_z.sum(0)
+                # z - bias = pre / sqrt(var + eps), so that d var = -1/2 sum(d_z (z - bias)) / (var + eps)
+                slope = (z[row, cut] - bias).mul_(d_z).view(-1, s, hidden // s).sum(-1)
+                slope = slope.mul_(scale.square()).mul_(-1.0 / d)  # times 2 u / d
+                d_pre = d_z.view(-1, s, hidden // s).mul_(scale.unsqueeze(-1)).view(-1, hidden)
+                d_score += _times(d_pre.t(), centred)
+                if d_shift is not None:
+                    d_shift[cut].addcmul_(centred, slope[:, :1])
+                    d_offset[cut] += d_pre[:, : hidden // s]
+                    d_spread[cut].add_(slope[:, 0], alpha=d / 2)
+                if d_tokens is None and d_rows is None:
+                    continue
+                d_block = into_tokens(torch.cat((d_pre, shares), -1))
+                d_block.addcmul_(centred, slope.sum(-1, keepdim=True))
+                if shift is not None:
+                    d_block.addcmul_(shift[cut] - shift[cut].mean(-1, keepdim=True), slope[:, :1])
+                if d_rows is not None:
+                    d_rows[cut] += d_block
+                if d_tokens is not None:
+                    d_tokens[row, cut] = d_block
         return d_tokens, d_rows, d_score, d_bias, d_contract, d_shift, d_offset, d_spread, None, None, None
 
 
-def _centre(tokens: Tensor, rows: Tensor | None, mean: Tensor | None, out: Tensor, known: Tensor | None = None) -> None:
-    """Write ``u = y - mean(y)`` of ``y = tokens + rows`` to ``out``, and the mean ``[p, 1]`` where it is asked for."""
-    if rows is None:
-        out.copy_(tokens)
-    else:
-        torch.add(tokens, rows, out=out)
-    if mean is not None:
-        torch.mean(out, -1, keepdim=True, out=mean)
-        known = mean
-    out.sub_(known)
+def _place(tokens: Tensor, rows: Tensor | None, cut: slice, buffer: Tensor) -> Tensor:
+    """Write ``y = tokens + rows[cut]`` to the buffer (fresh memory would cost more than the sum)."""
+    out = buffer[: tokens.shape[0]]
+    return out.copy_(tokens) if rows is None else torch.add(tokens, rows[cut], out=out)
+
+
+def _blocks(tokens: Tensor) -> list[range]:
+    """Places of tokens ``[r, p, d]`` in blocks: of about 2 MB on CPU, whole rows elsewhere."""
+    p, d = tokens.shape[1:]
+    size = max(1, (1 << 19) // d) if tokens.device.type == "cpu" else p
+    return [range(start, min(start + size, p)) for start in range(0, p, size)]

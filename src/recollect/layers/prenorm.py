@@ -8,6 +8,7 @@ products of one normalised vector can be stacked into one. Nothing changes but t
 that is run often with the same weights (once per chunk, once per step) is prepared once and run in this form.
 """
 
+from dataclasses import dataclass
 from typing import Literal
 
 import torch
@@ -21,47 +22,56 @@ from recollect.layers.products import working_dtype
 from recollect.layers.shared_weights import Affine
 
 
+@dataclass(frozen=True, kw_only=True)
+class PreNormSettings:
+    """What the layers of a stack share."""
+
+    dim: int
+    """Width of the stream."""
+    num_heads: int
+    """Attention heads."""
+    head_dim: int | None = None
+    """Width of a head; ``dim / num_heads`` when None."""
+    hidden_dim: int
+    """Of the feed-forwards."""
+    activation: Activation = "gelu"
+    """Of the feed-forwards."""
+    value_norm: Literal["shared", "separate"] = "shared"
+    """In cross layers, one norm for keys and values, or one each."""
+    eps: float = 1e-5
+    """Of the norms."""
+    dropout: float = 0.0
+    """Of the hidden layer and of what attention and feed-forward add, in training."""
+    attention_dropout: float = 0.0
+    """Of the attention weights, in training."""
+
+
 class PreNormBlock(nn.Module):
     """The weights of such a layer; :class:`Prepared` runs it.
 
     Args:
-        dim: width of the stream.
-        num_heads: h.
-        hidden_dim: of the feed-forward; None leaves the feed-forward out.
+        settings: shared by the layers of a stack.
         cross: whether keys and values come from another stream, which then has a norm of its own.
-        value_norm: in a cross layer, ``shared`` norms keys and values once, ``separate`` norms each.
-        head_dim: width of a head; ``dim / num_heads`` when None.
-        activation: of the feed-forward.
-        eps: of the norms.
-        dropout: of the hidden layer and of what attention and feed-forward add, in training.
-        attention_dropout: of the attention weights, in training.
+        feedforward: whether the layer has its second half.
     """
 
-    def __init__(
-        self,
-        dim: int,
-        num_heads: int,
-        *,
-        hidden_dim: int | None,
-        cross: bool = False,
-        value_norm: Literal["shared", "separate"] = "shared",
-        head_dim: int | None = None,
-        activation: Activation = "gelu",
-        eps: float = 1e-5,
-        dropout: float = 0.0,
-        attention_dropout: float = 0.0,
-    ) -> None:
+    def __init__(self, settings: PreNormSettings, *, cross: bool = False, feedforward: bool = True) -> None:
         super().__init__()
+        dim, eps = settings.dim, settings.eps
         self.cross = cross
         self.eps = eps
-        self.dropout = dropout
+        self.dropout = settings.dropout
         self.norm = nn.LayerNorm(dim, eps=eps)
         self.norm_keys = nn.LayerNorm(dim, eps=eps) if cross else self.norm
-        separate = cross and value_norm == "separate"
+        separate = cross and settings.value_norm == "separate"
         self.norm_values = nn.LayerNorm(dim, eps=eps) if separate else self.norm_keys
-        self.attention = MultiHeadAttention(dim, num_heads, head_dim=head_dim, dropout=attention_dropout)
-        self.norm_feedforward = None if hidden_dim is None else nn.LayerNorm(dim, eps=eps)
-        self.feedforward = None if hidden_dim is None else FeedForward(dim, hidden_dim, activation=activation)
+        self.attention = MultiHeadAttention(
+            dim, settings.num_heads, head_dim=settings.head_dim, dropout=settings.attention_dropout
+        )
+        self.norm_feedforward = nn.LayerNorm(dim, eps=eps) if feedforward else None
+        self.feedforward = None
+        if feedforward:
+            self.feedforward = FeedForward(dim, settings.hidden_dim, activation=settings.activation)
         xavier(self)
 
 
@@ -75,7 +85,9 @@ def fold(norm: nn.LayerNorm, linear: nn.Linear) -> Affine:
 def stack(*maps: Affine) -> Affine:
     """One map for several of the same input."""
     biases = [affine.bias for affine in maps if affine.bias is not None]
-    return Affine(torch.cat([affine.weight for affine in maps]), torch.cat(biases), sum(affine.parts for affine in maps))
+    return Affine(
+        torch.cat([affine.weight for affine in maps]), torch.cat(biases), sum(affine.parts for affine in maps)
+    )
 
 
 def _cast(weight: Tensor, bias: Tensor | None) -> Affine:

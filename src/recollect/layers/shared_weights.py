@@ -40,7 +40,7 @@ class Affine:
     def __call__(self, inputs: Tensor) -> Tensor:
         """``[..., i] -> [..., o]``."""
         if self.shared is None:
-            return linear(inputs, self.weight, self.bias)
+            return linear(inputs.to(self.weight.dtype), self.weight, self.bias)
         return self.shared(inputs)
 
 
@@ -61,7 +61,7 @@ def loop(
     learning = torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in (*inputs, *weights))
     anchor = torch.zeros((), requires_grad=learning)
     for affine, count in rows.items():
-        affine.shared = _Shared(affine, anchor, {"rows": count, "uses": turns})
+        affine.shared = _Shared(affine, anchor, count, turns)
     try:
         if learning:
             return _Loop.apply(run, list(rows), len(inputs), *inputs, *weights)
@@ -75,13 +75,13 @@ def loop(
 class _Shared:
     """The products of one Affine in one run of a loop, and what its weight gradient will be made of."""
 
-    def __init__(self, affine: Affine, anchor: Tensor, hints: dict[str, int]) -> None:
+    def __init__(self, affine: Affine, anchor: Tensor, rows: int, uses: int) -> None:
         bias = affine.bias
         self.weight = affine.weight.detach()
         self.has_bias = bias is not None
         self.learns = affine.weight.requires_grad or (bias is not None and bias.requires_grad)
-        self.anchor, self.hints = anchor, hints
-        self.forward = Product(self.weight, None if bias is None else bias.detach(), **hints)
+        self.anchor, self.rows, self.uses = anchor, rows, uses
+        self.forward = Product(self.weight, None if bias is None else bias.detach(), rows=rows, uses=uses)
         self.backward: Product | None = None
         self.pairs: list[tuple[Tensor, Tensor]] = []
 
@@ -91,13 +91,13 @@ class _Shared:
         return out.unflatten(0, inputs.shape[:-1])
 
     def input_gradient(self, grad: Tensor) -> Tensor:
-        """dx for dy, both two-dimensional."""
+        """Dx for dy, both two-dimensional."""
         if self.backward is None:
-            self.backward = Product(self.weight.t().contiguous(), **self.hints)
+            self.backward = Product(self.weight.t().contiguous(), rows=self.rows, uses=self.uses)
         return self.backward(grad)
 
     def weight_gradients(self) -> tuple[Tensor | None, Tensor | None]:
-        """dW and db of all turns that a gradient reached (None if there are none); forgets them."""
+        """DW and db of all turns that a gradient reached (None if there are none); forgets them."""
         if not self.pairs:
             return None, None
         x, dy = (torch.cat(rows) for rows in zip(*self.pairs, strict=True))
@@ -116,7 +116,7 @@ class _Use(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, None, None]:
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, None, None]:  # type: ignore[override]
         grad = grads[0].contiguous()
         if ctx.shared.learns:
             ctx.shared.pairs.append((ctx.saved_tensors[0], grad))
@@ -142,7 +142,7 @@ class _Loop(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:  # type: ignore[override]
         _ = ctx.saved_tensors
         reached = [(o, g) for o, g in zip(ctx.outputs, grads, strict=True) if g is not None and o.requires_grad]
         wanted = [x for x in ctx.inner if x.requires_grad]

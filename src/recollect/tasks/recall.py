@@ -36,13 +36,13 @@ class Recall(StreamTask):
     """Pairs shown in an episode; fewer than keys, so that some key is not shown."""
     num_queries: int = 3
     """Questions at the end of an episode."""
-    min_blank: int = 10
+    min_blank: int = 2
     """Fewest blank steps between cues and questions."""
     max_blank: int = 30
     """Most blank steps between cues and questions."""
     num_blanks: int = 1
     """Kinds of blank token, drawn at random: 1 is silence, more are distraction."""
-    length: int = 128
+    length: int = 96
     """Steps in a row; the last episode is cut off there."""
 
     def __post_init__(self) -> None:

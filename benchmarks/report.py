@@ -1,0 +1,234 @@
+"""Put what was measured into README.md and docs/: tables between markers, and the figure. No number is typed by hand.
+
+    python benchmarks/report.py
+
+Reads the newest file of each kind in benchmarks/results/ (``cores-*.json``, ``ratios-*.json``, ``certificate.json``).
+Needs matplotlib (extra ``dev``).
+"""
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+
+matplotlib.use("agg")
+import matplotlib.pyplot as plt
+
+ROOT = Path(__file__).parents[1]
+RESULTS = ROOT / "benchmarks" / "results"
+
+# What a reader needs beside the measured bytes: where a core comes from, and what it remembers.
+CORES = {
+    "memoryless": ("Memoryless", "the ablation", "nothing"),
+    "lstm": ("LSTM", "Hochreiter & Schmidhuber 1997", "a vector per layer"),
+    "gru": ("GRU", "Cho et al. 2014", "a vector per layer"),
+    "causal-transformer": ("CausalTransformer", "Vaswani et al. 2017", "a window, as keys and values"),
+    "transformer-xl": ("TransformerXL", "Dai et al. 2019; gated: Parisotto et al. 2020", "a window, as layer inputs"),
+    "hcam": ("HierarchicalChunkMemory", "Lampinen et al. 2021", "a window, and chunks found by their summaries"),
+    "tlb": ("TemporalLatentBottleneck", "Didolkar et al. 2022", "slots, updated once per chunk"),
+    "ttm": ("TokenTuringMachine", "Ryoo et al. 2023", "slots, rewritten at each step of n tokens"),
+    "feedback-transformer": ("FeedbackTransformer", "Fan et al. 2020", "a window of one vector for all layers"),
+    "recurrent-transformer": ("RecurrentTransformer", "Ryoo et al. 2023, table 2", "state tokens"),
+    "long-short-transformer": ("LongShortTransformer", "Zhu et al. 2021", "a window, and landmarks of old segments"),
+}
+
+
+def newest(kind: str) -> dict[str, Any]:
+    """The newest results of a kind."""
+    return json.loads(sorted(RESULTS.glob(f"{kind}-*.json"))[-1].read_text())
+
+
+def between(path: Path, name: str, content: str) -> None:
+    """Replace what stands between a page's markers."""
+    text = path.read_text()
+    begin, end = f"<!-- recollect:{name}:begin -->", f"<!-- recollect:{name}:end -->"
+    head, rest = text.split(begin)
+    path.write_text(f"{head}{begin}\n{content}\n{end}{rest.split(end)[1]}")
+
+
+def table(header: list[str], rows: Iterable[Iterable[object]]) -> str:
+    """A Markdown table; every column but the first is aligned right."""
+    lines = ["| " + " | ".join(header) + " |", "|---|" + "---:|" * (len(header) - 1)]
+    return "\n".join([*lines, *("| " + " | ".join(map(str, row)) + " |" for row in rows)])
+
+
+def row_of(cores: dict[str, Any], core: str, measure: str, dtype: str, batch: int, position: int | None = None) -> Any:
+    """One measured row, or None."""
+    wanted = {"core": core, "measure": measure, "dtype": dtype, "batch": batch, "position": position}
+    return next((r for r in cores["rows"] if all(r[k] == v for k, v in wanted.items())), None)
+
+
+def rate(row: Any) -> str:
+    """Steps per second, and the share of the matmul peak."""
+    return "-" if row is None else f"{row['steps_per_s']:,.0f} ({row['share_of_peak']:.0%})"
+
+
+def microseconds(row: Any) -> str:
+    """Of one step."""
+    return "-" if row is None else f"{row['us_per_call']:,.0f}"
+
+
+def measured_where(environment: dict[str, Any]) -> str:
+    """The line under a table."""
+    return (
+        f"{environment['cpu']}, {environment['threads']} threads, torch {environment['torch']}, "
+        f"commit {environment['commit']}, {environment['date'][:10]}: `{environment['command']}`."
+    )
+
+
+def core_table(cores: dict[str, Any]) -> str:
+    """Rows of the README's table of cores."""
+    size = {facts["core"]: facts["state_bytes"] for facts in cores["cores"]}
+    rows = []
+    for key, (name, paper, memory) in CORES.items():
+        rows.append(f"| `{key}` | `{name}` | {paper} | {memory} | {size[key]:,} |")
+    return "\n".join(rows)
+
+
+def speed_table(cores: dict[str, Any]) -> str:
+    """The README's short table."""
+    rows = [
+        (
+            f"`{facts['core']}`",
+            rate(row_of(cores, facts["core"], "train-resets", "float32", 32)),
+            microseconds(row_of(cores, facts["core"], "stream", "float32", 1, 1_000)),
+            microseconds(row_of(cores, facts["core"], "stream", "float32", 1, 100_000)),
+            f"{facts['parameters'] / 1e6:.1f} M",
+        )
+        for facts in cores["cores"]
+    ]
+    head = ["core", "training steps/s (share of peak)", "µs per step at 10^3", "at 10^5", "parameters"]
+    note = "Training: batch 32 x 64 steps, forward and backward, resets at 2 % of the steps. Streams: batch 1. float32. "
+    return table(head, rows) + "\n\n" + note + measured_where(cores["environment"])
+
+
+def full_tables(cores: dict[str, Any]) -> str:
+    """Everything, for docs/benchmark.md."""
+    parts = []
+    for batch in (32, 1):
+        head = ["core", *(f"{m} {d}" for d in ("f32", "bf16") for m in ("train", "with resets", "forward"))]
+        rows = [
+            (
+                f"`{facts['core']}`",
+                *(
+                    rate(row_of(cores, facts["core"], measure, dtype, batch))
+                    for dtype in ("float32", "bfloat16")
+                    for measure in ("train", "train-resets", "forward")
+                ),
+            )
+            for facts in cores["cores"]
+        ]
+        parts += [f"### Whole sequences, batch {batch} x 64: steps/s (share of the matmul peak)", table(head, rows)]
+    positions = sorted({r["position"] for r in cores["rows"] if r["position"] is not None})
+    for batch in (1, 32):
+        head = ["core", *(f"{p:,} f32" for p in positions), f"{positions[-1]:,} bf16", "last / 10^3"]
+        rows = []
+        for facts in cores["cores"]:
+            found = [row_of(cores, facts["core"], "stream", "float32", batch, p) for p in positions]
+            half = row_of(cores, facts["core"], "stream", "bfloat16", batch, positions[-1])
+            early, late = found[1], found[-1]
+            growth = f"{late['us_per_call'] / early['us_per_call']:.2f}" if early and late else "-"
+            rows.append((f"`{facts['core']}`", *map(microseconds, found), microseconds(half), growth))
+        parts += [f"### Streams, batch {batch}: µs per step, by position", table(head, rows)]
+    rows = [
+        (
+            f"`{f['core']}`",
+            f"{f['parameters']:,}",
+            f"{f['state_bytes']:,}",
+            f"{f['stream_bytes']:,}",
+            f"{f['flops_per_step']:,}",
+            f"{f['flops_counted'] / f['flops_per_step']:.3f}",
+            f"{f['walk'][-1]['resident_growth'] / 2**20:+.1f} MB",
+        )
+        for f in cores["cores"]
+    ]
+    head = ["core", "parameters", "state bytes", "stream bytes", "FLOPs per step", "counted / formula", "resident"]
+    parts += ["### Bytes and FLOPs of one stream", table(head, rows), measured_where(cores["environment"])]
+    return "\n\n".join(parts)
+
+
+def ratio_table(ratios: dict[str, Any]) -> str:
+    """Comparisons, each measured in turns in one process."""
+    rows = []
+    for row in ratios["rows"]:
+        if "skipped" in row:
+            rows.append((row["about"], row["precision"], "not measured", "", "-"))
+            continue
+        aim = "-" if row["aim"] is None else f"{row['aim']:g}"
+        missed = row["aim"] is not None and row["ratio"] < row["aim"]
+        spread = f"{row['lowest']:.2f} to {row['highest']:.2f}"
+        ratio = f"{row['ratio']:.2f}"
+        rows.append((row["about"], row["precision"], ratio if not missed else f"{ratio}, missed", spread, aim))
+    head = ["ours against", "precision", "ratio", "rounds", "aim"]
+    return table(head, rows) + "\n\n" + measured_where(ratios["environment"])
+
+
+def figure(cores: dict[str, Any], path: Path) -> None:
+    """Time per step against position, one line per core."""
+    plt.rcParams.update({"font.size": 11, "axes.spines.top": False, "axes.spines.right": False})
+    chart, axes = plt.subplots(figsize=(9, 4.4), dpi=160)
+    colours = plt.get_cmap("tab20").colors
+    ends = []
+    for place, facts in enumerate(cores["cores"]):
+        rows = [r for r in cores["rows"] if r["core"] == facts["core"] and r["measure"] == "stream"]
+        rows = [r for r in rows if r["dtype"] == "float32" and r["batch"] == 1]
+        rows.sort(key=lambda r: r["position"])
+        x, y = [r["position"] for r in rows], [r["us_per_call"] / 1000 for r in rows]
+        axes.plot(x, y, marker="o", markersize=4, linewidth=1.8, color=colours[2 * place % 20 + (place > 9)])
+        ends.append((y[-1], x[-1], facts["core"], colours[2 * place % 20 + (place > 9)]))
+    axes.set(xscale="log", yscale="log", xlabel="position in the stream (steps)", ylabel="time of one step (ms)")
+    axes.grid(axis="y", which="major", alpha=0.25)
+    height = 0.0
+    for y, x, name, colour in sorted(ends):
+        height = max(y, height * 1.19)  # labels keep their distance
+        axes.annotate(
+            name, (x, y), xytext=(x * 1.6, height), color=colour, va="center", fontsize=9,
+            arrowprops={"arrowstyle": "-", "color": colour, "linewidth": 0.6},
+        )  # fmt: skip
+    axes.set_title("One step costs the same for ever (width 512, 4 layers, batch 1)", loc="left", fontsize=12)
+    chart.subplots_adjust(right=0.78, left=0.09, bottom=0.13, top=0.91)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    chart.savefig(path)
+    plt.close(chart)
+
+
+def main() -> None:
+    cores, ratios = newest("cores"), newest("ratios")
+    card = json.loads((RESULTS / "certificate.json").read_text())
+    readme, page = ROOT / "README.md", ROOT / "docs" / "benchmark.md"
+    between(readme, "cores", core_table(cores))
+    between(readme, "speed", speed_table(cores))
+    between(readme, "card", "```\n" + card_text(next(c for c in card["cards"] if c["core"] == "hcam")) + "\n```")
+    between(page, "full", full_tables(cores))
+    between(page, "ratios", ratio_table(ratios))
+    between(ROOT / "docs" / "certificate.md", "all", certificate_table(card))
+    figure(cores, ROOT / "docs" / "assets" / "streams.png")
+
+
+def card_text(card: dict[str, Any]) -> str:
+    """A card as the terminal shows it, details cut to one line."""
+    lines = [f"{card['core']}  {card['config']}", f"{card['parameters']:,} parameters, compared in {card['dtype']}"]
+    for line in card["lines"]:
+        detail = line["reason"] if line["status"] == "exempt" else line["detail"]
+        detail = detail if len(detail) <= 96 else detail[:93] + "..."
+        lines.append(f"{line['status']:6s} {line['name']:15s} {detail}")
+    return "\n".join(lines)
+
+
+def certificate_table(card: dict[str, Any]) -> str:
+    """Every core and every line, with the length of the long run."""
+    names = [line["name"] for line in card["cards"][0]["lines"]]
+    rows = []
+    for one in card["cards"]:
+        long = next((line["numbers"].get("steps") for line in one["lines"] if line["name"] == "state-bytes"), None)
+        words = {"pass": "ok", "skip": "n/a"}
+        marks = {line["name"]: words.get(line["status"], line["status"]) for line in one["lines"]}
+        rows.append((f"`{one['core']}`", *(marks[name] for name in names), f"{long:,}" if long else "-"))
+    note = "The long run is that of `state-bytes`. " + measured_where(card["environment"])
+    return table(["core", *(f"`{name}`" for name in names), "long run, steps"], rows) + "\n\n" + note
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,257 @@
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from recollect.layers.hierarchical_attention import HierarchicalAttention, Reading, choose_chunks, spread
+from recollect.layers.tap import listen
+
+GOLDEN = np.load(Path(__file__).parents[1] / "golden" / "htm_attention.npz")
+RECORDS = {record["name"]: record for record in json.loads(str(GOLDEN["meta_json"]))["cases"]}
+FORMS = ["project", "absorb", "gather"]
+PLACES = {  # ours: official
+    "chunk_query": "query",
+    "chunk_key": "key",
+    "query": "within_mem_attn/query",
+    "key": "within_mem_attn/key",
+    "value": "within_mem_attn/value",
+    "out": "within_mem_attn/linear",
+}
+
+
+def golden(case, group, name, dtype):
+    return torch.from_numpy(GOLDEN[f"{case}/{group}/{name}"]).to(dtype)
+
+
+def official(case, dtype):
+    """The layer with the recorded parameters, and the recorded gradients by our parameters' names."""
+    record, gradients = RECORDS[case], {}
+    layer = HierarchicalAttention(
+        record["E"],
+        record["heads"],
+        record["k"],
+        memory_dim=record["D"],
+        feature_dim=record["F"],
+        reading=Reading(chunk_positions=record["pos"]),
+        official_empty=True,
+    ).to(dtype)
+    for ours, theirs in PLACES.items():
+        name = f"hierarchical_memory_attention/{theirs}"
+        child = getattr(layer, ours)
+        with torch.no_grad():
+            child.weight.copy_(golden(case, "param", f"{name}/w", dtype).T)
+            if child.bias is not None:
+                child.bias.copy_(golden(case, "param", f"{name}/b", dtype))
+        gradients[f"{ours}.weight"] = golden(case, "grad_param", f"{name}/w", dtype).T
+        if child.bias is not None:
+            gradients[f"{ours}.bias"] = golden(case, "grad_param", f"{name}/b", dtype)
+    return layer, gradients
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("case", RECORDS)
+def test_equals_the_released_code_in_values_and_gradients(case, form, dtype):
+    layer, gradients = official(case, dtype)
+    queries, keys, contents = (
+        golden(case, "in", name, dtype).requires_grad_() for name in ("queries", "keys", "contents")
+    )
+    mask = torch.from_numpy(GOLDEN[f"{case}/in/mask"]) if f"{case}/in/mask" in GOLDEN else None
+    out = layer(queries, keys, contents, mask, form=form)
+    torch.testing.assert_close(out, golden(case, "out", "output", dtype), atol=2e-5, rtol=1e-5)
+    (out * torch.from_numpy(GOLDEN[f"{case}/cotangent"]).to(dtype)).sum().backward()
+    close = {"atol": 2e-4, "rtol": 1e-4}
+    torch.testing.assert_close(queries.grad, golden(case, "grad_in", "queries", dtype), **close)
+    assert keys.grad is None and contents.grad is None  # the recorded ones are exactly zero
+    for name, parameter in layer.named_parameters():
+        torch.testing.assert_close(
+            parameter.grad, gradients[name], **close, msg=lambda text, name=name: f"{name}: {text}"
+        )
+
+
+@pytest.mark.parametrize("case", RECORDS)
+def test_chooses_the_recorded_chunks(case):
+    layer, _ = official(case, torch.float64)
+    queries, keys = golden(case, "in", "queries", torch.float64), golden(case, "in", "keys", torch.float64)
+    mask = torch.from_numpy(GOLDEN[f"{case}/in/mask"]) if f"{case}/in/mask" in GOLDEN else None
+    index, weights = layer.choose(queries, keys, mask)
+    ours = weights if index is None else spread(index, weights, keys.shape[1])
+    place, weight = (torch.from_numpy(GOLDEN[f"{case}/derived/topk_{name}"]) for name in ("index", "weight"))
+    theirs = torch.zeros_like(ours).scatter(-1, place.long(), weight.to(ours))
+    torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=1e-5)
+
+
+def test_the_key_bias_that_is_left_out_has_no_gradient_in_the_released_code():
+    for case in RECORDS:
+        name = f"{case}/grad_param/hierarchical_memory_attention/within_mem_attn/key"
+        assert np.abs(GOLDEN[f"{name}/b"]).max() < 1e-5 * np.abs(GOLDEN[f"{name}/w"]).max()
+
+
+def make(top_k=2, dim=8, heads=2, **reading):
+    layer = HierarchicalAttention(dim, heads, top_k, reading=Reading(**reading)).double()
+    with torch.no_grad():
+        for parameter in layer.parameters():
+            parameter.add_(0.3 * torch.randn_like(parameter))
+    return layer
+
+
+def memory(b=2, t=4, n=5, c=3, dim=8):
+    queries, contents = torch.randn(b, t, dim).double(), torch.randn(b, n, c, dim).double()
+    return queries, contents.mean(2), contents, torch.rand(b, t, n) < 0.6
+
+
+@pytest.mark.parametrize("relevance", ["topk_softmax", "full_softmax"])
+@pytest.mark.parametrize("positions", [True, False])
+@pytest.mark.parametrize("partial", [True, False])
+@pytest.mark.parametrize("top_k", [1, 3, 9])
+def test_all_forms_agree_in_values_and_gradients(relevance, positions, partial, top_k):
+    layer = make(top_k, relevance=relevance, chunk_positions=positions)
+    queries, keys, contents, mask = memory()
+    mask[0, 1] = False
+    valid = torch.arange(3) >= torch.randint(0, 3, (2, 5, 1)) if partial else None
+    queries.requires_grad_()
+    cotangent, found = torch.randn_like(queries), {}
+    for form in FORMS:
+        out = layer(queries, keys, contents, mask, valid=valid, form=form)
+        found[form] = [out, *torch.autograd.grad((out * cotangent).sum(), [queries, *layer.parameters()])]
+    for form in FORMS[1:]:
+        for one, other in zip(found[form], found["project"], strict=True):
+            torch.testing.assert_close(one, other)
+
+
+def test_the_form_follows_from_the_shapes():
+    layer = make(2, dim=8, heads=2)
+    assert layer.form(16, torch.Size((1, 5, 3, 8))) == "project"
+    assert layer.form(3, torch.Size((1, 5, 3, 8))) == "absorb"
+    assert layer.form(1, torch.Size((1, 8, 3, 8))) == "gather"
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_query_without_chunks_gets_exactly_nothing(form):
+    layer = make()
+    queries, keys, contents, mask = memory()
+    mask[1, 2] = False
+    out = layer(queries, keys, contents, mask, form=form)
+    assert (out[1, 2] == 0).all() and (out[1, 1] != 0).any()
+    none = layer(queries, keys[:, :0], contents[:, :0], mask[..., :0])
+    assert none.shape == queries.shape and (none == 0).all()
+
+
+def test_official_empty_reads_the_first_chunks_at_equal_weights():
+    layer = make(3)
+    queries, keys, contents, mask = memory()
+    mask[:] = False
+    layer.official_empty = True
+    got = layer(queries, keys, contents, mask)
+    one = [layer(queries, keys[:, i : i + 1], contents[:, i : i + 1]) for i in range(3)]
+    torch.testing.assert_close(got, sum(one) / 3)
+
+
+def test_equal_keys_and_all_chunks_give_the_mean_of_the_chunks():
+    layer = make(5)
+    queries, keys, contents, _ = memory()
+    keys = keys[:, :1].expand_as(keys)
+    single = [layer(queries, keys[:, :1], contents[:, i : i + 1]) for i in range(5)]
+    torch.testing.assert_close(layer(queries, keys, contents), sum(single) / 5)
+
+
+def test_a_masked_chunk_and_the_order_of_chunks_change_nothing():
+    layer = make(2)
+    queries, keys, contents, mask = memory()
+    out = layer(queries, keys, contents, mask)
+    wider = torch.cat((mask, torch.zeros(2, 4, 1, dtype=torch.bool)), -1)
+    more = torch.cat((contents, 100 * torch.randn(2, 1, 3, 8).double()), 1)
+    torch.testing.assert_close(layer(queries, more.mean(2), more, wider), out)
+    order = torch.tensor([3, 0, 4, 2, 1])
+    torch.testing.assert_close(layer(queries, keys[:, order], contents[:, order], mask[..., order]), out)
+
+
+@pytest.mark.parametrize("positions", [True, False])
+def test_the_order_of_steps_in_a_chunk_matters_only_with_positions(positions):
+    layer = make(2, chunk_positions=positions)
+    queries, keys, contents, _ = memory()
+    same = torch.allclose(layer(queries, keys, contents.flip(2)), layer(queries, keys, contents))
+    assert same != positions
+
+
+@pytest.mark.parametrize("top_k", [1, 2, 4])
+def test_full_softmax_is_topk_softmax_times_the_sum_of_the_chosen(top_k):
+    layer, full = make(top_k), make(top_k, relevance="full_softmax")
+    full.load_state_dict(layer.state_dict())
+    queries, keys, contents, mask = memory()
+    heard = []
+    with listen(full.relevance_tap, lambda name, weights: heard.append(weights)):
+        got = full(queries, keys, contents, mask)
+    share = heard[0].sum(-1, keepdim=True)
+    torch.testing.assert_close(got, layer(queries, keys, contents, mask) * share)
+    assert (share < 0.999).any()
+
+
+def test_the_chunk_that_resembles_the_query_is_chosen():
+    layer = make(1, key_projection=False)
+    with torch.no_grad():
+        layer.chunk_query.weight.copy_(torch.eye(8))
+    _, keys, _, _ = memory(n=5)
+    keys = torch.nn.functional.normalize(keys, dim=-1)
+    index, weights = layer.choose(keys[:, 2:3], keys, None)
+    assert index.tolist() == [[[2]], [[2]]] and (weights == 1).all()
+
+
+def test_taps_hear_both_levels_and_change_nothing():
+    layer = make(2)
+    queries, keys, contents, mask = memory()
+    mask[0, 0] = False
+    heard = {}
+    with listen(layer, lambda name, weights: heard.setdefault(name, weights)):
+        loud = layer(queries, keys, contents, mask, form="gather")
+    torch.testing.assert_close(loud, layer(queries, keys, contents, mask, form="gather"))
+    relevance, inside = heard["relevance_tap"], heard["tap"]
+    assert relevance.shape == (2, 4, 5) and inside.shape == (2, 2, 4, 5, 3)  # b t n, b h t n c
+    torch.testing.assert_close(relevance.sum(-1), mask.any(-1).double())
+    assert ((relevance > 0).sum(-1) <= 2).all() and (relevance[~mask] == 0).all()
+    torch.testing.assert_close(inside.sum(-1), torch.ones_like(inside[..., 0]))
+
+
+def test_first_level_learns_only_where_there_is_a_choice():
+    for top_k, learns in ((1, False), (2, True)):
+        layer = make(top_k)
+        queries, keys, contents, _ = memory()
+        layer(queries, keys, contents).square().sum().backward()
+        for child in (layer.chunk_query, layer.chunk_key):
+            assert (child.weight.grad != 0).any() == learns
+
+
+def test_choose_works_without_infinities_in_half_precision():
+    scores = torch.randn(3, 6).bfloat16()
+    mask = torch.tensor([[True] * 6, [False] * 6, [True] + [False] * 5])
+    for relevance in ("topk_softmax", "full_softmax"):
+        _, weights = choose_chunks(scores, mask, 2, relevance)
+        assert weights.dtype == torch.float32 and weights.isfinite().all() and (weights[1] == 0).all()
+
+
+def test_weights_start_as_in_the_released_code():
+    layer = HierarchicalAttention(128, 4, 2, memory_dim=64, feature_dim=32)
+    for child, fan_in in ((layer.chunk_query, 128), (layer.chunk_key, 64), (layer.value, 64), (layer.out, 32)):
+        assert child.weight.std().item() == pytest.approx((2 / fan_in) ** 0.5, rel=0.08)
+        assert child.weight.abs().max() < 2 * (2 / fan_in) ** 0.5 / 0.879
+    assert layer.chunk_query.bias is None and layer.chunk_key.bias is None
+    assert (layer.out.bias == 0).all()
+
+
+@pytest.mark.parametrize(
+    ("make_bad", "message"),
+    [
+        (lambda: HierarchicalAttention(8, 3, 2), "num_heads=3: must divide the 8 features"),
+        (lambda: HierarchicalAttention(8, 2, 0), "top_k=0: give at least 1"),
+        (lambda: Reading(relevance="sparsemax"), "relevance='sparsemax': choose topk_softmax or full_softmax"),
+        (
+            lambda: HierarchicalAttention(8, 2, 2, memory_dim=6, reading=Reading(key_projection=False)),
+            "key_projection=False: 8 features cannot meet keys of width 6",
+        ),
+    ],
+)
+def test_bad_settings_are_named(make_bad, message):
+    with pytest.raises(ValueError, match=message):
+        make_bad()
