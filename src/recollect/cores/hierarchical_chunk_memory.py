@@ -358,7 +358,7 @@ class HierarchicalChunkMemory(MemoryCore[HierarchicalChunkMemoryState]):
         self.layers = nn.ModuleList(HierarchicalChunkLayer(config) for _ in range(config.num_layers))
         if config.carry_across_episodes:
             kept = "carry_across_episodes keeps the chunks at is_first, on purpose"
-            self.exemptions = {"reset": kept, "poison": f"{kept}, and with them whatever a spoiled state brought"}
+            self.exemptions = {"reset": kept, "poison": f"{kept}: a broken step stays in its chunk, as zeros"}
 
     def initial_state(self, batch_size: int) -> HierarchicalChunkMemoryState:
         """An empty memory."""

@@ -50,9 +50,9 @@ def copying(core: str = "tlb", scale: Scale = "lite", length: int = 100) -> Supe
         task=Copying(length=length),
         core=_core(core, length, dim=64, num_layers=2, num_heads=4, hidden_dim=128),
         agent=SequenceModelConfig(embedding_dim=64),
-        optimizer=OptimizerConfig(learning_rate=3e-3, warmup_steps=50),
+        optimizer=OptimizerConfig(learning_rate=3e-3, warmup_steps=50, schedule="cosine"),
         fit=FitConfig(steps=1500, report_every=25, evaluate_every=50, checkpoint_every=250, stop_score=1.0),
-        batch_size=32,
+        batch_size=16,
     )
 
 
