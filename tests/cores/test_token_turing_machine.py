@@ -1,13 +1,16 @@
 import dataclasses
 import random
+from contextlib import nullcontext
 
 import pytest
 import torch
 import ttm_literal as literal
 from samples import ttm as samples
+from torch.utils.flop_counter import FlopCounterMode
 from ttm_golden import CASES, golden
 
 from recollect.cores.token_turing_machine import TokenTuringMachineConfig, TokenTuringMachineState
+from recollect.layers import folding
 from recollect.layers.tap import listen
 
 TINY = TokenTuringMachineConfig(dim=8, num_tokens=3, num_slots=5, num_reads=2, num_heads=2, hidden_dim=12)
@@ -29,21 +32,76 @@ def options():
         for memory in ("token_summary", "erase_add", "erase_add_official", "concatenate", "none"):
             slots = 6 if memory == "concatenate" else 5
             yield dataclasses.replace(
-                TINY, processor=processor, memory=memory, num_slots=slots, learned_start=processor == "mixer", num_layers=2
+                TINY,
+                processor=processor,
+                memory=memory,
+                num_slots=slots,
+                learned_start=processor == "mixer",
+                num_layers=2,
             )
     rng = random.Random(0)
     yield from (samples.sample(rng) for _ in range(12))
 
 
-@pytest.mark.parametrize("config", list(options()), ids=lambda c: f"{c.memory}-{c.summarizer}-{c.processor}-{c.positions}")
-@pytest.mark.parametrize("input_dim", [4, 8])
-def test_fast_path_equals_the_literal_loop_in_values_and_gradients(config, input_dim):
+def use(path, core, monkeypatch):
+    """Take one of the three ways to the same numbers, whatever the sizes ask for."""
+    core.hoists = path != "loop"
+    monkeypatch.setattr(folding, "MIN_SIZE", 0 if path == "folded" else 1 << 60)
+    monkeypatch.setattr(folding, "_blocks", lambda tokens: [range(0, 2), range(2, 3)][: tokens.shape[1] - 1])
+
+
+@pytest.mark.parametrize(
+    "config", list(options()), ids=lambda c: f"{c.memory}-{c.summarizer}-{c.processor}-{c.positions}"
+)
+@pytest.mark.parametrize(("path", "input_dim"), [("loop", 4), ("hoisted", 8)])
+def test_fast_path_equals_the_literal_loop_in_values_and_gradients(config, path, input_dim, monkeypatch):
     core, inputs, state, is_first = problem(config, input_dim)
+    use(path, core, monkeypatch)
     outputs, new = core(inputs, state, is_first)
     want = literal.unroll(literal.ttm_step, core, inputs, state.memory, is_first)
     leaves = {"inputs": inputs, "memory": state.memory, **dict(core.named_parameters())}
     worst = literal.differences((outputs, new.memory), want, leaves)
     assert max(worst.values()) < 1e-9, worst
+
+
+@pytest.mark.parametrize("positions", ["paper", "official", "none"])
+@pytest.mark.parametrize("memory", ["token_summary", "erase_add", "none"])
+@pytest.mark.parametrize("input_dim", [4, 8])
+def test_folding_equals_the_literal_loop_in_values_and_gradients(positions, memory, input_dim, monkeypatch):
+    core, inputs, state, is_first = problem(dataclasses.replace(TINY, positions=positions, memory=memory), input_dim)
+    use("folded", core, monkeypatch)
+    assert core.constants(inputs).folded is not None
+    outputs, new = core(inputs, state, is_first)
+    want = literal.unroll(literal.ttm_step, core, inputs, state.memory, is_first)
+    leaves = {"inputs": inputs, "memory": state.memory, **dict(core.named_parameters())}
+    worst = literal.differences((outputs, new.memory), want, leaves)
+    assert max(worst.values()) < 1e-9, worst
+
+
+def test_folding_keeps_precision_far_from_zero(monkeypatch):
+    core = TINY.build(8)
+    state, never = core.initial_state(2), torch.zeros(2, 3, dtype=torch.bool)
+    inputs = torch.randn(2, 3, 3, 8) + 100.0
+    results = []
+    for path in ("loop", "folded"):
+        use(path, core, monkeypatch)
+        results.append(core(inputs, state, never)[1].memory)
+    torch.testing.assert_close(*results, atol=1e-3, rtol=1e-5)
+
+
+@pytest.mark.parametrize("path", ["loop", "hoisted", "folded"])
+@pytest.mark.parametrize("config", samples.CONFIGS, ids=lambda c: f"{c.memory}-{c.summarizer}-{c.processor}")
+def test_flops_are_those_that_a_stream_spends(config, path, monkeypatch):
+    core = config.build(4).double()
+    use(path, core, monkeypatch)
+    if config.num_tokens != 3 and path == "folded":
+        monkeypatch.setattr(folding, "_blocks", lambda tokens: [range(tokens.shape[1])])
+    stream = core.stream(1)
+    inputs = torch.randn(1, *core.input_shape, dtype=torch.float64)
+    counter = FlopCounterMode(display=False)
+    with listen(core.process, lambda *_: None) if config.processor == "transformer" else nullcontext(), counter:
+        stream.step(inputs)
+    assert core.flops_per_step() == counter.get_total_flops()
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if not case.startswith("simple")])
@@ -56,9 +114,12 @@ def test_official_numbers(case, dtype):
     torch.testing.assert_close(state.memory, want["memory"][:, -1], atol=2e-5, rtol=2e-5)
 
 
+@pytest.mark.parametrize("path", ["loop", "hoisted", "folded"])
 @pytest.mark.parametrize("config", samples.CONFIGS, ids=lambda c: f"{c.memory}-{c.summarizer}-{c.processor}")
-def test_stream_equals_sequence(config):
+def test_stream_equals_sequence(config, path, monkeypatch):
     core, inputs, state, is_first = problem(config, steps=12)
+    use(path, core, monkeypatch)
+    monkeypatch.setattr(folding, "_blocks", lambda tokens: [range(tokens.shape[1])])
     outputs, new = core(inputs, state, is_first)
     stream = core.stream(2)
     stream.load_state(TokenTuringMachineState(state.memory.detach()))
@@ -89,9 +150,11 @@ def test_a_broken_step_is_seen_at_once_and_not_remembered():
 
 @pytest.mark.parametrize("summarizer", ["mlp", "latent_query", "mha", "pooling"])
 @pytest.mark.parametrize("positions", ["paper", "official", "none"])
-def test_taps_hear_weights_that_sum_to_one_and_change_nothing(summarizer, positions):
+@pytest.mark.parametrize("path", ["loop", "hoisted", "folded"])
+def test_taps_hear_weights_that_sum_to_one_and_change_nothing(summarizer, positions, path, monkeypatch):
     config = dataclasses.replace(TINY, summarizer=summarizer, positions=positions)
     core, inputs, state, is_first = problem(config, steps=3)
+    use(path, core, monkeypatch)
     outputs, new = core(inputs, state, is_first)
     heard = {}
     with listen(core, lambda name, weights: heard.setdefault(name, []).append(weights)):
@@ -106,8 +169,10 @@ def test_taps_hear_weights_that_sum_to_one_and_change_nothing(summarizer, positi
     assert len(heard["process.blocks.0.attention.tap"]) == 3
 
 
-def test_the_weights_that_a_tap_hears_are_those_of_the_equations():
+@pytest.mark.parametrize("path", ["loop", "hoisted"])
+def test_the_weights_that_a_tap_hears_are_those_of_the_equations(path, monkeypatch):
     core, inputs, state, _ = problem(TINY, batch=1, steps=1)
+    use(path, core, monkeypatch)
     heard = {}
     with listen(core, lambda name, weights: heard.update({name: weights})):
         _, new = core(inputs, state, torch.zeros(1, 1, dtype=torch.bool))

@@ -17,7 +17,9 @@ CASES = list(RECORDS)
 SUMMARIZERS = {"TL": "mlp", "TL-MHA": "mha", "TL-AddErase": "mlp"}
 
 
-def golden(case: str, dtype: torch.dtype) -> tuple[MemoryCore[Any], torch.Tensor, torch.Tensor, dict[str, torch.Tensor]]:
+def golden(
+    case: str, dtype: torch.dtype
+) -> tuple[MemoryCore[Any], torch.Tensor, torch.Tensor, dict[str, torch.Tensor]]:
     """The core of a recorded case, its input ``[b, t, n, d]``, its first memory, and what the official code gave.
 
     Outputs ``[b, t, r, d]`` and memories ``[b, t, m, d]`` after every step.
@@ -44,7 +46,10 @@ def golden(case: str, dtype: torch.dtype) -> tuple[MemoryCore[Any], torch.Tensor
         )
     core = config.build(record["dim"])
     fill(core, case)
-    arrays = {name: torch.from_numpy(ARRAYS[f"{case}/{name}"]).to(dtype) for name in ("in/input_tokens", "out/memory", "out/output")}
+    arrays = {
+        name: torch.from_numpy(ARRAYS[f"{case}/{name}"]).to(dtype)
+        for name in ("in/input_tokens", "out/memory", "out/output")
+    }
     if case.startswith("encoder"):
         memory = torch.zeros(record["batch"], record["memory_size"], record["dim"], dtype=dtype)
     else:
@@ -122,7 +127,11 @@ def fill(core, case):
                 net(block.feedforward, f"MlpBlock_{number}")
         if module.kind == "transformer":
             put(module.table, take("Encoder_0/posembed_input/pos_embedding"))
-        last = {"transformer": "Encoder_0/encoder_norm", "mixer": "LayerNorm_0", "mlp": f"LayerNorm_{len(module.blocks)}"}
+        last = {
+            "transformer": "Encoder_0/encoder_norm",
+            "mixer": "LayerNorm_0",
+            "mlp": f"LayerNorm_{len(module.blocks)}",
+        }
         norm(module.norm, last[module.kind])
 
     processor(core.process)

@@ -135,17 +135,20 @@ def unroll(step, core, inputs, memory, is_first):
 
 
 def differences(got, want, leaves):
-    """Largest difference of values, and of the gradients of one random scalar, per name; relative to the largest."""
+    """Largest difference of each value, and of the gradients of one random scalar with respect to each leaf.
 
-    def difference(a, b):
-        return (a - b).abs().max().item() / max(1.0, b.abs().max().item())
-
+    Values relative to their largest entry; gradients relative to the largest of all, because some are zero but for
+    rounding (a bias before a softmax).
+    """
     weights = [torch.randn_like(tensor) for tensor in want]
     gradients = []
     for tensors in (got, want):
         scalar = sum((tensor * weight).sum() for tensor, weight in zip(tensors, weights, strict=True))
         gradients.append(torch.autograd.grad(scalar, list(leaves.values()), allow_unused=True, materialize_grads=True))
-    result = {f"value {i}": difference(a, b) for i, (a, b) in enumerate(zip(got, want, strict=True))}
+    result = {}
+    for number, (a, b) in enumerate(zip(got, want, strict=True)):
+        result[f"value {number}"] = (a - b).abs().max().item() / max(1.0, b.abs().max().item())
+    largest = max(1.0, *(b.abs().max().item() for b in gradients[1]))
     for name, a, b in zip(leaves, *gradients, strict=True):
-        result[f"gradient {name}"] = difference(a, b)
+        result[f"gradient {name}"] = (a - b).abs().max().item() / largest
     return result

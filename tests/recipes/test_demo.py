@@ -63,5 +63,7 @@ def test_the_real_demo(tmp_path):
     assert shown.streamed.seconds < 60
 
 
-def test_the_demo_trains_the_recipe():
-    assert replace(demo_config(), fit=recall("hcam").fit) == recall("hcam")
+def test_the_ablation_differs_in_nothing_but_memory():
+    ours, ablation = demo_config(), demo_config("memoryless")
+    assert (ours.task, ours.agent, ours.optimizer) == (ablation.task, ablation.agent, ablation.optimizer)
+    assert ours.core.memory_len < ours.task.min_blank + ours.task.max_blank, "the window alone does not do it"

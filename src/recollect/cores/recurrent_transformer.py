@@ -70,7 +70,9 @@ class RecurrentTransformerConfig(CoreConfig):
     def __post_init__(self) -> None:
         for field in ("dim", "num_tokens", "num_slots", "num_reads", "num_layers", "num_heads"):
             require(getattr(self, field) >= 1, field, getattr(self, field), "give at least 1")
-        require(self.hidden_dim is None or self.hidden_dim >= 1, "hidden_dim", self.hidden_dim, "give at least 1 or None")
+        require(
+            self.hidden_dim is None or self.hidden_dim >= 1, "hidden_dim", self.hidden_dim, "give at least 1 or None"
+        )
         check_summarizer(self.summarizer, self.dim, self.num_reads, self.num_tokens)
         check_processor(self.processor, self.dim, self.num_heads)
         require(self.slicing in ("natural", "official"), "slicing", self.slicing, "choose natural or official")

@@ -46,7 +46,7 @@ from recollect.cores.base import CoreConfig, MemoryCore, require
 from recollect.cores.stream import Stream
 from recollect.layers.erase_add import EraseAdd
 from recollect.layers.feedforward import input_projection
-from recollect.layers.folding import Folded, digest_folded, fold, foldable
+from recollect.layers.folding import Folded, digest_folded, extra_flops, fold, foldable
 from recollect.layers.processors import Processor, TokenProcessor, check_processor
 from recollect.layers.summarize import Digest, SummarizerKind, check_summarizer, make_summarizer, unbind
 
@@ -93,7 +93,9 @@ class TokenTuringMachineConfig(CoreConfig):
     def __post_init__(self) -> None:
         for field in ("dim", "num_tokens", "num_slots", "num_reads", "num_layers", "num_heads"):
             require(getattr(self, field) >= 1, field, getattr(self, field), "give at least 1")
-        require(self.hidden_dim is None or self.hidden_dim >= 1, "hidden_dim", self.hidden_dim, "give at least 1 or None")
+        require(
+            self.hidden_dim is None or self.hidden_dim >= 1, "hidden_dim", self.hidden_dim, "give at least 1 or None"
+        )
         check_summarizer(self.summarizer, self.dim, self.num_reads, self.num_slots + self.num_tokens)
         check_processor(self.processor, self.dim, self.num_heads)
         memories = ("token_summary", "erase_add", "erase_add_official", "concatenate", "none")
@@ -154,6 +156,8 @@ class TokenTuringMachine(MemoryCore[TokenTuringMachineState]):
             self.write = make_summarizer(config.summarizer, d, m, [*range(m), *late, *early])
         elif config.memory in ("erase_add", "erase_add_official"):
             self.write = EraseAdd(d, r, official=config.memory == "erase_add_official")
+        else:
+            self.write = None
         self.read_table = self.write_table = self.start = None
         if config.positions != "none":
             self.read_table = nn.Parameter(torch.randn(m + n, d) * 0.02)
@@ -248,28 +252,25 @@ class TokenTuringMachine(MemoryCore[TokenTuringMachineState]):
         return TokenTuringMachineStream(self, batch_size)
 
     def flops_per_step(self) -> int:
-        """With p = m + n tokens read and q = m + r + n written, 64 the bottleneck, for the mlp summariser
+        """With p = m + n tokens read, q = m + r + n tokens offered to the write, and the mlp summariser,
 
-            2 n d_in d                      input projection, when d_in is not d
-            + 2 (p + q) 64 d                first layers of the scores
-            + 2 m 64 r + 2 (m + r) 64 m     second layers, late tokens
-            + 2 n (2 * 64) (r + m)          second layers, inputs (one block-diagonal product)
-            + 2 (p r + q m) d               weighted means (+ 2 n r d with tables: the read table's share)
-            + Process                       layers/processors.py
+            2 n d_in d                           input projection, when d_in is not d
+            + 2 * 64 (d + r) p + 2 r p d         read: scores and means
+            + 2 * 64 (d + m) q + 2 m q d         write
+            + Process                            layers/processors.py
 
-        Other summarisers have their own scores; other memories have no write summary.
+        Other summarisers have other scores, other memories another write or none; folding.py adds what it says.
         """
         n, m, r, d = self.config.num_tokens, self.config.num_slots, self.config.num_reads, self.config.dim
-        flops = self.process.flops() + self.read.flops(m + n)
+        flops = self.process.flops() + self.read.flops(m + n, self.hoists)
         if isinstance(self.project, nn.Linear):
             flops += 2 * n * self.input_shape[1] * d
         if self.writes_summary:
-            flops += self.write.flops(m + r + n)
-            if self.config.summarizer == "mlp":
-                flops += 2 * n * 64 * (r + m) + (2 * n * r * d if self.read_table is not None else 0)
+            flops += self.write.flops(m + r + n, self.hoists)
         elif isinstance(self.write, EraseAdd):
             flops += self.write.flops(m)
-        return flops
+        folded = self.constants(self.zeros(1, n, d)).folded
+        return flops + (0 if folded is None else extra_flops(folded, n))
 
 
 def add(tokens: Tensor, rows: Tensor | None) -> Tensor:
@@ -284,7 +285,7 @@ class TokenTuringMachineStream(Stream):
 
     def __init__(self, core: TokenTuringMachine, batch_size: int) -> None:
         with torch.no_grad():
-            self._constants = core.constants(core.zeros(1, *core.input_shape[:1], core.config.dim))
+            self._constants = core.constants(core.zeros(1, core.config.num_tokens, core.config.dim))
         super().__init__(core, batch_size)
 
     def advance(self, inputs: Tensor, is_first: Tensor) -> Tensor:

@@ -116,10 +116,12 @@ class Summarizer(nn.Module):
             self.show(torch.cat((own, share * rest.weights), -1))
         return self.finish(own.to(values.dtype) @ values + share * rest.value)
 
-    def flops(self, num_tokens: int, digested: int = 0) -> int:
-        """Matrix products of one row that summarises p tokens of which ``digested`` are digested.
+    def flops(self, num_tokens: int, hoisted: bool = False) -> int:
+        """Matrix products of one row that summarises p tokens: their scores and ``2 k p d`` for the means.
 
-        The digest changes where products are computed, not how many there are: scores and ``2 k p d`` for the mean.
+        Args:
+            num_tokens: p.
+            hoisted: whether some of them are digested. That changes where products are computed, not how many.
         """
         return num_tokens * self.flops_per_score() + 2 * self.num_out * num_tokens * self.dim
 
@@ -180,8 +182,9 @@ class AttentionSummarizer(Summarizer):
     def flops_per_score(self) -> int:
         return 4 * self.dim * self.dim + 2 * self.num_out * self.dim
 
-    def flops(self, num_tokens: int, digested: int = 0) -> int:
-        return super().flops(num_tokens, digested) + 4 * self.num_out * self.dim * self.dim  # query, out
+    def flops(self, num_tokens: int, hoisted: bool = False) -> int:
+        maps = 3 if hoisted else 2  # of the queries, which a digest needs too, and of the result
+        return super().flops(num_tokens) + 2 * maps * self.num_out * self.dim * self.dim
 
 
 class PoolingSummarizer(Summarizer):

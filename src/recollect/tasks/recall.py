@@ -28,21 +28,21 @@ from recollect.tasks.base import Batch, StreamTask, TaskSpec
 class Recall(StreamTask):
     """Say which value was shown with a key in this episode, or that the key was not shown."""
 
-    num_keys: int = 6
+    num_keys: int = 4
     """Keys that exist."""
     num_values: int = 4
     """Values that exist (V); there are V + 1 answers."""
-    num_cues: int = 3
+    num_cues: int = 2
     """Pairs shown in an episode; fewer than keys, so that some key is not shown."""
-    num_queries: int = 3
+    num_queries: int = 2
     """Questions at the end of an episode."""
-    min_blank: int = 2
+    min_blank: int = 1
     """Fewest blank steps between cues and questions."""
-    max_blank: int = 30
+    max_blank: int = 24
     """Most blank steps between cues and questions."""
     num_blanks: int = 1
     """Kinds of blank token, drawn at random: 1 is silence, more are distraction."""
-    length: int = 96
+    length: int = 80
     """Steps in a row; the last episode is cut off there."""
 
     def __post_init__(self) -> None:
