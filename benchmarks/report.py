@@ -100,7 +100,7 @@ def speed_table(cores: dict[str, Any]) -> str:
         for facts in cores["cores"]
     ]
     head = ["core", "training steps/s (share of peak)", "µs per step at 10^3", "at 10^5", "parameters"]
-    note = "Training: batch 32 x 64 steps, forward and backward, resets at 2 % of the steps. Streams: batch 1. float32. "
+    note = "Training: batch 32 x 64, forward and backward, resets at 2 % of the steps. Streams: batch 1. float32. "
     return table(head, rows) + "\n\n" + note + measured_where(cores["environment"])
 
 
@@ -198,7 +198,8 @@ def main() -> None:
     cores, ratios = newest("cores"), newest("ratios")
     card = json.loads((RESULTS / "certificate.json").read_text())
     readme, page = ROOT / "README.md", ROOT / "docs" / "benchmark.md"
-    between(readme, "cores", core_table(cores))
+    for path in (readme, ROOT / "docs" / "cores" / "index.md"):
+        between(path, "cores", core_table(cores))
     between(readme, "speed", speed_table(cores))
     between(readme, "card", "```\n" + card_text(next(c for c in card["cards"] if c["core"] == "hcam")) + "\n```")
     between(page, "full", full_tables(cores))

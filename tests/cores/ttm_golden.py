@@ -140,9 +140,9 @@ def fill(core, case):
         put(core.read_table, take("read_pos_embed/pos_embedding"))
     if getattr(core, "write_table", None) is not None:
         put(core.write_table, take("write_pos_embed/pos_embedding"))
-    if hasattr(core, "write") and hasattr(core.write, "address"):
-        erase_add(core.write, "TokenAddEraseWrite_0")
-    elif hasattr(core, "write"):
+    if getattr(core, "erase_add", None) is not None:
+        erase_add(core.erase_add, "TokenAddEraseWrite_0")
+    if getattr(core, "write", None) is not None:
         summarizer(core.write, 1)
     left = set(given) - used
     # The official code makes a write table for erase and add, and does not use it.

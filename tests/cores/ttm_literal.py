@@ -100,7 +100,7 @@ def ttm_step(core, memory, inputs):
     if config.memory == "concatenate":
         return outputs, torch.cat((memory, tokens))[-config.num_slots :]
     if config.memory != "token_summary":
-        return outputs, erase_add(core.write, memory, outputs, config.memory == "erase_add_official")
+        return outputs, erase_add(core.erase_add, memory, outputs, config.memory == "erase_add_official")
     order = (memory, tokens, outputs) if config.positions == "official" else (memory, outputs, tokens)
     offered = torch.cat(order)
     if config.positions != "none":

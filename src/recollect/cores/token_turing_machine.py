@@ -27,8 +27,8 @@ Paper: Token Turing Machines (2022), section 2, equations 1 to 9, tables 3 to 5;
 
 Differs:
 - ``positions="official"`` writes in the order M, I, O of the official code instead of M, O, I; the order only says
-  which row of the write table belongs to whom (and, for pooling, who are neighbours). "none" has no tables, which is the
-  official default; the paper always has them. Erase and add and ``concatenate`` have no write table.
+  which row of the write table belongs to whom (and, for pooling, who are neighbours). "none" has no tables, which
+  is the official default; the paper always has them. Erase and add and ``concatenate`` have no write table.
 - The memory starts as zeros, as in the official code (the paper is silent), or is learned (``learned_start``). The
   first-in-first-out memory of ``concatenate`` starts full of these tokens and holds whole steps.
 - ``none`` does not compute the write whose result it throws away.
@@ -48,7 +48,7 @@ from recollect.layers.erase_add import EraseAdd
 from recollect.layers.feedforward import input_projection
 from recollect.layers.folding import Folded, digest_folded, extra_flops, fold, foldable
 from recollect.layers.processors import Processor, TokenProcessor, check_processor
-from recollect.layers.summarize import Digest, SummarizerKind, check_summarizer, make_summarizer, unbind
+from recollect.layers.summarize import Digest, Summarizer, SummarizerKind, check_summarizer, make_summarizer, unbind
 
 Memory = Literal["token_summary", "erase_add", "erase_add_official", "concatenate", "none"]
 Positions = Literal["paper", "official", "none"]
@@ -143,25 +143,24 @@ class TokenTuringMachine(MemoryCore[TokenTuringMachineState]):
         d, n, m, r = config.dim, config.num_tokens, config.num_slots, config.num_reads
         self.input_shape = (n, input_dim)
         self.output_shape = (r, d)
-        self.writes_summary = config.memory == "token_summary"
         self.hoists = n > m
         """Whether input tokens are digested before the loop; either way gives the same numbers."""
         self.project = input_projection(input_dim, d)
         self.read = make_summarizer(config.summarizer, d, r, range(m + n))
         hidden = 4 * d if config.hidden_dim is None else config.hidden_dim
         self.process = TokenProcessor(config.processor, d, r, config.num_layers, config.num_heads, hidden)
-        if self.writes_summary:
+        self.write: Summarizer | None = None
+        self.erase_add: EraseAdd | None = None
+        if config.memory == "token_summary":
             late = range(m + n, m + n + r) if config.positions == "official" else range(m, m + r)
             early = range(m, m + n) if config.positions == "official" else range(m + r, m + r + n)
             self.write = make_summarizer(config.summarizer, d, m, [*range(m), *late, *early])
         elif config.memory in ("erase_add", "erase_add_official"):
-            self.write = EraseAdd(d, r, official=config.memory == "erase_add_official")
-        else:
-            self.write = None
+            self.erase_add = EraseAdd(d, r, official=config.memory == "erase_add_official")
         self.read_table = self.write_table = self.start = None
         if config.positions != "none":
             self.read_table = nn.Parameter(torch.randn(m + n, d) * 0.02)
-            if self.writes_summary:
+            if self.write is not None:
                 self.write_table = nn.Parameter(torch.randn(m + n + r, d) * 0.02)
         if config.learned_start:
             self.start = nn.Parameter(torch.randn(m, d) * 0.02)
@@ -181,7 +180,7 @@ class TokenTuringMachine(MemoryCore[TokenTuringMachineState]):
         read, write = self.digest(tokens, constants)
         fresh = self.initial_state(inputs.shape[0]).memory
         memory, outputs, t = state.memory, [], inputs.shape[1]
-        # Steps come from unbind, not from an index: the gradient of an index is a whole zero tensor with one step in it.
+        # Steps come from unbind: the gradient of an index would be a whole zero tensor with one step in it.
         steps = zip(is_first.unbind(1), tokens.unbind(1), unbind(read, t), unbind(write, t), strict=True)
         for first, new, share, rest in steps:
             memory = torch.where(first[:, None, None], fresh, memory)
@@ -204,7 +203,7 @@ class TokenTuringMachine(MemoryCore[TokenTuringMachineState]):
                 read, read_inputs = read.split([m, n])
             if write is not None:
                 write, write_inputs = write.split([m + r, n])
-            summarizers = [self.read, self.write] if self.writes_summary else [self.read]
+            summarizers = [self.read] if self.write is None else [self.read, self.write]
             if foldable(summarizers, tokens):
                 folded = fold(summarizers, [read_inputs, write_inputs][: len(summarizers)])
         return Constants(read, read_inputs, write, write_inputs, folded)
@@ -220,7 +219,7 @@ class TokenTuringMachine(MemoryCore[TokenTuringMachineState]):
             read, *write = digest_folded(constants.folded, tokens)
             return read, write[0] if write else None
         read = self.read.digest(add(tokens, constants.read_inputs))
-        return read, self.write.digest(add(tokens, constants.write_inputs)) if self.writes_summary else None
+        return read, None if self.write is None else self.write.digest(add(tokens, constants.write_inputs))
 
     def step(
         self, memory: Tensor, tokens: Tensor, read: Digest | None, write: Digest | None, constants: Constants
@@ -239,20 +238,22 @@ class TokenTuringMachine(MemoryCore[TokenTuringMachineState]):
         """
         late = () if self.hoists else (tokens,)
         outputs = self.process(self.read(add(torch.cat((memory, *late), 1), constants.read), read))
-        if self.writes_summary:
+        if self.write is not None:
             return outputs, self.write(add(torch.cat((memory, outputs, *late), 1), constants.write), write)
+        if self.erase_add is not None:
+            return outputs, self.erase_add(memory, outputs)
         if self.config.memory == "concatenate":
             return outputs, torch.cat((memory[:, self.config.num_tokens :], tokens.to(memory.dtype)), 1)
-        if self.config.memory == "none":
-            return outputs, torch.zeros_like(memory)
-        return outputs, self.write(memory, outputs)
+        return outputs, torch.zeros_like(memory)
 
     def stream(self, batch_size: int) -> "TokenTuringMachineStream":
         """A stream that makes the constants once."""
         return TokenTuringMachineStream(self, batch_size)
 
     def flops_per_step(self) -> int:
-        """With p = m + n tokens read, q = m + r + n tokens offered to the write, and the mlp summariser,
+        """Projection, read, process and write.
+
+        With p = m + n tokens read, q = m + r + n tokens offered to the write, and the mlp summariser
 
             2 n d_in d                           input projection, when d_in is not d
             + 2 * 64 (d + r) p + 2 r p d         read: scores and means
@@ -265,10 +266,10 @@ class TokenTuringMachine(MemoryCore[TokenTuringMachineState]):
         flops = self.process.flops() + self.read.flops(m + n, self.hoists)
         if isinstance(self.project, nn.Linear):
             flops += 2 * n * self.input_shape[1] * d
-        if self.writes_summary:
+        if self.write is not None:
             flops += self.write.flops(m + r + n, self.hoists)
-        elif isinstance(self.write, EraseAdd):
-            flops += self.write.flops(m)
+        if self.erase_add is not None:
+            flops += self.erase_add.flops(m)
         folded = self.constants(self.zeros(1, n, d)).folded
         return flops + (0 if folded is None else extra_flops(folded, n))
 

@@ -25,7 +25,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from recollect.layers.products import Product, product
-from recollect.layers.summarize import Digest, MLPSummarizer, Summarizer
+from recollect.layers.summarize import EPS, Digest, MLPSummarizer, Summarizer
 
 MIN_SIZE = 1 << 17
 """Numbers per step (tokens times width) from which folding is faster than the plain operations."""
@@ -34,8 +34,8 @@ MIN_SIZE = 1 << 17
 class Folded(NamedTuple):
     """What does not depend on the tokens."""
 
-    rows: Tensor | None
-    """``[p, d]``: position rows of the last summariser."""
+    rows: tuple[Tensor | None, Tensor | None]
+    """``[p, d]``: position rows of the first and of the last summariser."""
     score: Tensor
     """``[s * 64, d]``: the centred first layers F, one after the other."""
     bias: Tensor
@@ -44,12 +44,9 @@ class Folded(NamedTuple):
     """``[k, s * 64]``: the second layers, block diagonal; k counts the outputs of all s summarisers."""
     contract_bias: Tensor
     """``[k]``."""
-    shift: Tensor | None
-    """``[p, d]``: delta, where there are two summarisers and tables."""
-    offset: Tensor | None
-    """``[p, 64]``: F delta."""
-    spread: Tensor | None
-    """``[p]``: var(delta)."""
+    shift: tuple[Tensor, Tensor, Tensor, Tensor] | None
+    """Where there are two summarisers and tables: delta minus its mean ``[p, d]``, the mean ``[p, 1]``, F delta
+    ``[p, 64]`` and var(delta) ``[p]``. Numbers only: gradients go to ``rows``."""
     sizes: list[int]
     """Outputs of each summariser."""
     eps: float
@@ -66,48 +63,55 @@ def foldable(summarizers: Sequence[Summarizer], tokens: Tensor) -> bool:
     )
 
 
-def fold(summarizers: Sequence[MLPSummarizer], rows: Sequence[Tensor | None]) -> Folded:
+def fold(summarizers: Sequence[Summarizer], rows: Sequence[Tensor | None]) -> Folded:
     """Prepare one or two summarisers, each with its position rows ``[p, d]`` (None: no tables)."""
-    score, bias = [], []
+    score, bias, nets = [], [], []
     for summarizer in summarizers:
+        assert isinstance(summarizer, MLPSummarizer)  # see foldable
+        nets.append(summarizer.net)
         layer, norm = summarizer.net.expand, summarizer.norm
         weight = layer.weight * norm.weight
         score.append(weight - weight.mean(-1, keepdim=True))
         bias.append(F.linear(norm.bias, layer.weight, layer.bias))
-    shift = offset = spread = None
+    shift = None
     if len(summarizers) == 2 and rows[0] is not None and rows[1] is not None:
-        shift = rows[0] - rows[1]
-        offset = F.linear(shift, score[0])
-        spread = (shift - shift.mean(-1, keepdim=True)).square().mean(-1)
+        shift = _shift(rows[0].detach(), rows[1].detach(), score[0].detach())
     return Folded(
-        rows[-1],
+        (rows[0], rows[-1]),
         torch.cat(score),
         torch.cat(bias),
-        torch.block_diag(*(summarizer.net.contract.weight for summarizer in summarizers)),
-        torch.cat([summarizer.net.contract.bias for summarizer in summarizers]),
+        torch.block_diag(*(net.contract.weight for net in nets)),
+        torch.cat([net.contract.bias for net in nets]),
         shift,
-        offset,
-        spread,
         [summarizer.num_out for summarizer in summarizers],
-        summarizers[0].norm.eps,
+        EPS,
     )
 
 
 def digest_folded(folded: Folded, tokens: Tensor) -> list[Digest]:
     """The digests of ``[..., p, d]`` (without position rows) for every folded summariser."""
     flat = tokens.reshape(-1, *tokens.shape[-2:])
-    logit, value = _Digest.apply(flat, *folded[:4], *folded[5:8], folded.sizes, folded.eps, torch.is_grad_enabled())
+    logit, value = _Digest.apply(flat, folded, *folded.rows, *folded[1:4], torch.is_grad_enabled())
     logit = (logit + folded.contract_bias).unflatten(0, tokens.shape[:-2])
     value = value.unflatten(0, tokens.shape[:-2])
     parts = zip(logit.split(folded.sizes, -1), value.split(folded.sizes, -2), strict=True)
     return [Digest(*part, None) for part in parts]
 
 
+def _shift(first: Tensor, last: Tensor, score: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """What :class:`Folded` keeps of the difference of two tables ``[p, d]``."""
+    shift = first - last
+    mean = shift.mean(-1, keepdim=True)
+    shift.sub_(mean)
+    spread = torch.linalg.vector_norm(shift, dim=-1).square_().div_(shift.shape[-1])
+    return shift, mean, F.linear(shift, score), spread
+
+
 def extra_flops(folded: Folded, num_tokens: int) -> int:
     """Products of a step beyond those of the plain way: the zeros of the block diagonal and the shift's means."""
     k, hidden = folded.contract.shape
     zeros = 2 * num_tokens * k * (hidden - hidden // len(folded.sizes))
-    return zeros + (0 if folded.shift is None else 2 * num_tokens * folded.sizes[0] * folded.shift.shape[-1])
+    return zeros + (0 if folded.shift is None else 2 * num_tokens * folded.sizes[0] * (folded.shift[0].shape[-1] + 1))
 
 
 def _times(a: Tensor, b: Tensor) -> Tensor:
@@ -124,7 +128,9 @@ class _Digest(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, *args: Any) -> tuple[Tensor, Tensor]:
-        tokens, rows, score, bias, contract, shift, offset, spread, sizes, eps, keep = args
+        tokens, folded, _, rows, score, bias, contract, keep = args
+        shift, middle, offset, spread = folded.shift or (None, None, None, None)
+        sizes, eps = folded.sizes, folded.eps
         r, p, d = tokens.shape
         k, hidden = contract.shape
         s, first = len(sizes), sizes[0]
@@ -161,23 +167,24 @@ class _Digest(torch.autograd.Function):
                 shares = e[row, cut].t()
                 value[row] += _times(shares, _place(tokens[row, cut], rows, cut, buffer))
                 if shift is not None:
-                    value[row, :first] += shares[:first] @ shift[cut]
+                    value[row, :first] += shares[:first] @ shift[cut] + shares[:first] @ middle[cut]
             value[row] /= mass[row].unsqueeze(-1)
-        ctx.save_for_backward(tokens, rows, score, bias, contract, shift, mean, inverse, z, e, mass, value)
+        ctx.save_for_backward(tokens, rows, score, bias, contract, shift, middle, mean, inverse, z, e, mass, value)
         ctx.first = first
         return logit, value
 
     @staticmethod
     @torch.autograd.function.once_differentiable
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        tokens, rows, score, bias, contract, shift, mean, inverse, z, e, mass, value = ctx.saved_tensors
-        (r, p, d), (k, hidden), s, first = tokens.shape, contract.shape, inverse.shape[-1], ctx.first
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:  # pyright: ignore
+        tokens, rows, score, bias, contract, shift, middle, mean, inverse, z, e, mass, value = ctx.saved_tensors
+        (r, p, d), hidden, s, first = tokens.shape, contract.shape[1], inverse.shape[-1], ctx.first
         d_tokens = torch.empty_like(tokens) if ctx.needs_input_grad[0] else None
         d_rows = None if rows is None else torch.zeros_like(rows)
         d_score, d_bias, d_contract = torch.zeros_like(score), torch.zeros_like(bias), torch.zeros_like(contract)
         d_shift = d_offset = d_spread = None
         if shift is not None:
-            d_shift, d_offset, d_spread = torch.zeros_like(shift), tokens.new_zeros(p, hidden // s), tokens.new_zeros(p)
+            d_shift, d_offset = torch.zeros_like(shift), tokens.new_zeros(p, hidden // s)
+            d_spread = tokens.new_zeros(p, 1)
         d_sums = grads[1] / mass.unsqueeze(-1)
         d_mass = (grads[0] - (grads[1] * value).sum(-1)) / mass
         blocks = _blocks(tokens)
@@ -192,7 +199,7 @@ class _Digest(torch.autograd.Function):
                 shares, scale = e[row, cut], inverse[row, cut]
                 d_e = into_e(centred).addmm_(mean[row, cut], level).add_(d_mass[row])  # p k
                 if d_shift is not None:
-                    d_e[:, :first].addmm_(shift[cut], d_sums[row, :first].t())
+                    d_e[:, :first].addmm_(shift[cut], d_sums[row, :first].t()).addmm_(middle[cut], level[:, :first])
                     d_shift[cut].addmm_(shares[:, :first], d_sums[row, :first])
                 d_scores = d_e.mul_(shares)
                 d_contract += _times(d_scores.t(), F.gelu(z[row, cut], approximate="tanh"))
@@ -203,21 +210,26 @@ class _Digest(torch.autograd.Function):
                 slope = slope.mul_(scale.square()).mul_(-1.0 / d)  # times 2 u / d
                 d_pre = d_z.view(-1, s, hidden // s).mul_(scale.unsqueeze(-1)).view(-1, hidden)
                 d_score += _times(d_pre.t(), centred)
-                if d_shift is not None:
+                if d_shift is not None and d_offset is not None and d_spread is not None:
                     d_shift[cut].addcmul_(centred, slope[:, :1])
                     d_offset[cut] += d_pre[:, : hidden // s]
-                    d_spread[cut].add_(slope[:, 0], alpha=d / 2)
+                    d_spread[cut] += slope[:, :1]
                 if d_tokens is None and d_rows is None:
                     continue
                 d_block = into_tokens(torch.cat((d_pre, shares), -1))
                 d_block.addcmul_(centred, slope.sum(-1, keepdim=True))
                 if shift is not None:
-                    d_block.addcmul_(shift[cut] - shift[cut].mean(-1, keepdim=True), slope[:, :1])
+                    d_block.addcmul_(shift[cut], slope[:, :1])
                 if d_rows is not None:
                     d_rows[cut] += d_block
                 if d_tokens is not None:
                     d_tokens[row, cut] = d_block
-        return d_tokens, d_rows, d_score, d_bias, d_contract, d_shift, d_offset, d_spread, None, None, None
+        if d_shift is not None and d_rows is not None:
+            # F delta, and var(delta) = |delta - mean|^2 / d, whose factor 2 / d the slope has already
+            d_shift.addmm_(d_offset, score[: hidden // s]).addcmul_(shift, d_spread)
+            d_score[: hidden // s] += _times(d_offset.t(), shift)
+            d_rows -= d_shift
+        return d_tokens, None, d_shift, d_rows, d_score, d_bias, d_contract, None
 
 
 def _place(tokens: Tensor, rows: Tensor | None, cut: slice, buffer: Tensor) -> Tensor:

@@ -39,6 +39,10 @@ HEADS = 8
 """Heads of the ``mha`` summariser, fixed in the official code."""
 
 
+EPS = 1e-6
+"""Of the norm before the scoring MLP."""
+
+
 class Digest(NamedTuple):
     """What a summariser needs to know of a set of tokens to merge it with others."""
 
@@ -135,14 +139,16 @@ class MLPSummarizer(Summarizer):
 
     def __init__(self, dim: int, num_out: int) -> None:
         super().__init__(dim, num_out)
-        self.norm = nn.LayerNorm(dim, eps=1e-6)
+        self.norm = nn.LayerNorm(dim, eps=EPS)
         self.net = FeedForward(dim, BOTTLENECK, activation="gelu_tanh", out_dim=num_out)
         xavier(self)
 
     def scores(self, tokens: Tensor) -> Tensor:
+        """MLP(LN(V))."""
         return self.net(self.norm(tokens)).mT
 
     def flops_per_score(self) -> int:
+        """``2 * 64 (d + k)``."""
         return 2 * BOTTLENECK * (self.dim + self.num_out)
 
 
@@ -154,9 +160,11 @@ class QuerySummarizer(Summarizer):
         self.queries = nn.Parameter(torch.randn(num_out, dim) * 0.02)
 
     def scores(self, tokens: Tensor) -> Tensor:
+        """Q V^T / sqrt(d)."""
         return (self.queries * self.dim**-0.5) @ tokens.mT
 
     def flops_per_score(self) -> int:
+        """``2 k d``."""
         return 2 * self.num_out * self.dim
 
 
@@ -170,19 +178,24 @@ class AttentionSummarizer(Summarizer):
         xavier(self)
 
     def scores(self, tokens: Tensor) -> Tensor:
+        """Of every head: ``[..., h, k, p]``."""
         queries = split_heads(self.attention.query(self.queries), HEADS) * (self.dim // HEADS) ** -0.5
         return queries @ split_heads(self.attention.key(tokens), HEADS).mT
 
     def values(self, tokens: Tensor) -> Tensor:
+        """Of every head: ``[..., h, p, e]``."""
         return split_heads(self.attention.value(tokens), HEADS)
 
     def finish(self, summary: Tensor) -> Tensor:
+        """The heads side by side, and the output map."""
         return self.attention.out(merge_heads(summary))
 
     def flops_per_score(self) -> int:
+        """Key, value and scores: ``4 d^2 + 2 k d``."""
         return 4 * self.dim * self.dim + 2 * self.num_out * self.dim
 
     def flops(self, num_tokens: int, hoisted: bool = False) -> int:
+        """The tokens, and the maps of queries and result."""
         maps = 3 if hoisted else 2  # of the queries, which a digest needs too, and of the result
         return super().flops(num_tokens) + 2 * maps * self.num_out * self.dim * self.dim
 
@@ -209,16 +222,19 @@ class PoolingSummarizer(Summarizer):
         self.register_buffer("sizes", members.sum(1, keepdim=True), persistent=False)  # k 1
 
     def digest(self, tokens: Tensor) -> Digest:
+        """The tokens' share of the means, in ``value``; there is nothing to weigh."""
         value = (self.members[:, -tokens.shape[-2] :] @ tokens) / self.sizes
         return Digest(torch.zeros_like(value[..., 0]), value, None)
 
     def forward(self, tokens: Tensor, rest: Digest | None = None) -> Tensor:
+        """Means over the groups."""
         if self.tap.listening:
             self.show((self.members / self.sizes).expand(*tokens.shape[:-2], -1, -1))
         means = (self.members[:, : tokens.shape[-2]] @ tokens) / self.sizes
         return means if rest is None else means + rest.value
 
     def flops_per_score(self) -> int:
+        """No scores."""
         return 0
 
 
