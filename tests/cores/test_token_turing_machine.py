@@ -66,14 +66,15 @@ def test_fast_path_equals_the_literal_loop_in_values_and_gradients(config, path,
 
 @pytest.mark.parametrize("positions", ["paper", "official", "none"])
 @pytest.mark.parametrize("memory", ["token_summary", "erase_add", "none"])
-@pytest.mark.parametrize("input_dim", [4, 8])
-def test_folding_equals_the_literal_loop_in_values_and_gradients(positions, memory, input_dim, monkeypatch):
+@pytest.mark.parametrize(("input_dim", "frozen"), [(4, False), (8, False), (8, True)])
+def test_folding_equals_the_literal_loop_in_values_and_gradients(positions, memory, input_dim, frozen, monkeypatch):
     core, inputs, state, is_first = problem(dataclasses.replace(TINY, positions=positions, memory=memory), input_dim)
+    inputs.requires_grad_(not frozen)
     use("folded", core, monkeypatch)
     assert core.constants(inputs).folded is not None
     outputs, new = core(inputs, state, is_first)
     want = literal.unroll(literal.ttm_step, core, inputs, state.memory, is_first)
-    leaves = {"inputs": inputs, "memory": state.memory, **dict(core.named_parameters())}
+    leaves = {**({} if frozen else {"inputs": inputs}), "memory": state.memory, **dict(core.named_parameters())}
     worst = literal.differences((outputs, new.memory), want, leaves)
     assert max(worst.values()) < 1e-9, worst
 

@@ -18,7 +18,7 @@ exponentials. No number changes beyond rounding. It can be differentiated once.
 """
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import torch
 import torch.nn.functional as F
@@ -129,7 +129,8 @@ class _Digest(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, *args: Any) -> tuple[Tensor, Tensor]:
         tokens, folded, _, rows, score, bias, contract, keep = args
-        shift, middle, offset, spread = folded.shift or (None, None, None, None)
+        delta = cast(Any, folded.shift or (None, None, None, None))
+        shift, middle, offset, spread = delta
         sizes, eps = folded.sizes, folded.eps
         r, p, d = tokens.shape
         k, hidden = contract.shape
@@ -142,6 +143,8 @@ class _Digest(torch.autograd.Function):
         z, e = (tokens.new_empty(kept, p, width).expand(r, -1, -1) for width in (hidden, k))
         logit, mass, value = tokens.new_empty(r, k), tokens.new_empty(r, k), tokens.new_zeros(r, k, d)
         buffer = tokens.new_empty(len(blocks[0]), d)
+        # The first summariser's exponentials: the shift is the same for all rows, and takes one product.
+        heads = None if shift is None else tokens.new_empty(r, first, p)
         for row in range(r):
             for block in blocks:
                 cut = slice(block.start, block.stop)
@@ -166,9 +169,12 @@ class _Digest(torch.autograd.Function):
                 cut = slice(block.start, block.stop)
                 shares = e[row, cut].t()
                 value[row] += _times(shares, _place(tokens[row, cut], rows, cut, buffer))
-                if shift is not None:
-                    value[row, :first] += shares[:first] @ shift[cut] + shares[:first] @ middle[cut]
-            value[row] /= mass[row].unsqueeze(-1)
+            if heads is not None:
+                heads[row] = e[row, :, :first].t()
+        if heads is not None:
+            shifted = _times(heads.flatten(0, 1), shift).add_(heads.flatten(0, 1) @ middle)
+            value[:, :first] += shifted.view(r, first, d)
+        value /= mass.unsqueeze(-1)
         ctx.save_for_backward(tokens, rows, score, bias, contract, shift, middle, mean, inverse, z, e, mass, value)
         ctx.first = first
         return logit, value
@@ -181,26 +187,32 @@ class _Digest(torch.autograd.Function):
         d_tokens = torch.empty_like(tokens) if ctx.needs_input_grad[0] else None
         d_rows = None if rows is None else torch.zeros_like(rows)
         d_score, d_bias, d_contract = torch.zeros_like(score), torch.zeros_like(bias), torch.zeros_like(contract)
-        d_shift = d_offset = d_spread = None
-        if shift is not None:
-            d_shift, d_offset = torch.zeros_like(shift), tokens.new_zeros(p, hidden // s)
-            d_spread = tokens.new_zeros(p, 1)
         d_sums = grads[1] / mass.unsqueeze(-1)
         d_mass = (grads[0] - (grads[1] * value).sum(-1)) / mass
+        d_pre_sum, slope_sum = tokens.new_zeros(p, hidden), tokens.new_zeros(p, s)
+        d_shift: Any = None
+        from_shift: Any = None
+        if shift is not None:
+            few = d_sums[:, :first].reshape(r * first, d)
+            d_shift = _times(e[..., :first].permute(1, 0, 2).reshape(p, r * first), few)
+            from_shift = (
+                _times(shift, few.t()).view(p, r, first).add_(middle.unsqueeze(-1) * few.sum(-1).view(r, first))
+            )
         blocks = _blocks(tokens)
         buffer = tokens.new_empty(len(blocks[0]), d)
         for row in range(r):
             into_e = Product(d_sums[row], rows=len(blocks[0]), uses=len(blocks))
-            into_tokens = Product(torch.cat((score, d_sums[row])).t(), rows=len(blocks[0]), uses=len(blocks))
+            # The table's gradient sums over rows: what comes through the scores is added up before its product.
+            back = d_sums[row] if d_tokens is None else torch.cat((score, d_sums[row]))
+            into_tokens = Product(back.t(), rows=len(blocks[0]), uses=len(blocks))
             level = d_sums[row].sum(-1)[None]
             for block in blocks:
                 cut = slice(block.start, block.stop)
                 centred = _place(tokens[row, cut], rows, cut, buffer).sub_(mean[row, cut])
                 shares, scale = e[row, cut], inverse[row, cut]
                 d_e = into_e(centred).addmm_(mean[row, cut], level).add_(d_mass[row])  # p k
-                if d_shift is not None:
-                    d_e[:, :first].addmm_(shift[cut], d_sums[row, :first].t()).addmm_(middle[cut], level[:, :first])
-                    d_shift[cut].addmm_(shares[:, :first], d_sums[row, :first])
+                if from_shift is not None:
+                    d_e[:, :first] += from_shift[cut, row]
                 d_scores = d_e.mul_(shares)
                 d_contract += _times(d_scores.t(), F.gelu(z[row, cut], approximate="tanh"))
                 d_z = torch.ops.aten.gelu_backward(_times(d_scores, contract), z[row, cut], approximate="tanh")
@@ -210,24 +222,30 @@ class _Digest(torch.autograd.Function):
                 slope = slope.mul_(scale.square()).mul_(-1.0 / d)  # times 2 u / d
                 d_pre = d_z.view(-1, s, hidden // s).mul_(scale.unsqueeze(-1)).view(-1, hidden)
                 d_score += _times(d_pre.t(), centred)
-                if d_shift is not None and d_offset is not None and d_spread is not None:
+                d_pre_sum[cut] += d_pre
+                slope_sum[cut] += slope
+                if d_shift is not None:
                     d_shift[cut].addcmul_(centred, slope[:, :1])
-                    d_offset[cut] += d_pre[:, : hidden // s]
-                    d_spread[cut] += slope[:, :1]
-                if d_tokens is None and d_rows is None:
-                    continue
-                d_block = into_tokens(torch.cat((d_pre, shares), -1))
-                d_block.addcmul_(centred, slope.sum(-1, keepdim=True))
-                if shift is not None:
-                    d_block.addcmul_(shift[cut], slope[:, :1])
-                if d_rows is not None:
-                    d_rows[cut] += d_block
                 if d_tokens is not None:
+                    d_block = into_tokens(torch.cat((d_pre, shares), -1))
+                    d_block.addcmul_(centred, slope.sum(-1, keepdim=True))
+                    if shift is not None:
+                        d_block.addcmul_(shift[cut], slope[:, :1])
                     d_tokens[row, cut] = d_block
+                    if d_rows is not None:
+                        d_rows[cut] += d_block
+                elif d_rows is not None:
+                    d_rows[cut] += into_tokens(shares)
+                    d_rows[cut].addcmul_(centred, slope.sum(-1, keepdim=True))
+        if d_rows is not None and d_tokens is None:
+            d_rows += _times(d_pre_sum, score)
+            if shift is not None:
+                d_rows.addcmul_(shift, slope_sum[:, :1])
         if d_shift is not None and d_rows is not None:
             # F delta, and var(delta) = |delta - mean|^2 / d, whose factor 2 / d the slope has already
-            d_shift.addmm_(d_offset, score[: hidden // s]).addcmul_(shift, d_spread)
-            d_score[: hidden // s] += _times(d_offset.t(), shift)
+            d_pre_first, own = d_pre_sum[:, : hidden // s], score[: hidden // s]
+            d_shift.addmm_(d_pre_first, own).addcmul_(shift, slope_sum[:, :1])
+            d_score[: hidden // s] += _times(d_pre_first.t(), shift)
             d_rows -= d_shift
         return d_tokens, None, d_shift, d_rows, d_score, d_bias, d_contract, None
 

@@ -30,8 +30,8 @@ SIZES: dict[str, dict[str, Any]] = {
 OPTIMIZERS = {
     "recurrent-transformer": OptimizerConfig(learning_rate=1e-3, warmup_steps=50, betas=(0.9, 0.98), clip_norm=0.2)
 }
-# Nothing is learned without memory, so it need not be tried for long.
-STEPS = {"memoryless": 300}
+# Nothing is learned without memory, so it need not be tried for long; small steps need more of them.
+STEPS = {"memoryless": 300, "recurrent-transformer": 3000}
 
 
 def recall(core: str = "hcam", scale: Scale = "lite") -> SupervisedConfig:
