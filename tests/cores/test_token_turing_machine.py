@@ -90,6 +90,25 @@ def test_folding_keeps_precision_far_from_zero(monkeypatch):
     torch.testing.assert_close(*results, atol=1e-3, rtol=1e-5)
 
 
+@pytest.mark.parametrize("input_dim", [4, 8])
+def test_folding_follows_autocast(input_dim, monkeypatch):
+    core = dataclasses.replace(TINY, dim=16).build(input_dim)
+    inputs = torch.randn(2, 3, 3, input_dim, requires_grad=True)
+    never = torch.zeros(2, 3, dtype=torch.bool)
+    results = []
+    for path, half in (("loop", False), ("folded", True)):
+        use(path, core, monkeypatch)
+        with torch.autocast("cpu", torch.bfloat16, enabled=half):
+            outputs, state = core(inputs, core.initial_state(2), never)
+        gradients = torch.autograd.grad(outputs.square().sum() + state.memory.sum(), [inputs, *core.parameters()])
+        results.append([outputs, state.memory, *gradients])
+    for number, (exact, rounded) in enumerate(zip(*results, strict=True)):
+        assert rounded.dtype == torch.float32
+        if number < 3:
+            assert not torch.equal(exact, rounded)
+            assert (exact - rounded).norm() < 0.03 * exact.norm()
+
+
 @pytest.mark.parametrize("path", ["loop", "hoisted", "folded"])
 @pytest.mark.parametrize("config", samples.CONFIGS, ids=lambda c: f"{c.memory}-{c.summarizer}-{c.processor}")
 def test_flops_are_those_that_a_stream_spends(config, path, monkeypatch):

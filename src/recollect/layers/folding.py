@@ -58,7 +58,6 @@ def foldable(summarizers: Sequence[Summarizer], tokens: Tensor) -> bool:
         tokens.shape[-2] * tokens.shape[-1] >= MIN_SIZE
         and all(isinstance(summarizer, MLPSummarizer) and not summarizer.tap.listening for summarizer in summarizers)
         and not torch.compiler.is_compiling()
-        and not torch.is_autocast_enabled(tokens.device.type)
         and not torch._C._are_functorch_transforms_active()
     )
 
@@ -91,7 +90,10 @@ def fold(summarizers: Sequence[Summarizer], rows: Sequence[Tensor | None]) -> Fo
 def digest_folded(folded: Folded, tokens: Tensor) -> list[Digest]:
     """The digests of ``[..., p, d]`` (without position rows) for every folded summariser."""
     flat = tokens.reshape(-1, *tokens.shape[-2:])
-    logit, value = _Digest.apply(flat, folded, *folded.rows, *folded[1:4], torch.is_grad_enabled())
+    device = tokens.device.type
+    work = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else folded.score.dtype
+    with torch.autocast(device, enabled=False):
+        logit, value = _Digest.apply(flat, folded, *folded.rows, *folded[1:4], work, torch.is_grad_enabled())
     logit = (logit + folded.contract_bias).unflatten(0, tokens.shape[:-2])
     value = value.unflatten(0, tokens.shape[:-2])
     parts = zip(logit.split(folded.sizes, -1), value.split(folded.sizes, -2), strict=True)
@@ -114,9 +116,20 @@ def extra_flops(folded: Folded, num_tokens: int) -> int:
     return zeros + (0 if folded.shift is None else 2 * num_tokens * folded.sizes[0] * (folded.shift[0].shape[-1] + 1))
 
 
-def _times(a: Tensor, b: Tensor) -> Tensor:
-    """``a b`` for two matrices, at the speed of the faster library."""
-    return product(a, b.t())
+def _times(a: Tensor, b: Tensor, work: torch.dtype) -> Tensor:
+    """``a b`` for two matrices, multiplied in the dtype ``work``, at the speed of the faster library."""
+    return product(a.to(work), b.t().to(work)).to(a.dtype)
+
+
+class _Map:
+    """``x W^T`` for many blocks x, multiplied in the dtype ``work``."""
+
+    def __init__(self, weight: Tensor, blocks: list[range], uses: int, work: torch.dtype) -> None:
+        self.product = Product(weight.to(work), rows=len(blocks[0]), uses=uses * len(blocks))
+        self.work = work
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return self.product(x.to(self.work)).to(x.dtype)
 
 
 class _Digest(torch.autograd.Function):
@@ -128,7 +141,7 @@ class _Digest(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, *args: Any) -> tuple[Tensor, Tensor]:
-        tokens, folded, _, rows, score, bias, contract, keep = args
+        tokens, folded, _, rows, score, bias, contract, work, keep = args
         delta = cast(Any, folded.shift or (None, None, None, None))
         shift, middle, offset, spread = delta
         sizes, eps = folded.sizes, folded.eps
@@ -136,15 +149,15 @@ class _Digest(torch.autograd.Function):
         k, hidden = contract.shape
         s, first = len(sizes), sizes[0]
         blocks = _blocks(tokens)
-        expand, narrow = (Product(w, rows=len(blocks[0]), uses=r * len(blocks)) for w in (score, contract))
+        expand, narrow = (_Map(weight, blocks, r, work) for weight in (score, contract))
         # Without a gradient to come one place serves all rows.
         kept = r if keep else 1
-        mean, inverse = (tokens.new_empty(kept, p, width).expand(r, -1, -1) for width in (1, s))
-        z, e = (tokens.new_empty(kept, p, width).expand(r, -1, -1) for width in (hidden, k))
-        logit, mass, value = tokens.new_empty(r, k), tokens.new_empty(r, k), tokens.new_zeros(r, k, d)
-        buffer = tokens.new_empty(len(blocks[0]), d)
+        mean, inverse = (score.new_empty(kept, p, width).expand(r, -1, -1) for width in (1, s))
+        z, e = (score.new_empty(kept, p, width).expand(r, -1, -1) for width in (hidden, k))
+        logit, mass, value = score.new_empty(r, k), score.new_empty(r, k), score.new_zeros(r, k, d)
+        buffer = score.new_empty(len(blocks[0]), d)
         # The first summariser's exponentials: the shift is the same for all rows, and takes one product.
-        heads = None if shift is None else tokens.new_empty(r, first, p)
+        heads = None if shift is None else score.new_empty(r, first, p)
         for row in range(r):
             for block in blocks:
                 cut = slice(block.start, block.stop)
@@ -168,15 +181,15 @@ class _Digest(torch.autograd.Function):
             for block in blocks:
                 cut = slice(block.start, block.stop)
                 shares = e[row, cut].t()
-                value[row] += _times(shares, _place(tokens[row, cut], rows, cut, buffer))
+                value[row] += _times(shares, _place(tokens[row, cut], rows, cut, buffer), work)
             if heads is not None:
                 heads[row] = e[row, :, :first].t()
         if heads is not None:
-            shifted = _times(heads.flatten(0, 1), shift).add_(heads.flatten(0, 1) @ middle)
+            shifted = _times(heads.flatten(0, 1), shift, work).add_(heads.flatten(0, 1) @ middle)
             value[:, :first] += shifted.view(r, first, d)
         value /= mass.unsqueeze(-1)
         ctx.save_for_backward(tokens, rows, score, bias, contract, shift, middle, mean, inverse, z, e, mass, value)
-        ctx.first = first
+        ctx.first, ctx.work = first, work
         return logit, value
 
     @staticmethod
@@ -184,27 +197,28 @@ class _Digest(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:  # pyright: ignore
         tokens, rows, score, bias, contract, shift, middle, mean, inverse, z, e, mass, value = ctx.saved_tensors
         (r, p, d), hidden, s, first = tokens.shape, contract.shape[1], inverse.shape[-1], ctx.first
+        work = ctx.work
         d_tokens = torch.empty_like(tokens) if ctx.needs_input_grad[0] else None
         d_rows = None if rows is None else torch.zeros_like(rows)
         d_score, d_bias, d_contract = torch.zeros_like(score), torch.zeros_like(bias), torch.zeros_like(contract)
         d_sums = grads[1] / mass.unsqueeze(-1)
         d_mass = (grads[0] - (grads[1] * value).sum(-1)) / mass
-        d_pre_sum, slope_sum = tokens.new_zeros(p, hidden), tokens.new_zeros(p, s)
+        d_pre_sum, slope_sum = score.new_zeros(p, hidden), score.new_zeros(p, s)
         d_shift: Any = None
         from_shift: Any = None
         if shift is not None:
             few = d_sums[:, :first].reshape(r * first, d)
-            d_shift = _times(e[..., :first].permute(1, 0, 2).reshape(p, r * first), few)
+            d_shift = _times(e[..., :first].permute(1, 0, 2).reshape(p, r * first), few, work)
             from_shift = (
-                _times(shift, few.t()).view(p, r, first).add_(middle.unsqueeze(-1) * few.sum(-1).view(r, first))
+                _times(shift, few.t(), work).view(p, r, first).add_(middle.unsqueeze(-1) * few.sum(-1).view(r, first))
             )
         blocks = _blocks(tokens)
-        buffer = tokens.new_empty(len(blocks[0]), d)
+        buffer = score.new_empty(len(blocks[0]), d)
         for row in range(r):
-            into_e = Product(d_sums[row], rows=len(blocks[0]), uses=len(blocks))
+            into_e = _Map(d_sums[row], blocks, 1, work)
             # The table's gradient sums over rows: what comes through the scores is added up before its product.
             back = d_sums[row] if d_tokens is None else torch.cat((score, d_sums[row]))
-            into_tokens = Product(back.t(), rows=len(blocks[0]), uses=len(blocks))
+            into_tokens = _Map(back.t(), blocks, 1, work)
             level = d_sums[row].sum(-1)[None]
             for block in blocks:
                 cut = slice(block.start, block.stop)
@@ -214,14 +228,14 @@ class _Digest(torch.autograd.Function):
                 if from_shift is not None:
                     d_e[:, :first] += from_shift[cut, row]
                 d_scores = d_e.mul_(shares)
-                d_contract += _times(d_scores.t(), F.gelu(z[row, cut], approximate="tanh"))
-                d_z = torch.ops.aten.gelu_backward(_times(d_scores, contract), z[row, cut], approximate="tanh")
+                d_contract += _times(d_scores.t(), F.gelu(z[row, cut], approximate="tanh"), work)
+                d_z = torch.ops.aten.gelu_backward(_times(d_scores, contract, work), z[row, cut], approximate="tanh")
                 d_bias += d_z.sum(0)
                 # z - bias = pre / sqrt(var + eps), so that d var = -1/2 sum(d_z (z - bias)) / (var + eps)
                 slope = (z[row, cut] - bias).mul_(d_z).view(-1, s, hidden // s).sum(-1)
                 slope = slope.mul_(scale.square()).mul_(-1.0 / d)  # times 2 u / d
                 d_pre = d_z.view(-1, s, hidden // s).mul_(scale.unsqueeze(-1)).view(-1, hidden)
-                d_score += _times(d_pre.t(), centred)
+                d_score += _times(d_pre.t(), centred, work)
                 d_pre_sum[cut] += d_pre
                 slope_sum[cut] += slope
                 if d_shift is not None:
@@ -238,16 +252,16 @@ class _Digest(torch.autograd.Function):
                     d_rows[cut] += into_tokens(shares)
                     d_rows[cut].addcmul_(centred, slope.sum(-1, keepdim=True))
         if d_rows is not None and d_tokens is None:
-            d_rows += _times(d_pre_sum, score)
+            d_rows += _times(d_pre_sum, score, work)
             if shift is not None:
                 d_rows.addcmul_(shift, slope_sum[:, :1])
-        if d_shift is not None and d_rows is not None:
+        if shift is not None and d_shift is not None and d_rows is not None:
             # F delta, and var(delta) = |delta - mean|^2 / d, whose factor 2 / d the slope has already
             d_pre_first, own = d_pre_sum[:, : hidden // s], score[: hidden // s]
             d_shift.addmm_(d_pre_first, own).addcmul_(shift, slope_sum[:, :1])
-            d_score[: hidden // s] += _times(d_pre_first.t(), shift)
+            d_score[: hidden // s] += _times(d_pre_first.t(), shift, work)
             d_rows -= d_shift
-        return d_tokens, None, d_shift, d_rows, d_score, d_bias, d_contract, None
+        return d_tokens, None, d_shift, d_rows, d_score, d_bias, d_contract, None, None
 
 
 def _place(tokens: Tensor, rows: Tensor | None, cut: slice, buffer: Tensor) -> Tensor:
