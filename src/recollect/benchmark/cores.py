@@ -135,8 +135,8 @@ def measure_core(name: str, config: CoresBenchmark, tell: Progress) -> tuple[Cor
     core = settings.build(config.dim)
     peak = {dtype: matmul_peak(kind, *((256, 2) if config.quick else ())) for dtype, kind in DTYPES.items()}
     tell(f"{name}: walking to step {config.positions[-1]:,}")
-    limit = 2.0 if config.quick else 120.0
-    waypoints = walk(core.eval(), config.positions, step_seconds=limit, jump_seconds=5 * limit)
+    limit = 2.0 if config.quick else 60.0
+    waypoints = walk(core.eval(), config.positions, step_seconds=limit, jump_seconds=4 * limit)
     full = waypoints[min(1, len(waypoints) - 1)].state  # at position 10^3 every memory is full
 
     tell(f"{name}: counting FLOPs")
@@ -217,7 +217,7 @@ def sequence_rows(
     rows = []
     for name, (call, passes) in calls.items():
         core.train(name != "forward")
-        timing = measure(call, config.repeats, max_seconds=20)
+        timing = measure(call, config.repeats, max_seconds=8)
         executed = facts.train_flops_counted if name == "train" else None
         needed = passes * facts.flops_per_step
         rows.append(_row(facts, name, dtype, shape, None, timing, (needed, executed)))
@@ -238,7 +238,7 @@ def stream_rows(
     steps += -steps % facts.config.get("chunk_len", 1)
     core.eval()
     with precision(dtype):
-        timings = time_steps(core.stream(batch), waypoints, steps=steps, repeats=2 * config.repeats, max_seconds=30)
+        timings = time_steps(core.stream(batch), waypoints, steps=steps, repeats=2 * config.repeats, max_seconds=12)
     flops = (facts.flops_per_step, facts.flops_counted)
     return [_row(facts, "stream", dtype, (batch, 1), position, timing, flops) for position, timing in timings.items()]
 

@@ -14,7 +14,8 @@ everything follows from u, which is made again whenever it is needed, in one scr
     sum_p e_p y_p  = E u + E mean(y)                                     one product with both E's
 
 The gradient is written by hand and saves only the hidden layer (64 numbers per token and summariser) and the
-exponentials. No number changes beyond rounding. It can be differentiated once.
+exponentials. No number changes beyond rounding. It can be differentiated once. Under autocast the products are made
+in its dtype and everything else in the dtype of the weights.
 """
 
 from collections.abc import Sequence
@@ -184,7 +185,7 @@ class _Digest(torch.autograd.Function):
                 value[row] += _times(shares, _place(tokens[row, cut], rows, cut, buffer), work)
             if heads is not None:
                 heads[row] = e[row, :, :first].t()
-        if heads is not None:
+        if heads is not None and shift is not None:
             shifted = _times(heads.flatten(0, 1), shift, work).add_(heads.flatten(0, 1) @ middle)
             value[:, :first] += shifted.view(r, first, d)
         value /= mass.unsqueeze(-1)
