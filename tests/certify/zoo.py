@@ -194,7 +194,15 @@ class ResetsToZero(Recurrent):
         return where_first(first, map_state(torch.zeros_like, self.initial_state(first.shape[0])), state)
 
 
-class ResetsByProduct(Recurrent):
+class Unshielded(MemoryCore[Any]):
+    """What a core is without the shield that the base class holds before broken inputs and memories."""
+
+    def forward(self, inputs: Tensor, state: Any, is_first: Tensor) -> tuple[Tensor, Any]:
+        outputs, new_state = self.unroll(inputs, state, is_first)
+        return outputs, map_state(lambda new, old: new.to(old.dtype), new_state, state)
+
+
+class ResetsByProduct(Unshielded, Recurrent):
     """Multiplies by zero: right for every number, wrong for NaN."""
 
     def clear(self, first: Tensor, state: RecurrentState) -> RecurrentState:
@@ -237,7 +245,7 @@ class KeepsCounter(Recurrent):
 # -- leaks -----------------------------------------------------------------------------------------------------
 
 
-class SoftmaxLeaks(Window):
+class SoftmaxLeaks(Unshielded, Window):
     """Masked weights are exactly zero, and zero times NaN is NaN."""
 
     def arrive(self, first: Tensor, state: WindowState) -> WindowState:
@@ -563,7 +571,7 @@ BROKEN: dict[type[nn.Module], tuple[str, set[str]]] = {
     ResetsByProduct: ("poison", set()),
     DetachedStart: ("reset", set()),
     GradientCrossesReset: ("reset-gradient", {"reset", "poison"}),
-    KeepsCounter: ("reset", set()),
+    KeepsCounter: ("reset", {"poison"}),
     SoftmaxLeaks: ("poison", set()),
     SoftMask: ("reset-gradient", {"future", "poison"}),
     InputsLeak: ("poison", set()),
@@ -579,7 +587,7 @@ BROKEN: dict[type[nn.Module], tuple[str, set[str]]] = {
     MutatesInputs: ("purity", set()),
     StateIsView: ("purity", {"poison"}),
     DtypeDrifts: ("purity", {"bfloat16", "state-bytes"}),
-    CacheGrows: ("state-bytes", {"purity", "stream", "reset"}),
+    CacheGrows: ("state-bytes", {"purity", "stream", "reset", "poison", "rows"}),
     HiddenBuffer: ("hidden-state", {"splits", "reset", "poison", "reset-gradient", "future", "rows", *CARRIED}),
     RunningMean: ("hidden-state", {"splits", "stream", "reset", "poison", "future", "rows", *CARRIED}),
     ReadsUnwritten: ("hidden-state", set()),

@@ -109,7 +109,8 @@ class MemoryCore(nn.Module, ABC, Generic[StateT]):
         batch, steps = is_first.shape
         usable = is_usable(inputs).flatten(2).all(-1)  # b t
         leaves = [leaf for _, leaf in named_leaves(state) if leaf.is_floating_point()]
-        broken = torch.stack([~leaf.isfinite().flatten(1).all(1) for leaf in leaves]).any(0)  # b
+        leaves = leaves or [inputs.new_zeros(batch)]
+        broken = torch.stack([~leaf.isfinite()[..., None].flatten(1).all(1) for leaf in leaves]).any(0)  # b
         lost = broken[:, None] & (is_first.long().cumsum(1) == 0)  # b t, steps that still read a broken memory
         clean = torch.where(usable.reshape(batch, steps, *[1] * len(self.input_shape)), inputs, 0.0)
         outputs, new_state = self.unroll(clean, self.reset(broken, state), is_first)
