@@ -1,0 +1,279 @@
+"""What a world is: b episodes that advance together, one action and one observation a step.
+
+    world = config.build(batch_size=64, seed=0)
+    step = world.reset()                       # every row is_first
+    while True:
+        step = world.step(actions)             # actions chosen on the observation of the step before
+
+**One rule for the end of an episode** (Gymnasium calls it NEXT_STEP): the step that ends an episode shows its true
+final observation, with ``terminated`` or ``truncated`` set; the step after it ignores that row's action, gives no
+reward and shows the first observation of a new episode, with ``is_first`` set. So the final observation is a row
+like any other: a learner reads its value where an episode was cut by a time limit, and nothing is lost.
+
+Worlds of ours are written once, as a batch of rows in torch on any device (:class:`TensorWorld`). Everybody's own
+Gymnasium environments come in through ``tasks/gymnasium_worlds.py``; ours go out through ``tasks/gymnasium_views.py``.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Generic, NamedTuple, TypeVar
+
+import gymnasium
+import torch
+from torch import Tensor
+
+from recollect.state import map_state, named_leaves, put_rows, where_first
+
+S = TypeVar("S")
+
+Observation = Tensor | dict[str, Tensor]
+"""``[b, ...]``, or a dict of such: as the observation space says, with a leading batch axis."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorldSpec:
+    """What an agent and a table need to know about a world."""
+
+    observation_space: gymnasium.Space[Any]
+    """Of one row. In a Dict, the key ``language`` holds words: MultiDiscrete, one entry a word, 0 is padding."""
+    action_space: gymnasium.Space[Any]
+    """Of one row."""
+    max_steps: int
+    """Actions of the longest episode; it is truncated there. 0 when the world does not say."""
+    memory_span: int
+    """Most steps between an observation and the latest decision that depends on it. 0 when the world does not say."""
+    chance: float
+    """Expected score of an agent that cannot remember; NaN when the world does not say."""
+    oracle: float
+    """Expected score of the best policy (see :meth:`World.oracle`); NaN when the world does not say."""
+    events: tuple[str, ...] = ()
+    """Names of what can happen, for :class:`Truth`."""
+
+
+class Step(NamedTuple):
+    """What b rows show after a step."""
+
+    observation: Any
+    """An :data:`Observation`; never written to again by the world."""
+    reward: Tensor
+    """float32 ``[b]``: for the action that led here; 0 at ``is_first``."""
+    is_first: Tensor
+    """bool ``[b]``: first observation of an episode."""
+    terminated: Tensor
+    """bool ``[b]``: last observation of an episode that is over: nothing more could be gained."""
+    truncated: Tensor
+    """bool ``[b]``: last observation of an episode that was cut by a time limit; never with ``terminated``."""
+    score: Tensor
+    """float32 ``[b]``: how good the episode was, at its last observation (0 elsewhere). What chance and oracle mean."""
+
+    @property
+    def is_last(self) -> Tensor:
+        """Rows that show the last observation of an episode, bool ``[b]``."""
+        return self.terminated | self.truncated
+
+
+class Truth(NamedTuple):
+    """What only the world knows about the present step of every row. For probes and pictures, never for an agent."""
+
+    event: Tensor
+    """long ``[b]``: index into ``spec.events`` of what is to be seen now; -1 where nothing happens."""
+    start: Tensor
+    """long ``[b]``: the present decision depends on steps ``start .. stop - 1`` of this episode; -1 where on none."""
+    stop: Tensor
+    """long ``[b]``: see ``start``."""
+
+
+class World(ABC):
+    """b episodes that advance together. Made by :meth:`WorldConfig.build`."""
+
+    spec: WorldSpec
+    batch_size: int
+    device: torch.device
+
+    @abstractmethod
+    def reset(self, seed: int | None = None) -> Step:
+        """Begin new episodes in all rows, with the randomness of ``seed`` (None goes on with the present one)."""
+
+    @abstractmethod
+    def step(self, actions: Tensor) -> Step:
+        """Advance every row.
+
+        Args:
+            actions: ``[b, *action_space.shape]``, long for Discrete and MultiDiscrete, float for Box. Ignored in rows
+                whose last step ended an episode.
+
+        Raises:
+            ValueError: actions of the wrong shape or dtype, or out of range.
+            RuntimeError: no reset came before.
+        """
+
+    def oracle(self) -> Tensor | None:
+        """The best action of every row, with knowledge of the world's secrets; None where nobody knows it."""
+        return None
+
+    def truth(self) -> Truth | None:
+        """What only the world knows about the present step; None where nobody knows it."""
+        return None
+
+    def save(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """Everything that the next step reads: tensors, and JSON data.
+
+        Raises:
+            ValueError: this world cannot be saved in the middle of an episode.
+        """
+        raise ValueError(f"{type(self).__name__} cannot be saved: begin with a reset instead")
+
+    def load(self, tensors: Mapping[str, Tensor], data: Mapping[str, Any]) -> None:
+        """Continue from what :meth:`save` gave."""
+        raise ValueError(f"{type(self).__name__} cannot be loaded: begin with a reset instead")
+
+    def close(self) -> None:
+        """Let go of processes and windows."""
+        return
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorldConfig(ABC):
+    """Base of all worlds' configs: fields are the world's difficulty."""
+
+    @property
+    @abstractmethod
+    def spec(self) -> WorldSpec:
+        """Spaces, spans, chance and oracle for these fields."""
+
+    @abstractmethod
+    def build(self, batch_size: int, *, seed: int = 0, device: torch.device | str = "cpu") -> World:
+        """The world, with ``batch_size`` rows."""
+
+
+class Advance(NamedTuple):
+    """What a step of :class:`TensorWorld` computes, before episodes are begun anew."""
+
+    state: Any
+    """The world's state after the actions."""
+    reward: Tensor
+    """float32 ``[b]``."""
+    terminated: Tensor
+    """bool ``[b]``: the episode is over."""
+    score: Tensor
+    """float32 ``[b]``: the episode's score if it ends here."""
+
+
+class TensorWorld(World, Generic[S]):
+    """A world as pure functions of a state tree; this base does time limits, new episodes, checks and saving.
+
+    A subclass gives ``begin``, ``advance`` and ``observe``, and may give ``look`` (truth) and ``plan`` (oracle).
+    ``self.clock`` (long ``[b]``) is the number of actions taken in the present episode. All randomness comes from
+    ``self.generator``, on ``self.device``.
+    """
+
+    def __init__(self, spec: WorldSpec, batch_size: int, *, seed: int = 0, device: torch.device | str = "cpu") -> None:
+        if batch_size < 1:
+            raise ValueError(f"batch_size={batch_size}: a world has at least one row")
+        self.spec = spec
+        self.batch_size = batch_size
+        self.device = torch.device(device)
+        self.generator = torch.Generator(self.device).manual_seed(seed)
+        self.state: S | None = None
+        self.clock = torch.zeros(batch_size, dtype=torch.long, device=self.device)
+        self.over = torch.zeros(batch_size, dtype=torch.bool, device=self.device)
+
+    @abstractmethod
+    def begin(self, rows: int) -> S:
+        """The state at the first observation of ``rows`` new episodes."""
+
+    @abstractmethod
+    def advance(self, state: S, actions: Tensor) -> Advance:
+        """The state after the actions, as new tensors. Rows whose episode is over may come out as anything finite."""
+
+    @abstractmethod
+    def observe(self, state: S) -> Observation:
+        """What the rows show, as new tensors."""
+
+    def plan(self, state: S) -> Tensor | None:
+        """The best actions."""
+        return None
+
+    def look(self, state: S) -> Truth | None:
+        """The truth about the present step."""
+        return None
+
+    def reset(self, seed: int | None = None) -> Step:
+        """Begin new episodes in all rows."""
+        if seed is not None:
+            self.generator.manual_seed(seed)
+        self.state = self.begin(self.batch_size)
+        self.clock = torch.zeros_like(self.clock)
+        self.over = torch.zeros_like(self.over)
+        nothing = torch.zeros(self.batch_size, device=self.device)
+        return Step(self.observe(self.state), nothing, ~self.over, self.over, self.over, nothing)
+
+    def step(self, actions: Tensor) -> Step:
+        """Advance every row; begin a new episode where the last step ended one."""
+        state = self._present()
+        actions = self._check(actions)
+        is_first = self.over
+        moved = self.advance(state, actions)
+        self.clock = torch.where(is_first, 0, self.clock + 1)
+        self.state = self._renew(moved.state, is_first)
+        terminated = moved.terminated & ~is_first
+        truncated = (self.clock >= self.spec.max_steps) & ~terminated & ~is_first
+        if not self.spec.max_steps:
+            truncated = torch.zeros_like(truncated)
+        self.over = terminated | truncated
+        return Step(
+            self.observe(self.state),
+            torch.where(is_first, 0.0, moved.reward),
+            is_first,
+            terminated,
+            truncated,
+            torch.where(self.over, moved.score, 0.0),
+        )
+
+    def oracle(self) -> Tensor | None:
+        """The best action of every row."""
+        return self.plan(self._present())
+
+    def truth(self) -> Truth | None:
+        """The truth about the present step of every row."""
+        return self.look(self._present())
+
+    def save(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """State, clocks and generator."""
+        tensors = {f"state.{name}": leaf for name, leaf in named_leaves(self._present())}
+        return tensors | {"clock": self.clock, "over": self.over, "generator": self.generator.get_state()}, {}
+
+    def load(self, tensors: Mapping[str, Tensor], data: Mapping[str, Any]) -> None:
+        """Continue from what :meth:`save` gave."""
+        example = self.begin(self.batch_size)
+        names = iter([name for name, _ in named_leaves(example)])
+        self.state = map_state(lambda leaf: tensors[f"state.{next(names)}"].to(leaf.device), example)
+        self.clock, self.over = tensors["clock"].to(self.device), tensors["over"].to(self.device)
+        self.generator.set_state(tensors["generator"].cpu())
+
+    def _present(self) -> S:
+        if self.state is None:
+            raise RuntimeError(f"{type(self).__name__}: call reset() before anything else")
+        return self.state
+
+    def _renew(self, state: S, ended: Tensor) -> S:
+        if self.device.type != "cpu":  # looking whether a row ended would wait for the device
+            return where_first(ended, self.begin(self.batch_size), state)
+        index = ended.nonzero()[:, 0]
+        return put_rows(state, index, self.begin(len(index))) if len(index) else state
+
+    def _check(self, actions: Tensor) -> Tensor:
+        space = self.spec.action_space
+        discrete = isinstance(space, (gymnasium.spaces.Discrete, gymnasium.spaces.MultiDiscrete))
+        expected = (self.batch_size, *(space.shape or ()))
+        if tuple(actions.shape) != expected or actions.is_floating_point() == discrete:
+            raise ValueError(
+                f"actions are {actions.dtype} {list(actions.shape)}; this world takes "
+                f"{'integers' if discrete else 'floats'} {list(expected)}"
+            )
+        if isinstance(space, gymnasium.spaces.Discrete) and self.device.type == "cpu":
+            low, high = int(actions.min()), int(actions.max())
+            if low < 0 or high >= space.n:
+                raise ValueError(f"action {low if low < 0 else high} is out of range: use 0..{space.n - 1}")
+        return actions
