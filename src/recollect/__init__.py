@@ -12,9 +12,11 @@ plugin do not wait for torch.
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from recollect.gymnasium_ids import register as _register
+
 if TYPE_CHECKING:
     from recollect import state
-    from recollect.agents import SequenceModel, SequenceModelConfig
+    from recollect.agents import ActorCritic, ActorCriticConfig, SequenceModel, SequenceModelConfig
     from recollect.cores import CORES
     from recollect.cores.base import CoreConfig, MemoryCore
     from recollect.cores.causal_transformer import CausalTransformer, CausalTransformerConfig
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
     from recollect.cores.transformer_xl import TransformerXL, TransformerXLConfig
 
 __version__ = "0.1.0"
+_register()
 
 _HOMES = {
     "CORES": "cores",
@@ -58,6 +61,8 @@ _HOMES = {
     "RecurrentTransformerConfig": "cores.recurrent_transformer",
     "LongShortTransformer": "cores.long_short_transformer",
     "LongShortTransformerConfig": "cores.long_short_transformer",
+    "ActorCritic": "agents",
+    "ActorCriticConfig": "agents",
     "SequenceModel": "agents",
     "SequenceModelConfig": "agents",
 }
@@ -66,6 +71,8 @@ __all__ = [
     "CORES",
     "GRU",
     "LSTM",
+    "ActorCritic",
+    "ActorCriticConfig",
     "CausalTransformer",
     "CausalTransformerConfig",
     "CoreConfig",

@@ -198,30 +198,26 @@ class TrainOptions:
 
 def _train(words: list[str], console: Console) -> int:
     """``recollect train TASK --core KEY [--core.FIELD ...]``: task and core choose the flags that follow."""
-    from recollect.agents.configs import lookup
     from recollect.cores import CORES
-    from recollect.recipes import RECIPES
+    from recollect.recipes import training
     from recollect.tasks import TASKS
     from recollect.training import fit
-    from recollect.training.supervised import SupervisedConfig
 
     task, core, rest = _task_and_core(words)
     if task is None:
-        raise UsageError(f"name a task: recollect train TASK --core KEY; tasks: {', '.join(TASKS)}")
-    lookup(TASKS, task, "task")
-    lookup(CORES, core, "core")
-    recipe = RECIPES.get(task)
-    default = recipe.config(core) if recipe else SupervisedConfig(task=TASKS[task](), core=CORES[core]())
+        raise UsageError(f"name a task: recollect train TASK --core KEY; tasks: {', '.join(TASKS)}, gym:ID")
+    default = training(task, core)
 
     @dataclass(frozen=True)
     class Train:
-        config: Annotated[SupervisedConfig, arg(name="")] = field(default_factory=lambda: default)
+        config: Annotated[type(default), arg(name="")] = field(default_factory=lambda: default)  # type: ignore[valid-type]
         options: Annotated[TrainOptions, arg(name="")] = field(default_factory=TrainOptions)
 
     about = f"Train the {core} core on {task}. Choose another core with --core {{{','.join(CORES)}}}."
     parsed = tyro.cli(Train, prog=f"recollect train {task} --core {core}", description=about, args=rest)
     config, options = parsed.config, parsed.options
-    directory = options.directory or Path("runs") / f"{task}-{core}-seed{config.fit.seed}"
+    name = task.replace(":", "-").replace("/", "-")
+    directory = options.directory or Path("runs") / f"{name}-{core}-seed{config.fit.seed}"
     outcome = fit(config, directory, resume=options.resume, tensorboard=options.tensorboard, console=console)
     console.print(outcome.message, highlight=False, soft_wrap=True)
     if outcome.status == "interrupted":

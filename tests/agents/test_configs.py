@@ -6,7 +6,9 @@ import pytest
 from recollect.agents.configs import differences, from_json, lookup, to_json
 from recollect.cores import CORES
 from recollect.cores.base import CoreConfig
+from recollect.recipes import training
 from recollect.tasks import TASKS, Copying, StreamTask
+from recollect.tasks.world import WorldConfig
 from recollect.training import TRAINERS, FitConfig, OptimizerConfig, SupervisedConfig, TrainerConfig
 
 
@@ -44,7 +46,14 @@ def test_every_core_round_trips(key):
 
 @pytest.mark.parametrize("key", TASKS)
 def test_every_task_round_trips(key):
-    assert from_json(through_text(to_json(TASKS[key]())), StreamTask) == TASKS[key]()
+    base = StreamTask if issubclass(TASKS[key], StreamTask) else WorldConfig
+    assert from_json(through_text(to_json(TASKS[key]())), base) == TASKS[key]()
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_every_default_run_round_trips(task):
+    made = training(task, "gru")
+    assert from_json(through_text(to_json(made, TRAINERS)), TrainerConfig, TRAINERS) == made
 
 
 def test_a_whole_run_round_trips():

@@ -3,7 +3,16 @@ import torch
 import torch.nn.functional as F
 
 from recollect.layers import linear as module
+from recollect.layers import products
 from recollect.layers.linear import MIN_ROWS, Linear, linear
+
+
+@pytest.fixture(autouse=True, params=["amd", "intel", "other"])
+def maker(request, monkeypatch):
+    """Every path on every machine: which one is taken is a matter of speed."""
+    for place in (module, products):
+        monkeypatch.setattr(place, "processor_maker", lambda: request.param)
+    return request.param
 
 
 def gradients(fn, x, weight, bias, cotangent):
@@ -51,9 +60,10 @@ def test_vmap_and_autocast_still_work():
         assert linear(x, weight).dtype == torch.bfloat16
 
 
-def test_many_rows_take_the_fast_path_where_there_is_one():
+def test_many_rows_take_the_fast_path_where_there_is_one(maker):
     weight = torch.randn(4, 8)
-    assert module._prefers_onednn(torch.randn(MIN_ROWS, 8), weight) == torch.backends.mkldnn.is_available()
+    there = maker == "amd" and torch.backends.mkldnn.is_available()
+    assert module._prefers_onednn(torch.randn(MIN_ROWS, 8), weight) == there
     assert not module._prefers_onednn(torch.randn(MIN_ROWS - 1, 8), weight)
     assert not module._prefers_onednn(torch.randn(MIN_ROWS, 8, dtype=torch.float64), weight.double())
 
@@ -66,3 +76,12 @@ def test_the_layer_is_torchs_layer():
     theirs.load_state_dict(ours.state_dict())
     x = torch.randn(2 * MIN_ROWS, 8)
     torch.testing.assert_close(ours(x), theirs(x))
+
+
+@pytest.mark.parametrize("rows", [1, 16, 300])
+@pytest.mark.parametrize("uses", [1, 99])
+def test_products_equal_torch_by_every_path(rows, uses):
+    x, weight, bias, z = torch.randn(rows, 24), torch.randn(17, 24), torch.randn(17), torch.randn(rows, 17)
+    product = products.Product(weight, bias, rows=rows, uses=uses)
+    torch.testing.assert_close(product(x), F.linear(x, weight, bias), rtol=1e-5, atol=1e-4)
+    torch.testing.assert_close(product.plus(x, z), F.linear(x, weight) + z, rtol=1e-5, atol=1e-4)

@@ -53,19 +53,20 @@ def test_every_number_has_its_file_and_the_table_its_rows(tmp_path):
     assert (one["seed"], one["steps"], one["samples"], one["scale"], one["status"]) == (1, 4, 16, "lite", "ok")
     assert one["config"]["fit"]["seed"] == 1
     assert one["command"] == "recollect reproduce tiny --scale lite"
-    assert sum(one["correct"]) / sum(one["asked"]) == pytest.approx(one["score"])
+    test = one["tests"][""]
+    assert sum(test["correct"]) / sum(test["asked"]) == pytest.approx(test["score"])
     assert [step for step, _ in one["curve"]] == [2, 4]
     text = path.read_text()
     assert path == tmp_path / "docs" / "results.md"
     assert "### Tiny (lite scale)" in text
     row = next(line for line in text.splitlines() if line.startswith("| gru, tiny |"))
-    mean = np.mean([found[f"gru-seed{k}.json"]["score"] for k in (0, 1)])
+    mean = np.mean([found[f"gru-seed{k}.json"]["tests"][""]["score"] for k in (0, 1)])
     cells = [cell.strip() for cell in row.strip("|").split("|")]
     assert cells[:4] == ["gru, tiny", "0.900", f"{mean:.3f}", "2"]
-    assert cells[5] == "`recollect reproduce tiny --scale lite`"
+    assert cells[5] == "0.333"
+    assert cells[6] == "`recollect reproduce tiny --scale lite`"
     low, high = (float(x) for x in cells[4].split(" to "))
     assert low <= mean <= high
-    assert "chance is 0.333" in text
 
 
 def test_the_table_comes_from_the_files_alone_and_leaves_the_rest(tmp_path):
@@ -73,7 +74,9 @@ def test_the_table_comes_from_the_files_alone_and_leaves_the_rest(tmp_path):
     path = tmp_path / "docs" / "results.md"
     path.write_text("# Mine\n\nbefore\n\n" + path.read_text().removeprefix("# Results\n\n") + "\nafter\n")
     file = tmp_path / "results" / "tiny" / "gru-seed0.json"
-    file.write_text(json.dumps(json.loads(file.read_text()) | {"score": 0.123}))
+    kept = json.loads(file.read_text())
+    kept["tests"][""]["score"] = 0.123
+    file.write_text(json.dumps(kept))
     write_tables(recipe(), tmp_path)
     text = path.read_text()
     assert "| 0.900 | 0.123 |" in text
@@ -120,7 +123,7 @@ def test_an_interrupt_stops_and_the_same_command_goes_on(tmp_path, monkeypatch):
     reproduce(recipe(), root=tmp_path, seeds=1)
     whole = tmp_path / "whole"
     reproduce(recipe(), root=whole, seeds=1)
-    timeless = [{k: v for k, v in r["gru-seed0.json"].items() if k in ("score", "curve", "correct", "loss")}
+    timeless = [{k: v for k, v in r["gru-seed0.json"].items() if k in ("curve", "tests")}
                 for r in (results(tmp_path), results(whole))]  # fmt: skip
     assert timeless[0] == timeless[1]
 
@@ -157,11 +160,12 @@ def test_the_interval_knows_rows_and_seeds():
 
 
 def test_a_mixed_row_shows_score_and_failure():
-    common = {"label": "x", "row": "x", "paper": "-", "command": "c", "chance": 0.5, "commit": None, "scale": "lite",
+    common = {"label": "x", "row": "x", "paper": "-", "command": "c", "commit": None, "scale": "lite",
               "hardware": {"accelerator": "GPU"}}  # fmt: skip
-    good = common | fake(0.7) | {"seed": 0, "status": "ok", "seconds": 60.0, "samples_to_perfect": 3200}
+    tests = {"": fake(0.7) | {"paper": "-", "chance": 0.5}}
+    good = common | {"tests": tests, "seed": 0, "status": "ok", "seconds": 60.0, "samples_to_perfect": 3200}
     bad = common | {"seed": 1, "status": "failed", "error": "NaN | at step 3"}
     text = table(recipe(), "lite", [good, bad])
     assert "(perfect after 3 200 samples) | 1 |" in text
-    assert "| x, seed 1 | - | failed: NaN \\| at step 3 | 0 | - | `c` |" in text
+    assert "| x, seed 1 | - | failed: NaN \\| at step 3 | 0 | - | - | `c` |" in text
     assert "2 runs, 1.0 minutes of training on GPU" in text

@@ -3,7 +3,8 @@ import itertools
 import pytest
 import torch
 
-from recollect.tasks import TASKS, Copying, Recall
+from recollect.tasks import TASKS, Copying, Recall, StreamTask
+from recollect.tasks.associative_inference import AssociativeInference
 
 SMALL = {
     "copying": [Copying(length=0), Copying(length=7, num_digits=3), Copying(length=100, loss_on="all")],
@@ -12,8 +13,14 @@ SMALL = {
         Recall(num_keys=3, num_values=2, num_cues=2, num_queries=4, min_blank=0, max_blank=5, length=40),
         Recall(num_keys=9, num_values=1, num_cues=1, num_queries=1, min_blank=3, max_blank=3, num_blanks=4, length=33),
     ],
+    "associative-inference": [
+        AssociativeInference(num_chains=3, width=8),
+        AssociativeInference(num_chains=2, width=3, types=("AC",)),
+        AssociativeInference(chain=4, num_chains=4, width=5, types=("BC", "AD")),
+    ],
 }
-CASES = [pytest.param(task, id=f"{key}-{i}") for key in TASKS for i, task in enumerate(SMALL[key])]
+STREAMS = [key for key, kind in TASKS.items() if issubclass(kind, StreamTask)]
+CASES = [pytest.param(task, id=f"{key}-{i}") for key in STREAMS for i, task in enumerate(SMALL[key])]
 
 
 def draw(task, rows=64, seed=0):
@@ -23,10 +30,15 @@ def draw(task, rows=64, seed=0):
 @pytest.mark.parametrize("task", CASES)
 def test_batch_fits_the_spec(task):
     spec, batch = task.spec, draw(task)
-    assert batch.inputs.shape == (64, spec.length)
-    assert batch.inputs.dtype == batch.targets.dtype == batch.source.dtype == torch.int64
+    if spec.vocabulary is None:
+        assert batch.inputs.shape == (64, spec.length, spec.input_dim)
+        assert batch.inputs.dtype == torch.float32 and batch.inputs.isfinite().all()
+    else:
+        assert batch.inputs.shape == (64, spec.length) and batch.inputs.dtype == torch.int64
+        assert batch.inputs.min() >= 0 and batch.inputs.max() < spec.vocabulary
+    assert batch.targets.shape == batch.source.shape == batch.is_first.shape == (64, spec.length)
+    assert batch.targets.dtype == batch.source.dtype == torch.int64
     assert batch.is_first.dtype == batch.loss_mask.dtype == batch.score_mask.dtype == torch.bool
-    assert batch.inputs.min() >= 0 and batch.inputs.max() < spec.vocabulary
     assert batch.targets.min() >= 0 and batch.targets.max() < spec.num_classes
     assert batch.is_first[:, 0].all()
     assert (batch.score_mask & ~batch.loss_mask).sum() == 0
@@ -62,7 +74,8 @@ def test_source_is_in_the_same_episode_and_within_the_span(task):
 
 
 def test_memory_span_is_reached():
-    for task in (Copying(length=7, num_digits=3), Recall(num_keys=2, num_cues=1, max_blank=12, length=40)):
+    recall = Recall(num_keys=2, num_cues=1, max_blank=12, length=40)
+    for task in (Copying(length=7, num_digits=3), recall, AssociativeInference(num_chains=3, width=2)):
         batch = draw(task, 2048)
         steps = torch.arange(task.spec.length)
         assert int((steps - batch.source)[batch.source >= 0].max()) == task.spec.memory_span
@@ -141,6 +154,8 @@ def test_chance_is_exact_for_anything_that_sees_one_step(task):
     # The answer must be independent of the token, and every answer that can occur equally likely.
     batch = draw(task, 20_000)
     tokens, answers = batch.inputs[batch.score_mask], batch.targets[batch.score_mask]
+    if tokens.is_floating_point():  # no two are alike: tell them apart by the signs of their first numbers
+        tokens = ((tokens[:, :2] > 0).long() * torch.tensor([1, 2])).sum(1)
     possible = answers.unique()
     assert len(possible) == round(1 / task.spec.chance)
     for token, answer in itertools.product(tokens.unique(), possible):

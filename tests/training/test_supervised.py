@@ -128,7 +128,7 @@ def test_unrolls_without_a_question_report_no_accuracy():
         (lambda: config(evaluation_rows=0), "evaluation_rows=0"),
         (lambda: config(device="gpu").build(), "device='gpu'"),
         (lambda: OptimizerConfig(learning_rate=0), "learning_rate=0"),
-        (lambda: OptimizerConfig(schedule="linear"), "schedule='linear'"),
+        (lambda: OptimizerConfig(schedule="step"), "schedule='step'"),
         (lambda: OptimizerConfig(clip_norm=0), "clip_norm=0"),
         (lambda: OptimizerConfig(warmup_steps=-1), "warmup_steps=-1"),
         (lambda: OptimizerConfig(weight_decay=-1), "weight_decay=-1"),

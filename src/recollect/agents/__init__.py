@@ -1,9 +1,21 @@
 """Observation -> encoder -> core -> heads: plain modules around any memory core."""
 
+from recollect.agents.actor_critic import ActorCritic, ActorCriticConfig, ActorCriticOutput, ActorInputs, ActorStream
 from recollect.agents.sequence_model import SequenceModel, SequenceModelConfig, SequenceStream
 
-AGENTS = {
+AGENTS: dict[str, type[SequenceModelConfig] | type[ActorCriticConfig]] = {
     "sequence-model": SequenceModelConfig,
+    "actor-critic": ActorCriticConfig,
 }
 
-__all__ = ["AGENTS", "SequenceModel", "SequenceModelConfig", "SequenceStream"]
+__all__ = [
+    "AGENTS",
+    "ActorCritic",
+    "ActorCriticConfig",
+    "ActorCriticOutput",
+    "ActorInputs",
+    "ActorStream",
+    "SequenceModel",
+    "SequenceModelConfig",
+    "SequenceStream",
+]

@@ -41,6 +41,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from recollect.cores.base import CoreConfig, MemoryCore, require
+from recollect.cores.hierarchical_chunk_lifelong import LifelongStream
 from recollect.cores.hierarchical_chunk_stream import GATHER_SHARE, HierarchicalChunkStream
 from recollect.cores.stream import Stream
 from recollect.layers.feedforward import FeedForward, input_projection
@@ -402,6 +403,13 @@ class HierarchicalChunkMemory(MemoryCore[HierarchicalChunkMemoryState]):
     def stream(self, batch_size: int) -> Stream:
         """A stream that projects every step and every chunk once."""
         return HierarchicalChunkStream(self, batch_size)
+
+    def lifelong_stream(self, batch_size: int = 1, capacity_steps: int = 1_000_000, **options: Any) -> LifelongStream:
+        """A stream that keeps ``capacity_steps`` steps instead of ``num_chunks`` chunks, in host memory or a file.
+
+        ``options`` (``folder``, ``keep_file``, ``dtype``) are those of :class:`LifelongStream`.
+        """
+        return LifelongStream(self, batch_size, capacity_steps, **options)
 
     def flops_per_step(self) -> int:
         """Per layer, with w, c, n, k of the config, s = c - chunk_overlap and f the feed-forward's width.

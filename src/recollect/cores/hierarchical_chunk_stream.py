@@ -9,6 +9,8 @@ for a norm with gain g and shift s. A step then costs products with weights, one
 the keys and values of all chunks, or of a copy of the chosen ones where n is much larger than k.
 """
 
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, cast
 
 import torch
@@ -19,7 +21,7 @@ from recollect.cores.ring_layer import RingAttention, Visibility, full_precision
 from recollect.cores.rings import MirrorRing
 from recollect.cores.stream import Stream
 from recollect.layers.hierarchical_attention import choose_chunks, spread
-from recollect.layers.products import Product
+from recollect.layers.products import Product, working_dtype
 
 if TYPE_CHECKING:
     from recollect.cores.hierarchical_chunk_memory import (
@@ -32,7 +34,62 @@ GATHER_SHARE = 8
 """The chosen chunks are copied out of the memory when they are at most one over this of it."""
 
 
-class ChunkShelf:
+class Shelf(ABC):
+    """How one layer reads its chunks; where they stand is up to the form.
+
+    Args:
+        layer: of the core.
+        batch_size: b.
+        dtype: of the products with weights.
+        out_bias: ``[d]``, what every row with a chunk receives besides W_o times what its heads read.
+    """
+
+    def __init__(self, layer: "HierarchicalChunkLayer", batch_size: int, dtype: torch.dtype, out_bias: Tensor) -> None:
+        c, memory, norm = layer.config, layer.memory, layer.norm_memory
+        self.config, self.memory, self.batch_size, self.dtype = c, memory, batch_size, dtype
+        scale = (c.dim // c.num_heads) ** -0.5
+        weight = memory.query.weight * norm.weight * scale
+        bias = (memory.query.bias + (memory.query.weight * norm.bias).sum(-1)) * scale
+        self.query = Product(weight.to(dtype), bias.to(dtype), rows=batch_size, uses=1000)
+        self.out_bias = out_bias.detach().to(dtype)
+        self.out = Product(memory.out.weight.to(dtype), self.out_bias, rows=batch_size, uses=1000)
+        like = memory.key.weight
+        self.lowest = max(torch.finfo(kind).min for kind in (like.dtype, dtype))  # finite in both
+
+    @abstractmethod
+    def read(self, inputs: Tensor, some: Tensor | None, order: Tensor | None) -> Tensor:
+        """What the chunks add.
+
+        Args:
+            inputs: ``[b, d]``, standardised.
+            some: float ``[b, 1, 1]``, 1 for rows with a chunk and 0 for others; None when all have one.
+            order: long ``[b, n]``, places from the oldest chunk to the newest, for the taps.
+        """
+
+    def update(self, read: Tensor, relevance: Tensor, some: Tensor | None) -> Tensor:
+        """What the heads read, ``[r, d]`` under relevances ``[r, 1, k]``, through the output projection."""
+        update = self.out(read)
+        if some is not None or self.config.reading.relevance == "full_softmax":
+            # The bias counts as much as the chunks do.
+            share = relevance.sum(-1).to(update.dtype) - 1.0  # r 1
+            update = torch.addcmul(update, share, self.out_bias)
+        return update
+
+    @property
+    def listened(self) -> bool:
+        """Whether anybody wants to see relevances or weights."""
+        return self.memory.tap.listening or self.memory.relevance_tap.listening
+
+    def show(self, relevance: Tensor, weights: Tensor, order: Tensor | None) -> None:
+        """Relevance ``[b, 1, n]`` and weights ``[b, h, n, c]`` to the taps, oldest chunk first."""
+        if order is not None:
+            relevance = relevance.gather(-1, order[:, None])
+            weights = weights.gather(2, order[:, None, :, None].expand_as(weights))
+        self.memory.relevance_tap(relevance)
+        self.memory.tap(weights.unsqueeze(2))
+
+
+class ChunkShelf(Shelf):
     """The chunks of one layer, in n places that are overwritten in turn.
 
     Args:
@@ -42,16 +99,10 @@ class ChunkShelf:
     """
 
     def __init__(self, layer: "HierarchicalChunkLayer", batch_size: int, dtype: torch.dtype) -> None:
+        super().__init__(layer, batch_size, dtype, layer.memory.out.bias)
         c, memory, norm = layer.config, layer.memory, layer.norm_memory
         b, n, d, heads = batch_size, c.num_chunks, c.dim, c.num_heads
-        self.config, self.memory, self.batch_size, self.dtype = c, memory, batch_size, dtype
-        scale = (d // heads) ** -0.5
-        weight = memory.query.weight * norm.weight * scale
-        bias = (memory.query.bias + (memory.query.weight * norm.bias).sum(-1)) * scale
-        self.query = Product(weight.to(dtype), bias.to(dtype), rows=b, uses=1000)
-        self.out = Product(memory.out.weight.to(dtype), memory.out.bias.to(dtype), rows=b, uses=1000)
-
-        with full_precision(weight):
+        with full_precision(memory.key.weight):
             first = memory.chunk_query.weight
             first = torch.cat((first * norm.weight, first @ norm.bias[:, None]), 1)
             keys = first.T if memory.chunk_key is None else first.T @ memory.chunk_key.weight
@@ -63,7 +114,6 @@ class ChunkShelf:
 
         self.gathers = GATHER_SHARE * c.top_k <= n
         like = memory.key.weight
-        self.lowest = max(torch.finfo(kind).min for kind in (like.dtype, dtype))  # finite in both
         self.contents = like.new_zeros(b, n, c.chunk_len, d)
         self.means = like.new_zeros(b, n, d)
         self.keys = like.new_zeros(b, n, d)  # k
@@ -109,13 +159,7 @@ class ChunkShelf:
         (self.pairs[row] if self.gathers else self.pairs[:, row]).zero_()
 
     def read(self, inputs: Tensor, some: Tensor | None, order: Tensor | None) -> Tensor:
-        """What the chunks add.
-
-        Args:
-            inputs: ``[b, d]``, standardised.
-            some: float ``[b, 1, 1]``, 1 for rows with a chunk and 0 for others; None when all have one.
-            order: long ``[b, n]``, places from the oldest chunk to the newest, for the taps.
-        """
+        """See :meth:`Shelf.read`."""
         b, heads, n = self.batch_size, self.config.num_heads, self.config.num_chunks
         scores = torch.baddbmm(self.bias, inputs.unsqueeze(1).to(self.keys.dtype), self.keys.transpose(1, 2))  # b 1 n
         index, relevance = choose_chunks(scores, None, self.config.top_k, self.config.reading.relevance)
@@ -127,14 +171,12 @@ class ChunkShelf:
         else:
             relevance = relevance if index is None else spread(index, relevance, n)
             read, weights = self._read_all(queries, relevance)
-        if self.memory.tap.listening or self.memory.relevance_tap.listening:
-            self._show(index if self.gathers else None, relevance, weights, order)
-        update = self.out(read)
-        if some is not None or self.config.reading.relevance == "full_softmax":
-            # The bias counts as much as the chunks do.
-            share = relevance.sum(-1).to(update.dtype) - 1.0  # b 1
-            update = torch.addcmul(update, share, self.memory.out.bias.to(update.dtype))
-        return update
+        if self.listened:
+            if self.gathers and index is not None:
+                self.show(spread(index, relevance, n), spread_chunks(index, weights, n), order)
+            else:
+                self.show(relevance, weights, order)
+        return self.update(read, relevance, some)
 
     def _read_all(self, queries: Tensor, relevance: Tensor) -> tuple[Tensor, Tensor]:
         b, heads, n, c = self.batch_size, self.config.num_heads, self.config.num_chunks, self.config.chunk_len
@@ -157,18 +199,11 @@ class ChunkShelf:
         mixed = (weights * relevance.transpose(1, 2).unsqueeze(-1)).to(self.dtype)  # b k 1 1
         return (mixed.unsqueeze(-2) @ values).sum(1).view(b, -1), weights.transpose(1, 2)
 
-    def _show(self, index: Tensor | None, relevance: Tensor, weights: Tensor, order: Tensor | None) -> None:
-        """Relevance ``[b, 1, n]`` and weights ``[b, h, 1, n, c]``, oldest chunk first (zeros where not chosen)."""
-        n = self.config.num_chunks
-        if index is not None:
-            relevance = spread(index, relevance, n)
-            places = index[..., None].expand_as(weights)  # b 1 k 1 to b h k c
-            weights = weights.new_zeros(*weights.shape[:2], n, weights.shape[-1]).scatter(2, places, weights)
-        if order is not None:
-            relevance = relevance.gather(-1, order[:, None])
-            weights = weights.gather(2, order[:, None, :, None].expand_as(weights))
-        self.memory.relevance_tap(relevance)
-        self.memory.tap(weights.unsqueeze(2))
+
+def spread_chunks(index: Tensor, weights: Tensor, n: int) -> Tensor:
+    """Weights ``[b, h, k, c]`` of chosen chunks ``[b, 1, k]`` in ``[b, h, n, c]``, zeros elsewhere."""
+    places = index[..., None].expand_as(weights)  # b 1 k 1 to b h k c
+    return weights.new_zeros(*weights.shape[:2], n, weights.shape[-1]).scatter(2, places, weights)
 
 
 class ShelfLayer:
@@ -177,10 +212,11 @@ class ShelfLayer:
     Args:
         layer: of the core.
         features: of the offsets memory_len ... 0.
-        batch_size: b.
+        shelf: its chunks.
     """
 
-    def __init__(self, layer: "HierarchicalChunkLayer", features: Tensor, batch_size: int) -> None:
+    def __init__(self, layer: "HierarchicalChunkLayer", features: Tensor, shelf: Shelf) -> None:
+        batch_size = shelf.batch_size
         local, norm, feed_forward = layer.local, layer.norm_forward, layer.feed_forward
         self.layer = layer
         self.weight, self.bias, delta, keys = local.folded(features)
@@ -195,7 +231,7 @@ class ShelfLayer:
         )
         self.dtype = self.attention.dtype
         self.out = Product(local.out.weight.to(self.dtype), rows=batch_size, uses=1000)
-        self.shelf = ChunkShelf(layer, batch_size, self.dtype)
+        self.shelf = shelf
         weight = feed_forward.expand.weight * norm.weight
         bias = feed_forward.expand.bias + (feed_forward.expand.weight * norm.bias).sum(-1)
         contract = feed_forward.contract
@@ -209,88 +245,60 @@ class ShelfLayer:
     ) -> Tensor:
         """``[b, d] -> [b, d]``; ``empty`` if no row has a chunk, the rest as for the parts."""
         width = x.shape[-1:]
-        x = x + self._drop(self.out(self.attention(x, hidden)))
+        x = x + self.drop(self.out(self.attention(x, hidden)))
         if not empty:
-            x = x + self._drop(self.shelf.read(F.layer_norm(x, width), some, order))
+            x = x + self.drop(self.shelf.read(F.layer_norm(x, width), some, order))
         middle = self.expand(F.layer_norm(x, width).to(self.dtype)).relu_()
-        return x + self._drop(self.contract(self._drop(middle)))
+        return x + self.drop(self.contract(self.drop(middle)))
 
-    def _drop(self, update: Tensor) -> Tensor:
+    def drop(self, update: Tensor) -> Tensor:
+        """Dropout, in training."""
         dropout = self.layer.config.dropout
         return F.dropout(update, dropout) if dropout and self.layer.training else update
 
 
-class HierarchicalChunkStream(Stream):
-    """A live :class:`HierarchicalChunkMemory`.
+class ChunkStream(Stream, ABC):
+    """What the live forms of a :class:`HierarchicalChunkMemory` share: windows, counters, and when a chunk is written.
 
     Counters live in Python, so that no step waits for a device to learn whether a chunk ends.
 
     Args:
         core: whose weights are used; they are copied into the layout of the processor.
-        batch_size: number of streams.
+        shelves: where each layer has its chunks.
     """
 
     core: "HierarchicalChunkMemory"
 
-    @torch.no_grad()
-    def __init__(self, core: "HierarchicalChunkMemory", batch_size: int) -> None:
-        c, features = core.config, core.features()
+    def __init__(self, core: "HierarchicalChunkMemory", shelves: Sequence[Shelf]) -> None:
+        c, features, batch_size = core.config, core.features(), shelves[0].batch_size
         self._layers = [
-            ShelfLayer(cast("HierarchicalChunkLayer", layer), features, batch_size) for layer in core.layers
+            ShelfLayer(cast("HierarchicalChunkLayer", layer), features, shelf)
+            for layer, shelf in zip(core.layers, shelves, strict=True)
         ]
         # Raw inputs of all layers; the newest c are a chunk when it ends.
         self._raw = MirrorRing(batch_size, max(c.memory_len, c.chunk_len), (c.num_layers, c.dim), features)
         self._visible = Visibility(batch_size, c.memory_len, features.device, self._layers[0].dtype)
         super().__init__(core, batch_size)
 
-    @property
-    def state(self) -> "HierarchicalChunkMemoryState":
-        """The memory as the core's state (a copy)."""
-        w, device = self.core.config.memory_len, self._never.device
-        rows, order = torch.arange(self.batch_size, device=device)[:, None], self._order()
-        lengths = torch.tensor(self._lengths, device=device).gather(1, order)
-        exists = lengths[..., None] > 0
-        raw = self._raw.window()[:, -w:].unbind(2)
-        memory = type(self._fresh.layers[0])
-        layers = tuple(
-            memory(
-                window.clone(memory_format=torch.contiguous_format),
-                torch.where(exists[..., None], layer.shelf.contents[rows, order], 0.0),
-                torch.where(exists, layer.shelf.means[rows, order], 0.0),
-            )
-            for layer, window in zip(self._layers, raw, strict=True)
-        )
-        return type(self._fresh)(layers, lengths, torch.tensor(self._steps, device=device))
+    # -- where chunks stand --------------------------------------------------------------------------------
 
-    @torch.no_grad()
-    def load_state(self, state: "HierarchicalChunkMemoryState") -> None:
-        """Continue from a state of the core: project all that it holds."""
-        self.core.check_state(state, self.batch_size, self._never.device)
-        c, device = self.core.config, self._never.device
-        self._steps: list[int] = state.steps.tolist()
-        self._lengths: list[list[int]] = state.lengths.tolist()
-        self._next = [0] * self.batch_size  # places are in order of age now
-        self._visible.load(state.steps.clamp(max=c.memory_len))
-        windows = torch.stack([memory.window for memory in state.layers], 2)
-        self._raw.load(F.pad(windows, (0, 0, 0, 0, self._raw.length - c.memory_len, 0)))
-        rows = torch.arange(self.batch_size, device=device).repeat_interleave(c.num_chunks)
-        places = torch.arange(c.num_chunks, device=device).repeat(self.batch_size)
-        with full_precision(windows):
-            for layer, memory in zip(self._layers, state.layers, strict=True):
-                standard = F.layer_norm(memory.window, (c.dim,))
-                layer.attention.load(F.linear(standard, layer.weight[c.dim :], layer.bias[c.dim :]))
-                chunks, means = memory.contents.flatten(0, 1), memory.keys.flatten(0, 1)
-                layer.shelf.write(rows, places, chunks, means, state.lengths.flatten())
-        self._count()
+    @abstractmethod
+    def _put(self, rows: list[int], lengths: list[int], chunks: Tensor, means: Tensor) -> None:
+        """Keep one chunk ``[r, c, layers, d]`` of ``lengths`` steps and with ``means [r, layers, d]`` in each row."""
 
-    def buffers(self) -> list[Tensor]:
-        """Raw steps, local keys and values, chunks in all their forms, and the counts."""
-        kept = [self._raw.data, self._visible.count]
-        for layer in self._layers:
-            shelf = layer.shelf
-            kept += [layer.attention.ring.data, shelf.contents, shelf.means, shelf.keys, shelf.bias, shelf.pairs]
-            kept += [] if shelf.missing is None else [shelf.missing]
-        return kept
+    @abstractmethod
+    def _forget(self, rows: list[int]) -> None:
+        """The rows lose their chunks."""
+
+    @abstractmethod
+    def _some_of(self) -> list[bool]:
+        """Which rows have a chunk at all."""
+
+    @abstractmethod
+    def _order(self) -> Tensor:
+        """Places of every row from the oldest chunk to the newest, long ``[b, n]``; empty ones come first."""
+
+    # -- stepping ------------------------------------------------------------------------------------------
 
     def advance(self, inputs: Tensor, is_first: Tensor) -> Tensor:
         """One step ``[b, i] -> [b, dim]``."""
@@ -301,67 +309,164 @@ class HierarchicalChunkStream(Stream):
 
     def _step(self, inputs: Tensor) -> Tensor:
         x, hidden, raw = self.core.project(inputs), self._visible.step(), []
-        order = self._order() if self._listened() else None
+        order = self._order() if any(layer.shelf.listened for layer in self._layers) else None
         for layer in self._layers:
             raw.append(x)
             x = layer(x, hidden, self._empty, self._some, order)
         self._raw.push(torch.stack(raw, 1))
-        self._steps = [steps + 1 for steps in self._steps]
-        completes, chunk_len = self.core.config.completes, self.core.config.chunk_len
-        if ended := [row for row, steps in enumerate(self._steps) if completes(steps)]:
-            self._write(ended, [chunk_len] * len(ended))
+        self._passed(1)
         return x
+
+    def _passed(self, steps: int) -> None:
+        """So many steps have come in; only the last may complete chunks."""
+        self._steps = [before + steps for before in self._steps]
+        completes, chunk_len = self.core.config.completes, self.core.config.chunk_len
+        if ended := [row for row, after in enumerate(self._steps) if completes(after)]:
+            self._write(ended, [chunk_len] * len(ended))
 
     def _begin(self, rows: list[int], is_first: Tensor) -> None:
         """The rows start an episode."""
         c = self.core.config
         if not c.carry_across_episodes:
-            for row in rows:
-                self._lengths[row] = [0] * c.num_chunks
-                self._next[row] = 0
-                for layer in self._layers:
-                    layer.shelf.clear(row)
+            self._forget(rows)
             self._count()
         elif cut := [row for row in rows if self._steps[row] and not c.completes(self._steps[row])]:
             self._write(cut, c.in_progress(torch.tensor([self._steps[row] for row in cut])).tolist())
+        self._clear(rows, is_first)
+
+    def _clear(self, rows: list[int], mask: Tensor) -> None:
+        """Empty the windows of the rows, which are those of ``mask [b]``."""
         for row in rows:
             self._steps[row] = 0
-        self._visible.clear(is_first)
-        self._raw.clear(is_first)
+        self._visible.clear(mask)
+        self._raw.clear(mask)
         for layer in self._layers:
-            layer.attention.ring.clear(is_first.repeat(c.num_heads))
+            layer.attention.ring.clear(mask.repeat(self.core.config.num_heads))
 
     def _write(self, rows: list[int], lengths: list[int]) -> None:
         """The newest steps of some rows become chunks, in place of the oldest."""
         c, device = self.core.config, self._never.device
-        places = [self._next[row] for row in rows]
-        for row, place, length in zip(rows, places, lengths, strict=True):
-            self._lengths[row][place] = length
-            self._next[row] = (place + 1) % c.num_chunks
         index, size = torch.tensor(rows, device=device), torch.tensor(lengths, device=device)
         steps = self._raw.window()[:, -c.chunk_len :][index]  # r c layers d
         exists = torch.arange(c.chunk_len, 0, -1, device=device) <= size[:, None]
         steps = torch.where(exists[..., None, None], steps, 0.0)
-        means = steps.sum(1) / size[:, None, None]
-        where = torch.tensor(places, device=device)
-        for i, layer in enumerate(self._layers):
-            layer.shelf.write(index, where, steps[:, :, i], means[:, i], size)
+        self._put(rows, lengths, steps, steps.sum(1) / size[:, None, None])
         self._count()
 
     def _count(self) -> None:
-        """Which rows have a chunk at all."""
-        some = [any(lengths) for lengths in self._lengths]
+        """Note which rows have a chunk at all."""
+        some = self._some_of()
         self._empty, self._some = not any(some), None
         if not all(some):
-            like = self._layers[0].shelf.bias
+            like = self._raw.data
             self._some = torch.tensor(some, device=like.device).to(like.dtype)[:, None, None]
 
+    # -- windows as state ----------------------------------------------------------------------------------
+
+    def _windows(self) -> list[Tensor]:
+        """The last w inputs of every layer, ``[b, w, d]`` (copies)."""
+        raw = self._raw.window()[:, -self.core.config.memory_len :].unbind(2)
+        return [window.clone(memory_format=torch.contiguous_format) for window in raw]
+
+    def _load_windows(self, windows: list[Tensor], steps: list[int]) -> None:
+        """Continue from such windows after so many steps of each row's episode."""
+        self._steps = steps
+        stacked = torch.stack(windows, 2)
+        self._raw.load(F.pad(stacked, (0, 0, 0, 0, self._raw.length - stacked.shape[1], 0)))
+        self._project_windows()
+
+    def _project_windows(self) -> None:
+        """Keys and values of local attention, from the raw inputs."""
+        c = self.core.config
+        self._visible.load(torch.tensor(self._steps, device=self._never.device).clamp(max=c.memory_len))
+        raw = self._raw.window()[:, -c.memory_len :].unbind(2)
+        with full_precision(self._raw.data):
+            for layer, window in zip(self._layers, raw, strict=True):
+                standard = F.layer_norm(window, (c.dim,))
+                layer.attention.load(F.linear(standard, layer.weight[c.dim :], layer.bias[c.dim :]))
+
+    def _window_buffers(self) -> list[Tensor]:
+        return [self._raw.data, self._visible.count, *(layer.attention.ring.data for layer in self._layers)]
+
+
+class HierarchicalChunkStream(ChunkStream):
+    """A live :class:`HierarchicalChunkMemory` with the chunks that its config says.
+
+    Args:
+        core: whose weights are used; they are copied into the layout of the processor.
+        batch_size: number of streams.
+    """
+
+    @torch.no_grad()
+    def __init__(self, core: "HierarchicalChunkMemory", batch_size: int) -> None:
+        dtype = working_dtype(next(core.layers.parameters()))
+        layers = [cast("HierarchicalChunkLayer", layer) for layer in core.layers]
+        self._shelves = [ChunkShelf(layer, batch_size, dtype) for layer in layers]
+        super().__init__(core, self._shelves)
+
+    @property
+    def state(self) -> "HierarchicalChunkMemoryState":
+        """The memory as the core's state (a copy)."""
+        device = self._never.device
+        rows, order = torch.arange(self.batch_size, device=device)[:, None], self._order()
+        lengths = torch.tensor(self._lengths, device=device).gather(1, order)
+        exists = lengths[..., None] > 0
+        memory = type(self._fresh.layers[0])
+        layers = tuple(
+            memory(
+                window,
+                torch.where(exists[..., None], shelf.contents[rows, order], 0.0),
+                torch.where(exists, shelf.means[rows, order], 0.0),
+            )
+            for shelf, window in zip(self._shelves, self._windows(), strict=True)
+        )
+        return type(self._fresh)(layers, lengths, torch.tensor(self._steps, device=device))
+
+    @torch.no_grad()
+    def load_state(self, state: "HierarchicalChunkMemoryState") -> None:
+        """Continue from a state of the core: project all that it holds."""
+        self.core.check_state(state, self.batch_size, self._never.device)
+        c, device = self.core.config, self._never.device
+        self._lengths: list[list[int]] = state.lengths.tolist()
+        self._next = [0] * self.batch_size  # places are in order of age now
+        self._load_windows([memory.window for memory in state.layers], state.steps.tolist())
+        rows = torch.arange(self.batch_size, device=device).repeat_interleave(c.num_chunks)
+        places = torch.arange(c.num_chunks, device=device).repeat(self.batch_size)
+        with full_precision(self._raw.data):
+            for shelf, memory in zip(self._shelves, state.layers, strict=True):
+                chunks, means = memory.contents.flatten(0, 1), memory.keys.flatten(0, 1)
+                shelf.write(rows, places, chunks, means, state.lengths.flatten())
+        self._count()
+
+    def buffers(self) -> list[Tensor]:
+        """Raw steps, local keys and values, chunks in all their forms, and the counts."""
+        kept = self._window_buffers()
+        for shelf in self._shelves:
+            kept += [shelf.contents, shelf.means, shelf.keys, shelf.bias, shelf.pairs]
+            kept += [] if shelf.missing is None else [shelf.missing]
+        return kept
+
+    def _put(self, rows: list[int], lengths: list[int], chunks: Tensor, means: Tensor) -> None:
+        device = self._never.device
+        places = [self._next[row] for row in rows]
+        for row, place, length in zip(rows, places, lengths, strict=True):
+            self._lengths[row][place] = length
+            self._next[row] = (place + 1) % self.core.config.num_chunks
+        index, where = torch.tensor(rows, device=device), torch.tensor(places, device=device)
+        size = torch.tensor(lengths, device=device)
+        for i, shelf in enumerate(self._shelves):
+            shelf.write(index, where, chunks[:, :, i], means[:, i], size)
+
+    def _forget(self, rows: list[int]) -> None:
+        for row in rows:
+            self._lengths[row] = [0] * self.core.config.num_chunks
+            self._next[row] = 0
+            for shelf in self._shelves:
+                shelf.clear(row)
+
+    def _some_of(self) -> list[bool]:
+        return [any(lengths) for lengths in self._lengths]
+
     def _order(self) -> Tensor:
-        """Places of every row from the oldest chunk to the newest, ``[b, n]``."""
         n = self.core.config.num_chunks
         return torch.tensor([[(start + i) % n for i in range(n)] for start in self._next], device=self._never.device)
-
-    def _listened(self) -> bool:
-        return any(
-            layer.layer.memory.tap.listening or layer.layer.memory.relevance_tap.listening for layer in self._layers
-        )

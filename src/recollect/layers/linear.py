@@ -2,10 +2,10 @@
 
     y = x W^T + b        dx = dy W        dW = dy^T x        db = sum dy
 
-On CPU, torch multiplies float32 matrices with MKL. oneDNN, which torch carries too, is as fast on Intel's
-processors and about twice as fast on an EPYC (Zen 5: 1.7x to 2x for forward and backward of 2048 rows, with one
-and with two threads). Few rows, other dtypes (bfloat16 goes to oneDNN anyway), autocast, compilers and devices
-take ``F.linear``. Same numbers up to rounding.
+On CPU, torch multiplies float32 matrices with MKL. oneDNN, which torch carries too, was 1.7x to 2x as fast on an
+AMD EPYC (Zen 5; forward and backward of 2048 rows, one and two threads) and 0.8x on an Intel Xeon, so only AMD's
+processors take it. Few rows, other dtypes (bfloat16 goes to oneDNN anyway), autocast, compilers and devices take
+``F.linear``. Same numbers up to rounding.
 """
 
 from typing import Any
@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from recollect.layers.products import product
+from recollect.layers.products import processor_maker, product
 
 MIN_ROWS = 128
 """Below this many rows the preparation costs more than it saves."""
@@ -24,6 +24,7 @@ def _prefers_onednn(x: Tensor, weight: Tensor) -> bool:
     return (
         x.device.type == "cpu"
         and x.dtype == weight.dtype == torch.float32
+        and processor_maker() == "amd"
         and x.numel() >= MIN_ROWS * x.shape[-1]
         and not torch.compiler.is_compiling()
         and not torch.is_autocast_enabled("cpu")

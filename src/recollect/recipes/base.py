@@ -1,12 +1,26 @@
 """What a recipe is: an experiment as a list of complete runs, at one or two scales."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
+from recollect.tasks.base import StreamTask
+from recollect.tasks.world import WorldConfig
+from recollect.training.impala import ImpalaConfig
 from recollect.training.supervised import SupervisedConfig
 
 Scale = Literal["lite", "paper"]
+RunConfig = SupervisedConfig | ImpalaConfig
+
+
+@dataclass(frozen=True, kw_only=True)
+class Test:
+    """Where a trained run is scored; a row of the results table."""
+
+    where: StreamTask | WorldConfig
+    """What it is scored on; of the kind it was trained on."""
+    paper: str = "-"
+    """What the paper reports; "-" where it says nothing."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,16 +33,18 @@ class Run:
     """What the table calls it."""
     core: str
     """Key of its core."""
-    config: SupervisedConfig
+    config: RunConfig
     """Everything else; the seed is set by who runs it."""
     paper: str = "-"
     """What the paper reports; "-" where it says nothing."""
+    tests: Mapping[str, Test] = field(default_factory=dict)
+    """Where the run is scored, by name; empty: on what it was trained on."""
 
 
 class MakeConfig(Protocol):
     """A recipe's function: the complete config of one core at one scale."""
 
-    def __call__(self, core: str, scale: Scale = "lite") -> SupervisedConfig:
+    def __call__(self, core: str, scale: Scale = "lite") -> RunConfig:
         """The config."""
         ...
 

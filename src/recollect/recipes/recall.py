@@ -13,7 +13,8 @@ from recollect.cores.base import CoreConfig
 from recollect.recipes.base import Recipe, Run, Scale
 from recollect.tasks.recall import Recall
 from recollect.training.fit import FitConfig
-from recollect.training.supervised import OptimizerConfig, SupervisedConfig
+from recollect.training.optimizers import OptimizerConfig
+from recollect.training.supervised import SupervisedConfig
 
 TASK = Recall()
 

@@ -3,7 +3,8 @@
     results/NAME/<label>-seed<k>.json     one run: command, commit, hardware, seed, steps, times, every score
     docs/results.md                       one table per recipe and scale, between markers
 
-A run that fails leaves a file too, and its row says so.
+A run is scored on what it was trained on, or on each of its recipe's tests; every test is a row of the table. A run
+that fails leaves a file too, and its row says so.
 
 The score of a row is the interquartile mean over seeds (the mean of the middle half; with fewer than four seeds
 the mean). Its interval is a 95 % percentile bootstrap on two levels, seeds and then evaluated rows, so that it
@@ -26,11 +27,15 @@ import torch
 from rich.console import Console
 
 from recollect.agents.configs import lookup, to_json
-from recollect.recipes.base import Recipe, Run
+from recollect.recipes.base import Recipe, Run, Test
+from recollect.tasks.base import StreamTask
+from recollect.tasks.world import WorldConfig
 from recollect.training import TRAINERS
 from recollect.training.checkpoints import RunError, write_beside
 from recollect.training.evaluate import FRESH_SEED, evaluate
+from recollect.training.evaluate_agents import evaluate_agent
 from recollect.training.fit import Outcome, fit
+from recollect.training.impala import ImpalaConfig
 from recollect.training.metrics import read_rows
 from recollect.training.run_directory import environment
 
@@ -107,7 +112,6 @@ def run_once(recipe: Recipe, run: Run, scale: str, root: Path, console: Console 
         "paper": run.paper,
         "seed": run.config.fit.seed,
         "command": f"recollect reproduce {recipe.name} --scale {scale}",
-        "chance": run.config.task.spec.chance,
         **{key: value for key, value in environment().items() if key != "command"},
         "config": description,
     }
@@ -124,26 +128,68 @@ def run_once(recipe: Recipe, run: Run, scale: str, root: Path, console: Console 
 
 def _scores(run: Run, outcome: Outcome) -> dict[str, Any]:
     config = run.config
-    final = evaluate(
-        outcome.agent,  # type: ignore[arg-type]
-        config.task,
-        rows=FINAL_ROWS,
-        batch_size=config.batch_size,
-        seed=FRESH_SEED + config.fit.seed,
-        unroll=config.unroll,
-        bfloat16=config.bfloat16,
-    )
-    curve = [[int(r["step"]), float(r["score"])] for r in read_rows(outcome.directory.metrics) if r["score"]]
-    perfect = [step for step, score in curve if score >= 1.0]
-    return {
+    rows = read_rows(outcome.directory.metrics)
+    curve = [[int(r["step"]), float(r["score"])] for r in rows if r["score"]]
+    numbers: dict[str, Any] = {
         "status": "ok",
         "error": None,
         "parameters": sum(p.numel() for p in outcome.agent.parameters()),
         "steps": outcome.step,
-        "samples": outcome.step * config.batch_size,
-        "samples_to_perfect": perfect[0] * config.batch_size if perfect else None,
         "seconds": round(outcome.seconds, 1),
         "peak_memory_mib": _peak(),
+        "curve": curve,
+    }
+    if isinstance(config, ImpalaConfig):
+        last = [row for row in rows if row["environment_steps"]][-1]
+        numbers["environment_steps"] = int(float(last["environment_steps"]))
+        numbers["frames_per_second"] = round(float(last["frames_per_second"]), 1)
+        numbers["samples_to_perfect"] = None
+    else:
+        perfect = [step for step, score in curve if score >= 1.0]
+        numbers["samples"] = outcome.step * config.batch_size
+        numbers["samples_to_perfect"] = perfect[0] * config.batch_size if perfect else None
+    where = config.world if isinstance(config, ImpalaConfig) else config.task
+    tests = run.tests or {"": Test(where=where, paper=run.paper)}
+    return numbers | {"tests": {name: _test(run, outcome, test) for name, test in tests.items()}}
+
+
+def _test(run: Run, outcome: Outcome, test: Test) -> dict[str, Any]:
+    """Score a run in one place; sums of scores and numbers of answers or episodes, row by row, for the intervals."""
+    config, seed = run.config, FRESH_SEED + run.config.fit.seed
+    if isinstance(config, ImpalaConfig):
+        assert isinstance(test.where, WorldConfig)
+        played = evaluate_agent(
+            outcome.agent,  # type: ignore[arg-type]
+            test.where,
+            FINAL_ROWS,
+            seed=seed,
+            greedy=config.evaluation.greedy,
+            batch_size=config.rows,
+        )
+        rows = np.array(played.rows)
+        found = {
+            "score": played.score,
+            "low": played.low,
+            "high": played.high,
+            "return": played.mean_return,
+            "length": played.mean_length,
+            "correct": np.bincount(rows, played.scores).round(6).tolist(),
+            "asked": np.bincount(rows).tolist(),
+        }
+        return {"paper": test.paper, "chance": played.chance, "oracle": played.oracle, **found}
+    assert isinstance(test.where, StreamTask)
+    final = evaluate(
+        outcome.agent,  # type: ignore[arg-type]
+        test.where,
+        rows=FINAL_ROWS,
+        batch_size=config.batch_size,
+        seed=seed,
+        unroll=config.unroll,
+        bfloat16=config.bfloat16,
+    )
+    return {
+        "paper": test.paper,
+        "chance": final.chance,
         "score": final.score,
         "low": final.low,
         "high": final.high,
@@ -151,7 +197,6 @@ def _scores(run: Run, outcome: Outcome) -> dict[str, Any]:
         "loss": final.loss,
         "correct": final.correct,
         "asked": final.asked,
-        "curve": curve,
     }
 
 
@@ -179,24 +224,29 @@ def table(recipe: Recipe, scale: str, results: Sequence[Mapping[str, Any]]) -> s
         "",
         f"{recipe.about} Source: {recipe.source}.",
         "",
-        "| | paper | ours | n | interval | command |",
-        "|---|---|---|---|---|---|",
+        "| | paper | ours | n | interval | chance | command |",
+        "|---|---|---|---|---|---|---|",
     ]
     for label in labels:
         runs = [result for result in results if result["label"] == label]
         good = [result for result in runs if result["status"] == "ok"]
-        first = runs[0]
-        if good:
-            low, high = interval(good)
-            score = f"{interquartile_mean(np.array([result['score'] for result in good])):.3f}{_samples(good)}"
-            row = [first["row"], first["paper"], score, str(len(good)), f"{low:.3f} to {high:.3f}"]
-            lines.append("| " + " | ".join([*row, f"`{first['command']}`"]) + " |")
+        for name in good[0]["tests"] if good else ():
+            lines.append(_row(runs[0], name, [result for result in good if name in result["tests"]]))
         for result in runs:
             if result["status"] != "ok":
                 error = result["error"].replace("|", "\\|")
-                row = [f"{result['row']}, seed {result['seed']}", result["paper"], f"failed: {error}", "0", "-"]
+                row = [f"{result['row']}, seed {result['seed']}", result["paper"], f"failed: {error}", "0", "-", "-"]
                 lines.append("| " + " | ".join([*row, f"`{result['command']}`"]) + " |")
     return "\n".join([*lines, "", *_caption(results)])
+
+
+def _row(first: Mapping[str, Any], name: str, good: Sequence[Mapping[str, Any]]) -> str:
+    tests = [result["tests"][name] for result in good]
+    low, high = interval(tests)
+    score = f"{interquartile_mean(np.array([test['score'] for test in tests])):.3f}{_samples(good)}"
+    title = first["row"] + (f", {name}" if name else "")
+    row = [title, tests[0]["paper"], score, str(len(good)), f"{low:.3f} to {high:.3f}", f"{tests[0]['chance']:.3f}"]
+    return "| " + " | ".join([*row, f"`{first['command']}`"]) + " |"
 
 
 def interquartile_mean(scores: np.ndarray) -> np.ndarray:
@@ -206,16 +256,21 @@ def interquartile_mean(scores: np.ndarray) -> np.ndarray:
     return middle.mean(-1)
 
 
-def interval(results: Sequence[Mapping[str, Any]], level: float = 0.95) -> tuple[float, float]:
-    """Bootstrap interval of the interquartile mean: seeds are drawn again, then the rows of each drawn seed."""
+def interval(tests: Sequence[Mapping[str, Any]], level: float = 0.95) -> tuple[float, float]:
+    """Bootstrap interval of the interquartile mean: seeds are drawn again, then the rows of each drawn seed.
+
+    Args:
+        tests: of one place, one entry per seed, with sums of scores (``correct``) and counts (``asked``) by row.
+        level: of the interval.
+    """
     generator = np.random.default_rng(0)
     per_seed = []
-    for result in results:
-        right, asked = np.array(result["correct"]), np.array(result["asked"])
-        counts = generator.multinomial(len(right), np.full(len(right), 1 / len(right)), (RESAMPLES, len(results)))
+    for test in tests:
+        right, asked = np.array(test["correct"]), np.array(test["asked"])
+        counts = generator.multinomial(len(right), np.full(len(right), 1 / len(right)), (RESAMPLES, len(tests)))
         per_seed.append((counts @ right) / np.maximum(counts @ asked, 1))  # resamples x places
     scores = np.stack(per_seed)  # seed, resample, place
-    drawn = generator.integers(0, len(results), (RESAMPLES, len(results)))
+    drawn = generator.integers(0, len(tests), (RESAMPLES, len(tests)))
     resample, place = np.indices(drawn.shape)
     means = interquartile_mean(scores[drawn, resample, place])
     low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2])
@@ -223,12 +278,11 @@ def interval(results: Sequence[Mapping[str, Any]], level: float = 0.95) -> tuple
 
 
 def _caption(results: Sequence[Mapping[str, Any]]) -> list[str]:
-    chances = sorted({round(result["chance"], 4) for result in results})
     hardware = sorted({_machine(result["hardware"]) for result in results})
     commits = sorted({str(result["commit"])[:12] for result in results})
     seconds = sum(result.get("seconds", 0.0) for result in results)
     return [
-        f"Score: share of answers that are right; chance is {', '.join(f'{chance:.3f}' for chance in chances)}. "
+        "Score: share of answers that are right, or an episode's score in its world. "
         "Ours: interquartile mean over n seeds; interval: 95 % bootstrap over seeds and evaluated rows. "
         f"{len(results)} runs, {seconds / 60:.1f} minutes of training on {'; '.join(hardware)}; "
         f"commit {', '.join(commits)}.",
@@ -266,7 +320,8 @@ def _is_there(path: Path, run: Run) -> bool:
 def _summary(result: Mapping[str, Any]) -> str:
     if result["status"] != "ok":
         return f"failed: {result['error']}"
-    return f"score {result['score']:.4f} after {result['steps']} steps, {result['seconds']:.0f} s"
+    scores = ", ".join(f"{name or 'score'} {test['score']:.4f}" for name, test in result["tests"].items())
+    return f"{scores} after {result['steps']} steps, {result['seconds']:.0f} s"
 
 
 def _say(console: Console | None, line: str) -> None:

@@ -16,7 +16,8 @@ from recollect.cores.base import CoreConfig
 from recollect.recipes.base import Recipe, Run, Scale
 from recollect.tasks.copying import Copying
 from recollect.training.fit import FitConfig
-from recollect.training.supervised import OptimizerConfig, SupervisedConfig
+from recollect.training.optimizers import OptimizerConfig
+from recollect.training.supervised import SupervisedConfig
 
 ROWS = ("tlb", "feedback-transformer", "transformer-xl", "lstm", "memoryless")
 LENGTHS = (100, 200, 300, 400, 500, 600)

@@ -1,25 +1,26 @@
 """Scores with an interval, and models from run directories.
 
-The score is the share of asked steps that are answered correctly. Rows are the independent units: the interval
-is the percentile bootstrap over rows (Efron, 1979), 95 %.
+The score of a sequence model is the share of asked steps that are answered correctly. Rows are the independent
+units: the interval is the percentile bootstrap over rows (Efron, 1979), 95 %. Agents in worlds are scored by
+``evaluate_agents.py``; :func:`evaluate_run` serves the runs of both.
 """
 
 from dataclasses import dataclass
 from os import PathLike
 from typing import Any
 
-import numpy as np
 import torch
 
+from recollect.agents.actor_critic import ActorCritic
 from recollect.agents.configs import from_json
 from recollect.agents.sequence_model import SequenceModel
 from recollect.objectives.cross_entropy import correct, cross_entropy
 from recollect.tasks.base import StreamTask
 from recollect.training import checkpoints
+from recollect.training.bootstrap import bootstrap
 from recollect.training.checkpoints import Checkpoint
+from recollect.training.evaluate_agents import AgentEvaluation, evaluate_agent
 from recollect.training.run_directory import RunDirectory
-
-RESAMPLES = 2000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,16 +111,6 @@ def evaluate(
     )
 
 
-def bootstrap(right: np.ndarray, asked: np.ndarray, level: float = 0.95) -> tuple[float, float]:
-    """Percentile interval of ``sum(right) / sum(asked)`` when rows are drawn again with replacement."""
-    generator = np.random.default_rng(0)
-    counts = generator.multinomial(len(right), np.full(len(right), 1 / len(right)), RESAMPLES)  # times a row is drawn
-    total = counts @ asked
-    scores = (counts @ right)[total > 0] / total[total > 0]
-    low, high = np.quantile(scores, [(1 - level) / 2, (1 + level) / 2])
-    return float(low), float(high)
-
-
 def load_config(directory: str | PathLike[str]) -> Any:
     """The config of a run directory, as the trainer's dataclass.
 
@@ -147,8 +138,11 @@ def load_checkpoint(directory: str | PathLike[str]) -> Checkpoint:
     return checkpoint
 
 
-def load_model(directory: str | PathLike[str], device: torch.device | str = "cpu") -> SequenceModel:
-    """The model of a run directory, with the weights of its newest complete checkpoint, in ``eval`` mode.
+def load_model(directory: str | PathLike[str], device: torch.device | str = "cpu") -> Any:
+    """The agent of a run directory, with the weights of its newest complete checkpoint, in ``eval`` mode.
+
+    Returns:
+        What the run's trainer trains: a ``SequenceModel``, or an ``ActorCritic``.
 
     Raises:
         ValueError: as :func:`load_config` and :func:`load_checkpoint`.
@@ -162,18 +156,32 @@ FRESH_SEED = 2_000_003  # far from the seeds that runs train and evaluate with
 
 
 def evaluate_run(
-    directory: str | PathLike[str], *, rows: int = 512, seed: int = 0, device: torch.device | str = "cpu"
-) -> Evaluation:
-    """Score the newest checkpoint of a run on fresh rows of its own task.
+    directory: str | PathLike[str],
+    *,
+    rows: int = 512,
+    episodes: int = 128,
+    greedy: bool | None = None,
+    seed: int = 0,
+    device: torch.device | str = "cpu",
+) -> Evaluation | AgentEvaluation:
+    """Score the newest checkpoint of a run on fresh rows of its own task, or in fresh episodes of its own world.
 
     Args:
         directory: of the run.
-        rows: how many rows.
-        seed: of the rows, which no run has trained or been evaluated on.
+        rows: how many rows, for a stream task.
+        episodes: how many episodes, for a world.
+        greedy: in a world, take the likeliest action, or else draw from the policy; None does what the run's own
+            evaluations did.
+        seed: of the rows or the world, which no run has trained or been evaluated on.
         device: where to compute.
+
+    Raises:
+        ValueError: as :func:`load_config` and :func:`load_checkpoint`, or no rows or episodes are asked for.
     """
-    config = load_config(directory)
-    model = load_model(directory, device)
+    config, model = load_config(directory), load_model(directory, device)
+    if isinstance(model, ActorCritic):
+        how = config.evaluation.greedy if greedy is None else greedy
+        return evaluate_agent(model, config.world, episodes, seed=FRESH_SEED + seed, greedy=how)
     return evaluate(
         model, config.task, rows=rows, seed=FRESH_SEED + seed, unroll=config.unroll, bfloat16=config.bfloat16
     )

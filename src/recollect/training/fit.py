@@ -7,7 +7,7 @@ checkpoint holds everything that the next step reads.
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from os import PathLike
 from time import perf_counter
@@ -53,8 +53,23 @@ class FitConfig:
             require(getattr(self, name) >= 1, name, getattr(self, name), "give at least 1")
 
 
-class NonFiniteError(RunError):
-    """A trainer met NaN or infinity; it raises this before it changes a weight."""
+class StepError(RunError):
+    """A trainer could not do its step. It raises this with nothing changed: the step before can be saved."""
+
+    remedy = "resume when the cause is gone"
+    """What a person can do."""
+
+
+class NonFiniteError(StepError):
+    """A trainer met NaN or infinity."""
+
+    remedy = "start again with a lower learning rate, more warm-up steps or gradient clipping, or look at the inputs"
+
+
+class WorldError(StepError):
+    """A world raised an error, or does not answer."""
+
+    remedy = "put the world right, then resume"
 
 
 class Trainer(ABC):
@@ -64,6 +79,10 @@ class Trainer(ABC):
     """Names that :meth:`step` reports."""
     evaluation_metrics: tuple[str, ...]
     """Names that :meth:`evaluate` reports; ``"score"`` is one of them."""
+    counters: tuple[str, ...] = ()
+    """Those of ``step_metrics`` whose newest value is reported; of the others it is the mean since the last report."""
+    notice: str = ""
+    """What a person should know about how :meth:`load` went."""
 
     @property
     @abstractmethod
@@ -72,7 +91,7 @@ class Trainer(ABC):
 
     @abstractmethod
     def step(self) -> dict[str, float]:
-        """One optimiser step. Raises :class:`NonFiniteError`, with nothing changed, on a NaN."""
+        """One step of learning. Raises :class:`StepError`, with nothing changed, on a NaN or a broken world."""
 
     @abstractmethod
     def evaluate(self) -> dict[str, float]:
@@ -85,6 +104,10 @@ class Trainer(ABC):
     @abstractmethod
     def load(self, tensors: Mapping[str, Tensor], data: Mapping[str, Any]) -> None:
         """Continue from what :meth:`save` gave."""
+
+    def close(self) -> None:
+        """Let go of threads and worlds, at the end of the run or after an error."""
+        return
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -148,7 +171,7 @@ def fit(
 
     Raises:
         ValueError: the directory exists, or holds a run or checkpoint of another config; tensorboard is missing.
-        RunError: the run had to stop (NaN, full disk); what was saved before stands.
+        RunError: the run had to stop (NaN, broken world, full disk); what was saved before stands.
     """
     return Fit(config, directory, resume, console).run(loggers, tensorboard)
 
@@ -180,9 +203,10 @@ class Fit:
         """Train until the end, an interrupt or an error."""
         settings, trainer = self.config.fit, self.trainer
         if self.status in ("finished", "solved"):
+            trainer.close()
             return self._outcome(f"nothing to do: this run ended at step {self.done}")
         columns = ("seconds", *trainer.step_metrics, *trainer.evaluation_metrics)
-        with Interrupts() as interrupts, _logging(self, loggers, tensorboard) as log:
+        with closing(trainer), Interrupts() as interrupts, _logging(self, loggers, tensorboard) as log:
             with self._writing():
                 file = MetricsFile(self.directory.metrics, columns, self.done)
             with Progress(self.console, self.config.title, settings.steps, self.done) as progress:
@@ -190,10 +214,7 @@ class Fit:
                     began = perf_counter()
                     metrics = self._step()
                     self.done += 1
-                    for name, value in metrics.items():
-                        total = self.window.setdefault(name, [0.0, 0])
-                        total[0] += value
-                        total[1] += 1
+                    self._gather(metrics)
                     row = self._evaluate() if self._due(settings.evaluate_every) else {}
                     self.seconds += perf_counter() - began
                     if row or self._due(settings.report_every):
@@ -208,7 +229,8 @@ class Fit:
                         self.status = "interrupted"
                     if self.status != "running" or self._due(settings.checkpoint_every):
                         self.save()
-        return self._outcome(_message(self, interrupts.received))
+        notice = f" ({trainer.notice})" if trainer.notice else ""
+        return self._outcome(_message(self, interrupts.received) + notice)
 
     def save(self, states: RandomStates | None = None) -> None:
         """Write a checkpoint of this moment."""
@@ -246,10 +268,12 @@ class Fit:
                 f"config: {'; '.join(changed)}. Resume with its settings, or choose another directory"
             )
         self.trainer.agent.load_state_dict(dict(checkpoint.weights))
-        self.trainer.load(_below("trainer.", checkpoint.training), progress["trainer"])
+        self.trainer.load(below("trainer.", checkpoint.training), progress["trainer"])
         self.done, self.seconds = progress["step"], progress["seconds"]
         self.status, self.evaluation, self.window = progress["status"], progress["evaluation"], progress["window"]
-        restore_random_states(_below("random.", checkpoint.training), progress["random"])
+        restore_random_states(below("random.", checkpoint.training), progress["random"])
+        if self.console is not None and self.trainer.notice:
+            self.console.print(f"[yellow]{self.trainer.notice}[/yellow]", highlight=False, soft_wrap=True)
 
     def _due(self, every: int) -> bool:
         return self.done % every == 0 or self.done == self.config.fit.steps
@@ -263,6 +287,14 @@ class Fit:
             self.status = "finished"
         return dict(self.evaluation)
 
+    def _gather(self, metrics: Mapping[str, float]) -> None:
+        for name, value in metrics.items():
+            total = self.window.setdefault(name, [0.0, 0])
+            if name in self.trainer.counters:
+                total[:] = 0.0, 0
+            total[0] += value
+            total[1] += 1
+
     def _means(self) -> dict[str, float]:
         means = {name: total / count for name, (total, count) in self.window.items()}
         self.window = {}
@@ -272,15 +304,14 @@ class Fit:
         before = random_states()
         try:
             return self.trainer.step()
-        except NonFiniteError as error:
+        except StepError as error:
             # The trainer changed nothing, so what is saved is the end of the step before.
             if self.done:
                 self.save(before)
             saved = f"step {self.done} is saved in {self.directory.checkpoints}" if self.done else "nothing to save yet"
-            raise NonFiniteError(
-                f"{error} at step {self.done + 1}: stopped, {saved}. Start again with a lower learning rate, "
-                "more warm-up steps or gradient clipping, or look at the inputs"
-            ) from None
+            remedy = error.remedy[0].upper() + error.remedy[1:]
+            message = f"{error} at step {self.done + 1}: stopped, {saved}. {remedy}"
+            raise type(error)(message) from error.__cause__
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
@@ -325,5 +356,6 @@ def _message(run: Fit, signal_name: str | None) -> str:
     return f"finished {run.done} steps with score {score:.4f}"
 
 
-def _below(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def below(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors whose names begin with ``prefix``, by the rest of their names."""
     return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}

@@ -10,67 +10,23 @@ Without ``unroll`` a row is one unroll, and gradients reach from its end to its 
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from recollect.agents.sequence_model import SequenceModel, SequenceModelConfig
 from recollect.cores.base import CoreConfig, require
 from recollect.objectives.cross_entropy import accuracy, cross_entropy
 from recollect.state import detach, map_state, named_leaves
 from recollect.tasks.base import Batch, StreamTask
+from recollect.training.devices import choose_device
 from recollect.training.evaluate import METRICS, evaluate
-from recollect.training.fit import NonFiniteError, Trainer, TrainerConfig
+from recollect.training.fit import NonFiniteError, Trainer, TrainerConfig, below
+from recollect.training.optimizers import OptimizerConfig, load_optimizer, optimizer_tensors, set_rate
 
 # Training draws its rows with the run's seed, evaluation with this much more: never the same rows.
 EVALUATION_SEED = 1_000_003
-
-
-@dataclass(frozen=True, kw_only=True)
-class OptimizerConfig:
-    """AdamW, and how its learning rate moves."""
-
-    learning_rate: float = 1e-3
-    """Peak learning rate."""
-    schedule: Literal["constant", "cosine", "rsqrt"] = "constant"
-    """After warm-up: stay; fall to 0 at the last step as a cosine; fall as 1 / sqrt(step)."""
-    warmup_steps: int = 0
-    """Steps over which the rate rises linearly from 0."""
-    weight_decay: float = 0.0
-    """Of matrices only; biases, norms and embeddings are left alone. 0 is plain Adam."""
-    betas: tuple[float, float] = (0.9, 0.999)
-    """Averaging factors of the gradient and its square."""
-    clip_norm: float | None = 1.0
-    """Longest gradient; longer ones are scaled down. None does not clip."""
-
-    def __post_init__(self) -> None:
-        require(self.learning_rate > 0, "learning_rate", self.learning_rate, "give a positive rate")
-        require(self.warmup_steps >= 0, "warmup_steps", self.warmup_steps, "give 0 or more")
-        require(self.weight_decay >= 0, "weight_decay", self.weight_decay, "give 0 or more")
-        known = ("constant", "cosine", "rsqrt")
-        require(self.schedule in known, "schedule", self.schedule, f"choose one of {', '.join(known)}")
-        clips = self.clip_norm is None or self.clip_norm > 0
-        require(clips, "clip_norm", self.clip_norm, "give a positive length, or None")
-
-    def rate(self, step: int, steps: int) -> float:
-        """Learning rate of step ``step`` (from 0) of ``steps``."""
-        if step < self.warmup_steps:
-            return self.learning_rate * (step + 1) / self.warmup_steps
-        if self.schedule == "rsqrt":
-            return self.learning_rate * math.sqrt(max(self.warmup_steps, 1) / max(step, 1))
-        if self.schedule == "cosine":
-            share = (step - self.warmup_steps) / max(steps - self.warmup_steps, 1)
-            return self.learning_rate * 0.5 * (1 + math.cos(math.pi * share))
-        return self.learning_rate
-
-    def build(self, model: nn.Module) -> torch.optim.AdamW:
-        """The optimiser for a model's parameters."""
-        spared = {id(p) for m in model.modules() if isinstance(m, nn.Embedding) for p in m.parameters()}
-        decayed = [p for p in model.parameters() if p.ndim >= 2 and id(p) not in spared]
-        others = [p for p in model.parameters() if p.ndim < 2 or id(p) in spared]
-        groups = [{"params": decayed, "weight_decay": self.weight_decay}, {"params": others, "weight_decay": 0.0}]
-        return torch.optim.AdamW(groups, lr=self.learning_rate, betas=self.betas, fused=True)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,7 +40,7 @@ class SupervisedConfig(TrainerConfig):
     agent: SequenceModelConfig = field(default_factory=SequenceModelConfig)
     """What surrounds the memory."""
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
-    """AdamW and its schedule."""
+    """Optimiser and schedule."""
     batch_size: int = 64
     """Rows that are trained together."""
     unroll: int | None = None
@@ -126,7 +82,7 @@ class SupervisedTrainer(Trainer):
 
     def __init__(self, config: SupervisedConfig) -> None:
         self.config = config
-        self.device = _device(config.device)
+        self.device = choose_device(config.device)
         self.model = config.build_agent().to(self.device)
         self.optimizer = config.optimizer.build(self.model)
         self.generator = torch.Generator().manual_seed(config.fit.seed)
@@ -157,15 +113,13 @@ class SupervisedTrainer(Trainer):
 
         self.model.train()
         rate = config.optimizer.rate(self.updates, config.fit.steps)
-        for group in self.optimizer.param_groups:
-            group["lr"] = rate
+        set_rate(self.optimizer, rate)
         self.optimizer.zero_grad(set_to_none=True)
         with torch.autocast(self.device.type, torch.bfloat16, enabled=config.bfloat16):
             logits, state = self.model(unroll.inputs, self.state, unroll.is_first)
         loss = cross_entropy(logits, unroll.targets, unroll.loss_mask)
         loss.backward()
-        limit = math.inf if config.optimizer.clip_norm is None else config.optimizer.clip_norm
-        norm = nn.utils.clip_grad_norm_(self.model.parameters(), limit)
+        norm = config.optimizer.clip(self.model)
         numbers = torch.stack((loss.detach(), norm, accuracy(logits.detach(), unroll.targets, unroll.score_mask)))
         loss_value, norm_value, accuracy_value = numbers.tolist()  # one wait for the device
         for name, value in (("loss", loss_value), ("gradient norm", norm_value)):
@@ -199,9 +153,7 @@ class SupervisedTrainer(Trainer):
     def save(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """Optimiser, data generator and, in the middle of a row, the memory."""
         tensors = {"generator": self.before_row}
-        saved = self.optimizer.state_dict()
-        for index, entries in saved["state"].items():
-            tensors |= {f"optimizer.{index}.{name}": value for name, value in entries.items()}
+        tensors |= {f"optimizer.{name}": value for name, value in optimizer_tensors(self.optimizer).items()}
         if self.position:
             tensors |= {f"memory.{name}": leaf for name, leaf in named_leaves(self.state)}
         return tensors, {"updates": self.updates, "position": self.position}
@@ -210,28 +162,10 @@ class SupervisedTrainer(Trainer):
         """Continue from what :meth:`save` gave."""
         self.updates, self.position = data["updates"], data["position"]
         self.before_row = tensors["generator"]
-        saved = self.optimizer.state_dict()  # for the settings, which follow from the config
-        saved["state"] = {}
-        for key, value in tensors.items():
-            if key.startswith("optimizer."):
-                _, index, name = key.split(".", 2)
-                saved["state"].setdefault(int(index), {})[name] = value
-        self.optimizer.load_state_dict(saved)
+        load_optimizer(self.optimizer, below("optimizer.", tensors))
         if self.position:
             self.generator.set_state(self.before_row)
             self.batch = self.config.task.sample(self.config.batch_size, self.generator).to(self.device)
             fresh = self.model.initial_state(self.config.batch_size)
             names = iter([name for name, _ in named_leaves(fresh)])
             self.state = map_state(lambda leaf: tensors[f"memory.{next(names)}"].to(leaf.device), fresh)
-
-
-def _device(name: str) -> torch.device:
-    if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        device = torch.device(name)
-    except RuntimeError:
-        raise ValueError(f"device={name!r}: torch knows no such device; use cpu, cuda or auto") from None
-    if device.type == "cuda" and not torch.cuda.is_available():
-        raise ValueError(f"device={name!r}: no accelerator is visible here; use cpu or auto")
-    return device

@@ -1,0 +1,331 @@
+"""An agent around any memory core: what it sees, did and was given in; what to do and how good things stand out.
+
+    e_t = [encoders(observation_t), encoding(action_{t-1}), reward_t]          the last two are 0 at is_first
+    u_t = W_in e_t + b_in                                                      [b, t, *core.input_shape]
+    y_t, state = core(u_t, state, is_first)                                    [b, t, d_out] or [b, t, r, d_out]
+    f_t = LN(mean_r y_t)                                                       features
+    policy_t = parameters of the action distribution;   value_t = V(f_t)
+
+It keeps the contract of the cores: state in, state out, ``is_first`` the only reset signal, and a live form
+(:meth:`ActorCritic.stream`) with the same numbers. The encoders see all b * t steps at once.
+
+Source: document 003, section 2 and appendix A (agent and auxiliary losses); document 004, section 2.3 (actor-critic).
+"""
+
+import json
+from dataclasses import dataclass, field
+from os import PathLike
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import gymnasium
+import safetensors.torch
+import torch
+from torch import Tensor, nn
+
+from recollect.agents.configs import from_json, to_json
+from recollect.agents.decoders import Decoders
+from recollect.agents.encoders import EncoderConfig, Layers, ObservationEncoder
+from recollect.agents.policies import Distribution, policy_for
+from recollect.agents.spaces import space_from_json, space_to_json
+from recollect.cores.base import CoreConfig, require
+from recollect.layers.linear import Linear
+from recollect.objectives.policy_gradient import Reduction
+
+FILES = ("model.json", "weights.safetensors")
+
+
+class ActorInputs(NamedTuple):
+    """What an agent reads at every step; without the time axis in :meth:`ActorStream.step`."""
+
+    observation: Any
+    """A tensor or a (nested) dict or tuple of tensors ``[b, t, ...]``, as the observation space says."""
+    action: Tensor
+    """``[b, t, *action_shape]``: the action taken before this observation, long, or float for a Box; anything at
+    ``is_first``."""
+    reward: Tensor
+    """float ``[b, t]``: received with this observation; anything at ``is_first``."""
+
+
+class ActorCriticOutput(NamedTuple):
+    """What an agent says at every step."""
+
+    policy: Tensor
+    """``[b, t, p]``: parameters for :meth:`ActorCritic.distribution`."""
+    value: Tensor
+    """``[b, t]``: expected discounted reward from here on."""
+    features: Tensor
+    """``[b, t, d]``: output of the core that heads and decoders read."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ActorCriticConfig:
+    """What surrounds the core."""
+
+    encoders: EncoderConfig = field(default_factory=EncoderConfig)
+    """How observations become vectors."""
+    width: int | None = 128
+    """Width of what the core reads (of one token, for cores that read tokens). None: the core reads the encoders'
+    vectors as they are."""
+    previous_action: bool = True
+    """Show the agent what it did."""
+    previous_reward: bool = True
+    """Show the agent what it was given."""
+    clip_reward: float | None = None
+    """Bound on the reward that is shown, on either side; 1 is IMPALA's. None shows it as it is."""
+    norm: bool = True
+    """Normalise the core's output before the heads read it."""
+    head_dim: int | None = None
+    """Width of a hidden ReLU layer in each head (512 in document 003). None: heads are linear."""
+    policy_gain: float = 0.01
+    """Scale of the policy head's first weights; small: the first policy is nearly uniform."""
+    reconstruct: bool = False
+    """Add decoders that restore images, tiles and words from the features, for an auxiliary loss."""
+
+    def __post_init__(self) -> None:
+        require(self.width is None or self.width > 0, "width", self.width, "give a positive width, or None")
+        require(self.head_dim is None or self.head_dim > 0, "head_dim", self.head_dim, "give a positive width, or None")
+        clips = self.clip_reward is None or self.clip_reward > 0
+        require(clips, "clip_reward", self.clip_reward, "give a positive bound, or None")
+        require(self.policy_gain > 0, "policy_gain", self.policy_gain, "give a positive scale, for example 0.01")
+
+    def build(
+        self,
+        core: CoreConfig,
+        observation_space: gymnasium.Space[Any],
+        action_space: gymnasium.Space[Any],
+    ) -> "ActorCritic":
+        """Make the agent for one core and one world.
+
+        Args:
+            core: the memory.
+            observation_space: of one row.
+            action_space: of one row.
+
+        Raises:
+            ValueError: a space that the agent cannot see or act in; says what to do.
+        """
+        return ActorCritic(self, core, observation_space, action_space)
+
+
+class ActorCritic(nn.Module):
+    """Observation, previous action and reward -> core -> policy and value. Made by :meth:`ActorCriticConfig.build`."""
+
+    def __init__(
+        self,
+        config: ActorCriticConfig,
+        core: CoreConfig,
+        observation_space: gymnasium.Space[Any],
+        action_space: gymnasium.Space[Any],
+    ) -> None:
+        super().__init__()
+        self.config = config
+        self.core_config = core
+        self.observation_space = observation_space
+        self.action_space = action_space
+        self.encoder = ObservationEncoder(observation_space, config.encoders)
+        self.policy = policy_for(action_space)
+        joined = self.encoder.dim
+        joined += self.policy.encoding_dim * config.previous_action + config.previous_reward
+        self.core = core.build(joined if config.width is None else config.width)
+        self.join: nn.Module = nn.Identity()
+        if config.width is not None or len(self.core.input_shape) > 1:
+            self.join = Linear(joined, torch.Size(self.core.input_shape).numel())
+        dim = self.core.output_shape[-1]
+        self.norm = nn.LayerNorm(dim) if config.norm else nn.Identity()
+        hidden = () if config.head_dim is None else (config.head_dim,)
+        self.policy_head = _head(dim, hidden, self.policy.num_outputs, gain=config.policy_gain)
+        self.value_head = _head(dim, hidden, 1, gain=1.0)
+        self.decoders = Decoders(self.encoder, dim) if config.reconstruct else None
+
+    def initial_state(self, batch_size: int) -> Any:
+        """A fresh memory for ``batch_size`` rows."""
+        return self.core.initial_state(batch_size)
+
+    def forward(self, inputs: ActorInputs, state: Any, is_first: Tensor) -> tuple[ActorCriticOutput, Any]:
+        """Policy and value at every step.
+
+        Args:
+            inputs: :class:`ActorInputs` of b rows and t steps.
+            state: from :meth:`initial_state` or an earlier call.
+            is_first: bool ``[b, t]``; True clears the row's memory before that step.
+
+        Returns:
+            :class:`ActorCriticOutput` and the new state.
+
+        Raises:
+            ValueError: a part of the inputs has the wrong shape or dtype.
+        """
+        outputs, state = self.core(self.encode(inputs, is_first), state, is_first)
+        return self.decide(outputs), state
+
+    def encode(self, inputs: ActorInputs, is_first: Tensor) -> Tensor:
+        """What the core reads: ``[b, ...] -> [b, ..., *core.input_shape]``, with or without a time axis."""
+        config = self.config
+        self._check(inputs, is_first)
+        seen = self.encoder(inputs.observation, is_first.ndim)
+        past = []
+        if config.previous_action:
+            past.append(self.policy.encode(inputs.action))
+        if config.previous_reward:
+            clip = config.clip_reward
+            past.append((inputs.reward if clip is None else inputs.reward.clamp(-clip, clip))[..., None])
+        if past:
+            # Filled, not multiplied: at is_first the two may be anything, NaN too.
+            told = torch.cat(past, -1).masked_fill_(is_first[..., None], 0)
+            seen = torch.cat((seen, told.to(seen.dtype)), -1)
+        joined = self.join(seen)
+        return joined.unflatten(-1, self.core.input_shape) if len(self.core.input_shape) > 1 else joined
+
+    def decide(self, outputs: Tensor) -> ActorCriticOutput:
+        """Policy and value of the core's outputs ``[b, ..., *core.output_shape]``."""
+        if len(self.core.output_shape) > 1:
+            outputs = outputs.mean(-2)
+        features = self.norm(outputs)
+        if torch.is_autocast_enabled(outputs.device.type):
+            # Ratios of probabilities and differences of values need more digits than bfloat16 has.
+            with torch.autocast(outputs.device.type, enabled=False):
+                return self._heads(features.to(self.value_head[-1].weight.dtype))
+        return self._heads(features)
+
+    def _heads(self, features: Tensor) -> ActorCriticOutput:
+        policy = self.policy.complete(self.policy_head(features))
+        return ActorCriticOutput(policy, self.value_head(features).squeeze(-1), features)
+
+    def distribution(self, policy: Tensor) -> Distribution:
+        """The action distribution of policy parameters ``[..., p]``: sample, mode, log_prob, entropy."""
+        return self.policy.distribution(policy)
+
+    def reconstruct(self, features: Tensor) -> dict[str, Tensor]:
+        """What the decoders make of features ``[b, t, d]``: logits by part of the observation (see decoders.py)."""
+        return {} if self.decoders is None else self.decoders(features)
+
+    def reconstruction_losses(
+        self, features: Tensor, observation: Any, *, valid: Tensor | None = None, reduction: Reduction = "sum"
+    ) -> dict[str, Tensor]:
+        """How far the reconstructions are from what was seen, by part of the observation.
+
+        Args:
+            features: ``[b, t, d]``.
+            observation: what the agent saw at these steps.
+            valid: bool ``[b, t]``; steps that count. None: all.
+            reduction: ``sum`` or ``mean`` over the valid steps.
+        """
+        if self.decoders is None:
+            return {}
+        return self.decoders.losses(features, observation, valid=valid, reduction=reduction)
+
+    def stream(self, batch_size: int) -> "ActorStream":
+        """A live agent: one step at a time, without gradients, at constant cost.
+
+        It reads the core's weights as they are when it is made; after a change of weights make a new one.
+        """
+        return ActorStream(self, batch_size)
+
+    def _check(self, inputs: ActorInputs, is_first: Tensor) -> None:
+        lead = is_first.shape
+        shape = self.action_space.shape or ()
+        if self.config.previous_action and inputs.action.shape != (*lead, *shape):
+            want = [*lead, *shape]
+            raise ValueError(f"action has shape {list(inputs.action.shape)}; this agent takes {want}")
+        if self.config.previous_reward and inputs.reward.shape != lead:
+            raise ValueError(f"reward has shape {list(inputs.reward.shape)}; is_first asks for {list(lead)}")
+
+    def save(self, folder: str | PathLike[str]) -> None:
+        """Write ``model.json`` and ``weights.safetensors`` into a folder (each beside the old one, then renamed)."""
+        target = Path(folder)
+        target.mkdir(parents=True, exist_ok=True)
+        description = {
+            "agent": to_json(self.config),
+            "core": to_json(self.core_config),
+            "observation_space": space_to_json(self.observation_space),
+            "action_space": space_to_json(self.action_space),
+        }
+        for name in FILES:
+            beside = target / (name + ".tmp")
+            if name == "model.json":
+                beside.write_text(json.dumps(description, indent=2) + "\n")
+            else:
+                safetensors.torch.save_model(self, str(beside))
+            beside.replace(target / name)
+
+    @staticmethod
+    def load(folder: str | PathLike[str], device: torch.device | str = "cpu") -> "ActorCritic":
+        """The agent that :meth:`save` wrote, in ``eval`` mode.
+
+        Raises:
+            ValueError: a file is missing, or the config names an unknown core.
+        """
+        source = Path(folder)
+        for name in FILES:
+            if not (source / name).is_file():
+                raise ValueError(f"{source / name} does not exist: give a folder that ActorCritic.save wrote")
+        description = json.loads((source / "model.json").read_text())
+        agent = ActorCritic(
+            from_json(description["agent"], ActorCriticConfig),
+            from_json(description["core"], CoreConfig),
+            space_from_json(description["observation_space"]),
+            space_from_json(description["action_space"]),
+        )
+        safetensors.torch.load_model(agent, str(source / "weights.safetensors"))
+        return agent.to(device).eval()
+
+
+class ActorStream:
+    """A live agent: owns its memory, takes one step of every row at a time.
+
+    Args:
+        agent: whose weights are used.
+        batch_size: rows that advance together.
+    """
+
+    def __init__(self, agent: ActorCritic, batch_size: int) -> None:
+        self.agent = agent
+        self.core = agent.core.stream(batch_size)
+        """The live memory: ``reset``, ``fork``, ``save``, ``load``, ``state`` are its own."""
+
+    @torch.no_grad()
+    def step(self, inputs: ActorInputs, is_first: Tensor) -> ActorCriticOutput:
+        """Policy and value of one step.
+
+        Args:
+            inputs: :class:`ActorInputs` without the time axis.
+            is_first: bool ``[b]``; True clears that row before the step.
+
+        Returns:
+            :class:`ActorCriticOutput` without the time axis.
+        """
+        agent = self.agent
+        return agent.decide(self.core.step(agent.encode(inputs, is_first), is_first))
+
+    @property
+    def state(self) -> Any:
+        """The memory (a copy), as :meth:`ActorCritic.forward` takes and returns it."""
+        return self.core.state
+
+    def load_state(self, state: Any) -> None:
+        """Continue from a state."""
+        self.core.load_state(state)
+
+    def reset(self, rows: Tensor | list[int] | None = None) -> None:
+        """Forget: all rows, or those named."""
+        self.core.reset(rows)
+
+    def fork(self) -> "ActorStream":
+        """A second live agent with the same memory; from here on the two go their own ways."""
+        twin = ActorStream(self.agent, self.core.batch_size)
+        twin.core = self.core.fork()
+        return twin
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes held between steps, the same for ever."""
+        return self.core.nbytes
+
+
+def _head(dim: int, hidden: tuple[int, ...], width: int, *, gain: float) -> nn.Sequential:
+    last = nn.Linear(hidden[-1] if hidden else dim, width)
+    with torch.no_grad():
+        nn.init.orthogonal_(last.weight, gain)
+        last.bias.zero_()
+    return nn.Sequential(*Layers(dim, hidden, "relu"), last)

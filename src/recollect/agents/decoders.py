@@ -1,0 +1,217 @@
+"""Decoders: from an agent's features back to what it sees, for an auxiliary loss.
+
+Each is the transpose of the encoder of that part, with weights of its own (document 003, appendix A): a linear map to
+what the encoder gave, then the encoder's layers in reverse, with convolutions transposed and poolings undone by
+repetition. They restore the present step.
+
+    images      logits of pixels            [b, t, *space.shape]
+    tiles       logits of symbols           [b, t, *space.shape, symbols]
+    words       logits of words             [b, t, words, vocabulary]
+"""
+
+from itertools import pairwise
+from typing import Any
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from recollect.agents.encoders import ObservationEncoder, Tiles, WordLSTM
+from recollect.agents.image_encoders import BalletCNN, ImageEncoder, ImpalaResNet, NatureCNN, ResidualBlock
+from recollect.layers.linear import Linear
+from recollect.objectives.policy_gradient import Reduction
+from recollect.objectives.reconstruction import image_loss, language_loss, tile_loss
+
+
+class Decoders(nn.Module):
+    """A decoder for every image, grid of tiles and sentence of an observation.
+
+    Args:
+        encoder: what is undone.
+        dim: d, width of the features.
+
+    Raises:
+        ValueError: the observation has no such part.
+    """
+
+    def __init__(self, encoder: ObservationEncoder, dim: int) -> None:
+        super().__init__()
+        made = {name: _decoder(part, dim) for name, part in encoder.encoders.items()}
+        self.decoders = nn.ModuleDict({name: decoder for name, decoder in made.items() if decoder is not None})
+        if not self.decoders:
+            raise ValueError(
+                f"reconstruct=True: none of {', '.join(encoder.parts)} is an image, a grid of tiles or a sentence; "
+                "use reconstruct=False"
+            )
+        # Not a submodule: its weights are the encoder's own.
+        self._leaves = encoder.leaves
+
+    def forward(self, features: Tensor) -> dict[str, Tensor]:
+        """Features ``[..., d]`` to logits ``[..., *shape]`` by part."""
+        lead = features.shape[:-1]
+        flat = features.reshape(-1, features.shape[-1])
+        return {name: decoder(flat).unflatten(0, lead) for name, decoder in self.decoders.items()}
+
+    def losses(
+        self, features: Tensor, observation: Any, *, valid: Tensor | None, reduction: Reduction
+    ) -> dict[str, Tensor]:
+        """Reconstruction losses by part, of features ``[b, t, d]``."""
+        logits = self(features)
+        seen = dict(self._leaves(observation, 2, flat=False))
+        return {
+            name: decoder.loss(logits[name], seen[name], valid=valid, reduction=reduction)  # type: ignore[operator]
+            for name, decoder in self.decoders.items()
+        }
+
+
+def _decoder(encoder: nn.Module, dim: int) -> nn.Module | None:
+    if isinstance(encoder, ImageEncoder):
+        return ImageDecoder(encoder, dim)
+    if isinstance(encoder, Tiles):
+        return TilesDecoder(encoder, dim)
+    return WordDecoder(encoder, dim) if isinstance(encoder, WordLSTM) else None
+
+
+class ImageDecoder(nn.Module):
+    """Features to the logits of pixels.
+
+    Args:
+        encoder: what is undone.
+        dim: width of the features.
+    """
+
+    def __init__(self, encoder: ImageEncoder, dim: int) -> None:
+        super().__init__()
+        self.axes, self.channels_first = encoder.axes, encoder.channels_first
+        self.map_shape = (*encoder.map_sides, encoder.channels[-1])
+        self.start = Linear(dim, encoder.dim)
+        self.layers = TRANSPOSES[type(encoder)](encoder)
+
+    def forward(self, features: Tensor) -> Tensor:
+        """``[n, d] -> [n, *space.shape]``."""
+        maps = F.relu(self.start(features)).unflatten(-1, self.map_shape)
+        images = self.layers(maps.permute(0, 3, 1, 2))  # n c y x, in memory n y x c
+        if self.axes == 2:
+            return images[:, 0]
+        return images if self.channels_first else images.permute(0, 2, 3, 1)
+
+    loss = staticmethod(image_loss)
+
+
+class ConvolutionTransposes(nn.Module):
+    """The convolutions of BalletCNN or NatureCNN in reverse.
+
+    Args:
+        encoder: what is undone.
+    """
+
+    def __init__(self, encoder: BalletCNN | NatureCNN) -> None:
+        super().__init__()
+        y, x, c = encoder.sides
+        transposes, sizes = [], []
+        for layer, outputs in ((encoder.first, c), (encoder.second, None), (encoder.third, None)):
+            kernel, stride, padding = layer.kernel_size, layer.stride, layer.padding
+            transposes.append(
+                nn.ConvTranspose2d(layer.out_channels, outputs or layer.in_channels, kernel, stride, padding)  # type: ignore[arg-type]
+            )
+            sizes.append((y, x))
+            y, x = ((side + 2 * p - k) // s + 1 for side, k, s, p in zip((y, x), kernel, stride, padding, strict=True))  # type: ignore[arg-type]
+        self.layers = nn.ModuleList(reversed(transposes))
+        self.sizes = sizes[::-1]
+
+    def forward(self, maps: Tensor) -> Tensor:
+        """``[n, channels, *map_sides] -> [n, c, y, x]``."""
+        for index, (layer, size) in enumerate(zip(self.layers, self.sizes, strict=True)):
+            maps = layer(F.relu(maps) if index else maps, output_size=list(size))
+        return maps
+
+
+class ResNetTranspose(nn.Module):
+    """The stages of ImpalaResNet in reverse: residual blocks, repetition to the size before pooling, convolution.
+
+    Args:
+        encoder: what is undone.
+    """
+
+    def __init__(self, encoder: ImpalaResNet) -> None:
+        super().__init__()
+        y, x, c = encoder.sides
+        widths = (c, *encoder.channels)
+        self.sizes: list[tuple[int, int]] = []
+        blocks, convolutions = [], []
+        for before, width in pairwise(widths):
+            blocks.append(nn.Sequential(ResidualBlock(width), ResidualBlock(width)))
+            convolutions.append(nn.ConvTranspose2d(width, before, 3, padding=1))
+            self.sizes.append((y, x))
+            y, x = (y + 1) // 2, (x + 1) // 2
+        self.blocks, self.convolutions = nn.ModuleList(blocks), nn.ModuleList(convolutions)
+
+    def forward(self, maps: Tensor) -> Tensor:
+        """``[n, channels, *map_sides] -> [n, c, y, x]``."""
+        for stage in reversed(range(len(self.sizes))):
+            y, x = self.sizes[stage]
+            maps = self.blocks[stage](maps)
+            # Each cell stands for the 2 x 2 pixels that it was pooled from; odd sides lose the last row or column.
+            maps = maps.repeat_interleave(2, 2).repeat_interleave(2, 3)[..., :y, :x]
+            maps = self.convolutions[stage](maps)
+        return maps
+
+
+TRANSPOSES: dict[type[ImageEncoder], Any] = {
+    BalletCNN: ConvolutionTransposes,
+    NatureCNN: ConvolutionTransposes,
+    ImpalaResNet: ResNetTranspose,
+}
+
+
+class TilesDecoder(nn.Module):
+    """Features to the logits of symbols: the hidden layers in reverse, then each cell against the symbols.
+
+    Args:
+        encoder: what is undone.
+        dim: width of the features.
+    """
+
+    def __init__(self, encoder: Tiles, dim: int) -> None:
+        super().__init__()
+        y, x, c = encoder.sides
+        self.shape = encoder.shape
+        self.low, self.vocabulary = encoder.low, encoder.vocabulary
+        widths = [layer.in_features for layer in encoder.layers if isinstance(layer, nn.Linear)]
+        made: list[nn.Module] = [Linear(dim, encoder.dim)]
+        for width, before in zip((encoder.dim, *reversed(widths)), reversed(widths), strict=False):
+            made += [nn.ReLU(), Linear(width, before)]
+        self.layers = nn.Sequential(*made)
+        self.cells, self.tile_dim = y * x, encoder.table.embedding_dim
+        self.symbols = Linear(self.tile_dim, c * self.vocabulary)
+
+    def forward(self, features: Tensor) -> Tensor:
+        """``[n, d] -> [n, y, x(, c), symbols]``."""
+        cells = F.relu(self.layers(features)).unflatten(-1, (self.cells, self.tile_dim))
+        return self.symbols(cells).reshape(len(features), *self.shape, self.vocabulary)
+
+    def loss(self, logits: Tensor, tiles: Tensor, *, valid: Tensor | None, reduction: Reduction) -> Tensor:
+        """See :func:`recollect.objectives.reconstruction.tile_loss`."""
+        return tile_loss(logits, tiles.long() - self.low, valid=valid, reduction=reduction)
+
+
+class WordDecoder(nn.Module):
+    """Features to the logits of words: an LSTM that sees the features at every word, then each word against all.
+
+    Args:
+        encoder: what is undone.
+        dim: width of the features.
+    """
+
+    def __init__(self, encoder: WordLSTM, dim: int) -> None:
+        super().__init__()
+        self.num_words = encoder.num_words
+        self.start = Linear(dim, encoder.dim)
+        self.lstm = nn.LSTM(encoder.dim, encoder.table.embedding_dim, batch_first=True)
+        self.words = Linear(encoder.table.embedding_dim, encoder.vocabulary)
+
+    def forward(self, features: Tensor) -> Tensor:
+        """``[n, d] -> [n, words, vocabulary]``."""
+        seen = self.start(features)[:, None].expand(-1, self.num_words, -1)
+        return self.words(self.lstm(seen)[0])
+
+    loss = staticmethod(language_loss)

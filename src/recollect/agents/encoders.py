@@ -1,0 +1,329 @@
+"""Encoders: what an agent sees, as one vector a step.
+
+    encoder = ObservationEncoder(observation_space, EncoderConfig())
+    vectors = encoder(observation, lead=2)                # a tree of [b, t, ...] -> [b, t, encoder.dim]
+
+Each part of the observation has its encoder, chosen by its space; the results stand side by side.
+
+    ballet-cnn      images of 99 x 99: one tile of nine pixels per cell                      (image_encoders.py)
+    impala-resnet   other images                                                             (image_encoders.py)
+    nature-cnn      images from 36 x 36, when asked for                                      (image_encoders.py)
+    tiles           integer grids up to 16 cells a side: an embedding per cell, then ``hidden`` layers
+    mlp             everything else that is numbers: ``hidden`` layers
+    words           sentences (key ``language``): word embeddings and an LSTM                (document 003, appendix A)
+    one-hot         Discrete, MultiDiscrete, MultiBinary
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Literal, get_args
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from gymnasium import spaces
+from torch import Tensor, nn
+
+from recollect.agents.image_encoders import IMAGE_ENCODERS, LARGEST_GRID, Encoder, is_image
+from recollect.agents.policies import policy_for
+from recollect.cores.base import require
+from recollect.layers.linear import Linear
+
+Kind = Literal["ballet-cnn", "impala-resnet", "nature-cnn", "tiles", "mlp", "words", "one-hot"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class EncoderConfig:
+    """How observations become vectors."""
+
+    kinds: tuple[tuple[str, str], ...] = ()
+    """Pairs (part, kind) where the automatic choice is not wanted: a key of a Dict, or ``observation``."""
+    channels: tuple[int, ...] | None = None
+    """Widths of an image encoder's three stages; None: 16, 32, 32, and 32, 64, 64 for nature-cnn."""
+    scale_images: bool = True
+    """Divide uint8 by 255; off shows raw 0..255."""
+    hidden: tuple[int, ...] = (64,)
+    """Widths of the layers after numbers and tiles; may be empty."""
+    activation: Literal["relu", "tanh"] = "relu"
+    """After each of ``hidden``."""
+    tile_dim: int = 16
+    """Width of a cell's embedding."""
+    word_dim: int = 32
+    """Width of a word's embedding."""
+    sentence_dim: int = 256
+    """Width of the LSTM that reads the words."""
+
+    def __post_init__(self) -> None:
+        for part, kind in self.kinds:
+            require(kind in get_args(Kind), "kinds", f"{part}: {kind}", f"choose one of {', '.join(get_args(Kind))}")
+        three = self.channels is None or (len(self.channels) == 3 and min(self.channels) > 0)
+        require(three, "channels", self.channels, "give three positive widths, or None")
+        require(all(width > 0 for width in self.hidden), "hidden", self.hidden, "give positive widths")
+        require(self.activation in ("relu", "tanh"), "activation", self.activation, "choose 'relu' or 'tanh'")
+        for field in ("tile_dim", "word_dim", "sentence_dim"):
+            require(getattr(self, field) > 0, field, getattr(self, field), "give a positive width")
+
+
+class ObservationEncoder(nn.Module):
+    """All parts of an observation, encoded and put side by side.
+
+    Args:
+        space: of one row's observation; Dict and Tuple may be nested.
+        config: settings.
+
+    Raises:
+        ValueError: a part cannot be encoded; says which and what to do.
+    """
+
+    def __init__(self, space: spaces.Space[Any], config: EncoderConfig) -> None:
+        super().__init__()
+        self.parts = dict(parts(space))
+        kinds = dict(config.kinds)
+        for name in kinds:
+            require(name in self.parts, "kinds", name, f"this observation has the parts {', '.join(self.parts)}")
+        if not self.parts:
+            raise ValueError(f"observation space {space}: there is nothing to see")
+        self.encoders = nn.ModuleDict()
+        for name, part in self.parts.items():
+            self.encoders[name] = _encoder(kinds.get(name) or choose(name, part), name, part, config)
+        self.dim = sum(encoder.dim for encoder in self.encoders.values())  # type: ignore[misc]
+
+    def forward(self, observation: Any, lead: int) -> Tensor:
+        """Encode a tree of tensors with ``lead`` axes in front of those of the space.
+
+        Raises:
+            ValueError: a part is missing or has the wrong shape.
+        """
+        encoded = [self.encoders[name](leaf) for name, leaf in self.leaves(observation, lead)]
+        joined = torch.cat(encoded, -1) if len(encoded) > 1 else encoded[0]
+        if lead == 1:
+            return joined
+        _, leaf = next(self.leaves(observation, lead, flat=False))
+        return joined.unflatten(0, leaf.shape[:lead])
+
+    def leaves(self, observation: Any, lead: int, *, flat: bool = True) -> Iterator[tuple[str, Tensor]]:
+        """``(name, tensor)`` of every part, with the leading axes joined into one where ``flat``."""
+        for name, space in self.parts.items():
+            leaf = _pick(observation, name, space)
+            if leaf.ndim != lead + len(space.shape or ()) or leaf.shape[lead:] != (space.shape or ()):
+                axes = ", ".join(["b", "t"][:lead] + [str(size) for size in space.shape or ()])
+                raise ValueError(f"{name} has shape {list(leaf.shape)}; this agent takes [{axes}]")
+            yield name, leaf.flatten(0, lead - 1) if flat and lead > 1 else leaf
+
+
+def parts(space: spaces.Space[Any], name: str = "") -> Iterator[tuple[str, spaces.Space[Any]]]:
+    """``(name, space)`` of what a space is made of; names of nested parts are joined by ``/``."""
+    if isinstance(space, spaces.Dict):
+        children = [(str(key), child) for key, child in space.spaces.items()]
+    elif isinstance(space, spaces.Tuple):
+        children = [(str(index), child) for index, child in enumerate(space.spaces)]
+    else:
+        yield name or "observation", space
+        return
+    for key, child in children:
+        if not key or set(key) & set("./"):
+            raise ValueError(f"observation space has the key {key!r}: name it without '.' and '/'")
+        yield from parts(child, f"{name}/{key}" if name else key)
+
+
+def choose(name: str, space: spaces.Space[Any]) -> Kind:
+    """The encoder for a part of an observation.
+
+    Raises:
+        ValueError: there is none.
+    """
+    if isinstance(space, spaces.MultiDiscrete):
+        if name.rpartition("/")[2] == "language" and len(space.shape) == 1:
+            return "words"
+        return "tiles" if len(space.shape) in (2, 3) else "one-hot"
+    if isinstance(space, (spaces.Discrete, spaces.MultiBinary)):
+        return "one-hot"
+    if isinstance(space, spaces.Box):
+        if np.issubdtype(space.dtype, np.integer) and _is_grid(space):
+            return "tiles"
+        if not is_image(space):
+            return "mlp"
+        return "ballet-cnn" if space.shape[:2] == (99, 99) else "impala-resnet"
+    raise ValueError(
+        f"{name}: an agent cannot see a {type(space).__name__} space ({space}); it can see Box, Discrete, "
+        "MultiDiscrete, MultiBinary, and Dict and Tuple of these: turn it into one of them with an observation wrapper"
+    )
+
+
+def _encoder(kind: str, name: str, space: spaces.Space[Any], config: EncoderConfig) -> Encoder:
+    made: Encoder
+    try:
+        if kind in IMAGE_ENCODERS:
+            made = IMAGE_ENCODERS[kind](space, config.channels, scale=config.scale_images)
+        else:
+            made = {"tiles": Tiles, "mlp": MLP, "words": WordLSTM, "one-hot": OneHot}[kind](space, config)
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from None
+    return made
+
+
+def _pick(observation: Any, name: str, space: spaces.Space[Any]) -> Tensor:
+    if isinstance(observation, Tensor):
+        if name == "observation":
+            return observation
+        raise ValueError(f"observation is one tensor; this agent also needs the part {name!r}: give a dict")
+    for key in name.split("/"):
+        try:
+            observation = observation[key] if isinstance(observation, dict) else observation[int(key)]
+        except (KeyError, IndexError, ValueError, TypeError):
+            raise ValueError(f"observation has no part {name!r}; this agent needs it, of {space}") from None
+    return observation
+
+
+def _is_grid(space: spaces.Box) -> bool:
+    return len(space.shape) in (2, 3) and 0 not in space.shape and max(space.shape[:2]) <= LARGEST_GRID
+
+
+class Layers(nn.Sequential):
+    """Linear maps, each with its activation.
+
+    Args:
+        dim: input width.
+        widths: output widths, layer by layer; may be empty.
+        activation: ``relu`` or ``tanh``.
+    """
+
+    def __init__(self, dim: int, widths: tuple[int, ...], activation: str) -> None:
+        made: list[nn.Module] = []
+        for before, width in pairwise((dim, *widths)):
+            made += [Linear(before, width), nn.ReLU() if activation == "relu" else nn.Tanh()]
+        super().__init__(*made)
+        self.dim = widths[-1] if widths else dim
+
+
+class MLP(Encoder):
+    """Numbers, flat, through ``hidden`` layers.
+
+    Args:
+        space: Box of any shape.
+        config: settings.
+    """
+
+    def __init__(self, space: spaces.Box, config: EncoderConfig) -> None:
+        super().__init__()
+        if not isinstance(space, spaces.Box) or 0 in space.shape:
+            raise ValueError(f"{space} holds no numbers to compute with: use a Box that is not empty")
+        self.scale = 1 / 255 if space.dtype == np.uint8 and space.high.max() > 1 and config.scale_images else 1.0
+        self.layers = Layers(int(np.prod(space.shape)), config.hidden, config.activation)
+        self.dim = self.layers.dim
+        self.register_buffer("like", torch.zeros(()), persistent=False)
+
+    like: Tensor
+    """Of the dtype that the layers compute in."""
+
+    def forward(self, observation: Tensor) -> Tensor:
+        """``[n, *space.shape] -> [n, dim]``."""
+        flat = observation.reshape(len(observation), -1).to(self.like.dtype)
+        return self.layers(flat * self.scale if self.scale != 1 else flat)
+
+
+class Tiles(Encoder):
+    """A grid of symbols: an embedding per cell (the sum over its channels), then ``hidden`` layers.
+
+    Args:
+        space: MultiDiscrete or integer Box of shape [y, x] or [y, x, c].
+        config: settings.
+    """
+
+    def __init__(self, space: spaces.Box | spaces.MultiDiscrete, config: EncoderConfig) -> None:
+        super().__init__()
+        low, high = symbols(space)
+        if len(space.shape) not in (2, 3) or high - low >= 1 << 16:
+            raise ValueError(f"{space} is no grid of symbols: [y, x] or [y, x, c] of few different integers")
+        y, x, c = (*space.shape, 1)[:3]
+        self.sides = (y, x, c)
+        self.shape = space.shape
+        self.low, self.vocabulary = low, high - low + 1
+        self.table = nn.Embedding(c * self.vocabulary, config.tile_dim)
+        nn.init.normal_(self.table.weight, std=c**-0.5)
+        self.register_buffer("offset", torch.arange(c, dtype=torch.int32) * self.vocabulary - low, persistent=False)
+        self.layers = Layers(y * x * config.tile_dim, config.hidden, config.activation)
+        self.dim = self.layers.dim
+
+    offset: Tensor
+
+    def forward(self, observation: Tensor) -> Tensor:
+        """``[n, y, x(, c)] -> [n, dim]``."""
+        index = observation.reshape(-1, self.sides[2]).int() + self.offset
+        cells = F.embedding_bag(index, self.table.weight, mode="sum")  # n*y*x d
+        return self.layers(cells.reshape(len(observation), -1))
+
+
+def symbols(space: spaces.Space[Any]) -> tuple[int, int]:
+    """The least and the largest symbol of an integer space.
+
+    Raises:
+        ValueError: the space does not hold integers.
+    """
+    if isinstance(space, spaces.MultiDiscrete):
+        return int(space.start.min()), int((space.start + space.nvec).max()) - 1
+    if isinstance(space, spaces.Box) and np.issubdtype(space.dtype, np.integer):
+        return int(space.low.min()), int(space.high.max())
+    raise ValueError(f"{space} holds no symbols: use a MultiDiscrete or a Box of integers")
+
+
+class WordLSTM(Encoder):
+    """A sentence: word embeddings through one LSTM layer; its output at the last word. No words give zeros.
+
+    Most steps of a batch show the same few sentences, so each different one is read once.
+
+    Args:
+        space: MultiDiscrete, one entry a word, 0 is padding (at the end).
+        config: settings.
+    """
+
+    def __init__(self, space: spaces.MultiDiscrete, config: EncoderConfig) -> None:
+        super().__init__()
+        if not isinstance(space, spaces.MultiDiscrete) or len(space.shape) != 1 or symbols(space)[0] != 0:
+            raise ValueError(f"{space} holds no sentences: use MultiDiscrete([vocabulary] * words), 0 is padding")
+        self.num_words, self.vocabulary = space.shape[0], symbols(space)[1] + 1
+        self.table = nn.Embedding(self.vocabulary, config.word_dim)
+        self.lstm = nn.LSTM(config.word_dim, config.sentence_dim, batch_first=True)
+        self.dim = config.sentence_dim
+        self.register_buffer("all_words", torch.arange(self.vocabulary)[:, None], persistent=False)
+
+    all_words: Tensor
+
+    def forward(self, observation: Tensor) -> Tensor:
+        """``[n, words] -> [n, dim]``."""
+        words = observation.long()
+        if self.num_words == 1 and self.vocabulary < len(words):
+            return F.embedding(words[:, 0], self.read(self.all_words))
+        if words.device.type != "cpu" or len(words) == 1:  # counting sentences would wait for the device
+            return self.read(words)
+        different, which = words.unique(dim=0, return_inverse=True)
+        return self.read(different).index_select(0, which)
+
+    def read(self, words: Tensor) -> Tensor:
+        """Sentences ``[s, words] -> [s, dim]``."""
+        outputs, _ = self.lstm(self.table(words))
+        position = torch.arange(1, self.num_words + 1, device=words.device)
+        length = torch.where(words != 0, position, 0).amax(1)  # s
+        last = (length - 1).clamp(min=0)[:, None, None].expand(-1, 1, self.dim)
+        return torch.where(length[:, None] > 0, outputs.gather(1, last)[:, 0], 0.0)
+
+
+class OneHot(Encoder):
+    """Choices, one-hot, side by side.
+
+    Args:
+        space: Discrete, MultiDiscrete or MultiBinary.
+        config: settings (none matters here).
+    """
+
+    def __init__(self, space: spaces.Space[Any], config: EncoderConfig) -> None:
+        super().__init__()
+        if not isinstance(space, (spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)):
+            raise ValueError(f"{space} holds no choices: use Discrete, MultiDiscrete or MultiBinary")
+        self.choices = policy_for(space)  # a choice is shown alike whether it was seen or made
+        self.dim = self.choices.encoding_dim
+
+    def forward(self, observation: Tensor) -> Tensor:
+        """``[n, *space.shape] -> [n, dim]``."""
+        return self.choices.encode(observation)

@@ -1,0 +1,201 @@
+"""Encoders of images: three convolutional networks, each as published.
+
+    ballet-cnn      9x9 stride 9, 3x3, 3x3; ReLU after each                       (document 003, appendix A)
+    impala-resnet   three stages of 3x3, pooling and two residual blocks          (Espeholt et al., 2018)
+    nature-cnn      8x8 stride 4, 4x4 stride 2, 3x3; ReLU after each              (Mnih et al., 2015)
+
+Images may be [y, x, c], [c, y, x] or [y, x], bytes or floats.
+
+Differs: padding of the 3x3 convolutions of ballet-cnn is not published; here they keep the size, 11 x 11.
+"""
+
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from gymnasium import spaces
+from torch import Tensor, nn
+
+LARGEST_GRID = 16
+"""Sides up to here make an integer Box a grid of symbols; beyond it is an image."""
+
+
+class Encoder(nn.Module):
+    """Base of all encoders: one part of an observation to a vector."""
+
+    dim: int
+    """Width of the vector."""
+
+    def forward(self, observation: Tensor) -> Tensor:
+        """``[n, *space.shape] -> [n, dim]``."""
+        raise NotImplementedError
+
+
+class ImageEncoder(Encoder):
+    """Base of the image encoders: any layout and number type to a convolutional network, and its map to a vector.
+
+    Convolutions run on the layout that images have in memory (channels last), and the scale 1 / 255 is applied to
+    the first filters instead of all pixels.
+
+    Args:
+        space: Box of images.
+        channels: widths of the three stages; None: ``default_channels``.
+        scale: divide uint8 by 255.
+
+    Raises:
+        ValueError: a space that holds no images, or too small ones.
+    """
+
+    first: nn.Conv2d
+    default_channels: tuple[int, ...] = (16, 32, 32)
+    map_sides: tuple[int, int]
+    """Rows and columns of the last map."""
+    smallest = 1
+    """Shortest side that leaves something to see."""
+
+    def __init__(
+        self, space: spaces.Space[Any], channels: tuple[int, ...] | None = None, *, scale: bool = True
+    ) -> None:
+        super().__init__()
+        if not isinstance(space, spaces.Box) or len(space.shape) not in (2, 3):
+            raise ValueError(f"{space} holds no images: they are Boxes [y, x, c], [c, y, x] or [y, x]")
+        y, x, c = sides(space.shape)
+        if min(y, x) < self.smallest:
+            raise ValueError(
+                f"images of {y} x {x} are too small for {type(self).__name__}, which needs {self.smallest} x "
+                f"{self.smallest}: choose another kind"
+            )
+        self.sides = (y, x, c)
+        self.channels_first = len(space.shape) == 3 and space.shape == (c, y, x) and space.shape != (y, x, c)
+        self.axes = len(space.shape)
+        self.scale = 1 / 255 if space.dtype == np.uint8 and scale else 1.0
+        self.channels = channels or self.default_channels
+        self.build()
+        self.dim = self.map_sides[0] * self.map_sides[1] * self.channels[-1]
+
+    def build(self) -> None:
+        """Make the layers, from ``sides`` and ``channels``, and set ``map_sides``."""
+        raise NotImplementedError
+
+    def convolve(self, first: Tensor) -> Tensor:
+        """The layers behind the first convolution: ``[n, c, y, x] -> [n, channels[-1], *map_sides]``."""
+        raise NotImplementedError
+
+    def forward(self, observation: Tensor) -> Tensor:
+        """``[n, *space.shape] -> [n, dim]``, ordered y, x, channel."""
+        if self.axes == 2:
+            observation = observation[..., None]
+        images = observation if self.channels_first else observation.permute(0, 3, 1, 2)
+        weight = self.first.weight
+        images = images.to(weight.dtype, memory_format=torch.channels_last)
+        if self.scale != 1:
+            weight = weight * self.scale
+        first = F.conv2d(images, weight, self.first.bias, self.first.stride, self.first.padding)
+        return self.convolve(first).permute(0, 2, 3, 1).flatten(1)
+
+
+class BalletCNN(ImageEncoder):
+    """One tile of nine pixels per cell, then two 3x3 convolutions that keep the size; ReLU after each."""
+
+    smallest = 9
+
+    def build(self) -> None:
+        """Three convolutions."""
+        y, x, c = self.sides
+        one, two, three = self.channels
+        self.first = nn.Conv2d(c, one, 9, stride=9)
+        self.second = nn.Conv2d(one, two, 3, padding=1)
+        self.third = nn.Conv2d(two, three, 3, padding=1)
+        self.map_sides = (y // 9, x // 9)
+
+    def convolve(self, first: Tensor) -> Tensor:
+        """``[n, 16, 11, 11] -> [n, 32, 11, 11]`` for images of 99 x 99."""
+        return F.relu(self.third(F.relu(self.second(F.relu(first)))))
+
+
+class ResidualBlock(nn.Module):
+    """``x + conv(relu(conv(relu(x))))``.
+
+    Args:
+        channels: in and out.
+    """
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.one = nn.Conv2d(channels, channels, 3, padding=1)
+        self.two = nn.Conv2d(channels, channels, 3, padding=1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """``[n, c, y, x] -> [n, c, y, x]``."""
+        return x + self.two(F.relu(self.one(F.relu(x))))
+
+
+class ImpalaResNet(ImageEncoder):
+    """Three stages of 3x3 convolution, 3x3 max pooling with stride 2 and two residual blocks; a ReLU at the end.
+
+    84 x 84 pixels become maps of 42, 21 and 11; 97 744 parameters with 4 input channels.
+    """
+
+    def build(self) -> None:
+        """Three stages."""
+        y, x, c = self.sides
+        widths = (c, *self.channels)
+        convolutions = [nn.Conv2d(a, b, 3, padding=1) for a, b in pairwise(widths)]
+        self.first = convolutions[0]
+        self.later = nn.ModuleList(convolutions[1:])
+        self.blocks = nn.ModuleList(nn.Sequential(ResidualBlock(b), ResidualBlock(b)) for b in self.channels)
+        for _ in self.channels:
+            y, x = (y + 1) // 2, (x + 1) // 2
+        self.map_sides = (y, x)
+
+    def convolve(self, first: Tensor) -> Tensor:
+        """``[n, 16, 84, 84] -> [n, 32, 11, 11]`` for images of 84 x 84."""
+        x = self.blocks[0](F.max_pool2d(first, 3, 2, 1))
+        for convolution, blocks in zip(self.later, self.blocks[1:], strict=True):  # type: ignore[arg-type]
+            x = blocks(F.max_pool2d(convolution(x), 3, 2, 1))
+        return F.relu(x)
+
+
+class NatureCNN(ImageEncoder):
+    """Convolutions 8x8 stride 4, 4x4 stride 2 and 3x3; ReLU after each."""
+
+    smallest = 36
+    default_channels = (32, 64, 64)
+
+    def build(self) -> None:
+        """Three convolutions."""
+        y, x, c = self.sides
+        one, two, three = self.channels
+        self.first = nn.Conv2d(c, one, 8, stride=4)
+        self.second = nn.Conv2d(one, two, 4, stride=2)
+        self.third = nn.Conv2d(two, three, 3)
+        self.map_sides = (((y - 4) // 4 - 2) // 2 - 2, ((x - 4) // 4 - 2) // 2 - 2)
+
+    def convolve(self, first: Tensor) -> Tensor:
+        """``[n, 32, 20, 20] -> [n, 64, 7, 7]`` for images of 84 x 84."""
+        return F.relu(self.third(F.relu(self.second(F.relu(first)))))
+
+
+IMAGE_ENCODERS: dict[str, type[ImageEncoder]] = {
+    "ballet-cnn": BalletCNN,
+    "impala-resnet": ImpalaResNet,
+    "nature-cnn": NatureCNN,
+}
+
+
+def sides(shape: tuple[int, ...]) -> tuple[int, int, int]:
+    """Rows, columns and channels of an image of shape [y, x], [y, x, c] or [c, y, x]."""
+    if len(shape) == 2:
+        return (*shape, 1)
+    first = shape[0] < shape[2]
+    return (shape[1], shape[2], shape[0]) if first else (shape[0], shape[1], shape[2])
+
+
+def is_image(space: spaces.Box) -> bool:
+    """Whether a Box holds images: bytes, or numbers with three axes, beyond the size of a grid of symbols."""
+    if len(space.shape) not in (2, 3) or 0 in space.shape:
+        return False
+    y, x, _ = sides(space.shape)
+    return min(y, x) > LARGEST_GRID and (space.dtype == np.uint8 or len(space.shape) == 3)

@@ -1,0 +1,351 @@
+"""Policies: from the outputs of a network to a distribution over the actions of a Gymnasium space, and back.
+
+    policy = policy_for(action_space)
+    parameters = policy.complete(head(features))          # [..., policy.num_parameters]
+    actions = policy.distribution(parameters).sample()    # [..., *action_space.shape], elements of the space
+
+``parameters`` is all that a rollout has to store to know later how likely its actions were.
+
+Discrete        softmax over the actions
+MultiDiscrete   one softmax per entry, independent of each other (MultiBinary: two choices per entry)
+Box             one Gaussian per entry; the mean depends on the observation, log sigma is learned and does not
+
+**Bounds of a Box.** A bounded entry is drawn in units in which the bounds are -1 and 1, so that the first policy covers
+the range whatever its units are. What is drawn beyond a bound is put on it, and ``log_prob`` of an action on a bound
+is the logarithm of the mass beyond it: the clipped action is what the world gets, what is stored and what is learned
+from, without bias (Fujita & Maeda, 2018, Clipped Action Policy Gradient). ``entropy`` is that of the Gaussian before
+clipping, which is what an entropy bonus should keep open. Integer Boxes have no density: use MultiDiscrete.
+
+Everything is computed in float32 or better. Sampling never waits for the device.
+"""
+
+import math
+from abc import ABC, abstractmethod
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from gymnasium import spaces
+from torch import Generator, Tensor, nn
+
+_HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
+_NEVER = -1e30  # logit of a choice that an entry of a MultiDiscrete does not have; finite, so that 0 * log 0 is 0
+_FIRST_LOG_STD = -0.5  # sigma 0.6: nine of ten first actions lie within bounds of -1 and 1
+
+
+class Distribution(ABC):
+    """What to do, with which probability; batch shape = all axes of the parameters but the last."""
+
+    @abstractmethod
+    def sample(self, generator: Generator | None = None) -> Tensor:
+        """Actions ``[..., *action_space.shape]``, with the randomness of ``generator`` or of torch."""
+
+    @abstractmethod
+    def mode(self) -> Tensor:
+        """The likeliest actions ``[..., *action_space.shape]``."""
+
+    @abstractmethod
+    def log_prob(self, actions: Tensor) -> Tensor:
+        """Log-probability (Box: log-density) of actions ``[..., *action_space.shape]``, as ``[...]``."""
+
+    @abstractmethod
+    def entropy(self) -> Tensor:
+        """Entropy in nats, ``[...]``."""
+
+
+class Policy(nn.Module, ABC):
+    """How an action space is drawn from and shown to a network."""
+
+    num_outputs: int
+    """Width that the policy head gives."""
+    num_parameters: int
+    """p, width of what describes the distribution."""
+    encoding_dim: int
+    """Width of an encoded action."""
+
+    def complete(self, outputs: Tensor) -> Tensor:
+        """Outputs of the head ``[..., num_outputs]`` to parameters ``[..., p]``."""
+        return outputs
+
+    @abstractmethod
+    def distribution(self, parameters: Tensor) -> Distribution:
+        """The distribution that parameters ``[..., p]`` describe."""
+
+    @abstractmethod
+    def encode(self, actions: Tensor) -> Tensor:
+        """Actions ``[..., *action_space.shape]`` for a network to read, float ``[..., encoding_dim]``."""
+
+
+def policy_for(space: spaces.Space[Any]) -> Policy:
+    """The policy for an action space.
+
+    Raises:
+        ValueError: no policy is defined over such a space; says what to do.
+    """
+    if isinstance(space, spaces.Discrete):
+        return CategoricalPolicy(int(space.n), start=int(space.start))
+    if isinstance(space, spaces.MultiDiscrete):
+        return MultiCategoricalPolicy(np.asarray(space.nvec), start=np.asarray(space.start))
+    if isinstance(space, spaces.MultiBinary):
+        return MultiCategoricalPolicy(np.full(space.shape, 2), start=np.zeros(space.shape, np.int64))
+    if isinstance(space, spaces.Box):
+        if not np.issubdtype(space.dtype, np.floating):
+            raise ValueError(
+                f"action space {space}: a Box of {space.dtype} has no density; describe integer actions as "
+                "MultiDiscrete, with a wrapper around the environment"
+            )
+        if not math.prod(space.shape):
+            raise ValueError(f"action space {space}: there is nothing to choose in an empty Box")
+        return GaussianPolicy(space.low, space.high)
+    if isinstance(space, (spaces.Dict, spaces.Tuple)):
+        remedy = "flatten its parts into one MultiDiscrete or one Box, with a wrapper around the environment"
+    else:
+        remedy = "use Discrete, MultiDiscrete, MultiBinary or Box"
+    raise ValueError(f"action space {space}: no policy is defined over a {type(space).__name__}; {remedy}")
+
+
+def _float(parameters: Tensor) -> Tensor:
+    return parameters.to(torch.promote_types(parameters.dtype, torch.float32))
+
+
+def _in_a_row(actions: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """``[..., *shape] -> [..., k]``."""
+    return actions.reshape(*actions.shape[: actions.ndim - len(shape)], -1)
+
+
+def _draw(logits: Tensor, generator: Generator | None) -> Tensor:
+    """One choice of each softmax ``[..., a] -> [...]``: the first of a exponential clocks with rates exp(logits)."""
+    clocks = torch.empty_like(logits).exponential_(generator=generator).log_()
+    return torch.sub(logits, clocks).argmax(-1)
+
+
+class Categorical(Distribution):
+    """One choice of a.
+
+    Args:
+        logits: ``[..., a]``.
+        start: number of the first action.
+    """
+
+    def __init__(self, logits: Tensor, start: int = 0) -> None:
+        self.logits = _float(logits)
+        self.start = start
+
+    @cached_property
+    def log_probs(self) -> Tensor:
+        """Log-probabilities of all actions, ``[..., a]``."""
+        return self.logits.log_softmax(-1)
+
+    def sample(self, generator: Generator | None = None) -> Tensor:
+        """Actions ``[...]``, long."""
+        choice = _draw(self.logits.detach(), generator)
+        return choice + self.start if self.start else choice
+
+    def mode(self) -> Tensor:
+        """The likeliest actions ``[...]``, long."""
+        return self.logits.argmax(-1) + self.start
+
+    def log_prob(self, actions: Tensor) -> Tensor:
+        """Log-probability of actions ``[...]``."""
+        index = actions - self.start if self.start else actions
+        return self.log_probs.gather(-1, index[..., None]).squeeze(-1)
+
+    def entropy(self) -> Tensor:
+        """Entropy in nats, ``[...]``."""
+        return -(self.log_probs.exp() * self.log_probs).sum(-1)
+
+
+class CategoricalPolicy(Policy):
+    """Discrete actions.
+
+    Args:
+        num_actions: a.
+        start: number of the first action.
+    """
+
+    choices: Tensor
+
+    def __init__(self, num_actions: int, *, start: int = 0) -> None:
+        super().__init__()
+        self.num_outputs = self.num_parameters = self.encoding_dim = num_actions
+        self.start = start
+        self.register_buffer("choices", torch.arange(start, start + num_actions), persistent=False)
+
+    def distribution(self, parameters: Tensor) -> Categorical:
+        """A :class:`Categorical` with these logits ``[..., a]``."""
+        return Categorical(parameters, self.start)
+
+    def encode(self, actions: Tensor) -> Tensor:
+        """One-hot ``[..., a]``; zeros for a number that is no action."""
+        return (actions[..., None] == self.choices).float()
+
+
+class MultiCategorical(Distribution):
+    """k independent choices.
+
+    Args:
+        logits: ``[..., k, a]``; a is that of the entry with most choices, the others have ``-1e30`` at the end.
+        start: numbers of the first choices, long, of the action's shape.
+    """
+
+    def __init__(self, logits: Tensor, start: Tensor) -> None:
+        self.logits = _float(logits)
+        self.start = start
+
+    @cached_property
+    def log_probs(self) -> Tensor:
+        """Log-probabilities of all choices, ``[..., k, a]``."""
+        return self.logits.log_softmax(-1)
+
+    def sample(self, generator: Generator | None = None) -> Tensor:
+        """Actions ``[..., *shape]``, long."""
+        return _draw(self.logits.detach(), generator).unflatten(-1, self.start.shape) + self.start
+
+    def mode(self) -> Tensor:
+        """The likeliest actions ``[..., *shape]``, long."""
+        return self.logits.argmax(-1).unflatten(-1, self.start.shape) + self.start
+
+    def log_prob(self, actions: Tensor) -> Tensor:
+        """Log-probability of actions ``[..., *shape]``, summed over the entries."""
+        index = _in_a_row(actions - self.start, self.start.shape)
+        return self.log_probs.gather(-1, index[..., None]).squeeze(-1).sum(-1)
+
+    def entropy(self) -> Tensor:
+        """Entropy in nats, summed over the entries."""
+        return -(self.log_probs.exp() * self.log_probs).sum((-1, -2))
+
+
+class MultiCategoricalPolicy(Policy):
+    """Several discrete choices at once.
+
+    Args:
+        sizes: number of choices of every entry, an integer array of the action's shape.
+        start: number of the first choice of every entry.
+    """
+
+    start: Tensor
+    choices: Tensor
+    owners: Tensor
+    columns: Tensor
+
+    def __init__(self, sizes: np.ndarray, *, start: np.ndarray) -> None:
+        super().__init__()
+        flat = torch.from_numpy(np.ascontiguousarray(sizes).reshape(-1)).long()
+        self.num_outputs = self.num_parameters = self.encoding_dim = int(flat.sum())
+        self.entries, self.most = len(flat), int(flat.max())
+        choices = torch.arange(self.most).expand(self.entries, self.most)
+        offered = choices < flat[:, None]  # k a
+        # Where each choice stands in the parameters; those that an entry does not have read one column behind the end.
+        first = flat.cumsum(0) - flat
+        columns = torch.where(offered, choices + first[:, None], self.num_parameters)
+        self.even = bool(offered.all())
+        self.register_buffer("start", torch.from_numpy(np.ascontiguousarray(start)).long(), persistent=False)
+        self.register_buffer("choices", choices[offered], persistent=False)
+        self.register_buffer("owners", offered.nonzero()[:, 0], persistent=False)
+        self.register_buffer("columns", columns.flatten(), persistent=False)
+
+    def distribution(self, parameters: Tensor) -> MultiCategorical:
+        """A :class:`MultiCategorical` with these logits, all entries in a row ``[..., p]``."""
+        if not self.even:
+            parameters = nn.functional.pad(parameters, (0, 1), value=_NEVER).index_select(-1, self.columns)
+        return MultiCategorical(parameters.unflatten(-1, (self.entries, self.most)), self.start)
+
+    def encode(self, actions: Tensor) -> Tensor:
+        """One-hots of all entries in a row, ``[..., p]``; zeros for a number that is no choice."""
+        index = _in_a_row(actions - self.start, self.start.shape)
+        return (index.index_select(-1, self.owners) == self.choices).float()
+
+
+class DiagonalGaussian(Distribution):
+    """k independent Gaussians, clipped to the bounds of a Box.
+
+    Args:
+        parameters: ``[..., 2 k]``: means, then log sigmas, in units of ``box.scale``.
+        box: the bounds and units.
+    """
+
+    def __init__(self, parameters: Tensor, box: "GaussianPolicy") -> None:
+        self.mean, self.log_std = _float(parameters).chunk(2, -1)  # ... k
+        self.box = box
+
+    def sample(self, generator: Generator | None = None) -> Tensor:
+        """Actions ``[..., *shape]``, within the bounds."""
+        mean = self.mean.detach()
+        noise = torch.empty_like(mean).normal_(generator=generator)
+        return self._clip(torch.addcmul(mean, noise, self.log_std.detach().exp()))
+
+    def mode(self) -> Tensor:
+        """The means, within the bounds: ``[..., *shape]``."""
+        return self._clip(self.mean)
+
+    def log_prob(self, actions: Tensor) -> Tensor:
+        """Log-density of actions ``[..., *shape]``; of an action on a bound, the log of the mass beyond that bound."""
+        box = self.box
+        actions = _in_a_row(actions, box.shape).to(self.mean.dtype)
+        std = self.log_std.exp()
+        distance = ((actions - box.center) / box.scale - self.mean) / std
+        inside = -0.5 * distance.square() - self.log_std - (box.scale.log() + _HALF_LOG_2PI)
+        if not box.bounded:
+            return inside.sum(-1)
+        below, above = actions <= box.low, actions >= box.high
+        beyond = torch.where(below, box.low_edge - self.mean, self.mean - box.high_edge)
+        # Selected before the division as well: the gradient of what is not chosen must be finite.
+        mass = torch.special.log_ndtr(torch.where(below | above, beyond, 0.0) / std)
+        return torch.where(below | above, mass, inside).sum(-1)
+
+    def entropy(self) -> Tensor:
+        """Entropy of the Gaussians before clipping, in nats (of actions in the units of the space)."""
+        return (self.log_std + (self.box.scale.log() + _HALF_LOG_2PI + 0.5)).sum(-1)
+
+    def _clip(self, drawn: Tensor) -> Tensor:
+        box = self.box
+        actions = torch.addcmul(box.center, drawn, box.scale).clamp(box.low, box.high)
+        return actions.reshape(*drawn.shape[:-1], *box.shape)
+
+
+class GaussianPolicy(Policy):
+    """Continuous actions.
+
+    Args:
+        low: least action, of the action's shape; may hold -inf.
+        high: largest action; may hold inf.
+    """
+
+    low: Tensor
+    high: Tensor
+    center: Tensor
+    scale: Tensor
+    low_edge: Tensor
+    high_edge: Tensor
+
+    def __init__(self, low: np.ndarray, high: np.ndarray) -> None:
+        super().__init__()
+        self.shape = low.shape
+        lower = torch.from_numpy(np.array(low, np.float32)).flatten()
+        upper = torch.from_numpy(np.array(high, np.float32)).flatten()
+        self.num_outputs = self.encoding_dim = len(lower)
+        self.num_parameters = 2 * len(lower)
+        both = lower.isfinite() & upper.isfinite() & (upper > lower)
+        center = torch.where(both, (lower + upper) / 2, 0.0)
+        scale = torch.where(both, (upper - lower) / 2, 1.0)
+        self.bounded = bool((lower.isfinite() | upper.isfinite()).any())
+        edges = {"low_edge": (lower - center) / scale, "high_edge": (upper - center) / scale}
+        buffers = {"low": lower, "high": upper, "center": center, "scale": scale}
+        for name, value in buffers.items():
+            self.register_buffer(name, value, persistent=False)
+        for name, value in edges.items():  # in the units of the mean; what is not bounded is never compared with it
+            self.register_buffer(name, torch.where(value.isfinite(), value, 0.0), persistent=False)
+        self.log_std = nn.Parameter(torch.full((len(lower),), _FIRST_LOG_STD))
+
+    def complete(self, outputs: Tensor) -> Tensor:
+        """Means ``[..., k]`` with the learned log sigmas behind them, ``[..., 2 k]``."""
+        return torch.cat((outputs, self.log_std.to(outputs.dtype).expand_as(outputs)), -1)
+
+    def distribution(self, parameters: Tensor) -> DiagonalGaussian:
+        """A :class:`DiagonalGaussian` with these parameters ``[..., 2 k]``."""
+        return DiagonalGaussian(parameters, self)
+
+    def encode(self, actions: Tensor) -> Tensor:
+        """Actions in units in which bounds are -1 and 1, ``[..., k]``."""
+        return (_in_a_row(actions, self.shape) - self.center) / self.scale

@@ -1,0 +1,51 @@
+"""The worlds' names in Gymnasium's registry.
+
+    import recollect  # registers
+    env = gymnasium.make("recollect/TMaze-v0", length=20)
+    envs = gymnasium.make_vec("recollect/Ballet-2-delay16-v0", num_envs=16)
+
+An id names a world and its difficulty; more keywords are fields of the world's config. Entries name their classes as
+text, so that registering does not import torch.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import gymnasium
+
+NAMESPACE = "recollect"
+_VIEWS = "recollect.tasks.gymnasium_views"
+
+
+def ids() -> Iterator[tuple[str, dict[str, Any]]]:
+    """Every id without its namespace, and the keywords it stands for: key of the TASKS table, fields of the config."""
+    yield "TMaze-v0", {"task": "t-maze"}
+    yield "TMazeActive-v0", {"task": "t-maze", "active": True}
+    yield "VisualMatch-v0", {"task": "visual-match"}
+    yield "VisualMatch-4-v0", {"task": "visual-match", "choices": 4}
+    for dancers in range(1, 9):
+        for delay in (16, 48):
+            fields = {"dancers": (dancers,), "delays": (delay,)}
+            yield f"Ballet-{dancers}-delay{delay}-v0", {"task": "ballet", **fields}
+    yield "WordLearning-v0", {"task": "word-learning"}
+    for distractors in (1, 2):
+        fields = {"distractor_phases": (distractors,)}
+        yield f"WordLearning-distractors{distractors}-v0", {"task": "word-learning", **fields}
+    yield "ObjectPermanence-v0", {"task": "object-permanence"}
+    yield "StreetLearn-v0", {"task": "street-learn"}
+
+
+def register() -> None:
+    """Add the worlds to Gymnasium's registry. Does nothing the second time."""
+    for name, keywords in ids():
+        full = f"{NAMESPACE}/{name}"
+        if full not in gymnasium.registry:
+            # The world cuts its episodes itself and checks its actions: no wrappers on top.
+            gymnasium.register(
+                id=full,
+                entry_point=f"{_VIEWS}:make",
+                vector_entry_point=f"{_VIEWS}:make_vector",
+                kwargs=keywords,
+                order_enforce=False,
+                disable_env_checker=True,
+            )

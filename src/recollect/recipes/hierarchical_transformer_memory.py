@@ -1,0 +1,427 @@
+"""Hierarchical Transformer Memory (document 003): its study of memory for agents, as configs.
+
+    htm-ballet            table 3: watch dances, then go to the dancer of the one that is named
+    htm-generalisation    section 4.1: train on 2, 4 and 6 dances, play 8
+    htm-visual-match      section 4.3: a colour, apples, the door of that colour
+    htm-words             section 4.4: names of new objects, distractions, a question
+    htm-permanence        section 4.2: what is in which closed box (a 2-D analogue)
+    htm-streets           section 4.6: one-shot navigation in a new neighbourhood (made-up cities)
+    htm-inference         section 4.5: paired associative inference
+    htm-t-maze            ours: the plainest memory there is, to see each core alone
+    htm-ablations         appendix D: chunk length, k, reconstruction, gating
+
+``paper`` has table 1 with the readings of ``reference_facts`` 5.4: 4 layers, width 512, 8 heads, unroll 64 or 128,
+batch 32, Adam 2e-4 (streets 4e-4, inference 1e-4), costs 0.1 policy (streets 1), 1 baseline, 1e-3 or 1e-4 entropy,
+1 reconstruction, discount 0.99. ``lite`` is small enough for two processor cores and ten minutes: symbols instead
+of pixels, small networks, larger learning rates, easier levels. Worlds that were never released are analogues, and
+are called so.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from recollect.agents.actor_critic import ActorCriticConfig
+from recollect.agents.configs import lookup
+from recollect.agents.encoders import EncoderConfig
+from recollect.agents.sequence_model import SequenceModelConfig
+from recollect.cores import CORES
+from recollect.cores.base import CoreConfig
+from recollect.cores.hierarchical_chunk_memory import HierarchicalChunkMemoryConfig
+from recollect.cores.transformer_xl import TransformerXLConfig
+from recollect.recipes.base import MakeConfig, Recipe, Run, Scale, Test
+from recollect.tasks.associative_inference import AssociativeInference
+from recollect.tasks.ballet import BalletConfig
+from recollect.tasks.object_permanence import ObjectPermanenceConfig
+from recollect.tasks.street_learn import HELD_OUT_CITIES, StreetLearnConfig
+from recollect.tasks.t_maze import TMazeConfig
+from recollect.tasks.visual_match import VisualMatchConfig
+from recollect.tasks.word_learning import WordLearningConfig
+from recollect.tasks.world import WorldConfig
+from recollect.training.fit import FitConfig
+from recollect.training.impala import ImpalaConfig
+from recollect.training.impala_loss import LossConfig
+from recollect.training.optimizers import OptimizerConfig
+from recollect.training.supervised import SupervisedConfig
+
+CORE_ROWS = ("hcam", "transformer-xl", "lstm", "memoryless")
+
+
+def lite_core(key: str, *, steps: int, window: int = 16, chunk: int = 16, dim: int = 64) -> CoreConfig:
+    """A small memory whose chunks, where it has any, hold ``steps`` steps, and whose window holds ``window``."""
+    cls = lookup(CORES, key, "core")
+    sizes: dict[str, Any] = {
+        "dim": dim,
+        "num_layers": 1 if key in ("lstm", "gru", "memoryless") else 2,
+        "num_heads": 4,
+        "hidden_dim": 2 * dim,
+        "memory_len": window,
+        "chunk_len": chunk,
+        "num_chunks": -(-steps // chunk),
+        "top_k": 4,
+    }
+    if key != "hcam":
+        sizes.pop("top_k")  # transformer-xl's is another one
+    if key == "transformer-xl":
+        sizes |= {"gate": "gru", "relu_outputs": True}
+    return cls(**{name: value for name, value in sizes.items() if name in cls.__dataclass_fields__})
+
+
+def lite(
+    world: WorldConfig, core: CoreConfig, *, steps: int, rows: int = 64, unroll: int = 32, **loss: Any
+) -> ImpalaConfig:
+    """A small agent that learns fast; ``loss`` changes the costs."""
+    costs = {"discount": 0.99, "baseline_cost": 0.5, "entropy_cost": 0.01, "reduction": "mean"} | loss
+    return ImpalaConfig(
+        world=world,
+        core=core,
+        agent=ActorCriticConfig(encoders=EncoderConfig(sentence_dim=32, word_dim=16), width=64),
+        optimizer=OptimizerConfig(algorithm="adam", learning_rate=1e-3, warmup_steps=20, clip_norm=1.0),
+        loss=LossConfig(**costs),
+        rows=rows,
+        unroll=unroll,
+        fit=FitConfig(steps=steps, report_every=25, evaluate_every=100, checkpoint_every=200, stop_score=None),
+    )
+
+
+def changed(core: CoreConfig, **fields: Any) -> CoreConfig:
+    """The same core with other settings."""
+    return replace(core, **fields)
+
+
+def paper_core(key: str, *, chunk: int, top_k: int, steps: int, unroll: int, extra: int) -> CoreConfig:
+    """The memory at the size of table 1. ``extra``: steps that transformer-xl sees beyond the unroll."""
+    common: dict[str, Any] = {"dim": 512, "num_layers": 4, "num_heads": 8}
+    if key == "hcam":
+        window = max(chunk, unroll)
+        return HierarchicalChunkMemoryConfig(
+            **common, hidden_dim=2048, memory_len=window, chunk_len=chunk, num_chunks=-(-steps // chunk), top_k=top_k
+        )
+    if key == "transformer-xl":
+        return TransformerXLConfig(**common, memory_len=unroll + extra, gate="gru", relu_outputs=True)
+    cls = lookup(CORES, key, "core")
+    return cls(
+        **{name: value for name, value in common.items() if name in cls.__dataclass_fields__} | {"num_layers": 2}
+    )
+
+
+def paper(
+    world: WorldConfig, core: CoreConfig, *, unroll: int, entropy: float, learning_rate: float = 2e-4, steps: int
+) -> ImpalaConfig:
+    """The agent of table 1."""
+    return ImpalaConfig(
+        world=world,
+        core=core,
+        agent=ActorCriticConfig(encoders=EncoderConfig(sentence_dim=256), width=512, head_dim=512, reconstruct=True),
+        optimizer=OptimizerConfig(algorithm="adam", learning_rate=learning_rate, clip_norm=40.0),
+        loss=LossConfig(
+            discount=0.99, policy_cost=0.1, baseline_cost=1.0, entropy_cost=entropy, reconstruction_cost=1.0
+        ),
+        rows=32,
+        unroll=unroll,
+        bfloat16=True,
+        device="auto",
+        fit=FitConfig(steps=steps, report_every=100, evaluate_every=2000, checkpoint_every=2000),
+    )
+
+
+def ballet(core: str = "hcam", scale: Scale = "lite") -> ImpalaConfig:
+    """Watch dances, go to the dancer of the one that is named (003 section 4.1).
+
+    Args:
+        core: key of any core.
+        scale: ``lite`` (symbols, 2 dances with still frames between them) or ``paper`` (pixels, all six levels).
+    """
+    if scale == "paper":
+        world = BalletConfig(dancers=(2, 4, 8), delays=(16, 48))
+        memory = paper_core(core, chunk=32, top_k=8, steps=1024, unroll=64, extra=256)
+        return paper(world, memory, unroll=64, entropy=1e-3, steps=100_000)
+    world = BalletConfig(dancers=(2,), delays=(16,), observation="tiles", max_steps=90)
+    return lite(world, lite_core(core, steps=96, window=16), steps=1000, unroll=32, entropy_cost=0.003)
+
+
+def generalisation(core: str = "hcam", scale: Scale = "lite") -> ImpalaConfig:
+    """Train on 2, 4 and 6 dances (lite: 1, 2 and 3), to be played with 8 (lite: 4)."""
+    config = ballet(core, scale)
+    if scale == "paper":
+        return replace(config, world=BalletConfig(dancers=(2, 4, 6), delays=(16, 48)))
+    memory = lite_core(core, steps=192, window=16)
+    return replace(config, core=memory, world=BalletConfig(dancers=(1, 2, 3), delays=(16,), observation="tiles"))
+
+
+def visual_match(core: str = "hcam", scale: Scale = "lite") -> ImpalaConfig:
+    """A colour, apples, the door of that colour (003 section 4.3; the published grid form of the DMLab level)."""
+    if scale == "paper":
+        memory = paper_core(core, chunk=16, top_k=16, steps=128, unroll=128, extra=256)
+        return paper(VisualMatchConfig(), memory, unroll=128, entropy=1e-4, steps=50_000)
+    world = VisualMatchConfig(
+        cue_steps=5, distractor_steps=30, choice_steps=10, apple_rewards=(0.0, 0.0), target_reward=1.0
+    )
+    return lite(world, lite_core(core, steps=48, window=16), steps=1000, unroll=46, entropy_cost=0.01)
+
+
+def words(core: str = "hcam", scale: Scale = "lite") -> ImpalaConfig:
+    """Names of new objects, distractor phases, a question (003 section 4.4; a grid analogue)."""
+    if scale == "paper":
+        world = WordLearningConfig(distractor_phases=(0, 1, 2), observation="pixels")
+        memory = paper_core(core, chunk=16, top_k=16, steps=1024, unroll=128, extra=512)
+        return paper(world, memory, unroll=128, entropy=1e-4, steps=100_000)
+    world = WordLearningConfig(distractor_phases=(0, 1), side=5, view=7, discovery_steps=20, distractor_steps=10)
+    return lite(world, lite_core(core, steps=128, window=16), steps=1200, unroll=32)
+
+
+def permanence(core: str = "hcam", scale: Scale = "lite") -> ImpalaConfig:
+    """What is in which closed box (003 section 4.2; a 2-D analogue)."""
+    if scale == "paper":
+        world = ObjectPermanenceConfig(delays=(0, 10, 20, 30), observation="pixels")
+        memory = paper_core(core, chunk=16, top_k=8, steps=512, unroll=128, extra=512)
+        return paper(world, memory, unroll=128, entropy=1e-4, steps=100_000)
+    world = ObjectPermanenceConfig(jumps=1, delays=(0, 10), free_steps=30, side=7)
+    return lite(world, lite_core(core, steps=128, window=16), steps=1200, unroll=32)
+
+
+def streets(core: str = "hcam", scale: Scale = "lite") -> ImpalaConfig:
+    """One-shot navigation in a neighbourhood that is new in every episode (003 section 4.6; made-up cities)."""
+    if scale == "paper":
+        memory = paper_core(core, chunk=4, top_k=32, steps=200, unroll=64, extra=256)
+        if core == "hcam":
+            memory = changed(memory, chunk_overlap=1, num_chunks=66)
+        config = paper(StreetLearnConfig(), memory, unroll=64, entropy=1e-4, learning_rate=4e-4, steps=100_000)
+        costs = replace(config.loss, policy_cost=1.0, baseline_cost=0.3, reconstruction_cost=0.3)
+        return replace(config, loss=costs)
+    return lite(StreetLearnConfig(), lite_core(core, steps=200, window=16, chunk=4), steps=1000, unroll=50)
+
+
+def inference(core: str = "hcam", scale: Scale = "lite") -> SupervisedConfig:
+    """Paired associative inference (003 section 4.5): chains of three, questions of all types."""
+    is_paper = scale == "paper"
+    task = AssociativeInference() if is_paper else AssociativeInference(num_chains=6, width=32)
+    steps = task.spec.length
+    if is_paper:
+        memory = paper_core(core, chunk=2, top_k=32, steps=steps, unroll=4, extra=steps)
+    else:
+        window = 4 if core == "hcam" else steps
+        memory = lite_core(core, steps=steps, window=window, chunk=2)
+        if core == "hcam":
+            memory = changed(memory, top_k=-(-steps // 2))
+    return SupervisedConfig(
+        task=task,
+        core=memory,
+        agent=SequenceModelConfig(embedding_dim=512 if is_paper else 64),
+        optimizer=OptimizerConfig(learning_rate=1e-4 if is_paper else 1e-3, warmup_steps=50),
+        fit=FitConfig(steps=100_000 if is_paper else 2000, report_every=50, evaluate_every=200, checkpoint_every=500),
+        batch_size=32,
+        device="auto" if is_paper else "cpu",
+    )
+
+
+def t_maze(core: str = "hcam", scale: Scale = "lite", length: int = 100) -> ImpalaConfig:
+    """A corridor of ``length`` steps between a cue and the turn that it names; ours, only lite."""
+    if scale != "lite":
+        raise ValueError(f"scale={scale!r}: the T-maze is not in the paper and has only lite")
+    memory = lite_core(core, steps=length + 28, window=16)
+    return lite(TMazeConfig(length=length), memory, steps=600, unroll=32, entropy_cost=0.002)
+
+
+LEVELS = {  # dancers, delay: what the paper reports for each core (table 3)
+    (2, 16): {"hcam": "0.998", "transformer-xl": "0.969", "lstm": "0.974"},
+    (8, 16): {"hcam": "0.981", "transformer-xl": "0.657", "lstm": "0.252"},
+    (8, 48): {"hcam": "0.972", "transformer-xl": "0.492", "lstm": "0.297"},
+}
+WORD_LEVELS = {
+    "20 distractors": (20, 1, {"hcam": "0.955", "transformer-xl": "0.321", "lstm": "0.190"}),
+    "4 episodes, 1 distractor each": (1, 4, {"hcam": "0.960", "transformer-xl": "0.344", "lstm": "0.061"}),
+    "3 episodes, 5 distractors each": (5, 3, {"hcam": "0.917", "transformer-xl": "0.341", "lstm": "0.179"}),
+}
+
+
+def _ballet_tests(core: str, scale: Scale) -> dict[str, Test]:
+    if scale == "lite":
+        return {}
+    levels = [(dancers, delay) for dancers in (2, 4, 8) for delay in (16, 48)]
+    return {
+        f"{n} dances, delay {delay}": Test(
+            where=BalletConfig(dancers=(n,), delays=(delay,)), paper=LEVELS.get((n, delay), {}).get(core, "-")
+        )
+        for n, delay in levels
+    }
+
+
+def _generalisation_tests(core: str, scale: Scale) -> dict[str, Test]:
+    if scale == "paper":
+        return {
+            f"8 dances, delay {delay}": Test(where=BalletConfig(dancers=(8,), delays=(delay,))) for delay in (16, 48)
+        }
+    return {
+        f"{n} dances": Test(where=BalletConfig(dancers=(n,), delays=(16,), observation="tiles")) for n in (1, 2, 3, 4)
+    }
+
+
+def _word_tests(core: str, scale: Scale) -> dict[str, Test]:
+    world = words(core, scale).world
+    assert isinstance(world, WordLearningConfig)
+    if scale == "paper":
+        return {
+            name: Test(where=replace(world, distractor_phases=(phases,), lessons=lessons), paper=paper.get(core, "-"))
+            for name, (phases, lessons, paper) in WORD_LEVELS.items()
+        }
+    return {
+        "0 distractors": Test(where=replace(world, distractor_phases=(0,))),
+        "1 distractor": Test(where=replace(world, distractor_phases=(1,))),
+        "4 distractors": Test(where=replace(world, distractor_phases=(4,))),
+        "2 episodes": Test(where=replace(world, distractor_phases=(0,), lessons=2)),
+    }
+
+
+def _street_tests(core: str, scale: Scale) -> dict[str, Test]:
+    world = streets(core, scale).world
+    paper = {"hcam": "26.8", "transformer-xl": "19.9"}.get(core, "-") if scale == "paper" else "-"
+    assert isinstance(world, StreetLearnConfig)
+    return {"a city held out": Test(where=replace(world, cities=HELD_OUT_CITIES), paper=paper)}
+
+
+def _inference_tests(core: str, scale: Scale) -> dict[str, Test]:
+    task = inference(core, scale).task
+    assert isinstance(task, AssociativeInference)
+    return {kind: Test(where=replace(task, types=(kind,))) for kind in ("AB", "BC", "AC")}
+
+
+def _t_maze_rows() -> list[Run]:
+    runs = [Run(label=core, row=f"{core}, length 100", core=core, config=t_maze(core)) for core in CORE_ROWS]
+    short, long = TMazeConfig(length=20), TMazeConfig(length=200)
+    config = replace(t_maze(length=20), core=lite_core("hcam", steps=228))
+    tests = {"length 20": Test(where=short), "length 200": Test(where=long)}
+    return [*runs, Run(label="hcam-short", row="hcam trained on length 20", core="hcam", config=config, tests=tests)]
+
+
+def _ablation_rows(scale: Scale) -> list[Run]:
+    """Appendix D: one change at a time to hcam and transformer-xl on the ballet."""
+    base, xl = ballet("hcam", scale), ballet("transformer-xl", scale).core
+    hcam = base.core
+    assert isinstance(hcam, HierarchicalChunkMemoryConfig) and isinstance(xl, TransformerXLConfig)
+    chunk, steps = hcam.chunk_len, hcam.chunk_len * hcam.num_chunks
+    changes: dict[str, CoreConfig] = {"hcam": hcam}
+    for length in (chunk // 2, chunk * 3 // 4):
+        changes[f"hcam, chunks of {length}"] = replace(hcam, chunk_len=length, num_chunks=-(-steps // length))
+    for k in (1, 2):
+        changes[f"hcam, k = {k}"] = replace(hcam, top_k=k)
+    changes["transformer-xl"] = xl
+    changes["transformer-xl, ungated"] = replace(xl, gate="residual", relu_outputs=False)
+    changes["transformer-xl, top-k 8"] = replace(xl, top_k=8)
+    changes["transformer-xl, wide"] = replace(xl, dim=2 * xl.dim)
+    changes["transformer-xl, deep"] = replace(xl, num_layers=2 * xl.num_layers)
+    runs = [_ablation(name, replace(base, core=core)) for name, core in changes.items()]
+    reconstruct = not base.agent.reconstruct
+    other = replace(base, agent=replace(base.agent, reconstruct=reconstruct))
+    return [*runs, _ablation(f"hcam, {'with' if reconstruct else 'without'} reconstruction", other)]
+
+
+def _ablation(name: str, config: ImpalaConfig) -> Run:
+    label = name.replace(", ", "-").replace(" = ", "").replace(" ", "-")
+    return Run(label=label, row=name, core=name.split(",")[0], config=config)
+
+
+def _recipe(
+    name: str,
+    title: str,
+    source: str,
+    about: str,
+    config: MakeConfig,
+    tests: Callable[[str, Scale], dict[str, Test]] = lambda core, scale: {},
+    cores: tuple[str, ...] = CORE_ROWS,
+) -> Recipe:
+    def rows(scale: Scale) -> list[Run]:
+        return [
+            Run(label=f"{core}-{scale}", row=core, core=core, config=config(core, scale), tests=tests(core, scale))
+            for core in cores
+        ]
+
+    return Recipe(
+        name=name,
+        title=title,
+        source=source,
+        about=about,
+        config=config,
+        runs={"lite": lambda: rows("lite"), "paper": lambda: rows("paper")},
+        seeds={"lite": 3, "paper": 3},
+    )
+
+
+_DOC = "Hierarchical Transformer Memory (document 003)"
+HTM_RECIPES = [
+    Recipe(
+        name="htm-t-maze",
+        title="T-maze",
+        source="ours, after Ni et al. (2023)",
+        about="A corridor between a cue and the turn that it names.",
+        config=t_maze,
+        runs={"lite": _t_maze_rows},
+        seeds={"lite": 3},
+    ),
+    _recipe(
+        "htm-ballet",
+        "Ballet",
+        f"{_DOC}, table 3",
+        "Share of episodes in which the agent goes to the right dancer. Lite: symbols instead of pixels, 2 dances "
+        "with a delay of 16, 90 steps.",
+        ballet,
+        _ballet_tests,
+    ),
+    _recipe(
+        "htm-generalisation",
+        "Ballet with more dances than in training",
+        f"{_DOC}, appendix D.1",
+        "Trained on 2, 4 and 6 dances, played with 8. Lite: symbols, trained on 1, 2 and 3, played with up to 4.",
+        generalisation,
+        _generalisation_tests,
+    ),
+    _recipe(
+        "htm-visual-match",
+        "Visual match",
+        f"{_DOC}, section 4.3",
+        "Share of episodes with the right door; the published grid form. Lite: phases of 5, 30 and 10 steps, apples "
+        "without reward.",
+        visual_match,
+    ),
+    _recipe(
+        "htm-words",
+        "Rapid word learning",
+        f"{_DOC}, table 3 and figure 5; a grid analogue",
+        "Share of episodes in which the object that was named is lifted.",
+        words,
+        _word_tests,
+    ),
+    _recipe(
+        "htm-permanence",
+        "Object permanence",
+        f"{_DOC}, section 4.2; a 2-D analogue",
+        "Share of episodes in which the right box is chosen.",
+        permanence,
+    ),
+    _recipe(
+        "htm-streets",
+        "One-shot StreetLearn",
+        f"{_DOC}, figure 6c; made-up cities",
+        "Goals reached in an episode of 200 steps.",
+        streets,
+        _street_tests,
+    ),
+    _recipe(
+        "htm-inference",
+        "Paired associative inference",
+        f"{_DOC}, figures 6a and 6b; random vectors for the published embeddings",
+        "Share of right answers, by type of question: AC needs two memories at once. Lite: 6 chains of 32 numbers an "
+        "item.",
+        inference,
+        _inference_tests,
+    ),
+    Recipe(
+        name="htm-ablations",
+        title="Ablations on the ballet",
+        source=f"{_DOC}, appendix D",
+        about="One change at a time; the level is htm-ballet's.",
+        config=ballet,
+        runs={"lite": lambda: _ablation_rows("lite"), "paper": lambda: _ablation_rows("paper")},
+        seeds={"lite": 1, "paper": 3},
+    ),
+]

@@ -1,0 +1,116 @@
+"""The ballet's room and its dances, as tables.
+
+The room is 11 x 11 cells, numbered row by row; the outermost ones are wall. The agent starts in the middle. Eight
+cells around it can be a dancer's home, three cells from each other, so that dancers, who stay within one cell of
+home, never touch anybody.
+
+Source: document 003, listing 1 (dances) and appendix B.1 (room).
+"""
+
+from collections import deque
+from functools import cache
+
+import torch
+from torch import Tensor
+
+SIDE = 11
+"""Cells along a side of the room, walls included."""
+CELLS = SIDE * SIDE
+NOWHERE = CELLS
+"""The home of a dancer who does not exist: a cell that is never seen nor reached."""
+
+DIRECTIONS = ((-1, 0), (-1, 1), (0, 1), (1, 1), (1, 0), (1, -1), (0, -1), (-1, -1))
+"""Rows and columns that a move changes: 0 is north, then clockwise. Actions of the agent and moves of dances."""
+
+START = 5 * SIDE + 5
+"""The agent's first cell."""
+
+HOMES = tuple(row * SIDE + column for row in (2, 5, 8) for column in (2, 5, 8) if (row, column) != (5, 5))
+"""Cells where dancers may live."""
+
+DANCE = 16
+"""Moves of every dance."""
+
+DANCES: dict[str, tuple[int, ...]] = {
+    "circle_cw": (0, 2, 4, 4, 6, 6, 0, 0, 2, 2, 4, 4, 6, 6, 0, 2),
+    "circle_ccw": (0, 6, 4, 4, 2, 2, 0, 0, 6, 6, 4, 4, 2, 2, 0, 6),
+    "up_and_down": (0, 4, 4, 0) * 4,
+    "left_and_right": (2, 6, 6, 2) * 4,
+    "diagonal_uldr": (7, 3, 3, 7) * 4,
+    "diagonal_urdl": (1, 5, 5, 1) * 4,
+    "plus_cw": (0, 4, 2, 6, 4, 0, 6, 2) * 2,
+    "plus_ccw": (0, 4, 6, 2, 4, 0, 2, 6) * 2,
+    "times_cw": (1, 5, 3, 7, 5, 1, 7, 3) * 2,
+    "times_ccw": (7, 3, 5, 1, 3, 7, 1, 5) * 2,
+    "zee": (1, 6, 6, 2, 2, 5, 1, 5, 5, 2, 2, 6, 6, 1, 5, 1),
+    "chevron_down": (7, 4, 3, 1, 0, 5, 1, 5, 1, 4, 5, 7, 0, 3, 7, 3),
+    "chevron_up": (3, 0, 7, 5, 4, 1, 5, 1, 5, 0, 1, 3, 4, 7, 3, 7),
+}
+"""Names, as the official environment spells them, and moves."""
+
+STILL = len(DANCES)
+"""The dance of a dancer who does not exist."""
+
+
+def dance_table() -> Tensor:
+    """How far, in cell numbers, a dancer is from home after 0..16 moves: long ``[(dances + 1) * 17]``.
+
+    Both ends of every dance are 0; the last dance is :data:`STILL`.
+    """
+    table = torch.zeros(len(DANCES) + 1, DANCE + 1, dtype=torch.long)
+    for dance, moves in enumerate(DANCES.values()):
+        steps = torch.tensor([SIDE * DIRECTIONS[move][0] + DIRECTIONS[move][1] for move in moves])
+        table[dance, 1:] = steps.cumsum(0)
+    return table.flatten()
+
+
+def is_wall(cell: int) -> bool:
+    """Whether a cell belongs to the wall."""
+    row, column = divmod(cell, SIDE)
+    return row in (0, SIDE - 1) or column in (0, SIDE - 1)
+
+
+def neighbour(cell: int, direction: int) -> int:
+    """Where a move from a cell of the floor leads: the cell itself if there is a wall."""
+    ahead = cell + SIDE * DIRECTIONS[direction][0] + DIRECTIONS[direction][1]
+    return cell if is_wall(ahead) else ahead
+
+
+def move_table() -> Tensor:
+    """Where a move leads, long ``[cells * 8]``; a wall leads nowhere."""
+    moves = [cell if is_wall(cell) else neighbour(cell, move) for cell in range(CELLS) for move in range(8)]
+    return torch.tensor(moves)
+
+
+@cache
+def _ways(home: int) -> tuple[int, ...]:
+    # Breadth first from the home outwards; other homes may be left but not crossed.
+    distance, queue = {home: 0}, deque([home])
+    while queue:
+        cell = queue.popleft()
+        for before in {neighbour(cell, direction) for direction in range(8)} - distance.keys():
+            distance[before] = distance[cell] + 1
+            if before not in HOMES:
+                queue.append(before)
+
+    def rank(cell: int, move: int) -> tuple[int, int]:  # of two shortest ways the straighter one
+        ahead = neighbour(cell, move)
+        (row, column), (to_row, to_column) = divmod(ahead, SIDE), divmod(home, SIDE)
+        crossed = ahead in HOMES and ahead != home
+        return distance[ahead] + CELLS * crossed, (row - to_row) ** 2 + (column - to_column) ** 2
+
+    return tuple(
+        0 if is_wall(cell) or cell == home else min(range(8), key=lambda move: rank(cell, move))
+        for cell in range(CELLS)
+    )
+
+
+def way_table() -> Tensor:
+    """The first move of the straightest shortest way to a home that touches no other home, long ``[cells * cells]``.
+
+    Entry ``agent * cells + home``; 0 where ``home`` is none, or there is no way to go.
+    """
+    table = torch.zeros(CELLS, CELLS, dtype=torch.long)
+    for home in HOMES:
+        table[:, home] = torch.tensor(_ways(home))
+    return table.flatten()

@@ -1,0 +1,155 @@
+"""Between other people's Gymnasium spaces and the few kinds that a world has.
+
+Observations: numbers become float32, text becomes words, counts start at 0. Actions go the other way. A space that
+has no such form is refused with the reason and a wrapper that helps.
+"""
+
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+
+Arrays = np.ndarray | dict[str, np.ndarray]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reader:
+    """Reads observations of one environment."""
+
+    source: gymnasium.Space[Any]
+    """Of the environment."""
+    masked: tuple[int, ...] = ()
+    """Entries of a vector observation that are left out."""
+    words: int = 16
+    """Words of a text that are read."""
+    vocabulary: int = 1024
+    """Numbers that words are hashed to, with 0 for padding."""
+
+    @property
+    def space(self) -> gymnasium.Space[Any]:
+        """The observation space of the world.
+
+        Raises:
+            ValueError: the environment's space has no form here, or ``masked`` does not fit it.
+        """
+        if not self.masked:
+            return self._space(self.source, "observation")
+        shape = self.source.shape
+        if not isinstance(self.source, spaces.Box) or shape is None or len(shape) != 1:
+            raise ValueError(f"masked={self.masked}: only a vector observation has entries to mask, not {self.source}")
+        if not all(0 <= index < shape[0] for index in self.masked) or len(set(self.masked)) >= shape[0]:
+            raise ValueError(f"masked={self.masked}: give indices 0..{shape[0] - 1}, and leave something to be seen")
+        box = self._space(self.source, "observation")
+        assert isinstance(box, spaces.Box)
+        return spaces.Box(box.low[self._shown], box.high[self._shown], dtype=box.dtype.type)
+
+    def read(self, observations: Any) -> Arrays:
+        """Observations as arrays.
+
+        Args:
+            observations: a list of single observations, or a batch as vector environments give it.
+
+        Returns:
+            New arrays ``[b, ...]`` of the types in :attr:`space`.
+        """
+        if not isinstance(self.source, spaces.Dict):
+            array = self._read(observations, self.source)
+            return array[:, self._shown] if self.masked else array
+        found = {}
+        for name, space in self.source.items():
+            one = isinstance(observations, Mapping)
+            column = observations[name] if one else [observation[name] for observation in observations]
+            found["language" if is_text(space) else name] = self._read(column, space)
+        return found
+
+    @property
+    def _shown(self) -> list[int]:
+        assert self.source.shape is not None
+        return [index for index in range(self.source.shape[0]) if index not in self.masked]
+
+    def _space(self, space: gymnasium.Space[Any], name: str) -> gymnasium.Space[Any]:
+        if isinstance(space, spaces.Dict) and name == "observation":
+            parts = {key: self._space(part, key) for key, part in space.items()}
+            texts = [key for key, part in space.items() if is_text(part)]
+            if len(texts) > 1 or ("language" in parts and texts not in ([], ["language"])):
+                raise ValueError(f"observation has several texts, {texts}: write a wrapper that leaves one of them")
+            return spaces.Dict({"language" if key in texts else key: part for key, part in parts.items()})
+        if isinstance(space, spaces.Box):
+            if not np.issubdtype(space.dtype, np.floating):
+                return space
+            with np.errstate(over="ignore"):
+                return spaces.Box(space.low.astype(np.float32), space.high.astype(np.float32), dtype=np.float32)
+        if isinstance(space, spaces.Discrete):
+            return spaces.Discrete(int(space.n))
+        if isinstance(space, spaces.MultiDiscrete):
+            return spaces.MultiDiscrete(space.nvec)
+        if isinstance(space, spaces.MultiBinary):
+            return space
+        if is_text(space):
+            return spaces.MultiDiscrete([self.vocabulary] * self.words)
+        raise ValueError(
+            f"{name} is a {type(space).__name__} space, and a world has Box, Discrete, MultiDiscrete, MultiBinary, "
+            "text or one Dict of these: wrap the environment, for instance in gymnasium.wrappers.FlattenObservation"
+        )
+
+    def _read(self, values: Any, space: gymnasium.Space[Any]) -> np.ndarray:
+        if is_text(space):
+            return np.stack([hash_words(text, self.words, self.vocabulary) for text in values])
+        if isinstance(space, (spaces.Discrete, spaces.MultiDiscrete)):
+            return np.array(values, dtype=np.int64) - space.start
+        floating = np.issubdtype(space.dtype, np.floating)
+        return np.array(values, dtype=np.float32 if floating else space.dtype)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Writer:
+    """Writes actions for one environment."""
+
+    target: gymnasium.Space[Any]
+    """Of the environment."""
+
+    @property
+    def space(self) -> gymnasium.Space[Any]:
+        """The action space of the world.
+
+        Raises:
+            ValueError: the environment's space has no form here.
+        """
+        if isinstance(self.target, spaces.Discrete):
+            return spaces.Discrete(int(self.target.n))
+        if isinstance(self.target, spaces.MultiDiscrete) and self.target.nvec.ndim == 1:
+            return spaces.MultiDiscrete(self.target.nvec)
+        if isinstance(self.target, spaces.Box) and np.issubdtype(self.target.dtype, np.floating):
+            return spaces.Box(self.target.low.astype(np.float32), self.target.high.astype(np.float32), dtype=np.float32)
+        raise ValueError(
+            f"action is {self.target}, and a world has Discrete, MultiDiscrete with one axis or a Box of floats: wrap "
+            "the environment in a gymnasium.ActionWrapper that takes one of these"
+        )
+
+    def write(self, actions: np.ndarray) -> np.ndarray:
+        """Actions ``[b, ...]`` as the environment takes them; floats are clipped to the bounds of the space."""
+        if isinstance(self.target, spaces.Box):
+            return np.clip(actions.astype(self.target.dtype), self.target.low, self.target.high)
+        assert isinstance(self.target, (spaces.Discrete, spaces.MultiDiscrete))
+        return (actions + self.target.start).astype(self.target.dtype)
+
+
+def is_text(space: gymnasium.Space[Any]) -> bool:
+    """Whether observations are strings. Environments have text spaces of their own, so one is drawn and looked at."""
+    return not isinstance(space, (spaces.Box, spaces.Discrete, spaces.Dict)) and isinstance(space.sample(), str)
+
+
+def hash_words(text: str, words: int, vocabulary: int) -> np.ndarray:
+    """The first words of a text as numbers 1 .. vocabulary - 1, the same in every process; 0 where there are none.
+
+    Nothing is known of the words beforehand, so two of them may share a number: with v numbers and k words in use
+    that happens to k (k - 1) / (2 v) pairs on average.
+    """
+    numbers = np.zeros(words, dtype=np.int64)
+    found: Sequence[str] = text.lower().replace(",", " ").replace(".", " ").split()[:words]
+    numbers[: len(found)] = [1 + zlib.crc32(word.encode()) % (vocabulary - 1) for word in found]
+    return numbers

@@ -1,0 +1,143 @@
+"""What the tiles of a room look like: shapes in colours on a backdrop, as pixels or as symbols.
+
+A tile is a triple (backdrop, shape, colour), numbered by :func:`picture`. :class:`TilePictures` turns a room of such
+numbers into what is seen through a window of it, in either form:
+
+    pixels   uint8 [y 9, x 9, 3], 9 pixels a tile
+    tiles    uint8 [y, x, planes], one-hot planes of 0 and 255: backdrops but the floor, then shapes, then colours
+
+Source: ours, after the look of the ballet of 003 (appendix B.1): dark room, 9 x 9 shapes, a white agent.
+"""
+
+from typing import Literal
+
+import gymnasium
+import numpy as np
+import torch
+from torch import Tensor
+
+Form = Literal["pixels", "tiles"]
+
+TILE = 9
+"""Pixels along one side of a tile."""
+
+FLOOR, WALL, AGENT, OPEN_BOX, CLOSED_BOX = range(5)
+"""Backdrops, in this order."""
+
+SHAPES: dict[str, str] = {
+    "ball": "......... ...###... ..#####.. .#######. .#######. .#######. ..#####.. ...###... .........",
+    "ring": "......... ...###... ..#####.. .##...##. .##...##. .##...##. ..#####.. ...###... .........",
+    "cross": "......... ...###... ...###... .#######. .#######. .#######. ...###... ...###... .........",
+    "star": "......... .##...##. .###.###. ..#####.. ...###... ..#####.. .###.###. .##...##. .........",
+    "mountain": "......... ....#.... ....#.... ...###... ...###... ..#####.. ..#####.. .#######. .........",
+    "diamond": "......... ....#.... ...###... ..#####.. .#######. ..#####.. ...###... ....#.... .........",
+    "cube": "......... .#######. .#######. .##...##. .##...##. .##...##. .#######. .#######. .........",
+    "cup": "......... .##...##. .##...##. .##...##. .##...##. .##...##. .#######. .#######. .........",
+    "arch": "......... .#######. .#######. .##...##. .##...##. .##...##. .##...##. .##...##. .........",
+    "hammer": "......... .#######. .#######. .#######. ....#.... ....#.... ....#.... ....#.... .........",
+    "ladder": "......... .#.....#. .#######. .#.....#. .#######. .#.....#. .#######. .#.....#. .........",
+    "duck": "......... ...###... ..##.#... ####.#... ..####... ...#####. ...#####. ...#####. .........",
+    "train": "......... ......##. .#....##. .#....##. .#######. .#######. .#######. ..#..##.. .........",
+    "robot": "......... ..#####.. ..#.#.#.. ..#####.. ....#.... .#######. ...###... ...#.#... ..##.##..",
+    "rocket": "....#.... ...###... ...#.#... ...###... ...###... ..#####.. .##.#.##. .#..#..#. .........",
+}
+"""Names and 9 x 9 masks, row by row."""
+
+COLOURS: dict[str, tuple[int, int, int]] = {
+    "red": (255, 0, 0),
+    "green": (0, 255, 0),
+    "blue": (60, 60, 255),
+    "yellow": (255, 255, 0),
+    "cyan": (0, 255, 255),
+    "magenta": (255, 0, 255),
+    "orange": (255, 140, 0),
+    "violet": (140, 60, 200),
+    "olive": (130, 130, 0),
+    "grey": (150, 150, 150),
+}
+"""Names and RGB values; none is black (floor) or white (agent)."""
+
+NO_SHAPE = len(SHAPES)
+"""The shape of an empty tile."""
+
+
+def picture(backdrop: Tensor | int, shape: Tensor | int = NO_SHAPE, colour: Tensor | int = 0) -> Tensor:
+    """The number of the tile with this backdrop, shape and colour, long, as broadcast."""
+    return torch.as_tensor((backdrop * (NO_SHAPE + 1) + shape) * len(COLOURS) + colour)
+
+
+class TilePictures:
+    """Every tile's picture, and the windows through which a room is seen.
+
+    Args:
+        form: ``pixels`` or ``tiles``.
+        windows: the cells seen from every pose, long ``[poses, view * view]``; see ``tile_rooms``.
+    """
+
+    def __init__(self, form: Form, windows: Tensor) -> None:
+        self.form = form
+        self.windows = windows
+        self.view = round(windows.shape[1] ** 0.5)
+        self.lines = TILE if form == "pixels" else 1  # a tile is stored line by line, as an image is
+        self.table = (_pixels().view(-1, TILE * 3) if form == "pixels" else _planes()).to(windows.device)
+        self.line = torch.arange(self.lines, device=windows.device)[:, None]
+
+    def show(self, room: Tensor, pose: Tensor) -> Tensor:
+        """What is seen of a room of tile numbers.
+
+        Args:
+            room: long ``[b, cells]``; windows name its columns.
+            pose: long ``[b]``, from where it is seen.
+
+        Returns:
+            uint8 ``[b, y, x, c]``.
+        """
+        b, v = len(room), self.view
+        seen = room.gather(1, self.windows[pose]).view(b, v, 1, v)
+        lines = self.table.index_select(0, (seen * self.lines + self.line).flatten())
+        side = v * self.lines
+        return lines.view(b, side, side, -1)
+
+
+def image_space(form: Form, view: int) -> gymnasium.spaces.Box:
+    """The space of what :class:`TilePictures` shows of ``view`` x ``view`` tiles."""
+    planes = CLOSED_BOX + len(SHAPES) + len(COLOURS)
+    shape = (view * TILE, view * TILE, 3) if form == "pixels" else (view, view, planes)
+    return gymnasium.spaces.Box(0, 255, shape, np.uint8)
+
+
+def _masks() -> Tensor:
+    drawn = [[[letter == "#" for letter in line] for line in art.split()] for art in SHAPES.values()]
+    return torch.tensor([*drawn, [[False] * TILE] * TILE])  # the last one is NO_SHAPE
+
+
+def _pixels() -> Tensor:
+    """uint8 ``[pictures, 9, 9, 3]``."""
+    backdrops = torch.zeros(CLOSED_BOX + 1, TILE, TILE, 3, dtype=torch.uint8)
+    backdrops[WALL] = 40
+    backdrops[AGENT] = 255
+    wood = torch.tensor((110, 70, 30), dtype=torch.uint8)
+    backdrops[CLOSED_BOX] = wood
+    backdrops[CLOSED_BOX, 3] = wood // 2  # the edge of the lid
+    backdrops[OPEN_BOX, :, [0, 8]] = wood
+    backdrops[OPEN_BOX, 8] = wood
+    colours = torch.tensor(list(COLOURS.values()), dtype=torch.uint8)
+    drawn = torch.where(
+        _masks()[None, :, None, :, :, None], colours[None, None, :, None, None], backdrops[:, None, None]
+    )
+    return drawn.flatten(0, 2).contiguous()
+
+
+def _planes() -> Tensor:
+    """uint8 ``[pictures, planes]``; an empty tile has no shape and no colour."""
+    on_backdrop = torch.eye(CLOSED_BOX + 1)[:, 1:]
+    on_shape = torch.eye(NO_SHAPE + 1)[:, :NO_SHAPE]
+    on_colour = torch.eye(len(COLOURS)).expand(NO_SHAPE + 1, -1, -1).clone()
+    on_colour[NO_SHAPE] = 0
+    size = (CLOSED_BOX + 1, NO_SHAPE + 1, len(COLOURS), -1)
+    planes = (
+        on_backdrop[:, None, None].expand(size),
+        on_shape[None, :, None].expand(size),
+        on_colour[None].expand(size),
+    )
+    return (torch.cat(planes, -1).flatten(0, 2) * 255).to(torch.uint8)

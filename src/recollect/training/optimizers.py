@@ -1,0 +1,103 @@
+"""Optimisers as plain settings: which one, how its learning rate moves, how long a gradient may be."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor, nn
+
+from recollect.cores.base import require
+
+Algorithm = Literal["adamw", "adam", "rmsprop"]
+Schedule = Literal["constant", "linear", "cosine", "rsqrt"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class OptimizerConfig:
+    """An optimiser, and how its learning rate moves.
+
+    TorchBeast's RMSprop is ``OptimizerConfig(algorithm="rmsprop", learning_rate=4.8e-4, smoothing=0.99, epsilon=0.01,
+    schedule="linear", clip_norm=40.0)``.
+    """
+
+    algorithm: Algorithm = "adamw"
+    """AdamW; Adam, whose weight decay goes through the averages; RMSprop without momentum, not centred."""
+    learning_rate: float = 1e-3
+    """Peak learning rate."""
+    schedule: Schedule = "constant"
+    """After warm-up: stay; fall to 0 after the last step as a line or as a cosine; fall as 1 / sqrt(step)."""
+    warmup_steps: int = 0
+    """Steps over which the rate rises linearly from 0."""
+    weight_decay: float = 0.0
+    """Of matrices only; biases, norms and embeddings are left alone. 0 makes AdamW plain Adam."""
+    betas: tuple[float, float] = (0.9, 0.999)
+    """Averaging factors of the gradient and its square, for Adam and AdamW."""
+    smoothing: float = 0.99
+    """Averaging factor of the squared gradient, for RMSprop."""
+    epsilon: float = 1e-8
+    """Added to the root of the averaged square."""
+    clip_norm: float | None = 1.0
+    """Longest gradient; longer ones are scaled down. None does not clip."""
+
+    def __post_init__(self) -> None:
+        for name, known in (("algorithm", get_args(Algorithm)), ("schedule", get_args(Schedule))):
+            require(getattr(self, name) in known, name, getattr(self, name), f"choose one of {', '.join(known)}")
+        require(self.learning_rate > 0, "learning_rate", self.learning_rate, "give a positive rate")
+        require(self.warmup_steps >= 0, "warmup_steps", self.warmup_steps, "give 0 or more")
+        require(self.weight_decay >= 0, "weight_decay", self.weight_decay, "give 0 or more")
+        require(0 <= self.smoothing < 1, "smoothing", self.smoothing, "give a factor from 0 to below 1")
+        require(self.epsilon > 0, "epsilon", self.epsilon, "give a small positive number")
+        clips = self.clip_norm is None or self.clip_norm > 0
+        require(clips, "clip_norm", self.clip_norm, "give a positive length, or None")
+
+    def rate(self, step: int, steps: int) -> float:
+        """Learning rate of step ``step`` (from 0) of ``steps``."""
+        if step < self.warmup_steps:
+            return self.learning_rate * (step + 1) / self.warmup_steps
+        if self.schedule == "rsqrt":
+            return self.learning_rate * math.sqrt(max(self.warmup_steps, 1) / max(step, 1))
+        share = (step - self.warmup_steps) / max(steps - self.warmup_steps, 1)
+        if self.schedule == "linear":
+            return self.learning_rate * (1 - share)
+        if self.schedule == "cosine":
+            return self.learning_rate * 0.5 * (1 + math.cos(math.pi * share))
+        return self.learning_rate
+
+    def build(self, model: nn.Module) -> torch.optim.Optimizer:
+        """The optimiser for a model's parameters."""
+        spared = {id(p) for m in model.modules() if isinstance(m, nn.Embedding) for p in m.parameters()}
+        decayed = [p for p in model.parameters() if p.ndim >= 2 and id(p) not in spared]
+        others = [p for p in model.parameters() if p.ndim < 2 or id(p) in spared]
+        groups = [{"params": decayed, "weight_decay": self.weight_decay}, {"params": others, "weight_decay": 0.0}]
+        if self.algorithm == "rmsprop":
+            return torch.optim.RMSprop(groups, lr=self.learning_rate, alpha=self.smoothing, eps=self.epsilon)
+        build = torch.optim.AdamW if self.algorithm == "adamw" else torch.optim.Adam
+        return build(groups, lr=self.learning_rate, betas=self.betas, eps=self.epsilon, fused=True)
+
+    def clip(self, model: nn.Module) -> Tensor:
+        """Scale a long gradient down to ``clip_norm``; its length before, a scalar."""
+        return nn.utils.clip_grad_norm_(model.parameters(), math.inf if self.clip_norm is None else self.clip_norm)
+
+
+def set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
+    """Give all parameters the same learning rate."""
+    for group in optimizer.param_groups:
+        group["lr"] = rate
+
+
+def optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
+    """What an optimiser remembers, by name. Its settings follow from the config and are left out."""
+    saved = optimizer.state_dict()["state"]
+    return {f"{index}.{name}": value for index, entries in saved.items() for name, value in entries.items()}
+
+
+def load_optimizer(optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor]) -> None:
+    """Continue from what :func:`optimizer_tensors` gave."""
+    saved = optimizer.state_dict()
+    saved["state"] = {}
+    for key, value in tensors.items():
+        index, name = key.split(".", 1)
+        saved["state"].setdefault(int(index), {})[name] = value
+    optimizer.load_state_dict(saved)

@@ -1,0 +1,244 @@
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+
+from recollect.agents.actor_critic import ActorCritic, ActorCriticConfig, ActorInputs
+from recollect.agents.encoders import EncoderConfig
+from recollect.cores import CORES
+from recollect.state import detach, leaves
+
+TINY = {
+    "dim": 16, "num_layers": 1, "num_heads": 2, "hidden_dim": 24, "memory_len": 6, "chunk_len": 3, "num_slots": 3,
+    "num_tokens": 4, "num_reads": 2, "top_k": 2, "self_per_cross": 1,
+}  # fmt: skip
+MOVES = spaces.Discrete(4)
+PLACE = spaces.Box(-1, 1, (3,))
+SCENE = spaces.Dict({"image": spaces.Box(0, 255, (20, 20, 3), np.uint8), "language": spaces.MultiDiscrete([5, 5])})
+
+
+def tiny_core(key):
+    cls = CORES[key]
+    return cls(**{name: value for name, value in TINY.items() if name in cls.__dataclass_fields__})
+
+
+def tiny_agent(key="gru", observation_space=PLACE, action_space=MOVES, seed=0, **fields):
+    torch.manual_seed(seed)
+    fields = {"width": 12, "encoders": EncoderConfig(hidden=(8,), sentence_dim=8), "policy_gain": 1.0} | fields
+    return ActorCriticConfig(**fields).build(tiny_core(key), observation_space, action_space).double().eval()
+
+
+def sample(space, b, t):
+    if isinstance(space, spaces.Dict):
+        return {key: sample(child, b, t) for key, child in space.spaces.items()}
+    tensor = torch.from_numpy(np.stack([space.sample() for _ in range(b * t)])).unflatten(0, (b, t))
+    return tensor.double() if tensor.is_floating_point() else tensor
+
+
+def tiny_inputs(observation_space=PLACE, action_space=MOVES, b=3, t=11, seed=0):
+    observation_space.seed(seed)
+    action_space.seed(seed)
+    is_first = torch.rand(b, t, generator=torch.Generator().manual_seed(seed)) < 0.2
+    is_first[:, 0] = True
+    reward = torch.randn(b, t, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    return ActorInputs(sample(observation_space, b, t), sample(action_space, b, t), reward), is_first
+
+
+def at(inputs, t):
+    """One step of the inputs; a slice keeps the time axis."""
+    seen = inputs.observation
+    seen = {key: leaf[:, t] for key, leaf in seen.items()} if isinstance(seen, dict) else seen[:, t]
+    return ActorInputs(seen, inputs.action[:, t], inputs.reward[:, t])
+
+
+@pytest.mark.parametrize("key", CORES)
+def test_every_core_acts_at_every_step_and_learns(key):
+    agent = tiny_agent(key)
+    inputs, is_first = tiny_inputs()
+    out, state = agent(inputs, agent.initial_state(3), is_first)
+    assert out.policy.shape == (3, 11, 4)
+    assert out.value.shape == (3, 11)
+    assert out.features.shape == (3, 11, agent.core.output_shape[-1])
+    (agent.distribution(out.policy).log_prob(inputs.action).sum() + out.value.sum()).backward()
+    assert all(parameter.grad is not None for name, parameter in agent.named_parameters() if "core" not in name)
+    assert [leaf.shape for leaf in leaves(state)] == [leaf.shape for leaf in leaves(agent.initial_state(3))]
+
+
+@pytest.mark.parametrize("key", CORES)
+def test_stream_and_split_calls_equal_the_whole_sequence(key):
+    agent = tiny_agent(key, clip_reward=1.0, head_dim=7)
+    inputs, is_first = tiny_inputs()
+    with torch.no_grad():
+        expected, _ = agent(inputs, agent.initial_state(3), is_first)
+        state, halves = agent.initial_state(3), []
+        for part in (slice(0, 4), slice(4, 11)):
+            out, state = agent(at(inputs, part), state, is_first[:, part])
+            halves.append(out)
+    stream = agent.stream(3)
+    size = stream.nbytes
+    steps = [stream.step(at(inputs, i), is_first[:, i]) for i in range(11)]
+    for name in expected._fields:
+        whole = getattr(expected, name)
+        torch.testing.assert_close(torch.stack([getattr(step, name) for step in steps], 1), whole)
+        torch.testing.assert_close(torch.cat([getattr(half, name) for half in halves], 1), whole)
+    assert stream.nbytes == size
+    assert not steps[0].value.requires_grad
+
+
+def test_stream_of_a_scene_with_words_and_continuous_actions():
+    actions = spaces.Box(-2, 2, (2,))
+    agent = tiny_agent("lstm", SCENE, actions)
+    inputs, is_first = tiny_inputs(SCENE, actions, t=5)
+    expected, _ = agent(inputs, agent.initial_state(3), is_first)
+    stream = agent.stream(3)
+    got = torch.stack([stream.step(at(inputs, i), is_first[:, i]).policy for i in range(5)], 1)
+    torch.testing.assert_close(got, expected.policy)
+    drawn = agent.distribution(got).sample()
+    assert drawn.shape == (3, 5, 2)
+    assert drawn.abs().max() <= 2
+
+
+def test_stream_forks_resets_and_continues_from_a_state():
+    agent = tiny_agent()
+    inputs, is_first = tiny_inputs()
+    stream, never = agent.stream(3), torch.zeros(3, dtype=torch.bool)
+    for i in range(4):
+        stream.step(at(inputs, i), is_first[:, i])
+    twin, saved = stream.fork(), stream.state
+    expected = stream.step(at(inputs, 4), never).policy
+    torch.testing.assert_close(twin.step(at(inputs, 4), never).policy, expected)
+    twin.load_state(saved)
+    torch.testing.assert_close(twin.step(at(inputs, 4), never).policy, expected)
+    twin.reset()
+    torch.testing.assert_close(
+        twin.step(at(inputs, 0), never).policy, agent.stream(3).step(at(inputs, 0), never).policy
+    )
+
+
+@pytest.mark.parametrize(
+    "actions", [spaces.Discrete(4), spaces.MultiDiscrete([2, 3]), spaces.Box(-1, 1, (2,))], ids=str
+)
+def test_previous_action_and_reward_count_except_at_the_first_step(actions):
+    agent = tiny_agent(action_space=actions)
+    inputs, is_first = tiny_inputs(action_space=actions)
+    out, _ = agent(inputs, agent.initial_state(3), is_first)
+    garbage = torch.nan if inputs.action.is_floating_point() else 99
+    axes = (..., *[None] * len(actions.shape))
+    action = torch.where(is_first[axes], garbage, inputs.action)
+    dirty = ActorInputs(inputs.observation, action, torch.where(is_first, torch.nan, inputs.reward))
+    got, _ = agent(dirty, agent.initial_state(3), is_first)
+    torch.testing.assert_close(got, out)
+    for change in ({"action": 1 - inputs.action}, {"reward": inputs.reward + 1}):
+        other, _ = agent(inputs._replace(**change), agent.initial_state(3), is_first)
+        differs = (other.policy != out.policy).any(-1)
+        assert torch.equal(differs[:, :2], torch.stack((~is_first[:, 0], ~is_first[:, 1]), 1))
+
+
+def test_previous_action_and_reward_can_be_left_out_and_clipped():
+    inputs, is_first = tiny_inputs()
+    blind = tiny_agent(previous_action=False, previous_reward=False)
+    changed = inputs._replace(action=inputs.action.flip(0), reward=inputs.reward + 5)
+    torch.testing.assert_close(*(blind(x, blind.initial_state(3), is_first)[0] for x in (inputs, changed)))
+    clipped = tiny_agent(clip_reward=1.0)
+    tenfold = [inputs._replace(reward=factor * inputs.reward.sign()) for factor in (1, 10)]
+    torch.testing.assert_close(*(clipped(x, clipped.initial_state(3), is_first)[0] for x in tenfold))
+
+
+@pytest.mark.parametrize("key", ["lstm", "ttm"])
+def test_without_a_width_the_core_reads_the_encoders(key):
+    agent = tiny_agent(key, width=None)
+    assert agent.core.input_shape[-1] == 8 + 4 + 1
+    inputs, is_first = tiny_inputs()
+    out, _ = agent(inputs, agent.initial_state(3), is_first)
+    assert out.policy.shape == (3, 11, 4)
+
+
+def test_the_first_policy_is_nearly_uniform():
+    agent = ActorCriticConfig().build(tiny_core("lstm"), PLACE, spaces.Discrete(4))
+    inputs, is_first = tiny_inputs()
+    inputs = ActorInputs(inputs.observation.float(), inputs.action, inputs.reward.float())
+    out, _ = agent(inputs, agent.initial_state(3), is_first)
+    probabilities = agent.distribution(out.policy).log_prob(inputs.action).exp()
+    assert ((probabilities - 0.25).abs() < 0.02).all()
+    assert (out.policy != 0).all()
+
+
+def test_reconstruction_reaches_the_memory():
+    agent = tiny_agent("gru", SCENE, reconstruct=True)
+    inputs, is_first = tiny_inputs(SCENE, t=4)
+    out, _ = agent(inputs, agent.initial_state(3), is_first)
+    logits = agent.reconstruct(out.features)
+    assert {name: tuple(tensor.shape) for name, tensor in logits.items()} == {
+        "image": (3, 4, 20, 20, 3),
+        "language": (3, 4, 2, 5),
+    }
+    losses = agent.reconstruction_losses(out.features, inputs.observation, valid=~is_first, reduction="mean")
+    sum(losses.values()).backward()
+    assert all(parameter.grad.any() for parameter in agent.core.parameters() if parameter.ndim > 1)
+    plain = tiny_agent("gru", SCENE)
+    assert plain.reconstruct(out.features) == {}
+    assert plain.reconstruction_losses(out.features, inputs.observation) == {}
+
+
+def test_bfloat16_autocast_gives_float32_policies_and_values():
+    agent = tiny_agent("lstm").float()
+    inputs, is_first = tiny_inputs()
+    inputs = ActorInputs(inputs.observation.float(), inputs.action, inputs.reward.float())
+    wide, _ = agent(inputs, agent.initial_state(3), is_first)
+    with torch.autocast("cpu", torch.bfloat16):
+        narrow, state = agent(inputs, agent.initial_state(3), is_first)
+    assert narrow.policy.dtype == narrow.value.dtype == torch.float32
+    torch.testing.assert_close(narrow.policy, wide.policy, atol=0.1, rtol=0.1)
+    assert detach(state) is not state
+
+
+@pytest.mark.parametrize("key", CORES)
+def test_save_and_load(key, tmp_path):
+    space = SCENE if key == "hcam" else PLACE
+    agent = tiny_agent(key, space, spaces.Box(-2, 2, (2,)), reconstruct=space is SCENE).float()
+    agent.save(tmp_path / "agent")
+    loaded = ActorCritic.load(tmp_path / "agent")
+    assert loaded.config == agent.config
+    assert loaded.observation_space == agent.observation_space
+    inputs, is_first = tiny_inputs(space, spaces.Box(-2, 2, (2,)))
+    seen = inputs.observation
+    inputs = ActorInputs(seen.float() if torch.is_tensor(seen) else seen, inputs.action.float(), inputs.reward.float())
+    with torch.no_grad():
+        one, _ = agent(inputs, agent.initial_state(3), is_first)
+        two, _ = loaded(inputs, loaded.initial_state(3), is_first)
+    assert all(torch.equal(a, b) for a, b in zip(one, two, strict=True))
+    assert sorted(path.name for path in (tmp_path / "agent").iterdir()) == ["model.json", "weights.safetensors"]
+
+
+def test_load_names_what_is_missing(tmp_path):
+    with pytest.raises(ValueError, match=r"model\.json does not exist"):
+        ActorCritic.load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"observation": torch.zeros(3, 11, 4)}, r"observation has shape \[3, 11, 4\]; this agent takes \[b, t, 3\]"),
+        ({"action": torch.zeros(3, dtype=torch.long)}, r"action has shape \[3\]; this agent takes \[3, 11\]"),
+        ({"reward": torch.zeros(3, 10)}, r"reward has shape \[3, 10\]; is_first asks for \[3, 11\]"),
+    ],
+)
+def test_bad_inputs_are_named(change, message):
+    agent = tiny_agent()
+    inputs, is_first = tiny_inputs()
+    with pytest.raises(ValueError, match=message):
+        agent(inputs._replace(**change), agent.initial_state(3), is_first)
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"width": 0}, "width=0"),
+        ({"head_dim": -1}, "head_dim=-1"),
+        ({"clip_reward": 0.0}, "clip_reward=0.0"),
+        ({"policy_gain": 0.0}, "policy_gain=0.0"),
+    ],
+)
+def test_bad_config_fields_are_named(fields, message):
+    with pytest.raises(ValueError, match=message):
+        ActorCriticConfig(**fields)

@@ -1,0 +1,106 @@
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+
+from recollect.agents.decoders import Decoders
+from recollect.agents.encoders import EncoderConfig, ObservationEncoder
+
+
+def pixels(*shape):
+    return spaces.Box(0, 255, shape, np.uint8)
+
+
+def made(space, dim=6, **config):
+    encoder = ObservationEncoder(space, EncoderConfig(**config))
+    return encoder, Decoders(encoder, dim)
+
+
+@pytest.mark.parametrize(
+    ("space", "kind"),
+    [
+        (pixels(99, 99, 3), "ballet-cnn"),
+        (pixels(30, 21, 3), "ballet-cnn"),  # sides that nine does not divide
+        (pixels(3, 42, 37), "impala-resnet"),
+        (pixels(20, 23), "impala-resnet"),
+        (pixels(84, 84, 4), "nature-cnn"),
+        (pixels(41, 50, 1), "nature-cnn"),
+    ],
+)
+def test_images_come_back_in_their_shape(space, kind):
+    encoder, decoders = made(space, kinds=(("observation", kind),))
+    features = torch.randn(2, 3, 6, requires_grad=True)
+    logits = decoders(features)["observation"]
+    assert logits.shape == (2, 3, *space.shape)
+    logits.square().sum().backward()
+    assert all(parameter.grad is not None for parameter in decoders.parameters())
+    assert all(parameter.grad is None for parameter in encoder.parameters())
+
+
+def test_the_decoder_has_the_weights_of_the_encoder_mirrored():
+    encoder, decoders = made(pixels(99, 99, 3))
+    forth = [tuple(p.shape) for p in encoder.parameters() if p.ndim == 4]
+    back = [tuple(p.shape) for p in decoders.parameters() if p.ndim == 4]
+    assert back == forth[::-1]  # a transposed convolution stores [in, out, y, x]
+    encoder, decoders = made(pixels(84, 84, 4))
+    count = [sum(p.numel() for p in module.parameters() if p.ndim == 4) for module in (encoder, decoders)]
+    assert count[0] == count[1]
+    encoded, decoded = ({id(p) for p in module.parameters()} for module in (encoder, decoders))
+    assert not encoded & decoded
+
+
+def test_words_and_tiles_come_back_as_logits_of_symbols():
+    space = spaces.Dict(
+        {
+            "language": spaces.MultiDiscrete([7] * 4),
+            "tiles": spaces.Box(2, 9, (5, 4, 2), np.uint8),
+            "grid": spaces.MultiDiscrete(np.full((3, 3), 6)),
+            "place": spaces.Box(-1, 1, (2,)),
+        }
+    )
+    _, decoders = made(space, sentence_dim=8, hidden=(10, 9))
+    logits = decoders(torch.randn(2, 3, 6))
+    shapes = {name: tuple(tensor.shape[2:]) for name, tensor in logits.items()}
+    assert shapes == {"language": (4, 7), "tiles": (5, 4, 2, 8), "grid": (3, 3, 6)}
+
+
+@pytest.mark.parametrize("hidden", [(), (32,)])
+def test_what_is_seen_can_be_learned_by_heart(hidden):
+    space = spaces.Dict({"language": spaces.MultiDiscrete([7] * 3), "tiles": spaces.Box(2, 5, (4, 4), np.uint8)})
+    _, decoders = made(space, hidden=hidden, sentence_dim=16, word_dim=16)
+    features = torch.randn(2, 3, 6)
+    observation = {
+        "language": torch.randint(1, 7, (2, 3, 3)),
+        "tiles": torch.randint(2, 6, (2, 3, 4, 4), dtype=torch.uint8),
+    }
+    optimizer = torch.optim.Adam(decoders.parameters(), lr=0.02)
+    for _ in range(150):
+        optimizer.zero_grad()
+        losses = decoders.losses(features, observation, valid=None, reduction="mean")
+        sum(losses.values()).backward()
+        optimizer.step()
+    logits = decoders(features)
+    assert (logits["language"].argmax(-1) == observation["language"]).float().mean() > 0.95
+    assert (logits["tiles"].argmax(-1) + 2 == observation["tiles"]).float().mean() > 0.95
+
+
+def test_losses_count_valid_steps_only():
+    space = spaces.Dict({"image": pixels(20, 20, 3), "language": spaces.MultiDiscrete([7] * 3)})
+    _, decoders = made(space)
+    features = torch.randn(2, 3, 6)
+    observation = {
+        "image": torch.randint(0, 256, (2, 3, 20, 20, 3), dtype=torch.uint8),
+        "language": torch.randint(0, 7, (2, 3, 3)),
+    }
+    valid = torch.tensor([[True, False, False], [False, False, True]])
+    got = decoders.losses(features, observation, valid=valid, reduction="sum")
+    kept = {name: leaf[valid][:, None] for name, leaf in observation.items()}
+    expected = decoders.losses(features[valid][:, None], kept, valid=None, reduction="sum")
+    assert got.keys() == {"image", "language"}
+    for name in got:
+        torch.testing.assert_close(got[name], expected[name])
+
+
+def test_an_observation_that_no_decoder_restores_is_named():
+    with pytest.raises(ValueError, match="none of observation is an image"):
+        made(spaces.Box(-1, 1, (4,)))

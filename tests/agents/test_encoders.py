@@ -1,0 +1,229 @@
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from gymnasium import spaces
+
+from recollect.agents.encoders import MLP, EncoderConfig, ObservationEncoder, Tiles, WordLSTM, choose
+from recollect.agents.image_encoders import BalletCNN, ImpalaResNet, NatureCNN
+
+
+def pixels(*shape):
+    return spaces.Box(0, 255, shape, np.uint8)
+
+
+CHOICES = [
+    (pixels(99, 99, 3), "ballet-cnn"),
+    (pixels(84, 84, 4), "impala-resnet"),
+    (pixels(4, 84, 84), "impala-resnet"),
+    (pixels(84, 84), "impala-resnet"),
+    (pixels(7, 7, 3), "tiles"),
+    (spaces.Box(0, 30, (11, 11), np.uint8), "tiles"),
+    (spaces.MultiDiscrete(np.full((11, 11), 9)), "tiles"),
+    (spaces.MultiDiscrete([3, 4]), "one-hot"),
+    (spaces.Discrete(3), "one-hot"),
+    (spaces.MultiBinary(3), "one-hot"),
+    (spaces.Box(-1, 1, (4,)), "mlp"),
+    (spaces.Box(-1, 1, (3, 5)), "mlp"),
+    (pixels(128), "mlp"),
+    (spaces.Box(0, 1, (64, 64, 3)), "impala-resnet"),
+]
+
+
+def sample(space, *lead):
+    if isinstance(space, spaces.Dict):
+        return {key: sample(child, *lead) for key, child in space.spaces.items()}
+    if isinstance(space, spaces.Tuple):
+        return tuple(sample(child, *lead) for child in space.spaces)
+    rows = [np.asarray(space.sample()) for _ in range(int(np.prod(lead)))]
+    return torch.from_numpy(np.stack(rows)).reshape(*lead, *space.shape)
+
+
+@pytest.mark.parametrize(("space", "kind"), CHOICES, ids=str)
+def test_every_space_gets_its_encoder_and_a_vector(space, kind):
+    assert choose("observation", space) == kind
+    encoder = ObservationEncoder(space, EncoderConfig(hidden=(8,)))
+    observation = sample(space, 2, 3)
+    vectors = encoder(observation, 2)
+    assert vectors.shape == (2, 3, encoder.dim)
+    torch.testing.assert_close(encoder(observation[:, 1], 1), vectors[:, 1])
+    vectors.sum().backward() if list(encoder.parameters()) else None
+    assert all(parameter.grad is not None for parameter in encoder.parameters())
+
+
+def test_impala_resnet_has_the_published_size():
+    encoder = ImpalaResNet(pixels(84, 84, 4))
+    assert sum(parameter.numel() for parameter in encoder.parameters()) == 97_744
+    maps, sides = torch.zeros(1, 16, 84, 84), [84]
+    for width, blocks in zip((16, 32, 32), encoder.blocks, strict=True):
+        maps = blocks(F.max_pool2d(maps[:, :1].expand(-1, width, -1, -1), 3, 2, 1))
+        sides.append(maps.shape[-1])
+    assert sides == [84, 42, 21, 11]
+    assert encoder.dim == 11 * 11 * 32
+    for side, last in ((42, 6), (21, 3)):
+        assert ImpalaResNet(pixels(side, side, 4)).map_sides == (last, last)
+
+
+def test_ballet_cnn_sees_one_tile_per_cell():
+    encoder = BalletCNN(pixels(99, 99, 3))
+    assert [tuple(p.shape) for p in encoder.parameters() if p.ndim > 1] == [
+        (16, 3, 9, 9),
+        (32, 16, 3, 3),
+        (32, 32, 3, 3),
+    ]
+    assert encoder.dim == 11 * 11 * 32
+    image = torch.zeros(1, 99, 99, 3, dtype=torch.uint8)
+    changed = image.clone()
+    changed[0, 9:18, 18:27] = 255  # the tile in row 1, column 2
+    seen = (encoder(image) - encoder(changed)).reshape(11, 11, 32).abs().sum(-1) > 1e-6
+    rows, columns = seen.nonzero().unbind(1)
+    assert 0 <= rows.min() <= rows.max() <= 3 and 0 <= columns.min() <= columns.max() <= 4
+
+
+@pytest.mark.parametrize("kind", [BalletCNN, ImpalaResNet, NatureCNN])
+def test_layouts_scales_and_channels_last_change_no_number(kind):
+    encoder = kind(pixels(45, 54, 3)).double()
+    other = kind(pixels(3, 45, 54)).double()
+    raw = kind(pixels(45, 54, 3), scale=False).double()
+    for twin in (other, raw):
+        twin.load_state_dict(encoder.state_dict())
+    images = torch.randint(0, 256, (2, 45, 54, 3), dtype=torch.uint8)
+    vectors = encoder(images)
+    torch.testing.assert_close(other(images.permute(0, 3, 1, 2)), vectors)
+    torch.testing.assert_close(raw(images.double() / 255), vectors)
+    assert not torch.allclose(raw(images), vectors)
+    # The plain way: contiguous maps, scaled pixels.
+    plain = (images.double() / 255).permute(0, 3, 1, 2).contiguous()
+    first = F.conv2d(plain, encoder.first.weight, encoder.first.bias, encoder.first.stride, encoder.first.padding)
+    torch.testing.assert_close(encoder.convolve(first).permute(0, 2, 3, 1).flatten(1), vectors)
+    assert encoder.dim == vectors.shape[1]
+
+
+@pytest.mark.parametrize("kind", ["ballet-cnn", "nature-cnn", "mlp", "tiles"])
+def test_the_choice_can_be_overruled(kind):
+    encoder = ObservationEncoder(pixels(40, 40), EncoderConfig(kinds=(("observation", kind),), hidden=(4,)))
+    assert encoder(sample(pixels(40, 40), 2, 1), 2).shape == (2, 1, encoder.dim)
+
+
+@pytest.mark.parametrize(
+    "space", [spaces.Box(0, 9, (4, 5, 2), np.uint8), spaces.MultiDiscrete(np.full((4, 5), 6), start=np.full((4, 5), 2))]
+)
+def test_tiles_are_the_sum_of_their_embeddings(space):
+    encoder = Tiles(space, EncoderConfig(hidden=(), tile_dim=3))
+    grid = sample(space, 7)
+    expected = torch.zeros(7, 4, 5, 3)
+    for n, y, x, c in np.ndindex(7, 4, 5, encoder.sides[2]):
+        symbol = int(grid.reshape(7, 4, 5, -1)[n, y, x, c]) - encoder.low
+        expected[n, y, x] += encoder.table.weight[c * encoder.vocabulary + symbol].detach()
+    torch.testing.assert_close(encoder(grid), expected.flatten(1))
+
+
+@pytest.mark.parametrize("num_words", [1, 4])
+def test_words_are_read_one_by_one_up_to_the_last(num_words):
+    encoder = WordLSTM(spaces.MultiDiscrete([9] * num_words), EncoderConfig(sentence_dim=6, word_dim=5))
+    words = torch.randint(1, 9, (20, num_words))
+    words[3:6, 1:] = 0
+    words[6] = 0
+    words[9] = words[2]
+    got = encoder(words)
+    assert got.shape == (20, 6)
+    for row in range(20):
+        sentence = words[row][words[row] != 0]
+        expected = encoder.lstm(encoder.table(sentence)[None])[0][0, -1] if len(sentence) else torch.zeros(6)
+        torch.testing.assert_close(got[row], expected)
+    got.square().sum().backward()
+    shared = [parameter.grad.clone() for parameter in encoder.parameters()]
+    encoder.zero_grad()
+    torch.cat([encoder(words[row : row + 1]) for row in range(20)]).square().sum().backward()
+    for one, two in zip(shared, encoder.parameters(), strict=True):
+        torch.testing.assert_close(one, two.grad)
+
+
+def test_parts_stand_side_by_side_in_order_and_may_be_nested():
+    space = spaces.Dict(
+        {
+            "place": spaces.Box(-1, 1, (2,)),
+            "language": spaces.MultiDiscrete([5] * 3),
+            "inner": spaces.Tuple([spaces.Discrete(3, start=1), spaces.Dict({"image": pixels(20, 20, 3)})]),
+        }
+    )
+    encoder = ObservationEncoder(space, EncoderConfig(hidden=(4,), sentence_dim=6))
+    assert list(encoder.parts) == ["inner/0", "inner/1/image", "language", "place"]
+    observation = sample(space, 2, 3)
+    vectors = encoder(observation, 2)
+    assert vectors.shape == (2, 3, 3 + 3 * 3 * 32 + 6 + 4)
+    torch.testing.assert_close(vectors[..., :3], F.one_hot(observation["inner"][0] - 1, 3).float())
+    place = encoder.encoders["place"](observation["place"].flatten(0, 1)).unflatten(0, (2, 3))
+    torch.testing.assert_close(vectors[..., -4:], place)
+
+
+def test_image_settings_reach_the_encoder():
+    config = EncoderConfig(channels=(4, 5, 6), scale_images=False)
+    encoder = ObservationEncoder(pixels(20, 20, 3), config).encoders["observation"]
+    assert encoder.channels == (4, 5, 6)
+    assert encoder.scale == 1
+
+
+def test_bytes_that_are_no_image_are_scaled_too():
+    encoder = MLP(pixels(4), EncoderConfig(hidden=()))
+    torch.testing.assert_close(
+        encoder(torch.tensor([[0, 51, 255, 102]], dtype=torch.uint8)), torch.tensor([[0, 0.2, 1, 0.4]])
+    )
+
+
+def test_bfloat16_autocast_reads_bytes_exactly_enough():
+    encoder = ObservationEncoder(pixels(99, 99, 3), EncoderConfig())
+    images = sample(pixels(99, 99, 3), 2, 1)
+    with torch.autocast("cpu", torch.bfloat16):
+        narrow = encoder(images, 2)
+    wide = encoder(images, 2)
+    assert (narrow.float() - wide).abs().max() < 0.02 * wide.abs().max() + 0.01
+
+
+@pytest.mark.parametrize(
+    ("space", "config", "message"),
+    [
+        (spaces.Text(4), EncoderConfig(), "observation: an agent cannot see a Text space"),
+        (spaces.Dict({"a": spaces.Sequence(spaces.Discrete(2))}), EncoderConfig(), "a: an agent cannot see a Sequence"),
+        (spaces.Dict({"a.b": spaces.Discrete(2)}), EncoderConfig(), r"key 'a.b': name it without"),
+        (spaces.Dict({}), EncoderConfig(), "nothing to see"),
+        (spaces.Discrete(2), EncoderConfig(kinds=(("image", "tiles"),)), "this observation has the parts observation"),
+        (spaces.Discrete(2), EncoderConfig(kinds=(("observation", "tiles"),)), "observation: .*holds no symbols"),
+        (spaces.Discrete(2), EncoderConfig(kinds=(("observation", "mlp"),)), "holds no numbers"),
+        (spaces.Discrete(2), EncoderConfig(kinds=(("observation", "words"),)), "holds no sentences"),
+        (pixels(20, 20), EncoderConfig(kinds=(("observation", "one-hot"),)), "holds no choices"),
+        (
+            pixels(20, 20),
+            EncoderConfig(kinds=(("observation", "nature-cnn"),)),
+            "too small for NatureCNN, which needs 36",
+        ),
+    ],
+)
+def test_what_cannot_be_seen_is_refused_with_a_remedy(space, config, message):
+    with pytest.raises(ValueError, match=message):
+        ObservationEncoder(space, config)
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"kinds": (("image", "vgg"),)}, "image: vgg"),
+        ({"channels": (16, 32)}, "three positive widths"),
+        ({"hidden": (0,)}, "hidden"),
+        ({"activation": "gelu"}, "activation='gelu'"),
+        ({"tile_dim": 0}, "tile_dim=0"),
+    ],
+)
+def test_bad_config_fields_are_named(fields, message):
+    with pytest.raises(ValueError, match=message):
+        EncoderConfig(**fields)
+
+
+def test_bad_observations_are_named():
+    encoder = ObservationEncoder(spaces.Dict({"a": spaces.Box(-1, 1, (2,)), "b": spaces.Discrete(2)}), EncoderConfig())
+    with pytest.raises(ValueError, match="has no part 'b'"):
+        encoder({"a": torch.zeros(1, 1, 2)}, 2)
+    with pytest.raises(ValueError, match=r"a has shape \[1, 2\]; this agent takes \[b, t, 2\]"):
+        encoder({"a": torch.zeros(1, 2), "b": torch.zeros(1, 1)}, 2)
+    with pytest.raises(ValueError, match="give a dict"):
+        encoder(torch.zeros(1, 1, 2), 2)

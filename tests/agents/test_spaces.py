@@ -1,0 +1,35 @@
+import json
+
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+from recollect.agents.spaces import space_from_json, space_to_json
+
+SPACES = [
+    spaces.Discrete(3, start=-1),
+    spaces.MultiDiscrete([[2, 3], [4, 5]], start=[[0, 1], [2, 3]]),
+    spaces.MultiBinary(3),
+    spaces.MultiBinary((2, 3)),
+    spaces.Box(0, 255, (4, 4, 3), np.uint8),
+    spaces.Box(-np.inf, np.inf, (2,)),
+    spaces.Box(np.array([-1.5, -np.inf, 0.1]), np.array([1.5, 3.0, np.inf]), dtype=np.float64),
+    spaces.Box(-1, 1, ()),
+    spaces.Dict({"b": spaces.Discrete(2), "a": spaces.Tuple([spaces.Discrete(2), spaces.Box(0, 1, (1,))])}),
+]
+
+
+@pytest.mark.parametrize("space", SPACES, ids=str)
+def test_there_and_back(space):
+    text = json.dumps(space_to_json(space), allow_nan=False)
+    back = space_from_json(json.loads(text))
+    assert back == space
+    if isinstance(space, spaces.Dict):
+        assert list(back.spaces) == list(space.spaces)
+
+
+def test_other_spaces_are_named():
+    with pytest.raises(ValueError, match="a Text space cannot be saved"):
+        space_to_json(spaces.Text(3))
+    with pytest.raises(ValueError, match="unknown kind of space 'Graph'"):
+        space_from_json({"kind": "Graph"})

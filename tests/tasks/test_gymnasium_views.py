@@ -1,0 +1,169 @@
+import subprocess
+import sys
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+from gymnasium.utils.env_checker import check_env
+from gymnasium.vector import AutoresetMode
+
+from recollect import gymnasium_ids
+from recollect.tasks import TASKS
+from recollect.tasks.gymnasium_views import RecollectEnv, RecollectVectorEnv
+from recollect.tasks.gymnasium_worlds import GymnasiumConfig
+from recollect.tasks.pictures import draw_observation
+from recollect.tasks.t_maze import TMazeConfig
+from recollect.tasks.visual_match import VisualMatchConfig
+from recollect.tasks.world import WorldConfig
+
+SMALL = TMazeConfig(length=3, slack=2)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def registered():
+    gymnasium_ids.register()
+
+
+@pytest.mark.parametrize("config", [SMALL, VisualMatchConfig(distractor_steps=4), GymnasiumConfig(masked=(1, 3))])
+@pytest.mark.filterwarnings("ignore:.*A Box observation space m.* value is.*infinity")
+def test_check_env_passes(config):
+    check_env(RecollectEnv(config, render_mode="rgb_array"), skip_render_check=True)
+
+
+@pytest.mark.parametrize("name", [name for name, _ in gymnasium_ids.ids()])
+def test_every_id_is_made_single_and_vector(name):
+    keywords = dict(gymnasium_ids.ids())[name]
+    task = TASKS[keywords["task"]]
+    env = gymnasium.make(f"recollect/{name}", render_mode="rgb_array")
+    check_env(env.unwrapped)
+    picture = env.render()
+    assert picture.dtype == np.uint8 and picture.ndim == 3 and picture.shape[2] == 3
+    fields = {key: value for key, value in keywords.items() if key != "task"}
+    assert env.observation_space == task(**fields).spec.observation_space
+    envs = gymnasium.make_vec(f"recollect/{name}", num_envs=3)
+    observation, _ = envs.reset(seed=1)
+    assert observation in envs.observation_space
+    observation, *_ = envs.step(envs.action_space.sample())
+    assert observation in envs.observation_space
+
+
+def test_names_say_the_difficulty():
+    names = [name for name, _ in gymnasium_ids.ids()]
+    assert {f"Ballet-{n}-delay{d}-v0" for n in range(1, 9) for d in (16, 48)} <= set(names)
+    tasks = {keywords["task"] for _, keywords in gymnasium_ids.ids()}
+    assert tasks >= {key for key, entry in TASKS.items() if issubclass(entry, WorldConfig) and key != "gym"}
+
+
+def test_registering_needs_no_torch():
+    code = "import sys, recollect.gymnasium_ids as g; g.register(); g.register(); assert 'torch' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_a_keyword_is_a_field():
+    env = gymnasium.make("recollect/TMaze-v0", length=2, slack=0)
+    assert env.unwrapped.world.spec.max_steps == 3
+    with pytest.raises(ValueError, match="lenght"):
+        gymnasium.make("recollect/TMaze-v0", lenght=2)
+
+
+def test_a_single_environment_waits_for_reset():
+    env = RecollectEnv(SMALL)
+    with pytest.raises(gymnasium.error.ResetNeeded):
+        env.step(0)
+    env.reset(seed=0)
+    for count in range(6):
+        _, reward, terminated, truncated, info = env.step(2)
+        assert reward == pytest.approx(-0.01)
+        assert (terminated, truncated, info) == ((False, True, {"score": 0.0}) if count == 5 else (False, False, {}))
+    with pytest.raises(gymnasium.error.ResetNeeded):
+        env.step(0)
+    env.reset()
+    env.step(0)
+
+
+def test_a_seed_begins_the_same_sequence_of_episodes():
+    def cues(env, seed):
+        views = [env.reset(seed=seed)[0]] + [env.reset()[0] for _ in range(20)]
+        return np.stack(views)
+
+    one, two = RecollectEnv(SMALL), RecollectEnv(SMALL)
+    assert np.array_equal(cues(one, 3), cues(two, 3))
+    assert not np.array_equal(cues(one, 3), cues(two, 4))
+
+
+def test_bad_actions_are_refused():
+    env = RecollectEnv(SMALL)
+    env.reset(seed=0)
+    for action in (4, -1, 0.5, [0]):
+        with pytest.raises(ValueError, match="is not in"):
+            env.step(action)
+    envs = RecollectVectorEnv(SMALL, 2)
+    with pytest.raises(gymnasium.error.ResetNeeded):
+        envs.step([0, 0])
+    envs.reset(seed=0)
+    with pytest.raises(ValueError, match="out of range"):
+        envs.step([0, 4])
+    with pytest.raises(ValueError, match="one integer"):
+        envs.reset(seed=[1, 2])
+
+
+def test_the_vector_view_equals_the_world():
+    envs, world = RecollectVectorEnv(SMALL, 8), SMALL.build(8)
+    assert envs.metadata["autoreset_mode"] is AutoresetMode.NEXT_STEP
+    observation, _ = envs.reset(seed=5)
+    seed = int(np.random.default_rng(np.random.PCG64(5)).integers(2**62))
+    step = world.reset(seed=seed)
+    ended = 0
+    for _ in range(40):
+        assert np.array_equal(observation, step.observation.numpy())
+        actions = torch.randint(4, (8,))
+        actions[:4] = world.oracle()[:4]
+        step = world.step(actions)
+        observation, reward, terminated, truncated, info = envs.step(actions.numpy())
+        assert np.array_equal(reward, step.reward.numpy())
+        assert np.array_equal(terminated, step.terminated.numpy())
+        assert np.array_equal(truncated, step.truncated.numpy())
+        if step.is_last.any():
+            ended += 1
+            assert np.array_equal(info["score"], step.score.numpy())
+            assert np.array_equal(info["_score"], step.is_last.numpy())
+        else:
+            assert info == {}
+    assert ended > 3
+
+
+def test_observations_belong_to_the_caller():
+    envs = RecollectVectorEnv(SMALL, 2)
+    first, _ = envs.reset(seed=0)
+    kept = first.copy()
+    envs.step([0, 0])[0][:] = 9
+    assert np.array_equal(first, kept)
+
+
+@pytest.mark.parametrize(
+    "observation",
+    [
+        torch.randint(255, (2, 5, 7, 3), dtype=torch.uint8),
+        torch.randint(255, (2, 4, 9, 8), dtype=torch.uint8),
+        torch.randint(30, (2, 11, 11)),
+        torch.randn(2, 6),
+        torch.tensor([3, 1]),
+        torch.full((2, 3), float("inf")),
+        {"image": torch.randint(255, (2, 5, 5, 3), dtype=torch.uint8), "language": torch.ones(2, 4, dtype=torch.long)},
+        {"language": torch.ones(2, 4, dtype=torch.long), "place": torch.randn(2, 3)},
+        {"language": torch.ones(2, 4, dtype=torch.long)},
+    ],
+)
+def test_any_observation_can_be_drawn(observation):
+    picture = draw_observation(observation, 1)
+    assert picture.dtype == np.uint8 and picture.ndim == 3 and picture.shape[2] == 3
+
+
+def test_render_mode_is_checked():
+    with pytest.raises(ValueError, match="render_mode='human'"):
+        RecollectEnv(SMALL, render_mode="human")
+    env = RecollectVectorEnv(SMALL, 2, render_mode="rgb_array")
+    env.reset(seed=0)
+    assert len(env.render()) == 2
+    assert RecollectEnv(SMALL).render() is None

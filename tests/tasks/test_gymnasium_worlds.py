@@ -1,0 +1,335 @@
+import os
+import time
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+
+from recollect.tasks.gymnasium_rows import BrokenEnvironmentError, VectorRows
+from recollect.tasks.gymnasium_spaces import Reader, Writer, hash_words
+from recollect.tasks.gymnasium_worlds import ATARI, GymnasiumConfig, GymnasiumWorld
+
+
+class Counting(gymnasium.Env):
+    """Shows [episode, step, seed % 97]; ends after 1 + episode % 3 steps, every second time by truncation."""
+
+    def __init__(self, trouble=None, at=3):
+        self.observation_space = spaces.Box(-1, 1e6, (3,), np.float64)
+        self.action_space = spaces.Discrete(3, start=5)
+        self.trouble, self.at, self.episode, self.total = trouble, at, -1, 0
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        if seed is not None:
+            self.mark, self.episode = seed % 97, -1
+        self.episode, self.count = self.episode + 1, 0
+        return np.array([self.episode, 0, self.mark], dtype=np.float64), {}
+
+    def step(self, action):
+        assert self.action_space.contains(action), action
+        self.count, self.total = self.count + 1, self.total + 1
+        if self.trouble and self.total == self.at and self.mark == 11:
+            if self.trouble == "raise":
+                raise ZeroDivisionError("the wheel came off")
+            if self.trouble == "exit":
+                os._exit(3)
+            time.sleep(60)
+        over = self.count > self.episode % 3
+        late = self.episode % 2 == 1
+        view = np.array([self.episode, self.count, self.mark], dtype=np.float64)
+        return view, float(action), over and not late, over and late, {}
+
+
+class Talking(gymnasium.Env):
+    observation_space = spaces.Dict({"place": spaces.Discrete(4), "mission": spaces.Text(64)})
+    action_space = spaces.Box(-1, 1, (2,), np.float32)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return {"place": 1, "mission": "go to the Red ball, then stop"}, {}
+
+    def step(self, action):
+        assert np.abs(action).max() <= 1
+        return {"place": 2, "mission": "stop"}, 0.0, False, False, {}
+
+
+def odd(observation_space=None, action_space=None):
+    env = Talking()
+    env.observation_space = observation_space or env.observation_space
+    env.action_space = action_space or env.action_space
+    return env
+
+
+@pytest.fixture(autouse=True, scope="module")
+def registered():
+    names = {
+        "RecollectTest/Counting-v0": {"entry_point": Counting},
+        "RecollectTest/Talking-v0": {"entry_point": Talking},
+        "RecollectTest/Odd-v0": {"entry_point": odd},
+        "RecollectTest/VectorOnly-v0": {"vector_entry_point": lambda num_envs: None},
+    }
+    for name, entries in names.items():
+        gymnasium.register(id=name, **entries)
+    yield
+    for name in names:
+        del gymnasium.registry[name]
+
+
+def counting(**fields):
+    return GymnasiumConfig(id="RecollectTest/Counting-v0", **fields)
+
+
+def literal_loop(make, actions, seed):
+    """The rule of tasks/world.py for one environment: (observation, reward, first, terminated, truncated, score)."""
+    env = make()
+    rows, over, total = [(env.reset(seed=seed)[0], 0.0, True, False, False, 0.0)], False, 0.0
+    for action in actions:
+        if over:
+            rows.append((env.reset()[0], 0.0, True, False, False, 0.0))
+            over, total = False, 0.0
+            continue
+        observation, reward, terminated, truncated, _ = env.step(action)
+        truncated = truncated and not terminated
+        over, total = terminated or truncated, total + reward
+        rows.append((observation, reward, False, terminated, truncated, total if over else 0.0))
+    return rows
+
+
+def assert_equal_to_loops(steps, actions, make, seed):
+    for row in range(actions.shape[1]):
+        expected = literal_loop(make, [int(action) for action in actions[:, row]], seed + row)
+        for step, (observation, *numbers) in zip(steps, expected, strict=True):
+            np.testing.assert_allclose(step.observation[row].numpy(), np.float32(observation), rtol=1e-6)
+            found = (step.reward, step.is_first, step.terminated, step.truncated, step.score)
+            assert [float(part[row]) for part in found] == pytest.approx([float(number) for number in numbers])
+
+
+def play(world, count, seed=7):
+    actions = torch.randint(3, (count, world.batch_size))
+    return [world.reset(seed=seed), *(world.step(action) for action in actions)], actions
+
+
+@pytest.mark.parametrize("processes", [0, 1, 3])
+def test_equals_a_literal_loop(processes):
+    world = counting(processes=processes).build(5)
+    steps, actions = play(world, 25)
+    world.close()
+    assert_equal_to_loops(steps, actions + 5, Counting, 7)
+    assert sum(int(step.truncated.sum()) for step in steps) > 5
+    assert steps[0].observation.dtype == torch.float32 and steps[0].reward.dtype == torch.float32
+    assert world.spec.action_space == spaces.Discrete(3)
+
+
+class VectorWorld(GymnasiumWorld):
+    """A world whose rows come from a vector environment of the test's own."""
+
+    def __init__(self, config, environment, reader, writer):
+        super().__init__(config, environment.num_envs)
+        self.rows = VectorRows(environment, reader, writer)
+
+
+@pytest.mark.parametrize("mode", list(AutoresetMode))
+def test_every_autoreset_mode_comes_out_the_same(mode):
+    # Other modes than NEXT_STEP lose steps and whole episodes in between, so rows are told apart by what is certain:
+    # every episode is shown from its first observation to its final one, with nothing in between left out.
+    environment = SyncVectorEnv([Counting] * 4, autoreset_mode=mode)
+    reader = Reader(source=environment.single_observation_space)
+    world = VectorWorld(counting(), environment, reader, Writer(target=environment.single_action_space))
+    steps, actions = play(world, 40)
+    if mode is AutoresetMode.NEXT_STEP:
+        assert_equal_to_loops(steps, actions + 5, Counting, 7)
+    for row in range(4):
+        total, count, before = 0.0, 0, None
+        for now, step in enumerate(steps):
+            episode, seen, mark = step.observation[row].tolist()
+            assert mark == 7 + row
+            if step.is_first[row]:
+                assert before is None or before[0] < episode
+                assert seen == 0 and step.reward[row] == 0
+                total, count = 0.0, 0
+            else:
+                count += 1
+                assert before is not None and before[0] == episode and seen == count
+                assert step.reward[row] == actions[now - 1, row] + 5
+            total += float(step.reward[row])
+            over = seen > episode % 3
+            assert bool(step.terminated[row]) == (over and episode % 2 == 0)
+            assert bool(step.truncated[row]) == (over and episode % 2 == 1)
+            assert float(step.score[row]) == (total if over else 0.0)
+            before = None if over else (episode, seen)
+            if over:
+                assert now + 1 == len(steps) or steps[now + 1].is_first[row]
+
+
+def test_a_vector_environment_that_keeps_its_rule_to_itself_is_refused():
+    environment = SyncVectorEnv([Counting])
+    environment.metadata = {}
+    with pytest.raises(ValueError, match="autoreset_mode"):
+        VectorRows(environment, Reader(source=environment.single_observation_space), Writer(target=spaces.Discrete(2)))
+
+
+def test_native_cartpole_obeys_the_rule_and_its_time_limit():
+    config = GymnasiumConfig(id="CartPole-v1", options={"max_episode_steps": 12})
+    world = config.build(32, seed=3)
+    assert type(world.rows.environment).__name__ == "CartPoleVectorEnv" and config.spec.max_steps == 12
+    step = world.reset()
+    length, was_last, ends = torch.zeros(32), torch.zeros(32, dtype=torch.bool), [0, 0]
+    for _ in range(60):
+        step = world.step(torch.randint(2, (32,)))
+        assert torch.equal(step.is_first, was_last)
+        assert torch.equal(step.reward, (~was_last).float())
+        length = torch.where(step.is_first, 0, length + 1)
+        assert torch.equal(step.score, torch.where(step.is_last, length, 0.0))
+        assert torch.equal(step.truncated, (length == 12) & ~step.terminated)
+        assert (step.observation[step.is_first].abs() <= 0.05).all(), "first observations are those of a reset"
+        outside = (step.observation[:, 0].abs() > 2.4) | (step.observation[:, 2].abs() > 12 * np.pi / 180)
+        assert torch.equal(step.terminated, outside & ~step.is_first), "final observations are the true ones"
+        was_last = step.is_last
+        ends = [ends[0] + int(step.terminated.sum()), ends[1] + int(step.truncated.sum())]
+    assert min(ends) > 3
+
+
+def test_masked_entries_are_hidden():
+    whole = GymnasiumConfig().build(4, seed=1)
+    masked = GymnasiumConfig(masked=(1, 3)).build(4, seed=1)
+    one, two = whole.reset(), masked.reset()
+    for _ in range(30):
+        assert torch.equal(one.observation[:, [0, 2]], two.observation)
+        actions = torch.randint(2, (4,))
+        one, two = whole.step(actions), masked.step(actions)
+    assert masked.spec.observation_space.shape == (2,)
+    assert np.array_equal(masked.spec.observation_space.high, whole.spec.observation_space.high[[0, 2]])
+
+
+def test_single_cartpoles_equal_the_literal_loop():
+    world = GymnasiumConfig(native=False).build(3)
+    actions = torch.randint(2, (80, 3))
+    steps = [world.reset(seed=5), *(world.step(action) for action in actions)]
+    assert_equal_to_loops(steps, actions, lambda: gymnasium.make("CartPole-v1"), 5)
+
+
+def test_the_seed_decides():
+    def first(seed):
+        return GymnasiumConfig().build(3, seed=seed).reset().observation
+
+    assert torch.equal(first(1), first(1)) and not torch.equal(first(1), first(2))
+    world = GymnasiumConfig().build(3, seed=1)
+    begun = world.reset().observation
+    assert not torch.equal(begun, world.reset().observation), "a reset without a seed goes on"
+    assert torch.equal(begun, world.reset(seed=1).observation)
+
+
+def test_text_becomes_words():
+    config = GymnasiumConfig(id="RecollectTest/Talking-v0", words=6, vocabulary=50)
+    assert config.spec.observation_space == spaces.Dict(
+        {"language": spaces.MultiDiscrete([50] * 6), "place": spaces.Discrete(4)}
+    )
+    world = config.build(2)
+    step = world.reset()
+    assert step.observation["language"].shape == (2, 6) and step.observation["language"].dtype == torch.int64
+    assert step.observation["place"].tolist() == [1, 1]
+    step = world.step(torch.full((2, 2), 9.0))  # clipped to the bounds
+    stop = hash_words("stop", 1, 50)[0]
+    assert step.observation["language"][0].tolist() == [stop, 0, 0, 0, 0, 0]
+    assert hash_words("go to the Red ball, then stop", 9, 50)[6] == stop
+    with pytest.raises(ValueError, match=r"floats \[2, 2\]"):
+        world.step(torch.zeros(2, dtype=torch.long))
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"observation_space": spaces.Tuple([spaces.Discrete(2)])}, "FlattenObservation"),
+        ({"observation_space": spaces.Dict({"a": spaces.Dict({"b": spaces.Discrete(2)})})}, "a is a Dict space"),
+        ({"observation_space": spaces.Dict({"a": spaces.Text(3), "b": spaces.Text(3)})}, "several texts"),
+        ({"action_space": spaces.MultiBinary(3)}, "ActionWrapper"),
+        ({"action_space": spaces.Dict({"a": spaces.Discrete(3)})}, "ActionWrapper"),
+    ],
+)
+def test_spaces_without_a_form_are_refused(fields, said):
+    with pytest.raises(ValueError, match=said):
+        _ = GymnasiumConfig(id="RecollectTest/Odd-v0", options=fields).spec
+
+
+@pytest.mark.parametrize("processes", [0, 2])
+def test_an_environment_that_raises_is_named_with_its_row(processes):
+    world = counting(options={"trouble": "raise"}, processes=processes).build(6)
+    with pytest.raises(BrokenEnvironmentError, match="row 4 of RecollectTest/Counting-v0 failed in step: ZeroDivision"):
+        play(world, 20)
+    world.close()
+
+
+@pytest.mark.parametrize(("trouble", "said"), [("hang", "no answer for 0.5 s"), ("exit", "took its process down")])
+def test_an_environment_that_hangs_or_dies_is_named_with_its_row(trouble, said):
+    world = counting(options={"trouble": trouble}, processes=2, timeout=0.5).build(6)
+    workers = list(world.rows.workers)
+    with pytest.raises(BrokenEnvironmentError, match=f"row 4 of RecollectTest/Counting-v0 .*{said}"):
+        play(world, 20)
+    assert not any(worker.is_alive() for worker in workers)
+    world.close()
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"id": "NoSuchThing-v3"}, "NoSuchThing"),
+        ({"id": "no_such_package:Thing-v0"}, "no_such_package"),
+        ({"masked": (4,)}, r"indices 0..3"),
+        ({"masked": (0, 1, 2, 3)}, "leave something"),
+        ({"id": "RecollectTest/Talking-v0", "masked": (0,)}, "only a vector"),
+        ({"id": "RecollectTest/VectorOnly-v0", "native": False}, "vector form only"),
+        ({"processes": -1}, "processes=-1"),
+        ({"timeout": 0.0}, "timeout=0"),
+        ({"vocabulary": 1}, "vocabulary=1"),
+    ],
+)
+def test_mistakes_are_named(fields, said):
+    with pytest.raises(ValueError, match=said):
+        _ = GymnasiumConfig(**fields).spec
+
+
+def test_wrong_use_is_caught():
+    world = GymnasiumConfig().build(2)
+    with pytest.raises(RuntimeError, match="reset"):
+        world.step(torch.zeros(2, dtype=torch.long))
+    world.reset()
+    with pytest.raises(ValueError, match="action 2 is out of range"):
+        world.step(torch.tensor([0, 2]))
+    with pytest.raises(ValueError, match=r"integers \[2\]"):
+        world.step(torch.zeros(3, dtype=torch.long))
+    with pytest.raises(ValueError, match="cannot be saved"):
+        world.save()
+
+
+def test_atari_shows_whole_games_and_true_rewards():
+    pytest.importorskip("ale_py")
+    assert ATARI["autoreset_mode"] is AutoresetMode.NEXT_STEP and not ATARI["reward_clipping"]
+    config = GymnasiumConfig(id="ALE/Breakout-v5", options={"max_num_frames_per_episode": 80, "noop_max": 1})
+    world = config.build(2, seed=1)
+    assert config.spec.observation_space == spaces.Box(0, 255, (4, 84, 84), np.uint8) and config.spec.max_steps == 20
+    step = world.reset()
+    ends, was_last = 0, step.is_last
+    for _ in range(70):
+        step = world.step(torch.randint(4, (2,)))
+        assert step.observation.dtype == torch.uint8
+        assert torch.equal(step.is_first, was_last) and not (step.terminated & step.truncated).any()
+        assert (step.reward[step.is_first] == 0).all()
+        was_last = step.is_last
+        ends += int(step.is_last.sum())
+    world.close()
+    assert ends >= 4
+
+
+def test_minigrid_has_an_image_and_a_mission():
+    pytest.importorskip("minigrid")
+    config = GymnasiumConfig(id="MiniGrid-MemoryS7-v0")
+    world = config.build(2, seed=0)
+    step = world.reset()
+    assert set(step.observation) == {"image", "direction", "language"}
+    assert step.observation["image"].shape == (2, 7, 7, 3)
+    assert config.spec.max_steps == 0 and config.spec.action_space == spaces.Discrete(7)
+    step = world.step(torch.tensor([0, 1]))
+    assert all(part.shape[0] == 2 for part in step.observation.values())

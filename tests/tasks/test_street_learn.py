@@ -1,0 +1,444 @@
+import itertools
+import math
+from collections import deque
+from dataclasses import replace
+from functools import lru_cache
+
+import numpy as np
+import pytest
+import torch
+
+from recollect.tasks.city_graphs import (
+    FORWARD,
+    LEFT,
+    MAX_EDGES,
+    RIGHT,
+    CityGraph,
+    contract,
+    cut_neighbourhoods,
+    grow_city,
+    neighbours,
+    read_gexf,
+    streets_around,
+    walk_tables,
+)
+from recollect.tasks.street_learn import (
+    COLLECT,
+    HELD_OUT_CITIES,
+    TRAINING_CITIES,
+    StreetLearnConfig,
+    expected_goals,
+    rendered_views,
+)
+
+SMALL = StreetLearnConfig(cities=(0, 1), num_junctions=3, pool=24, steps=60)
+RULES = ("paper", "collect")
+
+# --- cities and neighbourhoods ---
+
+
+def test_a_city_is_its_seed():
+    for one, two in zip(grow_city(3), grow_city(3), strict=True):
+        assert np.array_equal(one, two)
+    assert not np.array_equal(grow_city(3).streets, grow_city(4).streets)
+    assert not set(TRAINING_CITIES) & set(HELD_OUT_CITIES)
+
+
+@pytest.mark.parametrize("seed", [0, 5])
+def test_no_two_streets_cross(seed):
+    places, streets = grow_city(seed)
+    start, end = places[streets[:, 0]], places[streets[:, 1]]
+
+    def side(a, b, c):  # on which side of a-b is c
+        return np.sign((b - a)[..., 0] * (c - a)[..., 1] - (b - a)[..., 1] * (c - a)[..., 0])
+
+    a, b, c, d = start[:, None], end[:, None], start[None], end[None]
+    crosses = (side(a, b, c) * side(a, b, d) < 0) & (side(c, d, a) * side(c, d, b) < 0)
+    assert not crosses.any()
+
+
+def test_a_city_is_one_piece_with_junctions():
+    city = grow_city(7)
+    links, seen, waiting = neighbours(city), {0}, [0]
+    while waiting:
+        new = set(links[waiting.pop()]) - seen
+        seen |= new
+        waiting += new
+    assert len(seen) == len(city.places)
+    assert sum(len(others) > 2 for others in links) > 100
+
+
+def test_contraction_of_a_city_drawn_by_hand():
+    #   0 - 1 - 2 - 3     4 hangs on 2 by way of 5; 2 - 6 - 7 - 2 is a loop; 3 and 2 are also joined by way of 8
+    streets = [(0, 1), (1, 2), (2, 3), (2, 5), (4, 5), (2, 6), (6, 7), (2, 7), (2, 8), (3, 8), (3, 9)]
+    places = np.arange(20.0).reshape(10, 2)
+    found = contract(CityGraph(places, np.array(streets)))
+    assert found.places.tolist() == places[[0, 2, 3, 4, 9]].tolist()
+    assert found.streets.tolist() == [[0, 1], [1, 2], [1, 3], [2, 4]]
+
+
+def test_moves_at_a_crossing_drawn_by_hand():
+    #         1 north
+    #  4 west 0 2 east          0-1, 0-2, 0-3, 0-4; a walker who comes from the west faces east
+    #         3 south
+    places = np.array([(0, 0), (0, 1), (1, 0.1), (0, -1), (-1, 0)], dtype=float)
+    streets = [(0, 1), (0, 2), (0, 3), (0, 4)]
+    move, place = walk_tables(places, streets)
+    north, east, south, west, from_north, from_east, from_south, from_west = range(8)
+    assert place.tolist() == [0, 0, 0, 0, 1, 2, 3, 4]
+    assert move[from_west].tolist() == [east, from_west, from_west]
+    assert move[from_south, FORWARD] == north and move[from_north, FORWARD] == south
+    assert move[from_east, FORWARD] == west
+    assert move[north].tolist() == [from_north, west, east], "at a dead end the walker faces back"
+    assert move[south, LEFT] == east and move[south, RIGHT] == west
+
+
+def test_the_least_turn_is_measured_around_the_circle():
+    # Southwards at 175 degrees: straight on is the street at -175, not the one at 120.
+    def at(degrees):
+        return (math.sin(math.radians(degrees)), math.cos(math.radians(degrees)))
+
+    places = np.array([(0, 0), at(175 - 180), at(-175), at(120)])
+    move, _ = walk_tables(places, [(0, 1), (0, 2), (0, 3)])
+    assert move[3, FORWARD] == 1  # edge 3 leads from place 1 to 0, edge 1 from 0 to 2
+
+
+@pytest.mark.parametrize("junctions", [1, 3, 5, 8])
+def test_a_neighbourhood_is_found_breadth_first(junctions):
+    links = neighbours(contract(grow_city(2)))
+    for center in range(0, len(links), 11):
+        if len(links[center]) < 3:
+            continue
+        streets = streets_around(links, center, junctions)
+        # Literally: visit places in order of their distance until enough have three streets.
+        queue, seen, walked = [center], [center], set()
+        while sum(sum(place in street for street in walked) > 2 for place in seen) < junctions:
+            here = queue.pop(0)
+            for there in links[here]:
+                walked.add(frozenset((here, there)))
+                if there not in seen:
+                    seen.append(there)
+                    queue.append(there)
+        assert {frozenset(street) for street in streets} == walked
+    assert streets_around(neighbours(CityGraph(np.zeros((2, 2)), np.array([[0, 1]]))), 0, 1) is None
+
+
+def test_the_tables_are_right_about_distances():
+    pool = SMALL.neighbourhoods
+    for row in range(0, len(pool.num_edges), 5):
+        number = int(pool.num_edges[row])
+        move = pool.move[row, :number]
+        assert move.max() < number
+        edges = torch.arange(number)
+        assert torch.equal(move[move[:, LEFT], RIGHT], edges) and torch.equal(move[move[:, RIGHT], LEFT], edges)
+        for start in range(number):
+            ways, waiting = {start: 0}, deque([start])
+            while waiting:
+                here = waiting.popleft()
+                for there in move[here].tolist():
+                    if there not in ways:
+                        ways[there] = ways[here] + 1
+                        waiting.append(there)
+            assert pool.distance[row, start, :number].tolist() == [ways[goal] for goal in range(number)]
+            for goal in set(range(number)) - {start}:
+                after = [pool.distance[row, move[start, a], goal] for a in range(3)]
+                assert pool.best[row, start, goal] == after.index(min(after))
+
+
+def test_sizes_of_neighbourhoods():
+    for junctions, cities in itertools.product((3, 8), ((0, 1), HELD_OUT_CITIES)):
+        pool = StreetLearnConfig(num_junctions=junctions, cities=cities, pool=32).neighbourhoods
+        assert len(pool.num_edges) == 32
+        assert pool.num_edges.max() == pool.place.shape[1] <= MAX_EDGES
+        for row, number in enumerate(pool.num_edges.tolist()):
+            assert (pool.place[row, :number].bincount() > 2).sum() >= junctions
+
+
+# --- the world ---
+
+
+def play(world, act, episodes=1, seed=None):
+    """Scores [episodes * b] under ``act(step)``."""
+    step, scores = world.reset(seed), []
+    while len(scores) < episodes:
+        step = world.step(act(step))
+        assert not step.terminated.any()
+        if step.is_last.any():
+            scores.append(step.score)
+            step = world.step(act(step))
+    return torch.cat(scores)
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("observation", ["one_hot", "rendered"])
+def test_contract(rule, observation):
+    config = replace(SMALL, rule=rule, observation=observation)
+    world, twin = config.build(16, seed=4), config.build(16, seed=4)
+    step, same = world.reset(), twin.reset()
+    space, total = world.spec.observation_space, torch.zeros(16)
+    for count in range(1, 130):
+        assert all(torch.equal(one, two) for one, two in zip(step, same, strict=True))
+        assert step.observation.shape[1:] == space.shape and space.contains(step.observation[0].numpy())
+        assert step.reward.dtype == torch.float32
+        total = torch.where(step.is_first, 0, total + step.reward)
+        assert torch.equal(step.score, torch.where(step.truncated, total, 0))
+        assert bool(step.truncated.all()) == bool(step.truncated.any()) == (count % 61 == 0)
+        actions = torch.where(
+            torch.rand(16) < 0.5, world.oracle(), torch.randint(int(world.spec.action_space.n), (16,))
+        )
+        step, same = world.step(actions), twin.step(actions)
+        if count == 70:  # in the middle of an episode: another world goes on
+            twin = config.build(16, seed=99)
+            twin.load(*world.save())
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_rows_are_independent(rule):
+    config = replace(SMALL, rule=rule)
+    one, two = config.build(6, seed=1), config.build(6, seed=1)
+    one.reset(), two.reset()
+    for _ in range(130):
+        actions = one.oracle()
+        other = actions.clone()
+        other[0] = torch.randint(3, ())
+        step, changed = one.step(actions), two.step(other)
+        assert torch.equal(step.observation[1:], changed.observation[1:])
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("config", [SMALL, replace(SMALL, num_junctions=8, steps=40)], ids=["3", "8"])
+def test_chance_and_oracle_are_what_players_score(rule, config):
+    world = replace(config, rule=rule).build(2000, seed=0)
+    actions = int(world.spec.action_space.n)
+    for level, act in (
+        (world.spec.oracle, lambda step: world.oracle()),
+        (world.spec.chance, lambda step: torch.randint(actions, (2000,))),
+    ):
+        scores = play(world, act)
+        assert abs(scores.mean() - level) < 4 * scores.std() / 2000**0.5
+    # A policy that is not uniform, to see that the probabilities are not mixed up.
+    policy = (0.6, 0.3, 0.1) if rule == "paper" else (0.5, 0.2, 0.1, 0.2)
+    weights = torch.tensor(policy)
+    scores = play(world, lambda step: torch.multinomial(weights, 2000, replacement=True))
+    assert abs(scores.mean() - expected_goals(world.map, rule, config.steps, policy)) < 4 * scores.std() / 2000**0.5
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_expected_goals_equals_a_literal_recursion(rule):
+    places = np.array([(0, 0), (0, 1), (1, 0), (-1, -1)], dtype=float)
+    city = CityGraph(places, np.array([(0, 1), (0, 2), (0, 3)]))
+    pool = cut_neighbourhoods([city], 1, 4)
+    edges = range(6)
+    move = pool.move[0].tolist()
+    pairs = [(s, g) for s in edges for g in edges if s != g]
+
+    def after(s, g, action, steps, play):
+        if rule == "paper":
+            s = move[s][action]
+            return 1 + sum(play(*pair, steps) for pair in pairs) / 30 if s == g else play(s, g, steps)
+        if action < 3:
+            return play(move[s][action], g, steps)
+        return 1 + sum(play(s, new, steps) for new in edges if new != s) / 5 if s == g else play(s, g, steps)
+
+    actions = range(3 if rule == "paper" else 4)
+    for choose in (max, lambda values: sum(values) / len(values)):
+
+        @lru_cache
+        def play(s, g, steps, choose=choose):
+            return choose([after(s, g, action, steps - 1, play) for action in actions]) if steps else 0.0
+
+        expected = sum(play(s, g, 8) for s, g in pairs) / 30
+        policy = None if choose is max else (1 / len(actions),) * len(actions)
+        # With max: that shortest ways are the best of all policies.
+        assert expected_goals(pool, rule, 8, policy) == pytest.approx(expected, abs=1e-5)
+
+
+def test_goals_under_the_paper_rule_bring_a_new_start():
+    world = SMALL.build(256, seed=0)
+    step = world.reset()
+    starts = []
+    for _ in range(50):
+        before = world.state
+        step = world.step(world.oracle())
+        reached, state = step.reward == 1, world.state
+        moved = world.map.move[
+            before.neighbourhood, before.here, world.map.best[before.neighbourhood, before.here, before.goal].long()
+        ]
+        assert torch.equal(reached, moved == before.goal)
+        assert (state.here != state.goal).all()
+        assert torch.equal(state.goal[~reached], before.goal[~reached])
+        assert torch.equal(state.here[~reached], moved[~reached])
+        starts.append((state.here != before.goal)[reached].float().mean())
+    assert torch.stack(starts).mean() > 0.8, "the walker goes on from somewhere else"
+
+
+def test_goals_under_the_collect_rule_must_be_collected():
+    world = replace(SMALL, rule="collect").build(256, seed=0)
+    world.reset()
+    collect = torch.full((256,), COLLECT)
+    assert not world.step(collect).reward.any(), "nobody starts on the goal"
+    arrived = torch.zeros(256, dtype=torch.bool)
+    for _ in range(30):
+        before = world.state
+        on_goal = before.here == before.goal
+        arrived |= on_goal
+        step = world.step(world.oracle())
+        assert torch.equal(step.reward == 1, on_goal)
+        assert torch.equal(world.state.here[on_goal], before.here[on_goal])
+        assert (world.state.goal != before.goal)[on_goal].all()
+    assert arrived.all()
+
+
+def test_symbols_are_dealt_anew_and_stay_for_the_episode():
+    world = SMALL.build(64, seed=0)
+    step = world.reset()
+    here, goal = step.observation.unflatten(1, (2, MAX_EDGES)).unbind(1)
+    assert (here.sum(1) == 1).all() and (goal.sum(1) == 1).all() and (here != goal).any(1).all()
+    assert len(here.argmax(1).unique()) > 20
+    turned = world.step(torch.full((64,), LEFT))
+    back = world.step(torch.full((64,), RIGHT))
+    undisturbed = (turned.reward == 0) & (back.reward == 0)
+    assert undisturbed.sum() > 40 and torch.equal(step.observation[undisturbed], back.observation[undisturbed])
+
+
+def test_views_tell_symbols_apart_and_show_what_one_hot_names():
+    views = rendered_views()
+    assert views.dtype == torch.uint8 and len({view.numpy().tobytes() for view in views}) == MAX_EDGES
+    plain, seen = SMALL.build(32, seed=3), replace(SMALL, observation="rendered").build(32, seed=3)
+    named, image = plain.reset().observation, seen.reset().observation
+    for _ in range(5):
+        here, goal = named.unflatten(1, (2, MAX_EDGES)).argmax(2).unbind(1)
+        assert torch.equal(image[:, :, :16], views[here]) and torch.equal(image[:, :, 16:], views[goal])
+        actions = torch.randint(3, (32,))
+        named, image = plain.step(actions).observation, seen.step(actions).observation
+
+
+class MapMaker:
+    """Knows only what it saw: remembers where every move led, walks known ways, else tries the nearest unknown move."""
+
+    def __init__(self):
+        self.led = {}
+
+    def act(self, here, goal):
+        ways, waiting = {here: None}, deque([here])
+        for wanted in ("goal", "unknown"):
+            while waiting:
+                edge = waiting.popleft()
+                if edge == goal and ways[edge] is not None:
+                    return ways[edge]
+                for action in (FORWARD, LEFT, RIGHT):
+                    there = self.led.get((edge, action))
+                    if wanted == "unknown" and there is None:
+                        return action if ways[edge] is None else ways[edge]
+                    if there is not None and there not in ways:
+                        ways[there] = action if ways[edge] is None else ways[edge]
+                        waiting.append(there)
+            ways, waiting = {here: None}, deque([here])
+        return LEFT
+
+
+def test_what_is_seen_is_enough_for_one_who_remembers():
+    config = StreetLearnConfig(pool=64)
+    world = config.build(16, seed=0)
+    step, makers = world.reset(), [MapMaker() for _ in range(16)]
+    for _ in range(config.steps):
+        edges = step.observation.unflatten(1, (2, MAX_EDGES)).argmax(2).tolist()
+        actions = [maker.act(*pair) for maker, pair in zip(makers, edges, strict=True)]
+        step = world.step(torch.tensor(actions))
+        after = step.observation.unflatten(1, (2, MAX_EDGES)).argmax(2).tolist()
+        for maker, pair, action, new, reward in zip(makers, edges, actions, after, step.reward.tolist(), strict=True):
+            maker.led[pair[0], action] = pair[1] if reward else new[0]
+    assert step.score.mean() > 0.5 * world.spec.oracle > 5 * world.spec.chance
+
+
+def test_truth_names_goals_and_first_visits():
+    config = replace(SMALL, steps=40)
+    world = config.build(8, seed=2)
+    step = world.reset()
+    visits = [{} for _ in range(8)]
+    seen_span = 0
+    for clock in range(41):
+        truth = world.truth()
+        for row in range(8):
+            event = "goal reached" if step.reward[row] else "new goal" if clock == 0 else None
+            assert truth.event[row] == (-1 if event is None else world.spec.events.index(event))
+            place = int(world.map.place[world.state.neighbourhood[row], world.state.here[row]])
+            first = visits[row].setdefault(place, clock)
+            depends = first < clock < config.steps
+            assert truth.start[row] == (first if depends else -1)
+            assert truth.stop[row] == (first + 1 if depends else -1)
+            seen_span = max(seen_span, (clock - first) * depends)
+        step = world.step(torch.full((8,), LEFT) if clock % 3 else world.oracle())
+    assert 30 < seen_span <= world.spec.memory_span == 39
+
+
+# --- published graphs ---
+
+
+def gexf(path, city):
+    """Write a city as the published files are written, in degrees around Madrid."""
+    nodes = "".join(
+        f'<node id="n{i}"><attvalues><attvalue for="1" value="{40 + y / 100}"/>'
+        f'<attvalue for="0" value="{-3 + x / 100 / math.cos(math.radians(40))}"/></attvalues></node>'
+        for i, (x, y) in enumerate(city.places.tolist())
+    )
+    edges = "".join(f'<edge id="{i}" source="n{a}" target="n{b}"/>' for i, (a, b) in enumerate(city.streets.tolist()))
+    path.write_text(
+        '<?xml version="1.0" encoding="utf-8"?><gexf xmlns="http://www.gexf.net/1.2draft" version="1.2">'
+        '<graph defaultedgetype="undirected"><attributes class="node"><attribute id="0" title="lng" type="double"/>'
+        f'<attribute id="1" title="lat" type="double"/></attributes><nodes>{nodes}</nodes><edges>{edges}</edges>'
+        "</graph></gexf>"
+    )
+
+
+def test_published_graphs_are_read(tmp_path):
+    city = grow_city(0, size=8)
+    gexf(tmp_path / "madrid_full_graph.gexf", city)
+    found = read_gexf(tmp_path / "madrid_full_graph.gexf")
+    assert np.array_equal(found.streets, city.streets)
+    shape = (found.places - found.places.mean(0)) * 100
+    assert np.allclose(shape, city.places - city.places.mean(0), rtol=0.01, atol=0.01)
+    config = replace(SMALL, graphs=(str(tmp_path / "madrid_full_graph.gexf"),), cities=())
+    made = cut_neighbourhoods([city], 3, 24)
+    assert torch.equal(config.neighbourhoods.num_edges, made.num_edges)
+    assert config.build(2).reset().observation.shape == (2, 120)
+    assert config.spec.chance == pytest.approx(expected_goals(made, "paper", 60, (1 / 3,) * 3), rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (None, "no such file.*one_shot_streetlearn_graphs"),
+        ("<gexf", "not XML"),
+        ("<gexf><graph><nodes><node id='7'/></nodes></graph></gexf>", "node '7' has no lat"),
+        ("<gexf><graph><nodes/></graph></gexf>", "no edges"),
+        ("<gexf><edges><edge source='4' target='5'/></edges></gexf>", "unknown node '4'"),
+    ],
+)
+def test_what_is_no_published_graph_is_named(tmp_path, text, message):
+    path = tmp_path / "city.gexf"
+    if text is not None:
+        path.write_text(text)
+    with pytest.raises(ValueError, match=message):
+        _ = StreetLearnConfig(graphs=(str(path),)).spec
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"rule": "official"}, "rule='official'"),
+        ({"observation": "photo"}, "observation='photo'"),
+        ({"num_junctions": 0}, "num_junctions=0"),
+        ({"steps": 0}, "steps=0"),
+        ({"pool": 0}, "pool=0"),
+        ({"cities": ()}, "cities=\\(\\)"),
+    ],
+)
+def test_bad_fields_are_named(fields, message):
+    with pytest.raises(ValueError, match=message):
+        StreetLearnConfig(**fields)
+
+
+def test_too_many_junctions_are_refused():
+    with pytest.raises(ValueError, match="num_junctions=30"):
+        _ = StreetLearnConfig(cities=(0,), num_junctions=30, pool=4).spec

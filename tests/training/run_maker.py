@@ -1,0 +1,35 @@
+"""Run directories with chosen scores, written by the library's own writers."""
+
+from dataclasses import replace
+
+from recollect.agents.configs import to_json
+from recollect.cores import CORES
+from recollect.tasks import Copying, Recall
+from recollect.training import TRAINERS, FitConfig, RunDirectory, SupervisedConfig
+from recollect.training.metrics import MetricsFile
+
+TASKS = {
+    "recall": Recall(num_keys=3, num_values=2, num_cues=1, num_queries=1, min_blank=0, max_blank=2, length=11),
+    "copying": Copying(),
+}
+
+
+def make_run(folder, core, seed, scores, *, task="recall", every=10, planned=None, extra=None, **settings):
+    """A run that was evaluated every ``every`` steps, with these scores; ``extra`` has more columns."""
+    extra = extra or {}
+    steps = planned or every * len(scores)
+    config = SupervisedConfig(
+        task=TASKS[task],
+        core=CORES[core](),
+        fit=FitConfig(steps=steps, seed=seed, evaluate_every=every, stop_score=settings.pop("stop_score", None)),
+    )
+    config = replace(config, **settings)
+    run = RunDirectory(folder / f"{task}-{core}-{seed}-{len(list(folder.glob('*')))}")
+    run.open(to_json(config, TRAINERS), resume=False)
+    file = MetricsFile(run.metrics, ("seconds", "loss", "score", *extra), 0)
+    for index, score in enumerate(scores):
+        step = every * (index + 1)
+        file.append(step - every // 2, {"seconds": (step - every // 2) / 10, "loss": 1.0})
+        row = {"seconds": step / 10} | ({} if score is None else {"score": score})
+        file.append(step, row | {name: values[index] for name, values in extra.items()})
+    return run.path

@@ -1,0 +1,220 @@
+import itertools
+import json
+import math
+
+import numpy as np
+import pytest
+from run_maker import TASKS, make_run
+from scipy import stats
+
+from recollect.agents.configs import to_json
+from recollect.cores import CORES
+from recollect.tasks.t_maze import TMazeConfig
+from recollect.training import FitConfig, SupervisedConfig, fit
+from recollect.training.comparison import (
+    Interval,
+    compare,
+    curve,
+    improvement,
+    improvement_interval,
+    interquartile_mean,
+    score_interval,
+)
+from recollect.training.comparison_runs import distinguish, flatten, read_run
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 4, 5, 8, 11])
+def test_the_interquartile_mean_is_the_trimmed_mean_of_the_protocol(n):
+    scores = np.random.default_rng(n).normal(size=n)
+    assert interquartile_mean(scores) == pytest.approx(stats.trim_mean(scores, 0.25))
+
+
+def test_the_interquartile_mean_by_hand():
+    assert interquartile_mean(np.array([100.0, 1.0, 2.0, 3.0, -50.0])) == 2.0
+    assert interquartile_mean(np.array([[4.0, 1.0, 2.0, 3.0], [0.0, 0.0, 1.0, 9.0]])).tolist() == [2.5, 0.5]
+
+
+def test_improvement_equals_a_literal_loop():
+    generator = np.random.default_rng(0)
+    ours = [generator.integers(0, 4, 5), generator.integers(0, 4, 3)]
+    theirs = [generator.integers(0, 4, 4), generator.integers(0, 4, 6)]
+    per_task = []
+    for xs, ys in zip(ours, theirs, strict=True):
+        won = 0.0
+        for x, y in itertools.product(xs, ys):
+            won += 1.0 if x > y else 0.5 if x == y else 0.0
+        per_task.append(won / len(xs) / len(ys))
+        assert per_task[-1] == stats.mannwhitneyu(xs, ys).statistic / len(xs) / len(ys)
+    assert improvement(ours, theirs) == pytest.approx(np.mean(per_task))
+    assert improvement(ours, ours) == pytest.approx(0.5)
+
+
+def test_intervals_equal_a_literal_bootstrap():
+    strata = [np.array([0.1, 0.4, 0.35, 0.8]), np.array([0.9, 0.2, 0.6])]
+    generator = np.random.default_rng(0)
+    index = [generator.integers(0, len(scores), (300, len(scores))) for scores in strata]
+    means = []
+    for draw in range(300):
+        sample = [float(scores[place]) for scores, places in zip(strata, index, strict=True) for place in places[draw]]
+        means.append(stats.trim_mean(sample, 0.25))
+    assert score_interval(strata, 300) == pytest.approx(np.quantile(means, [0.025, 0.975]))
+
+    generator = np.random.default_rng(0)
+    x, y = strata[0][generator.integers(0, 4, (300, 4))], strata[1][generator.integers(0, 3, (300, 3))]
+    wins = [improvement([a], [b]) for a, b in zip(x, y, strict=True)]
+    assert improvement_interval(strata[:1], strata[1:], 300) == pytest.approx(np.quantile(wins, [0.025, 0.975]))
+
+
+def test_the_interval_covers_about_as_often_as_it_says():
+    generator, hits = np.random.default_rng(3), 0
+    for _ in range(200):
+        low, high = score_interval([generator.normal(size=20)], 400)
+        hits += low <= 0.0 <= high
+    assert 175 <= hits <= 199  # a percentile bootstrap of twenty is a little narrow
+
+
+def test_a_stratum_of_one_has_no_interval():
+    assert score_interval([np.array([0.5])]) is None
+    assert score_interval([np.array([0.5, 0.6]), np.array([0.5])]) is None
+    assert improvement_interval([np.array([0.5, 0.6])], [np.array([0.5])]) is None
+
+
+def test_a_comparison_by_hand(tmp_path):
+    plain = [make_run(tmp_path, "memoryless", seed, [0.2, score]) for seed, score in enumerate((0.3, 0.3, 0.4))]
+    gru = [make_run(tmp_path, "gru", seed, [0.2, score]) for seed, score in enumerate((0.9, 0.3, 1.0, 0.8))]
+    found = compare([*gru, *plain])
+    assert [group.label for group in found.groups] == ["memoryless", "gru"]  # the ablation comes first
+    assert [group.task for group in found.groups] == ["recall", "recall"]
+    base, ours = found.groups
+    assert base.score == pytest.approx(1 / 3) and base.versus is None and base.improvement is None
+    assert ours.score == pytest.approx(0.85)  # 0.3 and 1.0 are cut
+    assert ours.versus == "memoryless"
+    assert ours.improvement == pytest.approx((3 + 3 + 0.5 * 2 + 3) / 12)
+    assert ours.interval.low < 0.85 < ours.interval.high
+    assert ours.median("step") == 20 and ours.median("seconds") == 2.0 and ours.median("reward") is None
+    assert base.runs[0].chance == pytest.approx(1 / 3) and base.runs[0].oracle == 1.0
+    assert (found.notes, found.overall) == ([], [])
+    json.dumps(found.to_json(), allow_nan=False)
+
+
+def test_curves_equal_a_literal_interpolation(tmp_path):
+    one = read_run(make_run(tmp_path, "gru", 0, [0.0, 1.0, 0.5]))
+    two = read_run(make_run(tmp_path, "gru", 1, [0.4, 0.8], every=20))
+    found = curve([one, two], "step")
+    assert (found.at[0], found.at[-1]) == (20, 30)  # both have been evaluated; the first ends
+    for at, middle in zip(found.at, found.middle, strict=True):
+        first = 1.0 - 0.5 * (at - 20) / 10
+        second = 0.4 + 0.4 * (at - 20) / 20
+        assert middle == pytest.approx((first + second) / 2)
+    low, high = np.minimum(found.low, found.high), found.high
+    assert (low <= found.middle + 1e-9).all() and (found.middle <= high + 1e-9).all()
+    np.testing.assert_allclose(curve([one, two], "seconds").at * 10, found.at)
+
+
+def test_a_solved_run_keeps_its_score_and_an_unfinished_one_ends_the_curve(tmp_path):
+    solved = read_run(make_run(tmp_path, "gru", 0, [0.5, 1.0], planned=80, stop_score=0.95))
+    whole = read_run(make_run(tmp_path, "gru", 1, [0.5] * 8))
+    killed = read_run(make_run(tmp_path, "gru", 2, [0.0] * 4, planned=80))
+    assert [run.ending for run in (solved, whole, killed)] == ["solved", "finished", "unfinished"]
+    found = curve([solved, whole], "step")
+    assert found.at[-1] == 80 and found.middle[-1] == pytest.approx(0.75)
+    assert curve([solved, whole, killed], "step").at[-1] == 40
+    assert curve([solved], "step").low is None and curve([solved], "step").at[-1] == 20
+
+
+def test_what_a_reader_has_to_know_is_noted(tmp_path):
+    runs = [
+        make_run(tmp_path, "gru", 0, [0.5, 0.6], planned=40),
+        make_run(tmp_path, "gru", 0, [0.5, 0.6, 0.7, 0.8]),
+        make_run(tmp_path, "lstm", 0, [0.5]),
+        make_run(tmp_path, "lstm", 1, [None]),
+    ]
+    found = compare(runs)
+    assert len(found.groups[0].runs) == 2 and found.groups[0].score == pytest.approx(0.7)  # it is not left out
+    notes = "\n".join(found.notes)
+    assert f"{runs[0]} is unfinished, at step 20 of 40" in notes
+    assert "recall, gru: 2 runs have seed 0; they are not independent" in notes
+    assert f"{runs[3]} has no score yet: left out" in notes
+    assert "a single run has no interval" in notes
+    assert found.groups[1].interval is None and found.groups[1].improvement == 0.0
+
+
+def test_runs_of_other_settings_are_other_groups(tmp_path):
+    runs = [make_run(tmp_path, "gru", seed, [0.5], batch_size=size) for seed, size in ((0, 8), (1, 8), (0, 16))]
+    found = compare(runs)
+    assert [(group.label, len(group.runs)) for group in found.groups] == [
+        ("gru (batch_size=8)", 2),
+        ("gru (batch_size=16)", 1),
+    ]
+    named = compare(runs, names=["small", "small", "large"])
+    assert [(group.label, len(group.runs)) for group in named.groups] == [("small", 2), ("large", 1)]
+
+
+def test_settings_that_are_nested_are_told_by_their_shortest_name():
+    settings = [flatten({"a": {"n": size}, "b": {"n": size}, "lr": 0.1, "kind": "x"}) for size in (1, 2)]
+    assert distinguish(["gru"] * 2, settings) == ["gru (a.n=1, b.n=1)", "gru (a.n=2, b.n=2)"]
+    assert distinguish(["gru"] * 2, [flatten({"a": {"n": 1}}), {}]) == ["gru (n=1)", "gru (n=absent)"]
+
+
+def test_over_all_tasks_scores_are_scaled_and_strata_kept(tmp_path):
+    runs = []
+    for task, scores in {"recall": (0.4, 0.8), "copying": (0.5, 0.9)}.items():
+        for seed, score in enumerate(scores):
+            runs.append(make_run(tmp_path, "memoryless", seed, [score - 0.1], task=task))
+            runs.append(make_run(tmp_path, "gru", seed, [score], task=task))
+    found = compare(runs)
+    assert found.tasks == ["recall", "copying"]
+    assert [row.label for row in found.overall] == ["gru", "memoryless"]
+    chance = {group.task: group.runs[0].chance for group in found.groups}
+    scaled = [(0.4 - 1 / 3) * 1.5, (0.8 - 1 / 3) * 1.5]
+    scaled += [(score - chance["copying"]) / (1 - chance["copying"]) for score in (0.5, 0.9)]
+    assert found.overall[0].score == pytest.approx(stats.trim_mean(scaled, 0.25))
+    assert isinstance(found.overall[0].interval, Interval)
+
+
+def test_axes_are_columns(tmp_path):
+    run = make_run(tmp_path, "gru", 0, [0.1, 0.2], extra={"environment_steps": [1000.0, 2000.0]})
+    assert compare([run], axis="environment_steps").groups[0].curve.at[-1] == 2000
+    other = make_run(tmp_path, "gru", 1, [0.1, 0.2])
+    with pytest.raises(ValueError, match=r"axis='environment_steps': .* all runs have step, seconds"):
+        compare([run, other], axis="environment_steps")
+
+
+def test_a_trained_run_is_read(tmp_path):
+    config = SupervisedConfig(
+        task=TASKS["recall"], core=CORES["gru"](dim=4), fit=FitConfig(steps=2), batch_size=2, evaluation_rows=4
+    )
+    outcome = fit(config, tmp_path / "run")
+    run = read_run(tmp_path / "run")
+    assert run.score == pytest.approx(outcome.evaluation["score"])
+    assert (run.ending, run.seed, run.task_kind, run.core_kind) == ("finished", 0, "recall", "gru")
+    assert "torch" in run.where
+
+
+def test_chance_and_oracle_of_worlds_are_known(tmp_path):
+    path = make_run(tmp_path, "gru", 0, [0.5])
+    config = json.loads((path / "config.json").read_text())
+    config["world"] = to_json(TMazeConfig(length=5))
+    del config["task"]
+    (path / "config.json").write_text(json.dumps(config))
+    run = read_run(path)
+    assert (run.chance, run.oracle) == (0.5, 1.0)
+    config["world"] = {"kind": "nobody.knows:This"}
+    (path / "config.json").write_text(json.dumps(config))
+    run = read_run(path)
+    assert (run.chance, run.oracle, run.task_kind) == (None, None, "This")
+
+
+def test_mistakes_are_named(tmp_path):
+    run = make_run(tmp_path, "gru", 0, [0.5])
+    for arguments, message in (
+        (([],), "no run is named"),
+        (([tmp_path],), r"not a run directory"),
+        (([run, run],), "is named twice"),
+        (([make_run(tmp_path, "gru", 1, [], planned=10)],), "has no score yet"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            compare(*arguments)
+    with pytest.raises(ValueError, match="2 names for 1 runs"):
+        compare([run], names=["a", "b"])
+    assert math.isnan(read_run(make_run(tmp_path, "gru", 2, [None])).score)

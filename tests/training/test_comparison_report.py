@@ -1,0 +1,110 @@
+import json
+import re
+import sys
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+from run_maker import make_run
+
+from recollect.training.comparison import compare
+from recollect.training.comparison_charts import short, ticks
+from recollect.training.comparison_report import page, table_rows, write_report
+
+
+@pytest.fixture
+def comparison(tmp_path):
+    runs = [make_run(tmp_path, "memoryless", seed, [0.2, 0.3 + 0.02 * seed]) for seed in range(3)]
+    runs += [make_run(tmp_path, "gru", seed, [0.4, 0.9]) for seed in range(2)]
+    runs.append(make_run(tmp_path, "lstm", 0, [0.4, 0.6], planned=40))
+    return compare(runs)
+
+
+def test_the_page_holds_the_numbers_and_nothing_from_elsewhere(comparison, tmp_path):
+    report = write_report(comparison, tmp_path / "out")
+    text = report.html.read_text()
+    for group in comparison.groups:
+        assert group.label in text and f"<b>{group.score:.3f}</b>" in text
+    assert "0.900 to 0.900" in text and "100 %" in text
+    assert "is unfinished, at step 20 of 40" in text
+    assert "chance" in text and "oracle" in text and "prefers-color-scheme: dark" in text
+    assert not re.search(r"https?://|<script|<link|@import", text)
+    for link in re.findall(r'href="([^"]+)"', text):
+        assert ((tmp_path / "out") / link / "config.json").is_file()
+
+
+def test_charts_are_well_formed_and_inside_their_frame(comparison):
+    charts = re.findall(r"<svg.*?</svg>", page(comparison, Path(".")), re.DOTALL)
+    assert len(charts) == 2
+    for chart in charts:
+        root = ElementTree.fromstring(chart)
+        width, height = (float(part) for part in root.attrib["viewBox"].split()[2:])
+        for line in root.iter("polyline"):
+            points = np.array([[float(p) for p in pair.split(",")] for pair in line.attrib["points"].split()])
+            assert (points >= 0).all() and (points <= [width, height]).all()
+        assert not any("nan" in value for element in root.iter() for value in element.attrib.values())
+
+
+def test_the_picture_and_the_numbers_are_written(comparison, tmp_path):
+    report = write_report(comparison, tmp_path)
+    picture = np.asarray(Image.open(report.png).convert("L"))
+    assert picture.shape[1] > 1000 and picture.std() > 5
+    assert json.loads(report.json.read_text()) == comparison.to_json()
+
+
+def test_names_are_escaped(tmp_path):
+    run = make_run(tmp_path, "gru", 0, [0.5, 0.6])
+    text = page(compare([run], names=["<b>&"]), tmp_path)
+    assert "&lt;b&gt;&amp;" in text and "<b>&<" not in text
+
+
+def test_one_evaluation_of_one_run_is_a_page(tmp_path):
+    report = write_report(compare([make_run(tmp_path, "gru", 0, [1 / 3])]), tmp_path / "out")
+    assert "0.333" in report.html.read_text() and "a single run has no interval" in report.html.read_text()
+
+
+def test_many_tasks_are_one_page(tmp_path):
+    runs = [
+        make_run(tmp_path, core, seed, [0.5, 0.8], task=task)
+        for task in ("recall", "copying")
+        for core in ("memoryless", "gru")
+        for seed in range(2)
+    ]
+    text = page(compare(runs), tmp_path)
+    assert "<h2>All tasks</h2>" in text and text.count("<svg") == 4
+
+
+def test_without_matplotlib_the_page_is_still_to_be_had(comparison, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    with pytest.raises(ValueError, match=r"pip install 'recollect\[plots\]'"):
+        write_report(comparison, tmp_path / "out")
+    report = write_report(comparison, tmp_path / "out", picture=False)
+    assert report.html.is_file() and report.png is None
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "expected"),
+    [(0, 1, [0, 0.2, 0.4, 0.6, 0.8, 1.0]), (-0.1, 0.4, [-0.1, 0, 0.1, 0.2, 0.3, 0.4]), (0, 7, [0, 2, 4, 6])],
+)
+def test_ticks_are_round(low, high, expected):
+    assert ticks(low, high) == pytest.approx(expected)
+
+
+def test_short_numbers():
+    assert [short(value) for value in (0.25, 0.0, 1500, 20_000, 1_000_000, 2_500_000)] == [
+        "0.25",
+        "0",
+        "1500",
+        "20k",
+        "1M",
+        "2500k",
+    ]
+
+
+def test_the_table_of_a_terminal(comparison):
+    rows = table_rows(comparison.groups)
+    assert [row[""] for row in rows] == ["memoryless", "gru", "lstm", "chance", "oracle"]
+    assert (rows[1]["runs"], rows[1]["IQM"], rows[1]["P(better)"], rows[2]["interval"]) == ("2", "0.900", "100 %", "–")

@@ -1,0 +1,393 @@
+import math
+import os
+import signal
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from small_worlds import RELEASE, Cue, CueConfig, StepsConfig
+
+from recollect.agents.actor_critic import ActorCriticConfig
+from recollect.cores import CORES
+from recollect.training import checkpoints, fit, impala, impala_loss
+from recollect.training.fit import FitConfig, NonFiniteError, WorldError
+from recollect.training.impala import EvaluationConfig, ImpalaConfig, ImpalaTrainer, ScheduleConfig
+from recollect.training.impala_loss import LossConfig, ReuseConfig, VTraceConfig
+from recollect.training.metrics import read_rows
+from recollect.training.optimizers import OptimizerConfig
+
+IN_TURN = ScheduleConfig(mode="asynchronous", queue_length=1)
+OVERLAPPING = ScheduleConfig(mode="asynchronous", actors=2, queue_length=4, timeout=10.0)
+CLOCKS = ("seconds", "frames_per_second")
+
+
+def config(world=None, **settings):
+    settings = {"rows": 6, "unroll": 5, "core": CORES["gru"](dim=8), "agent": ActorCriticConfig(width=8)} | settings
+    settings = {"evaluation": EvaluationConfig(episodes=8), "fit": FitConfig(steps=12, checkpoint_every=4)} | settings
+    return ImpalaConfig(world=world or CueConfig(), **settings)
+
+
+def trainer(*arguments, **settings):
+    torch.manual_seed(0)
+    return ImpalaTrainer(config(*arguments, **settings))
+
+
+def weights(agent):
+    return {name: value.clone() for name, value in agent.state_dict().items()}
+
+
+def same(one, two):
+    return one.keys() == two.keys() and all(torch.equal(one[name], two[name]) for name in one)
+
+
+def run(made, steps):
+    try:
+        return [made.step() for _ in range(steps)]
+    finally:
+        made.close()
+
+
+@pytest.mark.parametrize("passes", [1, 3])
+def test_it_learns_to_remember_a_cue(passes):
+    made = trainer(
+        rows=32,
+        unroll=8,
+        core=CORES["gru"](dim=16),
+        optimizer=OptimizerConfig(algorithm="adam", learning_rate=1e-2, clip_norm=40.0),
+        loss=LossConfig(reduction="mean", reuse=ReuseConfig(passes=passes, minibatches=passes)),
+        evaluation=EvaluationConfig(episodes=64, greedy=False),
+    )
+    assert made.evaluate()["low"] < 0.7
+    run(made, 150 // passes)
+    assert made.evaluate()["score"] > 0.9
+
+
+@pytest.mark.parametrize("unroll", [1, 6, 20])
+def test_the_loss_is_that_of_a_plain_loop_over_episodes(unroll):
+    """Episodes that are terminated and truncated, in mid-rollout and at its end, with weights that moved on."""
+    settings = LossConfig(
+        discount=0.9,
+        reward_clip=1.0,
+        policy_cost=0.7,
+        baseline_cost=0.3,
+        entropy_cost=0.2,
+        vtrace=VTraceConfig(rho_clip=1.1, c_clip=0.9, pg_rho_clip=1.2, lambda_=0.8),
+    )
+    made = trainer(StepsConfig(), unroll=unroll, rows=16)
+    rollout = made.actors.take().rollout
+    rollout = made.actors.take().rollout
+    with torch.no_grad():
+        for parameter in made.model.parameters():
+            parameter.add_(0.3 * torch.randn_like(parameter))
+    losses = impala_loss.impala_loss(made.model, rollout, settings)
+    assert unroll == 1 or (rollout.truncated[:, 1:].any() and rollout.terminated[:, 1:].any())
+    output, _ = made.model(rollout.inputs, rollout.state, rollout.is_first)
+    value = output.value.detach()
+    log_pi = output.policy[:, :-1].log_softmax(-1)
+    log_mu = rollout.policy.log_softmax(-1)
+    policy_loss = baseline = entropy = 0.0
+    for row in range(16):
+        behind, trace = value[row, -1], 0.0  # v_{t+1}, and v_{t+1} - V_{t+1}
+        for t in reversed(range(unroll)):
+            if rollout.terminated[row, t] or rollout.truncated[row, t]:
+                behind, trace = value[row, t], 0.0
+                continue
+            action = rollout.actions[row, t]
+            ratio = (log_pi[row, t, action] - log_mu[row, t, action]).exp().item()
+            gamma = 0.0 if rollout.terminated[row, t + 1] else 0.9
+            reward = min(max(rollout.reward[row, t + 1].item(), -1.0), 1.0)
+            delta = min(1.1, ratio) * (reward + gamma * value[row, t + 1] - value[row, t])
+            trace = delta + gamma * 0.8 * min(0.9, ratio) * trace
+            advantage = min(1.2, ratio) * (reward + gamma * behind - value[row, t])
+            behind = value[row, t] + trace
+            policy_loss -= advantage * log_pi[row, t, action]
+            baseline += 0.5 * (behind - output.value[row, t]) ** 2
+            entropy -= (log_pi[row, t].exp() * log_pi[row, t]).sum()
+    torch.testing.assert_close(losses.policy_loss, policy_loss, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(losses.baseline_loss, baseline, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(losses.entropy * rollout.valid.sum(), entropy, rtol=1e-4, atol=1e-4)
+    total = 0.7 * policy_loss + 0.3 * baseline - 0.2 * entropy
+    torch.testing.assert_close(losses.loss, total, rtol=1e-4, atol=1e-4)
+
+
+def test_a_first_pass_over_fresh_data_has_ratio_one(monkeypatch):
+    ratios = []
+    original = impala_loss.clipped_surrogate_loss
+
+    def surrogate(log_ratio, *arguments, **settings):
+        ratios.append(log_ratio.detach().exp())
+        return original(log_ratio, *arguments, **settings)
+
+    monkeypatch.setattr(impala_loss, "clipped_surrogate_loss", surrogate)
+    optimizer = OptimizerConfig(learning_rate=0.05)
+    made = trainer(optimizer=optimizer, loss=LossConfig(reuse=ReuseConfig(passes=3, minibatches=3)))
+    made.step()
+    assert len(ratios) == 9
+    assert all(ratio.shape == (2, 5) for ratio in ratios)
+    assert all((ratio == 1).all() for ratio in ratios[:3])  # though the weights moved between the minibatches
+    assert all((ratio != 1).any() for ratio in ratios[3:])
+
+
+def test_one_pass_of_the_surrogate_is_the_policy_gradient():
+    made = trainer()
+    rollout = made.actors.take().rollout
+    gradients = []
+    for passes in (1, 2):
+        made.model.zero_grad()
+        settings = LossConfig(reuse=ReuseConfig(passes=passes))
+        impala_loss.impala_loss(made.model, rollout, settings).loss.backward()
+        gradients.append([p.grad.clone() for p in made.model.parameters()])
+    for one, two in zip(*gradients, strict=True):
+        torch.testing.assert_close(one, two)
+
+
+@pytest.mark.parametrize("reuse", [ReuseConfig(), ReuseConfig(passes=2, minibatches=3)])
+def test_taking_turns_in_two_threads_gives_the_synchronous_numbers(reuse):
+    one = trainer(loss=LossConfig(reuse=reuse))
+    two = trainer(loss=LossConfig(reuse=reuse), schedule=IN_TURN)
+    for left, right in zip(run(one, 10), run(two, 10), strict=True):
+        assert {k: v for k, v in left.items() if k not in CLOCKS} == {k: v for k, v in right.items() if k not in CLOCKS}
+    assert same(weights(one.model), weights(two.model))
+    assert same(one.save()[0], two.save()[0])
+
+
+def test_overlapping_actors_lag_and_say_so():
+    made = trainer(schedule=replace(OVERLAPPING, actors=1, queue_length=3))
+    metrics = run(made, 20)
+    lags = [row["policy_lag"] for row in metrics]
+    assert lags[0] == 0 and max(lags) <= 2
+    assert sum(lags) > 0
+    assert set().union(*metrics) <= set(made.step_metrics)
+
+
+def test_steps_of_the_world_are_counted_without_dead_rows():
+    made = trainer(StepsConfig(), rows=8)
+    counted = 0
+    for _ in range(6):
+        metrics = made.step()
+        counted += int(made.actors.buffer.valid.sum())
+        assert metrics["environment_steps"] == counted
+    assert counted < 6 * 8 * 5
+
+
+@pytest.mark.parametrize("actions", ["discrete", "multi", "box"])
+@pytest.mark.parametrize("kind", ["adam", "rmsprop"])
+def test_every_kind_of_actions_and_optimiser_resumes_exactly(actions, kind):
+    settings = {
+        "world": CueConfig(actions=actions),
+        "optimizer": OptimizerConfig(algorithm=kind, epsilon=0.01, schedule="linear"),
+        "loss": LossConfig(reuse=ReuseConfig(passes=2, minibatches=2)),
+    }
+    whole = trainer(**settings)
+    run(whole, 8)
+    half = trainer(**settings)
+    run(half, 5)
+    tensors, data = half.save()
+    rest = trainer(**settings)
+    rest.model.load_state_dict(weights(half.model))
+    rest.load({name: tensor.clone() for name, tensor in tensors.items()}, data)
+    run(rest, 3)
+    assert same(weights(whole.model), weights(rest.model))
+    assert same(whole.save()[0], rest.save()[0])
+    assert whole.save()[1] == rest.save()[1]
+
+
+def test_evaluation_leaves_no_trace():
+    one, two = trainer(), trainer()
+    one.model.train()
+    state = torch.get_rng_state()
+    scores = [one.evaluate() for _ in range(2)]
+    assert scores[0] == scores[1]
+    assert torch.equal(state, torch.get_rng_state()) and one.model.training
+    run(one, 4), run(two, 4)
+    assert same(weights(one.model), weights(two.model))
+
+
+def rows_of(path):
+    return [{k: v for k, v in row.items() if k not in CLOCKS} for row in read_rows(path / "metrics.csv")]
+
+
+@pytest.mark.parametrize(
+    ("fault", "kind", "message"),
+    [
+        ("nan-reward", NonFiniteError, "the reward is nan in row 1 of actor 0, 5 steps into a rollout, at step 4"),
+        ("nan-observation", NonFiniteError, "the observation.cue is inf in row 2 of actor 0, 5 steps into"),
+        (
+            "raise",
+            WorldError,
+            "actor 0: OSError: row 3 fell over .* at step 4: .*put the world",
+        ),
+    ],
+)
+@pytest.mark.parametrize("schedule", [ScheduleConfig(), IN_TURN])
+def test_a_fault_stops_saves_and_goes_on(tmp_path, monkeypatch, fault, kind, message, schedule):
+    faulty = config(CueConfig(fault=fault), schedule=schedule)
+    monkeypatch.setattr(Cue, "faults", False)
+    whole = fit(faulty, tmp_path / "whole")
+    with monkeypatch.context() as patched, pytest.raises(kind, match=f"(?i){message}"):
+        patched.setattr(Cue, "faults", True)
+        patched.setattr(ImpalaTrainer, "evaluate", lambda self: {"score": 0.0})
+        fit(faulty, tmp_path / "run")
+    assert checkpoints.steps(tmp_path / "run" / "checkpoint") == [3]
+    resumed = fit(faulty, tmp_path / "run", resume=True)
+    assert same(weights(whole.agent), weights(resumed.agent))
+    assert rows_of(tmp_path / "whole") == rows_of(tmp_path / "run")
+
+
+@pytest.mark.parametrize(
+    ("reuse", "call"),
+    [(ReuseConfig(), 4), (ReuseConfig(passes=2, minibatches=3), 13), (ReuseConfig(passes=2, minibatches=3), 17)],
+)
+def test_a_loss_that_is_not_finite_leaves_the_step_before(tmp_path, monkeypatch, reuse, call):
+    settings = config(loss=LossConfig(reuse=reuse))
+    whole = fit(settings, tmp_path / "whole")
+    original, calls = impala.impala_loss, []
+
+    def poisoned(*arguments, **named):
+        losses = original(*arguments, **named)
+        calls.append(1)
+        return losses._replace(loss=losses.loss * (math.nan if len(calls) == call else 1))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(impala, "impala_loss", poisoned)
+        step = (call - 1) // (reuse.passes * reuse.minibatches) + 1
+        with pytest.raises(NonFiniteError, match=f"the loss is nan at step {step}: stopped, step {step - 1} is saved"):
+            fit(settings, tmp_path / "run")
+    resumed = fit(settings, tmp_path / "run", resume=True)
+    assert same(weights(whole.agent), weights(resumed.agent))
+
+
+def test_an_actor_that_raises_is_named_in_the_learner():
+    made = trainer(CueConfig(fault="raise"), schedule=OVERLAPPING)
+    with pytest.raises(WorldError, match=r"actor [01]: OSError: row 3 fell over"):
+        run(made, 20)
+    assert made.save()[1]["updates"] > 0
+
+
+def test_an_actor_that_hangs_is_named(monkeypatch):
+    monkeypatch.setattr("recollect.training.actors.PATIENCE", 0.1)
+    made = trainer(CueConfig(fault="hang"), schedule=replace(OVERLAPPING, timeout=1.0))
+    RELEASE.clear()
+    try:
+        with pytest.raises(WorldError, match=r"no rollout for \d+ s from actor [01] \(4 steps into it\)"):
+            run(made, 50)
+    finally:
+        RELEASE.set()
+        for thread in made.actors._threads:
+            thread.join(5)
+    assert made.save()[1]["updates"] > 0
+
+
+def test_a_world_that_cannot_be_saved_begins_anew_and_says_so(tmp_path):
+    settings = config(CueConfig(saveable=False))
+    with pytest.MonkeyPatch.context() as patched:
+        original = ImpalaTrainer.step
+
+        def stepping(self):
+            if self.updates == 5:
+                os.kill(os.getpid(), signal.SIGTERM)
+            return original(self)
+
+        patched.setattr(ImpalaTrainer, "step", stepping)
+        outcome = fit(settings, tmp_path / "run")
+    assert (outcome.status, outcome.step) == ("interrupted", 6)
+    resumed = fit(settings, tmp_path / "run", resume=True)
+    assert resumed.status == "finished"
+    assert "Cue cannot be saved" in resumed.message and "began anew on resume" in resumed.message
+
+
+KILLED = """
+import os, signal, sys
+sys.path.insert(0, sys.argv[1])
+import torch
+from recollect.training.impala import ImpalaTrainer
+from test_impala import config, fit
+torch.set_num_threads(1)
+original = ImpalaTrainer.step
+def stepping(self):
+    if self.updates == 7:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return original(self)
+ImpalaTrainer.step = stepping
+fit(config(), sys.argv[2])
+"""
+
+
+def test_sigkill_and_resume_give_the_same_weights(tmp_path):
+    whole = fit(config(), tmp_path / "whole")
+    command = [sys.executable, "-c", KILLED, str(Path(__file__).parent), str(tmp_path / "run")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    resumed = fit(config(), tmp_path / "run", resume=True)
+    assert same(weights(whole.agent), weights(resumed.agent))
+    assert rows_of(tmp_path / "whole") == rows_of(tmp_path / "run")
+    assert resumed.evaluation == whole.evaluation
+
+
+def test_bfloat16_learns_in_float32_losses():
+    made = trainer(bfloat16=True)
+    metrics = run(made, 3)
+    assert all(math.isfinite(value) for value in metrics[-1].values())
+    rollout = made.actors.buffer
+    losses = impala_loss.impala_loss(
+        made.model, rollout._replace(state=made.model.initial_state(6)), LossConfig(), bfloat16=True
+    )
+    assert all(value.dtype == torch.float32 for value in losses)
+
+
+def test_the_mean_divides_by_the_valid_steps():
+    made = trainer(StepsConfig())
+    rollout = made.actors.take().rollout
+    total, mean = (impala_loss.impala_loss(made.model, rollout, LossConfig(reduction=r)) for r in ("sum", "mean"))
+    torch.testing.assert_close(total.loss / rollout.valid.sum(), mean.loss)
+    assert total.entropy == mean.entropy
+
+
+@pytest.mark.parametrize(
+    ("mistake", "message"),
+    [
+        (lambda: ScheduleConfig(mode="both"), "mode='both'"),
+        (lambda: ScheduleConfig(actors=2), "actors=2: a synchronous schedule has one"),
+        (lambda: ScheduleConfig(mode="asynchronous", actors=3), "queue_length=2: give at least one rollout for each"),
+        (lambda: ScheduleConfig(timeout=0), "timeout=0"),
+        (lambda: EvaluationConfig(episodes=0), "episodes=0"),
+        (lambda: config(rows=0), "rows=0"),
+        (lambda: config(unroll=0), "unroll=0"),
+        (lambda: config(loss=LossConfig(reuse=ReuseConfig(minibatches=7))), "minibatches=7"),
+        (lambda: LossConfig(discount=1.1), "discount=1.1"),
+        (lambda: LossConfig(entropy_cost=-1), "entropy_cost=-1"),
+        (lambda: LossConfig(reduction="max"), "reduction='max'"),
+        (lambda: LossConfig(reward_clip=0), "reward_clip=0"),
+        (lambda: VTraceConfig(c_clip=0), "c_clip=0"),
+        (lambda: VTraceConfig(lambda_=2), "lambda_=2"),
+        (lambda: ReuseConfig(passes=0), "passes=0"),
+        (lambda: ReuseConfig(surrogate_clip=0), "surrogate_clip=0"),
+        (lambda: OptimizerConfig(algorithm="sgd"), "algorithm='sgd'"),
+        (lambda: OptimizerConfig(smoothing=1), "smoothing=1"),
+        (lambda: OptimizerConfig(epsilon=0), "epsilon=0"),
+    ],
+)
+def test_mistakes_are_explained(mistake, message):
+    with pytest.raises(ValueError, match=message):
+        mistake()
+
+
+def test_torchbeasts_optimiser_can_be_had():
+    settings = {"algorithm": "rmsprop", "learning_rate": 4.8e-4, "smoothing": 0.99, "epsilon": 0.01}
+    settings = OptimizerConfig(**settings, schedule="linear", clip_norm=40.0)
+    model = torch.nn.Linear(2, 2)
+    ours, theirs = settings.build(model), torch.nn.Linear(2, 2)
+    theirs.load_state_dict(model.state_dict())
+    reference = torch.optim.RMSprop(theirs.parameters(), lr=4.8e-4, alpha=0.99, eps=0.01, momentum=0)
+    for _ in range(3):
+        x = torch.randn(4, 2)
+        for each, optimizer in ((model, ours), (theirs, reference)):
+            optimizer.zero_grad()
+            each(x).square().sum().backward()
+            optimizer.step()
+    assert same(weights(model), weights(theirs))
+    assert settings.rate(0, 10) == 4.8e-4
+    assert settings.rate(5, 10) == pytest.approx(2.4e-4)

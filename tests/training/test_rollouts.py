@@ -1,0 +1,130 @@
+import pytest
+import torch
+from small_worlds import CueConfig, StepsConfig
+
+from recollect.agents.actor_critic import ActorCriticConfig, ActorInputs
+from recollect.cores import CORES
+from recollect.state import leaves
+from recollect.training.fit import NonFiniteError, WorldError
+from recollect.training.rollouts import Collector
+
+
+def collector(world, rows=5, unroll=4, core="gru", **settings):
+    torch.manual_seed(0)
+    spec = world.spec
+    agent = ActorCriticConfig(width=8).build(CORES[core](dim=8, **settings), spec.observation_space, spec.action_space)
+    agent.policy_head[-1].weight.data.normal_()
+    generator = torch.Generator().manual_seed(1)
+    return Collector(agent.eval(), world.build(rows, seed=2), unroll, generator, "actor 0")
+
+
+def parts(observation):
+    return observation if isinstance(observation, dict) else {"": observation}
+
+
+@pytest.mark.parametrize("world", [StepsConfig(), CueConfig(), CueConfig(actions="multi"), CueConfig(actions="box")])
+def test_rollouts_hold_what_a_plain_loop_sees(world):
+    """A literal loop over steps: state passed by hand, everything kept in lists."""
+    ours, twin = collector(world), collector(world)
+    agent, state, step = twin.agent, twin.agent.initial_state(5), twin.moment.step
+    action = twin.moment.action
+    for _ in range(3):
+        rollout, _ = ours.collect(ours.buffer())
+        for one, two in zip(leaves(rollout.state), leaves(state), strict=True):
+            torch.testing.assert_close(one, two)
+        for t in range(5):
+            for name, part in parts(step.observation).items():
+                assert torch.equal(parts(rollout.observation)[name][:, t], part)
+            assert torch.equal(rollout.action[:, t], action)
+            for name in ("reward", "is_first", "terminated", "truncated", "score"):
+                assert torch.equal(getattr(rollout, name)[:, t], getattr(step, name))
+            if t == 4:
+                break
+            before = {name: part[:, None] for name, part in parts(step.observation).items()}
+            inputs = ActorInputs(before.get("", before), action[:, None], step.reward[:, None])
+            with torch.no_grad():
+                output, state = agent(inputs, state, step.is_first[:, None])
+            torch.testing.assert_close(rollout.policy[:, t], output.policy[:, 0])
+            action = agent.distribution(rollout.policy[:, t]).sample(twin.generator)
+            assert torch.equal(rollout.actions[:, t], action)
+            step = twin.world.step(action)
+
+
+def test_the_last_row_is_the_next_first_and_buffers_are_used_again():
+    ours = collector(StepsConfig())
+    buffer = ours.buffer()
+    first, _ = ours.collect(buffer)
+    last = [part[:, -1].clone() for part in first[:7]]
+    second, _ = ours.collect(buffer)
+    assert all(torch.equal(one, two[:, 0]) for one, two in zip(last, second[:7], strict=True))
+    assert second.reward.data_ptr() == buffer.reward.data_ptr() == first.reward.data_ptr()
+
+
+@pytest.mark.parametrize("unroll", [1, 3, 10])
+def test_episodes_are_counted_as_a_plain_loop_counts_them(unroll):
+    ours = collector(StepsConfig(), rows=7, unroll=unroll)
+    returned, length = [0.0] * 7, [0] * 7
+    for _ in range(30 // unroll):
+        rollout, episodes = ours.collect(ours.buffer())
+        steps, ended = 0, []
+        for t in range(1, unroll + 1):
+            for row in range(7):
+                if rollout.is_first[row, t]:
+                    returned[row], length[row] = 0.0, 0
+                    continue
+                steps += 1
+                returned[row] += rollout.reward[row, t].item()
+                length[row] += 1
+                if rollout.terminated[row, t] or rollout.truncated[row, t]:
+                    ended.append((returned[row], rollout.score[row, t].item(), length[row]))
+        assert episodes.steps == steps == int(rollout.valid.sum())
+        assert episodes.ended == len(ended)
+        assert [episodes.returned, episodes.score, episodes.length] == [sum(e[i] for e in ended) for i in range(3)]
+        assert bool(episodes.means()) == bool(ended)
+
+
+def test_a_minibatch_takes_whole_rows():
+    ours = collector(CueConfig())
+    rollout, _ = ours.collect(ours.buffer())
+    index = torch.tensor([3, 0])
+    part = rollout.rows(index)
+    assert torch.equal(part.observation["cue"], rollout.observation["cue"][index])
+    assert torch.equal(part.policy, rollout.policy[index])
+    assert torch.equal(leaves(part.state)[0], leaves(rollout.state)[0][index])
+
+
+@pytest.mark.parametrize("core", ["lstm", "hcam", "transformer-xl"])
+def test_a_moment_goes_on_exactly(core):
+    sizes = {"lstm": {}, "hcam": {"num_layers": 1, "num_heads": 2, "memory_len": 4, "chunk_len": 2, "num_chunks": 3}}
+    settings = sizes.get(core, {"num_layers": 1, "num_heads": 2, "memory_len": 4})
+    ours = collector(StepsConfig(), core=core, **settings)
+    ours.collect(ours.buffer())
+    moment = ours.moment
+    saved = {name: tensor.clone() for name, tensor in moment.tensors().items()}
+    ours.renew()
+    expected, episodes = ours.collect(ours.buffer())
+    twin = collector(StepsConfig(), core=core, **settings)
+    twin.load(saved, moment.world[1], 0)
+    found, again = twin.collect(twin.buffer())
+    assert episodes == again
+    assert all(torch.equal(one, two) for one, two in zip(expected[:-1], found[:-1], strict=True))
+    assert all(torch.equal(one, two) for one, two in zip(leaves(expected.state), leaves(found.state), strict=True))
+    assert all(torch.equal(tensor, moment.tensors()[name]) for name, tensor in saved.items())  # nobody wrote to it
+
+
+@pytest.mark.parametrize(
+    ("fault", "kind", "message"),
+    [
+        ("nan-reward", NonFiniteError, "the reward is nan in row 1 of actor 0, 4 steps into"),
+        ("nan-observation", NonFiniteError, r"the observation.cue is inf in row 2 of actor 0, 4 steps into"),
+        ("raise", WorldError, "actor 0: OSError: row 3 fell over .3 steps into"),
+    ],
+)
+def test_faults_are_named_with_row_and_step_and_leave_the_moment(fault, kind, message):
+    ours = collector(CueConfig(fault=fault), unroll=8)
+    for _ in range(2):
+        ours.collect(ours.buffer())
+    moment = ours.moment
+    with pytest.raises(kind, match=message):
+        ours.collect(ours.buffer())
+    assert ours.moment is moment

@@ -1,0 +1,88 @@
+import sys
+
+import imageio.v2 as imageio
+import numpy as np
+import pytest
+import torch
+from run_maker import make_run
+
+from recollect.agents.actor_critic import ActorCriticConfig
+from recollect.cores import CORES
+from recollect.tasks.ballet import WORDS as DANCE_WORDS
+from recollect.tasks.ballet import BalletConfig
+from recollect.tasks.t_maze import TMazeConfig
+from recollect.training.videos import film, record, record_run, spoken
+
+MAZE = TMazeConfig(length=3, slack=1)
+
+
+def agent(world=MAZE):
+    torch.manual_seed(0)
+    spec = world.spec
+    config = ActorCriticConfig(width=8, policy_gain=1.0)
+    return config.build(CORES["gru"](dim=6, num_layers=1), spec.observation_space, spec.action_space).eval()
+
+
+def test_frames_are_the_steps_of_the_world():
+    frames = list(film(agent(), MAZE, episodes=3, seed=2, greedy=False))
+    world = MAZE.build(1, seed=2)
+    step, total = world.reset(), 0.0
+    for index, frame in enumerate(frames):
+        total = 0.0 if step.is_first else total + float(step.reward)
+        assert frame.reward == float(step.reward) and frame.sum_reward == pytest.approx(total)
+        assert frame.over == bool(step.is_last) and (frame.score is not None) == frame.over
+        assert (frame.step == 0) == bool(step.is_first)
+        assert frame.picture.dtype == np.uint8 and frame.picture.shape[2] == 3
+        if index + 1 < len(frames):
+            step = world.step(torch.tensor([int(frame.action or 0)]))
+    assert [frame.episode for frame in frames if frame.over] == [1, 2, 3]
+
+
+def test_a_video_is_written_and_can_be_read(tmp_path):
+    one = agent().train()
+    before = torch.get_rng_state()
+    video = record(one, MAZE, tmp_path / "new" / "maze", episodes=2, fps=5)
+    assert one.training and torch.equal(before, torch.get_rng_state())
+    with imageio.get_reader(video.mp4) as film_reader:
+        pictures = [np.asarray(picture) for picture in film_reader]
+        assert film_reader.get_meta_data()["fps"] == 5
+    assert len(pictures) == video.frames
+    assert pictures[0].shape[0] % 2 == pictures[0].shape[1] % 2 == 0
+    assert pictures[0].std() > 5  # not a black picture
+    assert len(video.scores) == len(video.returns) == 2
+    with imageio.get_reader(video.gif) as gif:
+        assert 2 <= len(gif) <= video.frames
+    assert [path.name for path in sorted((tmp_path / "new").iterdir())] == ["maze.gif", "maze.mp4"]
+
+
+def test_long_episodes_are_cut():
+    world = TMazeConfig(length=30, slack=0)
+    frames = list(film(agent(world), world, episodes=2, longest=4))
+    assert [frame.step for frame in frames] == [0, 1, 2, 3, 4] * 2
+    assert [frame.over for frame in frames] == [False, False, False, False, True] * 2
+    assert frames[-1].score is None
+
+
+def test_words_are_spoken():
+    world = BalletConfig().build(1)
+    step = world.reset()
+    assert spoken(world, step.observation) == "watch"
+    assert spoken(world, {"language": torch.tensor([[0, 2, 0]])}) == DANCE_WORDS[2]
+    assert spoken(world, {"image": torch.zeros(1)}) == ""
+    assert spoken(MAZE.build(1), {"language": torch.tensor([[7, 9]])}) == "7 9"
+
+
+def test_ballet_is_filmed(tmp_path):
+    world = BalletConfig()
+    video = record(agent(world), world, tmp_path / "ballet", episodes=1, longest=3)
+    assert video.mp4.stat().st_size > 1000 and video.scores == []
+
+
+def test_mistakes_are_named(tmp_path, monkeypatch):
+    with pytest.raises(ValueError, match="episodes=0"):
+        record(agent(), MAZE, tmp_path / "x", episodes=0)
+    with pytest.raises(ValueError, match="only runs in a world can be filmed"):
+        record_run(make_run(tmp_path, "gru", 0, [0.5]), tmp_path)
+    monkeypatch.setitem(sys.modules, "imageio_ffmpeg", None)
+    with pytest.raises(ValueError, match=r"pip install 'recollect\[video\]'"):
+        record(agent(), MAZE, tmp_path / "x")
