@@ -3,7 +3,7 @@
     python benchmarks/lifelong.py [--steps 2000] [--threads 2] [--folder FOLDER] [--output FILE]
     python benchmarks/lifelong.py --plot docs/assets/lifelong.png        draws what FILE holds, measures nothing
 
-One stream of a hierarchical chunk memory (width 128, 2 layers, chunks of 32, exact top-8) comes to each position by
+One stream of a hierarchical chunk memory (width 128, 2 layers, chunks of 64, exact top-8) comes to each position by
 ``extend``, which the tests prove equal to stepping, and then makes single steps, each of which is timed. Contents
 are in host memory for one stream and in a memory-mapped file for another, which takes over its memory.
 """
@@ -29,7 +29,7 @@ BLOCK = 10_000
 AIM_MS = 5.0
 """At most this at the last position, on 2 cores."""
 CONFIG = HierarchicalChunkMemoryConfig(
-    dim=128, num_layers=2, num_heads=4, memory_len=64, chunk_len=32, num_chunks=16, top_k=8
+    dim=128, num_layers=2, num_heads=4, memory_len=64, chunk_len=64, num_chunks=16, top_k=8
 )
 
 
@@ -99,13 +99,12 @@ def plot(found: dict[str, Any], path: Path) -> None:
         axes.plot(x, middle, marker="o", color=colour, label=words)
         axes.fill_between(x, middle, high, color=colour, alpha=0.15, linewidth=0)
     axes.axhline(AIM_MS, color="0.5", linestyle="--", linewidth=1)
-    axes.annotate(
-        f"aim: {AIM_MS:g} ms", (POSITIONS[0], AIM_MS), xytext=(0, -14), textcoords="offset points", color="0.4"
-    )
-    axes.set(xscale="log", xlabel="steps remembered", ylabel="time of one step (ms)", ylim=(0, AIM_MS * 1.08))
+    axes.annotate(f"aim: {AIM_MS:g} ms", (POSITIONS[0], AIM_MS), xytext=(0, 4), textcoords="offset points", color="0.4")
+    axes.set(xscale="log", xlabel="steps remembered", ylabel="time of one step (ms)")
+    axes.set_ylim(0, 1.05 * max(AIM_MS, *(row["us_p99"] / 1000 for row in found["rows"])))
     threads = found["environment"]["threads"]
-    axes.set_title(f"A million steps, exact recall (width 128, 2 layers, {threads} threads)", loc="left", fontsize=12)
-    axes.legend(frameon=False, loc="center left")
+    axes.set_title(f"A million steps, exact recall (width 128, 2 layers, threads: {threads})", loc="left", fontsize=12)
+    axes.legend(frameon=False, loc="upper left")
     chart.tight_layout()
     path.parent.mkdir(parents=True, exist_ok=True)
     chart.savefig(path)

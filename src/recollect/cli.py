@@ -6,12 +6,13 @@ function of the library, named in ``run``. Rooms are imported by the command tha
 
 import difflib
 import json
+import math
 import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import tyro
 from rich.console import Console
@@ -50,14 +51,20 @@ class List:
 
 @dataclass(frozen=True)
 class Evaluate:
-    """Score the newest checkpoint of a run on fresh rows of its task."""
+    """Score the newest checkpoint of a run: on fresh rows of its task, or in fresh episodes of its world."""
 
     directory: Positional[Path]
     """The run directory."""
     rows: int = 512
-    """How many rows."""
+    """How many rows, for a run on a task of rows."""
+    episodes: int = 128
+    """How many episodes, for a run in a world."""
+    policy: Literal["run", "greedy", "sampled"] = "run"
+    """Actions in a world: as in the run's own evaluations, the likeliest, or drawn from the policy."""
+    video: Path | None = None
+    """Folder that gets a video (MP4 and GIF) of four episodes; None films nothing."""
     seed: int = 0
-    """Of the rows."""
+    """Of the rows or episodes."""
     device: str = "cpu"
     """Where to compute."""
     json: bool = False
@@ -65,18 +72,69 @@ class Evaluate:
 
     def run(self, console: Console) -> int:
         """Evaluate and print."""
-        from recollect.training import evaluate_run
+        from recollect.training.evaluate import evaluate_run
+        from recollect.training.evaluate_agents import AgentEvaluation
 
-        found = evaluate_run(self.directory, rows=self.rows, seed=self.seed, device=self.device)
-        numbers = {**found.metrics(), "loss": found.loss, "chance": found.chance, "rows": self.rows}
-        if self.json:
-            print(json.dumps(numbers, indent=2))
-        else:
-            console.print(
-                f"{self.directory}: score [bold]{found.score:.4f}[/] "
-                f"(95 % interval {found.low:.4f} to {found.high:.4f}, {self.rows} rows), "
-                f"rows without a mistake {found.perfect:.1%}, chance {found.chance:.4f}"
+        greedy = None if self.policy == "run" else self.policy == "greedy"
+        found = evaluate_run(
+            self.directory, rows=self.rows, episodes=self.episodes, greedy=greedy, seed=self.seed, device=self.device
+        )
+        if isinstance(found, AgentEvaluation):
+            extra = {"oracle": found.oracle, "truncated": found.truncated, "episodes": self.episodes}
+            line = (
+                f"{self.episodes} episodes), return {found.mean_return:.4g}, length {found.mean_length:.4g}, "
+                f"chance {found.chance:.4g}, oracle {found.oracle:.4g}"
             )
+        else:
+            extra = {"loss": found.loss, "rows": self.rows}
+            line = f"{self.rows} rows), rows without a mistake {found.perfect:.1%}, chance {found.chance:.4f}"
+        if self.json:
+            print(json.dumps({k: _number(v) for k, v in {**found.metrics(), "chance": found.chance, **extra}.items()}))
+        else:
+            interval = f"95 % interval {found.low:.4f} to {found.high:.4f}"
+            console.print(f"{self.directory}: score [bold]{found.score:.4f}[/] ({interval}, {line}", soft_wrap=True)
+        if self.video is not None:
+            from recollect.training.videos import record_run
+
+            film = record_run(self.directory, self.video, seed=self.seed, greedy=greedy, device=self.device)
+            Console(stderr=True).print(f"video: {film.mp4}, {film.gif}", highlight=False, soft_wrap=True)
+        return 0
+
+
+@dataclass(frozen=True)
+class Compare:
+    """Compare runs: learning curves, interquartile means with intervals, probability of improvement."""
+
+    directories: Positional[tuple[Path, ...]]
+    """Run directories. Runs that differ in nothing but their seed are one group."""
+    out: Path | None = Path("comparison")
+    """Folder that gets comparison.html, .png and .json; None only prints."""
+    axis: Literal["step", "environment_steps", "seconds"] = "step"
+    """Along which the curves are drawn."""
+    names: tuple[str, ...] = ()
+    """A label for every run, in their order; empty takes cores and the settings that differ."""
+    json: bool = False
+    """Print JSON."""
+
+    def run(self, console: Console) -> int:
+        """Compare, write and print."""
+        from recollect.training.comparison import compare
+        from recollect.training.comparison_report import table_rows, write_report
+
+        found = compare(self.directories, axis=self.axis, names=self.names or None)
+        if self.json:
+            print(json.dumps(found.to_json(), indent=2))
+        else:
+            for task in found.tasks:
+                table = _table(task, table_rows(found.of(task)))
+                for column in table.columns:
+                    column.no_wrap, column.justify = True, "left" if column is table.columns[0] else "right"
+                console.print(table)
+            for note in found.notes:
+                console.print(f"note: {note}", style="yellow", highlight=False, soft_wrap=True, markup=False)
+        if self.out is not None:
+            report = write_report(found, self.out)
+            Console(stderr=True).print(f"page: {report.html}, picture: {report.png}", highlight=False, soft_wrap=True)
         return 0
 
 
@@ -274,6 +332,7 @@ COMMANDS: dict[str, tuple[Any, str]] = {
     "list": (List, "cores, tasks, recipes and trainers"),
     "train": (_train, "train a core on a task: recollect train recall --core hcam"),
     "evaluate": (Evaluate, "score a run: recollect evaluate runs/recall-hcam-seed0"),
+    "compare": (Compare, "runs side by side: recollect compare runs/t-maze-*"),
     "certify": (Certify, "prove the streaming contract: recollect certify all"),
     "benchmark": (_benchmark, "measure every core: recollect benchmark cores"),
     "reproduce": (Reproduce, "an experiment of a paper: recollect reproduce copying --scale lite"),
@@ -336,6 +395,10 @@ def _help(console: Console) -> None:
     console.print("\nrecollect COMMAND --help shows its flags. RECOLLECT_TRACEBACK=1 shows tracebacks of errors.")
 
 
+def _number(value: Any) -> Any:
+    return None if isinstance(value, float) and value != value else value  # JSON knows no NaN
+
+
 def _table(title: str, rows: list[dict[str, Any]]) -> Table:
     table = Table(title=title, title_justify="left", title_style="bold", box=None, padding=(0, 2, 0, 0))
     for name in rows[0] if rows else ():
@@ -366,13 +429,16 @@ def _core_rows() -> list[dict[str, Any]]:
 
 
 def _task_rows() -> list[dict[str, Any]]:
-    from recollect.tasks import TASKS
+    from recollect.tasks import TASKS, TaskSpec
 
     rows = []
     for key, task in TASKS.items():
         spec = task().spec
         about = (task.__doc__ or "").splitlines()[0]
-        rows.append({"key": key, "about": about, "chance": round(spec.chance, 3), "memory span": spec.memory_span})
+        kind = "rows" if isinstance(spec, TaskSpec) else "world"
+        chance = "-" if math.isnan(spec.chance) else f"{spec.chance:.3f}"
+        span = f"{spec.memory_span}" if spec.memory_span else "-"
+        rows.append({"key": key, "kind": kind, "chance": chance, "memory span": span, "about": about})
     return rows
 
 

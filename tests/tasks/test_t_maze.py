@@ -18,9 +18,10 @@ def literal_episode(config, up, actions):
         reward, over = 0.0, False
         if x == config.length and action in (UP, DOWN):
             over, reward = True, float((action == UP) == up)
-        elif x < config.length:
+        else:
             fetching = config.active and not seen and x == 0 and action == LEFT
-            if action != RIGHT and not fetching:
+            walking = action == RIGHT and x < config.length
+            if not walking and not fetching:
                 reward = -config.penalty
         if action == RIGHT:
             x = min(x + 1, config.length)

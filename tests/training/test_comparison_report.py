@@ -49,7 +49,8 @@ def test_charts_are_well_formed_and_inside_their_frame(comparison):
 
 def test_the_picture_and_the_numbers_are_written(comparison, tmp_path):
     report = write_report(comparison, tmp_path)
-    picture = np.asarray(Image.open(report.png).convert("L"))
+    with Image.open(report.png) as opened:
+        picture = np.asarray(opened.convert("L"))
     assert picture.shape[1] > 1000 and picture.std() > 5
     assert json.loads(report.json.read_text()) == comparison.to_json()
 

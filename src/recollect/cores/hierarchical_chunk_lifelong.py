@@ -14,7 +14,7 @@ and shift of the norm,
     (W_q n(y)) . (W_k S_i) / sqrt(f) = u . S_i        u = W_k^T W_q (g * z + s) / sqrt(f)
 
 and likewise inside the k chosen chunks. So nothing that is stored depends on the weights, and the search is exact:
-one product over n d numbers (16 MB for a million steps in chunks of 32 at d = 128), one top-k, k copies.
+one product over n d numbers (8 MB for a million steps in chunks of 64 at d = 128), one top-k, k copies.
 
 Capacity and eviction. ``capacity_steps // stride`` chunks are kept per row. All is allocated when the stream is
 made and never grows, so bytes are constant; the cost of a step grows with the chunks held until the memory is

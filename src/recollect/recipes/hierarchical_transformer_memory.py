@@ -219,8 +219,8 @@ def t_maze(core: str = "hcam", scale: Scale = "lite", length: int = 100) -> Impa
     """A corridor of ``length`` steps between a cue and the turn that it names; ours, only lite."""
     if scale != "lite":
         raise ValueError(f"scale={scale!r}: the T-maze is not in the paper and has only lite")
-    memory = lite_core(core, steps=length + 28, window=16)
-    return lite(TMazeConfig(length=length), memory, steps=600, unroll=32, entropy_cost=0.002)
+    memory = lite_core(core, steps=length + 64, window=16)
+    return lite(TMazeConfig(length=length, penalty=0.05), memory, steps=600, unroll=32, discount=0.95)
 
 
 LEVELS = {  # dancers, delay: what the paper reports for each core (table 3)
@@ -289,7 +289,7 @@ def _inference_tests(core: str, scale: Scale) -> dict[str, Test]:
 def _t_maze_rows() -> list[Run]:
     runs = [Run(label=core, row=f"{core}, length 100", core=core, config=t_maze(core)) for core in CORE_ROWS]
     short, long = TMazeConfig(length=20), TMazeConfig(length=200)
-    config = replace(t_maze(length=20), core=lite_core("hcam", steps=228))
+    config = replace(t_maze(length=20), core=lite_core("hcam", steps=264))
     tests = {"length 20": Test(where=short), "length 200": Test(where=long)}
     return [*runs, Run(label="hcam-short", row="hcam trained on length 20", core="hcam", config=config, tests=tests)]
 

@@ -15,8 +15,9 @@ An observation has four numbers, 0 or 1: at the start, at the junction, cue up, 
 and junction look the same: four zeros.
 
 A long corridor has hardly any chance to be walked through at random. ``penalty`` is therefore taken off the
-reward for every action in the corridor that is not a step towards the junction; the step back to the oracle cell
-is free until the cue was seen. It says where to walk, never which side to take.
+reward for every action that does not lead on: in the corridor, all but the step towards the junction; at the
+junction, all but the two turns. The step back to the oracle cell is free until the cue was seen. The penalty says
+where to walk, never which side to take.
 
 Chance: the side is drawn independently of all that can be seen beside the cue, so a policy that does not know the
 cue any more takes the right side with probability 1/2 whatever it does; 0 if it never gets there.
@@ -50,10 +51,11 @@ class TMazeConfig(WorldConfig):
     """Steps from the start to the junction."""
     active: bool = False
     """The cue is one step behind the start, instead of at the start."""
-    slack: int = 10
-    """Actions that an episode may take beyond the shortest path; then it is truncated, with score 0."""
+    slack: int = 60
+    """Actions that an episode may take beyond the shortest path; then it is truncated, with score 0. A policy that
+    still tries things needs some."""
     penalty: float = 0.01
-    """Taken off the reward for an action in the corridor that does not lead on."""
+    """Taken off the reward for an action that does not lead on."""
 
     def __post_init__(self) -> None:
         if self.length < 1:
@@ -119,7 +121,7 @@ class TMaze(TensorWorld[TMazeState]):
         x = (state.x + self.moves[actions]).clamp(self.cue_cell, self.config.length)
 
         score = (turned & right).float()
-        idle = ~at_junction & (actions != RIGHT)
+        idle = ~turned & (at_junction | (actions != RIGHT))
         if self.config.active:
             idle &= (actions != LEFT) | (state.x != START) | (state.seen >= 0)
         seen = torch.where(x == self.cue_cell, self.clock + 1, state.seen)

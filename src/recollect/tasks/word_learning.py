@@ -319,7 +319,8 @@ class WordLearning(TensorWorld[WordLearningState]):
         """Which name is heard; a test depends on the latest step that named the object it asks for."""
         event = torch.where((state.phase == 0) & (state.touched > 0), self._name(state, state.touched), -1)
         asked = state.script.asked[self.rows, self._room(state)]
-        heard = state.heard.gather(1, (self._topic(state) * self.config.num_objects + asked)[:, None].clamp(min=0))
+        slot = self._topic(state) * self.config.num_objects + asked  # of no meaning outside a test
+        heard = state.heard.gather(1, slot[:, None].clamp(0, state.heard.shape[1] - 1))
         deciding = (state.phase == self.test) & ~self.over
         start = torch.where(deciding, heard[:, 0], -1)
         return Truth(event, start, torch.where(start < 0, -1, start + 1))

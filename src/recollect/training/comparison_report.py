@@ -164,9 +164,9 @@ def table_rows(groups: Sequence[Group]) -> list[dict[str, str]]:
             "": group.label,
             "runs": f"{len(group.runs)}",
             "IQM": number(group.score),
-            "interval": _range(group.interval, number),
+            "interval": _range(group.interval, number, "–"),
             "P(better)": "first row" if group.versus is None else _percent(group.improvement),
-            "its interval": _range(group.improvement_interval, _percent),
+            "its interval": _range(group.improvement_interval, _percent, "–"),
             "steps": _count(group.median("step")),
             "seconds": _count(group.median("seconds")),
         }
@@ -189,8 +189,8 @@ def _count(value: float | None) -> str:
     return "–" if value is None else f"{value:,.0f}".replace(",", " ")
 
 
-def _range(interval: Interval | None, form: Callable[[float], str]) -> str:
-    return "–" if interval is None else f"{form(interval.low)} to {form(interval.high)}"
+def _range(interval: Interval | None, form: Callable[[float], str], between: str = " to ") -> str:
+    return "–" if interval is None else f"{form(interval.low)}{between}{form(interval.high)}"
 
 
 def _matplotlib() -> ModuleType:

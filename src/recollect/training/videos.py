@@ -8,7 +8,7 @@ the last frame, which tells the score.
 """
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from os import PathLike
 from pathlib import Path
 from types import ModuleType
@@ -197,7 +197,7 @@ def spoken(world: World, observation: Observation, row: int = 0) -> str:
     if not isinstance(observation, dict) or "language" not in observation:
         return ""
     tokens = [token for token in observation["language"][row].tolist() if token]
-    words: Sequence[str] = getattr(sys.modules[type(world).__module__], "WORDS", ())
+    words: Any = getattr(sys.modules[type(world).__module__], "WORDS", ())
     return " ".join(words[token] if token < len(words) else str(token) for token in tokens)
 
 
