@@ -53,6 +53,8 @@ def test_each_command_has_help(capsys, command):
         (["reproduce", "recall", "--scale", "huge"], "scale='huge'"),
         (["benchmark", "core"], "unknown benchmark 'core': did you mean 'cores'?"),
         (["evaluate", "no/such/run"], "no/such/run is not a run directory"),
+        (["compare", "no/such/run"], "no/such/run"),
+        (["train", "gym:CartPol-v1", "--core", "lsmt"], "unknown core 'lsmt': did you mean 'lstm'?"),
     ],
 )
 def test_mistakes_are_named_with_a_remedy_and_status_2(capsys, words, message):
@@ -107,3 +109,33 @@ def test_a_broken_core_ends_with_status_1(capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     status, out, _ = run(capsys, "certify", "broken_core:make", "--lines", "reset", "splits")
     assert status == 1 and "fail" in out
+
+
+WORLD = ["--world.length=3", "--fit.steps=4", "--fit.evaluate-every=2", "--rows=4", "--unroll=4"]
+WORLD += ["--evaluation.episodes=4", "--core.dim=8", "--agent.width=8"]
+
+
+def test_train_evaluate_film_and_compare_in_a_world(capsys, tmp_path):
+    runs = []
+    for core in ("gru", "lstm"):
+        runs.append(str(tmp_path / core))
+        status, out, _ = run(capsys, "train", "t-maze", "--core", core, *WORLD, "--directory", runs[-1])
+        assert status == 0 and "finished 4 steps" in out
+    status, out, _ = run(capsys, "evaluate", runs[0], "--episodes", "4", "--json")
+    found = json.loads(out)
+    assert status == 0
+    assert 0 <= found["low"] <= found["score"] <= found["high"] <= found["oracle"] == 1
+    assert run(capsys, "evaluate", runs[0], "--episodes", "2", "--video", str(tmp_path / "videos"))[0] == 0
+    assert {path.suffix for path in (tmp_path / "videos").iterdir()} == {".mp4", ".gif"}
+    status, out, _ = run(capsys, "compare", *runs, "--out", str(tmp_path / "page"), "--axis", "environment_steps")
+    assert status == 0 and "gru" in out and "lstm" in out and "chance" in out
+    assert {path.name for path in (tmp_path / "page").iterdir()} == {
+        "comparison.html", "comparison.json", "comparison.png"
+    }  # fmt: skip
+
+
+def test_any_gymnasium_environment_can_be_trained_in(capsys, tmp_path):
+    words = ["--world.masked", "1", "3", "--fit.steps=2", "--rows=4", "--unroll=4"]
+    words += ["--evaluation.episodes=2", "--directory", str(tmp_path / "run")]
+    status, out, _ = run(capsys, "train", "gym:CartPole-v1", "--core", "lstm", *words)
+    assert status == 0 and "finished 2 steps" in out

@@ -186,7 +186,8 @@ def streets(core: str = "hcam", scale: Scale = "lite") -> ImpalaConfig:
         memory = paper_core(core, chunk=4, top_k=32, steps=200, unroll=64, extra=256)
         if core == "hcam":
             memory = changed(memory, chunk_overlap=1, num_chunks=66)
-        config = paper(StreetLearnConfig(), memory, unroll=64, entropy=1e-4, learning_rate=4e-4, steps=100_000)
+        world = StreetLearnConfig(observation="rendered")
+        config = paper(world, memory, unroll=64, entropy=1e-4, learning_rate=4e-4, steps=100_000)
         costs = replace(config.loss, policy_cost=1.0, baseline_cost=0.3, reconstruction_cost=0.3)
         return replace(config, loss=costs)
     return lite(StreetLearnConfig(), lite_core(core, steps=200, window=16, chunk=4), steps=1000, unroll=50)
@@ -310,14 +311,15 @@ def _ablation_rows(scale: Scale) -> list[Run]:
     changes["transformer-xl, top-k 8"] = replace(xl, top_k=8)
     changes["transformer-xl, wide"] = replace(xl, dim=2 * xl.dim)
     changes["transformer-xl, deep"] = replace(xl, num_layers=2 * xl.num_layers)
-    runs = [_ablation(name, replace(base, core=core)) for name, core in changes.items()]
+    changes["memoryless"] = ballet("memoryless", scale).core
+    runs = [_ablation(name, replace(base, core=core), scale) for name, core in changes.items()]
     reconstruct = not base.agent.reconstruct
     other = replace(base, agent=replace(base.agent, reconstruct=reconstruct))
-    return [*runs, _ablation(f"hcam, {'with' if reconstruct else 'without'} reconstruction", other)]
+    return [*runs, _ablation(f"hcam, {'with' if reconstruct else 'without'} reconstruction", other, scale)]
 
 
-def _ablation(name: str, config: ImpalaConfig) -> Run:
-    label = name.replace(", ", "-").replace(" = ", "").replace(" ", "-")
+def _ablation(name: str, config: ImpalaConfig, scale: Scale) -> Run:
+    label = name.replace(", ", "-").replace(" = ", "").replace(" ", "-") + f"-{scale}"
     return Run(label=label, row=name, core=name.split(",")[0], config=config)
 
 
