@@ -3,7 +3,7 @@ import torch
 
 from recollect.state import take_rows
 from recollect.tasks.object_permanence import JUMP, LEFT, LEVELS, RIGHT, WALK, WORDS, ObjectPermanenceConfig
-from recollect.tasks.tile_pictures import AGENT, CLOSED_BOX, COLOURS, OPEN_BOX, SHAPES, WALL
+from recollect.tasks.tile_pictures import AGENT, CLOSED_BOX, OPEN_BOX, SHAPES, WALL
 from recollect.tasks.tile_rooms import NORTH_EAST_SOUTH_WEST
 
 CASES = {
@@ -12,8 +12,6 @@ CASES = {
     "crowd": ObjectPermanenceConfig(num_boxes=9, jumps=1, side=11, free_steps=60),
     "full": ObjectPermanenceConfig(num_boxes=12, jumps=1, side=9, free_steps=60),
 }
-FIRST_SHAPE = CLOSED_BOX
-FIRST_COLOUR = FIRST_SHAPE + len(SHAPES)
 
 
 def sentence(language):
@@ -130,28 +128,26 @@ class Literal:
 
     def tiles(self):
         side = self.config.side
-        view = torch.zeros(side, side, FIRST_COLOUR + len(COLOURS), dtype=torch.uint8)
-        view[..., WALL - 1] = 255
+        view = torch.zeros(side, side, 3, dtype=torch.uint8)
+        view[..., 0] = WALL
         for y in range(side):
             for x in range(side):
                 if self.sees(y, x):
-                    view[(*self.sees(y, x), WALL - 1)] = 0
+                    view[(*self.sees(y, x), 0)] = 0
 
-        def draw(y, x, *planes):
+        def draw(y, x, backdrop, shape=0, colour=0):
             if self.sees(y, x):
-                view[self.sees(y, x)] = 0
-                for plane in planes:
-                    view[(*self.sees(y, x), plane)] = 255
+                view[self.sees(y, x)] = torch.tensor([backdrop, shape, colour], dtype=torch.uint8)
 
-        draw(self.y, self.x, AGENT - 1)
+        draw(self.y, self.x, AGENT)
         jumper, frame = self.jump()
         for i, (y, x) in enumerate(self.boxes):
             inside = (y, x) == (self.y, self.x)
-            thing = (FIRST_SHAPE + self.shapes[i], FIRST_COLOUR + self.colours[i])
-            lid = OPEN_BOX - 1 if inside or not self.closed() else CLOSED_BOX - 1
+            thing = (1 + self.shapes[i], 1 + self.colours[i])
+            lid = OPEN_BOX if inside or not self.closed() else CLOSED_BOX
             draw(y, x, lid, *(thing if inside or (jumper == i and frame in (0, 2)) else ()))
             if jumper == i and frame == 1:
-                draw(y - 1, x, *thing)
+                draw(y - 1, x, 0, *thing)
         return view
 
 
@@ -203,8 +199,8 @@ def test_the_source_interval_shows_the_object_that_is_asked_for():
         words = torch.stack((step.observation["language"][:, 6], truth.start, truth.stop), 1)
         asked = torch.where(((asked[:, :1] < 0) & (truth.start >= 0)[:, None]), words, asked)
     for i, (word, start, stop) in enumerate(asked.tolist()):
-        plane = FIRST_SHAPE + word - (len(WORDS) - len(SHAPES))
-        seen = [t for t, (step, _) in enumerate(history) if step.observation["image"][i, ..., plane].any()]
+        shape = 1 + word - (len(WORDS) - len(SHAPES))
+        seen = [t for t, (step, _) in enumerate(history) if (step.observation["image"][i, ..., 1] == shape).any()]
         seen = [t for t in seen if t <= closed[i]]  # later the box that was chosen shows it
         assert seen == [t for t in range(start, stop) if (t - start) % JUMP != 3]
         assert len(seen) == 9
@@ -246,7 +242,7 @@ def test_what_is_where_is_drawn_independently():
     assert (torch.bincount(leftmost * 3 + state.asked, minlength=9) > 340).all()
     start = config.build(64, seed=4)
     image = start.reset().observation["image"]
-    assert ((image[..., OPEN_BOX - 1] > 0).sum((1, 2)) == 3).all(), "all boxes are in view"
+    assert ((image[..., 0] == OPEN_BOX).sum((1, 2)) == 3).all(), "all boxes are in view"
 
 
 def test_pixels_seeds_and_saving():

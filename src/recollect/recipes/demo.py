@@ -234,8 +234,10 @@ def _show_stream(console: Console, seen: Streamed) -> None:
     )
     grew = seen.late_us / seen.early_us - 1
     bytes_grew = seen.late_bytes - seen.early_bytes
+    memory = "no more memory" if bytes_grew == 0 else f"{bytes_grew:+,} bytes of memory"
     console.print(
-        f"After {seen.steps:,} steps a step takes {grew:+.1%} time and {bytes_grew:+d} bytes.".replace(",", " "),
+        f"After {seen.steps:,} steps a step takes {abs(grew):.1%} {'more' if grew > 0 else 'less'} time "
+        f"and {memory}.".replace(",", " "),
         highlight=False,
     )
 

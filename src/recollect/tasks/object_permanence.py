@@ -73,7 +73,7 @@ class ObjectPermanenceConfig(WorldConfig):
     side: int = 9
     """Tiles along a side of the room and of the view; odd."""
     observation: Form = "tiles"
-    """``tiles``: one-hot planes; ``pixels``: 9 x 9 pixels a tile."""
+    """``tiles``: three symbols a tile; ``pixels``: 9 x 9 pixels a tile."""
     look_reward: float = 0.3
     """For looking away from all boxes."""
 

@@ -4,7 +4,7 @@ A tile is a triple (backdrop, shape, colour), numbered by :func:`picture`. :clas
 numbers into what is seen through a window of it, in either form:
 
     pixels   uint8 [y 9, x 9, 3], 9 pixels a tile
-    tiles    uint8 [y, x, planes], one-hot planes of 0 and 255: backdrops but the floor, then shapes, then colours
+    tiles    uint8 [y, x, 3], symbols: backdrop; shape from 1, 0 for none; colour from 1, 0 for none
 
 Source: ours, after the look of the ballet of 003 (appendix B.1): dark room, 9 x 9 shapes, a white agent.
 """
@@ -79,7 +79,7 @@ class TilePictures:
         self.windows = windows
         self.view = round(windows.shape[1] ** 0.5)
         self.lines = TILE if form == "pixels" else 1  # a tile is stored line by line, as an image is
-        self.table = (_pixels().view(-1, TILE * 3) if form == "pixels" else _planes()).to(windows.device)
+        self.table = (_pixels().view(-1, TILE * 3) if form == "pixels" else _symbols()).to(windows.device)
         self.line = torch.arange(self.lines, device=windows.device)[:, None]
 
     def show(self, room: Tensor, pose: Tensor) -> Tensor:
@@ -101,9 +101,10 @@ class TilePictures:
 
 def image_space(form: Form, view: int) -> gymnasium.spaces.Box:
     """The space of what :class:`TilePictures` shows of ``view`` x ``view`` tiles."""
-    planes = CLOSED_BOX + len(SHAPES) + len(COLOURS)
-    shape = (view * TILE, view * TILE, 3) if form == "pixels" else (view, view, planes)
-    return gymnasium.spaces.Box(0, 255, shape, np.uint8)
+    if form == "pixels":
+        return gymnasium.spaces.Box(0, 255, (view * TILE, view * TILE, 3), np.uint8)
+    high = np.broadcast_to(np.array([CLOSED_BOX, len(SHAPES), len(COLOURS)], np.uint8), (view, view, 3))
+    return gymnasium.spaces.Box(np.zeros_like(high), high.copy(), dtype=np.uint8)
 
 
 def _masks() -> Tensor:
@@ -128,16 +129,11 @@ def _pixels() -> Tensor:
     return drawn.flatten(0, 2).contiguous()
 
 
-def _planes() -> Tensor:
-    """uint8 ``[pictures, planes]``; an empty tile has no shape and no colour."""
-    on_backdrop = torch.eye(CLOSED_BOX + 1)[:, 1:]
-    on_shape = torch.eye(NO_SHAPE + 1)[:, :NO_SHAPE]
-    on_colour = torch.eye(len(COLOURS)).expand(NO_SHAPE + 1, -1, -1).clone()
-    on_colour[NO_SHAPE] = 0
-    size = (CLOSED_BOX + 1, NO_SHAPE + 1, len(COLOURS), -1)
-    planes = (
-        on_backdrop[:, None, None].expand(size),
-        on_shape[None, :, None].expand(size),
-        on_colour[None].expand(size),
+def _symbols() -> Tensor:
+    """uint8 ``[pictures, 3]``; an empty tile has no shape and no colour."""
+    backdrop, shape, colour = torch.meshgrid(
+        torch.arange(CLOSED_BOX + 1), torch.arange(NO_SHAPE + 1), torch.arange(len(COLOURS)), indexing="ij"
     )
-    return (torch.cat(planes, -1).flatten(0, 2) * 255).to(torch.uint8)
+    empty = shape == NO_SHAPE
+    shape, colour = torch.where(empty, 0, shape + 1), torch.where(empty, 0, colour + 1)
+    return torch.stack((backdrop, shape, colour), -1).flatten(0, 2).to(torch.uint8)

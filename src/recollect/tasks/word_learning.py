@@ -75,7 +75,7 @@ class WordLearningConfig(WorldConfig):
     view: int = 9
     """Tiles along a side of what the agent sees around itself; odd."""
     observation: Form = "tiles"
-    """``tiles``: one-hot planes; ``pixels``: 9 x 9 pixels a tile."""
+    """``tiles``: three symbols a tile; ``pixels``: 9 x 9 pixels a tile."""
     discovery_steps: int = 30
     """Actions after which a discovery phase is over."""
     distractor_steps: int = 20

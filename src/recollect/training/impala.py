@@ -136,7 +136,7 @@ class ImpalaTrainer(Trainer):
 
     counters = ("environment_steps", "frames_per_second")
     step_metrics = (
-        *("environment_steps", "frames_per_second", "policy_lag"),
+        *("environment_steps", "frames_per_second", "policy_lag", "episodes"),
         *(f"episode_{name}" for name in MEANS),
         *(*REPORTED, "gradient_norm", "learning_rate"),
     )
@@ -183,6 +183,7 @@ class ImpalaTrainer(Trainer):
             "environment_steps": float(now),
             "frames_per_second": (now - before) / (end - start),
             "policy_lag": float(lag),
+            "episodes": float(delivery.episodes.ended),
         }
 
     def evaluate(self) -> dict[str, float]:

@@ -1,0 +1,77 @@
+"""How many steps a second our batched worlds make, with random actions.
+
+python benchmarks/worlds.py [--threads 2] [--seconds 4] [--output benchmarks/results/worlds.json]
+"""
+
+import argparse
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.console import Console
+from rich.table import Table
+
+from recollect.benchmark.machine import describe
+from recollect.tasks import (
+    BalletConfig,
+    ObjectPermanenceConfig,
+    StreetLearnConfig,
+    TMazeConfig,
+    VisualMatchConfig,
+    WordLearningConfig,
+    WorldConfig,
+)
+
+# name: world, rows, and the steps a second that it should make on two processor cores
+WORLDS: dict[str, tuple[WorldConfig, int, float | None]] = {
+    "t-maze": (TMazeConfig(), 8192, 1e6),
+    "visual-match": (VisualMatchConfig(), 4096, 1e6),
+    "ballet, tiles": (BalletConfig(dancers=(2, 4, 8), delays=(16, 48), observation="tiles"), 4096, 3e5),
+    "ballet, pixels": (BalletConfig(dancers=(2, 4, 8), delays=(16, 48)), 1024, 3e4),
+    "word-learning, tiles": (WordLearningConfig(distractor_phases=(0, 1, 2)), 1024, None),
+    "object-permanence, tiles": (ObjectPermanenceConfig(delays=(0, 10, 20, 30)), 1024, None),
+    "street-learn, one-hot": (StreetLearnConfig(), 4096, None),
+}
+
+
+def measure(config: WorldConfig, rows: int, seconds: float) -> float:
+    """Steps a second: rows times steps over time, episodes beginning anew included."""
+    world = config.build(rows, seed=0)
+    world.reset()
+    generator = torch.Generator().manual_seed(0)
+    number = int(config.spec.action_space.n)  # type: ignore[attr-defined]
+    actions = torch.randint(number, (64, rows), generator=generator)
+    for action in actions[:8]:
+        world.step(action)
+    begun, steps = time.perf_counter(), 0
+    while time.perf_counter() - begun < seconds:
+        world.step(actions[steps % 64])
+        steps += 1
+    return steps * rows / (time.perf_counter() - begun)
+
+
+def main() -> None:
+    """Measure all worlds, print the table, save the numbers."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--seconds", type=float, default=4.0)
+    parser.add_argument("--output", default="benchmarks/results/worlds.json", help="'' saves nothing")
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+    found: dict[str, Any] = {"environment": describe(), "rows": []}
+    table = Table("world", "rows", "steps/s", "aim", title="Batched worlds, random actions")
+    for name, (config, rows, aim) in WORLDS.items():
+        rate = measure(config, rows, options.seconds)
+        found["rows"].append({"world": name, "rows": rows, "steps_per_s": round(rate), "aim": aim})
+        table.add_row(name, f"{rows:,}", f"{rate:,.0f}", "-" if aim is None else f"{aim:,.0f}")
+    for column in table.columns[1:]:
+        column.justify = "right"
+    Console().print(table)
+    if options.output:
+        Path(options.output).write_text(json.dumps(found, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
