@@ -85,3 +85,12 @@ def test_products_equal_torch_by_every_path(rows, uses):
     product = products.Product(weight, bias, rows=rows, uses=uses)
     torch.testing.assert_close(product(x), F.linear(x, weight, bias), rtol=1e-5, atol=1e-4)
     torch.testing.assert_close(product.plus(x, z), F.linear(x, weight) + z, rtol=1e-5, atol=1e-4)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_products_keep_their_dtype_under_autocast(dtype):
+    x, weight, bias, z = (torch.randn(*shape, dtype=dtype) for shape in ((3, 24), (17, 24), (17,), (3, 17)))
+    with torch.autocast("cpu", torch.bfloat16):
+        for uses in (1, 99):
+            product = products.Product(weight, bias, rows=3, uses=uses)
+            assert product(x).dtype == product.plus(x, z).dtype == dtype

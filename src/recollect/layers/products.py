@@ -14,8 +14,9 @@ trial run: the same machine always computes the same numbers.
 
 import functools
 import platform
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -73,13 +74,21 @@ class Product:
         """``x W^T + b``: ``[r, i] -> [r, o]``."""
         if self.fast:
             return _ops._linear_pointwise(x, self.weight, self.bias, "none", [], "")
-        return x @ self.weight.t() if self.bias is None else torch.addmm(self.bias, x, self.weight.t())
+        with _as_it_is(x):
+            return x @ self.weight.t() if self.bias is None else torch.addmm(self.bias, x, self.weight.t())
 
     def plus(self, x: Tensor, z: Tensor) -> Tensor:
         """``x W^T + z``, without b: ``[r, i], [r, o] -> [r, o]``."""
         if self.fast:
             return _ops._linear_pointwise.binary(x, z, self.weight, None, "add")
-        return torch.addmm(z, x, self.weight.t())
+        with _as_it_is(x):
+            return torch.addmm(z, x, self.weight.t())
+
+
+def _as_it_is(x: Tensor) -> AbstractContextManager[Any]:
+    # Who calls has chosen the dtype, as oneDNN's product has it; autocast would choose again.
+    kind = x.device.type
+    return torch.autocast(kind, enabled=False) if torch.is_autocast_enabled(kind) else nullcontext()
 
 
 def product(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:

@@ -50,7 +50,7 @@ def recall(core: str = "hcam", scale: Scale = "lite") -> SupervisedConfig:
         agent=SequenceModelConfig(embedding_dim=64),
         optimizer=OPTIMIZERS.get(core, OptimizerConfig(learning_rate=3e-3, warmup_steps=50)),
         fit=FitConfig(
-            steps=STEPS.get(core, 1200), report_every=25, evaluate_every=50, checkpoint_every=200, stop_score=0.99
+            steps=STEPS.get(core, 1200), report_every=25, evaluate_every=50, checkpoint_every=200, stop_score=0.98
         ),
         batch_size=32,
     )
