@@ -11,7 +11,7 @@ from recollect.layers.linear import MIN_ROWS, Linear, linear
 def maker(request, monkeypatch):
     """Every path on every machine: which one is taken is a matter of speed."""
     for place in (module, products):
-        monkeypatch.setattr(place, "processor_maker", lambda: request.param)
+        monkeypatch.setattr(place, "MAKER", request.param)
     return request.param
 
 

@@ -20,6 +20,8 @@ from torch import Tensor, nn
 
 LARGEST_GRID = 16
 """Sides up to here make an integer Box a grid of symbols; beyond it is an image."""
+SMALLEST_SIDE = 8
+"""Of an image."""
 
 
 class Encoder(nn.Module):
@@ -198,4 +200,6 @@ def is_image(space: spaces.Box) -> bool:
     if len(space.shape) not in (2, 3) or 0 in space.shape:
         return False
     y, x, _ = sides(space.shape)
-    return min(y, x) > LARGEST_GRID and (space.dtype == np.uint8 or len(space.shape) == 3)
+    return (
+        max(y, x) > LARGEST_GRID and min(y, x) >= SMALLEST_SIDE and (space.dtype == np.uint8 or len(space.shape) == 3)
+    )

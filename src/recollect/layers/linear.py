@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from recollect.layers.products import processor_maker, product
+from recollect.layers.products import MAKER, product
 
 MIN_ROWS = 128
 """Below this many rows the preparation costs more than it saves."""
@@ -24,7 +24,7 @@ def _prefers_onednn(x: Tensor, weight: Tensor) -> bool:
     return (
         x.device.type == "cpu"
         and x.dtype == weight.dtype == torch.float32
-        and processor_maker() == "amd"
+        and MAKER == "amd"
         and x.numel() >= MIN_ROWS * x.shape[-1]
         and not torch.compiler.is_compiling()
         and not torch.is_autocast_enabled("cpu")

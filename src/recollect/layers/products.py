@@ -12,7 +12,6 @@ trial run: the same machine always computes the same numbers.
 - Others have not been measured: ``addmm``.
 """
 
-import functools
 import platform
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
@@ -26,14 +25,16 @@ _ONEDNN = torch.backends.mkldnn.is_available() and hasattr(_ops, "_linear_pointw
 _PACKED_ROWS = range(8, 129)
 
 
-@functools.cache
-def processor_maker() -> Literal["amd", "intel", "other"]:
-    """Who made this machine's processor."""
+def _maker() -> Literal["amd", "intel", "other"]:
     try:
         name = Path("/proc/cpuinfo").read_text()
     except OSError:
         name = platform.processor()
     return "amd" if "AuthenticAMD" in name else "intel" if "GenuineIntel" in name else "other"
+
+
+MAKER = _maker()
+"""Who made this machine's processor."""
 
 
 def _onednn(weight: Tensor, rows: int, packed: bool) -> bool:
@@ -43,7 +44,7 @@ def _onednn(weight: Tensor, rows: int, packed: bool) -> bool:
         return _ops._is_mkldnn_bf16_supported()
     if weight.dtype != torch.float32:
         return False
-    return processor_maker() == "amd" or (processor_maker() == "intel" and packed and rows in _PACKED_ROWS)
+    return MAKER == "amd" or (MAKER == "intel" and packed and rows in _PACKED_ROWS)
 
 
 def working_dtype(weight: Tensor) -> torch.dtype:
