@@ -28,7 +28,7 @@ from torch import Tensor
 
 from recollect.tasks.gymnasium_rows import LocalRows, ProcessRows, Rows, VectorRows
 from recollect.tasks.gymnasium_spaces import Arrays, Reader, Writer
-from recollect.tasks.world import Step, World, WorldConfig, WorldSpec
+from recollect.tasks.world import Step, World, WorldConfig, WorldSpec, require_form
 
 HOMES = {
     "ALE/": ("ale_py", "pip install 'recollect[atari]'"),
@@ -211,13 +211,7 @@ class GymnasiumWorld(World):
 
     def _check(self, actions: Tensor) -> np.ndarray:
         space = self.spec.action_space
-        discrete = not isinstance(space, gymnasium.spaces.Box)
-        expected = (self.batch_size, *(space.shape or ()))
-        if tuple(actions.shape) != expected or actions.is_floating_point() == discrete:
-            raise ValueError(
-                f"actions are {actions.dtype} {list(actions.shape)}; this world takes "
-                f"{'integers' if discrete else 'floats'} {list(expected)}"
-            )
+        require_form(actions, space, self.batch_size)
         array = actions.detach().cpu().numpy()
         if isinstance(space, (gymnasium.spaces.Discrete, gymnasium.spaces.MultiDiscrete)):
             most = space.n if isinstance(space, gymnasium.spaces.Discrete) else space.nvec

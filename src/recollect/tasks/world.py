@@ -133,6 +133,17 @@ class World(ABC):
         return
 
 
+def require_form(actions: Tensor, space: gymnasium.Space[Any], rows: int) -> None:
+    """Raise ``ValueError`` unless actions have the shape and the kind of numbers of a space, for ``rows`` rows."""
+    integers = not isinstance(space, gymnasium.spaces.Box)
+    expected = (rows, *(space.shape or ()))
+    if tuple(actions.shape) != expected or actions.is_floating_point() == integers:
+        raise ValueError(
+            f"actions are {actions.dtype} {list(actions.shape)}; this world takes "
+            f"{'integers' if integers else 'floats'} {list(expected)}"
+        )
+
+
 @dataclass(frozen=True, kw_only=True)
 class WorldConfig(ABC):
     """Base of all worlds' configs: fields are the world's difficulty."""
@@ -265,13 +276,7 @@ class TensorWorld(World, Generic[S]):
 
     def _check(self, actions: Tensor) -> Tensor:
         space = self.spec.action_space
-        discrete = isinstance(space, (gymnasium.spaces.Discrete, gymnasium.spaces.MultiDiscrete))
-        expected = (self.batch_size, *(space.shape or ()))
-        if tuple(actions.shape) != expected or actions.is_floating_point() == discrete:
-            raise ValueError(
-                f"actions are {actions.dtype} {list(actions.shape)}; this world takes "
-                f"{'integers' if discrete else 'floats'} {list(expected)}"
-            )
+        require_form(actions, space, self.batch_size)
         if isinstance(space, gymnasium.spaces.Discrete) and self.device.type == "cpu":
             low, high = int(actions.min()), int(actions.max())
             if low < 0 or high >= space.n:
