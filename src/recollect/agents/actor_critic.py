@@ -12,27 +12,23 @@ It keeps the contract of the cores: state in, state out, ``is_first`` the only r
 Source: document 003, section 2 and appendix A (agent and auxiliary losses); document 004, section 2.3 (actor-critic).
 """
 
-import json
 from dataclasses import dataclass, field
 from os import PathLike
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import gymnasium
-import safetensors.torch
 import torch
 from torch import Tensor, nn
 
 from recollect.agents.configs import from_json, to_json
 from recollect.agents.decoders import Decoders
 from recollect.agents.encoders import EncoderConfig, Layers, ObservationEncoder
+from recollect.agents.folders import read_description, read_weights, write_model
 from recollect.agents.policies import Distribution, policy_for
 from recollect.agents.spaces import space_from_json, space_to_json
 from recollect.cores.base import CoreConfig, require
 from recollect.layers.linear import Linear
 from recollect.objectives.policy_gradient import Reduction
-
-FILES = ("model.json", "weights.safetensors")
 
 
 class ActorInputs(NamedTuple):
@@ -233,21 +229,13 @@ class ActorCritic(nn.Module):
 
     def save(self, folder: str | PathLike[str]) -> None:
         """Write ``model.json`` and ``weights.safetensors`` into a folder (each beside the old one, then renamed)."""
-        target = Path(folder)
-        target.mkdir(parents=True, exist_ok=True)
         description = {
             "agent": to_json(self.config),
             "core": to_json(self.core_config),
             "observation_space": space_to_json(self.observation_space),
             "action_space": space_to_json(self.action_space),
         }
-        for name in FILES:
-            beside = target / (name + ".tmp")
-            if name == "model.json":
-                beside.write_text(json.dumps(description, indent=2) + "\n")
-            else:
-                safetensors.torch.save_model(self, str(beside))
-            beside.replace(target / name)
+        write_model(folder, self, description)
 
     @staticmethod
     def load(folder: str | PathLike[str], device: torch.device | str = "cpu") -> "ActorCritic":
@@ -256,18 +244,14 @@ class ActorCritic(nn.Module):
         Raises:
             ValueError: a file is missing, or the config names an unknown core.
         """
-        source = Path(folder)
-        for name in FILES:
-            if not (source / name).is_file():
-                raise ValueError(f"{source / name} does not exist: give a folder that ActorCritic.save wrote")
-        description = json.loads((source / "model.json").read_text())
+        description = read_description(folder, "ActorCritic")
         agent = ActorCritic(
             from_json(description["agent"], ActorCriticConfig),
             from_json(description["core"], CoreConfig),
             space_from_json(description["observation_space"]),
             space_from_json(description["action_space"]),
         )
-        safetensors.torch.load_model(agent, str(source / "weights.safetensors"))
+        read_weights(folder, agent)
         return agent.to(device).eval()
 
 

@@ -9,6 +9,7 @@ Images may be [y, x, c], [c, y, x] or [y, x], bytes or floats.
 Differs: padding of the 3x3 convolutions of ballet-cnn is not published; here they keep the size, 11 x 11.
 """
 
+from abc import ABC, abstractmethod
 from itertools import pairwise
 from typing import Any
 
@@ -24,15 +25,15 @@ SMALLEST_SIDE = 8
 """Of an image."""
 
 
-class Encoder(nn.Module):
+class Encoder(nn.Module, ABC):
     """Base of all encoders: one part of an observation to a vector."""
 
     dim: int
     """Width of the vector."""
 
+    @abstractmethod
     def forward(self, observation: Tensor) -> Tensor:
         """``[n, *space.shape] -> [n, dim]``."""
-        raise NotImplementedError
 
 
 class ImageEncoder(Encoder):
@@ -77,13 +78,13 @@ class ImageEncoder(Encoder):
         self.build()
         self.dim = self.map_sides[0] * self.map_sides[1] * self.channels[-1]
 
+    @abstractmethod
     def build(self) -> None:
         """Make the layers, from ``sides`` and ``channels``, and set ``map_sides``."""
-        raise NotImplementedError
 
+    @abstractmethod
     def convolve(self, first: Tensor) -> Tensor:
         """The layers behind the first convolution: ``[n, c, y, x] -> [n, channels[-1], *map_sides]``."""
-        raise NotImplementedError
 
     def forward(self, observation: Tensor) -> Tensor:
         """``[n, *space.shape] -> [n, dim]``, ordered y, x, channel."""

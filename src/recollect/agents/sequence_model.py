@@ -9,21 +9,17 @@ It keeps the contract of the cores: state in, state out, ``is_first`` the only r
 (:meth:`SequenceModel.stream`) with the same numbers.
 """
 
-import json
 from dataclasses import dataclass
 from os import PathLike
-from pathlib import Path
 from typing import Any, Literal
 
-import safetensors.torch
 import torch
 from torch import Tensor, nn
 
 from recollect.agents.configs import from_json, to_json
+from recollect.agents.folders import read_description, read_weights, write_model
 from recollect.cores.base import CoreConfig, require
 from recollect.layers.feedforward import FeedForward
-
-FILES = ("model.json", "weights.safetensors")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -154,8 +150,6 @@ class SequenceModel(nn.Module):
 
     def save(self, folder: str | PathLike[str]) -> None:
         """Write ``model.json`` and ``weights.safetensors`` into a folder (each beside the old one, then renamed)."""
-        target = Path(folder)
-        target.mkdir(parents=True, exist_ok=True)
         description = {
             "agent": to_json(self.config),
             "core": to_json(self.core_config),
@@ -163,13 +157,7 @@ class SequenceModel(nn.Module):
             "vocabulary": self.vocabulary,
             "input_dim": self.input_dim,
         }
-        for name in FILES:
-            beside = target / (name + ".tmp")
-            if name == "model.json":
-                beside.write_text(json.dumps(description, indent=2) + "\n")
-            else:
-                safetensors.torch.save_model(self, str(beside))
-            beside.replace(target / name)
+        write_model(folder, self, description)
 
     @staticmethod
     def load(folder: str | PathLike[str], device: torch.device | str = "cpu") -> "SequenceModel":
@@ -178,11 +166,7 @@ class SequenceModel(nn.Module):
         Raises:
             ValueError: a file is missing, or the config names an unknown core.
         """
-        source = Path(folder)
-        for name in FILES:
-            if not (source / name).is_file():
-                raise ValueError(f"{source / name} does not exist: give a folder that SequenceModel.save wrote")
-        description = json.loads((source / "model.json").read_text())
+        description = read_description(folder, "SequenceModel")
         model = SequenceModel(
             from_json(description["agent"], SequenceModelConfig),
             from_json(description["core"], CoreConfig),
@@ -190,7 +174,7 @@ class SequenceModel(nn.Module):
             vocabulary=description["vocabulary"],
             input_dim=description["input_dim"],
         )
-        safetensors.torch.load_model(model, str(source / "weights.safetensors"))
+        read_weights(folder, model)
         return model.to(device).eval()
 
 

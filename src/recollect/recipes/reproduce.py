@@ -32,6 +32,7 @@ from recollect.tasks.base import StreamTask
 from recollect.tasks.world import WorldConfig
 from recollect.training import TRAINERS
 from recollect.training.checkpoints import RunError, write_beside
+from recollect.training.comparison import interquartile_mean
 from recollect.training.evaluate import FRESH_SEED, evaluate
 from recollect.training.evaluate_agents import evaluate_agent
 from recollect.training.fit import Outcome, fit
@@ -247,13 +248,6 @@ def _row(first: Mapping[str, Any], name: str, good: Sequence[Mapping[str, Any]])
     title = first["row"] + (f", {name}" if name else "")
     row = [title, tests[0]["paper"], score, str(len(good)), f"{low:.3f} to {high:.3f}", f"{tests[0]['chance']:.3f}"]
     return "| " + " | ".join([*row, f"`{first['command']}`"]) + " |"
-
-
-def interquartile_mean(scores: np.ndarray) -> np.ndarray:
-    """Mean of the middle half along the last axis (a quarter cut at each end, rounded down)."""
-    cut = scores.shape[-1] // 4
-    middle = np.sort(scores, -1)[..., cut : scores.shape[-1] - cut]
-    return middle.mean(-1)
 
 
 def interval(tests: Sequence[Mapping[str, Any]], level: float = 0.95) -> tuple[float, float]:

@@ -1,0 +1,46 @@
+"""A model as a folder: ``model.json`` says what it is, ``weights.safetensors`` holds its weights."""
+
+import json
+from collections.abc import Mapping
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import safetensors.torch
+from torch import nn
+
+DESCRIPTION, WEIGHTS = "model.json", "weights.safetensors"
+
+
+def write_model(folder: str | PathLike[str], model: nn.Module, description: Mapping[str, Any]) -> None:
+    """Write both files, each beside the old one, then renamed."""
+    target = Path(folder)
+    target.mkdir(parents=True, exist_ok=True)
+    beside = target / (DESCRIPTION + ".tmp")
+    beside.write_text(json.dumps(description, indent=2) + "\n")
+    beside.replace(target / DESCRIPTION)
+    beside = target / (WEIGHTS + ".tmp")
+    safetensors.torch.save_model(model, str(beside))
+    beside.replace(target / WEIGHTS)
+
+
+def read_description(folder: str | PathLike[str], writer: str) -> dict[str, Any]:
+    """What ``model.json`` says.
+
+    Args:
+        folder: that :func:`write_model` wrote.
+        writer: name of the class whose ``save`` should have been called, for the error.
+
+    Raises:
+        ValueError: a file is missing.
+    """
+    source = Path(folder)
+    for name in (DESCRIPTION, WEIGHTS):
+        if not (source / name).is_file():
+            raise ValueError(f"{source / name} does not exist: give a folder that {writer}.save wrote")
+    return json.loads((source / DESCRIPTION).read_text())
+
+
+def read_weights(folder: str | PathLike[str], model: nn.Module) -> None:
+    """Give a model the weights of a folder."""
+    safetensors.torch.load_model(model, str(Path(folder) / WEIGHTS))
