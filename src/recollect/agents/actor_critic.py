@@ -1,7 +1,7 @@
 """An agent around any memory core: what it sees, did and was given in; what to do and how good things stand out.
 
     e_t = [encoders(observation_t), encoding(action_{t-1}), reward_t]          the last two are 0 at is_first
-    u_t = W_in e_t + b_in                                                      [b, t, *core.input_shape]
+    u_t = LN(W_in e_t + b_in)                                                  [b, t, *core.input_shape]
     y_t, state = core(u_t, state, is_first)                                    [b, t, d_out] or [b, t, r, d_out]
     f_t = LN(mean_r y_t)                                                       features
     policy_t = parameters of the action distribution;   value_t = V(f_t)
@@ -69,6 +69,9 @@ class ActorCriticConfig:
     """Show the agent what it was given."""
     clip_reward: float | None = None
     """Bound on the reward that is shown, on either side; 1 is IMPALA's. None shows it as it is."""
+    norm_inputs: bool = True
+    """Normalise what the core reads, where ``width`` is not None. Memories compare what they were given at different
+    times, and freshly drawn encoders give vectors so small that a first attention cannot tell them apart."""
     norm: bool = True
     """Normalise the core's output before the heads read it."""
     head_dim: int | None = None
@@ -127,6 +130,8 @@ class ActorCritic(nn.Module):
         self.join: nn.Module = nn.Identity()
         if config.width is not None or len(self.core.input_shape) > 1:
             self.join = Linear(joined, torch.Size(self.core.input_shape).numel())
+        has_norm = config.norm_inputs and isinstance(self.join, Linear)
+        self.norm_inputs = nn.LayerNorm(self.core.input_shape[-1]) if has_norm else nn.Identity()
         dim = self.core.output_shape[-1]
         self.norm = nn.LayerNorm(dim) if config.norm else nn.Identity()
         hidden = () if config.head_dim is None else (config.head_dim,)
@@ -171,7 +176,9 @@ class ActorCritic(nn.Module):
             told = torch.cat(past, -1).masked_fill_(is_first[..., None], 0)
             seen = torch.cat((seen, told.to(seen.dtype)), -1)
         joined = self.join(seen)
-        return joined.unflatten(-1, self.core.input_shape) if len(self.core.input_shape) > 1 else joined
+        if len(self.core.input_shape) > 1:
+            joined = joined.unflatten(-1, self.core.input_shape)
+        return self.norm_inputs(joined)
 
     def decide(self, outputs: Tensor) -> ActorCriticOutput:
         """Policy and value of the core's outputs ``[b, ..., *core.output_shape]``."""

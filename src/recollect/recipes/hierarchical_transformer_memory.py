@@ -58,7 +58,7 @@ def lite_core(key: str, *, steps: int, window: int = 16, chunk: int = 16, dim: i
         "memory_len": window,
         "chunk_len": chunk,
         "num_chunks": -(-steps // chunk),
-        "top_k": 4,
+        "top_k": 16,
     }
     if key != "hcam":
         sizes.pop("top_k")  # transformer-xl's is another one
@@ -68,19 +68,26 @@ def lite_core(key: str, *, steps: int, window: int = 16, chunk: int = 16, dim: i
 
 
 def lite(
-    world: WorldConfig, core: CoreConfig, *, steps: int, rows: int = 64, unroll: int = 32, **loss: Any
+    world: WorldConfig,
+    core: CoreConfig,
+    *,
+    steps: int,
+    rows: int = 64,
+    unroll: int = 32,
+    learning_rate: float = 2e-3,
+    **loss: Any,
 ) -> ImpalaConfig:
     """A small agent that learns fast; ``loss`` changes the costs."""
-    costs = {"discount": 0.99, "baseline_cost": 0.5, "entropy_cost": 0.01, "reduction": "mean"} | loss
+    costs = {"discount": 0.99, "baseline_cost": 0.5, "entropy_cost": 0.02, "reduction": "mean"} | loss
     return ImpalaConfig(
         world=world,
         core=core,
         agent=ActorCriticConfig(encoders=EncoderConfig(sentence_dim=32, word_dim=16), width=64),
-        optimizer=OptimizerConfig(algorithm="adam", learning_rate=1e-3, warmup_steps=20, clip_norm=1.0),
+        optimizer=OptimizerConfig(algorithm="adam", learning_rate=learning_rate, warmup_steps=20, clip_norm=1.0),
         loss=LossConfig(**costs),
         rows=rows,
         unroll=unroll,
-        fit=FitConfig(steps=steps, report_every=25, evaluate_every=100, checkpoint_every=200, stop_score=None),
+        fit=FitConfig(steps=steps, report_every=25, evaluate_every=50, checkpoint_every=200, stop_score=0.98),
     )
 
 
@@ -137,7 +144,7 @@ def ballet(core: str = "hcam", scale: Scale = "lite") -> ImpalaConfig:
         memory = paper_core(core, chunk=32, top_k=8, steps=1024, unroll=64, extra=256)
         return paper(world, memory, unroll=64, entropy=1e-3, steps=100_000)
     world = BalletConfig(dancers=(2,), delays=(16,), observation="tiles", max_steps=90)
-    return lite(world, lite_core(core, steps=96, window=16), steps=1000, unroll=32, entropy_cost=0.003)
+    return lite(world, lite_core(core, steps=96, window=16), steps=1000, unroll=32)
 
 
 def generalisation(core: str = "hcam", scale: Scale = "lite") -> ImpalaConfig:
@@ -157,7 +164,7 @@ def visual_match(core: str = "hcam", scale: Scale = "lite") -> ImpalaConfig:
     world = VisualMatchConfig(
         cue_steps=5, distractor_steps=30, choice_steps=10, apple_rewards=(0.0, 0.0), target_reward=1.0
     )
-    return lite(world, lite_core(core, steps=48, window=16), steps=1000, unroll=46, entropy_cost=0.01)
+    return lite(world, lite_core(core, steps=48, window=16), steps=1000, unroll=46)
 
 
 def words(core: str = "hcam", scale: Scale = "lite") -> ImpalaConfig:
@@ -221,7 +228,7 @@ def t_maze(core: str = "hcam", scale: Scale = "lite", length: int = 100) -> Impa
     if scale != "lite":
         raise ValueError(f"scale={scale!r}: the T-maze is not in the paper and has only lite")
     memory = lite_core(core, steps=length + 64, window=16)
-    return lite(TMazeConfig(length=length, penalty=0.05), memory, steps=600, unroll=32, discount=0.95)
+    return lite(TMazeConfig(length=length, penalty=0.05), memory, steps=500, discount=0.95)
 
 
 LEVELS = {  # dancers, delay: what the paper reports for each core (table 3)
