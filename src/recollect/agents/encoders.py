@@ -226,6 +226,9 @@ class MLP(Encoder):
 class Tiles(Encoder):
     """A grid of symbols: an embedding per cell (the sum over its channels), then ``hidden`` layers.
 
+    The least symbol of every channel begins as the zero vector: it is the empty cell nearly everywhere, and what most
+    cells show all the time would drown what changes.
+
     Args:
         space: MultiDiscrete or integer Box of shape [y, x] or [y, x, c].
         config: settings.
@@ -242,6 +245,8 @@ class Tiles(Encoder):
         self.low, self.vocabulary = low, high - low + 1
         self.table = nn.Embedding(c * self.vocabulary, config.tile_dim)
         nn.init.normal_(self.table.weight, std=c**-0.5)
+        with torch.no_grad():
+            self.table.weight[:: self.vocabulary] = 0
         self.register_buffer("offset", torch.arange(c, dtype=torch.int32) * self.vocabulary - low, persistent=False)
         self.layers = Layers(y * x * config.tile_dim, config.hidden, config.activation)
         self.dim = self.layers.dim

@@ -1,13 +1,14 @@
-"""The main job: train a memory, see that it is one, and let it live for 100 000 steps.
+"""The main job: train an agent with a memory, see that it is one, and let it live for 100 000 steps.
 
-1. train an agent-sized hcam on the recall task                 a live progress bar
-2. the same without memory                                      a small table, with chance
-3. stream the trained model one step at a time                  equal answers, constant time, constant bytes
+1. train an hcam agent by IMPALA in a T-maze               a live progress bar
+2. the same without memory                                 a small table, with chance, and with ten times the length
+3. film it                                                 an MP4 and a GIF
+4. let it play on, one step at a time                      equal decisions, constant time, constant bytes
 """
 
 import itertools
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
@@ -17,18 +18,20 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from recollect.agents.sequence_model import SequenceModel
-from recollect.recipes.recall import recall
-from recollect.tasks.base import Batch
-from recollect.tasks.recall import Recall
-from recollect.training.evaluate import FRESH_SEED, Evaluation, evaluate
-from recollect.training.fit import FitConfig, Outcome, fit
+from recollect.agents.actor_critic import ActorCritic, ActorInputs
+from recollect.recipes.hierarchical_transformer_memory import short_t_maze
+from recollect.tasks.t_maze import TMazeConfig
+from recollect.tasks.world import WorldConfig
+from recollect.training.evaluate import FRESH_SEED
+from recollect.training.evaluate_agents import AgentEvaluation, evaluate_agent, no_action
+from recollect.training.fit import Outcome, fit
+from recollect.training.impala import ImpalaConfig
 from recollect.training.progress import Progress
-from recollect.training.supervised import SupervisedConfig
+from recollect.training.videos import Video, record
 
-# Four pairs, and up to 87 steps from a pair to the question: hcam's local attention sees 16.
-TASK = Recall(num_keys=8, num_values=4, num_cues=4, num_queries=4, min_blank=1, max_blank=80, length=192)
 WINDOW = 1000  # steps whose median time is compared, at the start and at the end of the stream
+SEGMENT = 1000  # steps of a whole-sequence pass: the contract says that cuts do not matter
+ABLATION_STEPS = 60  # without memory nothing is learned after the walk
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,14 +40,14 @@ class Streamed:
 
     steps: int
     """Steps, one at a time."""
-    queries: int
-    """Questions that were asked on the way."""
     agree: int
-    """Questions to which stream and whole-sequence pass gave the same answer."""
-    correct: int
-    """Questions that the stream answered correctly."""
+    """Steps at which stream and whole-sequence pass decided alike."""
     largest_difference: float
-    """Largest difference of any logit at any step between stream and whole-sequence pass."""
+    """Largest difference of any policy logit or value between stream and whole-sequence pass."""
+    episodes: int
+    """Episodes that ended on the way."""
+    score: float
+    """Their mean score."""
     early_us: float
     """Median microseconds of a step in the first thousand (after a warm-up)."""
     late_us: float
@@ -54,65 +57,61 @@ class Streamed:
     late_bytes: int
     """Bytes of memory at the end."""
     seconds: float
-    """Time of the whole stream."""
+    """Time of the whole stream, without the whole-sequence passes."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Demo:
     """What the demo showed."""
 
-    memory: Evaluation
-    """With memory."""
-    memoryless: Evaluation
+    memory: tuple[AgentEvaluation, AgentEvaluation]
+    """With memory: in the world of training, and ten times as long."""
+    memoryless: tuple[AgentEvaluation, AgentEvaluation]
     """Without."""
+    video: Video
+    """The film."""
     streamed: Streamed
     """The long stream."""
     directory: Path
-    """The run directory of the trained memory."""
+    """The run directory of the agent with memory."""
 
 
-def demo_config(core: str = "hcam") -> SupervisedConfig:
-    """The recall recipe with more to keep for longer, sized for an agent that has half a millisecond per step.
+def demo_config(core: str = "hcam") -> ImpalaConfig:
+    """The recipe's short T-maze.
 
     Args:
         core: ``hcam``, or any core for comparison.
     """
-    config = recall(core)
-    if core == "hcam":
-        sizes = {"num_layers": 1, "memory_len": 16, "chunk_len": 16, "num_chunks": 8, "top_k": 4}
-        config = replace(config, core=replace(config.core, **sizes))
-    return replace(
-        config,
-        task=TASK,
-        optimizer=replace(config.optimizer, schedule="cosine"),
-        fit=FitConfig(
-            steps=60 if core == "memoryless" else 250,
-            report_every=5,
-            evaluate_every=50,
-            checkpoint_every=50,
-            stop_score=0.99,
-        ),
-        evaluation_rows=128,
-    )
+    config = short_t_maze(core)
+    fit_config = replace(config.fit, report_every=5, evaluate_every=25)
+    if core == "memoryless":
+        fit_config = replace(fit_config, steps=ABLATION_STEPS)
+    return replace(config, fit=fit_config)
+
+
+def ten_times(world: WorldConfig) -> TMazeConfig:
+    """The corridor of a T-maze, ten times as long."""
+    assert isinstance(world, TMazeConfig)
+    return replace(world, length=10 * world.length)
 
 
 def demo(
     root: str | PathLike[str] = "runs",
     *,
     steps: int = 100_000,
-    memory: SupervisedConfig | None = None,
-    ablation: SupervisedConfig | None = None,
-    rows: int = 512,
+    memory: ImpalaConfig | None = None,
+    ablation: ImpalaConfig | None = None,
+    episodes: int = 512,
     console: Console | None = None,
 ) -> Demo:
     """Run the main job.
 
     Args:
-        root: folder for the run directories.
+        root: folder for the run directories and the film.
         steps: length of the stream.
-        memory: another run than the recipe's.
-        ablation: another run of the same task without memory.
-        rows: fresh rows that both are scored on.
+        memory: another run than the recipe's, in a T-maze.
+        ablation: another run in the same world without memory.
+        episodes: fresh episodes in which both are scored.
         console: where it is shown; None is silent.
 
     Raises:
@@ -121,68 +120,73 @@ def demo(
     console = Console(quiet=True) if console is None else console
     memory = demo_config("hcam") if memory is None else memory
     ablation = demo_config("memoryless") if ablation is None else ablation
-    spec = memory.task.spec
-    console.print(
-        f"[bold]Recall[/bold]: key-value cues, up to {spec.memory_span} steps later a question; "
-        "several episodes per row, separated only by a reset.",
-        highlight=False,
-    )
+    worlds = (memory.world, ten_times(memory.world))
+    _introduce(console, worlds)
     folder = _free(Path(root), "demo")
-    with_memory = _train(memory, folder / "hcam", console)
-    without = _train(ablation, folder / "memoryless", console)
-    models = [outcome.agent.eval() for outcome in (with_memory, without)]
-    scores = [evaluate(model, memory.task, rows=rows, seed=FRESH_SEED) for model in models]  # type: ignore[arg-type]
-    _show_scores(console, scores, [with_memory, without])
-    streamed = stream(models[0], memory, steps, console)  # type: ignore[arg-type]
+    outcomes = [_train(config, folder / name, console) for name, config in (("hcam", memory), ("memoryless", ablation))]
+    agents = [outcome.agent.eval() for outcome in outcomes]
+    scores = [tuple(evaluate_agent(agent, world, episodes, seed=FRESH_SEED) for world in worlds) for agent in agents]
+    _show_scores(console, worlds, scores, outcomes)
+    video = record(agents[0], memory.world, folder / "hcam", episodes=4, seed=FRESH_SEED)
+    console.print(f"Film: {video.mp4}", highlight=False, soft_wrap=True)
+    streamed = stream(agents[0], worlds[1], steps, console)
     _show_stream(console, streamed)
     console.print(
         f"Try next: [bold]recollect evaluate {folder / 'hcam'}[/bold], "
-        "or another memory: [bold]recollect train recall --core gru[/bold]",
+        "or another memory: [bold]recollect train t-maze --core gru[/bold]",
         highlight=False,
         soft_wrap=True,
     )
-    return Demo(memory=scores[0], memoryless=scores[1], streamed=streamed, directory=folder / "hcam")
+    return Demo(memory=scores[0], memoryless=scores[1], video=video, streamed=streamed, directory=folder / "hcam")
 
 
-def stream(model: SequenceModel, config: SupervisedConfig, steps: int, console: Console | None = None) -> Streamed:
-    """Stream fresh rows one after the other through one live model, and compare with whole-sequence passes.
+@torch.no_grad()
+def stream(agent: ActorCritic, world_config: WorldConfig, steps: int, console: Console | None = None) -> Streamed:
+    """Let one live agent play episode after episode, and compare with whole-sequence passes over what it saw.
 
     Args:
-        model: in ``eval`` mode.
-        config: whose task gives the rows.
-        steps: steps to stream, rounded up to whole rows.
+        agent: in ``eval`` mode.
+        world_config: where it plays; observations are one tensor.
+        steps: steps to stream.
         console: where a bar is shown; None shows nothing.
     """
-    length = config.task.spec.length
-    rows = -(-max(steps, 2 * WINDOW) // length)
-    batch = config.task.sample(rows, torch.Generator().manual_seed(FRESH_SEED + 1))
-    whole = _whole(model, batch)
-    tokens, firsts = batch.inputs.flatten().unsqueeze(1), batch.is_first.flatten().tolist()
-    live = model.stream(1)
-    yes = torch.ones(1, dtype=torch.bool)
-    logits = torch.empty(len(firsts), model.num_classes)
-    times, early_bytes = [], 0
+    steps = max(steps, 2 * WINDOW)
+    world = world_config.build(1, seed=FRESH_SEED + 1)
+    live = agent.stream(1)
+    step, action = world.reset(), no_action(world)
+    told: list[tuple[ActorInputs, torch.Tensor]] = []
+    said: list[tuple[torch.Tensor, torch.Tensor]] = []
+    times, ends, early_bytes = [], [], 0
     began = perf_counter()
-    with Progress(console, "streaming · one step at a time", len(firsts), 0) as progress:
-        for step, (token, first) in enumerate(zip(tokens, firsts, strict=True)):
+    with Progress(console, "streaming · one step at a time", steps, 0) as progress:
+        for number in range(steps):
+            inputs = ActorInputs(step.observation.clone(), action, step.reward)
             start = perf_counter()
-            answer = live.step(token, yes if first else None)
+            output = live.step(inputs, step.is_first)
             times.append(perf_counter() - start)
-            logits[step] = answer[0]
-            if step + 1 == WINDOW:
+            told.append((inputs, step.is_first))
+            said.append((output.policy, output.value))
+            if step.is_last[0]:
+                ends.append(float(step.score[0]))
+            action = agent.distribution(output.policy).mode()
+            step = world.step(action)
+            if number + 1 == WINDOW:
                 early_bytes = live.nbytes
-            if step % 500 == 0:
-                progress.advance(step)
-        progress.advance(len(firsts))
+            if number % 500 == 0:
+                progress.advance(number)
+        progress.advance(steps)
     seconds = perf_counter() - began
-    asked, targets = batch.score_mask.flatten(), batch.targets.flatten()
-    said, expected = logits.argmax(-1)[asked], whole.argmax(-1)[asked]
+    world.close()
+    policy, value = (torch.stack(part, 1) for part in zip(*said, strict=True))
+    whole = list(_whole(agent, told))
+    whole_policy, whole_value = (torch.cat(part, 1) for part in zip(*whole, strict=True))
+    differences = [(policy - whole_policy).abs().max(), (value - whole_value).abs().max()]
     return Streamed(
-        steps=len(firsts),
-        queries=len(said),
-        agree=int((said == expected).sum()),
-        correct=int((said == targets[asked]).sum()),
-        largest_difference=float((logits - whole).abs().max()),
+        steps=steps,
+        agree=int((policy.argmax(-1) == whole_policy.argmax(-1)).sum()),
+        largest_difference=float(max(differences)),
+        episodes=len(ends),
+        score=sum(ends) / max(len(ends), 1),
         early_us=1e6 * statistics.median(times[WINDOW // 2 : WINDOW + WINDOW // 2]),
         late_us=1e6 * statistics.median(times[-WINDOW:]),
         early_bytes=early_bytes,
@@ -191,30 +195,51 @@ def stream(model: SequenceModel, config: SupervisedConfig, steps: int, console: 
     )
 
 
-@torch.no_grad()
-def _whole(model: SequenceModel, batch: Batch) -> torch.Tensor:
-    """Logits ``[rows * length, classes]`` of whole rows at once; every row starts with a reset."""
-    parts = []
-    for inputs, is_first in zip(batch.inputs.split(64), batch.is_first.split(64), strict=True):
-        parts.append(model(inputs, model.initial_state(inputs.shape[0]), is_first)[0])
-    return torch.cat(parts).flatten(0, 1)
+def _whole(
+    agent: ActorCritic, told: Sequence[tuple[ActorInputs, torch.Tensor]]
+) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    """Policies and values ``[1, t, ...]`` of the same steps, many at once."""
+    state = agent.initial_state(1)
+    for start in range(0, len(told), SEGMENT):
+        inputs, firsts = zip(*told[start : start + SEGMENT], strict=True)
+        parts = ActorInputs(*(torch.stack(part, 1) for part in zip(*inputs, strict=True)))
+        output, state = agent(parts, state, torch.stack(firsts, 1))
+        yield output.policy, output.value
 
 
-def _train(config: SupervisedConfig, directory: Path, console: Console) -> Outcome:
+def _train(config: ImpalaConfig, directory: Path, console: Console) -> Outcome:
     outcome = fit(config, directory, console=console)
     if outcome.status == "interrupted":
         raise KeyboardInterrupt(outcome.message)
     return outcome
 
 
-def _show_scores(console: Console, scores: Sequence[Evaluation], outcomes: Sequence[Outcome]) -> None:
-    table = Table(title="Questions answered correctly, on fresh rows")
-    for column in ("core", "accuracy", "95 % interval", "trained"):
-        table.add_column(column, justify="left" if column == "core" else "right")
-    for name, score, outcome in zip(("hcam", "memoryless"), scores, outcomes, strict=True):
-        span = f"{score.low:.3f} to {score.high:.3f}"
-        table.add_row(name, f"{score.score:.3f}", span, f"{outcome.step} steps, {outcome.seconds:.0f} s")
-    table.add_row("chance", f"{scores[0].chance:.3f}", "exact", "")
+def _introduce(console: Console, worlds: tuple[WorldConfig, TMazeConfig]) -> None:
+    short, long = worlds
+    assert isinstance(short, TMazeConfig)
+    console.print(
+        f"[bold]T-maze[/bold]: a cue, a corridor of {short.length} steps, and a turn to the side that the cue named. "
+        f"Then, untrained, a corridor of {long.length}.",
+        highlight=False,
+        soft_wrap=True,
+    )
+
+
+def _show_scores(
+    console: Console,
+    worlds: Sequence[WorldConfig],
+    scores: Sequence[Sequence[AgentEvaluation]],
+    outcomes: Sequence[Outcome],
+) -> None:
+    table = Table(title="Share of right turns, in fresh episodes, with 95 % intervals")
+    table.add_column("core")
+    for world in worlds:
+        table.add_column(f"length {world.length}", justify="right")  # type: ignore[attr-defined]
+    table.add_column("trained", justify="right")
+    for name, row, outcome in zip(("hcam", "memoryless"), scores, outcomes, strict=True):
+        cells = [f"{score.score:.3f} ({score.low:.3f} to {score.high:.3f})" for score in row]
+        table.add_row(name, *cells, f"{outcome.step} rollouts, {outcome.seconds:.0f} s")
+    table.add_row("chance", *(f"{score.chance:.3f} (exact)" for score in scores[0]), "")
     console.print(table)
 
 
@@ -225,12 +250,13 @@ def _show_stream(console: Console, seen: Streamed) -> None:
     table.add_row("time of a step", f"{seen.early_us:.0f} µs", f"{seen.late_us:.0f} µs")
     table.add_row("memory", f"{seen.early_bytes:,} bytes", f"{seen.late_bytes:,} bytes")
     console.print(table)
-    equal = seen.agree == seen.queries
+    equal = seen.agree == seen.steps
     console.print(
-        f"{'[green]equal[/green]' if equal else '[red]NOT equal[/red]'}: {seen.agree} of {seen.queries} answers are "
-        f"those of the whole-sequence pass; largest difference of a logit {seen.largest_difference:.1e}; "
-        f"{seen.correct / seen.queries:.1%} are right.",
+        f"{'[green]equal[/green]' if equal else '[red]NOT equal[/red]'}: {seen.agree} of {seen.steps} decisions are "
+        f"those of the whole-sequence pass; largest difference of a logit or value {seen.largest_difference:.1e}; "
+        f"{seen.score:.1%} of {seen.episodes} episodes end with the right turn.",
         highlight=False,
+        soft_wrap=True,
     )
     grew = seen.late_us / seen.early_us - 1
     bytes_grew = seen.late_bytes - seen.early_bytes

@@ -45,6 +45,7 @@ from recollect.tasks.ballet_dances import (
     DANCES,
     HOMES,
     NOWHERE,
+    SIDE,
     START,
     STILL,
     dance_table,
@@ -78,12 +79,17 @@ class BalletConfig(WorldConfig):
     """Dancers in the room, 1..8; one of these numbers is drawn for every episode."""
     delays: tuple[int, ...] = (16,)
     """Delay after a dance; one of these numbers is drawn for every episode."""
+    dances: tuple[str, ...] = tuple(DANCES)
+    """Dances that may be seen. Officially all; few are easier to tell apart."""
     true_delay: bool = False
     """A delay of 16 leaves 16 observations without a move after each dance; officially they are 15."""
     observation: Form = "pixels"
     """``pixels``: 99 x 99 x 3, as published; ``tiles``: 11 x 11 symbols."""
     max_steps: int | None = None
     """Time limit of every episode; None is the official one, 320 for a delay of 16, else 1024."""
+    approach_reward: float = 0.0
+    """Added for a step that leads nearer to the nearest dancer, and taken off for one that leads away (a potential:
+    Ng et al., 1999). It says where dancers are, never which one; for agents that have minutes to learn. Official: 0."""
 
     def __post_init__(self) -> None:
         if not self.dancers or not all(1 <= n <= len(HOMES) for n in self.dancers):
@@ -91,6 +97,12 @@ class BalletConfig(WorldConfig):
         least = 0 if self.true_delay else 1
         if not self.delays or min(self.delays) < least:
             raise ValueError(f"delays={self.delays}: give one or more numbers from {least}")
+        unknown = sorted(set(self.dances) - set(DANCES))
+        if unknown or len(set(self.dances)) != len(self.dances) or len(self.dances) < max(self.dancers):
+            raise ValueError(
+                f"dances={self.dances}: give at least {max(self.dancers)} different ones, one for each dancer, of "
+                f"{', '.join(DANCES)}"
+            )
         if self.observation not in ("pixels", "tiles"):
             raise ValueError(f"observation={self.observation!r}: use 'pixels' or 'tiles'")
         for delay in self.delays:
@@ -178,11 +190,12 @@ class Ballet(TensorWorld[BalletState]):
             device=self.device,
         )
         self.decks = self._decks()
+        self.dances = torch.tensor([list(DANCES).index(name) for name in config.dances], device=self.device)
         self.painter = Painter(config.observation, self.device)
 
     def _decks(self) -> Tensor:
         # Added to random numbers below 1 and sorted, this shuffles cards that exist before cards that do not.
-        sizes = torch.tensor([len(HOMES), len(DANCES), len(SHAPES), len(COLOURS)])
+        sizes = torch.tensor([len(HOMES), len(self.config.dances), len(SHAPES), len(COLOURS)])
         return (torch.arange(int(sizes.max())) >= sizes[:, None]).float().to(self.device)
 
     def begin(self, rows: int) -> BalletState:
@@ -195,7 +208,7 @@ class Ballet(TensorWorld[BalletState]):
         absent = self.order >= count[:, None]
         return BalletState(
             homes=torch.where(absent, NOWHERE, self.homes[home]),
-            dances=torch.where(absent, STILL, dance),
+            dances=torch.where(absent, STILL, self.dances[dance.clamp(max=len(self.dances) - 1)]),
             looks=look(shape, colour),
             target=torch.randint(COMMON_MULTIPLE, (rows,), **draws) % count,
             period=period,
@@ -256,7 +269,18 @@ class Ballet(TensorWorld[BalletState]):
         agent = torch.where(walking, self.moves[state.agent * 8 + actions], state.agent)
         touched = state.homes == agent[:, None]
         right = touched.gather(1, state.target[:, None])[:, 0].float()
-        return Advance(state._replace(agent=agent, frame=state.frame + 1), right, touched.any(1), right)
+        reward = right
+        if self.config.approach_reward:
+            nearer = self.distance(state.homes, state.agent) - self.distance(state.homes, agent)
+            reward = right + self.config.approach_reward * nearer
+        return Advance(state._replace(agent=agent, frame=state.frame + 1), reward, touched.any(1), right)
+
+    @staticmethod
+    def distance(homes: Tensor, agent: Tensor) -> Tensor:
+        """Moves from the agent's cell ``[b]`` to the nearest of the homes ``[b, n]``, as the crow flies: ``[b]``."""
+        down = (homes // SIDE - (agent // SIDE)[:, None]).abs()
+        along = (homes % SIDE - (agent % SIDE)[:, None]).abs()
+        return torch.maximum(down, along).masked_fill(homes == NOWHERE, CELLS).amin(1)
 
     def observe(self, state: BalletState) -> dict[str, Tensor]:
         """The image around the agent, uint8 ``[b, y, x, 3]``, and the word, long ``[b, 1]``."""
