@@ -2,7 +2,8 @@
 
     python benchmarks/report.py
 
-Reads the newest file of each kind in benchmarks/results/ (``cores-*.json``, ``ratios-*.json``, ``certificate.json``).
+Reads the newest file of each kind in benchmarks/results/ (``cores-*.json``, ``ratios-*.json``, ``certificate.json``,
+``rl-*.json``, ``worlds.json``, ``lifelong.json``).
 Needs matplotlib (extra ``dev``).
 """
 
@@ -16,6 +17,7 @@ import matplotlib
 matplotlib.use("agg")
 import matplotlib.pyplot as plt
 
+from agents_report import lifelong_rows, rl_rows, world_rows
 from recollect.benchmark.cores import CoresBenchmark, core_config
 from recollect.state import nbytes
 
@@ -223,6 +225,13 @@ def main() -> None:
     between(readme, "card", "```\n" + card_text(next(c for c in card["cards"] if c["core"] == "hcam")) + "\n```")
     between(page, "full", full_tables(cores))
     between(page, "ratios", ratio_table(newest("ratios")))
+    head = ["masked CartPole", "steps/s", "ours against it", "return 400 after", "steps"]
+    rows, note = rl_rows(RESULTS)
+    between(page, "rl", table(head, rows) + "\n\nTimes and steps by seed. " + note)
+    rows, note = world_rows(RESULTS)
+    between(page, "worlds", table(["world", "rows", "steps/s", "aim"], rows) + "\n\n" + note)
+    rows, note = lifelong_rows(RESULTS)
+    between(page, "lifelong", table(["contents in", "position", "median ms", "99 % ms"], rows) + "\n\n" + note)
     between(ROOT / "docs" / "certificate.md", "all", certificate_table(card))
     figure(cores, ROOT / "docs" / "assets" / "streams.png")
 

@@ -242,3 +242,20 @@ def test_bad_inputs_are_named(change, message):
 def test_bad_config_fields_are_named(fields, message):
     with pytest.raises(ValueError, match=message):
         ActorCriticConfig(**fields)
+
+
+@pytest.mark.parametrize("key", ["gru", "ttm"])
+def test_what_a_core_reads_is_normalised(key):
+    agent = tiny_agent(key)
+    inputs, is_first = tiny_inputs()
+    read = agent.encode(inputs, is_first)
+    assert read.shape[2:] == agent.core.input_shape
+    torch.testing.assert_close(read.mean(-1), torch.zeros_like(read.mean(-1)), atol=1e-6, rtol=0)
+    plain = tiny_agent(key, norm_inputs=False).encode(inputs, is_first)
+    assert plain.mean(-1).abs().max() > 1e-3
+    torch.testing.assert_close(torch.nn.functional.layer_norm(plain, plain.shape[-1:]), read)
+
+
+def test_without_a_width_the_core_reads_the_encoders_as_they_are():
+    agent = tiny_agent("gru", width=None)
+    assert isinstance(agent.norm_inputs, torch.nn.Identity)

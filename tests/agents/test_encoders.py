@@ -227,3 +227,14 @@ def test_bad_observations_are_named():
         encoder({"a": torch.zeros(1, 2), "b": torch.zeros(1, 1)}, 2)
     with pytest.raises(ValueError, match="give a dict"):
         encoder(torch.zeros(1, 1, 2), 2)
+
+
+def test_empty_cells_begin_as_zeros_in_every_channel():
+    space = spaces.Box(0, np.full((2, 3, 2), [4, 6]), (2, 3, 2), np.int16)
+    encoder = Tiles(space, EncoderConfig(hidden=(), tile_dim=3))
+    grid = torch.zeros(1, 2, 3, 2, dtype=torch.int16)
+    assert not encoder(grid).any()
+    grid[0, 1, 2, 1] = 5
+    cells = encoder(grid).view(2, 3, 3)
+    assert cells[1, 2].all()
+    assert not cells.flatten(0, 1)[:-1].any()

@@ -403,3 +403,46 @@ def test_level_mistakes():
         world.stage([good])
     with pytest.raises(ValueError, match="delay=48"):
         world.stage([good, dataclasses.replace(good, delay=48)])
+
+
+def test_only_the_chosen_dances_are_seen():
+    chosen = ("zee", "plus_cw", "chevron_up")
+    world = BalletConfig(dancers=(2,), delays=(1,), dances=chosen, observation="tiles").build(256, seed=3)
+    step = to_the_cue(world, world.reset())
+    said = step.observation["language"][:, 0].bincount(minlength=len(WORDS))
+    assert {WORDS[i] for i in said.nonzero().flatten()} == set(chosen)
+    assert said[said > 0].min() > 256 / 6
+    dances = world.state.dances
+    assert (dances[:, 0] != dances[:, 1]).all()
+    assert set(dances.flatten().tolist()) == {list(DANCES).index(name) for name in chosen}
+
+
+@pytest.mark.parametrize("dances", [("zee",), ("zee", "zee"), ("zee", "polka")])
+def test_dances_that_cannot_be_danced_are_named(dances):
+    with pytest.raises(ValueError, match="give at least 2 different ones, one for each dancer, of circle_cw"):
+        BalletConfig(dancers=(2,), dances=dances)
+
+
+def test_a_level_with_another_dance_is_refused():
+    world = BalletConfig(dancers=(2,), dances=("zee", "plus_cw")).build(1)
+    with pytest.raises(ValueError, match="the dance 'circle_cw': add it to the config's dances"):
+        world.stage([pair()])
+
+
+def test_the_approach_reward_is_a_potential_and_names_nobody():
+    rewards, scores = [], []
+    for target in (0, 1):
+        world, step = staged(pair(homes=((5, 8), (8, 2)), target=target), approach_reward=0.25)
+        step = to_the_cue(world, step)
+        assert step.reward.item() == 0
+        found = []
+        for move in (W, N, E, E, SE, E):  # away, to and fro, then into one
+            step = world.step(actions(move))
+            found.append(step.reward.item())
+        assert step.terminated.all()
+        rewards.append(found)
+        scores.append(step.score.item())
+    assert scores == [1.0, 0.0], "the score does not count it"
+    assert rewards[0][:-1] == rewards[1][:-1], "before the touch nothing tells the target"
+    assert rewards[0][-1] == rewards[1][-1] + 1
+    assert sum(rewards[1]) == pytest.approx(0.25 * 3), "from three cells away to none, whatever the way"

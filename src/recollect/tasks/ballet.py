@@ -232,6 +232,9 @@ class Ballet(TensorWorld[BalletState]):
                     f"a level has {len(level.dancers)} dancers and delay={level.delay}: add them to the config's "
                     f"dancers={self.config.dancers} and delays={self.config.delays}"
                 )
+            strange = sorted({dancer.dance for dancer in level.dancers} - set(self.config.dances))
+            if strange:
+                raise ValueError(f"a level has the dance {strange[0]!r}: add it to the config's dances")
         step = self.reset()
         self.state = self._opening(levels)
         return step._replace(observation=self.observe(self.state))

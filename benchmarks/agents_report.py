@@ -1,0 +1,62 @@
+"""Tables of what was measured with agents, worlds and lifelong streams; ``report.py`` puts them into the docs."""
+
+import json
+import statistics
+from pathlib import Path
+from typing import Any
+
+RL = {  # file, what it is, by how many times ours should be faster
+    "rl-ours": ("Recollect, one process, LSTM 64", None),
+    "rl-sample-factory": ("Sample Factory APPO, 2 workers, LSTM 64", 2.0),
+    "rl-plain-cartpole": ("plain loop, a process per actor, 2 actors", 3.0),
+    "rl-sb3-16": ("sb3-contrib RecurrentPPO, 16 environments, LSTM 64", 8.0),
+    "rl-sb3": ("sb3-contrib RecurrentPPO, its defaults", 20.0),
+}
+
+
+def measured(environment: dict[str, Any]) -> str:
+    """Hardware, commit and command."""
+    return (
+        f"{environment['cpu']}, {environment['threads']} threads, torch {environment['torch']}, "
+        f"commit {environment['commit']}, {environment['date'][:10]}: `{environment['command']}`."
+    )
+
+
+def rl_rows(folder: Path) -> tuple[list[tuple[str, ...]], str]:
+    """Masked CartPole: library, steps per second, ours against it, when a return of 400 was reached, by seed."""
+    found = {name: json.loads((folder / f"{name}.json").read_text()) for name in RL}
+    rates = {name: statistics.fmean(run["steps_per_s"] for run in one["runs"]) for name, one in found.items()}
+    rows = []
+    for name, (words, aim) in RL.items():
+        ratio = rates["rl-ours"] / rates[name]
+        against = "-" if aim is None else f"{ratio:.1f} (aim {aim:g})" + (", missed" if ratio < aim else "")
+        reached = [run["reached_400"] for run in found[name]["runs"]]
+        times = ", ".join("-" if one is None else f"{one['seconds']:.1f} s" for one in reached)
+        steps = ", ".join("-" if one is None else f"{one['environment_steps']:,}" for one in reached)
+        rows.append((words, f"{rates[name]:,.0f}", against, times, steps))
+    return rows, measured(found["rl-ours"]["environment"])
+
+
+def world_rows(folder: Path) -> tuple[list[tuple[str, ...]], str]:
+    """Batched worlds: rows, steps per second, aim."""
+    found = json.loads((folder / "worlds.json").read_text())
+    rows = []
+    for row in found["rows"]:
+        aim = "-" if row["aim"] is None else f"{row['aim']:,.0f}"
+        rows.append((row["world"], f"{row['rows']:,}", f"{row['steps_per_s']:,.0f}", aim))
+    return rows, measured(found["environment"])
+
+
+def lifelong_rows(folder: Path) -> tuple[list[tuple[str, ...]], str]:
+    """Lifelong streams: where contents are, position, median and 99th percentile of a step."""
+    found = json.loads((folder / "lifelong.json").read_text())
+    rows = [
+        (
+            "host memory" if row["contents"] == "memory" else "mapped file",
+            f"{row['position']:,}",
+            f"{row['us_median'] / 1000:.2f}",
+            f"{row['us_p99'] / 1000:.2f}",
+        )
+        for row in found["rows"]
+    ]
+    return rows, measured(found["environment"])
