@@ -44,7 +44,7 @@ clean:
 	$(PYTHON) -m venv .venv
 
 .venv/installed: .venv/bin/python pyproject.toml constraints.txt
-	$(PIP) -e ".[log]"
+	$(PIP) -e ".[log,video]"
 	@touch $@
 
 .venv/installed-dev: .venv/bin/python pyproject.toml constraints.txt

@@ -175,7 +175,7 @@ def visual_match(core: str = "hcam", scale: Scale = "lite") -> ImpalaConfig:
     )
     memory = lite_core(core, steps=48)
     # A rollout is an episode and its last observation: rows that begin together would else forget and decide together.
-    return lite(world, memory, steps=450, unroll=46, schedule="linear", discount=0.97, entropy_cost=0.003, reuse=TWICE)
+    return lite(world, memory, steps=500, unroll=46, schedule="linear", discount=0.97, entropy_cost=0.008, reuse=TWICE)
 
 
 def words(core: str = "hcam", scale: Scale = "lite") -> ImpalaConfig:
