@@ -227,12 +227,12 @@ class Reproduce:
 
 @dataclass(frozen=True)
 class Demo:
-    """Train a memory, stream it for 100 000 steps, and see that it neither forgets nor grows."""
+    """Train an agent with a memory, film it, and stream it for 100 000 steps: it neither forgets nor grows."""
 
     steps: int = 100_000
     """Steps of the live stream."""
     directory: Path = Path("runs")
-    """Folder for the two run directories."""
+    """Folder for the two run directories and the film."""
 
     def run(self, console: Console) -> int:
         """Run the demo."""
@@ -336,7 +336,7 @@ COMMANDS: dict[str, tuple[Any, str]] = {
     "certify": (Certify, "prove the streaming contract: recollect certify all"),
     "benchmark": (_benchmark, "measure every core: recollect benchmark cores"),
     "reproduce": (Reproduce, "an experiment of a paper: recollect reproduce copying --scale lite"),
-    "demo": (Demo, "train, then stream 100 000 steps"),
+    "demo": (Demo, "train an agent, film it, stream it for 100 000 steps"),
 }
 
 
