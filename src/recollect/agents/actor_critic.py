@@ -131,7 +131,7 @@ class ActorCritic(nn.Module):
         if config.width is not None or len(self.core.input_shape) > 1:
             self.join = Linear(joined, torch.Size(self.core.input_shape).numel())
         has_norm = config.norm_inputs and isinstance(self.join, Linear)
-        self.norm_inputs = nn.LayerNorm(self.core.input_shape[-1]) if has_norm else nn.Identity()
+        self.norm_inputs = nn.LayerNorm(torch.Size(self.core.input_shape)[-1]) if has_norm else nn.Identity()
         dim = self.core.output_shape[-1]
         self.norm = nn.LayerNorm(dim) if config.norm else nn.Identity()
         hidden = () if config.head_dim is None else (config.head_dim,)

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
 from time import perf_counter
+from typing import cast
 
 import torch
 from rich.console import Console
@@ -124,8 +125,8 @@ def demo(
     _introduce(console, worlds)
     folder = _free(Path(root), "demo")
     outcomes = [_train(config, folder / name, console) for name, config in (("hcam", memory), ("memoryless", ablation))]
-    agents = [outcome.agent.eval() for outcome in outcomes]
-    scores = [tuple(evaluate_agent(agent, world, episodes, seed=FRESH_SEED) for world in worlds) for agent in agents]
+    agents = [cast(ActorCritic, outcome.agent.eval()) for outcome in outcomes]
+    scores = [_score(agent, worlds, episodes) for agent in agents]
     _show_scores(console, worlds, scores, outcomes)
     video = record(agents[0], memory.world, folder / "hcam", episodes=4, seed=FRESH_SEED)
     console.print(f"Film: {video.mp4}", highlight=False, soft_wrap=True)
@@ -205,6 +206,13 @@ def _whole(
         parts = ActorInputs(*(torch.stack(part, 1) for part in zip(*inputs, strict=True)))
         output, state = agent(parts, state, torch.stack(firsts, 1))
         yield output.policy, output.value
+
+
+def _score(
+    agent: ActorCritic, worlds: tuple[WorldConfig, WorldConfig], episodes: int
+) -> tuple[AgentEvaluation, AgentEvaluation]:
+    first, second = (evaluate_agent(agent, world, episodes, seed=FRESH_SEED) for world in worlds)
+    return first, second
 
 
 def _train(config: ImpalaConfig, directory: Path, console: Console) -> Outcome:
