@@ -262,11 +262,13 @@ def t_maze(core: str = "hcam", scale: Scale = "lite", length: int = 100) -> Impa
 def short_t_maze(core: str = "hcam") -> ImpalaConfig:
     """A corridor of 20 steps, with room in the memory for one of 200.
 
-    Only the four best chunks are read: over a longer corridor there are more chunks that hold nothing.
+    All chunks are read, and training goes on when the score is perfect: over a longer corridor there are three times
+    as many chunks that hold nothing, and the right one has to stand out from all of them.
     """
     config = t_maze(core, length=20)
     memory = lite_core(core, steps=264)
-    return replace(config, core=changed(memory, top_k=4) if core == "hcam" else memory)
+    memory = changed(memory, top_k=memory.num_chunks) if isinstance(memory, HierarchicalChunkMemoryConfig) else memory
+    return replace(config, core=memory, fit=replace(config.fit, steps=250, stop_score=None))
 
 
 LEVELS = {  # dancers, delay: what the paper reports for each core (table 3)
