@@ -262,11 +262,11 @@ def t_maze(core: str = "hcam", scale: Scale = "lite", length: int = 100) -> Impa
 def short_t_maze(core: str = "hcam") -> ImpalaConfig:
     """A corridor of 20 steps, with room in the memory for one of 200.
 
-    All chunks are read, and training goes on when the score is perfect: over a longer corridor there are three times
-    as many chunks that hold nothing, and the right one has to stand out from all of them.
+    Two layers with windows of 8 reach 16 steps back, so that only the chunks hold the cue. All of them are read, and
+    training goes on when the score is perfect: over a longer corridor many more chunks hold nothing.
     """
     config = t_maze(core, length=20)
-    memory = lite_core(core, steps=264)
+    memory = lite_core(core, steps=264, window=8, chunk=8)
     memory = changed(memory, top_k=memory.num_chunks) if isinstance(memory, HierarchicalChunkMemoryConfig) else memory
     return replace(config, core=memory, fit=replace(config.fit, steps=250, stop_score=None))
 
