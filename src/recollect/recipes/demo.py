@@ -32,6 +32,7 @@ from recollect.training.videos import Video, record
 
 WINDOW = 1000  # steps whose median time is compared, at the start and at the end of the stream
 SEGMENT = 1000  # steps of a whole-sequence pass: the contract says that cuts do not matter
+MEMORY_STEPS = 150
 ABLATION_STEPS = 60  # without memory nothing is learned after the walk
 
 
@@ -84,10 +85,8 @@ def demo_config(core: str = "hcam") -> ImpalaConfig:
         core: ``hcam``, or any core for comparison.
     """
     config = short_t_maze(core)
-    fit_config = replace(config.fit, report_every=5, evaluate_every=25)
-    if core == "memoryless":
-        fit_config = replace(fit_config, steps=ABLATION_STEPS)
-    return replace(config, fit=fit_config)
+    steps = ABLATION_STEPS if core == "memoryless" else MEMORY_STEPS
+    return replace(config, fit=replace(config.fit, steps=steps, report_every=5, evaluate_every=25))
 
 
 def ten_times(world: WorldConfig) -> TMazeConfig:
