@@ -5,6 +5,8 @@ import statistics
 from pathlib import Path
 from typing import Any
 
+Rows = tuple[list[tuple[str, ...]], dict[str, Any]]
+"""Of a table, and where they were measured."""
 RL = {  # file, what it is, by how many times ours should be faster
     "rl-ours": ("Recollect, one process, LSTM 64", None),
     "rl-sample-factory": ("Sample Factory APPO, 2 workers, LSTM 64", 2.0),
@@ -14,15 +16,7 @@ RL = {  # file, what it is, by how many times ours should be faster
 }
 
 
-def measured(environment: dict[str, Any]) -> str:
-    """Hardware, commit and command."""
-    return (
-        f"{environment['cpu']}, {environment['threads']} threads, torch {environment['torch']}, "
-        f"commit {environment['commit']}, {environment['date'][:10]}: `{environment['command']}`."
-    )
-
-
-def rl_rows(folder: Path) -> tuple[list[tuple[str, ...]], str]:
+def rl_rows(folder: Path) -> Rows:
     """Masked CartPole: library, steps per second, ours against it, when a return of 400 was reached, by seed."""
     found = {name: json.loads((folder / f"{name}.json").read_text()) for name in RL}
     rates = {name: statistics.fmean(run["steps_per_s"] for run in one["runs"]) for name, one in found.items()}
@@ -34,20 +28,20 @@ def rl_rows(folder: Path) -> tuple[list[tuple[str, ...]], str]:
         times = ", ".join("-" if one is None else f"{one['seconds']:.1f} s" for one in reached)
         steps = ", ".join("-" if one is None else f"{one['environment_steps']:,}" for one in reached)
         rows.append((words, f"{rates[name]:,.0f}", against, times, steps))
-    return rows, measured(found["rl-ours"]["environment"])
+    return rows, found["rl-ours"]["environment"]
 
 
-def world_rows(folder: Path) -> tuple[list[tuple[str, ...]], str]:
+def world_rows(folder: Path) -> Rows:
     """Batched worlds: rows, steps per second, aim."""
     found = json.loads((folder / "worlds.json").read_text())
     rows = []
     for row in found["rows"]:
         aim = "-" if row["aim"] is None else f"{row['aim']:,.0f}"
         rows.append((row["world"], f"{row['rows']:,}", f"{row['steps_per_s']:,.0f}", aim))
-    return rows, measured(found["environment"])
+    return rows, found["environment"]
 
 
-def lifelong_rows(folder: Path) -> tuple[list[tuple[str, ...]], str]:
+def lifelong_rows(folder: Path) -> Rows:
     """Lifelong streams: where contents are, position, median and 99th percentile of a step."""
     found = json.loads((folder / "lifelong.json").read_text())
     rows = [
@@ -59,4 +53,4 @@ def lifelong_rows(folder: Path) -> tuple[list[tuple[str, ...]], str]:
         )
         for row in found["rows"]
     ]
-    return rows, measured(found["environment"])
+    return rows, found["environment"]

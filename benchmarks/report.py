@@ -226,12 +226,13 @@ def main() -> None:
     between(page, "full", full_tables(cores))
     between(page, "ratios", ratio_table(newest("ratios")))
     head = ["masked CartPole", "steps/s", "ours against it", "return 400 after", "steps"]
-    rows, note = rl_rows(RESULTS)
-    between(page, "rl", table(head, rows) + "\n\nTimes and steps by seed. " + note)
-    rows, note = world_rows(RESULTS)
-    between(page, "worlds", table(["world", "rows", "steps/s", "aim"], rows) + "\n\n" + note)
-    rows, note = lifelong_rows(RESULTS)
-    between(page, "lifelong", table(["contents in", "position", "median ms", "99 % ms"], rows) + "\n\n" + note)
+    rows, where = rl_rows(RESULTS)
+    between(page, "rl", table(head, rows) + "\n\nTimes and steps by seed. " + measured_where(where))
+    rows, where = world_rows(RESULTS)
+    between(page, "worlds", table(["world", "rows", "steps/s", "aim"], rows) + "\n\n" + measured_where(where))
+    head = ["contents in", "position", "median ms", "99 % ms"]
+    rows, where = lifelong_rows(RESULTS)
+    between(page, "lifelong", table(head, rows) + "\n\n" + measured_where(where))
     between(ROOT / "docs" / "certificate.md", "all", certificate_table(card))
     figure(cores, ROOT / "docs" / "assets" / "streams.png")
 

@@ -8,8 +8,8 @@ LSTM, can pack W once. Which is faster was measured with two threads, and is dec
 trial run: the same machine always computes the same numbers.
 
 - AMD (EPYC, Zen 5): oneDNN throughout; 2.3x for 2048 rows, 2.8x for 32 rows, 1.6x for one row.
-- Intel (Xeon with AMX): oneDNN with W packed for 8 to 128 rows and large W (1.2x to 2x); else MKL, and where W is used
-  often with its transpose laid out anew (1.1x to 1.7x for small W, and oneDNN's call alone takes 17 us there).
+- Intel (Xeon with AMX): oneDNN with W packed for 8 to 128 rows and large W (1.2x to 2x); else MKL, and where W
+  is used often for up to 128 rows with its transpose laid out anew (1.1x to 1.7x; oneDNN's call alone takes 17 us).
 - Others have not been measured: ``addmm``.
 """
 

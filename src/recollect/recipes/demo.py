@@ -89,9 +89,8 @@ def demo_config(core: str = "hcam") -> ImpalaConfig:
     return replace(config, fit=replace(config.fit, steps=steps, report_every=5, evaluate_every=25))
 
 
-def ten_times(world: WorldConfig) -> TMazeConfig:
+def ten_times(world: TMazeConfig) -> TMazeConfig:
     """The corridor of a T-maze, ten times as long."""
-    assert isinstance(world, TMazeConfig)
     return replace(world, length=10 * world.length)
 
 
@@ -120,6 +119,7 @@ def demo(
     console = Console(quiet=True) if console is None else console
     memory = demo_config("hcam") if memory is None else memory
     ablation = demo_config("memoryless") if ablation is None else ablation
+    assert isinstance(memory.world, TMazeConfig)
     worlds = (memory.world, ten_times(memory.world))
     _introduce(console, worlds)
     folder = _free(Path(root), "demo")
@@ -178,8 +178,7 @@ def stream(agent: ActorCritic, world_config: WorldConfig, steps: int, console: C
     seconds = perf_counter() - began
     world.close()
     policy, value = (torch.stack(part, 1) for part in zip(*said, strict=True))
-    whole = list(_whole(agent, told))
-    whole_policy, whole_value = (torch.cat(part, 1) for part in zip(*whole, strict=True))
+    whole_policy, whole_value = (torch.cat(part, 1) for part in zip(*_whole(agent, told), strict=True))
     differences = [(policy - whole_policy).abs().max(), (value - whole_value).abs().max()]
     return Streamed(
         steps=steps,
@@ -208,7 +207,7 @@ def _whole(
 
 
 def _score(
-    agent: ActorCritic, worlds: tuple[WorldConfig, WorldConfig], episodes: int
+    agent: ActorCritic, worlds: tuple[TMazeConfig, TMazeConfig], episodes: int
 ) -> tuple[AgentEvaluation, AgentEvaluation]:
     first, second = (evaluate_agent(agent, world, episodes, seed=FRESH_SEED) for world in worlds)
     return first, second
@@ -221,9 +220,8 @@ def _train(config: ImpalaConfig, directory: Path, console: Console) -> Outcome:
     return outcome
 
 
-def _introduce(console: Console, worlds: tuple[WorldConfig, TMazeConfig]) -> None:
+def _introduce(console: Console, worlds: tuple[TMazeConfig, TMazeConfig]) -> None:
     short, long = worlds
-    assert isinstance(short, TMazeConfig)
     console.print(
         f"[bold]T-maze[/bold]: a cue, a corridor of {short.length} steps, and a turn to the side that the cue named. "
         f"Then, untrained, a corridor of {long.length}.",
@@ -234,14 +232,14 @@ def _introduce(console: Console, worlds: tuple[WorldConfig, TMazeConfig]) -> Non
 
 def _show_scores(
     console: Console,
-    worlds: Sequence[WorldConfig],
+    worlds: Sequence[TMazeConfig],
     scores: Sequence[Sequence[AgentEvaluation]],
     outcomes: Sequence[Outcome],
 ) -> None:
     table = Table(title="Share of right turns, in fresh episodes, with 95 % intervals")
     table.add_column("core")
     for world in worlds:
-        table.add_column(f"length {world.length}", justify="right")  # type: ignore[attr-defined]
+        table.add_column(f"length {world.length}", justify="right")
     table.add_column("trained", justify="right")
     for name, row, outcome in zip(("hcam", "memoryless"), scores, outcomes, strict=True):
         cells = [f"{score.score:.3f}\n{score.low:.3f} to {score.high:.3f}" for score in row]

@@ -58,8 +58,11 @@ LITE_BALLET = BalletConfig(
 CORE_ROWS = ("hcam", "transformer-xl", "lstm", "memoryless")
 
 
-def lite_core(key: str, *, steps: int, window: int = 16, chunk: int = 16, dim: int = 64) -> CoreConfig:
-    """A small memory whose chunks, where it has any, hold ``steps`` steps, and whose window holds ``window``."""
+def lite_core(key: str, *, steps: int, window: int = 16, chunk: int = 16, top_k: int = 16, dim: int = 64) -> CoreConfig:
+    """A small memory whose chunks, where it has any, hold ``steps`` steps, and whose window holds ``window``.
+
+    ``top_k``: chunks that are read, of hcam.
+    """
     cls = lookup(CORES, key, "core")
     sizes: dict[str, Any] = {
         "dim": dim,
@@ -69,7 +72,7 @@ def lite_core(key: str, *, steps: int, window: int = 16, chunk: int = 16, dim: i
         "memory_len": window,
         "chunk_len": chunk,
         "num_chunks": -(-steps // chunk),
-        "top_k": 16,
+        "top_k": top_k,
     }
     if key != "hcam":
         sizes.pop("top_k")  # transformer-xl's is another one
@@ -160,7 +163,7 @@ def ballet(core: str = "hcam", scale: Scale = "lite") -> ImpalaConfig:
 
 
 def _lite_ballet(world: BalletConfig, core: str) -> ImpalaConfig:
-    limit = world.spec.max_steps or 0
+    limit = world.limit(world.delays[0])
     memory = lite_core(core, steps=limit)
     return lite(world, memory, steps=900, unroll=limit, discount=0.9, entropy_cost=0.005, reuse=TWICE)
 
@@ -237,9 +240,7 @@ def inference(core: str = "hcam", scale: Scale = "lite") -> SupervisedConfig:
         memory = paper_core(core, chunk=2, top_k=32, steps=steps, unroll=4, extra=steps)
     else:
         window = 4 if core == "hcam" else steps
-        memory = lite_core(core, steps=steps, window=window, chunk=2)
-        if core == "hcam":
-            memory = changed(memory, top_k=-(-steps // 2))
+        memory = lite_core(core, steps=steps, window=window, chunk=2, top_k=-(-steps // 2))
     return SupervisedConfig(
         task=task,
         core=memory,
@@ -266,8 +267,8 @@ def short_t_maze(core: str = "hcam") -> ImpalaConfig:
     training goes on when the score is perfect: over a longer corridor many more chunks hold nothing.
     """
     config = t_maze(core, length=20)
-    memory = lite_core(core, steps=264, window=8, chunk=8)
-    memory = changed(memory, top_k=memory.num_chunks) if isinstance(memory, HierarchicalChunkMemoryConfig) else memory
+    steps, chunk = 264, 8
+    memory = lite_core(core, steps=steps, window=8, chunk=chunk, top_k=steps // chunk)
     return replace(config, core=memory, fit=replace(config.fit, steps=250, stop_score=None))
 
 

@@ -97,8 +97,8 @@ class BalletConfig(WorldConfig):
         least = 0 if self.true_delay else 1
         if not self.delays or min(self.delays) < least:
             raise ValueError(f"delays={self.delays}: give one or more numbers from {least}")
-        unknown = sorted(set(self.dances) - set(DANCES))
-        if unknown or len(set(self.dances)) != len(self.dances) or len(self.dances) < max(self.dancers):
+        different = set(self.dances)
+        if not different <= set(DANCES) or len(different) != len(self.dances) or len(different) < max(self.dancers):
             raise ValueError(
                 f"dances={self.dances}: give at least {max(self.dancers)} different ones, one for each dancer, of "
                 f"{', '.join(DANCES)}"
