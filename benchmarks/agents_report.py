@@ -31,6 +31,32 @@ def rl_rows(folder: Path) -> Rows:
     return rows, found["rl-ours"]["environment"]
 
 
+PONG = {"rl-ours-pong": "Recollect, one process", "rl-plain-pong": "plain loop, 2 actors"}
+
+
+def pong_rows(folder: Path) -> Rows:
+    """Pong: library, learned steps per second, ours against it."""
+    found = {name: json.loads((folder / f"{name}.json").read_text()) for name in PONG}
+    rates = {name: statistics.fmean(run["steps_per_s"] for run in one["runs"]) for name, one in found.items()}
+    ratio = rates["rl-ours-pong"] / rates["rl-plain-pong"]
+    against = f"{ratio:.1f} (aim 4)" + (", missed" if ratio < 4 else "")
+    rows: list[tuple[str, ...]] = [
+        (words, f"{rates[name]:,.0f}", "-" if name == "rl-ours-pong" else against) for name, words in PONG.items()
+    ]
+    return rows, found["rl-ours-pong"]["environment"]
+
+
+def profile_rows(folder: Path) -> Rows:
+    """Shares of training time in per cent: every part, then what is outside the agent's arithmetic."""
+    found = json.loads((folder / "rl-profile.json").read_text())
+    rows = []
+    for row in found["rows"]:
+        name, *shares = row.values()
+        outside = row["world"] + row["rest"]
+        rows.append((name, *(f"{100 * share:.1f}" for share in shares), f"{100 * outside:.1f}"))
+    return rows, found["environment"]
+
+
 def world_rows(folder: Path) -> Rows:
     """Batched worlds: rows, steps per second, aim."""
     found = json.loads((folder / "worlds.json").read_text())

@@ -17,7 +17,7 @@ import matplotlib
 matplotlib.use("agg")
 import matplotlib.pyplot as plt
 
-from agents_report import lifelong_rows, rl_rows, world_rows
+from agents_report import lifelong_rows, pong_rows, profile_rows, rl_rows, world_rows
 from recollect.benchmark.cores import CoresBenchmark, core_config
 from recollect.state import nbytes
 
@@ -228,6 +228,12 @@ def main() -> None:
     head = ["masked CartPole", "steps/s", "ours against it", "return 400 after", "steps"]
     rows, where = rl_rows(RESULTS)
     between(page, "rl", table(head, rows) + "\n\nTimes and steps by seed. " + measured_where(where))
+    head = ["Pong, IMPALA ResNet, LSTM 256", "steps/s", "ours against it"]
+    rows, where = pong_rows(RESULTS)
+    between(page, "pong", table(head, rows) + "\n\n" + measured_where(where))
+    rows, where = profile_rows(RESULTS)
+    head = ["training", "acting", "forward", "backward", "optimiser", "world", "rest", "outside arithmetic"]
+    between(page, "profile", table(head, rows) + "\n\n" + measured_where(where))
     rows, where = world_rows(RESULTS)
     between(page, "worlds", table(["world", "rows", "steps/s", "aim"], rows) + "\n\n" + measured_where(where))
     head = ["contents in", "position", "median ms", "99 % ms"]

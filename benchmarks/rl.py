@@ -1,6 +1,7 @@
 """Agents on masked CartPole, end to end: environment steps per second, and the time to a return of 400.
 
     python benchmarks/rl.py ours [--seeds 0 1 2] [--seconds 120]
+    python benchmarks/rl.py ours-pong [--seconds 60]                           only its speed: steps of 4 frames
     PYTHON benchmarks/rl.py sb3 | sb3-16 | sample-factory [--seconds 120]      in an environment that has the package
     python benchmarks/rl.py table                                              everything that was measured
 
@@ -17,7 +18,10 @@ import tempfile
 import time
 from collections import deque
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:  # the peers' environments have no copy of this library
+    from recollect.training import ImpalaConfig
 
 RESULTS = Path(__file__).parent / "results"
 GOAL = 400.0
@@ -66,20 +70,15 @@ class Curve:
         }
 
 
-def ours(seed: int, seconds: float) -> dict[str, Any]:
-    """Our IMPALA with several passes, one process."""
-    import torch
-
+def cartpole(seed: int) -> "ImpalaConfig":
+    """Our IMPALA with several passes on masked CartPole."""
     from recollect.agents.actor_critic import ActorCriticConfig
     from recollect.cores.recurrent import LSTMConfig
     from recollect.tasks import GymnasiumConfig
     from recollect.training import FitConfig, ImpalaConfig, OptimizerConfig
     from recollect.training.impala_loss import LossConfig, ReuseConfig, VTraceConfig
-    from recollect.training.random_states import seed_everything
 
-    torch.set_num_threads(1)
-    seed_everything(seed)
-    config = ImpalaConfig(
+    return ImpalaConfig(
         world=GymnasiumConfig(id="CartPole-v1", masked=(1, 3)),
         core=LSTMConfig(dim=64, num_layers=1),
         agent=ActorCriticConfig(width=64, previous_action=True, previous_reward=False),
@@ -97,6 +96,37 @@ def ours(seed: int, seconds: float) -> dict[str, Any]:
         unroll=32,
         fit=FitConfig(seed=seed, steps=10**6),
     )
+
+
+def pong(seed: int) -> "ImpalaConfig":
+    """IMPALA on Pong: the network, costs and optimiser of ``rl_plain.py``, learning in bfloat16."""
+    from recollect.agents.actor_critic import ActorCriticConfig
+    from recollect.cores.recurrent import LSTMConfig
+    from recollect.tasks import GymnasiumConfig
+    from recollect.training import FitConfig, ImpalaConfig, OptimizerConfig
+    from recollect.training.impala_loss import LossConfig
+
+    return ImpalaConfig(
+        world=GymnasiumConfig(id="ALE/Pong-v5", options={"repeat_action_probability": 0.0}),
+        core=LSTMConfig(dim=256, num_layers=1),
+        agent=ActorCriticConfig(width=256),
+        optimizer=OptimizerConfig(algorithm="rmsprop", learning_rate=4.8e-4, clip_norm=40.0),
+        loss=LossConfig(discount=0.99, entropy_cost=6e-4, baseline_cost=0.5),
+        rows=16,
+        unroll=40,
+        bfloat16=True,
+        fit=FitConfig(seed=seed, steps=10**6),
+    )
+
+
+def ours(config: "ImpalaConfig", seconds: float, threads: int = 1) -> dict[str, Any]:
+    """Train in one process, without evaluations or checkpoints."""
+    import torch
+
+    from recollect.training.random_states import seed_everything
+
+    torch.set_num_threads(threads)
+    seed_everything(config.fit.seed)
     trainer, curve = config.build(), Curve(seconds)
     curve.start()
     recent: deque[tuple[float, float]] = deque()  # (episodes, sum of returns) of rollouts, the last 100 episodes
@@ -195,7 +225,8 @@ def sample_factory(seed: int, seconds: float) -> dict[str, Any]:
 
 
 LIBRARIES = {
-    "ours": ours,
+    "ours": lambda seed, seconds: ours(cartpole(seed), seconds),
+    "ours-pong": lambda seed, seconds: ours(pong(seed), seconds, threads=2),
     "sb3": lambda seed, seconds: stable_baselines(seed, seconds, 1),
     "sb3-16": lambda seed, seconds: stable_baselines(seed, seconds, 16),
     "sample-factory": sample_factory,
@@ -240,7 +271,7 @@ def where() -> dict[str, Any]:
 
 
 def table(folder: Path) -> None:
-    """All measured libraries side by side."""
+    """All measured libraries side by side; Pong takes hours to learn, so only its speed says something."""
     from rich.console import Console
     from rich.table import Table
 
