@@ -16,6 +16,29 @@ RL = {  # file, what it is, by how many times ours should be faster
 }
 
 
+LEARNING = {  # recipe, row's suffix or row, test: words
+    ("htm-t-maze", ", length 100", ""): "T-maze, corridor of 100",
+    ("htm-t-maze", " trained on length 20", "length 200"): "T-maze, trained on 20, played on 200",
+    ("htm-visual-match", "", ""): "visual match, 3 doors",
+    ("htm-ballet", "", ""): "ballet, 2 dancers",
+}
+CORES = ("hcam", "transformer-xl", "lstm", "memoryless")
+
+
+def learning_rows(results: Path) -> list[tuple[str, ...]]:
+    """What agents learned: world, the scores of every core by seed, chance."""
+    rows = []
+    for (recipe, suffix, test), words in LEARNING.items():
+        found = [json.loads(path.read_text()) for path in sorted((results / recipe).glob("*.json"))]
+        cells, chance = [], 0.0
+        for core in CORES:
+            tests = [one["tests"][test] for one in found if one["row"] == core + suffix and one["scale"] == "lite"]
+            cells.append(", ".join(f"{one['score']:.2f}" for one in tests) or "-")
+            chance = tests[0]["chance"] if tests else chance
+        rows.append((words, *cells, f"{chance:.2f}"))
+    return rows
+
+
 def rl_rows(folder: Path) -> Rows:
     """Masked CartPole: library, steps per second, ours against it, when a return of 400 was reached, by seed."""
     found = {name: json.loads((folder / f"{name}.json").read_text()) for name in RL}

@@ -17,7 +17,8 @@ import matplotlib
 matplotlib.use("agg")
 import matplotlib.pyplot as plt
 
-from agents_report import lifelong_rows, pong_rows, profile_rows, rl_rows, world_rows
+from agents_report import CORES as LEARNERS
+from agents_report import learning_rows, lifelong_rows, pong_rows, profile_rows, rl_rows, world_rows
 from recollect.benchmark.cores import CoresBenchmark, core_config
 from recollect.state import nbytes
 
@@ -223,6 +224,7 @@ def main() -> None:
         between(path, "cores", core_table())
     between(readme, "speed", speed_table(cores))
     between(readme, "card", "```\n" + card_text(next(c for c in card["cards"] if c["core"] == "hcam")) + "\n```")
+    between(readme, "learning", table(["lite worlds", *LEARNERS, "chance"], learning_rows(ROOT / "results")))
     between(page, "full", full_tables(cores))
     between(page, "ratios", ratio_table(newest("ratios")))
     head = ["masked CartPole", "steps/s", "ours against it", "return 400 after", "steps"]

@@ -73,6 +73,7 @@ class Curve:
 def cartpole(seed: int) -> "ImpalaConfig":
     """Our IMPALA with several passes on masked CartPole."""
     from recollect.agents.actor_critic import ActorCriticConfig
+    from recollect.agents.encoders import EncoderConfig
     from recollect.cores.recurrent import LSTMConfig
     from recollect.tasks import GymnasiumConfig
     from recollect.training import FitConfig, ImpalaConfig, OptimizerConfig
@@ -81,7 +82,8 @@ def cartpole(seed: int) -> "ImpalaConfig":
     return ImpalaConfig(
         world=GymnasiumConfig(id="CartPole-v1", masked=(1, 3)),
         core=LSTMConfig(dim=64, num_layers=1),
-        agent=ActorCriticConfig(width=64, previous_action=True, previous_reward=False),
+        # Two small numbers are all there is to see: a hidden layer in front of the memory only drowns them.
+        agent=ActorCriticConfig(encoders=EncoderConfig(hidden=()), width=64, previous_reward=False),
         optimizer=OptimizerConfig(algorithm="adam", learning_rate=4e-3, clip_norm=1.0),
         # Returns are tens to hundreds here: at a baseline cost of 0.5 its gradient leaves none to the policy.
         loss=LossConfig(

@@ -93,7 +93,12 @@ def test_every_core_takes_the_shape_of_the_benchmark(name):
 
 @pytest.mark.parametrize(
     ("field", "value", "remedy"),
-    [("dim", 0, "at least 1"), ("heads", 7, "divisor of dim=512"), ("repeats", 1, "at least 2")],
+    [
+        ("dim", 0, "at least 1"),
+        ("heads", 7, "divisor of dim=512"),
+        ("repeats", 1, "at least 2"),
+        ("patience", 0.0, "some seconds"),
+    ],
 )
 def test_a_bad_config_is_refused_with_field_value_and_remedy(field, value, remedy):
     with pytest.raises(ValueError, match=re.escape(f"{field}={value!r}") + ".*" + remedy):

@@ -3,9 +3,11 @@
 import pytest
 
 from recollect.cores import CORES
+from recollect.recipes.hierarchical_transformer_memory import ballet, t_maze, visual_match
 from recollect.recipes.recall import recall
 from recollect.recipes.temporal_latent_bottleneck import copying
 from recollect.training import evaluate, fit
+from recollect.training.evaluate_agents import evaluate_agent
 
 
 @pytest.mark.slow
@@ -23,3 +25,12 @@ def test_every_core_recalls_and_memoryless_is_at_chance(tmp_path, key):
         assert scored.low <= scored.chance <= scored.high
     else:
         assert scored.score > 0.95
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("make", "share"), [(t_maze, 0.95), (visual_match, 0.95), (ballet, 0.9)])
+def test_hcam_agents_remember(tmp_path, make, share):
+    config = make("hcam")
+    outcome = fit(config, tmp_path / "run")
+    score = evaluate_agent(outcome.agent, config.world, 512, seed=11).score
+    assert score > share * config.world.spec.oracle > config.world.spec.chance

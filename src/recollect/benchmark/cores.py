@@ -55,6 +55,9 @@ class CoresBenchmark:
     """Rounds of every timing; the best counts, the median is saved too."""
     long: bool = False
     """Go to position 10^6 of a stream, not only to 10^5."""
+    patience: float = 60.0
+    """Seconds that a stream may take to come to a position step by step, and four times that by whole-sequence calls;
+    positions that take longer are left out. The slowest cores need a quarter of an hour for 10^5."""
     quick: bool = False
     """A try-out in seconds: width 16, two layers, short memories, positions 10^2 and 10^3. Says nothing about speed."""
     output: str = "benchmarks/results"
@@ -68,6 +71,7 @@ class CoresBenchmark:
             require(value >= 1, field, value, "use at least 1")
         require(self.dim % self.heads == 0, "heads", self.heads, f"choose a divisor of dim={self.dim}")
         require(self.repeats >= 2, "repeats", self.repeats, "use at least 2")
+        require(self.patience > 0, "patience", self.patience, "give some seconds")
 
     @property
     def positions(self) -> tuple[int, ...]:
@@ -135,7 +139,7 @@ def measure_core(name: str, config: CoresBenchmark, tell: Progress) -> tuple[Cor
     core = settings.build(config.dim)
     peak = {dtype: matmul_peak(kind, *((256, 2) if config.quick else ())) for dtype, kind in DTYPES.items()}
     tell(f"{name}: walking to step {config.positions[-1]:,}")
-    limit = 2.0 if config.quick else 60.0
+    limit = 2.0 if config.quick else config.patience
     waypoints = walk(core.eval(), config.positions, step_seconds=limit, jump_seconds=4 * limit)
     full = waypoints[min(1, len(waypoints) - 1)].state  # at position 10^3 every memory is full
 

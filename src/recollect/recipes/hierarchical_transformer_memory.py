@@ -173,7 +173,7 @@ def ballet(core: str = "hcam", scale: Scale = "lite") -> ImpalaConfig:
 def _lite_ballet(world: BalletConfig, core: str) -> ImpalaConfig:
     limit = world.limit(world.delays[0])
     memory = lite_core(core, steps=limit, layers=1)
-    return lite_symbols(world, memory, steps=500, unroll=limit, discount=0.9)
+    return lite_symbols(world, memory, steps=800, unroll=limit, discount=0.9)
 
 
 def generalisation(core: str = "hcam", scale: Scale = "lite") -> ImpalaConfig:
