@@ -96,7 +96,8 @@ def main() -> None:
         outside = shares["world"] + shares["rest"]
         found["rows"].append({"training": name, **{part: round(share, 4) for part, share in shares.items()}})
         table.add_row(name, *(f"{100 * shares[part]:.1f}" for part in parts), f"{100 * outside:.1f}")
-    Console().print(table)
+    console = Console()
+    (console if console.is_terminal else Console(width=120)).print(table)
     if options.output:
         Path(options.output).write_text(json.dumps(found, indent=1) + "\n")
 

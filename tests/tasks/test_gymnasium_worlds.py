@@ -323,6 +323,14 @@ def test_atari_shows_whole_games_and_true_rewards():
     assert ends >= 4
 
 
+@pytest.mark.parametrize("seed", [2**31 - 1, 2**32 - 1])
+def test_atari_takes_every_seed_that_training_draws(seed):
+    pytest.importorskip("ale_py")
+    world = GymnasiumConfig(id="ALE/Breakout-v5").build(2, seed=seed)
+    assert world.reset().is_first.all()
+    world.close()
+
+
 def test_minigrid_has_an_image_and_a_mission():
     pytest.importorskip("minigrid")
     config = GymnasiumConfig(id="MiniGrid-MemoryS7-v0")

@@ -236,9 +236,16 @@ class VectorRows:
         environment: the vector environment.
         reader: of observations.
         writer: of actions.
+        seed_limit: seeds are taken modulo this; None takes them as they are.
     """
 
-    def __init__(self, environment: gymnasium.vector.VectorEnv[Any, Any, Any], reader: Reader, writer: Writer) -> None:
+    def __init__(
+        self,
+        environment: gymnasium.vector.VectorEnv[Any, Any, Any],
+        reader: Reader,
+        writer: Writer,
+        seed_limit: int | None = None,
+    ) -> None:
         mode = environment.metadata.get("autoreset_mode")
         if not isinstance(mode, AutoresetMode):
             raise ValueError(
@@ -246,9 +253,12 @@ class VectorRows:
                 "or use single environments (native=False)"
             )
         self.environment, self.mode, self.reader, self.writer = environment, mode, reader, writer
+        self.seed_limit = seed_limit
 
     def reset(self, seed: int | None) -> Arrays:
         """Begin new episodes in all rows."""
+        if seed is not None and self.seed_limit is not None:
+            seed %= self.seed_limit
         return self.reader.read(self.environment.reset(seed=seed)[0])
 
     def step(self, actions: np.ndarray, first: np.ndarray) -> Answer:

@@ -104,7 +104,9 @@ class GymnasiumConfig(WorldConfig):
         """The environments, wherever they live."""
         found = self._spaces
         if found.native:
-            return VectorRows(self._make_vector(batch_size), found.reader, found.writer)
+            # ale-py's seeds, one a row, are signed numbers of 32 bits.
+            limit = 2**31 - batch_size if self.id.startswith("ALE/") else None
+            return VectorRows(self._make_vector(batch_size), found.reader, found.writer, limit)
         arguments = (self._make, self.id, batch_size, found.reader, found.writer)
         if self.processes:
             return ProcessRows(*arguments, processes=self.processes, timeout=self.timeout)
