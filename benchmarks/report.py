@@ -16,6 +16,7 @@ import matplotlib
 
 matplotlib.use("agg")
 import matplotlib.pyplot as plt
+from matplotlib.ticker import NullFormatter
 
 from agents_report import CORES as LEARNERS
 from agents_report import learning_rows, lifelong_rows, pong_rows, profile_rows, rl_rows, world_rows
@@ -201,6 +202,9 @@ def figure(cores: dict[str, Any], path: Path) -> None:
         axes.plot(x, y, marker="o", markersize=4, linewidth=1.8, color=colours[2 * place % 20 + (place > 9)])
         ends.append((y[-1], x[-1], facts["core"], colours[2 * place % 20 + (place > 9)]))
     axes.set(xscale="log", yscale="log", xlabel="position in the stream (steps)", ylabel="time of one step (ms)")
+    ticks = [tick for tick in (0.2, 0.5, 1, 2, 5, 10, 20) if axes.get_ylim()[0] <= tick <= axes.get_ylim()[1]]
+    axes.set_yticks(ticks, [f"{tick:g}" for tick in ticks])
+    axes.yaxis.set_minor_formatter(NullFormatter())
     axes.grid(axis="y", which="major", alpha=0.25)
     height = 0.0
     for y, x, name, colour in sorted(ends):
