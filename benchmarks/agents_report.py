@@ -5,24 +5,29 @@ import statistics
 from pathlib import Path
 from typing import Any
 
+from recollect.recipes.hierarchical_transformer_memory import CORE_ROWS
+
 Rows = tuple[list[tuple[str, ...]], dict[str, Any]]
 """Of a table, and where they were measured."""
-RL = {  # file, what it is, by how many times ours should be faster
+Libraries = dict[str, tuple[str, float | None]]
+"""File: what it is, and by how many times ours, the first, should be faster."""
+RL: Libraries = {
     "rl-ours": ("Recollect, one process, LSTM 64", None),
     "rl-sample-factory": ("Sample Factory APPO, 2 workers, LSTM 64", 2.0),
     "rl-plain-cartpole": ("plain loop, a process per actor, 2 actors", 3.0),
     "rl-sb3-16": ("sb3-contrib RecurrentPPO, 16 environments, LSTM 64", 8.0),
     "rl-sb3": ("sb3-contrib RecurrentPPO, its defaults", 20.0),
 }
-
-
-LEARNING = {  # recipe, row's suffix or row, test: words
+PONG: Libraries = {
+    "rl-ours-pong": ("Recollect, one process", None),
+    "rl-plain-pong": ("plain loop, 2 actors", 4.0),
+}
+LEARNING = {  # recipe, what follows the core in a row's name, test: words
     ("htm-t-maze", ", length 100", ""): "T-maze, corridor of 100",
     ("htm-t-maze", " trained on length 20", "length 200"): "T-maze, trained on 20, played on 200",
     ("htm-visual-match", "", ""): "visual match, 3 doors",
     ("htm-ballet", "", ""): "ballet, 2 dancers",
 }
-CORES = ("hcam", "transformer-xl", "lstm", "memoryless")
 
 
 def learning_rows(results: Path) -> list[tuple[str, ...]]:
@@ -31,7 +36,7 @@ def learning_rows(results: Path) -> list[tuple[str, ...]]:
     for (recipe, suffix, test), words in LEARNING.items():
         found = [json.loads(path.read_text()) for path in sorted((results / recipe).glob("*.json"))]
         cells, chance = [], 0.0
-        for core in CORES:
+        for core in CORE_ROWS:
             tests = [one["tests"][test] for one in found if one["row"] == core + suffix and one["scale"] == "lite"]
             cells.append(", ".join(f"{one['score']:.2f}" for one in tests) or "-")
             chance = tests[0]["chance"] if tests else chance
@@ -41,37 +46,36 @@ def learning_rows(results: Path) -> list[tuple[str, ...]]:
 
 def rl_rows(folder: Path) -> Rows:
     """Masked CartPole: library, steps per second, ours against it, when a return of 400 was reached, by seed."""
-    found = {name: json.loads((folder / f"{name}.json").read_text()) for name in RL}
-    rates = {name: statistics.fmean(run["steps_per_s"] for run in one["runs"]) for name, one in found.items()}
-    rows = []
-    for name, (words, aim) in RL.items():
-        ratio = rates["rl-ours"] / rates[name]
-        against = "-" if aim is None else f"{ratio:.1f} (aim {aim:g})" + (", missed" if ratio < aim else "")
+    found, rows = _speeds(folder, RL)
+    for place, name in enumerate(RL):
         reached = [run["reached_400"] for run in found[name]["runs"]]
         times = ", ".join("-" if one is None else f"{one['seconds']:.1f} s" for one in reached)
         steps = ", ".join("-" if one is None else f"{one['environment_steps']:,}" for one in reached)
-        rows.append((words, f"{rates[name]:,.0f}", against, times, steps))
+        rows[place] += (times, steps)
     return rows, found["rl-ours"]["environment"]
-
-
-PONG = {"rl-ours-pong": "Recollect, one process", "rl-plain-pong": "plain loop, 2 actors"}
 
 
 def pong_rows(folder: Path) -> Rows:
     """Pong: library, learned steps per second, ours against it."""
-    found = {name: json.loads((folder / f"{name}.json").read_text()) for name in PONG}
-    rates = {name: statistics.fmean(run["steps_per_s"] for run in one["runs"]) for name, one in found.items()}
-    ratio = rates["rl-ours-pong"] / rates["rl-plain-pong"]
-    against = f"{ratio:.1f} (aim 4)" + (", missed" if ratio < 4 else "")
-    rows: list[tuple[str, ...]] = [
-        (words, f"{rates[name]:,.0f}", "-" if name == "rl-ours-pong" else against) for name, words in PONG.items()
-    ]
+    found, rows = _speeds(folder, PONG)
     return rows, found["rl-ours-pong"]["environment"]
+
+
+def _speeds(folder: Path, libraries: Libraries) -> tuple[dict[str, Any], list[tuple[str, ...]]]:
+    """What was measured, by file, and rows of library, steps per second and ours against it."""
+    found = {name: json.loads((folder / f"{name}.json").read_text()) for name in libraries}
+    rates = [statistics.fmean(run["steps_per_s"] for run in one["runs"]) for one in found.values()]
+    rows: list[tuple[str, ...]] = []
+    for (words, aim), rate in zip(libraries.values(), rates, strict=True):
+        ratio = rates[0] / rate
+        against = "-" if aim is None else f"{ratio:.1f} (aim {aim:g})" + (", missed" if ratio < aim else "")
+        rows.append((words, f"{rate:,.0f}", against))
+    return found, rows
 
 
 def profile_rows(folder: Path) -> Rows:
     """Shares of training time in per cent: every part, then what is outside the agent's arithmetic."""
-    found = json.loads((folder / "rl-profile.json").read_text())
+    found = json.loads((folder / "training-profile.json").read_text())
     rows = []
     for row in found["rows"]:
         name, *shares = row.values()

@@ -3,7 +3,7 @@
     python benchmarks/report.py
 
 Reads the newest file of each kind in benchmarks/results/ (``cores-*.json``, ``ratios-*.json``, ``certificate.json``,
-``rl-*.json``, ``worlds.json``, ``lifelong.json``).
+``rl-*.json``, ``training-profile.json``, ``worlds.json``, ``lifelong.json``).
 Needs matplotlib (extra ``dev``).
 """
 
@@ -18,11 +18,16 @@ matplotlib.use("agg")
 import matplotlib.pyplot as plt
 from matplotlib.ticker import NullFormatter
 
-from agents_report import CORES as LEARNERS
 from agents_report import learning_rows, lifelong_rows, pong_rows, profile_rows, rl_rows, world_rows
 from recollect.benchmark.cores import CoresBenchmark, core_config
+from recollect.recipes.hierarchical_transformer_memory import CORE_ROWS
 from recollect.state import nbytes
 
+RL = ["masked CartPole", "steps/s", "ours against it", "return 400 after", "steps"]
+PONG = ["Pong, IMPALA ResNet, LSTM 256", "steps/s", "ours against it"]
+PROFILE = ["training", "acting", "forward", "backward", "optimiser", "world", "rest", "outside arithmetic"]
+WORLDS = ["world", "rows", "steps/s", "aim"]
+LIFELONG = ["contents in", "position", "median ms", "99 % ms"]
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
 
@@ -228,23 +233,17 @@ def main() -> None:
         between(path, "cores", core_table())
     between(readme, "speed", speed_table(cores))
     between(readme, "card", "```\n" + card_text(next(c for c in card["cards"] if c["core"] == "hcam")) + "\n```")
-    between(readme, "learning", table(["lite worlds", *LEARNERS, "chance"], learning_rows(ROOT / "results")))
+    between(readme, "learning", table(["lite worlds", *CORE_ROWS, "chance"], learning_rows(ROOT / "results")))
     between(page, "full", full_tables(cores))
     between(page, "ratios", ratio_table(newest("ratios")))
-    head = ["masked CartPole", "steps/s", "ours against it", "return 400 after", "steps"]
-    rows, where = rl_rows(RESULTS)
-    between(page, "rl", table(head, rows) + "\n\nTimes and steps by seed. " + measured_where(where))
-    head = ["Pong, IMPALA ResNet, LSTM 256", "steps/s", "ours against it"]
-    rows, where = pong_rows(RESULTS)
-    between(page, "pong", table(head, rows) + "\n\n" + measured_where(where))
-    rows, where = profile_rows(RESULTS)
-    head = ["training", "acting", "forward", "backward", "optimiser", "world", "rest", "outside arithmetic"]
-    between(page, "profile", table(head, rows) + "\n\n" + measured_where(where))
-    rows, where = world_rows(RESULTS)
-    between(page, "worlds", table(["world", "rows", "steps/s", "aim"], rows) + "\n\n" + measured_where(where))
-    head = ["contents in", "position", "median ms", "99 % ms"]
-    rows, where = lifelong_rows(RESULTS)
-    between(page, "lifelong", table(head, rows) + "\n\n" + measured_where(where))
+    for name, head, (rows, where), note in (
+        ("rl", RL, rl_rows(RESULTS), "Times and steps by seed. "),
+        ("pong", PONG, pong_rows(RESULTS), ""),
+        ("profile", PROFILE, profile_rows(RESULTS), ""),
+        ("worlds", WORLDS, world_rows(RESULTS), ""),
+        ("lifelong", LIFELONG, lifelong_rows(RESULTS), ""),
+    ):
+        between(page, name, table(head, rows) + "\n\n" + note + measured_where(where))
     between(ROOT / "docs" / "certificate.md", "all", certificate_table(card))
     figure(cores, ROOT / "docs" / "assets" / "streams.png")
 

@@ -1,6 +1,6 @@
 """Where the time of training goes: the agent's arithmetic, the world, and everything else.
 
-    python benchmarks/rl_profile.py [--steps 60] [--threads 1] [--output benchmarks/results/rl-profile.json]
+    python benchmarks/rl_profile.py [--steps 60] [--threads 1] [--output benchmarks/results/training-profile.json]
 
 Methods of the objects that train are wrapped with a clock. Arithmetic is what the agent computes when it acts and
 learns, the losses and the optimiser; what remains is sampling, buffers, weights for the actor, and bookkeeping.
@@ -83,7 +83,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--steps", type=int, default=60)
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--output", default=str(RESULTS / "rl-profile.json"), help="'' saves nothing")
+    parser.add_argument("--output", default=str(RESULTS / "training-profile.json"), help="'' saves nothing")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     found: dict[str, Any] = {"environment": describe(), "rows": []}

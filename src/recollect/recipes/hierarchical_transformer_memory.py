@@ -115,11 +115,6 @@ def lite_symbols(world: WorldConfig, core: CoreConfig, *, steps: int, unroll: in
     )
 
 
-def changed(core: CoreConfig, **fields: Any) -> CoreConfig:
-    """The same core with other settings."""
-    return replace(core, **fields)
-
-
 def paper_core(key: str, *, chunk: int, top_k: int, steps: int, unroll: int, extra: int) -> CoreConfig:
     """The memory at the size of table 1. ``extra``: steps that transformer-xl sees beyond the unroll."""
     common: dict[str, Any] = {"dim": 512, "num_layers": 4, "num_heads": 8}
@@ -232,7 +227,7 @@ def streets(core: str = "hcam", scale: Scale = "lite") -> ImpalaConfig:
     if scale == "paper":
         memory = paper_core(core, chunk=4, top_k=32, steps=200, unroll=64, extra=256)
         if core == "hcam":
-            memory = changed(memory, chunk_overlap=1, num_chunks=66)
+            memory = replace(memory, chunk_overlap=1, num_chunks=66)
         world = StreetLearnConfig(observation="rendered")
         config = paper(world, memory, unroll=64, entropy=1e-4, learning_rate=4e-4, steps=100_000)
         costs = replace(config.loss, policy_cost=1.0, baseline_cost=0.3, reconstruction_cost=0.3)
