@@ -118,9 +118,11 @@ def test_tiles_are_the_sum_of_their_embeddings(space):
     torch.testing.assert_close(encoder(grid), expected.flatten(1))
 
 
+@pytest.mark.parametrize("normed", [False, True])
 @pytest.mark.parametrize("num_words", [1, 4])
-def test_words_are_read_one_by_one_up_to_the_last(num_words):
-    encoder = WordLSTM(spaces.MultiDiscrete([9] * num_words), EncoderConfig(sentence_dim=6, word_dim=5))
+def test_words_are_read_one_by_one_up_to_the_last(num_words, normed):
+    config = EncoderConfig(sentence_dim=6, word_dim=5, norm_sentences=normed)
+    encoder = WordLSTM(spaces.MultiDiscrete([9] * num_words), config)
     words = torch.randint(1, 9, (20, num_words))
     words[3:6, 1:] = 0
     words[6] = 0
@@ -130,6 +132,8 @@ def test_words_are_read_one_by_one_up_to_the_last(num_words):
     for row in range(20):
         sentence = words[row][words[row] != 0]
         expected = encoder.lstm(encoder.table(sentence)[None])[0][0, -1] if len(sentence) else torch.zeros(6)
+        if normed and len(sentence):
+            expected = torch.nn.functional.layer_norm(expected, (6,))
         torch.testing.assert_close(got[row], expected)
     got.square().sum().backward()
     shared = [parameter.grad.clone() for parameter in encoder.parameters()]

@@ -277,6 +277,8 @@ def test_pixels_seeds_and_saving():
         ({"side": 5}, "side=5"),
         ({"num_boxes": 13}, "num_boxes=13"),
         ({"num_boxes": 1}, "num_boxes=1"),
+        ({"num_boxes": 3, "num_shapes": 2}, "num_boxes=3"),
+        ({"num_shapes": 99}, "num_shapes=99"),
         ({"jumps": 0}, "jumps=0"),
         ({"delays": ()}, "delays"),
         ({"delays": (0, -1)}, "delays"),

@@ -10,6 +10,7 @@ TINY = WordLearningConfig(num_objects=2, side=5, view=3, discovery_steps=6, test
 CASES = {
     **LEVELS,
     "tiny": TINY,
+    "same room": WordLearningConfig(lessons=3, distractor_phases=(0, 1), num_words=20, same_room=True),
     "many": WordLearningConfig(num_objects=5, lessons=3, distractor_phases=(0, 2), side=9, discovery_steps=40),
 }
 
@@ -319,6 +320,23 @@ def test_the_last_question_is_about_an_earlier_lesson_among_its_own_objects():
     assert checked > 10
 
 
+def test_in_the_same_room_the_objects_of_a_test_stand_where_their_names_were_heard():
+    config = WordLearningConfig(lessons=3, distractor_phases=(2,), num_words=9, same_room=True)
+    world = config.build(64, seed=5)
+    world.reset()
+    script, phases = world.state.script, 4
+    assert (script.start == config.side**2 // 2).all()  # the middle, where no object stands
+    assert (script.places != config.side**2 // 2).all()
+    assert script.words.max() - script.words.min() == 8
+    tests = script.places[:, 3::phases]
+    first = script.places[:, ::phases]
+    assert torch.equal(tests[:, :2], first[:, :2])
+    assert torch.equal(tests[:, 2], first[torch.arange(64), script.about])
+    assert set(script.about.tolist()) == {0, 1}
+    between = script.places[:, 1::phases]
+    assert (between != first).any(-1).float().mean() > 0.9
+
+
 def test_what_is_in_reach_is_to_be_seen():
     """The tile in the middle is the agent's, with the object it stands on; objects are where the script says."""
     config = WordLearningConfig(view=13, distractor_phases=(1,))
@@ -408,6 +426,8 @@ def test_time_limits_and_spans():
         ({"distractor_phases": ()}, "distractor_phases"),
         ({"distractor_phases": (-1,)}, "distractor_phases"),
         ({"lessons": 99}, "lessons=99"),
+        ({"num_words": 2}, "num_words=2"),
+        ({"lessons": 3, "num_words": 8}, "lessons=3"),
         ({"discovery_steps": 5}, "discovery_steps=5"),
         ({"test_steps": 1}, "test_steps=1"),
     ],

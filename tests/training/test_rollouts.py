@@ -9,13 +9,13 @@ from recollect.training.fit import NonFiniteError, WorldError
 from recollect.training.rollouts import Collector
 
 
-def collector(world, rows=5, unroll=4, core="gru", **settings):
+def collector(world, rows=5, unroll=4, core="gru", bfloat16=False, **settings):
     torch.manual_seed(0)
     spec = world.spec
     agent = ActorCriticConfig(width=8).build(CORES[core](dim=8, **settings), spec.observation_space, spec.action_space)
     agent.policy_head[-1].weight.data.normal_()
     generator = torch.Generator().manual_seed(1)
-    return Collector(agent.eval(), world.build(rows, seed=2), unroll, generator, "actor 0")
+    return Collector(agent.eval(), world.build(rows, seed=2), unroll, generator, "actor 0", bfloat16=bfloat16)
 
 
 def parts(observation):
@@ -48,6 +48,24 @@ def test_rollouts_hold_what_a_plain_loop_sees(world):
             action = agent.distribution(rollout.policy[:, t]).sample(twin.generator)
             assert torch.equal(rollout.actions[:, t], action)
             step = twin.world.step(action)
+
+
+@pytest.mark.parametrize("core", ["gru", "lstm", "hcam"])
+def test_acting_in_bfloat16_is_what_a_learner_in_bfloat16_reads(core):
+    """As far as bfloat16 can tell; the memory keeps its precision, and what is not meant to be rounded is not."""
+    ours, exact = collector(CueConfig(), core=core, bfloat16=True), collector(CueConfig(), core=core)
+    for _ in range(3):
+        rollout, _ = ours.collect(ours.buffer())
+    assert rollout.policy.dtype == torch.float32
+    kinds = [leaf.dtype for leaf in leaves(exact.moment.state)]
+    assert [leaf.dtype for leaf in leaves(ours.moment.state)] == kinds
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+        learned, _ = ours.agent(rollout.inputs, rollout.state, rollout.is_first)
+    with torch.no_grad():
+        precise, _ = ours.agent(rollout.inputs, rollout.state, rollout.is_first)
+    torch.testing.assert_close(rollout.policy, learned.policy[:, :-1], atol=0.05, rtol=0.05)
+    assert not torch.equal(learned.policy, precise.policy)
+    assert (rollout.policy - precise.policy[:, :-1]).abs().max() > 1e-4  # float32 agrees to 1e-6
 
 
 def test_the_last_row_is_the_next_first_and_buffers_are_used_again():

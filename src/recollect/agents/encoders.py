@@ -53,6 +53,9 @@ class EncoderConfig:
     """Width of a word's embedding."""
     sentence_dim: int = 256
     """Width of the LSTM that reads the words."""
+    norm_sentences: bool = False
+    """Normalise what it says. A fresh LSTM's outputs are small beside the encoding of an image, and a memory that is
+    asked in words finds nothing by them (docs/log.md)."""
 
     def __post_init__(self) -> None:
         for part, kind in self.kinds:
@@ -274,7 +277,8 @@ def symbols(space: spaces.Space[Any]) -> tuple[int, int]:
 
 
 class WordLSTM(Encoder):
-    """A sentence: word embeddings through one LSTM layer; its output at the last word. No words give zeros.
+    """A sentence: word embeddings through one LSTM layer; its output at the last word, normalised where
+    ``norm_sentences`` says so. No words give zeros.
 
     Most steps of a batch show the same few sentences, so each different one is read once.
 
@@ -290,6 +294,7 @@ class WordLSTM(Encoder):
         self.num_words, self.vocabulary = space.shape[0], symbols(space)[1] + 1
         self.table = nn.Embedding(self.vocabulary, config.word_dim)
         self.lstm = nn.LSTM(config.word_dim, config.sentence_dim, batch_first=True)
+        self.norm = nn.LayerNorm(config.sentence_dim) if config.norm_sentences else nn.Identity()
         self.dim = config.sentence_dim
         self.register_buffer("all_words", torch.arange(self.vocabulary)[:, None], persistent=False)
 
@@ -311,7 +316,7 @@ class WordLSTM(Encoder):
         position = torch.arange(1, self.num_words + 1, device=words.device)
         length = torch.where(words != 0, position, 0).amax(1)  # s
         last = (length - 1).clamp(min=0)[:, None, None].expand(-1, 1, self.dim)
-        return torch.where(length[:, None] > 0, outputs.gather(1, last)[:, 0], 0.0)
+        return torch.where(length[:, None] > 0, self.norm(outputs.gather(1, last)[:, 0]), 0.0)
 
 
 class OneHot(Encoder):

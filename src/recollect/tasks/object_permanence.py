@@ -76,15 +76,19 @@ class ObjectPermanenceConfig(WorldConfig):
     """``tiles``: three symbols a tile; ``pixels``: 9 x 9 pixels a tile."""
     look_reward: float = 0.3
     """For looking away from all boxes."""
+    num_shapes: int = len(SHAPES)
+    """Shapes that objects may have; few are soon told apart."""
 
     def __post_init__(self) -> None:
         if self.observation not in ("tiles", "pixels"):
             raise ValueError(f"observation={self.observation!r}: use 'tiles' or 'pixels'")
         if self.side % 2 == 0 or self.side < 7:
             raise ValueError(f"side={self.side}: give an odd number from 7")
-        most = min(len(SHAPES), len(spaced_cells(self.side, self.side - 4)))
+        if not 1 <= self.num_shapes <= len(SHAPES):
+            raise ValueError(f"num_shapes={self.num_shapes}: give 1..{len(SHAPES)}")
+        most = min(self.num_shapes, len(spaced_cells(self.side, self.side - 4)))
         if not 2 <= self.num_boxes <= most:
-            raise ValueError(f"num_boxes={self.num_boxes}: give 2..{most}, or a larger side")
+            raise ValueError(f"num_boxes={self.num_boxes}: give 2..{most}, or a larger side or num_shapes")
         if self.jumps < 1:
             raise ValueError(f"jumps={self.jumps}: give at least 1, or nothing could be known")
         if not self.delays or min(self.delays) < 0:
@@ -183,7 +187,7 @@ class ObjectPermanence(TensorWorld[ObjectPermanenceState]):
         zero = torch.zeros(rows, dtype=torch.long, device=self.device)
         return ObjectPermanenceState(
             boxes=self.homes[deal(n, len(self.homes), rows, generator=self.generator)],
-            shapes=deal(n, len(SHAPES), rows, generator=self.generator),
+            shapes=deal(n, self.config.num_shapes, rows, generator=self.generator),
             colours=below(len(COLOURS), rows, n),
             asked=below(n, rows),
             delay=self.delays[below(len(self.delays), rows)],

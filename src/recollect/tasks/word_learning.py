@@ -86,6 +86,11 @@ class WordLearningConfig(WorldConfig):
     """For hearing a name for the first time; 0 for none."""
     distractor_reward: float = 0.1
     """For lifting the right object in a distractor phase."""
+    num_words: int = len(NEW_WORDS)
+    """Words that new objects may be given in an episode; few are soon told apart."""
+    same_room: bool = False
+    """The objects of a test stand where they stood when their names were heard, and the agent starts in the middle of
+    every room: who remembers where a name was heard need not find the thing again by its look."""
 
     def __post_init__(self) -> None:
         if self.observation not in ("tiles", "pixels"):
@@ -94,14 +99,16 @@ class WordLearningConfig(WorldConfig):
             raise ValueError(f"side={self.side}: give an odd number from 5")
         if self.view % 2 == 0 or self.view < 3:
             raise ValueError(f"view={self.view}: give an odd number from 3")
-        places = (self.side // 2) ** 2
+        places = (self.side // 2) ** 2 - (self.same_room and self.side // 2 % 2)  # nothing stands where the agent starts
         if not 2 <= self.num_objects < places:
             raise ValueError(f"num_objects={self.num_objects}: give 2..{places - 1}, or a larger side")
         if not self.distractor_phases or min(self.distractor_phases) < 0:
             raise ValueError(f"distractor_phases={self.distractor_phases}: give one or more numbers from 0")
-        most = min(len(NEW_WORDS), _LOOKS) // self.num_objects
+        if not self.num_objects <= self.num_words <= len(NEW_WORDS):
+            raise ValueError(f"num_words={self.num_words}: give num_objects={self.num_objects}..{len(NEW_WORDS)}")
+        most = min(self.num_words, _LOOKS) // self.num_objects
         if not 1 <= self.lessons <= most:
-            raise ValueError(f"lessons={self.lessons}: give 1..{most}; there are {len(NEW_WORDS)} words to be learned")
+            raise ValueError(f"lessons={self.lessons}: give 1..{most}; there are num_words={self.num_words} words to be learned")
         across = self.side - 3  # steps between the places that are farthest apart
         for field, least in (
             ("discovery_steps", self.num_objects * across + 1),
@@ -198,7 +205,9 @@ class WordLearning(TensorWorld[WordLearningState]):
         self.test = self.most + 1  # number of the test phase
         self.slots = max(config.num_objects, len(KNOWN) if self.most else 0)
         self.moves = moves(config.side, EIGHT_WAYS).to(self.device)
-        self.homes = spaced_cells(config.side, config.side - 2).to(self.device)
+        self.middle = config.side**2 // 2
+        homes = spaced_cells(config.side, config.side - 2)
+        self.homes = (homes[homes != self.middle] if config.same_room else homes).to(self.device)
         self.camera = TilePictures(config.observation, windows_around(config.side, config.view).to(self.device))
         self.rows = torch.arange(batch_size, device=self.device)
         self.objects = torch.arange(1, self.slots + 1, device=self.device)
@@ -234,19 +243,27 @@ class WordLearning(TensorWorld[WordLearningState]):
             return torch.randint(high, shape, generator=draw, device=self.device)
 
         homes = self.homes[deal(1 + self.slots, len(self.homes), rows, rooms, generator=draw)]
+        looks = deal(e * n, _LOOKS, rows, generator=draw).view(rows, e, n)
+        words = deal(e * n, c.num_words, rows, generator=draw).view(rows, e, n) + len(WORDS) - len(NEW_WORDS)
+        distractors = self.phases[below(len(self.phases), rows)]
+        asked = torch.where(distracts, below(len(KNOWN), rows, rooms), below(n, rows, rooms))
+        about = below(max(e - 1, 1), rows)
+        if c.same_room:
+            homes = homes.gather(1, self._layouts(about, rooms)[..., None].expand_as(homes))
+            homes[..., 0] = self.middle
         crowd = torch.where(distracts, len(KNOWN), n)[:, None]
-        script = Script(
-            looks=deal(e * n, _LOOKS, rows, generator=draw).view(rows, e, n),
-            words=deal(e * n, len(NEW_WORDS), rows, generator=draw).view(rows, e, n) + len(WORDS) - len(NEW_WORDS),
-            distractors=self.phases[below(len(self.phases), rows)],
-            start=homes[..., 0],
-            places=torch.where(self.objects <= crowd, homes[..., 1:], self.nowhere),
-            asked=torch.where(distracts, below(len(KNOWN), rows, rooms), below(n, rows, rooms)),
-            about=below(max(e - 1, 1), rows),
-        )
+        places = torch.where(self.objects <= crowd, homes[..., 1:], self.nowhere)
+        script = Script(looks, words, distractors, homes[..., 0], places, asked, about)
         zero = torch.zeros(rows, dtype=torch.long, device=self.device)
         unheard = torch.full((rows, e * n), -1, device=self.device)
         return WordLearningState(script, zero, zero, zero, script.start[:, 0], zero, unheard)
+
+    def _layouts(self, about: Tensor, rooms: int) -> Tensor:
+        """The room that each room is laid out like, long ``[b, r]``: a test's is where its names were heard."""
+        room, phases = torch.arange(rooms, device=self.device), self.test + 1
+        layout = torch.where(room % phases == self.test, room // phases * phases, room).repeat(len(about), 1)
+        layout[:, -1] = about * phases
+        return layout
 
     def advance(self, state: WordLearningState, actions: Tensor) -> Advance:
         """Walk, lift what is there, and go on to the next room where this phase is over."""

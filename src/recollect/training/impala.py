@@ -101,7 +101,8 @@ class ImpalaConfig(TrainerConfig):
     unroll: int = 32
     """T: steps of a rollout. Gradients reach this far back; the memory is carried on."""
     bfloat16: bool = False
-    """Learn in bfloat16 where torch's autocast does; acting stays in float32."""
+    """Act and learn in bfloat16 where torch's autocast does. Heads, targets and losses stay in float32, and V-trace
+    corrects for what is left of the difference between the policy that acted and the one that learns."""
     device: str = "cpu"
     """Where worlds, actors and learner are: cpu, cuda, cuda:1, ..., or auto for an accelerator when there is one."""
 
@@ -273,7 +274,7 @@ class ImpalaTrainer(Trainer):
         world = config.world.build(config.rows, seed=world_seed, device=self.device)
         acting = copy.deepcopy(self.model).eval().requires_grad_(False)
         generator = torch.Generator(self.device).manual_seed(action_seed)
-        return Collector(acting, world, config.unroll, generator, f"actor {actor}")
+        return Collector(acting, world, config.unroll, generator, f"actor {actor}", bfloat16=config.bfloat16)
 
     def _actors(self) -> Actors:
         schedule = self.config.schedule

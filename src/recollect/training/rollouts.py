@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, TypeVar
 import torch
 from torch import Tensor
 
-from recollect.agents.actor_critic import ActorCritic, ActorInputs
+from recollect.agents.actor_critic import ActorCritic, ActorInputs, ActorStream
 from recollect.state import map_state, named_leaves, take_rows
 from recollect.tasks.world import Observation, Step, World
 from recollect.training.evaluate_agents import no_action
@@ -131,17 +131,26 @@ class Collector:
         unroll: T, steps of a rollout.
         generator: of the actions, on the agent's device.
         name: what messages call it.
+        bfloat16: act under autocast. Policies, values and the memory's leaves keep their precision.
     """
 
     def __init__(
-        self, agent: ActorCritic, world: World, unroll: int, generator: torch.Generator, name: str = "the world"
+        self,
+        agent: ActorCritic,
+        world: World,
+        unroll: int,
+        generator: torch.Generator,
+        name: str = "the world",
+        *,
+        bfloat16: bool = False,
     ) -> None:
         self.agent = agent
         self.world = world
         self.unroll = unroll
         self.generator = generator
         self.name = name
-        self.stream = agent.stream(world.batch_size)
+        self.bfloat16 = bfloat16
+        self.stream = self._fresh_stream()
         self.seen: list[Step] = []
         """Rows of the rollout in progress."""
         zero = torch.zeros(world.batch_size, dtype=torch.float64, device=world.device)
@@ -150,7 +159,7 @@ class Collector:
 
     def renew(self) -> None:
         """Read the agent's weights again."""
-        self.stream = self.agent.stream(self.world.batch_size)
+        self.stream = self._fresh_stream()
         self.stream.load_state(self.moment.state)
 
     def buffer(self) -> Rollout:
@@ -203,7 +212,8 @@ class Collector:
         self.seen = [step]
         self._keep(kept, step, 0)
         for t in range(self.unroll):
-            output = self.stream.step(ActorInputs(step.observation, action, step.reward), step.is_first)
+            with self._precision():
+                output = self.stream.step(ActorInputs(step.observation, action, step.reward), step.is_first)
             action = agent.distribution(output.policy).sample(generator)
             step = world.step(action)
             self._keep(kept, step, t + 1)
@@ -211,6 +221,13 @@ class Collector:
             policies.append(output.policy)
             actions.append(action)
         return step, action, policies, actions
+
+    def _fresh_stream(self) -> ActorStream:
+        with self._precision():  # a stream multiplies in the precision that it was made under
+            return self.agent.stream(self.world.batch_size)
+
+    def _precision(self) -> torch.autocast:
+        return torch.autocast(self.world.device.type, torch.bfloat16, enabled=self.bfloat16)
 
     def _keep(self, kept: list[tuple[Tensor, ...]], step: Step, t: int) -> None:
         # Observations may be large, so they go to their place at once.
