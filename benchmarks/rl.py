@@ -122,13 +122,15 @@ def pong(seed: int) -> "ImpalaConfig":
 
 
 def ours(config: "ImpalaConfig", seconds: float, threads: int = 1) -> dict[str, Any]:
-    """Train in one process, without evaluations or checkpoints."""
+    """Train in one process as ``fit`` does, without evaluations or checkpoints."""
     import torch
 
+    from recollect.training.allocation import keep_freed_memory
     from recollect.training.random_states import seed_everything
 
     torch.set_num_threads(threads)
     seed_everything(config.fit.seed)
+    keep_freed_memory()
     trainer, curve = config.build(), Curve(seconds)
     curve.start()
     recent: deque[tuple[float, float]] = deque()  # (episodes, sum of returns) of rollouts, the last 100 episodes

@@ -4,6 +4,7 @@ import torch
 import torch.nn.functional as F
 from gymnasium import spaces
 
+from recollect.agents import image_encoders
 from recollect.agents.encoders import MLP, EncoderConfig, ObservationEncoder, Tiles, WordLSTM, choose
 from recollect.agents.image_encoders import BalletCNN, ImpalaResNet, NatureCNN
 
@@ -116,6 +117,27 @@ def test_tiles_are_the_sum_of_their_embeddings(space):
         symbol = int(grid.reshape(7, 4, 5, -1)[n, y, x, c]) - encoder.low
         expected[n, y, x] += encoder.table.weight[c * encoder.vocabulary + symbol].detach()
     torch.testing.assert_close(encoder(grid), expected.flatten(1))
+
+
+@pytest.mark.parametrize("kind", [ImpalaResNet, BalletCNN])
+def test_many_images_are_encoded_in_blocks_with_the_same_numbers(kind, monkeypatch):
+    encoder = kind(pixels(24, 24, 4)).double()
+    images = torch.randint(0, 256, (7, 24, 24, 4), dtype=torch.uint8)
+    sizes = []
+    encode = encoder.encode
+    monkeypatch.setattr(encoder, "encode", lambda block: (sizes.append(len(block)), encode(block))[1])
+    whole = encoder(images)
+    whole.square().sum().backward()
+    gradients = [parameter.grad.clone() for parameter in encoder.parameters()]
+    encoder.zero_grad()
+    widest = 16 if kind is ImpalaResNet else 4
+    monkeypatch.setattr(image_encoders, "LARGEST_MAP", 3 * 24 * 24 * widest * 8)
+    blocks = encoder(images)
+    blocks.square().sum().backward()
+    assert sizes == [7, 3, 3, 1]
+    torch.testing.assert_close(blocks, whole)
+    for parameter, gradient in zip(encoder.parameters(), gradients, strict=True):
+        torch.testing.assert_close(parameter.grad, gradient)
 
 
 @pytest.mark.parametrize("normed", [False, True])

@@ -102,7 +102,16 @@ def test_what_is_there_is_not_run_again(tmp_path, monkeypatch):
     monkeypatch.setattr(SupervisedTrainer, "step", lambda self: pytest.fail("ran again"))
     reproduce(recipe(), root=tmp_path, seeds=1)
     assert results(tmp_path) == before
+    path = tmp_path / "results" / "tiny" / "gru-seed0.json"
+    older = json.loads(path.read_text())
+    del older["config"]["bfloat16"]  # as if the field had come later; it has its default
+    path.write_text(json.dumps(older))
+    reproduce(recipe(), root=tmp_path, seeds=1)
     monkeypatch.undo()
+    older["config"]["a_field_that_is_gone"] = 1
+    path.write_text(json.dumps(older))
+    reproduce(recipe(), root=tmp_path, seeds=1)
+    assert "a_field_that_is_gone" not in results(tmp_path)["gru-seed0.json"]["config"]
     changed = recipe(replace(recipe().rows("lite")[0], config=replace(config(), batch_size=5)))
     reproduce(changed, root=tmp_path, seeds=1)
     assert results(tmp_path)["gru-seed0.json"]["config"]["batch_size"] == 5

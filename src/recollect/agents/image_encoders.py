@@ -19,10 +19,14 @@ import torch.nn.functional as F
 from gymnasium import spaces
 from torch import Tensor, nn
 
+from recollect.layers.products import working_dtype
+
 LARGEST_GRID = 16
 """Sides up to here make an integer Box a grid of symbols; beyond it is an image."""
 SMALLEST_SIDE = 8
 """Of an image."""
+LARGEST_MAP = 32 << 20
+"""Bytes: larger tensors come in fresh pages from the system at every use (see training/allocation.py)."""
 
 
 class Encoder(nn.Module, ABC):
@@ -40,7 +44,8 @@ class ImageEncoder(Encoder):
     """Base of the image encoders: any layout and number type to a convolutional network, and its map to a vector.
 
     Convolutions run on the layout that images have in memory (channels last), and the scale 1 / 255 is applied to
-    the first filters instead of all pixels.
+    the first filters instead of all pixels. A processor takes many images in blocks whose maps stay below
+    :data:`LARGEST_MAP`; numbers do not change beyond rounding.
 
     Args:
         space: Box of images.
@@ -88,6 +93,17 @@ class ImageEncoder(Encoder):
 
     def forward(self, observation: Tensor) -> Tensor:
         """``[n, *space.shape] -> [n, dim]``, ordered y, x, channel."""
+        if observation.device.type != "cpu" or torch.compiler.is_compiling():
+            return self.encode(observation)
+        y, x, c = self.sides
+        widest = max(c, self.channels[0]) if self.first.stride == (1, 1) else c
+        block = max(1, LARGEST_MAP // (y * x * widest * working_dtype(self.first.weight).itemsize))
+        if len(observation) <= block:
+            return self.encode(observation)
+        return torch.cat([self.encode(part) for part in observation.split(block)])
+
+    def encode(self, observation: Tensor) -> Tensor:
+        """One block."""
         if self.axes == 2:
             observation = observation[..., None]
         images = observation if self.channels_first else observation.permute(0, 3, 1, 2)

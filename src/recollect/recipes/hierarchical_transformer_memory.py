@@ -19,16 +19,12 @@ are called so.
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
-from recollect.agents.actor_critic import ActorCriticConfig
-from recollect.agents.configs import lookup
-from recollect.agents.encoders import EncoderConfig
 from recollect.agents.sequence_model import SequenceModelConfig
-from recollect.cores import CORES
 from recollect.cores.base import CoreConfig
 from recollect.cores.hierarchical_chunk_memory import HierarchicalChunkMemoryConfig
 from recollect.cores.transformer_xl import TransformerXLConfig
+from recollect.recipes.agent_sizes import lite, lite_core, lite_spoken, lite_symbols, paper, paper_core
 from recollect.recipes.base import MakeConfig, Recipe, Run, Scale, Test
 from recollect.tasks.associative_inference import AssociativeInference
 from recollect.tasks.ballet import BalletConfig
@@ -37,15 +33,11 @@ from recollect.tasks.street_learn import HELD_OUT_CITIES, StreetLearnConfig
 from recollect.tasks.t_maze import TMazeConfig
 from recollect.tasks.visual_match import VisualMatchConfig
 from recollect.tasks.word_learning import WordLearningConfig
-from recollect.tasks.world import WorldConfig
 from recollect.training.fit import FitConfig
 from recollect.training.impala import ImpalaConfig
-from recollect.training.impala_loss import LossConfig, ReuseConfig
 from recollect.training.optimizers import OptimizerConfig
 from recollect.training.supervised import SupervisedConfig
 
-TWICE = ReuseConfig(passes=2, minibatches=8)
-"""Sixteen optimiser steps a rollout: memory is short of steps long before it is short of episodes (docs/log.md)."""
 LITE_BALLET = BalletConfig(
     dancers=(2,),
     delays=(1,),
@@ -56,110 +48,6 @@ LITE_BALLET = BalletConfig(
 )
 """Two dancers, one dance each of two, one right after the other; twelve steps to walk, and told where dancers are."""
 CORE_ROWS = ("hcam", "transformer-xl", "lstm", "memoryless")
-
-
-def lite_core(
-    key: str, *, steps: int, window: int = 16, chunk: int = 16, top_k: int = 16, layers: int = 2
-) -> CoreConfig:
-    """A small memory whose chunks, where it has any, hold ``steps`` steps, and whose window holds ``window``.
-
-    ``top_k``: chunks that are read, of hcam. ``layers``: of those that attend.
-    """
-    cls = lookup(CORES, key, "core")
-    sizes: dict[str, Any] = {
-        "dim": 64,
-        "num_layers": 1 if key in ("lstm", "gru", "memoryless") else layers,
-        "num_heads": 4,
-        "hidden_dim": 128,
-        "memory_len": window,
-        "chunk_len": chunk,
-        "num_chunks": -(-steps // chunk),
-        "top_k": top_k,
-    }
-    if key != "hcam":
-        sizes.pop("top_k")  # transformer-xl's is another one
-    if key == "transformer-xl":
-        sizes |= {"gate": "gru", "relu_outputs": True}
-    return cls(**{name: value for name, value in sizes.items() if name in cls.__dataclass_fields__})
-
-
-def lite(
-    world: WorldConfig, core: CoreConfig, *, steps: int, rows: int = 64, unroll: int = 32, **loss: Any
-) -> ImpalaConfig:
-    """A small agent that learns fast; ``loss`` changes the costs."""
-    costs = {"discount": 0.99, "baseline_cost": 0.5, "entropy_cost": 0.02, "reduction": "mean"} | loss
-    return ImpalaConfig(
-        world=world,
-        core=core,
-        agent=ActorCriticConfig(encoders=EncoderConfig(sentence_dim=32, word_dim=16), width=64),
-        optimizer=OptimizerConfig(algorithm="adam", learning_rate=2e-3, warmup_steps=20, clip_norm=1.0),
-        loss=LossConfig(**costs),
-        rows=rows,
-        unroll=unroll,
-        fit=FitConfig(steps=steps, report_every=25, evaluate_every=50, checkpoint_every=200, stop_score=0.98),
-    )
-
-
-def lite_symbols(world: WorldConfig, core: CoreConfig, *, steps: int, unroll: int, **loss: Any) -> ImpalaConfig:
-    """A small agent for grids of symbols, which pass one linear map and no more.
-
-    No gradient enters a chunk, so nothing teaches layers in front of the memory to keep what will be asked for later,
-    and what they drop is lost. A linear map of few features a cell drops nothing.
-    """
-    config = lite(world, core, steps=steps, rows=128, unroll=unroll, reuse=TWICE, **loss)
-    encoders = replace(config.agent.encoders, hidden=(), tile_dim=4)
-    return replace(
-        config,
-        agent=replace(config.agent, encoders=encoders),
-        optimizer=replace(config.optimizer, learning_rate=1e-3),
-    )
-
-
-def lite_spoken(world: WorldConfig, core: CoreConfig, *, steps: int, unroll: int, **loss: Any) -> ImpalaConfig:
-    """:func:`lite_symbols` for worlds that speak: their sentences are normalised, or no memory is found by a word."""
-    config = lite_symbols(world, core, steps=steps, unroll=unroll, **loss)
-    encoders = replace(config.agent.encoders, norm_sentences=True)
-    return replace(
-        config,
-        agent=replace(config.agent, encoders=encoders),
-        optimizer=replace(config.optimizer, learning_rate=2e-3),
-    )
-
-
-def paper_core(key: str, *, chunk: int, top_k: int, steps: int, unroll: int, extra: int) -> CoreConfig:
-    """The memory at the size of table 1. ``extra``: steps that transformer-xl sees beyond the unroll."""
-    common: dict[str, Any] = {"dim": 512, "num_layers": 4, "num_heads": 8}
-    if key == "hcam":
-        window = max(chunk, unroll)
-        return HierarchicalChunkMemoryConfig(
-            **common, hidden_dim=2048, memory_len=window, chunk_len=chunk, num_chunks=-(-steps // chunk), top_k=top_k
-        )
-    if key == "transformer-xl":
-        return TransformerXLConfig(**common, memory_len=unroll + extra, gate="gru", relu_outputs=True)
-    cls = lookup(CORES, key, "core")
-    return cls(
-        **{name: value for name, value in common.items() if name in cls.__dataclass_fields__} | {"num_layers": 2}
-    )
-
-
-def paper(
-    world: WorldConfig, core: CoreConfig, *, unroll: int, entropy: float, learning_rate: float = 2e-4, steps: int
-) -> ImpalaConfig:
-    """The agent of table 1."""
-    return ImpalaConfig(
-        world=world,
-        core=core,
-        agent=ActorCriticConfig(encoders=EncoderConfig(sentence_dim=256), width=512, head_dim=512, reconstruct=True),
-        optimizer=OptimizerConfig(algorithm="adam", learning_rate=learning_rate, clip_norm=40.0),
-        loss=LossConfig(
-            discount=0.99, policy_cost=0.1, baseline_cost=1.0, entropy_cost=entropy, reconstruction_cost=1.0
-        ),
-        rows=32,
-        unroll=unroll,
-        bfloat16=True,
-        device="auto",
-        fit=FitConfig(steps=steps, report_every=100, evaluate_every=2000, checkpoint_every=2000),
-    )
 
 
 def ballet(core: str = "hcam", scale: Scale = "lite") -> ImpalaConfig:
@@ -173,25 +61,23 @@ def ballet(core: str = "hcam", scale: Scale = "lite") -> ImpalaConfig:
         world = BalletConfig(dancers=(2, 4, 8), delays=(16, 48))
         memory = paper_core(core, chunk=32, top_k=8, steps=1024, unroll=64, extra=256)
         return paper(world, memory, unroll=64, entropy=1e-3, steps=100_000)
-    return _lite_ballet(LITE_BALLET, core)
-
-
-def _lite_ballet(world: BalletConfig, core: str) -> ImpalaConfig:
-    limit = world.limit(world.delays[0])
+    limit = LITE_BALLET.limit(LITE_BALLET.delays[0])
     memory = lite_core(core, steps=limit, layers=1)
-    return lite_symbols(world, memory, steps=800, unroll=limit, discount=0.9)
+    return lite_symbols(LITE_BALLET, memory, steps=800, unroll=limit, discount=0.9)
 
 
 def generalisation(core: str = "hcam", scale: Scale = "lite") -> ImpalaConfig:
-    """Train on 2, 4 and 6 dances (lite: 1, 2 and 3), to be played with 8 (lite: 4)."""
+    """Train on 2, 4 and 6 dances (lite: 1 and 2), to be played with 8 (lite: 3)."""
     if scale == "paper":
         return replace(ballet(core, scale), world=BalletConfig(dancers=(2, 4, 6), delays=(16, 48)))
-    return _lite_ballet(_lite_dances(1, 2, 3), core)
+    world = _lite_dances(1, 2)
+    limit = world.limit(world.delays[0])
+    return lite_spoken(world, lite_core(core, steps=limit, layers=1), steps=400, unroll=limit, discount=0.9)
 
 
 def _lite_dances(*dancers: int) -> BalletConfig:
-    dances = ("up_and_down", "left_and_right", "circle_cw", "zee")
-    return replace(LITE_BALLET, dancers=dancers, dances=dances, max_steps=76)
+    dances = ("up_and_down", "left_and_right", "zee")
+    return replace(LITE_BALLET, dancers=dancers, dances=dances, max_steps=62)
 
 
 def visual_match(core: str = "hcam", scale: Scale = "lite") -> ImpalaConfig:
@@ -231,7 +117,7 @@ def words(core: str = "hcam", scale: Scale = "lite") -> ImpalaConfig:
         test_steps=8,
     )
     memory = lite_core(core, steps=64, window=8, chunk=8, layers=1)
-    return lite_spoken(world, memory, steps=300, unroll=world.spec.max_steps + 1, discount=0.9)
+    return lite_spoken(world, memory, steps=500, unroll=world.spec.max_steps + 1, discount=0.9)
 
 
 def permanence(core: str = "hcam", scale: Scale = "lite") -> ImpalaConfig:
@@ -240,8 +126,9 @@ def permanence(core: str = "hcam", scale: Scale = "lite") -> ImpalaConfig:
         world = ObjectPermanenceConfig(delays=(0, 10, 20, 30), observation="pixels")
         memory = paper_core(core, chunk=16, top_k=8, steps=512, unroll=128, extra=512)
         return paper(world, memory, unroll=128, entropy=1e-4, steps=100_000)
-    world = ObjectPermanenceConfig(jumps=1, delays=(0, 10), free_steps=30, side=7)
-    return lite(world, lite_core(core, steps=128, window=16), steps=1200, unroll=32)
+    world = ObjectPermanenceConfig(num_boxes=2, num_shapes=2, jumps=1, delays=(0, 4), free_steps=28, side=7)
+    memory = lite_core(core, steps=64, window=8, chunk=8, layers=1)
+    return lite_spoken(world, memory, steps=500, unroll=world.spec.max_steps + 1, discount=0.95)
 
 
 def streets(core: str = "hcam", scale: Scale = "lite") -> ImpalaConfig:
@@ -254,7 +141,8 @@ def streets(core: str = "hcam", scale: Scale = "lite") -> ImpalaConfig:
         config = paper(world, memory, unroll=64, entropy=1e-4, learning_rate=4e-4, steps=100_000)
         costs = replace(config.loss, policy_cost=1.0, baseline_cost=0.3, reconstruction_cost=0.3)
         return replace(config, loss=costs)
-    return lite(StreetLearnConfig(), lite_core(core, steps=200, window=16, chunk=4), steps=1000, unroll=50)
+    memory = lite_core(core, steps=200, window=16, chunk=4, layers=1)
+    return lite(StreetLearnConfig(), memory, steps=300, unroll=50)
 
 
 def inference(core: str = "hcam", scale: Scale = "lite") -> SupervisedConfig:
@@ -276,6 +164,11 @@ def inference(core: str = "hcam", scale: Scale = "lite") -> SupervisedConfig:
         batch_size=32,
         device="auto" if is_paper else "cpu",
     )
+
+
+def ablations(core: str = "hcam", scale: Scale = "lite") -> ImpalaConfig:
+    """What appendix D changes one thing at a time: the ballet's agent; lite the words', which is trained sooner."""
+    return ballet(core, scale) if scale == "paper" else words(core, scale)
 
 
 def t_maze(core: str = "hcam", scale: Scale = "lite", length: int = 100) -> ImpalaConfig:
@@ -327,7 +220,7 @@ def _generalisation_tests(core: str, scale: Scale) -> dict[str, Test]:
         return {
             f"8 dances, delay {delay}": Test(where=BalletConfig(dancers=(8,), delays=(delay,))) for delay in (16, 48)
         }
-    return {f"{n} dances": Test(where=_lite_dances(n)) for n in (1, 2, 3, 4)}
+    return {f"{n} dances": Test(where=_lite_dances(n)) for n in (1, 2, 3)}
 
 
 def _word_tests(core: str, scale: Scale) -> dict[str, Test]:
@@ -368,8 +261,8 @@ def _t_maze_rows() -> list[Run]:
 
 
 def _ablation_rows(scale: Scale) -> list[Run]:
-    """Appendix D: one change at a time to hcam and transformer-xl on the ballet."""
-    base, xl = ballet("hcam", scale), ballet("transformer-xl", scale).core
+    """Appendix D: one change at a time to hcam and transformer-xl."""
+    base, xl = ablations("hcam", scale), ablations("transformer-xl", scale).core
     hcam = base.core
     assert isinstance(hcam, HierarchicalChunkMemoryConfig) and isinstance(xl, TransformerXLConfig)
     chunk, steps = hcam.chunk_len, hcam.chunk_len * hcam.num_chunks
@@ -383,7 +276,7 @@ def _ablation_rows(scale: Scale) -> list[Run]:
     changes["transformer-xl, top-k 8"] = replace(xl, top_k=8)
     changes["transformer-xl, wide"] = replace(xl, dim=2 * xl.dim)
     changes["transformer-xl, deep"] = replace(xl, num_layers=2 * xl.num_layers)
-    changes["memoryless"] = ballet("memoryless", scale).core
+    changes["memoryless"] = ablations("memoryless", scale).core
     runs = [_ablation(name, replace(base, core=core), scale) for name, core in changes.items()]
     reconstruct = not base.agent.reconstruct
     other = replace(base, agent=replace(base.agent, reconstruct=reconstruct))
@@ -392,7 +285,9 @@ def _ablation_rows(scale: Scale) -> list[Run]:
 
 def _ablation(name: str, config: ImpalaConfig, scale: Scale) -> Run:
     label = name.replace(", ", "-").replace(" = ", "").replace(" ", "-") + f"-{scale}"
-    return Run(label=label, row=name, core=name.split(",")[0], config=config)
+    core = name.split(",")[0]
+    tests = {} if scale == "paper" else _word_tests(core, scale)
+    return Run(label=label, row=name, core=core, config=config, tests=tests)
 
 
 def _recipe(
@@ -445,8 +340,8 @@ HTM_RECIPES = [
         "htm-generalisation",
         "Ballet with more dances than in training",
         f"{_DOC}, appendix D.1",
-        "Trained on 2, 4 and 6 dances, played with 8. Lite: symbols, four kinds of dances, no delay, trained on 1, 2 "
-        "and 3, played with up to 4.",
+        "Trained on 2, 4 and 6 dances, played with 8. Lite: symbols, three kinds of dances, no delay, trained on 1 "
+        "and 2, played with up to 3.",
         generalisation,
         _generalisation_tests,
     ),
@@ -462,8 +357,8 @@ HTM_RECIPES = [
         "htm-words",
         "Rapid word learning",
         f"{_DOC}, table 3 and figure 5; a grid analogue",
-        "Share of episodes in which the object that was named is lifted. Lite: two objects, four words, and the room of "
-        "the test is the one in which the names were heard; trained with no or one distractor; windows of 8 steps.",
+        "Share of episodes in which the object that was named is lifted. Lite: two objects, four words, a test in the "
+        "room where the names were heard; trained with no or one distractor; windows of 8 steps.",
         words,
         _word_tests,
     ),
@@ -471,7 +366,8 @@ HTM_RECIPES = [
         "htm-permanence",
         "Object permanence",
         f"{_DOC}, section 4.2; a 2-D analogue",
-        "Share of episodes in which the right box is chosen.",
+        "Share of episodes in which the right box is chosen. Lite: two boxes, two shapes, one jump each, delays of 0 "
+        "and 4 steps; windows of 8 steps.",
         permanence,
     ),
     _recipe(
@@ -493,10 +389,10 @@ HTM_RECIPES = [
     ),
     Recipe(
         name="htm-ablations",
-        title="Ablations on the ballet",
+        title="Ablations",
         source=f"{_DOC}, appendix D",
-        about="One change at a time; the level is htm-ballet's.",
-        config=ballet,
+        about="One change at a time; the levels are htm-ballet's. Lite: htm-words', which are learned sooner.",
+        config=ablations,
         runs={"lite": lambda: _ablation_rows("lite"), "paper": lambda: _ablation_rows("paper")},
         seeds={"lite": 1, "paper": 3},
     ),

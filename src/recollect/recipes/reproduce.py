@@ -26,7 +26,7 @@ import numpy as np
 import torch
 from rich.console import Console
 
-from recollect.agents.configs import lookup, to_json
+from recollect.agents.configs import from_json, lookup, to_json
 from recollect.recipes.base import Recipe, Run, Test
 from recollect.tasks.base import StreamTask
 from recollect.tasks.world import WorldConfig
@@ -308,7 +308,11 @@ def _is_there(path: Path, run: Run) -> bool:
     if not path.is_file():
         return False
     result = json.loads(path.read_text())
-    return result["status"] == "ok" and result["config"] == to_json(run.config, TRAINERS)
+    try:  # read, not compared as text: what was saved before a field was there has that field's default
+        config = from_json(result["config"], type(run.config), TRAINERS)
+    except ValueError:  # it has a field or a kind that is gone
+        return False
+    return result["status"] == "ok" and config == run.config
 
 
 def _summary(result: Mapping[str, Any]) -> str:

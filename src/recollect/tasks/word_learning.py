@@ -99,7 +99,9 @@ class WordLearningConfig(WorldConfig):
             raise ValueError(f"side={self.side}: give an odd number from 5")
         if self.view % 2 == 0 or self.view < 3:
             raise ValueError(f"view={self.view}: give an odd number from 3")
-        places = (self.side // 2) ** 2 - (self.same_room and self.side // 2 % 2)  # nothing stands where the agent starts
+        places = (self.side // 2) ** 2 - (
+            self.same_room and self.side // 2 % 2
+        )  # nothing stands where the agent starts
         if not 2 <= self.num_objects < places:
             raise ValueError(f"num_objects={self.num_objects}: give 2..{places - 1}, or a larger side")
         if not self.distractor_phases or min(self.distractor_phases) < 0:
@@ -108,7 +110,9 @@ class WordLearningConfig(WorldConfig):
             raise ValueError(f"num_words={self.num_words}: give num_objects={self.num_objects}..{len(NEW_WORDS)}")
         most = min(self.num_words, _LOOKS) // self.num_objects
         if not 1 <= self.lessons <= most:
-            raise ValueError(f"lessons={self.lessons}: give 1..{most}; there are num_words={self.num_words} words to be learned")
+            raise ValueError(
+                f"lessons={self.lessons}: give 1..{most}; there are num_words={self.num_words} words to be learned"
+            )
         across = self.side - 3  # steps between the places that are farthest apart
         for field, least in (
             ("discovery_steps", self.num_objects * across + 1),

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from recollect.agents.configs import differences, to_json
 from recollect.cores.base import require
 from recollect.training import checkpoints
+from recollect.training.allocation import keep_freed_memory
 from recollect.training.checkpoints import Checkpoint, RunError
 from recollect.training.interrupts import Interrupts
 from recollect.training.metrics import Logger, MetricsFile, TensorBoardLogger
@@ -190,6 +191,7 @@ class Fit:
         self.directory = RunDirectory(directory)
         self.directory.open(self.description, resume=resume)
         seed_everything(config.fit.seed)
+        keep_freed_memory()
         self.trainer = config.build()
         self.done = 0
         self.seconds = 0.0

@@ -1,0 +1,128 @@
+"""Two sizes of the agents of document 003: its own, and one for two processor cores and ten minutes.
+
+``paper`` is table 1 with the readings of ``reference_facts`` 5.4. ``lite`` is our own: symbols instead of pixels, one
+or two layers of width 64, larger learning rates.
+"""
+
+from dataclasses import replace
+from typing import Any
+
+from recollect.agents.actor_critic import ActorCriticConfig
+from recollect.agents.configs import lookup
+from recollect.agents.encoders import EncoderConfig
+from recollect.cores import CORES
+from recollect.cores.base import CoreConfig
+from recollect.cores.hierarchical_chunk_memory import HierarchicalChunkMemoryConfig
+from recollect.cores.transformer_xl import TransformerXLConfig
+from recollect.tasks.world import WorldConfig
+from recollect.training.fit import FitConfig
+from recollect.training.impala import ImpalaConfig
+from recollect.training.impala_loss import LossConfig, ReuseConfig
+from recollect.training.optimizers import OptimizerConfig
+
+TWICE = ReuseConfig(passes=2, minibatches=8)
+"""Sixteen optimiser steps a rollout: memory is short of steps long before it is short of episodes (docs/log.md)."""
+
+
+def lite_core(
+    key: str, *, steps: int, window: int = 16, chunk: int = 16, top_k: int = 16, layers: int = 2
+) -> CoreConfig:
+    """A small memory whose chunks, where it has any, hold ``steps`` steps, and whose window holds ``window``.
+
+    ``top_k``: chunks that are read, of hcam. ``layers``: of those that attend.
+    """
+    cls = lookup(CORES, key, "core")
+    sizes: dict[str, Any] = {
+        "dim": 64,
+        "num_layers": 1 if key in ("lstm", "gru", "memoryless") else layers,
+        "num_heads": 4,
+        "hidden_dim": 128,
+        "memory_len": window,
+        "chunk_len": chunk,
+        "num_chunks": -(-steps // chunk),
+        "top_k": top_k,
+    }
+    if key != "hcam":
+        sizes.pop("top_k")  # transformer-xl's is another one
+    if key == "transformer-xl":
+        sizes |= {"gate": "gru", "relu_outputs": True}
+    return cls(**{name: value for name, value in sizes.items() if name in cls.__dataclass_fields__})
+
+
+def lite(
+    world: WorldConfig, core: CoreConfig, *, steps: int, rows: int = 64, unroll: int = 32, **loss: Any
+) -> ImpalaConfig:
+    """A small agent that learns fast; ``loss`` changes the costs."""
+    costs = {"discount": 0.99, "baseline_cost": 0.5, "entropy_cost": 0.02, "reduction": "mean"} | loss
+    return ImpalaConfig(
+        world=world,
+        core=core,
+        agent=ActorCriticConfig(encoders=EncoderConfig(sentence_dim=32, word_dim=16), width=64),
+        optimizer=OptimizerConfig(algorithm="adam", learning_rate=2e-3, warmup_steps=20, clip_norm=1.0),
+        loss=LossConfig(**costs),
+        rows=rows,
+        unroll=unroll,
+        fit=FitConfig(steps=steps, report_every=25, evaluate_every=50, checkpoint_every=200, stop_score=0.98),
+    )
+
+
+def lite_symbols(world: WorldConfig, core: CoreConfig, *, steps: int, unroll: int, **loss: Any) -> ImpalaConfig:
+    """A small agent for grids of symbols, which pass one linear map and no more.
+
+    No gradient enters a chunk, so nothing teaches layers in front of the memory to keep what will be asked for later,
+    and what they drop is lost. A linear map of few features a cell drops nothing.
+    """
+    config = lite(world, core, steps=steps, rows=128, unroll=unroll, reuse=TWICE, **loss)
+    encoders = replace(config.agent.encoders, hidden=(), tile_dim=4)
+    return replace(
+        config,
+        agent=replace(config.agent, encoders=encoders),
+        optimizer=replace(config.optimizer, learning_rate=1e-3),
+    )
+
+
+def lite_spoken(world: WorldConfig, core: CoreConfig, *, steps: int, unroll: int, **loss: Any) -> ImpalaConfig:
+    """:func:`lite_symbols` for worlds that speak: their sentences are normalised, or no memory is found by a word."""
+    config = lite_symbols(world, core, steps=steps, unroll=unroll, **loss)
+    encoders = replace(config.agent.encoders, norm_sentences=True)
+    return replace(
+        config,
+        agent=replace(config.agent, encoders=encoders),
+        optimizer=replace(config.optimizer, learning_rate=2e-3),
+    )
+
+
+def paper_core(key: str, *, chunk: int, top_k: int, steps: int, unroll: int, extra: int) -> CoreConfig:
+    """The memory at the size of table 1. ``extra``: steps that transformer-xl sees beyond the unroll."""
+    common: dict[str, Any] = {"dim": 512, "num_layers": 4, "num_heads": 8}
+    if key == "hcam":
+        window = max(chunk, unroll)
+        return HierarchicalChunkMemoryConfig(
+            **common, hidden_dim=2048, memory_len=window, chunk_len=chunk, num_chunks=-(-steps // chunk), top_k=top_k
+        )
+    if key == "transformer-xl":
+        return TransformerXLConfig(**common, memory_len=unroll + extra, gate="gru", relu_outputs=True)
+    cls = lookup(CORES, key, "core")
+    return cls(
+        **{name: value for name, value in common.items() if name in cls.__dataclass_fields__} | {"num_layers": 2}
+    )
+
+
+def paper(
+    world: WorldConfig, core: CoreConfig, *, unroll: int, entropy: float, learning_rate: float = 2e-4, steps: int
+) -> ImpalaConfig:
+    """The agent of table 1."""
+    return ImpalaConfig(
+        world=world,
+        core=core,
+        agent=ActorCriticConfig(encoders=EncoderConfig(sentence_dim=256), width=512, head_dim=512, reconstruct=True),
+        optimizer=OptimizerConfig(algorithm="adam", learning_rate=learning_rate, clip_norm=40.0),
+        loss=LossConfig(
+            discount=0.99, policy_cost=0.1, baseline_cost=1.0, entropy_cost=entropy, reconstruction_cost=1.0
+        ),
+        rows=32,
+        unroll=unroll,
+        bfloat16=True,
+        device="auto",
+        fit=FitConfig(steps=steps, report_every=100, evaluate_every=2000, checkpoint_every=2000),
+    )

@@ -1,0 +1,43 @@
+import os
+import platform
+import subprocess
+import sys
+
+import pytest
+
+from recollect.training.allocation import SETTINGS
+
+PROGRAM = """
+import resource, sys, torch
+from recollect.training.allocation import keep_freed_memory
+print(keep_freed_memory() if sys.argv[1] == "keep" else "untold")
+def step():
+    parts = [torch.ones(5 << 20) for _ in range(4)]  # 20 MB each
+step()
+before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+for _ in range(10):
+    step()
+print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+"""
+
+
+def told_and_faults(what, **settings):
+    kept = {name: value for name, value in os.environ.items() if name not in SETTINGS}
+    command = [sys.executable, "-c", PROGRAM, what]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True, env=kept | settings)
+    told, faults = done.stdout.split()
+    return told, int(faults)
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc is told")
+def test_a_step_costs_no_fresh_pages():
+    """Ten steps of 80 MB: 200 000 pages of 4 KiB if all came anew, a few hundred larger ones where they are huge."""
+    _, anew = told_and_faults("not")
+    told, kept = told_and_faults("keep")
+    assert told == "True"
+    assert kept < anew / 10
+
+
+def test_a_users_own_settings_stand():
+    told, _ = told_and_faults("keep", MALLOC_TRIM_THRESHOLD_="1000000")
+    assert told == "False"
