@@ -23,7 +23,6 @@ import torch.multiprocessing as mp
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from recollect.agents.image_encoders import ImpalaResNet
 from recollect.benchmark.machine import describe
 from rl import RESULTS, Curve, masked_cartpole
 
@@ -47,6 +46,28 @@ def make(name: str) -> Any:
     return gymnasium.wrappers.FrameStackObservation(env, 4)
 
 
+class ResNet(nn.Module):
+    """The network of IMPALA for images of 84 x 84, as it is usually written."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.first, self.one, self.two = nn.ModuleList(), nn.ModuleList(), nn.ModuleList()
+        for before, width in ((channels, 16), (16, 32), (32, 32)):
+            self.first.append(nn.Sequential(nn.Conv2d(before, width, 3, padding=1), nn.MaxPool2d(3, 2, 1)))
+            for blocks in (self.one, self.two):
+                inner = (nn.Conv2d(width, width, 3, padding=1) for _ in range(2))
+                blocks.append(nn.Sequential(*(layer for conv in inner for layer in (nn.ReLU(), conv))))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Bytes ``[n, c, 84, 84]`` to ``[n, 3872]``."""
+        x = x.float() / 255
+        for first, one, two in zip(self.first, self.one, self.two, strict=True):
+            x = first(x)
+            x = x + one(x)
+            x = x + two(x)
+        return x.relu().flatten(1)
+
+
 class Agent(nn.Module):
     """Encoder, LSTM, policy and baseline; the LSTM is stepped in a loop."""
 
@@ -54,13 +75,7 @@ class Agent(nn.Module):
         super().__init__()
         self.pixels = len(space.shape) == 3
         if self.pixels:
-            import gymnasium
-            import numpy as np
-
-            c, y, x = space.shape
-            seen = gymnasium.spaces.Box(0, 255, (y, x, c), np.uint8)
-            network = ImpalaResNet(seen, None, scale=True)
-            self.encoder: nn.Module = nn.Sequential(network, nn.Linear(network.dim, 256), nn.ReLU())
+            self.encoder: nn.Module = nn.Sequential(ResNet(space.shape[0]), nn.Linear(3872, 256), nn.ReLU())
         else:
             self.encoder = nn.Sequential(nn.Linear(space.shape[0], 64), nn.ReLU())
         width = (256 if self.pixels else 64) + actions + 1
@@ -71,7 +86,7 @@ class Agent(nn.Module):
         """Rows ``[t, b, ...]`` and the state ``[2, b, d]`` to logits, values and the new state."""
         t, b = rows["reward"].shape
         seen = rows["seen"].flatten(0, 1)
-        seen = self.encoder(seen.permute(0, 2, 3, 1).contiguous() if self.pixels else seen)
+        seen = self.encoder(seen)
         before = F.one_hot(rows["before"].flatten(), self.actions)
         x = torch.cat((seen, before, rows["reward"].reshape(-1, 1)), 1).view(t, b, -1)
         outputs = []
