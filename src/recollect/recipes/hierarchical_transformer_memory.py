@@ -143,8 +143,9 @@ def streets(core: str = "hcam", scale: Scale = "lite") -> ImpalaConfig:
         return replace(config, loss=costs)
     memory = lite_core(core, steps=200, window=16, chunk=4, layers=1)
     config = lite_symbols(StreetLearnConfig(), memory, steps=250, unroll=50)
-    # An agent that knows little goes in circles where it takes the likeliest way at every corner.
-    return replace(config, evaluation=EvaluationConfig(greedy=False))
+    # The score is a number of goals. Who knows little and takes the likeliest way at every corner goes in circles.
+    fit = replace(config.fit, stop_score=None)
+    return replace(config, fit=fit, evaluation=EvaluationConfig(greedy=False))
 
 
 def inference(core: str = "hcam", scale: Scale = "lite") -> SupervisedConfig:

@@ -23,6 +23,7 @@ Source: a grid analogue of Hill et al., Grounded language learning fast and slow
 phases and chains of episodes of 003 section 3.3 and appendix B.3 (whose "episodes" are lessons here, since no reset
 parts them). Differs: two dimensions, so that pictures and numbers are not comparable with those of 003; names are
 heard by touch, not by looking; made-up words; one time limit in steps, of which a test may spend all that is left.
+``num_words`` and ``same_room`` make it easier, for agents that have minutes to learn, and are ours.
 """
 
 from collections.abc import Mapping
