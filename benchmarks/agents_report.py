@@ -21,6 +21,7 @@ RL: Libraries = {
 PONG: Libraries = {
     "rl-ours-pong": ("Recollect, one process", None),
     "rl-plain-pong": ("plain loop, 2 actors", 4.0),
+    "rl-plain-pong-our-encoder": ("plain loop, 2 actors, with our encoder", 4.0),
 }
 LEARNING = {  # recipe, what follows the core in a row's name, test: words
     ("htm-t-maze", ", length 100", ""): "T-maze, corridor of 100",

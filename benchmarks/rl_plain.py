@@ -5,7 +5,8 @@ python benchmarks/rl_plain.py cartpole|pong [--actors 2] [--seconds 120] [--seed
 Nothing here is clever, on purpose. An actor process steps one environment with a model that lives in shared memory and
 writes unrolls of T + 1 rows into shared buffers; two queues pass numbers of buffers. The learner stacks a batch,
 resets the LSTM step by step, computes V-trace in a loop, and takes one step of RMSprop. Losses are sums, gradients are
-clipped at 40. Rewards of CartPole are scaled by 0.1.
+clipped at 40. Rewards of CartPole are scaled by 0.1. ``PLAIN_ENCODER=ours`` gives Pong the library's image encoder, to
+see what of the ratio is the loop.
 """
 
 import argparse
@@ -30,6 +31,7 @@ SETTINGS = {
     "cartpole": {"unroll": 20, "hidden": 64, "rate": 2e-3, "scale": 0.1, "goal": True},
     "pong": {"unroll": 80, "hidden": 256, "rate": 4.8e-4, "scale": 1.0, "goal": False},
 }
+OURS = os.environ.get("PLAIN_ENCODER") == "ours"  # inherited by the actors' processes
 BATCH, DISCOUNT, ENTROPY, BASELINE = 8, 0.99, 6e-4, 0.5
 
 
@@ -68,6 +70,24 @@ class ResNet(nn.Module):
         return x.relu().flatten(1)
 
 
+class Ours(nn.Module):
+    """The library's encoder for the same images: channels last, in blocks."""
+
+    def __init__(self, shape: tuple[int, int, int]) -> None:
+        super().__init__()
+        import gymnasium
+        import numpy as np
+
+        from recollect.agents.image_encoders import ImpalaResNet
+
+        c, y, x = shape
+        self.network = ImpalaResNet(gymnasium.spaces.Box(0, 255, (y, x, c), np.uint8))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Bytes ``[n, c, 84, 84]`` to ``[n, 3872]``."""
+        return self.network(x.permute(0, 2, 3, 1).contiguous())
+
+
 class Agent(nn.Module):
     """Encoder, LSTM, policy and baseline; the LSTM is stepped in a loop."""
 
@@ -75,7 +95,8 @@ class Agent(nn.Module):
         super().__init__()
         self.pixels = len(space.shape) == 3
         if self.pixels:
-            self.encoder: nn.Module = nn.Sequential(ResNet(space.shape[0]), nn.Linear(3872, 256), nn.ReLU())
+            network = Ours(space.shape) if OURS else ResNet(space.shape[0])
+            self.encoder: nn.Module = nn.Sequential(network, nn.Linear(3872, 256), nn.ReLU())
         else:
             self.encoder = nn.Sequential(nn.Linear(space.shape[0], 64), nn.ReLU())
         width = (256 if self.pixels else 64) + actions + 1
@@ -225,8 +246,9 @@ def main() -> None:
     for run in runs:
         print({key: value for key, value in run.items() if key != "curve"})
     if options.output:
-        found = {"library": f"plain loop, {options.name}", "environment": describe(), "runs": runs}
-        (Path(options.output) / f"rl-plain-{options.name}.json").write_text(json.dumps(found, indent=1) + "\n")
+        suffix = "-our-encoder" if OURS else ""
+        found = {"library": f"plain loop, {options.name}{suffix}", "environment": describe(), "runs": runs}
+        (Path(options.output) / f"rl-plain-{options.name}{suffix}.json").write_text(json.dumps(found, indent=1) + "\n")
 
 
 if __name__ == "__main__":
