@@ -101,7 +101,7 @@ def cartpole(seed: int) -> "ImpalaConfig":
 
 
 def pong(seed: int) -> "ImpalaConfig":
-    """IMPALA on Pong: the network, costs and optimiser of ``rl_plain.py``, learning in bfloat16."""
+    """IMPALA on Pong: the network, costs and optimiser of ``rl_plain.py``, acting and learning in bfloat16."""
     from recollect.agents.actor_critic import ActorCriticConfig
     from recollect.cores.recurrent import LSTMConfig
     from recollect.tasks import GymnasiumConfig

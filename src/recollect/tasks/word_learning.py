@@ -100,9 +100,7 @@ class WordLearningConfig(WorldConfig):
             raise ValueError(f"side={self.side}: give an odd number from 5")
         if self.view % 2 == 0 or self.view < 3:
             raise ValueError(f"view={self.view}: give an odd number from 3")
-        places = (self.side // 2) ** 2 - (
-            self.same_room and self.side // 2 % 2
-        )  # nothing stands where the agent starts
+        places = len(self.homes)
         if not 2 <= self.num_objects < places:
             raise ValueError(f"num_objects={self.num_objects}: give 2..{places - 1}, or a larger side")
         if not self.distractor_phases or min(self.distractor_phases) < 0:
@@ -122,6 +120,17 @@ class WordLearningConfig(WorldConfig):
         ):
             if getattr(self, field) < least:
                 raise ValueError(f"{field}={getattr(self, field)}: such a room asks for at least {least}")
+
+    @property
+    def homes(self) -> Tensor:
+        """Cells of agents and objects, long ``[k]``; in the same room the middle is kept for the agent."""
+        cells = spaced_cells(self.side, self.side - 2)
+        return cells[cells != self.middle] if self.same_room else cells
+
+    @property
+    def middle(self) -> int:
+        """The cell in the middle of a room."""
+        return self.side**2 // 2
 
     @property
     def spec(self) -> WorldSpec:
@@ -210,9 +219,7 @@ class WordLearning(TensorWorld[WordLearningState]):
         self.test = self.most + 1  # number of the test phase
         self.slots = max(config.num_objects, len(KNOWN) if self.most else 0)
         self.moves = moves(config.side, EIGHT_WAYS).to(self.device)
-        self.middle = config.side**2 // 2
-        homes = spaced_cells(config.side, config.side - 2)
-        self.homes = (homes[homes != self.middle] if config.same_room else homes).to(self.device)
+        self.homes = config.homes.to(self.device)
         self.camera = TilePictures(config.observation, windows_around(config.side, config.view).to(self.device))
         self.rows = torch.arange(batch_size, device=self.device)
         self.objects = torch.arange(1, self.slots + 1, device=self.device)
@@ -255,7 +262,7 @@ class WordLearning(TensorWorld[WordLearningState]):
         about = below(max(e - 1, 1), rows)
         if c.same_room:
             homes = homes.gather(1, self._layouts(about, rooms)[..., None].expand_as(homes))
-            homes[..., 0] = self.middle
+            homes[..., 0] = c.middle
         crowd = torch.where(distracts, len(KNOWN), n)[:, None]
         places = torch.where(self.objects <= crowd, homes[..., 1:], self.nowhere)
         script = Script(looks, words, distractors, homes[..., 0], places, asked, about)
