@@ -19,8 +19,8 @@ from typing import Any
 import torch
 
 from recollect.benchmark.machine import describe, resident_bytes
-from recollect.cores.hierarchical_chunk_lifelong import LifelongStream
-from recollect.cores.hierarchical_chunk_memory import HierarchicalChunkMemoryConfig
+from recollect.cores.hcam.core import HierarchicalChunkMemoryConfig
+from recollect.cores.hcam.lifelong import LifelongStream
 
 RESULTS = Path(__file__).parent / "results" / "lifelong.json"
 POSITIONS = (1_000, 10_000, 100_000, 1_000_000)

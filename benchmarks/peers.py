@@ -13,9 +13,9 @@ from torch import Tensor, nn
 
 from pairs import Call, Pair, Shape, arguments, measure_pairs, report, training
 from recollect.cores import CORES
-from recollect.cores.base import MemoryCore
+from recollect.cores.contract import MemoryCore
+from recollect.cores.hcam.attention import HierarchicalAttention
 from recollect.cores.stream import Stream
-from recollect.layers.hierarchical_attention import HierarchicalAttention
 from reference_forms import CellStream, lstm_loop
 
 KINDS = {"lstm": ("LSTM", ("h", "c")), "gru": ("GRU", ("h",))}

@@ -12,8 +12,8 @@ from pairs import Call, Pair, Shape, arguments, measure_pairs, report, training
 from peers import PAIRS as PEERS
 from peers import no_grad, our_step, xl
 from recollect.cores import CORES
-from recollect.cores.base import MemoryCore
-from recollect.layers.hierarchical_attention import HierarchicalAttention
+from recollect.cores.contract import MemoryCore
+from recollect.cores.hcam.attention import HierarchicalAttention
 from reference_forms import chunk_loop, gather_and_project, turing_loop
 
 

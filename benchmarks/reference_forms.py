@@ -8,11 +8,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from recollect.cores.temporal_latent_bottleneck import TemporalLatentBottleneck
-from recollect.cores.token_turing_machine import TokenTuringMachine
+from recollect.cores.hcam.attention import HierarchicalAttention
+from recollect.cores.tlb.blocks import PreNormBlock
+from recollect.cores.tlb.core import TemporalLatentBottleneck
+from recollect.cores.ttm.core import TokenTuringMachine
 from recollect.layers.attention import merge_heads, split_heads
-from recollect.layers.hierarchical_attention import HierarchicalAttention
-from recollect.layers.prenorm import PreNormBlock
 
 
 def block_layer(block: PreNormBlock, inputs: Tensor, context: Tensor | None = None) -> Tensor:

@@ -74,10 +74,10 @@ def cartpole(seed: int) -> "ImpalaConfig":
     """Our IMPALA with several passes on masked CartPole."""
     from recollect.agents.actor_critic import ActorCriticConfig
     from recollect.agents.encoders import EncoderConfig
-    from recollect.cores.recurrent import LSTMConfig
+    from recollect.cores.recurrent.core import LSTMConfig
     from recollect.tasks import GymnasiumConfig
     from recollect.training import FitConfig, ImpalaConfig, OptimizerConfig
-    from recollect.training.impala_loss import LossConfig, ReuseConfig, VTraceConfig
+    from recollect.training.impala.loss import LossConfig, ReuseConfig, VTraceConfig
 
     return ImpalaConfig(
         world=GymnasiumConfig(id="CartPole-v1", masked=(1, 3)),
@@ -103,10 +103,10 @@ def cartpole(seed: int) -> "ImpalaConfig":
 def pong(seed: int) -> "ImpalaConfig":
     """IMPALA on Pong: the network, costs and optimiser of ``rl_plain.py``, acting and learning in bfloat16."""
     from recollect.agents.actor_critic import ActorCriticConfig
-    from recollect.cores.recurrent import LSTMConfig
+    from recollect.cores.recurrent.core import LSTMConfig
     from recollect.tasks import GymnasiumConfig
     from recollect.training import FitConfig, ImpalaConfig, OptimizerConfig
-    from recollect.training.impala_loss import LossConfig
+    from recollect.training.impala.loss import LossConfig
 
     return ImpalaConfig(
         world=GymnasiumConfig(id="ALE/Pong-v5", options={"repeat_action_probability": 0.0}),
@@ -125,8 +125,8 @@ def ours(config: "ImpalaConfig", seconds: float, threads: int = 1) -> dict[str, 
     """Train in one process as ``fit`` does, without evaluations or checkpoints."""
     import torch
 
+    from recollect.runs.random_states import seed_everything
     from recollect.training.allocation import keep_freed_memory
-    from recollect.training.random_states import seed_everything
 
     torch.set_num_threads(threads)
     seed_everything(config.fit.seed)

@@ -19,7 +19,7 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-import recollect.training.impala as impala
+import recollect.training.impala.trainer as impala
 from recollect.benchmark.machine import describe
 from recollect.recipes.hierarchical_transformer_memory import t_maze, visual_match
 from recollect.training import ImpalaConfig

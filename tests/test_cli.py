@@ -99,7 +99,7 @@ def test_certify_one_core_as_json(capsys):
 
 def test_a_broken_core_ends_with_status_1(capsys, tmp_path, monkeypatch):
     (tmp_path / "broken_core.py").write_text(
-        "from recollect.cores.recurrent import GRUConfig\n"
+        "from recollect.cores.recurrent.core import GRUConfig\n"
         "def make():\n"
         "    core = GRUConfig(dim=4).build(3)\n"
         "    unroll = core.unroll\n"

@@ -18,49 +18,49 @@ if TYPE_CHECKING:
     from recollect import state
     from recollect.agents import ActorCritic, ActorCriticConfig, SequenceModel, SequenceModelConfig
     from recollect.cores import CORES
-    from recollect.cores.base import CoreConfig, MemoryCore
-    from recollect.cores.causal_transformer import CausalTransformer, CausalTransformerConfig
-    from recollect.cores.feedback_transformer import FeedbackTransformer, FeedbackTransformerConfig
-    from recollect.cores.hierarchical_chunk_memory import HierarchicalChunkMemory, HierarchicalChunkMemoryConfig
-    from recollect.cores.long_short_transformer import LongShortTransformer, LongShortTransformerConfig
-    from recollect.cores.memoryless import Memoryless, MemorylessConfig
-    from recollect.cores.recurrent import GRU, LSTM, GRUConfig, LSTMConfig
-    from recollect.cores.recurrent_transformer import RecurrentTransformer, RecurrentTransformerConfig
+    from recollect.cores.causal_transformer.core import CausalTransformer, CausalTransformerConfig
+    from recollect.cores.contract import CoreConfig, MemoryCore
+    from recollect.cores.feedback.core import FeedbackTransformer, FeedbackTransformerConfig
+    from recollect.cores.hcam.core import HierarchicalChunkMemory, HierarchicalChunkMemoryConfig
+    from recollect.cores.long_short.core import LongShortTransformer, LongShortTransformerConfig
+    from recollect.cores.memoryless.core import Memoryless, MemorylessConfig
+    from recollect.cores.recurrent.core import GRU, LSTM, GRUConfig, LSTMConfig
     from recollect.cores.stream import Stream
-    from recollect.cores.temporal_latent_bottleneck import TemporalLatentBottleneck, TemporalLatentBottleneckConfig
-    from recollect.cores.token_turing_machine import TokenTuringMachine, TokenTuringMachineConfig
-    from recollect.cores.transformer_xl import TransformerXL, TransformerXLConfig
+    from recollect.cores.tlb.core import TemporalLatentBottleneck, TemporalLatentBottleneckConfig
+    from recollect.cores.transformer_xl.core import TransformerXL, TransformerXLConfig
+    from recollect.cores.ttm.core import TokenTuringMachine, TokenTuringMachineConfig
+    from recollect.cores.ttm.recurrent_transformer import RecurrentTransformer, RecurrentTransformerConfig
 
 __version__ = "0.1.0"
 _register()
 
 _HOMES = {
     "CORES": "cores",
-    "CoreConfig": "cores.base",
-    "MemoryCore": "cores.base",
+    "CoreConfig": "cores.contract",
+    "MemoryCore": "cores.contract",
     "Stream": "cores.stream",
-    "Memoryless": "cores.memoryless",
-    "MemorylessConfig": "cores.memoryless",
-    "LSTM": "cores.recurrent",
-    "LSTMConfig": "cores.recurrent",
-    "GRU": "cores.recurrent",
-    "GRUConfig": "cores.recurrent",
-    "CausalTransformer": "cores.causal_transformer",
-    "CausalTransformerConfig": "cores.causal_transformer",
-    "TransformerXL": "cores.transformer_xl",
-    "TransformerXLConfig": "cores.transformer_xl",
-    "HierarchicalChunkMemory": "cores.hierarchical_chunk_memory",
-    "HierarchicalChunkMemoryConfig": "cores.hierarchical_chunk_memory",
-    "TemporalLatentBottleneck": "cores.temporal_latent_bottleneck",
-    "TemporalLatentBottleneckConfig": "cores.temporal_latent_bottleneck",
-    "TokenTuringMachine": "cores.token_turing_machine",
-    "TokenTuringMachineConfig": "cores.token_turing_machine",
-    "FeedbackTransformer": "cores.feedback_transformer",
-    "FeedbackTransformerConfig": "cores.feedback_transformer",
-    "RecurrentTransformer": "cores.recurrent_transformer",
-    "RecurrentTransformerConfig": "cores.recurrent_transformer",
-    "LongShortTransformer": "cores.long_short_transformer",
-    "LongShortTransformerConfig": "cores.long_short_transformer",
+    "Memoryless": "cores.memoryless.core",
+    "MemorylessConfig": "cores.memoryless.core",
+    "LSTM": "cores.recurrent.core",
+    "LSTMConfig": "cores.recurrent.core",
+    "GRU": "cores.recurrent.core",
+    "GRUConfig": "cores.recurrent.core",
+    "CausalTransformer": "cores.causal_transformer.core",
+    "CausalTransformerConfig": "cores.causal_transformer.core",
+    "TransformerXL": "cores.transformer_xl.core",
+    "TransformerXLConfig": "cores.transformer_xl.core",
+    "HierarchicalChunkMemory": "cores.hcam.core",
+    "HierarchicalChunkMemoryConfig": "cores.hcam.core",
+    "TemporalLatentBottleneck": "cores.tlb.core",
+    "TemporalLatentBottleneckConfig": "cores.tlb.core",
+    "TokenTuringMachine": "cores.ttm.core",
+    "TokenTuringMachineConfig": "cores.ttm.core",
+    "FeedbackTransformer": "cores.feedback.core",
+    "FeedbackTransformerConfig": "cores.feedback.core",
+    "RecurrentTransformer": "cores.ttm.recurrent_transformer",
+    "RecurrentTransformerConfig": "cores.ttm.recurrent_transformer",
+    "LongShortTransformer": "cores.long_short.core",
+    "LongShortTransformerConfig": "cores.long_short.core",
     "ActorCritic": "agents",
     "ActorCriticConfig": "agents",
     "SequenceModel": "agents",

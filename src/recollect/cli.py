@@ -72,8 +72,8 @@ class Evaluate:
 
     def run(self, console: Console) -> int:
         """Evaluate and print."""
-        from recollect.training.evaluate import evaluate_run
-        from recollect.training.evaluate_agents import AgentEvaluation
+        from recollect.evaluation.agents import AgentEvaluation
+        from recollect.evaluation.sequences import evaluate_run
 
         greedy = None if self.policy == "run" else self.policy == "greedy"
         found = evaluate_run(
@@ -94,7 +94,7 @@ class Evaluate:
             interval = f"95 % interval {found.low:.4f} to {found.high:.4f}"
             console.print(f"{self.directory}: score [bold]{found.score:.4f}[/] ({interval}, {line}", soft_wrap=True)
         if self.video is not None:
-            from recollect.training.videos import record_run
+            from recollect.evaluation.films import record_run
 
             film = record_run(self.directory, self.video, seed=self.seed, greedy=greedy, device=self.device)
             Console(stderr=True).print(f"video: {film.mp4}, {film.gif}", highlight=False, soft_wrap=True)
@@ -118,8 +118,8 @@ class Compare:
 
     def run(self, console: Console) -> int:
         """Compare, write and print."""
-        from recollect.training.comparison import compare
-        from recollect.training.comparison_report import table_rows, write_report
+        from recollect.comparison.compare import compare
+        from recollect.comparison.page import table_rows, write_report
 
         found = compare(self.directories, axis=self.axis, names=self.names or None)
         if self.json:
@@ -373,7 +373,7 @@ def _is_ours(error: Exception) -> bool:
     # its traceback.
     if isinstance(error, (ValueError, OSError)):
         return True
-    from recollect.training.checkpoints import RunError
+    from recollect.runs.checkpoints import RunError
 
     return isinstance(error, RunError)
 

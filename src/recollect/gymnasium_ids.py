@@ -14,7 +14,7 @@ from typing import Any
 import gymnasium
 
 NAMESPACE = "recollect"
-_VIEWS = "recollect.tasks.gymnasium_views"
+_VIEWS = "recollect.tasks.gymnasium.views"
 
 
 def ids() -> Iterator[tuple[str, dict[str, Any]]]:

@@ -42,11 +42,11 @@ def test_products_with_vectors_are_counted():
 
 
 def test_products_of_the_second_library_are_counted():
-    from recollect.layers.products import Product
+    from recollect.ops.packed_linear import PackedLinear
 
     x, weight, z = torch.randn(3, 8), torch.randn(16, 8), torch.randn(3, 16)
     for uses in (1, 100):  # a packed weight hides its layout, not its size
-        product = Product(weight, rows=3, uses=uses)
+        product = PackedLinear(weight, rows=3, uses=uses)
         assert count(lambda: product(x)) == 2 * 3 * 8 * 16  # noqa: B023
         assert count(lambda: product.plus(x, z)) == 2 * 3 * 8 * 16  # noqa: B023
 

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from recollect.cores import CORES
-from recollect.layers.hierarchical_attention import HierarchicalAttention
+from recollect.cores.hcam.attention import HierarchicalAttention
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 

@@ -23,7 +23,8 @@ from recollect.certify import (
     small_config,
     summary,
 )
-from recollect.cores.base import CoreConfig, require
+from recollect.config import require
+from recollect.cores.contract import CoreConfig
 
 pytest_plugins = "pytester"
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from recollect.cores.base import MemoryCore
+from recollect.cores.contract import MemoryCore
 from recollect.cores.stream import Stream
 from recollect.layers.windows import next_count, slide, steps_since_first, window_mask
 from recollect.state import map_state, where_first

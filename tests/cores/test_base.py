@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from recollect import state as trees
-from recollect.cores.recurrent import GRUConfig, LSTMConfig, LSTMState
+from recollect.cores.recurrent.core import GRUConfig, LSTMConfig, LSTMState
 from recollect.cores.stream import Stream
 
 

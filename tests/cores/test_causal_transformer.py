@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from tests.cores.samples import causal_transformer as samples
 
-from recollect.cores.causal_transformer import CausalTransformerConfig
+from recollect.cores.causal_transformer.core import CausalTransformerConfig
 from recollect.layers.tap import listen
 from recollect.state import detach, leaves, map_state
 

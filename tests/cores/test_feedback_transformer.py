@@ -3,7 +3,7 @@ import torch
 from samples.feedback_transformer import CONFIGS
 from torch import nn
 
-from recollect.cores.feedback_transformer import FeedbackTransformerConfig
+from recollect.cores.feedback.core import FeedbackTransformerConfig
 from recollect.layers.tap import listen
 
 

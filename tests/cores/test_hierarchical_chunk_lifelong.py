@@ -8,10 +8,10 @@ import torch
 import torch.nn.functional as F
 from tests.cores.samples import hcam as samples
 
-from recollect.cores import hierarchical_chunk_lifelong as module
-from recollect.cores.chunk_store import FileStore
-from recollect.cores.hierarchical_chunk_memory import HierarchicalChunkMemoryConfig
-from recollect.layers.hierarchical_attention import Reading
+from recollect.cores.hcam import lifelong as module
+from recollect.cores.hcam.attention import ChunkAttentionVariant
+from recollect.cores.hcam.chunk_store import FileStore
+from recollect.cores.hcam.core import HierarchicalChunkMemoryConfig
 from recollect.layers.tap import listen
 from recollect.state import named_leaves
 
@@ -238,7 +238,7 @@ def test_broken_frames_are_seen_once_and_not_remembered():
 
 @pytest.mark.parametrize("relevance", ["topk_softmax", "full_softmax"])
 def test_what_stood_in_a_file_before_a_reset_has_no_part(relevance, tmp_path):
-    core = make(dataclasses.replace(PLAIN, reading=Reading(relevance=relevance)))
+    core = make(dataclasses.replace(PLAIN, reading=ChunkAttentionVariant(relevance=relevance)))
     stream = lifelong(core, 2, folder=tmp_path)
     inputs, is_first = data(2, 30, 0.0)
     stream.extend(1e6 * inputs)

@@ -8,9 +8,9 @@ from tests.cores import hcam_literal
 from tests.cores.samples import hcam as samples
 from torch.utils.flop_counter import FlopCounterMode
 
-from recollect.cores import hierarchical_chunk_memory as module
-from recollect.cores.hierarchical_chunk_memory import HierarchicalChunkMemoryConfig
-from recollect.layers.hierarchical_attention import Reading
+from recollect.cores.hcam import core as module
+from recollect.cores.hcam.attention import ChunkAttentionVariant
+from recollect.cores.hcam.core import HierarchicalChunkMemoryConfig
 from recollect.layers.tap import listen
 from recollect.state import detach, leaves, named_leaves
 
@@ -335,7 +335,7 @@ def test_flops_are_those_of_a_stream_with_a_full_memory(config):
         ({"chunk_overlap": 2}, "chunk_overlap=2: choose 0 or 1"),
         ({"chunk_len": 1, "chunk_overlap": 1}, "chunk_len=1: give more than chunk_overlap=1"),
         ({"memory_len": 14}, "memory_len=14: give at least chunk_len - 1 = 15"),
-        ({"reading": "full_softmax"}, "reading='full_softmax': give a Reading"),
+        ({"reading": "full_softmax"}, "reading='full_softmax': give a ChunkAttentionVariant"),
     ],
 )
 def test_bad_settings_are_named(settings, message):
@@ -345,7 +345,11 @@ def test_bad_settings_are_named(settings, message):
 
 def test_every_reading_gives_other_numbers():
     found = []
-    for reading in (Reading(), Reading(relevance="full_softmax"), Reading(key_projection=False)):
+    for reading in (
+        ChunkAttentionVariant(),
+        ChunkAttentionVariant(relevance="full_softmax"),
+        ChunkAttentionVariant(key_projection=False),
+    ):
         torch.manual_seed(3)
         core = make(dataclasses.replace(PLAIN, reading=reading))
         torch.manual_seed(4)

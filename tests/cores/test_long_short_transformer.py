@@ -6,7 +6,7 @@ import torch
 from tests.cores.samples.long_short_transformer import CONFIGS, sample
 from torch.nn.functional import layer_norm, softmax
 
-from recollect.cores.long_short_transformer import BLOCK, LongShortTransformerConfig
+from recollect.cores.long_short.core import BLOCK, LongShortTransformerConfig
 from recollect.layers.tap import listen
 from recollect.state import leaves, named_leaves
 

@@ -4,7 +4,7 @@ import torch.nn.functional as F
 from samples.memoryless import CONFIGS
 from torch import nn
 
-from recollect.cores.memoryless import MemorylessConfig
+from recollect.cores.memoryless.core import MemorylessConfig
 from recollect.state import nbytes
 
 

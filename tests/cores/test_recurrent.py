@@ -3,7 +3,7 @@ import torch
 from samples import gru, lstm
 from torch import nn
 
-from recollect.cores.recurrent import GRUConfig, LSTMConfig
+from recollect.cores.recurrent.core import GRUConfig, LSTMConfig
 
 CONFIGS = [c for c in (*lstm.CONFIGS, *gru.CONFIGS) if not c.dropout]
 BOTH = [LSTMConfig, GRUConfig]

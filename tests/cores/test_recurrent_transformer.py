@@ -7,7 +7,7 @@ import ttm_literal as literal
 from samples import recurrent_transformer as samples
 from ttm_golden import CASES, golden
 
-from recollect.cores.recurrent_transformer import RecurrentTransformerConfig, RecurrentTransformerState
+from recollect.cores.ttm.recurrent_transformer import RecurrentTransformerConfig, RecurrentTransformerState
 from recollect.layers.tap import listen
 
 TINY = RecurrentTransformerConfig(dim=8, num_tokens=3, num_slots=5, num_reads=2, num_heads=2, hidden_dim=12)

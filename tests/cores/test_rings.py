@@ -1,6 +1,6 @@
 import torch
 
-from recollect.cores.rings import MirrorRing
+from recollect.layers.rings import MirrorRing
 
 
 def test_the_window_is_always_the_last_entries_in_order():

@@ -7,7 +7,7 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from recollect.cores.temporal_latent_bottleneck import (
+from recollect.cores.tlb.core import (
     SlotReadout,
     TemporalLatentBottleneckConfig,
     TemporalLatentBottleneckDetails,

@@ -9,9 +9,9 @@ from samples import ttm as samples
 from torch.utils.flop_counter import FlopCounterMode
 from ttm_golden import CASES, golden
 
-from recollect.cores.token_turing_machine import TokenTuringMachineConfig, TokenTuringMachineState
-from recollect.layers import folding
+from recollect.cores.ttm.core import TokenTuringMachineConfig, TokenTuringMachineState
 from recollect.layers.tap import listen
+from recollect.ops import fused_pooling as folding
 
 TINY = TokenTuringMachineConfig(dim=8, num_tokens=3, num_slots=5, num_reads=2, num_heads=2, hidden_dim=12)
 

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from tests.cores.samples import transformer_xl as samples
 
-from recollect.cores.transformer_xl import TransformerXLConfig
+from recollect.cores.transformer_xl.core import TransformerXLConfig
 from recollect.layers.tap import listen
 from recollect.state import detach, leaves, map_state
 

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from recollect.cores.base import MemoryCore
-from recollect.cores.recurrent_transformer import RecurrentTransformerConfig
-from recollect.cores.token_turing_machine import TokenTuringMachineConfig
+from recollect.cores.contract import MemoryCore
+from recollect.cores.ttm.core import TokenTuringMachineConfig
+from recollect.cores.ttm.recurrent_transformer import RecurrentTransformerConfig
 
 ARRAYS = np.load(Path(__file__).parents[1] / "golden" / "ttm_unit.npz")
 RECORDS = {record["name"]: record for record in json.loads(str(ARRAYS["meta_json"]))["cases"]}

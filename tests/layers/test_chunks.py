@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from recollect.layers.chunks import plan_chunks, whole_chunks
+from recollect.cores.tlb.chunks import plan_chunks, whole_chunks
 
 
 def rows_of(choice, batch):

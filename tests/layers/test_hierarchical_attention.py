@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import torch
 
-from recollect.layers.hierarchical_attention import HierarchicalAttention, Reading, choose_chunks, spread
+from recollect.cores.hcam.attention import ChunkAttentionVariant, HierarchicalAttention, choose_chunks, scatter_topk
 from recollect.layers.tap import listen
 
 GOLDEN = np.load(Path(__file__).parents[1] / "golden" / "htm_attention.npz")
@@ -34,7 +34,7 @@ def official(case, dtype):
         record["k"],
         memory_dim=record["D"],
         feature_dim=record["F"],
-        reading=Reading(chunk_positions=record["pos"]),
+        reading=ChunkAttentionVariant(chunk_positions=record["pos"]),
         official_empty=True,
     ).to(dtype)
     for ours, theirs in PLACES.items():
@@ -77,7 +77,7 @@ def test_chooses_the_recorded_chunks(case):
     queries, keys = golden(case, "in", "queries", torch.float64), golden(case, "in", "keys", torch.float64)
     mask = torch.from_numpy(GOLDEN[f"{case}/in/mask"]) if f"{case}/in/mask" in GOLDEN else None
     index, weights = layer.choose(queries, keys, mask)
-    ours = weights if index is None else spread(index, weights, keys.shape[1])
+    ours = weights if index is None else scatter_topk(index, weights, keys.shape[1])
     place, weight = (torch.from_numpy(GOLDEN[f"{case}/derived/topk_{name}"]) for name in ("index", "weight"))
     theirs = torch.zeros_like(ours).scatter(-1, place.long(), weight.to(ours))
     torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=1e-5)
@@ -90,7 +90,7 @@ def test_the_key_bias_that_is_left_out_has_no_gradient_in_the_released_code():
 
 
 def make(top_k=2, dim=8, heads=2, **reading):
-    layer = HierarchicalAttention(dim, heads, top_k, reading=Reading(**reading)).double()
+    layer = HierarchicalAttention(dim, heads, top_k, reading=ChunkAttentionVariant(**reading)).double()
     with torch.no_grad():
         for parameter in layer.parameters():
             parameter.add_(0.3 * torch.randn_like(parameter))
@@ -245,9 +245,12 @@ def test_weights_start_as_in_the_released_code():
     [
         (lambda: HierarchicalAttention(8, 3, 2), "num_heads=3: must divide the 8 features"),
         (lambda: HierarchicalAttention(8, 2, 0), "top_k=0: give at least 1"),
-        (lambda: Reading(relevance="sparsemax"), "relevance='sparsemax': choose topk_softmax or full_softmax"),
         (
-            lambda: HierarchicalAttention(8, 2, 2, memory_dim=6, reading=Reading(key_projection=False)),
+            lambda: ChunkAttentionVariant(relevance="sparsemax"),
+            "relevance='sparsemax': choose topk_softmax or full_softmax",
+        ),
+        (
+            lambda: HierarchicalAttention(8, 2, 2, memory_dim=6, reading=ChunkAttentionVariant(key_projection=False)),
             "key_projection=False: 8 features cannot meet keys of width 6",
         ),
     ],

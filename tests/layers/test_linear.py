@@ -2,9 +2,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from recollect.layers import linear as module
-from recollect.layers import products
-from recollect.layers.linear import MIN_ROWS, Linear, linear
+from recollect.ops import linear as module
+from recollect.ops import packed_linear as products
+from recollect.ops.linear import MIN_ROWS, Linear, linear
 
 
 @pytest.fixture(autouse=True, params=["amd", "intel", "other"])
@@ -82,7 +82,7 @@ def test_the_layer_is_torchs_layer():
 @pytest.mark.parametrize("uses", [1, 99])
 def test_products_equal_torch_by_every_path(rows, uses):
     x, weight, bias, z = torch.randn(rows, 24), torch.randn(17, 24), torch.randn(17), torch.randn(rows, 17)
-    product = products.Product(weight, bias, rows=rows, uses=uses)
+    product = products.PackedLinear(weight, bias, rows=rows, uses=uses)
     torch.testing.assert_close(product(x), F.linear(x, weight, bias), rtol=1e-5, atol=1e-4)
     torch.testing.assert_close(product.plus(x, z), F.linear(x, weight) + z, rtol=1e-5, atol=1e-4)
 
@@ -92,5 +92,5 @@ def test_products_keep_their_dtype_under_autocast(dtype):
     x, weight, bias, z = (torch.randn(*shape, dtype=dtype) for shape in ((3, 24), (17, 24), (17,), (3, 17)))
     with torch.autocast("cpu", torch.bfloat16):
         for uses in (1, 99):
-            product = products.Product(weight, bias, rows=3, uses=uses)
+            product = products.PackedLinear(weight, bias, rows=3, uses=uses)
             assert product(x).dtype == product.plus(x, z).dtype == dtype

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from recollect.layers.shared_weights import Affine, loop
+from recollect.ops.weight_grads import Affine, accumulate_weight_grads
 
 
 def weights(dtype, bias=True):
@@ -31,7 +31,9 @@ def test_values_and_gradients_are_those_of_the_plain_loop(dtype, bias):
         def run(*tensors, maps=(first, second)):
             return turns(*maps, *tensors)
 
-        outputs, last = loop(run, {first: 10, second: 10}, 9, (x, memory)) if shared else run(x, memory)
+        outputs, last = (
+            accumulate_weight_grads(run, {first: 10, second: 10}, 9, (x, memory)) if shared else run(x, memory)
+        )
         loss = outputs.square().sum() + last.sum()
         for _ in range(2):  # the graph can be used again
             found = torch.autograd.grad(loss, targets, retain_graph=True)
@@ -45,12 +47,16 @@ def test_what_needs_no_gradient_gets_none_and_unreached_outputs_cost_nothing():
     weight, bias = weights(torch.float64)
     first, second = Affine(weight, bias), Affine(weight.detach(), None)
     x, memory = torch.randn(5, 2, 3, 6, dtype=torch.float64), torch.randn(2, 3, 6, dtype=torch.float64)
-    _, last = loop(lambda *tensors: turns(first, second, *tensors), {first: 6, second: 6}, 5, (x, memory))
+    _, last = accumulate_weight_grads(
+        lambda *tensors: turns(first, second, *tensors), {first: 6, second: 6}, 5, (x, memory)
+    )
     (gradient,) = torch.autograd.grad(last.sum(), [weight])
     _, last = turns(first, second, x, memory)
     torch.testing.assert_close(gradient, torch.autograd.grad(last.sum(), [weight])[0])
     with torch.no_grad():
-        assert not loop(lambda *t: turns(first, second, *t), {first: 6, second: 6}, 5, (x, memory))[0].requires_grad
+        assert not accumulate_weight_grads(lambda *t: turns(first, second, *t), {first: 6, second: 6}, 5, (x, memory))[
+            0
+        ].requires_grad
     assert first.shared is None
 
 
@@ -61,5 +67,5 @@ def test_a_failing_loop_leaves_the_maps_as_they_were():
         raise RuntimeError("no")
 
     with pytest.raises(RuntimeError, match="no"):
-        loop(run, {first: 1}, 9, (torch.randn(1, 6),))
+        accumulate_weight_grads(run, {first: 1}, 9, (torch.randn(1, 6),))
     assert first.shared is None

@@ -6,8 +6,9 @@ import torch
 from rich.console import Console
 
 from recollect.cores import CORES
+from recollect.evaluation.sequences import evaluate_run
 from recollect.recipes.demo import demo, demo_config, stream, ten_times
-from recollect.training import FitConfig, evaluate_run
+from recollect.training import FitConfig
 
 
 def tiny(key):

@@ -3,11 +3,12 @@
 import pytest
 
 from recollect.cores import CORES
+from recollect.evaluation import sequences as evaluate
+from recollect.evaluation.agents import evaluate_agent
 from recollect.recipes.hierarchical_transformer_memory import ballet, t_maze, visual_match
 from recollect.recipes.recall import recall
 from recollect.recipes.temporal_latent_bottleneck import copying
-from recollect.training import evaluate, fit
-from recollect.training.evaluate_agents import evaluate_agent
+from recollect.training import fit
 
 
 @pytest.mark.slow

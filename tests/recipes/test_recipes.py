@@ -2,13 +2,14 @@ import json
 
 import pytest
 
-from recollect.agents.configs import from_json, to_json
+from recollect.config import from_json, to_json
 from recollect.cores import CORES
 from recollect.recipes import RECIPES
 from recollect.recipes.recall import recall
 from recollect.recipes.temporal_latent_bottleneck import LENGTHS, ROWS, copying
 from recollect.tasks import Copying
-from recollect.training import TRAINERS, ImpalaConfig, TrainerConfig
+from recollect.training import ImpalaConfig, TrainerConfig
+from recollect.training.trainers import KINDS
 
 SCALES = [pytest.param(recipe, scale, id=f"{key}-{scale}") for key, recipe in RECIPES.items() for scale in recipe.runs]
 
@@ -26,9 +27,9 @@ def test_runs_are_complete_configs(recipe, scale):
     assert len({run.label for run in rows}) == len({run.row for run in rows}) == len(rows)
     assert "memoryless" in {run.core for run in rows}, "every comparison includes the ablation"
     for run in rows:
-        data = json.loads(json.dumps(to_json(run.config, TRAINERS)))
+        data = json.loads(json.dumps(to_json(run.config, KINDS)))
         assert data["core"]["kind"] == run.core
-        assert from_json(data, TrainerConfig, TRAINERS) == run.config
+        assert from_json(data, TrainerConfig, KINDS) == run.config
         run.config.build_agent()
 
 
@@ -58,7 +59,7 @@ def test_an_unknown_scale_is_named():
 
 def test_any_core_can_be_asked_for_and_unknown_ones_get_a_suggestion():
     for key in CORES:
-        assert copying(key).core == from_json(to_json(copying(key).core), type(copying(key).core))
+        assert copying(key).core == from_json(to_json(copying(key).core, KINDS), type(copying(key).core), KINDS)
         recall(key)
     with pytest.raises(ValueError, match="unknown core 'hcan'"):
         recall("hcan")

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import torch
 
-from recollect.tasks.associative_inference import TYPES, AssociativeInference, last_link, published
+from recollect.tasks.streams.associative_inference import TYPES, AssociativeInference, last_link, published
 
 SMALL = AssociativeInference(num_chains=5, width=12)
 LONG = replace(SMALL, chain=4)

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 import torch
 
-from recollect.tasks.ballet import WORDS, Ballet, BalletConfig
-from recollect.tasks.ballet_dances import DANCES, DIRECTIONS, HOMES, SIDE, is_wall, neighbour
-from recollect.tasks.ballet_levels import BalletLevel, Dancer
-from recollect.tasks.ballet_render import COLOURS, SHAPES, masks
+from recollect.tasks.worlds.ballet.dances import DANCES, DIRECTIONS, HOMES, SIDE, is_wall, neighbour
+from recollect.tasks.worlds.ballet.levels import BalletLevel, Dancer
+from recollect.tasks.worlds.ballet.render import COLOURS, SHAPES, masks
+from recollect.tasks.worlds.ballet.world import WORDS, Ballet, BalletConfig
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 N, NE, E, SE, S, SW, W, NW = range(8)

@@ -10,12 +10,12 @@ from gymnasium.vector import AutoresetMode
 
 from recollect import gymnasium_ids
 from recollect.tasks import TASKS
-from recollect.tasks.gymnasium_views import RecollectEnv, RecollectVectorEnv
-from recollect.tasks.gymnasium_worlds import GymnasiumConfig
-from recollect.tasks.pictures import draw_observation
-from recollect.tasks.t_maze import TMazeConfig
-from recollect.tasks.visual_match import VisualMatchConfig
-from recollect.tasks.world import WorldConfig
+from recollect.tasks.gymnasium.views import RecollectEnv, RecollectVectorEnv
+from recollect.tasks.gymnasium.worlds import GymnasiumConfig
+from recollect.tasks.worlds.contract import WorldConfig
+from recollect.tasks.worlds.pictures import draw_observation
+from recollect.tasks.worlds.t_maze import TMazeConfig
+from recollect.tasks.worlds.visual_match import VisualMatchConfig
 
 SMALL = TMazeConfig(length=3, slack=2)
 

@@ -8,9 +8,9 @@ import torch
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
-from recollect.tasks.gymnasium_rows import BrokenEnvironmentError, VectorRows
-from recollect.tasks.gymnasium_spaces import Reader, Writer, hash_words
-from recollect.tasks.gymnasium_worlds import ATARI, GymnasiumConfig, GymnasiumWorld
+from recollect.tasks.gymnasium.rows import BrokenEnvironmentError, VectorRows
+from recollect.tasks.gymnasium.spaces import Reader, Writer, hash_words
+from recollect.tasks.gymnasium.worlds import ATARI, GymnasiumConfig, GymnasiumWorld
 
 
 class Counting(gymnasium.Env):

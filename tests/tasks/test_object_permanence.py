@@ -2,9 +2,9 @@ import pytest
 import torch
 
 from recollect.state import take_rows
-from recollect.tasks.object_permanence import JUMP, LEFT, LEVELS, RIGHT, WALK, WORDS, ObjectPermanenceConfig
-from recollect.tasks.tile_pictures import AGENT, CLOSED_BOX, OPEN_BOX, SHAPES, WALL
-from recollect.tasks.tile_rooms import NORTH_EAST_SOUTH_WEST
+from recollect.tasks.worlds.object_permanence import JUMP, LEFT, LEVELS, RIGHT, WALK, WORDS, ObjectPermanenceConfig
+from recollect.tasks.worlds.tile_pictures import AGENT, CLOSED_BOX, OPEN_BOX, SHAPES, WALL
+from recollect.tasks.worlds.tile_rooms import NORTH_EAST_SOUTH_WEST
 
 CASES = {
     **LEVELS,

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from recollect.tasks.city_graphs import (
+from recollect.tasks.worlds.street_learn.city_graphs import (
     FORWARD,
     LEFT,
     MAX_EDGES,
@@ -22,7 +22,7 @@ from recollect.tasks.city_graphs import (
     streets_around,
     walk_tables,
 )
-from recollect.tasks.street_learn import (
+from recollect.tasks.worlds.street_learn.world import (
     COLLECT,
     HELD_OUT_CITIES,
     TRAINING_CITIES,

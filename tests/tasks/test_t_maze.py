@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from recollect.tasks.t_maze import DOWN, LEFT, RIGHT, UP, TMazeConfig
+from recollect.tasks.worlds.t_maze import DOWN, LEFT, RIGHT, UP, TMazeConfig
 
 
 def literal_episode(config, up, actions):

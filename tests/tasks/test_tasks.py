@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from recollect.tasks import TASKS, Copying, Recall, StreamTask
-from recollect.tasks.associative_inference import AssociativeInference
+from recollect.tasks.streams.associative_inference import AssociativeInference
 
 SMALL = {
     "copying": [Copying(length=0), Copying(length=7, num_digits=3), Copying(length=100, loss_on="all")],

@@ -3,7 +3,7 @@ import itertools
 import pytest
 import torch
 
-from recollect.tasks.visual_match import (
+from recollect.tasks.worlds.visual_match import (
     AGENT,
     APPLE,
     BACKGROUND,

@@ -2,9 +2,9 @@ import pytest
 import torch
 
 from recollect.state import leaves, take_rows
-from recollect.tasks.tile_pictures import AGENT, WALL
-from recollect.tasks.tile_rooms import EIGHT_WAYS
-from recollect.tasks.word_learning import KNOWN, LEVELS, NEW_WORDS, WORDS, WordLearningConfig
+from recollect.tasks.worlds.tile_pictures import AGENT, WALL
+from recollect.tasks.worlds.tile_rooms import EIGHT_WAYS
+from recollect.tasks.worlds.word_learning import KNOWN, LEVELS, NEW_WORDS, WORDS, WordLearningConfig
 
 TINY = WordLearningConfig(num_objects=2, side=5, view=3, discovery_steps=6, test_steps=6)
 CASES = {

@@ -7,8 +7,8 @@ import torch
 from gymnasium.utils.env_checker import check_env
 
 from recollect.tasks import TASKS
-from recollect.tasks.gymnasium_views import RecollectEnv
-from recollect.tasks.world import Step, TensorWorld, WorldConfig
+from recollect.tasks.gymnasium.views import RecollectEnv
+from recollect.tasks.worlds.contract import Step, TensorWorld, WorldConfig
 
 FIELDS = {
     "t-maze": [{"length": 6}, {"length": 3, "active": True, "slack": 4}],

@@ -14,11 +14,13 @@ from pathlib import Path
 
 import torch
 
+from recollect import files
 from recollect.cores import CORES
+from recollect.runs import checkpoints
+from recollect.runs.metrics import MetricsFile, read_rows
+from recollect.runs.run_directory import RunDirectory
 from recollect.tasks import Recall
-from recollect.training import FitConfig, SupervisedConfig, checkpoints, fit
-from recollect.training.metrics import MetricsFile, read_rows
-from recollect.training.run_directory import RunDirectory
+from recollect.training import FitConfig, SupervisedConfig, fit
 from recollect.training.supervised import SupervisedTrainer
 
 CONFIG = SupervisedConfig(
@@ -54,7 +56,7 @@ def at_call(owner, name, number, before):
 
 def half_written(number):
     """Kill in the middle of the number-th file of a checkpoint."""
-    original = checkpoints._write
+    original = files.write_synced
     calls = []
 
     def write(path, content):
@@ -64,7 +66,7 @@ def half_written(number):
             die()
         original(path, content)
 
-    checkpoints._write = write
+    files.write_synced = write
 
 
 def half_a_row(number):

@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from torch import nn
 
-from recollect.cores.base import CoreConfig, MemoryCore
-from recollect.tasks.world import Advance, TensorWorld, WorldConfig, WorldSpec
+from recollect.cores.contract import CoreConfig, MemoryCore
+from recollect.tasks.worlds.contract import Advance, TensorWorld, WorldConfig, WorldSpec
 
 
 class Clock(NamedTuple):

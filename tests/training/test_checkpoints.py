@@ -5,8 +5,9 @@ import pytest
 import safetensors.torch
 import torch
 
-from recollect.training import checkpoints
-from recollect.training.checkpoints import Checkpoint, RunError
+from recollect import files
+from recollect.runs import checkpoints
+from recollect.runs.checkpoints import Checkpoint, RunError
 
 
 def make(step, value=None):
@@ -94,7 +95,7 @@ def test_the_same_step_again_changes_nothing_or_repairs(tmp_path):
 def test_a_full_disk_loses_no_earlier_checkpoint(tmp_path, monkeypatch, fails_at):
     checkpoints.write(tmp_path, make(1), keep=1)
     written = []
-    original = checkpoints._write
+    original = files.write_synced
 
     def full(path, content):
         if len(written) == fails_at:
@@ -103,7 +104,7 @@ def test_a_full_disk_loses_no_earlier_checkpoint(tmp_path, monkeypatch, fails_at
         written.append(path.name)
         original(path, content)
 
-    monkeypatch.setattr(checkpoints, "_write", full)
+    monkeypatch.setattr(files, "write_synced", full)
     with pytest.raises(RunError, match=r"step 2 .*No space left on device; the checkpoint of step 1 stands.*Make room"):
         checkpoints.write(tmp_path, make(2), keep=1)
     monkeypatch.undo()

@@ -7,11 +7,8 @@ import pytest
 from run_maker import TASKS, make_run
 from scipy import stats
 
-from recollect.agents.configs import to_json
-from recollect.cores import CORES
-from recollect.tasks.t_maze import TMazeConfig
-from recollect.training import FitConfig, SupervisedConfig, fit
-from recollect.training.comparison import (
+from recollect.agents.kinds import KINDS
+from recollect.comparison.compare import (
     Interval,
     compare,
     curve,
@@ -20,7 +17,11 @@ from recollect.training.comparison import (
     interquartile_mean,
     score_interval,
 )
-from recollect.training.comparison_runs import distinguish, flatten, read_run
+from recollect.comparison.curves import distinguish, flatten, read_run
+from recollect.config import to_json
+from recollect.cores import CORES
+from recollect.tasks.worlds.t_maze import TMazeConfig
+from recollect.training import FitConfig, SupervisedConfig, fit
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 4, 5, 8, 11])
@@ -194,7 +195,7 @@ def test_a_trained_run_is_read(tmp_path):
 def test_chance_and_oracle_of_worlds_are_known(tmp_path):
     path = make_run(tmp_path, "gru", 0, [0.5])
     config = json.loads((path / "config.json").read_text())
-    config["world"] = to_json(TMazeConfig(length=5))
+    config["world"] = to_json(TMazeConfig(length=5), KINDS)
     del config["task"]
     (path / "config.json").write_text(json.dumps(config))
     run = read_run(path)

@@ -9,9 +9,9 @@ import pytest
 from PIL import Image
 from run_maker import make_run
 
-from recollect.training.comparison import compare
-from recollect.training.comparison_charts import short, ticks
-from recollect.training.comparison_report import page, table_rows, write_report
+from recollect.comparison.charts import short, ticks
+from recollect.comparison.compare import compare
+from recollect.comparison.page import page, table_rows, write_report
 
 
 @pytest.fixture

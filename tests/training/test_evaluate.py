@@ -5,9 +5,9 @@ import pytest
 import torch
 
 from recollect.cores import CORES
+from recollect.evaluation.sequences import confidence_interval, evaluate, evaluate_run, load_config, load_model
 from recollect.tasks import Recall
-from recollect.training import FitConfig, SupervisedConfig, evaluate, evaluate_run, fit, load_model
-from recollect.training.evaluate import bootstrap, load_config
+from recollect.training import FitConfig, SupervisedConfig, fit
 
 TASK = Recall(num_keys=3, num_values=2, num_cues=1, num_queries=1, min_blank=0, max_blank=2, length=11)
 CONFIG = SupervisedConfig(
@@ -64,13 +64,13 @@ def test_the_interval_has_its_level():
     generator = np.random.default_rng(1)
     hits = 0
     for _ in range(200):
-        low, high = bootstrap(generator.binomial(4, 0.3, 100), np.full(100, 4))
+        low, high = confidence_interval(generator.binomial(4, 0.3, 100), np.full(100, 4))
         hits += low <= 0.3 <= high
     assert 180 <= hits <= 199
 
 
 def test_the_interval_of_a_perfect_score_is_a_point():
-    assert bootstrap(np.full(5, 2), np.full(5, 2)) == (1.0, 1.0)
+    assert confidence_interval(np.full(5, 2), np.full(5, 2)) == (1.0, 1.0)
 
 
 def test_no_rows_is_refused():

@@ -10,9 +10,9 @@ from torch import Tensor, nn
 
 from recollect.agents.actor_critic import ActorCriticConfig, ActorInputs
 from recollect.cores import CORES
-from recollect.tasks.t_maze import TMazeConfig
-from recollect.tasks.world import Advance, TensorWorld, WorldConfig, WorldSpec
-from recollect.training.evaluate_agents import METRICS, evaluate_agent, no_action, play
+from recollect.evaluation.agents import METRICS, evaluate_agent, no_action, play
+from recollect.tasks.worlds.contract import Advance, TensorWorld, WorldConfig, WorldSpec
+from recollect.tasks.worlds.t_maze import TMazeConfig
 
 
 @dataclass(frozen=True, kw_only=True)

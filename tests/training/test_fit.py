@@ -9,11 +9,13 @@ import pytest
 import torch
 from rich.console import Console
 
+from recollect import files
 from recollect.cores import CORES
+from recollect.runs import checkpoints
+from recollect.runs.checkpoints import RunError
+from recollect.runs.metrics import read_rows
 from recollect.tasks import Recall
-from recollect.training import FitConfig, OptimizerConfig, SupervisedConfig, checkpoints, fit
-from recollect.training.checkpoints import RunError
-from recollect.training.metrics import read_rows
+from recollect.training import FitConfig, OptimizerConfig, SupervisedConfig, fit
 from recollect.training.supervised import SupervisedTrainer
 
 TASK = Recall(num_keys=3, num_values=2, num_cues=1, num_queries=1, min_blank=0, max_blank=2, length=10)
@@ -151,7 +153,7 @@ def test_a_gradient_that_overflows_stops_too(tmp_path):
 
 
 def test_a_full_disk_keeps_the_last_checkpoint(tmp_path):
-    original = checkpoints._write
+    original = files.write_synced
 
     def full(path, content):
         if "step-000000008" in str(path):
@@ -160,7 +162,7 @@ def test_a_full_disk_keeps_the_last_checkpoint(tmp_path):
 
     whole = fit(config(), tmp_path / "whole")
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(checkpoints, "_write", full)
+        patched.setattr(files, "write_synced", full)
         with pytest.raises(RunError, match=r"checkpoint of step 8 .*the checkpoint of step 4 stands"):
             fit(config(), tmp_path / "run")
     resumed = fit(config(), tmp_path / "run", resume=True)
@@ -169,7 +171,7 @@ def test_a_full_disk_keeps_the_last_checkpoint(tmp_path):
 
 
 def test_metrics_on_a_full_disk_say_what_stands(tmp_path):
-    from recollect.training.metrics import MetricsFile
+    from recollect.runs.metrics import MetricsFile
 
     def full(self, step, row):
         raise OSError(errno.ENOSPC, "No space left on device")

@@ -12,11 +12,14 @@ from small_worlds import RELEASE, Cue, CueConfig, StepsConfig
 
 from recollect.agents.actor_critic import ActorCriticConfig
 from recollect.cores import CORES
-from recollect.training import checkpoints, fit, impala, impala_loss
+from recollect.runs import checkpoints
+from recollect.runs.metrics import read_rows
+from recollect.training import fit
 from recollect.training.fit import FitConfig, NonFiniteError, WorldError
-from recollect.training.impala import EvaluationConfig, ImpalaConfig, ImpalaTrainer, ScheduleConfig
-from recollect.training.impala_loss import LossConfig, ReuseConfig, VTraceConfig
-from recollect.training.metrics import read_rows
+from recollect.training.impala import loss as impala_loss
+from recollect.training.impala import trainer as impala
+from recollect.training.impala.loss import LossConfig, ReuseConfig, VTraceConfig
+from recollect.training.impala.trainer import EvaluationConfig, ImpalaConfig, ImpalaTrainer, ScheduleConfig
 from recollect.training.optimizers import OptimizerConfig
 
 IN_TURN = ScheduleConfig(mode="asynchronous", queue_length=1)
@@ -268,7 +271,7 @@ def test_an_actor_that_raises_is_named_in_the_learner():
 
 
 def test_an_actor_that_hangs_is_named(monkeypatch):
-    monkeypatch.setattr("recollect.training.actors.PATIENCE", 0.1)
+    monkeypatch.setattr("recollect.training.impala.actors.PATIENCE", 0.1)
     made = trainer(CueConfig(fault="hang"), schedule=replace(OVERLAPPING, timeout=1.0))
     RELEASE.clear()
     try:
@@ -303,7 +306,7 @@ KILLED = """
 import os, signal, sys
 sys.path.insert(0, sys.argv[1])
 import torch
-from recollect.training.impala import ImpalaTrainer
+from recollect.training.impala.trainer import ImpalaTrainer
 from test_impala import config, fit
 torch.set_num_threads(1)
 original = ImpalaTrainer.step

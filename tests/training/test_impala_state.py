@@ -9,10 +9,10 @@ import torch
 from small_worlds import CounterConfig, StepsConfig
 
 from recollect.agents.actor_critic import ActorCriticConfig
-from recollect.training import impala
 from recollect.training.fit import FitConfig, fit
-from recollect.training.impala import EvaluationConfig, ImpalaConfig, ImpalaTrainer, ScheduleConfig
-from recollect.training.impala_loss import LossConfig, ReuseConfig
+from recollect.training.impala import trainer as impala
+from recollect.training.impala.loss import LossConfig, ReuseConfig
+from recollect.training.impala.trainer import EvaluationConfig, ImpalaConfig, ImpalaTrainer, ScheduleConfig
 from recollect.training.optimizers import OptimizerConfig
 
 SCHEDULES = {
@@ -121,7 +121,7 @@ def test_and_through_fit(checked, schedule, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("mistake", ["state", "row", "reset", "late"])
 def test_the_proof_sees_every_mistake(checked, mistake, monkeypatch):
-    from recollect.training.rollouts import Collector
+    from recollect.training.impala.rollouts import Collector
 
     original = Collector.collect
 

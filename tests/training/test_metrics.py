@@ -2,7 +2,7 @@ import sys
 
 import pytest
 
-from recollect.training.metrics import MetricsFile, TensorBoardLogger, read_rows
+from recollect.runs.metrics import MetricsFile, TensorBoardLogger, read_rows
 
 
 def test_rows_are_written_at_once(tmp_path):

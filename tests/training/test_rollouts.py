@@ -6,7 +6,7 @@ from recollect.agents.actor_critic import ActorCriticConfig, ActorInputs
 from recollect.cores import CORES
 from recollect.state import leaves
 from recollect.training.fit import NonFiniteError, WorldError
-from recollect.training.rollouts import Collector
+from recollect.training.impala.rollouts import Collector
 
 
 def collector(world, rows=5, unroll=4, core="gru", bfloat16=False, **settings):

@@ -10,10 +10,10 @@ from run_maker import make_run
 
 from recollect.agents.actor_critic import ActorCriticConfig
 from recollect.cores import CORES
-from recollect.tasks.ballet import WORDS as DANCE_WORDS
-from recollect.tasks.ballet import BalletConfig
-from recollect.tasks.t_maze import TMazeConfig
-from recollect.training.videos import film, record, record_run, spoken
+from recollect.evaluation.films import film, record, record_run, spoken
+from recollect.tasks.worlds.ballet.world import WORDS as DANCE_WORDS
+from recollect.tasks.worlds.ballet.world import BalletConfig
+from recollect.tasks.worlds.t_maze import TMazeConfig
 
 MAZE = TMazeConfig(length=3, slack=1)
 

@@ -20,15 +20,16 @@ import gymnasium
 import torch
 from torch import Tensor, nn
 
-from recollect.agents.configs import from_json, to_json
 from recollect.agents.decoders import Decoders
 from recollect.agents.encoders import EncoderConfig, Layers, ObservationEncoder
 from recollect.agents.folders import read_description, read_weights, write_model
+from recollect.agents.kinds import KINDS
 from recollect.agents.policies import Distribution, policy_for
 from recollect.agents.spaces import space_from_json, space_to_json
-from recollect.cores.base import CoreConfig, require
-from recollect.layers.linear import Linear
+from recollect.config import from_json, require, to_json
+from recollect.cores.contract import CoreConfig
 from recollect.objectives.policy_gradient import Reduction
+from recollect.ops.linear import Linear
 
 
 class ActorInputs(NamedTuple):
@@ -237,8 +238,8 @@ class ActorCritic(nn.Module):
     def save(self, folder: str | PathLike[str]) -> None:
         """Write ``model.json`` and ``weights.safetensors`` into a folder (each beside the old one, then renamed)."""
         description = {
-            "agent": to_json(self.config),
-            "core": to_json(self.core_config),
+            "agent": to_json(self.config, KINDS),
+            "core": to_json(self.core_config, KINDS),
             "observation_space": space_to_json(self.observation_space),
             "action_space": space_to_json(self.action_space),
         }
@@ -253,8 +254,8 @@ class ActorCritic(nn.Module):
         """
         description = read_description(folder, "ActorCritic")
         agent = ActorCritic(
-            from_json(description["agent"], ActorCriticConfig),
-            from_json(description["core"], CoreConfig),
+            from_json(description["agent"], ActorCriticConfig, KINDS),
+            from_json(description["core"], CoreConfig, KINDS),
             space_from_json(description["observation_space"]),
             space_from_json(description["action_space"]),
         )

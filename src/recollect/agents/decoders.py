@@ -17,9 +17,9 @@ from torch import Tensor, nn
 
 from recollect.agents.encoders import ObservationEncoder, Tiles, WordLSTM
 from recollect.agents.image_encoders import BalletCNN, ImageEncoder, ImpalaResNet, NatureCNN, ResidualBlock
-from recollect.layers.linear import Linear
 from recollect.objectives.policy_gradient import Reduction
 from recollect.objectives.reconstruction import image_loss, language_loss, tile_loss
+from recollect.ops.linear import Linear
 
 
 class Decoders(nn.Module):

@@ -27,8 +27,8 @@ from torch import Tensor, nn
 
 from recollect.agents.image_encoders import IMAGE_ENCODERS, LARGEST_GRID, Encoder, is_image
 from recollect.agents.policies import policy_for
-from recollect.cores.base import require
-from recollect.layers.linear import Linear
+from recollect.config import require
+from recollect.ops.linear import Linear
 
 Kind = Literal["ballet-cnn", "impala-resnet", "nature-cnn", "tiles", "mlp", "words", "one-hot"]
 

@@ -19,7 +19,7 @@ import torch.nn.functional as F
 from gymnasium import spaces
 from torch import Tensor, nn
 
-from recollect.layers.products import working_dtype
+from recollect.ops.packed_linear import working_dtype
 
 LARGEST_GRID = 16
 """Sides up to here make an integer Box a grid of symbols; beyond it is an image."""

@@ -16,9 +16,10 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from recollect.agents.configs import from_json, to_json
 from recollect.agents.folders import read_description, read_weights, write_model
-from recollect.cores.base import CoreConfig, require
+from recollect.agents.kinds import KINDS
+from recollect.config import from_json, require, to_json
+from recollect.cores.contract import CoreConfig
 from recollect.layers.feedforward import FeedForward
 
 
@@ -151,8 +152,8 @@ class SequenceModel(nn.Module):
     def save(self, folder: str | PathLike[str]) -> None:
         """Write ``model.json`` and ``weights.safetensors`` into a folder (each beside the old one, then renamed)."""
         description = {
-            "agent": to_json(self.config),
-            "core": to_json(self.core_config),
+            "agent": to_json(self.config, KINDS),
+            "core": to_json(self.core_config, KINDS),
             "num_classes": self.num_classes,
             "vocabulary": self.vocabulary,
             "input_dim": self.input_dim,
@@ -168,8 +169,8 @@ class SequenceModel(nn.Module):
         """
         description = read_description(folder, "SequenceModel")
         model = SequenceModel(
-            from_json(description["agent"], SequenceModelConfig),
-            from_json(description["core"], CoreConfig),
+            from_json(description["agent"], SequenceModelConfig, KINDS),
+            from_json(description["core"], CoreConfig, KINDS),
             num_classes=description["num_classes"],
             vocabulary=description["vocabulary"],
             input_dim=description["input_dim"],

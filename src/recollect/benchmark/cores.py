@@ -12,14 +12,14 @@ from typing import Any
 
 import torch
 
-from recollect.agents.configs import lookup
 from recollect.benchmark.flops import count
 from recollect.benchmark.machine import describe
 from recollect.benchmark.positions import Waypoint, time_steps, walk
 from recollect.benchmark.results import CoreFacts, Results, Row
 from recollect.benchmark.timing import Timing, matmul_peak, measure
+from recollect.config import lookup, require
 from recollect.cores import CORES
-from recollect.cores.base import CoreConfig, MemoryCore, require
+from recollect.cores.contract import CoreConfig, MemoryCore
 from recollect.state import nbytes, take_rows
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}

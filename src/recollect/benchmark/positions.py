@@ -15,7 +15,7 @@ from torch import Tensor
 
 from recollect.benchmark.machine import resident_bytes
 from recollect.benchmark.timing import Timing
-from recollect.cores.base import MemoryCore
+from recollect.cores.contract import MemoryCore
 from recollect.cores.stream import Stream
 from recollect.state import take_rows
 

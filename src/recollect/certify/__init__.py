@@ -1,4 +1,4 @@
-"""The streaming certificate: does a memory core keep the contract of :mod:`recollect.cores.base`?
+"""The streaming certificate: does a memory core keep the contract of :mod:`recollect.cores.contract`?
 
     from recollect.certify import certify, load
     print(certify(load("hcam")))            # a core of the table, at certification size

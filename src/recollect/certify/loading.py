@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from recollect import cores
-from recollect.cores.base import CoreConfig
+from recollect.cores.contract import CoreConfig
 
 SMALL = {
     "dim": 16,

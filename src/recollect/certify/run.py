@@ -68,7 +68,7 @@ def certify(  # noqa: PLR0913 (each one is an option of the command)
 
     Args:
         core: a module with ``initial_state(batch_size)`` and ``core(inputs, state, is_first) -> outputs, state``
-            (:mod:`recollect.cores.base`); it is copied and never changed. Or what :func:`load` found.
+            (:mod:`recollect.cores.contract`); it is copied and never changed. Or what :func:`load` found.
         input_shape: shape of one step's input; ``core.input_shape`` when None.
         lines: names out of :data:`LINES`; all of them when None.
         exemptions: line -> reason, added to ``core.exemptions``. An exempt line is still run, and cannot fail the card.

@@ -40,7 +40,7 @@ class Subject:
     values in the copy: a path that is multiplied by zero could hide any mistake.
 
     Args:
-        core: follows the contract of :mod:`recollect.cores.base`, by inheritance or only by its methods.
+        core: follows the contract of :mod:`recollect.cores.contract`, by inheritance or only by its methods.
         input_shape: shape of one step's input.
         rebuild: makes another module of the same config with other weights.
         options: sizes and limits.

@@ -1,16 +1,16 @@
 """The memory cores: one paper, one file. ``CORES`` is the table of contents."""
 
-from recollect.cores.base import CoreConfig
-from recollect.cores.causal_transformer import CausalTransformerConfig
-from recollect.cores.feedback_transformer import FeedbackTransformerConfig
-from recollect.cores.hierarchical_chunk_memory import HierarchicalChunkMemoryConfig
-from recollect.cores.long_short_transformer import LongShortTransformerConfig
-from recollect.cores.memoryless import MemorylessConfig
-from recollect.cores.recurrent import GRUConfig, LSTMConfig
-from recollect.cores.recurrent_transformer import RecurrentTransformerConfig
-from recollect.cores.temporal_latent_bottleneck import TemporalLatentBottleneckConfig
-from recollect.cores.token_turing_machine import TokenTuringMachineConfig
-from recollect.cores.transformer_xl import TransformerXLConfig
+from recollect.cores.causal_transformer.core import CausalTransformerConfig
+from recollect.cores.contract import CoreConfig
+from recollect.cores.feedback.core import FeedbackTransformerConfig
+from recollect.cores.hcam.core import HierarchicalChunkMemoryConfig
+from recollect.cores.long_short.core import LongShortTransformerConfig
+from recollect.cores.memoryless.core import MemorylessConfig
+from recollect.cores.recurrent.core import GRUConfig, LSTMConfig
+from recollect.cores.tlb.core import TemporalLatentBottleneckConfig
+from recollect.cores.transformer_xl.core import TransformerXLConfig
+from recollect.cores.ttm.core import TokenTuringMachineConfig
+from recollect.cores.ttm.recurrent_transformer import RecurrentTransformerConfig
 
 CORES: dict[str, type[CoreConfig]] = {
     "memoryless": MemorylessConfig,

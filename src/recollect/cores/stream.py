@@ -16,11 +16,11 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
-from recollect.layers.usable import is_usable, surely_usable
+from recollect.layers.finite import is_finite, surely_finite
 from recollect.state import clone, leaves, map_state, named_leaves, nbytes, put_rows, spread_rows
 
 if TYPE_CHECKING:
-    from recollect.cores.base import MemoryCore
+    from recollect.cores.contract import MemoryCore
 
 
 class Stream:
@@ -91,10 +91,10 @@ class Stream:
             raise ValueError(
                 f"is_first is {is_first.dtype} {list(is_first.shape)}; it must be bool [{self.batch_size}]"
             )
-        if surely_usable(inputs):
+        if surely_finite(inputs):
             return self.advance(inputs, is_first)
-        # The core's shield (see recollect.cores.base): a broken step is NaN at that step, and zeros in the memory.
-        usable = is_usable(inputs).flatten(1).all(-1)
+        # The core's shield (see recollect.cores.contract): a broken step is NaN at that step, and zeros in the memory.
+        usable = is_finite(inputs).flatten(1).all(-1)
         outputs = self.advance(torch.where(spread_rows(usable, inputs), inputs, 0.0), is_first)
         return torch.where(spread_rows(usable, outputs), outputs, torch.nan)
 

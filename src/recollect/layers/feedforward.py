@@ -6,7 +6,7 @@ from typing import Literal
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from recollect.layers.linear import Linear
+from recollect.ops.linear import Linear
 
 Activation = Literal["relu", "gelu", "gelu_tanh"]
 

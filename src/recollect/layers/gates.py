@@ -5,7 +5,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from recollect.layers.linear import Linear
+from recollect.ops.linear import Linear
 
 Gate = Literal["residual", "gru"]
 

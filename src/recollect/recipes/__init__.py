@@ -1,14 +1,14 @@
 """Complete runs as Python functions that return a config, one file per paper."""
 
-from recollect.agents.configs import lookup
+from recollect.config import lookup
 from recollect.cores import CORES
 from recollect.recipes import hierarchical_transformer_memory as htm
 from recollect.recipes.base import MakeConfig, Recipe, Run, RunConfig, Scale, Test
 from recollect.recipes.recall import RECALL
 from recollect.recipes.temporal_latent_bottleneck import COPYING
 from recollect.tasks import TASKS, GymnasiumConfig
-from recollect.tasks.base import StreamTask
-from recollect.training.impala import ImpalaConfig
+from recollect.tasks.streams.contract import StreamTask
+from recollect.training.impala.trainer import ImpalaConfig
 from recollect.training.supervised import SupervisedConfig
 
 RECIPES: dict[str, Recipe] = {

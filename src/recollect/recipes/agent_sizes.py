@@ -8,16 +8,16 @@ from dataclasses import replace
 from typing import Any
 
 from recollect.agents.actor_critic import ActorCriticConfig
-from recollect.agents.configs import lookup
 from recollect.agents.encoders import EncoderConfig
+from recollect.config import lookup
 from recollect.cores import CORES
-from recollect.cores.base import CoreConfig
-from recollect.cores.hierarchical_chunk_memory import HierarchicalChunkMemoryConfig
-from recollect.cores.transformer_xl import TransformerXLConfig
-from recollect.tasks.world import WorldConfig
+from recollect.cores.contract import CoreConfig
+from recollect.cores.hcam.core import HierarchicalChunkMemoryConfig
+from recollect.cores.transformer_xl.core import TransformerXLConfig
+from recollect.tasks.worlds.contract import WorldConfig
 from recollect.training.fit import FitConfig
-from recollect.training.impala import ImpalaConfig
-from recollect.training.impala_loss import LossConfig, ReuseConfig
+from recollect.training.impala.loss import LossConfig, ReuseConfig
+from recollect.training.impala.trainer import ImpalaConfig
 from recollect.training.optimizers import OptimizerConfig
 
 TWICE = ReuseConfig(passes=2, minibatches=8)

@@ -4,9 +4,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
-from recollect.tasks.base import StreamTask
-from recollect.tasks.world import WorldConfig
-from recollect.training.impala import ImpalaConfig
+from recollect.tasks.streams.contract import StreamTask
+from recollect.tasks.worlds.contract import WorldConfig
+from recollect.training.impala.trainer import ImpalaConfig
 from recollect.training.supervised import SupervisedConfig
 
 Scale = Literal["lite", "paper"]

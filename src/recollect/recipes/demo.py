@@ -20,15 +20,15 @@ from rich.console import Console
 from rich.table import Table
 
 from recollect.agents.actor_critic import ActorCritic, ActorInputs
+from recollect.evaluation.agents import AgentEvaluation, evaluate_agent, no_action
+from recollect.evaluation.films import Video, record
+from recollect.evaluation.sequences import FRESH_SEED
 from recollect.recipes.hierarchical_transformer_memory import short_t_maze
-from recollect.tasks.t_maze import TMazeConfig
-from recollect.tasks.world import WorldConfig
-from recollect.training.evaluate import FRESH_SEED
-from recollect.training.evaluate_agents import AgentEvaluation, evaluate_agent, no_action
+from recollect.runs.progress import Progress
+from recollect.tasks.worlds.contract import WorldConfig
+from recollect.tasks.worlds.t_maze import TMazeConfig
 from recollect.training.fit import Outcome, fit
-from recollect.training.impala import ImpalaConfig
-from recollect.training.progress import Progress
-from recollect.training.videos import Video, record
+from recollect.training.impala.trainer import ImpalaConfig
 
 WINDOW = 1000  # steps whose median time is compared, at the start and at the end of the stream
 SEGMENT = 1000  # steps of a whole-sequence pass: the contract says that cuts do not matter

@@ -21,20 +21,20 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from recollect.agents.sequence_model import SequenceModelConfig
-from recollect.cores.base import CoreConfig
-from recollect.cores.hierarchical_chunk_memory import HierarchicalChunkMemoryConfig
-from recollect.cores.transformer_xl import TransformerXLConfig
+from recollect.cores.contract import CoreConfig
+from recollect.cores.hcam.core import HierarchicalChunkMemoryConfig
+from recollect.cores.transformer_xl.core import TransformerXLConfig
 from recollect.recipes.agent_sizes import lite, lite_core, lite_spoken, lite_symbols, paper, paper_core
 from recollect.recipes.base import MakeConfig, Recipe, Run, Scale, Test
-from recollect.tasks.associative_inference import AssociativeInference
-from recollect.tasks.ballet import BalletConfig
-from recollect.tasks.object_permanence import ObjectPermanenceConfig
-from recollect.tasks.street_learn import HELD_OUT_CITIES, StreetLearnConfig
-from recollect.tasks.t_maze import TMazeConfig
-from recollect.tasks.visual_match import VisualMatchConfig
-from recollect.tasks.word_learning import WordLearningConfig
+from recollect.tasks.streams.associative_inference import AssociativeInference
+from recollect.tasks.worlds.ballet.world import BalletConfig
+from recollect.tasks.worlds.object_permanence import ObjectPermanenceConfig
+from recollect.tasks.worlds.street_learn.world import HELD_OUT_CITIES, StreetLearnConfig
+from recollect.tasks.worlds.t_maze import TMazeConfig
+from recollect.tasks.worlds.visual_match import VisualMatchConfig
+from recollect.tasks.worlds.word_learning import WordLearningConfig
 from recollect.training.fit import FitConfig
-from recollect.training.impala import EvaluationConfig, ImpalaConfig
+from recollect.training.impala.trainer import EvaluationConfig, ImpalaConfig
 from recollect.training.optimizers import OptimizerConfig
 from recollect.training.supervised import SupervisedConfig
 

@@ -6,12 +6,12 @@ which is exact by construction (see tasks/recall.py).
 
 from typing import Any
 
-from recollect.agents.configs import lookup
 from recollect.agents.sequence_model import SequenceModelConfig
+from recollect.config import lookup
 from recollect.cores import CORES
-from recollect.cores.base import CoreConfig
+from recollect.cores.contract import CoreConfig
 from recollect.recipes.base import Recipe, Run, Scale
-from recollect.tasks.recall import Recall
+from recollect.tasks.streams.recall import Recall
 from recollect.training.fit import FitConfig
 from recollect.training.optimizers import OptimizerConfig
 from recollect.training.supervised import SupervisedConfig

@@ -26,19 +26,20 @@ import numpy as np
 import torch
 from rich.console import Console
 
-from recollect.agents.configs import from_json, lookup, to_json
+from recollect.comparison.compare import interquartile_mean
+from recollect.config import from_json, lookup, to_json
+from recollect.evaluation.agents import evaluate_agent
+from recollect.evaluation.sequences import FRESH_SEED, evaluate
+from recollect.files import write_atomically
 from recollect.recipes.base import Recipe, Run, Test
-from recollect.tasks.base import StreamTask
-from recollect.tasks.world import WorldConfig
-from recollect.training import TRAINERS
-from recollect.training.checkpoints import RunError, write_beside
-from recollect.training.comparison import interquartile_mean
-from recollect.training.evaluate import FRESH_SEED, evaluate
-from recollect.training.evaluate_agents import evaluate_agent
+from recollect.runs.checkpoints import RunError
+from recollect.runs.metrics import read_rows
+from recollect.runs.run_directory import environment
+from recollect.tasks.streams.contract import StreamTask
+from recollect.tasks.worlds.contract import WorldConfig
 from recollect.training.fit import Outcome, fit
-from recollect.training.impala import ImpalaConfig
-from recollect.training.metrics import read_rows
-from recollect.training.run_directory import environment
+from recollect.training.impala.trainer import ImpalaConfig
+from recollect.training.trainers import KINDS
 
 FINAL_ROWS = 512
 RESAMPLES = 2000
@@ -93,14 +94,14 @@ def reproduce(
                 continue
             result = run_once(recipe, one, scale, base, console)
             path.parent.mkdir(parents=True, exist_ok=True)
-            write_beside(path, json.dumps(result, indent=1) + "\n")
+            write_atomically(path, json.dumps(result, indent=1) + "\n")
             _say(console, f"{run.row}, seed {seed}: {_summary(result)}")
     return write_tables(recipe, base)
 
 
 def run_once(recipe: Recipe, run: Run, scale: str, root: Path, console: Console | None = None) -> dict[str, Any]:
     """Train and score one run; what goes wrong is in the result, not raised (except an interrupt)."""
-    description = to_json(run.config, TRAINERS)
+    description = to_json(run.config, KINDS)
     # A change of the recipe gets a new directory; the same config goes on where it was stopped.
     digest = hashlib.sha256(json.dumps(description, sort_keys=True).encode()).hexdigest()[:8]
     directory = root / "runs" / "reproduce" / recipe.name / f"{run.label}-seed{run.config.fit.seed}-{digest}"
@@ -212,7 +213,7 @@ def write_tables(recipe: Recipe, root: str | PathLike[str] = ".") -> Path:
         if mine:
             text = _between(text, f"recollect:{recipe.name}-{scale}", table(recipe, scale, mine))
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_beside(path, text)
+    write_atomically(path, text)
     return path
 
 
@@ -309,7 +310,7 @@ def _is_there(path: Path, run: Run) -> bool:
         return False
     result = json.loads(path.read_text())
     try:  # read, not compared as text: what was saved before a field was there has that field's default
-        config = from_json(result["config"], type(run.config), TRAINERS)
+        config = from_json(result["config"], type(run.config), KINDS)
     except ValueError:  # it has a field or a kind that is gone
         return False
     return result["status"] == "ok" and config == run.config

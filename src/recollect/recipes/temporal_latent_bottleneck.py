@@ -9,12 +9,12 @@ add transformer-xl, lstm and the memoryless ablation.
 larger learning rate, so that the ordering shows within ten minutes on two processor cores.
 """
 
-from recollect.agents.configs import lookup
 from recollect.agents.sequence_model import SequenceModelConfig
+from recollect.config import lookup
 from recollect.cores import CORES
-from recollect.cores.base import CoreConfig
+from recollect.cores.contract import CoreConfig
 from recollect.recipes.base import Recipe, Run, Scale
-from recollect.tasks.copying import Copying
+from recollect.tasks.streams.copying import Copying
 from recollect.training.fit import FitConfig
 from recollect.training.optimizers import OptimizerConfig
 from recollect.training.supervised import SupervisedConfig

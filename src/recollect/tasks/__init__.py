@@ -1,17 +1,17 @@
 """The worlds and stream tasks: they know nothing of models."""
 
-from recollect.tasks.associative_inference import AssociativeInference
-from recollect.tasks.ballet import BalletConfig
-from recollect.tasks.base import Batch, StreamTask, TaskSpec
-from recollect.tasks.copying import Copying
-from recollect.tasks.gymnasium_worlds import GymnasiumConfig
-from recollect.tasks.object_permanence import ObjectPermanenceConfig
-from recollect.tasks.recall import Recall
-from recollect.tasks.street_learn import StreetLearnConfig
-from recollect.tasks.t_maze import TMazeConfig
-from recollect.tasks.visual_match import VisualMatchConfig
-from recollect.tasks.word_learning import WordLearningConfig
-from recollect.tasks.world import Step, Truth, World, WorldConfig, WorldSpec
+from recollect.tasks.gymnasium.worlds import GymnasiumConfig
+from recollect.tasks.streams.associative_inference import AssociativeInference
+from recollect.tasks.streams.contract import Batch, StreamTask, TaskSpec
+from recollect.tasks.streams.copying import Copying
+from recollect.tasks.streams.recall import Recall
+from recollect.tasks.worlds.ballet.world import BalletConfig
+from recollect.tasks.worlds.contract import Step, Truth, World, WorldConfig, WorldSpec
+from recollect.tasks.worlds.object_permanence import ObjectPermanenceConfig
+from recollect.tasks.worlds.street_learn.world import StreetLearnConfig
+from recollect.tasks.worlds.t_maze import TMazeConfig
+from recollect.tasks.worlds.visual_match import VisualMatchConfig
+from recollect.tasks.worlds.word_learning import WordLearningConfig
 
 TASKS: dict[str, type[StreamTask] | type[WorldConfig]] = {
     "copying": Copying,

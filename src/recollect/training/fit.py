@@ -16,16 +16,15 @@ from typing import Any, Literal, NamedTuple
 from rich.console import Console
 from torch import Tensor, nn
 
-from recollect.agents.configs import differences, to_json
-from recollect.cores.base import require
-from recollect.training import checkpoints
+from recollect.config import differences, require, to_json
+from recollect.runs import checkpoints
+from recollect.runs.checkpoints import Checkpoint, RunError
+from recollect.runs.interrupts import Interrupts
+from recollect.runs.metrics import Logger, MetricsFile, TensorBoardLogger
+from recollect.runs.progress import Progress
+from recollect.runs.random_states import RandomStates, random_states, restore_random_states, seed_everything
+from recollect.runs.run_directory import FREE, RunDirectory
 from recollect.training.allocation import keep_freed_memory
-from recollect.training.checkpoints import Checkpoint, RunError
-from recollect.training.interrupts import Interrupts
-from recollect.training.metrics import Logger, MetricsFile, TensorBoardLogger
-from recollect.training.progress import Progress
-from recollect.training.random_states import RandomStates, random_states, restore_random_states, seed_everything
-from recollect.training.run_directory import FREE, RunDirectory
 
 Status = Literal["finished", "solved", "interrupted"]
 
@@ -183,11 +182,11 @@ class Fit:
     def __init__(
         self, config: TrainerConfig, directory: str | PathLike[str], resume: bool, console: Console | None
     ) -> None:
-        from recollect.training import TRAINERS  # the table lists the trainers, which import this frame
+        from recollect.training.trainers import KINDS  # the table lists the trainers, which import this frame
 
         self.config = config
         self.console = console
-        self.description = to_json(config, TRAINERS)
+        self.description = to_json(config, KINDS)
         self.directory = RunDirectory(directory)
         self.directory.open(self.description, resume=resume)
         seed_everything(config.fit.seed)

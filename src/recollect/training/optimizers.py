@@ -8,7 +8,7 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor, nn
 
-from recollect.cores.base import require
+from recollect.config import require
 
 Algorithm = Literal["adamw", "adam", "rmsprop"]
 Schedule = Literal["constant", "linear", "cosine", "rsqrt"]

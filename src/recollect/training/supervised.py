@@ -16,12 +16,13 @@ import torch
 from torch import Tensor
 
 from recollect.agents.sequence_model import SequenceModel, SequenceModelConfig
-from recollect.cores.base import CoreConfig, require
+from recollect.config import require
+from recollect.cores.contract import CoreConfig
+from recollect.evaluation.sequences import METRICS, evaluate
 from recollect.objectives.cross_entropy import accuracy, cross_entropy
 from recollect.state import detach, map_state, named_leaves
-from recollect.tasks.base import Batch, StreamTask
+from recollect.tasks.streams.contract import Batch, StreamTask
 from recollect.training.devices import choose_device
-from recollect.training.evaluate import METRICS, evaluate
 from recollect.training.fit import NonFiniteError, Trainer, TrainerConfig, below
 from recollect.training.optimizers import OptimizerConfig, load_optimizer, optimizer_tensors, set_rate
 

@@ -2,8 +2,8 @@
 
 import random
 
-from recollect.cores.base import CoreConfig
-from recollect.cores.causal_transformer import CausalTransformerConfig as Config
+from recollect.cores.causal_transformer.core import CausalTransformerConfig as Config
+from recollect.cores.contract import CoreConfig
 
 TINY = {"dim": 8, "num_heads": 2, "hidden_dim": 12, "memory_len": 3}
 

@@ -2,8 +2,8 @@
 
 import random
 
-from recollect.cores.hierarchical_chunk_memory import HierarchicalChunkMemoryConfig
-from recollect.layers.hierarchical_attention import Reading
+from recollect.cores.hcam.attention import ChunkAttentionVariant
+from recollect.cores.hcam.core import HierarchicalChunkMemoryConfig
 
 TINY = {"dim": 8, "num_heads": 2, "hidden_dim": 12, "memory_len": 4, "chunk_len": 3, "num_chunks": 4, "top_k": 2}
 
@@ -11,8 +11,10 @@ CONFIGS = [
     HierarchicalChunkMemoryConfig(**TINY),
     HierarchicalChunkMemoryConfig(**TINY, carry_across_episodes=True),
     HierarchicalChunkMemoryConfig(**TINY, chunk_overlap=1, dropout=0.1),
-    HierarchicalChunkMemoryConfig(**TINY, reading=Reading(relevance="full_softmax", key_projection=False)),
-    HierarchicalChunkMemoryConfig(**TINY, reading=Reading(chunk_positions=False)),
+    HierarchicalChunkMemoryConfig(
+        **TINY, reading=ChunkAttentionVariant(relevance="full_softmax", key_projection=False)
+    ),
+    HierarchicalChunkMemoryConfig(**TINY, reading=ChunkAttentionVariant(chunk_positions=False)),
     HierarchicalChunkMemoryConfig(
         **TINY | {"memory_len": 2, "top_k": 9}, num_layers=1, chunk_overlap=1, carry_across_episodes=True
     ),
@@ -25,12 +27,12 @@ CONFIGS = [
         num_chunks=2,
         top_k=1,
         num_layers=1,
-        reading=Reading(relevance="full_softmax"),
+        reading=ChunkAttentionVariant(relevance="full_softmax"),
     ),
     HierarchicalChunkMemoryConfig(
         **TINY | {"num_chunks": 17, "top_k": 1},
         carry_across_episodes=True,
-        reading=Reading(relevance="full_softmax"),
+        reading=ChunkAttentionVariant(relevance="full_softmax"),
     ),
 ]
 
@@ -52,7 +54,7 @@ def sample(rng: random.Random) -> HierarchicalChunkMemoryConfig:
         top_k=rng.choice([1, 2, 3, 20]),
         chunk_overlap=overlap,
         carry_across_episodes=rng.random() < 0.3,
-        reading=Reading(
+        reading=ChunkAttentionVariant(
             relevance=rng.choice(["topk_softmax", "full_softmax"]),
             key_projection=rng.random() < 0.5,
             chunk_positions=rng.random() < 0.5,

@@ -2,8 +2,8 @@
 
 import random
 
-from recollect.cores.base import CoreConfig
-from recollect.cores.long_short_transformer import LongShortTransformerConfig
+from recollect.cores.contract import CoreConfig
+from recollect.cores.long_short.core import LongShortTransformerConfig
 
 CONFIGS: list[CoreConfig] = [
     LongShortTransformerConfig(dim=8, num_heads=2, memory_len=5, chunk_len=3, num_segments=2),

@@ -2,10 +2,10 @@
 
 import random
 
-from recollect.cores.temporal_latent_bottleneck import (
+from recollect.cores.tlb.core import (
     TemporalLatentBottleneckConfig as Config,
 )
-from recollect.cores.temporal_latent_bottleneck import (
+from recollect.cores.tlb.core import (
     TemporalLatentBottleneckDetails as Details,
 )
 

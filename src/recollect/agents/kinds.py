@@ -1,0 +1,6 @@
+"""The kinds of config that an agent's JSON may name: cores and tasks, by the keys of their tables."""
+
+from recollect.cores import CORES
+from recollect.tasks import TASKS
+
+KINDS: dict[str, type] = {**CORES, **TASKS}

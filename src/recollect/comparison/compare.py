@@ -1,0 +1,355 @@
+"""Compare runs as Agarwal et al., Deep reinforcement learning at the edge of the statistical precipice (2021), do.
+
+    interquartile mean      IQM(x) = mean of the middle half of all scores; floor(n / 4) are cut at each end
+    interval                95 % percentile bootstrap; runs are drawn again within every task (stratified)
+    improvement             P(X > Y) = mean over tasks of mean_ij [x_i > y_j] + [x_i = y_j] / 2
+
+Runs of one task that differ in nothing but their seed are one group. A run's score is its newest evaluation, and no
+run is left out for how it ended: one that stopped early counts with the score it had, and is named. Numbers that a
+few runs cannot give are not given: a single seed has no interval.
+
+Differs from the authors' package: intervals come from numpy's generator with a fixed seed, so that the same runs give
+the same page; a curve is drawn as far as all of its runs go.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from recollect.comparison.curves import AXES, Run, distinguish, read_run
+from recollect.evaluation.confidence_interval import RESAMPLES
+
+LEVEL = 0.95
+POINTS = 120
+"""Points of a curve."""
+
+
+class Interval(NamedTuple):
+    """Where the truth is meant to be, with probability :data:`LEVEL`."""
+
+    low: float
+    high: float
+
+
+class Curve(NamedTuple):
+    """How the score of a group went, on a common axis."""
+
+    at: np.ndarray
+    """Steps, environment steps or seconds ``[n]``, from where every run has a score to where the shortest one ends."""
+    middle: np.ndarray
+    """Interquartile mean over the runs ``[n]``."""
+    low: np.ndarray | None
+    """Lower end of its interval ``[n]``; None for a single run."""
+    high: np.ndarray | None
+    """Upper end of its interval ``[n]``; None for a single run."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Group:
+    """Runs that differ in nothing but their seed: a row of the table."""
+
+    task: str
+    """What they were trained on."""
+    label: str
+    """What they are."""
+    runs: list[Run]
+    """In the order of their seeds."""
+    score: float
+    """Interquartile mean of their scores."""
+    interval: Interval | None
+    """Of the score; None for a single run."""
+    versus: str | None
+    """Label that it is compared with: memoryless, or the first of the task. None for that one itself."""
+    improvement: float | None
+    """Probability that a run of this group scores higher than one of ``versus``; ties count half."""
+    improvement_interval: Interval | None
+    """Of the improvement; None when either side is a single run."""
+    curve: Curve | None
+    """Scores along the axis; None when the runs have no point in common."""
+
+    @property
+    def scores(self) -> np.ndarray:
+        """Final scores ``[runs]``."""
+        return np.array([run.score for run in self.runs])
+
+    def median(self, column: str) -> float | None:
+        """Median over the runs of the last value of a metric (``step``, ``seconds``, ...); None when they lack it."""
+        values = [run.last(column) for run in self.runs]
+        known = [value for value in values if value is not None]
+        return float(np.median(known)) if known else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Overall:
+    """A label over all tasks, its scores scaled so that chance is 0 and the oracle 1."""
+
+    label: str
+    """What was trained."""
+    score: float
+    """Interquartile mean over all tasks and runs."""
+    interval: Interval | None
+    """Of the score, runs drawn again within every task; None when a task has a single run."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """Everything that a table or a figure shows."""
+
+    axis: str
+    """Column of metrics.csv along which the curves are drawn."""
+    groups: list[Group]
+    """Task by task; in a task, the one that the others are compared with comes first."""
+    overall: list[Overall]
+    """Labels that every task has, best first; empty for a single task, or when chance or oracle are unknown."""
+    notes: list[str]
+    """What a reader has to know: runs that ended early, twins, runs without a score."""
+
+    @property
+    def tasks(self) -> list[str]:
+        """All tasks, in the order of the runs."""
+        return list(dict.fromkeys(group.task for group in self.groups))
+
+    def of(self, task: str) -> list[Group]:
+        """The groups of a task."""
+        return [group for group in self.groups if group.task == task]
+
+    def to_json(self) -> dict[str, Any]:
+        """All numbers of the table, as JSON data; None where there is no number."""
+        return {
+            "axis": self.axis,
+            "groups": [_group_json(group) for group in self.groups],
+            "overall": [{"label": o.label, "score": o.score, "interval": _listed(o.interval)} for o in self.overall],
+            "notes": self.notes,
+        }
+
+
+def compare(
+    directories: Sequence[str | PathLike[str]], *, axis: str = "step", names: Sequence[str] | None = None
+) -> Comparison:
+    """Read runs and compare them.
+
+    Args:
+        directories: of the runs.
+        axis: column of metrics.csv for the curves: ``step`` (optimiser steps), ``environment_steps`` or ``seconds``.
+        names: one label per run; runs of the same name and task are one group. None takes the core's key and, where
+            runs of one core differ in more than their seed, the settings in which they do.
+
+    Raises:
+        ValueError: no run; a folder that is none, or is named twice; another number of names than of runs; no run
+            has a score; a run without the axis.
+    """
+    runs, notes = _read(directories, axis)
+    chosen = _names(directories, names)
+    tasks = distinguish([run.task_kind for run in runs], [run.task_settings for run in runs])
+    kinds = [(task, run.core_kind) for task, run in zip(tasks, runs, strict=True)]
+    labels = distinguish(kinds, [run.settings for run in runs], [run.core_kind for run in runs])
+    members: dict[str, dict[str, list[Run]]] = {}
+    for task, label, run in zip(tasks, labels, runs, strict=True):
+        members.setdefault(task, {}).setdefault(chosen.get(run.path, label), []).append(run)
+    groups = [group for task, of_task in members.items() for group in _groups(task, of_task, axis)]
+    notes += [remark for group in groups for remark in _remarks(group)]
+    if any(len(group.runs) == 1 for group in groups):
+        notes.append("a single run has no interval: train more seeds")
+    return Comparison(axis=axis, groups=groups, overall=_overall(members), notes=notes)
+
+
+def interquartile_mean(scores: np.ndarray) -> np.ndarray:
+    """Mean of the middle half along the last axis; ``floor(n / 4)`` scores are cut at each end."""
+    cut = scores.shape[-1] // 4
+    return np.sort(scores, -1)[..., cut : scores.shape[-1] - cut].mean(-1)
+
+
+def improvement(ours: Sequence[np.ndarray], theirs: Sequence[np.ndarray]) -> float:
+    """Probability that a run of ours scores higher than one of theirs, ties counting half; mean over tasks.
+
+    Args:
+        ours: scores ``[runs]``, per task.
+        theirs: scores ``[other runs]``, of the same tasks.
+    """
+    return float(np.mean([_wins(x, y) for x, y in zip(ours, theirs, strict=True)]))
+
+
+def score_interval(strata: Sequence[np.ndarray], resamples: int = RESAMPLES) -> Interval | None:
+    """Stratified bootstrap interval of the interquartile mean of all scores.
+
+    Args:
+        strata: scores ``[runs]`` of every task; runs are drawn again within their task.
+        resamples: how often.
+
+    Returns:
+        None when a task has a single run: its spread is not known.
+    """
+    if min(map(len, strata)) < 2:
+        return None
+    generator = np.random.default_rng(0)
+    drawn = [_draw(scores, generator, resamples) for scores in strata]
+    return _quantiles(interquartile_mean(np.concatenate(drawn, -1)))
+
+
+def improvement_interval(
+    ours: Sequence[np.ndarray], theirs: Sequence[np.ndarray], resamples: int = RESAMPLES
+) -> Interval | None:
+    """Stratified bootstrap interval of :func:`improvement`; None when a task has a single run on either side."""
+    if min(map(len, (*ours, *theirs))) < 2:
+        return None
+    generator = np.random.default_rng(0)
+    wins = [
+        _wins(_draw(x, generator, resamples), _draw(y, generator, resamples)) for x, y in zip(ours, theirs, strict=True)
+    ]
+    return _quantiles(np.mean(wins, 0))
+
+
+def curve(runs: Sequence[Run], axis: str, resamples: int = RESAMPLES // 4) -> Curve | None:
+    """Interquartile mean of the runs' scores along an axis, and its interval at every point.
+
+    Scores are interpolated linearly between evaluations. The curve begins where every run has been evaluated and ends
+    where the first run ends; a run that stopped because it had reached its goal keeps its score.
+    """
+    tracks = [run.points(axis) for run in runs]
+    if any(not len(at) for at, _ in tracks):
+        return None
+    ends = [at[-1] for (at, _), run in zip(tracks, runs, strict=True) if run.ending != "solved"]
+    start, stop = max(at[0] for at, _ in tracks), min(ends or [max(at[-1] for at, _ in tracks)])
+    if stop < start:
+        return None
+    grid = np.linspace(start, stop, POINTS if stop > start else 1)
+    scores = np.stack([np.interp(grid, at, score) for at, score in tracks], -1)  # points, runs
+    if len(runs) == 1:
+        return Curve(grid, scores[:, 0], None, None)
+    index = np.random.default_rng(0).integers(0, len(runs), (resamples, len(runs)))
+    means = interquartile_mean(scores[:, index])  # points, resamples
+    low, high = np.quantile(means, [(1 - LEVEL) / 2, (1 + LEVEL) / 2], axis=-1)
+    return Curve(grid, interquartile_mean(scores), low, high)
+
+
+def _read(directories: Sequence[str | PathLike[str]], axis: str) -> tuple[list[Run], list[str]]:
+    if not directories:
+        raise ValueError("no run is named: give at least one run directory")
+    paths = [Path(directory).resolve() for directory in directories]
+    twice = next((path for path in paths if paths.count(path) > 1), None)
+    if twice is not None:
+        raise ValueError(f"{twice} is named twice: a run counts once")
+    runs = [read_run(directory) for directory in directories]
+    scored = [run for run in runs if not math.isnan(run.score)]
+    if not scored:
+        raise ValueError(f"{runs[0].path} has no score yet, nor has another run: wait for a first evaluation")
+    for run in scored:
+        if axis not in run.metrics:
+            known = [name for name in AXES if all(name in other.metrics for other in scored)]
+            raise ValueError(f"axis={axis!r}: {run.path} has no such column; all runs have {', '.join(known)}")
+    return scored, [f"{run.path} has no score yet: left out" for run in runs if run not in scored]
+
+
+def _names(directories: Sequence[str | PathLike[str]], names: Sequence[str] | None) -> dict[Path, str]:
+    if names is None:
+        return {}
+    if len(names) != len(directories):
+        raise ValueError(f"{len(names)} names for {len(directories)} runs: give one name for every run, in their order")
+    return {Path(directory): name for directory, name in zip(directories, names, strict=True)}
+
+
+def _groups(task: str, members: Mapping[str, list[Run]], axis: str) -> list[Group]:
+    plain = next((label for label, runs in members.items() if runs[0].core_kind == "memoryless"), None)
+    first = plain if plain is not None else next(iter(members))
+    theirs = np.array([run.score for run in members[first]])
+    groups = []
+    for label in sorted(members, key=lambda name: name != first):  # sorting keeps the order of equals
+        runs = sorted(members[label], key=lambda run: -1 if run.seed is None else run.seed)
+        scores = np.array([run.score for run in runs])
+        other = label != first
+        groups.append(
+            Group(
+                task=task,
+                label=label,
+                runs=runs,
+                score=float(interquartile_mean(scores)),
+                interval=score_interval([scores]),
+                versus=first if other else None,
+                improvement=improvement([scores], [theirs]) if other else None,
+                improvement_interval=improvement_interval([scores], [theirs]) if other else None,
+                curve=curve(runs, axis),
+            )
+        )
+    return groups
+
+
+def _overall(members: Mapping[str, Mapping[str, list[Run]]]) -> list[Overall]:
+    everywhere = [label for label in next(iter(members.values())) if all(label in task for task in members.values())]
+    scaled = {label: [_scaled(task[label]) for task in members.values()] for label in everywhere}
+    if len(members) < 2 or any(np.isnan(scores).any() for strata in scaled.values() for scores in strata):
+        return []
+    rows = [
+        Overall(
+            label=label,
+            score=float(interquartile_mean(np.concatenate(strata))),
+            interval=score_interval(strata),
+        )
+        for label, strata in scaled.items()
+    ]
+    return sorted(rows, key=lambda row: -row.score)
+
+
+def _scaled(runs: Sequence[Run]) -> np.ndarray:
+    """Scores with chance at 0 and the oracle at 1; NaN where either is not known."""
+    known = [
+        (run.score - run.chance) / (run.oracle - run.chance)
+        if run.chance is not None and run.oracle is not None and run.oracle > run.chance
+        else math.nan
+        for run in runs
+    ]
+    return np.array(known)
+
+
+def _remarks(group: Group) -> list[str]:
+    name = f"{group.task}, {group.label}"
+    remarks = []
+    for run in group.runs:
+        if run.ending == "unfinished":
+            planned = "" if run.planned is None else f" of {run.planned:,}"
+            remarks.append(f"{name}: {run.path} is unfinished, at step {run.last('step') or 0:,.0f}{planned}")
+    seeds = [run.seed for run in group.runs if run.seed is not None]
+    for seed in sorted({seed for seed in seeds if seeds.count(seed) > 1}):
+        remarks.append(f"{name}: {seeds.count(seed)} runs have seed {seed}; they are not independent")
+    return remarks
+
+
+def _draw(scores: np.ndarray, generator: np.random.Generator, resamples: int) -> np.ndarray:
+    return scores[generator.integers(0, len(scores), (resamples, len(scores)))]
+
+
+def _wins(ours: np.ndarray, theirs: np.ndarray) -> np.ndarray:
+    """Share of pairs won along the last axis."""
+    x, y = ours[..., :, None], theirs[..., None, :]
+    return ((x > y) + 0.5 * (x == y)).mean((-2, -1))
+
+
+def _quantiles(values: np.ndarray) -> Interval:
+    low, high = np.quantile(values, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+    return Interval(float(low), float(high))
+
+
+def _group_json(group: Group) -> dict[str, Any]:
+    return {
+        "task": group.task,
+        "label": group.label,
+        "n": len(group.runs),
+        "score": group.score,
+        "interval": _listed(group.interval),
+        "scores": group.scores.tolist(),
+        "chance": group.runs[0].chance,
+        "oracle": group.runs[0].oracle,
+        "versus": group.versus,
+        "improvement": group.improvement,
+        "improvement_interval": _listed(group.improvement_interval),
+        **{axis: group.median(axis) for axis in AXES},
+        "runs": [{"path": str(run.path), "seed": run.seed, "ending": run.ending} for run in group.runs],
+    }
+
+
+def _listed(interval: Interval | None) -> list[float] | None:
+    return None if interval is None else list(interval)

@@ -1,0 +1,178 @@
+"""Runs as a comparison reads them: what was trained on what, every metric, and how it ended."""
+
+import json
+import math
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from recollect.agents.kinds import KINDS
+from recollect.config import from_json
+from recollect.runs.metrics import read_rows
+from recollect.runs.run_directory import FREE, RunDirectory
+from recollect.tasks.streams.contract import StreamTask
+from recollect.tasks.worlds.contract import WorldConfig
+
+AXES = ("step", "environment_steps", "seconds")
+"""What curves can be drawn along."""
+SAME = ("fit.seed", "fit.report_every", "device", *FREE)
+"""Settings in which runs of one group may differ."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """A run directory, read."""
+
+    path: Path
+    """Where it is."""
+    task_kind: str
+    """Key of what it was trained on."""
+    task_settings: dict[str, str]
+    """Settings of that, by dotted name."""
+    core_kind: str
+    """Key of its core; of its trainer when it has no core."""
+    settings: dict[str, str]
+    """All other settings that make a difference, by dotted name."""
+    seed: int | None
+    """Its seed."""
+    metrics: dict[str, np.ndarray]
+    """Columns of metrics.csv, NaN where a row has no value."""
+    ending: str
+    """``finished``, ``solved`` (it reached the score at which it was to stop) or ``unfinished``."""
+    planned: int | None
+    """Optimiser steps that it was meant to take."""
+    chance: float | None
+    """Expected score of an agent that cannot remember, if known."""
+    oracle: float | None
+    """Best score, if known."""
+    where: str
+    """Machine and commit."""
+
+    @property
+    def score(self) -> float:
+        """Score of the newest evaluation; NaN before the first."""
+        score = self.last("score")
+        return math.nan if score is None else score
+
+    def last(self, column: str) -> float | None:
+        """Last value of a metric, None when there is none."""
+        values = self.metrics.get(column, np.empty(0))
+        values = values[~np.isnan(values)]
+        return float(values[-1]) if len(values) else None
+
+    def points(self, axis: str) -> tuple[np.ndarray, np.ndarray]:
+        """Axis and score of every evaluation, both ``[n]``."""
+        at, score = self.metrics[axis], self.metrics["score"]
+        known = ~np.isnan(at) & ~np.isnan(score)
+        return at[known], score[known]
+
+
+def read_run(directory: str | PathLike[str]) -> Run:
+    """Read a run directory; weights are left where they are.
+
+    Raises:
+        ValueError: it is not a run directory.
+    """
+    folder = RunDirectory(directory)
+    config = folder.read_config()
+    metrics = read_metrics(folder.metrics)
+    task_field = "world" if "world" in config else "task"
+    task, core = config.get(task_field, {}), config.get("core", config)
+    settings = flatten({key: value for key, value in config.items() if key != task_field})
+    chance, oracle = _known_scores(task, WorldConfig if task_field == "world" else StreamTask)
+    plan = config.get("fit", {})
+    return Run(
+        path=folder.path,
+        task_kind=_kind(task, "task"),
+        task_settings=flatten(task),
+        core_kind=_kind(core, "run"),
+        settings={name: value for name, value in settings.items() if name not in SAME},
+        seed=plan.get("seed"),
+        metrics=metrics,
+        ending=_ending(metrics, plan),
+        planned=plan.get("steps"),
+        chance=chance,
+        oracle=oracle,
+        where=_where(folder.environment),
+    )
+
+
+def read_metrics(path: Path) -> dict[str, np.ndarray]:
+    """Columns of a metrics file as floats, NaN where a row has no value."""
+    rows = read_rows(path)
+    names = rows[0] if rows else ()
+    return {name: np.array([float(row[name] or "nan") for row in rows]) for name in names}
+
+
+def flatten(data: Any, prefix: str = "") -> dict[str, str]:
+    """JSON data as ``{"dotted.name": "value"}``."""
+    if not isinstance(data, Mapping):
+        return {prefix: data if isinstance(data, str) else json.dumps(data)}
+    flat: dict[str, str] = {}
+    for name, value in data.items():
+        flat |= flatten(value, f"{prefix}.{name}" if prefix else name)
+    return flat
+
+
+def distinguish(
+    kinds: Sequence[Hashable], settings: Sequence[Mapping[str, str]], titles: Sequence[str] | None = None
+) -> list[str]:
+    """Names that are equal where kind and settings are: ``hcam``, or ``hcam (top_k=4)`` where others have another.
+
+    Args:
+        kinds: of what is to be named.
+        settings: of the same; only those in which things of one kind differ come into their names.
+        titles: how a name begins; the kind when None.
+    """
+    names = []
+    for index, kind in enumerate(kinds):
+        alike = [mine for other, mine in zip(kinds, settings, strict=True) if other == kind]
+        keys = list(dict.fromkeys(key for mine in alike for key in mine))
+        telling = [key for key in keys if len({mine.get(key) for mine in alike}) > 1]
+        title = str(kind) if titles is None else titles[index]
+        parts = [f"{_short(key, telling)}={settings[index].get(key, 'absent')}" for key in telling]
+        names.append(f"{title} ({', '.join(parts)})" if parts else title)
+    return names
+
+
+def _short(key: str, among: Sequence[str]) -> str:
+    last = key.rpartition(".")[2]
+    return last if sum(other.rpartition(".")[2] == last for other in among) == 1 and last != "kind" else key
+
+
+def _kind(data: Mapping[str, Any], otherwise: str) -> str:
+    return str(data.get("kind", otherwise)).rpartition(":")[2].removesuffix("Config")
+
+
+def _ending(metrics: Mapping[str, np.ndarray], plan: Mapping[str, Any]) -> str:
+    steps, scores = metrics.get("step", np.empty(0)), metrics.get("score", np.empty(0))
+    scores = scores[~np.isnan(scores)]
+    goal = plan.get("stop_score")
+    if goal is not None and len(scores) and scores[-1] >= goal:
+        return "solved"
+    return "finished" if len(steps) and steps[-1] >= plan.get("steps", 0) else "unfinished"
+
+
+def _known_scores(task: Mapping[str, Any], expected: type) -> tuple[float | None, float | None]:
+    """Chance and best score of a task or world; None where nobody says."""
+    try:
+        spec = from_json(task, expected, KINDS).spec
+    except (ValueError, TypeError, ImportError):  # of somebody else, or of another version
+        return None, None
+    numbers = (spec.chance, getattr(spec, "oracle", 1.0))  # a share of right answers is 1 at best
+    chance, oracle = (None if math.isnan(number) else float(number) for number in numbers)
+    return chance, oracle
+
+
+def _where(path: Path) -> str:
+    try:
+        newest = json.loads(path.read_text())[-1]
+        hardware = newest["hardware"]
+        machine = hardware["accelerator"] or f"{hardware['processor']}, {hardware['threads']} threads"
+        return f"{machine}; torch {newest['versions']['torch']}; commit {str(newest['commit'])[:12]}"
+    except (OSError, ValueError, LookupError, TypeError):
+        return "unknown machine"

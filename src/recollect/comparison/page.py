@@ -1,0 +1,250 @@
+"""A comparison for a person: one page that needs nothing else, and one picture for a paper.
+
+write_report(compare(runs), "comparison")        comparison/comparison.html, .png and .json
+"""
+
+import json
+from collections.abc import Callable, Sequence
+from html import escape
+from os import PathLike, path
+from pathlib import Path
+from types import ModuleType
+from typing import NamedTuple
+
+from recollect.comparison.charts import (
+    AXIS_TITLES,
+    colour_of,
+    curves_svg,
+    references,
+    score_range,
+    scores_svg,
+    short,
+)
+from recollect.comparison.compare import LEVEL, Comparison, Group, Interval
+from recollect.comparison.style import LIGHT, STYLE
+from recollect.files import write_atomically
+
+
+class Report(NamedTuple):
+    """Files of a comparison."""
+
+    html: Path
+    """The page."""
+    json: Path
+    """The numbers of its tables."""
+    png: Path | None
+    """The picture; None when it was not wanted."""
+
+
+def write_report(comparison: Comparison, folder: str | PathLike[str], *, picture: bool = True) -> Report:
+    """Write a comparison as a page, a picture and numbers.
+
+    Args:
+        comparison: from :func:`~recollect.comparison.compare.compare`.
+        folder: gets the files; what stood there is replaced.
+        picture: also draw the PNG.
+
+    Raises:
+        ValueError: matplotlib is missing and a picture is wanted.
+    """
+    plots = _matplotlib() if picture else None
+    target = Path(folder)
+    target.mkdir(parents=True, exist_ok=True)
+    report = Report(
+        target / "comparison.html", target / "comparison.json", target / "comparison.png" if picture else None
+    )
+    write_atomically(report.html, page(comparison, target))
+    write_atomically(report.json, json.dumps(comparison.to_json(), indent=2, allow_nan=False) + "\n")
+    if plots is not None and report.png is not None:
+        _draw(comparison, plots, report.png)
+    return report
+
+
+def page(comparison: Comparison, folder: Path) -> str:
+    """The page; links to runs are relative to the folder that it will stand in."""
+    tasks = comparison.tasks
+    title = f"Comparison: {', '.join(tasks)}"
+    runs = [run for group in comparison.groups for run in group.runs]
+    sections = "".join(_section(comparison, task, folder) for task in tasks)
+    notes = "".join(f"<li>{escape(note)}</li>" for note in comparison.notes)
+    places = "".join(f"<li>{escape(where)}</li>" for where in dict.fromkeys(run.where for run in runs))
+    return (
+        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width,initial-scale=1">'
+        f"<title>{escape(title)}</title><style>{STYLE}</style></head><body><main>"
+        f"<h1>{escape(title)}</h1>"
+        f'<p class="about">{len(runs)} runs in {len(comparison.groups)} groups. Score: newest evaluation of each run; '
+        f"IQM: interquartile mean over runs; intervals: {100 * LEVEL:.0f} % stratified bootstrap over runs; "
+        "P(better): probability that a run scores higher than one of the first row, ties counting half.</p>"
+        + _overall(comparison)
+        + sections
+        + (f'<section class="notes"><h2>Mind</h2><ul>{notes}</ul></section>' if notes else "")
+        + f'<section class="notes"><h2>Where</h2><ul>{places}</ul></section></main></body></html>\n'
+    )
+
+
+def _section(comparison: Comparison, task: str, folder: Path) -> str:
+    groups = comparison.of(task)
+    legend = "".join(
+        f'<li><i style="background:{colour_of(index)}"></i>{escape(group.label)}</li>'
+        for index, group in enumerate(groups)
+    )
+    return (
+        f"<section><h2>{escape(task)}</h2>{_table(groups, folder)}"
+        f'<figure><ul class="legend">{legend}</ul>{curves_svg(groups, comparison.axis)}'
+        f"<figcaption>Score by {escape(AXIS_TITLES.get(comparison.axis, comparison.axis))}: interquartile mean, its "
+        "interval, and every run as a thin line.</figcaption></figure>"
+        f"<figure>{scores_svg(groups)}<figcaption>Final scores, in the order of the table: a dot per run, a bar for "
+        "the interquartile mean, a line for its interval; dashed: "
+        f"{' and '.join(name for name, _ in references(groups)) or 'nothing known'}.</figcaption></figure></section>"
+    )
+
+
+def _table(groups: Sequence[Group], folder: Path) -> str:
+    environment = any(group.median("environment_steps") is not None for group in groups)
+    heads = ["runs", "IQM", "interval", "P(better)", "interval", "steps"]
+    heads += ["environment steps"] * environment + ["seconds"]
+    rows = []
+    for index, group in enumerate(groups):
+        cells = [
+            f"{len(group.runs)}",
+            f"<b>{number(group.score)}</b>",
+            _range(group.interval, number),
+            "first row" if group.versus is None else _percent(group.improvement),
+            _range(group.improvement_interval, _percent),
+            _count(group.median("step")),
+            *([_count(group.median("environment_steps"))] if environment else []),
+            _count(group.median("seconds")),
+        ]
+        swatch = f'<i style="background:{colour_of(index)}"></i>'
+        data = "".join(f"<td>{cell}</td>" for cell in cells)
+        rows.append(
+            f'<tr><th scope="row">{swatch}{escape(group.label)}</th>{data}<td>{_links(group, folder)}</td></tr>'
+        )
+    blanks = "<td></td>" * (len(heads) - 1)
+    for name, value in references(groups):
+        rows.append(f'<tr class="known"><th scope="row">{name}</th><td></td><td>{number(value)}</td>{blanks}</tr>')
+    head = "".join(f'<th scope="col">{name}</th>' for name in heads)
+    return (
+        f'<div class="scroll"><table><thead><tr><th scope="col"></th>{head}<th scope="col">seeds</th></tr></thead>'
+        f"<tbody>{''.join(rows)}</tbody></table></div>"
+    )
+
+
+def _links(group: Group, folder: Path) -> str:
+    links = []
+    for run in group.runs:
+        target = Path(path.relpath(run.path.resolve(), folder.resolve())).as_posix()
+        mark = "*" if run.ending == "unfinished" else ""
+        title = escape(f"{run.path}: {run.ending}, score {number(run.score)}")
+        seed = "?" if run.seed is None else run.seed
+        links.append(f'<a href="{escape(target)}/" title="{title}">{seed}{mark}</a>')
+    return " ".join(links)
+
+
+def _overall(comparison: Comparison) -> str:
+    if not comparison.overall:
+        return ""
+    rows = "".join(
+        f'<tr><th scope="row">{escape(row.label)}</th><td><b>{number(row.score)}</b></td>'
+        f"<td>{_range(row.interval, number)}</td></tr>"
+        for row in comparison.overall
+    )
+    return (
+        "<section><h2>All tasks</h2><p>Scores are scaled so that chance is 0 and the oracle is 1.</p>"
+        '<table><thead><tr><th></th><th scope="col">IQM</th><th scope="col">interval</th></tr></thead>'
+        f"<tbody>{rows}</tbody></table></section>"
+    )
+
+
+def table_rows(groups: Sequence[Group]) -> list[dict[str, str]]:
+    """The table of one task for a terminal: a row per group, cells as text; chance and oracle at the end."""
+    rows = [
+        {
+            "": group.label,
+            "runs": f"{len(group.runs)}",
+            "IQM": number(group.score),
+            "interval": _range(group.interval, number, "–"),
+            "P(better)": "first row" if group.versus is None else _percent(group.improvement),
+            "its interval": _range(group.improvement_interval, _percent, "–"),
+            "steps": _count(group.median("step")),
+            "seconds": _count(group.median("seconds")),
+        }
+        for group in groups
+    ]
+    blank = dict.fromkeys(rows[0], "")
+    return rows + [blank | {"": name, "IQM": number(value)} for name, value in references(groups)]
+
+
+def number(value: float) -> str:
+    """A score with three decimals, or one when it is large."""
+    return f"{value:.3f}" if abs(value) < 100 else f"{value:,.1f}".replace(",", " ")
+
+
+def _percent(value: float | None) -> str:
+    return "–" if value is None else f"{100 * value:.0f} %"
+
+
+def _count(value: float | None) -> str:
+    return "–" if value is None else f"{value:,.0f}".replace(",", " ")
+
+
+def _range(interval: Interval | None, form: Callable[[float], str], between: str = " to ") -> str:
+    return "–" if interval is None else f"{form(interval.low)}{between}{form(interval.high)}"
+
+
+def _matplotlib() -> ModuleType:
+    try:
+        import matplotlib.figure
+    except ImportError as error:
+        raise ValueError(
+            "the picture needs matplotlib: run pip install 'recollect[plots]', or leave the picture out "
+            "(the page draws its own charts)"
+        ) from error
+    return matplotlib.figure
+
+
+def _draw(comparison: Comparison, plots: ModuleType, target: Path) -> None:
+    tasks = comparison.tasks
+    figure = plots.Figure(figsize=(11, 3.9 * len(tasks)), dpi=150, layout="constrained")
+    panels = figure.subplots(len(tasks), 2, squeeze=False, width_ratios=(1.5, 1))
+    for (left, right), task in zip(panels, tasks, strict=True):
+        groups = comparison.of(task)
+        for index, group in enumerate(groups):
+            colour = LIGHT[index % len(LIGHT)]
+            for run in group.runs:
+                left.plot(*run.points(comparison.axis), color=colour, linewidth=0.7, alpha=0.35)
+            if group.curve is not None:
+                at, middle, low, high = group.curve
+                left.plot(at, middle, color=colour, linewidth=2.2, label=group.label)
+                if low is not None and high is not None:
+                    left.fill_between(at, low, high, color=colour, alpha=0.16, linewidth=0)
+            if group.interval is not None:
+                right.plot(group.interval, [index, index], color=colour, linewidth=6, alpha=0.3, solid_capstyle="round")
+            right.plot(group.scores, [index] * len(group.runs), "o", color=colour, markersize=5, alpha=0.7)
+            right.plot([group.score] * 2, [index - 0.28, index + 0.28], color=colour, linewidth=2.5)
+        for name, value in references(groups):
+            left.axhline(value, color="0.5", linewidth=1, linestyle=(0, (4, 3)))
+            left.annotate(
+                name,
+                (1, value),
+                (4, 0),
+                xycoords=("axes fraction", "data"),
+                textcoords="offset points",
+                color="0.4",
+                fontsize=9,
+                va="center",
+            )
+            right.axvline(value, color="0.5", linewidth=1, linestyle=(0, (4, 3)))
+        score_axis = score_range(groups, [run.points(comparison.axis)[1] for group in groups for run in group.runs])
+        left.set(title=task, xlabel=AXIS_TITLES.get(comparison.axis, comparison.axis), ylabel="score", ylim=score_axis)
+        left.set_xlim(left=0)
+        left.legend(loc="best", fontsize=9, edgecolor="none", framealpha=0.9)
+        left.xaxis.set_major_formatter(lambda value, _: short(value))
+        right.set(title="final score, IQM and 95 % interval", xlim=score_axis, ylim=(len(groups) - 0.5, -0.5))
+        right.set_yticks(range(len(groups)), [group.label for group in groups])
+        for panel in (left, right):
+            panel.spines[["top", "right"]].set_visible(False)
+            panel.grid(color="0.9", linewidth=0.8)
+            panel.set_axisbelow(True)
+    figure.savefig(target)

@@ -1,0 +1,1 @@
+"""A Transformer with a sliding window."""

@@ -1,0 +1,336 @@
+"""Causal Transformer: a pre-norm decoder whose layers keep the keys and values of the last w steps.
+
+With n = LayerNorm, per layer, for the steps s = t-w ... t of the same episode:
+
+    q_t, k_t, v_t = W_q n(x_t), W_k n(x_t), W_v n(x_t)
+    a_ts = softmax_s( (rot_t q_t) (rot_s k_s) / sqrt(e) + c_{t-s} )                        per head of width e
+    y_t = x_t + W_o sum_s a_ts v_s
+    x'_t = y_t + W_2 f(W_1 n(y_t))
+
+``positions``: ``rotary`` turns pairs of channels (j, j + e/2) by the angle t * 10000^(-2j/e), so that scores see
+t - s only, and c = 0. ``bias`` has no rotation and a learned c of w + 1 entries per head and layer, which starts as
+ALiBi's line -m (t - s) with slope m = 2^(-8 i / h) for head i = 1 ... h. ``none`` has neither.
+
+Papers: Vaswani et al. (2017), equation 1, and pre-norm as in 004 equations 2.27-2.28; Su et al., RoFormer (2021),
+equations 14-16; Press et al., ALiBi (2022), section 3.
+
+Differs:
+- The window slides: each query sees exactly w steps before it, for ever, in any split of the stream into calls.
+- Keys are remembered before their rotation. A call turns them by their place in the call, so that the state knows
+  nothing of the position in the stream and no number degrades at step 10^7. The stream turns each key once, by
+  angles computed in float64, and turns them back when its state is read.
+- Rotary channels are paired (j, j + e/2), not (2j, 2j + 1): the same up to the order of channels.
+- Dropout acts on the outputs of both sub-layers and on the hidden layer, not on attention weights.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from recollect.config import require
+from recollect.cores.contract import CoreConfig, MemoryCore
+from recollect.cores.stream import Stream
+from recollect.layers.feedforward import ACTIVATIONS, Activation, FeedForward, input_projection
+from recollect.layers.gates import ResidualGate
+from recollect.layers.ring_attention import RingAttention, RingLayer, Visibility, full_precision
+from recollect.layers.sliding import sliding_attention, visible_steps
+from recollect.layers.tap import Tap
+from recollect.layers.windows import next_count, slide_layers, steps_since_first
+from recollect.ops.linear import Linear, linear
+
+Phases = tuple[Tensor, Tensor]
+"""Cosines and sines ``[s, e / 2]`` of the angles of s positions."""
+
+
+def phases(positions: Tensor, head_dim: int, dtype: torch.dtype) -> Phases:
+    """Angles of integer positions ``[s]``, in float64 before they become numbers near 1."""
+    steps = torch.arange(0, head_dim, 2, device=positions.device, dtype=torch.float64)
+    angles = positions.to(torch.float64)[:, None] * 10000.0 ** (-steps / head_dim)
+    return angles.cos().to(dtype), angles.sin().to(dtype)
+
+
+def rotate(heads: Tensor, angles: Phases, sign: float = 1.0) -> Tensor:
+    """Turn ``[..., s, e]`` by the angles of its s positions (back, with ``sign=-1``)."""
+    cos, sin = angles[0], angles[1] * sign
+    a, b = heads.chunk(2, -1)
+    return torch.cat((a * cos - b * sin, b * cos + a * sin), -1).to(heads.dtype)
+
+
+class CausalTransformerState(NamedTuple):
+    """What a causal Transformer remembers; zero where not of the running episode."""
+
+    keys: Tensor
+    """``[b, layers, memory_len, dim]``, not rotated, oldest first."""
+    values: Tensor
+    """``[b, layers, memory_len, dim]``, oldest first."""
+    count: Tensor  # type: ignore[assignment]  # hides tuple.count, which nobody asks for
+    """``[b]`` int64: steps of the running episode in the window, at most ``memory_len``."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CausalTransformerConfig(CoreConfig):
+    """Settings of :class:`CausalTransformer`."""
+
+    dim: int = 128
+    """Width of the residual stream."""
+    num_layers: int = 2
+    """Layers of attention and feed-forward."""
+    num_heads: int = 4
+    """Attention heads; must divide dim, into heads of even width for rotary positions."""
+    hidden_dim: int | None = None
+    """Width of the feed-forward layer; 4 x dim when None."""
+    memory_len: int = 64
+    """Steps that a step sees before itself, in every layer."""
+    positions: Literal["rotary", "bias", "none"] = "rotary"
+    """rotary: turned queries and keys; bias: a learned number per head and offset; none."""
+    activation: Activation = "gelu"
+    """Of the feed-forward layer."""
+    final_norm: bool = True
+    """LayerNorm on the output."""
+    dropout: float = 0.0
+    """On sub-layer outputs and the hidden layer, in training."""
+
+    def __post_init__(self) -> None:
+        for field in ("dim", "num_layers", "num_heads", "memory_len"):
+            value = getattr(self, field)
+            require(value >= 1, field, value, "give at least 1")
+        require(self.hidden_dim is None or self.hidden_dim >= 1, "hidden_dim", self.hidden_dim, "give at least 1")
+        require(self.dim % self.num_heads == 0, "num_heads", self.num_heads, f"must divide dim={self.dim}")
+        known = ("rotary", "bias", "none")
+        require(self.positions in known, "positions", self.positions, f"choose from {', '.join(known)}")
+        even = self.positions != "rotary" or self.dim // self.num_heads % 2 == 0
+        width = self.dim // self.num_heads
+        require(even, "num_heads", self.num_heads, f"rotary positions need heads of even width, these have {width}")
+        require(self.activation in ACTIVATIONS, "activation", self.activation, f"choose from {', '.join(ACTIVATIONS)}")
+        require(0.0 <= self.dropout < 1.0, "dropout", self.dropout, "give a probability below 1")
+
+    def build(self, input_dim: int) -> "CausalTransformer":
+        """Make the core for inputs of width ``input_dim``."""
+        return CausalTransformer(self, input_dim)
+
+
+class CausalTransformerLayer(nn.Module):
+    """Windowed attention and feed-forward, each normed before and added after."""
+
+    def __init__(self, config: CausalTransformerConfig) -> None:
+        super().__init__()
+        d = config.dim
+        hidden = 4 * d if config.hidden_dim is None else config.hidden_dim
+        self.num_heads = config.num_heads
+        self.dropout = config.dropout
+        self.norm_attention = nn.LayerNorm(d)
+        self.qkv = Linear(d, 3 * d, bias=False)
+        self.out = Linear(d, d, bias=False)
+        self.norm_forward = nn.LayerNorm(d)
+        self.feed_forward = FeedForward(d, hidden, activation=config.activation, dropout=config.dropout)
+        self.tap = Tap("b h t s")
+        self.bias = None
+        if config.positions == "bias":
+            slopes = 2.0 ** (-8.0 * torch.arange(1, self.num_heads + 1) / self.num_heads)
+            self.bias = nn.Parameter(-slopes[:, None] * torch.arange(config.memory_len, -1.0, -1.0))
+
+    def folded(self) -> tuple[Tensor, Tensor]:
+        """Weight ``[3 dim, dim]`` and bias ``[3 dim]`` that give q / sqrt(e), k and v of standardised inputs."""
+        d = self.qkv.in_features
+        scale = torch.ones_like(self.qkv.weight[:, 0])
+        scale[:d] = (d // self.num_heads) ** -0.5
+        weight = self.qkv.weight * scale[:, None]
+        return weight * self.norm_attention.weight, (weight * self.norm_attention.bias).sum(-1)
+
+    def forward(
+        self, x: Tensor, keys: Tensor, values: Tensor, visible: Tensor, angles: Phases | None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """One layer.
+
+        Args:
+            x: ``[b, t, dim]``.
+            keys: ``[b, w, dim]``, finite; what ``visible`` forbids has no effect.
+            values: ``[b, w, dim]``, likewise.
+            visible: bool ``[b, t, w + 1]``.
+            angles: of the w + t positions, or None.
+
+        Returns:
+            The output ``[b, t, dim]``, and the keys and values ``[b, t, dim]`` of the new steps.
+        """
+        new_queries, new_keys, new_values = linear(F.layer_norm(x, x.shape[-1:]), *self.folded()).chunk(3, -1)
+        queries = self._heads(new_queries)
+        kind = new_keys.dtype  # narrower than the cache under autocast
+        seen_keys = torch.cat((self._heads(keys.to(kind)), self._heads(new_keys)), 2)
+        seen_values = torch.cat((self._heads(values.to(kind)), self._heads(new_values)), 2)
+        if angles is not None:
+            w = keys.shape[1]
+            queries = rotate(queries, (angles[0][w:], angles[1][w:]))
+            seen_keys = rotate(seen_keys, angles)
+        read = sliding_attention(queries, seen_keys, seen_values, visible, bias=self.bias, tap=self.tap)
+        update = self.out(read.permute(1, 2, 0, 3).flatten(2))
+        x = x + F.dropout(update, self.dropout, self.training)
+        return x + self.feed_forward(self.norm_forward(x)), new_keys, new_values
+
+    def _heads(self, steps: Tensor) -> Tensor:
+        """``[b, s, dim] -> [h, b, s, e]``."""
+        return steps.unflatten(-1, (self.num_heads, -1)).permute(2, 0, 1, 3)
+
+
+class CausalTransformer(MemoryCore[CausalTransformerState]):
+    """A causal Transformer with a bounded key/value cache; equations and differences at the top of this file.
+
+    Args:
+        config: all settings.
+        input_dim: width of the inputs.
+    """
+
+    layers: Sequence[CausalTransformerLayer]
+
+    def __init__(self, config: CausalTransformerConfig, input_dim: int) -> None:
+        super().__init__()
+        self.config = config
+        self.input_shape = (input_dim,)
+        self.output_shape = (config.dim,)
+        self.project = input_projection(input_dim, config.dim)
+        layers = [CausalTransformerLayer(config) for _ in range(config.num_layers)]
+        self.layers = nn.ModuleList(layers)  # type: ignore[assignment]
+        self.norm = nn.LayerNorm(config.dim) if config.final_norm else nn.Identity()
+
+    def initial_state(self, batch_size: int) -> CausalTransformerState:
+        """An empty window."""
+        c = self.config
+        return CausalTransformerState(
+            keys=self.zeros(batch_size, c.num_layers, c.memory_len, c.dim),
+            values=self.zeros(batch_size, c.num_layers, c.memory_len, c.dim),
+            count=self.zeros(batch_size, dtype=torch.int64),
+        )
+
+    def unroll(
+        self, inputs: Tensor, state: CausalTransformerState, is_first: Tensor
+    ) -> tuple[Tensor, CausalTransformerState]:
+        """All steps at once; see :class:`MemoryCore`."""
+        c, kind, device = self.config, state.keys.dtype, inputs.device
+        w = c.memory_len
+        visible = visible_steps(steps_since_first(is_first, state.count), w)
+        # A selection: what an earlier episode or a broken state left must not reach a product, even with weight 0.
+        held = torch.arange(w, 0, -1, device=device) <= state.count[:, None]
+        held = (held & ~is_first[:, :1])[..., None]  # b w 1
+        count = next_count(is_first, state.count, w)
+        angles = None
+        if c.positions == "rotary":
+            angles = phases(torch.arange(w + inputs.shape[1], device=device), c.dim // c.num_heads, kind)
+        x = self.project(inputs).to(kind)  # the stream keeps its precision under autocast
+        keys, values = [], []
+        for layer, old_keys, old_values in zip(self.layers, state.keys.unbind(1), state.values.unbind(1), strict=True):
+            old_keys, old_values = torch.where(held, old_keys, 0.0), torch.where(held, old_values, 0.0)
+            x, new_keys, new_values = layer(x, old_keys, old_values, visible, angles)
+            keys.append(new_keys)
+            values.append(new_values)
+        slid = slide_layers(state.keys, keys, count), slide_layers(state.values, values, count)
+        return self.norm(x), CausalTransformerState(*slid, count)
+
+    def flops_per_step(self) -> int:
+        """Per layer: qkv 6 d^2, out 2 d^2, feed-forward 4 d f, scores and sum 4 d (w + 1)."""
+        c = self.config
+        d = c.dim
+        hidden = 4 * d if c.hidden_dim is None else c.hidden_dim
+        layer = 8 * d * d + 4 * d * hidden + 4 * d * (c.memory_len + 1)
+        project = 0 if self.input_shape[0] == d else 2 * d * self.input_shape[0]
+        return c.num_layers * layer + project
+
+    def stream(self, batch_size: int) -> "CausalTransformerStream":
+        """A stream with rings of rotated keys and values."""
+        return CausalTransformerStream(self, batch_size)
+
+
+class CausalTransformerStream(Stream):
+    """Rotated keys, and values, of every layer in a ring.
+
+    Args:
+        core: whose weights are used; they are copied into the layout of the processor.
+        batch_size: number of streams.
+    """
+
+    core: CausalTransformer
+
+    @torch.no_grad()
+    def __init__(self, core: CausalTransformer, batch_size: int) -> None:
+        c = core.config
+        self._layers = []
+        for layer in core.layers:
+            attention = RingAttention(
+                layer.folded(),
+                batch_size=batch_size,
+                num_heads=c.num_heads,
+                window=c.memory_len,
+                offset_bias=layer.bias,
+                tap=layer.tap,
+            )
+            gates = ResidualGate(), ResidualGate()
+            self._layers.append(
+                RingLayer(attention, layer.out, layer.norm_forward, layer.feed_forward, gates, dropout=c.dropout)
+            )
+        self._head_dim = c.dim // c.num_heads if c.positions == "rotary" else 0
+        self._dtype, device = core.layers[0].out.weight.dtype, core.layers[0].out.weight.device
+        self._visible = Visibility(batch_size, c.memory_len, device, self._layers[0].dtype)
+        self._back = torch.arange(-c.memory_len, 0, device=device)  # the remembered steps, seen from the next one
+        self._position = 0  # of the next step in this stream
+        super().__init__(core, batch_size)
+
+    @property
+    def state(self) -> CausalTransformerState:
+        """The memory as the core's state (a copy): keys turned back."""
+        entries = torch.stack([layer.attention.contents() for layer in self._layers], 1).to(self._dtype)
+        keys, values = entries.chunk(2, -1)
+        return CausalTransformerState(self._turned(keys, -1.0), values.contiguous(), self._visible.count.clone())
+
+    @torch.no_grad()
+    def load_state(self, state: CausalTransformerState) -> None:
+        """Continue from a state of the core."""
+        self.core.check_state(state, self.batch_size, self._never.device)
+        self._visible.load(state.count)
+        self._position = self.core.config.memory_len
+        entries = torch.cat((self._turned(state.keys, 1.0), state.values), -1)
+        for layer, cached in zip(self._layers, entries.unbind(1), strict=True):
+            layer.attention.load(cached)
+
+    def _turned(self, keys: Tensor, sign: float) -> Tensor:
+        """Remembered keys ``[b, layers, w, dim]``, turned by their positions in this stream or back."""
+        if not self._head_dim:
+            return keys.clone()
+        angles = phases(self._position + self._back, self._head_dim, self._dtype)
+        heads = keys.unflatten(-1, (-1, self._head_dim)).transpose(2, 3)  # b layers h w e
+        return rotate(heads, angles, sign).transpose(2, 3).flatten(-2)
+
+    def advance(self, inputs: Tensor, is_first: Tensor) -> Tensor:
+        """One step ``[b, i] -> [b, dim]``."""
+        if is_first is not self._never:
+            self._forget(is_first)
+        with full_precision(inputs):
+            return self._step(inputs.to(self._dtype))
+
+    def _step(self, inputs: Tensor) -> Tensor:
+        x = self.core.project(inputs)
+        hidden = self._visible.step()
+        turn = None
+        if self._head_dim:
+            turn = self._turn_now()
+        for layer in self._layers:
+            x = layer(x, hidden, turn)
+        self._position += 1
+        return self.core.norm(x)
+
+    def _turn_now(self) -> Callable[[Tensor], Tensor]:
+        """What turns this step's queries and keys ``[b, 2 dim]``."""
+        angles = phases(self._back[-1:] + (self._position + 1), self._head_dim, self._layers[0].dtype)
+        return lambda heads: rotate(heads.unflatten(-1, (-1, self._head_dim)), angles).flatten(-2)
+
+    def _forget(self, is_first: Tensor) -> None:
+        if not is_first.any():
+            return
+        self._visible.clear(is_first)
+        for layer in self._layers:
+            layer.attention.ring.clear(is_first.repeat(self.core.config.num_heads))
+
+    def buffers(self) -> list[Tensor]:
+        """The rings and the counts."""
+        return [*(layer.attention.ring.data for layer in self._layers), self._visible.count]

@@ -1,0 +1,208 @@
+"""The streaming contract that every memory core keeps.
+
+    outputs, state = core(inputs, state, is_first)
+
+    inputs    float [b, t, *input_shape]     input_shape is (d,), or (n, d) for cores that read n tokens a step
+    state     NamedTuple of tensors, leading axis b; core.initial_state(b) makes a fresh one
+    is_first  bool [b, t]
+    outputs   float [b, t, *output_shape]
+
+1. ``is_first[b, t]`` clears row b before step t is consumed. It is the only reset signal.
+2. One call with T steps equals T calls with one step, and any split in between.
+3. What comes before ``is_first`` cannot touch what comes after it: not by value, gradient or NaN.
+4. Rows never mix, and no output depends on a later input.
+5. The bytes of a state and the cost of a step are functions of the config alone.
+6. The input state is never changed; the output state has the same structure, shapes and dtypes.
+7. A call is differentiable through whatever the paper differentiates through; the caller cuts the graph
+   between unrolls with ``state.detach``.
+8. ``core.stream(batch_size)`` is the deployment form: it owns its state, and obeys 1-5 with the same numbers.
+9. Chunks are anchored at the start of the episode, so rows may stand at different places in a chunk.
+
+One rule beyond the papers: a step whose input is not finite (or so large that its square overflows) gives NaN at
+that step, and enters the memory as zeros. A broken sensor frame is seen at once and is not remembered for ever. A
+memory that is not finite gives NaN until the next ``is_first``, and is as new from there on.
+"""
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from recollect.cores.stream import Stream
+from recollect.layers.finite import is_finite, surely_finite
+from recollect.state import map_state, named_leaves, where_first
+
+StateT = TypeVar("StateT", bound=tuple[Any, ...])
+
+
+@dataclass(frozen=True, kw_only=True)
+class CoreConfig(ABC):
+    """Settings of a core: everything except the width of its input, which only the run knows."""
+
+    @abstractmethod
+    def build(self, input_dim: int) -> "MemoryCore[Any]":
+        """Make the core for inputs of width ``input_dim`` (width of one token, for cores that read tokens)."""
+
+
+class MemoryCore(nn.Module, ABC, Generic[StateT]):
+    """Base of all cores: checks what comes in and shields the memory from non-finite steps.
+
+    A core defines :meth:`initial_state` and :meth:`unroll`, and may define a faster :meth:`stream`.
+    """
+
+    input_shape: tuple[int, ...]
+    """Shape of one step's input, without batch and time."""
+    output_shape: tuple[int, ...]
+    """Shape of one step's output."""
+    discrete: bool = False
+    """Whether the core chooses discretely (top-k), so that rounding can flip a choice; the certificate then
+    compares in float64."""
+    exemptions: Mapping[str, str] = {}
+    """Lines of the certificate that this core misses, each with its reason."""
+
+    @abstractmethod
+    def initial_state(self, batch_size: int) -> StateT:
+        """A fresh memory for ``batch_size`` streams; may be learned, is never None."""
+
+    @abstractmethod
+    def unroll(self, inputs: Tensor, state: StateT, is_first: Tensor) -> tuple[Tensor, StateT]:
+        """The computation behind :meth:`forward`, on checked and finite inputs."""
+
+    @abstractmethod
+    def flops_per_step(self) -> int:
+        """Multiply-adds x 2 of one streamed step of one row with a full memory: matrix and attention products only."""
+
+    def forward(self, inputs: Tensor, state: StateT, is_first: Tensor) -> tuple[Tensor, StateT]:
+        """Consume t steps of b streams.
+
+        Args:
+            inputs: float ``[b, t, *input_shape]``.
+            state: from :meth:`initial_state` or an earlier call.
+            is_first: bool ``[b, t]``; True clears the row's memory before that step.
+
+        Returns:
+            Outputs ``[b, t, *output_shape]`` and the new state.
+
+        Raises:
+            ValueError: a wrong rank, width, dtype, batch or device, or the state of another core.
+        """
+        if not torch.compiler.is_compiling():
+            self.check(inputs, state, is_first)
+        if _nothing_broken(inputs, state):
+            outputs, new_state = self.unroll(inputs, state, is_first)
+        else:
+            outputs, new_state = self._shielded(inputs, state, is_first)
+        return outputs, map_state(_keep_dtype, new_state, state)
+
+    def _shielded(self, inputs: Tensor, state: StateT, is_first: Tensor) -> tuple[Tensor, StateT]:
+        """:meth:`unroll` with broken steps as zeros and broken memories as fresh ones; their outputs are NaN."""
+        batch, steps = is_first.shape
+        usable = is_finite(inputs).flatten(2).all(-1)  # b t
+        leaves = [leaf for _, leaf in named_leaves(state) if leaf.is_floating_point()]
+        leaves = leaves or [inputs.new_zeros(batch)]
+        broken = torch.stack([~leaf.isfinite()[..., None].flatten(1).all(1) for leaf in leaves]).any(0)  # b
+        lost = broken[:, None] & (is_first.long().cumsum(1) == 0)  # b t, steps that still read a broken memory
+        clean = torch.where(usable.reshape(batch, steps, *[1] * len(self.input_shape)), inputs, 0.0)
+        outputs, new_state = self.unroll(clean, self.reset(broken, state), is_first)
+        # A memory that was not cleared in this call stays as broken as it came, for all to see.
+        new_state = where_first(lost[:, -1], state, new_state)
+        good = (usable & ~lost).reshape(batch, steps, *[1] * len(self.output_shape))
+        return torch.where(good, outputs, torch.nan), new_state
+
+    def stream(self, batch_size: int) -> Stream:
+        """A live memory for deployment: owns its state and takes one step at a time, without gradients.
+
+        The stream reads the weights as they are when it is made; after a change of weights make a new one.
+        """
+        return Stream(self, batch_size)
+
+    def reset(self, is_first: Tensor, state: StateT) -> StateT:
+        """Rows with ``is_first`` [b] start afresh."""
+        return where_first(is_first, self.initial_state(is_first.shape[0]), state)
+
+    def zeros(self, *shape: int, dtype: torch.dtype | None = None) -> Tensor:
+        """Zeros on the core's device, in the dtype of its parameters unless another is given."""
+        like = next(self.parameters())
+        return torch.zeros(shape, device=like.device, dtype=like.dtype if dtype is None else dtype)
+
+    def check(self, inputs: Tensor, state: StateT, is_first: Tensor) -> None:
+        """Raise ``ValueError`` unless the three belong to this core and to each other."""
+        name = type(self).__name__
+        want = ["b", "t", *map(str, self.input_shape)]
+        if inputs.ndim != len(want) or tuple(inputs.shape[2:]) != self.input_shape:
+            raise ValueError(
+                f"inputs have shape {list(inputs.shape)}; {name} takes [{', '.join(want)}]: "
+                "add the batch or time axis (for example inputs[:, None]) or build the core with another input_dim"
+            )
+        if not inputs.is_floating_point():
+            raise ValueError(f"inputs have dtype {inputs.dtype}; {name} takes floats: encode or cast them first")
+        own = next((p.dtype for p in self.parameters() if p.is_floating_point()), inputs.dtype)
+        if inputs.dtype != own and not torch.is_autocast_enabled(inputs.device.type):
+            raise ValueError(
+                f"inputs have dtype {inputs.dtype}, the parameters of {name} have {own}: use inputs.to({own}), "
+                f"core.to({inputs.dtype}) or torch.autocast"
+            )
+        batch, steps = inputs.shape[:2]
+        if steps == 0:
+            raise ValueError(f"inputs have shape {list(inputs.shape)}: give at least one step")
+        if not isinstance(is_first, Tensor) or is_first.dtype != torch.bool:
+            kind = is_first.dtype if isinstance(is_first, Tensor) else type(is_first).__name__
+            raise ValueError(f"is_first has type {kind}; it must be a bool tensor [b, t]: use is_first.bool()")
+        if tuple(is_first.shape) != (batch, steps):
+            raise ValueError(f"is_first has shape {list(is_first.shape)}; inputs ask for [{batch}, {steps}]")
+        if is_first.device != inputs.device:
+            raise ValueError(f"is_first is on {is_first.device} and inputs are on {inputs.device}: move one")
+        self.check_state(state, batch, inputs.device)
+
+    def check_state(self, state: StateT, batch_size: int, device: torch.device) -> None:
+        """Raise ``ValueError`` unless ``state`` is of this core, for this batch and on this device."""
+        name = type(self).__name__
+        remedy = f"start from core.initial_state({batch_size}) of this core"
+        if state is None or not isinstance(state, tuple):
+            raise ValueError(f"state is {type(state).__name__}; {name} never takes None or a bare tensor: {remedy}")
+        expected = self._expected_state()
+        if type(state) is not type(expected):
+            raise ValueError(f"state is a {type(state).__name__}, of another core; {name} needs its own: {remedy}")
+        got, want = list(named_leaves(state)), list(named_leaves(expected))
+        if [n for n, _ in got] != [n for n, _ in want]:
+            raise ValueError(f"state has leaves {[n for n, _ in got]}, {name} needs {[n for n, _ in want]}: {remedy}")
+        for (field, leaf), (_, like) in zip(got, want, strict=True):
+            if leaf.ndim == 0 or leaf.shape[0] != batch_size:
+                raise ValueError(
+                    f"state.{field} has shape {list(leaf.shape)}, the batch is {batch_size}: {remedy}, "
+                    "or choose rows with state.take_rows"
+                )
+            if leaf.shape[1:] != like.shape[1:]:
+                raise ValueError(
+                    f"state.{field} has shape {list(leaf.shape)}, this {name} needs {[batch_size, *like.shape[1:]]} "
+                    f"(another config made it): {remedy}"
+                )
+            if leaf.device != device:
+                raise ValueError(f"state.{field} is on {leaf.device}, inputs are on {device}: use state.to(device)")
+            if leaf.is_floating_point() != like.is_floating_point():
+                raise ValueError(f"state.{field} has dtype {leaf.dtype}, {name} needs {like.dtype}: {remedy}")
+
+    def _expected_state(self) -> StateT:
+        # Shapes are functions of the config alone, so one row on the meta device per core is enough.
+        cached = self.__dict__.get("_state_shapes")
+        if cached is None:
+            with torch.no_grad():
+                cached = map_state(lambda leaf: leaf.to("meta"), self.initial_state(1))
+            object.__setattr__(self, "_state_shapes", cached)
+        return cached
+
+
+def _keep_dtype(new: Tensor, old: Tensor) -> Tensor:
+    # Under autocast a leaf may come back in another precision; the contract keeps its dtype.
+    return new.to(old.dtype)
+
+
+def _nothing_broken(inputs: Tensor, state: Any) -> bool:
+    """Whether nothing needs the shield; False where finding out would cost more than the shield."""
+    # A finite sum has finite terms, and needs one pass without a copy.
+    floats = (leaf for _, leaf in named_leaves(state) if leaf.is_floating_point())
+    return surely_finite(inputs) and all(math.isfinite(leaf.detach().sum().item()) for leaf in floats)

@@ -1,0 +1,300 @@
+"""Hierarchical attention over chunks: choose the k most relevant chunks, then attend to the steps inside each.
+
+For a query x, chunks i = 1 ... n with one key S_i and c steps C_i each:
+
+    s_i = (W_q x) . (W_k S_i) / sqrt(f)                       one head over all f features
+    R   = softmax over the k largest s_i, 0 elsewhere         relevance="topk_softmax"
+    R   = softmax over all s_i, then 0 but for the k largest  relevance="full_softmax"
+    y   = sum_i R_i MHA(x, C_i + P)                           P: sinusoid of the steps' age in the chunk, newest 0
+
+MHA has h heads, one softmax per chunk and biases; its output projection is part of the sum. No gradient enters the
+keys and the contents. A query that may see no chunk gets exactly 0.
+
+Paper: Lampinen et al., Towards mental time travel: a hierarchical memory for reinforcement learning agents (2021),
+section 2. Released code: deepmind-research, hierarchical_transformer_memory, HierarchicalMemoryAttention.
+
+Differs:
+- Where paper and code differ, the code is the default: softmax over the chosen k only, learned W_k, the scale, and P.
+  ``ChunkAttentionVariant`` has the paper's forms; ``full_softmax`` gives the same result times the sum of the chosen R.
+- The code lets a query that may see no chunk read the first k at equal weights (``official_empty``).
+- The code's key bias of the MHA is left out: it moves all scores of a chunk alike, so no softmax sees it.
+- Fewer chunks than k are allowed; then all are chosen.
+
+Exact algebra: the code projects the steps of k chunks for every query. Here everything is linear between the
+softmaxes, so there are three forms, and the shapes decide (with d the width of the contents):
+
+    project   keys and values of all n c steps once, dense scores, softmax per chunk, times R, one sum
+    absorb    (W_k^T W_q' x) meets the raw contents, W_v is applied after the sum: for few queries (t h < d)
+    gather    absorb on the k chosen chunks only: when a copy of those is small beside the memory
+"""
+
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor, nn
+
+from recollect.layers.attention import masked_softmax
+from recollect.layers.positions import sinusoid
+from recollect.layers.tap import Tap
+from recollect.ops.linear import Linear, linear
+
+Relevance = Literal["topk_softmax", "full_softmax"]
+Form = Literal["project", "absorb", "gather"]
+
+TRUNCATION = 0.87962566103423978
+"""Standard deviation of a standard normal that is cut at two."""
+CALL_GATHER_SHARE = 4
+"""Chosen chunks are gathered when all copies together are at most one over this of the memory."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChunkAttentionVariant:
+    """Points at which paper and released code of the hierarchical memory differ. The defaults are the code's."""
+
+    relevance: Relevance = "topk_softmax"
+    """Softmax over the chosen k chunks only (code), or full_softmax over all, before the choice (paper)."""
+    key_projection: bool = True
+    """Whether the keys of chunks pass through learned weights (code) or are met as they are (paper)."""
+    chunk_positions: bool = True
+    """Whether the steps of a chunk carry a sinusoid of their age in it (code)."""
+
+    def __post_init__(self) -> None:
+        if self.relevance not in get_args(Relevance):
+            raise ValueError(f"relevance={self.relevance!r}: choose {' or '.join(get_args(Relevance))}")
+
+
+class HierarchicalAttention(nn.Module):
+    """The two levels of attention, without memory of their own.
+
+    Args:
+        dim: width of queries.
+        num_heads: h, of the attention inside chunks.
+        top_k: chunks that a query reads.
+        memory_dim: width d of keys and contents; ``dim`` when None.
+        feature_dim: f, width of both levels and of the output; ``dim`` when None.
+        reading: see there.
+        official_empty: let a query that may see no chunk read the first k, as the code does. Such chunks are
+            whatever the caller forbade, so no core turns this on.
+
+    Raises:
+        ValueError: heads that do not divide the features; widths that do not meet without a key projection.
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        num_heads: int,
+        top_k: int,
+        *,
+        memory_dim: int | None = None,
+        feature_dim: int | None = None,
+        reading: ChunkAttentionVariant | None = None,
+        official_empty: bool = False,
+    ) -> None:
+        super().__init__()
+        features = dim if feature_dim is None else feature_dim
+        width = dim if memory_dim is None else memory_dim
+        reading = ChunkAttentionVariant() if reading is None else reading
+        if features % num_heads:
+            raise ValueError(f"num_heads={num_heads!r}: must divide the {features} features")
+        if not reading.key_projection and features != width:
+            raise ValueError(
+                f"key_projection=False: {features} features cannot meet keys of width {width}: give equal widths"
+            )
+        if top_k < 1:
+            raise ValueError(f"top_k={top_k!r}: give at least 1")
+        self.num_heads, self.top_k, self.reading = num_heads, top_k, reading
+        self.official_empty = official_empty
+        self.chunk_query = Linear(dim, features, bias=False)
+        self.chunk_key = Linear(width, features, bias=False) if reading.key_projection else None
+        self.query = Linear(dim, features)
+        self.key = Linear(width, features, bias=False)
+        self.value = Linear(width, features)
+        self.out = Linear(features, features)
+        self.relevance_tap = Tap("b t n")
+        self.tap = Tap("b h t n c")
+        for child in self.children():
+            if isinstance(child, Linear):
+                fan_in_normal(child)
+
+    def forward(
+        self,
+        queries: Tensor,
+        keys: Tensor,
+        contents: Tensor,
+        mask: Tensor | None = None,
+        *,
+        valid: Tensor | None = None,
+        form: Form | None = None,
+    ) -> Tensor:
+        """Read the chunks.
+
+        Args:
+            queries: ``[b, t, dim]``, normed by the caller.
+            keys: ``[b, n, d]``.
+            contents: ``[b, n, c, d]``, oldest step first; finite everywhere.
+            mask: bool ``[b, t, n]``, True may be read; None allows all.
+            valid: bool ``[b, n, c]``, which steps of a chunk exist; None: all.
+            form: of the computation; chosen by shape when None. All give the same numbers.
+
+        Returns:
+            ``[b, t, f]``.
+        """
+        index, weights = self.choose(queries, keys, mask)
+        shown = self.tap.listening or self.relevance_tap.listening
+        if form is None:
+            form = self.form(queries.shape[1], contents.shape)
+        if form == "gather" and (shown or index is None):
+            form = "absorb"
+        total = weights.sum(-1, keepdim=True)
+        if form == "gather" and index is not None:
+            heads = self._gather(queries, contents.detach(), index, weights, valid)
+        else:
+            dense = weights if index is None else scatter_topk(index, weights, keys.shape[1])
+            if self.relevance_tap.listening:
+                self.relevance_tap(dense)
+            read = self._project if form == "project" else self._absorb
+            heads = read(queries, contents.detach(), dense, valid)
+        # sum_i R_i (W_o (v_i + b_v) + b_o) = W_o (sum_i R_i v_i + (sum_i R_i) b_v) + (sum_i R_i) b_o
+        total = total.to(heads.dtype)
+        mixed = linear(torch.addcmul(heads, total, self.value.bias.to(heads.dtype)), self.out.weight)
+        return torch.addcmul(mixed, total.to(mixed.dtype), self.out.bias.to(mixed.dtype))
+
+    def form(self, steps: int, memory: torch.Size) -> Form:
+        """The cheapest form for ``steps`` queries and contents of shape ``memory``."""
+        _, n, _, d = memory
+        if CALL_GATHER_SHARE * steps * self.top_k <= n:
+            return "gather"
+        return "absorb" if steps * self.num_heads < d else "project"
+
+    def choose(self, queries: Tensor, keys: Tensor, mask: Tensor | None) -> tuple[Tensor | None, Tensor]:
+        """Which chunks each query reads and how much they count.
+
+        Returns:
+            Their places, long ``[b, t, k]``, and R there, float32 ``[b, t, k]``; where all n are read None and R
+            of all, ``[b, t, n]``.
+        """
+        keys = keys.detach()
+        keys = keys if self.chunk_key is None else self.chunk_key(keys)
+        features = self.chunk_query(queries)
+        scores = (features * features.shape[-1] ** -0.5) @ keys.to(features.dtype).mT
+        index, weights = choose_chunks(scores, mask, self.top_k, self.reading.relevance)
+        if not self.official_empty or mask is None:
+            return index, weights
+        empty = ~mask.any(-1, keepdim=True)
+        n, k = mask.shape[-1], weights.shape[-1]
+        weights = torch.where(empty, 1.0 / (n if self.reading.relevance == "full_softmax" else k), weights)
+        return None if index is None else torch.where(empty, torch.arange(k, device=mask.device), index), weights
+
+    def positions(self, chunk_len: int) -> Tensor | None:
+        """P ``[c, d]``, or None."""
+        if not self.reading.chunk_positions:
+            return None
+        weight = self.key.weight
+        dtype = torch.promote_types(weight.dtype, torch.float32)
+        ages = torch.arange(chunk_len - 1, -1, -1, device=weight.device, dtype=dtype)
+        return sinusoid(ages, weight.shape[1], "concatenated").to(weight.dtype)
+
+    def _project(self, queries: Tensor, contents: Tensor, relevance: Tensor, valid: Tensor | None) -> Tensor:
+        n, c = contents.shape[1:3]
+        places = self.positions(c)
+        rows = contents if places is None else contents + places
+        both = linear(rows.flatten(1, 2), torch.cat((self.key.weight, self.value.weight)))
+        keys, values = both.unflatten(-1, (2, self.num_heads, -1)).permute(2, 0, 3, 1, 4)  # each b h n*c e
+        heads = self._queries(queries).transpose(1, 2)  # b h t e
+        scores = (heads @ keys.mT).unflatten(-1, (n, c))
+        weights = self._inside(scores, None if valid is None else valid[:, None, None])
+        mixed = (weights * relevance[:, None, :, :, None]).flatten(-2).to(values.dtype)
+        return (mixed @ values).transpose(1, 2).flatten(2)
+
+    def _absorb(self, queries: Tensor, contents: Tensor, relevance: Tensor, valid: Tensor | None) -> Tensor:
+        n, c = contents.shape[1:3]
+        heads = self._absorbed(queries)  # b t h d
+        flat = heads.flatten(1, 2)
+        rows = contents.flatten(1, 2).to(heads.dtype)
+        scores = (flat @ rows.mT).unflatten(1, heads.shape[1:3]).unflatten(-1, (n, c))  # b t h n c
+        places = self.positions(c)
+        if places is not None:
+            scores = scores + (heads @ places.to(heads.dtype).mT).unsqueeze(-2)
+        weights = self._inside(scores.transpose(1, 2), None if valid is None else valid[:, None, None]).transpose(1, 2)
+        mixed = (weights * relevance[:, :, None, :, None]).to(heads.dtype)
+        read = (mixed.flatten(-2).flatten(1, 2) @ rows).unflatten(1, heads.shape[1:3])
+        if places is not None:
+            read = read + mixed.sum(-2) @ places.to(heads.dtype)
+        return self._values(read)
+
+    def _gather(
+        self, queries: Tensor, contents: Tensor, index: Tensor, relevance: Tensor, valid: Tensor | None
+    ) -> Tensor:
+        heads = self._absorbed(queries)  # b t h d
+        batch = torch.arange(contents.shape[0], device=contents.device)[:, None, None]
+        chosen = contents[batch, index]  # b t k c d
+        places = self.positions(contents.shape[2])
+        rows = (chosen if places is None else chosen + places).to(heads.dtype)
+        scores = heads.unsqueeze(2) @ rows.mT  # b t k h c
+        weights = masked_softmax(scores, None if valid is None else valid[batch, index].unsqueeze(-2))
+        mixed = (weights * relevance[..., None, None]).to(heads.dtype)
+        read = mixed.transpose(2, 3).flatten(-2) @ rows.flatten(2, 3)
+        return self._values(read)
+
+    def _inside(self, scores: Tensor, valid: Tensor | None) -> Tensor:
+        """Softmax inside every chunk, ``[b, h, t, n, c]``."""
+        weights = masked_softmax(scores, valid)
+        return self.tap(weights) if self.tap.listening else weights
+
+    def _queries(self, queries: Tensor) -> Tensor:
+        """Scaled queries of the second level, ``[b, t, h, e]``."""
+        heads = self.query(queries).unflatten(-1, (self.num_heads, -1))
+        return heads * heads.shape[-1] ** -0.5
+
+    def _absorbed(self, queries: Tensor) -> Tensor:
+        """Queries that meet raw contents, ``[b, t, h, d]``."""
+        heads = self._queries(queries)
+        return torch.einsum("bthe,hed->bthd", heads, self.key.weight.unflatten(0, (self.num_heads, -1)))
+
+    def _values(self, read: Tensor) -> Tensor:
+        """W_v of sums of raw contents, ``[b, t, h, d] -> [b, t, f]``."""
+        weight = self.value.weight.unflatten(0, (self.num_heads, -1))
+        return torch.einsum("bthd,hed->bthe", read, weight).flatten(2)
+
+
+def choose_chunks(
+    scores: Tensor, mask: Tensor | None, top_k: int, relevance: Relevance
+) -> tuple[Tensor | None, Tensor]:
+    """Places and relevances of the chosen chunks; see :meth:`HierarchicalAttention.choose`.
+
+    Args:
+        scores: ``[..., n]``.
+        mask: bool ``[..., n]``, True may be read; None allows all.
+        top_k: k.
+        relevance: which softmax.
+    """
+    n = scores.shape[-1]
+    k = min(top_k, n)
+    index: Tensor | None = None
+    if relevance == "full_softmax" or k == n:
+        weights = masked_softmax(scores, mask)
+        if k < n:
+            weights, index = weights.topk(k, -1)
+    else:
+        dtype = torch.promote_types(scores.dtype, torch.float32)
+        scores = scores.to(dtype)
+        if mask is not None:
+            scores = scores.masked_fill(~mask, torch.finfo(dtype).min)
+        best, index = scores.topk(k, -1)
+        weights = masked_softmax(best, None if mask is None else mask.gather(-1, index))
+    return index, weights
+
+
+def scatter_topk(index: Tensor, weights: Tensor, n: int) -> Tensor:
+    """``[..., k]`` weights at their places in ``[..., n]``, zeros elsewhere."""
+    return weights.new_zeros(*weights.shape[:-1], n).scatter(-1, index, weights)
+
+
+def fan_in_normal(layer: nn.Linear, scale: float = 2.0) -> None:
+    """Draw weights from a truncated normal of variance ``scale / fan_in``, as the released code does; zero biases."""
+    std = (scale / layer.in_features) ** 0.5 / TRUNCATION
+    nn.init.trunc_normal_(layer.weight, std=std, a=-2 * std, b=2 * std)
+    if layer.bias is not None:
+        nn.init.zeros_(layer.bias)

@@ -1,0 +1,438 @@
+"""Hierarchical chunk memory (HCAM, HTM): episodes are kept in chunks; a step reads inside the few that matter.
+
+Each layer, with n = LayerNorm and x_t its input:
+
+    y_t = x_t + LocalAttention(n(x_{t-w} ... x_t))           the last w = memory_len steps of the episode, and itself
+    z_t = y_t + HCAM(n(y_t); S, C)                           layers/hierarchical_attention.py
+    x'_t = z_t + W_2 relu(W_1 n(z_t))
+
+Writing. Step t adds x_t, the layer's input, to the chunk in progress. When that has c = chunk_len steps it is
+complete: C_i = its steps, S_i = their mean. Chunks are counted from the episode's start. **A complete chunk is
+visible from the next step on**; the step that completes it sees it through local attention only, as all steps of
+the chunk in progress, which is why memory_len >= chunk_len - 1. With ``chunk_overlap=1`` the last step of a chunk
+is also the first of the next. ``num_chunks`` chunks are kept: a new one takes the place of the oldest.
+
+``is_first`` empties chunks, chunk in progress and window. With ``carry_across_episodes`` the chunks stay, and steps
+that are in no chunk yet are written as a short one, which the new episode sees at once: its steps stand at the end
+of the chunk, the missing ones before them take no part in mean and attention. Window and chunk in progress are
+emptied all the same.
+
+No gradient enters a chunk, wherever it was completed. The window passes gradients as in Transformer-XL: within a
+call, and further if the caller does not ``detach`` the state. The state holds no chunk in progress: its steps are the
+newest of the window.
+
+Paper: Lampinen et al., Towards mental time travel: a hierarchical memory for reinforcement learning agents (2021),
+section 2 and appendices A.1 (table 1: 4 layers of 512, 8 heads, chunk 32, k 8) and D.3 (k). The attention is that of
+the released code; writing and agent were not released.
+
+Differs:
+- Local attention slides over a fixed window with the relative positions of Transformer-XL (the paper adapts its
+  agent and attends "within the present window", the training unroll), so that no step depends on where a call starts.
+- The paper's memory is always larger than the episode; here it is bounded, see above.
+- Paper and code disagree about the relevance; the code is the default, see ``ChunkAttentionVariant``.
+- No gates: appendix D.6 finds them no help. Dropout (off in the paper) acts on what sub-layers add.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from recollect.config import require
+from recollect.cores.contract import CoreConfig, MemoryCore
+from recollect.cores.hcam.attention import ChunkAttentionVariant, HierarchicalAttention
+from recollect.cores.hcam.lifelong import LifelongStream
+from recollect.cores.hcam.stream import STREAM_GATHER_SHARE, HierarchicalChunkStream
+from recollect.cores.stream import Stream
+from recollect.layers.feedforward import FeedForward, input_projection
+from recollect.layers.positions import sinusoid
+from recollect.layers.sliding import sliding_attention, visible_steps
+from recollect.layers.tap import Tap
+from recollect.layers.windows import slide, steps_since_first
+from recollect.ops.linear import Linear, linear
+
+BLOCK = 128
+"""Steps that are processed at once, if window and memory are not longer: the cost of a call is linear in its steps."""
+
+
+class LayerMemory(NamedTuple):
+    """What one layer remembers: its raw inputs, oldest first; entries without content are zero."""
+
+    window: Tensor
+    """``[b, w, d]``: the last steps of the episode, the newest in the last place."""
+    contents: Tensor
+    """``[b, n, c, d]``: chunks, the newest in the last place."""
+    keys: Tensor
+    """``[b, n, d]``: their means."""
+
+
+class HierarchicalChunkMemoryState(NamedTuple):
+    """What the core remembers."""
+
+    layers: tuple[LayerMemory, ...]
+    lengths: Tensor
+    """``[b, n]`` int64: steps in each chunk (the last ones of its c places); 0 is no chunk."""
+    steps: Tensor
+    """``[b]`` int64: steps of the running episode."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class HierarchicalChunkMemoryConfig(CoreConfig):
+    """Settings of :class:`HierarchicalChunkMemory`."""
+
+    dim: int = 128
+    """Width of the residual stream and of the memory."""
+    num_layers: int = 2
+    """Layers of local attention, chunk memory and feed-forward (paper: 4)."""
+    num_heads: int = 4
+    """Heads of local attention and of attention inside chunks; must divide dim."""
+    hidden_dim: int | None = None
+    """Width of the feed-forward layer; 4 x dim when None."""
+    dropout: float = 0.0
+    """On what sub-layers add and on the hidden layer, in training."""
+    memory_len: int = 64
+    """Steps that local attention sees before a step; at least chunk_len - 1."""
+    chunk_len: int = 16
+    """Steps of a chunk."""
+    num_chunks: int = 16
+    """Chunks that are kept; a new one takes the place of the oldest."""
+    top_k: int = 8
+    """Chunks that each step reads, in every layer; all when there are fewer."""
+    chunk_overlap: int = 0
+    """Steps that consecutive chunks share: 0 or 1."""
+    carry_across_episodes: bool = False
+    """Keep the chunks when an episode ends."""
+    reading: ChunkAttentionVariant = field(default_factory=ChunkAttentionVariant)
+    """Where paper and released code differ: relevance, key projection, positions in chunks."""
+
+    def __post_init__(self) -> None:
+        for name in ("dim", "num_layers", "num_heads", "memory_len", "chunk_len", "num_chunks", "top_k"):
+            require(getattr(self, name) >= 1, name, getattr(self, name), "give at least 1")
+        require(self.hidden_dim is None or self.hidden_dim >= 1, "hidden_dim", self.hidden_dim, "give at least 1")
+        require(self.dim % self.num_heads == 0, "num_heads", self.num_heads, f"must divide dim={self.dim}")
+        require(0.0 <= self.dropout < 1.0, "dropout", self.dropout, "give a probability below 1")
+        require(
+            isinstance(self.reading, ChunkAttentionVariant),
+            "reading",
+            self.reading,
+            "give a ChunkAttentionVariant(relevance=..., ...)",
+        )
+        require(self.chunk_overlap in (0, 1), "chunk_overlap", self.chunk_overlap, "choose 0 or 1")
+        require(
+            self.chunk_len > self.chunk_overlap,
+            "chunk_len",
+            self.chunk_len,
+            f"give more than chunk_overlap={self.chunk_overlap}, or no chunk has a step of its own",
+        )
+        require(
+            self.memory_len >= self.chunk_len - 1,
+            "memory_len",
+            self.memory_len,
+            f"give at least chunk_len - 1 = {self.chunk_len - 1}: steps of the chunk in progress are in no chunk yet, "
+            "so only local attention sees them",
+        )
+
+    @property
+    def stride(self) -> int:
+        """Steps from the start of one chunk to the start of the next."""
+        return self.chunk_len - self.chunk_overlap
+
+    def chunks_after(self, steps: Tensor) -> Tensor:
+        """Complete chunks of an episode of so many steps."""
+        return ((steps - self.chunk_overlap) // self.stride).clamp(min=0)
+
+    def completes(self, steps: Tensor | int) -> Any:
+        """Whether the last of so many steps (a number or many) of an episode completes a chunk."""
+        return (steps > self.chunk_overlap) & ((steps - self.chunk_overlap) % self.stride == 0)
+
+    def in_progress(self, steps: Tensor) -> Tensor:
+        """Steps of the chunk in progress after so many steps of an episode (a shared one included)."""
+        return steps - self.chunks_after(steps) * self.stride
+
+    def build(self, input_dim: int) -> "HierarchicalChunkMemory":
+        """Make the core for inputs of width ``input_dim``."""
+        return HierarchicalChunkMemory(self, input_dim)
+
+
+class Plan(NamedTuple):
+    """What is written and seen in one call; the same for all layers. f chunks may be new."""
+
+    visible: Tensor
+    """bool ``[b, t, w + 1]``, local attention."""
+    held: Tensor
+    """bool ``[b, w]``, steps of the incoming window that are of the running episode."""
+    members: Tensor
+    """long ``[b, f, c]``, where the steps of new chunks stand in (the last c - 1 of the window, the call)."""
+    lengths: Tensor
+    """long ``[b, n + f]``, steps in incoming and new chunks."""
+    mask: Tensor
+    """bool ``[b, t, n + f]``, chunks that a step may read."""
+    kept: Tensor
+    """long ``[b, n]``, which of the n + f chunks remain."""
+    kept_lengths: Tensor
+    """long ``[b, n]``, and their steps; 0 is no chunk."""
+    steps: Tensor
+    """long ``[b]``, steps of the episode after the call."""
+
+
+def make_plan(config: HierarchicalChunkMemoryConfig, is_first: Tensor, steps: Tensor, lengths: Tensor) -> Plan:
+    """Lay out one call.
+
+    Args:
+        config: of the core.
+        is_first: bool ``[b, t]``.
+        steps: long ``[b]``, of the running episode before the call.
+        lengths: long ``[b, n]``, of the incoming chunks.
+    """
+    c, n, w, carry = config.chunk_len, config.num_chunks, config.memory_len, config.carry_across_episodes
+    t = is_first.shape[1]
+    device = is_first.device
+    since = steps_since_first(is_first, steps)
+    ends = config.completes(since + 1)
+    before_step = torch.cat((steps[:, None], since[:, :-1] + 1), 1)  # steps of the episode that a reset ends
+    # With carry, steps that are in no chunk when their episode ends are written, before the new episode's first step.
+    cut = is_first & (before_step > 0) & ~config.completes(before_step) & carry
+    written = (ends | cut).long().cumsum(1)  # at most one per step: c = 1 leaves nothing in progress
+    f = new_chunks(config, written)
+    column = torch.where(ends | cut, written - 1, f)  # a spare last column takes the rest
+    clock = torch.arange(t, device=device)
+    start = place(column, clock - cut.long(), f)
+    new_lengths = place(column, torch.where(cut, config.in_progress(before_step), c), f)
+    members = (start[..., None] + torch.arange(c, device=device)).clamp(0, c + t - 2)
+
+    alive = lengths > 0 if carry else (lengths > 0) & ~is_first[:, :1]
+    readable = written - ends.long()  # what step t completes is seen later, what its reset cut off at once
+    stored = alive.sum(1)
+    count = stored[:, None] + readable if carry else config.chunks_after(since)
+    kept_count = stored + written[:, -1] if carry else config.chunks_after(since[:, -1] + 1)
+    lengths = torch.cat((torch.where(alive, lengths, 0), new_lengths), 1)
+    # Incoming chunks stand right, new ones follow: those that count are always the newest without a gap.
+    order = torch.arange(n + f, device=device)
+    newest = n + readable[..., None]
+    mask = (order < newest) & (order >= newest - count.clamp(max=n)[..., None])
+    kept = written[:, -1:] + torch.arange(n, device=device)
+    fits = torch.arange(n, 0, -1, device=device) <= kept_count[:, None]
+    return Plan(
+        visible=visible_steps(since, w),
+        held=(torch.arange(w, 0, -1, device=device) <= steps[:, None]) & ~is_first[:, :1],
+        members=members,
+        lengths=lengths,
+        mask=mask,
+        kept=kept,
+        kept_lengths=torch.where(fits, lengths.gather(1, kept), 0),
+        steps=since[:, -1] + 1,
+    )
+
+
+def new_chunks(config: HierarchicalChunkMemoryConfig, written: Tensor) -> int:
+    """How many chunks a call may write at most in one row; ``written`` long ``[b, t]`` counts them."""
+    t = written.shape[1]
+    if not config.carry_across_episodes:
+        return (t - 1) // config.stride + 1  # the first may need one step only, each further one a stride
+    # With carry every reset may write one. Compiled shapes must not depend on data.
+    return t if torch.compiler.is_compiling() else int(written[:, -1].max())
+
+
+def place(column: Tensor, entries: Tensor, columns: int) -> Tensor:
+    """``[b, t]`` entries at their ``column``, ``[b, columns]``; column ``columns`` is dropped."""
+    out = torch.zeros(column.shape[0], columns + 1, dtype=torch.long, device=column.device)
+    return out.scatter(1, column, entries.expand_as(column))[:, :columns]
+
+
+class LocalAttention(nn.Module):
+    """Causal attention over a sliding window, with the relative positions of Transformer-XL.
+
+    a_ts = softmax_s( ((q_t + u) k_s + (q_t + v) W_r phi(t - s)) / sqrt(e) ),   s = t-w ... t
+    """
+
+    def __init__(self, dim: int, num_heads: int) -> None:
+        super().__init__()
+        self.num_heads = num_heads
+        self.norm = nn.LayerNorm(dim)
+        self.qkv = Linear(dim, 3 * dim, bias=False)
+        self.relative = Linear(dim, dim, bias=False)
+        self.u = nn.Parameter(torch.randn(dim) * 0.02)
+        self.v = nn.Parameter(torch.randn(dim) * 0.02)
+        self.out = Linear(dim, dim, bias=False)
+        self.tap = Tap("b h t s")
+
+    def folded(self, features: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Weights that act on standardised inputs, for offset features ``[w + 1, dim]``.
+
+        Returns:
+            weight ``[3 dim, dim]`` and bias ``[3 dim]`` that give (q + u) / sqrt(e), k and v; (v - u) / sqrt(e)
+            ``[h, e]``; the offset keys ``[h, w + 1, e]``.
+        """
+        d, heads = self.qkv.in_features, self.num_heads
+        scale = (d // heads) ** -0.5
+        weight = self.qkv.weight * self.norm.weight
+        bias = (self.qkv.weight * self.norm.bias).sum(-1)  # a sum stays precise under autocast
+        weight = torch.cat((weight[:d] * scale, weight[d:]))
+        bias = torch.cat(((bias[:d] + self.u) * scale, bias[d:]))
+        keys = linear(features, self.relative.weight).unflatten(-1, (heads, -1)).transpose(0, 1)
+        return weight, bias, ((self.v - self.u) * scale).unflatten(0, (heads, -1)), keys
+
+    def forward(self, x: Tensor, window: Tensor, visible: Tensor, features: Tensor) -> Tensor:
+        """``[b, t, dim]`` after a window ``[b, w, dim]`` of which ``visible [b, t, w + 1]`` says what counts."""
+        d, heads = x.shape[-1], self.num_heads
+        weight, bias, delta, offset_keys = self.folded(features)
+        new = linear(F.layer_norm(x, (d,)), weight, bias)  # b t 3d
+        old = linear(F.layer_norm(window, (d,)), weight[d:], bias[d:])  # b w 2d
+        queries, new_keys, new_values = new.unflatten(-1, (3, heads, -1)).permute(2, 3, 0, 1, 4)  # each h b t e
+        keys, values = old.unflatten(-1, (2, heads, -1)).permute(2, 3, 0, 1, 4)
+        queries = queries.contiguous()
+        read = sliding_attention(
+            queries,
+            torch.cat((keys, new_keys), 2),
+            torch.cat((values, new_values), 2),
+            visible,
+            offset_queries=queries + delta[:, None, None].to(queries.dtype),
+            offset_keys=offset_keys,
+            tap=self.tap,
+        )
+        return self.out(read.permute(1, 2, 0, 3).flatten(2))
+
+
+class HierarchicalChunkLayer(nn.Module):
+    """Local attention, chunk memory and feed-forward."""
+
+    def __init__(self, config: HierarchicalChunkMemoryConfig) -> None:
+        super().__init__()
+        d = config.dim
+        hidden = 4 * d if config.hidden_dim is None else config.hidden_dim
+        self.config = config
+        self.local = LocalAttention(d, config.num_heads)
+        self.norm_memory = nn.LayerNorm(d)
+        self.memory = HierarchicalAttention(d, config.num_heads, config.top_k, reading=config.reading)
+        self.norm_forward = nn.LayerNorm(d)
+        self.feed_forward = FeedForward(d, hidden, activation="relu", dropout=config.dropout)
+
+    def forward(self, x: Tensor, memory: LayerMemory, plan: Plan, features: Tensor) -> tuple[Tensor, LayerMemory]:
+        """``[b, t, d]`` to ``[b, t, d]``, and the memory after the call; ``features`` are of the offsets w ... 0."""
+        c, dropout = self.config.chunk_len, self.config.dropout if self.training else 0.0
+        window = torch.where(plan.held[..., None], memory.window, 0.0)
+        timeline = torch.cat((memory.window[:, window.shape[1] - c + 1 :], x), 1).detach()
+        contents, keys = self.write(timeline, memory, plan)
+        count = plan.steps.clamp(max=self.config.memory_len)
+        after = LayerMemory(slide(window, x, count), *self.keep(contents, keys, plan))
+
+        valid = None
+        if self.config.carry_across_episodes:
+            valid = torch.arange(c, 0, -1, device=x.device) <= plan.lengths[..., None].clamp(min=1)
+        x = x + F.dropout(self.local(x, window, plan.visible, features), dropout)
+        x = x + F.dropout(self.memory(self.norm_memory(x), keys, contents, plan.mask, valid=valid), dropout)
+        return x + self.feed_forward(self.norm_forward(x)), after
+
+    def write(self, timeline: Tensor, memory: LayerMemory, plan: Plan) -> tuple[Tensor, Tensor]:
+        """Incoming and new chunks with their keys, ``[b, n + f, c, d]`` and ``[b, n + f, d]``."""
+        b, c, n = timeline.shape[0], self.config.chunk_len, self.config.num_chunks
+        lengths = plan.lengths[:, n:, None, None]  # b f 1 1
+        exists = torch.arange(c, 0, -1, device=timeline.device)[:, None] <= lengths
+        rows = torch.arange(b, device=timeline.device)[:, None, None]
+        new = torch.where(exists, timeline[rows, plan.members], 0.0)  # b f c d
+        means = new.sum(2) / lengths[..., 0].clamp(min=1)
+        return torch.cat((memory.contents.detach(), new), 1), torch.cat((memory.keys.detach(), means), 1)
+
+    @staticmethod
+    def keep(contents: Tensor, keys: Tensor, plan: Plan) -> tuple[Tensor, Tensor]:
+        """What remains of them."""
+        rows = torch.arange(keys.shape[0], device=keys.device)[:, None]
+        lasting = plan.kept_lengths > 0
+        return (
+            torch.where(lasting[..., None, None], contents[rows, plan.kept], 0.0),
+            torch.where(lasting[..., None], keys[rows, plan.kept], 0.0),
+        )
+
+
+class HierarchicalChunkMemory(MemoryCore[HierarchicalChunkMemoryState]):
+    """Hierarchical chunk memory; equations, paper and differences at the top of this file.
+
+    Args:
+        config: all settings.
+        input_dim: width of the inputs.
+    """
+
+    discrete = True
+
+    def __init__(self, config: HierarchicalChunkMemoryConfig, input_dim: int) -> None:
+        super().__init__()
+        self.config = config
+        self.input_shape = (input_dim,)
+        self.output_shape = (config.dim,)
+        self.project = input_projection(input_dim, config.dim)
+        self.layers = nn.ModuleList(HierarchicalChunkLayer(config) for _ in range(config.num_layers))
+        if config.carry_across_episodes:
+            kept = "carry_across_episodes keeps the chunks at is_first, on purpose"
+            self.exemptions = {"reset": kept, "poison": f"{kept}: a broken step stays in its chunk, as zeros"}
+
+    def initial_state(self, batch_size: int) -> HierarchicalChunkMemoryState:
+        """An empty memory."""
+        c = self.config
+        layers = tuple(
+            LayerMemory(
+                self.zeros(batch_size, c.memory_len, c.dim),
+                self.zeros(batch_size, c.num_chunks, c.chunk_len, c.dim),
+                self.zeros(batch_size, c.num_chunks, c.dim),
+            )
+            for _ in range(c.num_layers)
+        )
+        lengths = self.zeros(batch_size, c.num_chunks, dtype=torch.int64)
+        return HierarchicalChunkMemoryState(layers, lengths, self.zeros(batch_size, dtype=torch.int64))
+
+    def features(self) -> Tensor:
+        """Phi of the offsets memory_len ... 0, ``[w + 1, dim]``."""
+        like = self.zeros(1)
+        dtype = torch.promote_types(like.dtype, torch.float32)
+        offsets = torch.arange(self.config.memory_len, -1, -1, device=like.device, dtype=dtype)
+        return sinusoid(offsets, self.config.dim, "concatenated").to(like.dtype)
+
+    def unroll(
+        self, inputs: Tensor, state: HierarchicalChunkMemoryState, is_first: Tensor
+    ) -> tuple[Tensor, HierarchicalChunkMemoryState]:
+        """Block by block; see :class:`MemoryCore`."""
+        c = self.config
+        block = max(BLOCK, c.memory_len, c.num_chunks * c.stride)
+        features, outputs = self.features(), []
+        for part, first in zip(inputs.split(block, 1), is_first.split(block, 1), strict=True):
+            plan = make_plan(c, first, state.steps, state.lengths)
+            # The residual stream keeps its precision under autocast.
+            x, layers = self.project(part).to(state.layers[0].window.dtype), []
+            for layer, memory in zip(self.layers, state.layers, strict=True):
+                x, memory = layer(x, memory, plan, features)
+                layers.append(memory)
+            state = HierarchicalChunkMemoryState(tuple(layers), plan.kept_lengths, plan.steps)
+            outputs.append(x)
+        return (outputs[0] if len(outputs) == 1 else torch.cat(outputs, 1)), state
+
+    def stream(self, batch_size: int) -> Stream:
+        """A stream that projects every step and every chunk once."""
+        return HierarchicalChunkStream(self, batch_size)
+
+    def lifelong_stream(self, batch_size: int = 1, capacity_steps: int = 1_000_000, **options: Any) -> LifelongStream:
+        """A stream that keeps ``capacity_steps`` steps instead of ``num_chunks`` chunks, in host memory or a file.
+
+        ``options`` (``folder``, ``keep_file``, ``dtype``) are those of :class:`LifelongStream`.
+        """
+        return LifelongStream(self, batch_size, capacity_steps, **options)
+
+    def flops_per_step(self) -> int:
+        """Per layer, with w, c, n, k of the config, s = c - chunk_overlap and f the feed-forward's width.
+
+            8 d^2 + 6 d (w + 1)             local attention: qkv and out; scores, offsets and sum
+            4 d^2 + 2 d n                   chunk memory: query and out; relevance
+            4 d c n                         inside all chunks, or 4 d c k where n >= 8 k
+            (4 d^2 c + 2 d (d + 1)) / s     a chunk, once every s steps
+            4 d f                           feed-forward
+
+        and ``2 input_dim d`` for the input projection, if there is one.
+        """
+        c, d = self.config, self.config.dim
+        hidden = 4 * d if c.hidden_dim is None else c.hidden_dim
+        read = c.top_k if STREAM_GATHER_SHARE * c.top_k <= c.num_chunks else c.num_chunks
+        layer = 12 * d * d + 6 * d * (c.memory_len + 1) + 2 * d * c.num_chunks
+        layer += 4 * d * c.chunk_len * read + 4 * d * hidden
+        layer += (4 * d * d * c.chunk_len + 2 * d * (d + 1)) // c.stride
+        project = 2 * self.input_shape[0] * d if isinstance(self.project, nn.Linear) else 0
+        return c.num_layers * layer + project

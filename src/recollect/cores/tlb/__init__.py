@@ -1,0 +1,1 @@
+"""Temporal latent bottleneck."""

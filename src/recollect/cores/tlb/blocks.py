@@ -1,0 +1,184 @@
+"""A pre-norm attention layer with its feed-forward, and the same layer with its norms folded into its products.
+
+    y   = x + Attention(LN(x), LN(c), LN(c))        c is x itself (self-attention) or another stream (cross-attention)
+    out = y + FFN(LN(y))
+
+A norm's gain and shift can be folded into the product that follows, ``W (g * z + s) = (W diag g) z + W s``, and
+products of one normalised vector can be stacked into one. Nothing changes but the number of operations, so a layer
+that is run often with the same weights (once per chunk, once per step) is prepared once and run in this form.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from recollect.layers.attention import MultiHeadAttention, attend, merge_heads
+from recollect.layers.feedforward import Activation, FeedForward
+from recollect.layers.initialize import xavier
+from recollect.ops.packed_linear import working_dtype
+from recollect.ops.weight_grads import Affine
+
+
+@dataclass(frozen=True, kw_only=True)
+class PreNormSettings:
+    """What the layers of a stack share."""
+
+    dim: int
+    """Width of the stream."""
+    num_heads: int
+    """Attention heads."""
+    head_dim: int | None = None
+    """Width of a head; ``dim / num_heads`` when None."""
+    hidden_dim: int
+    """Of the feed-forwards."""
+    activation: Activation = "gelu"
+    """Of the feed-forwards."""
+    value_norm: Literal["shared", "separate"] = "shared"
+    """In cross layers, one norm for keys and values, or one each."""
+    eps: float = 1e-5
+    """Of the norms."""
+    dropout: float = 0.0
+    """Of the hidden layer and of what attention and feed-forward add, in training."""
+    attention_dropout: float = 0.0
+    """Of the attention weights, in training."""
+
+
+class PreNormBlock(nn.Module):
+    """The weights of such a layer; :class:`FoldedBlock` runs it.
+
+    Args:
+        settings: shared by the layers of a stack.
+        cross: whether keys and values come from another stream, which then has a norm of its own.
+        feedforward: whether the layer has its second half.
+    """
+
+    def __init__(self, settings: PreNormSettings, *, cross: bool = False, feedforward: bool = True) -> None:
+        super().__init__()
+        dim, eps = settings.dim, settings.eps
+        self.cross = cross
+        self.eps = eps
+        self.dropout = settings.dropout
+        self.norm = nn.LayerNorm(dim, eps=eps)
+        self.norm_keys = nn.LayerNorm(dim, eps=eps) if cross else self.norm
+        separate = cross and settings.value_norm == "separate"
+        self.norm_values = nn.LayerNorm(dim, eps=eps) if separate else self.norm_keys
+        self.attention = MultiHeadAttention(
+            dim, settings.num_heads, head_dim=settings.head_dim, dropout=settings.attention_dropout
+        )
+        self.norm_feedforward = nn.LayerNorm(dim, eps=eps) if feedforward else None
+        self.feedforward = None
+        if feedforward:
+            self.feedforward = FeedForward(dim, settings.hidden_dim, activation=settings.activation)
+        xavier(self)
+
+
+def fold(norm: nn.LayerNorm, linear: nn.Linear) -> Affine:
+    """The map that does to a normalised vector what ``linear(norm(...))`` does to the vector itself."""
+    # A sum, not a matrix product: under autocast it stays in full precision.
+    bias = (linear.weight * norm.bias).sum(-1)
+    return _cast(linear.weight * norm.weight, bias if linear.bias is None else bias + linear.bias)
+
+
+def stack(*maps: Affine) -> Affine:
+    """One map for several of the same input."""
+    biases = [affine.bias for affine in maps if affine.bias is not None]
+    return Affine(
+        torch.cat([affine.weight for affine in maps]), torch.cat(biases), sum(affine.parts for affine in maps)
+    )
+
+
+def _cast(weight: Tensor, bias: Tensor | None) -> Affine:
+    # Autocast casts at every use what is not itself a parameter: do it once.
+    dtype = working_dtype(weight)
+    return Affine(weight.to(dtype), None if bias is None else bias.to(dtype))
+
+
+def normalise(inputs: Tensor, eps: float) -> Tensor:
+    """A layer norm without gain and shift."""
+    return F.layer_norm(inputs, inputs.shape[-1:], eps=eps)
+
+
+class FoldedBlock:
+    """A :class:`PreNormBlock` with folded weights, for many runs with the same weights.
+
+    Args:
+        block: the layer; gradients reach its parameters through the folded weights.
+    """
+
+    def __init__(self, block: PreNormBlock) -> None:
+        self.block = block
+        attention, feedforward = block.attention, block.feedforward
+        self.query = fold(block.norm, attention.query)
+        self.key_value = stack(fold(block.norm_keys, attention.key), fold(block.norm_values, attention.value))
+        self.out = _cast(attention.out.weight, attention.out.bias)
+        if feedforward is not None and block.norm_feedforward is not None:
+            self.expand = fold(block.norm_feedforward, feedforward.expand)
+            self.contract = _cast(feedforward.contract.weight, feedforward.contract.bias)
+
+    @property
+    def rest(self) -> list[Affine]:
+        """The maps of :meth:`join`."""
+        return [self.out] if self.block.feedforward is None else [self.out, self.expand, self.contract]
+
+    def project(self, inputs: Tensor, product: Affine) -> tuple[Tensor, ...]:
+        """Norm and project ``[..., t, dim]``: one ``[..., h, t, e]`` for each part of the product."""
+        projected = product(normalise(inputs, self.block.eps))
+        heads = projected.unflatten(-1, (product.parts, self.block.attention.num_heads, -1))  # ... t p h e
+        return heads.movedim(-3, 0).transpose(-2, -3).unbind(0)
+
+    def self_attend(self, inputs: Tensor, product: Affine, mask: Tensor | None = None, causal: bool = False) -> Tensor:
+        """The whole layer, each sequence reading itself.
+
+        Args:
+            inputs: ``[b, t, dim]``.
+            product: ``stack(query, key_value)``.
+            mask: bool ``[b, t]``, which steps may be read.
+            causal: whether each step reads only those up to itself.
+        """
+        queries, keys, values = self.project(inputs, product)
+        return self.join(inputs, queries, keys, values, mask, causal)
+
+    def join(
+        self,
+        inputs: Tensor,
+        queries: Tensor,
+        keys: Tensor,
+        values: Tensor,
+        mask: Tensor | None = None,
+        causal: bool = False,
+    ) -> Tensor:
+        """The rest of the layer, once all is projected: read, add, feed forward, add.
+
+        Args:
+            inputs: the stream ``[b, t, dim]``.
+            queries: ``[b, h, t, e]``.
+            keys: ``[b, h, s, e]``.
+            values: ``[b, h, s, e]``.
+            mask: bool ``[b, s]``, which keys may be read.
+            causal: whether query i reads keys up to i only (t = s).
+        """
+        block = self.block
+        dropout = block.dropout if block.training else 0.0
+        read = self.out(merge_heads(self._read(queries, keys, values, mask, causal)))
+        stream = inputs + (F.dropout(read, dropout) if dropout else read)
+        if block.feedforward is None:
+            return stream
+        hidden = block.feedforward.activation(self.expand(normalise(stream, block.eps)))
+        hidden = F.dropout(hidden, dropout) if dropout else hidden
+        added = self.contract(hidden)
+        return stream + (F.dropout(added, dropout) if dropout else added)
+
+    def _read(self, queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, causal: bool) -> Tensor:
+        attention = self.block.attention
+        dropout = attention.dropout if attention.training else 0.0
+        if causal and mask is None and not attention.tap.listening:
+            return F.scaled_dot_product_attention(queries, keys, values, is_causal=True, dropout_p=dropout)
+        mask = None if mask is None else mask[:, None, None]  # b h t s
+        if causal:
+            t = queries.shape[-2]
+            past = torch.ones(t, t, dtype=torch.bool, device=queries.device).tril()
+            mask = past if mask is None else past & mask
+        return attend(queries, keys, values, mask=mask, dropout=dropout, tap=attention.tap)

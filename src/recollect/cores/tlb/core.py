@@ -1,0 +1,404 @@
+"""Temporal latent bottleneck (TLB): a fast stream that sees one chunk, a slow stream that sees them all.
+
+The sequence is cut into chunks X_l of K steps. N slots I_l carry the past from chunk to chunk, and are written once
+per chunk. The perceptual module F is L self-attention layers inside the chunk, with a cross-attention layer that
+reads the slots after every R of them; the module G writes what F made of the chunk into the slots:
+
+    S:  X    <- X + ATTENTION(LN(X), LN(X), LN(X)),    X <- X + FFN(LN(X))       inside the chunk, causal
+    C:  X    <- X + ATTENTION(LN(X), LN(I_l), LN(I_l)), X <- X + FFN(LN(X))      (3)
+    F:  X'_l  = S S C S S C ... (X_l + P)                                         (1), here R = 2
+    G:  I'    = I_l + ATTENTION(LN(I_l), LN(X'_l), LN(X'_l)),  I_{l+1} = I' + FFN(LN(I'))    (2), (4)
+
+P are positions in the chunk. Layers share weights over chunks, not with one another; I_l is the memory from before
+chunk l, for all of F. The outputs are LN(X'_l), one per step; :class:`SlotReadout` gives the mean of LN(I) over slots.
+
+Paper: Didolkar et al., "Temporal Latent Bottleneck: Synthesis of Fast and Slow Processing Mechanisms in Sequence
+Learning" (2022), section 2.2, equations 1-4 and algorithm 1; ablations of tables 2 and 4.
+
+Differs: a cross layer follows every R-th self layer, as in the text, figure 1 and the official code; algorithm 1
+taken literally is an option. The initial slots, which the paper does not give, are learned: with equal slots and
+no slot positions all slots stay equal for ever. A last chunk that is shorter than K is kept (the paper drops it).
+A norm follows the last layer, as pre-norm stacks have it (``final_norm`` removes it). GELU by tanh, the norms'
+epsilon, no biases in attention, and positions in the chunk follow the official code. Gradients flow through all
+chunks of a call, as in the paper.
+
+In a stream a step must not see later ones, so self-attention is causal in the chunk (``causal``). Two-way chunks,
+the paper's choice for classification, are for whole sequences: :meth:`TemporalLatentBottleneck.encode`. Global
+positions are added to the inputs by the caller, with ``positions="none"``.
+
+Why it is fast: nothing before the first cross layer depends on the slots, so these layers, and the queries of the
+first cross layer, run for all chunks of all rows at once; only the rest is a loop over chunks. In the loop the norms
+are folded into the products, and one product makes all keys, values and queries that come from the slots. The
+state keeps the inputs of the unfinished chunk, whose layers run again at the next call (less than one chunk of
+work); the stream keeps their keys and values instead.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple, cast
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from recollect.config import require
+from recollect.cores.contract import CoreConfig, MemoryCore
+from recollect.cores.stream import Stream
+from recollect.cores.tlb.blocks import PreNormBlock, PreNormSettings
+from recollect.cores.tlb.chunks import ChunkMarks, plan_chunks, whole_chunks
+from recollect.cores.tlb.level import FoldedLevel, Level, attend_in_chunks, readable, self_layer
+from recollect.cores.tlb.stream import TemporalLatentStream
+from recollect.layers.feedforward import Activation, input_projection
+from recollect.layers.finite import is_finite
+from recollect.layers.positions import sinusoid
+from recollect.layers.windows import slide
+
+DROPOUT_EXEMPTION = (
+    "in training, masks of dropout are drawn chunk by chunk, and how many chunks a call has depends on the resets of "
+    "all rows: random numbers move, information does not (without dropout the line passes)"
+)
+
+
+class TemporalLatentBottleneckState(NamedTuple):
+    """Slots, and the inputs of the chunk that is not yet complete (K steps, N slots, s slow states)."""
+
+    slots: Tensor
+    """``[b, s, N, d]``: I before the running chunk; s is 1, or the number of cross layers with ``per_layer``."""
+    inputs: Tensor
+    """``[b, K - 1, d]``: projected inputs of the running chunk, newest last; zeros where there is none."""
+    position: Tensor
+    """Long ``[b]``: steps of the running chunk so far. With ``detach_every`` = m, also the chunk's number times K:
+    0 for the episode's first chunk, then 1 to m over and over."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TemporalLatentBottleneckDetails:
+    """Choices that the paper leaves open. The defaults are ours; :meth:`official` is the authors' code."""
+
+    initial_slots: Literal["learned", "sinusoid_once", "sinusoid_every_chunk"] = "learned"
+    """Where slots start: trained vectors, or zeros plus a sinusoid over slots that is added once, or again at every
+    chunk."""
+    cross_placement: Literal["after_r", "alg1_literal"] = "after_r"
+    """Cross layers after every R-th self layer, or where algorithm 1 taken literally has them (l % R == 0)."""
+    value_norm: Literal["shared", "separate"] = "shared"
+    """In cross layers, one norm for keys and values, or one each."""
+    head_dim: int | None = None
+    """Width of an attention head; None: dim / num_heads."""
+    attention_dropout: float | None = None
+    """Probability of dropping an attention weight in training; None: as ``dropout``."""
+    activation: Activation = "gelu_tanh"
+    """Activation of the feed-forwards."""
+    norm_eps: float = 1e-6
+    """Epsilon of the norms."""
+    cross_feedforward: bool = True
+    """Whether cross layers, the writing one included, have a feed-forward."""
+    final_norm: bool = True
+    """Norm of the outputs."""
+    empty_chunk: Literal["keep", "add_slots"] = "keep"
+    """What a chunk of nothing but padding does to the slots in ``encode``: nothing, or it still adds the sinusoid."""
+    detach_every: int | None = None
+    """Gradients do not pass from one stretch of this many chunks of an episode to the next; None: never cut."""
+
+    def __post_init__(self) -> None:
+        require(self.head_dim is None or self.head_dim > 0, "head_dim", self.head_dim, "give a positive width or None")
+        dropped = 0.0 if self.attention_dropout is None else self.attention_dropout
+        require(0 <= dropped < 1, "attention_dropout", self.attention_dropout, "give a probability in [0, 1) or None")
+        require(self.norm_eps > 0, "norm_eps", self.norm_eps, "give a small positive number, such as 1e-6")
+        cut = self.detach_every
+        require(cut is None or cut > 0, "detach_every", cut, "give a positive number of chunks, or None for never")
+        require(
+            self.empty_chunk == "keep" or self.initial_slots == "sinusoid_every_chunk",
+            "empty_chunk",
+            self.empty_chunk,
+            'only initial_slots="sinusoid_every_chunk" has something to add: use "keep"',
+        )
+
+    @classmethod
+    def official(cls, **changes: Any) -> "TemporalLatentBottleneckDetails":
+        """The choices of the Long Range Arena code: zero slots plus a sinusoid at every chunk, empty ones included."""
+        chosen = {"initial_slots": "sinusoid_every_chunk", "empty_chunk": "add_slots", "final_norm": False}
+        return cls(**{**chosen, **changes})
+
+
+@dataclass(frozen=True, kw_only=True)
+class TemporalLatentBottleneckConfig(CoreConfig):
+    """Settings of :class:`TemporalLatentBottleneck`."""
+
+    dim: int = 128
+    """Width of both streams and of the output."""
+    num_layers: int = 2
+    """Self-attention layers of the fast stream; its cross layers come on top."""
+    num_heads: int = 4
+    """Attention heads."""
+    hidden_dim: int | None = None
+    """Width of the feed-forwards; None: 4 * dim."""
+    dropout: float = 0.0
+    """Probability of dropping in training: inputs, attention weights and what each sub-layer adds."""
+    self_per_cross: int = 2
+    """R: self-attention layers per cross layer."""
+    chunk_len: int = 10
+    """K: steps in a chunk."""
+    num_slots: int = 10
+    """N: vectors of the slow state."""
+    causal: bool = True
+    """Self-attention inside a chunk sees the past only. False looks both ways, in whole sequences (``encode``)."""
+    positions: Literal["sinusoid", "learned", "none"] = "sinusoid"
+    """Positions in the chunk that are added to the inputs."""
+    feedback: Literal["top_down", "per_layer", "none"] = "top_down"
+    """What the fast stream reads: the one slow state that its top writes (the paper); a slow state for each cross
+    layer, written from that layer's own output ("no top-down"); or nothing ("no past information")."""
+    details: TemporalLatentBottleneckDetails = field(default_factory=TemporalLatentBottleneckDetails)
+    """Choices that the paper leaves open."""
+
+    def __post_init__(self) -> None:
+        for name in ("dim", "num_layers", "num_heads", "self_per_cross", "chunk_len", "num_slots"):
+            require(getattr(self, name) > 0, name, getattr(self, name), "give a positive number")
+        require(
+            self.details.head_dim is not None or self.dim % self.num_heads == 0,
+            "num_heads",
+            self.num_heads,
+            f"choose a divisor of dim={self.dim}, or give details.head_dim",
+        )
+        hidden = self.hidden_dim
+        require(hidden is None or hidden > 0, "hidden_dim", hidden, "give a positive width, or None for 4 * dim")
+        require(0 <= self.dropout < 1, "dropout", self.dropout, "give a probability in [0, 1)")
+        require(
+            self.feedback == "none" or "cross" in self.layers,
+            "self_per_cross",
+            self.self_per_cross,
+            f'no cross layer comes in {self.num_layers} layers: lower it, or choose feedback="none"',
+        )
+
+    @property
+    def layers(self) -> list[Literal["self", "cross"]]:
+        """The fast stream, in order."""
+        order: list[Literal["self", "cross"]] = []
+        for layer in range(self.num_layers):
+            order.append("self")
+            turn = layer if self.details.cross_placement == "alg1_literal" else layer + 1
+            if self.feedback != "none" and turn % self.self_per_cross == 0:
+                order.append("cross")
+        return order
+
+    def build(self, input_dim: int) -> "TemporalLatentBottleneck":
+        """Make the core."""
+        return TemporalLatentBottleneck(self, input_dim)
+
+
+class TemporalLatentBottleneck(MemoryCore[TemporalLatentBottleneckState]):
+    """Fast self-attention in chunks, and slow slots that carry the past from chunk to chunk.
+
+    Args:
+        config: see :class:`TemporalLatentBottleneckConfig`.
+        input_dim: width of the inputs.
+    """
+
+    def __init__(self, config: TemporalLatentBottleneckConfig, input_dim: int) -> None:
+        super().__init__()
+        self.config = config
+        details, dim = config.details, config.dim
+        self.input_shape, self.output_shape = (input_dim,), (dim,)
+        self.project = input_projection(input_dim, dim)
+
+        settings = PreNormSettings(
+            dim=dim,
+            num_heads=config.num_heads,
+            head_dim=details.head_dim,
+            hidden_dim=4 * dim if config.hidden_dim is None else config.hidden_dim,
+            activation=details.activation,
+            value_norm=details.value_norm,
+            eps=details.norm_eps,
+            dropout=config.dropout,
+            attention_dropout=config.dropout if details.attention_dropout is None else details.attention_dropout,
+        )
+
+        def block(cross: bool) -> PreNormBlock:
+            return PreNormBlock(settings, cross=cross, feedforward=details.cross_feedforward or not cross)
+
+        blocks: list[PreNormBlock] = []
+        levels: list[Level] = []
+        for kind in config.layers:
+            blocks.append(block(kind == "cross"))
+            if kind == "cross" and config.feedback == "per_layer":
+                levels.append(Level(blocks, block(cross=True)))
+                blocks = []
+        if config.feedback != "per_layer":
+            levels.append(Level(blocks, block(cross=True)))
+            blocks = []
+        self.levels = nn.ModuleList(levels)
+        self.tail = nn.ModuleList(blocks)  # self layers above the last slow state (per_layer)
+        self.final_norm = nn.LayerNorm(dim, eps=details.norm_eps) if details.final_norm else nn.Identity()
+        self.positions = (
+            nn.Parameter(torch.randn(config.chunk_len, dim) * 0.02) if config.positions == "learned" else None
+        )
+        self.slots = None
+        if details.initial_slots == "learned":
+            self.slots = nn.Parameter(torch.randn(len(levels), config.num_slots, dim) * 0.02)
+        if config.dropout or details.attention_dropout:
+            self.exemptions = dict.fromkeys(("rows", "future"), DROPOUT_EXEMPTION)
+        self.waves: Tensor
+        self.register_buffer(
+            "waves", sinusoid(torch.arange(max(config.chunk_len, config.num_slots)), dim), persistent=False
+        )
+
+    def local_positions(self) -> Tensor | None:
+        """P: what is added to each step of a chunk, ``[K, d]``."""
+        if self.config.positions == "sinusoid":
+            return self.waves[: self.config.chunk_len]
+        return self.positions
+
+    def fresh_slots(self) -> Tensor:
+        """With which episodes begin: ``[s, N, d]``."""
+        config = self.config
+        if self.slots is not None:
+            return self.slots
+        once = config.details.initial_slots == "sinusoid_once"
+        slots = self.waves[: config.num_slots] if once else self.zeros(config.num_slots, config.dim)
+        return slots.expand(len(self.levels), -1, -1)
+
+    def prepared(self) -> list[FoldedLevel]:
+        """The levels with their weights as they are now."""
+        details = self.config.details
+        every = details.initial_slots == "sinusoid_every_chunk"
+        added = self.waves[: self.config.num_slots] if every else None
+        always = details.empty_chunk == "add_slots"
+        return [FoldedLevel(cast(Level, level), self.config.causal, added, always) for level in self.levels]
+
+    def initial_state(self, batch_size: int) -> TemporalLatentBottleneckState:
+        """Slots as ``details.initial_slots`` says, and no unfinished chunk."""
+        config = self.config
+        return TemporalLatentBottleneckState(
+            slots=self.fresh_slots().expand(batch_size, -1, -1, -1),
+            inputs=self.zeros(batch_size, config.chunk_len - 1, config.dim),
+            position=self.zeros(batch_size, dtype=torch.long),
+        )
+
+    def unroll(
+        self, inputs: Tensor, state: TemporalLatentBottleneckState, is_first: Tensor
+    ) -> tuple[Tensor, TemporalLatentBottleneckState]:
+        """See the module's docstring."""
+        self._require_causal()
+        new = self.project(inputs)  # b t d
+        b, _, d = new.shape
+        plan = plan_chunks(is_first, state.position, self.config.chunk_len, self.config.details.detach_every)
+        steps = torch.cat((state.inputs, new, new.new_zeros(b, 1, d)), 1)
+        rows = torch.arange(b, device=new.device)[:, None]
+        chunks = steps.flatten(0, 1)[plan.source + rows * steps.shape[1]]  # n b K d
+        outputs, slots = self._run(chunks, state.slots, plan.marks)
+        chunk, inside = plan.place // self.config.chunk_len, plan.place % self.config.chunk_len
+        outputs = outputs.flatten(0, 2)[(chunk * b + rows) * self.config.chunk_len + inside]  # b t d
+        cached = slide(state.inputs, new, plan.position % self.config.chunk_len)
+        return outputs, TemporalLatentBottleneckState(slots, cached, plan.position)
+
+    def encode(
+        self,
+        inputs: Tensor,
+        padding: Tensor | None = None,
+        *,
+        remainder: Literal["update", "drop"] = "update",
+    ) -> tuple[Tensor, TemporalLatentBottleneckState]:
+        """Read whole sequences at once, from fresh slots; the only way with two-way chunks.
+
+        Padded steps are seen by nobody and their outputs are zeros; a chunk of nothing but padding leaves the slots
+        as they are (``details.empty_chunk``).
+
+        Args:
+            inputs: float ``[b, t, input_dim]``.
+            padding: bool ``[b, t]``, True where there is nothing; None pads nothing.
+            remainder: whether a last chunk of fewer than ``chunk_len`` steps updates the slots, or not (the paper
+                counts floor(t / K) updates). Its outputs are computed in either case.
+
+        Returns:
+            Outputs ``[b, t, dim]`` and the state after the last chunk, for :class:`SlotReadout`. A later call of the
+            core on this state would begin a new chunk.
+
+        Raises:
+            ValueError: wrong shapes or dtypes.
+        """
+        state = self.initial_state(inputs.shape[0])
+        blank = inputs.new_zeros(inputs.shape[:2], dtype=torch.bool)
+        self.check(inputs, state, blank)
+        if padding is not None and (padding.dtype != torch.bool or padding.shape != blank.shape):
+            raise ValueError(
+                f"padding is {padding.dtype} {list(padding.shape)}; it must be bool {list(blank.shape)}: "
+                "True where there is nothing"
+            )
+        usable = is_finite(inputs).all(-1)
+        used = usable if padding is None else usable & ~padding
+        new = self.project(torch.where(used[..., None], inputs, 0.0))
+        c, t = self.config.chunk_len, inputs.shape[1]
+        chunks = F.pad(new, (0, 0, 0, -t % c)).unflatten(1, (-1, c)).transpose(0, 1).contiguous()  # n b K d
+        marks = whole_chunks(padding, t, c, self.config.details.detach_every, device=inputs.device)
+        if t % c and remainder == "drop":
+            marks.done[-1] = marks.empty[-1] = False
+        outputs, slots = self._run(chunks, state.slots, marks)
+        outputs = outputs.transpose(0, 1).flatten(1, 2)[:, :t]
+        if padding is not None:
+            outputs = torch.where(padding[..., None], 0.0, outputs)
+            usable = usable | padding
+        return torch.where(usable[..., None], outputs, torch.nan), state._replace(slots=slots.to(state.slots.dtype))
+
+    def _run(self, chunks: Tensor, slots: Tensor, marks: ChunkMarks) -> tuple[Tensor, Tensor]:
+        """Outputs ``[n, b, K, d]`` for projected inputs, and the slots ``[b, s, N, d]`` after them."""
+        positions, fresh, causal = self.local_positions(), self.fresh_slots(), self.config.causal
+        x = chunks if positions is None else chunks + positions
+        x = F.dropout(x, self.config.dropout, self.training)
+        after = []
+        for i, level in enumerate(self.prepared()):
+            x, last = level.walk(x, slots[:, i], fresh[i], marks)
+            after.append(last)
+        for block in self.tail:
+            x = attend_in_chunks(self_layer(block), x, readable(marks, x, causal), causal)
+        return self.final_norm(x), torch.stack(after, 1)
+
+    def stream(self, batch_size: int) -> Stream:
+        """Keys and values of the running chunk and of the slots are kept, so that a step costs one step of each
+        layer; the slots are written when a chunk is complete.
+        """
+        self._require_causal()
+        return TemporalLatentStream(self, batch_size)
+
+    def _require_causal(self) -> None:
+        if not self.config.causal:
+            raise ValueError(
+                "causal=False: a stream must not look ahead inside a chunk; build the core with causal=True, or read "
+                "whole sequences with core.encode(inputs, padding)"
+            )
+
+    def flops_per_step(self) -> int:
+        """One streamed step, as the mean over a chunk of K steps (rounded up).
+
+            input projection    2 d_in d
+            self layer          2 (4 w d) + 2 (2 w (K + 1) / 2) + feed-forward
+            cross layer         2 (2 w d) + 2 (2 w N) + feed-forward
+            per slow state      2 (2 w d)                                  keys and values of the output
+            write, once a K     2 N ((2 C + 2) w d + 2 w K) + N feed-forwards, for C cross layers that read the slots
+
+        with w = heads * head_dim, and 2 (2 d d_hidden) for a feed-forward.
+        """
+        config, k, n, d = self.config, self.config.chunk_len, self.config.num_slots, self.config.dim
+        w = d if config.details.head_dim is None else config.num_heads * config.details.head_dim
+        forward = 4 * d * (4 * d if config.hidden_dim is None else config.hidden_dim)
+        forward_cross = forward if config.details.cross_feedforward else 0
+        crosses = config.layers.count("cross")
+        chunk = k * 2 * self.input_shape[0] * d if isinstance(self.project, nn.Linear) else 0
+        chunk += config.num_layers * (k * (8 * w * d + forward) + 2 * w * k * (k + 1))
+        chunk += crosses * k * (4 * w * d + 4 * w * n + forward_cross)
+        for level in self.prepared():
+            chunk += k * 4 * w * d + n * ((4 * len(level.crosses) + 4) * w * d + 4 * w * k + forward_cross)
+        return -(-chunk // k)
+
+
+class SlotReadout(nn.Module):
+    """What the slow stream knows, for classifying whole sequences: the mean over slots of LN(I).
+
+    Args:
+        config: of the core.
+    """
+
+    def __init__(self, config: TemporalLatentBottleneckConfig) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(config.dim, eps=config.details.norm_eps)
+
+    def forward(self, state: TemporalLatentBottleneckState) -> Tensor:
+        """``[b, dim]``. Of several slow states (``feedback="per_layer"``) the last is read."""
+        return self.norm(state.slots[:, -1]).mean(1)

@@ -1,0 +1,307 @@
+"""The temporal latent bottleneck in a stream: one step at a time, in place.
+
+Kept between steps: the keys and values of the running chunk for each self layer, those of the slots for each cross
+layer, and those of the chunk's outputs for the write. A step is then one step of each layer. The K-th step of a
+chunk also writes the slots, which costs as much as a few steps.
+
+Rows that stand at the same place of their chunks share slices of the buffers. After a reset of some rows only, each
+row has a mask of its own. The buffers have fixed sizes, and dropout is never applied.
+"""
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from recollect.cores.stream import Stream
+from recollect.cores.tlb.blocks import FoldedBlock, normalise
+from recollect.cores.tlb.level import FoldedLevel, self_layer
+from recollect.ops.packed_linear import PackedLinear
+from recollect.ops.weight_grads import Affine
+
+if TYPE_CHECKING:
+    from recollect.cores.tlb.core import TemporalLatentBottleneck, TemporalLatentBottleneckState
+
+Place = int | Tensor
+"""Where in their chunks the rows stand: all at one place, or long ``[b]``."""
+
+
+class KVCache:
+    """Keys and values of up to ``length`` entries of b rows, in place.
+
+    Args:
+        batch_size: b.
+        heads: h.
+        length: s.
+        width: e.
+        like: gives dtype and device.
+    """
+
+    def __init__(self, batch_size: int, heads: int, length: int, width: int, like: Tensor) -> None:
+        self.data = torch.zeros(2, batch_size, heads, length, width, dtype=like.dtype, device=like.device)
+        self.rows = torch.arange(batch_size, device=like.device)
+        self.flat = self.data.view(2, batch_size * heads, length, width)
+
+    def put(self, pair: Tensor, place: Place) -> None:
+        """Write ``[b, 2, h, e]``."""
+        if isinstance(place, int):
+            self.data[:, :, :, place] = pair.transpose(0, 1)
+        else:
+            self.data[:, self.rows, :, place] = pair
+
+    def read(self, queries: Tensor, last: Place, layer: FoldedBlock) -> Tensor:
+        """What scaled queries ``[b, h*e]`` read in the entries up to ``last``: ``[b, h*e]``."""
+        _, b, heads, length, width = self.data.shape
+        keys, values = self.flat.unbind(0)
+        if isinstance(last, int):
+            keys, values = keys[:, : last + 1], values[:, : last + 1]
+        scores = torch.bmm(queries.reshape(b * heads, 1, width), keys.transpose(1, 2))
+        if not isinstance(last, int):
+            later = torch.arange(length, device=last.device) > last[:, None]
+            later = later.repeat_interleave(heads, 0).unsqueeze(1)
+            scores = scores.masked_fill(later, torch.finfo(scores.dtype).min)
+        weights = scores.softmax(-1, dtype=torch.promote_types(scores.dtype, torch.float32))
+        tap = layer.block.attention.tap
+        if tap.listening:
+            tap(weights.view(b, heads, 1, -1))
+        return torch.bmm(weights.to(values.dtype), values).view(b, heads * width)
+
+
+class StreamLayer:
+    """A prepared layer that takes one step of each row.
+
+    Args:
+        layer: its weights.
+        inward: the map of its normalised input; the first part makes the queries.
+        shelf: what it reads.
+    """
+
+    def __init__(self, layer: FoldedBlock, inward: Affine, shelf: KVCache) -> None:
+        self.layer, self.source, self.shelf, self.cross = layer, inward, shelf, layer.block.cross
+        width, scale = layer.query.weight.shape[0], shelf.data.shape[-1] ** -0.5
+        weight, bias = inward.weight.clone(), inward.bias
+        weight[:width] *= scale
+        if bias is not None:
+            bias = torch.cat((bias[:width] * scale, bias[width:]))
+        self.inward = _packed(Affine(weight, bias), shelf)
+        self.out = _packed(layer.out, shelf)
+        self.expand, self.contract = [_packed(affine, shelf) for affine in layer.rest[1:]] or (None, None)
+        self.width, self.dtype, self.eps = width, weight.dtype, layer.block.eps
+
+    def replay(self, x: Tensor) -> Tensor:
+        """Run a whole chunk ``[b, K, d]`` of which the first steps count, and keep what a self layer keeps."""
+        if self.cross:
+            keys, values = self.shelf.data.unbind(0)
+            return self.layer.join(x, self.layer.project(x, self.layer.query)[0], keys, values)
+        queries, keys, values = self.layer.project(x, self.source)
+        self.shelf.data[0], self.shelf.data[1] = keys, values
+        return self.layer.join(x, queries, keys, values, causal=True)
+
+    def step(self, x: Tensor, place: Place) -> Tensor:
+        """``[b, d] -> [b, d]``."""
+        projected = self.inward(normalise(x, self.eps).to(self.dtype))
+        if self.cross:
+            read = self.shelf.read(projected, self.shelf.data.shape[3] - 1, self.layer)
+        else:
+            self.shelf.put(projected[:, self.width :].view(len(x), 2, self.shelf.data.shape[2], -1), place)
+            read = self.shelf.read(projected[:, : self.width], place, self.layer)
+        x = self.out.plus(read, x) if x.dtype == self.dtype else x + self.out(read)
+        feedforward = self.layer.block.feedforward
+        if feedforward is None or self.expand is None or self.contract is None:
+            return x
+        hidden = feedforward.activation(self.expand(normalise(x, self.eps).to(self.dtype)))
+        return self.contract(hidden) + x
+
+
+def _packed(affine: Affine, shelf: KVCache) -> PackedLinear:
+    return PackedLinear(affine.weight, affine.bias, rows=len(shelf.rows), uses=1000)
+
+
+class LiveLevel:
+    """A level that takes one step of each row, and writes its slots when told.
+
+    Args:
+        level: its layers.
+        slots: ``[b, N, d]``, kept and changed in place.
+        chunk_len: K.
+    """
+
+    def __init__(self, level: FoldedLevel, slots: Tensor, chunk_len: int) -> None:
+        self.level, self.slots = level, slots
+        b, num_slots = slots.shape[:2]
+        heads = level.write.block.attention.num_heads
+        like = level.write.query.weight
+        width = like.shape[0] // heads
+        self.layers: list[StreamLayer] = []
+        self.crosses: list[KVCache] = []
+        for layer, product in (*level.before, *level.inner):
+            shelf = KVCache(b, heads, num_slots if layer.block.cross else chunk_len, width, like)
+            self.layers.append(StreamLayer(layer, layer.query if layer.block.cross else product, shelf))
+            if layer.block.cross:
+                self.crosses.append(shelf)
+        self.outputs = KVCache(b, heads, chunk_len, width, like)
+        self.to_outputs = _packed(level.write.key_value, self.outputs)
+        self.used = torch.zeros_like(slots)
+        self.queries = torch.zeros(b, heads, num_slots, width, dtype=like.dtype, device=like.device)
+        self.shape = (b, 2, heads, width)
+
+    def buffers(self) -> list[Tensor]:
+        """All that is kept."""
+        shelves = [self.outputs, *(layer.shelf for layer in self.layers)]
+        return [self.slots, self.used, self.queries, *(shelf.data for shelf in shelves)]
+
+    def begin(self, rows: Tensor | slice = slice(None)) -> None:
+        """Make ready what the next chunk reads of the slots."""
+        used, context = self.level.begin(self.slots[rows])
+        self.used[rows], self.queries[rows] = used, context[-1]
+        for shelf, keys, values in zip(self.crosses, context[:-1:2], context[1::2], strict=True):
+            shelf.data[0][rows], shelf.data[1][rows] = keys, values
+
+    def clear(self, rows: Tensor, fresh: Tensor) -> None:
+        """Start afresh in the rows (integers); nothing of the past may stay, for it could be NaN."""
+        for shelf in (self.outputs, *(layer.shelf for layer in self.layers)):
+            shelf.data[:, rows] = 0.0
+        self.slots[rows] = fresh
+        self.begin(rows)
+
+    def step(self, x: Tensor, place: Place) -> Tensor:
+        """``[b, d] -> [b, d]``."""
+        for layer in self.layers:
+            x = layer.step(x, place)
+        write = self.level.write
+        pair = self.to_outputs(normalise(x, write.block.eps).to(self.queries.dtype))
+        self.outputs.put(pair.view(self.shape), place)
+        return x
+
+    def write(self, rows: Tensor | slice) -> None:
+        """The chunk is complete in these rows: equation 2."""
+        keys, values = (part[rows] for part in self.outputs.data.unbind(0))
+        self.slots[rows] = self.level.write.join(self.used[rows], self.queries[rows], keys, values).to(self.slots.dtype)
+        self.begin(rows)
+
+    def replay(self, x: Tensor) -> Tensor:
+        """Fill the shelves from a chunk ``[b, K, d]``, of which the first steps count."""
+        for layer in self.layers:
+            x = layer.replay(x)
+        write = self.level.write
+        self.outputs.data[0], self.outputs.data[1] = write.project(x, write.key_value)
+        return x
+
+
+class TemporalLatentStream(Stream):
+    """The stream of a :class:`~recollect.cores.TemporalLatentBottleneck`."""
+
+    core: "TemporalLatentBottleneck"
+
+    def __init__(self, core: "TemporalLatentBottleneck", batch_size: int) -> None:
+        config = core.config
+        self._chunk_len = config.chunk_len
+        with torch.no_grad():
+            initial = core.initial_state(batch_size)
+            prepared = core.prepared()
+            slots = initial.slots.clone()
+            self._levels = [LiveLevel(level, slots[:, i], config.chunk_len) for i, level in enumerate(prepared)]
+            like = self._levels[0].queries
+            heads = config.num_heads
+            self._tail = [
+                StreamLayer(*self_layer(block), KVCache(batch_size, heads, config.chunk_len, like.shape[-1], like))
+                for block in core.tail
+            ]
+            self._positions = core.local_positions()
+        self._inputs = core.zeros(batch_size, config.chunk_len, config.dim)
+        self._rows = torch.arange(batch_size, device=slots.device)
+        self._steps = [0] * batch_size  # state.position, on the host
+        super().__init__(core, batch_size)
+
+    @property
+    def state(self) -> "TemporalLatentBottleneckState":
+        """The memory as the core's state (a copy)."""
+        position = torch.tensor(self._steps, device=self._rows.device)
+        back = torch.arange(1 - self._chunk_len, 0, device=self._rows.device) + (position % self._chunk_len)[:, None]
+        inputs = self._inputs[self._rows[:, None], back.clamp(min=0)]
+        slots = torch.stack([level.slots for level in self._levels], 1)
+        return type(self._fresh)(slots, torch.where((back >= 0)[..., None], inputs, 0.0), position)
+
+    @torch.no_grad()
+    def load_state(self, state: "TemporalLatentBottleneckState") -> None:
+        """Continue from a state of the core."""
+        self.core.check_state(state, self.batch_size, self._never.device)
+        self._steps = state.position.tolist()
+        inside = state.position % self._chunk_len
+        ahead = torch.arange(self._chunk_len, device=self._rows.device) + (self._chunk_len - 1 - inside)[:, None]
+        padded = torch.cat((state.inputs, torch.zeros_like(self._inputs)), 1)
+        self._inputs.copy_(padded[self._rows[:, None], ahead])
+        with torch.autocast(self._inputs.device.type, enabled=False):
+            x = self._inputs if self._positions is None else self._inputs + self._positions
+            for i, level in enumerate(self._levels):
+                level.slots.copy_(state.slots[:, i])
+                level.begin()
+                x = level.replay(x)
+            for live in self._tail:
+                x = live.replay(x)
+
+    def buffers(self) -> list[Tensor]:
+        """Every tensor that is kept between steps."""
+        kept = [buffer for level in self._levels for buffer in level.buffers()]
+        return [self._inputs, *kept, *(live.shelf.data for live in self._tail)]
+
+    def advance(self, inputs: Tensor, is_first: Tensor) -> Tensor:
+        """One step on checked inputs."""
+        kind = inputs.device.type
+        if not torch.is_autocast_enabled(kind):
+            return self._advance(inputs, is_first)
+        # The weights were cast when the stream was made; from here on their dtype decides.
+        with torch.autocast(kind, enabled=False):
+            return self._advance(inputs.to(self._inputs.dtype), is_first)
+
+    def _advance(self, inputs: Tensor, is_first: Tensor) -> Tensor:
+        x = self.core.project(inputs).to(self._inputs.dtype)
+        if is_first is not self._never:
+            self._reset(is_first.tolist())
+        c = self._chunk_len
+        places = [steps % c for steps in self._steps]
+        same = places.count(places[0]) == len(places)
+        place: Place = places[0] if same else torch.tensor(places, device=self._rows.device)
+        if isinstance(place, int):
+            self._inputs[:, place] = x
+        else:
+            self._inputs[self._rows, place] = x
+        if self._positions is not None:
+            x = x + self._positions[place]
+        for level in self._levels:
+            x = level.step(x, place)
+        for live in self._tail:
+            x = live.step(x, place)
+        self._finish(places, same)
+        return self.core.final_norm(x)
+
+    def _reset(self, is_first: list[bool]) -> None:
+        rows = [row for row, first in enumerate(is_first) if first]
+        if not rows:
+            return
+        index = torch.tensor(rows, device=self._rows.device)
+        for row in rows:
+            self._steps[row] = 0
+        self._inputs[index] = 0.0
+        for level, fresh in zip(self._levels, self._fresh.slots[0], strict=True):
+            level.clear(index, fresh)
+        for live in self._tail:
+            live.shelf.data[:, index] = 0.0
+
+    def _finish(self, places: list[int], same: bool) -> None:
+        """Count the step, and write the slots of rows whose chunk it completes."""
+        c, stretch = self._chunk_len, self.core.config.details.detach_every
+        self._steps = [after_step(steps, c, stretch) for steps in self._steps]
+        full = [row for row, place in enumerate(places) if place == c - 1]
+        if full:
+            rows = slice(None) if same else torch.tensor(full, device=self._rows.device)
+            for level in self._levels:
+                level.write(rows)
+
+
+def after_step(position: int, chunk_len: int, stretch: int | None) -> int:
+    """``state.position`` one step later."""
+    position += 1
+    if stretch is None:
+        return position % chunk_len
+    return position if position < chunk_len * (stretch + 1) else chunk_len

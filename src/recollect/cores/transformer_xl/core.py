@@ -1,0 +1,399 @@
+"""Transformer-XL: every layer reads its own inputs of the last w steps; with gates it is GTrXL.
+
+For layer l, its input h_t (the projected input for l = 1), and the cached inputs h_{t-w} ... h_{t-1} of the
+same episode, with n = LayerNorm:
+
+    q_t = W_q n(h_t),   k_s = W_k n(h_s),   v_s = W_v n(h_s),   r_o = W_r phi(o)          s = t-w ... t, o = t-s
+    a_ts = softmax_s( ((q_t + u) k_s + (q_t + v) r_{t-s}) / sqrt(e) )                      per head of width e
+    y_t = W_o sum_s a_ts v_s          x_t = g(h_t, act(y_t))
+    z_t = W_2 f(W_1 n(x_t))           h'_t = g(x_t, act(z_t))
+
+``g`` adds (``gate="residual"``) or is the GRU of GTrXL (``gate="gru"``); ``act`` is nothing or a ReLU
+(``relu_outputs``); phi(o) = [sin | cos] of the offset o, u and v are learned and shared by all layers.
+
+``positions``: ``relative`` as above. ``learned`` replaces phi by a trainable table P of w + 1 rows that starts as
+the sinusoid and is added to normalised inputs: k_s = W_k (n(h_s) + P_{t-s}), q_t = W_q (n(h_t) + P_0). ``none``
+leaves all of it out. ``top_k``: the softmax runs over the k largest scores of each query and head only.
+
+Papers: Dai et al., Transformer-XL (2019), section 3.3 and appendix B. 004 sections 2.7.1-2.7.2
+(equations 2.22-2.25) and 3.2, where this core is called "Adaptive". Parisotto et al., Stabilizing Transformers
+for RL (2020), section 3 (``gate="gru", relu_outputs=True``). 003 section 2 (baseline: gated) and appendix D.8
+(``top_k``).
+
+Differs:
+- The window slides: each query sees exactly w steps before it, where the papers let it see the cache and the
+  segment so far, so that what a step remembers would depend on where a call starts. The cache is of w steps, not
+  of segments.
+- Queries come from the new steps only (004 prints them over the extended context; only these rows are used).
+- The gradient flows between the steps of a call; the stop-gradient of equation 2.24 is the caller's ``detach``.
+- ``learned``: 004 adds P to the input of the model. Positions in a sliding window are offsets, so here it enters
+  every layer, after the norm, in queries and keys; values carry no position.
+- ``final_norm`` is off, as in the code behind 004; turn it on for deep residual stacks.
+- 004's count of 855 808 parameters per layer (d 256, feed-forward 1024) holds five LayerNorms, three of which its
+  ordering never uses. They are not created here: a layer has 855 808 - 3 * 512 = 854 272, and u, v have 512.
+- Dropout acts on the outputs of both sub-layers and on the hidden layer, not on attention weights.
+
+Exact algebra: the scale and the affine part of n are folded into W_q, W_k, W_v, and u into the bias. The detached
+cache is then only standardised and multiplied once for keys and values, and needs no input gradient, not even
+for the norm's own parameters. The relative shift is a strided view (layers/sliding.py).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from recollect.config import require
+from recollect.cores.contract import CoreConfig, MemoryCore
+from recollect.cores.stream import Stream
+from recollect.layers.feedforward import ACTIVATIONS, Activation, FeedForward, input_projection
+from recollect.layers.gates import Gate, make_gate
+from recollect.layers.positions import sinusoid
+from recollect.layers.ring_attention import RingAttention, RingLayer, Visibility, full_precision
+from recollect.layers.rings import MirrorRing
+from recollect.layers.sliding import sliding_attention, visible_steps
+from recollect.layers.tap import Tap
+from recollect.layers.windows import next_count, slide_layers, steps_since_first
+from recollect.ops.linear import Linear, linear
+
+Positions = Literal["relative", "learned", "none"]
+
+
+class TransformerXLState(NamedTuple):
+    """What Transformer-XL remembers."""
+
+    window: Tensor
+    """``[b, layers, memory_len, dim]``: raw layer inputs, oldest first; zero where not of this episode."""
+    count: Tensor  # type: ignore[assignment]  # hides tuple.count, which nobody asks for
+    """``[b]`` int64: steps of the running episode in the window, at most ``memory_len``."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TransformerXLConfig(CoreConfig):
+    """Settings of :class:`TransformerXL`. ``gate=gru relu_outputs=True`` is GTrXL."""
+
+    dim: int = 128
+    """Width of the residual stream."""
+    num_layers: int = 2
+    """Layers of attention and feed-forward."""
+    num_heads: int = 4
+    """Attention heads; must divide dim."""
+    hidden_dim: int | None = None
+    """Width of the feed-forward layer; 4 x dim when None."""
+    memory_len: int = 64
+    """Steps that a step sees before itself, in every layer."""
+    gate: Gate = "residual"
+    """How a sub-layer joins the stream: residual adds, gru is GTrXL's gate."""
+    relu_outputs: bool = False
+    """ReLU on the outputs of sub-layers before they join (GTrXL and the code behind 004)."""
+    positions: Positions = "relative"
+    """relative: sinusoid with learned biases; learned: trainable table of offsets; none."""
+    top_k: int | None = None
+    """Attend only to the k best steps per query and head (003 D.8); all when None."""
+    activation: Activation = "gelu"
+    """Of the feed-forward layer (relu in 003 and 004)."""
+    final_norm: bool = False
+    """LayerNorm on the output."""
+    dropout: float = 0.0
+    """On sub-layer outputs and the hidden layer, in training."""
+
+    def __post_init__(self) -> None:
+        for field in ("dim", "num_layers", "num_heads", "memory_len"):
+            value = getattr(self, field)
+            require(value >= 1, field, value, "give at least 1")
+        require(self.hidden_dim is None or self.hidden_dim >= 1, "hidden_dim", self.hidden_dim, "give at least 1")
+        require(self.dim % self.num_heads == 0, "num_heads", self.num_heads, f"must divide dim={self.dim}")
+        require(self.gate in ("residual", "gru"), "gate", self.gate, "choose residual or gru")
+        require(
+            self.positions in ("relative", "learned", "none"),
+            "positions",
+            self.positions,
+            "choose relative, learned or none",
+        )
+        require(self.top_k is None or self.top_k >= 1, "top_k", self.top_k, "give at least 1, or None for all")
+        require(self.activation in ACTIVATIONS, "activation", self.activation, f"choose from {', '.join(ACTIVATIONS)}")
+        require(0.0 <= self.dropout < 1.0, "dropout", self.dropout, "give a probability below 1")
+
+    def build(self, input_dim: int) -> "TransformerXL":
+        """Make the core for inputs of width ``input_dim``."""
+        return TransformerXL(self, input_dim)
+
+
+class RelativePositions(NamedTuple):
+    """Where the steps of a window stand, as every layer sees it."""
+
+    features: Tensor | None
+    """phi or P, ``[w + 1, dim]``, for the offsets w ... 0."""
+    u: Tensor | None
+    """``[dim]``, added to queries that meet contents."""
+    v: Tensor | None
+    """``[dim]``, added to queries that meet positions."""
+
+
+class TransformerXLLayer(nn.Module):
+    """Windowed attention and feed-forward, each normed before and gated after."""
+
+    def __init__(self, config: TransformerXLConfig) -> None:
+        super().__init__()
+        d = config.dim
+        hidden = 4 * d if config.hidden_dim is None else config.hidden_dim
+        self.num_heads = config.num_heads
+        self.positions = config.positions
+        self.relu_outputs = config.relu_outputs
+        self.top_k = config.top_k
+        self.dropout = config.dropout
+        self.norm_attention = nn.LayerNorm(d)
+        self.qkv = Linear(d, 3 * d, bias=False)
+        self.relative = Linear(d, d, bias=False) if config.positions == "relative" else None
+        self.out = Linear(d, d, bias=False)
+        self.gate_attention = make_gate(config.gate, d)
+        self.norm_forward = nn.LayerNorm(d)
+        self.feed_forward = FeedForward(d, hidden, activation=config.activation, dropout=config.dropout)
+        self.gate_forward = make_gate(config.gate, d)
+        self.tap = Tap("b h t s")
+
+    def folded(self, places: RelativePositions) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
+        """Weights that act on standardised inputs.
+
+        Returns:
+            weight ``[3 dim, dim]`` and bias ``[3 dim]`` that give (q + u) / sqrt(e), k and v; the difference
+            ``(v - u) / sqrt(e)`` ``[dim]`` or None; the offset keys ``[h, w + 1, e]`` or None.
+        """
+        d = self.qkv.in_features
+        scale = (d // self.num_heads) ** -0.5
+        weight = self.qkv.weight * self.norm_attention.weight
+        bias = (self.qkv.weight * self.norm_attention.bias).sum(-1)  # a sum stays precise under autocast
+        u, delta, keys = None, None, None
+        if self.relative is not None:
+            u, delta = places.u, (places.v - places.u) * scale  # type: ignore[operator]
+            keys = linear(places.features, self.relative.weight)  # type: ignore[arg-type]
+        elif places.features is not None:
+            u = (self.qkv.weight[:d] * places.features[-1]).sum(-1)  # W_q P_0 meets contents and positions alike
+            keys = linear(places.features, self.qkv.weight[d : 2 * d])
+        query = bias[:d] if u is None else bias[:d] + u
+        weight = torch.cat((weight[:d] * scale, weight[d:]))
+        bias = torch.cat((query * scale, bias[d:]))
+        if keys is not None:
+            keys = keys.unflatten(-1, (self.num_heads, -1)).transpose(0, 1)
+        return weight, bias, delta, keys
+
+    def forward(self, x: Tensor, memory: Tensor, held: Tensor, visible: Tensor, places: RelativePositions) -> Tensor:
+        """One layer.
+
+        Args:
+            x: ``[b, t, dim]``.
+            memory: ``[b, w, dim]``, raw.
+            held: bool ``[b, w, 1]``, what of it belongs to the first step's episode; the rest may be anything.
+            visible: bool ``[b, t, w + 1]``.
+            places: of the core.
+        """
+        heads, d = self.num_heads, x.shape[-1]
+        weight, bias, delta, offset_keys = self.folded(places)
+        new = linear(F.layer_norm(x, (d,)), weight, bias)  # b t 3d
+        # A selection: what an earlier episode or a broken state left must not reach a product, even with weight 0.
+        if memory.requires_grad:  # nor may a gradient go back through it
+            memory = torch.where(held, memory, 0.0)
+        known = F.layer_norm(memory, (d,)).masked_fill_(~held, 0.0)
+        old = linear(known, weight[d:], bias[d:])  # b w 2d
+        queries, new_keys, new_values = new.unflatten(-1, (3, heads, -1)).permute(2, 3, 0, 1, 4)  # each h b t e
+        keys, values = old.unflatten(-1, (2, heads, -1)).permute(2, 3, 0, 1, 4)
+        queries = queries.contiguous()
+        shifted = None
+        if offset_keys is not None:
+            # (q + u) + (v - u), head by head
+            shifted = queries if delta is None else queries + delta.view(heads, 1, 1, -1).to(queries.dtype)
+        heads_out = sliding_attention(
+            queries,
+            torch.cat((keys, new_keys), 2),
+            torch.cat((values, new_values), 2),
+            visible,
+            offset_queries=shifted,
+            offset_keys=offset_keys,
+            top_k=self.top_k,
+            tap=self.tap,
+        )
+        update = self.out(heads_out.permute(1, 2, 0, 3).flatten(2))
+        x = self.gate_attention(x, self.activate(F.dropout(update, self.dropout, self.training)))
+        return self.gate_forward(x, self.activate(self.feed_forward(self.norm_forward(x))))
+
+    def activate(self, update: Tensor) -> Tensor:
+        """The ReLU of ``relu_outputs``, or nothing."""
+        return F.relu(update) if self.relu_outputs else update
+
+
+class TransformerXL(MemoryCore[TransformerXLState]):
+    """Transformer-XL and GTrXL; equations, papers and differences at the top of this file.
+
+    Args:
+        config: all settings.
+        input_dim: width of the inputs.
+    """
+
+    layers: Sequence[TransformerXLLayer]
+
+    def __init__(self, config: TransformerXLConfig, input_dim: int) -> None:
+        super().__init__()
+        self.config = config
+        self.discrete = config.top_k is not None
+        self.input_shape = (input_dim,)
+        self.output_shape = (config.dim,)
+        self.project = input_projection(input_dim, config.dim)
+        layers = [TransformerXLLayer(config) for _ in range(config.num_layers)]
+        self.layers = nn.ModuleList(layers)  # type: ignore[assignment]
+        self.norm = nn.LayerNorm(config.dim) if config.final_norm else nn.Identity()
+        self.u = self.v = self.table = None
+        if config.positions == "relative":
+            self.u = nn.Parameter(torch.randn(config.dim) * 0.02)
+            self.v = nn.Parameter(torch.randn(config.dim) * 0.02)
+        elif config.positions == "learned":
+            offsets = torch.arange(config.memory_len, -1, -1)
+            self.table = nn.Parameter(sinusoid(offsets, config.dim))
+
+    def initial_state(self, batch_size: int) -> TransformerXLState:
+        """An empty window."""
+        c = self.config
+        return TransformerXLState(
+            window=self.zeros(batch_size, c.num_layers, c.memory_len, c.dim),
+            count=self.zeros(batch_size, dtype=torch.int64),
+        )
+
+    def places(self) -> RelativePositions:
+        """Features of the offsets and the biases that go with them."""
+        if self.table is not None:
+            return RelativePositions(self.table, None, None)
+        if self.u is None:
+            return RelativePositions(None, None, None)
+        dtype = torch.promote_types(self.u.dtype, torch.float32)
+        offsets = torch.arange(self.config.memory_len, -1, -1, device=self.u.device, dtype=dtype)
+        return RelativePositions(sinusoid(offsets, self.config.dim, "concatenated").to(self.u.dtype), self.u, self.v)
+
+    def unroll(self, inputs: Tensor, state: TransformerXLState, is_first: Tensor) -> tuple[Tensor, TransformerXLState]:
+        """All steps at once; see :class:`MemoryCore`."""
+        w = self.config.memory_len
+        visible = visible_steps(steps_since_first(is_first, state.count), w)
+        held = torch.arange(w, 0, -1, device=inputs.device) <= state.count[:, None]
+        held = (held & ~is_first[:, :1])[..., None]  # b w 1
+        count = next_count(is_first, state.count, w)
+        places = self.places()
+        x = self.project(inputs).to(state.window.dtype)  # the stream keeps its precision under autocast
+        raw = []
+        for layer, cached in zip(self.layers, state.window.unbind(1), strict=True):
+            raw.append(x)
+            x = layer(x, cached, held, visible, places)
+        return self.norm(x), TransformerXLState(slide_layers(state.window, raw, count), count)
+
+    def flops_per_step(self) -> int:
+        """Of one step, with d = dim, f = hidden_dim, w = memory_len.
+
+        Per layer: qkv 6 d^2, out 2 d^2, feed-forward 4 d f, gates 24 d^2 (gru), scores and sum 4 d (w + 1), offsets
+        2 d (w + 1) (with positions). Once: the input projection, 2 d input_dim.
+        """
+        c = self.config
+        d, seen = c.dim, c.memory_len + 1
+        hidden = 4 * d if c.hidden_dim is None else c.hidden_dim
+        layer = 8 * d * d + 4 * d * hidden + 4 * d * seen
+        layer += 24 * d * d if c.gate == "gru" else 0
+        layer += 2 * d * seen if c.positions != "none" else 0
+        project = 0 if self.input_shape[0] == d else 2 * d * self.input_shape[0]
+        return c.num_layers * layer + project
+
+    def stream(self, batch_size: int) -> "TransformerXLStream":
+        """A stream with rings of keys and values; each step is projected once."""
+        return TransformerXLStream(self, batch_size)
+
+
+class TransformerXLStream(Stream):
+    """Raw layer inputs in one ring, for ``state``; keys and values of every layer in another, for speed.
+
+    The keys r of all offsets are computed here, once, and (v - u) r with them.
+
+    Args:
+        core: whose weights are used; they are copied into the layout of the processor.
+        batch_size: number of streams.
+    """
+
+    core: TransformerXL
+
+    @torch.no_grad()
+    def __init__(self, core: TransformerXL, batch_size: int) -> None:
+        c = core.config
+        places = core.places()
+        like = core.layers[0].out.weight
+        self._window = MirrorRing(batch_size, c.memory_len, (c.num_layers, c.dim), like)
+        self._folded = [layer.folded(places) for layer in core.layers]
+        self._layers = []
+        for layer, (weight, bias, delta, keys) in zip(core.layers, self._folded, strict=True):
+            attention = RingAttention(
+                (weight, bias),
+                batch_size=batch_size,
+                num_heads=c.num_heads,
+                window=c.memory_len,
+                offset_keys=keys,
+                offset_bias=None if delta is None or keys is None else (keys @ delta.view(c.num_heads, -1, 1))[..., 0],
+                top_k=c.top_k,
+                tap=layer.tap,
+            )
+            gates = layer.gate_attention, layer.gate_forward
+            self._layers.append(
+                RingLayer(
+                    attention,
+                    layer.out,
+                    layer.norm_forward,
+                    layer.feed_forward,
+                    gates,
+                    relu=c.relu_outputs,
+                    dropout=c.dropout,
+                )
+            )
+        self._visible = Visibility(batch_size, c.memory_len, like.device, self._layers[0].dtype)
+        super().__init__(core, batch_size)
+
+    @property
+    def state(self) -> TransformerXLState:
+        """The memory as the core's state (a copy)."""
+        window = self._window.window().transpose(1, 2)
+        return TransformerXLState(window.clone(memory_format=torch.contiguous_format), self._visible.count.clone())
+
+    @torch.no_grad()
+    def load_state(self, state: TransformerXLState) -> None:
+        """Continue from a state of the core: project all keys and values again."""
+        self.core.check_state(state, self.batch_size, self._never.device)
+        d = self.core.config.dim
+        self._visible.load(state.count)
+        self._window.load(state.window.transpose(1, 2))
+        layers = zip(self._layers, self._folded, state.window.unbind(1), strict=True)
+        with full_precision(state.window):
+            for layer, (weight, bias, *_), cached in layers:
+                layer.attention.load(F.linear(F.layer_norm(cached, (d,)), weight[d:], bias[d:]))
+
+    def advance(self, inputs: Tensor, is_first: Tensor) -> Tensor:
+        """One step ``[b, i] -> [b, dim]``."""
+        if is_first is not self._never:
+            self._forget(is_first)
+        with full_precision(inputs):
+            return self._step(inputs.to(self._window.data.dtype))
+
+    def _step(self, inputs: Tensor) -> Tensor:
+        x = self.core.project(inputs)
+        hidden = self._visible.step()
+        raw = []
+        for layer in self._layers:
+            raw.append(x)
+            x = layer(x, hidden)
+        self._window.push(torch.stack(raw, 1))
+        return self.core.norm(x)
+
+    def _forget(self, is_first: Tensor) -> None:
+        if not is_first.any():
+            return
+        self._visible.clear(is_first)
+        self._window.clear(is_first)
+        for layer in self._layers:
+            layer.attention.ring.clear(is_first.repeat(self.core.config.num_heads))
+
+    def buffers(self) -> list[Tensor]:
+        """The rings and the counts."""
+        return [self._window.data, *(layer.attention.ring.data for layer in self._layers), self._visible.count]

@@ -1,0 +1,84 @@
+"""Writing into memory tokens by erasing and adding, as the Neural Turing Machine does.
+
+    w = softmax over slots of MLP(LN(M))^T                         s heads, each one weight per slot
+    e = sigmoid(channel_mlp(token_mlp(LN(O))))                     what each head erases  [s, d]
+    a =         channel_mlp(token_mlp(LN(O)))                      what each head adds    [s, d]
+    M' = M * prod_s (1 - w_s e_s^T) + sum_s w_s a_s^T
+
+Paper: Token Turing Machines (2022), table 5 "Erase and Add (NTM-style write)"; Graves et al., Neural Turing Machines
+(2014), equations 3 and 4. The nets follow the official code: 8 heads, hidden width 64, the output tokens O as control.
+
+``official`` reproduces that code to the letter: no sigmoid, and ``mean_s (1 - w_s a_s^T)`` in place of the sum, which
+adds about one to every entry at every step.
+"""
+
+import torch
+from torch import Tensor, nn
+
+from recollect.cores.ttm.mixer import TokenMixing
+from recollect.layers.feedforward import FeedForward
+from recollect.layers.initialize import xavier
+from recollect.layers.tap import Tap
+
+
+class _Control(nn.Module):
+    """r output tokens to one vector per write head: ``[..., r, d] -> [..., s, d]``."""
+
+    def __init__(self, dim: int, num_outputs: int, num_heads: int, hidden_dim: int) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(dim, eps=1e-6)
+        self.token_mixing = TokenMixing(num_outputs, num_heads, hidden_dim)
+        self.channel_mixing = FeedForward(dim, hidden_dim, activation="gelu_tanh")
+
+    def forward(self, outputs: Tensor) -> Tensor:
+        return self.channel_mixing(self.token_mixing(self.norm(outputs)))
+
+
+class EraseAdd(nn.Module):
+    """The write of equation 5 replaced by erase and add.
+
+    Args:
+        dim: width d of a token.
+        num_outputs: r, output tokens that steer the write.
+        official: the official code's formula instead of the Neural Turing Machine's.
+        num_heads: s, a power of two.
+        hidden_dim: hidden width of the five nets.
+    """
+
+    def __init__(
+        self, dim: int, num_outputs: int, *, official: bool = False, num_heads: int = 8, hidden_dim: int = 64
+    ) -> None:
+        super().__init__()
+        self.dim, self.num_outputs, self.num_heads, self.hidden_dim = dim, num_outputs, num_heads, hidden_dim
+        self.official = official
+        self.norm = nn.LayerNorm(dim, eps=1e-6)
+        self.address = FeedForward(dim, hidden_dim, activation="gelu_tanh", out_dim=num_heads)
+        self.erase = _Control(dim, num_outputs, num_heads, hidden_dim)
+        self.add = _Control(dim, num_outputs, num_heads, hidden_dim)
+        self.tap = Tap("b s m")
+        xavier(self)
+
+    def forward(self, memory: Tensor, outputs: Tensor) -> Tensor:
+        """``[..., m, d], [..., r, d] -> [..., m, d]``."""
+        scores = self.address(self.norm(memory)).mT  # ... s m
+        weights = scores.to(torch.promote_types(scores.dtype, torch.float32)).softmax(-1)
+        if self.tap.listening:
+            self.tap(weights)
+        erase, add = self.erase(outputs), self.add(outputs)  # ... s d
+        if not self.official:
+            erase = erase.sigmoid()
+        kept = 1.0 - weights.unsqueeze(-1) * erase.unsqueeze(-2)  # ... s m d
+        while kept.shape[-3] > 1:  # a tree of products: its gradient needs no division by a factor
+            first, second = kept.chunk(2, -3)
+            kept = first * second
+        added = weights.mT.to(add.dtype) @ add  # ... m d
+        if self.official:
+            added = 1.0 - added / self.num_heads
+        return memory * kept.squeeze(-3) + added
+
+    def flops(self, num_slots: int) -> int:
+        """Matrix products of one row, 2 per multiply-add: five nets and ``sum_s w_s a_s^T``."""
+        d, h, s, r = self.dim, self.hidden_dim, self.num_heads, self.num_outputs
+        address = num_slots * h * (d + s)
+        controls = 2 * (d * h * (r + s) + 2 * s * d * h)
+        return 2 * (address + controls + num_slots * s * d)

@@ -1,0 +1,116 @@
+"""Processing units: a few tokens in, as many tokens out.
+
+    transformer   x = x + table;  L times  x = x + MHA(LN x),  x = x + MLP(LN x);  LN x
+    mixer         L times  x = x + token_mixing(LN x),  x = x + channel_mixing(LN x);  LN x
+    mlp           L times  x = MLP(LN x), without residual;  LN x
+
+Source: Token Turing Machines (2022), section 2.1.3; what it leaves open follows the official code: the Transformer's
+own position table, the final norm, the token-mixing width of 128, the missing residual of the MLP, the tanh form of
+GELU, epsilon 1e-6.
+"""
+
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from recollect.cores.ttm.mixer import MixerBlock
+from recollect.layers.attention import MultiHeadAttention
+from recollect.layers.feedforward import FeedForward
+from recollect.layers.initialize import xavier
+
+Processor = Literal["transformer", "mixer", "mlp"]
+
+TOKEN_HIDDEN_DIM = 128
+"""Hidden width of the mixer along the tokens, fixed in the official code."""
+
+
+class TransformerBlock(nn.Module):
+    """Pre-norm self-attention and feed-forward, with residuals; every token sees every token."""
+
+    def __init__(self, dim: int, num_heads: int, hidden_dim: int) -> None:
+        super().__init__()
+        self.attention_norm = nn.LayerNorm(dim, eps=1e-6)
+        self.attention = MultiHeadAttention(dim, num_heads, bias=True)
+        self.feedforward_norm = nn.LayerNorm(dim, eps=1e-6)
+        self.feedforward = FeedForward(dim, hidden_dim, activation="gelu_tanh")
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """``[..., p, d] -> [..., p, d]``."""
+        normed = self.attention_norm(tokens)
+        tokens = tokens + self.attention(normed, normed)
+        return tokens + self.feedforward(self.feedforward_norm(tokens))
+
+
+class MLPBlock(nn.Module):
+    """Norm and feed-forward, without residual."""
+
+    def __init__(self, dim: int, hidden_dim: int) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(dim, eps=1e-6)
+        self.feedforward = FeedForward(dim, hidden_dim, activation="gelu_tanh")
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """``[..., p, d] -> [..., p, d]``."""
+        return self.feedforward(self.norm(tokens))
+
+
+class TokenProcessor(nn.Module):
+    """A stack of blocks of one kind, and a final norm.
+
+    Args:
+        kind: which block.
+        dim: width d of a token.
+        num_tokens: p.
+        num_layers: L.
+        num_heads: of the Transformer.
+        hidden_dim: hidden width along the channels.
+    """
+
+    table: nn.Parameter | None
+
+    def __init__(
+        self, kind: Processor, dim: int, num_tokens: int, num_layers: int, num_heads: int, hidden_dim: int
+    ) -> None:
+        super().__init__()
+        self.kind = kind
+        self.dim = dim
+        self.num_tokens = num_tokens
+        self.hidden_dim = hidden_dim
+        self.register_parameter("table", None)
+        if kind == "transformer":
+            self.table = nn.Parameter(torch.randn(num_tokens, dim) * 0.02)
+            blocks = [TransformerBlock(dim, num_heads, hidden_dim) for _ in range(num_layers)]
+        elif kind == "mixer":
+            blocks = [MixerBlock(dim, num_tokens, hidden_dim, TOKEN_HIDDEN_DIM) for _ in range(num_layers)]
+        else:
+            blocks = [MLPBlock(dim, hidden_dim) for _ in range(num_layers)]
+        self.blocks = nn.ModuleList(blocks)
+        self.norm = nn.LayerNorm(dim, eps=1e-6)
+        xavier(self)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """``[..., p, d] -> [..., p, d]``."""
+        if self.table is not None:
+            tokens = tokens + self.table
+        for block in self.blocks:
+            tokens = block(tokens)
+        return self.norm(tokens)
+
+    def flops(self) -> int:
+        """Matrix and attention products of one row, 2 per multiply-add.
+
+        Per layer ``4 p d h`` for the feed-forward, and ``8 p d^2 + 4 p^2 d`` (transformer) or
+        ``4 * 128 p d`` (mixer) between the tokens.
+        """
+        p, d = self.num_tokens, self.dim
+        between = {"transformer": 8 * p * d * d + 4 * p * p * d, "mixer": 4 * p * d * TOKEN_HIDDEN_DIM, "mlp": 0}
+        return len(self.blocks) * (4 * p * d * self.hidden_dim + between[self.kind])
+
+
+def check_processor(kind: str, dim: int, num_heads: int) -> None:
+    """Raise ``ValueError``, in a config's words, unless such a processing unit can be made."""
+    if kind not in ("transformer", "mixer", "mlp"):
+        raise ValueError(f"processor={kind!r}: choose one of transformer, mixer, mlp")
+    if kind == "transformer" and dim % num_heads:
+        raise ValueError(f"num_heads={num_heads!r}: the heads must share dim={dim} equally: give a divisor of it")

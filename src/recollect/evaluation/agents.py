@@ -1,0 +1,227 @@
+"""What an agent earns in fresh episodes of a world.
+
+Episodes that end early must not be counted more often than long ones, so it is decided beforehand how many episodes
+each row plays: ``episodes`` are dealt to the rows like cards, and what a row does after its share is not counted.
+Rows are the independent units of the interval (an agent may carry memory from one episode of a row to the next).
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import gymnasium
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from recollect.agents.actor_critic import ActorCritic, ActorCriticOutput, ActorInputs
+from recollect.evaluation.confidence_interval import confidence_interval
+from recollect.runs.random_states import random_states, restore_random_states, seed_everything
+from recollect.tasks.worlds.contract import Step, World, WorldConfig
+
+METRICS = ("score", "low", "high", "return", "length")
+
+
+@dataclass(frozen=True, kw_only=True)
+class AgentEvaluation:
+    """What an agent earns in fresh episodes of a world."""
+
+    score: float
+    """Mean score of an episode, in the world's own measure."""
+    low: float
+    """Lower end of its 95 % interval; NaN when a single row played."""
+    high: float
+    """Upper end of its 95 % interval; NaN when a single row played."""
+    mean_return: float
+    """Mean sum of rewards of an episode, undiscounted."""
+    mean_length: float
+    """Mean number of actions in an episode."""
+    truncated: float
+    """Share of episodes that a time limit cut."""
+    chance: float
+    """Expected score of an agent that cannot remember; NaN when the world does not say."""
+    oracle: float
+    """Expected score of the best policy; NaN when the world does not say."""
+    scores: list[float]
+    """Score of every episode, row by row."""
+    returns: list[float]
+    """Sum of rewards of every episode."""
+    lengths: list[int]
+    """Actions of every episode."""
+    rows: list[int]
+    """Row that played every episode."""
+
+    def metrics(self) -> dict[str, float]:
+        """The numbers of a metrics row, by the names of :data:`METRICS`."""
+        numbers = (self.score, self.low, self.high, self.mean_return, self.mean_length)
+        return dict(zip(METRICS, numbers, strict=True))
+
+
+class PlayStep(NamedTuple):
+    """One step of a game that is being played, b rows."""
+
+    step: Step
+    """What the rows show."""
+    output: ActorCriticOutput
+    """What the agent makes of it, without a time axis."""
+    action: Tensor
+    """What it does next, ``[b, *action_shape]``; the world ignores it in rows with ``step.is_last``."""
+
+
+def evaluate_agent(
+    agent: ActorCritic,
+    world_config: WorldConfig,
+    episodes: int = 128,
+    *,
+    seed: int = 0,
+    greedy: bool = True,
+    device: torch.device | str | None = None,
+    batch_size: int = 64,
+    step_limit: int = 100_000,
+) -> AgentEvaluation:
+    """Let an agent play fresh episodes. Leaves no trace: not on the agent's modes, not on any global generator.
+
+    Args:
+        agent: who plays, in ``eval`` mode.
+        world_config: the world.
+        episodes: how many are counted, exactly.
+        seed: of the world and of sampled actions.
+        greedy: take the most probable action; False draws from the policy.
+        device: where the world is; None puts it where the agent is.
+        batch_size: most rows that play at a time.
+        step_limit: longest that a row may take for an episode, for worlds that set no limit of their own.
+
+    Raises:
+        ValueError: fewer than one episode or row; a world in which an episode outlasts ``step_limit``.
+    """
+    if episodes < 1 or batch_size < 1:
+        raise ValueError(f"episodes={episodes}, batch_size={batch_size}: play at least one episode in one row")
+    where = next(agent.parameters()).device if device is None else torch.device(device)
+    rows = min(episodes, batch_size)
+    share = torch.tensor([episodes // rows + (row < episodes % rows) for row in range(rows)], device=where)
+    with no_trace(agent, seed):
+        world = world_config.build(rows, seed=seed, device=where)
+        try:
+            tally = _Tally(share)
+            look = 1 if where.type == "cpu" else 32  # steps between looks: on an accelerator each one waits for it
+            limit = int(share.max()) * ((world.spec.max_steps or step_limit) + 1) + look
+            for taken, moment in enumerate(play(agent, world, seed=seed, greedy=greedy)):
+                tally.add(moment.step)
+                if taken % look == 0 and tally.complete():
+                    break
+                if taken > limit:
+                    raise ValueError(
+                        f"an episode of {type(world).__name__} is not over after {taken} steps: set a time limit "
+                        "(max_steps) in the world's config, or raise step_limit"
+                    )
+        finally:
+            world.close()
+    return _summary(tally, world)
+
+
+def play(agent: ActorCritic, world: World, *, seed: int = 0, greedy: bool = True) -> Iterator[PlayStep]:
+    """Play for ever, from a reset: one moment per step. The caller stops.
+
+    Args:
+        agent: who plays, in the mode it is in.
+        world: where; it is reset, without a new seed.
+        seed: of sampled actions.
+        greedy: take the most probable action; False draws from the policy.
+    """
+    device = next(agent.parameters()).device
+    generator = torch.Generator(device).manual_seed(seed)
+    stream = agent.stream(world.batch_size)
+    step, action = world.reset(), no_action(world)
+    while True:
+        here = _to(step, device)
+        inputs = ActorInputs(here.observation, action.to(device), here.reward)
+        output = stream.step(inputs, here.is_first)
+        distribution = agent.distribution(output.policy)
+        action = distribution.mode() if greedy else distribution.sample(generator=generator)
+        yield PlayStep(step, output, action)
+        step = world.step(action.to(world.device))
+
+
+def no_action(world: World) -> Tensor:
+    """What stands for the action before a first observation, ``[b, *action_shape]``; no agent reads it."""
+    space = world.spec.action_space
+    discrete = isinstance(space, (gymnasium.spaces.Discrete, gymnasium.spaces.MultiDiscrete))
+    dtype = torch.long if discrete else torch.float32
+    return torch.zeros(world.batch_size, *(space.shape or ()), dtype=dtype, device=world.device)
+
+
+class _Tally:
+    """Counts the share of every row, without looking at the numbers: nothing here waits for a device."""
+
+    def __init__(self, share: Tensor) -> None:
+        shape = (len(share), int(share.max()))
+        self.share = share  # b
+        self.done = torch.zeros_like(share)
+        self.sum_reward = torch.zeros(len(share), dtype=torch.float64, device=share.device)
+        self.actions = torch.zeros_like(share)
+        self.score = torch.zeros(shape, dtype=torch.float64, device=share.device)
+        self.returned = torch.zeros_like(self.score)
+        self.length = torch.zeros(shape, dtype=torch.long, device=share.device)
+        self.cut = torch.zeros(shape, dtype=torch.bool, device=share.device)
+
+    def add(self, step: Step) -> None:
+        self.sum_reward = torch.where(step.is_first, 0.0, self.sum_reward + step.reward)
+        self.actions = torch.where(step.is_first, 0, self.actions + 1)
+        counted = step.is_last & (self.done < self.share)
+        place = self.done.clamp(max=self.score.shape[1] - 1)[:, None]
+        for kept, value in (
+            (self.score, step.score.double()),
+            (self.returned, self.sum_reward),
+            (self.length, self.actions),
+            (self.cut, step.truncated),
+        ):
+            old = kept.gather(1, place)
+            kept.scatter_(1, place, torch.where(counted[:, None], value[:, None], old))
+        self.done = self.done + counted
+
+    def complete(self) -> bool:
+        return bool((self.done >= self.share).all())
+
+
+def _summary(tally: _Tally, world: World) -> AgentEvaluation:
+    share = tally.share.cpu().numpy()
+    played = np.arange(tally.score.shape[1]) < share[:, None]
+    score, returned, length, cut = (x.cpu().numpy() for x in (tally.score, tally.returned, tally.length, tally.cut))
+    low, high = confidence_interval(score.sum(1), share) if len(share) > 1 else (float("nan"), float("nan"))
+    return AgentEvaluation(
+        score=float(score[played].mean()),
+        low=low,
+        high=high,
+        mean_return=float(returned[played].mean()),
+        mean_length=float(length[played].mean()),
+        truncated=float(cut[played].mean()),
+        chance=world.spec.chance,
+        oracle=world.spec.oracle,
+        scores=score[played].tolist(),
+        returns=returned[played].tolist(),
+        lengths=length[played].tolist(),
+        rows=np.repeat(np.arange(len(share)), share).tolist(),
+    )
+
+
+@contextmanager
+def no_trace(agent: nn.Module, seed: int) -> Iterator[None]:
+    """An agent in ``eval`` mode and seeded global generators (a foreign world may draw from them), put back after."""
+    modes = [(module, module.training) for module in agent.modules()]
+    states = random_states()
+    seed_everything(seed)
+    agent.eval()
+    try:
+        yield
+    finally:
+        for module, training in modes:
+            module.training = training
+        restore_random_states(states.tensors, states.data)
+
+
+def _to(step: Step, device: torch.device) -> Step:
+    def move(value: Any) -> Any:
+        return {k: move(v) for k, v in value.items()} if isinstance(value, dict) else value.to(device)
+
+    return Step(*(move(field) for field in step))

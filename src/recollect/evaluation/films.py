@@ -1,0 +1,249 @@
+"""Videos of what an agent sees, does and expects: MP4 for a player, GIF for a page.
+
+    record_run("runs/ballet-hcam-seed0", "videos", episodes=4)         videos/ballet-hcam-seed0.mp4 and .gif
+
+Every frame is a picture of the world, below it the step, the action, the reward that came with this frame, the
+return so far, the agent's value and, where the world speaks, its words. Episodes follow each other after a pause on
+the last frame, which tells the score.
+"""
+
+import sys
+from collections.abc import Iterator
+from os import PathLike
+from pathlib import Path
+from types import ModuleType
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from recollect.agents.actor_critic import ActorCritic
+from recollect.config import require
+from recollect.evaluation.agents import no_trace, play
+from recollect.evaluation.sequences import FRESH_SEED, load_config, load_model
+from recollect.tasks.worlds.contract import Observation, World, WorldConfig
+from recollect.tasks.worlds.pictures import picture
+
+WIDTH = 384
+"""Least width of a frame in pixels."""
+LINE = 22
+"""Height of a line of the caption."""
+PAPER, INK, SOFT = (20, 23, 27), (232, 234, 237), (160, 168, 179)
+PAUSE = 0.8
+"""Seconds for which the last frame of an episode stands."""
+
+
+class Video(NamedTuple):
+    """What was recorded."""
+
+    mp4: Path
+    """For a player."""
+    gif: Path
+    """For a page."""
+    frames: int
+    """Pictures in it, pauses included."""
+    scores: list[float]
+    """Score of every episode that came to its end."""
+    returns: list[float]
+    """Sum of rewards of every episode, or of its recorded part."""
+
+
+class Frame(NamedTuple):
+    """One step of the row that is filmed."""
+
+    picture: np.ndarray
+    """uint8 ``[y, x, 3]``."""
+    episode: int
+    step: int
+    action: str
+    """What the agent does next; empty at the end."""
+    reward: float
+    sum_reward: float
+    value: float
+    words: str
+    """What the world says; empty when nothing."""
+    score: float | None
+    """At the last step, None before."""
+    over: bool
+    """The last frame of its episode, or the last that is recorded of it."""
+
+
+def record_run(
+    directory: str | PathLike[str],
+    folder: str | PathLike[str],
+    *,
+    episodes: int = 4,
+    seed: int = 0,
+    greedy: bool | None = None,
+    device: torch.device | str = "cpu",
+) -> Video:
+    """Film the newest checkpoint of a run in fresh episodes of its world.
+
+    Args:
+        directory: of the run.
+        folder: gets the files, named after the run.
+        episodes: how many.
+        seed: of the world.
+        greedy: take the likeliest action, or else draw from the policy; None does what the run's evaluations did.
+        device: where to compute.
+
+    Raises:
+        ValueError: not a run, no checkpoint, a run on a stream task (there is nothing to see), or imageio is missing.
+    """
+    config = load_config(directory)
+    if not isinstance(getattr(config, "world", None), WorldConfig):
+        raise ValueError(f"{directory} was trained on rows of a stream task: only runs in a world can be filmed")
+    how = config.evaluation.greedy if greedy is None else greedy
+    agent = load_model(directory, device)
+    target = Path(folder) / Path(directory).resolve().name
+    return record(agent, config.world, target, episodes=episodes, seed=FRESH_SEED + seed, greedy=how)
+
+
+def record(
+    agent: ActorCritic,
+    world_config: WorldConfig,
+    target: str | PathLike[str],
+    *,
+    episodes: int = 4,
+    seed: int = 0,
+    greedy: bool = True,
+    fps: int = 8,
+    longest: int = 1000,
+) -> Video:
+    """Film an agent. Leaves no trace on its modes or on global generators.
+
+    Args:
+        agent: who plays.
+        world_config: where.
+        target: path of the files, without an ending.
+        episodes: how many, one after the other.
+        seed: of the world and of sampled actions.
+        greedy: take the likeliest action; False draws from the policy.
+        fps: steps per second.
+        longest: steps that are filmed of an episode; of a longer one the beginning is shown.
+
+    Raises:
+        ValueError: imageio or pillow is missing; a number below 1.
+    """
+    for name, number in (("episodes", episodes), ("fps", fps), ("longest", longest)):
+        require(number >= 1, name, number, "give at least 1")
+    imageio, pillow = _imageio(), _pillow()
+    mp4, gif = (Path(f"{target}.{ending}") for ending in ("mp4", "gif"))
+    mp4.parent.mkdir(parents=True, exist_ok=True)
+    scores, returns, stills = [], [], []
+    beside = mp4.with_name(f".writing-{mp4.name}")
+    options = {"fps": fps, "codec": "libx264", "quality": 8, "macro_block_size": 2}
+    with no_trace(agent, seed), imageio.get_writer(beside, format="FFMPEG", **options) as writer:
+        for frame in film(agent, world_config, episodes=episodes, seed=seed, greedy=greedy, longest=longest):
+            still = _compose(frame, pillow)
+            stays = 1 + round(PAUSE * fps) * frame.over
+            for _ in range(stays):
+                writer.append_data(np.asarray(still))
+            stills.append((still.quantize(128), stays))
+            if frame.over:
+                returns.append(frame.sum_reward)
+                scores += [] if frame.score is None else [frame.score]
+    beside.replace(mp4)
+    # Players round a frame of a GIF to hundredths of a second.
+    times = [max(2, round(100 * stays / fps)) * 10 for _, stays in stills]
+    images = [still for still, _ in stills]
+    images[0].save(gif, save_all=True, append_images=images[1:], duration=times, loop=0, optimize=False)
+    return Video(mp4, gif, sum(stays for _, stays in stills), scores, returns)
+
+
+def film(
+    agent: ActorCritic,
+    world_config: WorldConfig,
+    *,
+    episodes: int,
+    seed: int = 0,
+    greedy: bool = True,
+    longest: int = 1000,
+) -> Iterator[Frame]:
+    """The frames of one row, episode by episode; the agent plays in the mode it is in."""
+    world = world_config.build(1, seed=seed, device=next(agent.parameters()).device)
+    episode, clock, total = 0, 0, 0.0
+    try:
+        for moment in play(agent, world, seed=seed, greedy=greedy):
+            step = moment.step
+            first, last = bool(step.is_first[0]), bool(step.is_last[0])
+            episode += first
+            if episode > episodes:
+                return
+            clock, total = (0, 0.0) if first else (clock + 1, total + float(step.reward[0]))
+            if clock > longest:
+                if episode == episodes:
+                    return
+                continue
+            yield Frame(
+                picture=picture(world, step.observation, 0),
+                episode=episode,
+                step=clock,
+                action="" if last else _named(moment.action[0]),
+                reward=float(step.reward[0]),
+                sum_reward=total,
+                value=float(moment.output.value[0]),
+                words=spoken(world, step.observation),
+                score=float(step.score[0]) if last else None,
+                over=last or clock == longest,
+            )
+    finally:
+        world.close()
+
+
+def spoken(world: World, observation: Observation, row: int = 0) -> str:
+    """The words that a row hears; numbers where the world's module has no ``WORDS``; empty when there are none."""
+    if not isinstance(observation, dict) or "language" not in observation:
+        return ""
+    tokens = [token for token in observation["language"][row].tolist() if token]
+    words: Any = getattr(sys.modules[type(world).__module__], "WORDS", ())
+    return " ".join(words[token] if token < len(words) else str(token) for token in tokens)
+
+
+def _compose(frame: Frame, pillow: Any) -> Any:
+    """The picture with its caption below, as an image of pillow; both sides even, as video codecs want them."""
+    y, x, _ = frame.picture.shape
+    factor = max(1, round(WIDTH / max(x, y)))
+    tall, wide = y * factor, max(x * factor, WIDTH)
+    image = pillow.Image.new("RGB", (wide + wide % 2, tall + tall % 2 + 3 * LINE + 10), PAPER)
+    scene = pillow.Image.fromarray(frame.picture).resize((x * factor, tall), pillow.Image.Resampling.NEAREST)
+    image.paste(scene, ((image.width - scene.width) // 2, 0))
+    draw = pillow.ImageDraw.Draw(image)
+    font = pillow.ImageFont.load_default(size=15)
+    ending = "" if not frame.over else "cut" if frame.score is None else f"score {frame.score:.3g}"
+    lines = (
+        (f"episode {frame.episode}", f"step {frame.step}", f"action {frame.action}" if frame.action else ending),
+        (f"reward {frame.reward:+.3g}", f"return {frame.sum_reward:+.3g}", f"value {frame.value:+.2f}"),
+    )
+    for row, cells in enumerate(lines):
+        for column, text in enumerate(cells):
+            place = (10 + column * image.width // 3, tall + 6 + row * LINE)
+            draw.text(place, text, font=font, fill=INK if row == 0 else SOFT)
+    draw.text((10, tall + 6 + 2 * LINE), frame.words, font=font, fill=INK)
+    return image
+
+
+def _named(action: Tensor) -> str:
+    if action.is_floating_point():
+        return " ".join(f"{number:+.2f}" for number in action.flatten().tolist())
+    return " ".join(str(number) for number in action.flatten().tolist())
+
+
+def _imageio() -> ModuleType:
+    try:
+        import imageio.v2
+        import imageio_ffmpeg  # noqa: F401  (what imageio writes MP4 with)
+    except ImportError as error:
+        raise ValueError("a video needs imageio and its ffmpeg: run pip install 'recollect[video]'") from error
+    return imageio.v2
+
+
+def _pillow() -> ModuleType:
+    try:
+        import PIL.Image
+        import PIL.ImageDraw
+        import PIL.ImageFont
+    except ImportError as error:
+        raise ValueError("a video needs pillow: run pip install 'recollect[video]'") from error
+    return PIL

@@ -1,0 +1,260 @@
+"""One step of a pre-norm attention layer, in place: what the streams of windowed Transformers are made of.
+
+    q, k, v = W n(x) + b                      norm, scale and biases are folded into W and b
+    a = softmax(q K^T + q R^T + c)            K, V: rings of the last w + 1 steps, newest last;  R, c: fixed
+    x = g(x, act(W_o a V))                    then the feed-forward, in the same way
+
+Keys and values are projected once, when their step arrives. A step costs the products with the weights and two
+passes over the window. Everything that does not depend on the step is computed when the stream is made.
+"""
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from recollect.layers.feedforward import FeedForward
+from recollect.layers.gates import GRUGate
+from recollect.layers.rings import MirrorRing
+from recollect.layers.sliding import keep_top
+from recollect.layers.tap import Tap
+from recollect.ops.packed_linear import PackedLinear, working_dtype
+
+
+def full_precision(like: Tensor) -> AbstractContextManager[Any]:
+    """Autocast off: a stream has chosen the dtype of its products when it was made, and casts by itself."""
+    kind = like.device.type
+    return torch.autocast(kind, enabled=False) if torch.is_autocast_enabled(kind) else nullcontext()
+
+
+class RingAttention:
+    """Multi-head attention of one new step over itself and the w steps before it.
+
+    Args:
+        qkv: weight ``[3 dim, dim]`` and bias ``[3 dim]`` for scaled queries, keys and values of standardised inputs.
+        batch_size: b.
+        num_heads: h.
+        window: w.
+        offset_keys: R ``[h, w + 1, e]``, keys of the offsets w ... 0, or None.
+        offset_bias: c ``[h, w + 1]``, or None.
+        top_k: entries that the softmax runs over; all when None.
+        tap: hears weights ``[b, h, 1, w + 1]``.
+    """
+
+    def __init__(
+        self,
+        qkv: tuple[Tensor, Tensor],
+        *,
+        batch_size: int,
+        num_heads: int,
+        window: int,
+        offset_keys: Tensor | None = None,
+        offset_bias: Tensor | None = None,
+        top_k: int | None = None,
+        tap: Tap,
+    ) -> None:
+        self.batch_size, self.num_heads, self.window = batch_size, num_heads, window
+        self.top_k, self.tap = top_k, tap
+        weight, bias = qkv
+        self.width = weight.shape[1]
+        self.dtype = working_dtype(weight)
+        self.qkv = PackedLinear(weight.to(self.dtype), bias.to(self.dtype), rows=batch_size, uses=1000)
+        self.offset_keys = None if offset_keys is None else offset_keys.to(self.dtype).transpose(1, 2).contiguous()
+        self.offset_bias = None if offset_bias is None else offset_bias.to(self.dtype)[:, None]  # h 1 w+1
+        # Heads before rows: products with R are then one product per head, and rows with K one per head and row.
+        entry = (2, self.width // num_heads)
+        self.ring = MirrorRing(num_heads * batch_size, window + 1, entry, weight.new_empty(0, dtype=self.dtype))
+
+    def entry(self, rows: Tensor) -> Tensor:
+        """``[b, ..., 2 dim]`` keys and values to ``[h*b, ..., 2, e]``."""
+        heads = rows.unflatten(-1, (2, self.num_heads, -1)).movedim(-2, 0)  # h b ... 2 e
+        return heads.flatten(0, 1)
+
+    def load(self, keys_values: Tensor) -> None:
+        """Replace the ring: ``[b, w, 2 dim]``, oldest first."""
+        entries = self.entry(keys_values.to(self.dtype))
+        self.ring.load(torch.cat((entries.new_zeros(entries.shape[0], 1, *entries.shape[2:]), entries), 1))
+
+    def contents(self) -> Tensor:
+        """The keys and values of the last w steps, ``[b, w, 2 dim]``."""
+        heads = self.ring.window()[:, 1:].unflatten(0, (self.num_heads, -1))  # h b w 2 e
+        return heads.movedim(0, -2).flatten(-3)
+
+    def __call__(
+        self,
+        x: Tensor,
+        hidden: Tensor | None,
+        turn: Callable[[Tensor], Tensor] | None = None,
+    ) -> Tensor:
+        """Read the window.
+
+        Args:
+            x: ``[b, dim]``, raw.
+            hidden: float ``[b, w + 1]``, 0 where a step may be seen and the smallest number elsewhere; None
+                when every row has a full window.
+            turn: applied to queries and keys ``[b, 2 dim]`` before they meet (rotary positions).
+
+        Returns:
+            ``[b, dim]``, before the output projection.
+        """
+        b, h, d = self.batch_size, self.num_heads, self.width
+        qkv = self.qkv(F.layer_norm(x, x.shape[-1:]).to(self.dtype))
+        if turn is not None:
+            qkv = torch.cat((turn(qkv[:, : 2 * d]), qkv[:, 2 * d :]), 1)
+        queries = qkv[:, :d].reshape(b, h, -1).transpose(0, 1)  # h b e
+        self.ring.push(self.entry(qkv[:, d:]))
+        keys, values = self.ring.window().unbind(2)  # h*b w+1 e
+        scores = self.offset_bias
+        if hidden is not None:
+            scores = hidden.to(self.dtype).expand(h, -1, -1) if scores is None else scores + hidden.to(self.dtype)
+        if self.offset_keys is not None:
+            scores = (
+                torch.bmm(queries, self.offset_keys)
+                if scores is None
+                else torch.baddbmm(scores, queries, self.offset_keys)
+            )
+        queries = queries.reshape(h * b, 1, -1)
+        keys = keys.transpose(1, 2)
+        if scores is None:
+            scores = torch.bmm(queries, keys)
+        else:
+            scores = torch.baddbmm(scores.expand(h, b, -1).reshape(h * b, 1, -1), queries, keys)
+        if scores.dtype in (torch.bfloat16, torch.float16):
+            scores = scores.float()
+        if self.top_k is None:
+            weights = scores.softmax(-1)
+        else:
+            seen = torch.ones_like(scores, dtype=torch.bool)
+            if hidden is not None:
+                seen = (hidden == 0).expand(h, b, -1).reshape(scores.shape)
+            weights = keep_top(scores, seen, self.top_k)
+        if self.tap.listening:
+            self.tap(weights.view(h, b, 1, -1).transpose(0, 1))
+        read = torch.bmm(weights.to(self.dtype), values)  # h*b 1 e
+        return read.view(h, b, -1).transpose(0, 1).reshape(b, d)
+
+
+class StreamGate:
+    """A gate (layers/gates.py) for one step, its biases folded away.
+
+    Args:
+        gate: ``ResidualGate`` or ``GRUGate``.
+        rows: b.
+    """
+
+    def __init__(self, gate: nn.Module, rows: int) -> None:
+        self.gru = isinstance(gate, GRUGate)
+        if isinstance(gate, GRUGate):
+            self.dtype = working_dtype(gate.bias)
+            zeros = torch.zeros_like(gate.bias)
+            bias = torch.cat((zeros, -gate.bias, zeros))
+            self.from_update = PackedLinear(self._cast(gate.from_update.weight), self._cast(bias), rows=rows, uses=1000)
+            self.from_stream = PackedLinear(self._cast(gate.from_stream.weight), rows=rows, uses=1000)
+            self.from_reset = PackedLinear(self._cast(gate.from_reset.weight), rows=rows, uses=1000)
+
+    def _cast(self, weight: Tensor) -> Tensor:
+        return weight.to(self.dtype)
+
+    def __call__(self, stream: Tensor, update: Tensor) -> Tensor:
+        """``[b, dim], [b, dim] -> [b, dim]`` in the dtype of ``stream``."""
+        if not self.gru:
+            return stream + update
+        d = stream.shape[1]
+        drive = self.from_update(update.to(self.dtype))
+        both = self.from_stream.plus(stream.to(self.dtype), drive[:, : 2 * d].contiguous()).sigmoid_()
+        reset = both[:, :d] * stream
+        candidate = self.from_reset.plus(reset.to(self.dtype), drive[:, 2 * d :].contiguous()).tanh_()
+        return torch.lerp(stream, candidate.to(stream.dtype), both[:, d:].to(stream.dtype))
+
+
+class RingLayer:
+    """Attention and feed-forward of one layer for one step.
+
+    Args:
+        attention: its ring.
+        out: output projection of the heads.
+        norm: of the feed-forward.
+        feed_forward: its weights.
+        gates: after attention and after feed-forward.
+        relu: whether a ReLU closes each sub-layer.
+        dropout: of what the attention adds (in training).
+    """
+
+    def __init__(
+        self,
+        attention: RingAttention,
+        out: nn.Linear,
+        norm: nn.LayerNorm,
+        feed_forward: FeedForward,
+        gates: tuple[nn.Module, nn.Module],
+        *,
+        relu: bool = False,
+        dropout: float = 0.0,
+    ) -> None:
+        rows, dtype = attention.batch_size, attention.dtype
+        self.attention = attention
+        self.out = PackedLinear(out.weight.to(dtype), rows=rows, uses=1000)
+        expand = feed_forward.expand
+        weight, bias = expand.weight * norm.weight, expand.bias + (expand.weight * norm.bias).sum(-1)
+        self.expand = PackedLinear(weight.to(dtype), bias.to(dtype), rows=rows, uses=1000)
+        contract = feed_forward.contract
+        self.contract = PackedLinear(contract.weight.to(dtype), contract.bias.to(dtype), rows=rows, uses=1000)
+        self.feed_forward = feed_forward  # its activation, and whether it trains
+        self.join_attention, self.join_forward = (StreamGate(gate, rows) for gate in gates)
+        self.relu, self.dropout, self.dtype = relu, dropout, dtype
+
+    def __call__(self, x: Tensor, hidden: Tensor | None, turn: Callable[[Tensor], Tensor] | None = None) -> Tensor:
+        """``[b, dim] -> [b, dim]``; arguments as in :meth:`RingAttention.__call__`."""
+        update = self.out(self.attention(x, hidden, turn))
+        x = self.join_attention(x, self._close(update))
+        middle = self.feed_forward.activation(self.expand(F.layer_norm(x, x.shape[-1:]).to(self.dtype)))
+        return self.join_forward(x, self._close(self.contract(self._drop(middle))))
+
+    def _drop(self, x: Tensor) -> Tensor:
+        training = self.feed_forward.training and self.dropout > 0
+        return F.dropout(x, self.dropout) if training else x
+
+    def _close(self, update: Tensor) -> Tensor:
+        update = self._drop(update)
+        return update.relu_() if self.relu else update
+
+
+class Visibility:
+    """How much of the window each row may see; knows without looking when all windows are full.
+
+    Args:
+        batch_size: b.
+        window: w.
+        device: of the stream.
+        dtype: of the scores.
+    """
+
+    def __init__(self, batch_size: int, window: int, device: torch.device, dtype: torch.dtype) -> None:
+        self.window = window
+        self.count = torch.zeros(batch_size, dtype=torch.int64, device=device)
+        self._offsets = torch.arange(window, -1, -1, device=device)
+        self._lowest = torch.finfo(dtype).min
+        self._zeros = torch.zeros(batch_size, window + 1, device=device, dtype=dtype)
+        self._steps_to_full = window
+
+    def load(self, count: Tensor) -> None:
+        """Take over the counts of a state, ``[b]``."""
+        self.count.copy_(count)
+        self._steps_to_full = self.window
+
+    def clear(self, rows: Tensor) -> None:
+        """Rows of a bool mask ``[b]`` start afresh."""
+        self.count.masked_fill_(rows, 0)
+        self._steps_to_full = self.window
+
+    def step(self) -> Tensor | None:
+        """What the next step must not see (``hidden`` of :class:`RingAttention`); then counts that step."""
+        if self._steps_to_full <= 0:
+            return None
+        hidden = self._zeros.masked_fill(self._offsets > self.count[:, None], self._lowest)
+        self.count.add_(1).clamp_(max=self.window)
+        self._steps_to_full -= 1
+        return hidden

@@ -1,0 +1,51 @@
+"""What machine this is: processor, memory, versions."""
+
+import os
+import platform
+from pathlib import Path
+from typing import Literal
+
+_EXTENSIONS = ("avx2", "avx512f", "avx512_bf16", "amx_bf16")
+
+
+def processor() -> str:
+    """The processor's name."""
+    return _fields().get("model name") or platform.processor() or platform.machine()
+
+
+def matrix_extensions() -> list[str]:
+    """Which instructions for matrix products the processor has, of those that matter here."""
+    flags = set(_fields().get("flags", "").split())
+    return [flag for flag in _EXTENSIONS if flag in flags]
+
+
+def processor_maker() -> Literal["amd", "intel", "other"]:
+    """Who made the processor."""
+    maker = _fields().get("vendor_id", "") or platform.processor()
+    return "amd" if "AuthenticAMD" in maker else "intel" if "GenuineIntel" in maker else "other"
+
+
+def memory_gib() -> float | None:
+    """Memory of this machine in GiB; None where the system does not tell."""
+    if not hasattr(os, "sysconf") or "SC_PHYS_PAGES" not in os.sysconf_names:
+        return None
+    return round(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30, 1)
+
+
+def resident_bytes() -> int:
+    """Memory of this process that is in RAM now; 0 where the system does not tell."""
+    try:
+        pages = int(Path("/proc/self/statm").read_text().split()[1])
+    except (OSError, IndexError, ValueError):
+        return 0
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+def _fields() -> dict[str, str]:
+    """The first processor's entry of /proc/cpuinfo; empty where there is none."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return {}
+    fields = dict(line.split(":", 1) for line in reversed(lines) if ":" in line)
+    return {name.strip(): value.strip() for name, value in fields.items()}

@@ -1,0 +1,135 @@
+"""Checkpoints that survive whatever happens while they are written.
+
+    checkpoint/
+      step-000000200/
+        weights.safetensors     the agent, for anyone to load
+        training.safetensors    optimiser, random states, memory carried between unrolls
+        progress.json           step, counters, config of the run
+        manifest.json           sha256 of every other file: the mark of completeness, written last
+
+A checkpoint is written beside (``.writing-...``), synced to the disk and renamed in one stroke, so that a kill
+or a full disk at any moment leaves the earlier ones untouched. One whose manifest is missing or does not agree
+is torn: it is passed over, and the one before it is used.
+"""
+
+import hashlib
+import json
+import re
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import safetensors.torch
+from torch import Tensor
+
+from recollect import files
+
+WEIGHTS, TRAINING, PROGRESS, MANIFEST = "weights.safetensors", "training.safetensors", "progress.json", "manifest.json"
+_NAME = re.compile(r"step-(\d{9,})")
+
+
+class RunError(RuntimeError):
+    """A run had to stop. The message says at which step, why, what still stands and what to do."""
+
+
+class Checkpoint(NamedTuple):
+    """What is saved."""
+
+    weights: Mapping[str, Tensor]
+    """The agent's parameters and buffers."""
+    training: Mapping[str, Tensor]
+    """Every other tensor that the run needs to go on."""
+    progress: Mapping[str, Any]
+    """JSON data; ``progress["step"]`` is the number of finished steps."""
+
+
+def write(folder: Path, checkpoint: Checkpoint, keep: int) -> Path:
+    """Write a checkpoint, then drop all but the newest ``keep``.
+
+    Raises:
+        RunError: the disk is full, the folder cannot be written, ...; says what still stands.
+    """
+    step = checkpoint.progress["step"]
+    target = folder / f"step-{step:09d}"
+    beside = folder / f"{files.WRITING}{target.name}"
+    if defect(target) is None:  # the run resumed here and stopped before its next step: nothing is new
+        return target
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for stale in folder.glob(f"{files.WRITING}*"):  # of a run that was killed while it wrote
+            shutil.rmtree(stale)
+        beside.mkdir()
+        contents = {
+            WEIGHTS: safetensors.torch.save(_plain(checkpoint.weights)),
+            TRAINING: safetensors.torch.save(_plain(checkpoint.training)),
+            PROGRESS: (json.dumps(checkpoint.progress, indent=2) + "\n").encode(),
+        }
+        manifest = {name: hashlib.sha256(content).hexdigest() for name, content in contents.items()}
+        for name, content in contents.items():
+            files.write_synced(beside / name, content)
+        files.write_synced(beside / MANIFEST, (json.dumps(manifest, indent=2) + "\n").encode())
+        if target.exists():  # torn
+            shutil.rmtree(target)
+        beside.rename(target)
+        files.sync_folder(folder)
+    except OSError as error:
+        shutil.rmtree(beside, ignore_errors=True)
+        standing = steps(folder)
+        left = f"the checkpoint of step {standing[-1]} stands" if standing else "no checkpoint stands yet"
+        raise RunError(
+            f"could not write the checkpoint of step {step} to {target}: {error.strerror or error}; {left}. "
+            "Make room or make the folder writable, then resume"
+        ) from error
+    standing = steps(folder)
+    later = [old for old in standing if old > step]  # torn, or the run would have resumed from there
+    for old in [*later, *[old for old in standing if old <= step][:-keep]]:
+        shutil.rmtree(folder / f"step-{old:09d}", ignore_errors=True)
+    return target
+
+
+def steps(folder: Path) -> list[int]:
+    """Steps of the checkpoints in a folder, oldest first, torn ones included."""
+    if not folder.is_dir():
+        return []
+    return sorted(int(match[1]) for path in folder.iterdir() if (match := _NAME.fullmatch(path.name)))
+
+
+def read_newest(folder: Path) -> tuple[Checkpoint | None, list[str]]:
+    """The newest complete checkpoint, or None, and one line for every torn one that was passed over."""
+    torn = []
+    for step in reversed(steps(folder)):
+        path = folder / f"step-{step:09d}"
+        reason = defect(path)
+        if reason is None:
+            return read(path), torn
+        torn.append(f"{path} is torn ({reason}): passed over")
+    return None, torn
+
+
+def defect(path: Path) -> str | None:
+    """Why a checkpoint cannot be trusted, or None when it can."""
+    try:
+        manifest = json.loads((path / MANIFEST).read_text())
+        for name in (WEIGHTS, TRAINING, PROGRESS):
+            if hashlib.sha256((path / name).read_bytes()).hexdigest() != manifest.get(name):
+                return f"{name} does not agree with its checksum"
+    except FileNotFoundError as error:
+        return f"{Path(error.filename).name} is missing"
+    except (OSError, ValueError, AttributeError) as error:
+        return f"{MANIFEST} is unreadable: {error}"
+    return None
+
+
+def read(path: Path) -> Checkpoint:
+    """The checkpoint in a folder, on the CPU."""
+    return Checkpoint(
+        weights=safetensors.torch.load_file(path / WEIGHTS),
+        training=safetensors.torch.load_file(path / TRAINING),
+        progress=json.loads((path / PROGRESS).read_text()),
+    )
+
+
+def _plain(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    # safetensors refuses shared or strided storage; a copy has neither.
+    return {name: tensor.detach().cpu().clone().contiguous() for name, tensor in tensors.items()}

@@ -1,0 +1,1 @@
+"""Ours as Gymnasium environments, and environments of others as worlds."""

@@ -1,0 +1,324 @@
+"""Where the rows of somebody else's environment live: in this process, in others, or in a vector environment.
+
+All of them answer by one rule (``AutoresetMode.NEXT_STEP``): a row that is told ``first`` begins a new episode, its
+action is ignored; all other rows take their action. Whoever calls says which rows are first, namely those whose
+last answer ended an episode.
+"""
+
+import contextlib
+import io
+import multiprocessing
+import traceback
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, Protocol
+
+import gymnasium
+import numpy as np
+from gymnasium.vector import AutoresetMode
+
+from recollect.tasks.gymnasium.spaces import Arrays, Reader, Writer
+
+
+class Answer(NamedTuple):
+    """What b rows answer to a step."""
+
+    observation: Arrays
+    """Of every row."""
+    reward: np.ndarray
+    """float32 ``[b]``; anything in rows that are first."""
+    terminated: np.ndarray
+    """bool ``[b]``; anything in rows that are first."""
+    truncated: np.ndarray
+    """bool ``[b]``; anything in rows that are first."""
+
+
+class Rows(Protocol):
+    """b rows of an environment."""
+
+    def reset(self, seed: int | None) -> Arrays:
+        """Begin new episodes in all rows; row i is seeded with ``seed + i`` (None: goes on with its randomness)."""
+        ...
+
+    def step(self, actions: np.ndarray, first: np.ndarray) -> Answer:
+        """One step of every row."""
+        ...
+
+    def close(self) -> None:
+        """Let go of the environments."""
+        ...
+
+
+class BrokenEnvironmentError(RuntimeError):
+    """An environment raised, or did not answer."""
+
+
+Make = Callable[[], gymnasium.Env[Any, Any]]
+
+
+class LocalRows:
+    """Environments in this process, one after the other.
+
+    Args:
+        make: makes one environment.
+        name: of the environment, for errors.
+        rows: how many.
+        reader: of observations.
+        writer: of actions.
+        first_row: number of the first row, for errors.
+        notice: called with the number of a row before the row is asked.
+    """
+
+    def __init__(
+        self,
+        make: Make,
+        name: str,
+        rows: int,
+        reader: Reader,
+        writer: Writer,
+        *,
+        first_row: int = 0,
+        notice: Callable[[int], None] = lambda row: None,
+    ) -> None:
+        self.name, self.reader, self.writer = name, reader, writer
+        self.first_row, self.notice = first_row, notice
+        self.environments = [self._ask(row, "make", make) for row in range(rows)]
+
+    def reset(self, seed: int | None) -> Arrays:
+        """Begin new episodes in all rows."""
+        return self.reader.read(
+            [
+                self._ask(row, "reset", environment.reset, seed=None if seed is None else seed + row + self.first_row)[
+                    0
+                ]
+                for row, environment in enumerate(self.environments)
+            ]
+        )
+
+    def step(self, actions: np.ndarray, first: np.ndarray) -> Answer:
+        """One step of every row."""
+        observations = []
+        reward = np.zeros(len(first), dtype=np.float32)
+        terminated, truncated = np.zeros_like(first), np.zeros_like(first)
+        for row, (environment, action) in enumerate(zip(self.environments, self.writer.write(actions), strict=True)):
+            if first[row]:
+                observation, _ = self._ask(row, "reset", environment.reset)
+            else:
+                answer = self._ask(row, "step", environment.step, action)
+                observation, reward[row], terminated[row], truncated[row], _ = answer
+            observations.append(observation)
+        return Answer(self.reader.read(observations), reward, terminated, truncated)
+
+    def close(self) -> None:
+        """Close all environments."""
+        for row, environment in enumerate(self.environments):
+            self._ask(row, "close", environment.close)
+
+    def _ask(self, row: int, what: str, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        self.notice(row + self.first_row)
+        try:
+            # MiniGrid tells the terminal about every layout that it rejects.
+            quiet = contextlib.redirect_stdout(io.StringIO()) if what == "reset" else contextlib.nullcontext()
+            with quiet:
+                return call(*args, **kwargs)
+        except Exception as error:
+            raise BrokenEnvironmentError(
+                f"row {row + self.first_row} of {self.name} failed in {what}: {type(error).__name__}: {error}"
+            ) from error
+
+
+class ProcessRows:
+    """Environments in other processes, each with its share of the rows.
+
+    Args:
+        make: makes one environment.
+        name: of the environment, for errors.
+        rows: how many.
+        reader: of observations.
+        writer: of actions.
+        processes: how many.
+        timeout: seconds after which an answer is not waited for any more.
+    """
+
+    def __init__(
+        self,
+        make: Make,
+        name: str,
+        rows: int,
+        reader: Reader,
+        writer: Writer,
+        *,
+        processes: int,
+        timeout: float,
+    ) -> None:
+        self.name, self.timeout = name, timeout
+        self.bounds = np.linspace(0, rows, min(processes, rows) + 1).astype(int)
+        self.asked = multiprocessing.RawArray("q", len(self.bounds) - 1)  # which row a process asks now
+        self.pipes, self.workers = [], []
+        for number in range(len(self.bounds) - 1):
+            low, high = int(self.bounds[number]), int(self.bounds[number + 1])
+            self.asked[number] = low
+            ours, theirs = multiprocessing.Pipe()
+            worker = multiprocessing.Process(
+                target=_serve,
+                args=(theirs, self.asked, number, (make, name, high - low, reader, writer), low),
+                daemon=True,
+            )
+            worker.start()
+            theirs.close()
+            self.pipes.append(ours)
+            self.workers.append(worker)
+        self._collect()  # all environments are made
+
+    def reset(self, seed: int | None) -> Arrays:
+        """Begin new episodes in all rows."""
+        for pipe in self.pipes:
+            pipe.send(("reset", (seed,)))
+        return _join(self._collect())
+
+    def step(self, actions: np.ndarray, first: np.ndarray) -> Answer:
+        """One step of every row."""
+        for pipe, low, high in zip(self.pipes, self.bounds[:-1], self.bounds[1:], strict=True):
+            pipe.send(("step", (actions[low:high], first[low:high])))
+        answers = self._collect()
+        numbers = (np.concatenate(part) for part in list(zip(*answers, strict=True))[1:])
+        return Answer(_join([answer.observation for answer in answers]), *numbers)
+
+    def close(self) -> None:
+        """Close the environments and end the processes, the willing and the others."""
+        for pipe in self.pipes:
+            with contextlib.suppress(OSError):
+                pipe.send(("close", ()))
+        for worker in self.workers:
+            worker.join(timeout=1)
+            if worker.is_alive():
+                worker.kill()
+                worker.join()
+        for pipe in self.pipes:
+            pipe.close()
+        self.pipes, self.workers = [], []
+
+    def _collect(self) -> list[Any]:
+        found = []
+        for number, pipe in enumerate(self.pipes):
+            row = "?"
+            try:
+                if not pipe.poll(self.timeout):
+                    row = str(self.asked[number])
+                    raise BrokenEnvironmentError(f"row {row} of {self.name} gave no answer for {self.timeout:g} s")
+                good, answer = pipe.recv()
+            except (EOFError, ConnectionError):
+                row = str(self.asked[number])
+                good, answer = False, f"row {row} of {self.name} took its process down"
+            except BrokenEnvironmentError:
+                self._kill()
+                raise
+            if not good:
+                self._kill()
+                raise BrokenEnvironmentError(answer)
+            found.append(answer)
+        return found
+
+    def _kill(self) -> None:
+        for worker in self.workers:
+            worker.kill()
+        self.close()
+
+
+class VectorRows:
+    """A vector environment with any rule of its own for the end of an episode.
+
+    With ``NEXT_STEP`` nothing is to be done. A vector environment with another rule cannot let one row rest while
+    the others step, so a row that is first steps on with its ignored action, and is then reset by a ``reset_mask``:
+    the step is lost, the episode that is shown begins at its beginning. ``SAME_STEP`` shows the first observation of
+    the next episode in place of the final one, which is then taken from ``info``.
+
+    Args:
+        environment: the vector environment.
+        reader: of observations.
+        writer: of actions.
+        seed_limit: seeds are taken modulo this; None takes them as they are.
+    """
+
+    def __init__(
+        self,
+        environment: gymnasium.vector.VectorEnv[Any, Any, Any],
+        reader: Reader,
+        writer: Writer,
+        seed_limit: int | None = None,
+    ) -> None:
+        mode = environment.metadata.get("autoreset_mode")
+        if not isinstance(mode, AutoresetMode):
+            raise ValueError(
+                f"{environment} does not say what it does at the end of an episode: set metadata['autoreset_mode'], "
+                "or use single environments (native=False)"
+            )
+        self.environment, self.mode, self.reader, self.writer = environment, mode, reader, writer
+        self.seed_limit = seed_limit
+
+    def reset(self, seed: int | None) -> Arrays:
+        """Begin new episodes in all rows."""
+        if seed is not None and self.seed_limit is not None:
+            seed %= self.seed_limit
+        return self.reader.read(self.environment.reset(seed=seed)[0])
+
+    def step(self, actions: np.ndarray, first: np.ndarray) -> Answer:
+        """One step of every row."""
+        anew = self.mode is not AutoresetMode.NEXT_STEP and bool(first.any())
+        if anew and self.mode is AutoresetMode.DISABLED:
+            self.environment.reset(options={"reset_mask": first.copy()})  # it refuses to step an episode that is over
+        answer = self.environment.step(self.writer.write(actions))
+        observation, reward, terminated, truncated, info = answer
+        observation = self.reader.read(observation)
+        if self.mode is AutoresetMode.SAME_STEP and "final_obs" in info:
+            ended = np.flatnonzero(info["_final_obs"])
+            _put(observation, ended, self.reader.read([info["final_obs"][row] for row in ended]))
+        if anew:
+            fresh = self.environment.reset(options={"reset_mask": first.copy()})[0]
+            _put(observation, first, _take(self.reader.read(fresh), first))
+        return Answer(
+            observation,
+            np.array(reward, dtype=np.float32),
+            np.array(terminated, dtype=bool),
+            np.array(truncated, dtype=bool),
+        )
+
+    def close(self) -> None:
+        """Close the environment."""
+        self.environment.close()
+
+
+def _serve(pipe: Any, asked: Any, number: int, arguments: tuple[Any, ...], low: int) -> None:
+    """What a process of :class:`ProcessRows` does: make its rows, then answer until it is told to close."""
+    try:
+        rows = LocalRows(*arguments, first_row=low, notice=lambda row: asked.__setitem__(number, row))
+        pipe.send((True, None))
+        while True:
+            what, values = pipe.recv()
+            answer = getattr(rows, what)(*values)
+            if what == "close":
+                return
+            pipe.send((True, answer))
+    except (EOFError, KeyboardInterrupt):
+        return
+    except BrokenEnvironmentError as error:
+        place = "".join(traceback.format_exception(error.__cause__)[-2:])
+        pipe.send((False, f"{error}\n{place}".rstrip()))
+
+
+def _join(parts: Sequence[Arrays]) -> Arrays:
+    first = parts[0]
+    if isinstance(first, dict):
+        return {name: np.concatenate([part[name] for part in parts]) for name in first}  # type: ignore[index]
+    return np.concatenate(list(parts))  # type: ignore[arg-type]
+
+
+def _put(arrays: Arrays, rows: np.ndarray, new: Arrays) -> None:
+    if isinstance(arrays, dict):
+        for name, array in arrays.items():
+            array[rows] = new[name]  # type: ignore[index]
+    else:
+        arrays[rows] = new
+
+
+def _take(arrays: Arrays, rows: np.ndarray) -> Arrays:
+    return {name: array[rows] for name, array in arrays.items()} if isinstance(arrays, dict) else arrays[rows]

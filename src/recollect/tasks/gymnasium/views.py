@@ -1,0 +1,196 @@
+"""Worlds as Gymnasium environments, single and vector.
+
+    env = RecollectEnv(TMazeConfig(length=20))
+    envs = RecollectVectorEnv(TMazeConfig(length=20), num_envs=64)
+
+Both are thin: the rules stay in the world. They differ in who begins a new episode. A single environment waits for
+``reset``, as Gymnasium asks. A vector environment begins one itself, by the rule that worlds have anyway
+(``AutoresetMode.NEXT_STEP``). At the last step of an episode ``info["score"]`` is its score (see ``WorldSpec``).
+"""
+
+from typing import Any
+
+import gymnasium
+import numpy as np
+import torch
+from gymnasium.vector import AutoresetMode
+from gymnasium.vector.utils import batch_space
+from torch import Tensor
+
+from recollect.tasks.worlds.contract import Step, World, WorldConfig
+from recollect.tasks.worlds.pictures import picture
+
+METADATA = {"render_modes": ["rgb_array"], "render_fps": 10}
+
+
+class RecollectEnv(gymnasium.Env[Any, Any]):
+    """One row of a world.
+
+    Args:
+        config: the world.
+        render_mode: None, or ``rgb_array`` for :meth:`render`.
+        device: where the world computes.
+
+    All randomness comes from ``np_random``: a reset with a seed begins the same sequence of episodes every time.
+    """
+
+    metadata: dict[str, Any] = METADATA
+
+    def __init__(
+        self, config: WorldConfig, *, render_mode: str | None = None, device: torch.device | str = "cpu"
+    ) -> None:
+        self.world = _build(config, 1, render_mode, device)
+        self.observation_space = config.spec.observation_space
+        self.action_space = config.spec.action_space
+        self.render_mode = render_mode
+        self._shown: Step | None = None
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """Begin an episode. There are no options."""
+        super().reset(seed=seed)
+        self._shown = self.world.reset(seed=_draw_seed(self.np_random))
+        return self._observation(), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        """Take one action.
+
+        Raises:
+            gymnasium.error.ResetNeeded: no episode is going on.
+            ValueError: no such action.
+        """
+        if self._shown is None or bool(self._shown.is_last):
+            raise gymnasium.error.ResetNeeded("no episode is going on: call reset() before step()")
+        if not self.action_space.contains(action):
+            raise ValueError(f"action {action!r} is not in {self.action_space}")
+        self._shown = now = self.world.step(_tensor(np.asarray(action)[None], self.action_space, self.world))
+        info = {"score": float(now.score)} if bool(now.is_last) else {}
+        return self._observation(), float(now.reward), bool(now.terminated), bool(now.truncated), info
+
+    def render(self) -> Any:
+        """The present step as a picture, uint8 ``[y, x, 3]``; None without a render mode."""
+        if self.render_mode is None or self._shown is None:
+            return None
+        return picture(self.world, self._shown.observation, 0)
+
+    def close(self) -> None:
+        """Let go of what the world holds."""
+        self.world.close()
+
+    def _observation(self) -> Any:
+        assert self._shown is not None
+        return _array(self._shown.observation, self.observation_space, 0)
+
+
+class RecollectVectorEnv(gymnasium.vector.VectorEnv[Any, Any, np.ndarray]):
+    """All rows of a world.
+
+    Args:
+        config: the world.
+        num_envs: rows.
+        render_mode: None, or ``rgb_array`` for :meth:`render`.
+        device: where the world computes.
+    """
+
+    metadata: dict[str, Any] = {  # noqa: RUF012 - the base class declares it so
+        **METADATA,
+        "autoreset_mode": AutoresetMode.NEXT_STEP,
+    }
+
+    def __init__(
+        self,
+        config: WorldConfig,
+        num_envs: int = 1,
+        *,
+        render_mode: str | None = None,
+        device: torch.device | str = "cpu",
+    ) -> None:
+        self.world = _build(config, num_envs, render_mode, device)
+        self.num_envs = num_envs
+        self.single_observation_space = config.spec.observation_space
+        self.single_action_space = config.spec.action_space
+        self.observation_space = batch_space(self.single_observation_space, num_envs)
+        self.action_space = batch_space(self.single_action_space, num_envs)
+        self.render_mode = render_mode
+        self._shown: Step | None = None
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """Begin an episode in every row. One seed is for all rows together; there are no options."""
+        if seed is not None and not isinstance(seed, int):
+            raise ValueError(f"seed={seed!r}: give one integer, it is for all rows together")
+        if options and "reset_mask" in options:
+            raise ValueError("options['reset_mask']: rows begin new episodes by themselves, by the NEXT_STEP rule")
+        super().reset(seed=seed)
+        self._shown = self.world.reset(seed=_draw_seed(self.np_random))
+        return _array(self._shown.observation, self.observation_space), {}
+
+    def step(self, actions: Any) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
+        """One action for every row; that of a row whose episode just ended is ignored.
+
+        Raises:
+            gymnasium.error.ResetNeeded: no reset came before.
+        """
+        if self._shown is None:
+            raise gymnasium.error.ResetNeeded("no episodes are going on: call reset() before step()")
+        now = self._shown = self.world.step(_tensor(np.asarray(actions), self.single_action_space, self.world))
+        last = now.is_last.cpu().numpy()
+        info = {"score": np.where(last, now.score.cpu().numpy(), 0.0), "_score": last} if last.any() else {}
+        reward, terminated, truncated = (
+            part.cpu().numpy().copy() for part in (now.reward, now.terminated, now.truncated)
+        )
+        return _array(now.observation, self.observation_space), reward, terminated, truncated, info
+
+    def render(self) -> Any:
+        """The present step of every row; None without a render mode."""
+        if self.render_mode is None or self._shown is None:
+            return None
+        shown = self._shown.observation
+        return tuple(picture(self.world, shown, row) for row in range(self.num_envs))
+
+    def close_extras(self, **kwargs: Any) -> None:
+        """Let go of what the world holds."""
+        self.world.close()
+
+
+def make(task: str, *, render_mode: str | None = None, **fields: Any) -> RecollectEnv:
+    """The environment of a world of the TASKS table: what ``gymnasium.make`` calls."""
+    return RecollectEnv(_config(task, fields), render_mode=render_mode)
+
+
+def make_vector(task: str, num_envs: int = 1, *, render_mode: str | None = None, **fields: Any) -> RecollectVectorEnv:
+    """The vector environment of a world of the TASKS table: what ``gymnasium.make_vec`` calls."""
+    return RecollectVectorEnv(_config(task, fields), num_envs, render_mode=render_mode)
+
+
+def _config(task: str, fields: dict[str, Any]) -> WorldConfig:
+    from recollect.tasks import TASKS  # not at the top: the room that holds the table may export these views
+
+    found = TASKS.get(task)
+    if found is None or not issubclass(found, WorldConfig):
+        worlds = [key for key, entry in TASKS.items() if issubclass(entry, WorldConfig)]
+        raise ValueError(f"task={task!r} is no world: known: {', '.join(worlds)}")
+    try:
+        return found(**fields)
+    except TypeError as error:
+        raise ValueError(f"{task}: {error}") from None
+
+
+def _build(config: WorldConfig, rows: int, render_mode: str | None, device: torch.device | str) -> World:
+    if render_mode not in (None, *METADATA["render_modes"]):
+        raise ValueError(f"render_mode={render_mode!r}: use None or 'rgb_array'")
+    return config.build(rows, device=device)
+
+
+def _draw_seed(generator: np.random.Generator) -> int:
+    return int(generator.integers(2**62))
+
+
+def _tensor(actions: np.ndarray, space: gymnasium.Space[Any], world: World) -> Tensor:
+    continuous = isinstance(space, gymnasium.spaces.Box)
+    return torch.as_tensor(actions.astype(np.float32 if continuous else np.int64), device=world.device)
+
+
+def _array(observation: Any, space: Any, row: int | slice = slice(None)) -> Any:
+    """An observation as Gymnasium wants it: arrays of the space's own type that share nothing with the world."""
+    if isinstance(observation, dict):
+        return {name: _array(part, space[name], row) for name, part in observation.items()}
+    return np.array(observation[row].cpu().numpy(), dtype=space.dtype)[()]

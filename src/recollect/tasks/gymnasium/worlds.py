@@ -1,0 +1,222 @@
+"""Everybody's own Gymnasium environments as a world: CartPole without velocities, MiniGrid, Atari, yours.
+
+    world = GymnasiumConfig(id="CartPole-v1", masked=(1, 3)).build(batch_size=16)
+    world = GymnasiumConfig(id="MiniGrid-MemoryS13-v0").build(batch_size=16)
+    world = GymnasiumConfig(id="my_package:MyEnv-v0", processes=4).build(batch_size=16)
+
+An environment comes with the wrappers of its own registration and no others; its time limit is a truncation. Rows
+come from the fastest source there is: the environment's own vector form, or single environments, here or in other
+processes. Whatever that source does at the end of an episode, the world's rule is the one of ``tasks/world.py``.
+
+Atari (ids ``ALE/...``) comes from ale-py's vector form: 4 stacked grey frames of 84 x 84, each the maximum of the
+last two of 4 emulated ones, up to 30 no-ops and FIRE at the start, whole games (a lost life ends nothing), rewards
+as the game gives them. Sticky actions are as the id says (0.25 in v5). ``options`` changes any of it.
+
+The score is the return of the episode, not discounted. Chance, oracle and memory span are unknown.
+"""
+
+import importlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import gymnasium
+import numpy as np
+import torch
+from torch import Tensor
+
+from recollect.tasks.gymnasium.rows import LocalRows, ProcessRows, Rows, VectorRows
+from recollect.tasks.gymnasium.spaces import Arrays, Reader, Writer
+from recollect.tasks.worlds.contract import Step, World, WorldConfig, WorldSpec, require_form
+
+HOMES = {
+    "ALE/": ("ale_py", "pip install 'recollect[atari]'"),
+    "MiniGrid-": ("minigrid", "pip install 'recollect[minigrid]'"),
+    "BabyAI-": ("minigrid", "pip install 'recollect[minigrid]'"),
+    "popgym-": ("popgym", "pip install popgym"),
+}
+"""Package that registers the ids with a prefix, and how to get it."""
+ATARI = {
+    "stack_num": 4,
+    "noop_max": 30,
+    "use_fire_reset": True,
+    "episodic_life": False,
+    "reward_clipping": False,
+    "autoreset_mode": gymnasium.vector.AutoresetMode.NEXT_STEP,
+}
+"""Said aloud, because ale-py's own defaults differ (it clips rewards) or may change."""
+
+
+class _Spaces(NamedTuple):
+    reader: Reader
+    writer: Writer
+    max_steps: int
+    native: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class GymnasiumConfig(WorldConfig):
+    """Any Gymnasium environment, by its id."""
+
+    id: str = "CartPole-v1"
+    """Id of the environment; ``package:Id-v0`` imports the package that registers it."""
+    masked: tuple[int, ...] = ()
+    """Entries of a vector observation that are hidden; (1, 3) hides the velocities of CartPole."""
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """Keywords for ``gymnasium.make``, or ``make_vec`` where the vector form is used."""
+    native: bool = True
+    """Use the environment's own vector form, where it has one."""
+    processes: int = 0
+    """Processes that share the rows, each with single environments; 0 stays in this one."""
+    timeout: float = 60.0
+    """Seconds after which an environment in another process counts as hanging."""
+    words: int = 16
+    """Words of a text observation that are read."""
+    vocabulary: int = 1024
+    """Numbers that the words are hashed to."""
+
+    def __post_init__(self) -> None:
+        if self.processes < 0:
+            raise ValueError(f"processes={self.processes}: give 0 for this process, or how many")
+        if self.timeout <= 0:
+            raise ValueError(f"timeout={self.timeout}: give seconds, more than 0")
+        if self.words < 1 or self.vocabulary < 2:
+            raise ValueError(f"words={self.words}, vocabulary={self.vocabulary}: give at least 1 and 2")
+
+    @property
+    def spec(self) -> WorldSpec:
+        """Spaces of the environment, which is made for a moment to look at them."""
+        return WorldSpec(
+            observation_space=self._spaces.reader.space,
+            action_space=self._spaces.writer.space,
+            max_steps=self._spaces.max_steps,
+            memory_span=0,
+            chance=float("nan"),
+            oracle=float("nan"),
+        )
+
+    def build(self, batch_size: int, *, seed: int = 0, device: torch.device | str = "cpu") -> "GymnasiumWorld":
+        """The world, with ``batch_size`` environments."""
+        return GymnasiumWorld(self, batch_size, seed=seed, device=device)
+
+    def rows(self, batch_size: int) -> Rows:
+        """The environments, wherever they live."""
+        found = self._spaces
+        if found.native:
+            # ale-py's seeds, one a row, are signed numbers of 32 bits.
+            limit = 2**31 - batch_size if self.id.startswith("ALE/") else None
+            return VectorRows(self._make_vector(batch_size), found.reader, found.writer, limit)
+        arguments = (self._make, self.id, batch_size, found.reader, found.writer)
+        if self.processes:
+            return ProcessRows(*arguments, processes=self.processes, timeout=self.timeout)
+        return LocalRows(*arguments)
+
+    @cached_property
+    def _spaces(self) -> _Spaces:
+        entry = self._registered()
+        native = self.native and not self.processes and entry.vector_entry_point is not None
+        if not native and entry.entry_point is None:
+            raise ValueError(f"id={self.id!r} exists in vector form only: use native=True and processes=0")
+        environment = self._make_vector(1) if native else self._make()
+        if isinstance(environment, gymnasium.vector.VectorEnv):
+            seen, done = environment.single_observation_space, environment.single_action_space
+        else:
+            seen, done = environment.observation_space, environment.action_space
+        environment.close()
+        reader = Reader(source=seen, masked=self.masked, words=self.words, vocabulary=self.vocabulary)
+        keywords = {**entry.kwargs, **self.options}
+        limit = keywords.get("max_episode_steps", entry.max_episode_steps)
+        if limit is None and "max_num_frames_per_episode" in keywords:
+            limit = -(-keywords["max_num_frames_per_episode"] // keywords.get("frameskip", 4))
+        return _Spaces(reader, Writer(target=done), limit or 0, native)
+
+    def _registered(self) -> Any:
+        for prefix, (package, remedy) in HOMES.items():
+            if self.id.startswith(prefix):
+                try:
+                    importlib.import_module(package)
+                except ImportError:
+                    raise ValueError(f"id={self.id!r} needs the package {package}: {remedy}") from None
+        package, _, name = self.id.rpartition(":")
+        try:
+            if package:
+                importlib.import_module(package)
+            return gymnasium.spec(name)
+        except (ImportError, gymnasium.error.Error) as error:
+            raise ValueError(f"id={self.id!r}: {error}") from None
+
+    def _make(self) -> gymnasium.Env[Any, Any]:
+        self._registered()
+        return gymnasium.make(self.id, disable_env_checker=True, **self.options)
+
+    def _make_vector(self, rows: int) -> gymnasium.vector.VectorEnv[Any, Any, Any]:
+        keywords = {**(ATARI if self.id.startswith("ALE/") else {}), **self.options}
+        return gymnasium.make_vec(self.id, rows, vectorization_mode="vector_entry_point", **keywords)
+
+
+class GymnasiumWorld(World):
+    """The world of :class:`GymnasiumConfig`.
+
+    An environment that raises is named with its row in an :class:`BrokenEnvironmentError`; so is one that hangs, if it
+    lives in another process. The world is of no use after that. It cannot be saved in the middle of an episode.
+    """
+
+    def __init__(
+        self, config: GymnasiumConfig, batch_size: int, *, seed: int = 0, device: torch.device | str = "cpu"
+    ) -> None:
+        if batch_size < 1:
+            raise ValueError(f"batch_size={batch_size}: a world has at least one row")
+        self.config = config
+        self.spec = config.spec
+        self.batch_size = batch_size
+        self.device = torch.device(device)
+        self.rows = config.rows(batch_size)
+        self.seed: int | None = seed
+        self.begun = False
+        self.over = np.zeros(batch_size, dtype=bool)
+        self.returns = np.zeros(batch_size, dtype=np.float32)
+
+    def reset(self, seed: int | None = None) -> Step:
+        """Begin new episodes in all rows; row i is seeded with ``seed + i``."""
+        seed, self.seed = self.seed if seed is None else seed, None
+        observation = self.rows.reset(seed)
+        self.begun = True
+        self.over, self.returns = np.zeros_like(self.over), np.zeros_like(self.returns)
+        return self._step(observation, self.returns, ~self.over, self.over, self.over)
+
+    def step(self, actions: Tensor) -> Step:
+        """Advance every row."""
+        if not self.begun:
+            raise RuntimeError("GymnasiumWorld: call reset() before anything else")
+        first = self.over
+        observation, reward, terminated, truncated = self.rows.step(self._check(actions), first)
+        reward = np.where(first, np.float32(0), reward)
+        terminated = terminated & ~first
+        truncated = truncated & ~first & ~terminated
+        self.returns = np.where(first, np.float32(0), self.returns + reward)
+        self.over = terminated | truncated
+        return self._step(observation, reward, first, terminated, truncated)
+
+    def close(self) -> None:
+        """Close the environments and end their processes."""
+        self.rows.close()
+
+    def _step(self, observation: Arrays, reward: Any, first: Any, terminated: Any, truncated: Any) -> Step:
+        if isinstance(observation, dict):
+            seen: Any = {name: torch.from_numpy(array).to(self.device) for name, array in observation.items()}
+        else:
+            seen = torch.from_numpy(observation).to(self.device)
+        score = np.where(self.over, self.returns, np.float32(0))
+        numbers = (torch.tensor(part, device=self.device) for part in (reward, first, terminated, truncated, score))
+        return Step(seen, *numbers)
+
+    def _check(self, actions: Tensor) -> np.ndarray:
+        space = self.spec.action_space
+        require_form(actions, space, self.batch_size)
+        array = actions.detach().cpu().numpy()
+        if isinstance(space, (gymnasium.spaces.Discrete, gymnasium.spaces.MultiDiscrete)):
+            most = space.n if isinstance(space, gymnasium.spaces.Discrete) else space.nvec
+            if (array < 0).any() or (array >= most).any():
+                raise ValueError(f"action {array[(array < 0) | (array >= most)][0]} is out of range: use {space}")
+        return array

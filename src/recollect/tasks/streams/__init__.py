@@ -1,0 +1,1 @@
+"""Tasks of rows: tokens or vectors, and questions about them."""

@@ -1,0 +1,254 @@
+"""Paired associative inference: A goes with B, B goes with C. Does C go with A?
+
+An episode has ``num_chains`` chains of items, A-B-C or A-B-C-D. First all pairs of neighbours in a chain are shown, in
+random order and each one way or the other; then one trial asks which of two items belongs to a cue. One item a step:
+
+    A4 B4   C1 B1   B9 C9   ...   A1   C7 C1            answer: 1, the right one
+    |-- pairs, two steps each --|     cue  left right
+
+The answer (class 0 left, 1 right) is given at the last step. The lure is the item of the same letter in another chain.
+Trials of the types AB, BC, CD repeat a pair that was shown; AC, BD, AD need two or three pairs to be put together,
+as no pair holds both items. AC is what is reported; ``types`` chooses what is asked, for training and for scoring
+alike: ``replace(task, types=("AC",))``.
+
+Items are random unit vectors, unless ``folder`` names the published embeddings of photographs. A pair fills a chunk
+of two steps, counted from the start of the episode.
+
+Chance is exactly 1/2 for whatever forgets the pairs: which of the two items is the lure, and on which side it is, are
+drawn alike, so the trial alone looks the same for both answers.
+
+Paper:    Hierarchical Transformer Memory (document 003), section 3.4 and Appendix B.4; the task and its embeddings are
+          those of Banino et al., "MEMO" (2020).
+Differs:  pairs and trial come as one stream; the paper puts the pairs into the memory of every layer by hand and
+          reads the trial as a sequence of its own. Random vectors stand in for photographs by default.
+"""
+
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from recollect.tasks.streams.contract import Batch, StreamTask, TaskSpec
+
+TYPES = {3: ("AB", "BC", "AC"), 4: ("AB", "BC", "AC", "CD", "BD", "AD")}
+"""Types of trials for every length of a chain, in the order of the published numbers 1, 2, ..."""
+ARRAYS = ("memory", "trials", "correct_answer", "trial_type")
+PUBLISHED = "gs://deepmind-memo"
+SHARDS = {"train": 500, "valid": 150, "test": 100}
+
+
+@dataclass(frozen=True, kw_only=True)
+class AssociativeInference(StreamTask):
+    """Say which of two items belongs to a cue, by way of pairs seen before."""
+
+    chain: Literal[3, 4] = 3
+    """Items of a chain."""
+    num_chains: int = 16
+    """Chains of an episode."""
+    width: int = 1000
+    """Numbers of an item."""
+    types: tuple[str, ...] = ()
+    """Types of trials, all equally likely; () takes all that the chain has."""
+    folder: str = ""
+    """Where the published embeddings are, to be used instead of random vectors; see :func:`published`."""
+    split: Literal["train", "valid", "test"] = "train"
+    """Which of the published episodes; random ones need no split."""
+
+    def __post_init__(self) -> None:
+        if self.chain not in TYPES:
+            raise ValueError(f"chain={self.chain}: give 3 or 4 items")
+        if self.num_chains < 2:
+            raise ValueError(f"num_chains={self.num_chains}: give at least 2, a lure is of another chain")
+        if self.width < 1:
+            raise ValueError(f"width={self.width}: give at least 1")
+        for name in self.types:
+            if name not in TYPES[self.chain]:
+                raise ValueError(f"types: {name!r} is not asked of chains of {self.chain}; use {TYPES[self.chain]}")
+        if len(set(self.types)) < len(self.types):
+            raise ValueError(f"types={self.types}: name each type once")
+        if self.split not in SHARDS:
+            raise ValueError(f"split={self.split!r}: choose one of {', '.join(SHARDS)}")
+
+    @property
+    def asked(self) -> tuple[str, ...]:
+        """The types of trials that are asked."""
+        return self.types or TYPES[self.chain]
+
+    @property
+    def num_pairs(self) -> int:
+        """Pairs of an episode."""
+        return self.num_chains * (self.chain - 1)
+
+    @property
+    def spec(self) -> TaskSpec:
+        """Pairs, then cue, left and right; the pair that matters may be the first."""
+        length = 2 * self.num_pairs + 3
+        return TaskSpec(
+            vocabulary=None,
+            input_dim=self.width,
+            num_classes=2,
+            length=length,
+            chance=0.5,
+            solved=0.95,
+            memory_span=length - 1,
+        )
+
+    def sample(self, batch_size: int, generator: torch.Generator) -> Batch:
+        """Draw ``batch_size`` fresh rows. ``source`` is the step that showed the right item in the last pair needed."""
+        draw = self._draw_published if self.folder else self._draw_random
+        inputs, answer, source = draw(batch_size, generator)
+        asked = torch.zeros(inputs.shape[:2], dtype=torch.bool)
+        asked[:, -1] = True
+        is_first = torch.zeros_like(asked)
+        is_first[:, 0] = True
+        nothing = torch.zeros(inputs.shape[:2], dtype=torch.long)
+        targets = nothing.masked_scatter(asked, answer)
+        return Batch(inputs, is_first, targets, asked, asked, (nothing - 1).masked_scatter(asked, source))
+
+    def _draw_random(self, b: int, generator: torch.Generator) -> tuple[Tensor, Tensor, Tensor]:
+        """Inputs ``[b, t, d]``, answers ``[b]`` and sources ``[b]`` from random vectors."""
+        chains, letters = self.num_chains, self.chain
+
+        def draw(high: int, *shape: int) -> Tensor:
+            return torch.randint(high, shape, generator=generator)
+
+        def shuffled(*shape: int) -> Tensor:
+            return torch.rand(shape, generator=generator).argsort(-1)
+
+        # Items are numbered chain by chain, pairs too: pair j of chain i is number i * (letters - 1) + j.
+        items = F.normalize(torch.randn(b, chains * letters, self.width, generator=generator), dim=-1)
+        first = (torch.arange(chains)[:, None] * letters + torch.arange(letters - 1)).flatten()
+        order = shuffled(b, self.num_pairs)  # pair at each place
+        flipped = draw(2, b, self.num_pairs)  # whether its later letter comes first
+        pairs = torch.stack((first[order] + flipped, first[order] + 1 - flipped), 2)  # b pairs 2
+
+        ends = torch.tensor([["ABCD".index(letter) for letter in name] for name in self.asked])
+        cue_letter, letter = ends[draw(len(ends), b)].unbind(1)
+        chain, other = shuffled(b, chains)[:, :2].unbind(1)
+        right, lure = chain * letters + letter, other * letters + letter
+        answer = draw(2, b)
+        choices = torch.where(answer[:, None] == torch.arange(2), right[:, None], lure[:, None])
+        trial = torch.cat(((chain * letters + cue_letter)[:, None], choices), 1)
+
+        needed = chain * (letters - 1) + letter - 1  # the pair whose later letter is the right item
+        place = (order == needed[:, None]).long().argmax(1)
+        source = 2 * place + 1 - flipped.gather(1, place[:, None])[:, 0]
+        shown = torch.cat((pairs.flatten(1), trial), 1)
+        return items.gather(1, shown[..., None].expand(-1, -1, self.width)), answer, source
+
+    def _draw_published(self, b: int, generator: torch.Generator) -> tuple[Tensor, Tensor, Tensor]:
+        """The same from the published episodes."""
+        data = published(self.folder, self.split, self.chain)
+        found = (*data.memory.shape[1:2], *data.memory.shape[3:])
+        if found != (self.num_pairs, self.width):
+            raise ValueError(
+                f"folder={self.folder!r} has {found[0]} pairs of width {found[1]}; num_chains={self.num_chains} and "
+                f"width={self.width} ask for {self.num_pairs} pairs of width {self.width}: make them agree"
+            )
+        wanted = np.isin(data.trial_type, [TYPES[self.chain].index(name) + 1 for name in self.asked])
+        if not wanted.any(1).all():
+            raise ValueError(
+                f"types={self.asked}: an episode in {self.folder!r} has no such trial; ask for other types"
+            )
+        episode = torch.randint(len(data.memory), (b,), generator=generator).numpy()
+        chance = torch.rand(b, wanted.shape[1], generator=generator).numpy()
+        trial = np.where(wanted[episode], chance, -1.0).argmax(1)
+        memory, trials = data.memory[episode], data.trials[episode, trial]
+        answer = data.correct_answer[episode, trial].astype(np.int64)
+        source = [last_link(m, t[0], t[1 + right]) for m, t, right in zip(memory, trials, answer, strict=True)]
+        inputs = np.concatenate((memory.reshape(b, -1, self.width), trials), 1, dtype=np.float32)
+        return torch.from_numpy(inputs), torch.from_numpy(answer), torch.tensor(source)
+
+
+class Published(NamedTuple):
+    """n episodes with p pairs and k trials each."""
+
+    memory: np.ndarray
+    """float32 ``[n, p, 2, d]``: the pairs."""
+    trials: np.ndarray
+    """float32 ``[n, k, 3, d]``: cue, left, right."""
+    correct_answer: np.ndarray
+    """int ``[n, k]``: 0 left, 1 right."""
+    trial_type: np.ndarray
+    """int ``[n, k]``: 1 is the first of :data:`TYPES`."""
+
+
+@lru_cache(maxsize=4)
+def published(folder: str, split: str, chain: int) -> Published:
+    """The published episodes, from ``folder/length<chain>/<split>/``.
+
+    There, either four files ``memory.npy``, ``trials.npy``, ``correct_answer.npy`` and ``trial_type.npy``, which are
+    read where they are needed, or any number of ``.npz`` files with arrays of these names, which are read at once.
+    Shapes are those of :class:`Published`; a file of one episode may leave out the first axis.
+
+    Raises:
+        ValueError: there is no such data, or it has other shapes.
+    """
+    here = Path(folder) / f"length{chain}" / split
+    shards = sorted(here.glob("*.npz"))
+    if all((here / f"{name}.npy").is_file() for name in ARRAYS):
+        parts = [[np.load(here / f"{name}.npy", mmap_mode="r") for name in ARRAYS]]
+    elif shards:
+        parts = [_read_shard(shard) for shard in shards]
+    else:
+        raise ValueError(
+            f"folder={folder!r}: no episodes in {here}. Download {PUBLISHED}/length{chain}/{split} "
+            f"({SHARDS[split]} TFRecord shards; examples with the features {', '.join(ARRAYS)}), and save these arrays "
+            f"there, as {ARRAYS[0]}.npy and so on or as .npz shards; or leave folder empty for random vectors"
+        )
+    columns = []
+    for name, *arrays in zip(ARRAYS, *parts, strict=True):
+        axes = 4 if name in ("memory", "trials") else 2
+        whole = [array if array.ndim == axes else array[None] for array in arrays]
+        columns.append(whole[0] if len(whole) == 1 else np.concatenate(whole))
+    data = Published(*columns)
+    n, k = data.correct_answer.shape[:2]
+    d = data.memory.shape[-1]
+    expected = ((n, data.memory.shape[1], 2, d), (n, k, 3, d), (n, k), (n, k))
+    for name, array, shape in zip(ARRAYS, data, expected, strict=True):
+        if array.shape != shape:
+            raise ValueError(f"folder={folder!r}: {name} is {list(array.shape)}, the others ask for {list(shape)}")
+    for name, array, low, high in (
+        ("correct_answer", data.correct_answer, 0, 1),
+        ("trial_type", data.trial_type, 1, len(TYPES[chain])),
+    ):
+        if array.min() < low or array.max() > high:
+            raise ValueError(f"folder={folder!r}: {name} has {array.min()}..{array.max()}; it should be {low}..{high}")
+    return data
+
+
+def last_link(memory: np.ndarray, cue: np.ndarray, right: np.ndarray) -> int:
+    """The step that shows ``right`` in the last pair of the shortest way to it from ``cue``; -1 where none leads there.
+
+    Args:
+        memory: ``[p, 2, d]``: the pairs. Items are the same where all their numbers are.
+        cue: ``[d]``.
+        right: ``[d]``.
+    """
+    names = [[item.tobytes() for item in pair] for pair in np.ascontiguousarray(memory)]
+    reached, goal = {cue.tobytes()}, right.tobytes()
+    while True:
+        steps = {
+            pair[1 - side]: 2 * number + 1 - side
+            for number, pair in enumerate(names)
+            for side in (0, 1)
+            if pair[side] in reached and pair[1 - side] not in reached
+        }
+        if goal in steps:
+            return steps[goal]
+        if not steps:
+            return -1
+        reached |= steps.keys()
+
+
+def _read_shard(path: Path) -> list[np.ndarray]:
+    with np.load(path) as shard:
+        missing = [name for name in ARRAYS if name not in shard]
+        if missing:
+            raise ValueError(f"{path}: no array {missing[0]!r}; save {', '.join(ARRAYS)} in every shard")
+        return [shard[name] for name in ARRAYS]

@@ -1,0 +1,69 @@
+"""The copying task: read ten digits, wait, repeat them.
+
+    inputs    x_1 ... x_10   0 ... 0 (L times)   9   0 ... 0 (10 times)      x_i ~ U{1..8};  L + 21 steps
+    targets   (nothing asked until the last ten steps)   x_1 ... x_10
+
+At an answering step the input is always 0 and the answer is uniform over eight digits: whatever a model without
+memory says, it scores exactly 1/8 in expectation.
+
+Paper:    Temporal Latent Bottleneck (document 000), section 7.6; the task is Hochreiter & Schmidhuber's (1997).
+Differs:  ``loss_on="all"`` trains on all steps with target 0 before the answer (Arjovsky et al., 2016).
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+
+from recollect.tasks.streams.contract import Batch, StreamTask, TaskSpec
+
+
+@dataclass(frozen=True, kw_only=True)
+class Copying(StreamTask):
+    """Repeat the digits of the first steps after a long blank."""
+
+    length: int = 100
+    """Blank steps between the digits and the signal (L)."""
+    num_digits: int = 10
+    """Digits to repeat."""
+    loss_on: Literal["answer", "all"] = "answer"
+    """Train on the answer only, or on all steps, with target 0 before the answer."""
+
+    def __post_init__(self) -> None:
+        if self.length < 0:
+            raise ValueError(f"length={self.length}: the blank cannot be shorter than 0 steps")
+        if self.num_digits < 1:
+            raise ValueError(f"num_digits={self.num_digits}: there must be a digit to repeat")
+        if self.loss_on not in ("answer", "all"):
+            raise ValueError(f"loss_on={self.loss_on!r}: choose 'answer' or 'all'")
+
+    @property
+    def spec(self) -> TaskSpec:
+        """Ten tokens in, ten classes out; every answer lies L + num_digits + 1 steps back."""
+        return TaskSpec(
+            vocabulary=10,
+            input_dim=None,
+            num_classes=10,
+            length=self.length + 2 * self.num_digits + 1,
+            chance=1 / 8,
+            solved=1.0,
+            memory_span=self.length + self.num_digits + 1,
+        )
+
+    def sample(self, batch_size: int, generator: torch.Generator) -> Batch:
+        """Draw ``batch_size`` fresh rows."""
+        n, steps = self.num_digits, self.spec.length
+        digits = torch.randint(1, 9, (batch_size, n), generator=generator)
+        inputs = torch.zeros(batch_size, steps, dtype=torch.long)
+        inputs[:, :n] = digits
+        inputs[:, -n - 1] = 9
+        targets = torch.zeros_like(inputs)
+        targets[:, -n:] = digits
+        answer = torch.zeros(batch_size, steps, dtype=torch.bool)
+        answer[:, -n:] = True
+        is_first = torch.zeros_like(answer)
+        is_first[:, 0] = True
+        source = torch.full_like(inputs, -1)
+        source[:, -n:] = torch.arange(n)
+        loss_mask = torch.ones_like(answer) if self.loss_on == "all" else answer
+        return Batch(inputs, is_first, targets, loss_mask, answer, source)

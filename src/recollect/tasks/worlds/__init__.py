@@ -1,0 +1,1 @@
+"""Worlds, batched in torch."""

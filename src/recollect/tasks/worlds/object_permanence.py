@@ -1,0 +1,303 @@
+"""Object permanence in two dimensions: what is in which box, once the lids are closed and one has looked away?
+
+A flat analogue of the three-dimensional task of 003 (section 3.2, appendix B.2), not the task itself.
+
+A room of ``side`` x ``side`` tiles, of which the agent sees what is ahead: up is where it looks, and it stands in
+the middle of the last row of its view. It starts in the middle of a wall; ``num_boxes`` open boxes stand at random
+places before it, all in view.
+
+1. *watch*: one object after the other, in random order, jumps ``jumps`` times out of its box and back, four steps a
+   jump: on the rim, in the air behind the box, on the rim, gone. After each object's last jump there is a delay, of
+   as many steps as drawn from ``delays`` for the episode. Actions are swallowed. The objects have different shapes,
+   which have names, and any colour.
+2. *look backward*: the lids close and the agent may turn left (0), turn right (1) and walk (2). Boxes are in the
+   way. With no box in view any more it gets ``look_reward``.
+3. *choice*: at once it is told to "go to the box containing the duck". The first box that it walks into opens and ends
+   the episode: reward 1 if the duck is in there, else 0. The score is this reward.
+
+Chance: all closed boxes look the same, and which object is in which box and which one is asked for are drawn
+independently of all else. A policy that does not know what it watched is right with probability ``1 / num_boxes``
+whatever it does; less if it is slow.
+
+Source: 003 as above; there no more is said about objects, frame rate and room, so pictures, jumps and delays in steps
+are ours, and numbers are not comparable.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import gymnasium
+import numpy as np
+import torch
+from torch import Tensor
+
+from recollect.tasks.worlds.contract import Advance, TensorWorld, Truth, WorldConfig, WorldSpec
+from recollect.tasks.worlds.tile_pictures import (
+    AGENT,
+    CLOSED_BOX,
+    COLOURS,
+    FLOOR,
+    NO_SHAPE,
+    OPEN_BOX,
+    SHAPES,
+    WALL,
+    Form,
+    TilePictures,
+    image_space,
+    picture,
+)
+from recollect.tasks.worlds.tile_rooms import (
+    NORTH_EAST_SOUTH_WEST,
+    moves,
+    sample_without_replacement,
+    spaced_cells,
+    windows_ahead,
+)
+
+LEFT, RIGHT, WALK = range(3)
+JUMP = 4
+"""Steps of a jump: on the rim, in the air, on the rim, gone."""
+WORDS = ("", "watch", "look", "backward", "go", "to", "the", "box", "containing", *SHAPES)
+"""Word of every number in the key ``language``."""
+_SENTENCES = (("watch",), ("look", "backward"), ("go", "to", "the", "box", "containing", "the"))
+_LENGTH = 7
+
+
+@dataclass(frozen=True, kw_only=True)
+class ObjectPermanenceConfig(WorldConfig):
+    """Remember what is in which box, after the lids were closed and the boxes were out of sight."""
+
+    num_boxes: int = 3
+    """Boxes, with an object in each."""
+    jumps: int = 3
+    """Times that every object jumps out of its box."""
+    delays: tuple[int, ...] = (0,)
+    """Steps that may pass after an object's last jump; one of these numbers is drawn for every episode."""
+    free_steps: int = 40
+    """Actions from the closing of the lids, after the longest delays, to the time limit."""
+    side: int = 9
+    """Tiles along a side of the room and of the view; odd."""
+    observation: Form = "tiles"
+    """``tiles``: three symbols a tile; ``pixels``: 9 x 9 pixels a tile."""
+    look_reward: float = 0.3
+    """For looking away from all boxes."""
+    num_shapes: int = len(SHAPES)
+    """Shapes that objects may have; few are soon told apart."""
+
+    def __post_init__(self) -> None:
+        if self.observation not in ("tiles", "pixels"):
+            raise ValueError(f"observation={self.observation!r}: use 'tiles' or 'pixels'")
+        if self.side % 2 == 0 or self.side < 7:
+            raise ValueError(f"side={self.side}: give an odd number from 7")
+        if not 1 <= self.num_shapes <= len(SHAPES):
+            raise ValueError(f"num_shapes={self.num_shapes}: give 1..{len(SHAPES)}")
+        most = min(self.num_shapes, len(spaced_cells(self.side, self.side - 4)))
+        if not 2 <= self.num_boxes <= most:
+            raise ValueError(f"num_boxes={self.num_boxes}: give 2..{most}, or a larger side or num_shapes")
+        if self.jumps < 1:
+            raise ValueError(f"jumps={self.jumps}: give at least 1, or nothing could be known")
+        if not self.delays or min(self.delays) < 0:
+            raise ValueError(f"delays={self.delays}: give one or more numbers from 0")
+        if self.free_steps < 4 * self.side:
+            raise ValueError(f"free_steps={self.free_steps}: such a room asks for at least {4 * self.side}")
+
+    @property
+    def spec(self) -> WorldSpec:
+        """An image and seven words; three actions. The first object is to be seen at step 0."""
+        max_steps = self.num_boxes * (JUMP * self.jumps + max(self.delays)) + self.free_steps
+        return WorldSpec(
+            observation_space=gymnasium.spaces.Dict(
+                {
+                    "image": image_space(self.observation, self.side),
+                    "language": gymnasium.spaces.MultiDiscrete([len(WORDS)] * _LENGTH),
+                }
+            ),
+            action_space=gymnasium.spaces.Discrete(3),
+            max_steps=max_steps,
+            memory_span=max_steps - 1,
+            chance=1 / self.num_boxes,
+            oracle=1.0,
+            events=tuple(f"jump of object {1 + i}" for i in range(self.num_boxes)),
+        )
+
+    def build(self, batch_size: int, *, seed: int = 0, device: torch.device | str = "cpu") -> "ObjectPermanence":
+        """The world, with ``batch_size`` rows."""
+        return ObjectPermanence(self, batch_size, seed=seed, device=device)
+
+
+LEVELS: Mapping[str, ObjectPermanenceConfig] = {
+    "varying": ObjectPermanenceConfig(delays=(0, 10, 20, 30)),
+    **{f"delay-{n}": ObjectPermanenceConfig(delays=(n,)) for n in (0, 10, 20, 30)},
+}
+"""The levels of 003, a step for each of its seconds of delay."""
+
+
+class ObjectPermanenceState(NamedTuple):
+    """What a row of the world is; n objects in the order in which they jump."""
+
+    boxes: Tensor
+    """long ``[b, n]``: the cell of every object's box."""
+    shapes: Tensor
+    """long ``[b, n]``."""
+    colours: Tensor
+    """long ``[b, n]``."""
+    asked: Tensor
+    """long ``[b]``: the object that will be asked for."""
+    delay: Tensor
+    """long ``[b]``: steps of the delay after an object's last jump."""
+    agent: Tensor
+    """long ``[b]``: its cell."""
+    heading: Tensor
+    """long ``[b]``: where it looks, clockwise from 0 = north."""
+    looked: Tensor
+    """bool ``[b]``: it has looked away."""
+
+
+class ObjectPermanence(TensorWorld[ObjectPermanenceState]):
+    """The world of :class:`ObjectPermanenceConfig`; the rules stand at the top of this file."""
+
+    def __init__(
+        self, config: ObjectPermanenceConfig, batch_size: int, *, seed: int = 0, device: torch.device | str = "cpu"
+    ) -> None:
+        super().__init__(config.spec, batch_size, seed=seed, device=device)
+        self.config = config
+        self.cells = config.side**2
+        self.homes = spaced_cells(config.side, config.side - 4).to(self.device)
+        self.moves = moves(config.side, NORTH_EAST_SOUTH_WEST).to(self.device)
+        self.turns = torch.tensor([-1, 1, 0], device=self.device)
+        self.delays = torch.tensor(config.delays, device=self.device)
+        self.rows = torch.arange(batch_size, device=self.device)
+        self.objects = torch.arange(config.num_boxes, device=self.device)
+        windows = windows_ahead(config.side, config.side)
+        self.in_view = torch.zeros(4 * self.cells, self.cells + 1, dtype=torch.bool).scatter_(1, windows, True)
+        self.in_view = self.in_view.to(self.device)
+        self.camera = TilePictures(config.observation, windows.to(self.device))
+        room = torch.full((1, self.cells + 2), int(picture(FLOOR)), device=self.device)
+        room[:, self.cells :] = int(picture(WALL))
+        self.empty_room, self.nowhere = room, self.cells + 1
+        self._write_sentences()
+
+    def _write_sentences(self) -> None:
+        lines = [[WORDS.index(word) for word in line] for line in _SENTENCES]
+        padded = [[*line, *[0] * (_LENGTH - len(line))] for line in lines]
+        self.sentences = torch.tensor(padded, device=self.device)
+
+    def begin(self, rows: int) -> ObjectPermanenceState:
+        """Episodes with open boxes, before the first jump."""
+        n, side = self.config.num_boxes, self.config.side
+
+        def below(high: int, *shape: int) -> Tensor:
+            return torch.randint(high, shape, generator=self.generator, device=self.device)
+
+        zero = torch.zeros(rows, dtype=torch.long, device=self.device)
+        return ObjectPermanenceState(
+            boxes=self.homes[sample_without_replacement(n, len(self.homes), rows, generator=self.generator)],
+            shapes=sample_without_replacement(n, self.config.num_shapes, rows, generator=self.generator),
+            colours=below(len(COLOURS), rows, n),
+            asked=below(n, rows),
+            delay=self.delays[below(len(self.delays), rows)],
+            agent=zero + self.cells - 1 - side // 2,
+            heading=zero,
+            looked=zero.bool(),
+        )
+
+    def advance(self, state: ObjectPermanenceState, actions: Tensor) -> Advance:
+        """Turn or walk, once the lids are closed."""
+        free = self._lids_closed(state)
+        heading = torch.where(free, (state.heading + self.turns[actions]) % 4, state.heading)
+        ahead = self.moves[state.agent, state.heading]
+        ahead_is_box = (state.boxes == ahead[:, None]).any(1)
+        walks = free & (actions == WALK) & (state.looked | ~ahead_is_box)
+        agent = torch.where(walks, ahead, state.agent)
+
+        in_view = self.in_view[(heading * self.cells + agent)[:, None], state.boxes].any(1)
+        news = free & ~state.looked & ~in_view
+        chosen = walks & ahead_is_box
+        score = (chosen & (agent == state.boxes[self.rows, state.asked])).float()
+        moved = state._replace(agent=agent, heading=heading, looked=state.looked | news)
+        return Advance(moved, score + self.config.look_reward * news, chosen, score)
+
+    def observe(self, state: ObjectPermanenceState) -> dict[str, Tensor]:
+        """What is ahead of the agent, and what it is told."""
+        return {"image": self._look_ahead(state, self.camera), "language": self._say(state)}
+
+    def plan(self, state: ObjectPermanenceState) -> Tensor:
+        """Turn away; then the shortest way to the right box, around the others."""
+        target = state.boxes[self.rows, state.asked]
+        there = self.moves[state.agent]  # b 4
+        steps = self._steps_to(target, state).gather(1, there)
+        quarters = (torch.arange(4, device=self.device) - state.heading[:, None]) % 4  # to the right
+        turning = torch.minimum(quarters, 4 - quarters)
+        best = (4 * steps + turning).argmin(1)
+        quarter = quarters.gather(1, best[:, None])[:, 0]
+        route = torch.where(quarter == 0, WALK, torch.where(quarter == 3, LEFT, RIGHT))
+        return torch.where(state.looked, route, RIGHT)
+
+    def _steps_to(self, target: Tensor, state: ObjectPermanenceState) -> Tensor:
+        """Steps from every cell to the target past all other boxes, long ``[b, cells]``."""
+        side, far = self.config.side, self.cells
+        foils = torch.zeros(len(target), self.cells, dtype=torch.bool, device=self.device)
+        foils.scatter_(1, state.boxes, True).scatter_(1, target[:, None], False)
+        foils = foils.view(-1, side, side)
+        steps = torch.full((len(target), self.cells), far, device=self.device).scatter_(1, target[:, None], 0)
+        steps = steps.view(-1, side, side)
+        for _ in range(2 * side):  # rows plus columns, and a step aside and back where boxes stand in a line
+            steps[:, 1:] = torch.minimum(steps[:, 1:], steps[:, :-1] + 1)
+            steps[:, :-1] = torch.minimum(steps[:, :-1], steps[:, 1:] + 1)
+            steps[:, :, 1:] = torch.minimum(steps[:, :, 1:], steps[:, :, :-1] + 1)
+            steps[:, :, :-1] = torch.minimum(steps[:, :, :-1], steps[:, :, 1:] + 1)
+            steps.masked_fill_(foils, far)
+        return steps.flatten(1)
+
+    def look(self, state: ObjectPermanenceState) -> Truth:
+        """Whose jump is to be seen; the choice depends on all jumps of the object that is asked for."""
+        jumper, frame = self._jump(state)
+        shown = self.config.jumps * JUMP
+        start = state.asked * (shown + state.delay)
+        choosing = state.looked & ~self.over
+        return Truth(
+            torch.where((jumper >= 0) & (frame < JUMP - 1), jumper, -1),
+            torch.where(choosing, start, -1),
+            torch.where(choosing, start + shown - 1, -1),  # the last frame of a jump shows nothing
+        )
+
+    def render(self, row: int) -> np.ndarray:
+        """What is ahead of the agent of a row, uint8 ``[9 * side, 9 * side, 3]``, whatever the observation's form."""
+        camera = TilePictures("pixels", self.camera.windows)
+        return self._look_ahead(self._present(), camera)[row].cpu().numpy()
+
+    def _period(self, state: ObjectPermanenceState) -> Tensor:
+        """Steps from the first jump of an object to that of the next one."""
+        return self.config.jumps * JUMP + state.delay
+
+    def _lids_closed(self, state: ObjectPermanenceState) -> Tensor:
+        return self.clock >= self.config.num_boxes * self._period(state)
+
+    def _jump(self, state: ObjectPermanenceState) -> tuple[Tensor, Tensor]:
+        """The object that jumps at present, -1 for none; and the frame of its jump, ``0 .. JUMP - 1``."""
+        period = self._period(state)
+        jumps = (self.clock % period < self.config.jumps * JUMP) & ~self._lids_closed(state)
+        return torch.where(jumps, self.clock // period, -1), self.clock % period % JUMP
+
+    def _look_ahead(self, state: ObjectPermanenceState, camera: TilePictures) -> Tensor:
+        agent, opened = state.agent[:, None], state.boxes == state.agent[:, None]
+        jumper, frame = (part[:, None] for part in self._jump(state))
+        flies = (self.objects == jumper) & (frame == 1)
+        on_rim = (self.objects == jumper) & ((frame == 0) | (frame == 2))
+        backdrop = torch.where(self._lids_closed(state)[:, None] & ~opened, CLOSED_BOX, OPEN_BOX)
+        content = torch.where(on_rim | opened, state.shapes, NO_SHAPE)
+        in_air = torch.where(flies, state.boxes - self.config.side, self.nowhere)
+
+        room = self.empty_room.repeat(len(agent), 1).scatter_(1, agent, int(picture(AGENT)))
+        room.scatter_(1, in_air, picture(FLOOR, state.shapes, state.colours))
+        room.scatter_(1, state.boxes, picture(backdrop, content, state.colours))
+        pose = state.heading * self.cells + state.agent
+        return camera.show(room, pose)
+
+    def _say(self, state: ObjectPermanenceState) -> Tensor:
+        told = torch.where(state.looked, 2, self._lids_closed(state).long())
+        name = len(WORDS) - len(SHAPES) + state.shapes[self.rows, state.asked]
+        sentence = self.sentences[told]
+        sentence[:, -1] = torch.where(state.looked, name, 0)
+        return sentence

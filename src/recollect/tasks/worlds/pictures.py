@@ -1,0 +1,71 @@
+"""A picture of what a row shows, for videos and windows.
+
+A world with a ``render(row)`` of its own draws itself. For all others the observation is drawn: an image as it is,
+symbols as coloured tiles, numbers as a strip of grey cells, words as nothing.
+"""
+
+import colorsys
+from typing import Any
+
+import numpy as np
+import torch
+
+from recollect.tasks.worlds.contract import World
+
+SIDE = 160
+"""Pictures are enlarged until their shorter side has about this many pixels."""
+
+
+def picture(world: World, observation: Any, row: int) -> np.ndarray:
+    """What a row shows now.
+
+    Args:
+        world: whose row it is.
+        observation: of all rows: ``step.observation``.
+        row: which one.
+
+    Returns:
+        uint8 ``[y, x, 3]``.
+    """
+    draw = getattr(world, "render", None)
+    small = draw(row) if draw else draw_observation(observation, row)
+    return _enlarge(np.ascontiguousarray(small, dtype=np.uint8))
+
+
+def draw_observation(observation: Any, row: int) -> np.ndarray:
+    """An observation of any world: uint8 ``[y, x, 3]``, small. Parts of a dict stand below each other."""
+    if isinstance(observation, dict):
+        parts = [part for name, part in observation.items() if name != "language"] or list(observation.values())
+        drawn = [_enlarge(draw_observation(part, row)) for part in parts]
+        width = max(part.shape[1] for part in drawn)
+        return np.concatenate([np.pad(part, ((0, 0), (0, width - part.shape[1]), (0, 0))) for part in drawn])
+    return _draw(observation[row].detach().cpu())
+
+
+def _draw(values: torch.Tensor) -> np.ndarray:
+    array = values.numpy()
+    if array.ndim == 3:
+        if array.dtype == np.uint8:
+            if array.shape[-1] in (1, 3):
+                return np.broadcast_to(array, (*array.shape[:2], 3))
+            return np.repeat(array[-1][:, :, None], 3, 2)  # a stack of frames: the newest
+        array = array.reshape(array.shape[0], -1)
+    if array.ndim == 2 and not np.issubdtype(array.dtype, np.floating):
+        return _tiles(array)
+    strip = array.reshape(array.shape[0] if array.ndim == 2 else 1, -1).astype(np.float64)
+    # Squashed, because not every space says how large its numbers get: -inf is black, 0 is grey, inf is white.
+    grey = (255 * (0.5 + 0.5 * np.tanh(np.nan_to_num(strip)))).astype(np.uint8)
+    return np.repeat(grey[:, :, None], 3, 2)
+
+
+def _tiles(symbols: np.ndarray) -> np.ndarray:
+    """Every symbol in a colour of its own, 0 in black."""
+    kinds, place = np.unique(symbols, return_inverse=True)
+    golden = (5**0.5 - 1) / 2  # hues of neighbouring symbols lie far apart
+    hues = [colorsys.hsv_to_rgb(int(kind) * golden % 1, 0.7, 0.9 if kind else 0.0) for kind in kinds]
+    return (255 * np.array(hues)).astype(np.uint8)[place.reshape(symbols.shape)]
+
+
+def _enlarge(small: np.ndarray) -> np.ndarray:
+    factor = max(1, SIDE // min(max(small.shape[0], small.shape[1] // 8), SIDE))
+    return small.repeat(factor, 0).repeat(factor, 1)

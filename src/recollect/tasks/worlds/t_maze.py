@@ -1,0 +1,164 @@
+"""The T-maze: see a cue, walk down a long corridor, turn to the side that the cue named.
+
+             S . . . . J        x = 0 is the start S, x = ``length`` the junction J
+
+An episode draws a side, up or down, with equal probability. The agent moves with four actions: 0 right, 1 up,
+2 left, 3 down. In the corridor right and left move one cell, as far as there is one; up and down do nothing. At
+the junction up and down end the episode: with reward 1 when the side is the right one, else with 0.
+
+- *passive*: the cue is to be seen at the start. The agent need not look for it, only remember it. The shortest
+  episode has ``length + 1`` actions.
+- *active*: the cue is to be seen in an oracle cell at x = -1, one step behind the start. The agent has to fetch it
+  (one step back, one step forth) before it can be remembered: ``length + 3`` actions.
+
+An observation has four numbers, 0 or 1: at the start, at the junction, cue up, cue down. All cells between start
+and junction look the same: four zeros.
+
+A long corridor has hardly any chance to be walked through at random. ``penalty`` is therefore taken off the
+reward for every action that does not lead on: in the corridor, all but the step towards the junction; at the
+junction, all but the two turns. The step back to the oracle cell is free until the cue was seen. The penalty says
+where to walk, never which side to take.
+
+Chance: the side is drawn independently of all that can be seen beside the cue, so a policy that does not know the
+cue any more takes the right side with probability 1/2 whatever it does; 0 if it never gets there.
+
+Source: Bakker, Reinforcement learning with long short-term memory (NeurIPS 2001); the passive and active form are
+those of Ni et al., When do transformers shine in RL? (NeurIPS 2023). Differs: episodes end at the turn, and more
+actions than the shortest path are allowed (``slack``), so that the score asks for the side and not for a perfect
+walk; the penalty is charged for the action and not for being late; the score is the reward at the junction alone.
+"""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import gymnasium
+import numpy as np
+import torch
+from torch import Tensor
+
+from recollect.tasks.worlds.contract import Advance, TensorWorld, Truth, WorldConfig, WorldSpec
+
+RIGHT, UP, LEFT, DOWN = range(4)
+ORACLE, START, CORRIDOR, JUNCTION = range(-1, 3)
+"""Kinds of cells. The first three are also the cells' x; all of the corridor looks like its first cell."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TMazeConfig(WorldConfig):
+    """Turn to the side that a cue named many steps ago."""
+
+    length: int = 100
+    """Steps from the start to the junction."""
+    active: bool = False
+    """The cue is one step behind the start, instead of at the start."""
+    slack: int = 60
+    """Actions that an episode may take beyond the shortest path; then it is truncated, with score 0. A policy that
+    still tries things needs some."""
+    penalty: float = 0.01
+    """Taken off the reward for an action that does not lead on."""
+
+    def __post_init__(self) -> None:
+        if self.length < 1:
+            raise ValueError(f"length={self.length}: give at least 1 step of corridor")
+        if self.slack < 0:
+            raise ValueError(f"slack={self.slack}: give at least 0")
+        if self.penalty < 0:
+            raise ValueError(f"penalty={self.penalty}: give what is taken off the reward, at least 0")
+
+    @property
+    def spec(self) -> WorldSpec:
+        """Four features, four actions; the cue may be seen at the first step and needed at the last."""
+        max_steps = self.length + 1 + 2 * self.active + self.slack
+        return WorldSpec(
+            observation_space=gymnasium.spaces.Box(0.0, 1.0, (4,), np.float32),
+            action_space=gymnasium.spaces.Discrete(4),
+            max_steps=max_steps,
+            memory_span=max_steps - 1 - self.active,
+            chance=0.5,
+            oracle=1.0,
+            events=("cue", "junction"),
+        )
+
+    def build(self, batch_size: int, *, seed: int = 0, device: torch.device | str = "cpu") -> "TMaze":
+        """The world, with ``batch_size`` rows."""
+        return TMaze(self, batch_size, seed=seed, device=device)
+
+
+class TMazeState(NamedTuple):
+    """What a row of the world is, all ``[b]``."""
+
+    x: Tensor
+    """long: cell, from -1 (the oracle cell) to ``length`` (the junction)."""
+    up: Tensor
+    """bool: up is the right side."""
+    seen: Tensor
+    """long: the latest step at which the cue was to be seen; -1 before that."""
+
+
+class TMaze(TensorWorld[TMazeState]):
+    """The world of :class:`TMazeConfig`; the rules stand at the top of this file."""
+
+    def __init__(
+        self, config: TMazeConfig, batch_size: int, *, seed: int = 0, device: torch.device | str = "cpu"
+    ) -> None:
+        super().__init__(config.spec, batch_size, seed=seed, device=device)
+        self.config = config
+        self.cue_cell = ORACLE if config.active else START
+        self.moves = torch.tensor([1, 0, -1, 0], device=self.device)
+        self.views = self._views()
+
+    def begin(self, rows: int) -> TMazeState:
+        """Episodes at the start, their sides drawn anew."""
+        up = torch.randint(2, (rows,), generator=self.generator, device=self.device).bool()
+        zero = torch.zeros(rows, dtype=torch.long, device=self.device)
+        return TMazeState(zero, up, torch.full_like(zero, -1 if self.config.active else 0))
+
+    def advance(self, state: TMazeState, actions: Tensor) -> Advance:
+        """Walk, or turn at the junction."""
+        at_junction = state.x == self.config.length
+        turned = at_junction & (actions % 2 == 1)
+        right = (actions == UP) == state.up
+        x = (state.x + self.moves[actions]).clamp(self.cue_cell, self.config.length)
+
+        score = (turned & right).float()
+        idle = ~turned & (at_junction | (actions != RIGHT))
+        if self.config.active:
+            idle &= (actions != LEFT) | (state.x != START) | (state.seen >= 0)
+        seen = torch.where(x == self.cue_cell, self.clock + 1, state.seen)
+        return Advance(TMazeState(x, state.up, seen), score - self.config.penalty * idle, turned, score)
+
+    def observe(self, state: TMazeState) -> Tensor:
+        """Start, junction, cue up, cue down: float32 ``[b, 4]``."""
+        place = torch.where(state.x == self.config.length, JUNCTION, state.x.clamp(max=CORRIDOR))
+        return self.views[place + 1, state.up.long()]
+
+    def plan(self, state: TMazeState) -> Tensor:
+        """Fetch the cue if need be, walk to the junction, take the right side."""
+        turn = torch.where(state.up, UP, DOWN)
+        walk = torch.where(state.seen < 0, LEFT, RIGHT)
+        return torch.where(state.x == self.config.length, turn, walk)
+
+    def look(self, state: TMazeState) -> Truth:
+        """The decision at the junction depends on the latest step that showed the cue."""
+        at_junction = state.x == self.config.length
+        event = torch.where(at_junction, 1, torch.where(state.x == self.cue_cell, 0, -1))
+        known = at_junction & (state.seen >= 0) & ~self.over
+        return Truth(event, torch.where(known, state.seen, -1), torch.where(known, state.seen + 1, -1))
+
+    def render(self, row: int) -> np.ndarray:
+        """The maze from above: uint8 ``[3, length + 2, 3]``. Agent yellow, walls grey, and the right side green."""
+        state = self._present()
+        picture = np.full((3, self.config.length + 2, 3), 90, np.uint8)
+        picture[1, 1 + self.cue_cell :] = 0
+        picture[[0, 2], -1] = 0
+        picture[0 if state.up[row] else 2, -1] = (0, 160, 0)
+        picture[1, 1 + int(state.x[row])] = (255, 220, 0)
+        return picture
+
+    def _views(self) -> Tensor:
+        views = torch.zeros(4, 2, 4)  # kind of cell, side, features
+        views[START + 1, :, 0] = 1
+        views[JUNCTION + 1, :, 1] = 1
+        views[self.cue_cell + 1, 0, 3] = 1
+        views[self.cue_cell + 1, 1, 2] = 1
+        return views.to(self.device)

@@ -1,0 +1,62 @@
+"""The geometry of a square room of tiles: who is next to whom, and what is seen from where.
+
+Cells of a room of ``side`` x ``side`` tiles are numbered row by row; cell ``side * side`` stands for everything
+outside it. Headings and directions go clockwise, from north (up, towards row 0).
+"""
+
+import torch
+from torch import Tensor
+
+NORTH_EAST_SOUTH_WEST = ((-1, 0), (0, 1), (1, 0), (0, -1))
+"""(down, right) of a step in each of the four headings."""
+EIGHT_WAYS = ((-1, 0), (-1, 1), (0, 1), (1, 1), (1, 0), (1, -1), (0, -1), (-1, -1))
+"""(down, right) of a step in each of the eight directions."""
+
+
+def _cells(side: int, y: Tensor, x: Tensor) -> Tensor:
+    inside = (y >= 0) & (y < side) & (x >= 0) & (x < side)
+    return torch.where(inside, y * side + x, side * side)
+
+
+def moves(side: int, directions: tuple[tuple[int, int], ...]) -> Tensor:
+    """Where a step leads: long ``[side * side, directions]``; to the same cell where a wall is in the way."""
+    cell = torch.arange(side * side)[:, None]
+    down, right = torch.tensor(directions).T
+    there = _cells(side, cell // side + down, cell % side + right)
+    return torch.where(there < side * side, there, cell)
+
+
+def windows_around(side: int, view: int) -> Tensor:
+    """The ``view`` x ``view`` cells around each cell, long ``[side * side, view * view]``."""
+    cell = torch.arange(side * side)[:, None, None]
+    offset = torch.arange(view) - view // 2
+    return _cells(side, cell // side + offset[:, None], cell % side + offset).flatten(1)
+
+
+def windows_ahead(side: int, view: int) -> Tensor:
+    """The ``view`` x ``view`` cells in front of a heading, long ``[4 * side * side, view * view]``.
+
+    Row ``heading * side * side + cell``. The last row of the window is the line of the agent itself, which stands in
+    the middle of it; what is ahead is up.
+    """
+    cell = torch.arange(side * side)[:, None, None]
+    ahead = (view - 1 - torch.arange(view))[:, None]
+    aside = torch.arange(view) - view // 2
+    poses = []
+    for heading, (down, right) in enumerate(NORTH_EAST_SOUTH_WEST):
+        side_down, side_right = NORTH_EAST_SOUTH_WEST[(heading + 1) % 4]
+        y = cell // side + ahead * down + aside * side_down
+        x = cell % side + ahead * right + aside * side_right
+        poses.append(_cells(side, y, x).flatten(1))
+    return torch.cat(poses)
+
+
+def spaced_cells(side: int, last_row: int) -> Tensor:
+    """Cells with odd coordinates in rows up to ``last_row``: none touches another one, or a wall. Long ``[places]``."""
+    y, x = torch.arange(1, last_row + 1, 2), torch.arange(1, side - 1, 2)
+    return (y[:, None] * side + x).flatten()
+
+
+def sample_without_replacement(count: int, of: int, *shape: int, generator: torch.Generator) -> Tensor:
+    """``count`` different numbers of ``0 .. of - 1`` in random order, long ``[*shape, count]``."""
+    return torch.rand(*shape, of, generator=generator, device=generator.device).argsort(-1)[..., :count]

@@ -1,0 +1,297 @@
+"""Passive visual match: see a colour, collect apples for a while, walk through the door of that colour.
+
+An episode has three phases on boards of 7 x 11 cells, each with its fixed number of actions. Actions are 0 north,
+1 south, 2 west, 3 east: one cell, unless there is a wall.
+
+    cue              apples           doors (3 choices)
+    ...........      ###########      ###########
+    ...........      #a a a a a#      # d  d  d #
+    ....###....      # a a a a #      #         #
+    ....#@C....      #a a a a a#      #         #
+    ....###....      # a a a a #      ####   ####
+    ...........      #a a @ a a#         # @ #
+    ...........      ###########         #####
+
+- *cue*: the agent ``@`` is walled in. One of the eight cells around it, drawn uniformly, has the cue's colour.
+- *apples*: ``num_apples`` of the 22 cells ``a``, drawn without replacement, hold an apple. Stepping onto it gives the
+  apple reward, one of the two values of ``apple_rewards``, drawn once per episode. An apple that was taken at frame f
+  of the phase lies there again at frame f + ``respawn`` + 1.
+- *doors*: ``choices`` doors, one of each colour. Stepping onto the first door takes all of them away and gives
+  ``target_reward`` when its colour is the cue's, else nothing. The phase goes on until its time is over.
+
+The last action of a phase has its effect, then the agent stands at the start of the next board. An observation is
+the agent's 5 x 5 surroundings, one pixel a cell, uint8 RGB; beyond the board is background. Colours of cues and
+doors are the hues 0, 1/n, ..., (n - 1)/n of full saturation, n = ``choices``.
+
+The score is 1 when the right door was chosen, else 0; apples do not count. Chance: the cue's colour is drawn
+uniformly and independently of everything that is to be seen after the first phase, so a policy that does not know
+it any more chooses the right door with probability at most 1 / ``choices``.
+
+Source: Hung et al., Optimizing agent behavior over long time scales by transporting value (Nature Communications,
+2019), and its pycolab boards, timing and rewards; the passive first phase is that of Ni et al., When do transformers
+shine in RL? (NeurIPS 2023). Differs: ``choices`` may be 4 (then the doors stand closer together); the doors' colours
+change places in every episode, as in the 3-D task that the HTM paper uses (``shuffle_doors=False`` leaves them, as
+pycolab does within one instance).
+"""
+
+import colorsys
+from collections import deque
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import gymnasium
+import numpy as np
+import torch
+from torch import Tensor
+
+from recollect.tasks.worlds.contract import Advance, TensorWorld, Truth, WorldConfig, WorldSpec
+
+BOARDS = (
+    ("           ", "           ", "    rrr    ", "    r@r    ", "    rrr    ", "           ", "           "),
+    ("###########", "#a a a a a#", "# a a a a #", "#a a a a a#", "# a a a a #", "#a a @ a a#", "###########"),
+    ("###########", "#         #", "#         #", "#         #", "####   ####", "   # @ #   ", "   #####   "),
+)
+"""One board a phase: ``#`` wall, ``@`` where the agent starts, ``r`` ring around the agent, ``a`` place of an apple."""
+DOORS = {3: (2, 5, 8), 4: (2, 4, 6, 8)}
+"""Columns of the doors, in the second row of the last board, by the number of choices."""
+HEIGHT, WIDTH, VIEW = 7, 11, 5
+CELLS = HEIGHT * WIDTH
+RING, ORCHARD = 8, 22
+MOVES = ((-1, 0), (1, 0), (0, -1), (0, 1))
+CUE, APPLES, CHOICE = range(3)
+
+RING_SLOTS = slice(3, 3 + RING)
+ORCHARD_SLOTS = slice(3 + RING, 3 + RING + ORCHARD)
+DOOR_SLOTS = 3 + RING + ORCHARD
+
+BACKGROUND, WALL, AGENT, APPLE, HUES = range(5)
+"""What a cell shows: an index of the palette. From ``HUES`` on, the colours of cues and doors."""
+NEVER = 2**31 - 1
+"""A step that does not come."""
+FIXED_COLOURS = ((204, 204, 204), (25, 25, 25), (228, 148, 109), (140, 178, 0))
+
+
+@dataclass(frozen=True, kw_only=True)
+class VisualMatchConfig(WorldConfig):
+    """Choose the door whose colour was shown before the apples."""
+
+    choices: int = 3
+    """Doors, and colours: 3 or 4."""
+    cue_steps: int = 15
+    """Actions of the first phase."""
+    distractor_steps: int = 90
+    """Actions among apples; 0 leaves the phase out."""
+    choice_steps: int = 15
+    """Actions before the doors; 7 reach any of them."""
+    num_apples: int = 10
+    """How many of the 22 places hold an apple."""
+    respawn: int = 20
+    """Frames before an apple that was taken comes back; 0 for never."""
+    apple_rewards: tuple[float, float] = (1.0, 10.0)
+    """An episode's apples are worth the one or the other."""
+    target_reward: float = 10.0
+    """For the right door."""
+    shuffle_doors: bool = True
+    """Doors change places from episode to episode."""
+
+    def __post_init__(self) -> None:
+        if self.choices not in DOORS:
+            raise ValueError(f"choices={self.choices}: there are boards for {sorted(DOORS)}")
+        for field, least in (("cue_steps", 1), ("distractor_steps", 0), ("choice_steps", 7), ("respawn", 0)):
+            if getattr(self, field) < least:
+                raise ValueError(f"{field}={getattr(self, field)}: give at least {least}")
+        if not 0 <= self.num_apples <= ORCHARD:
+            raise ValueError(f"num_apples={self.num_apples}: give 0 to {ORCHARD}")
+        if len(self.apple_rewards) != 2:
+            raise ValueError(f"apple_rewards={self.apple_rewards}: give two values, equal ones for no choice")
+
+    @property
+    def spec(self) -> WorldSpec:
+        """A 5 x 5 image, four actions; the first frame's colour may be needed at the last frame."""
+        steps = self.cue_steps + self.distractor_steps + self.choice_steps
+        return WorldSpec(
+            observation_space=gymnasium.spaces.Box(0, 255, (VIEW, VIEW, 3), np.uint8),
+            action_space=gymnasium.spaces.Discrete(4),
+            max_steps=steps,
+            memory_span=steps - 1,
+            chance=1 / self.choices,
+            oracle=1.0,
+            events=("cue", "apples", "doors"),
+        )
+
+    def build(self, batch_size: int, *, seed: int = 0, device: torch.device | str = "cpu") -> "VisualMatch":
+        """The world, with ``batch_size`` rows."""
+        return VisualMatch(self, batch_size, seed=seed, device=device)
+
+
+class VisualMatchState(NamedTuple):
+    """What a row of the world is. A *slot* (s of them) is something that rows differ in: see :func:`_slots`."""
+
+    step: Tensor
+    """long ``[b]``: actions so far."""
+    cell: Tensor
+    """long ``[b]``: where the agent is, ``row * 11 + column``."""
+    cue: Tensor
+    """int32 ``[b]``: the right colour, as an index of the palette."""
+    shows: Tensor
+    """int32 ``[b, s]``: what is to be seen in a slot, as an index of the palette."""
+    since: Tensor
+    """int32 ``[b, s]``: the step from which on it is to be seen; background before that."""
+    worth: Tensor
+    """float32 ``[b]``: reward for an apple."""
+    chosen: Tensor
+    """int32 ``[b]``: colour of the door that was chosen, as an index of the palette; -1 before."""
+
+
+class VisualMatch(TensorWorld[VisualMatchState]):
+    """The world of :class:`VisualMatchConfig`; the rules stand at the top of this file."""
+
+    def __init__(
+        self, config: VisualMatchConfig, batch_size: int, *, seed: int = 0, device: torch.device | str = "cpu"
+    ) -> None:
+        super().__init__(config.spec, batch_size, seed=seed, device=device)
+        self.config = config
+        boards = _boards(config.choices)
+        self.starts = torch.tensor([board.index("@") for board in boards], device=self.device)
+        walk = _walk(boards)
+        guide = _guide(boards[CHOICE], walk[CHOICE].tolist(), config.choices)
+        slots = _slots(boards)
+        # One flat index is several times faster than a tuple of them, and index_select than brackets.
+        self.next_cell = walk.flatten().to(self.device)
+        self.slots = slots.flatten().to(self.device)
+        self.views = _views(slots).flatten(0, 1).to(self.device)
+        self.guide = guide.to(self.device)
+        fixed = [BACKGROUND, WALL, AGENT, *[WALL] * RING, *[APPLE] * ORCHARD, *[BACKGROUND] * config.choices]
+        self.fixed = torch.tensor(fixed, dtype=torch.int32, device=self.device)
+        self.door_slots = torch.arange(len(fixed), device=self.device) >= DOOR_SLOTS
+        self.palette = torch.tensor(_colours(config.choices), dtype=torch.uint8, device=self.device)
+
+    def begin(self, rows: int) -> VisualMatchState:
+        """Episodes at the first frame, everything drawn anew."""
+        c = self.config
+
+        def draw(high: int) -> Tensor:
+            return torch.randint(high, (rows,), generator=self.generator, device=self.device)
+
+        def shuffled(items: int) -> Tensor:
+            return torch.rand(rows, items, generator=self.generator, device=self.device).argsort(-1)
+
+        cue = (HUES + draw(c.choices)).int()
+        low, high = c.apple_rewards
+        worth = torch.where(draw(2) == 1, high, low).float()
+        fixed = torch.arange(c.choices, device=self.device).repeat(rows, 1)
+        shows = self.fixed.repeat(rows, 1)
+        shows[:, RING_SLOTS].scatter_(1, draw(RING)[:, None], cue[:, None])
+        shows[:, DOOR_SLOTS:] = (HUES + (shuffled(c.choices) if c.shuffle_doors else fixed)).int()
+        since = torch.zeros_like(shows)
+        since[:, ORCHARD_SLOTS] = torch.where(shuffled(ORCHARD) < c.num_apples, 0, NEVER).int()
+        zero = torch.zeros(rows, dtype=torch.long, device=self.device)
+        return VisualMatchState(zero, zero + self.starts[CUE], cue, shows, since, worth, torch.full_like(cue, -1))
+
+    def advance(self, state: VisualMatchState, actions: Tensor) -> Advance:
+        """Walk, take what lies there, and go on to the next phase in time."""
+        c, phase, step = self.config, self._phase(state.step), state.step + 1
+        cell = self.next_cell.index_select(0, (phase * CELLS + state.cell) * len(MOVES) + actions)
+        slot = self.slots.index_select(0, phase * CELLS + cell)[:, None]
+        shown, since = state.shows.gather(1, slot)[:, 0], state.since.gather(1, slot)[:, 0]
+
+        there = since <= state.step
+        apple = there & (shown == APPLE)
+        door = there & (shown >= HUES)  # the cue's own cell is walled in like the rest of the ring
+        chosen = torch.where(door, shown, state.chosen)
+        again = (step + c.respawn + 1).int() if c.respawn else torch.full_like(since, NEVER)
+        since = state.since.scatter(1, slot, torch.where(apple, again, since)[:, None])
+        since = since.masked_fill(door[:, None] & self.door_slots, NEVER)
+
+        after = self._phase(step)
+        cell = torch.where(after != phase, self.starts[after], cell)
+        reward = apple * state.worth + (door & (shown == state.cue)) * c.target_reward
+        moved = state._replace(step=step, cell=cell, since=since, chosen=chosen)
+        return Advance(moved, reward, step >= self.spec.max_steps, (chosen == state.cue).float())
+
+    def observe(self, state: VisualMatchState) -> Tensor:
+        """The agent's surroundings, uint8 ``[b, 5, 5, 3]``."""
+        slots = self.views.index_select(0, self._phase(state.step) * CELLS + state.cell)  # b, 25
+        shown = (state.since <= state.step.int()[:, None]) * state.shows  # BACKGROUND is 0
+        return self.palette.index_select(0, shown.gather(1, slots).flatten()).view(-1, VIEW, VIEW, 3)
+
+    def plan(self, state: VisualMatchState) -> Tensor:
+        """The shortest way to the right door. Before that nothing counts."""
+        door = (state.shows[:, DOOR_SLOTS:] == state.cue[:, None]).long().argmax(1)
+        return torch.where(self._phase(state.step) == CHOICE, self.guide[door, state.cell], 0)
+
+    def look(self, state: VisualMatchState) -> Truth:
+        """Until a door is chosen, the last phase depends on the first."""
+        phase = self._phase(state.step)
+        depends = (phase == CHOICE) & (state.chosen < 0) & ~self.over
+        return Truth(phase, torch.where(depends, 0, -1), torch.where(depends, self.config.cue_steps, -1))
+
+    def _phase(self, step: Tensor) -> Tensor:
+        first = self.config.cue_steps
+        return (step >= first).long() + (step >= first + self.config.distractor_steps)
+
+
+def _colours(choices: int) -> list[tuple[int, ...]]:
+    hues = [colorsys.hsv_to_rgb(i / choices, 1, 1) for i in range(choices)]
+    return [*FIXED_COLOURS, *(tuple(int(255 * part) for part in hue) for hue in hues)]
+
+
+def _boards(choices: int) -> list[str]:
+    doors = list(BOARDS[CHOICE][1])
+    for column in DOORS[choices]:
+        doors[column] = "d"
+    last = (BOARDS[CHOICE][0], "".join(doors), *BOARDS[CHOICE][2:])
+    return ["".join(board) for board in (*BOARDS[:CHOICE], last)]
+
+
+def _walk(boards: list[str]) -> Tensor:
+    """The cell after an action: long ``[phase, cell, action]``."""
+    table = torch.arange(CELLS)[None, :, None].repeat(len(boards), 1, len(MOVES))
+    for phase, board in enumerate(boards):
+        for cell in range(CELLS):
+            for action, (down, right) in enumerate(MOVES):
+                y, x = cell // WIDTH + down, cell % WIDTH + right
+                if 0 <= y < HEIGHT and 0 <= x < WIDTH and board[y * WIDTH + x] not in "#r":
+                    table[phase, cell, action] = y * WIDTH + x
+    return table
+
+
+def _slots(boards: list[str]) -> Tensor:
+    """Slot of every cell, long ``[phase, cell]``.
+
+    Slots are: background, wall, the agent, then the cells of the ring, the places of apples, and the doors.
+    """
+    first = {" ": BACKGROUND, "@": BACKGROUND, "#": WALL, "r": RING_SLOTS.start, "a": ORCHARD_SLOTS.start}
+    first["d"] = DOOR_SLOTS
+    return torch.tensor(
+        [
+            [first[mark] + (board[:cell].count(mark) if mark in "rad" else 0) for cell, mark in enumerate(board)]
+            for board in boards
+        ]
+    )
+
+
+def _views(slots: Tensor) -> Tensor:
+    """Slots of the 25 cells around every cell, long ``[phase, cell, 25]``."""
+    margin, middle = VIEW // 2, VIEW * VIEW // 2
+    padded = torch.nn.functional.pad(slots.view(-1, HEIGHT, WIDTH), [margin] * 4, value=BACKGROUND)
+    views = padded.unfold(1, VIEW, 1).unfold(2, VIEW, 1).reshape(len(slots), CELLS, VIEW * VIEW)
+    views[:, :, middle] = AGENT
+    return views
+
+
+def _guide(board: str, walk: list[list[int]], choices: int) -> Tensor:
+    """The first action of a shortest way to a door that passes no other door: long ``[door, cell]``."""
+    doors = [cell for cell, mark in enumerate(board) if mark == "d"]
+    guide = torch.zeros(choices, CELLS, dtype=torch.long)
+    for number, door in enumerate(doors):
+        reached, queue = {door}, deque([door])
+        while queue:
+            target = queue.popleft()
+            for cell in range(CELLS):
+                if cell in reached or cell in doors or board[cell] == "#" or target not in walk[cell]:
+                    continue
+                guide[number, cell] = walk[cell].index(target)
+                reached.add(cell)
+                queue.append(cell)
+    return guide

@@ -1,0 +1,1 @@
+"""IMPALA: actors, learner, V-trace."""

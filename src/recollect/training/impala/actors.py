@@ -1,0 +1,211 @@
+"""Who plays the rollouts that a learner reads: the learner's own thread in turn, or actor threads beside it.
+
+    free  --index-->  actor: copy the newest weights, play a rollout into buffers[index]  --index-->  full
+     ^                                                                                                |
+     +-----------------  learner: learn from buffers[index], publish the weights  <-------------------+
+
+The scheme is MonoBeast's (document 004, section 2.4): rollouts are written into preallocated buffers, and what goes
+through the two queues are indices. With one buffer actor and learner take turns and the numbers are those of the
+synchronous schedule; with more they overlap, and an actor plays with weights that are a few updates old. V-trace
+corrects for that, and the lag is reported.
+
+Threads, not processes: torch lets go of the interpreter's lock inside its operations, worlds of ours and models of
+many rows spend their time there, and nothing has to be copied between processes or pickled. A world that holds the
+lock (one written in Python) gains little; let it use processes of its own, as Gymnasium's AsyncVectorEnv does.
+
+Source: Küttler et al. (2019), TorchBeast; document 004, section 2.4.
+"""
+
+import queue
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from time import monotonic
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from recollect.training.fit import WorldError
+from recollect.training.impala.rollouts import Collector, Episodes, Rollout
+
+PATIENCE = 5.0  # seconds that a rollout in progress may still take when a run ends
+
+
+class Weights:
+    """The learner's newest weights, with a version, for actors to copy.
+
+    Args:
+        agent: the learner's.
+    """
+
+    def __init__(self, agent: nn.Module) -> None:
+        self._lock = threading.Lock()
+        self._tensors = [tensor.clone() for tensor in _tensors(agent)]
+        self.version = 0
+        """Number of the learner's steps that made them."""
+
+    def publish(self, agent: nn.Module, version: int) -> None:
+        """Replace the weights by those of the learner."""
+        with self._lock, torch.no_grad():
+            torch._foreach_copy_(self._tensors, _tensors(agent))  # pyright: ignore[reportPrivateImportUsage]
+            self.version = version
+
+    def copy_to(self, agent: nn.Module) -> int:
+        """Give an actor's agent the newest weights; their version."""
+        with self._lock, torch.no_grad():
+            torch._foreach_copy_(_tensors(agent), self._tensors)  # pyright: ignore[reportPrivateImportUsage]
+            return self.version
+
+
+class Delivery(NamedTuple):
+    """A rollout on its way to the learner."""
+
+    rollout: Rollout
+    """Its tensors are a buffer's, until it is given back."""
+    episodes: Episodes
+    """What happened in it."""
+    version: int
+    """Of the weights that it was played with."""
+    buffer: int
+    """Which buffer it lies in."""
+
+
+class Actors(ABC):
+    """Where a learner gets rollouts.
+
+    Args:
+        collectors: one per actor.
+        weights: what they play with.
+    """
+
+    def __init__(self, collectors: Sequence[Collector], weights: Weights) -> None:
+        self.collectors = collectors
+        self.weights = weights
+        self._versions = [-1] * len(collectors)
+
+    @abstractmethod
+    def take(self) -> Delivery:
+        """The next rollout.
+
+        Raises:
+            StepError: a world raised or hangs, or something is not finite; names the actor and, when known, the row.
+        """
+
+    @abstractmethod
+    def give_back(self, delivery: Delivery) -> None:
+        """The rollout was learned from: its buffer may be written to."""
+
+    def close(self) -> None:
+        """Let go of the worlds."""
+        for collector in self.collectors:
+            collector.world.close()
+
+    def _play(self, actor: int, buffer: Rollout, index: int) -> Delivery:
+        """One rollout of one actor, with the newest weights."""
+        collector = self.collectors[actor]
+        if self._versions[actor] != self.weights.version:
+            self._versions[actor] = self.weights.copy_to(collector.agent)
+            collector.renew()
+        return Delivery(*collector.collect(buffer), self._versions[actor], index)
+
+
+class SyncActors(Actors):
+    """The synchronous schedule: collect, learn, collect, learn, all in the learner's thread."""
+
+    def __init__(self, collectors: Sequence[Collector], weights: Weights) -> None:
+        super().__init__(collectors, weights)
+        self.buffer = collectors[0].buffer()
+
+    def take(self) -> Delivery:
+        """Play the next rollout."""
+        return self._play(0, self.buffer, 0)
+
+    def give_back(self, delivery: Delivery) -> None:
+        """Nothing to do: there is one buffer, and the next rollout is played when it is asked for."""
+
+
+class AsyncActors(Actors):
+    """The asynchronous schedule: actor threads play while the learner learns.
+
+    Args:
+        collectors: one per actor.
+        weights: what they play with.
+        buffers: rollouts that exist at once: being played, waiting or being learned from.
+        timeout: seconds that a rollout may take.
+    """
+
+    def __init__(self, collectors: Sequence[Collector], weights: Weights, *, buffers: int, timeout: float) -> None:
+        super().__init__(collectors, weights)
+        self.timeout = timeout
+        self.buffers = [collectors[0].buffer() for _ in range(buffers)]
+        self._free: queue.SimpleQueue[int | None] = queue.SimpleQueue()
+        self._full: queue.SimpleQueue[Delivery | BaseException] = queue.SimpleQueue()
+        for index in range(buffers):
+            self._free.put(index)
+        self._since: list[float | None] = [None] * len(collectors)  # when an actor began the rollout it is at
+        self._stopping = threading.Event()
+        self._threads: list[threading.Thread] = []
+
+    def take(self) -> Delivery:
+        """The next rollout that is ready; the first call starts the actors."""
+        if not self._threads:
+            for actor, collector in enumerate(self.collectors):
+                thread = threading.Thread(target=self._run, args=(actor,), name=collector.name, daemon=True)
+                self._threads.append(thread)
+                thread.start()
+        self._look_for_hanging()
+        while True:
+            try:
+                delivery = self._full.get(timeout=min(1.0, self.timeout))
+            except queue.Empty:
+                self._look_for_hanging()
+                continue
+            if isinstance(delivery, BaseException):
+                raise delivery
+            return delivery
+
+    def give_back(self, delivery: Delivery) -> None:
+        """Let an actor write to the buffer."""
+        self._free.put(delivery.buffer)
+
+    def close(self) -> None:
+        """Stop the actors after their present rollout, then let go of the worlds. A hanging actor is left behind."""
+        self._stopping.set()
+        for _ in self._threads:
+            self._free.put(None)
+        end = monotonic() + PATIENCE
+        for thread in self._threads:
+            thread.join(max(end - monotonic(), 0.0))
+        for actor, collector in enumerate(self.collectors):
+            if not (self._threads and self._threads[actor].is_alive()):
+                collector.world.close()
+
+    def _run(self, actor: int) -> None:
+        try:
+            while True:
+                index = self._free.get()
+                if index is None or self._stopping.is_set():
+                    return
+                self._since[actor] = monotonic()
+                delivery = self._play(actor, self.buffers[index], index)
+                self._since[actor] = None
+                self._full.put(delivery)
+        except BaseException as error:  # raised again in the learner, which is the one to decide
+            self._since[actor] = None
+            self._full.put(error)
+
+    def _look_for_hanging(self) -> None:
+        now = monotonic()
+        waits = {actor: now - since for actor, since in enumerate(self._since) if since is not None}
+        hanging = [actor for actor, wait in waits.items() if wait > self.timeout]
+        if hanging:
+            at = (f"{self.collectors[a].name} ({len(self.collectors[a].seen) - 1} steps into it)" for a in hanging)
+            raise WorldError(
+                f"no rollout for {max(waits.values()):.0f} s from {', '.join(at)}: its world hangs, or takes longer "
+                f"than timeout={self.timeout:g},"
+            )
+
+
+def _tensors(agent: nn.Module) -> list[Tensor]:
+    return [tensor.detach() for tensor in (*agent.parameters(), *agent.buffers())]

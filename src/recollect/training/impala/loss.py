@@ -1,0 +1,178 @@
+"""IMPALA's loss on a rollout: V-trace, policy gradient, baseline, entropy and reconstruction.
+
+    L = policy_cost L_pg + baseline_cost L_V - entropy_cost sum_t H_t + reconstruction_cost L_r
+
+The learner runs over all T + 1 rows once, from the memory with which the actor began. Row T gives the bootstrap. A
+transition is valid unless its row is the last of an episode; its discount is 0 where row t + 1 is terminated. Where
+row t + 1 is truncated, its own value is what stands behind the transition: computed from the true final observation,
+with the memory of the episode that was cut, since ``is_first`` clears it only at row t + 2.
+
+Sources: Espeholt et al. (2018), IMPALA; document 003, appendix A (costs); document 004, section 2.3. Several passes
+over a rollout with the clipped surrogate: Schulman et al. (2017), PPO; Luo et al. (2020), IMPACT, section 3.
+"""
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from recollect.agents.actor_critic import ActorCritic
+from recollect.config import require
+from recollect.objectives.policy_gradient import (
+    Reduction,
+    baseline_loss,
+    clipped_surrogate_loss,
+    entropy_loss,
+    policy_gradient_loss,
+)
+from recollect.objectives.vtrace import vtrace
+from recollect.training.impala.rollouts import Rollout, map_observation
+
+
+@dataclass(frozen=True, kw_only=True)
+class VTraceConfig:
+    """How far V-trace trusts actions that the present policy would have chosen with another probability."""
+
+    rho_clip: float | None = 1.0
+    """Bound on the ratios of single steps in the targets; decides what is converged to. None does not bound."""
+    c_clip: float = 1.0
+    """Bound on the ratios that carry later surprises back; decides how fast."""
+    pg_rho_clip: float | None = 1.0
+    """Bound on the ratios in the policy gradient. None does not bound."""
+    lambda_: float = 1.0
+    """Share of later surprises that is carried back one step; 0 gives one-step targets."""
+
+    def __post_init__(self) -> None:
+        for name in ("rho_clip", "c_clip", "pg_rho_clip"):
+            value = getattr(self, name)
+            require(value is None or value > 0, name, value, "give a positive bound")
+        require(0 <= self.lambda_ <= 1, "lambda_", self.lambda_, "give a share in [0, 1]")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReuseConfig:
+    """How often a rollout is learned from (asynchronous PPO, when more than once)."""
+
+    passes: int = 1
+    """Times that every row of a rollout is learned from. From 2 on the policy loss is the clipped surrogate; the
+    policy of a row's first pass is its reference, so that the ratio is exactly 1 there."""
+    minibatches: int = 1
+    """Parts, by rows, that a pass is cut into; one optimiser step each."""
+    surrogate_clip: float = 0.2
+    """How far the ratio may move from 1 and still pay."""
+
+    def __post_init__(self) -> None:
+        require(self.passes >= 1, "passes", self.passes, "learn from a rollout at least once")
+        require(self.minibatches >= 1, "minibatches", self.minibatches, "give at least 1")
+        require(self.surrogate_clip > 0, "surrogate_clip", self.surrogate_clip, "give a positive distance, as 0.2")
+
+
+@dataclass(frozen=True, kw_only=True)
+class LossConfig:
+    """What is minimised."""
+
+    discount: float = 0.99
+    """gamma: what a reward is worth one step earlier."""
+    policy_cost: float = 1.0
+    """Weight of the policy loss (0.1 in document 003)."""
+    baseline_cost: float = 0.5
+    """Weight of the baseline loss (1 in document 003)."""
+    entropy_cost: float = 0.01
+    """Weight of the entropy, which is kept up."""
+    reconstruction_cost: float = 1.0
+    """Weight of the reconstruction losses of an agent with ``reconstruct``."""
+    reduction: Reduction = "sum"
+    """Over the steps of a rollout: their sum (IMPALA), or their mean, which does not scale with rows and unroll."""
+    reward_clip: float | None = None
+    """Bound on the rewards that are learned from, on either side (1 in IMPALA). Returns are reported unclipped."""
+    vtrace: VTraceConfig = field(default_factory=VTraceConfig)
+    """Clips of the targets."""
+    reuse: ReuseConfig = field(default_factory=ReuseConfig)
+    """Passes over a rollout."""
+
+    def __post_init__(self) -> None:
+        require(0 <= self.discount <= 1, "discount", self.discount, "give a factor in [0, 1]")
+        for name in ("policy_cost", "baseline_cost", "entropy_cost", "reconstruction_cost"):
+            require(getattr(self, name) >= 0, name, getattr(self, name), "give 0 or more")
+        require(self.reduction in ("sum", "mean"), "reduction", self.reduction, "choose 'sum' or 'mean'")
+        clips = self.reward_clip is None or self.reward_clip > 0
+        require(clips, "reward_clip", self.reward_clip, "give a positive bound, or None")
+
+
+class Losses(NamedTuple):
+    """What a rollout costs; scalars but for the last."""
+
+    loss: Tensor
+    """The weighted sum, to differentiate."""
+    policy_loss: Tensor
+    """Unweighted, like those that follow."""
+    baseline_loss: Tensor
+    """See above."""
+    reconstruction_loss: Tensor
+    """Sum over all decoders; 0 without any."""
+    entropy: Tensor
+    """Mean over the valid steps, in nats."""
+    log_prob: Tensor
+    """``[b, T]``: of the actions, under the policy that learns; a constant."""
+
+
+REPORTED = Losses._fields[:-1]
+
+
+def impala_loss(
+    agent: ActorCritic,
+    rollout: Rollout,
+    config: LossConfig,
+    *,
+    reference: Tensor | None = None,
+    bfloat16: bool = False,
+) -> Losses:
+    """The loss of a rollout.
+
+    Args:
+        agent: that learns.
+        rollout: of b rows and T steps.
+        config: costs and clips.
+        reference: ``[b, T]``, log-probabilities of the actions under the learner's policy when it saw these rows first;
+            None when that is now. Read with several passes only.
+        bfloat16: run the agent under autocast. Heads, targets and losses stay in float32.
+    """
+    observed = map_observation(lambda leaf: leaf[:, :-1], rollout.observation)
+    with torch.autocast(rollout.reward.device.type, torch.bfloat16, enabled=bfloat16):
+        output, _ = agent(rollout.inputs, rollout.state, rollout.is_first)
+        restored = agent.reconstruction_losses(output.features[:, :-1], observed, reduction=config.reduction)
+    distribution = agent.distribution(output.policy[:, :-1])
+    value, valid = output.value, rollout.valid
+    log_prob, entropy = distribution.log_prob(rollout.actions), distribution.entropy()
+    reference = log_prob.detach() if reference is None else reference
+    behaviour = agent.distribution(rollout.policy).log_prob(rollout.actions)
+    reward = rollout.reward[:, 1:]
+    if config.reward_clip is not None:
+        reward = reward.clamp(-config.reward_clip, config.reward_clip)
+    clips = config.vtrace
+    # Corrects for the way from the acting policy to the reference; the surrogate, from there to the present one.
+    trace = vtrace(
+        reference - behaviour,
+        reward,
+        torch.where(rollout.terminated[:, 1:], 0.0, config.discount),
+        value[:, :-1].detach(),
+        value[:, -1].detach(),
+        valid=valid,
+        rho_clip=clips.rho_clip,
+        c_clip=clips.c_clip,
+        pg_rho_clip=clips.pg_rho_clip,
+        lambda_=clips.lambda_,
+    )
+    chosen = {"valid": valid, "reduction": config.reduction}
+    if config.reuse.passes > 1:
+        clip = config.reuse.surrogate_clip
+        policy = clipped_surrogate_loss(log_prob - reference, trace.advantages, clip=clip, **chosen)
+    else:
+        policy = policy_gradient_loss(log_prob, trace.advantages, **chosen)
+    baseline = baseline_loss(value[:, :-1], trace.targets, **chosen)
+    restoring = sum(restored.values(), value.new_zeros(()))
+    total = config.policy_cost * policy + config.baseline_cost * baseline
+    total = total + config.entropy_cost * entropy_loss(entropy, **chosen) + config.reconstruction_cost * restoring
+    mean_entropy = -entropy_loss(entropy.detach(), valid=valid, reduction="mean")
+    return Losses(total, policy, baseline, restoring, mean_entropy, log_prob.detach())

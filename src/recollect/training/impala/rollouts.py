@@ -1,0 +1,331 @@
+"""Rollouts: what b rows of a world and an agent did in T steps, as a learner reads it.
+
+    row        0     1     2    ...    T-1    T        T + 1 observations, T actions
+    action        a_0   a_1   ...   a_{T-1}            chosen by policy_t, the parameters at row t
+    reward           r_1   r_2   ...        r_T        r_{t+1} follows action t
+    state      the agent's memory before row 0: one for the whole rollout
+
+Row T of a rollout is row 0 of the next: the memory has not consumed it and nobody acts on it before then. Where row
+t is the last observation of an episode, row t + 1 is the first of a new one; action t is ignored there, and t is no
+*valid* transition. The final observation of an episode is thus a row like any other, whose value a learner can read.
+
+Acting costs little beside the model: small tensors of the steps are kept as they come and laid side by side once per
+rollout, and statistics of episodes are computed from a whole rollout at once.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple, TypeVar
+
+import torch
+from torch import Tensor
+
+from recollect.agents.actor_critic import ActorCritic, ActorInputs, ActorStream
+from recollect.evaluation.agents import no_action
+from recollect.state import map_state, named_leaves, take_rows
+from recollect.tasks.worlds.contract import Observation, Step, World
+from recollect.training.fit import NonFiniteError, WorldError, below
+
+R = TypeVar("R")
+
+
+class Rollout(NamedTuple):
+    """T steps of b rows; T + 1 observations. All tensors are batch-first."""
+
+    observation: Any
+    """``[b, T + 1, ...]``: an :data:`~recollect.tasks.worlds.contract.Observation`."""
+    action: Tensor
+    """``[b, T + 1, *action_shape]``: the action *before* each row; of no meaning at ``is_first``."""
+    reward: Tensor
+    """float32 ``[b, T + 1]``: received with each row."""
+    is_first: Tensor
+    """bool ``[b, T + 1]``."""
+    terminated: Tensor
+    """bool ``[b, T + 1]``."""
+    truncated: Tensor
+    """bool ``[b, T + 1]``."""
+    score: Tensor
+    """float32 ``[b, T + 1]``: of the episodes that end at a row, 0 elsewhere."""
+    policy: Tensor
+    """float32 ``[b, T, p]``: parameters of the distribution that action t was drawn from."""
+    state: Any
+    """The agent's memory before row 0, leading axis b."""
+
+    @property
+    def inputs(self) -> ActorInputs:
+        """What the agent reads at rows 0 .. T."""
+        return ActorInputs(self.observation, self.action, self.reward)
+
+    @property
+    def actions(self) -> Tensor:
+        """What was done at rows 0 .. T - 1, ``[b, T, *action_shape]``."""
+        return self.action[:, 1:]
+
+    @property
+    def valid(self) -> Tensor:
+        """Whether action t was taken in earnest: row t is not the last of an episode. Bool ``[b, T]``."""
+        return ~(self.terminated | self.truncated)[:, :-1]
+
+    def rows(self, index: Tensor) -> "Rollout":
+        """Some of the rows, for a minibatch."""
+        parts = [map_observation(lambda leaf: leaf[index], part) for part in self[:-1]]
+        return Rollout(*parts, state=take_rows(self.state, index))
+
+
+class Episodes(NamedTuple):
+    """What happened in a rollout, in numbers. The sums are over the episodes that ended."""
+
+    steps: int
+    """Actions taken in earnest: the world ignores those at the end of an episode."""
+    ended: int
+    """Episodes that ended."""
+    returned: float
+    """Sum of their returns (sums of rewards, undiscounted)."""
+    score: float
+    """Sum of their scores."""
+    length: int
+    """Sum of their lengths, in actions."""
+
+    def means(self) -> dict[str, float]:
+        """Return, score and length per episode; nothing when none ended."""
+        if not self.ended:
+            return {}
+        return {name: getattr(self, field) / self.ended for name, field in MEANS.items()}
+
+
+MEANS = {"return": "returned", "score": "score", "length": "length"}
+
+
+class ActorSnapshot(NamedTuple):
+    """All that the next rollout depends on, beside the weights. Its tensors are never written to again."""
+
+    step: Step
+    """What the rows show."""
+    action: Tensor
+    """What was done before it."""
+    state: Any
+    """The agent's memory before it."""
+    generator: Tensor
+    """State of the generator of actions."""
+    returned: Tensor
+    """float64 ``[b]``: sum of rewards of the present episodes, so far."""
+    length: Tensor
+    """long ``[b]``: their actions, so far."""
+    world: tuple[Mapping[str, Tensor], Mapping[str, Any]] | None
+    """What ``World.save`` gave; None for a world that cannot be saved."""
+
+    def tensors(self) -> dict[str, Tensor]:
+        """All tensors, by name."""
+        named = {name: getattr(self, name) for name in ("action", "generator", "returned", "length")}
+        for field, value in self.step._asdict().items():
+            named |= {f"step.{field}{name}": leaf for name, leaf in observation_leaves(value)}
+        named |= {f"state.{name}": leaf for name, leaf in named_leaves(self.state)}
+        return named | {f"world.{name}": leaf for name, leaf in (self.world[0] if self.world else {}).items()}
+
+
+class Collector:
+    """Plays rollouts, one after the other, in one world with one agent.
+
+    Args:
+        agent: who acts, in the mode it is in. After a change of its weights call :meth:`renew`.
+        world: where; it is reset here.
+        unroll: T, steps of a rollout.
+        generator: of the actions, on the agent's device.
+        name: what messages call it.
+        bfloat16: act under autocast. Policies, values and the memory's leaves keep their precision.
+    """
+
+    def __init__(
+        self,
+        agent: ActorCritic,
+        world: World,
+        unroll: int,
+        generator: torch.Generator,
+        name: str = "the world",
+        *,
+        bfloat16: bool = False,
+    ) -> None:
+        self.agent = agent
+        self.world = world
+        self.unroll = unroll
+        self.generator = generator
+        self.name = name
+        self.bfloat16 = bfloat16
+        self.stream = self._fresh_stream()
+        self.seen: list[Step] = []
+        """Rows of the rollout in progress."""
+        zero = torch.zeros(world.batch_size, dtype=torch.float64, device=world.device)
+        self.moment = self._moment(world.reset(), no_action(world), zero, zero.long())
+        """How things stood after the newest finished rollout: what is saved, and what the next one starts from."""
+
+    def renew(self) -> None:
+        """Read the agent's weights again."""
+        self.stream = self._fresh_stream()
+        self.stream.load_state(self.moment.state)
+
+    def buffer(self) -> Rollout:
+        """An empty rollout for :meth:`collect` to fill, again and again."""
+        moment = self.moment
+
+        def rows(number: int) -> Callable[[Tensor], Tensor]:
+            return lambda leaf: leaf.new_empty((leaf.shape[0], number, *leaf.shape[1:]))
+
+        step = [map_observation(rows(self.unroll + 1), part) for part in moment.step]
+        observation, reward, is_first, terminated, truncated, score = step
+        action = rows(self.unroll + 1)(moment.action)
+        shape = (self.world.batch_size, self.unroll, self.agent.policy.num_parameters)
+        policy = reward.new_empty(shape)
+        return Rollout(observation, action, reward, is_first, terminated, truncated, score, policy, moment.state)
+
+    @torch.no_grad()
+    def collect(self, buffer: Rollout) -> tuple[Rollout, Episodes]:
+        """Play T steps into a buffer.
+
+        Returns:
+            The rollout, whose tensors are the buffer's, and what happened.
+
+        Raises:
+            NonFiniteError: a reward, an observation or the policy is not finite; names what, row and step.
+            WorldError: the world raised something else. The moment is still the one before this rollout.
+        """
+        before = self.moment
+        try:
+            step, action, policies, actions = self._play(buffer)
+        except Exception as error:
+            self._check_seen()  # what is not finite makes all sorts of errors later
+            raise WorldError(
+                f"{self.name}: {type(error).__name__}: {error} ({len(self.seen) - 1} steps into a rollout)"
+            ) from error
+        for kept, field in zip(buffer[2:7], range(1, 6), strict=True):
+            torch.stack([seen[field] for seen in self.seen], 1, out=kept)
+        torch.stack(actions, 1, out=buffer.action)
+        torch.stack(policies, 1, out=buffer.policy)
+        rollout = buffer._replace(state=before.state)
+        episodes, returned, length = self._count(rollout)
+        self.moment = self._moment(step, action, returned, length)
+        return rollout, episodes
+
+    def _play(self, buffer: Rollout) -> tuple[Step, Tensor, list[Tensor], list[Tensor]]:
+        step, action = self.moment.step, self.moment.action
+        agent, world, generator = self.agent, self.world, self.generator
+        kept = [leaf.unbind(1) for _, leaf in observation_leaves(buffer.observation)]
+        policies, actions = [], [action]
+        self.seen = [step]
+        self._keep(kept, step, 0)
+        for t in range(self.unroll):
+            with self._precision():
+                output = self.stream.step(ActorInputs(step.observation, action, step.reward), step.is_first)
+            action = agent.distribution(output.policy).sample(generator)
+            step = world.step(action)
+            self._keep(kept, step, t + 1)
+            self.seen.append(step)
+            policies.append(output.policy)
+            actions.append(action)
+        return step, action, policies, actions
+
+    def _fresh_stream(self) -> ActorStream:
+        with self._precision():  # a stream multiplies in the precision that it was made under
+            return self.agent.stream(self.world.batch_size)
+
+    def _precision(self) -> torch.autocast:
+        return torch.autocast(self.world.device.type, torch.bfloat16, enabled=self.bfloat16)
+
+    def _keep(self, kept: list[tuple[Tensor, ...]], step: Step, t: int) -> None:
+        # Observations may be large, so they go to their place at once.
+        for rows, (_, leaf) in zip(kept, observation_leaves(step.observation), strict=True):
+            rows[t].copy_(leaf)
+
+    def _moment(self, step: Step, action: Tensor, returned: Tensor, length: Tensor) -> ActorSnapshot:
+        try:
+            saved = self.world.save()
+        except ValueError:
+            saved = None
+        return ActorSnapshot(step, action, self.stream.state, self.generator.get_state(), returned, length, saved)
+
+    def _count(self, rollout: Rollout) -> tuple[Episodes, Tensor, Tensor]:
+        """Statistics of rows 1 .. T, and the present episodes' returns and lengths. One wait for the device."""
+        moment = self.moment
+        is_first = rollout.is_first[:, 1:]
+        ended = (rollout.terminated | rollout.truncated)[:, 1:]
+        t = torch.arange(1, self.unroll + 1, device=is_first.device)
+        began = torch.where(is_first, t, 0).cummax(1).values  # row at which the episode began; 0: before this rollout
+        older = began == 0
+        sums = torch.nn.functional.pad(rollout.reward[:, 1:].double().cumsum(1), (1, 0))  # b T+1
+        returned = sums[:, 1:] - sums.gather(1, began) + torch.where(older, moment.returned[:, None], 0.0)
+        length = t - began + torch.where(older, moment.length[:, None], 0)
+        of_ended = (returned, rollout.score[:, 1:].double(), length.double())
+        numbers = [(~is_first).sum(), ended.sum(), *(torch.where(ended, value, 0.0).sum() for value in of_ended)]
+        floats = [leaf for _, leaf in observation_leaves(rollout.observation) if leaf.is_floating_point()]
+        # A finite sum has finite terms.
+        numbers += [part.sum(dtype=torch.float64).isfinite() for part in (*floats, rollout.reward, rollout.policy)]
+        steps, count, total, score, actions, *finite = torch.stack([n.double() for n in numbers]).tolist()
+        if not all(finite):
+            self._check_seen()
+            self._check(lambda: iter([("policy", rollout.policy)]))
+        episodes = Episodes(int(steps), int(count), total, score, int(actions))
+        return episodes, returned[:, -1].clone(), length[:, -1].clone()
+
+    def _check_seen(self) -> None:
+        def parts() -> Iterator[tuple[str, Tensor]]:
+            yield "reward", torch.stack([step.reward for step in self.seen], 1)
+            for index, (name, leaf) in enumerate(observation_leaves(self.seen[0].observation)):
+                if leaf.is_floating_point():
+                    rows = [list(observation_leaves(step.observation))[index][1] for step in self.seen]
+                    yield f"observation{name}", torch.stack(rows, 1)
+
+        self._check(parts)
+
+    def _check(self, parts: Callable[[], Iterator[tuple[str, Tensor]]]) -> None:
+        for what, part in parts():
+            broken = ~part.isfinite().flatten(2).all(2) if part.ndim > 2 else ~part.isfinite()
+            if broken.any():
+                steps = broken.any(0).nonzero()[0, 0]
+                row = broken[:, steps].nonzero()[0, 0]
+                value = part[row, steps].flatten()
+                value = value[~value.isfinite()][0].item()
+                raise NonFiniteError(
+                    f"the {what} is {value} in row {int(row)} of {self.name}, {int(steps)} steps into a rollout,"
+                )
+
+    def load(self, tensors: Mapping[str, Tensor], data: Mapping[str, Any] | None, seed: int) -> None:
+        """Continue from the tensors of a :class:`ActorSnapshot` and the data of its world.
+
+        Args:
+            tensors: what :meth:`ActorSnapshot.tensors` gave.
+            data: the second half of ``moment.world``; None resets the world.
+            seed: for a world that is reset.
+        """
+        device = self.world.device
+        self.generator.set_state(tensors["generator"].cpu())
+        names = iter([name for name, _ in named_leaves(self.moment.state)])
+        state = map_state(lambda leaf: tensors[f"state.{next(names)}"].to(leaf.device), self.moment.state)
+        self.stream.load_state(state)
+        if data is None:
+            zero = torch.zeros_like(self.moment.returned)
+            self.moment = self._moment(self.world.reset(seed), no_action(self.world), zero, zero.long())
+            return
+        self.world.load(below("world.", tensors), data)
+        step = [_like(part, f"step.{field}", tensors) for field, part in self.moment.step._asdict().items()]
+        others = (tensors[name].to(device) for name in ("returned", "length"))
+        self.moment = self._moment(Step(*step), tensors["action"].to(device), *others)
+
+
+def observation_leaves(observation: Observation, prefix: str = "") -> Iterator[tuple[str, Tensor]]:
+    """``(name, tensor)`` of an observation: the name of a lone tensor is empty, that of an entry begins with a dot."""
+    if isinstance(observation, Tensor):
+        yield prefix, observation
+        return
+    for name, part in observation.items():
+        yield from observation_leaves(part, f"{prefix}.{name}")
+
+
+def map_observation(fn: Callable[[Tensor], Tensor], observation: Any) -> Any:
+    """Apply ``fn`` to every tensor of an observation."""
+    if isinstance(observation, Tensor):
+        return fn(observation)
+    return {name: map_observation(fn, part) for name, part in observation.items()}
+
+
+def _like(example: Any, name: str, tensors: Mapping[str, Tensor]) -> Any:
+    if isinstance(example, Tensor):
+        return tensors[name].to(example.device)
+    return {key: _like(part, f"{name}.{key}", tensors) for key, part in example.items()}

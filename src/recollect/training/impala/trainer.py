@@ -1,0 +1,307 @@
+"""IMPALA: actors play rollouts, a learner corrects for their lag with V-trace.
+
+    actors:   play T steps with the newest weights, keep the memory of the first row and the policy of every row
+    learner:  run over the T + 1 rows from that memory, one gradient step (or several passes), publish the weights
+
+``synchronous`` does one after the other, and resumes exactly. ``asynchronous`` lets them overlap (see actors.py).
+
+Sources: Espeholt et al. (2018), IMPALA: scalable distributed deep-RL with importance weighted actor-learner
+architectures; document 003, appendix A; document 004, section 2.4.
+"""
+
+import copy
+import math
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from time import perf_counter
+from typing import Any, Literal, get_args
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from recollect.agents.actor_critic import ActorCritic, ActorCriticConfig
+from recollect.config import require
+from recollect.cores.contract import CoreConfig
+from recollect.evaluation.agents import METRICS, evaluate_agent
+from recollect.tasks.worlds.contract import WorldConfig
+from recollect.training.devices import choose_device
+from recollect.training.fit import NonFiniteError, Trainer, TrainerConfig, below
+from recollect.training.impala.actors import Actors, AsyncActors, SyncActors, Weights
+from recollect.training.impala.loss import REPORTED, LossConfig, impala_loss
+from recollect.training.impala.rollouts import MEANS, ActorSnapshot, Collector, Rollout
+from recollect.training.optimizers import OptimizerConfig, load_optimizer, optimizer_tensors, set_rate
+from recollect.training.supervised import EVALUATION_SEED
+
+ScheduleMode = Literal["synchronous", "asynchronous"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScheduleConfig:
+    """Who plays when."""
+
+    mode: ScheduleMode = "synchronous"
+    """Play, then learn; or both at once, with actors in threads of their own."""
+    actors: int = 1
+    """Threads that play, each with a world of ``rows`` rows; 1 when synchronous."""
+    queue_length: int = 2
+    """Rollouts that exist at once when asynchronous: being played, waiting or being learned from. With 1, actor and
+    learner take turns, with the numbers of the synchronous schedule; of one actor the lag is at most one less."""
+    timeout: float = 120.0
+    """Seconds that a rollout may take when asynchronous; a world that takes longer is said to hang."""
+
+    def __post_init__(self) -> None:
+        known = get_args(ScheduleMode)
+        require(self.mode in known, "mode", self.mode, f"choose one of {', '.join(known)}")
+        require(self.actors >= 1, "actors", self.actors, "somebody has to play")
+        if self.mode == "synchronous":
+            remedy = "a synchronous schedule has one; use mode='asynchronous', or more rows"
+            require(self.actors == 1, "actors", self.actors, remedy)
+        else:
+            remedy = f"give at least one rollout for each of the {self.actors} actors"
+            require(self.queue_length >= self.actors, "queue_length", self.queue_length, remedy)
+        require(self.timeout > 0, "timeout", self.timeout, "give some seconds")
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluationConfig:
+    """How the agent is scored, in fresh episodes of its world: the same ones every time."""
+
+    episodes: int = 128
+    """How many."""
+    greedy: bool = True
+    """Take the likeliest action; else draw from the policy, as in training."""
+
+    def __post_init__(self) -> None:
+        require(self.episodes >= 1, "episodes", self.episodes, "evaluate at least one")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImpalaConfig(TrainerConfig):
+    """Train an agent around a core in a world."""
+
+    world: WorldConfig
+    """Where it acts."""
+    core: CoreConfig
+    """Its memory."""
+    agent: ActorCriticConfig = field(default_factory=ActorCriticConfig)
+    """What surrounds the memory."""
+    optimizer: OptimizerConfig = field(
+        default_factory=lambda: OptimizerConfig(algorithm="adam", learning_rate=5e-4, clip_norm=40.0)
+    )
+    """Optimiser and schedule."""
+    loss: LossConfig = field(default_factory=LossConfig)
+    """Costs, discount, targets and passes."""
+    schedule: ScheduleConfig = field(default_factory=ScheduleConfig)
+    """Acting and learning in turn, or at once."""
+    evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
+    """Episodes that score the agent."""
+    rows: int = 32
+    """Episodes that each actor plays at a time, and that the learner reads at a time."""
+    unroll: int = 32
+    """T: steps of a rollout. Gradients reach this far back; the memory is carried on."""
+    bfloat16: bool = False
+    """Act and learn in bfloat16 where torch's autocast does. Heads, targets and losses stay in float32, and V-trace
+    corrects for what is left of the difference between the policy that acted and the one that learns."""
+    device: str = "cpu"
+    """Where worlds, actors and learner are: cpu, cuda, cuda:1, ..., or auto for an accelerator when there is one."""
+
+    def __post_init__(self) -> None:
+        require(self.rows >= 1, "rows", self.rows, "play at least one episode at a time")
+        require(self.unroll >= 1, "unroll", self.unroll, "give at least one step")
+        parts = self.loss.reuse.minibatches
+        require(parts <= self.rows, "minibatches", parts, f"there are only rows={self.rows} to deal out")
+
+    @property
+    def title(self) -> str:
+        """World and core."""
+        names = (type(config).__name__.removesuffix("Config") for config in (self.world, self.core))
+        return " · ".join(names)
+
+    def build_agent(self) -> ActorCritic:
+        """The agent alone, with fresh weights, on the CPU."""
+        spec = self.world.spec
+        return self.agent.build(self.core, spec.observation_space, spec.action_space)
+
+    def build(self) -> "ImpalaTrainer":
+        """The trainer."""
+        return ImpalaTrainer(self)
+
+
+class ImpalaTrainer(Trainer):
+    """One step learns from one rollout of ``rows`` rows and ``unroll`` steps.
+
+    A synchronous run resumes exactly. An asynchronous one goes on from where each actor's newest rollout ended:
+    memories and worlds continue, rollouts that waited in the queue are lost.
+    """
+
+    counters = ("environment_steps", "frames_per_second")
+    step_metrics = (
+        *("environment_steps", "frames_per_second", "policy_lag", "episodes"),
+        *(f"episode_{name}" for name in MEANS),
+        *(*REPORTED, "gradient_norm", "learning_rate"),
+    )
+    evaluation_metrics = METRICS
+
+    def __init__(self, config: ImpalaConfig) -> None:
+        self.config = config
+        self.device = choose_device(config.device)
+        self.model = config.build_agent().to(self.device)
+        self.optimizer = config.optimizer.build(self.model)
+        self.generator = torch.Generator().manual_seed(config.fit.seed)
+        """Deals rows to minibatches."""
+        self.updates = 0
+        self.environment_steps = 0
+        self.weights = Weights(self.model)
+        self.collectors = [self._collector(actor) for actor in range(config.schedule.actors)]
+        self.actors = self._actors()
+        self.settled = self._moments()
+        """How things stood in the worlds when the newest step was done: what is saved."""
+        self._seconds = 0.0
+        self._pace = deque([(0.0, 0)], maxlen=50)  # (seconds, environment steps) after recent steps
+
+    @property
+    def agent(self) -> ActorCritic:
+        """The learner's agent."""
+        return self.model
+
+    def step(self) -> dict[str, float]:
+        """Learn from the next rollout."""
+        began = perf_counter()
+        delivery = self.actors.take()
+        lag = self.updates - delivery.version
+        metrics = self._learn(delivery.rollout)
+        self.updates += 1
+        self.environment_steps += delivery.episodes.steps
+        self.weights.publish(self.model, self.updates)
+        self.settled = self._moments()
+        self.actors.give_back(delivery)
+        self._seconds += perf_counter() - began
+        self._pace.append((self._seconds, self.environment_steps))
+        (start, before), (end, now) = self._pace[0], self._pace[-1]
+        metrics |= {f"episode_{name}": value for name, value in delivery.episodes.means().items()}
+        return metrics | {
+            "environment_steps": float(now),
+            "frames_per_second": (now - before) / (end - start),
+            "policy_lag": float(lag),
+            "episodes": float(delivery.episodes.ended),
+        }
+
+    def evaluate(self) -> dict[str, float]:
+        """Score in fresh episodes, the same at every evaluation."""
+        config = self.config
+        return evaluate_agent(
+            self.model,
+            config.world,
+            config.evaluation.episodes,
+            seed=config.fit.seed + EVALUATION_SEED,
+            greedy=config.evaluation.greedy,
+            device=self.device,
+            batch_size=config.rows,
+        ).metrics()
+
+    def save(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """Optimiser, generators, and where every actor stood: memory, world and last step."""
+        tensors = {f"optimizer.{name}": value for name, value in optimizer_tensors(self.optimizer).items()}
+        tensors["generator"] = self.generator.get_state()
+        for actor, moment in enumerate(self.settled):
+            tensors |= {f"actor{actor}.{name}": value for name, value in moment.tensors().items()}
+        worlds = [None if moment.world is None else moment.world[1] for moment in self.settled]
+        return tensors, {"updates": self.updates, "environment_steps": self.environment_steps, "worlds": worlds}
+
+    def load(self, tensors: Mapping[str, Tensor], data: Mapping[str, Any]) -> None:
+        """Continue from what :meth:`save` gave."""
+        self.updates, self.environment_steps = data["updates"], data["environment_steps"]
+        self._pace = deque([(0.0, self.environment_steps)], maxlen=self._pace.maxlen)
+        self._seconds = 0.0
+        load_optimizer(self.optimizer, below("optimizer.", tensors))
+        self.generator.set_state(tensors["generator"])
+        self.weights.publish(self.model, self.updates)
+        for actor, (collector, world) in enumerate(zip(self.collectors, data["worlds"], strict=True)):
+            seed, _ = self._seeds(actor, self.updates)
+            collector.load(below(f"actor{actor}.", tensors), world, seed)
+        if None in data["worlds"]:
+            kind = type(self.collectors[0].world).__name__
+            self.notice = f"{kind} cannot be saved in the middle of an episode: all episodes began anew on resume"
+        self.settled = self._moments()
+
+    def close(self) -> None:
+        """Stop the actors and let go of the worlds."""
+        self.actors.close()
+
+    def _learn(self, rollout: Rollout) -> dict[str, float]:
+        reuse, rows = self.config.loss.reuse, rollout.reward.shape[0]
+        rate = self.config.optimizer.rate(self.updates, self.config.fit.steps)
+        set_rate(self.optimizer, rate)
+        self.model.train()
+        undo = _Undo(self) if reuse.passes * reuse.minibatches > 1 else None
+        reference = torch.zeros_like(rollout.reward[:, 1:])
+        numbers = []
+        try:
+            for done in range(reuse.passes):
+                order = torch.randperm(rows, generator=self.generator) if reuse.minibatches > 1 else torch.arange(rows)
+                for index in order.to(self.device).chunk(reuse.minibatches):
+                    part = rollout.rows(index) if reuse.minibatches > 1 else rollout
+                    log_prob, values = self._update(part, reference[index] if done else None)
+                    if done == 0:
+                        reference[index] = log_prob
+                    numbers.append(values)
+        except NonFiniteError:
+            if undo is not None:
+                undo()
+            raise
+        means = np.mean(numbers, 0).tolist()
+        return dict(zip((*REPORTED, "gradient_norm"), means, strict=True)) | {"learning_rate": rate}
+
+    def _update(self, rollout: Rollout, reference: Tensor | None) -> tuple[Tensor, list[float]]:
+        """One optimiser step: log-probabilities before it, and the numbers to report."""
+        config = self.config
+        self.optimizer.zero_grad(set_to_none=True)
+        losses = impala_loss(self.model, rollout, config.loss, reference=reference, bfloat16=config.bfloat16)
+        losses.loss.backward()
+        norm = config.optimizer.clip(self.model)
+        numbers = torch.stack([*(value.detach() for value in losses[:-1]), norm]).tolist()  # one wait for the device
+        for name, value in zip((*REPORTED, "gradient_norm"), numbers, strict=True):
+            if not math.isfinite(value):
+                self.optimizer.zero_grad(set_to_none=True)
+                raise NonFiniteError(f"the {name.replace('_', ' ')} is {value}")
+        self.optimizer.step()
+        return losses.log_prob, numbers
+
+    def _collector(self, actor: int) -> Collector:
+        config = self.config
+        world_seed, action_seed = self._seeds(actor)
+        world = config.world.build(config.rows, seed=world_seed, device=self.device)
+        acting = copy.deepcopy(self.model).eval().requires_grad_(False)
+        generator = torch.Generator(self.device).manual_seed(action_seed)
+        return Collector(acting, world, config.unroll, generator, f"actor {actor}", bfloat16=config.bfloat16)
+
+    def _actors(self) -> Actors:
+        schedule = self.config.schedule
+        if schedule.mode == "synchronous":
+            return SyncActors(self.collectors, self.weights)
+        return AsyncActors(self.collectors, self.weights, buffers=schedule.queue_length, timeout=schedule.timeout)
+
+    def _moments(self) -> list[ActorSnapshot]:
+        return [collector.moment for collector in self.collectors]
+
+    def _seeds(self, *key: int) -> tuple[int, int]:
+        """Seeds of a world and of actions; no two keys share any."""
+        world, action = np.random.SeedSequence([self.config.fit.seed % 2**32, *key]).generate_state(2).tolist()
+        return world, action
+
+
+class _Undo:
+    """Weights, optimiser and generator as they were before a step of several updates."""
+
+    def __init__(self, trainer: ImpalaTrainer) -> None:
+        self.trainer = trainer
+        self.weights = copy.deepcopy(trainer.model.state_dict())
+        self.optimizer = copy.deepcopy(trainer.optimizer.state_dict())
+        self.generator = trainer.generator.get_state()
+
+    def __call__(self) -> None:
+        self.trainer.model.load_state_dict(self.weights)
+        self.trainer.optimizer.load_state_dict(self.optimizer)
+        self.trainer.generator.set_state(self.generator)

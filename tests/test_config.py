@@ -1,0 +1,114 @@
+import json
+from dataclasses import dataclass, replace
+
+import pytest
+
+from recollect.config import differences, from_json, lookup, to_json
+from recollect.cores import CORES
+from recollect.cores.contract import CoreConfig
+from recollect.recipes import training
+from recollect.tasks import TASKS, Copying, StreamTask
+from recollect.tasks.worlds.contract import WorldConfig
+from recollect.training import FitConfig, OptimizerConfig, SupervisedConfig, TrainerConfig
+from recollect.training.trainers import KINDS
+
+
+@dataclass(frozen=True, kw_only=True)
+class SomebodysConfig(CoreConfig):
+    """A core that is in no table."""
+
+    dim: int = 3
+
+    def build(self, input_dim):
+        raise AssertionError(input_dim)
+
+
+def config(core=None):
+    return SupervisedConfig(
+        task=Copying(length=3),
+        core=core or CORES["gru"](dim=8),
+        optimizer=OptimizerConfig(betas=(0.5, 0.6), clip_norm=None),
+        fit=FitConfig(steps=7, stop_score=0.5),
+        unroll=4,
+    )
+
+
+def through_text(data):
+    return json.loads(json.dumps(data))
+
+
+@pytest.mark.parametrize("key", CORES)
+def test_every_core_round_trips(key):
+    made = CORES[key]()
+    data = through_text(to_json(made, KINDS))
+    assert data["kind"] == key
+    assert from_json(data, CoreConfig, KINDS) == made
+
+
+@pytest.mark.parametrize("key", TASKS)
+def test_every_task_round_trips(key):
+    base = StreamTask if issubclass(TASKS[key], StreamTask) else WorldConfig
+    assert from_json(through_text(to_json(TASKS[key](), KINDS)), base, KINDS) == TASKS[key]()
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_every_default_run_round_trips(task):
+    made = training(task, "gru")
+    assert from_json(through_text(to_json(made, KINDS)), TrainerConfig, KINDS) == made
+
+
+def test_a_whole_run_round_trips():
+    data = through_text(to_json(config(), KINDS))
+    assert data["kind"] == "supervised"
+    assert data["task"]["kind"] == "copying"
+    assert "kind" not in data["optimizer"]
+    assert from_json(data, TrainerConfig, KINDS) == config()
+
+
+def test_somebody_elses_core_needs_no_registration():
+    made = SomebodysConfig(dim=5)
+    data = through_text(to_json(made, KINDS))
+    assert data == {"kind": f"{__name__}:SomebodysConfig", "dim": 5}
+    assert from_json(data, CoreConfig, KINDS) == made
+
+
+def test_an_unknown_core_gets_the_nearest_name():
+    data = to_json(config(), KINDS)
+    data["core"]["kind"] = "gruu"
+    with pytest.raises(ValueError, match=r"unknown core 'gruu': did you mean 'gru'\? known: .*lstm"):
+        from_json(data, TrainerConfig, KINDS)
+
+
+def test_lookup_without_anything_near():
+    with pytest.raises(ValueError, match="unknown task 'zzz': known: copying, recall"):
+        lookup(TASKS, "zzz", "task")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda data: data["core"].update(width=3), r"core\.width: .* has no such field"),
+        (lambda data: data["core"].pop("kind"), "core: 'kind' is missing"),
+        (lambda data: data["core"].update(kind="json:dumps"), "no CoreConfig"),
+        (lambda data: data["core"].update(kind="no.such.module:X"), "cannot import it"),
+        (lambda data: data["core"].update(kind="copying"), "unknown core 'copying'"),
+    ],
+)
+def test_bad_json_is_named(change, message):
+    data = through_text(to_json(config(), KINDS))
+    change(data)
+    with pytest.raises(ValueError, match=message):
+        from_json(data, TrainerConfig, KINDS)
+
+
+def test_differences_name_the_fields():
+    old = to_json(config(), KINDS)
+    assert differences(old, through_text(old)) == []
+    new = to_json(replace(config(), core=CORES["lstm"](dim=8), batch_size=3), KINDS)
+    assert differences(old, new) == ["core.kind: 'gru', now 'lstm'", "batch_size: 64, now 3"]
+    assert differences({"a": 1}, {"b": 2}) == ["a: 1, now absent", "b: absent, now 2"]
+
+
+def test_what_is_no_data_is_refused():
+    with pytest.raises(ValueError, match="no JSON data"):
+        to_json(replace(config(), device=object()), KINDS)  # type: ignore[arg-type]
