@@ -25,9 +25,9 @@ memory that is not finite gives NaN until the next ``is_first``, and is as new f
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -37,6 +37,10 @@ from recollect.layers.finite import is_finite, surely_finite
 from recollect.state import map_state, named_leaves, where_first
 
 StateT = TypeVar("StateT", bound=tuple[Any, ...])
+
+Reference = Callable[[Any, Tensor, Any, Tensor], tuple[Tensor, Any]]
+"""A plain form: ``reference(core, inputs, state, is_first)`` gives what ``core(inputs, state, is_first)`` gives. As a
+class attribute it is a method: ``core.reference_unroll(inputs, state, is_first)``."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,8 +55,15 @@ class CoreConfig(ABC):
 class MemoryCore(nn.Module, ABC, Generic[StateT]):
     """Base of all cores: checks what comes in and shields the memory from non-finite steps.
 
-    A core defines :meth:`initial_state` and :meth:`unroll`, and may define a faster :meth:`stream`.
+    A core defines :meth:`initial_state`, :meth:`unroll` and :meth:`flops_per_step`. Its package names two companions,
+    which import the core and not the other way round: ``stream_type``, a faster live form, and ``reference_unroll``,
+    the paper's equations as a plain loop.
     """
+
+    stream_type: ClassVar[type[Stream]] = Stream
+    """What :meth:`stream` makes."""
+    reference_unroll: ClassVar[Reference | None] = None
+    """The plain form of :meth:`forward` with the same parameters; what the certificate compares with."""
 
     input_shape: tuple[int, ...]
     """Shape of one step's input, without batch and time."""
@@ -118,7 +129,7 @@ class MemoryCore(nn.Module, ABC, Generic[StateT]):
 
         The stream reads the weights as they are when it is made; after a change of weights make a new one.
         """
-        return Stream(self, batch_size)
+        return self.stream_type(self, batch_size)
 
     def reset(self, is_first: Tensor, state: StateT) -> StateT:
         """Rows with ``is_first`` [b] start afresh."""

@@ -8,9 +8,10 @@ below calls the core with one step; cores with windows override the three method
 into ring buffers in place. ``state`` and ``load_state`` translate between the two forms at any moment.
 """
 
+from collections.abc import Iterator
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import safetensors.torch
 import torch
@@ -19,8 +20,31 @@ from torch import Tensor
 from recollect.layers.finite import is_finite, surely_finite
 from recollect.state import clone, leaves, map_state, named_leaves, nbytes, put_rows, spread_rows
 
-if TYPE_CHECKING:
-    from recollect.cores.contract import MemoryCore
+
+class Streamable(Protocol):
+    """What a stream needs of its core (every memory core has it)."""
+
+    input_shape: tuple[int, ...]
+
+    def __call__(self, inputs: Tensor, state: Any, is_first: Tensor) -> tuple[Tensor, Any]:
+        """Consume t steps."""
+        ...
+
+    def initial_state(self, batch_size: int) -> Any:
+        """A fresh memory."""
+        ...
+
+    def check_state(self, state: Any, batch_size: int, device: torch.device) -> None:
+        """Refuse a state of another core."""
+        ...
+
+    def parameters(self) -> Iterator[Tensor]:
+        """Its weights."""
+        ...
+
+    def stream(self, batch_size: int) -> "Stream":
+        """Another stream of the same kind."""
+        ...
 
 
 class Stream:
@@ -31,7 +55,7 @@ class Stream:
         batch_size: number of streams that advance together.
     """
 
-    def __init__(self, core: "MemoryCore[Any]", batch_size: int) -> None:
+    def __init__(self, core: Streamable, batch_size: int) -> None:
         if batch_size < 1:
             raise ValueError(f"batch_size={batch_size}: a stream needs at least one row")
         self.core = core
