@@ -5,6 +5,8 @@
 A config may have others inside. Where a field may hold one of several classes (a core, a task), the JSON carries a
 ``kind``: the class's key in its room's table, or ``"package.module:Class"`` for a class of somebody else's. Everything
 else is plain data whose type the field's annotation knows. The tables are given by the caller: this file knows none.
+
+A field that changed its name is listed in its class, ``RENAMED: ClassVar = {"old": "new"}``: files of before still load.
 """
 
 import dataclasses
@@ -107,6 +109,8 @@ def _decode(data: Any, expected: Any, kinds: Mapping[str, type], where: str) -> 
         if dataclasses.is_dataclass(candidate) and isinstance(data, Mapping):
             cls = _class_of(data, typing.cast(type, candidate), kinds, where)
             hints = typing.get_type_hints(cls)
+            renamed = getattr(cls, "RENAMED", {})
+            data = {renamed.get(key, key): value for key, value in data.items()}
             known = {f.name for f in dataclasses.fields(cls)}
             unknown = [key for key in data if key not in known and key != "kind"]
             if unknown:
