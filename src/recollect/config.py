@@ -6,7 +6,7 @@ A config may have others inside. Where a field may hold one of several classes (
 ``kind``: the class's key in its room's table, or ``"package.module:Class"`` for a class of somebody else's. Everything
 else is plain data whose type the field's annotation knows. The tables are given by the caller: this file knows none.
 
-A field that changed its name is listed in its class, ``RENAMED: ClassVar = {"old": "new"}``: files of before still load.
+A field that changed its name is listed in its class, ``RENAMED: ClassVar = {"old": "new"}``: older files still load.
 """
 
 import dataclasses
