@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from recollect.cores.contract import MemoryCore
 from recollect.cores.stream import Stream
-from recollect.layers.windows import next_count, slide, steps_since_first, window_mask
+from recollect.layers.window_attention import next_count, slide, steps_since_first, window_mask
 from recollect.state import map_state, where_first
 
 WIDTH = 6

@@ -5,7 +5,7 @@ import torch
 
 from recollect.layers.feedforward import FeedForward, input_projection
 from recollect.layers.gates import GRUGate, ResidualGate, make_gate
-from recollect.layers.positions import LearnedPositions, relative_shift, sinusoid
+from recollect.layers.positions import LearnedPositions, sinusoid
 
 
 @pytest.mark.parametrize("layout", ["interleaved", "concatenated"])
@@ -20,17 +20,6 @@ def test_sinusoid_equals_its_formula(layout, dim):
             assert table[row, sine].item() == pytest.approx(math.sin(angle))
             if cosine < dim:
                 assert table[row, cosine].item() == pytest.approx(math.cos(angle))
-
-
-@pytest.mark.parametrize(("t", "s"), [(1, 4), (3, 3), (3, 7)])
-def test_relative_shift_puts_each_offset_under_its_key(t, s):
-    offsets = torch.arange(s - 1, -1, -1.0).expand(2, t, s)  # column j scores the offset s - 1 - j
-    shifted = relative_shift(offsets)
-    for i in range(t):
-        for j in range(s):
-            offset = i + (s - t) - j
-            if offset >= 0:
-                assert shifted[0, i, j] == offset
 
 
 def test_gru_gate_follows_its_equations():

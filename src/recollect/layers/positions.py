@@ -1,4 +1,4 @@
-"""Where a token stands: sinusoidal tables, learned tables, relative offsets."""
+"""Where a token stands: sinusoidal and learned tables."""
 
 import math
 from typing import Literal
@@ -39,21 +39,3 @@ class LearnedPositions(nn.Module):
     def forward(self, positions: Tensor) -> Tensor:
         """Rows of the table for integer positions of any shape."""
         return self.table[positions]
-
-
-def relative_shift(scores: Tensor) -> Tensor:
-    """Turn scores by relative offset into scores by absolute key.
-
-    Args:
-        scores: ``[..., t, s]`` whose column j belongs to the offset ``s - 1 - j`` behind the newest key
-            of the *last* query; queries are the last t of s positions.
-
-    Returns:
-        ``[..., t, s]`` where entry (i, j) has the score of the offset ``i + (s - t) - j``. Entries with a
-        negative offset (keys later than the query) are meaningless and must be masked.
-
-    Source: Dai et al., Transformer-XL (2019), appendix B.
-    """
-    t, s = scores.shape[-2:]
-    padded = torch.cat((scores.new_zeros(*scores.shape[:-1], 1), scores), -1)
-    return padded.reshape(*scores.shape[:-2], s + 1, t)[..., 1:, :].reshape(*scores.shape[:-2], t, s)

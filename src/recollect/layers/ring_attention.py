@@ -19,8 +19,8 @@ from torch import Tensor, nn
 from recollect.layers.feedforward import FeedForward
 from recollect.layers.gates import GRUGate
 from recollect.layers.rings import MirrorRing
-from recollect.layers.sliding import keep_top
 from recollect.layers.tap import Tap
+from recollect.layers.window_attention import keep_top
 from recollect.ops.packed_linear import PackedLinear, working_dtype
 
 

@@ -37,9 +37,14 @@ from recollect.cores.stream import Stream
 from recollect.layers.feedforward import ACTIVATIONS, Activation, FeedForward, input_projection
 from recollect.layers.gates import ResidualGate
 from recollect.layers.ring_attention import RingAttention, RingLayer, Visibility, full_precision
-from recollect.layers.sliding import sliding_attention, visible_steps
 from recollect.layers.tap import Tap
-from recollect.layers.windows import next_count, slide_layers, steps_since_first
+from recollect.layers.window_attention import (
+    next_count,
+    slide_layers,
+    sliding_attention,
+    steps_since_first,
+    visible_steps,
+)
 from recollect.ops.linear import Linear, linear
 
 Phases = tuple[Tensor, Tensor]

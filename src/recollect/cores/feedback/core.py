@@ -41,7 +41,7 @@ from recollect.layers.feedforward import FeedForward, input_projection
 from recollect.layers.positions import LearnedPositions
 from recollect.layers.rings import MirrorRing
 from recollect.layers.tap import Tap
-from recollect.layers.windows import next_count, slide, window_mask
+from recollect.layers.window_attention import next_count, slide, window_mask
 from recollect.ops.linear import Linear
 from recollect.ops.packed_linear import PackedLinear
 

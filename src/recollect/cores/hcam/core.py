@@ -48,9 +48,8 @@ from recollect.cores.hcam.stream import STREAM_GATHER_SHARE, HierarchicalChunkSt
 from recollect.cores.stream import Stream
 from recollect.layers.feedforward import FeedForward, input_projection
 from recollect.layers.positions import sinusoid
-from recollect.layers.sliding import sliding_attention, visible_steps
 from recollect.layers.tap import Tap
-from recollect.layers.windows import slide, steps_since_first
+from recollect.layers.window_attention import slide, sliding_attention, steps_since_first, visible_steps
 from recollect.ops.linear import Linear, linear
 
 BLOCK = 128

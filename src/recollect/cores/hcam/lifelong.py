@@ -34,7 +34,7 @@ from recollect.cores.hcam.chunk_store import ChunkStore, FileStore, MemoryStore
 from recollect.cores.hcam.stream import ChunkCache, ChunkStream, scatter_topk_chunks
 from recollect.layers.finite import is_finite
 from recollect.layers.ring_attention import full_precision
-from recollect.layers.sliding import visible_steps
+from recollect.layers.window_attention import visible_steps
 from recollect.ops.packed_linear import PackedLinear, working_dtype
 
 if TYPE_CHECKING:

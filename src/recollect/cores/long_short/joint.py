@@ -5,8 +5,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from recollect.layers.attention import masked_softmax
-from recollect.layers.sliding import to_full
 from recollect.layers.tap import Tap
+from recollect.layers.window_attention import to_full
 
 
 def attend_jointly(
@@ -23,7 +23,7 @@ def attend_jointly(
 
     Args:
         far_scores: ``[h, b, t, l]``, of landmarks.
-        near_scores: ``[h, b, t, w + 1]``, in window layout (layers/sliding.py).
+        near_scores: ``[h, b, t, w + 1]``, in window layout (layers/window_attention.py).
         far_values: ``[h, b, l, e]``.
         near_values: ``[h, b, w + t, e]``.
         readable: bool ``[b, t, l + w + 1]``.

@@ -16,9 +16,8 @@ from recollect.layers.attention import merge_heads, split_heads
 from recollect.layers.feedforward import FeedForward
 from recollect.layers.positions import sinusoid
 from recollect.layers.rings import MirrorRing
-from recollect.layers.sliding import to_window, visible_steps
 from recollect.layers.tap import Tap
-from recollect.layers.windows import slide
+from recollect.layers.window_attention import slide, to_window, visible_steps
 from recollect.ops.linear import Linear
 from recollect.ops.packed_linear import PackedLinear, working_dtype
 

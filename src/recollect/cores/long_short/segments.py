@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from recollect.layers.attention import masked_softmax
-from recollect.layers.windows import steps_since_first
+from recollect.layers.window_attention import steps_since_first
 
 
 class SegmentPlan(NamedTuple):

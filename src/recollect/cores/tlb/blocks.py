@@ -16,8 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from recollect.layers.attention import MultiHeadAttention, attend, merge_heads
-from recollect.layers.feedforward import Activation, FeedForward
-from recollect.layers.initialize import xavier
+from recollect.layers.feedforward import Activation, FeedForward, xavier
 from recollect.ops.packed_linear import working_dtype
 from recollect.ops.weight_grads import Affine
 

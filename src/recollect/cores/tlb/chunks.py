@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from recollect.layers.windows import steps_since_first
+from recollect.layers.window_attention import steps_since_first
 
 Choice = Tensor | bool
 """Which rows: a bool tensor ``[b]``, or True for all and False for none."""

@@ -50,7 +50,7 @@ from recollect.cores.tlb.stream import TemporalLatentStream
 from recollect.layers.feedforward import Activation, input_projection
 from recollect.layers.finite import is_finite
 from recollect.layers.positions import sinusoid
-from recollect.layers.windows import slide
+from recollect.layers.window_attention import slide
 
 DROPOUT_EXEMPTION = (
     "in training, masks of dropout are drawn chunk by chunk, and how many chunks a call has depends on the resets of "

@@ -35,7 +35,7 @@ Differs:
 
 Exact algebra: the scale and the affine part of n are folded into W_q, W_k, W_v, and u into the bias. The detached
 cache is then only standardised and multiplied once for keys and values, and needs no input gradient, not even
-for the norm's own parameters. The relative shift is a strided view (layers/sliding.py).
+for the norm's own parameters. The relative shift is a strided view (layers/window_attention.py).
 """
 
 from collections.abc import Sequence
@@ -54,9 +54,14 @@ from recollect.layers.gates import Gate, make_gate
 from recollect.layers.positions import sinusoid
 from recollect.layers.ring_attention import RingAttention, RingLayer, Visibility, full_precision
 from recollect.layers.rings import MirrorRing
-from recollect.layers.sliding import sliding_attention, visible_steps
 from recollect.layers.tap import Tap
-from recollect.layers.windows import next_count, slide_layers, steps_since_first
+from recollect.layers.window_attention import (
+    next_count,
+    slide_layers,
+    sliding_attention,
+    steps_since_first,
+    visible_steps,
+)
 from recollect.ops.linear import Linear, linear
 
 Positions = Literal["relative", "learned", "none"]

@@ -16,8 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from recollect.cores.ttm.mixer import TokenMixing
-from recollect.layers.feedforward import FeedForward
-from recollect.layers.initialize import xavier
+from recollect.layers.feedforward import FeedForward, xavier
 from recollect.layers.tap import Tap
 
 

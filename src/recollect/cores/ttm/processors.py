@@ -16,8 +16,7 @@ from torch import Tensor, nn
 
 from recollect.cores.ttm.mixer import MixerBlock
 from recollect.layers.attention import MultiHeadAttention
-from recollect.layers.feedforward import FeedForward
-from recollect.layers.initialize import xavier
+from recollect.layers.feedforward import FeedForward, xavier
 
 Processor = Literal["transformer", "mixer", "mlp"]
 

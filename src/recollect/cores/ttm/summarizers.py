@@ -26,8 +26,7 @@ import torch
 from torch import Tensor, nn
 
 from recollect.layers.attention import MultiHeadAttention, merge_heads, split_heads
-from recollect.layers.feedforward import FeedForward
-from recollect.layers.initialize import xavier
+from recollect.layers.feedforward import FeedForward, xavier
 from recollect.layers.tap import Tap
 
 SummarizerKind = Literal["mlp", "latent_query", "mha", "pooling"]
