@@ -94,7 +94,7 @@ def cartpole(seed: int) -> "ImpalaConfig":
             vtrace=VTraceConfig(lambda_=0.9),
             reuse=ReuseConfig(passes=3, minibatches=3, surrogate_clip=0.1),
         ),
-        rows=32,
+        batch_size=32,
         unroll=32,
         fit=FitConfig(seed=seed, steps=10**6),
     )
@@ -114,7 +114,7 @@ def pong(seed: int) -> "ImpalaConfig":
         agent=ActorCriticConfig(width=256),
         optimizer=OptimizerConfig(algorithm="rmsprop", learning_rate=4.8e-4, clip_norm=40.0),
         loss=LossConfig(discount=0.99, entropy_cost=6e-4, baseline_cost=0.5),
-        rows=16,
+        batch_size=16,
         unroll=40,
         bfloat16=True,
         fit=FitConfig(seed=seed, steps=10**6),

@@ -111,7 +111,7 @@ def test_a_broken_core_ends_with_status_1(capsys, tmp_path, monkeypatch):
     assert status == 1 and "fail" in out
 
 
-WORLD = ["--world.length=3", "--fit.steps=4", "--fit.evaluate-every=2", "--rows=4", "--unroll=4"]
+WORLD = ["--world.length=3", "--fit.steps=4", "--fit.evaluate-every=2", "--batch-size=4", "--unroll=4"]
 WORLD += ["--evaluation.episodes=4", "--core.dim=8", "--agent.width=8"]
 
 
@@ -135,7 +135,7 @@ def test_train_evaluate_film_and_compare_in_a_world(capsys, tmp_path):
 
 
 def test_any_gymnasium_environment_can_be_trained_in(capsys, tmp_path):
-    words = ["--world.masked", "1", "3", "--fit.steps=2", "--rows=4", "--unroll=4"]
+    words = ["--world.masked", "1", "3", "--fit.steps=2", "--batch-size=4", "--unroll=4"]
     words += ["--evaluation.episodes=2", "--directory", str(tmp_path / "run")]
     status, out, _ = run(capsys, "train", "gym:CartPole-v1", "--core", "lstm", *words)
     assert status == 0 and "finished 2 steps" in out

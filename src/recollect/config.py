@@ -68,6 +68,20 @@ def from_json(data: Mapping[str, Any], expected: type[T], kinds: Mapping[str, ty
     return _decode(data, expected, kinds, expected.__name__)
 
 
+def renew(data: Mapping[str, Any], expected: type[Any], kinds: Mapping[str, type]) -> dict[str, Any]:
+    """JSON data of an older version with the field names of this one; unchanged where it is no ``expected``.
+
+    Args:
+        data: JSON data.
+        expected: as in :func:`from_json`.
+        kinds: as in :func:`to_json`.
+    """
+    try:
+        return to_json(from_json(data, expected, kinds), kinds)
+    except (TypeError, ValueError):
+        return dict(data)
+
+
 def differences(old: Any, new: Any, prefix: str = "") -> list[str]:
     """What differs between two JSON configs: one ``"field: old, now new"`` for every differing field."""
     if isinstance(old, Mapping) and isinstance(new, Mapping):

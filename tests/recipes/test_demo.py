@@ -16,7 +16,7 @@ def tiny(key):
     sizes = {"dim": 8, "num_layers": 1, "num_heads": 2, "hidden_dim": 8, "memory_len": 4, "chunk_len": 4}
     core = CORES[key](**{name: value for name, value in sizes.items() if name in CORES[key].__dataclass_fields__})
     world = replace(config.world, length=3, slack=5)
-    return replace(config, core=core, world=world, rows=4, unroll=8, fit=FitConfig(steps=3, evaluate_every=3))
+    return replace(config, core=core, world=world, batch_size=4, unroll=8, fit=FitConfig(steps=3, evaluate_every=3))
 
 
 def test_the_demo_shows_what_it_says(tmp_path):

@@ -45,9 +45,9 @@ class Steps(TensorWorld[Clock]):
         self.longest = config.longest
         super().__init__(config.spec, batch_size, **settings)
 
-    def begin(self, rows):
-        length = torch.randint(1, self.longest + 1, (rows,), generator=self.generator)
-        return Clock(torch.zeros(rows, dtype=torch.long), length)
+    def begin(self, batch_size):
+        length = torch.randint(1, self.longest + 1, (batch_size,), generator=self.generator)
+        return Clock(torch.zeros(batch_size, dtype=torch.long), length)
 
     def advance(self, state, actions):
         moved = state._replace(step=state.step + 1)
@@ -139,8 +139,10 @@ class Cue(TensorWorld[CueState]):
         self.taken = 0
         super().__init__(config.spec, batch_size, **settings)
 
-    def begin(self, rows):
-        return CueState(torch.randint(2, (rows,), generator=self.generator), torch.zeros(rows, dtype=torch.long))
+    def begin(self, batch_size):
+        return CueState(
+            torch.randint(2, (batch_size,), generator=self.generator), torch.zeros(batch_size, dtype=torch.long)
+        )
 
     def advance(self, state, actions):
         asked = state.step == self.config.delay

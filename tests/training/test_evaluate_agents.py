@@ -49,8 +49,8 @@ class Lottery(TensorWorld[LotteryState]):
         super().__init__(config.spec, batch_size, seed=seed, device=device)
         self.longest = config.longest
 
-    def begin(self, rows):
-        length = torch.randint(1, self.longest + 1, (rows,), generator=self.generator, device=self.device)
+    def begin(self, batch_size):
+        length = torch.randint(1, self.longest + 1, (batch_size,), generator=self.generator, device=self.device)
         return LotteryState(length, torch.zeros_like(length))
 
     def advance(self, state, actions):

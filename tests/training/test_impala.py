@@ -11,7 +11,9 @@ import torch
 from small_worlds import RELEASE, Cue, CueConfig, StepsConfig
 
 from recollect.agents.actor_critic import ActorCriticConfig
+from recollect.config import to_json
 from recollect.cores import CORES
+from recollect.evaluation.sequences import load_config
 from recollect.runs import checkpoints
 from recollect.runs.metrics import read_rows
 from recollect.training import fit
@@ -28,7 +30,12 @@ CLOCKS = ("seconds", "frames_per_second")
 
 
 def config(world=None, **settings):
-    settings = {"rows": 6, "unroll": 5, "core": CORES["gru"](dim=8), "agent": ActorCriticConfig(width=8)} | settings
+    settings = {
+        "batch_size": 6,
+        "unroll": 5,
+        "core": CORES["gru"](dim=8),
+        "agent": ActorCriticConfig(width=8),
+    } | settings
     settings = {"evaluation": EvaluationConfig(episodes=8), "fit": FitConfig(steps=12, checkpoint_every=4)} | settings
     return ImpalaConfig(world=world or CueConfig(), **settings)
 
@@ -56,7 +63,7 @@ def run(made, steps):
 @pytest.mark.parametrize("passes", [1, 3])
 def test_it_learns_to_remember_a_cue(passes):
     made = trainer(
-        rows=32,
+        batch_size=32,
         unroll=8,
         core=CORES["gru"](dim=16),
         optimizer=OptimizerConfig(algorithm="adam", learning_rate=1e-2, clip_norm=40.0),
@@ -79,7 +86,7 @@ def test_the_loss_is_that_of_a_plain_loop_over_episodes(unroll):
         entropy_cost=0.2,
         vtrace=VTraceConfig(rho_clip=1.1, c_clip=0.9, pg_rho_clip=1.2, lambda_=0.8),
     )
-    made = trainer(StepsConfig(), unroll=unroll, rows=16)
+    made = trainer(StepsConfig(), unroll=unroll, batch_size=16)
     rollout = made.actors.take().rollout
     rollout = made.actors.take().rollout
     with torch.no_grad():
@@ -167,7 +174,7 @@ def test_overlapping_actors_lag_and_say_so():
 
 
 def test_steps_of_the_world_are_counted_without_dead_rows():
-    made = trainer(StepsConfig(), rows=8)
+    made = trainer(StepsConfig(), batch_size=8)
     counted = 0
     for _ in range(6):
         metrics = made.step()
@@ -357,7 +364,7 @@ def test_the_mean_divides_by_the_valid_steps():
         (lambda: ScheduleConfig(mode="asynchronous", actors=3), "queue_length=2: give at least one rollout for each"),
         (lambda: ScheduleConfig(timeout=0), "timeout=0"),
         (lambda: EvaluationConfig(episodes=0), "episodes=0"),
-        (lambda: config(rows=0), "rows=0"),
+        (lambda: config(batch_size=0), "batch_size=0"),
         (lambda: config(unroll=0), "unroll=0"),
         (lambda: config(loss=LossConfig(reuse=ReuseConfig(minibatches=7))), "minibatches=7"),
         (lambda: LossConfig(discount=1.1), "discount=1.1"),
@@ -394,3 +401,16 @@ def test_torchbeasts_optimiser_can_be_had():
     assert same(weights(model), weights(theirs))
     assert settings.rate(0, 10) == 4.8e-4
     assert settings.rate(5, 10) == pytest.approx(2.4e-4)
+
+
+def test_a_run_of_an_older_version_goes_on(tmp_path, monkeypatch):
+    def older(config, kinds):
+        data = to_json(config, kinds)
+        return {"rows" if name == "batch_size" else name: value for name, value in data.items()}
+
+    with monkeypatch.context() as patched:
+        patched.setitem(fit.__globals__, "to_json", older)
+        fit(config(fit=FitConfig(steps=2)), tmp_path / "run")
+    assert '"rows": 6' in (tmp_path / "run/config.json").read_text()
+    assert fit(config(fit=FitConfig(steps=3)), tmp_path / "run", resume=True).step == 3
+    assert load_config(tmp_path / "run").batch_size == 6

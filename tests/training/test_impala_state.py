@@ -37,7 +37,7 @@ def config(schedule, **settings):
         loss=LossConfig(reuse=ReuseConfig(minibatches=2)),
         schedule=SCHEDULES[schedule],
         evaluation=EvaluationConfig(episodes=4),
-        rows=6,
+        batch_size=6,
         unroll=5,
         **settings,
     )

@@ -9,13 +9,13 @@ from recollect.training.fit import NonFiniteError, WorldError
 from recollect.training.impala.rollouts import Collector
 
 
-def collector(world, rows=5, unroll=4, core="gru", bfloat16=False, **settings):
+def collector(world, batch_size=5, unroll=4, core="gru", bfloat16=False, **settings):
     torch.manual_seed(0)
     spec = world.spec
     agent = ActorCriticConfig(width=8).build(CORES[core](dim=8, **settings), spec.observation_space, spec.action_space)
     agent.policy_head[-1].weight.data.normal_()
     generator = torch.Generator().manual_seed(1)
-    return Collector(agent.eval(), world.build(rows, seed=2), unroll, generator, "actor 0", bfloat16=bfloat16)
+    return Collector(agent.eval(), world.build(batch_size, seed=2), unroll, generator, "actor 0", bfloat16=bfloat16)
 
 
 def parts(observation):
@@ -80,7 +80,7 @@ def test_the_last_row_is_the_next_first_and_buffers_are_used_again():
 
 @pytest.mark.parametrize("unroll", [1, 3, 10])
 def test_episodes_are_counted_as_a_plain_loop_counts_them(unroll):
-    ours = collector(StepsConfig(), rows=7, unroll=unroll)
+    ours = collector(StepsConfig(), batch_size=7, unroll=unroll)
     returned, length = [0.0] * 7, [0] * 7
     for _ in range(30 // unroll):
         rollout, episodes = ours.collect(ours.buffer())

@@ -10,12 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from recollect.agents.kinds import KINDS
-from recollect.config import from_json
+from recollect.config import from_json, renew
 from recollect.runs.metrics import read_rows
 from recollect.runs.run_directory import FREE, RunDirectory
 from recollect.tasks.streams.contract import StreamTask
 from recollect.tasks.worlds.contract import WorldConfig
+from recollect.training.fit import TrainerConfig
+from recollect.training.trainers import KINDS
 
 AXES = ("step", "environment_steps", "seconds")
 """What curves can be drawn along."""
@@ -78,7 +79,7 @@ def read_run(directory: str | PathLike[str]) -> Run:
         ValueError: it is not a run directory.
     """
     folder = RunDirectory(directory)
-    config = folder.read_config()
+    config = renew(folder.read_config(), TrainerConfig, KINDS)
     metrics = read_metrics(folder.metrics)
     task_field = "world" if "world" in config else "task"
     task, core = config.get(task_field, {}), config.get("core", config)

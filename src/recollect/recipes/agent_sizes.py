@@ -50,7 +50,7 @@ def lite_core(
 
 
 def lite(
-    world: WorldConfig, core: CoreConfig, *, steps: int, rows: int = 64, unroll: int = 32, **loss: Any
+    world: WorldConfig, core: CoreConfig, *, steps: int, batch_size: int = 64, unroll: int = 32, **loss: Any
 ) -> ImpalaConfig:
     """A small agent that learns fast; ``loss`` changes the costs."""
     costs = {"discount": 0.99, "baseline_cost": 0.5, "entropy_cost": 0.02, "reduction": "mean"} | loss
@@ -60,7 +60,7 @@ def lite(
         agent=ActorCriticConfig(encoders=EncoderConfig(sentence_dim=32, word_dim=16), width=64),
         optimizer=OptimizerConfig(algorithm="adam", learning_rate=2e-3, warmup_steps=20, clip_norm=1.0),
         loss=LossConfig(**costs),
-        rows=rows,
+        batch_size=batch_size,
         unroll=unroll,
         fit=FitConfig(steps=steps, report_every=25, evaluate_every=50, checkpoint_every=200, stop_score=0.98),
     )
@@ -72,7 +72,7 @@ def lite_symbols(world: WorldConfig, core: CoreConfig, *, steps: int, unroll: in
     No gradient enters a chunk, so nothing teaches layers in front of the memory to keep what will be asked for later,
     and what they drop is lost. A linear map of few features a cell drops nothing.
     """
-    config = lite(world, core, steps=steps, rows=128, unroll=unroll, reuse=TWICE, **loss)
+    config = lite(world, core, steps=steps, batch_size=128, unroll=unroll, reuse=TWICE, **loss)
     encoders = replace(config.agent.encoders, hidden=(), tile_dim=4)
     return replace(
         config,
@@ -120,7 +120,7 @@ def paper(
         loss=LossConfig(
             discount=0.99, policy_cost=0.1, baseline_cost=1.0, entropy_cost=entropy, reconstruction_cost=1.0
         ),
-        rows=32,
+        batch_size=32,
         unroll=unroll,
         bfloat16=True,
         device="auto",

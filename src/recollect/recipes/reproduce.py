@@ -166,7 +166,7 @@ def _test(run: Run, outcome: Outcome, test: Test) -> dict[str, Any]:
             FINAL_ROWS,
             seed=seed,
             greedy=config.evaluation.greedy,
-            batch_size=config.rows,
+            batch_size=config.batch_size,
         )
         rows = np.array(played.rows)
         found = {

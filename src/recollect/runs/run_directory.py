@@ -13,7 +13,7 @@ import platform
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -42,12 +42,13 @@ class RunDirectory:
         self.checkpoints = self.path / "checkpoint"
         self.tensorboard = self.path / "tensorboard"
 
-    def open(self, config: Mapping[str, Any], *, resume: bool) -> None:
+    def open(self, config: Mapping[str, Any], *, resume: bool, renew: Callable[[Any], Any] = dict) -> None:
         """Make the folder, or check that it holds a run of the same config.
 
         Args:
             config: of the run, as JSON data.
             resume: continue a run that is there already (and start one when there is none).
+            renew: gives the config of an older version the field names of this one.
 
         Raises:
             ValueError: the folder exists and ``resume`` is False; it holds something else; it holds a run of
@@ -60,7 +61,7 @@ class RunDirectory:
                 raise ValueError(f"run directory {self.path} exists: choose another, or continue it with --resume")
             # A run that was killed before it wrote its config has nothing to lose.
             if self.config.is_file():
-                self._compare(config)
+                self._compare(config, renew(self.read_config()))
             elif self.metrics.exists() or self.checkpoints.exists():
                 raise ValueError(f"run directory {self.path} has no config.json: it is not a run; choose another")
         try:
@@ -87,8 +88,8 @@ class RunDirectory:
         except ValueError as error:
             raise ValueError(f"{self.config} is not JSON ({error})") from None
 
-    def _compare(self, config: Mapping[str, Any]) -> None:
-        changed = [line for line in differences(self.read_config(), config) if not line.startswith(FREE)]
+    def _compare(self, config: Mapping[str, Any], written: Mapping[str, Any]) -> None:
+        changed = [line for line in differences(written, config) if not line.startswith(FREE)]
         if changed:
             raise ValueError(
                 f"run directory {self.path} belongs to another config: {'; '.join(changed)}. "

@@ -16,7 +16,7 @@ from typing import Any, Literal, NamedTuple
 from rich.console import Console
 from torch import Tensor, nn
 
-from recollect.config import differences, require, to_json
+from recollect.config import differences, renew, require, to_json
 from recollect.runs import checkpoints
 from recollect.runs.checkpoints import Checkpoint, RunError
 from recollect.runs.interrupts import Interrupts
@@ -187,8 +187,9 @@ class Fit:
         self.config = config
         self.console = console
         self.description = to_json(config, KINDS)
+        self.renew = lambda data: renew(data, TrainerConfig, KINDS)
         self.directory = RunDirectory(directory)
-        self.directory.open(self.description, resume=resume)
+        self.directory.open(self.description, resume=resume, renew=self.renew)
         seed_everything(config.fit.seed)
         keep_freed_memory()
         self.trainer = config.build()
@@ -262,7 +263,7 @@ class Fit:
         if checkpoint is None:
             return
         progress = checkpoint.progress
-        changed = [x for x in differences(progress["config"], self.description) if not x.startswith(FREE)]
+        changed = [x for x in differences(self.renew(progress["config"]), self.description) if not x.startswith(FREE)]
         if changed:
             raise ValueError(
                 f"the checkpoint of step {progress['step']} in {self.directory.checkpoints} belongs to another "

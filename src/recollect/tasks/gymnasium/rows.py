@@ -61,7 +61,7 @@ class LocalRows:
     Args:
         make: makes one environment.
         name: of the environment, for errors.
-        rows: how many.
+        batch_size: how many rows.
         reader: of observations.
         writer: of actions.
         first_row: number of the first row, for errors.
@@ -72,7 +72,7 @@ class LocalRows:
         self,
         make: Make,
         name: str,
-        rows: int,
+        batch_size: int,
         reader: Reader,
         writer: Writer,
         *,
@@ -81,7 +81,7 @@ class LocalRows:
     ) -> None:
         self.name, self.reader, self.writer = name, reader, writer
         self.first_row, self.notice = first_row, notice
-        self.environments = [self._ask(row, "make", make) for row in range(rows)]
+        self.environments = [self._ask(row, "make", make) for row in range(batch_size)]
 
     def reset(self, seed: int | None) -> Arrays:
         """Begin new episodes in all rows."""
@@ -132,7 +132,7 @@ class ProcessRows:
     Args:
         make: makes one environment.
         name: of the environment, for errors.
-        rows: how many.
+        batch_size: how many rows.
         reader: of observations.
         writer: of actions.
         processes: how many.
@@ -143,7 +143,7 @@ class ProcessRows:
         self,
         make: Make,
         name: str,
-        rows: int,
+        batch_size: int,
         reader: Reader,
         writer: Writer,
         *,
@@ -151,7 +151,7 @@ class ProcessRows:
         timeout: float,
     ) -> None:
         self.name, self.timeout = name, timeout
-        self.bounds = np.linspace(0, rows, min(processes, rows) + 1).astype(int)
+        self.bounds = np.linspace(0, batch_size, min(processes, batch_size) + 1).astype(int)
         self.asked = multiprocessing.RawArray("q", len(self.bounds) - 1)  # which row a process asks now
         self.pipes, self.workers = [], []
         for number in range(len(self.bounds) - 1):

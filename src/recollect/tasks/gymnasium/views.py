@@ -174,10 +174,10 @@ def _config(task: str, fields: dict[str, Any]) -> WorldConfig:
         raise ValueError(f"{task}: {error}") from None
 
 
-def _build(config: WorldConfig, rows: int, render_mode: str | None, device: torch.device | str) -> World:
+def _build(config: WorldConfig, batch_size: int, render_mode: str | None, device: torch.device | str) -> World:
     if render_mode not in (None, *METADATA["render_modes"]):
         raise ValueError(f"render_mode={render_mode!r}: use None or 'rgb_array'")
-    return config.build(rows, device=device)
+    return config.build(batch_size, device=device)
 
 
 def _draw_seed(generator: np.random.Generator) -> int:

@@ -150,9 +150,9 @@ class GymnasiumConfig(WorldConfig):
         self._registered()
         return gymnasium.make(self.id, disable_env_checker=True, **self.options)
 
-    def _make_vector(self, rows: int) -> gymnasium.vector.VectorEnv[Any, Any, Any]:
+    def _make_vector(self, batch_size: int) -> gymnasium.vector.VectorEnv[Any, Any, Any]:
         keywords = {**(ATARI if self.id.startswith("ALE/") else {}), **self.options}
-        return gymnasium.make_vec(self.id, rows, vectorization_mode="vector_entry_point", **keywords)
+        return gymnasium.make_vec(self.id, batch_size, vectorization_mode="vector_entry_point", **keywords)
 
 
 class GymnasiumWorld(World):

@@ -133,10 +133,10 @@ class World(ABC):
         return
 
 
-def require_form(actions: Tensor, space: gymnasium.Space[Any], rows: int) -> None:
-    """Raise ``ValueError`` unless actions have the shape and the kind of numbers of a space, for ``rows`` rows."""
+def require_form(actions: Tensor, space: gymnasium.Space[Any], batch_size: int) -> None:
+    """Raise ``ValueError`` unless actions have the shape and the kind of numbers of a space, in every row."""
     integers = not isinstance(space, gymnasium.spaces.Box)
-    expected = (rows, *(space.shape or ()))
+    expected = (batch_size, *(space.shape or ()))
     if tuple(actions.shape) != expected or actions.is_floating_point() == integers:
         raise ValueError(
             f"actions are {actions.dtype} {list(actions.shape)}; this world takes "
@@ -191,8 +191,8 @@ class TensorWorld(World, Generic[S]):
         self.over = torch.zeros(batch_size, dtype=torch.bool, device=self.device)
 
     @abstractmethod
-    def begin(self, rows: int) -> S:
-        """The state at the first observation of ``rows`` new episodes."""
+    def begin(self, batch_size: int) -> S:
+        """The state at the first observation of ``batch_size`` new episodes."""
 
     @abstractmethod
     def advance(self, state: S, actions: Tensor) -> Advance:

@@ -183,20 +183,20 @@ class ObjectPermanence(TensorWorld[ObjectPermanenceState]):
         padded = [[*line, *[0] * (_LENGTH - len(line))] for line in lines]
         self.sentences = torch.tensor(padded, device=self.device)
 
-    def begin(self, rows: int) -> ObjectPermanenceState:
+    def begin(self, batch_size: int) -> ObjectPermanenceState:
         """Episodes with open boxes, before the first jump."""
         n, side = self.config.num_boxes, self.config.side
 
         def below(high: int, *shape: int) -> Tensor:
             return torch.randint(high, shape, generator=self.generator, device=self.device)
 
-        zero = torch.zeros(rows, dtype=torch.long, device=self.device)
+        zero = torch.zeros(batch_size, dtype=torch.long, device=self.device)
         return ObjectPermanenceState(
-            boxes=self.homes[sample_without_replacement(n, len(self.homes), rows, generator=self.generator)],
-            shapes=sample_without_replacement(n, self.config.num_shapes, rows, generator=self.generator),
-            colours=below(len(COLOURS), rows, n),
-            asked=below(n, rows),
-            delay=self.delays[below(len(self.delays), rows)],
+            boxes=self.homes[sample_without_replacement(n, len(self.homes), batch_size, generator=self.generator)],
+            shapes=sample_without_replacement(n, self.config.num_shapes, batch_size, generator=self.generator),
+            colours=below(len(COLOURS), batch_size, n),
+            asked=below(n, batch_size),
+            delay=self.delays[below(len(self.delays), batch_size)],
             agent=zero + self.cells - 1 - side // 2,
             heading=zero,
             looked=zero.bool(),

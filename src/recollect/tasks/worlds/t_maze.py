@@ -107,10 +107,10 @@ class TMaze(TensorWorld[TMazeState]):
         self.moves = torch.tensor([1, 0, -1, 0], device=self.device)
         self.views = self._views()
 
-    def begin(self, rows: int) -> TMazeState:
+    def begin(self, batch_size: int) -> TMazeState:
         """Episodes at the start, their sides drawn anew."""
-        up = torch.randint(2, (rows,), generator=self.generator, device=self.device).bool()
-        zero = torch.zeros(rows, dtype=torch.long, device=self.device)
+        up = torch.randint(2, (batch_size,), generator=self.generator, device=self.device).bool()
+        zero = torch.zeros(batch_size, dtype=torch.long, device=self.device)
         return TMazeState(zero, up, torch.full_like(zero, -1 if self.config.active else 0))
 
     def advance(self, state: TMazeState, actions: Tensor) -> Advance:

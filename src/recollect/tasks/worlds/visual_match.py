@@ -166,26 +166,26 @@ class VisualMatch(TensorWorld[VisualMatchState]):
         self.door_slots = torch.arange(len(fixed), device=self.device) >= DOOR_SLOTS
         self.palette = torch.tensor(_colours(config.choices), dtype=torch.uint8, device=self.device)
 
-    def begin(self, rows: int) -> VisualMatchState:
+    def begin(self, batch_size: int) -> VisualMatchState:
         """Episodes at the first frame, everything drawn anew."""
         c = self.config
 
         def draw(high: int) -> Tensor:
-            return torch.randint(high, (rows,), generator=self.generator, device=self.device)
+            return torch.randint(high, (batch_size,), generator=self.generator, device=self.device)
 
         def shuffled(items: int) -> Tensor:
-            return torch.rand(rows, items, generator=self.generator, device=self.device).argsort(-1)
+            return torch.rand(batch_size, items, generator=self.generator, device=self.device).argsort(-1)
 
         cue = (HUES + draw(c.choices)).int()
         low, high = c.apple_rewards
         worth = torch.where(draw(2) == 1, high, low).float()
-        fixed = torch.arange(c.choices, device=self.device).repeat(rows, 1)
-        shows = self.fixed.repeat(rows, 1)
+        fixed = torch.arange(c.choices, device=self.device).repeat(batch_size, 1)
+        shows = self.fixed.repeat(batch_size, 1)
         shows[:, RING_SLOTS].scatter_(1, draw(RING)[:, None], cue[:, None])
         shows[:, DOOR_SLOTS:] = (HUES + (shuffled(c.choices) if c.shuffle_doors else fixed)).int()
         since = torch.zeros_like(shows)
         since[:, ORCHARD_SLOTS] = torch.where(shuffled(ORCHARD) < c.num_apples, 0, NEVER).int()
-        zero = torch.zeros(rows, dtype=torch.long, device=self.device)
+        zero = torch.zeros(batch_size, dtype=torch.long, device=self.device)
         return VisualMatchState(zero, zero + self.starts[CUE], cue, shows, since, worth, torch.full_like(cue, -1))
 
     def advance(self, state: VisualMatchState, actions: Tensor) -> Advance:

@@ -249,7 +249,7 @@ class WordLearning(TensorWorld[WordLearningState]):
         values = values[..., : self.slots].to(self.device)
         return torch.nn.functional.pad(values, (0, self.slots - values.shape[-1]))
 
-    def begin(self, rows: int) -> WordLearningState:
+    def begin(self, batch_size: int) -> WordLearningState:
         """Episodes at the first step of the first discovery, their whole script drawn anew."""
         c, draw = self.config, self.generator
         e, n = c.lessons, c.num_objects
@@ -260,24 +260,26 @@ class WordLearning(TensorWorld[WordLearningState]):
         def below(high: int, *shape: int) -> Tensor:
             return torch.randint(high, shape, generator=draw, device=self.device)
 
-        homes = self.homes[sample_without_replacement(1 + self.slots, len(self.homes), rows, rooms, generator=draw)]
-        looks = sample_without_replacement(e * n, _LOOKS, rows, generator=draw).view(rows, e, n)
+        homes = self.homes[
+            sample_without_replacement(1 + self.slots, len(self.homes), batch_size, rooms, generator=draw)
+        ]
+        looks = sample_without_replacement(e * n, _LOOKS, batch_size, generator=draw).view(batch_size, e, n)
         words = (
-            sample_without_replacement(e * n, c.num_words, rows, generator=draw).view(rows, e, n)
+            sample_without_replacement(e * n, c.num_words, batch_size, generator=draw).view(batch_size, e, n)
             + len(WORDS)
             - len(NEW_WORDS)
         )
-        distractors = self.phases[below(len(self.phases), rows)]
-        asked = torch.where(distracts, below(len(KNOWN), rows, rooms), below(n, rows, rooms))
-        about = below(max(e - 1, 1), rows)
+        distractors = self.phases[below(len(self.phases), batch_size)]
+        asked = torch.where(distracts, below(len(KNOWN), batch_size, rooms), below(n, batch_size, rooms))
+        about = below(max(e - 1, 1), batch_size)
         if c.same_room:
             homes = homes.gather(1, self._layouts(about, rooms)[..., None].expand_as(homes))
             homes[..., 0] = c.middle
         crowd = torch.where(distracts, len(KNOWN), n)[:, None]
         places = torch.where(self.objects <= crowd, homes[..., 1:], self.nowhere)
         script = Script(looks, words, distractors, homes[..., 0], places, asked, about)
-        zero = torch.zeros(rows, dtype=torch.long, device=self.device)
-        unheard = torch.full((rows, e * n), -1, device=self.device)
+        zero = torch.zeros(batch_size, dtype=torch.long, device=self.device)
+        unheard = torch.full((batch_size, e * n), -1, device=self.device)
         return WordLearningState(script, zero, zero, zero, script.start[:, 0], zero, unheard)
 
     def _layouts(self, about: Tensor, rooms: int) -> Tensor:

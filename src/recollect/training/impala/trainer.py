@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from time import perf_counter
-from typing import Any, Literal, get_args
+from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
 import torch
@@ -44,7 +44,7 @@ class ScheduleConfig:
     mode: ScheduleMode = "synchronous"
     """Play, then learn; or both at once, with actors in threads of their own."""
     actors: int = 1
-    """Threads that play, each with a world of ``rows`` rows; 1 when synchronous."""
+    """Threads that play, each with a world of ``batch_size`` rows; 1 when synchronous."""
     queue_length: int = 2
     """Rollouts that exist at once when asynchronous: being played, waiting or being learned from. With 1, actor and
     learner take turns, with the numbers of the synchronous schedule; of one actor the lag is at most one less."""
@@ -56,7 +56,7 @@ class ScheduleConfig:
         require(self.mode in known, "mode", self.mode, f"choose one of {', '.join(known)}")
         require(self.actors >= 1, "actors", self.actors, "somebody has to play")
         if self.mode == "synchronous":
-            remedy = "a synchronous schedule has one; use mode='asynchronous', or more rows"
+            remedy = "a synchronous schedule has one; use mode='asynchronous', or a larger batch_size"
             require(self.actors == 1, "actors", self.actors, remedy)
         else:
             remedy = f"give at least one rollout for each of the {self.actors} actors"
@@ -81,6 +81,8 @@ class EvaluationConfig:
 class ImpalaConfig(TrainerConfig):
     """Train an agent around a core in a world."""
 
+    RENAMED: ClassVar[dict[str, str]] = {"rows": "batch_size"}
+
     world: WorldConfig
     """Where it acts."""
     core: CoreConfig
@@ -97,7 +99,7 @@ class ImpalaConfig(TrainerConfig):
     """Acting and learning in turn, or at once."""
     evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
     """Episodes that score the agent."""
-    rows: int = 32
+    batch_size: int = 32
     """Episodes that each actor plays at a time, and that the learner reads at a time."""
     unroll: int = 32
     """T: steps of a rollout. Gradients reach this far back; the memory is carried on."""
@@ -108,10 +110,15 @@ class ImpalaConfig(TrainerConfig):
     """Where worlds, actors and learner are: cpu, cuda, cuda:1, ..., or auto for an accelerator when there is one."""
 
     def __post_init__(self) -> None:
-        require(self.rows >= 1, "rows", self.rows, "play at least one episode at a time")
+        require(self.batch_size >= 1, "batch_size", self.batch_size, "play at least one episode at a time")
         require(self.unroll >= 1, "unroll", self.unroll, "give at least one step")
         parts = self.loss.reuse.minibatches
-        require(parts <= self.rows, "minibatches", parts, f"there are only rows={self.rows} to deal out")
+        require(
+            parts <= self.batch_size,
+            "minibatches",
+            parts,
+            f"there are only batch_size={self.batch_size} rows to deal out",
+        )
 
     @property
     def title(self) -> str:
@@ -130,7 +137,7 @@ class ImpalaConfig(TrainerConfig):
 
 
 class ImpalaTrainer(Trainer):
-    """One step learns from one rollout of ``rows`` rows and ``unroll`` steps.
+    """One step learns from one rollout of ``batch_size`` rows and ``unroll`` steps.
 
     A synchronous run resumes exactly. An asynchronous one goes on from where each actor's newest rollout ended:
     memories and worlds continue, rollouts that waited in the queue are lost.
@@ -198,7 +205,7 @@ class ImpalaTrainer(Trainer):
             seed=config.fit.seed + EVALUATION_SEED,
             greedy=config.evaluation.greedy,
             device=self.device,
-            batch_size=config.rows,
+            batch_size=config.batch_size,
         ).metrics()
 
     def save(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
@@ -272,7 +279,7 @@ class ImpalaTrainer(Trainer):
     def _collector(self, actor: int) -> Collector:
         config = self.config
         world_seed, action_seed = self._seeds(actor)
-        world = config.world.build(config.rows, seed=world_seed, device=self.device)
+        world = config.world.build(config.batch_size, seed=world_seed, device=self.device)
         acting = copy.deepcopy(self.model).eval().requires_grad_(False)
         generator = torch.Generator(self.device).manual_seed(action_seed)
         return Collector(acting, world, config.unroll, generator, f"actor {actor}", bfloat16=config.bfloat16)

@@ -198,19 +198,19 @@ class Ballet(TensorWorld[BalletState]):
         sizes = torch.tensor([len(HOMES), len(self.config.dances), len(SHAPES), len(COLOURS)])
         return (torch.arange(int(sizes.max())) >= sizes[:, None]).float().to(self.device)
 
-    def begin(self, rows: int) -> BalletState:
+    def begin(self, batch_size: int) -> BalletState:
         """Episodes of random levels: homes, dances, shapes and colours are dealt without repetition."""
         draws = {"generator": self.generator, "device": self.device}
-        level = self.levels[torch.randint(len(self.levels), (rows,), **draws)]
+        level = self.levels[torch.randint(len(self.levels), (batch_size,), **draws)]
         count, period, cue, limit = level.unbind(1)
-        shuffled = (torch.rand(rows, *self.decks.shape, **draws) + self.decks).argsort(-1)[..., : self.places]
+        shuffled = (torch.rand(batch_size, *self.decks.shape, **draws) + self.decks).argsort(-1)[..., : self.places]
         home, dance, shape, colour = shuffled.unbind(1)
         absent = self.order >= count[:, None]
         return BalletState(
             homes=torch.where(absent, NOWHERE, self.homes[home]),
             dances=torch.where(absent, STILL, self.dances[dance.clamp(max=len(self.dances) - 1)]),
             looks=look(shape, colour),
-            target=torch.randint(COMMON_MULTIPLE, (rows,), **draws) % count,
+            target=torch.randint(COMMON_MULTIPLE, (batch_size,), **draws) % count,
             period=period,
             cue=cue,
             limit=limit,

@@ -164,20 +164,22 @@ class StreetLearn(TensorWorld[StreetLearnState]):
         self.num_places = config.neighbourhoods.num_places
         self.views = rendered_views().to(self.device) if config.observation == "rendered" else None
 
-    def begin(self, rows: int) -> StreetLearnState:
+    def begin(self, batch_size: int) -> StreetLearnState:
         """A neighbourhood, its symbols, a start and a goal."""
-        neighbourhood = torch.randint(len(self.map.num_edges), (rows,), generator=self.generator, device=self.device)
-        symbols = torch.rand(rows, MAX_EDGES, generator=self.generator, device=self.device).argsort(1)
+        neighbourhood = torch.randint(
+            len(self.map.num_edges), (batch_size,), generator=self.generator, device=self.device
+        )
+        symbols = torch.rand(batch_size, MAX_EDGES, generator=self.generator, device=self.device).argsort(1)
         here = self._draw(self.map.num_edges[neighbourhood])
         place = self.map.place[neighbourhood, here]
-        never = torch.full((rows, self.num_places), -1, dtype=torch.long, device=self.device)
+        never = torch.full((batch_size, self.num_places), -1, dtype=torch.long, device=self.device)
         return StreetLearnState(
             neighbourhood,
             symbols,
             here,
             self._draw_goal(neighbourhood, here),
-            torch.zeros(rows, dtype=torch.bool, device=self.device),
-            torch.zeros(rows, device=self.device),
+            torch.zeros(batch_size, dtype=torch.bool, device=self.device),
+            torch.zeros(batch_size, device=self.device),
             never.scatter(1, place[:, None], 0),
         )
 
