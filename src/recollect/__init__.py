@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from recollect.cores.causal_transformer.core import CausalTransformer, CausalTransformerConfig
     from recollect.cores.contract import CoreConfig, MemoryCore
     from recollect.cores.feedback.core import FeedbackTransformer, FeedbackTransformerConfig
-    from recollect.cores.hcam.core import HierarchicalChunkMemory, HierarchicalChunkMemoryConfig
+    from recollect.cores.hcam import HierarchicalChunkMemory, HierarchicalChunkMemoryConfig
     from recollect.cores.long_short.core import LongShortTransformer, LongShortTransformerConfig
     from recollect.cores.memoryless.core import Memoryless, MemorylessConfig
     from recollect.cores.recurrent.core import GRU, LSTM, GRUConfig, LSTMConfig
@@ -49,8 +49,8 @@ _HOMES = {
     "CausalTransformerConfig": "cores.causal_transformer.core",
     "TransformerXL": "cores.transformer_xl.core",
     "TransformerXLConfig": "cores.transformer_xl.core",
-    "HierarchicalChunkMemory": "cores.hcam.core",
-    "HierarchicalChunkMemoryConfig": "cores.hcam.core",
+    "HierarchicalChunkMemory": "cores.hcam",
+    "HierarchicalChunkMemoryConfig": "cores.hcam",
     "TemporalLatentBottleneck": "cores.tlb.core",
     "TemporalLatentBottleneckConfig": "cores.tlb.core",
     "TokenTuringMachine": "cores.ttm.core",

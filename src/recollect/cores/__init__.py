@@ -3,7 +3,7 @@
 from recollect.cores.causal_transformer.core import CausalTransformerConfig
 from recollect.cores.contract import CoreConfig
 from recollect.cores.feedback.core import FeedbackTransformerConfig
-from recollect.cores.hcam.core import HierarchicalChunkMemoryConfig
+from recollect.cores.hcam import HierarchicalChunkMemoryConfig
 from recollect.cores.long_short.core import LongShortTransformerConfig
 from recollect.cores.memoryless.core import MemorylessConfig
 from recollect.cores.recurrent.core import GRUConfig, LSTMConfig

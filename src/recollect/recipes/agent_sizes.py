@@ -12,7 +12,7 @@ from recollect.agents.encoders import EncoderConfig
 from recollect.config import lookup
 from recollect.cores import CORES
 from recollect.cores.contract import CoreConfig
-from recollect.cores.hcam.core import HierarchicalChunkMemoryConfig
+from recollect.cores.hcam import HierarchicalChunkMemoryConfig
 from recollect.cores.transformer_xl.core import TransformerXLConfig
 from recollect.tasks.worlds.contract import WorldConfig
 from recollect.training.fit import FitConfig

@@ -22,7 +22,7 @@ from dataclasses import replace
 
 from recollect.agents.sequence_model import SequenceModelConfig
 from recollect.cores.contract import CoreConfig
-from recollect.cores.hcam.core import HierarchicalChunkMemoryConfig
+from recollect.cores.hcam import HierarchicalChunkMemoryConfig
 from recollect.cores.transformer_xl.core import TransformerXLConfig
 from recollect.recipes.agent_sizes import lite, lite_core, lite_spoken, lite_symbols, paper, paper_core
 from recollect.recipes.base import MakeConfig, Recipe, Run, Scale, Test

@@ -1,17 +1,17 @@
 """Hierarchical attention over chunks: choose the k most relevant chunks, then attend to the steps inside each.
 
-For a query x, chunks i = 1 ... n with one key S_i and c steps C_i each:
+For a query x and chunks i = 1 ... n, each with one key S_i and c steps C_i:
 
     s_i = (W_q x) . (W_k S_i) / sqrt(f)                       one head over all f features
     R   = softmax over the k largest s_i, 0 elsewhere         relevance="topk_softmax"
     R   = softmax over all s_i, then 0 but for the k largest  relevance="full_softmax"
-    y   = sum_i R_i MHA(x, C_i + P)                           P: sinusoid of the steps' age in the chunk, newest 0
+    y   = sum_i R_i MHA(x, C_i + P)                           P: sinusoid of a step's age in its chunk, newest 0
 
 MHA has h heads, one softmax per chunk and biases; its output projection is part of the sum. No gradient enters the
 keys and the contents. A query that may see no chunk gets exactly 0.
 
-Paper: Lampinen et al., Towards mental time travel: a hierarchical memory for reinforcement learning agents (2021),
-section 2. Released code: deepmind-research, hierarchical_transformer_memory, HierarchicalMemoryAttention.
+Paper: Lampinen et al. 2021, section 2. Released code: deepmind-research, hierarchical_transformer_memory,
+HierarchicalMemoryAttention.
 
 Differs:
 - Where paper and code differ, the code is the default: softmax over the chosen k only, learned W_k, the scale, and P.
@@ -26,17 +26,20 @@ softmaxes, so there are three forms, and the shapes decide (with d the width of 
     project   keys and values of all n c steps once, dense scores, softmax per chunk, times R, one sum
     absorb    (W_k^T W_q' x) meets the raw contents, W_v is applied after the sum: for few queries (t h < d)
     gather    absorb on the k chosen chunks only: when a copy of those is small beside the memory
+
+The other attention of a layer, to a sliding window, is :class:`LocalAttention`.
 """
 
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal, Self, get_args
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
-from recollect.layers.attention import masked_softmax
 from recollect.layers.positions import sinusoid
 from recollect.layers.tap import Tap
+from recollect.layers.window_attention import sliding_attention
 from recollect.ops.linear import Linear, linear
 
 Relevance = Literal["topk_softmax", "full_softmax"]
@@ -45,23 +48,38 @@ Form = Literal["project", "absorb", "gather"]
 TRUNCATION = 0.87962566103423978
 """Standard deviation of a standard normal that is cut at two."""
 CALL_GATHER_SHARE = 4
-"""Chosen chunks are gathered when all copies together are at most one over this of the memory."""
+"""A call copies the chosen chunks of all its steps if together they are at most one over this of the memory."""
+STREAM_GATHER_SHARE = 8
+"""A step of a stream copies the k chosen chunks if they are at most one over this of the memory."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ChunkAttentionVariant:
-    """Points at which paper and released code of the hierarchical memory differ. The defaults are the code's."""
+    """Points at which paper and released code differ; the defaults are those of the code.
+
+    The scale 1 / sqrt(f) of the relevance, which the paper does not have, is always there: W_q can undo it.
+    """
 
     relevance: Relevance = "topk_softmax"
-    """Softmax over the chosen k chunks only (code), or full_softmax over all, before the choice (paper)."""
+    """topk_softmax runs over the k chosen chunks only (code), full_softmax over all, before the choice (paper)."""
     key_projection: bool = True
-    """Whether the keys of chunks pass through learned weights (code) or are met as they are (paper)."""
+    """Whether the keys of chunks pass through learned weights W_k (code) or are used as they are (paper)."""
     chunk_positions: bool = True
-    """Whether the steps of a chunk carry a sinusoid of their age in it (code)."""
+    """Whether a sinusoid of their age in the chunk is added to its steps (code); the paper does not mention one."""
 
     def __post_init__(self) -> None:
         if self.relevance not in get_args(Relevance):
             raise ValueError(f"relevance={self.relevance!r}: choose {' or '.join(get_args(Relevance))}")
+
+    @classmethod
+    def paper(cls) -> Self:
+        """As in Lampinen et al. 2021, section 2."""
+        return cls(relevance="full_softmax", key_projection=False, chunk_positions=False)
+
+    @classmethod
+    def released(cls) -> Self:
+        """As in the released code."""
+        return cls()
 
 
 class HierarchicalAttention(nn.Module):
@@ -73,7 +91,7 @@ class HierarchicalAttention(nn.Module):
         top_k: chunks that a query reads.
         memory_dim: width d of keys and contents; ``dim`` when None.
         feature_dim: f, width of both levels and of the output; ``dim`` when None.
-        reading: see there.
+        reading: where paper and released code differ; as the code when None.
         official_empty: let a query that may see no chunk read the first k, as the code does. Such chunks are
             whatever the caller forbade, so no core turns this on.
 
@@ -135,7 +153,7 @@ class HierarchicalAttention(nn.Module):
             keys: ``[b, n, d]``.
             contents: ``[b, n, c, d]``, oldest step first; finite everywhere.
             mask: bool ``[b, t, n]``, True may be read; None allows all.
-            valid: bool ``[b, n, c]``, which steps of a chunk exist; None: all.
+            valid: bool ``[b, n, c]``, which steps of a chunk exist, at least one in each; None: all.
             form: of the computation; chosen by shape when None. All give the same numbers.
 
         Returns:
@@ -188,7 +206,7 @@ class HierarchicalAttention(nn.Module):
         return None if index is None else torch.where(empty, torch.arange(k, device=mask.device), index), weights
 
     def positions(self, chunk_len: int) -> Tensor | None:
-        """P ``[c, d]``, or None."""
+        """P ``[c, d]``, or None where the variant has none."""
         if not self.reading.chunk_positions:
             return None
         weight = self.key.weight
@@ -198,8 +216,8 @@ class HierarchicalAttention(nn.Module):
 
     def _project(self, queries: Tensor, contents: Tensor, relevance: Tensor, valid: Tensor | None) -> Tensor:
         n, c = contents.shape[1:3]
-        places = self.positions(c)
-        rows = contents if places is None else contents + places
+        positions = self.positions(c)
+        rows = contents if positions is None else contents + positions
         both = linear(rows.flatten(1, 2), torch.cat((self.key.weight, self.value.weight)))
         keys, values = both.unflatten(-1, (2, self.num_heads, -1)).permute(2, 0, 3, 1, 4)  # each b h n*c e
         heads = self._queries(queries).transpose(1, 2)  # b h t e
@@ -214,14 +232,14 @@ class HierarchicalAttention(nn.Module):
         flat = heads.flatten(1, 2)
         rows = contents.flatten(1, 2).to(heads.dtype)
         scores = (flat @ rows.mT).unflatten(1, heads.shape[1:3]).unflatten(-1, (n, c))  # b t h n c
-        places = self.positions(c)
-        if places is not None:
-            scores = scores + (heads @ places.to(heads.dtype).mT).unsqueeze(-2)
+        positions = self.positions(c)
+        if positions is not None:
+            scores = scores + (heads @ positions.to(heads.dtype).mT).unsqueeze(-2)
         weights = self._inside(scores.transpose(1, 2), None if valid is None else valid[:, None, None]).transpose(1, 2)
         mixed = (weights * relevance[:, :, None, :, None]).to(heads.dtype)
         read = (mixed.flatten(-2).flatten(1, 2) @ rows).unflatten(1, heads.shape[1:3])
-        if places is not None:
-            read = read + mixed.sum(-2) @ places.to(heads.dtype)
+        if positions is not None:
+            read = read + mixed.sum(-2) @ positions.to(heads.dtype)
         return self._values(read)
 
     def _gather(
@@ -230,17 +248,17 @@ class HierarchicalAttention(nn.Module):
         heads = self._absorbed(queries)  # b t h d
         batch = torch.arange(contents.shape[0], device=contents.device)[:, None, None]
         chosen = contents[batch, index]  # b t k c d
-        places = self.positions(contents.shape[2])
-        rows = (chosen if places is None else chosen + places).to(heads.dtype)
+        positions = self.positions(contents.shape[2])
+        rows = (chosen if positions is None else chosen + positions).to(heads.dtype)
         scores = heads.unsqueeze(2) @ rows.mT  # b t k h c
-        weights = masked_softmax(scores, None if valid is None else valid[batch, index].unsqueeze(-2))
+        weights = _hide(scores, None if valid is None else valid[batch, index].unsqueeze(-2)).softmax(-1)
         mixed = (weights * relevance[..., None, None]).to(heads.dtype)
         read = mixed.transpose(2, 3).flatten(-2) @ rows.flatten(2, 3)
         return self._values(read)
 
     def _inside(self, scores: Tensor, valid: Tensor | None) -> Tensor:
         """Softmax inside every chunk, ``[b, h, t, n, c]``."""
-        weights = masked_softmax(scores, valid)
+        weights = _hide(scores, valid).softmax(-1)
         return self.tap(weights) if self.tap.listening else weights
 
     def _queries(self, queries: Tensor) -> Tensor:
@@ -269,22 +287,30 @@ def choose_chunks(
         mask: bool ``[..., n]``, True may be read; None allows all.
         top_k: k.
         relevance: which softmax.
+
+    Returns:
+        As :meth:`HierarchicalAttention.choose`; where a query may read nothing, weights of exactly 0.
     """
     n = scores.shape[-1]
     k = min(top_k, n)
-    index: Tensor | None = None
-    if relevance == "full_softmax" or k == n:
-        weights = masked_softmax(scores, mask)
-        if k < n:
-            weights, index = weights.topk(k, -1)
-    else:
-        dtype = torch.promote_types(scores.dtype, torch.float32)
-        scores = scores.to(dtype)
-        if mask is not None:
-            scores = scores.masked_fill(~mask, torch.finfo(dtype).min)
-        best, index = scores.topk(k, -1)
-        weights = masked_softmax(best, None if mask is None else mask.gather(-1, index))
+    scores, index = _hide(scores, mask), None
+    if relevance == "topk_softmax" and k < n:
+        scores, index = scores.topk(k, -1)
+        mask = None if mask is None else mask.gather(-1, index)
+    weights = scores.softmax(-1)
+    weights = weights if mask is None else weights.masked_fill(~mask, 0.0)
+    if relevance == "full_softmax" and k < n:
+        weights, index = weights.topk(k, -1)
     return index, weights
+
+
+def _hide(scores: Tensor, seen: Tensor | None) -> Tensor:
+    """Scores in float32 at least; those not ``seen`` are so low that a softmax over any that is makes them exactly 0.
+
+    They stay finite, so that a query that sees nothing has finite gradients.
+    """
+    scores = scores.to(torch.promote_types(scores.dtype, torch.float32))
+    return scores if seen is None else scores.masked_fill(~seen, torch.finfo(scores.dtype).min)
 
 
 def scatter_topk(index: Tensor, weights: Tensor, n: int) -> Tensor:
@@ -298,3 +324,59 @@ def fan_in_normal(layer: nn.Linear, scale: float = 2.0) -> None:
     nn.init.trunc_normal_(layer.weight, std=std, a=-2 * std, b=2 * std)
     if layer.bias is not None:
         nn.init.zeros_(layer.bias)
+
+
+class LocalAttention(nn.Module):
+    """Causal attention over a sliding window, with the relative positions of Transformer-XL.
+
+        a_ts = softmax_s( ((q_t + u) k_s + (q_t + v) W_r phi(t - s)) / sqrt(e) )        s = t-w ... t
+
+    Source: Dai et al., Transformer-XL (2019), section 3.3.
+    """
+
+    def __init__(self, dim: int, num_heads: int) -> None:
+        super().__init__()
+        self.num_heads = num_heads
+        self.norm = nn.LayerNorm(dim)
+        self.qkv = Linear(dim, 3 * dim, bias=False)
+        self.relative = Linear(dim, dim, bias=False)
+        self.u = nn.Parameter(torch.randn(dim) * 0.02)
+        self.v = nn.Parameter(torch.randn(dim) * 0.02)
+        self.out = Linear(dim, dim, bias=False)
+        self.tap = Tap("b h t s")
+
+    def folded(self, features: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Weights that act on standardised inputs, for offset features ``[w + 1, dim]``.
+
+        Returns:
+            weight ``[3 dim, dim]`` and bias ``[3 dim]`` that give (q + u) / sqrt(e), k and v; (v - u) / sqrt(e)
+            ``[h, e]``; the offset keys ``[h, w + 1, e]``.
+        """
+        d, heads = self.qkv.in_features, self.num_heads
+        scale = (d // heads) ** -0.5
+        weight = self.qkv.weight * self.norm.weight
+        bias = (self.qkv.weight * self.norm.bias).sum(-1)  # a sum stays precise under autocast
+        weight = torch.cat((weight[:d] * scale, weight[d:]))
+        bias = torch.cat(((bias[:d] + self.u) * scale, bias[d:]))
+        keys = linear(features, self.relative.weight).unflatten(-1, (heads, -1)).transpose(0, 1)
+        return weight, bias, ((self.v - self.u) * scale).unflatten(0, (heads, -1)), keys
+
+    def forward(self, x: Tensor, window: Tensor, visible: Tensor, features: Tensor) -> Tensor:
+        """``[b, t, dim]`` after a window ``[b, w, dim]`` of which ``visible [b, t, w + 1]`` says what counts."""
+        d, heads = x.shape[-1], self.num_heads
+        weight, bias, delta, offset_keys = self.folded(features)
+        new = linear(F.layer_norm(x, (d,)), weight, bias)  # b t 3d
+        old = linear(F.layer_norm(window, (d,)), weight[d:], bias[d:])  # b w 2d
+        queries, new_keys, new_values = new.unflatten(-1, (3, heads, -1)).permute(2, 3, 0, 1, 4)  # each h b t e
+        keys, values = old.unflatten(-1, (2, heads, -1)).permute(2, 3, 0, 1, 4)
+        queries = queries.contiguous()
+        read = sliding_attention(
+            queries,
+            torch.cat((keys, new_keys), 2),
+            torch.cat((values, new_values), 2),
+            visible,
+            offset_queries=queries + delta[:, None, None].to(queries.dtype),
+            offset_keys=offset_keys,
+            tap=self.tap,
+        )
+        return self.out(read.permute(1, 2, 0, 3).flatten(2))

@@ -3,8 +3,10 @@
 Each layer, with n = LayerNorm and x_t its input:
 
     y_t = x_t + LocalAttention(n(x_{t-w} ... x_t))           the last w = memory_len steps of the episode, and itself
-    z_t = y_t + HCAM(n(y_t); S, C)                           layers/hierarchical_attention.py
+    z_t = y_t + sum_{i in top k} R_i MHA(n(y_t), C_i + P)    C_i: the steps of chunk i, P: sinusoid of their age
     x'_t = z_t + W_2 relu(W_1 n(z_t))
+
+    R = softmax(W_q n(y_t) . W_k S / sqrt(d))                S_i: the mean of chunk i
 
 Writing. Step t adds x_t, the layer's input, to the chunk in progress. When that has c = chunk_len steps it is
 complete: C_i = its steps, S_i = their mean. Chunks are counted from the episode's start. **A complete chunk is
@@ -22,19 +24,20 @@ call, and further if the caller does not ``detach`` the state. The state holds n
 newest of the window.
 
 Paper: Lampinen et al., Towards mental time travel: a hierarchical memory for reinforcement learning agents (2021),
-section 2 and appendices A.1 (table 1: 4 layers of 512, 8 heads, chunk 32, k 8) and D.3 (k). The attention is that of
-the released code; writing and agent were not released.
+section 2; table 1 in appendix A.1 has the sizes (Ballet: 4 layers of 512, 8 heads, chunks of 32, k 8), appendix D.3
+varies k. The attention is that of the released code; writing and agent were not released.
 
 Differs:
-- Local attention slides over a fixed window with the relative positions of Transformer-XL (the paper adapts its
-  agent and attends "within the present window", the training unroll), so that no step depends on where a call starts.
-- The paper's memory is always larger than the episode; here it is bounded, see above.
+- Local attention slides over a fixed window with the relative positions of Transformer-XL (the paper attends "within
+  the present window", that of a training unroll), so that no step depends on where a call starts.
+- The paper's memory is always larger than the episode (table 1); here it is bounded, see above.
 - Paper and code disagree about the relevance; the code is the default, see ``ChunkAttentionVariant``.
 - No gates: appendix D.6 finds them no help. Dropout (off in the paper) acts on what sub-layers add.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -42,15 +45,15 @@ from torch import Tensor, nn
 
 from recollect.config import require
 from recollect.cores.contract import CoreConfig, MemoryCore
-from recollect.cores.hcam.attention import ChunkAttentionVariant, HierarchicalAttention
-from recollect.cores.hcam.lifelong import LifelongStream
-from recollect.cores.hcam.stream import STREAM_GATHER_SHARE, HierarchicalChunkStream
-from recollect.cores.stream import Stream
-from recollect.layers.feedforward import FeedForward, input_projection
+from recollect.cores.hcam.attention import (
+    STREAM_GATHER_SHARE,
+    ChunkAttentionVariant,
+    HierarchicalAttention,
+    LocalAttention,
+)
+from recollect.layers.feedforward import FeedForward, feedforward_width, input_projection
 from recollect.layers.positions import sinusoid
-from recollect.layers.tap import Tap
-from recollect.layers.window_attention import slide, sliding_attention, steps_since_first, visible_steps
-from recollect.ops.linear import Linear, linear
+from recollect.layers.window_attention import slide, steps_since_first, visible_steps
 
 BLOCK = 128
 """Steps that are processed at once, if window and memory are not longer: the cost of a call is linear in its steps."""
@@ -109,14 +112,14 @@ class HierarchicalChunkMemoryConfig(CoreConfig):
     def __post_init__(self) -> None:
         for name in ("dim", "num_layers", "num_heads", "memory_len", "chunk_len", "num_chunks", "top_k"):
             require(getattr(self, name) >= 1, name, getattr(self, name), "give at least 1")
-        require(self.hidden_dim is None or self.hidden_dim >= 1, "hidden_dim", self.hidden_dim, "give at least 1")
+        feedforward_width(self.dim, self.hidden_dim)
         require(self.dim % self.num_heads == 0, "num_heads", self.num_heads, f"must divide dim={self.dim}")
         require(0.0 <= self.dropout < 1.0, "dropout", self.dropout, "give a probability below 1")
         require(
             isinstance(self.reading, ChunkAttentionVariant),
             "reading",
             self.reading,
-            "give a ChunkAttentionVariant(relevance=..., ...)",
+            "give a ChunkAttentionVariant, for example ChunkAttentionVariant.paper()",
         )
         require(self.chunk_overlap in (0, 1), "chunk_overlap", self.chunk_overlap, "choose 0 or 1")
         require(
@@ -156,24 +159,24 @@ class HierarchicalChunkMemoryConfig(CoreConfig):
 
 
 class Plan(NamedTuple):
-    """What is written and seen in one call; the same for all layers. f chunks may be new."""
+    """What one call reads and writes: the same for all layers. It makes at most f new chunks in each row."""
 
     visible: Tensor
-    """bool ``[b, t, w + 1]``, local attention."""
+    """bool ``[b, t, w + 1]``: steps that local attention may see."""
     held: Tensor
-    """bool ``[b, w]``, steps of the incoming window that are of the running episode."""
+    """bool ``[b, w]``: steps of the incoming window that belong to the running episode."""
     members: Tensor
-    """long ``[b, f, c]``, where the steps of new chunks stand in (the last c - 1 of the window, the call)."""
+    """long ``[b, f, c]``: the steps of new chunks, as places in (the last c - 1 of the window, the call)."""
     lengths: Tensor
-    """long ``[b, n + f]``, steps in incoming and new chunks."""
+    """long ``[b, n + f]``: steps in the incoming chunks, then in the new ones; 0 is no chunk."""
     mask: Tensor
-    """bool ``[b, t, n + f]``, chunks that a step may read."""
+    """bool ``[b, t, n + f]``: chunks that a step may read."""
     kept: Tensor
-    """long ``[b, n]``, which of the n + f chunks remain."""
+    """long ``[b, n]``: which of the n + f chunks are kept after the call."""
     kept_lengths: Tensor
-    """long ``[b, n]``, and their steps; 0 is no chunk."""
+    """long ``[b, n]``: steps in those."""
     steps: Tensor
-    """long ``[b]``, steps of the episode after the call."""
+    """long ``[b]``: steps of the running episode after the call."""
 
 
 def make_plan(config: HierarchicalChunkMemoryConfig, is_first: Tensor, steps: Tensor, lengths: Tensor) -> Plan:
@@ -186,47 +189,47 @@ def make_plan(config: HierarchicalChunkMemoryConfig, is_first: Tensor, steps: Te
         lengths: long ``[b, n]``, of the incoming chunks.
     """
     c, n, w, carry = config.chunk_len, config.num_chunks, config.memory_len, config.carry_across_episodes
-    t = is_first.shape[1]
-    device = is_first.device
+    t, device = is_first.shape[1], is_first.device
     since = steps_since_first(is_first, steps)
-    ends = config.completes(since + 1)
-    before_step = torch.cat((steps[:, None], since[:, :-1] + 1), 1)  # steps of the episode that a reset ends
+    ends = config.completes(since + 1)  # b t, a chunk is complete with this step
     # With carry, steps that are in no chunk when their episode ends are written, before the new episode's first step.
+    before_step = torch.cat((steps[:, None], since[:, :-1] + 1), 1)  # b t, steps of the episode that a reset ends
     cut = is_first & (before_step > 0) & ~config.completes(before_step) & carry
+
+    # New chunks are numbered from 0 in each row.
     written = (ends | cut).long().cumsum(1)  # at most one per step: c = 1 leaves nothing in progress
-    f = new_chunks(config, written)
-    column = torch.where(ends | cut, written - 1, f)  # a spare last column takes the rest
-    clock = torch.arange(t, device=device)
-    start = place(column, clock - cut.long(), f)
-    new_lengths = place(column, torch.where(cut, config.in_progress(before_step), c), f)
+    f = max_new_chunks(config, written)
+    number = torch.where(ends | cut, written - 1, f)
+    start = by_number(number, torch.arange(t, device=device) - cut.long(), f)
+    new_lengths = by_number(number, torch.where(cut, config.in_progress(before_step), c), f)
     members = (start[..., None] + torch.arange(c, device=device)).clamp(0, c + t - 2)
 
+    # How many of the newest chunks each step may read, and how many there are after the call.
     alive = lengths > 0 if carry else (lengths > 0) & ~is_first[:, :1]
-    readable = written - ends.long()  # what step t completes is seen later, what its reset cut off at once
     stored = alive.sum(1)
+    readable = written - ends.long()  # what step t completes is seen later, what its reset cut off at once
     count = stored[:, None] + readable if carry else config.chunks_after(since)
     kept_count = stored + written[:, -1] if carry else config.chunks_after(since[:, -1] + 1)
+
+    # Incoming chunks are right-aligned and new ones follow: those that count are always the newest, without a gap.
     lengths = torch.cat((torch.where(alive, lengths, 0), new_lengths), 1)
-    # Incoming chunks stand right, new ones follow: those that count are always the newest without a gap.
-    order = torch.arange(n + f, device=device)
-    newest = n + readable[..., None]
-    mask = (order < newest) & (order >= newest - count.clamp(max=n)[..., None])
+    order, newest = torch.arange(n + f, device=device), n + readable[..., None]
     kept = written[:, -1:] + torch.arange(n, device=device)
-    fits = torch.arange(n, 0, -1, device=device) <= kept_count[:, None]
+    age = torch.arange(n, 0, -1, device=device)
     return Plan(
         visible=visible_steps(since, w),
         held=(torch.arange(w, 0, -1, device=device) <= steps[:, None]) & ~is_first[:, :1],
         members=members,
         lengths=lengths,
-        mask=mask,
+        mask=(order < newest) & (order >= newest - count.clamp(max=n)[..., None]),
         kept=kept,
-        kept_lengths=torch.where(fits, lengths.gather(1, kept), 0),
+        kept_lengths=torch.where(age <= kept_count[:, None], lengths.gather(1, kept), 0),
         steps=since[:, -1] + 1,
     )
 
 
-def new_chunks(config: HierarchicalChunkMemoryConfig, written: Tensor) -> int:
-    """How many chunks a call may write at most in one row; ``written`` long ``[b, t]`` counts them."""
+def max_new_chunks(config: HierarchicalChunkMemoryConfig, written: Tensor) -> int:
+    """f, the most chunks that a call may write in one row; ``written`` long ``[b, t]`` counts them."""
     t = written.shape[1]
     if not config.carry_across_episodes:
         return (t - 1) // config.stride + 1  # the first may need one step only, each further one a stride
@@ -234,64 +237,10 @@ def new_chunks(config: HierarchicalChunkMemoryConfig, written: Tensor) -> int:
     return t if torch.compiler.is_compiling() else int(written[:, -1].max())
 
 
-def place(column: Tensor, entries: Tensor, columns: int) -> Tensor:
-    """``[b, t]`` entries at their ``column``, ``[b, columns]``; column ``columns`` is dropped."""
-    out = torch.zeros(column.shape[0], columns + 1, dtype=torch.long, device=column.device)
-    return out.scatter(1, column, entries.expand_as(column))[:, :columns]
-
-
-class LocalAttention(nn.Module):
-    """Causal attention over a sliding window, with the relative positions of Transformer-XL.
-
-    a_ts = softmax_s( ((q_t + u) k_s + (q_t + v) W_r phi(t - s)) / sqrt(e) ),   s = t-w ... t
-    """
-
-    def __init__(self, dim: int, num_heads: int) -> None:
-        super().__init__()
-        self.num_heads = num_heads
-        self.norm = nn.LayerNorm(dim)
-        self.qkv = Linear(dim, 3 * dim, bias=False)
-        self.relative = Linear(dim, dim, bias=False)
-        self.u = nn.Parameter(torch.randn(dim) * 0.02)
-        self.v = nn.Parameter(torch.randn(dim) * 0.02)
-        self.out = Linear(dim, dim, bias=False)
-        self.tap = Tap("b h t s")
-
-    def folded(self, features: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Weights that act on standardised inputs, for offset features ``[w + 1, dim]``.
-
-        Returns:
-            weight ``[3 dim, dim]`` and bias ``[3 dim]`` that give (q + u) / sqrt(e), k and v; (v - u) / sqrt(e)
-            ``[h, e]``; the offset keys ``[h, w + 1, e]``.
-        """
-        d, heads = self.qkv.in_features, self.num_heads
-        scale = (d // heads) ** -0.5
-        weight = self.qkv.weight * self.norm.weight
-        bias = (self.qkv.weight * self.norm.bias).sum(-1)  # a sum stays precise under autocast
-        weight = torch.cat((weight[:d] * scale, weight[d:]))
-        bias = torch.cat(((bias[:d] + self.u) * scale, bias[d:]))
-        keys = linear(features, self.relative.weight).unflatten(-1, (heads, -1)).transpose(0, 1)
-        return weight, bias, ((self.v - self.u) * scale).unflatten(0, (heads, -1)), keys
-
-    def forward(self, x: Tensor, window: Tensor, visible: Tensor, features: Tensor) -> Tensor:
-        """``[b, t, dim]`` after a window ``[b, w, dim]`` of which ``visible [b, t, w + 1]`` says what counts."""
-        d, heads = x.shape[-1], self.num_heads
-        weight, bias, delta, offset_keys = self.folded(features)
-        new = linear(F.layer_norm(x, (d,)), weight, bias)  # b t 3d
-        old = linear(F.layer_norm(window, (d,)), weight[d:], bias[d:])  # b w 2d
-        queries, new_keys, new_values = new.unflatten(-1, (3, heads, -1)).permute(2, 3, 0, 1, 4)  # each h b t e
-        keys, values = old.unflatten(-1, (2, heads, -1)).permute(2, 3, 0, 1, 4)
-        queries = queries.contiguous()
-        read = sliding_attention(
-            queries,
-            torch.cat((keys, new_keys), 2),
-            torch.cat((values, new_values), 2),
-            visible,
-            offset_queries=queries + delta[:, None, None].to(queries.dtype),
-            offset_keys=offset_keys,
-            tap=self.tap,
-        )
-        return self.out(read.permute(1, 2, 0, 3).flatten(2))
+def by_number(number: Tensor, values: Tensor, f: int) -> Tensor:
+    """``[b, f]``: of values ``[b, t]`` the one with each ``number``; those with number f are dropped."""
+    out = torch.zeros(number.shape[0], f + 1, dtype=torch.long, device=number.device)
+    return out.scatter(1, number, values.expand_as(number))[:, :f]
 
 
 class HierarchicalChunkLayer(nn.Module):
@@ -299,8 +248,7 @@ class HierarchicalChunkLayer(nn.Module):
 
     def __init__(self, config: HierarchicalChunkMemoryConfig) -> None:
         super().__init__()
-        d = config.dim
-        hidden = 4 * d if config.hidden_dim is None else config.hidden_dim
+        d, hidden = config.dim, feedforward_width(config.dim, config.hidden_dim)
         self.config = config
         self.local = LocalAttention(d, config.num_heads)
         self.norm_memory = nn.LayerNorm(d)
@@ -353,6 +301,8 @@ class HierarchicalChunkMemory(MemoryCore[HierarchicalChunkMemoryState]):
         input_dim: width of the inputs.
     """
 
+    lifelong_type: ClassVar[Callable[..., Any]]
+    """What :meth:`lifelong_stream` makes; the package names it, as it names ``stream_type``."""
     discrete = True
 
     def __init__(self, config: HierarchicalChunkMemoryConfig, input_dim: int) -> None:
@@ -405,16 +355,14 @@ class HierarchicalChunkMemory(MemoryCore[HierarchicalChunkMemoryState]):
             outputs.append(x)
         return (outputs[0] if len(outputs) == 1 else torch.cat(outputs, 1)), state
 
-    def stream(self, batch_size: int) -> Stream:
-        """A stream that projects every step and every chunk once."""
-        return HierarchicalChunkStream(self, batch_size)
-
-    def lifelong_stream(self, batch_size: int = 1, capacity_steps: int = 1_000_000, **options: Any) -> LifelongStream:
+    def lifelong_stream(self, batch_size: int = 1, capacity_steps: int = 1_000_000, **options: Any) -> Any:
         """A stream that keeps ``capacity_steps`` steps instead of ``num_chunks`` chunks, in host memory or a file.
 
-        ``options`` (``folder``, ``keep_file``, ``dtype``) are those of :class:`LifelongStream`.
+        Returns:
+            A :class:`recollect.cores.hcam.LifelongStream`, whose further ``options`` are ``folder``, ``keep_file`` and
+            ``dtype``.
         """
-        return LifelongStream(self, batch_size, capacity_steps, **options)
+        return self.lifelong_type(self, batch_size, capacity_steps, **options)
 
     def flops_per_step(self) -> int:
         """Per layer, with w, c, n, k of the config, s = c - chunk_overlap and f the feed-forward's width.
@@ -428,7 +376,7 @@ class HierarchicalChunkMemory(MemoryCore[HierarchicalChunkMemoryState]):
         and ``2 input_dim d`` for the input projection, if there is one.
         """
         c, d = self.config, self.config.dim
-        hidden = 4 * d if c.hidden_dim is None else c.hidden_dim
+        hidden = feedforward_width(d, c.hidden_dim)
         read = c.top_k if STREAM_GATHER_SHARE * c.top_k <= c.num_chunks else c.num_chunks
         layer = 12 * d * d + 6 * d * (c.memory_len + 1) + 2 * d * c.num_chunks
         layer += 4 * d * c.chunk_len * read + 4 * d * hidden

@@ -8,13 +8,7 @@ those of a core whose ``num_chunks`` is the capacity; only what is kept, and whe
     means S_i       [b, n, d] per layer, beside the weights         every step reads all of them
     contents C_i    [b, n, layers, c, d], in host memory or a file  every step reads k per layer
 
-Steps are kept raw. The query is projected instead, once per step: with z the standardised input, g and s the gain
-and shift of the norm,
-
-    (W_q n(y)) . (W_k S_i) / sqrt(f) = u . S_i        u = W_k^T W_q (g * z + s) / sqrt(f)
-
-and likewise inside the k chosen chunks. So nothing that is stored depends on the weights, and the search is exact:
-one product over n d numbers (8 MB for a million steps in chunks of 64 at d = 128), one top-k, k copies.
+Steps are stored raw and the query is projected instead (``lifelong_cache.py`` has the algebra), so the search is exact.
 
 Capacity and eviction. ``capacity_steps // stride`` chunks are kept per row. All is allocated when the stream is
 made and never grows, so bytes are constant; the cost of a step grows with the chunks held until the memory is
@@ -23,26 +17,25 @@ row, or with ``carry_across_episodes`` writes its unfinished chunk, which counts
 """
 
 import os
-from typing import TYPE_CHECKING, NamedTuple, cast
+from typing import NamedTuple, cast
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from recollect.cores.hcam.attention import choose_chunks, scatter_topk
 from recollect.cores.hcam.chunk_store import ChunkStore, FileStore, MemoryStore
-from recollect.cores.hcam.stream import ChunkCache, ChunkStream, scatter_topk_chunks
+from recollect.cores.hcam.core import (
+    HierarchicalChunkLayer,
+    HierarchicalChunkMemory,
+    HierarchicalChunkMemoryState,
+    LayerMemory,
+)
+from recollect.cores.hcam.lifelong_cache import ChunkIndex, LifelongChunkCache
+from recollect.cores.hcam.stream import ChunkStream
 from recollect.layers.finite import is_finite
 from recollect.layers.ring_attention import full_precision
 from recollect.layers.window_attention import visible_steps
-from recollect.ops.packed_linear import PackedLinear, working_dtype
-
-if TYPE_CHECKING:
-    from recollect.cores.hcam.core import (
-        HierarchicalChunkLayer,
-        HierarchicalChunkMemory,
-        HierarchicalChunkMemoryState,
-    )
+from recollect.ops.packed_linear import working_dtype
 
 SEGMENT = 64
 """Steps that ``extend`` takes at once at most: bounds its workspace of b * SEGMENT * n scores."""
@@ -51,7 +44,7 @@ BATCH = 256
 
 
 class Footprint(NamedTuple):
-    """Bytes that a stream may ever take, by place."""
+    """Bytes that a stream may ever take, by where they are."""
 
     device: int
     """On an accelerator; 0 if the core is on the CPU."""
@@ -59,140 +52,8 @@ class Footprint(NamedTuple):
     disk: int
 
 
-class ChunkIndex:
-    """Which places of each row hold a chunk: always the first ``counts[row]``.
-
-    Args:
-        batch_size: b.
-        capacity: n.
-        chunk_len: c.
-        device: of the stream.
-    """
-
-    def __init__(self, batch_size: int, capacity: int, chunk_len: int, device: torch.device) -> None:
-        self.capacity, self.chunk_len = capacity, chunk_len
-        self.lengths = torch.zeros(batch_size, capacity, dtype=torch.int64, device=device)
-        self.counts = [0] * batch_size
-        self.next = [0] * batch_size
-        self.held = 0
-        """The most chunks that any row has; all searches stop there."""
-        self.absent: Tensor | None = None
-        """Bool ``[b, 1, held]``, places without a chunk; None when all rows have equally many."""
-
-    def claim(self, row: int) -> int:
-        """The place of the row's next chunk: a free one, or that of the oldest."""
-        place = self.next[row]
-        self.next[row] = (place + 1) % self.capacity
-        self.counts[row] = min(self.counts[row] + 1, self.capacity)
-        return place
-
-    def clear(self, row: int) -> None:
-        """The row has no chunks."""
-        self.counts[row] = self.next[row] = 0
-
-    def recount(self) -> None:
-        """Bring ``held`` and ``absent`` up to date."""
-        self.held, self.absent = max(self.counts), None
-        if min(self.counts) < self.held:
-            device = self.lengths.device
-            counts = torch.tensor(self.counts, device=device)
-            self.absent = torch.arange(self.held, device=device) >= counts[:, None, None]
-
-    def order(self) -> Tensor:
-        """Places from the oldest chunk to the newest, long ``[b, held]``; those without a chunk come first."""
-        start = torch.tensor(self.next, device=self.lengths.device)
-        return (start[:, None] + torch.arange(self.held, device=start.device)) % max(self.held, 1)
-
-
-class LifelongChunkCache(ChunkCache):
-    """The chunks of one layer: their means, and where to find their steps.
-
-    Args:
-        layer: of the core.
-        number: of the layer, from 0.
-        catalogue: of the stream.
-        store: of the stream.
-        dtype: of the products with weights.
-    """
-
-    def __init__(
-        self,
-        layer: "HierarchicalChunkLayer",
-        number: int,
-        catalogue: ChunkIndex,
-        store: ChunkStore,
-        dtype: torch.dtype,
-    ) -> None:
-        c, memory, norm = layer.config, layer.memory, layer.norm_memory
-        batch_size, n = catalogue.lengths.shape
-        with full_precision(memory.key.weight):
-            # sum_i R_i = 1 wherever there is a chunk, so the bias of the values is one of the output.
-            super().__init__(layer, batch_size, dtype, memory.out.bias + memory.out.weight @ memory.value.bias)
-            mix = memory.chunk_query.weight
-            mix = (mix if memory.chunk_key is None else memory.chunk_key.weight.T @ mix) * c.dim**-0.5
-            self.relate = PackedLinear(mix * norm.weight, mix @ norm.bias, rows=batch_size, uses=1000)  # z to u
-        heads = (c.num_heads, -1)
-        self.into_keys = memory.key.weight.unflatten(0, heads).detach().to(dtype)  # h e d
-        self.from_values = memory.value.weight.unflatten(0, heads).mT.detach().to(dtype).contiguous()  # h d e
-        places = memory.positions(c.chunk_len)
-        self.places = None if places is None else places.to(dtype)
-        self.number, self.catalogue, self.store = number, catalogue, store
-        self.means = memory.key.weight.new_zeros(batch_size, n, c.dim)
-        device = self.means.device
-        self.first_place = torch.arange(batch_size, device=device)[:, None, None] * n
-        self.age = torch.arange(c.chunk_len, 0, -1, device=device)
-
-    def read(self, inputs: Tensor, some: Tensor | None, order: Tensor | None) -> Tensor:
-        """See :meth:`ChunkCache.read`."""
-        return self.read_steps(inputs.unsqueeze(1), some, order)[:, 0]
-
-    def read_steps(self, inputs: Tensor, some: Tensor | None, order: Tensor | None = None) -> Tensor:
-        """:meth:`ChunkCache.read` for t steps that see the same chunks: ``[b, t, d] -> [b, t, d]``; taps need t = 1."""
-        b, t = inputs.shape[:2]
-        rows = inputs.flatten(0, 1)
-        index, relevance = self._choose(self.relate(rows.to(self.means.dtype)).view(b, t, -1))
-        if some is not None:
-            relevance = relevance * some
-        chosen = self.take(index).to(self.dtype).view(b * t, index.shape[-1], self.config.chunk_len, -1)
-        if self.places is not None:
-            chosen += self.places
-        queries = self.query(rows.to(self.dtype)).unflatten(-1, (self.config.num_heads, -1))
-        queries = torch.bmm(queries.transpose(0, 1), self.into_keys).transpose(0, 1)  # bt h d
-        steps = chosen.flatten(1, 2)  # bt kc d
-        scores = torch.bmm(queries, steps.mT).unflatten(-1, chosen.shape[1:3])  # bt h k c
-        if self.config.carry_across_episodes:
-            lengths = self.catalogue.lengths.flatten()[index + self.first_place].clamp(min=1)
-            scores = scores.masked_fill((self.age > lengths[..., None]).flatten(0, 1).unsqueeze(1), self.lowest)
-        weights = scores.softmax(-1, torch.promote_types(scores.dtype, torch.float32))
-        share = relevance.flatten(0, 1)  # bt k
-        mixed = (weights * share[:, None, :, None]).to(self.dtype)
-        read = torch.bmm(mixed.flatten(-2), steps)  # bt h d
-        read = torch.bmm(read.transpose(0, 1), self.from_values).transpose(0, 1).flatten(1)
-        if self.listened and t == 1:
-            held = self.catalogue.held
-            self.show(scatter_topk(index, relevance, held), scatter_topk_chunks(index, weights, held), order)
-        return self.update(read, share.unsqueeze(1), some).view(b, t, -1)
-
-    def take(self, index: Tensor) -> Tensor:
-        """The steps of chunks ``[b, t, k]`` of this layer, ``[b*t*k, c, d]``: a copy on the stream's device."""
-        layers = self.config.num_layers
-        entries = ((index + self.first_place) * layers + self.number).flatten()
-        return self.store.take(entries.to(self.store.data.device)).to(self.means.device)
-
-    def _choose(self, queries: Tensor) -> tuple[Tensor, Tensor]:
-        """Places and relevances ``[b, t, k]`` for ``[b, t, d]``: exact, over all chunks that are held."""
-        held = self.catalogue.held
-        scores = torch.bmm(queries, self.means[:, :held].mT)
-        if self.catalogue.absent is not None:
-            scores.masked_fill_(self.catalogue.absent, self.lowest)
-        index, relevance = choose_chunks(scores, None, self.config.top_k, self.config.reading.relevance)
-        if index is None:
-            index = torch.arange(held, device=scores.device).expand_as(relevance)
-        return index, relevance
-
-
 class LifelongStream(ChunkStream):
-    """A live :class:`HierarchicalChunkMemory` whose chunks are many; see the top of this file.
+    """A stream of a :class:`HierarchicalChunkMemory` with very many chunks; see the top of this file.
 
     Args:
         core: whose weights are used; its ``num_chunks`` is not.
@@ -211,7 +72,7 @@ class LifelongStream(ChunkStream):
     @torch.no_grad()
     def __init__(
         self,
-        core: "HierarchicalChunkMemory",
+        core: HierarchicalChunkMemory,
         batch_size: int = 1,
         capacity_steps: int = 1_000_000,
         *,
@@ -230,32 +91,33 @@ class LifelongStream(ChunkStream):
         if keep_file and folder is None:
             raise ValueError("keep_file=True: there is no file without a folder: give folder=...")
         kind = own.dtype if dtype is None else dtype
-        self._made = {"capacity_steps": capacity_steps, "folder": folder, "keep_file": keep_file, "dtype": dtype}
+        self._options = {"capacity_steps": capacity_steps, "folder": folder, "keep_file": keep_file, "dtype": dtype}
         self.store: ChunkStore = (
             MemoryStore(batch_size * n, shape, kind)
             if folder is None
             else FileStore(batch_size * n, shape, kind, folder, keep_file=keep_file)
         )
-        self._catalogue = ChunkIndex(batch_size, n, c.chunk_len, own.device)
-        layers = [cast("HierarchicalChunkLayer", layer) for layer in core.layers]
-        self._shelves = [
-            LifelongChunkCache(layer, i, self._catalogue, self.store, working_dtype(own))
-            for i, layer in enumerate(layers)
+        self._chunk_index = ChunkIndex(batch_size, n, own.device)
+        self._caches = [
+            LifelongChunkCache(
+                cast(HierarchicalChunkLayer, layer), i, self._chunk_index, self.store, working_dtype(own)
+            )
+            for i, layer in enumerate(core.layers)
         ]
         self._features = core.features()
-        super().__init__(core, self._shelves)
+        super().__init__(core, self._caches)
 
     # -- the public face -----------------------------------------------------------------------------------
 
     @property
     def num_chunks(self) -> int:
         """Chunks that each row can hold."""
-        return self._catalogue.capacity
+        return self._chunk_index.capacity
 
     @property
     def held(self) -> list[int]:
         """Chunks that each row holds now."""
-        return list(self._catalogue.counts)
+        return list(self._chunk_index.counts)
 
     @property
     def footprint(self) -> Footprint:
@@ -290,7 +152,7 @@ class LifelongStream(ChunkStream):
         with full_precision(inputs):
             while begin < t:
                 if begin == following:
-                    self._begin([row for row, first in enumerate(resets[begin]) if first], firsts[:, begin])
+                    self._new_episode([row for row, first in enumerate(resets[begin]) if first], firsts[:, begin])
                     following = next(starts)
                 end = min(following, begin + self._until_chunk())
                 self._segment(inputs[:, begin:end])
@@ -303,91 +165,89 @@ class LifelongStream(ChunkStream):
         mask = self._never.clone()
         mask[slice(None) if rows is None else torch.as_tensor(rows, device=mask.device)] = True
         forgotten = mask.nonzero()[:, 0].tolist()
-        self._forget(forgotten)
+        self._drop_chunks(forgotten)
         self._clear(forgotten, mask)
-        self._count()
+        self._note_chunks()
 
     def fork(self) -> "LifelongStream":
         """A second stream with the same memory, in a file of its own if there is a folder."""
-        twin = LifelongStream(self.core, self.batch_size, **self._made)
+        twin = LifelongStream(self.core, self.batch_size, **self._options)
         twin.load_state(self.state)
         return twin
 
     @property
-    def state(self) -> "HierarchicalChunkMemoryState":
+    def state(self) -> HierarchicalChunkMemoryState:
         """The memory as the state of a core whose ``num_chunks`` is the most that any row holds (at least 1).
 
         A copy in memory of all that is held: 1 GB for a million steps of two layers of width 128. ``save``, ``load``
         and ``fork`` go through it.
         """
-        catalogue, device = self._catalogue, self._never.device
-        n = max(catalogue.held, 1)
-        order = (
-            catalogue.order() if catalogue.held else torch.zeros(self.batch_size, 1, dtype=torch.long, device=device)
-        )
-        exists = torch.arange(n, 0, -1, device=device) <= torch.tensor(catalogue.counts, device=device)[:, None]
-        rows, memory = torch.arange(self.batch_size, device=device)[:, None], type(self._fresh.layers[0])
+        b, device, held = self.batch_size, self._never.device, self._chunk_index.held
+        n = max(held, 1)
+        order = self._order() if held else torch.zeros(b, 1, dtype=torch.long, device=device)
+        exists = torch.arange(n, 0, -1, device=device) <= torch.tensor(self.held, device=device)[:, None]
+        rows = torch.arange(b, device=device)[:, None]
         layers = []
-        for shelf, window in zip(self._shelves, self._windows(), strict=True):
-            contents = shelf.take(order[:, None]).to(window.dtype).unflatten(0, (self.batch_size, n))
+        for cache, window in zip(self._caches, self._windows(), strict=True):
+            contents = cache.take(order[:, None]).to(window.dtype).unflatten(0, (b, n))
             contents.masked_fill_(~exists[..., None, None], 0.0)
-            means = torch.where(exists[..., None], shelf.means[rows, order], 0.0)
-            layers.append(memory(window, contents, means))
-        lengths = torch.where(exists, catalogue.lengths.gather(1, order), 0)
-        return type(self._fresh)(tuple(layers), lengths, torch.tensor(self._steps, device=device))
+            means = torch.where(exists[..., None], cache.means[rows, order], 0.0)
+            layers.append(LayerMemory(window, contents, means))
+        lengths = torch.where(exists, self._chunk_index.lengths.gather(1, order), 0)
+        return HierarchicalChunkMemoryState(tuple(layers), lengths, torch.tensor(self._steps, device=device))
 
     @torch.no_grad()
-    def load_state(self, state: "HierarchicalChunkMemoryState") -> None:
+    def load_state(self, state: HierarchicalChunkMemoryState) -> None:
         """Continue from a state of the core, with any number of chunks; of more than fit the newest are kept."""
         self._check(state)
         self._load_windows([layer.window for layer in state.layers], state.steps.tolist())
         total = state.lengths.shape[1]
         for row, count in enumerate((state.lengths > 0).sum(1).clamp(max=self.num_chunks).tolist()):
-            self._catalogue.clear(row)
+            self._chunk_index.clear(row)
             for begin in range(total - count, total, BATCH):
                 part = slice(begin, min(begin + BATCH, total))
-                places = [self._catalogue.claim(row) for _ in range(part.start, part.stop)]
+                places = [self._chunk_index.claim(row) for _ in range(part.start, part.stop)]
                 chunks = torch.stack([layer.contents[row, part] for layer in state.layers], 1)
                 means = torch.stack([layer.keys[row, part] for layer in state.layers], 1)
-                self._keep([row] * len(places), places, state.lengths[row, part], chunks, means)
-        self._count()
+                self._write_at([row] * len(places), places, state.lengths[row, part], chunks, means)
+        self._note_chunks()
 
     def buffers(self) -> list[Tensor]:
         """Windows, means, lengths and, last, contents."""
-        means = [shelf.means for shelf in self._shelves]
-        return [*self._window_buffers(), *means, self._catalogue.lengths, self.store.data]
+        means = [cache.means for cache in self._caches]
+        return [*self._window_buffers(), *means, self._chunk_index.lengths, self.store.data]
 
     # -- where chunks stand --------------------------------------------------------------------------------
 
-    def _put(self, rows: list[int], lengths: list[int], chunks: Tensor, means: Tensor) -> None:
-        places = [self._catalogue.next[row] for row in rows]
+    def _write_chunk(self, rows: list[int], lengths: list[int], chunks: Tensor, means: Tensor) -> None:
+        places = [self._chunk_index.next[row] for row in rows]
         sizes = torch.tensor(lengths, device=self._never.device)
-        self._keep(rows, places, sizes, chunks.transpose(1, 2), means)
+        self._write_at(rows, places, sizes, chunks.transpose(1, 2), means)
         for row in rows:
-            self._catalogue.claim(row)
+            self._chunk_index.claim(row)
 
-    def _keep(self, rows: list[int], places: list[int], sizes: Tensor, chunks: Tensor, means: Tensor) -> None:
+    def _write_at(self, rows: list[int], places: list[int], sizes: Tensor, chunks: Tensor, means: Tensor) -> None:
         """Write chunks ``[r, layers, c, d]``; the contents first, since only they can fail."""
-        n, device = self._catalogue.capacity, self._never.device
+        n, device = self._chunk_index.capacity, self._never.device
         self.store.put([row * n + place for row, place in zip(rows, places, strict=True)], chunks)
         index, where = torch.tensor(rows, device=device), torch.tensor(places, device=device)
-        self._catalogue.lengths[index, where] = sizes
-        for i, shelf in enumerate(self._shelves):
-            shelf.means[index, where] = means[:, i]
+        self._chunk_index.lengths[index, where] = sizes
+        for i, cache in enumerate(self._caches):
+            cache.means[index, where] = means[:, i]
 
-    def _forget(self, rows: list[int]) -> None:
+    def _drop_chunks(self, rows: list[int]) -> None:
         for row in rows:
-            self._catalogue.clear(row)
+            self._chunk_index.clear(row)
 
-    def _count(self) -> None:
-        super()._count()
-        self._catalogue.recount()
+    def _note_chunks(self) -> None:
+        super()._note_chunks()
+        self._chunk_index.recount()
 
-    def _some_of(self) -> list[bool]:
-        return [count > 0 for count in self._catalogue.counts]
+    def _rows_with_chunks(self) -> list[bool]:
+        return [count > 0 for count in self._chunk_index.counts]
 
     def _order(self) -> Tensor:
-        return self._catalogue.order()
+        return self._chunk_index.order()
 
     # -- parts of the public methods -----------------------------------------------------------------------
 
@@ -403,22 +263,22 @@ class LifelongStream(ChunkStream):
         since = torch.tensor(self._steps, device=inputs.device)[:, None] + torch.arange(t, device=inputs.device)
         visible = visible_steps(since, w)
         x = self.core.project(inputs)
-        for i, (live, shelf) in enumerate(zip(self._layers, self._shelves, strict=True)):
+        for i, (step_layer, cache) in enumerate(zip(self._layers, self._caches, strict=True)):
             raw.append(x)
             if i == len(self._layers) - 1:
                 break
-            layer = live.layer
-            x = x + live.drop(layer.local(x, past[:, -w:, i], visible, self._features))
+            layer = step_layer.layer
+            x = x + step_layer.drop(layer.local(x, past[:, -w:, i], visible, self._features))
             if not self._empty:
-                x = x + live.drop(shelf.read_steps(F.layer_norm(x, (d,)), self._some))
+                x = x + step_layer.drop(cache.read_steps(F.layer_norm(x, (d,)), self._has_chunks))
             x = x + layer.feed_forward(layer.norm_forward(x))
         self._raw.load(torch.cat((past, torch.stack(raw, 2)), 1)[:, -self._raw.length :])
-        self._passed(t)
+        self._advance_count(t)
 
-    def _check(self, state: "HierarchicalChunkMemoryState") -> None:
+    def _check(self, state: HierarchicalChunkMemoryState) -> None:
         """:meth:`MemoryCore.check_state`, whatever the number of chunks."""
         core, n = self.core, self.core.config.num_chunks
-        if isinstance(state, type(self._fresh)) and state.lengths.ndim == 2 and state.lengths.shape[1] > 0:
+        if isinstance(state, HierarchicalChunkMemoryState) and state.lengths.ndim == 2 and state.lengths.shape[1] > 0:
             total = state.lengths.shape[1]
             if all(layer.contents.shape[1:2] == layer.keys.shape[1:2] == (total,) for layer in state.layers):
                 seen = [

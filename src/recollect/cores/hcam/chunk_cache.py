@@ -1,0 +1,194 @@
+"""How the layers of a stream hold and read their chunks.
+
+A finished chunk is written in place over the oldest one, as raw steps (for ``state``), as keys and values of the
+attention inside chunks, and as what a standardised input z is compared with when chunks are chosen:
+
+    (W_q n(y)) . (W_k S) / sqrt(f) = z . k + k_0      k = g * W_q^T W_k S / sqrt(f),   k_0 = (W_q s) . (W_k S) / sqrt(f)
+
+for a norm with gain g and shift s. A step then costs products with weights, one pass over the n keys k, and one over
+the keys and values of all chunks, or of a copy of the chosen ones where n is much larger than k.
+"""
+
+from abc import ABC, abstractmethod
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from recollect.cores.hcam.attention import STREAM_GATHER_SHARE, choose_chunks, scatter_topk
+from recollect.cores.hcam.core import HierarchicalChunkLayer
+from recollect.layers.ring_attention import full_precision
+from recollect.ops.packed_linear import PackedLinear
+
+
+class ChunkCache(ABC):
+    """How one layer reads its chunks; a subclass decides where they stand.
+
+    Args:
+        layer: of the core.
+        batch_size: b.
+        dtype: of the products with weights.
+        out_bias: ``[d]``, added to the output of every row that has a chunk.
+    """
+
+    def __init__(self, layer: HierarchicalChunkLayer, batch_size: int, dtype: torch.dtype, out_bias: Tensor) -> None:
+        c, memory, norm = layer.config, layer.memory, layer.norm_memory
+        self.layer, self.config, self.memory = layer, c, memory
+        self.batch_size, self.dtype = batch_size, dtype
+        scale = (c.dim // c.num_heads) ** -0.5
+        weight = memory.query.weight * norm.weight * scale
+        bias = (memory.query.bias + (memory.query.weight * norm.bias).sum(-1)) * scale
+        self.query = PackedLinear(weight.to(dtype), bias.to(dtype), rows=batch_size, uses=1000)
+        self.out_bias = out_bias.detach().to(dtype)
+        self.out = PackedLinear(memory.out.weight.to(dtype), self.out_bias, rows=batch_size, uses=1000)
+        like = memory.key.weight
+        self.lowest = max(torch.finfo(kind).min for kind in (like.dtype, dtype))  # finite in both
+
+    @abstractmethod
+    def read(self, inputs: Tensor, has_chunks: Tensor | None, order: Tensor | None) -> Tensor:
+        """What the chunks add.
+
+        Args:
+            inputs: ``[b, d]``, standardised.
+            has_chunks: float ``[b, 1, 1]``, 1 for rows with a chunk and 0 for others; None when all rows have one.
+            order: long ``[b, n]``, places from the oldest chunk to the newest, for the taps.
+        """
+
+    def update(self, read: Tensor, relevance: Tensor, has_chunks: Tensor | None) -> Tensor:
+        """What the heads read, ``[r, d]`` under relevances ``[r, 1, k]``, through the output projection."""
+        update = self.out(read)
+        if has_chunks is not None or self.config.reading.relevance == "full_softmax":
+            # The bias counts as much as the chunks do.
+            share = relevance.sum(-1).to(update.dtype) - 1.0  # r 1
+            update = torch.addcmul(update, share, self.out_bias)
+        return update
+
+    @property
+    def listened(self) -> bool:
+        """Whether anybody wants to see relevances or weights."""
+        return self.memory.tap.listening or self.memory.relevance_tap.listening
+
+    def show(self, relevance: Tensor, weights: Tensor, order: Tensor | None) -> None:
+        """Relevance ``[b, 1, n]`` and weights ``[b, h, n, c]`` to the taps, oldest chunk first."""
+        if order is not None:
+            relevance = relevance.gather(-1, order[:, None])
+            weights = weights.gather(2, order[:, None, :, None].expand_as(weights))
+        self.memory.relevance_tap(relevance)
+        self.memory.tap(weights.unsqueeze(2))
+
+
+class RingChunkCache(ChunkCache):
+    """The chunks of one layer, in n places of each row that are overwritten in turn.
+
+    Args:
+        layer: of the core.
+        batch_size: b.
+        dtype: of keys and values.
+    """
+
+    def __init__(self, layer: HierarchicalChunkLayer, batch_size: int, dtype: torch.dtype) -> None:
+        super().__init__(layer, batch_size, dtype, layer.memory.out.bias)
+        c, memory, norm = layer.config, layer.memory, layer.norm_memory
+        b, n, d, heads = batch_size, c.num_chunks, c.dim, c.num_heads
+        with full_precision(memory.key.weight):
+            query = memory.chunk_query.weight
+            query = torch.cat((query * norm.weight, query @ norm.bias[:, None]), 1)
+            keys = query.T if memory.chunk_key is None else query.T @ memory.chunk_key.weight
+            self.fold_mean = keys * d**-0.5  # d+1 d: a chunk's mean to k and k_0
+            self.project = torch.cat((memory.key.weight, memory.value.weight))  # 2d d: a step to key and value
+            bias = torch.cat((torch.zeros_like(memory.value.bias), memory.value.bias))
+            positions = memory.positions(c.chunk_len)
+            self.project_bias = bias if positions is None else bias + positions @ self.project.T  # (c) 2d
+
+        self.gathers = STREAM_GATHER_SHARE * c.top_k <= n
+        like = memory.key.weight
+        self.contents = like.new_zeros(b, n, c.chunk_len, d)
+        self.means = like.new_zeros(b, n, d)
+        self.keys = like.new_zeros(b, n, d)  # k
+        self.bias = like.new_full((b, 1, n), self.lowest)  # k_0, the lowest number where there is no chunk
+        # Two layouts: the heads of a row in one product, or all that belongs to a chunk in one piece.
+        shape = (b, n, 2, heads, c.chunk_len, d // heads) if self.gathers else (2, b, heads, n, c.chunk_len, d // heads)
+        self.keys_values = torch.zeros(shape, dtype=dtype, device=like.device)
+        self.missing = like.new_zeros(b, n, c.chunk_len) if c.carry_across_episodes else None
+        self.first_row = torch.arange(b, device=like.device)[:, None] * n
+
+    def write(self, rows: Tensor, places: Tensor, chunks: Tensor, means: Tensor, lengths: Tensor) -> None:
+        """Write r chunks.
+
+        Args:
+            rows: long ``[r]``, the row of each.
+            places: long ``[r]``, its place in that row.
+            chunks: ``[r, c, d]``.
+            means: ``[r, d]``.
+            lengths: long ``[r]``, steps in each; 0 is no chunk.
+        """
+        self.contents[rows, places] = chunks
+        self.means[rows, places] = means
+        folded = F.linear(means, self.fold_mean).to(self.keys.dtype)
+        self.keys[rows, places] = folded[:, :-1]
+        self.bias[rows, 0, places] = folded[:, -1].masked_fill(lengths == 0, self.lowest)
+        both = F.linear(chunks, self.project) + self.project_bias
+        entries = both.unflatten(-1, (2, self.config.num_heads, -1)).permute(2, 0, 3, 1, 4).to(self.dtype)  # 2 r h c e
+        if self.gathers:
+            self.keys_values[rows, places] = entries.transpose(0, 1)
+        else:
+            self.keys_values[0][rows, :, places], self.keys_values[1][rows, :, places] = entries
+        if self.missing is not None:
+            age = torch.arange(self.config.chunk_len, 0, -1, device=rows.device)
+            absent = age > lengths[:, None].clamp(min=1)
+            self.missing[rows, places] = torch.zeros_like(absent, dtype=self.missing.dtype).masked_fill(
+                absent, self.lowest
+            )
+
+    def clear(self, row: int) -> None:
+        """Forget the chunks of a row. Its raw steps may stay: the stream knows that there are no chunks."""
+        self.keys[row].zero_()
+        self.bias[row].fill_(self.lowest)
+        (self.keys_values[row] if self.gathers else self.keys_values[:, row]).zero_()
+
+    def read(self, inputs: Tensor, has_chunks: Tensor | None, order: Tensor | None) -> Tensor:
+        """See :meth:`ChunkCache.read`."""
+        b, heads, n = self.batch_size, self.config.num_heads, self.config.num_chunks
+        scores = torch.baddbmm(self.bias, inputs.unsqueeze(1).to(self.keys.dtype), self.keys.transpose(1, 2))  # b 1 n
+        index, relevance = choose_chunks(scores, None, self.config.top_k, self.config.reading.relevance)
+        if has_chunks is not None:
+            relevance = relevance * has_chunks
+        queries = self.query(inputs.to(self.dtype)).view(b, heads, 1, -1)
+        if self.gathers and index is not None:
+            read, weights = self._read_chosen(queries, index, relevance)
+        else:
+            relevance = relevance if index is None else scatter_topk(index, relevance, n)
+            read, weights = self._read_all(queries, relevance)
+        if self.listened:
+            if self.gathers and index is not None:
+                self.show(scatter_topk(index, relevance, n), scatter_topk_chunks(index, weights, n), order)
+            else:
+                self.show(relevance, weights, order)
+        return self.update(read, relevance, has_chunks)
+
+    def _read_all(self, queries: Tensor, relevance: Tensor) -> tuple[Tensor, Tensor]:
+        b, heads, n, c = self.batch_size, self.config.num_heads, self.config.num_chunks, self.config.chunk_len
+        keys, values = self.keys_values.view(2, b * heads, n * c, -1).unbind(0)
+        scores = torch.bmm(queries.flatten(0, 1), keys.transpose(1, 2)).view(b, heads, n, c)
+        if self.missing is not None:
+            scores = scores + self.missing[:, None]
+        weights = scores.softmax(-1, torch.promote_types(scores.dtype, torch.float32))
+        mixed = (weights * relevance.unsqueeze(-1)).to(self.dtype)  # b h n c times b 1 n 1
+        return torch.bmm(mixed.view(b * heads, 1, n * c), values).view(b, -1), weights
+
+    def _read_chosen(self, queries: Tensor, index: Tensor, relevance: Tensor) -> tuple[Tensor, Tensor]:
+        b, k = self.batch_size, index.shape[-1]
+        index = (index.squeeze(1) + self.first_row).flatten()  # b*k
+        keys, values = self.keys_values.flatten(0, 1).index_select(0, index).unflatten(0, (b, k)).unbind(2)  # b k h c e
+        scores = (keys @ queries.transpose(-1, -2).unsqueeze(1)).squeeze(-1)  # b k h c
+        if self.missing is not None:
+            scores = scores + self.missing.flatten(0, 1)[index].view(b, k, 1, -1)
+        weights = scores.softmax(-1, torch.promote_types(scores.dtype, torch.float32))
+        mixed = (weights * relevance.transpose(1, 2).unsqueeze(-1)).to(self.dtype)  # b k 1 1
+        return (mixed.unsqueeze(-2) @ values).sum(1).view(b, -1), weights.transpose(1, 2)
+
+
+def scatter_topk_chunks(index: Tensor, weights: Tensor, n: int) -> Tensor:
+    """Weights ``[b, h, k, c]`` of chosen chunks ``[b, 1, k]`` in ``[b, h, n, c]``, zeros elsewhere."""
+    places = index[..., None].expand_as(weights)  # b 1 k 1 to b h k c
+    return weights.new_zeros(*weights.shape[:2], n, weights.shape[-1]).scatter(2, places, weights)

@@ -1,0 +1,154 @@
+"""How the layers of a lifelong stream find and read their chunks: summaries beside the weights, steps in a store.
+
+Steps are stored raw. The query is projected instead, once per step: with z the standardised input, g and s the gain
+and shift of the norm,
+
+    (W_q n(y)) . (W_k S_i) / sqrt(f) = u . S_i        u = W_k^T W_q (g * z + s) / sqrt(f)
+
+and likewise inside the k chosen chunks. So nothing that is stored depends on the weights, and the search is exact:
+one product over n d numbers (8 MB for a million steps in chunks of 64 at d = 128), one top-k, k copies.
+"""
+
+import torch
+from torch import Tensor
+
+from recollect.cores.hcam.attention import choose_chunks, scatter_topk
+from recollect.cores.hcam.chunk_cache import ChunkCache, scatter_topk_chunks
+from recollect.cores.hcam.chunk_store import ChunkStore
+from recollect.cores.hcam.core import HierarchicalChunkLayer
+from recollect.layers.ring_attention import full_precision
+from recollect.ops.packed_linear import PackedLinear
+
+
+class ChunkIndex:
+    """Which places of each row hold a chunk: always the first ``counts[row]`` of them.
+
+    Args:
+        batch_size: b.
+        capacity: n.
+        device: of the stream.
+    """
+
+    def __init__(self, batch_size: int, capacity: int, device: torch.device) -> None:
+        self.capacity = capacity
+        self.lengths = torch.zeros(batch_size, capacity, dtype=torch.int64, device=device)
+        """``[b, n]``, steps in the chunk of each place."""
+        self.counts = [0] * batch_size
+        """Chunks that each row holds."""
+        self.next = [0] * batch_size
+        """The place of each row's next chunk."""
+        self.held = 0
+        """The most chunks that any row has; all searches stop there."""
+        self.absent: Tensor | None = None
+        """Bool ``[b, 1, held]``, places without a chunk; None when all rows have equally many."""
+
+    def claim(self, row: int) -> int:
+        """The place of the row's next chunk: a free one, or that of the oldest."""
+        place = self.next[row]
+        self.next[row] = (place + 1) % self.capacity
+        self.counts[row] = min(self.counts[row] + 1, self.capacity)
+        return place
+
+    def clear(self, row: int) -> None:
+        """The row has no chunks."""
+        self.counts[row] = self.next[row] = 0
+
+    def recount(self) -> None:
+        """Bring ``held`` and ``absent`` up to date."""
+        self.held, self.absent = max(self.counts), None
+        if min(self.counts) < self.held:
+            device = self.lengths.device
+            counts = torch.tensor(self.counts, device=device)
+            self.absent = torch.arange(self.held, device=device) >= counts[:, None, None]
+
+    def order(self) -> Tensor:
+        """Places from the oldest chunk to the newest, long ``[b, held]``; those without a chunk come first."""
+        start = torch.tensor(self.next, device=self.lengths.device)
+        return (start[:, None] + torch.arange(self.held, device=start.device)) % max(self.held, 1)
+
+
+class LifelongChunkCache(ChunkCache):
+    """The chunks of one layer: their means, and where to find their steps.
+
+    Args:
+        layer: of the core.
+        number: which layer it is, from 0.
+        chunk_index: of the stream; shared by all layers.
+        store: of the stream; likewise.
+        dtype: of the products with weights.
+    """
+
+    def __init__(
+        self,
+        layer: HierarchicalChunkLayer,
+        number: int,
+        chunk_index: ChunkIndex,
+        store: ChunkStore,
+        dtype: torch.dtype,
+    ) -> None:
+        c, memory, norm = layer.config, layer.memory, layer.norm_memory
+        batch_size, n = chunk_index.lengths.shape
+        with full_precision(memory.key.weight):
+            # sum_i R_i = 1 wherever there is a chunk, so the bias of the values is one of the output.
+            super().__init__(layer, batch_size, dtype, memory.out.bias + memory.out.weight @ memory.value.bias)
+            mix = memory.chunk_query.weight
+            mix = (mix if memory.chunk_key is None else memory.chunk_key.weight.T @ mix) * c.dim**-0.5
+            self.fold_query = PackedLinear(mix * norm.weight, mix @ norm.bias, rows=batch_size, uses=1000)  # z to u
+        heads = (c.num_heads, -1)
+        self.into_keys = memory.key.weight.unflatten(0, heads).detach().to(dtype)  # h e d
+        self.from_values = memory.value.weight.unflatten(0, heads).mT.detach().to(dtype).contiguous()  # h d e
+        positions = memory.positions(c.chunk_len)
+        self.positions = None if positions is None else positions.to(dtype)
+        self.number, self.chunk_index, self.store = number, chunk_index, store
+        self.means = memory.key.weight.new_zeros(batch_size, n, c.dim)
+        device = self.means.device
+        self.first_place = torch.arange(batch_size, device=device)[:, None, None] * n
+        self.age = torch.arange(c.chunk_len, 0, -1, device=device)
+
+    def read(self, inputs: Tensor, has_chunks: Tensor | None, order: Tensor | None) -> Tensor:
+        """See :meth:`ChunkCache.read`."""
+        return self.read_steps(inputs.unsqueeze(1), has_chunks, order)[:, 0]
+
+    def read_steps(self, inputs: Tensor, has_chunks: Tensor | None, order: Tensor | None = None) -> Tensor:
+        """:meth:`ChunkCache.read` for t steps that see the same chunks: ``[b, t, d] -> [b, t, d]``; taps need t = 1."""
+        b, t = inputs.shape[:2]
+        rows = inputs.flatten(0, 1)
+        index, relevance = self._choose(self.fold_query(rows.to(self.means.dtype)).view(b, t, -1))
+        if has_chunks is not None:
+            relevance = relevance * has_chunks
+        chosen = self.take(index).to(self.dtype).view(b * t, index.shape[-1], self.config.chunk_len, -1)
+        if self.positions is not None:
+            chosen += self.positions
+        queries = self.query(rows.to(self.dtype)).unflatten(-1, (self.config.num_heads, -1))
+        queries = torch.bmm(queries.transpose(0, 1), self.into_keys).transpose(0, 1)  # bt h d
+        steps = chosen.flatten(1, 2)  # bt kc d
+        scores = torch.bmm(queries, steps.mT).unflatten(-1, chosen.shape[1:3])  # bt h k c
+        if self.config.carry_across_episodes:
+            lengths = self.chunk_index.lengths.flatten()[index + self.first_place].clamp(min=1)
+            scores = scores.masked_fill((self.age > lengths[..., None]).flatten(0, 1).unsqueeze(1), self.lowest)
+        weights = scores.softmax(-1, torch.promote_types(scores.dtype, torch.float32))
+        share = relevance.flatten(0, 1)  # bt k
+        mixed = (weights * share[:, None, :, None]).to(self.dtype)
+        read = torch.bmm(mixed.flatten(-2), steps)  # bt h d
+        read = torch.bmm(read.transpose(0, 1), self.from_values).transpose(0, 1).flatten(1)
+        if self.listened and t == 1:
+            held = self.chunk_index.held
+            self.show(scatter_topk(index, relevance, held), scatter_topk_chunks(index, weights, held), order)
+        return self.update(read, share.unsqueeze(1), has_chunks).view(b, t, -1)
+
+    def take(self, index: Tensor) -> Tensor:
+        """The steps of chunks ``[b, t, k]`` of this layer, ``[b*t*k, c, d]``: a copy on the stream's device."""
+        layers = self.config.num_layers
+        entries = ((index + self.first_place) * layers + self.number).flatten()
+        return self.store.take(entries.to(self.store.data.device)).to(self.means.device)
+
+    def _choose(self, queries: Tensor) -> tuple[Tensor, Tensor]:
+        """Places and relevances ``[b, t, k]`` for ``[b, t, d]``: exact, over all chunks that are held."""
+        held = self.chunk_index.held
+        scores = torch.bmm(queries, self.means[:, :held].mT)
+        if self.chunk_index.absent is not None:
+            scores.masked_fill_(self.chunk_index.absent, self.lowest)
+        index, relevance = choose_chunks(scores, None, self.config.top_k, self.config.reading.relevance)
+        if index is None:
+            index = torch.arange(held, device=scores.device).expand_as(relevance)
+        return index, relevance

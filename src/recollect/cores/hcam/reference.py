@@ -1,0 +1,215 @@
+"""The hierarchical chunk memory as its equations say it: one row, one step, one layer and one head at a time.
+
+A layer turns its input x into x'. n is LayerNorm, W_1 and W_2 are those of the feed-forward:
+
+    y  = x + LocalAttention(n(x); window)                     Transformer-XL, Dai et al. 2019, section 3.3
+    z  = y + sum_{i in the k largest} R_i MHA(n(y), C_i + P)  Lampinen et al. 2021, section 2
+    x' = z + W_2 relu(W_1 n(z))
+
+    R  = softmax(W_q n(y) . W_k S / sqrt(d))                  relevance of the chunks C_i with summaries S_i
+
+``ChunkAttentionVariant`` says whether the softmax runs over the chosen chunks or over all, and whether there are W_k
+and P. Afterwards x itself is remembered: it joins the window, and when it is the last step of a chunk, that chunk
+joins the memory without its gradient (the mean of its steps is its summary).
+
+Nothing here is fast, and nothing else defines what the core computes.
+"""
+
+import math
+from typing import NamedTuple, cast
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from recollect.cores.hcam.attention import HierarchicalAttention, LocalAttention
+from recollect.cores.hcam.core import (
+    HierarchicalChunkLayer,
+    HierarchicalChunkMemory,
+    HierarchicalChunkMemoryConfig,
+    HierarchicalChunkMemoryState,
+    LayerMemory,
+)
+
+
+class Chunk(NamedTuple):
+    """A stored piece of an episode."""
+
+    steps: Tensor
+    """C_i ``[c, d]``: layer inputs, the oldest first; fewer than c where an episode ended early."""
+    summary: Tensor
+    """S_i ``[d]``: their mean."""
+
+
+class Memory(NamedTuple):
+    """What one layer remembers of one row."""
+
+    window: list[Tensor]
+    """The last ``memory_len`` inputs ``[d]`` of the episode, the oldest first."""
+    chunks: list[Chunk]
+    """The last ``num_chunks`` chunks, the oldest first."""
+
+
+def reference_unroll(
+    core: HierarchicalChunkMemory, inputs: Tensor, state: HierarchicalChunkMemoryState, is_first: Tensor
+) -> tuple[Tensor, HierarchicalChunkMemoryState]:
+    """What ``core(inputs, state, is_first)`` computes, for finite inputs.
+
+    Args:
+        core: whose weights are used.
+        inputs: float ``[b, t, i]``.
+        state: of the core.
+        is_first: bool ``[b, t]``.
+
+    Returns:
+        Outputs ``[b, t, d]`` and the state after the last step.
+
+    Raises:
+        ValueError: the core is in training mode and has dropout, so that no two calls agree.
+    """
+    config, layers = core.config, cast(list[HierarchicalChunkLayer], core.layers)
+    if core.training and config.dropout:
+        raise ValueError(f"dropout={config.dropout!r}: the plain form has no dropout: call core.eval() first")
+    outputs, memories, counts = [], [], []
+    for row in range(inputs.shape[0]):
+        steps = int(state.steps[row])  # of the running episode
+        memory = [unpacked(layer, state.lengths, row, min(steps, config.memory_len)) for layer in state.layers]
+        for t in range(inputs.shape[1]):
+            if is_first[row, t]:
+                memory = [new_episode(config, layer_memory, steps) for layer_memory in memory]
+                steps = 0
+            x, steps = core.project(inputs[row, t]), steps + 1
+            for i, layer in enumerate(layers):
+                before, x = x, layer_output(layer, x, memory[i])
+                memory[i] = remember(config, before, memory[i], steps)
+            outputs.append(x)
+        memories.append(memory)
+        counts.append(steps)
+    return torch.stack(outputs).unflatten(0, is_first.shape), packed(memories, counts, state)
+
+
+def layer_output(layer: HierarchicalChunkLayer, x: Tensor, memory: Memory) -> Tensor:
+    """One layer at one step, ``[d] -> [d]``."""
+    y = x + local_attention(layer.local, x, memory.window)
+    z = y + chunk_attention(layer.memory, layer.norm_memory(y), memory.chunks)
+    first, second = layer.feed_forward.expand, layer.feed_forward.contract
+    hidden = F.relu(F.linear(layer.norm_forward(z), first.weight, first.bias))
+    return z + F.linear(hidden, second.weight, second.bias)
+
+
+def local_attention(attention: LocalAttention, x: Tensor, window: list[Tensor]) -> Tensor:
+    """a_s = softmax_s( ((q + u) k_s + (q + v) W_r phi(t - s)) / sqrt(e) ) over the window and x itself."""
+    context = attention.norm(torch.stack([*window, x]))  # s d
+    offsets = phi(len(context), x)  # s d
+    to_q, to_k, to_v = attention.qkv.weight.chunk(3)
+    read = []
+    for head in slices(len(x), attention.num_heads):
+        q = to_q[head] @ context[-1]  # e
+        k, v, r = context @ to_k[head].T, context @ to_v[head].T, offsets @ attention.relative.weight[head].T  # s e
+        scores = (k @ (q + attention.u[head]) + r @ (q + attention.v[head])) / math.sqrt(len(q))
+        read.append(scores.softmax(0) @ v)
+    return attention.out.weight @ torch.cat(read)
+
+
+def chunk_attention(attention: HierarchicalAttention, x: Tensor, chunks: list[Chunk]) -> Tensor:
+    """sum_i R_i MHA(x, C_i + P) over the k most relevant chunks; 0 without chunks."""
+    total = torch.zeros_like(x)
+    if not chunks:
+        return total
+    keys = torch.stack([chunk.summary for chunk in chunks])  # n d
+    if attention.chunk_key is not None:
+        keys = keys @ attention.chunk_key.weight.T
+    scores = keys @ (attention.chunk_query.weight @ x) / math.sqrt(len(x))  # n
+    best = scores.topk(min(attention.top_k, len(chunks))).indices  # k
+    over_chosen = attention.reading.relevance == "topk_softmax"
+    relevance = scores[best].softmax(0) if over_chosen else scores.softmax(0)[best]
+    for share, i in zip(relevance, best.tolist(), strict=True):
+        total = total + share * attention_inside(attention, x, chunks[i].steps)
+    return total
+
+
+def attention_inside(attention: HierarchicalAttention, x: Tensor, chunk: Tensor) -> Tensor:
+    """MHA(x, C + P) for one chunk C ``[c, d]``: multi-head attention to its steps."""
+    if attention.reading.chunk_positions:
+        chunk = chunk + phi(len(chunk), x)
+    read = []
+    for head in slices(len(x), attention.num_heads):
+        q = attention.query.weight[head] @ x + attention.query.bias[head]  # e
+        k = chunk @ attention.key.weight[head].T  # c e
+        v = chunk @ attention.value.weight[head].T + attention.value.bias[head]
+        read.append((k @ q / math.sqrt(len(q))).softmax(0) @ v)
+    return attention.out.weight @ torch.cat(read) + attention.out.bias
+
+
+def phi(length: int, like: Tensor) -> Tensor:
+    """Sinusoids of the ages length - 1 ... 0, ``[length, d]``: all sines, then all cosines."""
+    d = len(like)
+    frequencies = 10000.0 ** (-torch.arange(0, d, 2, dtype=torch.float64) / d)
+    angles = torch.arange(length - 1, -1, -1)[:, None] * frequencies
+    return torch.cat((angles.sin(), angles.cos()), 1)[:, :d].to(like)
+
+
+def slices(dim: int, heads: int) -> list[slice]:
+    """Which features belong to each head."""
+    return [slice(i * dim // heads, (i + 1) * dim // heads) for i in range(heads)]
+
+
+def remember(config: HierarchicalChunkMemoryConfig, x: Tensor, memory: Memory, steps: int) -> Memory:
+    """The memory after x ``[d]``, the ``steps``-th input of the episode."""
+    episode, chunks = [*memory.window, x], memory.chunks
+    if config.completes(steps):
+        chunks = with_chunk(config, chunks, episode[-config.chunk_len :])
+    return Memory(episode[-config.memory_len :], chunks)
+
+
+def new_episode(config: HierarchicalChunkMemoryConfig, memory: Memory, steps: int) -> Memory:
+    """The memory after ``is_first`` ended an episode of ``steps`` steps."""
+    if not config.carry_across_episodes:
+        return Memory([], [])
+    chunks = memory.chunks
+    if steps > 0 and not config.completes(steps):  # the last steps are in no chunk yet
+        chunks = with_chunk(config, chunks, memory.window[-int(config.in_progress(torch.tensor(steps))) :])
+    return Memory([], chunks)
+
+
+def with_chunk(config: HierarchicalChunkMemoryConfig, chunks: list[Chunk], steps: list[Tensor]) -> list[Chunk]:
+    """One chunk more; the oldest is forgotten when there are too many."""
+    contents = torch.stack(steps).detach()
+    return [*chunks, Chunk(contents, contents.mean(0))][-config.num_chunks :]
+
+
+def unpacked(layer: LayerMemory, lengths: Tensor, row: int, held: int) -> Memory:
+    """One layer and row of a state, of whose window the last ``held`` steps count."""
+    window = list(layer.window[row])
+    chunks = [
+        Chunk(contents[-length:].detach(), key.detach())
+        for contents, key, length in zip(layer.contents[row], layer.keys[row], lengths[row].tolist(), strict=True)
+        if length > 0
+    ]
+    return Memory(window[len(window) - held :], chunks)
+
+
+def packed(
+    memories: list[list[Memory]], counts: list[int], like: HierarchicalChunkMemoryState
+) -> HierarchicalChunkMemoryState:
+    """The memories ``[row][layer]`` as a state; shapes and dtypes are those of ``like``."""
+    layers = []
+    for i, old in enumerate(like.layers):
+        windows, contents, keys = [], [], []
+        for row, memory in enumerate(memories):
+            windows.append(right_aligned(memory[i].window, old.window[row]))
+            chunks = [right_aligned(list(chunk.steps), old.contents[row, 0]) for chunk in memory[i].chunks]
+            contents.append(right_aligned(chunks, old.contents[row]))
+            keys.append(right_aligned([chunk.summary for chunk in memory[i].chunks], old.keys[row]))
+        layers.append(LayerMemory(torch.stack(windows), torch.stack(contents), torch.stack(keys)))
+    lengths = []
+    for row, memory in enumerate(memories):
+        found = [torch.tensor(len(chunk.steps)).to(like.lengths) for chunk in memory[0].chunks]
+        lengths.append(right_aligned(found, like.lengths[row]))
+    return HierarchicalChunkMemoryState(tuple(layers), torch.stack(lengths), torch.tensor(counts).to(like.steps))
+
+
+def right_aligned(entries: list[Tensor], like: Tensor) -> Tensor:
+    """Equal tensors as the last ones of ``[n, ...]``, with zeros before; n and the dtype are those of ``like``."""
+    missing = [torch.zeros_like(entry) for entry in like[: len(like) - len(entries)]]
+    return torch.stack([*missing, *entries])
