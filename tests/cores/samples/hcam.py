@@ -2,8 +2,7 @@
 
 import random
 
-from recollect.cores.hcam.attention import ChunkAttentionVariant
-from recollect.cores.hcam.core import HierarchicalChunkMemoryConfig
+from recollect.cores.hcam import ChunkAttentionVariant, HierarchicalChunkMemoryConfig
 
 TINY = {"dim": 8, "num_heads": 2, "hidden_dim": 12, "memory_len": 4, "chunk_len": 3, "num_chunks": 4, "top_k": 2}
 

@@ -166,18 +166,19 @@ class HierarchicalAttention(nn.Module):
         if form == "gather" and (shown or index is None):
             form = "absorb"
         total = weights.sum(-1, keepdim=True)
+        heads = self._heads(queries)
         if form == "gather" and index is not None:
-            heads = self._gather(queries, contents.detach(), index, weights, valid)
+            mixed = self._gather(heads, contents.detach(), index, weights, valid)
         else:
             dense = weights if index is None else scatter_topk(index, weights, keys.shape[1])
             if self.relevance_tap.listening:
                 self.relevance_tap(dense)
             read = self._project if form == "project" else self._absorb
-            heads = read(queries, contents.detach(), dense, valid)
+            mixed = read(heads, contents.detach(), dense, valid)
         # sum_i R_i (W_o (v_i + b_v) + b_o) = W_o (sum_i R_i v_i + (sum_i R_i) b_v) + (sum_i R_i) b_o
-        total = total.to(heads.dtype)
-        mixed = linear(torch.addcmul(heads, total, self.value.bias.to(heads.dtype)), self.out.weight)
-        return torch.addcmul(mixed, total.to(mixed.dtype), self.out.bias.to(mixed.dtype))
+        total = total.to(mixed.dtype)
+        out = linear(torch.addcmul(mixed, total, self.value.bias.to(mixed.dtype)), self.out.weight)
+        return torch.addcmul(out, total.to(out.dtype), self.out.bias.to(out.dtype))
 
     def form(self, steps: int, memory: torch.Size) -> Form:
         """The cheapest form for ``steps`` queries and contents of shape ``memory``."""
@@ -214,21 +215,27 @@ class HierarchicalAttention(nn.Module):
         ages = torch.arange(chunk_len - 1, -1, -1, device=weight.device, dtype=dtype)
         return sinusoid(ages, weight.shape[1], "concatenated").to(weight.dtype)
 
-    def _project(self, queries: Tensor, contents: Tensor, relevance: Tensor, valid: Tensor | None) -> Tensor:
+    def _heads(self, queries: Tensor) -> Tensor:
+        """Scaled queries of the attention inside chunks, ``[b, t, h, e]``."""
+        heads = self.query(queries).unflatten(-1, (self.num_heads, -1))
+        return heads * heads.shape[-1] ** -0.5
+
+    def _project(self, heads: Tensor, contents: Tensor, relevance: Tensor, valid: Tensor | None) -> Tensor:
+        """Heads ``[b, t, h, e]`` read contents ``[b, n, c, d]`` with relevance ``[b, t, n]``: ``[b, t, f]``."""
         n, c = contents.shape[1:3]
         positions = self.positions(c)
         rows = contents if positions is None else contents + positions
         both = linear(rows.flatten(1, 2), torch.cat((self.key.weight, self.value.weight)))
         keys, values = both.unflatten(-1, (2, self.num_heads, -1)).permute(2, 0, 3, 1, 4)  # each b h n*c e
-        heads = self._queries(queries).transpose(1, 2)  # b h t e
-        scores = (heads @ keys.mT).unflatten(-1, (n, c))
+        scores = (heads.transpose(1, 2) @ keys.mT).unflatten(-1, (n, c))  # b h t n c
         weights = self._inside(scores, None if valid is None else valid[:, None, None])
         mixed = (weights * relevance[:, None, :, :, None]).flatten(-2).to(values.dtype)
         return (mixed @ values).transpose(1, 2).flatten(2)
 
-    def _absorb(self, queries: Tensor, contents: Tensor, relevance: Tensor, valid: Tensor | None) -> Tensor:
+    def _absorb(self, heads: Tensor, contents: Tensor, relevance: Tensor, valid: Tensor | None) -> Tensor:
+        """As :meth:`_project`."""
         n, c = contents.shape[1:3]
-        heads = self._absorbed(queries)  # b t h d
+        heads = self._absorbed(heads)  # b t h d
         flat = heads.flatten(1, 2)
         rows = contents.flatten(1, 2).to(heads.dtype)
         scores = (flat @ rows.mT).unflatten(1, heads.shape[1:3]).unflatten(-1, (n, c))  # b t h n c
@@ -243,9 +250,10 @@ class HierarchicalAttention(nn.Module):
         return self._values(read)
 
     def _gather(
-        self, queries: Tensor, contents: Tensor, index: Tensor, relevance: Tensor, valid: Tensor | None
+        self, heads: Tensor, contents: Tensor, index: Tensor, relevance: Tensor, valid: Tensor | None
     ) -> Tensor:
-        heads = self._absorbed(queries)  # b t h d
+        """As :meth:`_project`, with relevance ``[b, t, k]`` of the chunks ``index [b, t, k]``."""
+        heads = self._absorbed(heads)  # b t h d
         batch = torch.arange(contents.shape[0], device=contents.device)[:, None, None]
         chosen = contents[batch, index]  # b t k c d
         positions = self.positions(contents.shape[2])
@@ -261,14 +269,8 @@ class HierarchicalAttention(nn.Module):
         weights = _hide(scores, valid).softmax(-1)
         return self.tap(weights) if self.tap.listening else weights
 
-    def _queries(self, queries: Tensor) -> Tensor:
-        """Scaled queries of the second level, ``[b, t, h, e]``."""
-        heads = self.query(queries).unflatten(-1, (self.num_heads, -1))
-        return heads * heads.shape[-1] ** -0.5
-
-    def _absorbed(self, queries: Tensor) -> Tensor:
-        """Queries that meet raw contents, ``[b, t, h, d]``."""
-        heads = self._queries(queries)
+    def _absorbed(self, heads: Tensor) -> Tensor:
+        """W_k^T of heads, so that they meet raw contents: ``[b, t, h, e] -> [b, t, h, d]``."""
         return torch.einsum("bthe,hed->bthd", heads, self.key.weight.unflatten(0, (self.num_heads, -1)))
 
     def _values(self, read: Tensor) -> Tensor:

@@ -231,6 +231,13 @@ def test_choose_works_without_infinities_in_half_precision():
         assert weights.dtype == torch.float32 and weights.isfinite().all() and (weights[1] == 0).all()
 
 
+def test_variants_have_names():
+    paper, released = ChunkAttentionVariant.paper(), ChunkAttentionVariant.released()
+    assert released == ChunkAttentionVariant() == HierarchicalAttention(8, 2, 2).reading
+    assert (paper.relevance, paper.key_projection, paper.chunk_positions) == ("full_softmax", False, False)
+    assert HierarchicalAttention(8, 2, 2, reading=paper).chunk_key is None
+
+
 def test_weights_start_as_in_the_released_code():
     layer = HierarchicalAttention(128, 4, 2, memory_dim=64, feature_dim=32)
     for child, fan_in in ((layer.chunk_query, 128), (layer.chunk_key, 64), (layer.value, 64), (layer.out, 32)):

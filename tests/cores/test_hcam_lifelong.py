@@ -1,17 +1,15 @@
 import dataclasses
 import errno
-import math
 import os
 
 import pytest
 import torch
-import torch.nn.functional as F
 from tests.cores.samples import hcam as samples
 
+from recollect.cores.hcam import ChunkAttentionVariant, HierarchicalChunkMemoryConfig
 from recollect.cores.hcam import lifelong as module
-from recollect.cores.hcam.attention import ChunkAttentionVariant
+from recollect.cores.hcam import reference as plain
 from recollect.cores.hcam.chunk_store import FileStore
-from recollect.cores.hcam.core import HierarchicalChunkMemoryConfig
 from recollect.layers.tap import listen
 from recollect.state import named_leaves
 
@@ -314,29 +312,6 @@ def test_a_full_disk_is_named_and_the_stream_goes_on(tmp_path, monkeypatch):
     torch.testing.assert_close(stream.state.layers[0].contents[0], kept)
 
 
-def literal_reading(core, cue_chunk, query):
-    """Output of a core of one layer without local attention that reads one chunk: the paper's equations in loops."""
-    layer = core.layers[0]
-    memory, d, heads = layer.memory, core.config.dim, core.config.num_heads
-    x = query
-    normed = layer.norm_memory(x)
-    places = [
-        [math.sin(age / 10000 ** (j / d)) for j in range(0, d, 2)]
-        + [math.cos(age / 10000 ** (j / d)) for j in range(0, d, 2)]
-        for age in range(len(cue_chunk) - 1, -1, -1)
-    ]
-    steps = [step + torch.tensor(place, dtype=step.dtype) for step, place in zip(cue_chunk, places, strict=True)]
-    read = []
-    for part in (slice(i * d // heads, (i + 1) * d // heads) for i in range(heads)):
-        q = memory.query.weight[part] @ normed + memory.query.bias[part]
-        scores = torch.stack([q @ (memory.key.weight[part] @ step) / math.sqrt(d // heads) for step in steps])
-        values = [memory.value.weight[part] @ step + memory.value.bias[part] for step in steps]
-        read.append(sum(a * v for a, v in zip(scores.softmax(0), values, strict=True)))
-    x = x + memory.out.weight @ torch.cat(read) + memory.out.bias
-    hidden = F.relu(layer.feed_forward.expand(layer.norm_forward(x)))
-    return x + layer.feed_forward.contract(hidden)
-
-
 def recalls_a_cue(steps, folder):
     """Plant a cue at step 10, live on for ``steps`` steps, and ask for it."""
     torch.manual_seed(1)
@@ -365,7 +340,8 @@ def recalls_a_cue(steps, folder):
         relevance = seen["layers.0.memory.relevance_tap"][0, 0]
         assert relevance.argmax() == 0
         assert relevance.sum() == relevance[0] == 1.0
-        wanted = literal_reading(core, list(first_chunk), core.project(cue))
+        memory = plain.Memory([], [plain.Chunk(first_chunk, first_chunk.mean(0))])
+        wanted = plain.layer_output(layer, core.project(cue), memory)
     torch.testing.assert_close(output[0], wanted, rtol=1e-4, atol=1e-4)
 
 

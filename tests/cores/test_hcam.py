@@ -4,13 +4,16 @@ import re
 
 import pytest
 import torch
-from tests.cores import hcam_literal
 from tests.cores.samples import hcam as samples
 from torch.utils.flop_counter import FlopCounterMode
 
+from recollect.cores.hcam import (
+    ChunkAttentionVariant,
+    HierarchicalChunkMemory,
+    HierarchicalChunkMemoryConfig,
+    LifelongStream,
+)
 from recollect.cores.hcam import core as module
-from recollect.cores.hcam.attention import ChunkAttentionVariant
-from recollect.cores.hcam.core import HierarchicalChunkMemoryConfig
 from recollect.layers.tap import listen
 from recollect.state import detach, leaves, named_leaves
 
@@ -40,15 +43,25 @@ def run(core, inputs, is_first, sizes):
     return torch.cat(outputs, 1), state
 
 
+def in_progress(config, firsts):
+    """Steps of the chunk in progress, counted one by one."""
+    steps = 0
+    for first in firsts:
+        steps = 1 if first else steps + 1
+        if steps == config.chunk_len:
+            steps = config.chunk_overlap
+    return steps
+
+
 @pytest.mark.parametrize("config", CONFIGS, ids=str)
-def test_equals_the_literal_loop_in_values_gradients_and_memory(config):
+def test_equals_the_plain_form_in_values_gradients_and_memory(config):
     core = make(config)
     inputs, is_first = data(3, 17, rate=0.15)
     is_first[0] = False
     is_first[1, 6] = True  # where the second call begins
     inputs.requires_grad_()
     fast, state = run(core, inputs, is_first, [6, 10, 1])
-    slow, memories = hcam_literal.run(core, inputs, is_first)
+    slow, memory = core.reference_unroll(inputs, core.initial_state(3), is_first)
     torch.testing.assert_close(fast, slow)
 
     variables = [inputs, *core.parameters()]
@@ -61,20 +74,27 @@ def test_equals_the_literal_loop_in_values_gradients_and_memory(config):
         else:
             torch.testing.assert_close(one, torch.zeros_like(one) if other is None else other, rtol=1e-6, atol=1e-9)
 
-    c = config.chunk_len
-    for row, memory in enumerate(memories):
-        for layer, wanted in zip(state.layers, memory, strict=True):
-            zero = torch.zeros(config.dim, dtype=torch.float64)
-            torch.testing.assert_close(layer.window[row], hcam_literal.right(wanted.window, config.memory_len, zero))
-            chunks = [hcam_literal.right(chunk, c, zero) for chunk in wanted.chunks]
-            chunks = hcam_literal.right(chunks, config.num_chunks, zero.expand(c, -1))
-            torch.testing.assert_close(layer.contents[row], chunks)
-            means = [sum(chunk) / len(chunk) for chunk in wanted.chunks]
-            torch.testing.assert_close(layer.keys[row], hcam_literal.right(means, config.num_chunks, zero))
-            lengths = [torch.tensor(len(chunk)) for chunk in wanted.chunks]
-            lengths = hcam_literal.right(lengths, config.num_chunks, torch.tensor(0))
-            assert state.lengths[row].tolist() == lengths.tolist()
-            assert config.in_progress(state.steps[row]) == len(wanted.progress)
+    for layer, plain in zip(state.layers, memory.layers, strict=True):
+        torch.testing.assert_close(layer.window, plain.window)
+        torch.testing.assert_close(layer.contents, plain.contents)
+        torch.testing.assert_close(layer.keys, plain.keys)
+    assert state.lengths.tolist() == memory.lengths.tolist()
+    assert state.steps.tolist() == memory.steps.tolist()
+    for row, firsts in enumerate(is_first.tolist()):
+        assert config.in_progress(state.steps[row]) == in_progress(config, firsts)
+
+
+def test_the_plain_form_refuses_dropout_in_training():
+    core = make(dataclasses.replace(PLAIN, dropout=0.5)).train()
+    inputs, is_first = data(1, 2)
+    with pytest.raises(ValueError, match=r"dropout=0\.5: .* call core\.eval\(\)"):
+        core.reference_unroll(inputs, core.initial_state(1), is_first)
+
+
+def test_the_package_hands_the_core_its_streams():
+    core = make(PLAIN)
+    assert type(core.stream(1)) is HierarchicalChunkMemory.stream_type
+    assert isinstance(core.lifelong_stream(1, 30), LifelongStream)
 
 
 @pytest.mark.parametrize("config", CONFIGS, ids=str)
@@ -267,7 +287,7 @@ def test_the_number_of_new_chunks_that_compilers_see_changes_nothing(monkeypatch
     core = make(dataclasses.replace(PLAIN, carry_across_episodes=True))
     inputs, is_first = data(3, 15, rate=0.4)
     want, end = core(inputs, core.initial_state(3), is_first)
-    monkeypatch.setattr(module, "new_chunks", lambda config, written: written.shape[1])
+    monkeypatch.setattr(module, "max_new_chunks", lambda config, written: written.shape[1])
     got, last = core(inputs, core.initial_state(3), is_first)
     torch.testing.assert_close(got, want)
     for one, other in zip(leaves(end), leaves(last), strict=True):
@@ -346,9 +366,10 @@ def test_bad_settings_are_named(settings, message):
 def test_every_reading_gives_other_numbers():
     found = []
     for reading in (
-        ChunkAttentionVariant(),
+        ChunkAttentionVariant.released(),
         ChunkAttentionVariant(relevance="full_softmax"),
         ChunkAttentionVariant(key_projection=False),
+        ChunkAttentionVariant.paper(),
     ):
         torch.manual_seed(3)
         core = make(dataclasses.replace(PLAIN, reading=reading))
@@ -356,3 +377,4 @@ def test_every_reading_gives_other_numbers():
         inputs, is_first = data(1, 12, rate=0.0)
         found.append(core(inputs, core.initial_state(1), is_first)[0])
     assert not torch.allclose(found[0], found[1]) and not torch.allclose(found[0], found[2])
+    assert not any(torch.allclose(other, found[3]) for other in found[:3])
