@@ -10,14 +10,13 @@ Each layer, with n = LayerNorm and x_t its input:
 
 Writing. Step t adds x_t, the layer's input, to the chunk in progress. When that has c = chunk_len steps it is
 complete: C_i = its steps, S_i = their mean. Chunks are counted from the episode's start. **A complete chunk is
-visible from the next step on**; the step that completes it sees it through local attention only, as all steps of
-the chunk in progress, which is why memory_len >= chunk_len - 1. With ``chunk_overlap=1`` the last step of a chunk
-is also the first of the next. ``num_chunks`` chunks are kept: a new one takes the place of the oldest.
+visible from the next step on.** Until then only local attention sees its steps, which is why memory_len >=
+chunk_len - 1. With ``chunk_overlap=1`` the last step of a chunk is also the first of the next. ``num_chunks`` chunks
+are kept: a new one takes the place of the oldest.
 
-``is_first`` empties chunks, chunk in progress and window. With ``carry_across_episodes`` the chunks stay, and steps
-that are in no chunk yet are written as a short one, which the new episode sees at once: its steps stand at the end
-of the chunk, the missing ones before them take no part in mean and attention. Window and chunk in progress are
-emptied all the same.
+``is_first`` empties chunks, chunk in progress and window. With ``carry_across_episodes`` only the last two are emptied:
+the chunks stay, and steps that are in no chunk yet become a short one, which the new episode sees at once. A short
+chunk has its steps at the end; the empty places before them take no part in mean and attention.
 
 No gradient enters a chunk, wherever it was completed. The window passes gradients as in Transformer-XL: within a
 call, and further if the caller does not ``detach`` the state. The state holds no chunk in progress: its steps are the
@@ -284,7 +283,7 @@ class HierarchicalChunkLayer(nn.Module):
 
     @staticmethod
     def keep(contents: Tensor, keys: Tensor, plan: Plan) -> tuple[Tensor, Tensor]:
-        """What remains of them."""
+        """The chunks and keys that stay after the call, ``[b, n, c, d]`` and ``[b, n, d]``."""
         rows = torch.arange(keys.shape[0], device=keys.device)[:, None]
         lasting = plan.kept_lengths > 0
         return (
