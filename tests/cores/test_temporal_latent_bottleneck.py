@@ -10,14 +10,14 @@ from torch.utils.flop_counter import FlopCounterMode
 from recollect.cores.tlb.core import (
     SlotReadout,
     TemporalLatentBottleneckConfig,
-    TemporalLatentBottleneckDetails,
+    TemporalLatentBottleneckVariant,
 )
 from recollect.layers.positions import sinusoid
 from recollect.layers.tap import listen
 from recollect.state import leaves
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "tlb_lra.npz"
-Details = TemporalLatentBottleneckDetails
+Details = TemporalLatentBottleneckVariant
 SIZES = {"dim": 8, "num_heads": 2, "hidden_dim": 12, "chunk_len": 4, "num_slots": 3}
 VARIANTS = {
     "default": {},
@@ -31,7 +31,7 @@ VARIANTS = {
         "details": Details(cross_placement="alg1_literal", activation="relu"),
     },
     "no-past": {"feedback": "none", "details": Details(initial_slots="sinusoid_once", activation="gelu")},
-    "official": {"details": Details.official(cross_feedforward=False, norm_eps=1e-4)},
+    "official": {"details": Details.released(cross_feedforward=False, norm_eps=1e-4)},
     "cut": {"num_layers": 2, "self_per_cross": 1, "details": Details(detach_every=2)},
     "one-step": {"chunk_len": 1, "details": Details(detach_every=1)},
     "one-slot": {"num_slots": 1, "chunk_len": 7},
@@ -280,7 +280,7 @@ def load_encoder(case, arrays):
         num_slots=case["num_state_tokens"],
         causal=False,
         positions="none" if case["use_global_pos_encoding"] else local,
-        details=Details.official(head_dim=case["qkv_dim"] // case["num_heads"], cross_feedforward=case["use_residual"]),
+        details=Details.released(head_dim=case["qkv_dim"] // case["num_heads"], cross_feedforward=case["use_residual"]),
     )
     core = config.build(case["emb_dim"]).double()
     (level,) = core.levels

@@ -7,7 +7,7 @@ from recollect.cores.hcam import HierarchicalChunkMemoryConfig
 from recollect.cores.long_short.core import LongShortTransformerConfig
 from recollect.cores.memoryless.core import MemorylessConfig
 from recollect.cores.recurrent.core import GRUConfig, LSTMConfig
-from recollect.cores.tlb.core import TemporalLatentBottleneckConfig
+from recollect.cores.tlb import TemporalLatentBottleneckConfig
 from recollect.cores.transformer_xl.core import TransformerXLConfig
 from recollect.cores.ttm.core import TokenTuringMachineConfig
 from recollect.cores.ttm.recurrent_transformer import RecurrentTransformerConfig

@@ -6,7 +6,7 @@ from recollect.cores.tlb.core import (
     TemporalLatentBottleneckConfig as Config,
 )
 from recollect.cores.tlb.core import (
-    TemporalLatentBottleneckDetails as Details,
+    TemporalLatentBottleneckVariant as Details,
 )
 
 SIZES = {"dim": 8, "num_heads": 2, "hidden_dim": 12, "chunk_len": 4, "num_slots": 3}
@@ -16,7 +16,7 @@ CONFIGS = [
     Config(**SIZES, num_layers=3, self_per_cross=1, positions="learned"),
     Config(**SIZES, num_layers=3, feedback="per_layer", positions="none"),
     Config(**SIZES, feedback="none", details=Details(initial_slots="sinusoid_once", final_norm=False)),
-    Config(**SIZES, details=Details.official(detach_every=2)),
+    Config(**SIZES, details=Details.released(detach_every=2)),
     Config(**{**SIZES, "chunk_len": 1}, num_layers=4, details=Details(cross_placement="alg1_literal")),
     Config(
         **{**SIZES, "chunk_len": 7, "num_slots": 1},

@@ -5,7 +5,7 @@
 
 A norm's gain and shift can be folded into the product that follows, ``W (g * z + s) = (W diag g) z + W s``, and
 products of one normalised vector can be stacked into one. Nothing changes but the number of operations, so a layer
-that is run often with the same weights (once per chunk, once per step) is prepared once and run in this form.
+that is run often with the same weights (once per chunk, once per step) is folded once and run in this form.
 """
 
 from dataclasses import dataclass
@@ -32,21 +32,21 @@ class PreNormSettings:
     head_dim: int | None = None
     """Width of a head; ``dim / num_heads`` when None."""
     hidden_dim: int
-    """Of the feed-forwards."""
+    """Width of the feed-forwards."""
     activation: Activation = "gelu"
-    """Of the feed-forwards."""
+    """Activation of the feed-forwards."""
     value_norm: Literal["shared", "separate"] = "shared"
     """In cross layers, one norm for keys and values, or one each."""
     eps: float = 1e-5
-    """Of the norms."""
+    """Epsilon of the norms."""
     dropout: float = 0.0
-    """Of the hidden layer and of what attention and feed-forward add, in training."""
+    """Probability of dropping in the hidden layer and in what attention and feed-forward add, in training."""
     attention_dropout: float = 0.0
-    """Of the attention weights, in training."""
+    """Probability of dropping an attention weight, in training."""
 
 
 class PreNormBlock(nn.Module):
-    """The weights of such a layer; :class:`FoldedBlock` runs it.
+    """The weights of such a layer; :class:`FoldedBlock` runs it, the plain form is in ``reference.py``.
 
     Args:
         settings: shared by the layers of a stack.
@@ -103,6 +103,9 @@ def normalise(inputs: Tensor, eps: float) -> Tensor:
 class FoldedBlock:
     """A :class:`PreNormBlock` with folded weights, for many runs with the same weights.
 
+    ``inward`` is the map of the layer's own normalised input: to the queries in a cross layer; to queries, keys and
+    values in a layer that reads itself. ``from_context`` makes the keys and values of a cross layer.
+
     Args:
         block: the layer; gradients reach its parameters through the folded weights.
     """
@@ -110,8 +113,10 @@ class FoldedBlock:
     def __init__(self, block: PreNormBlock) -> None:
         self.block = block
         attention, feedforward = block.attention, block.feedforward
-        self.query = fold(block.norm, attention.query)
-        self.key_value = stack(fold(block.norm_keys, attention.key), fold(block.norm_values, attention.value))
+        query = fold(block.norm, attention.query)
+        key_value = stack(fold(block.norm_keys, attention.key), fold(block.norm_values, attention.value))
+        self.inward = query if block.cross else stack(query, key_value)
+        self.from_context = key_value
         self.out = _cast(attention.out.weight, attention.out.bias)
         if feedforward is not None and block.norm_feedforward is not None:
             self.expand = fold(block.norm_feedforward, feedforward.expand)
@@ -122,23 +127,11 @@ class FoldedBlock:
         """The maps of :meth:`join`."""
         return [self.out] if self.block.feedforward is None else [self.out, self.expand, self.contract]
 
-    def project(self, inputs: Tensor, product: Affine) -> tuple[Tensor, ...]:
-        """Norm and project ``[..., t, dim]``: one ``[..., h, t, e]`` for each part of the product."""
-        projected = product(normalise(inputs, self.block.eps))
-        heads = projected.unflatten(-1, (product.parts, self.block.attention.num_heads, -1))  # ... t p h e
+    def project(self, inputs: Tensor, affine: Affine) -> tuple[Tensor, ...]:
+        """Norm and project ``[..., t, dim]``: one ``[..., h, t, e]`` for each part of the map."""
+        projected = affine(normalise(inputs, self.block.eps))
+        heads = projected.unflatten(-1, (affine.parts, self.block.attention.num_heads, -1))  # ... t p h e
         return heads.movedim(-3, 0).transpose(-2, -3).unbind(0)
-
-    def self_attend(self, inputs: Tensor, product: Affine, mask: Tensor | None = None, causal: bool = False) -> Tensor:
-        """The whole layer, each sequence reading itself.
-
-        Args:
-            inputs: ``[b, t, dim]``.
-            product: ``stack(query, key_value)``.
-            mask: bool ``[b, t]``, which steps may be read.
-            causal: whether each step reads only those up to itself.
-        """
-        queries, keys, values = self.project(inputs, product)
-        return self.join(inputs, queries, keys, values, mask, causal)
 
     def join(
         self,

@@ -21,7 +21,7 @@ Choice = Tensor | bool
 class ChunkMarks(NamedTuple):
     """What happens at each of n chunks."""
 
-    fresh: list[Choice]
+    first: list[Choice]
     """The rows in which it begins an episode."""
     cut: list[Choice]
     """The rows in which a new stretch of the running episode begins with it (see plan_chunks)."""
@@ -88,19 +88,19 @@ def plan_chunks(is_first: Tensor, position: Tensor, chunk_len: int, stretch: int
     after = since[:, -1] + 1
     keys: list[Tensor | None] = [None] * n
     if stretch is None:
-        fresh, done = choices(*marks)
+        first, done = choices(*marks)
         return ChunkPlan(
-            source, place, ChunkMarks(fresh, [False] * n, done, [False] * n, keys, True), after % chunk_len
+            source, place, ChunkMarks(first, [False] * n, done, [False] * n, keys, True), after % chunk_len
         )
     earlier = (position // chunk_len)[:, None].expand(b, cached)  # the cached steps are all of the running chunk
     number = torch.cat((earlier, since // chunk_len, since.new_zeros(b, 1)), 1).gather(1, first_step.T).T
     marks.append((number > 0) & (number % stretch == 0) & (first_step != nothing))
-    fresh, done, cut = choices(*marks)
+    first, done, cut = choices(*marks)
     wrapped = (after - chunk_len) % (chunk_len * stretch) + chunk_len
     return ChunkPlan(
         source,
         place,
-        ChunkMarks(fresh, cut, done, [False] * n, keys, True),
+        ChunkMarks(first, cut, done, [False] * n, keys, True),
         torch.where(after < chunk_len, after, wrapped),
     )
 
@@ -118,7 +118,7 @@ def whole_chunks(
         device: of the sequences.
     """
     n, short = -(-steps // chunk_len), -steps % chunk_len
-    begins: list[Choice] = [False] * n  # the state that comes in is fresh
+    begins: list[Choice] = [False] * n  # the state that comes in is the initial one
     cut: list[Choice] = [stretch is not None and i > 0 and i % stretch == 0 for i in range(n)]
     if padding is None:
         last = torch.arange(chunk_len, device=device)[None] < chunk_len - short

@@ -15,11 +15,11 @@ chunk l, for all of F. The outputs are LN(X'_l), one per step; :class:`SlotReado
 Paper: Didolkar et al., "Temporal Latent Bottleneck: Synthesis of Fast and Slow Processing Mechanisms in Sequence
 Learning" (2022), section 2.2, equations 1-4 and algorithm 1; ablations of tables 2 and 4.
 
-Differs: a cross layer follows every R-th self layer, as in the text, figure 1 and the official code; algorithm 1
+Differs: a cross layer follows every R-th self layer, as in the text, figure 1 and the authors' code; algorithm 1
 taken literally is an option. The initial slots, which the paper does not give, are learned: with equal slots and
 no slot positions all slots stay equal for ever. A last chunk that is shorter than K is kept (the paper drops it).
 A norm follows the last layer, as pre-norm stacks have it (``final_norm`` removes it). GELU by tanh, the norms'
-epsilon, no biases in attention, and positions in the chunk follow the official code. Gradients flow through all
+epsilon, no biases in attention, and positions in the chunk follow the authors' code. Gradients flow through all
 chunks of a call, as in the paper.
 
 In a stream a step must not see later ones, so self-attention is causal in the chunk (``causal``). Two-way chunks,
@@ -44,10 +44,9 @@ from recollect.config import require
 from recollect.cores.contract import CoreConfig, MemoryCore
 from recollect.cores.stream import Stream
 from recollect.cores.tlb.blocks import PreNormBlock, PreNormSettings
-from recollect.cores.tlb.chunks import ChunkMarks, plan_chunks, whole_chunks
-from recollect.cores.tlb.level import FoldedLevel, Level, attend_in_chunks, readable, self_layer
-from recollect.cores.tlb.stream import TemporalLatentStream
-from recollect.layers.feedforward import Activation, input_projection
+from recollect.cores.tlb.chunks import plan_chunks, whole_chunks
+from recollect.cores.tlb.level import FoldedLevel, Level
+from recollect.layers.feedforward import Activation, feedforward_width, input_projection
 from recollect.layers.finite import is_finite
 from recollect.layers.positions import sinusoid
 from recollect.layers.window_attention import slide
@@ -71,8 +70,11 @@ class TemporalLatentBottleneckState(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class TemporalLatentBottleneckDetails:
-    """Choices that the paper leaves open. The defaults are ours; :meth:`official` is the authors' code."""
+class TemporalLatentBottleneckVariant:
+    """Choices on which the paper is silent, or its text and the authors' code differ.
+
+    The defaults are ours. :meth:`paper` and :meth:`released` are the other two.
+    """
 
     initial_slots: Literal["learned", "sinusoid_once", "sinusoid_every_chunk"] = "learned"
     """Where slots start: trained vectors, or zeros plus a sinusoid over slots that is added once, or again at every
@@ -113,8 +115,13 @@ class TemporalLatentBottleneckDetails:
         )
 
     @classmethod
-    def official(cls, **changes: Any) -> "TemporalLatentBottleneckDetails":
-        """The choices of the Long Range Arena code: zero slots plus a sinusoid at every chunk, empty ones included."""
+    def paper(cls, **changes: Any) -> "TemporalLatentBottleneckVariant":
+        """The paper's equations to the letter: nothing follows the last layer. Where they are silent, our defaults."""
+        return cls(**{"final_norm": False, **changes})
+
+    @classmethod
+    def released(cls, **changes: Any) -> "TemporalLatentBottleneckVariant":
+        """The authors' code in Long Range Arena: zero slots plus a sinusoid at every chunk, empty ones included."""
         chosen = {"initial_slots": "sinusoid_every_chunk", "empty_chunk": "add_slots", "final_norm": False}
         return cls(**{**chosen, **changes})
 
@@ -146,8 +153,8 @@ class TemporalLatentBottleneckConfig(CoreConfig):
     feedback: Literal["top_down", "per_layer", "none"] = "top_down"
     """What the fast stream reads: the one slow state that its top writes (the paper); a slow state for each cross
     layer, written from that layer's own output ("no top-down"); or nothing ("no past information")."""
-    details: TemporalLatentBottleneckDetails = field(default_factory=TemporalLatentBottleneckDetails)
-    """Choices that the paper leaves open."""
+    details: TemporalLatentBottleneckVariant = field(default_factory=TemporalLatentBottleneckVariant)
+    """Choices on which the paper is silent, or its text and the authors' code differ."""
 
     def __post_init__(self) -> None:
         for name in ("dim", "num_layers", "num_heads", "self_per_cross", "chunk_len", "num_slots"):
@@ -158,8 +165,7 @@ class TemporalLatentBottleneckConfig(CoreConfig):
             self.num_heads,
             f"choose a divisor of dim={self.dim}, or give details.head_dim",
         )
-        hidden = self.hidden_dim
-        require(hidden is None or hidden > 0, "hidden_dim", hidden, "give a positive width, or None for 4 * dim")
+        feedforward_width(self.dim, self.hidden_dim)
         require(0 <= self.dropout < 1, "dropout", self.dropout, "give a probability in [0, 1)")
         require(
             self.feedback == "none" or "cross" in self.layers,
@@ -203,7 +209,7 @@ class TemporalLatentBottleneck(MemoryCore[TemporalLatentBottleneckState]):
             dim=dim,
             num_heads=config.num_heads,
             head_dim=details.head_dim,
-            hidden_dim=4 * dim if config.hidden_dim is None else config.hidden_dim,
+            hidden_dim=feedforward_width(dim, config.hidden_dim),
             activation=details.activation,
             value_norm=details.value_norm,
             eps=details.norm_eps,
@@ -246,8 +252,8 @@ class TemporalLatentBottleneck(MemoryCore[TemporalLatentBottleneckState]):
             return self.waves[: self.config.chunk_len]
         return self.positions
 
-    def fresh_slots(self) -> Tensor:
-        """With which episodes begin: ``[s, N, d]``."""
+    def initial_slots(self) -> Tensor:
+        """I_0, with which episodes begin: ``[s, N, d]``."""
         config = self.config
         if self.slots is not None:
             return self.slots
@@ -255,19 +261,30 @@ class TemporalLatentBottleneck(MemoryCore[TemporalLatentBottleneckState]):
         slots = self.waves[: config.num_slots] if once else self.zeros(config.num_slots, config.dim)
         return slots.expand(len(self.levels), -1, -1)
 
-    def prepared(self) -> list[FoldedLevel]:
-        """The levels with their weights as they are now."""
-        details = self.config.details
+    def folded_levels(self) -> list[FoldedLevel]:
+        """The fast layers and the slow states that they write, bottom up, with the weights as they are now."""
+        details, initial = self.config.details, self.initial_slots()
         every = details.initial_slots == "sinusoid_every_chunk"
         added = self.waves[: self.config.num_slots] if every else None
         always = details.empty_chunk == "add_slots"
-        return [FoldedLevel(cast(Level, level), self.config.causal, added, always) for level in self.levels]
+        top = len(self.levels) - 1
+        return [
+            FoldedLevel(
+                cast(Level, level),
+                after=self.tail if i == top else nn.ModuleList(),
+                initial=initial[i],
+                added=added,
+                always=always,
+                causal=self.config.causal,
+            )
+            for i, level in enumerate(self.levels)
+        ]
 
     def initial_state(self, batch_size: int) -> TemporalLatentBottleneckState:
         """Slots as ``details.initial_slots`` says, and no unfinished chunk."""
         config = self.config
         return TemporalLatentBottleneckState(
-            slots=self.fresh_slots().expand(batch_size, -1, -1, -1),
+            slots=self.initial_slots().expand(batch_size, -1, -1, -1),
             inputs=self.zeros(batch_size, config.chunk_len - 1, config.dim),
             position=self.zeros(batch_size, dtype=torch.long),
         )
@@ -283,11 +300,14 @@ class TemporalLatentBottleneck(MemoryCore[TemporalLatentBottleneckState]):
         steps = torch.cat((state.inputs, new, new.new_zeros(b, 1, d)), 1)
         rows = torch.arange(b, device=new.device)[:, None]
         chunks = steps.flatten(0, 1)[plan.source + rows * steps.shape[1]]  # n b K d
-        outputs, slots = self._run(chunks, state.slots, plan.marks)
+        x, slots = self._with_positions(chunks), []
+        for i, level in enumerate(self.folded_levels()):
+            x, written = level.walk(x, state.slots[:, i], plan.marks)
+            slots.append(written)
         chunk, inside = plan.place // self.config.chunk_len, plan.place % self.config.chunk_len
-        outputs = outputs.flatten(0, 2)[(chunk * b + rows) * self.config.chunk_len + inside]  # b t d
+        outputs = self.final_norm(x).flatten(0, 2)[(chunk * b + rows) * self.config.chunk_len + inside]  # b t d
         cached = slide(state.inputs, new, plan.position % self.config.chunk_len)
-        return outputs, TemporalLatentBottleneckState(slots, cached, plan.position)
+        return outputs, TemporalLatentBottleneckState(torch.stack(slots, 1), cached, plan.position)
 
     def encode(
         self,
@@ -296,7 +316,7 @@ class TemporalLatentBottleneck(MemoryCore[TemporalLatentBottleneckState]):
         *,
         remainder: Literal["update", "drop"] = "update",
     ) -> tuple[Tensor, TemporalLatentBottleneckState]:
-        """Read whole sequences at once, from fresh slots; the only way with two-way chunks.
+        """Read whole sequences at once, from the initial slots; the only way with two-way chunks.
 
         Padded steps are seen by nobody and their outputs are zeros; a chunk of nothing but padding leaves the slots
         as they are (``details.empty_chunk``).
@@ -322,40 +342,36 @@ class TemporalLatentBottleneck(MemoryCore[TemporalLatentBottleneckState]):
                 f"padding is {padding.dtype} {list(padding.shape)}; it must be bool {list(blank.shape)}: "
                 "True where there is nothing"
             )
-        usable = is_finite(inputs).all(-1)
-        used = usable if padding is None else usable & ~padding
+        finite = is_finite(inputs).all(-1)
+        used = finite if padding is None else finite & ~padding
         new = self.project(torch.where(used[..., None], inputs, 0.0))
         c, t = self.config.chunk_len, inputs.shape[1]
         chunks = F.pad(new, (0, 0, 0, -t % c)).unflatten(1, (-1, c)).transpose(0, 1).contiguous()  # n b K d
         marks = whole_chunks(padding, t, c, self.config.details.detach_every, device=inputs.device)
         if t % c and remainder == "drop":
             marks.done[-1] = marks.empty[-1] = False
-        outputs, slots = self._run(chunks, state.slots, marks)
-        outputs = outputs.transpose(0, 1).flatten(1, 2)[:, :t]
+        x, slots = self._with_positions(chunks), []
+        for i, level in enumerate(self.folded_levels()):
+            x, written = level.walk(x, state.slots[:, i], marks)
+            slots.append(written.to(state.slots.dtype))
+        outputs = self.final_norm(x).transpose(0, 1).flatten(1, 2)[:, :t]
         if padding is not None:
             outputs = torch.where(padding[..., None], 0.0, outputs)
-            usable = usable | padding
-        return torch.where(usable[..., None], outputs, torch.nan), state._replace(slots=slots.to(state.slots.dtype))
+            finite = finite | padding
+        return torch.where(finite[..., None], outputs, torch.nan), state._replace(slots=torch.stack(slots, 1))
 
-    def _run(self, chunks: Tensor, slots: Tensor, marks: ChunkMarks) -> tuple[Tensor, Tensor]:
-        """Outputs ``[n, b, K, d]`` for projected inputs, and the slots ``[b, s, N, d]`` after them."""
-        positions, fresh, causal = self.local_positions(), self.fresh_slots(), self.config.causal
+    def _with_positions(self, chunks: Tensor) -> Tensor:
+        """X_l + P for projected inputs ``[n, b, K, d]``."""
+        positions = self.local_positions()
         x = chunks if positions is None else chunks + positions
-        x = F.dropout(x, self.config.dropout, self.training)
-        after = []
-        for i, level in enumerate(self.prepared()):
-            x, last = level.walk(x, slots[:, i], fresh[i], marks)
-            after.append(last)
-        for block in self.tail:
-            x = attend_in_chunks(self_layer(block), x, readable(marks, x, causal), causal)
-        return self.final_norm(x), torch.stack(after, 1)
+        return F.dropout(x, self.config.dropout, self.training)
 
     def stream(self, batch_size: int) -> Stream:
         """Keys and values of the running chunk and of the slots are kept, so that a step costs one step of each
         layer; the slots are written when a chunk is complete.
         """
         self._require_causal()
-        return TemporalLatentStream(self, batch_size)
+        return super().stream(batch_size)
 
     def _require_causal(self) -> None:
         if not self.config.causal:
@@ -377,13 +393,13 @@ class TemporalLatentBottleneck(MemoryCore[TemporalLatentBottleneckState]):
         """
         config, k, n, d = self.config, self.config.chunk_len, self.config.num_slots, self.config.dim
         w = d if config.details.head_dim is None else config.num_heads * config.details.head_dim
-        forward = 4 * d * (4 * d if config.hidden_dim is None else config.hidden_dim)
+        forward = 4 * d * feedforward_width(d, config.hidden_dim)
         forward_cross = forward if config.details.cross_feedforward else 0
         crosses = config.layers.count("cross")
         chunk = k * 2 * self.input_shape[0] * d if isinstance(self.project, nn.Linear) else 0
         chunk += config.num_layers * (k * (8 * w * d + forward) + 2 * w * k * (k + 1))
         chunk += crosses * k * (4 * w * d + 4 * w * n + forward_cross)
-        for level in self.prepared():
+        for level in self.folded_levels():
             chunk += k * 4 * w * d + n * ((4 * len(level.crosses) + 4) * w * d + 4 * w * k + forward_cross)
         return -(-chunk // k)
 

@@ -8,19 +8,15 @@ Rows that stand at the same place of their chunks share slices of the buffers. A
 row has a mask of its own. The buffers have fixed sizes, and dropout is never applied.
 """
 
-from typing import TYPE_CHECKING
-
 import torch
 from torch import Tensor
 
 from recollect.cores.stream import Stream
 from recollect.cores.tlb.blocks import FoldedBlock, normalise
-from recollect.cores.tlb.level import FoldedLevel, self_layer
+from recollect.cores.tlb.core import TemporalLatentBottleneck, TemporalLatentBottleneckState
+from recollect.cores.tlb.level import FoldedLevel
 from recollect.ops.packed_linear import PackedLinear
 from recollect.ops.weight_grads import Affine
-
-if TYPE_CHECKING:
-    from recollect.cores.tlb.core import TemporalLatentBottleneck, TemporalLatentBottleneckState
 
 Place = int | Tensor
 """Where in their chunks the rows stand: all at one place, or long ``[b]``."""
@@ -68,43 +64,41 @@ class KVCache:
 
 
 class StreamLayer:
-    """A prepared layer that takes one step of each row.
+    """A folded layer that takes one step of each row.
 
     Args:
         layer: its weights.
-        inward: the map of its normalised input; the first part makes the queries.
-        shelf: what it reads.
+        cache: what it reads.
     """
 
-    def __init__(self, layer: FoldedBlock, inward: Affine, shelf: KVCache) -> None:
-        self.layer, self.source, self.shelf, self.cross = layer, inward, shelf, layer.block.cross
-        width, scale = layer.query.weight.shape[0], shelf.data.shape[-1] ** -0.5
-        weight, bias = inward.weight.clone(), inward.bias
-        weight[:width] *= scale
+    def __init__(self, layer: FoldedBlock, cache: KVCache) -> None:
+        self.layer, self.cache, self.cross = layer, cache, layer.block.cross
+        heads, width = cache.data.shape[2], cache.data.shape[4]
+        self.width, self.dtype, self.eps = heads * width, layer.inward.weight.dtype, layer.block.eps
+        weight, bias = layer.inward.weight.clone(), layer.inward.bias
+        weight[: self.width] *= width**-0.5  # queries come scaled
         if bias is not None:
-            bias = torch.cat((bias[:width] * scale, bias[width:]))
-        self.inward = _packed(Affine(weight, bias), shelf)
-        self.out = _packed(layer.out, shelf)
-        self.expand, self.contract = [_packed(affine, shelf) for affine in layer.rest[1:]] or (None, None)
-        self.width, self.dtype, self.eps = width, weight.dtype, layer.block.eps
+            bias = torch.cat((bias[: self.width] * width**-0.5, bias[self.width :]))
+        self.inward = _packed(Affine(weight, bias), cache)
+        self.out = _packed(layer.out, cache)
+        self.expand, self.contract = [_packed(affine, cache) for affine in layer.rest[1:]] or (None, None)
 
     def replay(self, x: Tensor) -> Tensor:
         """Run a whole chunk ``[b, K, d]`` of which the first steps count, and keep what a self layer keeps."""
-        if self.cross:
-            keys, values = self.shelf.data.unbind(0)
-            return self.layer.join(x, self.layer.project(x, self.layer.query)[0], keys, values)
-        queries, keys, values = self.layer.project(x, self.source)
-        self.shelf.data[0], self.shelf.data[1] = keys, values
-        return self.layer.join(x, queries, keys, values, causal=True)
+        queries, *own = self.layer.project(x, self.layer.inward)
+        if not self.cross:
+            self.cache.data[0], self.cache.data[1] = own
+        keys, values = self.cache.data.unbind(0)
+        return self.layer.join(x, queries, keys, values, causal=not self.cross)
 
     def step(self, x: Tensor, place: Place) -> Tensor:
         """``[b, d] -> [b, d]``."""
         projected = self.inward(normalise(x, self.eps).to(self.dtype))
         if self.cross:
-            read = self.shelf.read(projected, self.shelf.data.shape[3] - 1, self.layer)
+            read = self.cache.read(projected, self.cache.data.shape[3] - 1, self.layer)
         else:
-            self.shelf.put(projected[:, self.width :].view(len(x), 2, self.shelf.data.shape[2], -1), place)
-            read = self.shelf.read(projected[:, : self.width], place, self.layer)
+            self.cache.put(projected[:, self.width :].view(len(x), 2, self.cache.data.shape[2], -1), place)
+            read = self.cache.read(projected[:, : self.width], place, self.layer)
         x = self.out.plus(read, x) if x.dtype == self.dtype else x + self.out(read)
         feedforward = self.layer.block.feedforward
         if feedforward is None or self.expand is None or self.contract is None:
@@ -113,11 +107,11 @@ class StreamLayer:
         return self.contract(hidden) + x
 
 
-def _packed(affine: Affine, shelf: KVCache) -> PackedLinear:
-    return PackedLinear(affine.weight, affine.bias, rows=len(shelf.rows), uses=1000)
+def _packed(affine: Affine, cache: KVCache) -> PackedLinear:
+    return PackedLinear(affine.weight, affine.bias, rows=len(cache.rows), uses=1000)
 
 
-class LiveLevel:
+class StreamLevel:
     """A level that takes one step of each row, and writes its slots when told.
 
     Args:
@@ -127,50 +121,50 @@ class LiveLevel:
     """
 
     def __init__(self, level: FoldedLevel, slots: Tensor, chunk_len: int) -> None:
-        self.level, self.slots = level, slots
+        self.level, self.slots, self.initial = level, slots, level.initial.clone()
         b, num_slots = slots.shape[:2]
         heads = level.write.block.attention.num_heads
-        like = level.write.query.weight
+        like = level.write.inward.weight
         width = like.shape[0] // heads
-        self.layers: list[StreamLayer] = []
-        self.crosses: list[KVCache] = []
-        for layer, product in (*level.before, *level.inner):
-            shelf = KVCache(b, heads, num_slots if layer.block.cross else chunk_len, width, like)
-            self.layers.append(StreamLayer(layer, layer.query if layer.block.cross else product, shelf))
-            if layer.block.cross:
-                self.crosses.append(shelf)
+
+        def stream_layer(layer: FoldedBlock) -> StreamLayer:
+            return StreamLayer(layer, KVCache(b, heads, num_slots if layer.block.cross else chunk_len, width, like))
+
+        self.layers = [stream_layer(layer) for layer in (*level.before, *level.inner)]
+        self.after = [stream_layer(layer) for layer in level.after]
+        self.crosses = [layer.cache for layer in self.layers if layer.cross]
         self.outputs = KVCache(b, heads, chunk_len, width, like)
-        self.to_outputs = _packed(level.write.key_value, self.outputs)
+        self.to_outputs = _packed(level.write.from_context, self.outputs)
         self.used = torch.zeros_like(slots)
         self.queries = torch.zeros(b, heads, num_slots, width, dtype=like.dtype, device=like.device)
-        self.shape = (b, 2, heads, width)
+        self.caches = [self.outputs, *(layer.cache for layer in (*self.layers, *self.after))]
 
     def buffers(self) -> list[Tensor]:
         """All that is kept."""
-        shelves = [self.outputs, *(layer.shelf for layer in self.layers)]
-        return [self.slots, self.used, self.queries, *(shelf.data for shelf in shelves)]
+        return [self.slots, self.used, self.queries, *(cache.data for cache in self.caches)]
 
     def begin(self, rows: Tensor | slice = slice(None)) -> None:
         """Make ready what the next chunk reads of the slots."""
         used, context = self.level.begin(self.slots[rows])
         self.used[rows], self.queries[rows] = used, context[-1]
-        for shelf, keys, values in zip(self.crosses, context[:-1:2], context[1::2], strict=True):
-            shelf.data[0][rows], shelf.data[1][rows] = keys, values
+        for cache, keys, values in zip(self.crosses, context[:-1:2], context[1::2], strict=True):
+            cache.data[0][rows], cache.data[1][rows] = keys, values
 
-    def clear(self, rows: Tensor, fresh: Tensor) -> None:
-        """Start afresh in the rows (integers); nothing of the past may stay, for it could be NaN."""
-        for shelf in (self.outputs, *(layer.shelf for layer in self.layers)):
-            shelf.data[:, rows] = 0.0
-        self.slots[rows] = fresh
+    def clear(self, rows: Tensor) -> None:
+        """Begin an episode in the rows (integers); nothing of the past may stay, for it could be NaN."""
+        for cache in self.caches:
+            cache.data[:, rows] = 0.0
+        self.slots[rows] = self.initial
         self.begin(rows)
 
     def step(self, x: Tensor, place: Place) -> Tensor:
         """``[b, d] -> [b, d]``."""
         for layer in self.layers:
             x = layer.step(x, place)
-        write = self.level.write
-        pair = self.to_outputs(normalise(x, write.block.eps).to(self.queries.dtype))
-        self.outputs.put(pair.view(self.shape), place)
+        pair = self.to_outputs(normalise(x, self.level.write.block.eps).to(self.queries.dtype))
+        self.outputs.put(pair.view(len(x), 2, self.queries.shape[1], -1), place)
+        for layer in self.after:
+            x = layer.step(x, place)
         return x
 
     def write(self, rows: Tensor | slice) -> None:
@@ -180,33 +174,28 @@ class LiveLevel:
         self.begin(rows)
 
     def replay(self, x: Tensor) -> Tensor:
-        """Fill the shelves from a chunk ``[b, K, d]``, of which the first steps count."""
+        """Fill the caches from a chunk ``[b, K, d]``, of which the first steps count."""
         for layer in self.layers:
             x = layer.replay(x)
         write = self.level.write
-        self.outputs.data[0], self.outputs.data[1] = write.project(x, write.key_value)
+        self.outputs.data[0], self.outputs.data[1] = write.project(x, write.from_context)
+        for layer in self.after:
+            x = layer.replay(x)
         return x
 
 
-class TemporalLatentStream(Stream):
+class TemporalLatentBottleneckStream(Stream):
     """The stream of a :class:`~recollect.cores.TemporalLatentBottleneck`."""
 
-    core: "TemporalLatentBottleneck"
+    core: TemporalLatentBottleneck
 
-    def __init__(self, core: "TemporalLatentBottleneck", batch_size: int) -> None:
+    def __init__(self, core: TemporalLatentBottleneck, batch_size: int) -> None:
         config = core.config
         self._chunk_len = config.chunk_len
         with torch.no_grad():
-            initial = core.initial_state(batch_size)
-            prepared = core.prepared()
-            slots = initial.slots.clone()
-            self._levels = [LiveLevel(level, slots[:, i], config.chunk_len) for i, level in enumerate(prepared)]
-            like = self._levels[0].queries
-            heads = config.num_heads
-            self._tail = [
-                StreamLayer(*self_layer(block), KVCache(batch_size, heads, config.chunk_len, like.shape[-1], like))
-                for block in core.tail
-            ]
+            slots = core.initial_state(batch_size).slots.clone()
+            folded = core.folded_levels()
+            self._levels = [StreamLevel(level, slots[:, i], config.chunk_len) for i, level in enumerate(folded)]
             self._positions = core.local_positions()
         self._inputs = core.zeros(batch_size, config.chunk_len, config.dim)
         self._rows = torch.arange(batch_size, device=slots.device)
@@ -214,7 +203,7 @@ class TemporalLatentStream(Stream):
         super().__init__(core, batch_size)
 
     @property
-    def state(self) -> "TemporalLatentBottleneckState":
+    def state(self) -> TemporalLatentBottleneckState:
         """The memory as the core's state (a copy)."""
         position = torch.tensor(self._steps, device=self._rows.device)
         back = torch.arange(1 - self._chunk_len, 0, device=self._rows.device) + (position % self._chunk_len)[:, None]
@@ -223,7 +212,7 @@ class TemporalLatentStream(Stream):
         return type(self._fresh)(slots, torch.where((back >= 0)[..., None], inputs, 0.0), position)
 
     @torch.no_grad()
-    def load_state(self, state: "TemporalLatentBottleneckState") -> None:
+    def load_state(self, state: TemporalLatentBottleneckState) -> None:
         """Continue from a state of the core."""
         self.core.check_state(state, self.batch_size, self._never.device)
         self._steps = state.position.tolist()
@@ -237,13 +226,10 @@ class TemporalLatentStream(Stream):
                 level.slots.copy_(state.slots[:, i])
                 level.begin()
                 x = level.replay(x)
-            for live in self._tail:
-                x = live.replay(x)
 
     def buffers(self) -> list[Tensor]:
         """Every tensor that is kept between steps."""
-        kept = [buffer for level in self._levels for buffer in level.buffers()]
-        return [self._inputs, *kept, *(live.shelf.data for live in self._tail)]
+        return [self._inputs, *(buffer for level in self._levels for buffer in level.buffers())]
 
     def advance(self, inputs: Tensor, is_first: Tensor) -> Tensor:
         """One step on checked inputs."""
@@ -270,8 +256,6 @@ class TemporalLatentStream(Stream):
             x = x + self._positions[place]
         for level in self._levels:
             x = level.step(x, place)
-        for live in self._tail:
-            x = live.step(x, place)
         self._finish(places, same)
         return self.core.final_norm(x)
 
@@ -283,10 +267,8 @@ class TemporalLatentStream(Stream):
         for row in rows:
             self._steps[row] = 0
         self._inputs[index] = 0.0
-        for level, fresh in zip(self._levels, self._fresh.slots[0], strict=True):
-            level.clear(index, fresh)
-        for live in self._tail:
-            live.shelf.data[:, index] = 0.0
+        for level in self._levels:
+            level.clear(index)
 
     def _finish(self, places: list[int], same: bool) -> None:
         """Count the step, and write the slots of rows whose chunk it completes."""
