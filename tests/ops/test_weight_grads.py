@@ -18,6 +18,11 @@ def turns(first, second, x, memory):
     return torch.stack(outputs), memory
 
 
+def shared_turns(first, second, x, memory):
+    with accumulate_weight_grads({first: 10, second: 10}, len(x)) as leave:
+        return leave(*turns(first, second, x, memory))
+
+
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_values_and_gradients_are_those_of_the_plain_loop(dtype, bias):
@@ -25,15 +30,8 @@ def test_values_and_gradients_are_those_of_the_plain_loop(dtype, bias):
     x, memory = torch.randn(9, 2, 5, 6, dtype=dtype, requires_grad=True), torch.randn(2, 5, 6, dtype=dtype)
     targets = [x, *(p for p in parameters if p is not None)]
     results = []
-    for shared in (False, True):
-        first, second = Affine(*parameters[:2]), Affine(*parameters[2:])
-
-        def run(*tensors, maps=(first, second)):
-            return turns(*maps, *tensors)
-
-        outputs, last = (
-            accumulate_weight_grads(run, {first: 10, second: 10}, 9, (x, memory)) if shared else run(x, memory)
-        )
+    for loop in (turns, shared_turns):
+        outputs, last = loop(Affine(*parameters[:2]), Affine(*parameters[2:]), x, memory)
         loss = outputs.square().sum() + last.sum()
         for _ in range(2):  # the graph can be used again
             found = torch.autograd.grad(loss, targets, retain_graph=True)
@@ -47,25 +45,44 @@ def test_what_needs_no_gradient_gets_none_and_unreached_outputs_cost_nothing():
     weight, bias = weights(torch.float64)
     first, second = Affine(weight, bias), Affine(weight.detach(), None)
     x, memory = torch.randn(5, 2, 3, 6, dtype=torch.float64), torch.randn(2, 3, 6, dtype=torch.float64)
-    _, last = accumulate_weight_grads(
-        lambda *tensors: turns(first, second, *tensors), {first: 6, second: 6}, 5, (x, memory)
-    )
+    _, last = shared_turns(first, second, x, memory)
     (gradient,) = torch.autograd.grad(last.sum(), [weight])
     _, last = turns(first, second, x, memory)
     torch.testing.assert_close(gradient, torch.autograd.grad(last.sum(), [weight])[0])
     with torch.no_grad():
-        assert not accumulate_weight_grads(lambda *t: turns(first, second, *t), {first: 6, second: 6}, 5, (x, memory))[
-            0
-        ].requires_grad
+        assert not shared_turns(first, second, x, memory)[0].requires_grad
     assert first.shared is None
+
+
+def test_a_backward_pass_that_does_not_reach_the_weights_leaves_nothing_behind():
+    parameters = weights(torch.float64)
+    x = torch.randn(5, 2, 3, 6, dtype=torch.float64, requires_grad=True)
+    outputs, last = shared_turns(Affine(*parameters), Affine(*parameters), x, torch.zeros(2, 3, 6, dtype=torch.float64))
+    loss = outputs.square().sum()
+    torch.autograd.grad(loss, [x], retain_graph=True)
+    got = torch.autograd.grad(loss, parameters, retain_graph=True)
+    outputs, _ = turns(Affine(*parameters), Affine(*parameters), x, torch.zeros(2, 3, 6, dtype=torch.float64))
+    torch.testing.assert_close(got, torch.autograd.grad(outputs.square().sum(), parameters))
+    torch.autograd.grad(loss, [x], retain_graph=True)
+    with torch.no_grad():
+        parameters[0].mul_(2.0)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        torch.autograd.grad(last.sum(), [x])
+
+
+def test_turns_that_no_loss_depends_on_leave_no_gradient():
+    parameters, unused = weights(torch.float64), weights(torch.float64)
+    x = torch.randn(5, 2, 6, dtype=torch.float64)
+    first, second = Affine(*parameters), Affine(*unused)
+    with accumulate_weight_grads({first: 2, second: 2}, 5) as leave:
+        kept, lost = leave(torch.stack([first(step) for step in x]), torch.stack([second(step) for step in x]))
+    found = torch.autograd.grad(kept.sum() + 0.0 * lost.detach().sum(), [*parameters, *unused], allow_unused=True)
+    assert [grad is None for grad in found] == [False, False, True, True]
 
 
 def test_a_failing_loop_leaves_the_maps_as_they_were():
     first = Affine(*weights(torch.float32))
-
-    def run(x):
+    with pytest.raises(RuntimeError, match="no"), accumulate_weight_grads({first: 1}, 9):
+        assert first.shared is not None
         raise RuntimeError("no")
-
-    with pytest.raises(RuntimeError, match="no"):
-        accumulate_weight_grads(run, {first: 1}, 9, (torch.randn(1, 6),))
     assert first.shared is None

@@ -2,12 +2,8 @@
 
 import random
 
-from recollect.cores.tlb.core import (
-    TemporalLatentBottleneckConfig as Config,
-)
-from recollect.cores.tlb.core import (
-    TemporalLatentBottleneckVariant as Details,
-)
+from recollect.cores.tlb import TemporalLatentBottleneckConfig as Config
+from recollect.cores.tlb import TemporalLatentBottleneckVariant as Variant
 
 SIZES = {"dim": 8, "num_heads": 2, "hidden_dim": 12, "chunk_len": 4, "num_slots": 3}
 
@@ -15,16 +11,16 @@ CONFIGS = [
     Config(**SIZES),
     Config(**SIZES, num_layers=3, self_per_cross=1, positions="learned"),
     Config(**SIZES, num_layers=3, feedback="per_layer", positions="none"),
-    Config(**SIZES, feedback="none", details=Details(initial_slots="sinusoid_once", final_norm=False)),
-    Config(**SIZES, details=Details.released(detach_every=2)),
-    Config(**{**SIZES, "chunk_len": 1}, num_layers=4, details=Details(cross_placement="alg1_literal")),
+    Config(**SIZES, feedback="none", details=Variant(initial_slots="sinusoid_once", final_norm=False)),
+    Config(**SIZES, details=Variant.released(detach_every=2)),
+    Config(**{**SIZES, "chunk_len": 1}, num_layers=4, details=Variant(cross_placement="alg1_literal")),
     Config(
         **{**SIZES, "chunk_len": 7, "num_slots": 1},
         num_layers=3,
         self_per_cross=1,
         feedback="per_layer",
         dropout=0.1,
-        details=Details(
+        details=Variant(
             cross_placement="alg1_literal",
             value_norm="separate",
             head_dim=3,
@@ -55,7 +51,7 @@ def sample(rng: random.Random) -> Config:
         num_slots=rng.randint(1, 4),
         positions=rng.choice(["sinusoid", "learned", "none"]),
         feedback=rng.choice(["top_down", "per_layer", "none"]),
-        details=Details(
+        details=Variant(
             initial_slots=initial,
             cross_placement=placement,
             value_norm=rng.choice(["shared", "separate"]),

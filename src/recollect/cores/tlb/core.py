@@ -33,6 +33,7 @@ state keeps the inputs of the unfinished chunk, whose layers run again at the ne
 work); the stream keeps their keys and values instead.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, cast
 
@@ -230,8 +231,9 @@ class TemporalLatentBottleneck(MemoryCore[TemporalLatentBottleneckState]):
         if config.feedback != "per_layer":
             levels.append(Level(blocks, block(cross=True)))
             blocks = []
-        self.levels = nn.ModuleList(levels)
-        self.tail = nn.ModuleList(blocks)  # self layers above the last slow state (per_layer)
+        self.levels = cast(Sequence[Level], nn.ModuleList(levels))
+        # Self layers above the last slow state (per_layer).
+        self.tail = cast(Sequence[PreNormBlock], nn.ModuleList(blocks))
         self.final_norm = nn.LayerNorm(dim, eps=details.norm_eps) if details.final_norm else nn.Identity()
         self.positions = (
             nn.Parameter(torch.randn(config.chunk_len, dim) * 0.02) if config.positions == "learned" else None
@@ -270,8 +272,8 @@ class TemporalLatentBottleneck(MemoryCore[TemporalLatentBottleneckState]):
         top = len(self.levels) - 1
         return [
             FoldedLevel(
-                cast(Level, level),
-                after=self.tail if i == top else nn.ModuleList(),
+                level,
+                after=self.tail if i == top else (),
                 initial=initial[i],
                 added=added,
                 always=always,

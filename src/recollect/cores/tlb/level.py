@@ -5,6 +5,7 @@ so these layers, and the queries of the first cross layer, run for all chunks of
 loop over chunks, with one weight gradient for all turns (:mod:`recollect.ops.weight_grads`).
 """
 
+from collections.abc import Sequence
 from typing import cast
 
 import torch
@@ -26,8 +27,8 @@ class Level(nn.Module):
     def __init__(self, blocks: list[PreNormBlock], write: PreNormBlock) -> None:
         super().__init__()
         first = next((i for i, block in enumerate(blocks) if block.cross), len(blocks))
-        self.before = nn.ModuleList(blocks[:first])  # independent of the slots
-        self.inner = nn.ModuleList(blocks[first:])  # from the first cross layer on
+        self.before = cast(Sequence[PreNormBlock], nn.ModuleList(blocks[:first]))  # independent of the slots
+        self.inner = cast(Sequence[PreNormBlock], nn.ModuleList(blocks[first:]))  # from the first cross layer on
         self.write = write
 
 
@@ -44,22 +45,23 @@ class FoldedLevel:
     """
 
     def __init__(
-        self, level: Level, after: nn.ModuleList, initial: Tensor, added: Tensor | None, always: bool, causal: bool
+        self,
+        level: Level,
+        *,
+        after: Sequence[PreNormBlock],
+        initial: Tensor,
+        added: Tensor | None,
+        always: bool,
+        causal: bool,
     ) -> None:
         self.initial, self.added, self.always, self.causal = initial, added, always, causal
-        self.before = fold_all(level.before)
-        self.inner = fold_all(level.inner)
-        self.write = FoldedBlock(cast(PreNormBlock, level.write))
-        self.after = fold_all(after)
+        self.before = [FoldedBlock(block) for block in level.before]
+        self.inner = [FoldedBlock(block) for block in level.inner]
+        self.write = FoldedBlock(level.write)
+        self.after = [FoldedBlock(block) for block in after]
         self.crosses = [layer for layer in self.inner if layer.block.cross]
+        # One product makes all that comes from the slots: keys and values of each cross layer, the queries that write.
         self.from_slots = stack(*(layer.from_context for layer in self.crosses), self.write.inward)
-
-    def begin(self, slots: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
-        """Slots ``[b, N, d]`` as a chunk sees them, and all that is projected from them, in one product: keys and
-        values of each cross layer, then the queries that write.
-        """
-        slots = slots if self.added is None else slots + self.added
-        return slots, self.write.project(slots, self.from_slots)
 
     def walk(self, chunks: Tensor, slots: Tensor, marks: ChunkMarks) -> tuple[Tensor, Tensor]:
         """Equations 1 and 2 over all chunks.
@@ -76,7 +78,7 @@ class FoldedLevel:
         seen = readable(marks, chunks, self.causal)
         x = chunks.flatten(0, 1)
         for layer in self.before:
-            x = layer.join(x, *layer.project(x, layer.inward), seen, self.causal)
+            x = layer.join(x, *layer.project(x, layer.inward), mask=seen, causal=self.causal)
         if self.crosses:
             hoisted = self.crosses[0].project(x, self.crosses[0].inward)
         else:
@@ -88,14 +90,15 @@ class FoldedLevel:
             for i, (x, *projected) in enumerate(turns):
                 slots = choose(marks.first[i], self.initial.expand_as(slots), slots)
                 slots = choose(marks.cut[i], slots.detach(), slots)
-                used, (*context, write_queries) = self.begin(slots)
+                used = slots if self.added is None else slots + self.added
+                *context, write_queries = self.write.project(used, self.from_slots)
                 for layer in self.inner:
                     if layer.block.cross:
                         (queries,) = projected if layer is self.inner[0] else layer.project(x, layer.inward)
                         x = layer.join(x, queries, context.pop(0), context.pop(0))
                     else:
                         mask = None if seen is None else marks.keys[i]
-                        x = layer.join(x, *layer.project(x, layer.inward), mask, self.causal)
+                        x = layer.join(x, *layer.project(x, layer.inward), mask=mask, causal=self.causal)
                 outputs.append(x)
                 slots = choose(marks.empty[i] if self.always else False, used, slots)
                 if marks.done[i] is not False:
@@ -105,7 +108,7 @@ class FoldedLevel:
             x, slots = leave(torch.stack(outputs), slots)
         x = x.flatten(0, 1)
         for layer in self.after:
-            x = layer.join(x, *layer.project(x, layer.inward), seen, self.causal)
+            x = layer.join(x, *layer.project(x, layer.inward), mask=seen, causal=self.causal)
         return x.unflatten(0, (n, b)), slots
 
     def _rows(self, fast: int, slow: int) -> dict[Affine, int]:
@@ -114,11 +117,6 @@ class FoldedLevel:
         maps += [layer.inward for layer in self.inner[1:]]
         maps += [self.write.from_context] if self.crosses else []
         return dict.fromkeys(maps, fast) | dict.fromkeys([*self.write.rest, self.from_slots], slow)
-
-
-def fold_all(blocks: nn.Module) -> list[FoldedBlock]:
-    """The layers of a ``ModuleList``, folded."""
-    return [FoldedBlock(cast(PreNormBlock, block)) for block in blocks.children()]
 
 
 def readable(marks: ChunkMarks, chunks: Tensor, causal: bool) -> Tensor | None:

@@ -145,10 +145,12 @@ class StreamLevel:
 
     def begin(self, rows: Tensor | slice = slice(None)) -> None:
         """Make ready what the next chunk reads of the slots."""
-        used, context = self.level.begin(self.slots[rows])
-        self.used[rows], self.queries[rows] = used, context[-1]
-        for cache, keys, values in zip(self.crosses, context[:-1:2], context[1::2], strict=True):
-            cache.data[0][rows], cache.data[1][rows] = keys, values
+        level, slots = self.level, self.slots[rows]
+        used = slots if level.added is None else slots + level.added
+        *context, write_queries = level.write.project(used, level.from_slots)
+        self.used[rows], self.queries[rows] = used, write_queries
+        for cache in self.crosses:
+            cache.data[0][rows], cache.data[1][rows] = context.pop(0), context.pop(0)
 
     def clear(self, rows: Tensor) -> None:
         """Begin an episode in the rows (integers); nothing of the past may stay, for it could be NaN."""

@@ -19,8 +19,8 @@ def test_a_plan_is_what_counting_step_by_step_gives(chunk_len, stretch):
         is_first = torch.rand(batch, t) < 0.15
         plan = plan_chunks(is_first, position, chunk_len, stretch)
         marks, n = plan.marks, len(plan.source)
-        assert len(marks.fresh) == len(marks.cut) == len(marks.done) == len(marks.keys) == n
-        fresh, cut, done = ([rows_of(c, batch) for c in part] for part in (marks.fresh, marks.cut, marks.done))
+        assert len(marks.first) == len(marks.cut) == len(marks.done) == len(marks.keys) == n
+        first, cut, done = ([rows_of(c, batch) for c in part] for part in (marks.first, marks.cut, marks.done))
         for row in range(batch):
             chunks = [[list(chunk[row]), False, age[row] // chunk_len]] if chunk[row] else []
             for step in range(t):
@@ -36,18 +36,18 @@ def test_a_plan_is_what_counting_step_by_step_gives(chunk_len, stretch):
             # A chunk that a reset cuts off before it gets a step in this call does not appear.
             chunks = [c for c in chunks if c[0][-1] >= begun]
             assert len(chunks) <= n
-            for i, (steps, first, number) in enumerate(chunks):
+            for i, (steps, opens, number) in enumerate(chunks):
                 want = [step - begun + chunk_len - 1 for step in steps]
                 nothing = [chunk_len - 1 + t] * (chunk_len - len(steps))
                 assert plan.source[i, row].tolist() == want + nothing
-                assert fresh[i][row] == first
+                assert first[i][row] == opens
                 assert done[i][row] == (len(steps) == chunk_len)
                 assert cut[i][row] == (stretch is not None and number > 0 and number % stretch == 0)
                 for place, step in enumerate(steps):
                     if step >= begun:
                         assert plan.place[row, step - begun] == i * chunk_len + place
             for i in range(len(chunks), n):
-                assert not (fresh[i][row] or done[i][row] or cut[i][row])
+                assert not (first[i][row] or done[i][row] or cut[i][row])
                 assert plan.source[i, row].eq(chunk_len - 1 + t).all()
         position, begun = plan.position, begun + t
         assert (position % chunk_len).tolist() == [len(c) for c in chunk]
