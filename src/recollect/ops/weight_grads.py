@@ -56,9 +56,7 @@ class Affine:
 
 
 @contextmanager
-def accumulate_weight_grads(
-    rows: Mapping[Affine, int], turns: int
-) -> Iterator[Callable[[*tuple[Tensor, ...]], tuple[Tensor, ...]]]:
+def accumulate_weight_grads(rows: Mapping[Affine, int], turns: int) -> Iterator[Callable[..., tuple[Tensor, ...]]]:
     """A loop in which the given maps are used at each of many turns.
 
     Args:
@@ -113,7 +111,7 @@ class _Pairs:
 
 
 class _Weights(torch.autograd.Function):
-    """All weights of a loop as one number, the anchor, of which every use is made."""
+    """The weights go in, a number comes out: the anchor, from which every use seems to be computed."""
 
     @staticmethod
     def forward(ctx: Any, pairs: list[_Pairs], *weights: Tensor | None) -> Tensor:
@@ -128,7 +126,7 @@ class _Weights(torch.autograd.Function):
 
 
 class _Use(torch.autograd.Function):
-    """One turn's product. The anchor gets no gradient, but its node runs after those of all uses."""
+    """One turn's product. The anchor gets no gradient, but :class:`_Weights` waits for all that used it."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, anchor: Tensor, pairs: _Pairs) -> Tensor:
@@ -149,7 +147,7 @@ class _Use(torch.autograd.Function):
 
 
 class _Leave(torch.autograd.Function):
-    """The way out of a loop: in the backward pass, the first of its nodes."""
+    """The way out of a loop, and so the first of its nodes in the backward pass."""
 
     @staticmethod
     def forward(ctx: Any, pairs: list[_Pairs], weights: list[Tensor | None], *tensors: Tensor) -> tuple[Tensor, ...]:

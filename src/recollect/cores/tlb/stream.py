@@ -121,7 +121,8 @@ class StreamLevel:
     """
 
     def __init__(self, level: FoldedLevel, slots: Tensor, chunk_len: int) -> None:
-        self.level, self.slots, self.initial = level, slots, level.initial.clone()
+        self.level, self.slots = level, slots
+        self.initial = level.initial.clone()  # as it is now: the core may learn on
         b, num_slots = slots.shape[:2]
         heads = level.write.block.attention.num_heads
         like = level.write.inward.weight
@@ -211,7 +212,8 @@ class TemporalLatentBottleneckStream(Stream):
         back = torch.arange(1 - self._chunk_len, 0, device=self._rows.device) + (position % self._chunk_len)[:, None]
         inputs = self._inputs[self._rows[:, None], back.clamp(min=0)]
         slots = torch.stack([level.slots for level in self._levels], 1)
-        return type(self._fresh)(slots, torch.where((back >= 0)[..., None], inputs, 0.0), position)
+        inputs = torch.where((back >= 0)[..., None], inputs, 0.0)
+        return TemporalLatentBottleneckState(slots, inputs, position)
 
     @torch.no_grad()
     def load_state(self, state: TemporalLatentBottleneckState) -> None:
