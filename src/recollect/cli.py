@@ -4,9 +4,6 @@ Every command is a frozen dataclass whose fields are its flags and whose docstri
 function of the library, named in ``run``. Rooms are imported by the command that needs them, so that help is fast.
 """
 
-import difflib
-import json
-import math
 import os
 import sys
 from collections.abc import Sequence
@@ -16,36 +13,36 @@ from typing import Annotated, Any, Literal
 
 import tyro
 from rich.console import Console
-from rich.table import Table
 from tyro.conf import Positional, arg
 
-ROOMS = ("cores", "tasks", "recipes", "trainers")
+import recollect
+from recollect.config import lookup
+from recollect.runs.errors import RunError
+from recollect.terminal import PrintOptions, overview, print_json, table, tell
 
-
-class UsageError(ValueError):
-    """A mistake in what was typed."""
+ROOMS = ("cores", "tasks", "agents", "trainers", "recipes")
 
 
 @dataclass(frozen=True)
 class List:
-    """Show what there is: cores, tasks, recipes, trainers."""
+    """Show what there is: cores, tasks, agents, trainers, recipes."""
 
     room: Positional[str] = "all"
-    """Which table: cores, tasks, recipes, trainers or all."""
+    """Which table: cores, tasks, agents, trainers, recipes or all."""
     json: bool = False
     """Print JSON."""
 
     def run(self, console: Console) -> int:
         """Print the tables."""
-        if self.room != "all":
-            _choose("table", self.room, ROOMS)
-        tables = {room: _ROWS[room]() for room in ROOMS if self.room in ("all", room)}
+        rooms = ROOMS if self.room == "all" else (lookup({room: room for room in ROOMS}, self.room, "table"),)
+        from recollect.recipes.contents import CONTENTS
+
+        tables = {room: CONTENTS[room]() for room in rooms}
         if self.json:
-            print(json.dumps(tables, indent=2))
+            print_json(tables)
             return 0
         for room, rows in tables.items():
-            console.print(_table(room, rows))
-            console.print()
+            console.print(table(room, rows), "")
         return 0
 
 
@@ -64,7 +61,7 @@ class Evaluate:
     video: Path | None = None
     """Folder that gets a video (MP4 and GIF) of four episodes; None films nothing."""
     seed: int = 0
-    """Of the rows or episodes."""
+    """Seed of the rows or episodes."""
     device: str = "cpu"
     """Where to compute."""
     json: bool = False
@@ -89,7 +86,8 @@ class Evaluate:
             extra = {"loss": found.loss, "rows": self.rows}
             line = f"{self.rows} rows), rows without a mistake {found.perfect:.1%}, chance {found.chance:.4f}"
         if self.json:
-            print(json.dumps({k: _number(v) for k, v in {**found.metrics(), "chance": found.chance, **extra}.items()}))
+            numbers = {**found.metrics(), "chance": found.chance, **extra}
+            print_json({name: value if value == value else None for name, value in numbers.items()}, indent=None)
         else:
             interval = f"95 % interval {found.low:.4f} to {found.high:.4f}"
             console.print(f"{self.directory}: score [bold]{found.score:.4f}[/] ({interval}, {line}", soft_wrap=True)
@@ -97,7 +95,7 @@ class Evaluate:
             from recollect.evaluation.films import record_run
 
             film = record_run(self.directory, self.video, seed=self.seed, greedy=greedy, device=self.device)
-            Console(stderr=True).print(f"video: {film.mp4}, {film.gif}", highlight=False, soft_wrap=True)
+            tell(f"video: {film.mp4}, {film.gif}")
         return 0
 
 
@@ -110,7 +108,7 @@ class Compare:
     out: Path | None = Path("comparison")
     """Folder that gets comparison.html, .png and .json; None only prints."""
     axis: Literal["step", "environment_steps", "seconds"] = "step"
-    """Along which the curves are drawn."""
+    """What the curves are drawn against."""
     names: tuple[str, ...] = ()
     """A label for every run, in their order; empty takes cores and the settings that differ."""
     json: bool = False
@@ -123,18 +121,15 @@ class Compare:
 
         found = compare(self.directories, axis=self.axis, names=self.names or None)
         if self.json:
-            print(json.dumps(found.to_json(), indent=2))
+            print_json(found.to_json())
         else:
             for task in found.tasks:
-                table = _table(task, table_rows(found.of(task)))
-                for column in table.columns:
-                    column.no_wrap, column.justify = True, "left" if column is table.columns[0] else "right"
-                console.print(table)
+                console.print(table(task, table_rows(found.of(task)), figures=True))
             for note in found.notes:
                 console.print(f"note: {note}", style="yellow", highlight=False, soft_wrap=True, markup=False)
         if self.out is not None:
             report = write_report(found, self.out)
-            Console(stderr=True).print(f"page: {report.html}, picture: {report.png}", highlight=False, soft_wrap=True)
+            tell(f"page: {report.html}, picture: {report.png}")
         return 0
 
 
@@ -155,7 +150,7 @@ class Certify:
     backend: str = "eager"
     """Backend of torch.compile; inductor is the slow and thorough choice."""
     seed: int = 0
-    """Of weights, inputs and resets."""
+    """Seed of weights, inputs and resets."""
     processes: int | None = None
     """Cores that are certified at a time; the number of processors when None."""
     json: bool = False
@@ -167,20 +162,16 @@ class Certify:
         from recollect.cores import CORES
 
         names = [key for name in self.cores for key in (CORES if name == "all" else [name])]
-        options: dict[str, Any] = {"long_steps": self.steps, "backend": self.backend, "seed": self.seed}
-        if self.seconds is not None:
-            options["long_seconds"] = self.seconds
-        if self.lines:
-            options["lines"] = self.lines
-        if self.input_shape:
-            options["input_shape"] = self.input_shape
+        given = {"long_seconds": self.seconds, "lines": self.lines or None, "input_shape": self.input_shape or None}
+        options: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+        options |= {"long_steps": self.steps, "backend": self.backend, "seed": self.seed}
         cards = []
         for card in certify_many(names, processes=self.processes, options=options):
             cards.append(card)
             if not self.json:
                 console.print(card, "")
         if self.json:
-            print(json.dumps([card.as_dict() for card in cards], indent=2))
+            print_json([card.as_dict() for card in cards])
         elif len(cards) > 1:
             console.print(summary(cards))
         return 0 if all(card.passed for card in cards) else 1
@@ -210,17 +201,9 @@ class Reproduce:
         from recollect.recipes import RECIPES
         from recollect.recipes.reproduce import reproduce
 
-        recipe = RECIPES[_choose("recipe", self.name, RECIPES)]
-        path = reproduce(
-            recipe,
-            scale=self.scale,
-            cores=self.cores or None,
-            seeds=self.seeds,
-            root=self.root,
-            device=self.device,
-            again=self.again,
-            console=console,
-        )
+        recipe, cores = lookup(RECIPES, self.name, "recipe"), self.cores or None
+        where: dict[str, Any] = {"root": self.root, "device": self.device, "console": console}
+        path = reproduce(recipe, scale=self.scale, cores=cores, seeds=self.seeds, again=self.again, **where)
         console.print(f"tables: {path}", highlight=False)
         return 0
 
@@ -242,40 +225,17 @@ class Demo:
         return 0
 
 
-@dataclass(frozen=True)
-class TrainOptions:
-    """Where a run is kept."""
-
-    directory: Path | None = None
-    """Run directory; runs/<task>-<core>-seed<seed> when None."""
-    resume: bool = False
-    """Continue the run in that directory, bit for bit."""
-    tensorboard: bool = False
-    """Also write for TensorBoard."""
-
-
 def _train(words: list[str], console: Console) -> int:
     """``recollect train TASK --core KEY [--core.FIELD ...]``: task and core choose the flags that follow."""
     from recollect.cores import CORES
-    from recollect.recipes import training
-    from recollect.tasks import TASKS
+    from recollect.recipes.train import TrainOptions, choose, training
     from recollect.training import fit
 
-    task, core, rest = _task_and_core(words)
-    if task is None:
-        raise UsageError(f"name a task: recollect train TASK --core KEY; tasks: {', '.join(TASKS)}, gym:ID")
-    default = training(task, core)
-
-    @dataclass(frozen=True)
-    class Train:
-        config: Annotated[type(default), arg(name="")] = field(default_factory=lambda: default)  # type: ignore[valid-type]
-        options: Annotated[TrainOptions, arg(name="")] = field(default_factory=TrainOptions)
-
-    about = f"Train the {core} core on {task}. Choose another core with --core {{{','.join(CORES)}}}."
-    parsed = tyro.cli(Train, prog=f"recollect train {task} --core {core}", description=about, args=rest)
-    config, options = parsed.config, parsed.options
-    name = task.replace(":", "-").replace("/", "-")
-    directory = options.directory or Path("runs") / f"{name}-{core}-seed{config.fit.seed}"
+    choice = choose(words)
+    default = training(choice.task, choice.core)
+    about = f"Train the {choice.core} core on {choice.task}. Choose another core with --core {{{','.join(CORES)}}}."
+    config, options = _flags(default, TrainOptions(), f"train {choice.task} --core {choice.core}", about, choice.rest)
+    directory = options.directory or choice.directory(config.fit.seed)
     outcome = fit(config, directory, resume=options.resume, tensorboard=options.tensorboard, console=console)
     console.print(outcome.message, highlight=False, soft_wrap=True)
     if outcome.status == "interrupted":
@@ -284,52 +244,38 @@ def _train(words: list[str], console: Console) -> int:
     return 0
 
 
-def _task_and_core(words: Sequence[str]) -> tuple[str | None, str, list[str]]:
-    # Two choices decide which flags exist, so they are read before the others.
-    task, core, rest = None, "hcam", []
-    queue = list(words)
-    if queue and not queue[0].startswith("-"):
-        task = queue.pop(0)
-    while queue:
-        word = queue.pop(0)
-        if word == "--core" and not queue:
-            raise UsageError("--core needs the key of a core")
-        if word == "--core":
-            core = queue.pop(0)
-        elif word.startswith("--core="):
-            core = word.removeprefix("--core=")
-        else:
-            rest.append(word)
-    return task, core, rest
-
-
 def _benchmark(words: list[str], console: Console) -> int:
     """``recollect benchmark cores``."""
     from recollect.benchmark import CoresBenchmark, render, run
 
-    if words[:1] not in (["cores"], ["--help"], ["-h"]):
-        _choose("benchmark", words[0] if words else "", ("cores",))
-
-    @dataclass(frozen=True)
-    class Benchmark:
-        config: Annotated[CoresBenchmark, arg(name="")] = field(default_factory=CoresBenchmark)
-        json: bool = False
-        """Print JSON."""
-
+    if words[:1] not in (["--help"], ["-h"]):
+        lookup({"cores": run}, words[0] if words else "", "benchmark")
     about = "Measure every core in one run: training, streaming, state, FLOPs; save CSV and JSON."
     words = [word for word in words if word != "cores"]
-    parsed = tyro.cli(Benchmark, prog="recollect benchmark cores", description=about, args=words)
-    if parsed.json:
-        print(json.dumps(run(parsed.config).to_json(), indent=2))
+    config, options = _flags(CoresBenchmark(), PrintOptions(), "benchmark cores", about, words)
+    if options.json:
+        print_json(run(config).to_json())
         return 0
     with console.status("measuring") as status:
-        results = run(parsed.config, lambda line: status.update(line))
+        results = run(config, lambda line: status.update(line))
     console.print(render(results))
     return 0
 
 
+def _flags(default: Any, extra: Any, program: str, about: str, words: Sequence[str]) -> tuple[Any, Any]:
+    """A config and options whose flags stand side by side, with what was typed."""
+
+    @dataclass(frozen=True)
+    class Flags:
+        config: Annotated[type(default), arg(name="")] = field(default_factory=lambda: default)  # type: ignore[valid-type]
+        options: Annotated[type(extra), arg(name="")] = field(default_factory=lambda: extra)  # type: ignore[valid-type]
+
+    parsed = tyro.cli(Flags, prog=f"recollect {program}", description=about, args=words)
+    return parsed.config, parsed.options
+
+
 COMMANDS: dict[str, tuple[Any, str]] = {
-    "list": (List, "cores, tasks, recipes and trainers"),
+    "list": (List, "cores, tasks, agents, trainers and recipes"),
     "train": (_train, "train a core on a task: recollect train recall --core hcam"),
     "evaluate": (Evaluate, "score a run: recollect evaluate runs/recall-hcam-seed0"),
     "compare": (Compare, "runs side by side: recollect compare runs/t-maze-*"),
@@ -343,122 +289,25 @@ COMMANDS: dict[str, tuple[Any, str]] = {
 def main(words: Sequence[str] | None = None) -> int:
     """Run one command and return its exit status: 0 done, 1 a promise is broken, 2 a mistake in the input."""
     words = list(sys.argv[1:] if words is None else words)
-    console, errors = Console(), Console(stderr=True)
+    console = Console()
     if not words or words[0] in ("-h", "--help"):
-        _help(console)
+        console.print("[bold]recollect[/]: memory for agents and long streams\n")
+        console.print(overview({name: about for name, (_, about) in COMMANDS.items()}))
+        console.print("\nrecollect COMMAND --help shows its flags. RECOLLECT_TRACEBACK=1 shows tracebacks of errors.")
         return 0
     if words[0] == "--version":
-        import recollect
-
         print(recollect.__version__)
         return 0
     try:
-        command, _ = COMMANDS[_choose("command", words[0], COMMANDS)]
+        command, _ = lookup(COMMANDS, words[0], "command")
         if isinstance(command, type):
-            parsed = tyro.cli(command, prog=f"recollect {words[0]}", args=words[1:])
-            return parsed.run(console)
+            return tyro.cli(command, prog=f"recollect {words[0]}", args=words[1:]).run(console)
         return command(words[1:], console)
     except KeyboardInterrupt as interrupt:
-        errors.print(str(interrupt) or "interrupted", style="yellow", highlight=False, soft_wrap=True)
+        tell(str(interrupt) or "interrupted", style="yellow")
         return 130
-    except (ValueError, OSError, RuntimeError) as error:
-        if os.environ.get("RECOLLECT_TRACEBACK") or not _is_ours(error):
+    except (ValueError, OSError, RunError) as error:
+        if os.environ.get("RECOLLECT_TRACEBACK"):
             raise
-        errors.print(f"error: {error}", style="red", highlight=False, soft_wrap=True, markup=False)
+        tell(f"error: {error}", style="red")
         return 2
-
-
-def _is_ours(error: Exception) -> bool:
-    # Mistakes of the user are ValueErrors and the trainer's RunErrors; another RuntimeError is a defect and keeps
-    # its traceback.
-    if isinstance(error, (ValueError, OSError)):
-        return True
-    from recollect.runs.checkpoints import RunError
-
-    return isinstance(error, RunError)
-
-
-def _choose(what: str, name: str, known: Any) -> str:
-    if name in known:
-        return name
-    near = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
-    hint = f"did you mean {near[0]!r}? " if near else ""
-    raise UsageError(f"unknown {what} {name!r}: {hint}known: {', '.join(known)}")
-
-
-def _help(console: Console) -> None:
-    console.print("[bold]recollect[/]: memory for agents and long streams\n")
-    table = Table(box=None, show_header=False, padding=(0, 2))
-    for name, (_, about) in COMMANDS.items():
-        table.add_row(f"[bold]{name}[/]", about)
-    console.print(table)
-    console.print("\nrecollect COMMAND --help shows its flags. RECOLLECT_TRACEBACK=1 shows tracebacks of errors.")
-
-
-def _number(value: Any) -> Any:
-    return None if isinstance(value, float) and value != value else value  # JSON knows no NaN
-
-
-def _table(title: str, rows: list[dict[str, Any]]) -> Table:
-    table = Table(title=title, title_justify="left", title_style="bold", box=None, padding=(0, 2, 0, 0))
-    for name in rows[0] if rows else ():
-        number = isinstance(rows[0][name], (int, float))
-        table.add_column(name, justify="right" if number else "left", no_wrap=name == "key")
-    for row in rows:
-        table.add_row(*(f"{cell:,}" if isinstance(cell, int) else f"{cell}" for cell in row.values()))
-    return table
-
-
-def _core_rows() -> list[dict[str, Any]]:
-    from recollect.cores import CORES
-    from recollect.state import nbytes
-
-    rows = []
-    for key, config in CORES.items():
-        core = config().build(input_dim=128)
-        rows.append(
-            {
-                "key": key,
-                "core": type(core).__name__,
-                "parameters": sum(p.numel() for p in core.parameters()),
-                "state bytes": nbytes(core.initial_state(1)),
-                "MFLOP per step": round(core.flops_per_step() / 1e6, 2),
-            }
-        )
-    return rows
-
-
-def _task_rows() -> list[dict[str, Any]]:
-    from recollect.tasks import TASKS, TaskSpec
-
-    rows = []
-    for key, task in TASKS.items():
-        spec = task().spec
-        about = (task.__doc__ or "").splitlines()[0]
-        kind = "rows" if isinstance(spec, TaskSpec) else "world"
-        chance = "-" if math.isnan(spec.chance) else f"{spec.chance:.3f}"
-        span = f"{spec.memory_span}" if spec.memory_span else "-"
-        rows.append({"key": key, "kind": kind, "chance": chance, "memory span": span, "about": about})
-    return rows
-
-
-def _recipe_rows() -> list[dict[str, Any]]:
-    from recollect.recipes import RECIPES
-
-    return [
-        {"key": key, "scales": ", ".join(recipe.runs), "about": recipe.title, "source": recipe.source}
-        for key, recipe in RECIPES.items()
-    ]
-
-
-def _trainer_rows() -> list[dict[str, Any]]:
-    from recollect.training import TRAINERS
-
-    return [{"key": key, "about": (config.__doc__ or "").splitlines()[0]} for key, config in TRAINERS.items()]
-
-
-_ROWS = {"cores": _core_rows, "tasks": _task_rows, "recipes": _recipe_rows, "trainers": _trainer_rows}
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -24,13 +24,10 @@ import safetensors.torch
 from torch import Tensor
 
 from recollect import files
+from recollect.runs.errors import RunError
 
 WEIGHTS, TRAINING, PROGRESS, MANIFEST = "weights.safetensors", "training.safetensors", "progress.json", "manifest.json"
 _NAME = re.compile(r"step-(\d{9,})")
-
-
-class RunError(RuntimeError):
-    """A run had to stop. The message says at which step, why, what still stands and what to do."""
 
 
 class Checkpoint(NamedTuple):

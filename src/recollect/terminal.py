@@ -1,0 +1,52 @@
+"""What commands print: tables, JSON, and notes beside the result."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+
+@dataclass(frozen=True)
+class PrintOptions:
+    """How results are printed."""
+
+    json: bool = False
+    """Print JSON."""
+
+
+def tell(line: str, style: str | None = None) -> None:
+    """A line on the error stream, so that what a command prints stays clean."""
+    Console(stderr=True).print(line, style=style, highlight=False, soft_wrap=True, markup=False)
+
+
+def print_json(data: Any, indent: int | None = 2) -> None:
+    """JSON on the output."""
+    print(json.dumps(data, indent=indent))
+
+
+def table(title: str, rows: Sequence[Mapping[str, Any]], *, figures: bool = False) -> Table:
+    """A table of rows with the same keys.
+
+    Args:
+        title: stands above it.
+        rows: cells by the names of their columns.
+        figures: every column but the first is right-aligned, and no cell is broken into lines.
+    """
+    made = Table(title=title, title_justify="left", title_style="bold", box=None, padding=(0, 2, 0, 0))
+    for place, (name, cell) in enumerate(rows[0].items() if rows else ()):
+        right = place > 0 if figures else isinstance(cell, (int, float))
+        made.add_column(name, justify="right" if right else "left", no_wrap=figures or name == "key")
+    for row in rows:
+        made.add_row(*(f"{cell:,}" if isinstance(cell, int) else f"{cell}" for cell in row.values()))
+    return made
+
+
+def overview(commands: Mapping[str, str]) -> Table:
+    """Commands and what they do."""
+    made = Table(box=None, show_header=False, padding=(0, 2))
+    for name, about in commands.items():
+        made.add_row(f"[bold]{name}[/]", about)
+    return made
