@@ -1,4 +1,4 @@
-"""The plain loop of document 004, algorithm 1: a process per actor, shared buffers, a learner. What we compare with.
+"""The plain loop of MonoBeast (Küttler et al. 2019): a process per actor, shared buffers, a learner.
 
 python benchmarks/rl_plain.py cartpole|pong [--actors 2] [--seconds 120] [--seeds 0]
 

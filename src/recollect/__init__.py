@@ -5,110 +5,44 @@
     core = HierarchicalChunkMemoryConfig(dim=128).build(input_dim=32)
     outputs, state = core(inputs, core.initial_state(8), is_first)
 
-Names are imported when they are first used, so that ``import recollect``, the command line's help and the pytest
-plugin do not wait for torch.
+What the rooms ``cores`` and ``agents`` export is exported here too. It is imported when it is first used, so that
+``import recollect``, the command line's help and the pytest plugin do not wait for torch.
 """
 
 import importlib
+import importlib.util
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from recollect.gymnasium_ids import register as _register
 
-if TYPE_CHECKING:
-    from recollect import state
-    from recollect.agents import ActorCritic, ActorCriticConfig, SequenceModel, SequenceModelConfig
-    from recollect.cores import CORES
-    from recollect.cores.causal_transformer.core import CausalTransformer, CausalTransformerConfig
-    from recollect.cores.contract import CoreConfig, MemoryCore
-    from recollect.cores.feedback.core import FeedbackTransformer, FeedbackTransformerConfig
-    from recollect.cores.hcam import HierarchicalChunkMemory, HierarchicalChunkMemoryConfig
-    from recollect.cores.long_short.core import LongShortTransformer, LongShortTransformerConfig
-    from recollect.cores.memoryless.core import Memoryless, MemorylessConfig
-    from recollect.cores.recurrent.core import GRU, LSTM, GRUConfig, LSTMConfig
-    from recollect.cores.stream import Stream
-    from recollect.cores.tlb.core import TemporalLatentBottleneck, TemporalLatentBottleneckConfig
-    from recollect.cores.transformer_xl.core import TransformerXL, TransformerXLConfig
-    from recollect.cores.ttm.core import TokenTuringMachine, TokenTuringMachineConfig
-    from recollect.cores.ttm.recurrent_transformer import RecurrentTransformer, RecurrentTransformerConfig
+if TYPE_CHECKING:  # what __getattr__ does, for editors
+    from recollect import state as state
+    from recollect.agents import *
+    from recollect.cores import *
 
 __version__ = "0.1.0"
+_ROOMS = ("cores", "agents")
 _register()
 
-_HOMES = {
-    "CORES": "cores",
-    "CoreConfig": "cores.contract",
-    "MemoryCore": "cores.contract",
-    "Stream": "cores.stream",
-    "Memoryless": "cores.memoryless.core",
-    "MemorylessConfig": "cores.memoryless.core",
-    "LSTM": "cores.recurrent.core",
-    "LSTMConfig": "cores.recurrent.core",
-    "GRU": "cores.recurrent.core",
-    "GRUConfig": "cores.recurrent.core",
-    "CausalTransformer": "cores.causal_transformer.core",
-    "CausalTransformerConfig": "cores.causal_transformer.core",
-    "TransformerXL": "cores.transformer_xl.core",
-    "TransformerXLConfig": "cores.transformer_xl.core",
-    "HierarchicalChunkMemory": "cores.hcam",
-    "HierarchicalChunkMemoryConfig": "cores.hcam",
-    "TemporalLatentBottleneck": "cores.tlb.core",
-    "TemporalLatentBottleneckConfig": "cores.tlb.core",
-    "TokenTuringMachine": "cores.ttm.core",
-    "TokenTuringMachineConfig": "cores.ttm.core",
-    "FeedbackTransformer": "cores.feedback.core",
-    "FeedbackTransformerConfig": "cores.feedback.core",
-    "RecurrentTransformer": "cores.ttm.recurrent_transformer",
-    "RecurrentTransformerConfig": "cores.ttm.recurrent_transformer",
-    "LongShortTransformer": "cores.long_short.core",
-    "LongShortTransformerConfig": "cores.long_short.core",
-    "ActorCritic": "agents",
-    "ActorCriticConfig": "agents",
-    "SequenceModel": "agents",
-    "SequenceModelConfig": "agents",
-}
 
-__all__ = [
-    "CORES",
-    "GRU",
-    "LSTM",
-    "ActorCritic",
-    "ActorCriticConfig",
-    "CausalTransformer",
-    "CausalTransformerConfig",
-    "CoreConfig",
-    "FeedbackTransformer",
-    "FeedbackTransformerConfig",
-    "GRUConfig",
-    "HierarchicalChunkMemory",
-    "HierarchicalChunkMemoryConfig",
-    "LSTMConfig",
-    "LongShortTransformer",
-    "LongShortTransformerConfig",
-    "MemoryCore",
-    "Memoryless",
-    "MemorylessConfig",
-    "RecurrentTransformer",
-    "RecurrentTransformerConfig",
-    "SequenceModel",
-    "SequenceModelConfig",
-    "Stream",
-    "TemporalLatentBottleneck",
-    "TemporalLatentBottleneckConfig",
-    "TokenTuringMachine",
-    "TokenTuringMachineConfig",
-    "TransformerXL",
-    "TransformerXLConfig",
-    "state",
-]
+def _exports(room: str) -> dict[str, Any]:
+    found = vars(importlib.import_module(f"{__name__}.{room}"))
+    return {name: x for name, x in found.items() if not name.startswith("_") and not isinstance(x, ModuleType)}
 
 
-def __getattr__(name: str) -> Any:
-    if name == "state":
-        return importlib.import_module("recollect.state")
-    if name not in _HOMES:
-        raise AttributeError(f"module 'recollect' has no attribute {name!r}")
-    return getattr(importlib.import_module(f"recollect.{_HOMES[name]}"), name)
+if not TYPE_CHECKING:  # an editor would take every name for one of these
 
+    def __getattr__(name: str) -> Any:
+        if name == "__all__":
+            return sorted(["state", *(name for room in _ROOMS for name in _exports(room))])
+        if not name.startswith("_"):
+            if importlib.util.find_spec(f"{__name__}.{name}"):
+                return importlib.import_module(f"{__name__}.{name}")
+            for room in _ROOMS:
+                if name in _exports(room):
+                    return _exports(room)[name]
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
-def __dir__() -> list[str]:
-    return __all__
+    def __dir__() -> list[str]:
+        return __getattr__("__all__")

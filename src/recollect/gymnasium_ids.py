@@ -14,7 +14,7 @@ from typing import Any
 import gymnasium
 
 NAMESPACE = "recollect"
-_VIEWS = "recollect.tasks.gymnasium.views"
+_MAKE = "recollect.tasks.gymnasium.make"
 
 
 def ids() -> Iterator[tuple[str, dict[str, Any]]]:
@@ -43,8 +43,8 @@ def register() -> None:
             # The world cuts its episodes itself and checks its actions: no wrappers on top.
             gymnasium.register(
                 id=full,
-                entry_point=f"{_VIEWS}:make",
-                vector_entry_point=f"{_VIEWS}:make_vector",
+                entry_point=f"{_MAKE}:make",
+                vector_entry_point=f"{_MAKE}:make_vector",
                 kwargs=keywords,
                 order_enforce=False,
                 disable_env_checker=True,

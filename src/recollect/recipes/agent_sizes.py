@@ -1,7 +1,7 @@
-"""Two sizes of the agents of document 003: its own, and one for two processor cores and ten minutes.
+"""Two sizes of the agents of Lampinen et al. 2021: the paper's, and one for two processor cores and ten minutes.
 
-``paper`` is table 1 with the readings of ``reference_facts`` 5.4. ``lite`` is our own: symbols instead of pixels, one
-or two layers of width 64, larger learning rates.
+``paper`` is the paper's table 1; where the table leaves a choice open, :func:`paper_core` and :func:`paper` make it.
+``lite`` is our own: symbols instead of pixels, one or two layers of width 64, larger learning rates.
 """
 
 from dataclasses import replace

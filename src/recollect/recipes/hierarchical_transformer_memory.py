@@ -1,20 +1,20 @@
-"""Hierarchical Transformer Memory (document 003): its study of memory for agents, as configs.
+"""Hierarchical Transformer Memory (Lampinen et al. 2021): its study of memory for agents, as configs.
 
     htm-ballet            table 3: watch dances, then go to the dancer of the one that is named
-    htm-generalisation    section 4.1: train on 2, 4 and 6 dances, play 8
-    htm-visual-match      section 4.3: a colour, apples, the door of that colour
-    htm-words             section 4.4: names of new objects, distractions, a question
-    htm-permanence        section 4.2: what is in which closed box (a 2-D analogue)
-    htm-streets           section 4.6: one-shot navigation in a new neighbourhood (made-up cities)
-    htm-inference         section 4.5: paired associative inference
+    htm-generalisation    appendix D.1: train on 2, 4 and 6 dances, play 8
+    htm-visual-match      section 3.4: a colour, apples, the door of that colour
+    htm-words             section 3.3: names of new objects, distractions, a question
+    htm-permanence        section 3.2: what is in which closed box (a 2-D analogue)
+    htm-streets           section 3.4: one-shot navigation in a new neighbourhood (made-up cities)
+    htm-inference         section 3.4: paired associative inference
     htm-t-maze            ours: the plainest memory there is, to see each core alone
     htm-ablations         appendix D: chunk length, k, reconstruction, gating
 
-``paper`` has table 1 with the readings of ``reference_facts`` 5.4: 4 layers, width 512, 8 heads, unroll 64 or 128,
-batch 32, Adam 2e-4 (streets 4e-4, inference 1e-4), costs 0.1 policy (streets 1), 1 baseline, 1e-3 or 1e-4 entropy,
-1 reconstruction, discount 0.99. ``lite`` is small enough for two processor cores and ten minutes: symbols instead
-of pixels, small networks, larger learning rates, easier levels. Worlds that were never released are analogues, and
-are called so.
+``paper`` has table 1 of the paper (and our choice where it leaves one open): 4 layers, width 512, 8 heads, unroll
+64 or 128, batch 32, Adam 2e-4 (streets 4e-4, inference 1e-4), costs 0.1 policy (streets 1), 1 baseline, 1e-3 or
+1e-4 entropy, 1 reconstruction, discount 0.99. ``lite`` is small enough for two processor cores and ten minutes:
+symbols instead of pixels, small networks, larger learning rates, easier levels. Worlds that were never released are
+analogues, and are called so.
 """
 
 from collections.abc import Callable
@@ -51,7 +51,7 @@ CORE_ROWS = ("hcam", "transformer-xl", "lstm", "memoryless")
 
 
 def ballet(core: str = "hcam", scale: Scale = "lite") -> ImpalaConfig:
-    """Watch dances, go to the dancer of the one that is named (003 section 4.1).
+    """Watch dances, go to the dancer of the one that is named (section 3.1).
 
     Args:
         core: key of any core.
@@ -81,7 +81,7 @@ def _lite_dances(*dancers: int) -> BalletConfig:
 
 
 def visual_match(core: str = "hcam", scale: Scale = "lite") -> ImpalaConfig:
-    """A colour, apples, the door of that colour (003 section 4.3; the published grid form of the DMLab level)."""
+    """A colour, apples, the door of that colour (section 3.4; the published grid form of the DMLab level)."""
     if scale == "paper":
         memory = paper_core(core, chunk=16, top_k=16, steps=128, unroll=128, extra=256)
         return paper(VisualMatchConfig(), memory, unroll=128, entropy=1e-4, steps=50_000)
@@ -100,7 +100,7 @@ def visual_match(core: str = "hcam", scale: Scale = "lite") -> ImpalaConfig:
 
 
 def words(core: str = "hcam", scale: Scale = "lite") -> ImpalaConfig:
-    """Names of new objects, distractor phases, a question (003 section 4.4; a grid analogue)."""
+    """Names of new objects, distractor phases, a question (section 3.3; a grid analogue)."""
     if scale == "paper":
         world = WordLearningConfig(distractor_phases=(0, 1, 2), observation="pixels")
         memory = paper_core(core, chunk=16, top_k=16, steps=1024, unroll=128, extra=512)
@@ -121,7 +121,7 @@ def words(core: str = "hcam", scale: Scale = "lite") -> ImpalaConfig:
 
 
 def permanence(core: str = "hcam", scale: Scale = "lite") -> ImpalaConfig:
-    """What is in which closed box (003 section 4.2; a 2-D analogue)."""
+    """What is in which closed box (section 3.2; a 2-D analogue)."""
     if scale == "paper":
         world = ObjectPermanenceConfig(delays=(0, 10, 20, 30), observation="pixels")
         memory = paper_core(core, chunk=16, top_k=8, steps=512, unroll=128, extra=512)
@@ -132,7 +132,7 @@ def permanence(core: str = "hcam", scale: Scale = "lite") -> ImpalaConfig:
 
 
 def streets(core: str = "hcam", scale: Scale = "lite") -> ImpalaConfig:
-    """One-shot navigation in a neighbourhood that is new in every episode (003 section 4.6; made-up cities)."""
+    """One-shot navigation in a neighbourhood that is new in every episode (section 3.4; made-up cities)."""
     if scale == "paper":
         memory = paper_core(core, chunk=4, top_k=32, steps=200, unroll=64, extra=256)
         if core == "hcam":
@@ -149,7 +149,7 @@ def streets(core: str = "hcam", scale: Scale = "lite") -> ImpalaConfig:
 
 
 def inference(core: str = "hcam", scale: Scale = "lite") -> SupervisedConfig:
-    """Paired associative inference (003 section 4.5): chains of three, questions of all types."""
+    """Paired associative inference (section 3.4): chains of three, questions of all types."""
     is_paper = scale == "paper"
     task = AssociativeInference() if is_paper else AssociativeInference(num_chains=6, width=32)
     steps = task.spec.length
@@ -319,7 +319,7 @@ def _recipe(
     )
 
 
-_DOC = "Hierarchical Transformer Memory (document 003)"
+_DOC = "Hierarchical Transformer Memory (Lampinen et al. 2021)"
 HTM_RECIPES = [
     Recipe(
         name="htm-t-maze",
@@ -351,7 +351,7 @@ HTM_RECIPES = [
     _recipe(
         "htm-visual-match",
         "Visual match",
-        f"{_DOC}, section 4.3",
+        f"{_DOC}, section 3.4",
         "Share of episodes with the right door; the published grid form. Lite: phases of 8, 24 and 16 steps, apples "
         "without reward, doors that keep their places; windows of 8 steps.",
         visual_match,
@@ -368,7 +368,7 @@ HTM_RECIPES = [
     _recipe(
         "htm-permanence",
         "Object permanence",
-        f"{_DOC}, section 4.2; a 2-D analogue",
+        f"{_DOC}, section 3.2; a 2-D analogue",
         "Share of episodes in which the right box is chosen. Lite: two boxes, two shapes, one jump each, delays of 0 "
         "and 4 steps; windows of 8 steps.",
         permanence,

@@ -1,4 +1,4 @@
-"""Temporal Latent Bottleneck (document 000): its experiments as configs.
+"""Temporal Latent Bottleneck (Didolkar et al. 2022): its experiments as configs.
 
 ``copying``: section 7.6, figure 6 and table 6. The Transformer with a temporal latent bottleneck stays perfect up
 to 600 blank steps; the Feedback Transformer is perfect to 300 and needs more samples. To the paper's two rows we
@@ -102,7 +102,7 @@ def _paper(core: str, length: int) -> str:
 COPYING = Recipe(
     name="copying",
     title="Copying ten digits over a blank",
-    source="Temporal Latent Bottleneck (document 000), section 7.6, figure 6 and table 6",
+    source="Temporal Latent Bottleneck (Didolkar et al. 2022), section 7.6, figure 6 and table 6",
     about=(
         "Ten digits, a blank of the given length, then the digits again. The lite scale has a smaller model and a "
         "larger learning rate than the paper, whose numbers are beside it for orientation only."

@@ -1,17 +1,26 @@
-"""The worlds and stream tasks: they know nothing of models."""
+"""What there is to learn: supervised streams and worlds, which know nothing of models. ``TASKS`` is the contents.
 
-from recollect.tasks.gymnasium.worlds import GymnasiumConfig
-from recollect.tasks.streams.associative_inference import AssociativeInference
-from recollect.tasks.streams.contract import Batch, StreamTask, TaskSpec
-from recollect.tasks.streams.copying import Copying
-from recollect.tasks.streams.recall import Recall
-from recollect.tasks.worlds.ballet.world import BalletConfig
-from recollect.tasks.worlds.contract import Step, Truth, World, WorldConfig, WorldSpec
-from recollect.tasks.worlds.object_permanence import ObjectPermanenceConfig
-from recollect.tasks.worlds.street_learn.world import StreetLearnConfig
-from recollect.tasks.worlds.t_maze import TMazeConfig
-from recollect.tasks.worlds.visual_match import VisualMatchConfig
-from recollect.tasks.worlds.word_learning import WordLearningConfig
+A name that is imported ``as`` itself is exported.
+"""
+
+from recollect.tasks.gymnasium.worlds import GymnasiumConfig as GymnasiumConfig
+from recollect.tasks.streams.associative_inference import AssociativeInference as AssociativeInference
+from recollect.tasks.streams.contract import Batch as Batch
+from recollect.tasks.streams.contract import StreamTask as StreamTask
+from recollect.tasks.streams.contract import TaskSpec as TaskSpec
+from recollect.tasks.streams.copying import Copying as Copying
+from recollect.tasks.streams.recall import Recall as Recall
+from recollect.tasks.worlds.ballet.world import BalletConfig as BalletConfig
+from recollect.tasks.worlds.contract import Step as Step
+from recollect.tasks.worlds.contract import Truth as Truth
+from recollect.tasks.worlds.contract import World as World
+from recollect.tasks.worlds.contract import WorldConfig as WorldConfig
+from recollect.tasks.worlds.contract import WorldSpec as WorldSpec
+from recollect.tasks.worlds.object_permanence import ObjectPermanenceConfig as ObjectPermanenceConfig
+from recollect.tasks.worlds.street_learn.world import StreetLearnConfig as StreetLearnConfig
+from recollect.tasks.worlds.t_maze import TMazeConfig as TMazeConfig
+from recollect.tasks.worlds.visual_match import VisualMatchConfig as VisualMatchConfig
+from recollect.tasks.worlds.word_learning import WordLearningConfig as WordLearningConfig
 
 TASKS: dict[str, type[StreamTask] | type[WorldConfig]] = {
     "copying": Copying,
@@ -25,25 +34,3 @@ TASKS: dict[str, type[StreamTask] | type[WorldConfig]] = {
     "street-learn": StreetLearnConfig,
     "gym": GymnasiumConfig,
 }
-
-__all__ = [
-    "TASKS",
-    "AssociativeInference",
-    "BalletConfig",
-    "Batch",
-    "Copying",
-    "GymnasiumConfig",
-    "ObjectPermanenceConfig",
-    "Recall",
-    "Step",
-    "StreamTask",
-    "StreetLearnConfig",
-    "TMazeConfig",
-    "TaskSpec",
-    "Truth",
-    "VisualMatchConfig",
-    "WordLearningConfig",
-    "World",
-    "WorldConfig",
-    "WorldSpec",
-]

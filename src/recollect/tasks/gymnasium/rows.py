@@ -23,7 +23,7 @@ class Answer(NamedTuple):
     """What b rows answer to a step."""
 
     observation: Arrays
-    """Of every row."""
+    """Observations of all rows."""
     reward: np.ndarray
     """float32 ``[b]``; anything in rows that are first."""
     terminated: np.ndarray

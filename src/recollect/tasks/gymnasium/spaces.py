@@ -21,7 +21,7 @@ class Reader:
     """Reads observations of one environment."""
 
     source: gymnasium.Space[Any]
-    """Of the environment."""
+    """Observation space of the environment."""
     masked: tuple[int, ...] = ()
     """Entries of a vector observation that are left out."""
     words: int = 16
@@ -110,7 +110,7 @@ class Writer:
     """Writes actions for one environment."""
 
     target: gymnasium.Space[Any]
-    """Of the environment."""
+    """Action space of the environment."""
 
     @property
     def space(self) -> gymnasium.Space[Any]:

@@ -151,29 +151,6 @@ class RecollectVectorEnv(gymnasium.vector.VectorEnv[Any, Any, np.ndarray]):
         self.world.close()
 
 
-def make(task: str, *, render_mode: str | None = None, **fields: Any) -> RecollectEnv:
-    """The environment of a world of the TASKS table: what ``gymnasium.make`` calls."""
-    return RecollectEnv(_config(task, fields), render_mode=render_mode)
-
-
-def make_vector(task: str, num_envs: int = 1, *, render_mode: str | None = None, **fields: Any) -> RecollectVectorEnv:
-    """The vector environment of a world of the TASKS table: what ``gymnasium.make_vec`` calls."""
-    return RecollectVectorEnv(_config(task, fields), num_envs, render_mode=render_mode)
-
-
-def _config(task: str, fields: dict[str, Any]) -> WorldConfig:
-    from recollect.tasks import TASKS  # not at the top: the room that holds the table may export these views
-
-    found = TASKS.get(task)
-    if found is None or not issubclass(found, WorldConfig):
-        worlds = [key for key, entry in TASKS.items() if issubclass(entry, WorldConfig)]
-        raise ValueError(f"task={task!r} is no world: known: {', '.join(worlds)}")
-    try:
-        return found(**fields)
-    except TypeError as error:
-        raise ValueError(f"{task}: {error}") from None
-
-
 def _build(config: WorldConfig, batch_size: int, render_mode: str | None, device: torch.device | str) -> World:
     if render_mode not in (None, *METADATA["render_modes"]):
         raise ValueError(f"render_mode={render_mode!r}: use None or 'rgb_array'")

@@ -6,7 +6,8 @@
 
 An environment comes with the wrappers of its own registration and no others; its time limit is a truncation. Rows
 come from the fastest source there is: the environment's own vector form, or single environments, here or in other
-processes. Whatever that source does at the end of an episode, the world's rule is the one of ``tasks/world.py``.
+processes. Whatever that source does at the end of an episode, the world's rule is the one of
+``tasks/worlds/contract.py``.
 
 Atari (ids ``ALE/...``) comes from ale-py's vector form: 4 stacked grey frames of 84 x 84, each the maximum of the
 last two of 4 emulated ones, up to 30 no-ops and FIRE at the start, whole games (a lost life ends nothing), rewards

@@ -1,1 +1,1 @@
-"""Tasks of rows: tokens or vectors, and questions about them."""
+"""Supervised streams: rows of tokens or vectors, and questions about them. Begin with contract.py."""

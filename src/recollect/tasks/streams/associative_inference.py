@@ -17,7 +17,7 @@ of two steps, counted from the start of the episode.
 Chance is exactly 1/2 for whatever forgets the pairs: which of the two items is the lure, and on which side it is, are
 drawn alike, so the trial alone looks the same for both answers.
 
-Paper:    Hierarchical Transformer Memory (document 003), section 3.4 and Appendix B.4; the task and its embeddings are
+Paper:    Lampinen et al. 2021, section 3.4 and appendix B.4; the task and its embeddings are
           those of Banino et al., "MEMO" (2020).
 Differs:  pairs and trial come as one stream; the paper puts the pairs into the memory of every layer by hand and
           reads the trial as a sequence of its own. Random vectors stand in for photographs by default.

@@ -11,7 +11,7 @@ reward and shows the first observation of a new episode, with ``is_first`` set. 
 like any other: a learner reads its value where an episode was cut by a time limit, and nothing is lost.
 
 Worlds of ours are written once, as a batch of rows in torch on any device (:class:`TensorWorld`). Everybody's own
-Gymnasium environments come in through ``tasks/gymnasium_worlds.py``; ours go out through ``tasks/gymnasium_views.py``.
+Gymnasium environments come in through ``tasks/gymnasium/worlds.py``; ours go out through ``tasks/gymnasium/views.py``.
 """
 
 from abc import ABC, abstractmethod
@@ -36,9 +36,9 @@ class WorldSpec:
     """What an agent and a table need to know about a world."""
 
     observation_space: gymnasium.Space[Any]
-    """Of one row. In a Dict, the key ``language`` holds words: MultiDiscrete, one entry a word, 0 is padding."""
+    """What one row shows. In a Dict the key ``language`` holds words: MultiDiscrete, one per word, 0 is padding."""
     action_space: gymnasium.Space[Any]
-    """Of one row."""
+    """What one row can do."""
     max_steps: int
     """Actions of the longest episode; it is truncated there. 0 when the world does not say."""
     memory_span: int

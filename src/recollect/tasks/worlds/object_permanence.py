@@ -1,6 +1,6 @@
 """Object permanence in two dimensions: what is in which box, once the lids are closed and one has looked away?
 
-A flat analogue of the three-dimensional task of 003 (section 3.2, appendix B.2), not the task itself.
+A flat analogue of the three-dimensional task of Lampinen et al. 2021 (section 3.2, appendix B.2), not the task itself.
 
 A room of ``side`` x ``side`` tiles, of which the agent sees what is ahead: up is where it looks, and it stands in
 the middle of the last row of its view. It starts in the middle of a wall; ``num_boxes`` open boxes stand at random
@@ -19,8 +19,8 @@ Chance: all closed boxes look the same, and which object is in which box and whi
 independently of all else. A policy that does not know what it watched is right with probability ``1 / num_boxes``
 whatever it does; less if it is slow.
 
-Source: 003 as above; there no more is said about objects, frame rate and room, so pictures, jumps and delays in steps
-are ours, and numbers are not comparable.
+Source: Lampinen et al. 2021 as above; it says no more about objects, frame rate and room, so pictures, jumps and delays
+in steps are ours, and numbers are not comparable.
 """
 
 from collections.abc import Mapping
@@ -130,7 +130,7 @@ LEVELS: Mapping[str, ObjectPermanenceConfig] = {
     "varying": ObjectPermanenceConfig(delays=(0, 10, 20, 30)),
     **{f"delay-{n}": ObjectPermanenceConfig(delays=(n,)) for n in (0, 10, 20, 30)},
 }
-"""The levels of 003, a step for each of its seconds of delay."""
+"""The paper's levels, a step for each of its seconds of delay."""
 
 
 class ObjectPermanenceState(NamedTuple):

@@ -6,7 +6,7 @@ numbers into what is seen through a window of it, in either form:
     pixels   uint8 [y 9, x 9, 3], 9 pixels a tile
     tiles    uint8 [y, x, 3], symbols: backdrop; shape from 1, 0 for none; colour from 1, 0 for none
 
-Source: ours, after the look of the ballet of 003 (appendix B.1): dark room, 9 x 9 shapes, a white agent.
+Source: ours, after the ballet of Lampinen et al. 2021 (appendix B.1): dark room, 9 x 9 shapes, a white agent.
 """
 
 from typing import Literal

@@ -20,9 +20,10 @@ Chance: which object has which word is drawn independently of all else, so a pol
 lifts the right object of ``num_objects`` with probability ``1 / num_objects`` whatever it does; less if it is slow.
 
 Source: a grid analogue of Hill et al., Grounded language learning fast and slow (ICLR 2021), with the distractor
-phases and chains of episodes of 003 section 3.3 and appendix B.3 (whose "episodes" are lessons here, since no reset
-parts them). Differs: two dimensions, so that pictures and numbers are not comparable with those of 003; names are
-heard by touch, not by looking; made-up words; one time limit in steps, of which a test may spend all that is left.
+phases and chains of episodes of Lampinen et al. 2021, section 3.3 and appendix B.3 (whose "episodes" are lessons
+here, since no reset parts them). Differs: two dimensions, so that pictures and numbers are not comparable with the
+paper's; names are heard by touch, not by looking; made-up words; one time limit in steps, of which a test may spend
+all that is left.
 ``num_words`` and ``same_room`` make it easier, for agents that have minutes to learn, and are ours.
 """
 
@@ -169,7 +170,7 @@ LEVELS: Mapping[str, WordLearningConfig] = {
     **{f"lessons-{n}-distractors-5": WordLearningConfig(distractor_phases=(5,), lessons=n) for n in (2, 3)},
     **{f"lessons-4-distractors-{n}": WordLearningConfig(distractor_phases=(n,), lessons=4) for n in (0, 1)},
 }
-"""The levels of 003: one to train on, the others to be evaluated (all are one config, so all fields may be changed)."""
+"""The paper's levels: one to train on, the others to evaluate on (all are one config, so all fields may be changed)."""
 
 
 class Script(NamedTuple):

@@ -4,7 +4,7 @@ The room is 11 x 11 cells, numbered row by row; the outermost ones are wall. The
 cells around it can be a dancer's home, three cells from each other, so that dancers, who stay within one cell of
 home, never touch anybody.
 
-Source: document 003, listing 1 (dances) and appendix B.1 (room).
+Source: Lampinen et al. 2021, listing 1 (dances) and appendix B.1 (room).
 """
 
 from collections import deque

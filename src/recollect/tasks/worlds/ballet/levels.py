@@ -6,10 +6,10 @@ level = BalletLevel(
 step = BalletConfig().build(batch_size=1).stage([level])
 """
 
-import difflib
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from recollect.config import did_you_mean, require
 from recollect.tasks.worlds.ballet.dances import DANCES, HOMES, NOWHERE, SIDE, STILL
 from recollect.tasks.worlds.ballet.render import COLOURS, SHAPES
 
@@ -44,10 +44,8 @@ class BalletLevel:
                 raise ValueError(f"dancers[{i}].home={dancer.home}: use a row and a column of 2, 5, 8, not both 5")
             for field, known in (("dance", DANCES), ("shape", SHAPES), ("colour", COLOURS)):
                 name = getattr(dancer, field)
-                if name not in known:
-                    near = difflib.get_close_matches(name, known, n=1)
-                    hint = f"did you mean {near[0]!r}? " if near else ""
-                    raise ValueError(f"dancers[{i}].{field}={name!r}: {hint}known: {', '.join(known)}")
+                remedy = f"{did_you_mean(name, known)}known: {', '.join(known)}"
+                require(name in known, f"dancers[{i}].{field}", name, remedy)
         for field, values in (("home", self._cells), ("dance", [dancer.dance for dancer in self.dancers])):
             if len(set(values)) < len(values):
                 raise ValueError(f"dancers: two have the same {field}; give each its own")

@@ -11,7 +11,7 @@ An image is a copy of a background (walls and agent, as seen from the agent's ce
 Dancers out of view are drawn into a margin of memory behind the images instead of being left out: the work does not
 depend on the data, and nothing has to wait for a device.
 
-Source: document 003, appendix B.1; the official environment's templates, colours and names
+Source: Lampinen et al. 2021, appendix B.1; the official environment's templates, colours and names
 (google-deepmind/deepmind-research, hierarchical_transformer_memory/pycolab_ballet). Its float image is ours / 255.
 """
 

@@ -22,10 +22,10 @@ Chance: the named dance is drawn uniformly and independently of everything to be
 forgotten them is right with probability 1 / n at best; the mean of that over ``dancers``. Whoever remembers is always
 right, three moves after the name.
 
-Source: document 003, section 3.1, appendix B.1 and listing 1; timing, limits and pictures are those of the official
-environment (google-deepmind/deepmind-research, hierarchical_transformer_memory/pycolab_ballet): a level performed by
-both shows the same in every observation. Differs: images are uint8 (theirs are ours / 255); words are numbers; random
-levels have the same distribution, but other random numbers.
+Source: Lampinen et al. 2021, section 3.1, appendix B.1 and listing 1; timing, limits and pictures are those of the
+official environment (google-deepmind/deepmind-research, hierarchical_transformer_memory/pycolab_ballet): a level
+performed by both shows the same in every observation. Differs: images are uint8 (theirs are ours / 255); words are
+numbers; random levels have the same distribution, but other random numbers.
 """
 
 from collections.abc import Sequence
@@ -65,7 +65,7 @@ OTHER_STEPS = 1024
 """... and for all other delays."""
 
 COMMON_MULTIPLE = 840
-"""Of 1..8: a remainder of a number below it is uniform."""
+"""The least common multiple of 1..8: a remainder of a number below it is uniform."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,1 +1,1 @@
-"""Streets."""
+"""One-shot navigation. Read world.py; city_graphs.py makes the cities and the tables of their distances."""

@@ -28,7 +28,7 @@ follow, and leaves more steps for them. Symbols are dealt at random, so without 
 the agent is on its goal. Even so, a policy without memory can be better than chance: with the paper's rule a fixed
 mixture of 60 % forward and 40 % left finds 5.3 goals where chance finds 3.8 and the oracle 57.0.
 
-Paper:    Hierarchical Transformer Memory (document 003), section 3.4 and Appendix B.4.
+Paper:    Lampinen et al. 2021, section 3.4 and appendix B.4.
 Source:   Ritter et al., "Rapid Task-Solving in Novel Environments" (2021), section 4, and its public code.
 Differs:  cities are made up unless ``graphs`` names published ones; edges are drawn uniformly (the public code draws
           the first one by place, then direction); the end of an episode counts as a time limit, not as an end of
