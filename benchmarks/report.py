@@ -20,6 +20,7 @@ from matplotlib.ticker import NullFormatter
 
 from agents_report import learning_rows, lifelong_rows, pong_rows, profile_rows, rl_rows, world_rows
 from recollect.benchmark.cores import CoresBenchmark, core_config
+from recollect.cores import CORES
 from recollect.recipes.hierarchical_transformer_memory import CORE_ROWS
 from recollect.state import nbytes
 
@@ -30,21 +31,6 @@ WORLDS = ["world", "rows", "steps/s", "aim"]
 LIFELONG = ["contents in", "position", "median ms", "99 % ms"]
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
-
-# What a reader needs beside the measured bytes: where a core comes from, and what it remembers.
-CORES = {
-    "memoryless": ("Memoryless", "the ablation", "nothing"),
-    "lstm": ("LSTM", "Hochreiter & Schmidhuber 1997", "a vector per layer"),
-    "gru": ("GRU", "Cho et al. 2014", "a vector per layer"),
-    "causal-transformer": ("CausalTransformer", "Vaswani et al. 2017", "a window, as keys and values"),
-    "transformer-xl": ("TransformerXL", "Dai et al. 2019; gated: Parisotto et al. 2020", "a window, as layer inputs"),
-    "hcam": ("HierarchicalChunkMemory", "Lampinen et al. 2021", "a window, and chunks found by their summaries"),
-    "tlb": ("TemporalLatentBottleneck", "Didolkar et al. 2022", "slots, updated once per chunk"),
-    "ttm": ("TokenTuringMachine", "Ryoo et al. 2023", "slots, rewritten at each step of n tokens"),
-    "feedback-transformer": ("FeedbackTransformer", "Fan et al. 2020", "a window of one vector for all layers"),
-    "recurrent-transformer": ("RecurrentTransformer", "Ryoo et al. 2023, table 2", "state tokens"),
-    "long-short-transformer": ("LongShortTransformer", "Zhu et al. 2021", "a window, and landmarks of old segments"),
-}
 
 
 def newest(kind: str) -> dict[str, Any]:
@@ -108,10 +94,11 @@ def measured_where(environment: dict[str, Any]) -> str:
 def core_table() -> str:
     """Rows of the README's table of cores; state bytes follow from the config alone."""
     rows = []
-    for key, (name, paper, memory) in CORES.items():
+    for key in CORES:
         config = core_config(key, CoresBenchmark())
-        size = nbytes(config.build(512).initial_state(1))
-        rows.append(f"| `{key}` | `{name}` | {paper} | {memory} | {size:,} |")
+        core = config.build(512)
+        size = nbytes(core.initial_state(1))
+        rows.append(f"| `{key}` | `{type(core).__name__}` | {config.paper} | {config.remembers} | {size:,} |")
     return "\n".join(rows)
 
 

@@ -47,6 +47,11 @@ class attribute it is a method: ``core.reference_unroll(inputs, state, is_first)
 class CoreConfig(ABC):
     """Settings of a core: everything except the width of its input, which only the run knows."""
 
+    paper: ClassVar[str] = "-"
+    """Authors and year, for tables."""
+    remembers: ClassVar[str] = "-"
+    """What the state holds, in a few words, for tables."""
+
     @abstractmethod
     def build(self, input_dim: int) -> "MemoryCore[Any]":
         """Make the core for inputs of width ``input_dim`` (width of one token, for cores that read tokens)."""

@@ -6,6 +6,10 @@ from recollect.recipes.recall import RECALL
 from recollect.recipes.temporal_latent_bottleneck import COPYING
 from recollect.recipes.train import TRAINING, training
 
-RECIPES: dict[str, Recipe] = {recipe.name: recipe for recipe in (COPYING, RECALL, *HTM_RECIPES)}
+RECIPES: dict[str, Recipe] = {
+    "copying": COPYING,
+    "recall": RECALL,
+    **{recipe.name: recipe for recipe in HTM_RECIPES},
+}
 
 __all__ = ["RECIPES", "TRAINING", "Recipe", "Run", "RunConfig", "Scale", "Test", "training"]

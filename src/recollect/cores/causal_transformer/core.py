@@ -25,7 +25,7 @@ Differs:
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import ClassVar, Literal, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -79,6 +79,9 @@ class CausalTransformerState(NamedTuple):
 @dataclass(frozen=True, kw_only=True)
 class CausalTransformerConfig(CoreConfig):
     """Settings of :class:`CausalTransformer`."""
+
+    paper: ClassVar[str] = "Vaswani et al. 2017"
+    remembers: ClassVar[str] = "a window, as keys and values"
 
     dim: int = 128
     """Width of the residual stream."""

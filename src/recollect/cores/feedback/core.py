@@ -27,7 +27,7 @@ first layer's queries do not depend on the memory and are made for all steps at 
 """
 
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import ClassVar, Literal, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -58,6 +58,9 @@ class FeedbackState(NamedTuple):
 @dataclass(frozen=True, kw_only=True)
 class FeedbackTransformerConfig(CoreConfig):
     """Settings of :class:`FeedbackTransformer`."""
+
+    paper: ClassVar[str] = "Fan et al. 2020"
+    remembers: ClassVar[str] = "a window of one vector for all layers"
 
     dim: int = 128
     """Width of the layers, the memories and the output."""

@@ -83,6 +83,9 @@ class HierarchicalChunkMemoryState(NamedTuple):
 class HierarchicalChunkMemoryConfig(CoreConfig):
     """Settings of :class:`HierarchicalChunkMemory`."""
 
+    paper: ClassVar[str] = "Lampinen et al. 2021"
+    remembers: ClassVar[str] = "a window, and chunks found by their summaries"
+
     dim: int = 128
     """Width of the residual stream and of the memory."""
     num_layers: int = 2

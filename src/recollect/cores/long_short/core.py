@@ -42,7 +42,7 @@ Differs:
 """
 
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, cast
+from typing import ClassVar, Literal, NamedTuple, cast
 
 import torch
 import torch.nn.functional as F
@@ -69,6 +69,9 @@ class LongShortTransformerState(NamedTuple):
 @dataclass(frozen=True, kw_only=True)
 class LongShortTransformerConfig(CoreConfig):
     """Settings of :class:`LongShortTransformer`."""
+
+    paper: ClassVar[str] = "Zhu et al. 2021"
+    remembers: ClassVar[str] = "a window, and landmarks of old segments"
 
     dim: int = 128
     """Width of the core and of its output."""

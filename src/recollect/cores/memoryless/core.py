@@ -11,7 +11,7 @@ Differs: nothing to differ from; width and depth follow the other cores.
 """
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 from torch import Tensor, nn
 
@@ -29,6 +29,9 @@ class MemorylessState(NamedTuple):
 @dataclass(frozen=True, kw_only=True)
 class MemorylessConfig(CoreConfig):
     """Settings of :class:`Memoryless`."""
+
+    paper: ClassVar[str] = "the ablation"
+    remembers: ClassVar[str] = "nothing"
 
     dim: int = 128
     """Width of the layers and of the output."""

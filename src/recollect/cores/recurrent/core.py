@@ -24,7 +24,7 @@ input and every h in one buffer, so that a layer's step is one product with its 
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -74,6 +74,9 @@ class RecurrentConfig(CoreConfig):
 class LSTMConfig(RecurrentConfig):
     """Settings of :class:`LSTM`."""
 
+    paper: ClassVar[str] = "Hochreiter & Schmidhuber 1997"
+    remembers: ClassVar[str] = "a vector per layer"
+
     def build(self, input_dim: int) -> "LSTM":
         """Make the core for inputs of width ``input_dim``."""
         return LSTM(self, input_dim)
@@ -82,6 +85,9 @@ class LSTMConfig(RecurrentConfig):
 @dataclass(frozen=True, kw_only=True)
 class GRUConfig(RecurrentConfig):
     """Settings of :class:`GRU`."""
+
+    paper: ClassVar[str] = "Cho et al. 2014"
+    remembers: ClassVar[str] = "a vector per layer"
 
     def build(self, input_dim: int) -> "GRU":
         """Make the core for inputs of width ``input_dim``."""

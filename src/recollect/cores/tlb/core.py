@@ -35,7 +35,7 @@ work); the stream keeps their keys and values instead.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple, cast
+from typing import Any, ClassVar, Literal, NamedTuple, cast
 
 import torch
 import torch.nn.functional as F
@@ -130,6 +130,9 @@ class TemporalLatentBottleneckVariant:
 @dataclass(frozen=True, kw_only=True)
 class TemporalLatentBottleneckConfig(CoreConfig):
     """Settings of :class:`TemporalLatentBottleneck`."""
+
+    paper: ClassVar[str] = "Didolkar et al. 2022"
+    remembers: ClassVar[str] = "slots, updated once per chunk"
 
     dim: int = 128
     """Width of both streams and of the output."""

@@ -40,7 +40,7 @@ for the norm's own parameters. The relative shift is a strided view (layers/wind
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import ClassVar, Literal, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -79,6 +79,9 @@ class TransformerXLState(NamedTuple):
 @dataclass(frozen=True, kw_only=True)
 class TransformerXLConfig(CoreConfig):
     """Settings of :class:`TransformerXL`. ``gate=gru relu_outputs=True`` is GTrXL."""
+
+    paper: ClassVar[str] = "Dai et al. 2019; gated: Parisotto et al. 2020"
+    remembers: ClassVar[str] = "a window, as layer inputs"
 
     dim: int = 128
     """Width of the residual stream."""

@@ -37,7 +37,7 @@ Differs:
 """
 
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import ClassVar, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -72,6 +72,9 @@ class TokenTuringMachineState(NamedTuple):
 @dataclass(frozen=True, kw_only=True)
 class TokenTuringMachineConfig(CoreConfig):
     """Settings of :class:`TokenTuringMachine`."""
+
+    paper: ClassVar[str] = "Ryoo et al. 2023"
+    remembers: ClassVar[str] = "slots, rewritten at each step of n tokens"
 
     dim: int = 128
     """Width d of a token."""

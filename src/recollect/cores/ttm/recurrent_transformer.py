@@ -20,7 +20,7 @@ Differs:
 """
 
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import ClassVar, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -44,6 +44,9 @@ class RecurrentTransformerState(NamedTuple):
 @dataclass(frozen=True, kw_only=True)
 class RecurrentTransformerConfig(CoreConfig):
     """Settings of :class:`RecurrentTransformer`."""
+
+    paper: ClassVar[str] = "Ryoo et al. 2023, table 2"
+    remembers: ClassVar[str] = "state tokens"
 
     dim: int = 128
     """Width d of a token."""
