@@ -1,7 +1,6 @@
 """Finding the module to certify: a key of the table of cores, or ``package.module:factory``."""
 
 import dataclasses
-import difflib
 import importlib
 import inspect
 import os
@@ -15,6 +14,7 @@ import torch
 from torch import nn
 
 from recollect import cores
+from recollect.config import did_you_mean
 from recollect.cores.contract import CoreConfig
 
 SMALL = {
@@ -61,8 +61,7 @@ def table() -> dict[str, type[CoreConfig]]:
 def nearest(name: str, known: Iterable[str]) -> str:
     """An ending for an error message: what was probably meant, or all there is."""
     known = list(known)
-    close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-    return f"; did you mean {close[0]!r}?" if close else f"; there are {', '.join(known)}"
+    return f"; {did_you_mean(name, known).rstrip() or 'there are ' + ', '.join(known)}"
 
 
 def small_config(config_class: type[CoreConfig]) -> CoreConfig:
