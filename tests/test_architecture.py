@@ -30,9 +30,8 @@ CIRCLES = {
             "recollect.training.trainers",
         }
     ),
-    # the core makes its stream, the stream knows its core
+    # the layer knows its core's state, the core makes its layers
     frozenset({"recollect.cores.long_short.core", "recollect.cores.long_short.layer"}),
-    frozenset({"recollect.cores.tlb.core", "recollect.cores.tlb.stream"}),
 }
 
 
