@@ -166,7 +166,7 @@ def test_a_stream_keeps_the_precision_that_it_was_made_with(made_inside, gate):
     assert (1e-4 < drift < 0.05) if made_inside else drift < 1e-6
 
 
-def test_learned_positions_start_as_the_sinusoid_of_004():
+def test_learned_positions_start_as_the_sinusoid_of_george_2021():
     core = TransformerXLConfig(**samples.TINY, positions="learned").build(8)
     assert core.table.shape == (4, 8)
     torch.testing.assert_close(core.table[-1], torch.tensor([0.0, 1.0] * 4))  # offset 0: sin 0, cos 0
@@ -175,7 +175,7 @@ def test_learned_positions_start_as_the_sinusoid_of_004():
 
 
 @pytest.mark.parametrize(("layers", "reported"), [(1, 1_920_240), (2, 2_776_048), (3, 3_631_856)])
-def test_parameters_of_the_adaptive_agent_of_004(layers, reported):
+def test_parameters_of_the_adaptive_agent_of_george_2021(layers, reported):
     core = TransformerXLConfig(
         dim=256, num_layers=layers, num_heads=4, hidden_dim=1024, memory_len=100, relu_outputs=True, activation="relu"
     ).build(256)

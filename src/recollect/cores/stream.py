@@ -31,7 +31,7 @@ class Streamable(Protocol):
         ...
 
     def initial_state(self, batch_size: int) -> Any:
-        """A fresh memory."""
+        """The state of an episode that has not begun."""
         ...
 
     def check_state(self, state: Any, batch_size: int, device: torch.device) -> None:
@@ -118,9 +118,9 @@ class Stream:
         if surely_finite(inputs):
             return self.advance(inputs, is_first)
         # The core's shield (see recollect.cores.contract): a broken step is NaN at that step, and zeros in the memory.
-        usable = is_finite(inputs).flatten(1).all(-1)
-        outputs = self.advance(torch.where(spread_rows(usable, inputs), inputs, 0.0), is_first)
-        return torch.where(spread_rows(usable, outputs), outputs, torch.nan)
+        finite = is_finite(inputs).flatten(1).all(-1)
+        outputs = self.advance(torch.where(spread_rows(finite, inputs), inputs, 0.0), is_first)
+        return torch.where(spread_rows(finite, outputs), outputs, torch.nan)
 
     @torch.no_grad()
     def reset(self, rows: Tensor | list[int] | None = None) -> None:

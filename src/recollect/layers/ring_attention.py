@@ -185,7 +185,7 @@ class StreamLayer:
         feed_forward: its weights.
         gates: after attention and after feed-forward.
         relu: whether a ReLU closes each sub-layer.
-        dropout: of what the attention adds (in training).
+        dropout: of the outputs of both sub-layers and of the hidden layer, in training.
     """
 
     def __init__(
@@ -251,7 +251,7 @@ class Visibility:
         self._steps_to_full = self.window
 
     def clear(self, rows: Tensor) -> None:
-        """Rows of a bool mask ``[b]`` start afresh."""
+        """Rows of a bool mask ``[b]`` forget their window."""
         self.count.masked_fill_(rows, 0)
         self._steps_to_full = self.window
 
@@ -285,7 +285,7 @@ class StreamStack:
             layer.attention.load(entries)
 
     def clear(self, rows: Tensor) -> None:
-        """Rows of a bool mask ``[b]`` start afresh."""
+        """Rows of a bool mask ``[b]`` forget their window."""
         self.visible.clear(rows)
         for layer in self.layers:
             layer.attention.clear(rows)

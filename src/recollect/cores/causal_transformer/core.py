@@ -11,8 +11,8 @@ With n = LayerNorm, per layer, for the steps s = t-w ... t of the same episode:
 t - s only, and c = 0. ``bias`` has no rotation and a learned c of w + 1 entries per head and layer, which starts as
 ALiBi's line -m (t - s) with slope m = 2^(-8 i / h) for head i = 1 ... h. ``none`` has neither.
 
-Papers: Vaswani et al. (2017), equation 1, and pre-norm as in 004 equations 2.27-2.28; Su et al., RoFormer (2021),
-equations 14-16; Press et al., ALiBi (2022), section 3.
+Papers: Vaswani et al. (2017), equation 1; norms come first, as in George (master's thesis, Freiburg 2021), equations
+2.27-2.28; Su et al., RoFormer (2021), equations 14-16; Press et al., ALiBi (2022), section 3.
 
 Differs:
 - The window slides: each query sees exactly w steps before it, for ever, in any split of the stream into calls.

@@ -206,11 +206,11 @@ class LongShortAttention(nn.Module):
         if not self.relative:
             return queries @ far.mT, to_window(queries @ near.mT, window)
         by_landmark, by_age = self.position_keys()
-        places = (queries.flatten(1, 2) @ by_landmark.mT).unflatten(1, queries.shape[1:3])
+        numbers = (queries.flatten(1, 2) @ by_landmark.mT).unflatten(1, queries.shape[1:3])
         moved = queries + self.position_bias[:, None, None]
         ages = (moved.flatten(1, 2) @ by_age.mT).unflatten(1, queries.shape[1:3])
         content = to_window((queries + self.content_bias[:, None, None]) @ near.mT, window)
-        return queries @ far.mT + places.gather(-1, distance.expand(heads, -1, -1, -1)), content + ages
+        return queries @ far.mT + numbers.gather(-1, distance.expand(heads, -1, -1, -1)), content + ages
 
     def position_keys(self) -> tuple[Tensor, Tensor]:
         """Projected sinusoids: ``[h, s*r, e]`` by number of newer landmarks, ``[h, w+1, e]`` from the oldest age."""
@@ -253,14 +253,12 @@ class LongShortBlock(nn.Module):
     def forward(self, inputs: Tensor, memory: LayerMemory, plan: SegmentPlan) -> tuple[Tensor, LayerMemory]:
         """``[b, t, d]`` to ``[b, t, d]`` and the memory after the call."""
         read, memory = self.attention(self.attention_norm(inputs), memory, plan)
-        return self.after_attention(inputs, read), memory
+        hidden = inputs + F.dropout(read, self.dropout, self.training)
+        return hidden + self.feed_forward(self.feed_forward_norm(hidden)), memory
 
     def encode(self, inputs: Tensor, padding: Tensor) -> Tensor:
-        """Two-way form."""
-        return self.after_attention(inputs, self.attention.encode(self.attention_norm(inputs), padding))
-
-    def after_attention(self, inputs: Tensor, read: Tensor) -> Tensor:
-        """Add what attention read, then the feed-forward block."""
+        """Two-way form: ``[b, t, d]`` to ``[b, t, d]``; ``padding`` bool ``[b, t]``."""
+        read = self.attention.encode(self.attention_norm(inputs), padding)
         hidden = inputs + F.dropout(read, self.dropout, self.training)
         return hidden + self.feed_forward(self.feed_forward_norm(hidden))
 

@@ -15,22 +15,23 @@ same episode, with n = LayerNorm:
 the sinusoid and is added to normalised inputs: k_s = W_k (n(h_s) + P_{t-s}), q_t = W_q (n(h_t) + P_0). ``none``
 leaves all of it out. ``top_k``: the softmax runs over the k largest scores of each query and head only.
 
-Papers: Dai et al., Transformer-XL (2019), section 3.3 and appendix B. 004 sections 2.7.1-2.7.2
+Papers: Dai et al., Transformer-XL (2019), section 3.3 and appendix B. George, Neural architecture impact on
+identifying temporally extended Reinforcement Learning tasks (master's thesis, Freiburg 2021), sections 2.7.1-2.7.2
 (equations 2.22-2.25) and 3.2, where this core is called "Adaptive". Parisotto et al., Stabilizing Transformers
-for RL (2020), section 3 (``gate="gru", relu_outputs=True``). 003 section 2 (baseline: gated) and appendix D.8
-(``top_k``).
+for RL (2020), section 3 (``gate="gru", relu_outputs=True``). Lampinen et al., Towards mental time travel (2021),
+section 2 (baseline: gated) and appendix D.8 (``top_k``).
 
 Differs:
 - The window slides: each query sees exactly w steps before it, where the papers let it see the cache and the
   segment so far, so that what a step remembers would depend on where a call starts. The cache is of w steps, not
   of segments.
-- Queries come from the new steps only (004 prints them over the extended context; only these rows are used).
+- Queries come from the new steps only (George 2021 prints them over the extended context; only these rows are used).
 - The gradient flows between the steps of a call; the stop-gradient of equation 2.24 is the caller's ``detach``.
-- ``learned``: 004 adds P to the input of the model. Positions in a sliding window are offsets, so here it enters
-  every layer, after the norm, in queries and keys; values carry no position.
-- ``final_norm`` is off, as in the code behind 004; turn it on for deep residual stacks.
-- 004's count of 855 808 parameters per layer (d 256, feed-forward 1024) holds five LayerNorms, three of which its
-  ordering never uses. They are not created here: a layer has 855 808 - 3 * 512 = 854 272, and u, v have 512.
+- ``learned``: George 2021 adds P to the input of the model. Positions in a sliding window are offsets, so here it
+  enters every layer, after the norm, in queries and keys; values carry no position.
+- ``final_norm`` is off, as in the code behind George 2021; turn it on for deep residual stacks.
+- The count of George 2021, 855 808 parameters per layer (d 256, feed-forward 1024), holds five LayerNorms, three of
+  which its ordering never uses. They are not created here: a layer has 855 808 - 3 * 512 = 854 272, and u, v have 512.
 - Dropout acts on the outputs of both sub-layers and on the hidden layer, not on attention weights.
 
 Exact algebra: the scale and the affine part of n are folded into W_q, W_k, W_v, and u into the bias. The detached
@@ -84,13 +85,13 @@ class TransformerXLConfig(CoreConfig):
     gate: Gate = "residual"
     """How a sub-layer joins the stream: residual adds, gru is GTrXL's gate."""
     relu_outputs: bool = False
-    """ReLU on the outputs of sub-layers before they join (GTrXL and the code behind 004)."""
+    """ReLU on the outputs of sub-layers before they join (GTrXL and the code behind George 2021)."""
     positions: Positions = "relative"
     """relative: sinusoid with learned biases; learned: trainable table of offsets; none."""
     top_k: int | None = None
-    """Attend only to the k best steps per query and head (003 D.8); all when None."""
+    """Attend only to the k best steps per query and head (Lampinen et al. 2021, D.8); all when None."""
     activation: Activation = "gelu"
-    """Of the feed-forward layer (relu in 003 and 004)."""
+    """Of the feed-forward layer (relu in Lampinen et al. 2021 and George 2021)."""
     final_norm: bool = False
     """LayerNorm on the output."""
     dropout: float = 0.0
