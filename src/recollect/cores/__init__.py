@@ -1,14 +1,14 @@
 """The memory cores: one paper, one file. ``CORES`` is the table of contents."""
 
-from recollect.cores.causal_transformer.core import CausalTransformerConfig
+from recollect.cores.causal_transformer import CausalTransformerConfig
 from recollect.cores.contract import CoreConfig
 from recollect.cores.feedback.core import FeedbackTransformerConfig
 from recollect.cores.hcam import HierarchicalChunkMemoryConfig
-from recollect.cores.long_short.core import LongShortTransformerConfig
+from recollect.cores.long_short import LongShortTransformerConfig
 from recollect.cores.memoryless.core import MemorylessConfig
 from recollect.cores.recurrent.core import GRUConfig, LSTMConfig
 from recollect.cores.tlb import TemporalLatentBottleneckConfig
-from recollect.cores.transformer_xl.core import TransformerXLConfig
+from recollect.cores.transformer_xl import TransformerXLConfig
 from recollect.cores.ttm.core import TokenTuringMachineConfig
 from recollect.cores.ttm.recurrent_transformer import RecurrentTransformerConfig
 
