@@ -26,6 +26,7 @@ Under autocast the products are made in its dtype and everything else in the dty
 """
 
 from collections.abc import Sequence
+from functools import cache
 from typing import Any, NamedTuple, cast
 
 import torch
@@ -82,13 +83,20 @@ class FusedWeights(NamedTuple):
         return [pooling.contract.shape[0] for pooling in self.poolings]
 
 
-def is_available(tokens: Tensor) -> bool:
-    """Whether :func:`fused_pooling` works here, and pays for tokens ``[..., p, d]``."""
-    if torch.compiler.is_compiling() or tokens.shape[-2] * tokens.shape[-1] < MIN_SIZE:
-        return False
-    # vmap and jvp do not know the hand-written gradient. A torch that cannot say whether they are at work: plain.
-    transforms_active = getattr(torch._C, "_are_functorch_transforms_active", lambda: True)
-    return not transforms_active()
+@cache
+def is_available() -> bool:
+    """Whether this torch has the private functions that are called here."""
+    return hasattr(torch.ops.aten, "gelu_backward") and hasattr(torch._C, "_are_functorch_transforms_active")
+
+
+def pays(tokens: Tensor) -> bool:
+    """Whether :func:`fused_pooling` can run now and is faster than its twin for tokens ``[..., p, d]``."""
+    return tokens.shape[-2] * tokens.shape[-1] >= MIN_SIZE and _can_run()
+
+
+def _can_run() -> bool:
+    # Compilers, vmap and jvp do not know the hand-written gradient.
+    return not torch.compiler.is_compiling() and is_available() and not torch._C._are_functorch_transforms_active()
 
 
 def fuse(poolings: Sequence[PoolingWeights]) -> FusedWeights:
@@ -132,7 +140,12 @@ def plain_pooling(tokens: Tensor, weights: FusedWeights) -> list[tuple[Tensor, T
 
 
 def fused_pooling(tokens: Tensor, weights: FusedWeights) -> list[tuple[Tensor, Tensor]]:
-    """Pool tokens x ``[..., p, d]``: for every pooling its logits ``[..., k]`` and means ``[..., k, d]``."""
+    """Pool tokens x ``[..., p, d]``: for every pooling its logits ``[..., k]`` and means ``[..., k, d]``.
+
+    Where a compiler or a transform of ``torch.func`` is at work, this is :func:`plain_pooling`.
+    """
+    if not _can_run():
+        return plain_pooling(tokens, weights)
     flat = tokens.reshape(-1, *tokens.shape[-2:])
     device = tokens.device.type
     work = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else weights.score.dtype
@@ -141,8 +154,8 @@ def fused_pooling(tokens: Tensor, weights: FusedWeights) -> list[tuple[Tensor, T
         logits, means = _FusedPooling.apply(
             flat, weights, *rows, weights.score, weights.bias, weights.contract, work, torch.is_grad_enabled()
         )
-    logits = (logits + weights.contract_bias).unflatten(0, tokens.shape[:-2])
-    means = means.unflatten(0, tokens.shape[:-2])
+    logits = (logits + weights.contract_bias).view(*tokens.shape[:-2], -1)
+    means = means.view(*tokens.shape[:-2], *means.shape[1:])
     return list(zip(logits.split(weights.sizes, -1), means.split(weights.sizes, -2), strict=True))
 
 

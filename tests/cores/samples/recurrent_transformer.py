@@ -1,7 +1,7 @@
 import random
 
 from recollect.cores.contract import CoreConfig
-from recollect.cores.ttm.recurrent_transformer import RecurrentTransformerConfig as Config
+from recollect.cores.ttm import RecurrentTransformerConfig as Config
 
 CONFIGS: list[CoreConfig] = [
     Config(dim=8, num_tokens=5, num_slots=4, num_reads=3, num_heads=2, hidden_dim=12),

@@ -1,7 +1,7 @@
 import random
 
 from recollect.cores.contract import CoreConfig
-from recollect.cores.ttm.core import TokenTuringMachineConfig as Config
+from recollect.cores.ttm import TokenTuringMachineConfig as Config
 
 CONFIGS: list[CoreConfig] = [
     Config(dim=8, num_tokens=5, num_slots=6, num_reads=3, num_heads=2, hidden_dim=12),

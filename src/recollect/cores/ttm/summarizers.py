@@ -28,7 +28,7 @@ from torch import Tensor, nn
 from recollect.layers.attention import MultiHeadAttention, merge_heads, split_heads
 from recollect.layers.feedforward import FeedForward, xavier
 from recollect.layers.tap import Tap
-from recollect.ops.fused_pooling import FusedWeights, PoolingWeights, fuse, is_available
+from recollect.ops.fused_pooling import FusedWeights, PoolingWeights, fuse, pays
 
 SummarizerKind = Literal["mlp", "latent_query", "mha", "pooling"]
 
@@ -268,7 +268,7 @@ def fuse_summarizers(
         tokens: what the kernel will be used on, or tokens of that size.
     """
     mlps = [one for one in summarizers if isinstance(one, MLPSummarizer) and not one.tap.listening]
-    if len(mlps) < len(summarizers) or not is_available(tokens):
+    if len(mlps) < len(summarizers) or not pays(tokens):
         return None
     return fuse([one.pooling_weights(own) for one, own in zip(mlps, rows, strict=True)])
 
