@@ -62,7 +62,7 @@ def test_fused_path_equals_the_plain_form_in_values_and_gradients(positions, mem
     core, inputs, state, is_first = problem(dataclasses.replace(TINY, positions=positions, memory=memory), input_dim)
     inputs.requires_grad_(not frozen)
     use("fused", core, monkeypatch)
-    assert core.prepare(inputs).fused is not None
+    assert core.step_weights(inputs).fused is not None
     assert_equals_plain_form(core, inputs, state, is_first)
 
 

@@ -128,7 +128,7 @@ class TokenTuringMachineConfig(CoreConfig):
         return TokenTuringMachine(self, input_dim)
 
 
-class Prepared(NamedTuple):
+class StepWeights(NamedTuple):
     """What depends on the weights alone, made once per call: parts of the position tables, fused summarisers."""
 
     read_rows: Tensor | None
@@ -192,19 +192,19 @@ class TokenTuringMachine(MemoryCore[TokenTuringMachineState]):
     ) -> tuple[Tensor, TokenTuringMachineState]:
         """Summarise the inputs of all steps, then loop over steps and memory."""
         tokens = self.project(inputs)
-        prepared = self.prepare(tokens)
-        read, write = self.summarize_inputs(tokens, prepared)
+        weights = self.step_weights(tokens)
+        read, write = self.summarize_inputs(tokens, weights)
         initial = self.initial_state(inputs.shape[0]).memory
         memory, outputs, t = state.memory, [], inputs.shape[1]
         # Steps come from unbind: the gradient of an index would be a whole zero tensor with one step in it.
         parts = zip(is_first.unbind(1), tokens.unbind(1), unbind_steps(read, t), unbind_steps(write, t), strict=True)
         for first, step_tokens, step_read, step_write in parts:
             memory = torch.where(first[:, None, None], initial, memory)
-            output, memory = self.step(memory, step_tokens, step_read, step_write, prepared)
+            output, memory = self.step(memory, step_tokens, step_read, step_write, weights)
             outputs.append(output)
         return torch.stack(outputs, 1), TokenTuringMachineState(memory)
 
-    def prepare(self, tokens: Tensor) -> Prepared:
+    def step_weights(self, tokens: Tensor) -> StepWeights:
         """What the steps need of the weights alone, for tokens like these."""
         n, m, r = self.config.num_tokens, self.config.num_slots, self.config.num_reads
         read, write = self.read_table, self.write_table
@@ -212,7 +212,7 @@ class TokenTuringMachine(MemoryCore[TokenTuringMachineState]):
             memory_rows, input_rows, output_rows = write.split([m, n, r])
             write = torch.cat((memory_rows, output_rows, input_rows))
         if not self.hoists:
-            return Prepared(read, None, write, None, None)
+            return StepWeights(read, None, write, None, None)
         read_inputs = write_inputs = None
         if read is not None:
             read, read_inputs = read.split([m, n])
@@ -222,10 +222,10 @@ class TokenTuringMachine(MemoryCore[TokenTuringMachineState]):
             fused = fuse_summarizers([self.read], [read_inputs], tokens)
         else:
             fused = fuse_summarizers([self.read, self.write], [read_inputs, write_inputs], tokens)
-        return Prepared(read, read_inputs, write, write_inputs, fused)
+        return StepWeights(read, read_inputs, write, write_inputs, fused)
 
     def summarize_inputs(
-        self, tokens: Tensor, prepared: Prepared
+        self, tokens: Tensor, weights: StepWeights
     ) -> tuple[PartialSoftmax | None, PartialSoftmax | None]:
         """The inputs' share of read and write, or none where steps take the tokens as they are.
 
@@ -233,11 +233,11 @@ class TokenTuringMachine(MemoryCore[TokenTuringMachineState]):
         """
         if not self.hoists:
             return None, None
-        if prepared.fused is not None:
-            read, *write = (PartialSoftmax(*pooled, None) for pooled in fused_pooling(tokens, prepared.fused))
+        if weights.fused is not None:
+            read, *write = (PartialSoftmax(*pooled, None) for pooled in fused_pooling(tokens, weights.fused))
             return read, write[0] if write else None
-        read = self.read.partial(add(tokens, prepared.read_input_rows))
-        return read, None if self.write is None else self.write.partial(add(tokens, prepared.write_input_rows))
+        read = self.read.partial(add(tokens, weights.read_input_rows))
+        return read, None if self.write is None else self.write.partial(add(tokens, weights.write_input_rows))
 
     def step(
         self,
@@ -245,7 +245,7 @@ class TokenTuringMachine(MemoryCore[TokenTuringMachineState]):
         tokens: Tensor,
         read: PartialSoftmax | None,
         write: PartialSoftmax | None,
-        prepared: Prepared,
+        weights: StepWeights,
     ) -> tuple[Tensor, Tensor]:
         """Equations 6 to 8.
 
@@ -254,15 +254,15 @@ class TokenTuringMachine(MemoryCore[TokenTuringMachineState]):
             tokens: I^t, ``[b, n, d]``.
             read: share of I^t in the read, where it is known already.
             write: share of I^t in the write, where it is known already.
-            prepared: from :meth:`prepare`.
+            weights: from :meth:`step_weights`.
 
         Returns:
             O^t ``[b, r, d]`` and M^{t+1}.
         """
         inputs = () if self.hoists else (tokens,)
-        outputs = self.process(self.read(add(torch.cat((memory, *inputs), 1), prepared.read_rows), read))
+        outputs = self.process(self.read(add(torch.cat((memory, *inputs), 1), weights.read_rows), read))
         if self.write is not None:
-            return outputs, self.write(add(torch.cat((memory, outputs, *inputs), 1), prepared.write_rows), write)
+            return outputs, self.write(add(torch.cat((memory, outputs, *inputs), 1), weights.write_rows), write)
         if self.erase_add is not None:
             return outputs, self.erase_add(memory, outputs)
         if self.config.memory == "concatenate":
@@ -289,7 +289,7 @@ class TokenTuringMachine(MemoryCore[TokenTuringMachineState]):
             flops += self.write.flops(m + r + n, self.hoists)
         if self.erase_add is not None:
             flops += self.erase_add.flops(m)
-        fused = self.prepare(self.zeros(1, n, d)).fused
+        fused = self.step_weights(self.zeros(1, n, d)).fused
         return flops + (0 if fused is None else extra_flops(fused, n))
 
 
@@ -305,7 +305,7 @@ class TokenTuringMachineStream(Stream):
 
     def __init__(self, core: TokenTuringMachine, batch_size: int) -> None:
         with torch.no_grad():
-            self._prepared = core.prepare(core.zeros(1, core.config.num_tokens, core.config.dim))
+            self._weights = core.step_weights(core.zeros(1, core.config.num_tokens, core.config.dim))
         super().__init__(core, batch_size)
 
     def advance(self, inputs: Tensor, is_first: Tensor) -> Tensor:
@@ -314,7 +314,7 @@ class TokenTuringMachineStream(Stream):
         memory = self._state.memory
         if is_first is not self._never:
             memory = torch.where(is_first[:, None, None], self._fresh.memory, memory)
-        read, write = self.core.summarize_inputs(tokens, self._prepared)
-        outputs, memory = self.core.step(memory, tokens, read, write, self._prepared)
+        read, write = self.core.summarize_inputs(tokens, self._weights)
+        outputs, memory = self.core.step(memory, tokens, read, write, self._weights)
         self._state = TokenTuringMachineState(memory.to(self._fresh.memory.dtype))
         return outputs
