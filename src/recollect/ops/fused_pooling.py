@@ -173,7 +173,7 @@ def _delta(first: Tensor, last: Tensor, score: Tensor) -> tuple[Tensor, Tensor, 
     delta = first - last
     mean = delta.mean(-1, keepdim=True)
     delta.sub_(mean)
-    variance = torch.linalg.vector_norm(delta, dim=-1).square_().div_(delta.shape[-1])
+    variance = torch.linalg.vector_norm(delta, dim=-1).square() / delta.shape[-1]
     return delta, mean, F.linear(delta, score), variance
 
 
