@@ -28,8 +28,12 @@ if TYPE_CHECKING:
     from recollect.cores.stream import Stream
     from recollect.cores.tlb.core import TemporalLatentBottleneck, TemporalLatentBottleneckConfig
     from recollect.cores.transformer_xl.core import TransformerXL, TransformerXLConfig
-    from recollect.cores.ttm.core import TokenTuringMachine, TokenTuringMachineConfig
-    from recollect.cores.ttm.recurrent_transformer import RecurrentTransformer, RecurrentTransformerConfig
+    from recollect.cores.ttm import (
+        RecurrentTransformer,
+        RecurrentTransformerConfig,
+        TokenTuringMachine,
+        TokenTuringMachineConfig,
+    )
 
 __version__ = "0.1.0"
 _register()
@@ -53,12 +57,12 @@ _HOMES = {
     "HierarchicalChunkMemoryConfig": "cores.hcam",
     "TemporalLatentBottleneck": "cores.tlb.core",
     "TemporalLatentBottleneckConfig": "cores.tlb.core",
-    "TokenTuringMachine": "cores.ttm.core",
-    "TokenTuringMachineConfig": "cores.ttm.core",
+    "TokenTuringMachine": "cores.ttm",
+    "TokenTuringMachineConfig": "cores.ttm",
     "FeedbackTransformer": "cores.feedback.core",
     "FeedbackTransformerConfig": "cores.feedback.core",
-    "RecurrentTransformer": "cores.ttm.recurrent_transformer",
-    "RecurrentTransformerConfig": "cores.ttm.recurrent_transformer",
+    "RecurrentTransformer": "cores.ttm",
+    "RecurrentTransformerConfig": "cores.ttm",
     "LongShortTransformer": "cores.long_short.core",
     "LongShortTransformerConfig": "cores.long_short.core",
     "ActorCritic": "agents",

@@ -6,7 +6,8 @@ A config may have others inside. Where a field may hold one of several classes (
 ``kind``: the class's key in its room's table, or ``"package.module:Class"`` for a class of somebody else's. Everything
 else is plain data whose type the field's annotation knows. The tables are given by the caller: this file knows none.
 
-A field that changed its name is listed in its class, ``RENAMED: ClassVar = {"old": "new"}``: older files still load.
+A field that changed its name is listed in its class, ``RENAMED: ClassVar = {"old": "new"}``, and a choice that did in
+``RENAMED_VALUES: ClassVar = {"field": {"old": "new"}}``: older files still load.
 """
 
 import dataclasses
@@ -125,6 +126,9 @@ def _decode(data: Any, expected: Any, kinds: Mapping[str, type], where: str) -> 
             hints = typing.get_type_hints(cls)
             renamed = getattr(cls, "RENAMED", {})
             data = {renamed.get(key, key): value for key, value in data.items()}
+            for field, values in getattr(cls, "RENAMED_VALUES", {}).items():
+                if isinstance(data.get(field), str):
+                    data[field] = values.get(data[field], data[field])
             known = {f.name for f in dataclasses.fields(cls)}
             unknown = [key for key in data if key not in known and key != "kind"]
             if unknown:

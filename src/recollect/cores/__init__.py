@@ -1,4 +1,4 @@
-"""The memory cores: one paper, one file. ``CORES`` is the table of contents."""
+"""The memory cores: one paper, one folder. ``CORES`` is the table of contents."""
 
 from recollect.cores.causal_transformer import CausalTransformerConfig
 from recollect.cores.contract import CoreConfig
@@ -9,8 +9,7 @@ from recollect.cores.memoryless.core import MemorylessConfig
 from recollect.cores.recurrent.core import GRUConfig, LSTMConfig
 from recollect.cores.tlb import TemporalLatentBottleneckConfig
 from recollect.cores.transformer_xl import TransformerXLConfig
-from recollect.cores.ttm.core import TokenTuringMachineConfig
-from recollect.cores.ttm.recurrent_transformer import RecurrentTransformerConfig
+from recollect.cores.ttm import RecurrentTransformerConfig, TokenTuringMachineConfig
 
 CORES: dict[str, type[CoreConfig]] = {
     "memoryless": MemorylessConfig,
