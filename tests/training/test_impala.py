@@ -17,7 +17,7 @@ from recollect.evaluation.sequences import load_config
 from recollect.runs import checkpoints
 from recollect.runs.metrics import read_rows
 from recollect.training import fit
-from recollect.training.fit import FitConfig, NonFiniteError, WorldError
+from recollect.training.frame import FitConfig, NonFiniteError, WorldError
 from recollect.training.impala import loss as impala_loss
 from recollect.training.impala import trainer as impala
 from recollect.training.impala.loss import LossConfig, ReuseConfig, VTraceConfig

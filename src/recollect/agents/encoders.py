@@ -10,7 +10,7 @@ Each part of the observation has its encoder, chosen by its space; the results s
     nature-cnn      images from 36 x 36, when asked for                                      (image_encoders.py)
     tiles           integer grids up to 16 cells a side: an embedding per cell, then ``hidden`` layers
     mlp             everything else that is numbers: ``hidden`` layers
-    words           sentences (key ``language``): word embeddings and an LSTM                (document 003, appendix A)
+    words           sentences (key ``language``): word embeddings and an LSTM         (Lampinen et al. 2021, appendix A)
     one-hot         Discrete, MultiDiscrete, MultiBinary
 """
 
