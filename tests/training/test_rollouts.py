@@ -2,7 +2,8 @@ import pytest
 import torch
 from small_worlds import CueConfig, StepsConfig
 
-from recollect.agents.actor_critic import ActorCriticConfig, ActorInputs
+from recollect.agents.actor_critic import ActorCriticConfig
+from recollect.agents.contract import ActorInputs
 from recollect.cores import CORES
 from recollect.state import leaves
 from recollect.training.frame import NonFiniteError, WorldError
