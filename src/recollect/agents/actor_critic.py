@@ -63,7 +63,7 @@ class ActorCriticConfig:
     """Bound on the reward that is shown, on either side; 1 is IMPALA's. None shows it as it is."""
     norm_inputs: bool = True
     """Normalise what the core reads, where ``width`` is not None. Memories compare what they were given at different
-    times, and freshly drawn encoders give vectors so small that a first attention cannot tell them apart."""
+    times, and untrained encoders give vectors so small that attention cannot tell them apart."""
     norm: bool = True
     """Normalise the core's output before the heads read it."""
     head_dim: int | None = None

@@ -54,7 +54,7 @@ class EncoderConfig:
     sentence_dim: int = 256
     """Width of the LSTM that reads the words."""
     norm_sentences: bool = False
-    """Normalise what it says. A fresh LSTM's outputs are small beside the encoding of an image, and a memory that is
+    """Normalise what it says. An untrained LSTM's outputs are small beside the encoding of an image, and a memory that is
     asked in words finds nothing by them (docs/log.md)."""
 
     def __post_init__(self) -> None:
@@ -218,7 +218,7 @@ class MLP(Encoder):
         self.register_buffer("like", torch.zeros(()), persistent=False)
 
     like: Tensor
-    """Of the dtype that the layers compute in."""
+    """A scalar of the dtype that the layers compute in."""
 
     def forward(self, observation: Tensor) -> Tensor:
         """``[n, *space.shape] -> [n, dim]``."""

@@ -107,7 +107,7 @@ class Comparison:
     overall: list[Overall]
     """Labels that every task has, best first; empty for a single task, or when chance or oracle are unknown."""
     notes: list[str]
-    """What a reader has to know: runs that ended early, twins, runs without a score."""
+    """What a reader has to know: runs that ended early, runs with the same seed, runs without a score."""
 
     @property
     def tasks(self) -> list[str]:

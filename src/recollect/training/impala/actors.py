@@ -68,7 +68,7 @@ class Delivery(NamedTuple):
     episodes: Episodes
     """What happened in it."""
     version: int
-    """Of the weights that it was played with."""
+    """Version of the weights that it was played with."""
     buffer: int
     """Which buffer it lies in."""
 
