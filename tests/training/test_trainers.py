@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from recollect.agents.actor_critic import ActorCriticConfig
-from recollect.config import from_json, to_json
+from recollect.config import from_json, renew, to_json
 from recollect.cores import CORES
 from recollect.evaluation.score import Score
 from recollect.tasks import Recall, TMazeConfig
@@ -14,7 +14,7 @@ from recollect.training import TRAINERS, FitConfig, ImpalaConfig, SupervisedConf
 from recollect.training.frame import NonFiniteError
 from recollect.training.impala.trainer import EvaluationConfig
 from recollect.training.optimizers import OptimizerConfig, begin_step, take_step
-from recollect.training.trainers import KINDS, trainer_for, up_to_date
+from recollect.training.trainers import KINDS, trainer_for
 
 CORE = CORES["gru"](dim=8, num_layers=1)
 CONFIGS = {
@@ -86,8 +86,8 @@ def test_a_config_from_before_a_field_was_renamed_is_read():
     old = old_names(data)
     del old["bfloat16"]  # a field that came later has its default
     assert from_json(old, TrainerConfig, KINDS) == config
-    assert up_to_date(old) == data
-    assert up_to_date({"kind": "nobody.knows:This"}) == {"kind": "nobody.knows:This"}
+    assert renew(old, TrainerConfig, KINDS) == data
+    assert renew({"kind": "nobody.knows:This"}, TrainerConfig, KINDS) == {"kind": "nobody.knows:This"}
 
 
 def test_a_run_from_before_a_field_was_renamed_resumes(tmp_path):

@@ -54,8 +54,8 @@ class EncoderConfig:
     sentence_dim: int = 256
     """Width of the LSTM that reads the words."""
     norm_sentences: bool = False
-    """Normalise what it says. An untrained LSTM's outputs are small beside the encoding of an image, and a memory that is
-    asked in words finds nothing by them (docs/log.md)."""
+    """Normalise the LSTM's output. Untrained it is small beside the encoding of an image, and a memory that is asked in
+    words finds nothing by them (docs/log.md)."""
 
     def __post_init__(self) -> None:
         for part, kind in self.kinds:

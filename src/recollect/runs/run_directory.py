@@ -44,9 +44,7 @@ class RunDirectory:
         self.checkpoints = self.path / "checkpoint"
         self.tensorboard = self.path / "tensorboard"
 
-    def open(
-        self, config: Config, *, resume: bool, renew: Callable[[Config], Config] = dict
-    ) -> None:
+    def open(self, config: Config, *, resume: bool, renew: Callable[[Config], Config] = dict) -> None:
         """Make the folder, or check that it holds a run of the same config.
 
         Args:
