@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.table import Table
 from tyro.conf import Positional, arg
 
-ROOMS = ("cores", "tasks", "recipes", "trainers")
+ROOMS = ("cores", "tasks", "agents", "trainers", "recipes")
 
 
 class UsageError(ValueError):
@@ -28,10 +28,10 @@ class UsageError(ValueError):
 
 @dataclass(frozen=True)
 class List:
-    """Show what there is: cores, tasks, recipes, trainers."""
+    """Show what there is: cores, tasks, agents, trainers, recipes."""
 
     room: Positional[str] = "all"
-    """Which table: cores, tasks, recipes, trainers or all."""
+    """Which table: cores, tasks, agents, trainers, recipes or all."""
     json: bool = False
     """Print JSON."""
 
@@ -55,16 +55,14 @@ class Evaluate:
 
     directory: Positional[Path]
     """The run directory."""
-    rows: int = 512
-    """How many rows, for a run on a task of rows."""
-    episodes: int = 128
-    """How many episodes, for a run in a world."""
+    samples: Annotated[int | None, arg(aliases=("--rows", "--episodes"))] = None
+    """How many rows of a stream task, or episodes in a world; None takes 512 rows or 128 episodes."""
     policy: Literal["run", "greedy", "sampled"] = "run"
     """Actions in a world: as in the run's own evaluations, the likeliest, or drawn from the policy."""
     video: Path | None = None
     """Folder that gets a video (MP4 and GIF) of four episodes; None films nothing."""
     seed: int = 0
-    """Of the rows or episodes."""
+    """Seed of the rows or episodes."""
     device: str = "cpu"
     """Where to compute."""
     json: bool = False
@@ -72,30 +70,15 @@ class Evaluate:
 
     def run(self, console: Console) -> int:
         """Evaluate and print."""
-        from recollect.evaluation.agents import AgentEvaluation
-        from recollect.evaluation.sequences import evaluate_run
+        from recollect.training.trained import evaluate_run, record_run
 
         greedy = None if self.policy == "run" else self.policy == "greedy"
-        found = evaluate_run(
-            self.directory, rows=self.rows, episodes=self.episodes, greedy=greedy, seed=self.seed, device=self.device
-        )
-        if isinstance(found, AgentEvaluation):
-            extra = {"oracle": found.oracle, "truncated": found.truncated, "episodes": self.episodes}
-            line = (
-                f"{self.episodes} episodes), return {found.mean_return:.4g}, length {found.mean_length:.4g}, "
-                f"chance {found.chance:.4g}, oracle {found.oracle:.4g}"
-            )
-        else:
-            extra = {"loss": found.loss, "rows": self.rows}
-            line = f"{self.rows} rows), rows without a mistake {found.perfect:.1%}, chance {found.chance:.4f}"
+        found = evaluate_run(self.directory, samples=self.samples, greedy=greedy, seed=self.seed, device=self.device)
         if self.json:
-            print(json.dumps({k: _number(v) for k, v in {**found.metrics(), "chance": found.chance, **extra}.items()}))
+            print(json.dumps({name: _number(value) for name, value in found.to_json().items()}))
         else:
-            interval = f"95 % interval {found.low:.4f} to {found.high:.4f}"
-            console.print(f"{self.directory}: score [bold]{found.score:.4f}[/] ({interval}, {line}", soft_wrap=True)
+            console.print(f"{self.directory}: {found.describe()}", soft_wrap=True)
         if self.video is not None:
-            from recollect.evaluation.films import record_run
-
             film = record_run(self.directory, self.video, seed=self.seed, greedy=greedy, device=self.device)
             Console(stderr=True).print(f"video: {film.mp4}, {film.gif}", highlight=False, soft_wrap=True)
         return 0
@@ -155,7 +138,7 @@ class Certify:
     backend: str = "eager"
     """Backend of torch.compile; inductor is the slow and thorough choice."""
     seed: int = 0
-    """Of weights, inputs and resets."""
+    """Seed of weights, inputs and resets."""
     processes: int | None = None
     """Cores that are certified at a time; the number of processors when None."""
     json: bool = False
@@ -329,7 +312,7 @@ def _benchmark(words: list[str], console: Console) -> int:
 
 
 COMMANDS: dict[str, tuple[Any, str]] = {
-    "list": (List, "cores, tasks, recipes and trainers"),
+    "list": (List, "cores, tasks, agents, trainers and recipes"),
     "train": (_train, "train a core on a task: recollect train recall --core hcam"),
     "evaluate": (Evaluate, "score a run: recollect evaluate runs/recall-hcam-seed0"),
     "compare": (Compare, "runs side by side: recollect compare runs/t-maze-*"),
@@ -457,7 +440,19 @@ def _trainer_rows() -> list[dict[str, Any]]:
     return [{"key": key, "about": (config.__doc__ or "").splitlines()[0]} for key, config in TRAINERS.items()]
 
 
-_ROWS = {"cores": _core_rows, "tasks": _task_rows, "recipes": _recipe_rows, "trainers": _trainer_rows}
+def _agent_rows() -> list[dict[str, Any]]:
+    from recollect.agents import AGENTS
+
+    return [{"key": key, "about": (config.__doc__ or "").splitlines()[0]} for key, config in AGENTS.items()]
+
+
+_ROWS = {
+    "cores": _core_rows,
+    "tasks": _task_rows,
+    "agents": _agent_rows,
+    "trainers": _trainer_rows,
+    "recipes": _recipe_rows,
+}
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """Observation -> encoder -> core -> heads: plain modules around any memory core."""
 
-from recollect.agents.actor_critic import ActorCritic, ActorCriticConfig, ActorCriticOutput, ActorInputs, ActorStream
+from recollect.agents.actor_critic import ActorCritic, ActorCriticConfig, ActorCriticOutput, ActorStream
+from recollect.agents.contract import ActorInputs, Agent
 from recollect.agents.sequence_model import SequenceModel, SequenceModelConfig, SequenceStream
 
 AGENTS: dict[str, type[SequenceModelConfig] | type[ActorCriticConfig]] = {
@@ -15,6 +16,7 @@ __all__ = [
     "ActorCriticOutput",
     "ActorInputs",
     "ActorStream",
+    "Agent",
     "SequenceModel",
     "SequenceModelConfig",
     "SequenceStream",

@@ -17,9 +17,9 @@ class Row:
     dtype: str
     batch: int
     steps: int
-    """Of one call."""
+    """Steps of one call."""
     position: int | None
-    """Of the stream, at the start of the timed steps."""
+    """Steps that the stream has behind it when the timed ones begin."""
     steps_per_s: float
     """Rows x steps per second, best repeat. A step is one token, or one frame of a core that reads many tokens."""
     us_per_call: float
@@ -40,9 +40,9 @@ class CoreFacts:
     config: dict[str, Any]
     parameters: int
     state_bytes: int
-    """Of one row, in float32."""
+    """Bytes of the state of one row, in float32."""
     stream_bytes: int
-    """Of a stream of one row: ring buffers and what is cached besides."""
+    """Bytes of a stream of one row: ring buffers and what is cached besides."""
     flops_per_step: int
     """The core's own formula."""
     flops_counted: float

@@ -17,6 +17,7 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
+from recollect.files import write_atomically
 from recollect.layers.finite import is_finite, surely_finite
 from recollect.state import clone, leaves, map_state, named_leaves, nbytes, put_rows, spread_rows
 
@@ -139,11 +140,9 @@ class Stream:
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the memory to a safetensors file (beside the old one, then renamed)."""
-        target = Path(path)
-        beside = target.with_name(target.name + ".tmp")
         tensors = {name: leaf.contiguous() for name, leaf in named_leaves(self.state)}
-        safetensors.torch.save_file(tensors, beside, metadata={"core": type(self.core).__name__})
-        beside.replace(target)
+        content = safetensors.torch.save(tensors, metadata={"core": type(self.core).__name__})
+        write_atomically(Path(path), content)
 
     def load(self, path: str | PathLike[str]) -> None:
         """Continue from a file that :meth:`save` wrote, on this stream's device.
