@@ -18,9 +18,10 @@ from typing import Any
 
 import torch
 
-from recollect.benchmark.machine import describe, resident_bytes
+from recollect.benchmark.machine import describe
 from recollect.cores.hcam.core import HierarchicalChunkMemoryConfig
 from recollect.cores.hcam.lifelong import LifelongStream
+from recollect.machine import resident_bytes
 
 RESULTS = Path(__file__).parent / "results" / "lifelong.json"
 POSITIONS = (1_000, 10_000, 100_000, 1_000_000)

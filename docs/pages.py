@@ -1,38 +1,53 @@
-"""Pages that nobody writes: one for each paper's core that has no page of its own in docs/cores (a hook of mkdocs)."""
+"""A page for every core that no page of docs/cores shows, and all of them in the navigation (a hook of mkdocs)."""
 
+import importlib
+import importlib.util
 import re
+from pathlib import Path
 from typing import Any
 
 from mkdocs.structure.files import File, Files
 
 from recollect.cores import CORES
 
+WRITTEN = Path(__file__).parent / "cores"
 
-def core_pages() -> dict[str, tuple[str, str]]:
-    """Title and text by place; cores that share a module share a page, named after the first of them."""
-    pages: dict[str, tuple[str, str]] = {}
-    seen: dict[str, str] = {}
+
+def core_pages() -> dict[str, str]:
+    """Text of the page of every core, by place, in the order of ``CORES``; a page that somebody wrote wins."""
+    written = {f"cores/{path.name}": path.read_text() for path in sorted(WRITTEN.glob("*.md"))}
+    pages: dict[str, str] = {}
     for key, config in CORES.items():
         module = config.__module__
-        if module not in seen:
-            seen[module] = f"cores/{key}.md"
-            first = (__import__(module, fromlist=["__doc__"]).__doc__ or key).splitlines()[0]
-            title = re.split(r"[:.]|,(?![^(]*\))", first)[0]
-            pages[seen[module]] = title, f"# {title}\n\n::: {module}\n"
+        shown = [place for place, text in {**pages, **written}.items() if f"::: {module}\n" in text]
+        place = shown[0] if shown else f"cores/{key}.md"
+        pages[place] = written[place] if place in written else pages.get(place) or generated(module, key)
     return pages
+
+
+def generated(module: str, key: str) -> str:
+    """The page of a core that nobody wrote one for: its equations, and the same as a plain loop."""
+    first = (importlib.import_module(module).__doc__ or key).splitlines()[0]
+    title = re.split(r"[:.]|,(?![^(]*\))", first)[0]
+    text = f"# {title}\n\n::: {module}\n"
+    plain = f"{module.rpartition('.')[0]}.reference"
+    if importlib.util.find_spec(plain):
+        text += f"\n## The plain form\n\n::: {plain}\n"
+    return text
 
 
 def on_config(config: Any) -> Any:
     """Put the pages in the navigation, behind the overview."""
     for section in config.nav:
         if "Cores" in section:
-            section["Cores"] += [{title: place} for place, (title, _) in core_pages().items()]
+            titles = {place: text.splitlines()[0].removeprefix("# ") for place, text in core_pages().items()}
+            section["Cores"] += [{title: place} for place, title in titles.items()]
     return config
 
 
 def on_files(files: Files, config: Any) -> Files:
     """Add the pages that nobody wrote."""
-    for place, (_, text) in core_pages().items():
+    for place, text in core_pages().items():
         if files.get_file_from_path(place) is None:
             files.append(File.generated(config, place, content=text))
     return files

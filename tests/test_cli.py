@@ -70,6 +70,7 @@ def test_list_as_json_has_every_room(capsys):
     tables = json.loads(out)
     assert status == 0 and tuple(tables) == ROOMS == tuple(CONTENTS)
     assert {"hcam", "tlb", "ttm", "memoryless"} <= {row["key"] for row in tables["cores"]}
+    assert {"sequence-model", "actor-critic"} <= {row["key"] for row in tables["agents"]}
 
 
 def test_train_evaluate_resume_and_a_directory_that_exists(capsys, tmp_path):

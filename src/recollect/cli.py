@@ -52,10 +52,8 @@ class Evaluate:
 
     directory: Positional[Path]
     """The run directory."""
-    rows: int = 512
-    """How many rows, for a run on a task of rows."""
-    episodes: int = 128
-    """How many episodes, for a run in a world."""
+    samples: Annotated[int | None, arg(aliases=("--rows", "--episodes"))] = None
+    """How many rows of a stream task, or episodes in a world; None takes 512 rows or 128 episodes."""
     policy: Literal["run", "greedy", "sampled"] = "run"
     """Actions in a world: as in the run's own evaluations, the likeliest, or drawn from the policy."""
     video: Path | None = None
@@ -69,31 +67,15 @@ class Evaluate:
 
     def run(self, console: Console) -> int:
         """Evaluate and print."""
-        from recollect.evaluation.agents import AgentEvaluation
-        from recollect.evaluation.sequences import evaluate_run
+        from recollect.training.trained import evaluate_run, record_run
 
         greedy = None if self.policy == "run" else self.policy == "greedy"
-        found = evaluate_run(
-            self.directory, rows=self.rows, episodes=self.episodes, greedy=greedy, seed=self.seed, device=self.device
-        )
-        if isinstance(found, AgentEvaluation):
-            extra = {"oracle": found.oracle, "truncated": found.truncated, "episodes": self.episodes}
-            line = (
-                f"{self.episodes} episodes), return {found.mean_return:.4g}, length {found.mean_length:.4g}, "
-                f"chance {found.chance:.4g}, oracle {found.oracle:.4g}"
-            )
-        else:
-            extra = {"loss": found.loss, "rows": self.rows}
-            line = f"{self.rows} rows), rows without a mistake {found.perfect:.1%}, chance {found.chance:.4f}"
+        found = evaluate_run(self.directory, samples=self.samples, greedy=greedy, seed=self.seed, device=self.device)
         if self.json:
-            numbers = {**found.metrics(), "chance": found.chance, **extra}
-            print_json({name: value if value == value else None for name, value in numbers.items()}, indent=None)
+            print_json(found.to_json(), indent=None)
         else:
-            interval = f"95 % interval {found.low:.4f} to {found.high:.4f}"
-            console.print(f"{self.directory}: score [bold]{found.score:.4f}[/] ({interval}, {line}", soft_wrap=True)
+            console.print(f"{self.directory}: {found.describe()}", soft_wrap=True, markup=False)
         if self.video is not None:
-            from recollect.evaluation.films import record_run
-
             film = record_run(self.directory, self.video, seed=self.seed, greedy=greedy, device=self.device)
             tell(f"video: {film.mp4}, {film.gif}")
         return 0

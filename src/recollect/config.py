@@ -6,7 +6,8 @@ A config may have others inside. Where a field may hold one of several classes (
 ``kind``: the class's key in its room's table, or ``"package.module:Class"`` for a class of somebody else's. Everything
 else is plain data whose type the field's annotation knows. The tables are given by the caller: this file knows none.
 
-A field that changed its name is listed in its class, ``RENAMED: ClassVar = {"old": "new"}``: older files still load.
+A field that changed its name is listed in its class, ``RENAMED: ClassVar = {"old": "new"}``, and a choice that did in
+``RENAMED_VALUES: ClassVar = {"field": {"old": "new"}}``: older files still load.
 """
 
 import dataclasses
@@ -68,6 +69,36 @@ def from_json(data: Mapping[str, Any], expected: type[T], kinds: Mapping[str, ty
     return _decode(data, expected, kinds, expected.__name__)
 
 
+def class_of(data: Mapping[str, Any], expected: type[T], kinds: Mapping[str, type], where: str = "config") -> type[T]:
+    """The class of the config in JSON data, as its ``kind`` says.
+
+    Args:
+        data: JSON data.
+        expected: a base class of it; the class itself where there is no ``kind``.
+        kinds: as in :func:`to_json`.
+        where: what the error calls it.
+
+    Raises:
+        ValueError: an unknown kind, none where one is needed, or one that is not an ``expected``.
+    """
+    kind = data.get("kind")
+    if kind is None:
+        if inspect.isabstract(expected):
+            raise ValueError(f"{where}: 'kind' is missing: name one of {', '.join(_of(expected, kinds))}")
+        return expected
+    if ":" in kind:
+        module, _, name = kind.partition(":")
+        try:
+            cls = getattr(importlib.import_module(module), name)
+        except (ImportError, AttributeError) as error:
+            raise ValueError(f"{where}.kind={kind!r}: cannot import it ({error})") from None
+    else:
+        cls = lookup(_of(expected, kinds), kind, where.rpartition(".")[2])
+    if not (isinstance(cls, type) and issubclass(cls, expected)):
+        raise ValueError(f"{where}.kind={kind!r}: that is no {expected.__name__}")
+    return cls
+
+
 def renew(data: Mapping[str, Any], expected: type[Any], kinds: Mapping[str, type]) -> dict[str, Any]:
     """JSON data of an older version with the field names of this one; unchanged where it is no ``expected``.
 
@@ -121,10 +152,13 @@ def _encode(value: Any, tags: Mapping[type, str]) -> Any:
 def _decode(data: Any, expected: Any, kinds: Mapping[str, type], where: str) -> Any:
     for candidate in _alternatives(expected):
         if dataclasses.is_dataclass(candidate) and isinstance(data, Mapping):
-            cls = _class_of(data, typing.cast(type, candidate), kinds, where)
+            cls = class_of(data, typing.cast(type, candidate), kinds, where)
             hints = typing.get_type_hints(cls)
             renamed = getattr(cls, "RENAMED", {})
             data = {renamed.get(key, key): value for key, value in data.items()}
+            for field, values in getattr(cls, "RENAMED_VALUES", {}).items():
+                if isinstance(data.get(field), str):
+                    data[field] = values.get(data[field], data[field])
             known = {f.name for f in dataclasses.fields(cls)}
             unknown = [key for key in data if key not in known and key != "kind"]
             if unknown:
@@ -142,25 +176,6 @@ def _alternatives(expected: Any) -> Iterator[Any]:
         yield from typing.get_args(expected)
     else:
         yield expected
-
-
-def _class_of(data: Mapping[str, Any], expected: type, kinds: Mapping[str, type], where: str) -> type:
-    kind = data.get("kind")
-    if kind is None:
-        if inspect.isabstract(expected):
-            raise ValueError(f"{where}: 'kind' is missing: name one of {', '.join(_of(expected, kinds))}")
-        return expected
-    if ":" in kind:
-        module, _, name = kind.partition(":")
-        try:
-            cls = getattr(importlib.import_module(module), name)
-        except (ImportError, AttributeError) as error:
-            raise ValueError(f"{where}.kind={kind!r}: cannot import it ({error})") from None
-    else:
-        cls = lookup(_of(expected, kinds), kind, where.rpartition(".")[2])
-    if not (isinstance(cls, type) and issubclass(cls, expected)):
-        raise ValueError(f"{where}.kind={kind!r}: that is no {expected.__name__}")
-    return cls
 
 
 def _of(expected: type, kinds: Mapping[str, type]) -> dict[str, type]:

@@ -1,6 +1,9 @@
 """Files that are whole or not there: written beside their target, synced, then renamed."""
 
 import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 WRITING = ".writing-"
@@ -13,12 +16,35 @@ def write_atomically(path: Path, content: str | bytes) -> None:
     Raises:
         OSError: it could not be written.
     """
-    beside = path.with_name(f"{WRITING}{path.name}")
+    with new_file(path) as unfinished:
+        write_synced(unfinished, content.encode() if isinstance(content, str) else content)
+
+
+@contextmanager
+def new_file(path: Path) -> Iterator[Path]:
+    """Where to write a file that becomes ``path`` when the block ends well; else it is removed."""
+    unfinished = path.with_name(f"{WRITING}{path.name}")
     try:
-        write_synced(beside, content.encode() if isinstance(content, str) else content)
-        beside.replace(path)
-    except OSError:
-        beside.unlink(missing_ok=True)
+        yield unfinished
+        unfinished.replace(path)
+    except BaseException:
+        unfinished.unlink(missing_ok=True)
+        raise
+
+
+@contextmanager
+def new_folder(path: Path) -> Iterator[Path]:
+    """An empty folder that becomes ``path`` when the block ends well; else it is removed."""
+    unfinished = path.with_name(f"{WRITING}{path.name}")
+    try:
+        unfinished.mkdir()
+        yield unfinished
+        if path.exists():
+            shutil.rmtree(path)
+        unfinished.rename(path)
+        sync_folder(path.parent)
+    except BaseException:
+        shutil.rmtree(unfinished, ignore_errors=True)
         raise
 
 

@@ -1,6 +1,7 @@
 """What commands print: tables, JSON, and notes beside the result."""
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -23,8 +24,8 @@ def tell(line: str, style: str | None = None) -> None:
 
 
 def print_json(data: Any, indent: int | None = 2) -> None:
-    """JSON on the output."""
-    print(json.dumps(data, indent=indent))
+    """JSON on the output; NaN, which JSON does not know, becomes null."""
+    print(json.dumps(_without_nan(data), indent=indent))
 
 
 def table(title: str, rows: Sequence[Mapping[str, Any]], *, figures: bool = False) -> Table:
@@ -50,3 +51,11 @@ def overview(commands: Mapping[str, str]) -> Table:
     for name, about in commands.items():
         made.add_row(f"[bold]{name}[/]", about)
     return made
+
+
+def _without_nan(data: Any) -> Any:
+    if isinstance(data, Mapping):
+        return {name: _without_nan(value) for name, value in data.items()}
+    if isinstance(data, (list, tuple)):
+        return [_without_nan(value) for value in data]
+    return None if isinstance(data, float) and math.isnan(data) else data

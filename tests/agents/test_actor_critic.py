@@ -3,7 +3,8 @@ import pytest
 import torch
 from gymnasium import spaces
 
-from recollect.agents.actor_critic import ActorCritic, ActorCriticConfig, ActorInputs
+from recollect.agents.actor_critic import ActorCritic, ActorCriticConfig
+from recollect.agents.contract import ActorInputs
 from recollect.agents.encoders import EncoderConfig
 from recollect.cores import CORES
 from recollect.state import detach, leaves

@@ -1,15 +1,13 @@
-import math
 import random
 import re
 
 import pytest
 import torch
-import torch.nn.functional as F
 from tests.cores.samples import causal_transformer as samples
 
 from recollect.cores.causal_transformer.core import CausalTransformerConfig
 from recollect.layers.tap import listen
-from recollect.state import detach, leaves, map_state
+from recollect.state import detach, leaves
 
 CONFIGS = samples.CONFIGS + [samples.sample(random.Random(seed)) for seed in range(4)]
 
@@ -28,103 +26,10 @@ def data(batch, steps, input_dim=5, rate=0.2):
     return inputs, torch.rand(batch, steps) < rate
 
 
-def literal_norm(x, norm):
-    return (x - x.mean()) / (x.var(unbiased=False) + norm.eps).sqrt() * norm.weight + norm.bias
-
-
-def literal_rotation(vector, position):
-    """RoFormer, equation 15: one rotation matrix per pair of channels (j, j + e/2)."""
-    e = len(vector)
-    R = torch.zeros(e, e, dtype=torch.float64)
-    for j in range(e // 2):
-        angle = position * 10000 ** (-2 * j / e)
-        R[j, j] = R[j + e // 2, j + e // 2] = math.cos(angle)
-        R[j, j + e // 2], R[j + e // 2, j] = -math.sin(angle), math.sin(angle)
-    return R @ vector
-
-
-def literal_layer(core, layer, x, past, position):
-    """One step of one layer. ``past`` has (key, value) of the steps before, oldest first."""
-    c = core.config
-    e = c.dim // c.num_heads
-    W_q, W_k, W_v = layer.qkv.weight.chunk(3)
-    n = literal_norm(x, layer.norm_attention)
-    q, steps = W_q @ n, [*past, (W_k @ n, W_v @ n)]
-    heads = []
-    for head in range(c.num_heads):
-        part = slice(head * e, (head + 1) * e)
-        scores = []
-        for s, (k, _) in enumerate(steps):
-            offset = len(past) - s
-            if c.positions == "rotary":
-                score = literal_rotation(q[part], position) @ literal_rotation(k[part], position - offset)
-            else:
-                score = q[part] @ k[part]
-            score = score / math.sqrt(e)
-            scores.append(score + layer.bias[head, c.memory_len - offset] if c.positions == "bias" else score)
-        total = sum(score.exp() for score in scores)
-        heads.append(sum(score.exp() / total * v[part] for score, (_, v) in zip(scores, steps, strict=True)))
-    x = x + layer.out.weight @ torch.cat(heads)
-    f = {"relu": F.relu, "gelu": F.gelu, "gelu_tanh": lambda a: F.gelu(a, approximate="tanh")}[c.activation]
-    ff = layer.feed_forward
-    hidden = f(ff.expand.weight @ literal_norm(x, layer.norm_forward) + ff.expand.bias)
-    return x + ff.contract.weight @ hidden + ff.contract.bias, steps[-1]
-
-
-def literal(core, inputs, is_first, state):
-    """Row by row, step by step, with lists for caches; positions count from a hundred thousand."""
-    c = core.config
-    rows, all_keys, all_values = [], [], []
-    for b in range(inputs.shape[0]):
-        have = int(state.count[b])
-        start = c.memory_len - have
-        cache = [
-            list(zip(state.keys[b, n, start:], state.values[b, n, start:], strict=True)) for n in range(c.num_layers)
-        ]
-        outputs = []
-        for t in range(inputs.shape[1]):
-            if is_first[b, t]:
-                cache = [[] for _ in range(c.num_layers)]
-            x = core.project(inputs[b, t])
-            for n, layer in enumerate(core.layers):
-                x, entry = literal_layer(core, layer, x, cache[n][-c.memory_len :], 100_000 + t)
-                cache[n].append(entry)
-            outputs.append(literal_norm(x, core.norm) if c.final_norm else x)
-        rows.append(torch.stack(outputs))
-        zero = torch.zeros(c.dim, dtype=torch.float64)
-        kept = [[(zero, zero)] * (c.memory_len - len(p[-c.memory_len :])) + p[-c.memory_len :] for p in cache]
-        all_keys.append(torch.stack([torch.stack([k for k, _ in layer]) for layer in kept]))
-        all_values.append(torch.stack([torch.stack([v for _, v in layer]) for layer in kept]))
-    return torch.stack(rows), torch.stack(all_keys), torch.stack(all_values)
-
-
-@pytest.mark.parametrize("config", CONFIGS, ids=str)
-def test_equals_the_literal_loop_in_values_and_gradients(config):
-    core = make(config)
-    first, is_first = data(3, 6)
-    _, state = core(first, core.initial_state(3), is_first)
-    state = map_state(lambda leaf: leaf.requires_grad_() if leaf.is_floating_point() else leaf, detach(state))
-    inputs, is_first = data(3, 7)
-    is_first[0] = False  # one row goes on from what it remembers
-
-    out, end = core(inputs, state, is_first)
-    fast = out, end.keys, end.values
-    slow = literal(core, inputs, is_first, state)
-    for one, other in zip(fast, slow, strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-7, atol=1e-9)
-
-    variables = [inputs, state.keys, state.values, *core.parameters()]
-    weights = [torch.randn_like(leaf) for leaf in slow]
-    got, wanted = (
-        torch.autograd.grad(
-            sum((leaf * weight).sum() for leaf, weight in zip(result, weights, strict=True)),
-            variables,
-            allow_unused=True,
-        )
-        for result in (fast, slow)
-    )
-    for one, other in zip(got, wanted, strict=True):
-        torch.testing.assert_close(one, torch.zeros_like(one) if other is None else other, rtol=1e-6, atol=1e-8)
+def test_the_plain_form_refuses_dropout():
+    core = CausalTransformerConfig(**samples.TINY, dropout=0.1).build(5)
+    with pytest.raises(ValueError, match=r"dropout=0\.1: the plain form has none, call core\.eval\(\) first"):
+        core.reference_unroll(torch.zeros(1, 1, 5), core.initial_state(1), torch.zeros(1, 1, dtype=torch.bool))
 
 
 @pytest.mark.parametrize("positions", ["rotary", "bias", "none"])

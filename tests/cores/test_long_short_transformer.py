@@ -4,9 +4,9 @@ import re
 import pytest
 import torch
 from tests.cores.samples.long_short_transformer import CONFIGS, sample
-from torch.nn.functional import layer_norm, softmax
 
 from recollect.cores.long_short.core import BLOCK, LongShortTransformerConfig
+from recollect.cores.long_short.reference import reference_encode
 from recollect.layers.tap import listen
 from recollect.state import leaves, named_leaves
 
@@ -20,86 +20,6 @@ def make(config, input_dim=8):
         for parameter in core.parameters():
             parameter.add_(torch.randn_like(parameter) * 0.3)
     return core.eval()
-
-
-def norm(module, x):
-    return layer_norm(x, x.shape[-1:], module.weight, module.bias)
-
-
-def sinusoid(position, dim):
-    angles = position * torch.tensor([10000.0 ** (-j / dim) for j in range(0, dim, 2)], dtype=torch.float64)
-    return torch.cat([angles.sin(), angles.cos()])[:dim]
-
-
-def landmarks_of(attention, keys, values, logits):
-    """Equation 3 with the outer norm of equation 6: c steps to r pairs [d], one head after the other."""
-    heads, slots, dim = attention.config.num_heads, attention.config.num_landmarks, attention.config.dim
-    e = dim // heads
-    summary_k, summary_v = torch.zeros(slots, dim).double(), torch.zeros(slots, dim).double()
-    for i in range(heads):
-        projection = softmax(torch.stack(logits)[:, i * slots : (i + 1) * slots], 0)  # P_i: c r
-        summary_k[:, i * e : (i + 1) * e] = projection.T @ torch.stack(keys)[:, i * e : (i + 1) * e]
-        summary_v[:, i * e : (i + 1) * e] = projection.T @ torch.stack(values)[:, i * e : (i + 1) * e]
-    return [
-        (norm(attention.landmark_norm, k), norm(attention.landmark_norm, v))
-        for k, v in zip(summary_k, summary_v, strict=True)
-    ]
-
-
-def literal_layer(block, xs):
-    """One layer over one episode, step by step. xs: list of [d]."""
-    attention, config = block.attention, block.attention.config
-    dim, heads, scale = config.dim, config.num_heads, (config.dim // config.num_heads) ** -0.5
-    e, window, outputs, finished, running = dim // heads, [], [], [], []
-    for x in xs:
-        q, k, v, logits = attention.project(norm(block.attention_norm, x)).split(
-            [dim, dim, dim, heads * config.num_landmarks]
-        )
-        local = (norm(attention.local_norm, k), norm(attention.local_norm, v))
-        window.append(local)
-        visible = [pair for segment in finished[-config.num_segments :] for pair in segment]
-        near = window[-config.memory_len - 1 :]
-        out = []
-        for i in range(heads):
-            part = slice(i * e, (i + 1) * e)
-            scores = []
-            for place, (key, _) in enumerate(visible):
-                score = scale * q[part] @ key[part]
-                if attention.relative:
-                    newer = sinusoid(len(visible) - 1 - place, dim)
-                    score = score + scale * q[part] @ attention.landmark_position(newer)[part]
-                scores.append(score)
-            for place, (key, _) in enumerate(near):
-                score = scale * q[part] @ key[part]
-                if attention.relative:
-                    age = attention.window_position(sinusoid(len(near) - 1 - place, dim))[part]
-                    score = score + attention.content_bias[i] @ key[part]
-                    score = score + (scale * q[part] + attention.position_bias[i]) @ age
-                scores.append(score)
-            weights = softmax(torch.stack(scores), 0)
-            out.append(sum(w * value[part] for w, (_, value) in zip(weights, visible + near, strict=True)))
-        hidden = x + attention.out(torch.cat(out))
-        outputs.append(hidden + block.feed_forward(norm(block.feed_forward_norm, hidden)))
-        running.append((*(local if config.normalise_first else (k, v)), logits))
-        if len(running) == config.chunk_len:
-            finished.append(landmarks_of(attention, *zip(*running, strict=True)))
-            running = []
-    return outputs
-
-
-def literal(core, inputs, is_first):
-    """Rows one by one, episodes one by one: no state, no masks."""
-    rows = []
-    for row, firsts in zip(inputs, is_first.tolist(), strict=True):
-        starts = sorted({0, *(t for t, first in enumerate(firsts) if first)})
-        outputs = []
-        for start, end in zip(starts, [*starts[1:], len(firsts)], strict=True):
-            xs = [core.embed(x) for x in row[start:end]]
-            for block in core.blocks:
-                xs = literal_layer(block, xs)
-            outputs += [norm(core.norm, x) for x in xs]
-        rows.append(torch.stack(outputs))
-    return torch.stack(rows)
 
 
 def gradients(core, inputs, outputs):
@@ -116,16 +36,15 @@ def assert_same(got, want):
         torch.testing.assert_close(a, b, rtol=1e-9, atol=1e-9, equal_nan=True)
 
 
-@pytest.mark.parametrize("config", CASES, ids=str)
-def test_values_and_gradients_equal_the_literal_loop(config):
-    core = make(config)
-    inputs = torch.randn(3, 17, 8, dtype=torch.float64, requires_grad=True)
-    is_first = torch.rand(3, 17) < torch.tensor([[0.0], [0.1], [0.4]])
-    want = literal(core, inputs, is_first)
-    expected = gradients(core, inputs, want)
-    outputs, _ = core(inputs, core.initial_state(3), is_first)
-    assert_same([outputs], [want])
-    assert_same(gradients(core, inputs, outputs), expected)
+def plain(core, inputs, is_first):
+    """Outputs of the plain form from an empty memory."""
+    return core.reference_unroll(inputs, core.initial_state(len(inputs)), is_first)[0]
+
+
+def test_the_plain_form_refuses_dropout():
+    core = LongShortTransformerConfig(dim=8, num_heads=2, dropout=0.1).build(8)
+    with pytest.raises(ValueError, match=r"dropout=0\.1: the plain form has none, call core\.eval\(\) first"):
+        plain(core, torch.zeros(1, 1, 8), torch.zeros(1, 1, dtype=torch.bool))
 
 
 @pytest.mark.parametrize("config", CASES, ids=str)
@@ -156,7 +75,7 @@ def test_a_long_call_is_cut_into_blocks_without_a_trace():
     inputs = torch.randn(1, steps, 8, dtype=torch.float64, requires_grad=True)
     is_first = torch.zeros(1, steps, dtype=torch.bool)
     is_first[0, BLOCK - 3] = True
-    want = literal(core, inputs, is_first)
+    want = plain(core, inputs, is_first)
     expected = gradients(core, inputs, want)
     outputs, _ = core(inputs, core.initial_state(1), is_first)
     assert_same([outputs], [want])
@@ -209,41 +128,9 @@ def test_taps_hear_weights_that_sum_to_one_and_change_nothing():
         torch.testing.assert_close(weights.sum(-1), torch.ones_like(weights[..., 0]))
 
 
-def literal_encode(core, inputs, padding):
-    """The two-way form, query by query."""
-    config, rows = core.config, []
-    heads, dim, width = config.num_heads, config.dim, config.memory_len
-    e, margin = dim // heads, max(width // 2, 1)
-    for row, empty in zip(inputs, padding.tolist(), strict=True):
-        xs = [core.embed(x) for x in row]
-        for block in core.blocks:
-            attention, parts, after = block.attention, [], []
-            for x in xs:
-                q, k, v, logits = attention.project(norm(block.attention_norm, x)).split(
-                    [dim, dim, dim, heads * config.num_landmarks]
-                )
-                parts.append((q, norm(attention.local_norm, k), norm(attention.local_norm, v), k, v, logits))
-            full = [p for p, no in zip(parts, empty, strict=True) if not no]
-            pick = (1, 2) if config.normalise_first else (3, 4)
-            far = landmarks_of(attention, *([p[i] for p in full] for i in (*pick, 5)))
-            for t, x in enumerate(xs):
-                home = t // width * width
-                seen = [s for s in range(home - margin, home + width + margin) if 0 <= s < len(xs) and not empty[s]]
-                pairs, out = far + [parts[s][1:3] for s in seen], []
-                for i in range(heads):
-                    part = slice(i * e, (i + 1) * e)
-                    weights = softmax(torch.stack([parts[t][0][part] @ k[part] / e**0.5 for k, _ in pairs]), 0)
-                    out.append(sum(w * v[part] for w, (_, v) in zip(weights, pairs, strict=True)))
-                hidden = x + attention.out(torch.cat(out))
-                after.append(hidden + block.feed_forward(norm(block.feed_forward_norm, hidden)))
-            xs = after
-        rows.append(torch.stack([norm(core.norm, x) * (not no) for x, no in zip(xs, empty, strict=True)]))
-    return torch.stack(rows)
-
-
 @pytest.mark.parametrize("normalise_first", [False, True])
 @pytest.mark.parametrize(("width", "slots", "steps"), [(4, 3, 13), (1, 2, 5), (8, 4, 8), (3, 1, 11)])
-def test_the_two_way_form_equals_its_literal_loop(width, slots, steps, normalise_first):
+def test_the_two_way_form_equals_its_plain_loop(width, slots, steps, normalise_first):
     core = make(
         LongShortTransformerConfig(
             dim=8, num_heads=2, memory_len=width, num_landmarks=slots, normalise_first=normalise_first, causal=False
@@ -251,7 +138,7 @@ def test_the_two_way_form_equals_its_literal_loop(width, slots, steps, normalise
     )
     inputs = torch.randn(3, steps, 8, dtype=torch.float64, requires_grad=True)
     padding = torch.arange(steps) >= torch.tensor([[steps], [steps - 2], [1]])
-    want = literal_encode(core, inputs, padding)
+    want = reference_encode(core, inputs, padding)
     expected = gradients(core, inputs, want)
     outputs = core.encode(inputs, padding)
     assert_same([outputs], [want])

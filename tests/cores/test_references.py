@@ -39,7 +39,7 @@ def run(unroll, inputs, state, is_first, cut, weights):
     torch.manual_seed(0)
     loss = (outputs * torch.randn_like(outputs)).sum()
     for leaf in leaves(after):
-        if leaf.is_floating_point() and leaf.requires_grad:
+        if leaf.is_floating_point():  # a leaf without a gradient takes its numbers too: both forms get the same ones
             loss = loss + (leaf * torch.randn_like(leaf)).sum()
     sources = [inputs, *(leaf for leaf in leaves(state) if leaf.is_floating_point()), *weights]
     grads = torch.autograd.grad(loss, sources, allow_unused=True)

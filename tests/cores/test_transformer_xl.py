@@ -4,12 +4,11 @@ import re
 
 import pytest
 import torch
-import torch.nn.functional as F
 from tests.cores.samples import transformer_xl as samples
 
 from recollect.cores.transformer_xl.core import TransformerXLConfig
 from recollect.layers.tap import listen
-from recollect.state import detach, leaves, map_state
+from recollect.state import detach, leaves
 
 CONFIGS = samples.CONFIGS + [samples.sample(random.Random(seed)) for seed in range(4)]
 
@@ -28,113 +27,10 @@ def data(batch, steps, input_dim=5, rate=0.2):
     return inputs, torch.rand(batch, steps) < rate
 
 
-def literal_norm(x, norm):
-    return (x - x.mean()) / (x.var(unbiased=False) + norm.eps).sqrt() * norm.weight + norm.bias
-
-
-def literal_phi(offset, dim):
-    """Transformer-XL, appendix B: all sines, then all cosines."""
-    angles = [offset / 10000 ** (j / dim) for j in range(0, dim, 2)]
-    return torch.tensor([*map(math.sin, angles), *map(math.cos, angles)][:dim], dtype=torch.float64)
-
-
-def literal_gate(gate, kind, x, y):
-    """GTrXL, section 3.2."""
-    if kind == "residual":
-        return x + y
-    W_r, W_z, W_g = gate.from_update.weight.chunk(3)
-    U_r, U_z = gate.from_stream.weight.chunk(2)
-    U_g = gate.from_reset.weight
-    r = torch.sigmoid(W_r @ y + U_r @ x)
-    z = torch.sigmoid(W_z @ y + U_z @ x - gate.bias)
-    h = torch.tanh(W_g @ y + U_g @ (r * x))
-    return (1 - z) * x + z * h
-
-
-def literal_layer(core, layer, x, past):
-    """One step of one layer: x [dim], past raw inputs of the same layer, oldest first, at most memory_len."""
-    c = core.config
-    e = c.dim // c.num_heads
-    W_q, W_k, W_v = layer.qkv.weight.chunk(3)
-    context = [literal_norm(h, layer.norm_attention) for h in [*past, x]]
-    heads = []
-    for head in range(c.num_heads):
-        part = slice(head * e, (head + 1) * e)
-        scores, values = [], []
-        for s, n_s in enumerate(context):
-            offset = len(past) - s
-            if c.positions == "learned":
-                q = W_q[part] @ (context[-1] + core.table[-1])
-                k = W_k[part] @ (n_s + core.table[c.memory_len - offset])
-                scores.append(q @ k / math.sqrt(e))
-            elif c.positions == "relative":
-                q = W_q[part] @ context[-1]
-                r = layer.relative.weight[part] @ literal_phi(offset, c.dim)
-                scores.append(((q + core.u[part]) @ (W_k[part] @ n_s) + (q + core.v[part]) @ r) / math.sqrt(e))
-            else:
-                scores.append((W_q[part] @ context[-1]) @ (W_k[part] @ n_s) / math.sqrt(e))
-            values.append(W_v[part] @ n_s)
-        order = sorted(range(len(scores)), key=lambda s: -scores[s].item())
-        chosen = sorted(order[: c.top_k])
-        total = sum(scores[s].exp() for s in chosen)
-        heads.append(sum(scores[s].exp() / total * values[s] for s in chosen))
-    y = layer.out.weight @ torch.cat(heads)
-    x = literal_gate(layer.gate_attention, c.gate, x, y.relu() if c.relu_outputs else y)
-    f = {"relu": F.relu, "gelu": F.gelu, "gelu_tanh": lambda a: F.gelu(a, approximate="tanh")}[c.activation]
-    ff = layer.feed_forward
-    y = ff.contract.weight @ f(ff.expand.weight @ literal_norm(x, layer.norm_forward) + ff.expand.bias)
-    y = y + ff.contract.bias
-    return literal_gate(layer.gate_forward, c.gate, x, y.relu() if c.relu_outputs else y)
-
-
-def literal(core, inputs, is_first, state):
-    """Row by row, step by step, with lists for memories."""
-    c = core.config
-    rows, windows = [], []
-    for b in range(inputs.shape[0]):
-        have = int(state.count[b])
-        history = [list(state.window[b, n, c.memory_len - have :]) for n in range(c.num_layers)]
-        outputs = []
-        for t in range(inputs.shape[1]):
-            if is_first[b, t]:
-                history = [[] for _ in range(c.num_layers)]
-            x = core.project(inputs[b, t])
-            for n, layer in enumerate(core.layers):
-                past = history[n][-c.memory_len :]
-                history[n] = [*past, x]
-                x = literal_layer(core, layer, x, past)
-            outputs.append(literal_norm(x, core.norm) if c.final_norm else x)
-        rows.append(torch.stack(outputs))
-        kept = []
-        for past in history:
-            past = past[-c.memory_len :]
-            kept.append(torch.stack([torch.zeros(c.dim, dtype=torch.float64)] * (c.memory_len - len(past)) + past))
-        windows.append(torch.stack(kept))
-    return torch.stack(rows), torch.stack(windows)
-
-
-@pytest.mark.parametrize("config", CONFIGS, ids=str)
-def test_equals_the_literal_loop_in_values_and_gradients(config):
-    core = make(config)
-    first, is_first = data(3, 6)
-    _, state = core(first, core.initial_state(3), is_first)
-    state = map_state(lambda leaf: leaf.requires_grad_() if leaf.is_floating_point() else leaf, detach(state))
-    inputs, is_first = data(3, 7)
-    is_first[0] = False  # one row goes on from what it remembers
-
-    fast, new_state = core(inputs, state, is_first)
-    slow, window = literal(core, inputs, is_first, state)
-    torch.testing.assert_close(fast, slow)
-    torch.testing.assert_close(new_state.window, window)
-
-    variables = [inputs, state.window, *core.parameters()]
-    weights = torch.randn_like(slow), torch.randn_like(window)
-    wanted = torch.autograd.grad((slow * weights[0]).sum() + (window * weights[1]).sum(), variables, allow_unused=True)
-    got = torch.autograd.grad(
-        (fast * weights[0]).sum() + (new_state.window * weights[1]).sum(), variables, allow_unused=True
-    )
-    for one, other in zip(got, wanted, strict=True):
-        torch.testing.assert_close(one, torch.zeros_like(one) if other is None else other, rtol=1e-6, atol=1e-9)
+def test_the_plain_form_refuses_dropout():
+    core = TransformerXLConfig(**samples.TINY, dropout=0.1).build(5)
+    with pytest.raises(ValueError, match=r"dropout=0\.1: the plain form has none, call core\.eval\(\) first"):
+        core.reference_unroll(torch.zeros(1, 1, 5), core.initial_state(1), torch.zeros(1, 1, dtype=torch.bool))
 
 
 @pytest.mark.parametrize("positions", ["relative", "learned", "none"])
@@ -270,7 +166,7 @@ def test_a_stream_keeps_the_precision_that_it_was_made_with(made_inside, gate):
     assert (1e-4 < drift < 0.05) if made_inside else drift < 1e-6
 
 
-def test_learned_positions_start_as_the_sinusoid_of_004():
+def test_learned_positions_start_as_the_sinusoid_of_george_2021():
     core = TransformerXLConfig(**samples.TINY, positions="learned").build(8)
     assert core.table.shape == (4, 8)
     torch.testing.assert_close(core.table[-1], torch.tensor([0.0, 1.0] * 4))  # offset 0: sin 0, cos 0
@@ -279,7 +175,7 @@ def test_learned_positions_start_as_the_sinusoid_of_004():
 
 
 @pytest.mark.parametrize(("layers", "reported"), [(1, 1_920_240), (2, 2_776_048), (3, 3_631_856)])
-def test_parameters_of_the_adaptive_agent_of_004(layers, reported):
+def test_parameters_of_the_adaptive_agent_of_george_2021(layers, reported):
     core = TransformerXLConfig(
         dim=256, num_layers=layers, num_heads=4, hidden_dim=1024, memory_len=100, relu_outputs=True, activation="relu"
     ).build(256)

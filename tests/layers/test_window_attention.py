@@ -4,6 +4,7 @@ import torch
 from recollect.layers.window_attention import (
     keep_top,
     next_count,
+    plan_window,
     slide,
     slide_layers,
     sliding_attention,
@@ -143,3 +144,20 @@ def test_all_layers_slide_as_one_does(t):
     together = slide_layers(cache, new, count)
     for layer in range(2):
         assert torch.equal(together[:, layer], slide(cache[:, layer], new[layer], count))
+
+
+@pytest.mark.parametrize("window", [1, 3, 9])
+@pytest.mark.parametrize("t", [1, 7])
+def test_the_plan_of_a_call_follows_the_history(window, t):
+    b = 8
+    is_first = torch.rand(b, t) < 0.3
+    count = torch.randint(0, window + 1, (b,))
+    seen, counts = history(is_first, count, window)
+    plan = plan_window(is_first, count, window)
+    for row in range(b):
+        for step in range(t):
+            back = [step - window + j for j in plan.visible[row, step].nonzero().flatten().tolist()]
+            assert back == seen[row][step]
+        held = [j - window for j in plan.held[row, :, 0].nonzero().flatten().tolist()]
+        assert held == seen[row][0][:-1]
+    assert plan.count.tolist() == counts

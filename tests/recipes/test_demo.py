@@ -6,9 +6,8 @@ import torch
 from rich.console import Console
 
 from recollect.cores import CORES
-from recollect.evaluation.sequences import evaluate_run
 from recollect.recipes.demo import demo, demo_config, stream, ten_times
-from recollect.training import FitConfig
+from recollect.training import FitConfig, evaluate_run
 
 
 def tiny(key):
@@ -32,7 +31,7 @@ def test_the_demo_shows_what_it_says(tmp_path):
     assert shown.streamed.early_bytes == shown.streamed.late_bytes
     assert shown.streamed.episodes >= 2000 // (3 * 10 + 1 + 5 + 1)
     assert shown.video.mp4.stat().st_size > 1000
-    assert evaluate_run(shown.directory, rows=4).chance == shown.memory[0].chance
+    assert evaluate_run(shown.directory, samples=4).chance == shown.memory[0].chance
     again = demo(tmp_path / "runs", **settings)
     assert again.directory != shown.directory, "a second demo leaves the first alone"
 

@@ -14,14 +14,14 @@ from recollect.training import fit
 @pytest.mark.slow
 def test_tlb_copies_perfectly(tmp_path):
     outcome = fit(copying("tlb"), tmp_path / "run")
-    assert evaluate(outcome.agent, copying("tlb").task, rows=512, seed=11).score == 1.0
+    assert evaluate(outcome.agent, copying("tlb").task, num_rows=512, seed=11).score == 1.0
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("key", CORES)
 def test_every_core_recalls_and_memoryless_is_at_chance(tmp_path, key):
     outcome = fit(recall(key), tmp_path / "run")
-    scored = evaluate(outcome.agent, recall(key).task, rows=512, seed=11)
+    scored = evaluate(outcome.agent, recall(key).task, num_rows=512, seed=11)
     if key == "memoryless":
         assert scored.low <= scored.chance <= scored.high
     else:

@@ -7,7 +7,7 @@ import pytest
 
 from recollect.cores import CORES
 from recollect.recipes.base import Recipe, Run
-from recollect.recipes.reproduce import interquartile_mean, interval, reproduce, table, write_tables
+from recollect.recipes.reproduce import reproduce, table, write_tables
 from recollect.tasks import Recall
 from recollect.training import FitConfig, OptimizerConfig, SupervisedConfig
 from recollect.training.supervised import SupervisedTrainer
@@ -146,26 +146,10 @@ def test_some_rows_only(tmp_path):
         reproduce(recipe(), root=tmp_path, seeds=0)
 
 
-@pytest.mark.parametrize(
-    ("scores", "expected"),
-    [([0.3], 0.3), ([0.0, 1.0, 0.5], 0.5), ([0.0, 0.4, 0.6, 9.0], 0.5), ([9, 1, 2, 3, 4, 5, -9, 7], 3.5)],
-)
-def test_interquartile_mean(scores, expected):
-    assert interquartile_mean(np.array(scores, dtype=float)) == pytest.approx(expected)
-
-
 def fake(score, rows=50, asked=4, seed=0):
     generator = np.random.default_rng(seed)
     right = generator.binomial(asked, score, rows)
     return {"correct": right.tolist(), "asked": [asked] * rows, "score": right.sum() / (asked * rows)}
-
-
-def test_the_interval_knows_rows_and_seeds():
-    low, high = interval([fake(0.5)])
-    assert 0.05 < high - low < 0.25, "one seed: the spread of rows"
-    far = interval([fake(0.2), fake(0.5), fake(0.8)])
-    assert far[1] - far[0] > 0.3, "seeds that differ: their spread as well"
-    assert interval([fake(1.0)] * 3) == (1.0, 1.0)
 
 
 def test_a_mixed_row_shows_score_and_failure():

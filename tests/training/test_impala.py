@@ -13,16 +13,16 @@ from small_worlds import RELEASE, Cue, CueConfig, StepsConfig
 from recollect.agents.actor_critic import ActorCriticConfig
 from recollect.config import to_json
 from recollect.cores import CORES
-from recollect.evaluation.sequences import load_config
 from recollect.runs import checkpoints
 from recollect.runs.metrics import read_rows
 from recollect.training import fit
-from recollect.training.fit import FitConfig, NonFiniteError, WorldError
+from recollect.training.frame import FitConfig, NonFiniteError, WorldError
 from recollect.training.impala import loss as impala_loss
 from recollect.training.impala import trainer as impala
 from recollect.training.impala.loss import LossConfig, ReuseConfig, VTraceConfig
 from recollect.training.impala.trainer import EvaluationConfig, ImpalaConfig, ImpalaTrainer, ScheduleConfig
 from recollect.training.optimizers import OptimizerConfig
+from recollect.training.trained import load_config
 
 IN_TURN = ScheduleConfig(mode="asynchronous", queue_length=1)
 OVERLAPPING = ScheduleConfig(mode="asynchronous", actors=2, queue_length=4, timeout=10.0)

@@ -9,7 +9,8 @@ import torch
 from small_worlds import CounterConfig, StepsConfig
 
 from recollect.agents.actor_critic import ActorCriticConfig
-from recollect.training.fit import FitConfig, fit
+from recollect.training.fit import fit
+from recollect.training.frame import FitConfig
 from recollect.training.impala import trainer as impala
 from recollect.training.impala.loss import LossConfig, ReuseConfig
 from recollect.training.impala.trainer import EvaluationConfig, ImpalaConfig, ImpalaTrainer, ScheduleConfig
@@ -134,7 +135,7 @@ def test_the_proof_sees_every_mistake(checked, mistake, monkeypatch):
         if mistake == "reset":
             rollout = rollout._replace(is_first=rollout.is_first & False)
         if mistake == "late":
-            rollout = rollout._replace(state=self.moment.state)
+            rollout = rollout._replace(state=self.snapshot.state)
         return rollout, episodes
 
     monkeypatch.setattr(Collector, "collect", collect)

@@ -2,10 +2,11 @@ import pytest
 import torch
 from small_worlds import CueConfig, StepsConfig
 
-from recollect.agents.actor_critic import ActorCriticConfig, ActorInputs
+from recollect.agents.actor_critic import ActorCriticConfig
+from recollect.agents.contract import ActorInputs
 from recollect.cores import CORES
 from recollect.state import leaves
-from recollect.training.fit import NonFiniteError, WorldError
+from recollect.training.frame import NonFiniteError, WorldError
 from recollect.training.impala.rollouts import Collector
 
 
@@ -26,8 +27,8 @@ def parts(observation):
 def test_rollouts_hold_what_a_plain_loop_sees(world):
     """A literal loop over steps: state passed by hand, everything kept in lists."""
     ours, twin = collector(world), collector(world)
-    agent, state, step = twin.agent, twin.agent.initial_state(5), twin.moment.step
-    action = twin.moment.action
+    agent, state, step = twin.agent, twin.agent.initial_state(5), twin.snapshot.step
+    action = twin.snapshot.action
     for _ in range(3):
         rollout, _ = ours.collect(ours.buffer())
         for one, two in zip(leaves(rollout.state), leaves(state), strict=True):
@@ -57,8 +58,8 @@ def test_acting_in_bfloat16_is_what_a_learner_in_bfloat16_reads(core):
     for _ in range(3):
         rollout, _ = ours.collect(ours.buffer())
     assert rollout.policy.dtype == torch.float32
-    kinds = [leaf.dtype for leaf in leaves(exact.moment.state)]
-    assert [leaf.dtype for leaf in leaves(ours.moment.state)] == kinds
+    kinds = [leaf.dtype for leaf in leaves(exact.snapshot.state)]
+    assert [leaf.dtype for leaf in leaves(ours.snapshot.state)] == kinds
     with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
         learned, _ = ours.agent(rollout.inputs, rollout.state, rollout.is_first)
     with torch.no_grad():
@@ -117,17 +118,17 @@ def test_a_moment_goes_on_exactly(core):
     settings = sizes.get(core, {"num_layers": 1, "num_heads": 2, "memory_len": 4})
     ours = collector(StepsConfig(), core=core, **settings)
     ours.collect(ours.buffer())
-    moment = ours.moment
-    saved = {name: tensor.clone() for name, tensor in moment.tensors().items()}
+    snapshot = ours.snapshot
+    saved = {name: tensor.clone() for name, tensor in snapshot.tensors().items()}
     ours.renew()
     expected, episodes = ours.collect(ours.buffer())
     twin = collector(StepsConfig(), core=core, **settings)
-    twin.load(saved, moment.world[1], 0)
+    twin.load(saved, snapshot.world[1], 0)
     found, again = twin.collect(twin.buffer())
     assert episodes == again
     assert all(torch.equal(one, two) for one, two in zip(expected[:-1], found[:-1], strict=True))
     assert all(torch.equal(one, two) for one, two in zip(leaves(expected.state), leaves(found.state), strict=True))
-    assert all(torch.equal(tensor, moment.tensors()[name]) for name, tensor in saved.items())  # nobody wrote to it
+    assert all(torch.equal(tensor, snapshot.tensors()[name]) for name, tensor in saved.items())  # nobody wrote to it
 
 
 @pytest.mark.parametrize(
@@ -142,7 +143,7 @@ def test_faults_are_named_with_row_and_step_and_leave_the_moment(fault, kind, me
     ours = collector(CueConfig(fault=fault), unroll=8)
     for _ in range(2):
         ours.collect(ours.buffer())
-    moment = ours.moment
+    snapshot = ours.snapshot
     with pytest.raises(kind, match=message):
         ours.collect(ours.buffer())
-    assert ours.moment is moment
+    assert ours.snapshot is snapshot

@@ -1,21 +1,10 @@
-"""Observation -> encoder -> core -> heads: plain modules around any memory core."""
+"""Observation -> encoder -> core -> heads: plain modules around any memory core. What is imported here is exported."""
 
-from recollect.agents.actor_critic import ActorCritic, ActorCriticConfig, ActorCriticOutput, ActorInputs, ActorStream
+from recollect.agents.actor_critic import ActorCritic, ActorCriticConfig, ActorCriticOutput, ActorStream
+from recollect.agents.contract import ActorInputs, Agent
 from recollect.agents.sequence_model import SequenceModel, SequenceModelConfig, SequenceStream
 
 AGENTS: dict[str, type[SequenceModelConfig] | type[ActorCriticConfig]] = {
     "sequence-model": SequenceModelConfig,
     "actor-critic": ActorCriticConfig,
 }
-
-__all__ = [
-    "AGENTS",
-    "ActorCritic",
-    "ActorCriticConfig",
-    "ActorCriticOutput",
-    "ActorInputs",
-    "ActorStream",
-    "SequenceModel",
-    "SequenceModelConfig",
-    "SequenceStream",
-]

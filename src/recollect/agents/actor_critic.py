@@ -9,7 +9,8 @@
 It keeps the contract of the cores: state in, state out, ``is_first`` the only reset signal, and a live form
 (:meth:`ActorCritic.stream`) with the same numbers. The encoders see all b * t steps at once.
 
-Source: document 003, section 2 and appendix A (agent and auxiliary losses); document 004, section 2.3 (actor-critic).
+Source: Lampinen et al. 2021, Towards mental time travel, section 2 and appendix A (agent and auxiliary losses);
+George 2021, Neural architecture impact on identifying temporally extended reinforcement learning tasks, section 2.3.
 """
 
 from dataclasses import dataclass, field
@@ -20,28 +21,18 @@ import gymnasium
 import torch
 from torch import Tensor, nn
 
+from recollect.agents.contract import ActorInputs
 from recollect.agents.decoders import Decoders
 from recollect.agents.encoders import EncoderConfig, Layers, ObservationEncoder
 from recollect.agents.folders import read_description, read_weights, write_model
 from recollect.agents.kinds import KINDS
 from recollect.agents.policies import Distribution, policy_for
 from recollect.agents.spaces import space_from_json, space_to_json
+from recollect.agents.streams import ModelStream
 from recollect.config import from_json, require, to_json
 from recollect.cores.contract import CoreConfig
 from recollect.objectives.policy_gradient import Reduction
 from recollect.ops.linear import Linear
-
-
-class ActorInputs(NamedTuple):
-    """What an agent reads at every step; without the time axis in :meth:`ActorStream.step`."""
-
-    observation: Any
-    """A tensor or a (nested) dict or tuple of tensors ``[b, t, ...]``, as the observation space says."""
-    action: Tensor
-    """``[b, t, *action_shape]``: the action taken before this observation, long, or float for a Box; anything at
-    ``is_first``."""
-    reward: Tensor
-    """float ``[b, t]``: received with this observation; anything at ``is_first``."""
 
 
 class ActorCriticOutput(NamedTuple):
@@ -57,7 +48,7 @@ class ActorCriticOutput(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class ActorCriticConfig:
-    """What surrounds the core."""
+    """Policy and value around a core: observations, actions and rewards in."""
 
     encoders: EncoderConfig = field(default_factory=EncoderConfig)
     """How observations become vectors."""
@@ -72,11 +63,11 @@ class ActorCriticConfig:
     """Bound on the reward that is shown, on either side; 1 is IMPALA's. None shows it as it is."""
     norm_inputs: bool = True
     """Normalise what the core reads, where ``width`` is not None. Memories compare what they were given at different
-    times, and freshly drawn encoders give vectors so small that a first attention cannot tell them apart."""
+    times, and untrained encoders give vectors so small that attention cannot tell them apart."""
     norm: bool = True
     """Normalise the core's output before the heads read it."""
     head_dim: int | None = None
-    """Width of a hidden ReLU layer in each head (512 in document 003). None: heads are linear."""
+    """Width of a hidden ReLU layer in each head (512 in Lampinen et al. 2021). None: heads are linear."""
     policy_gain: float = 0.01
     """Scale of the policy head's first weights; small: the first policy is nearly uniform."""
     reconstruct: bool = False
@@ -141,7 +132,7 @@ class ActorCritic(nn.Module):
         self.decoders = Decoders(self.encoder, dim) if config.reconstruct else None
 
     def initial_state(self, batch_size: int) -> Any:
-        """A fresh memory for ``batch_size`` rows."""
+        """The initial state of ``batch_size`` rows."""
         return self.core.initial_state(batch_size)
 
     def forward(self, inputs: ActorInputs, state: Any, is_first: Tensor) -> tuple[ActorCriticOutput, Any]:
@@ -263,7 +254,7 @@ class ActorCritic(nn.Module):
         return agent.to(device).eval()
 
 
-class ActorStream:
+class ActorStream(ModelStream):
     """A live agent: owns its memory, takes one step of every row at a time.
 
     Args:
@@ -272,9 +263,8 @@ class ActorStream:
     """
 
     def __init__(self, agent: ActorCritic, batch_size: int) -> None:
+        super().__init__(agent.core, batch_size)
         self.agent = agent
-        self.core = agent.core.stream(batch_size)
-        """The live memory: ``reset``, ``fork``, ``save``, ``load``, ``state`` are its own."""
 
     @torch.no_grad()
     def step(self, inputs: ActorInputs, is_first: Tensor) -> ActorCriticOutput:
@@ -289,30 +279,6 @@ class ActorStream:
         """
         agent = self.agent
         return agent.decide(self.core.step(agent.encode(inputs, is_first), is_first))
-
-    @property
-    def state(self) -> Any:
-        """The memory (a copy), as :meth:`ActorCritic.forward` takes and returns it."""
-        return self.core.state
-
-    def load_state(self, state: Any) -> None:
-        """Continue from a state."""
-        self.core.load_state(state)
-
-    def reset(self, rows: Tensor | list[int] | None = None) -> None:
-        """Forget: all rows, or those named."""
-        self.core.reset(rows)
-
-    def fork(self) -> "ActorStream":
-        """A second live agent with the same memory; from here on the two go their own ways."""
-        twin = ActorStream(self.agent, self.core.batch_size)
-        twin.core = self.core.fork()
-        return twin
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes held between steps, the same for ever."""
-        return self.core.nbytes
 
 
 def _head(dim: int, hidden: tuple[int, ...], width: int, *, gain: float) -> nn.Sequential:

@@ -1,7 +1,7 @@
 """Decoders: from an agent's features back to what it sees, for an auxiliary loss.
 
-Each is the transpose of the encoder of that part, with weights of its own (document 003, appendix A): a linear map to
-what the encoder gave, then the encoder's layers in reverse, with convolutions transposed and poolings undone by
+Each is the transpose of the encoder of that part, with weights of its own (Lampinen et al. 2021, appendix A): a linear
+map to what the encoder gave, then the encoder's layers in reverse, with convolutions transposed and poolings undone by
 repetition. They restore the present step.
 
     images      logits of pixels            [b, t, *space.shape]

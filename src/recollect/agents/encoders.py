@@ -10,7 +10,7 @@ Each part of the observation has its encoder, chosen by its space; the results s
     nature-cnn      images from 36 x 36, when asked for                                      (image_encoders.py)
     tiles           integer grids up to 16 cells a side: an embedding per cell, then ``hidden`` layers
     mlp             everything else that is numbers: ``hidden`` layers
-    words           sentences (key ``language``): word embeddings and an LSTM                (document 003, appendix A)
+    words           sentences (key ``language``): word embeddings and an LSTM         (Lampinen et al. 2021, appendix A)
     one-hot         Discrete, MultiDiscrete, MultiBinary
 """
 
@@ -54,8 +54,8 @@ class EncoderConfig:
     sentence_dim: int = 256
     """Width of the LSTM that reads the words."""
     norm_sentences: bool = False
-    """Normalise what it says. A fresh LSTM's outputs are small beside the encoding of an image, and a memory that is
-    asked in words finds nothing by them (docs/log.md)."""
+    """Normalise the LSTM's output. Untrained it is small beside the encoding of an image, and a memory that is asked in
+    words finds nothing by them (docs/log.md)."""
 
     def __post_init__(self) -> None:
         for part, kind in self.kinds:
@@ -218,7 +218,7 @@ class MLP(Encoder):
         self.register_buffer("like", torch.zeros(()), persistent=False)
 
     like: Tensor
-    """Of the dtype that the layers compute in."""
+    """A scalar of the dtype that the layers compute in."""
 
     def forward(self, observation: Tensor) -> Tensor:
         """``[n, *space.shape] -> [n, dim]``."""

@@ -9,6 +9,8 @@ from typing import Any
 import safetensors.torch
 from torch import nn
 
+from recollect.files import new_file, write_atomically
+
 DESCRIPTION, WEIGHTS = "model.json", "weights.safetensors"
 
 
@@ -16,12 +18,9 @@ def write_model(folder: str | PathLike[str], model: nn.Module, description: Mapp
     """Write both files, each beside the old one, then renamed."""
     target = Path(folder)
     target.mkdir(parents=True, exist_ok=True)
-    beside = target / (DESCRIPTION + ".tmp")
-    beside.write_text(json.dumps(description, indent=2) + "\n")
-    beside.replace(target / DESCRIPTION)
-    beside = target / (WEIGHTS + ".tmp")
-    safetensors.torch.save_model(model, str(beside))
-    beside.replace(target / WEIGHTS)
+    write_atomically(target / DESCRIPTION, json.dumps(description, indent=2) + "\n")
+    with new_file(target / WEIGHTS) as unfinished:
+        safetensors.torch.save_model(model, str(unfinished))
 
 
 def read_description(folder: str | PathLike[str], writer: str) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """Encoders of images: three convolutional networks, each as published.
 
-    ballet-cnn      9x9 stride 9, 3x3, 3x3; ReLU after each                       (document 003, appendix A)
+    ballet-cnn      9x9 stride 9, 3x3, 3x3; ReLU after each                       (Lampinen et al. 2021, appendix A)
     impala-resnet   three stages of 3x3, pooling and two residual blocks          (Espeholt et al., 2018)
     nature-cnn      8x8 stride 4, 4x4 stride 2, 3x3; ReLU after each              (Mnih et al., 2015)
 

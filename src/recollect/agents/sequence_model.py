@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from recollect.agents.folders import read_description, read_weights, write_model
 from recollect.agents.kinds import KINDS
+from recollect.agents.streams import ModelStream
 from recollect.config import from_json, require, to_json
 from recollect.cores.contract import CoreConfig
 from recollect.layers.feedforward import FeedForward
@@ -25,7 +26,7 @@ from recollect.layers.feedforward import FeedForward
 
 @dataclass(frozen=True, kw_only=True)
 class SequenceModelConfig:
-    """Sizes of what surrounds the core."""
+    """One answer at every step around a core: tokens or vectors in."""
 
     embedding_dim: int = 64
     """Width of a token's embedding (or of the projected float input) that the core reads."""
@@ -91,7 +92,7 @@ class SequenceModel(nn.Module):
         )
 
     def initial_state(self, batch_size: int) -> Any:
-        """A fresh memory for ``batch_size`` rows."""
+        """The initial state of ``batch_size`` rows."""
         return self.core.initial_state(batch_size)
 
     def forward(self, inputs: Tensor, state: Any, is_first: Tensor) -> tuple[Tensor, Any]:
@@ -179,7 +180,7 @@ class SequenceModel(nn.Module):
         return model.to(device).eval()
 
 
-class SequenceStream:
+class SequenceStream(ModelStream):
     """A live sequence model: owns its memory, takes one step of every row at a time.
 
     Args:
@@ -188,9 +189,8 @@ class SequenceStream:
     """
 
     def __init__(self, model: SequenceModel, batch_size: int) -> None:
+        super().__init__(model.core, batch_size)
         self.model = model
-        self.core = model.core.stream(batch_size)
-        """The live memory: ``reset``, ``fork``, ``save``, ``load``, ``state`` are its own."""
 
     @torch.no_grad()
     def step(self, inputs: Tensor, is_first: Tensor | None = None) -> Tensor:
@@ -202,27 +202,3 @@ class SequenceStream:
         """
         self.model.check(inputs, time=False)
         return self.model.decode(self.core.step(self.model.encode(inputs), is_first))
-
-    @property
-    def state(self) -> Any:
-        """The memory (a copy), as :meth:`SequenceModel.forward` takes and returns it."""
-        return self.core.state
-
-    def load_state(self, state: Any) -> None:
-        """Continue from a state."""
-        self.core.load_state(state)
-
-    def reset(self, rows: Tensor | list[int] | None = None) -> None:
-        """Forget: all rows, or those named."""
-        self.core.reset(rows)
-
-    def fork(self) -> "SequenceStream":
-        """A second live model with the same memory; from here on the two go their own ways."""
-        twin = SequenceStream(self.model, self.core.batch_size)
-        twin.core = self.core.fork()
-        return twin
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes held between steps, the same for ever."""
-        return self.core.nbytes

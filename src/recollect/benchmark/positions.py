@@ -13,10 +13,10 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from recollect.benchmark.machine import resident_bytes
 from recollect.benchmark.timing import Timing
 from recollect.cores.contract import MemoryCore
 from recollect.cores.stream import Stream
+from recollect.machine import resident_bytes
 from recollect.state import take_rows
 
 BLOCK = 512  # steps of a whole-sequence call

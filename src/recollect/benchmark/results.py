@@ -19,7 +19,7 @@ class Row:
     steps: int
     """Steps of one call."""
     position: int | None
-    """Position in the stream at the start of the timed steps."""
+    """Steps that the stream has behind it when the timed ones begin."""
     steps_per_s: float
     """Rows x steps per second, best repeat. A step is one token, or one frame of a core that reads many tokens."""
     us_per_call: float

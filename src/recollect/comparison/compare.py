@@ -22,18 +22,18 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from recollect.comparison.curves import AXES, Run, distinguish, read_run
-from recollect.evaluation.confidence_interval import RESAMPLES
+from recollect.evaluation.confidence_interval import (
+    RESAMPLES,
+    Interval,
+    improvement,
+    improvement_interval,
+    interquartile_mean,
+    quantiles,
+    score_interval,
+)
 
-LEVEL = 0.95
 POINTS = 120
 """Points of a curve."""
-
-
-class Interval(NamedTuple):
-    """Where the truth is meant to be, with probability :data:`LEVEL`."""
-
-    low: float
-    high: float
 
 
 class Curve(NamedTuple):
@@ -62,13 +62,13 @@ class Group:
     score: float
     """Interquartile mean of their scores."""
     interval: Interval | None
-    """Of the score; None for a single run."""
+    """Interval of the score; None for a single run."""
     versus: str | None
     """Label that it is compared with: memoryless, or the first of the task. None for that one itself."""
     improvement: float | None
     """Probability that a run of this group scores higher than one of ``versus``; ties count half."""
     improvement_interval: Interval | None
-    """Of the improvement; None when either side is a single run."""
+    """Interval of the improvement; None when either side is a single run."""
     curve: Curve | None
     """Scores along the axis; None when the runs have no point in common."""
 
@@ -93,7 +93,7 @@ class Overall:
     score: float
     """Interquartile mean over all tasks and runs."""
     interval: Interval | None
-    """Of the score, runs drawn again within every task; None when a task has a single run."""
+    """Interval of the score, runs drawn again within every task; None when a task has a single run."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,7 +107,7 @@ class Comparison:
     overall: list[Overall]
     """Labels that every task has, best first; empty for a single task, or when chance or oracle are unknown."""
     notes: list[str]
-    """What a reader has to know: runs that ended early, twins, runs without a score."""
+    """What a reader has to know: runs that ended early, runs with the same seed, runs without a score."""
 
     @property
     def tasks(self) -> list[str]:
@@ -158,52 +158,6 @@ def compare(
     return Comparison(axis=axis, groups=groups, overall=_overall(members), notes=notes)
 
 
-def interquartile_mean(scores: np.ndarray) -> np.ndarray:
-    """Mean of the middle half along the last axis; ``floor(n / 4)`` scores are cut at each end."""
-    cut = scores.shape[-1] // 4
-    return np.sort(scores, -1)[..., cut : scores.shape[-1] - cut].mean(-1)
-
-
-def improvement(ours: Sequence[np.ndarray], theirs: Sequence[np.ndarray]) -> float:
-    """Probability that a run of ours scores higher than one of theirs, ties counting half; mean over tasks.
-
-    Args:
-        ours: scores ``[runs]``, per task.
-        theirs: scores ``[other runs]``, of the same tasks.
-    """
-    return float(np.mean([_wins(x, y) for x, y in zip(ours, theirs, strict=True)]))
-
-
-def score_interval(strata: Sequence[np.ndarray], resamples: int = RESAMPLES) -> Interval | None:
-    """Stratified bootstrap interval of the interquartile mean of all scores.
-
-    Args:
-        strata: scores ``[runs]`` of every task; runs are drawn again within their task.
-        resamples: how often.
-
-    Returns:
-        None when a task has a single run: its spread is not known.
-    """
-    if min(map(len, strata)) < 2:
-        return None
-    generator = np.random.default_rng(0)
-    drawn = [_draw(scores, generator, resamples) for scores in strata]
-    return _quantiles(interquartile_mean(np.concatenate(drawn, -1)))
-
-
-def improvement_interval(
-    ours: Sequence[np.ndarray], theirs: Sequence[np.ndarray], resamples: int = RESAMPLES
-) -> Interval | None:
-    """Stratified bootstrap interval of :func:`improvement`; None when a task has a single run on either side."""
-    if min(map(len, (*ours, *theirs))) < 2:
-        return None
-    generator = np.random.default_rng(0)
-    wins = [
-        _wins(_draw(x, generator, resamples), _draw(y, generator, resamples)) for x, y in zip(ours, theirs, strict=True)
-    ]
-    return _quantiles(np.mean(wins, 0))
-
-
 def curve(runs: Sequence[Run], axis: str, resamples: int = RESAMPLES // 4) -> Curve | None:
     """Interquartile mean of the runs' scores along an axis, and its interval at every point.
 
@@ -223,7 +177,7 @@ def curve(runs: Sequence[Run], axis: str, resamples: int = RESAMPLES // 4) -> Cu
         return Curve(grid, scores[:, 0], None, None)
     index = np.random.default_rng(0).integers(0, len(runs), (resamples, len(runs)))
     means = interquartile_mean(scores[:, index])  # points, resamples
-    low, high = np.quantile(means, [(1 - LEVEL) / 2, (1 + LEVEL) / 2], axis=-1)
+    low, high = quantiles(means)
     return Curve(grid, interquartile_mean(scores), low, high)
 
 
@@ -316,21 +270,6 @@ def _remarks(group: Group) -> list[str]:
     for seed in sorted({seed for seed in seeds if seeds.count(seed) > 1}):
         remarks.append(f"{name}: {seeds.count(seed)} runs have seed {seed}; they are not independent")
     return remarks
-
-
-def _draw(scores: np.ndarray, generator: np.random.Generator, resamples: int) -> np.ndarray:
-    return scores[generator.integers(0, len(scores), (resamples, len(scores)))]
-
-
-def _wins(ours: np.ndarray, theirs: np.ndarray) -> np.ndarray:
-    """Share of pairs won along the last axis."""
-    x, y = ours[..., :, None], theirs[..., None, :]
-    return ((x > y) + 0.5 * (x == y)).mean((-2, -1))
-
-
-def _quantiles(values: np.ndarray) -> Interval:
-    low, high = np.quantile(values, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
-    return Interval(float(low), float(high))
 
 
 def _group_json(group: Group) -> dict[str, Any]:

@@ -10,12 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from recollect.config import from_json, renew
+from recollect.config import class_of, from_json, renew
 from recollect.runs.metrics import read_rows
 from recollect.runs.run_directory import FREE, RunDirectory
-from recollect.tasks.streams.contract import StreamTask
-from recollect.tasks.worlds.contract import WorldConfig
-from recollect.training.fit import TrainerConfig
+from recollect.training.frame import TrainerConfig
 from recollect.training.trainers import KINDS
 
 AXES = ("step", "environment_steps", "seconds")
@@ -81,10 +79,10 @@ def read_run(directory: str | PathLike[str]) -> Run:
     folder = RunDirectory(directory)
     config = renew(folder.read_config(), TrainerConfig, KINDS)
     metrics = read_metrics(folder.metrics)
-    task_field = "world" if "world" in config else "task"
-    task, core = config.get(task_field, {}), config.get("core", config)
-    settings = flatten({key: value for key, value in config.items() if key != task_field})
-    chance, oracle = _known_scores(task, WorldConfig if task_field == "world" else StreamTask)
+    trainer = _trainer(config)
+    task, core = config.get(trainer.task_field, {}), config.get("core", config)
+    settings = flatten({key: value for key, value in config.items() if key != trainer.task_field})
+    chance, oracle = _known_scores(task, trainer)
     plan = config.get("fit", {})
     return Run(
         path=folder.path,
@@ -158,14 +156,21 @@ def _ending(metrics: Mapping[str, np.ndarray], plan: Mapping[str, Any]) -> str:
     return "finished" if len(steps) and steps[-1] >= plan.get("steps", 0) else "unfinished"
 
 
-def _known_scores(task: Mapping[str, Any], expected: type) -> tuple[float | None, float | None]:
-    """Chance and best score of a task or world; None where nobody says."""
+def _trainer(config: Mapping[str, Any]) -> type[TrainerConfig]:
+    """The class of a run's config; the base of all trainers where nobody knows it."""
     try:
-        spec = from_json(task, expected, KINDS).spec
-    except (ValueError, TypeError, ImportError):  # of somebody else, or of another version
+        return class_of(config, TrainerConfig, KINDS)
+    except ValueError:  # it is somebody else's, or of another version
+        return TrainerConfig
+
+
+def _known_scores(task: Mapping[str, Any], trainer: type[TrainerConfig]) -> tuple[float | None, float | None]:
+    """Chance and best score of what was trained on; None where nobody says."""
+    try:
+        spec = from_json(task, trainer.task_class(), KINDS).spec
+    except (ValueError, TypeError, ImportError, KeyError):  # of somebody else, or of another version
         return None, None
-    numbers = (spec.chance, getattr(spec, "oracle", 1.0))  # a share of right answers is 1 at best
-    chance, oracle = (None if math.isnan(number) else float(number) for number in numbers)
+    chance, oracle = (None if math.isnan(number) else float(number) for number in (spec.chance, spec.oracle))
     return chance, oracle
 
 

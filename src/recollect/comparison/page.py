@@ -20,8 +20,9 @@ from recollect.comparison.charts import (
     scores_svg,
     short,
 )
-from recollect.comparison.compare import LEVEL, Comparison, Group, Interval
+from recollect.comparison.compare import Comparison, Group
 from recollect.comparison.style import LIGHT, STYLE
+from recollect.evaluation.confidence_interval import LEVEL, Interval
 from recollect.files import write_atomically
 
 

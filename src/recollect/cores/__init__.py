@@ -1,17 +1,21 @@
 """The memory cores: one paper, one folder. ``CORES`` is the table of contents; what is imported here is exported."""
 
-from recollect.cores.causal_transformer.core import CausalTransformer, CausalTransformerConfig
+from recollect.cores.causal_transformer import CausalTransformer, CausalTransformerConfig
 from recollect.cores.contract import CoreConfig, MemoryCore
 from recollect.cores.feedback.core import FeedbackTransformer, FeedbackTransformerConfig
 from recollect.cores.hcam import HierarchicalChunkMemory, HierarchicalChunkMemoryConfig
-from recollect.cores.long_short.core import LongShortTransformer, LongShortTransformerConfig
+from recollect.cores.long_short import LongShortTransformer, LongShortTransformerConfig
 from recollect.cores.memoryless.core import Memoryless, MemorylessConfig
 from recollect.cores.recurrent.core import GRU, LSTM, GRUConfig, LSTMConfig
 from recollect.cores.stream import Stream
 from recollect.cores.tlb import TemporalLatentBottleneck, TemporalLatentBottleneckConfig
-from recollect.cores.transformer_xl.core import TransformerXL, TransformerXLConfig
-from recollect.cores.ttm.core import TokenTuringMachine, TokenTuringMachineConfig
-from recollect.cores.ttm.recurrent_transformer import RecurrentTransformer, RecurrentTransformerConfig
+from recollect.cores.transformer_xl import TransformerXL, TransformerXLConfig
+from recollect.cores.ttm import (
+    RecurrentTransformer,
+    RecurrentTransformerConfig,
+    TokenTuringMachine,
+    TokenTuringMachineConfig,
+)
 
 CORES: dict[str, type[CoreConfig]] = {
     "memoryless": MemorylessConfig,

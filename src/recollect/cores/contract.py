@@ -3,7 +3,7 @@
     outputs, state = core(inputs, state, is_first)
 
     inputs    float [b, t, *input_shape]     input_shape is (d,), or (n, d) for cores that read n tokens a step
-    state     NamedTuple of tensors, leading axis b; core.initial_state(b) makes a fresh one
+    state     NamedTuple of tensors, leading axis b; core.initial_state(b) makes the first one
     is_first  bool [b, t]
     outputs   float [b, t, *output_shape]
 
@@ -20,7 +20,7 @@
 
 One rule beyond the papers: a step whose input is not finite (or so large that its square overflows) gives NaN at
 that step, and enters the memory as zeros. A broken sensor frame is seen at once and is not remembered for ever. A
-memory that is not finite gives NaN until the next ``is_first``, and is as new from there on.
+memory that is not finite gives NaN until the next ``is_first``, and is in its initial state from there on.
 """
 
 import math
@@ -82,7 +82,7 @@ class MemoryCore(nn.Module, ABC, Generic[StateT]):
 
     @abstractmethod
     def initial_state(self, batch_size: int) -> StateT:
-        """A fresh memory for ``batch_size`` streams; may be learned, is never None."""
+        """The initial state of ``batch_size`` streams; may be learned, is never None."""
 
     @abstractmethod
     def unroll(self, inputs: Tensor, state: StateT, is_first: Tensor) -> tuple[Tensor, StateT]:
@@ -115,18 +115,18 @@ class MemoryCore(nn.Module, ABC, Generic[StateT]):
         return outputs, map_state(_keep_dtype, new_state, state)
 
     def _shielded(self, inputs: Tensor, state: StateT, is_first: Tensor) -> tuple[Tensor, StateT]:
-        """:meth:`unroll` with broken steps as zeros and broken memories as fresh ones; their outputs are NaN."""
+        """:meth:`unroll` with zeros for broken steps and initial states for broken memories; their outputs are NaN."""
         batch, steps = is_first.shape
-        usable = is_finite(inputs).flatten(2).all(-1)  # b t
+        finite = is_finite(inputs).flatten(2).all(-1)  # b t
         leaves = [leaf for _, leaf in named_leaves(state) if leaf.is_floating_point()]
         leaves = leaves or [inputs.new_zeros(batch)]
         broken = torch.stack([~leaf.isfinite()[..., None].flatten(1).all(1) for leaf in leaves]).any(0)  # b
         lost = broken[:, None] & (is_first.long().cumsum(1) == 0)  # b t, steps that still read a broken memory
-        clean = torch.where(usable.reshape(batch, steps, *[1] * len(self.input_shape)), inputs, 0.0)
+        clean = torch.where(finite.reshape(batch, steps, *[1] * len(self.input_shape)), inputs, 0.0)
         outputs, new_state = self.unroll(clean, self.reset(broken, state), is_first)
         # A memory that was not cleared in this call stays as broken as it came, for all to see.
         new_state = where_first(lost[:, -1], state, new_state)
-        good = (usable & ~lost).reshape(batch, steps, *[1] * len(self.output_shape))
+        good = (finite & ~lost).reshape(batch, steps, *[1] * len(self.output_shape))
         return torch.where(good, outputs, torch.nan), new_state
 
     def stream(self, batch_size: int) -> Stream:
@@ -137,7 +137,7 @@ class MemoryCore(nn.Module, ABC, Generic[StateT]):
         return self.stream_type(self, batch_size)
 
     def reset(self, is_first: Tensor, state: StateT) -> StateT:
-        """Rows with ``is_first`` [b] start afresh."""
+        """Rows with ``is_first`` ``[b]`` go back to the initial state."""
         return where_first(is_first, self.initial_state(is_first.shape[0]), state)
 
     def zeros(self, *shape: int, dtype: torch.dtype | None = None) -> Tensor:

@@ -17,6 +17,7 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
+from recollect.files import write_atomically
 from recollect.layers.finite import is_finite, surely_finite
 from recollect.state import clone, leaves, map_state, named_leaves, nbytes, put_rows, spread_rows
 
@@ -31,7 +32,7 @@ class Streamable(Protocol):
         ...
 
     def initial_state(self, batch_size: int) -> Any:
-        """A fresh memory."""
+        """The state of an episode that has not begun."""
         ...
 
     def check_state(self, state: Any, batch_size: int, device: torch.device) -> None:
@@ -118,9 +119,9 @@ class Stream:
         if surely_finite(inputs):
             return self.advance(inputs, is_first)
         # The core's shield (see recollect.cores.contract): a broken step is NaN at that step, and zeros in the memory.
-        usable = is_finite(inputs).flatten(1).all(-1)
-        outputs = self.advance(torch.where(spread_rows(usable, inputs), inputs, 0.0), is_first)
-        return torch.where(spread_rows(usable, outputs), outputs, torch.nan)
+        finite = is_finite(inputs).flatten(1).all(-1)
+        outputs = self.advance(torch.where(spread_rows(finite, inputs), inputs, 0.0), is_first)
+        return torch.where(spread_rows(finite, outputs), outputs, torch.nan)
 
     @torch.no_grad()
     def reset(self, rows: Tensor | list[int] | None = None) -> None:
@@ -139,11 +140,9 @@ class Stream:
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the memory to a safetensors file (beside the old one, then renamed)."""
-        target = Path(path)
-        beside = target.with_name(target.name + ".tmp")
         tensors = {name: leaf.contiguous() for name, leaf in named_leaves(self.state)}
-        safetensors.torch.save_file(tensors, beside, metadata={"core": type(self.core).__name__})
-        beside.replace(target)
+        content = safetensors.torch.save(tensors, metadata={"core": type(self.core).__name__})
+        write_atomically(Path(path), content)
 
     def load(self, path: str | PathLike[str]) -> None:
         """Continue from a file that :meth:`save` wrote, on this stream's device.

@@ -1,7 +1,7 @@
 """What an agent earns in fresh episodes of a world.
 
 Episodes that end early must not be counted more often than long ones, so it is decided beforehand how many episodes
-each row plays: ``episodes`` are dealt to the rows like cards, and what a row does after its share is not counted.
+each row plays: ``episodes`` are shared out evenly, and what a row does after its share is not counted.
 Rows are the independent units of the interval (an agent may carry memory from one episode of a row to the next).
 """
 
@@ -13,10 +13,11 @@ from typing import Any, NamedTuple
 import gymnasium
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from recollect.agents.actor_critic import ActorCritic, ActorCriticOutput, ActorInputs
+from recollect.agents.contract import ActorInputs, ActorOutput, Agent
 from recollect.evaluation.confidence_interval import confidence_interval
+from recollect.evaluation.score import Score
 from recollect.runs.random_states import random_states, restore_random_states, seed_everything
 from recollect.tasks.worlds.contract import Step, World, WorldConfig
 
@@ -24,23 +25,15 @@ METRICS = ("score", "low", "high", "return", "length")
 
 
 @dataclass(frozen=True, kw_only=True)
-class AgentEvaluation:
-    """What an agent earns in fresh episodes of a world."""
+class AgentEvaluation(Score):
+    """What an agent earns in fresh episodes of a world; :attr:`score` is the mean of an episode."""
 
-    score: float
-    """Mean score of an episode, in the world's own measure."""
-    low: float
-    """Lower end of its 95 % interval; NaN when a single row played."""
-    high: float
-    """Upper end of its 95 % interval; NaN when a single row played."""
     mean_return: float
     """Mean sum of rewards of an episode, undiscounted."""
     mean_length: float
     """Mean number of actions in an episode."""
     truncated: float
     """Share of episodes that a time limit cut."""
-    chance: float
-    """Expected score of an agent that cannot remember; NaN when the world does not say."""
     oracle: float
     """Expected score of the best policy; NaN when the world does not say."""
     scores: list[float]
@@ -53,9 +46,27 @@ class AgentEvaluation:
     """Row that played every episode."""
 
     def metrics(self) -> dict[str, float]:
-        """The numbers of a metrics row, by the names of :data:`METRICS`."""
+        """The numbers of a row of metrics.csv, by the names of :data:`METRICS`."""
         numbers = (self.score, self.low, self.high, self.mean_return, self.mean_length)
         return dict(zip(METRICS, numbers, strict=True))
+
+    def to_json(self) -> dict[str, Any]:
+        """Those of :meth:`metrics`, chance, oracle, the share of truncated episodes and the number of episodes."""
+        known = {"chance": self.chance, "oracle": self.oracle, "truncated": self.truncated}
+        return {**self.metrics(), **known, "episodes": len(self.scores)}
+
+    def by_row(self) -> tuple[list[float], list[int]]:
+        """Sum of scores and number of episodes of each row."""
+        rows = np.array(self.rows)
+        return np.bincount(rows, self.scores).round(6).tolist(), np.bincount(rows).tolist()
+
+    def describe(self) -> str:
+        """One line for a person."""
+        return (
+            f"score {self.score:.4f} ({self.interval()}, {len(self.scores)} episodes), "
+            f"return {self.mean_return:.4g}, length {self.mean_length:.4g}, "
+            f"chance {self.chance:.4g}, oracle {self.oracle:.4g}"
+        )
 
 
 class PlayStep(NamedTuple):
@@ -63,14 +74,14 @@ class PlayStep(NamedTuple):
 
     step: Step
     """What the rows show."""
-    output: ActorCriticOutput
+    output: ActorOutput
     """What the agent makes of it, without a time axis."""
     action: Tensor
     """What it does next, ``[b, *action_shape]``; the world ignores it in rows with ``step.is_last``."""
 
 
 def evaluate_agent(
-    agent: ActorCritic,
+    agent: Agent,
     world_config: WorldConfig,
     episodes: int = 128,
     *,
@@ -98,16 +109,16 @@ def evaluate_agent(
     if episodes < 1 or batch_size < 1:
         raise ValueError(f"episodes={episodes}, batch_size={batch_size}: play at least one episode in one row")
     where = next(agent.parameters()).device if device is None else torch.device(device)
-    rows = min(episodes, batch_size)
-    share = torch.tensor([episodes // rows + (row < episodes % rows) for row in range(rows)], device=where)
+    width = min(episodes, batch_size)
+    share = torch.tensor([episodes // width + (row < episodes % width) for row in range(width)], device=where)
     with no_trace(agent, seed):
-        world = world_config.build(rows, seed=seed, device=where)
+        world = world_config.build(width, seed=seed, device=where)
         try:
             tally = _Tally(share)
             look = 1 if where.type == "cpu" else 32  # steps between looks: on an accelerator each one waits for it
             limit = int(share.max()) * ((world.spec.max_steps or step_limit) + 1) + look
-            for taken, moment in enumerate(play(agent, world, seed=seed, greedy=greedy)):
-                tally.add(moment.step)
+            for taken, played in enumerate(play(agent, world, seed=seed, greedy=greedy)):
+                tally.add(played.step)
                 if taken % look == 0 and tally.complete():
                     break
                 if taken > limit:
@@ -120,8 +131,8 @@ def evaluate_agent(
     return _summary(tally, world)
 
 
-def play(agent: ActorCritic, world: World, *, seed: int = 0, greedy: bool = True) -> Iterator[PlayStep]:
-    """Play for ever, from a reset: one moment per step. The caller stops.
+def play(agent: Agent, world: World, *, seed: int = 0, greedy: bool = True) -> Iterator[PlayStep]:
+    """Play for ever, from a reset: one :class:`PlayStep` after the other. The caller stops.
 
     Args:
         agent: who plays, in the mode it is in.
@@ -206,7 +217,7 @@ def _summary(tally: _Tally, world: World) -> AgentEvaluation:
 
 
 @contextmanager
-def no_trace(agent: nn.Module, seed: int) -> Iterator[None]:
+def no_trace(agent: Agent, seed: int) -> Iterator[None]:
     """An agent in ``eval`` mode and seeded global generators (a foreign world may draw from them), put back after."""
     modes = [(module, module.training) for module in agent.modules()]
     states = random_states()

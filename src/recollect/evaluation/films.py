@@ -1,6 +1,6 @@
 """Videos of what an agent sees, does and expects: MP4 for a player, GIF for a page.
 
-    record_run("runs/ballet-hcam-seed0", "videos", episodes=4)         videos/ballet-hcam-seed0.mp4 and .gif
+    record(agent, BalletConfig(), "videos/ballet", episodes=4)         videos/ballet.mp4 and .gif
 
 Every frame is a picture of the world, below it the step, the action, the reward that came with this frame, the
 return so far, the agent's value and, where the world speaks, its words. Episodes follow each other after a pause on
@@ -15,13 +15,12 @@ from types import ModuleType
 from typing import Any, NamedTuple
 
 import numpy as np
-import torch
 from torch import Tensor
 
-from recollect.agents.actor_critic import ActorCritic
+from recollect.agents.contract import Agent
 from recollect.config import require
 from recollect.evaluation.agents import no_trace, play
-from recollect.evaluation.sequences import FRESH_SEED, load_config, load_model
+from recollect.files import new_file
 from recollect.tasks.worlds.contract import Observation, World, WorldConfig
 from recollect.tasks.worlds.pictures import picture
 
@@ -69,39 +68,8 @@ class Frame(NamedTuple):
     """The last frame of its episode, or the last that is recorded of it."""
 
 
-def record_run(
-    directory: str | PathLike[str],
-    folder: str | PathLike[str],
-    *,
-    episodes: int = 4,
-    seed: int = 0,
-    greedy: bool | None = None,
-    device: torch.device | str = "cpu",
-) -> Video:
-    """Film the newest checkpoint of a run in fresh episodes of its world.
-
-    Args:
-        directory: of the run.
-        folder: gets the files, named after the run.
-        episodes: how many.
-        seed: of the world.
-        greedy: take the likeliest action, or else draw from the policy; None does what the run's evaluations did.
-        device: where to compute.
-
-    Raises:
-        ValueError: not a run, no checkpoint, a run on a stream task (there is nothing to see), or imageio is missing.
-    """
-    config = load_config(directory)
-    if not isinstance(getattr(config, "world", None), WorldConfig):
-        raise ValueError(f"{directory} was trained on rows of a stream task: only runs in a world can be filmed")
-    how = config.evaluation.greedy if greedy is None else greedy
-    agent = load_model(directory, device)
-    target = Path(folder) / Path(directory).resolve().name
-    return record(agent, config.world, target, episodes=episodes, seed=FRESH_SEED + seed, greedy=how)
-
-
 def record(
-    agent: ActorCritic,
+    agent: Agent,
     world_config: WorldConfig,
     target: str | PathLike[str],
     *,
@@ -132,9 +100,12 @@ def record(
     mp4, gif = (Path(f"{target}.{ending}") for ending in ("mp4", "gif"))
     mp4.parent.mkdir(parents=True, exist_ok=True)
     scores, returns, stills = [], [], []
-    beside = mp4.with_name(f".writing-{mp4.name}")
     options = {"fps": fps, "codec": "libx264", "quality": 8, "macro_block_size": 2}
-    with no_trace(agent, seed), imageio.get_writer(beside, format="FFMPEG", **options) as writer:
+    with (
+        no_trace(agent, seed),
+        new_file(mp4) as unfinished,
+        imageio.get_writer(unfinished, format="FFMPEG", **options) as writer,
+    ):
         for frame in film(agent, world_config, episodes=episodes, seed=seed, greedy=greedy, longest=longest):
             still = _compose(frame, pillow)
             stays = 1 + round(PAUSE * fps) * frame.over
@@ -144,7 +115,6 @@ def record(
             if frame.over:
                 returns.append(frame.sum_reward)
                 scores += [] if frame.score is None else [frame.score]
-    beside.replace(mp4)
     # Players round a frame of a GIF to hundredths of a second.
     times = [max(2, round(100 * stays / fps)) * 10 for _, stays in stills]
     images = [still for still, _ in stills]
@@ -153,7 +123,7 @@ def record(
 
 
 def film(
-    agent: ActorCritic,
+    agent: Agent,
     world_config: WorldConfig,
     *,
     episodes: int,
@@ -165,8 +135,8 @@ def film(
     world = world_config.build(1, seed=seed, device=next(agent.parameters()).device)
     episode, clock, total = 0, 0, 0.0
     try:
-        for moment in play(agent, world, seed=seed, greedy=greedy):
-            step = moment.step
+        for played in play(agent, world, seed=seed, greedy=greedy):
+            step = played.step
             first, last = bool(step.is_first[0]), bool(step.is_last[0])
             episode += first
             if episode > episodes:
@@ -180,10 +150,10 @@ def film(
                 picture=picture(world, step.observation, 0),
                 episode=episode,
                 step=clock,
-                action="" if last else _named(moment.action[0]),
+                action="" if last else _named(played.action[0]),
                 reward=float(step.reward[0]),
                 sum_reward=total,
-                value=float(moment.output.value[0]),
+                value=float(played.output.value[0]),
                 words=spoken(world, step.observation),
                 score=float(step.score[0]) if last else None,
                 over=last or clock == longest,

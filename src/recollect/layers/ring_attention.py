@@ -8,7 +8,7 @@ Keys and values are projected once, when their step arrives. A step costs the pr
 passes over the window. Everything that does not depend on the step is computed when the stream is made.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -68,9 +68,9 @@ class RingAttention:
         entry = (2, self.width // num_heads)
         self.ring = MirrorRing(num_heads * batch_size, window + 1, entry, weight.new_empty(0, dtype=self.dtype))
 
-    def entry(self, rows: Tensor) -> Tensor:
+    def entry(self, keys_values: Tensor) -> Tensor:
         """``[b, ..., 2 dim]`` keys and values to ``[h*b, ..., 2, e]``."""
-        heads = rows.unflatten(-1, (2, self.num_heads, -1)).movedim(-2, 0)  # h b ... 2 e
+        heads = keys_values.unflatten(-1, (2, self.num_heads, -1)).movedim(-2, 0)  # h b ... 2 e
         return heads.flatten(0, 1)
 
     def load(self, keys_values: Tensor) -> None:
@@ -82,6 +82,10 @@ class RingAttention:
         """The keys and values of the last w steps, ``[b, w, 2 dim]``."""
         heads = self.ring.window()[:, 1:].unflatten(0, (self.num_heads, -1))  # h b w 2 e
         return heads.movedim(0, -2).flatten(-3)
+
+    def clear(self, rows: Tensor) -> None:
+        """Zero the rows of a bool mask ``[b]``."""
+        self.ring.clear(rows.repeat(self.num_heads))
 
     def __call__(
         self,
@@ -142,18 +146,19 @@ class StreamGate:
 
     Args:
         gate: ``ResidualGate`` or ``GRUGate``.
-        rows: b.
+        batch_size: b.
     """
 
-    def __init__(self, gate: nn.Module, rows: int) -> None:
+    def __init__(self, gate: nn.Module, batch_size: int) -> None:
         self.gru = isinstance(gate, GRUGate)
         if isinstance(gate, GRUGate):
             self.dtype = working_dtype(gate.bias)
             zeros = torch.zeros_like(gate.bias)
             bias = torch.cat((zeros, -gate.bias, zeros))
-            self.from_update = PackedLinear(self._cast(gate.from_update.weight), self._cast(bias), rows=rows, uses=1000)
-            self.from_stream = PackedLinear(self._cast(gate.from_stream.weight), rows=rows, uses=1000)
-            self.from_reset = PackedLinear(self._cast(gate.from_reset.weight), rows=rows, uses=1000)
+            update, stream, reset = gate.from_update.weight, gate.from_stream.weight, gate.from_reset.weight
+            self.from_update = PackedLinear(self._cast(update), self._cast(bias), rows=batch_size, uses=1000)
+            self.from_stream = PackedLinear(self._cast(stream), rows=batch_size, uses=1000)
+            self.from_reset = PackedLinear(self._cast(reset), rows=batch_size, uses=1000)
 
     def _cast(self, weight: Tensor) -> Tensor:
         return weight.to(self.dtype)
@@ -170,7 +175,7 @@ class StreamGate:
         return torch.lerp(stream, candidate.to(stream.dtype), both[:, d:].to(stream.dtype))
 
 
-class RingLayer:
+class StreamLayer:
     """Attention and feed-forward of one layer for one step.
 
     Args:
@@ -180,7 +185,7 @@ class RingLayer:
         feed_forward: its weights.
         gates: after attention and after feed-forward.
         relu: whether a ReLU closes each sub-layer.
-        dropout: of what the attention adds (in training).
+        dropout: of the outputs of both sub-layers and of the hidden layer, in training.
     """
 
     def __init__(
@@ -203,15 +208,15 @@ class RingLayer:
         contract = feed_forward.contract
         self.contract = PackedLinear(contract.weight.to(dtype), contract.bias.to(dtype), rows=rows, uses=1000)
         self.feed_forward = feed_forward  # its activation, and whether it trains
-        self.join_attention, self.join_forward = (StreamGate(gate, rows) for gate in gates)
+        self.gate_attention, self.gate_forward = (StreamGate(gate, rows) for gate in gates)
         self.relu, self.dropout, self.dtype = relu, dropout, dtype
 
     def __call__(self, x: Tensor, hidden: Tensor | None, turn: Callable[[Tensor], Tensor] | None = None) -> Tensor:
         """``[b, dim] -> [b, dim]``; arguments as in :meth:`RingAttention.__call__`."""
         update = self.out(self.attention(x, hidden, turn))
-        x = self.join_attention(x, self._close(update))
+        x = self.gate_attention(x, self._close(update))
         middle = self.feed_forward.activation(self.expand(F.layer_norm(x, x.shape[-1:]).to(self.dtype)))
-        return self.join_forward(x, self._close(self.contract(self._drop(middle))))
+        return self.gate_forward(x, self._close(self.contract(self._drop(middle))))
 
     def _drop(self, x: Tensor) -> Tensor:
         training = self.feed_forward.training and self.dropout > 0
@@ -246,7 +251,7 @@ class Visibility:
         self._steps_to_full = self.window
 
     def clear(self, rows: Tensor) -> None:
-        """Rows of a bool mask ``[b]`` start afresh."""
+        """Rows of a bool mask ``[b]`` forget their window."""
         self.count.masked_fill_(rows, 0)
         self._steps_to_full = self.window
 
@@ -258,3 +263,41 @@ class Visibility:
         self.count.add_(1).clamp_(max=self.window)
         self._steps_to_full -= 1
         return hidden
+
+
+class StreamStack:
+    """All layers of a windowed Transformer for one step.
+
+    Args:
+        layers: their rings and weights.
+    """
+
+    def __init__(self, layers: list[StreamLayer]) -> None:
+        attention = layers[0].attention
+        self.layers = layers
+        self.dtype = layers[0].dtype
+        self.visible = Visibility(attention.batch_size, attention.window, attention.ring.data.device, self.dtype)
+
+    def load(self, count: Tensor, keys_values: Sequence[Tensor]) -> None:
+        """Replace the memory: steps in the window ``[b]``, and ``[b, w, 2 dim]`` per layer, oldest first."""
+        self.visible.load(count)
+        for layer, entries in zip(self.layers, keys_values, strict=True):
+            layer.attention.load(entries)
+
+    def clear(self, rows: Tensor) -> None:
+        """Rows of a bool mask ``[b]`` forget their window."""
+        self.visible.clear(rows)
+        for layer in self.layers:
+            layer.attention.clear(rows)
+
+    def step(self, x: Tensor, turn: Callable[[Tensor], Tensor] | None = None) -> list[Tensor]:
+        """``[b, dim]`` through all layers: the input of each, and the output of the last, every one ``[b, dim]``."""
+        hidden = self.visible.step()
+        stages = [x]
+        for layer in self.layers:
+            stages.append(layer(stages[-1], hidden, turn))
+        return stages
+
+    def buffers(self) -> list[Tensor]:
+        """The rings and the counts."""
+        return [*(layer.attention.ring.data for layer in self.layers), self.visible.count]

@@ -16,6 +16,7 @@ than its window is cut into blocks of queries, so that the cost is O(t w).
 """
 
 from itertools import repeat
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -67,9 +68,51 @@ def steps_since_first(is_first: Tensor, count: Tensor) -> Tensor:
     return torch.where(last_first >= 0, steps - last_first, steps + count[:, None])
 
 
+def visible_steps(age: Tensor, window: int) -> Tensor:
+    """Which steps of its window a query may see.
+
+    Args:
+        age: long ``[b, t]``, steps of the running episode before each step.
+        window: w.
+
+    Returns:
+        bool ``[b, t, w + 1]``, the query itself last.
+    """
+    return torch.arange(window, -1, -1, device=age.device) <= age[..., None]
+
+
 def next_count(is_first: Tensor, count: Tensor, window: int) -> Tensor:
     """Valid steps in the cache after the call: ``[b]`` long, at most ``window``."""
     return (steps_since_first(is_first, count)[:, -1] + 1).clamp(max=window)
+
+
+class WindowPlan(NamedTuple):
+    """What one call of t steps sees and keeps of its window."""
+
+    visible: Tensor
+    """Bool ``[b, t, w + 1]``: which steps each query may see, itself last."""
+    held: Tensor
+    """Bool ``[b, w, 1]``: which cached steps belong to the episode of the first new step. The others must not reach a
+    product, even with weight 0: they may be anything, and 0 times NaN is NaN."""
+    count: Tensor  # type: ignore[assignment]  # hides tuple.count, which nobody asks for
+    """Long ``[b]``: valid steps in the cache after the call."""
+
+
+def plan_window(is_first: Tensor, count: Tensor, window: int) -> WindowPlan:
+    """Lay out one call.
+
+    Args:
+        is_first: bool ``[b, t]``.
+        count: long ``[b]``, valid steps in the cache, at most ``window``.
+        window: w, steps that a query sees before itself.
+    """
+    age = steps_since_first(is_first, count)
+    held = torch.arange(window, 0, -1, device=count.device) <= count[:, None]
+    return WindowPlan(
+        visible=visible_steps(age, window),
+        held=(held & ~is_first[:, :1])[..., None],
+        count=(age[:, -1] + 1).clamp(max=window),
+    )
 
 
 def slide(cache: Tensor, new: Tensor, count: Tensor) -> Tensor:
@@ -100,19 +143,6 @@ def slide_layers(cache: Tensor, new: list[Tensor], count: Tensor) -> Tensor:
     """
     rows = torch.stack(new, 1).to(cache.dtype).flatten(0, 1)
     return slide(cache.flatten(0, 1), rows, count.repeat_interleave(len(new))).unflatten(0, cache.shape[:2])
-
-
-def visible_steps(age: Tensor, window: int) -> Tensor:
-    """Which steps of its window a query may see.
-
-    Args:
-        age: long ``[b, t]``, steps of the running episode before each step.
-        window: w.
-
-    Returns:
-        bool ``[b, t, w + 1]``, the query itself last.
-    """
-    return torch.arange(window, -1, -1, device=age.device) <= age[..., None]
 
 
 def to_window(full: Tensor, window: int) -> Tensor:

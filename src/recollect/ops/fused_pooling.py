@@ -1,125 +1,185 @@
-"""Digests of many tokens for one or two ``mlp`` summarisers at once, without a normalised or shifted copy of them.
+"""Pooling of many tokens to a few by learned softmaxes, one or two of them at once, without copies of the tokens.
 
-One step of Token Turing Machines may bring n = 3136 tokens, of which read and write keep 16 + 96 weighted means. The
-plain way stores, for each of the two, x + t (t rows of a position table), LN(x + t) and the gradients of both. With
+For tokens x ``[p, d]`` and each pooling j, with position rows t_j ``[p, d]`` (or none) and nets of its own:
 
-    y = x + t_last,  u = y - mean(y),  delta = t_first - t_last,  F = W1 diag(gamma) (I - 11^T / d)
+    y_j     = x + t_j
+    s_j     = W2_j gelu(W1_j LN_j(y_j) + b1_j) + b2_j        k scores per token
+    logit_j = log sum over tokens of exp(s_j)                [k]
+    mean_j  = softmax over tokens of s_j, times y_j          [k, d]
+
+:func:`plain_pooling` is exactly that. It stores y_j, LN(y_j) and the gradients of both for every pooling, which is
+much where a step of a Token Turing Machine brings 3136 tokens and keeps 16 + 96 means. :func:`fused_pooling` gives
+the same numbers up to rounding. With two poolings and
+
+    y = x + t_last,  u = y - mean(y),  delta = t_first - t_last,  F = W1 diag(gain) (I - 11^T / d)
 
 everything follows from u, which is made again whenever it is needed, in one scratch buffer:
 
     var(y)         = |u|^2 / d
     var(y + delta) = var(y) + var(delta) + 2 u.delta / d
-    W1 LN(v) + b1  = (F v) / sqrt(var(v) + eps) + (W1 beta + b1)         for v = y and v = y + delta
+    W1 LN(v) + b1  = (F v) / sqrt(var(v) + eps) + (W1 shift + b1)        for v = y and v = y + delta
     F y            = F u,  F (y + delta) = F u + F delta                 one product with both F's
     sum_p e_p y_p  = E u + E mean(y)                                     one product with both E's
 
-The gradient is written by hand and saves only the hidden layer (64 numbers per token and summariser) and the
-exponentials. No number changes beyond rounding. It can be differentiated once. Under autocast the products are made
-in its dtype and everything else in the dtype of the weights.
+Its gradient is written by hand and saves only the hidden layer and the exponentials. It can be differentiated once.
+Under autocast the products are made in its dtype and everything else in the dtype of the weights.
 """
 
 from collections.abc import Sequence
+from functools import cache
 from typing import Any, NamedTuple, cast
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from recollect.cores.ttm.summarizers import EPS, MLPSummarizer, PartialSoftmax, Summarizer
-from recollect.ops.packed_linear import PackedLinear, product
+from recollect.ops.packed_linear import PackedLinear
 
 MIN_SIZE = 1 << 17
-"""Numbers per step (tokens times width) from which folding is faster than the plain operations."""
+"""Numbers per step (tokens times width) from which the fused form is faster than the plain one."""
+
+
+class PoolingWeights(NamedTuple):
+    """The weights of one pooling of tokens of width d to k means, with h hidden units."""
+
+    gain: Tensor
+    """``[d]``, of the layer norm."""
+    shift: Tensor
+    """``[d]``, of the layer norm."""
+    expand: Tensor
+    """W1 ``[h, d]``."""
+    expand_bias: Tensor
+    """b1 ``[h]``."""
+    contract: Tensor
+    """W2 ``[k, h]``."""
+    contract_bias: Tensor
+    """b2 ``[k]``."""
+    rows: Tensor | None
+    """Position rows t ``[p, d]``, or none."""
+    eps: float
+    """Of the layer norm."""
 
 
 class FusedWeights(NamedTuple):
-    """What does not depend on the tokens."""
+    """One or two poolings with the same h and eps, and what :func:`fused_pooling` needs of them."""
 
-    rows: tuple[Tensor | None, Tensor | None]
-    """``[p, d]``: position rows of the first and of the last summariser."""
+    poolings: tuple[PoolingWeights, ...]
+    """As they were given."""
     score: Tensor
-    """``[s * 64, d]``: the centred first layers F, one after the other."""
+    """``[s * h, d]``: the centred first layers F, one after the other."""
     bias: Tensor
-    """``[s * 64]``: W1 beta + b1."""
+    """``[s * h]``: W1 shift + b1."""
     contract: Tensor
-    """``[k, s * 64]``: the second layers, block diagonal; k counts the outputs of all s summarisers."""
+    """``[k, s * h]``: the second layers, block diagonal; k counts the means of all s poolings."""
     contract_bias: Tensor
     """``[k]``."""
-    shift: tuple[Tensor, Tensor, Tensor, Tensor] | None
-    """Where there are two summarisers and tables: delta minus its mean ``[p, d]``, the mean ``[p, 1]``, F delta
-    ``[p, 64]`` and var(delta) ``[p]``. Numbers only: gradients go to ``rows``."""
-    sizes: list[int]
-    """Outputs of each summariser."""
-    eps: float
+    delta: tuple[Tensor, Tensor, Tensor, Tensor] | None
+    """Where two poolings have rows: delta minus its mean ``[p, d]``, the mean ``[p, 1]``, F delta ``[p, h]`` and
+    var(delta) ``[p]``. Numbers only: gradients go to the rows."""
+
+    @property
+    def sizes(self) -> list[int]:
+        """How many means each pooling makes."""
+        return [pooling.contract.shape[0] for pooling in self.poolings]
 
 
-def foldable(summarizers: Sequence[Summarizer], tokens: Tensor) -> bool:
-    """Whether :func:`fold` applies to these summarisers and pays for these tokens."""
-    return (
-        tokens.shape[-2] * tokens.shape[-1] >= MIN_SIZE
-        and all(isinstance(summarizer, MLPSummarizer) and not summarizer.tap.listening for summarizer in summarizers)
-        and not torch.compiler.is_compiling()
-        and not torch._C._are_functorch_transforms_active()
-    )
+@cache
+def is_available() -> bool:
+    """Whether this torch has the private functions that are called here."""
+    return hasattr(torch.ops.aten, "gelu_backward") and hasattr(torch._C, "_are_functorch_transforms_active")
 
 
-def fold(summarizers: Sequence[Summarizer], rows: Sequence[Tensor | None]) -> FusedWeights:
-    """Prepare one or two summarisers, each with its position rows ``[p, d]`` (None: no tables)."""
-    score, bias, nets = [], [], []
-    for summarizer in summarizers:
-        assert isinstance(summarizer, MLPSummarizer)  # see foldable
-        nets.append(summarizer.net)
-        layer, norm = summarizer.net.expand, summarizer.norm
-        weight = layer.weight * norm.weight
+def pays(tokens: Tensor) -> bool:
+    """Whether :func:`fused_pooling` can run now and is faster than its twin for tokens ``[..., p, d]``."""
+    return tokens.shape[-2] * tokens.shape[-1] >= MIN_SIZE and _can_run()
+
+
+def _can_run() -> bool:
+    # Compilers, vmap and jvp do not know the hand-written gradient.
+    return not torch.compiler.is_compiling() and is_available() and not torch._C._are_functorch_transforms_active()
+
+
+def fuse(poolings: Sequence[PoolingWeights]) -> FusedWeights:
+    """Prepare one or two poolings: all that does not depend on the tokens.
+
+    Raises:
+        ValueError: they differ in eps or hidden width, or only one has position rows.
+    """
+    if len(poolings) > 2 or len({(one.rows is None, one.eps, one.expand.shape) for one in poolings}) != 1:
+        raise ValueError(
+            f"poolings={poolings!r}: give one or two of the same eps and hidden width, both with rows or both without"
+        )
+    score, bias = [], []
+    for pooling in poolings:
+        weight = pooling.expand * pooling.gain
         score.append(weight - weight.mean(-1, keepdim=True))
-        bias.append(F.linear(norm.bias, layer.weight, layer.bias))
-    shift = None
-    if len(summarizers) == 2 and rows[0] is not None and rows[1] is not None:
-        shift = _shift(rows[0].detach(), rows[1].detach(), score[0].detach())
+        bias.append(F.linear(pooling.shift, pooling.expand, pooling.expand_bias))
+    first, last = poolings[0].rows, poolings[-1].rows
+    delta = None
+    if len(poolings) == 2 and first is not None and last is not None:
+        delta = _delta(first.detach(), last.detach(), score[0].detach())
     return FusedWeights(
-        (rows[0], rows[-1]),
+        tuple(poolings),
         torch.cat(score),
         torch.cat(bias),
-        torch.block_diag(*(net.contract.weight for net in nets)),
-        torch.cat([net.contract.bias for net in nets]),
-        shift,
-        [summarizer.num_out for summarizer in summarizers],
-        EPS,
+        torch.block_diag(*(pooling.contract for pooling in poolings)),
+        torch.cat([pooling.contract_bias for pooling in poolings]),
+        delta,
     )
 
 
-def fused_pooling(folded: FusedWeights, tokens: Tensor) -> list[PartialSoftmax]:
-    """The digests of ``[..., p, d]`` (without position rows) for every folded summariser."""
+def plain_pooling(tokens: Tensor, weights: FusedWeights) -> list[tuple[Tensor, Tensor]]:
+    """The plain twin of :func:`fused_pooling`."""
+    pooled = []
+    for gain, shift, expand, expand_bias, contract, contract_bias, rows, eps in weights.poolings:
+        placed = tokens if rows is None else tokens + rows
+        hidden = F.linear(F.layer_norm(placed, gain.shape, gain, shift, eps), expand, expand_bias)
+        scores = F.linear(F.gelu(hidden, approximate="tanh"), contract, contract_bias).mT  # ... k p
+        pooled.append((scores.logsumexp(-1), scores.softmax(-1) @ placed))
+    return pooled
+
+
+def fused_pooling(tokens: Tensor, weights: FusedWeights) -> list[tuple[Tensor, Tensor]]:
+    """Pool tokens x ``[..., p, d]``: for every pooling its logits ``[..., k]`` and means ``[..., k, d]``.
+
+    Where a compiler or a transform of ``torch.func`` is at work, this is :func:`plain_pooling`.
+    """
+    if not _can_run():
+        return plain_pooling(tokens, weights)
     flat = tokens.reshape(-1, *tokens.shape[-2:])
     device = tokens.device.type
-    work = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else folded.score.dtype
+    work = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else weights.score.dtype
+    rows = (weights.poolings[0].rows, weights.poolings[-1].rows)
     with torch.autocast(device, enabled=False):
-        logit, value = _FusedPooling.apply(flat, folded, *folded.rows, *folded[1:4], work, torch.is_grad_enabled())
-    logit = (logit + folded.contract_bias).unflatten(0, tokens.shape[:-2])
-    value = value.unflatten(0, tokens.shape[:-2])
-    parts = zip(logit.split(folded.sizes, -1), value.split(folded.sizes, -2), strict=True)
-    return [PartialSoftmax(*part, None) for part in parts]
+        logits, means = _FusedPooling.apply(
+            flat, weights, *rows, weights.score, weights.bias, weights.contract, work, torch.is_grad_enabled()
+        )
+    logits = (logits + weights.contract_bias).view(*tokens.shape[:-2], -1)
+    means = means.view(*tokens.shape[:-2], *means.shape[1:])
+    return list(zip(logits.split(weights.sizes, -1), means.split(weights.sizes, -2), strict=True))
 
 
-def _shift(first: Tensor, last: Tensor, score: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def extra_flops(weights: FusedWeights, num_tokens: int) -> int:
+    """Products of one row that :func:`plain_pooling` does without: block-diagonal zeros and the means of delta."""
+    k, hidden = weights.contract.shape
+    zeros = 2 * num_tokens * k * (hidden - hidden // len(weights.sizes))
+    if weights.delta is None:
+        return zeros
+    return zeros + 2 * num_tokens * weights.sizes[0] * (weights.delta[0].shape[-1] + 1)
+
+
+def _delta(first: Tensor, last: Tensor, score: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """What :class:`FusedWeights` keeps of the difference of two tables ``[p, d]``."""
-    shift = first - last
-    mean = shift.mean(-1, keepdim=True)
-    shift.sub_(mean)
-    spread = torch.linalg.vector_norm(shift, dim=-1).square_().div_(shift.shape[-1])
-    return shift, mean, F.linear(shift, score), spread
-
-
-def extra_flops(folded: FusedWeights, num_tokens: int) -> int:
-    """Products of a step beyond those of the plain way: the zeros of the block diagonal and the shift's means."""
-    k, hidden = folded.contract.shape
-    zeros = 2 * num_tokens * k * (hidden - hidden // len(folded.sizes))
-    return zeros + (0 if folded.shift is None else 2 * num_tokens * folded.sizes[0] * (folded.shift[0].shape[-1] + 1))
+    delta = first - last
+    mean = delta.mean(-1, keepdim=True)
+    delta.sub_(mean)
+    variance = torch.linalg.vector_norm(delta, dim=-1).square() / delta.shape[-1]
+    return delta, mean, F.linear(delta, score), variance
 
 
 def _times(a: Tensor, b: Tensor, work: torch.dtype) -> Tensor:
     """``a b`` for two matrices, multiplied in the dtype ``work``, at the speed of the faster library."""
-    return product(a.to(work), b.t().to(work)).to(a.dtype)
+    return PackedLinear(b.t().to(work), rows=a.shape[0], uses=1)(a.to(work)).to(a.dtype)
 
 
 class _Map:
@@ -137,18 +197,16 @@ class _FusedPooling(torch.autograd.Function):
     """Tokens ``[r, p, d]`` to logits ``[r, k]`` and means ``[r, k, d]``, one row and one block of tokens at a time.
 
     Letters as in the module's docstring; z is the input of the GELU, e the exponentials, a row is one step of one
-    stream. Everything of width d lives in blocks that fit a cache; fresh memory costs more than the arithmetic here.
+    stream. Everything of width d lives in blocks that fit a cache; new memory costs more than the arithmetic here.
     """
 
     @staticmethod
     def forward(ctx: Any, *args: Any) -> tuple[Tensor, Tensor]:
-        tokens, folded, _, rows, score, bias, contract, work, keep = args
-        delta = cast(Any, folded.shift or (None, None, None, None))
-        shift, middle, offset, spread = delta
-        sizes, eps = folded.sizes, folded.eps
+        tokens, weights, _, rows, score, bias, contract, work, keep = args
+        delta, delta_mean, delta_score, delta_variance = cast(Any, weights.delta or (None, None, None, None))
+        s, first, eps = len(weights.sizes), weights.sizes[0], weights.poolings[0].eps
         r, p, d = tokens.shape
         k, hidden = contract.shape
-        s, first = len(sizes), sizes[0]
         blocks = _blocks(tokens)
         expand, narrow = (_Map(weight, blocks, r, work) for weight in (score, contract))
         # Without a gradient to come one place serves all rows.
@@ -157,8 +215,8 @@ class _FusedPooling(torch.autograd.Function):
         z, e = (score.new_empty(kept, p, width).expand(r, -1, -1) for width in (hidden, k))
         logit, mass, value = score.new_empty(r, k), score.new_empty(r, k), score.new_zeros(r, k, d)
         buffer = score.new_empty(len(blocks[0]), d)
-        # The first summariser's exponentials: the shift is the same for all rows, and takes one product.
-        heads = None if shift is None else score.new_empty(r, first, p)
+        # The first pooling's exponentials: delta is the same for all rows, and takes one product.
+        first_e = None if delta is None else score.new_empty(r, first, p)
         for row in range(r):
             for block in blocks:
                 cut = slice(block.start, block.stop)
@@ -168,9 +226,9 @@ class _FusedPooling(torch.autograd.Function):
                 scores = expand(centred)
                 scale = inverse[row, cut]
                 scale[:] = torch.linalg.vector_norm(centred, dim=-1, keepdim=True).square_().div_(d)
-                if shift is not None:
-                    scale[:, 0] += spread[cut] + centred.mul_(shift[cut]).sum(-1).mul_(2.0 / d)
-                    scores[:, : hidden // s] += offset[cut]
+                if delta is not None:
+                    scale[:, 0] += delta_variance[cut] + centred.mul_(delta[cut]).sum(-1).mul_(2.0 / d)
+                    scores[:, : hidden // s] += delta_score[cut]
                 scale.clamp_(min=0.0).add_(eps).rsqrt_()
                 scores = scores.view(-1, s, hidden // s).mul_(scale.unsqueeze(-1)).view(-1, hidden)
                 torch.add(scores, bias, out=z[row, cut])
@@ -183,20 +241,20 @@ class _FusedPooling(torch.autograd.Function):
                 cut = slice(block.start, block.stop)
                 shares = e[row, cut].t()
                 value[row] += _times(shares, _place(tokens[row, cut], rows, cut, buffer), work)
-            if heads is not None:
-                heads[row] = e[row, :, :first].t()
-        if heads is not None and shift is not None:
-            shifted = _times(heads.flatten(0, 1), shift, work).add_(heads.flatten(0, 1) @ middle)
+            if first_e is not None:
+                first_e[row] = e[row, :, :first].t()
+        if first_e is not None and delta is not None:
+            shifted = _times(first_e.flatten(0, 1), delta, work).add_(first_e.flatten(0, 1) @ delta_mean)
             value[:, :first] += shifted.view(r, first, d)
         value /= mass.unsqueeze(-1)
-        ctx.save_for_backward(tokens, rows, score, bias, contract, shift, middle, mean, inverse, z, e, mass, value)
+        ctx.save_for_backward(tokens, rows, score, bias, contract, delta, delta_mean, mean, inverse, z, e, mass, value)
         ctx.first, ctx.work = first, work
         return logit, value
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:  # pyright: ignore
-        tokens, rows, score, bias, contract, shift, middle, mean, inverse, z, e, mass, value = ctx.saved_tensors
+        tokens, rows, score, bias, contract, delta, delta_mean, mean, inverse, z, e, mass, value = ctx.saved_tensors
         (r, p, d), hidden, s, first = tokens.shape, contract.shape[1], inverse.shape[-1], ctx.first
         work = ctx.work
         d_tokens = torch.empty_like(tokens) if ctx.needs_input_grad[0] else None
@@ -205,13 +263,15 @@ class _FusedPooling(torch.autograd.Function):
         d_sums = grads[1] / mass.unsqueeze(-1)
         d_mass = (grads[0] - (grads[1] * value).sum(-1)) / mass
         d_pre_sum, slope_sum = score.new_zeros(p, hidden), score.new_zeros(p, s)
-        d_shift: Any = None
-        from_shift: Any = None
-        if shift is not None:
+        d_delta: Any = None
+        from_delta: Any = None
+        if delta is not None:
             few = d_sums[:, :first].reshape(r * first, d)
-            d_shift = _times(e[..., :first].permute(1, 0, 2).reshape(p, r * first), few, work)
-            from_shift = (
-                _times(shift, few.t(), work).view(p, r, first).add_(middle.unsqueeze(-1) * few.sum(-1).view(r, first))
+            d_delta = _times(e[..., :first].permute(1, 0, 2).reshape(p, r * first), few, work)
+            from_delta = (
+                _times(delta, few.t(), work)
+                .view(p, r, first)
+                .add_(delta_mean.unsqueeze(-1) * few.sum(-1).view(r, first))
             )
         blocks = _blocks(tokens)
         buffer = score.new_empty(len(blocks[0]), d)
@@ -226,8 +286,8 @@ class _FusedPooling(torch.autograd.Function):
                 centred = _place(tokens[row, cut], rows, cut, buffer).sub_(mean[row, cut])
                 shares, scale = e[row, cut], inverse[row, cut]
                 d_e = into_e(centred).addmm_(mean[row, cut], level).add_(d_mass[row])  # p k
-                if from_shift is not None:
-                    d_e[:, :first] += from_shift[cut, row]
+                if from_delta is not None:
+                    d_e[:, :first] += from_delta[cut, row]
                 d_scores = d_e.mul_(shares)
                 d_contract += _times(d_scores.t(), F.gelu(z[row, cut], approximate="tanh"), work)
                 d_z = torch.ops.aten.gelu_backward(_times(d_scores, contract, work), z[row, cut], approximate="tanh")
@@ -239,13 +299,13 @@ class _FusedPooling(torch.autograd.Function):
                 d_score += _times(d_pre.t(), centred, work)
                 d_pre_sum[cut] += d_pre
                 slope_sum[cut] += slope
-                if d_shift is not None:
-                    d_shift[cut].addcmul_(centred, slope[:, :1])
+                if d_delta is not None:
+                    d_delta[cut].addcmul_(centred, slope[:, :1])
                 if d_tokens is not None:
                     d_block = into_tokens(torch.cat((d_pre, shares), -1))
                     d_block.addcmul_(centred, slope.sum(-1, keepdim=True))
-                    if shift is not None:
-                        d_block.addcmul_(shift[cut], slope[:, :1])
+                    if delta is not None:
+                        d_block.addcmul_(delta[cut], slope[:, :1])
                     d_tokens[row, cut] = d_block
                     if d_rows is not None:
                         d_rows[cut] += d_block
@@ -254,19 +314,19 @@ class _FusedPooling(torch.autograd.Function):
                     d_rows[cut].addcmul_(centred, slope.sum(-1, keepdim=True))
         if d_rows is not None and d_tokens is None:
             d_rows += _times(d_pre_sum, score, work)
-            if shift is not None:
-                d_rows.addcmul_(shift, slope_sum[:, :1])
-        if shift is not None and d_shift is not None and d_rows is not None:
+            if delta is not None:
+                d_rows.addcmul_(delta, slope_sum[:, :1])
+        if delta is not None and d_delta is not None and d_rows is not None:
             # F delta, and var(delta) = |delta - mean|^2 / d, whose factor 2 / d the slope has already
             d_pre_first, own = d_pre_sum[:, : hidden // s], score[: hidden // s]
-            d_shift.addmm_(d_pre_first, own).addcmul_(shift, slope_sum[:, :1])
-            d_score[: hidden // s] += _times(d_pre_first.t(), shift, work)
-            d_rows -= d_shift
-        return d_tokens, None, d_shift, d_rows, d_score, d_bias, d_contract, None, None
+            d_delta.addmm_(d_pre_first, own).addcmul_(delta, slope_sum[:, :1])
+            d_score[: hidden // s] += _times(d_pre_first.t(), delta, work)
+            d_rows -= d_delta
+        return d_tokens, None, d_delta, d_rows, d_score, d_bias, d_contract, None, None
 
 
 def _place(tokens: Tensor, rows: Tensor | None, cut: slice, buffer: Tensor) -> Tensor:
-    """Write ``y = tokens + rows[cut]`` to the buffer (fresh memory would cost more than the sum)."""
+    """Write ``y = tokens + rows[cut]`` to the buffer (new memory would cost more than the sum)."""
     out = buffer[: tokens.shape[0]]
     return out.copy_(tokens) if rows is None else torch.add(tokens, rows[cut], out=out)
 

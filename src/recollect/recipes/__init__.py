@@ -1,6 +1,6 @@
 """Complete runs as Python functions that return a config, one file per paper. ``RECIPES`` is the table of contents."""
 
-from recollect.recipes.base import Recipe, Run, RunConfig, Scale, Test
+from recollect.recipes.base import Recipe, Run, Scale, Test
 from recollect.recipes.hierarchical_transformer_memory import HTM_RECIPES
 from recollect.recipes.recall import RECALL
 from recollect.recipes.temporal_latent_bottleneck import COPYING
@@ -12,4 +12,4 @@ RECIPES: dict[str, Recipe] = {
     **{recipe.name: recipe for recipe in HTM_RECIPES},
 }
 
-__all__ = ["RECIPES", "TRAINING", "Recipe", "Run", "RunConfig", "Scale", "Test", "training"]
+__all__ = ["RECIPES", "TRAINING", "Recipe", "Run", "Scale", "Test", "training"]

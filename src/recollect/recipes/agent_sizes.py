@@ -15,7 +15,7 @@ from recollect.cores.contract import CoreConfig
 from recollect.cores.hcam import HierarchicalChunkMemoryConfig
 from recollect.cores.transformer_xl.core import TransformerXLConfig
 from recollect.tasks.worlds.contract import WorldConfig
-from recollect.training.fit import FitConfig
+from recollect.training.frame import FitConfig
 from recollect.training.impala.loss import LossConfig, ReuseConfig
 from recollect.training.impala.trainer import ImpalaConfig
 from recollect.training.optimizers import OptimizerConfig

@@ -6,11 +6,9 @@ from typing import Literal, Protocol
 
 from recollect.tasks.streams.contract import StreamTask
 from recollect.tasks.worlds.contract import WorldConfig
-from recollect.training.impala.trainer import ImpalaConfig
-from recollect.training.supervised import SupervisedConfig
+from recollect.training.frame import TrainerConfig
 
 Scale = Literal["lite", "paper"]
-RunConfig = SupervisedConfig | ImpalaConfig
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,7 +31,7 @@ class Run:
     """What the table calls it."""
     core: str
     """Key of its core."""
-    config: RunConfig
+    config: TrainerConfig
     """Everything else; the seed is set by who runs it."""
     paper: str = "-"
     """What the paper reports; "-" where it says nothing."""
@@ -44,7 +42,7 @@ class Run:
 class MakeConfig(Protocol):
     """A recipe's function: the complete config of one core at one scale."""
 
-    def __call__(self, core: str, scale: Scale = "lite") -> RunConfig:
+    def __call__(self, core: str, scale: Scale = "lite") -> TrainerConfig:
         """The config."""
         ...
 

@@ -19,15 +19,16 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from recollect.agents.actor_critic import ActorCritic, ActorInputs
+from recollect.agents.actor_critic import ActorCritic
+from recollect.agents.contract import ActorInputs
 from recollect.evaluation.agents import AgentEvaluation, evaluate_agent, no_action
 from recollect.evaluation.films import Video, record
-from recollect.evaluation.sequences import FRESH_SEED
 from recollect.recipes.hierarchical_transformer_memory import short_t_maze
 from recollect.runs.progress import Progress
 from recollect.tasks.worlds.contract import WorldConfig
 from recollect.tasks.worlds.t_maze import TMazeConfig
 from recollect.training.fit import Outcome, fit
+from recollect.training.frame import FRESH_SEED
 from recollect.training.impala.trainer import ImpalaConfig
 
 WINDOW = 1000  # steps whose median time is compared, at the start and at the end of the stream

@@ -33,7 +33,7 @@ from recollect.tasks.worlds.street_learn.world import HELD_OUT_CITIES, StreetLea
 from recollect.tasks.worlds.t_maze import TMazeConfig
 from recollect.tasks.worlds.visual_match import VisualMatchConfig
 from recollect.tasks.worlds.word_learning import WordLearningConfig
-from recollect.training.fit import FitConfig
+from recollect.training.frame import FitConfig
 from recollect.training.impala.trainer import EvaluationConfig, ImpalaConfig
 from recollect.training.optimizers import OptimizerConfig
 from recollect.training.supervised import SupervisedConfig

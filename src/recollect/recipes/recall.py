@@ -12,7 +12,7 @@ from recollect.cores import CORES
 from recollect.cores.contract import CoreConfig
 from recollect.recipes.base import Recipe, Run, Scale
 from recollect.tasks.streams.recall import Recall
-from recollect.training.fit import FitConfig
+from recollect.training.frame import FitConfig
 from recollect.training.optimizers import OptimizerConfig
 from recollect.training.supervised import SupervisedConfig
 
@@ -24,8 +24,14 @@ SIZES: dict[str, dict[str, Any]] = {
     "gru": {"num_layers": 1},
     "hcam": {"num_layers": 1, "memory_len": 8, "chunk_len": 8, "num_chunks": 8, "top_k": 4},
     "tlb": {"self_per_cross": 1, "chunk_len": 8, "num_slots": 8},
-    "ttm": {"num_layers": 1, "num_tokens": 1, "num_slots": 8, "num_reads": 2, "learned_start": True},
-    "recurrent-transformer": {"num_layers": 1, "num_tokens": 1, "num_slots": 4, "num_reads": 1, "learned_start": True},
+    "ttm": {"num_layers": 1, "num_tokens": 1, "num_slots": 8, "num_reads": 2, "learned_initial_state": True},
+    "recurrent-transformer": {
+        "num_layers": 1,
+        "num_tokens": 1,
+        "num_slots": 4,
+        "num_reads": 1,
+        "learned_initial_state": True,
+    },
 }
 # Without gates its gradients grow over the blank: smaller steps, and long gradients cut short.
 OPTIMIZERS = {

@@ -26,23 +26,19 @@ import numpy as np
 import torch
 from rich.console import Console
 
-from recollect.comparison.compare import interquartile_mean
 from recollect.config import from_json, lookup, to_json
-from recollect.evaluation.agents import evaluate_agent
-from recollect.evaluation.sequences import FRESH_SEED, evaluate
+from recollect.evaluation.confidence_interval import interquartile_mean, seeds_interval
 from recollect.files import write_atomically
 from recollect.recipes.base import Recipe, Run, Test
 from recollect.runs.checkpoints import RunError
 from recollect.runs.metrics import read_rows
-from recollect.runs.run_directory import environment
-from recollect.tasks.streams.contract import StreamTask
-from recollect.tasks.worlds.contract import WorldConfig
+from recollect.runs.provenance import environment
 from recollect.training.fit import Outcome, fit
-from recollect.training.impala.trainer import ImpalaConfig
+from recollect.training.frame import FRESH_SEED, TrainerConfig
 from recollect.training.trainers import KINDS
 
-FINAL_ROWS = 512
-RESAMPLES = 2000
+FINAL_SAMPLES = 512
+"""Rows or episodes that score a finished run."""
 
 
 def reproduce(
@@ -141,65 +137,22 @@ def _scores(run: Run, outcome: Outcome) -> dict[str, Any]:
         "peak_memory_mib": _peak(),
         "curve": curve,
     }
-    if isinstance(config, ImpalaConfig):
-        last = [row for row in rows if row["environment_steps"]][-1]
-        numbers["environment_steps"] = int(float(last["environment_steps"]))
-        numbers["frames_per_second"] = round(float(last["frames_per_second"]), 1)
-        numbers["samples_to_perfect"] = None
-    else:
-        perfect = [step for step, score in curve if score >= 1.0]
-        numbers["samples"] = outcome.step * config.batch_size
-        numbers["samples_to_perfect"] = perfect[0] * config.batch_size if perfect else None
-    where = config.world if isinstance(config, ImpalaConfig) else config.task
-    tests = run.tests or {"": Test(where=where, paper=run.paper)}
+    tests = run.tests or {"": Test(where=config.trained_on, paper=run.paper)}
+    numbers |= config.experience(rows)
     return numbers | {"tests": {name: _test(run, outcome, test) for name, test in tests.items()}}
 
 
 def _test(run: Run, outcome: Outcome, test: Test) -> dict[str, Any]:
     """Score a run in one place; sums of scores and numbers of answers or episodes, row by row, for the intervals."""
-    config, seed = run.config, FRESH_SEED + run.config.fit.seed
-    if isinstance(config, ImpalaConfig):
-        assert isinstance(test.where, WorldConfig)
-        played = evaluate_agent(
-            outcome.agent,  # type: ignore[arg-type]
-            test.where,
-            FINAL_ROWS,
-            seed=seed,
-            greedy=config.evaluation.greedy,
-            batch_size=config.batch_size,
-        )
-        rows = np.array(played.rows)
-        found = {
-            "score": played.score,
-            "low": played.low,
-            "high": played.high,
-            "return": played.mean_return,
-            "length": played.mean_length,
-            "correct": np.bincount(rows, played.scores).round(6).tolist(),
-            "asked": np.bincount(rows).tolist(),
-        }
-        return {"paper": test.paper, "chance": played.chance, "oracle": played.oracle, **found}
-    assert isinstance(test.where, StreamTask)
-    final = evaluate(
-        outcome.agent,  # type: ignore[arg-type]
+    config = run.config
+    found = config.evaluate(
+        outcome.agent,
         test.where,
-        rows=FINAL_ROWS,
-        batch_size=config.batch_size,
-        seed=seed,
-        unroll=config.unroll,
-        bfloat16=config.bfloat16,
+        samples=FINAL_SAMPLES,
+        seed=FRESH_SEED + config.fit.seed,
     )
-    return {
-        "paper": test.paper,
-        "chance": final.chance,
-        "score": final.score,
-        "low": final.low,
-        "high": final.high,
-        "perfect_rows": final.perfect,
-        "loss": final.loss,
-        "correct": final.correct,
-        "asked": final.asked,
-    }
+    right, asked = found.by_row()
+    return {"paper": test.paper, **found.to_json(), "correct": right, "asked": asked}
 
 
 def write_tables(recipe: Recipe, root: str | PathLike[str] = ".") -> Path:
@@ -244,32 +197,13 @@ def table(recipe: Recipe, scale: str, results: Sequence[Mapping[str, Any]]) -> s
 
 def _row(first: Mapping[str, Any], name: str, good: Sequence[Mapping[str, Any]]) -> str:
     tests = [result["tests"][name] for result in good]
-    low, high = interval(tests)
+    low, high = seeds_interval(
+        [np.array(test["correct"]) for test in tests], [np.array(test["asked"]) for test in tests]
+    )
     score = f"{interquartile_mean(np.array([test['score'] for test in tests])):.3f}{_samples(good)}"
     title = first["row"] + (f", {name}" if name else "")
     row = [title, tests[0]["paper"], score, str(len(good)), f"{low:.3f} to {high:.3f}", f"{tests[0]['chance']:.3f}"]
     return "| " + " | ".join([*row, f"`{first['command']}`"]) + " |"
-
-
-def interval(tests: Sequence[Mapping[str, Any]], level: float = 0.95) -> tuple[float, float]:
-    """Bootstrap interval of the interquartile mean: seeds are drawn again, then the rows of each drawn seed.
-
-    Args:
-        tests: of one place, one entry per seed, with sums of scores (``correct``) and counts (``asked``) by row.
-        level: of the interval.
-    """
-    generator = np.random.default_rng(0)
-    per_seed = []
-    for test in tests:
-        right, asked = np.array(test["correct"]), np.array(test["asked"])
-        counts = generator.multinomial(len(right), np.full(len(right), 1 / len(right)), (RESAMPLES, len(tests)))
-        per_seed.append((counts @ right) / np.maximum(counts @ asked, 1))  # resamples x places
-    scores = np.stack(per_seed)  # seed, resample, place
-    drawn = generator.integers(0, len(tests), (RESAMPLES, len(tests)))
-    resample, place = np.indices(drawn.shape)
-    means = interquartile_mean(scores[drawn, resample, place])
-    low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2])
-    return float(low), float(high)
 
 
 def _caption(results: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -310,7 +244,7 @@ def _is_there(path: Path, run: Run) -> bool:
         return False
     result = json.loads(path.read_text())
     try:  # read, not compared as text: what was saved before a field was there has that field's default
-        config = from_json(result["config"], type(run.config), KINDS)
+        config = from_json(result["config"], TrainerConfig, KINDS)
     except ValueError:  # it has a field or a kind that is gone
         return False
     return result["status"] == "ok" and config == run.config

@@ -15,7 +15,7 @@ from recollect.cores import CORES
 from recollect.cores.contract import CoreConfig
 from recollect.recipes.base import Recipe, Run, Scale
 from recollect.tasks.streams.copying import Copying
-from recollect.training.fit import FitConfig
+from recollect.training.frame import FitConfig
 from recollect.training.optimizers import OptimizerConfig
 from recollect.training.supervised import SupervisedConfig
 

@@ -8,11 +8,12 @@ from typing import NamedTuple
 from recollect.config import lookup
 from recollect.cores import CORES
 from recollect.recipes import hierarchical_transformer_memory as htm
-from recollect.recipes.base import MakeConfig, RunConfig
+from recollect.recipes.base import MakeConfig
 from recollect.recipes.recall import RECALL
 from recollect.recipes.temporal_latent_bottleneck import COPYING
-from recollect.tasks import TASKS, GymnasiumConfig, StreamTask
-from recollect.training import ImpalaConfig, SupervisedConfig
+from recollect.tasks import TASKS, GymnasiumConfig
+from recollect.training.frame import TrainerConfig
+from recollect.training.trainers import trainer_for
 
 TRAINING: dict[str, MakeConfig] = {
     "copying": COPYING.config,
@@ -28,7 +29,7 @@ TRAINING: dict[str, MakeConfig] = {
 """Tasks whose recipe has chosen the settings; other tasks start from their defaults."""
 
 
-def training(task: str, core: str) -> RunConfig:
+def training(task: str, core: str) -> TrainerConfig:
     """A complete run of a core on a task.
 
     Args:
@@ -38,16 +39,14 @@ def training(task: str, core: str) -> RunConfig:
     Raises:
         ValueError: there is no such task or core.
     """
-    if task.startswith("gym:"):
-        lookup(CORES, core, "core")
-        return ImpalaConfig(world=GymnasiumConfig(id=task.removeprefix("gym:")), core=CORES[core]())
-    kind = lookup(TASKS, task, "task")
+    gym_id = task.removeprefix("gym:") if task.startswith("gym:") else None
+    kind = lookup(TASKS, task, "task") if gym_id is None else GymnasiumConfig
     lookup(CORES, core, "core")
     if task in TRAINING:
         return TRAINING[task](core)
-    if issubclass(kind, StreamTask):
-        return SupervisedConfig(task=kind(), core=CORES[core]())
-    return ImpalaConfig(world=kind(), core=CORES[core]())
+    trainer = trainer_for(kind)
+    where = kind() if gym_id is None else GymnasiumConfig(id=gym_id)
+    return trainer(**{trainer.task_field: where, "core": CORES[core]()})
 
 
 @dataclass(frozen=True)

@@ -49,29 +49,23 @@ def write(folder: Path, checkpoint: Checkpoint, keep: int) -> Path:
     """
     step = checkpoint.progress["step"]
     target = folder / f"step-{step:09d}"
-    beside = folder / f"{files.WRITING}{target.name}"
     if defect(target) is None:  # the run resumed here and stopped before its next step: nothing is new
         return target
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for stale in folder.glob(f"{files.WRITING}*"):  # of a run that was killed while it wrote
             shutil.rmtree(stale)
-        beside.mkdir()
         contents = {
             WEIGHTS: safetensors.torch.save(_plain(checkpoint.weights)),
             TRAINING: safetensors.torch.save(_plain(checkpoint.training)),
             PROGRESS: (json.dumps(checkpoint.progress, indent=2) + "\n").encode(),
         }
         manifest = {name: hashlib.sha256(content).hexdigest() for name, content in contents.items()}
-        for name, content in contents.items():
-            files.write_synced(beside / name, content)
-        files.write_synced(beside / MANIFEST, (json.dumps(manifest, indent=2) + "\n").encode())
-        if target.exists():  # torn
-            shutil.rmtree(target)
-        beside.rename(target)
-        files.sync_folder(folder)
+        with files.new_folder(target) as unfinished:  # in place of a torn one
+            for name, content in contents.items():
+                files.write_synced(unfinished / name, content)
+            files.write_synced(unfinished / MANIFEST, (json.dumps(manifest, indent=2) + "\n").encode())
     except OSError as error:
-        shutil.rmtree(beside, ignore_errors=True)
         standing = steps(folder)
         left = f"the checkpoint of step {standing[-1]} stands" if standing else "no checkpoint stands yet"
         raise RunError(

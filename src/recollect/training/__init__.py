@@ -1,9 +1,11 @@
-"""The loops: one frame (``fit``) drives every trainer."""
+"""The loops: ``fit`` drives every trainer; a trainer is one file and one line in ``trainers.py``."""
 
-from recollect.training.fit import FitConfig, Outcome, Trainer, TrainerConfig, fit
+from recollect.training.fit import Outcome, fit
+from recollect.training.frame import FitConfig, Trainer, TrainerConfig
 from recollect.training.impala.trainer import ImpalaConfig
 from recollect.training.optimizers import OptimizerConfig
 from recollect.training.supervised import SupervisedConfig
+from recollect.training.trained import evaluate_run, load_config, load_model, record_run
 from recollect.training.trainers import TRAINERS
 
 __all__ = [
@@ -15,5 +17,9 @@ __all__ = [
     "SupervisedConfig",
     "Trainer",
     "TrainerConfig",
+    "evaluate_run",
     "fit",
+    "load_config",
+    "load_model",
+    "record_run",
 ]

@@ -1,134 +1,32 @@
-"""The frame that all trainers share: seed, steps, evaluation, reports, checkpoints, resume, interrupts.
+"""The loop that drives every trainer: seed, steps, evaluation, reports, checkpoints, resume, interrupts.
 
 A trainer says what one step is; ``fit`` does the rest. A run that is killed at any moment and resumed ends with
 the same weights, bit for bit, as one that was left alone (same machine, versions and number of threads): a
 checkpoint holds everything that the next step reads.
 """
 
-from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, field
 from os import PathLike
 from time import perf_counter
 from typing import Any, Literal, NamedTuple
 
 from rich.console import Console
-from torch import Tensor, nn
+from torch import nn
 
-from recollect.config import differences, renew, require, to_json
+from recollect.config import renew, to_json
 from recollect.runs import checkpoints
 from recollect.runs.checkpoints import Checkpoint, RunError
 from recollect.runs.interrupts import Interrupts
 from recollect.runs.metrics import Logger, MetricsFile, TensorBoardLogger
 from recollect.runs.progress import Progress
 from recollect.runs.random_states import RandomStates, random_states, restore_random_states, seed_everything
-from recollect.runs.run_directory import FREE, RunDirectory
+from recollect.runs.run_directory import RunDirectory, changes
 from recollect.training.allocation import keep_freed_memory
+from recollect.training.frame import StepError, TrainerConfig, below
+from recollect.training.trainers import KINDS
 
 Status = Literal["finished", "solved", "interrupted"]
-
-
-@dataclass(frozen=True, kw_only=True)
-class FitConfig:
-    """How long to train, and what to write down on the way."""
-
-    steps: int = 1000
-    """Optimiser steps."""
-    seed: int = 0
-    """Of weights, data and dropout."""
-    report_every: int = 50
-    """Steps between rows of metrics.csv (means since the row before)."""
-    evaluate_every: int = 250
-    """Steps between evaluations; the last step is always evaluated."""
-    checkpoint_every: int = 250
-    """Steps between checkpoints; the last step is always saved."""
-    keep_checkpoints: int = 2
-    """Newest checkpoints that are kept."""
-    stop_score: float | None = None
-    """End early when an evaluation reaches this score. None trains all steps."""
-
-    def __post_init__(self) -> None:
-        for name in ("steps", "report_every", "evaluate_every", "checkpoint_every", "keep_checkpoints"):
-            require(getattr(self, name) >= 1, name, getattr(self, name), "give at least 1")
-
-
-class StepError(RunError):
-    """A trainer could not do its step. It raises this with nothing changed: the step before can be saved."""
-
-    remedy = "resume when the cause is gone"
-    """What a person can do."""
-
-
-class NonFiniteError(StepError):
-    """A trainer met NaN or infinity."""
-
-    remedy = "start again with a lower learning rate, more warm-up steps or gradient clipping, or look at the inputs"
-
-
-class WorldError(StepError):
-    """A world raised an error, or does not answer."""
-
-    remedy = "put the world right, then resume"
-
-
-class Trainer(ABC):
-    """What ``fit`` drives. Build it after seeding; it may use the global generators of torch."""
-
-    step_metrics: tuple[str, ...]
-    """Names that :meth:`step` reports."""
-    evaluation_metrics: tuple[str, ...]
-    """Names that :meth:`evaluate` reports; ``"score"`` is one of them."""
-    counters: tuple[str, ...] = ()
-    """Those of ``step_metrics`` whose newest value is reported; of the others it is the mean since the last report."""
-    notice: str = ""
-    """What a person should know about how :meth:`load` went."""
-
-    @property
-    @abstractmethod
-    def agent(self) -> nn.Module:
-        """Whose weights are trained and saved."""
-
-    @abstractmethod
-    def step(self) -> dict[str, float]:
-        """One step of learning. Raises :class:`StepError`, with nothing changed, on a NaN or a broken world."""
-
-    @abstractmethod
-    def evaluate(self) -> dict[str, float]:
-        """Scores of the agent as it is. Must leave no trace: no weight, no generator may change."""
-
-    @abstractmethod
-    def save(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
-        """Everything beside weights and global generators that the next step reads: tensors, and JSON data."""
-
-    @abstractmethod
-    def load(self, tensors: Mapping[str, Tensor], data: Mapping[str, Any]) -> None:
-        """Continue from what :meth:`save` gave."""
-
-    def close(self) -> None:
-        """Let go of threads and worlds, at the end of the run or after an error."""
-        return
-
-
-@dataclass(frozen=True, kw_only=True)
-class TrainerConfig(ABC):
-    """Every setting of a run."""
-
-    fit: FitConfig = field(default_factory=FitConfig)
-    """Length of the run and what it writes."""
-
-    @abstractmethod
-    def build(self) -> Trainer:
-        """Make the trainer, with fresh weights from the global generator."""
-
-    @abstractmethod
-    def build_agent(self) -> nn.Module:
-        """Make the agent alone."""
-
-    @property
-    @abstractmethod
-    def title(self) -> str:
-        """A few words for the progress bar."""
 
 
 class Outcome(NamedTuple):
@@ -182,14 +80,11 @@ class Fit:
     def __init__(
         self, config: TrainerConfig, directory: str | PathLike[str], resume: bool, console: Console | None
     ) -> None:
-        from recollect.training.trainers import KINDS  # the table lists the trainers, which import this frame
-
         self.config = config
         self.console = console
         self.description = to_json(config, KINDS)
-        self.renew = lambda data: renew(data, TrainerConfig, KINDS)
         self.directory = RunDirectory(directory)
-        self.directory.open(self.description, resume=resume, renew=self.renew)
+        self.directory.open(self.description, resume=resume, renew=_renew)
         seed_everything(config.fit.seed)
         keep_freed_memory()
         self.trainer = config.build()
@@ -263,7 +158,7 @@ class Fit:
         if checkpoint is None:
             return
         progress = checkpoint.progress
-        changed = [x for x in differences(self.renew(progress["config"]), self.description) if not x.startswith(FREE)]
+        changed = changes(_renew(progress["config"]), self.description)
         if changed:
             raise ValueError(
                 f"the checkpoint of step {progress['step']} in {self.directory.checkpoints} belongs to another "
@@ -334,6 +229,10 @@ class Fit:
         )
 
 
+def _renew(config: Mapping[str, Any]) -> dict[str, Any]:
+    return renew(config, TrainerConfig, KINDS)
+
+
 @contextmanager
 def _logging(run: Fit, loggers: Sequence[Logger], tensorboard: bool) -> Iterator[list[Logger]]:
     if not tensorboard:
@@ -356,8 +255,3 @@ def _message(run: Fit, signal_name: str | None) -> str:
     if run.status == "solved":
         return f"reached score {score:.4f} at step {run.done} of {run.config.fit.steps}"
     return f"finished {run.done} steps with score {score:.4f}"
-
-
-def below(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The tensors whose names begin with ``prefix``, by the rest of their names."""
-    return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}

@@ -1,4 +1,4 @@
-"""Optimisers as plain settings: which one, how its learning rate moves, how long a gradient may be."""
+"""Optimisers: their settings, one step of them, and what they remember."""
 
 import math
 from collections.abc import Mapping
@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from recollect.config import require
+from recollect.training.frame import NonFiniteError
 
 Algorithm = Literal["adamw", "adam", "rmsprop"]
 Schedule = Literal["constant", "linear", "cosine", "rsqrt"]
@@ -31,7 +32,7 @@ class OptimizerConfig:
     warmup_steps: int = 0
     """Steps over which the rate rises linearly from 0."""
     weight_decay: float = 0.0
-    """Of matrices only; biases, norms and embeddings are left alone. 0 makes AdamW plain Adam."""
+    """Weight decay of matrices; biases, norms and embeddings are left alone. 0 makes AdamW plain Adam."""
     betas: tuple[float, float] = (0.9, 0.999)
     """Averaging factors of the gradient and its square, for Adam and AdamW."""
     smoothing: float = 0.99
@@ -81,10 +82,49 @@ class OptimizerConfig:
         return nn.utils.clip_grad_norm_(model.parameters(), math.inf if self.clip_norm is None else self.clip_norm)
 
 
-def set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
-    """Give all parameters the same learning rate."""
+def begin_step(optimizer: torch.optim.Optimizer, rate: float) -> None:
+    """Before the forward pass: the learning rate of all parameters, and no gradient left of the step before."""
     for group in optimizer.param_groups:
         group["lr"] = rate
+    optimizer.zero_grad(set_to_none=True)
+
+
+def take_step(
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    config: OptimizerConfig,
+    loss: Tensor,
+    *,
+    finite: Mapping[str, Tensor],
+    others: Mapping[str, Tensor] | None = None,
+) -> dict[str, float]:
+    """After the forward pass: gradient, clipping, a look at the numbers, new weights.
+
+    Args:
+        model: whose weights change.
+        optimizer: made by ``config.build(model)``.
+        config: of the optimiser.
+        loss: what is minimised, a scalar.
+        finite: scalars to report that must be finite, as the length of the gradient must.
+        others: scalars to report that may be anything.
+
+    Returns:
+        The numbers of ``finite``, ``gradient_norm`` (before clipping) and those of ``others``.
+
+    Raises:
+        NonFiniteError: the gradient's length or one of ``finite`` is NaN or infinite; no weight has changed.
+    """
+    loss.backward()
+    checked = {**finite, "gradient_norm": config.clip(model)}
+    reported = checked | dict(others or {})
+    numbers = torch.stack([value.detach() for value in reported.values()]).tolist()  # one wait for the device
+    found = dict(zip(reported, numbers, strict=True))
+    for name in checked:
+        if not math.isfinite(found[name]):
+            optimizer.zero_grad(set_to_none=True)
+            raise NonFiniteError(f"the {name.replace('_', ' ')} is {found[name]}")
+    optimizer.step()
+    return found
 
 
 def optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:

@@ -7,8 +7,7 @@
 Without ``unroll`` a row is one unroll, and gradients reach from its end to its beginning.
 """
 
-import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,16 +17,13 @@ from torch import Tensor
 from recollect.agents.sequence_model import SequenceModel, SequenceModelConfig
 from recollect.config import require
 from recollect.cores.contract import CoreConfig
-from recollect.evaluation.sequences import METRICS, evaluate
+from recollect.evaluation.sequences import METRICS, Evaluation, evaluate
 from recollect.objectives.cross_entropy import accuracy, cross_entropy
 from recollect.state import detach, map_state, named_leaves
 from recollect.tasks.streams.contract import Batch, StreamTask
 from recollect.training.devices import choose_device
-from recollect.training.fit import NonFiniteError, Trainer, TrainerConfig, below
-from recollect.training.optimizers import OptimizerConfig, load_optimizer, optimizer_tensors, set_rate
-
-# Training draws its rows with the run's seed, evaluation with this much more: never the same rows.
-EVALUATION_SEED = 1_000_003
+from recollect.training.frame import EVALUATION_SEED, Trainer, TrainerConfig, below
+from recollect.training.optimizers import OptimizerConfig, begin_step, load_optimizer, optimizer_tensors, take_step
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,8 +46,6 @@ class SupervisedConfig(TrainerConfig):
     """Fresh rows of an evaluation; the same ones every time."""
     bfloat16: bool = False
     """Compute in bfloat16 where torch's autocast does."""
-    device: str = "cpu"
-    """Where to compute: cpu, cuda, cuda:1, ..., or auto for an accelerator when there is one."""
 
     def __post_init__(self) -> None:
         require(self.batch_size >= 1, "batch_size", self.batch_size, "train at least one row")
@@ -64,7 +58,7 @@ class SupervisedConfig(TrainerConfig):
         return f"{type(self.task).__name__.lower()} · {type(self.core).__name__.removesuffix('Config')}"
 
     def build_agent(self) -> SequenceModel:
-        """The model alone, with fresh weights, on the CPU."""
+        """The model alone, with new weights, on the CPU."""
         spec = self.task.spec
         return self.agent.build(
             self.core, num_classes=spec.num_classes, vocabulary=spec.vocabulary, input_dim=spec.input_dim
@@ -73,6 +67,35 @@ class SupervisedConfig(TrainerConfig):
     def build(self) -> "SupervisedTrainer":
         """The trainer."""
         return SupervisedTrainer(self)
+
+    def evaluate(
+        self,
+        model: SequenceModel,
+        task: StreamTask | None = None,
+        *,
+        samples: int,
+        seed: int,
+        batch_size: int | None = None,
+        greedy: bool | None = None,
+    ) -> Evaluation:
+        """Score a model on ``samples`` fresh rows. See :meth:`TrainerConfig.evaluate`."""
+        return evaluate(
+            model,
+            self.task if task is None else task,
+            num_rows=samples,
+            batch_size=self.batch_size if batch_size is None else batch_size,
+            seed=seed,
+            unroll=self.unroll,
+            bfloat16=self.bfloat16,
+        )
+
+    def experience(self, rows: Sequence[Mapping[str, str]]) -> dict[str, Any]:
+        """Rows that were trained on, and how many of them until a first perfect evaluation."""
+        perfect = [int(row["step"]) for row in rows if row["score"] and float(row["score"]) >= 1.0]
+        return {
+            "samples": int(rows[-1]["step"]) * self.batch_size,
+            "samples_to_perfect": perfect[0] * self.batch_size if perfect else None,
+        }
 
 
 class SupervisedTrainer(Trainer):
@@ -114,42 +137,32 @@ class SupervisedTrainer(Trainer):
 
         self.model.train()
         rate = config.optimizer.rate(self.updates, config.fit.steps)
-        set_rate(self.optimizer, rate)
-        self.optimizer.zero_grad(set_to_none=True)
+        begin_step(self.optimizer, rate)
         with torch.autocast(self.device.type, torch.bfloat16, enabled=config.bfloat16):
             logits, state = self.model(unroll.inputs, self.state, unroll.is_first)
         loss = cross_entropy(logits, unroll.targets, unroll.loss_mask)
-        loss.backward()
-        norm = config.optimizer.clip(self.model)
-        numbers = torch.stack((loss.detach(), norm, accuracy(logits.detach(), unroll.targets, unroll.score_mask)))
-        loss_value, norm_value, accuracy_value = numbers.tolist()  # one wait for the device
-        for name, value in (("loss", loss_value), ("gradient norm", norm_value)):
-            if not math.isfinite(value):
-                self.optimizer.zero_grad(set_to_none=True)
-                raise NonFiniteError(f"the {name} is {value}")
-        self.optimizer.step()
-
+        numbers = take_step(
+            self.model,
+            self.optimizer,
+            config.optimizer,
+            loss,
+            finite={"loss": loss},
+            others={"accuracy": accuracy(logits.detach(), unroll.targets, unroll.score_mask)},
+        )
         self.updates += 1
         self.position = stop % length
         self.state = detach(state)
         if self.position == 0:
             self.before_row = self.generator.get_state()
-        metrics = {"loss": loss_value, "gradient_norm": norm_value, "learning_rate": rate}
-        # An unroll without a question has no accuracy to report.
-        return metrics | ({"accuracy": accuracy_value} if bool(unroll.score_mask.any()) else {})
+        if not bool(unroll.score_mask.any()):  # an unroll without a question has no accuracy to report
+            del numbers["accuracy"]
+        return numbers | {"learning_rate": rate}
 
     def evaluate(self) -> dict[str, float]:
         """Score on fresh rows, the same at every evaluation."""
         config = self.config
-        return evaluate(
-            self.model,
-            config.task,
-            rows=config.evaluation_rows,
-            batch_size=config.batch_size,
-            seed=config.fit.seed + EVALUATION_SEED,
-            unroll=config.unroll,
-            bfloat16=config.bfloat16,
-        ).metrics()
+        seed = config.fit.seed + EVALUATION_SEED
+        return config.evaluate(self.model, samples=config.evaluation_rows, seed=seed).metrics()
 
     def save(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """Optimiser, data generator and, in the middle of a row, the memory."""
@@ -167,6 +180,6 @@ class SupervisedTrainer(Trainer):
         if self.position:
             self.generator.set_state(self.before_row)
             self.batch = self.config.task.sample(self.config.batch_size, self.generator).to(self.device)
-            fresh = self.model.initial_state(self.config.batch_size)
-            names = iter([name for name, _ in named_leaves(fresh)])
-            self.state = map_state(lambda leaf: tensors[f"memory.{next(names)}"].to(leaf.device), fresh)
+            initial = self.model.initial_state(self.config.batch_size)
+            names = iter([name for name, _ in named_leaves(initial)])
+            self.state = map_state(lambda leaf: tensors[f"memory.{next(names)}"].to(leaf.device), initial)

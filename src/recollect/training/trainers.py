@@ -1,7 +1,7 @@
 """The trainers, and the kinds of config that a run's JSON may name."""
 
 from recollect.agents.kinds import KINDS as AGENT_KINDS
-from recollect.training.fit import TrainerConfig
+from recollect.training.frame import TrainerConfig
 from recollect.training.impala.trainer import ImpalaConfig
 from recollect.training.supervised import SupervisedConfig
 
@@ -12,3 +12,15 @@ TRAINERS: dict[str, type[TrainerConfig]] = {
 
 KINDS: dict[str, type] = {**AGENT_KINDS, **TRAINERS}
 """Cores, tasks and trainers by the keys of their tables."""
+
+
+def trainer_for(task: type) -> type[TrainerConfig]:
+    """The first trainer in the table that can train on a class of tasks.
+
+    Raises:
+        ValueError: there is none.
+    """
+    for trainer in TRAINERS.values():
+        if issubclass(task, trainer.task_class()):
+            return trainer
+    raise ValueError(f"no trainer takes a {task.__name__}: trainers are {', '.join(TRAINERS)}")

@@ -1,14 +1,16 @@
 import random
 
 from recollect.cores.contract import CoreConfig
-from recollect.cores.ttm.recurrent_transformer import RecurrentTransformerConfig as Config
+from recollect.cores.ttm import RecurrentTransformerConfig as Config
 
 CONFIGS: list[CoreConfig] = [
     Config(dim=8, num_tokens=5, num_slots=4, num_reads=3, num_heads=2, hidden_dim=12),
-    Config(dim=8, num_tokens=3, num_slots=2, num_reads=4, num_heads=2, slicing="official", learned_start=True),
+    Config(dim=8, num_tokens=3, num_slots=2, num_reads=4, num_heads=2, variant="released", learned_initial_state=True),
     Config(dim=8, num_tokens=3, num_slots=4, num_reads=2, processor="mixer", summarizer="latent_query"),
-    Config(dim=8, num_tokens=3, num_slots=4, num_reads=2, num_layers=2, processor="mixer", slicing="official"),
-    Config(dim=8, num_tokens=1, num_slots=4, num_reads=2, processor="mlp", summarizer="mha", learned_start=True),
+    Config(dim=8, num_tokens=3, num_slots=4, num_reads=2, num_layers=2, processor="mixer", variant="released"),
+    Config(
+        dim=8, num_tokens=1, num_slots=4, num_reads=2, processor="mlp", summarizer="mha", learned_initial_state=True
+    ),
     Config(dim=8, num_tokens=5, num_slots=3, num_reads=3, num_heads=2, summarizer="pooling"),
 ]
 
@@ -26,6 +28,6 @@ def sample(rng: random.Random) -> CoreConfig:
         hidden_dim=rng.choice([None, 12]),
         summarizer=summarizer,
         processor=rng.choice(["transformer", "mixer", "mlp"]),
-        slicing=rng.choice(["natural", "official"]),
-        learned_start=rng.random() < 0.5,
+        variant=rng.choice(["paper", "released"]),
+        learned_initial_state=rng.random() < 0.5,
     )

@@ -1,27 +1,37 @@
 import random
 
 from recollect.cores.contract import CoreConfig
-from recollect.cores.ttm.core import TokenTuringMachineConfig as Config
+from recollect.cores.ttm import TokenTuringMachineConfig as Config
 
 CONFIGS: list[CoreConfig] = [
     Config(dim=8, num_tokens=5, num_slots=6, num_reads=3, num_heads=2, hidden_dim=12),
-    Config(dim=8, num_tokens=3, num_slots=4, num_reads=2, num_heads=2, processor="mixer", positions="official"),
+    Config(dim=8, num_tokens=3, num_slots=4, num_reads=2, num_heads=2, processor="mixer", positions="released"),
     Config(dim=8, num_tokens=1, num_slots=4, num_reads=2, num_layers=2, processor="mlp", positions="none"),
-    Config(dim=8, num_tokens=3, num_slots=4, num_reads=2, num_heads=2, summarizer="latent_query", learned_start=True),
-    Config(dim=8, num_tokens=3, num_slots=4, num_reads=2, num_heads=2, summarizer="mha", positions="official"),
-    Config(dim=8, num_tokens=3, num_slots=5, num_reads=4, num_heads=2, summarizer="pooling", positions="official"),
+    Config(
+        dim=8,
+        num_tokens=3,
+        num_slots=4,
+        num_reads=2,
+        num_heads=2,
+        summarizer="latent_query",
+        learned_initial_state=True,
+    ),
+    Config(dim=8, num_tokens=3, num_slots=4, num_reads=2, num_heads=2, summarizer="mha", positions="released"),
+    Config(dim=8, num_tokens=3, num_slots=5, num_reads=4, num_heads=2, summarizer="pooling", positions="released"),
     Config(dim=8, num_tokens=3, num_slots=4, num_reads=2, num_heads=2, summarizer="pooling"),
-    Config(dim=8, num_tokens=3, num_slots=4, num_reads=2, num_heads=2, memory="erase_add", learned_start=True),
-    Config(dim=8, num_tokens=3, num_slots=4, num_reads=2, num_heads=2, memory="erase_add_official", summarizer="mha"),
-    Config(dim=8, num_tokens=2, num_slots=6, num_reads=3, num_heads=2, memory="concatenate", learned_start=True),
+    Config(dim=8, num_tokens=3, num_slots=4, num_reads=2, num_heads=2, memory="erase_add", learned_initial_state=True),
+    Config(dim=8, num_tokens=3, num_slots=4, num_reads=2, num_heads=2, memory="erase_add_released", summarizer="mha"),
+    Config(
+        dim=8, num_tokens=2, num_slots=6, num_reads=3, num_heads=2, memory="concatenate", learned_initial_state=True
+    ),
     Config(dim=8, num_tokens=2, num_slots=2, num_reads=3, processor="mixer", memory="concatenate", positions="none"),
-    Config(dim=8, num_tokens=3, num_slots=4, num_reads=2, num_heads=2, memory="none", learned_start=True),
+    Config(dim=8, num_tokens=3, num_slots=4, num_reads=2, num_heads=2, memory="none", learned_initial_state=True),
 ]
 
 
 def sample(rng: random.Random) -> CoreConfig:
     num_tokens = rng.randint(1, 5)
-    memory = rng.choice(["token_summary", "erase_add", "erase_add_official", "concatenate", "none"])
+    memory = rng.choice(["token_summary", "erase_add", "erase_add_released", "concatenate", "none"])
     num_slots = num_tokens * rng.randint(1, 3) if memory == "concatenate" else rng.randint(1, 6)
     return Config(
         dim=rng.choice([8, 16]),
@@ -34,6 +44,6 @@ def sample(rng: random.Random) -> CoreConfig:
         summarizer=rng.choice(["mlp", "latent_query", "mha", "pooling"]),
         processor=rng.choice(["transformer", "mixer", "mlp"]),
         memory=memory,
-        positions=rng.choice(["paper", "official", "none"]),
-        learned_start=rng.random() < 0.5,
+        positions=rng.choice(["paper", "released", "none"]),
+        learned_initial_state=rng.random() < 0.5,
     )

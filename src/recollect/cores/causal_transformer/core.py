@@ -11,8 +11,8 @@ With n = LayerNorm, per layer, for the steps s = t-w ... t of the same episode:
 t - s only, and c = 0. ``bias`` has no rotation and a learned c of w + 1 entries per head and layer, which starts as
 ALiBi's line -m (t - s) with slope m = 2^(-8 i / h) for head i = 1 ... h. ``none`` has neither.
 
-Papers: Vaswani et al. (2017), equation 1, and pre-norm as in 004 equations 2.27-2.28; Su et al., RoFormer (2021),
-equations 14-16; Press et al., ALiBi (2022), section 3.
+Papers: Vaswani et al. (2017), equation 1; norms come first, as in George (master's thesis, Freiburg 2021), equations
+2.27-2.28; Su et al., RoFormer (2021), equations 14-16; Press et al., ALiBi (2022), section 3.
 
 Differs:
 - The window slides: each query sees exactly w steps before it, for ever, in any split of the stream into calls.
@@ -23,7 +23,7 @@ Differs:
 - Dropout acts on the outputs of both sub-layers and on the hidden layer, not on attention weights.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal, NamedTuple
 
@@ -33,18 +33,9 @@ from torch import Tensor, nn
 
 from recollect.config import require
 from recollect.cores.contract import CoreConfig, MemoryCore
-from recollect.cores.stream import Stream
-from recollect.layers.feedforward import ACTIVATIONS, Activation, FeedForward, input_projection
-from recollect.layers.gates import ResidualGate
-from recollect.layers.ring_attention import RingAttention, RingLayer, Visibility, full_precision
+from recollect.layers.feedforward import ACTIVATIONS, Activation, FeedForward, feedforward_width, input_projection
 from recollect.layers.tap import Tap
-from recollect.layers.window_attention import (
-    next_count,
-    slide_layers,
-    sliding_attention,
-    steps_since_first,
-    visible_steps,
-)
+from recollect.layers.window_attention import plan_window, slide_layers, sliding_attention
 from recollect.ops.linear import Linear, linear
 
 Phases = tuple[Tensor, Tensor]
@@ -106,7 +97,7 @@ class CausalTransformerConfig(CoreConfig):
         for field in ("dim", "num_layers", "num_heads", "memory_len"):
             value = getattr(self, field)
             require(value >= 1, field, value, "give at least 1")
-        require(self.hidden_dim is None or self.hidden_dim >= 1, "hidden_dim", self.hidden_dim, "give at least 1")
+        feedforward_width(self.dim, self.hidden_dim)
         require(self.dim % self.num_heads == 0, "num_heads", self.num_heads, f"must divide dim={self.dim}")
         known = ("rotary", "bias", "none")
         require(self.positions in known, "positions", self.positions, f"choose from {', '.join(known)}")
@@ -126,8 +117,7 @@ class CausalTransformerLayer(nn.Module):
 
     def __init__(self, config: CausalTransformerConfig) -> None:
         super().__init__()
-        d = config.dim
-        hidden = 4 * d if config.hidden_dim is None else config.hidden_dim
+        d, hidden = config.dim, feedforward_width(config.dim, config.hidden_dim)
         self.num_heads = config.num_heads
         self.dropout = config.dropout
         self.norm_attention = nn.LayerNorm(d)
@@ -136,6 +126,7 @@ class CausalTransformerLayer(nn.Module):
         self.norm_forward = nn.LayerNorm(d)
         self.feed_forward = FeedForward(d, hidden, activation=config.activation, dropout=config.dropout)
         self.tap = Tap("b h t s")
+        self.rotary = config.positions == "rotary"
         self.bias = None
         if config.positions == "bias":
             slopes = 2.0 ** (-8.0 * torch.arange(1, self.num_heads + 1) / self.num_heads)
@@ -216,129 +207,26 @@ class CausalTransformer(MemoryCore[CausalTransformerState]):
         self, inputs: Tensor, state: CausalTransformerState, is_first: Tensor
     ) -> tuple[Tensor, CausalTransformerState]:
         """All steps at once; see :class:`MemoryCore`."""
-        c, kind, device = self.config, state.keys.dtype, inputs.device
-        w = c.memory_len
-        visible = visible_steps(steps_since_first(is_first, state.count), w)
-        # A selection: what an earlier episode or a broken state left must not reach a product, even with weight 0.
-        held = torch.arange(w, 0, -1, device=device) <= state.count[:, None]
-        held = (held & ~is_first[:, :1])[..., None]  # b w 1
-        count = next_count(is_first, state.count, w)
+        c, kind = self.config, state.keys.dtype
+        plan = plan_window(is_first, state.count, c.memory_len)
         angles = None
         if c.positions == "rotary":
-            angles = phases(torch.arange(w + inputs.shape[1], device=device), c.dim // c.num_heads, kind)
+            steps = torch.arange(c.memory_len + inputs.shape[1], device=inputs.device)
+            angles = phases(steps, c.dim // c.num_heads, kind)
         x = self.project(inputs).to(kind)  # the stream keeps its precision under autocast
         keys, values = [], []
         for layer, old_keys, old_values in zip(self.layers, state.keys.unbind(1), state.values.unbind(1), strict=True):
-            old_keys, old_values = torch.where(held, old_keys, 0.0), torch.where(held, old_values, 0.0)
-            x, new_keys, new_values = layer(x, old_keys, old_values, visible, angles)
+            old = torch.where(plan.held, old_keys, 0.0), torch.where(plan.held, old_values, 0.0)
+            x, new_keys, new_values = layer(x, *old, plan.visible, angles)
             keys.append(new_keys)
             values.append(new_values)
-        slid = slide_layers(state.keys, keys, count), slide_layers(state.values, values, count)
-        return self.norm(x), CausalTransformerState(*slid, count)
+        slid = slide_layers(state.keys, keys, plan.count), slide_layers(state.values, values, plan.count)
+        return self.norm(x), CausalTransformerState(*slid, plan.count)
 
     def flops_per_step(self) -> int:
         """Per layer: qkv 6 d^2, out 2 d^2, feed-forward 4 d f, scores and sum 4 d (w + 1)."""
         c = self.config
-        d = c.dim
-        hidden = 4 * d if c.hidden_dim is None else c.hidden_dim
+        d, hidden = c.dim, feedforward_width(c.dim, c.hidden_dim)
         layer = 8 * d * d + 4 * d * hidden + 4 * d * (c.memory_len + 1)
         project = 0 if self.input_shape[0] == d else 2 * d * self.input_shape[0]
         return c.num_layers * layer + project
-
-    def stream(self, batch_size: int) -> "CausalTransformerStream":
-        """A stream with rings of rotated keys and values."""
-        return CausalTransformerStream(self, batch_size)
-
-
-class CausalTransformerStream(Stream):
-    """Rotated keys, and values, of every layer in a ring.
-
-    Args:
-        core: whose weights are used; they are copied into the layout of the processor.
-        batch_size: number of streams.
-    """
-
-    core: CausalTransformer
-
-    @torch.no_grad()
-    def __init__(self, core: CausalTransformer, batch_size: int) -> None:
-        c = core.config
-        self._layers = []
-        for layer in core.layers:
-            attention = RingAttention(
-                layer.folded(),
-                batch_size=batch_size,
-                num_heads=c.num_heads,
-                window=c.memory_len,
-                offset_bias=layer.bias,
-                tap=layer.tap,
-            )
-            gates = ResidualGate(), ResidualGate()
-            self._layers.append(
-                RingLayer(attention, layer.out, layer.norm_forward, layer.feed_forward, gates, dropout=c.dropout)
-            )
-        self._head_dim = c.dim // c.num_heads if c.positions == "rotary" else 0
-        self._dtype, device = core.layers[0].out.weight.dtype, core.layers[0].out.weight.device
-        self._visible = Visibility(batch_size, c.memory_len, device, self._layers[0].dtype)
-        self._back = torch.arange(-c.memory_len, 0, device=device)  # the remembered steps, seen from the next one
-        self._position = 0  # of the next step in this stream
-        super().__init__(core, batch_size)
-
-    @property
-    def state(self) -> CausalTransformerState:
-        """The memory as the core's state (a copy): keys turned back."""
-        entries = torch.stack([layer.attention.contents() for layer in self._layers], 1).to(self._dtype)
-        keys, values = entries.chunk(2, -1)
-        return CausalTransformerState(self._turned(keys, -1.0), values.contiguous(), self._visible.count.clone())
-
-    @torch.no_grad()
-    def load_state(self, state: CausalTransformerState) -> None:
-        """Continue from a state of the core."""
-        self.core.check_state(state, self.batch_size, self._never.device)
-        self._visible.load(state.count)
-        self._position = self.core.config.memory_len
-        entries = torch.cat((self._turned(state.keys, 1.0), state.values), -1)
-        for layer, cached in zip(self._layers, entries.unbind(1), strict=True):
-            layer.attention.load(cached)
-
-    def _turned(self, keys: Tensor, sign: float) -> Tensor:
-        """Remembered keys ``[b, layers, w, dim]``, turned by their positions in this stream or back."""
-        if not self._head_dim:
-            return keys.clone()
-        angles = phases(self._position + self._back, self._head_dim, self._dtype)
-        heads = keys.unflatten(-1, (-1, self._head_dim)).transpose(2, 3)  # b layers h w e
-        return rotate(heads, angles, sign).transpose(2, 3).flatten(-2)
-
-    def advance(self, inputs: Tensor, is_first: Tensor) -> Tensor:
-        """One step ``[b, i] -> [b, dim]``."""
-        if is_first is not self._never:
-            self._forget(is_first)
-        with full_precision(inputs):
-            return self._step(inputs.to(self._dtype))
-
-    def _step(self, inputs: Tensor) -> Tensor:
-        x = self.core.project(inputs)
-        hidden = self._visible.step()
-        turn = None
-        if self._head_dim:
-            turn = self._turn_now()
-        for layer in self._layers:
-            x = layer(x, hidden, turn)
-        self._position += 1
-        return self.core.norm(x)
-
-    def _turn_now(self) -> Callable[[Tensor], Tensor]:
-        """What turns this step's queries and keys ``[b, 2 dim]``."""
-        angles = phases(self._back[-1:] + (self._position + 1), self._head_dim, self._layers[0].dtype)
-        return lambda heads: rotate(heads.unflatten(-1, (-1, self._head_dim)), angles).flatten(-2)
-
-    def _forget(self, is_first: Tensor) -> None:
-        if not is_first.any():
-            return
-        self._visible.clear(is_first)
-        for layer in self._layers:
-            layer.attention.ring.clear(is_first.repeat(self.core.config.num_heads))
-
-    def buffers(self) -> list[Tensor]:
-        """The rings and the counts."""
-        return [*(layer.attention.ring.data for layer in self._layers), self._visible.count]

@@ -50,20 +50,22 @@ from torch import Tensor, nn
 
 from recollect.config import require
 from recollect.cores.contract import CoreConfig, MemoryCore
-from recollect.cores.long_short.layer import LayerMemory, LayerRings, LongShortBlock
-from recollect.cores.long_short.segments import plan_segments
-from recollect.cores.stream import Stream
-from recollect.layers.feedforward import input_projection
-from recollect.state import clone
+from recollect.cores.long_short.attention import (
+    SegmentPlan,
+    attend_jointly,
+    attend_to_tiles,
+    gather_steps,
+    plan_segments,
+    project_segments,
+)
+from recollect.layers.attention import merge_heads, split_heads
+from recollect.layers.feedforward import FeedForward, feedforward_width, input_projection
+from recollect.layers.positions import sinusoid
+from recollect.layers.tap import Tap
+from recollect.layers.window_attention import slide, to_window, visible_steps
+from recollect.ops.linear import Linear
 
 BLOCK = 128  # steps whose attention is computed at once (or memory_len, if that is more): linear cost in time
-
-
-class LongShortTransformerState(NamedTuple):
-    """Memories of all layers, and the steps of the running episode."""
-
-    layers: tuple[LayerMemory, ...]
-    steps: Tensor  # b, int64
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,9 +105,7 @@ class LongShortTransformerConfig(CoreConfig):
             value = getattr(self, field)
             require(value >= 1, field, value, "use at least 1")
         require(self.dim % self.num_heads == 0, "num_heads", self.num_heads, f"choose a divisor of dim={self.dim}")
-        require(
-            self.hidden_dim is None or self.hidden_dim >= 1, "hidden_dim", self.hidden_dim, "use at least 1, or None"
-        )
+        feedforward_width(self.dim, self.hidden_dim)
         require(0.0 <= self.dropout < 1.0, "dropout", self.dropout, "use a probability in [0, 1)")
         require(self.positions in ("relative", "none"), "positions", self.positions, "use 'relative' or 'none'")
         least = self.chunk_len - 1 if self.causal else 1
@@ -115,6 +115,155 @@ class LongShortTransformerConfig(CoreConfig):
     def build(self, input_dim: int) -> "LongShortTransformer":
         """Make the core for inputs of width ``input_dim``."""
         return LongShortTransformer(self, input_dim)
+
+
+class LayerMemory(NamedTuple):
+    """What one layer remembers; the newest entry is always in the last place, unused ones are zero."""
+
+    window: Tensor  # b w 2d, keys and values after LN_L
+    segment: Tensor  # b c-1 2d+h*r, keys, values and projection logits of the unfinished segment
+    landmarks: Tensor  # b s*r 2d, keys and values after LN_G
+
+
+class LongShortTransformerState(NamedTuple):
+    """Memories of all layers, and the steps of the running episode."""
+
+    layers: tuple[LayerMemory, ...]
+    steps: Tensor  # b, int64
+
+
+class LongShortAttention(nn.Module):
+    """Attention over landmarks and window, with the memory of one layer."""
+
+    def __init__(self, config: LongShortTransformerConfig) -> None:
+        super().__init__()
+        self.config = config
+        dim, heads = config.dim, config.num_heads
+        # One product makes queries, keys, values and the logits of the dynamic projection.
+        self.project = Linear(dim, 3 * dim + heads * config.num_landmarks, bias=False)
+        self.local_norm = nn.LayerNorm(dim)
+        self.landmark_norm = nn.LayerNorm(dim)
+        self.out = Linear(dim, dim, bias=False)
+        self.tap = Tap("b h t s")
+        self.relative = config.causal and config.positions == "relative"
+        if self.relative:
+            self.window_position = nn.Linear(dim, dim, bias=False)
+            self.landmark_position = nn.Linear(dim, dim)
+            self.content_bias = nn.Parameter(torch.zeros(heads, dim // heads))
+            self.position_bias = nn.Parameter(torch.zeros(heads, dim // heads))
+
+    def split(self, projected: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries ``[..., d]``, window entries ``[..., 2d]`` and segment entries ``[..., 2d+h*r]`` of ``project``."""
+        dim = self.config.dim
+        queries, pairs, logits = projected.split((dim, 2 * dim, self.project.out_features - 3 * dim), -1)
+        local = self.local_norm(pairs.unflatten(-1, (2, dim))).flatten(-2)
+        source = local if self.config.normalise_first else pairs.to(local.dtype)
+        return queries, local, torch.cat((source, logits.to(local.dtype)), -1)
+
+    def compress(self, segments: Tensor, mask: Tensor | None = None) -> Tensor:
+        """Landmarks of whole segments: ``[..., c, 2d+h*r] -> [..., r, 2d]``; ``mask`` bool ``[..., c]`` hides steps."""
+        pairs, logits = segments.split((2 * self.config.dim, segments.shape[-1] - 2 * self.config.dim), -1)
+        summary = project_segments(pairs, logits, self.config.num_heads, mask)
+        return self.landmark_norm(summary.unflatten(-1, (2, -1))).flatten(-2)
+
+    def forward(self, inputs: Tensor, memory: LayerMemory, plan: SegmentPlan) -> tuple[Tensor, LayerMemory]:
+        """``[b, t, d]`` to ``[b, t, d]`` and the memory after the call."""
+        config, window = self.config, self.config.memory_len
+        queries, local, entries = self.split(self.project(inputs))
+        timeline = torch.cat((memory.segment, entries), 1)
+        finished = self.compress(gather_steps(timeline, plan.members).unflatten(1, (-1, config.chunk_len)))
+        finished = torch.where(plan.ended[..., None, None], finished, 0.0).flatten(1, 2)
+        landmarks = torch.cat((memory.landmarks, finished.to(local.dtype)), 1)
+
+        far_keys, far_values = self.heads(landmarks).contiguous()
+        near_keys, near_values = torch.cat((self.heads(memory.window), self.heads(local)), 3)
+        scores = self.scores(queries, far_keys, near_keys, plan.distance)
+        readable = torch.cat((plan.visible, visible_steps(plan.age, window)), -1)
+        dropout = config.dropout if self.training else 0.0
+        read = attend_jointly(*scores, far_values, near_values, readable, dropout=dropout, tap=self.tap)
+
+        kept = gather_steps(landmarks, plan.kept)
+        used = torch.arange(kept.shape[1], 0, -1, device=kept.device) <= plan.kept_count[:, None]
+        return self.out(read.permute(1, 2, 0, 3).flatten(2)), LayerMemory(
+            slide(memory.window, local, plan.steps.clamp(max=window)),
+            slide(memory.segment, entries, plan.steps % config.chunk_len),
+            torch.where(used[..., None], kept, 0.0),
+        )
+
+    def heads(self, pairs: Tensor) -> Tensor:
+        """Keys and values by head: ``[b, s, 2d] -> [2, h, b, s, e]``."""
+        return pairs.unflatten(-1, (2, self.config.num_heads, -1)).permute(2, 3, 0, 1, 4)
+
+    def scores(self, queries: Tensor, far: Tensor, near: Tensor, distance: Tensor) -> tuple[Tensor, Tensor]:
+        """Scores of landmarks ``[h, b, t, l]`` and of the window ``[h, b, t, w+1]``, positions included.
+
+        Args:
+            queries: ``[b, t, d]``.
+            far: keys of landmarks, ``[h, b, l, e]``.
+            near: keys of steps, ``[h, b, w+t, e]``.
+            distance: long ``[b, t, l]``, how many landmarks are newer.
+        """
+        window, heads = self.config.memory_len, self.config.num_heads
+        queries = queries.unflatten(-1, (heads, -1)).permute(2, 0, 1, 3)  # h b t e
+        queries = (queries * queries.shape[-1] ** -0.5).contiguous()
+        if not self.relative:
+            return queries @ far.mT, to_window(queries @ near.mT, window)
+        by_landmark, by_age = self.position_keys()
+        numbers = (queries.flatten(1, 2) @ by_landmark.mT).unflatten(1, queries.shape[1:3])
+        moved = queries + self.position_bias[:, None, None]
+        ages = (moved.flatten(1, 2) @ by_age.mT).unflatten(1, queries.shape[1:3])
+        content = to_window((queries + self.content_bias[:, None, None]) @ near.mT, window)
+        return queries @ far.mT + numbers.gather(-1, distance.expand(heads, -1, -1, -1)), content + ages
+
+    def position_keys(self) -> tuple[Tensor, Tensor]:
+        """Projected sinusoids: ``[h, s*r, e]`` by number of newer landmarks, ``[h, w+1, e]`` from the oldest age."""
+        config, weight = self.config, self.window_position.weight
+        count = config.num_segments * config.num_landmarks
+        newer = torch.arange(count, device=weight.device, dtype=weight.dtype)
+        age = torch.arange(config.memory_len, -1, -1, device=weight.device, dtype=weight.dtype)
+        far = self.landmark_position(sinusoid(newer, config.dim, "concatenated"))
+        near = self.window_position(sinusoid(age, config.dim, "concatenated"))
+        return split_heads(far, config.num_heads), split_heads(near, config.num_heads)
+
+    def encode(self, inputs: Tensor, padding: Tensor) -> Tensor:
+        """Two-way form: ``[b, t, d]`` to ``[b, t, d]``, t a multiple of w; ``padding`` bool ``[b, t]``."""
+        config = self.config
+        queries, local, entries = self.split(self.project(inputs))
+        read = attend_to_tiles(
+            split_heads(queries, config.num_heads) * (config.dim // config.num_heads) ** -0.5,
+            local.unflatten(-1, (2, config.num_heads, -1)),
+            self.compress(entries, ~padding).unflatten(-1, (2, config.num_heads, -1)),
+            padding,
+            width=config.memory_len,
+            dropout=config.dropout if self.training else 0.0,
+            tap=self.tap,
+        )
+        return self.out(merge_heads(read))
+
+
+class LongShortBlock(nn.Module):
+    """``x = x + attention(LN(x)); x = x + FF(LN(x))``."""
+
+    def __init__(self, config: LongShortTransformerConfig) -> None:
+        super().__init__()
+        hidden = feedforward_width(config.dim, config.hidden_dim)
+        self.dropout = config.dropout
+        self.attention_norm = nn.LayerNorm(config.dim)
+        self.attention = LongShortAttention(config)
+        self.feed_forward_norm = nn.LayerNorm(config.dim)
+        self.feed_forward = FeedForward(config.dim, hidden, dropout=config.dropout)
+
+    def forward(self, inputs: Tensor, memory: LayerMemory, plan: SegmentPlan) -> tuple[Tensor, LayerMemory]:
+        """``[b, t, d]`` to ``[b, t, d]`` and the memory after the call."""
+        read, memory = self.attention(self.attention_norm(inputs), memory, plan)
+        hidden = inputs + F.dropout(read, self.dropout, self.training)
+        return hidden + self.feed_forward(self.feed_forward_norm(hidden)), memory
+
+    def encode(self, inputs: Tensor, padding: Tensor) -> Tensor:
+        """Two-way form: ``[b, t, d]`` to ``[b, t, d]``; ``padding`` bool ``[b, t]``."""
+        read = self.attention.encode(self.attention_norm(inputs), padding)
+        hidden = inputs + F.dropout(read, self.dropout, self.training)
+        return hidden + self.feed_forward(self.feed_forward_norm(hidden))
 
 
 class LongShortTransformer(MemoryCore[LongShortTransformerState]):
@@ -202,10 +351,6 @@ class LongShortTransformer(MemoryCore[LongShortTransformerState]):
             hidden = block.encode(hidden, empty)
         return torch.where(padding[..., None], 0.0, self.norm(hidden[:, :t]))
 
-    def stream(self, batch_size: int) -> Stream:
-        """One step at a time, on ring buffers of projected keys and values."""
-        return LongShortTransformerStream(self, batch_size)
-
     def flops_per_step(self) -> int:
         """A sum over layers, with w = memory_len, s = num_segments and r = num_landmarks.
 
@@ -218,7 +363,7 @@ class LongShortTransformer(MemoryCore[LongShortTransformerState]):
         and ``2 input_dim d`` for the input projection, if there is one.
         """
         config, d = self.config, self.config.dim
-        hidden = 4 * d if config.hidden_dim is None else config.hidden_dim
+        hidden = feedforward_width(d, config.hidden_dim)
         window, far = config.memory_len + 1, config.num_segments * config.num_landmarks
         scores = 2 * d * window if config.positions == "relative" else 0
         attention = 4 * d * (window + far) + scores + 4 * config.num_landmarks * d
@@ -233,71 +378,3 @@ class LongShortTransformer(MemoryCore[LongShortTransformerState]):
                 if causal
                 else "causal=True: this core streams, call it with a state, or build it with causal=False to encode"
             )
-
-
-class LongShortTransformerStream(Stream):
-    """A live :class:`LongShortTransformer`: nothing is projected twice, and only landmarks are ever moved."""
-
-    core: LongShortTransformer
-
-    def __init__(self, core: LongShortTransformer, batch_size: int) -> None:
-        with torch.no_grad():
-            self._rings = [LayerRings(block, batch_size) for block in core.layers]
-        super().__init__(core, batch_size)
-
-    @property
-    def state(self) -> LongShortTransformerState:
-        """The memory as the core's state (a copy)."""
-        steps = torch.tensor(self._steps, device=self._never.device)
-        phase = steps % self.core.config.chunk_len
-        return LongShortTransformerState(tuple(clone(ring.dump(phase)) for ring in self._rings), steps)
-
-    @torch.no_grad()
-    def load_state(self, state: LongShortTransformerState) -> None:
-        """Continue from a state of the core."""
-        self.core.check_state(state, self.batch_size, self._never.device)
-        for ring, memory in zip(self._rings, state.layers, strict=True):
-            ring.load(memory)
-        # Counters live in Python: no step waits for a device to learn whether a segment ends.
-        self._steps: list[int] = state.steps.tolist()
-
-    def buffers(self) -> list[Tensor]:
-        """Rings, landmarks with and without positions, and position keys of all layers."""
-        kept = []
-        for ring in self._rings:
-            kept += [ring.window.data, ring.segment.data, ring.landmarks]
-            kept += [ring.keys, ring.far, ring.near] if ring.attention.relative else []
-        return kept
-
-    def advance(self, inputs: Tensor, is_first: Tensor) -> Tensor:
-        """One step on checked inputs."""
-        core = self.core
-        if is_first is not self._never and any(firsts := is_first.tolist()):
-            self._steps = [0 if first else steps for first, steps in zip(firsts, self._steps, strict=True)]
-            for ring in self._rings:
-                ring.clear(is_first)
-        stream = core.embed(inputs)
-        hidden, (ends, rows) = self._hidden(), self._ends()
-        for ring in self._rings:
-            stream = ring.step(stream, hidden)
-            if ends:
-                ring.finish(rows)
-        self._steps = [steps + 1 for steps in self._steps]
-        return core.norm(stream)
-
-    def _ends(self) -> tuple[bool, Tensor | None]:
-        """Whether a segment ends with this step, and in which rows (None: in all)."""
-        chunk = self.core.config.chunk_len
-        ends = [steps % chunk == chunk - 1 for steps in self._steps]
-        return any(ends), None if all(ends) else torch.tensor(ends, device=self._never.device)
-
-    def _hidden(self) -> Tensor | None:
-        """Unused places ``[b*h, 1, s*r+w+1]``; None once every row is full, from where on it stays so."""
-        config = self.core.config
-        slots = config.num_segments * config.num_landmarks
-        if min(self._steps) >= max(config.memory_len, config.num_segments * config.chunk_len):
-            return None
-        steps, device = torch.tensor(self._steps, device=self._never.device)[:, None], self._never.device
-        far = torch.arange(slots, 0, -1, device=device) > steps // config.chunk_len * config.num_landmarks
-        near = torch.arange(config.memory_len, -1, -1, device=device) > steps
-        return torch.cat((far, near), -1).repeat_interleave(config.num_heads, 0)[:, None]

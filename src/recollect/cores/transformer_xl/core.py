@@ -15,22 +15,23 @@ same episode, with n = LayerNorm:
 the sinusoid and is added to normalised inputs: k_s = W_k (n(h_s) + P_{t-s}), q_t = W_q (n(h_t) + P_0). ``none``
 leaves all of it out. ``top_k``: the softmax runs over the k largest scores of each query and head only.
 
-Papers: Dai et al., Transformer-XL (2019), section 3.3 and appendix B. 004 sections 2.7.1-2.7.2
+Papers: Dai et al., Transformer-XL (2019), section 3.3 and appendix B. George, Neural architecture impact on
+identifying temporally extended Reinforcement Learning tasks (master's thesis, Freiburg 2021), sections 2.7.1-2.7.2
 (equations 2.22-2.25) and 3.2, where this core is called "Adaptive". Parisotto et al., Stabilizing Transformers
-for RL (2020), section 3 (``gate="gru", relu_outputs=True``). 003 section 2 (baseline: gated) and appendix D.8
-(``top_k``).
+for RL (2020), section 3 (``gate="gru", relu_outputs=True``). Lampinen et al., Towards mental time travel (2021),
+section 2 (baseline: gated) and appendix D.8 (``top_k``).
 
 Differs:
 - The window slides: each query sees exactly w steps before it, where the papers let it see the cache and the
   segment so far, so that what a step remembers would depend on where a call starts. The cache is of w steps, not
   of segments.
-- Queries come from the new steps only (004 prints them over the extended context; only these rows are used).
+- Queries come from the new steps only (George 2021 prints them over the extended context; only these rows are used).
 - The gradient flows between the steps of a call; the stop-gradient of equation 2.24 is the caller's ``detach``.
-- ``learned``: 004 adds P to the input of the model. Positions in a sliding window are offsets, so here it enters
-  every layer, after the norm, in queries and keys; values carry no position.
-- ``final_norm`` is off, as in the code behind 004; turn it on for deep residual stacks.
-- 004's count of 855 808 parameters per layer (d 256, feed-forward 1024) holds five LayerNorms, three of which its
-  ordering never uses. They are not created here: a layer has 855 808 - 3 * 512 = 854 272, and u, v have 512.
+- ``learned``: George 2021 adds P to the input of the model. Positions in a sliding window are offsets, so here it
+  enters every layer, after the norm, in queries and keys; values carry no position.
+- ``final_norm`` is off, as in the code behind George 2021; turn it on for deep residual stacks.
+- The count of George 2021, 855 808 parameters per layer (d 256, feed-forward 1024), holds five LayerNorms, three of
+  which its ordering never uses. They are not created here: a layer has 855 808 - 3 * 512 = 854 272, and u, v have 512.
 - Dropout acts on the outputs of both sub-layers and on the hidden layer, not on attention weights.
 
 Exact algebra: the scale and the affine part of n are folded into W_q, W_k, W_v, and u into the bias. The detached
@@ -48,20 +49,11 @@ from torch import Tensor, nn
 
 from recollect.config import require
 from recollect.cores.contract import CoreConfig, MemoryCore
-from recollect.cores.stream import Stream
-from recollect.layers.feedforward import ACTIVATIONS, Activation, FeedForward, input_projection
+from recollect.layers.feedforward import ACTIVATIONS, Activation, FeedForward, feedforward_width, input_projection
 from recollect.layers.gates import Gate, make_gate
 from recollect.layers.positions import sinusoid
-from recollect.layers.ring_attention import RingAttention, RingLayer, Visibility, full_precision
-from recollect.layers.rings import MirrorRing
 from recollect.layers.tap import Tap
-from recollect.layers.window_attention import (
-    next_count,
-    slide_layers,
-    sliding_attention,
-    steps_since_first,
-    visible_steps,
-)
+from recollect.layers.window_attention import plan_window, slide_layers, sliding_attention
 from recollect.ops.linear import Linear, linear
 
 Positions = Literal["relative", "learned", "none"]
@@ -96,13 +88,13 @@ class TransformerXLConfig(CoreConfig):
     gate: Gate = "residual"
     """How a sub-layer joins the stream: residual adds, gru is GTrXL's gate."""
     relu_outputs: bool = False
-    """ReLU on the outputs of sub-layers before they join (GTrXL and the code behind 004)."""
+    """ReLU on the outputs of sub-layers before they join (GTrXL and the code behind George 2021)."""
     positions: Positions = "relative"
     """relative: sinusoid with learned biases; learned: trainable table of offsets; none."""
     top_k: int | None = None
-    """Attend only to the k best steps per query and head (003 D.8); all when None."""
+    """Attend only to the k best steps per query and head (Lampinen et al. 2021, D.8); all when None."""
     activation: Activation = "gelu"
-    """Of the feed-forward layer (relu in 003 and 004)."""
+    """Of the feed-forward layer (relu in Lampinen et al. 2021 and George 2021)."""
     final_norm: bool = False
     """LayerNorm on the output."""
     dropout: float = 0.0
@@ -112,15 +104,11 @@ class TransformerXLConfig(CoreConfig):
         for field in ("dim", "num_layers", "num_heads", "memory_len"):
             value = getattr(self, field)
             require(value >= 1, field, value, "give at least 1")
-        require(self.hidden_dim is None or self.hidden_dim >= 1, "hidden_dim", self.hidden_dim, "give at least 1")
+        feedforward_width(self.dim, self.hidden_dim)
         require(self.dim % self.num_heads == 0, "num_heads", self.num_heads, f"must divide dim={self.dim}")
         require(self.gate in ("residual", "gru"), "gate", self.gate, "choose residual or gru")
-        require(
-            self.positions in ("relative", "learned", "none"),
-            "positions",
-            self.positions,
-            "choose relative, learned or none",
-        )
+        known = ("relative", "learned", "none")
+        require(self.positions in known, "positions", self.positions, "choose relative, learned or none")
         require(self.top_k is None or self.top_k >= 1, "top_k", self.top_k, "give at least 1, or None for all")
         require(self.activation in ACTIVATIONS, "activation", self.activation, f"choose from {', '.join(ACTIVATIONS)}")
         require(0.0 <= self.dropout < 1.0, "dropout", self.dropout, "give a probability below 1")
@@ -146,10 +134,8 @@ class TransformerXLLayer(nn.Module):
 
     def __init__(self, config: TransformerXLConfig) -> None:
         super().__init__()
-        d = config.dim
-        hidden = 4 * d if config.hidden_dim is None else config.hidden_dim
+        d, hidden = config.dim, feedforward_width(config.dim, config.hidden_dim)
         self.num_heads = config.num_heads
-        self.positions = config.positions
         self.relu_outputs = config.relu_outputs
         self.top_k = config.top_k
         self.dropout = config.dropout
@@ -163,7 +149,7 @@ class TransformerXLLayer(nn.Module):
         self.gate_forward = make_gate(config.gate, d)
         self.tap = Tap("b h t s")
 
-    def folded(self, places: RelativePositions) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
+    def folded(self, positions: RelativePositions) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
         """Weights that act on standardised inputs.
 
         Returns:
@@ -176,11 +162,11 @@ class TransformerXLLayer(nn.Module):
         bias = (self.qkv.weight * self.norm_attention.bias).sum(-1)  # a sum stays precise under autocast
         u, delta, keys = None, None, None
         if self.relative is not None:
-            u, delta = places.u, (places.v - places.u) * scale  # type: ignore[operator]
-            keys = linear(places.features, self.relative.weight)  # type: ignore[arg-type]
-        elif places.features is not None:
-            u = (self.qkv.weight[:d] * places.features[-1]).sum(-1)  # W_q P_0 meets contents and positions alike
-            keys = linear(places.features, self.qkv.weight[d : 2 * d])
+            u, delta = positions.u, (positions.v - positions.u) * scale  # type: ignore[operator]
+            keys = linear(positions.features, self.relative.weight)  # type: ignore[arg-type]
+        elif positions.features is not None:
+            u = (self.qkv.weight[:d] * positions.features[-1]).sum(-1)  # W_q P_0 meets contents and positions alike
+            keys = linear(positions.features, self.qkv.weight[d : 2 * d])
         query = bias[:d] if u is None else bias[:d] + u
         weight = torch.cat((weight[:d] * scale, weight[d:]))
         bias = torch.cat((query * scale, bias[d:]))
@@ -188,7 +174,7 @@ class TransformerXLLayer(nn.Module):
             keys = keys.unflatten(-1, (self.num_heads, -1)).transpose(0, 1)
         return weight, bias, delta, keys
 
-    def forward(self, x: Tensor, memory: Tensor, held: Tensor, visible: Tensor, places: RelativePositions) -> Tensor:
+    def forward(self, x: Tensor, memory: Tensor, held: Tensor, visible: Tensor, positions: RelativePositions) -> Tensor:
         """One layer.
 
         Args:
@@ -196,10 +182,10 @@ class TransformerXLLayer(nn.Module):
             memory: ``[b, w, dim]``, raw.
             held: bool ``[b, w, 1]``, what of it belongs to the first step's episode; the rest may be anything.
             visible: bool ``[b, t, w + 1]``.
-            places: of the core.
+            positions: of the core.
         """
         heads, d = self.num_heads, x.shape[-1]
-        weight, bias, delta, offset_keys = self.folded(places)
+        weight, bias, delta, offset_keys = self.folded(positions)
         new = linear(F.layer_norm(x, (d,)), weight, bias)  # b t 3d
         # A selection: what an earlier episode or a broken state left must not reach a product, even with weight 0.
         if memory.requires_grad:  # nor may a gradient go back through it
@@ -268,7 +254,7 @@ class TransformerXL(MemoryCore[TransformerXLState]):
             count=self.zeros(batch_size, dtype=torch.int64),
         )
 
-    def places(self) -> RelativePositions:
+    def relative_positions(self) -> RelativePositions:
         """Features of the offsets and the biases that go with them."""
         if self.table is not None:
             return RelativePositions(self.table, None, None)
@@ -280,18 +266,14 @@ class TransformerXL(MemoryCore[TransformerXLState]):
 
     def unroll(self, inputs: Tensor, state: TransformerXLState, is_first: Tensor) -> tuple[Tensor, TransformerXLState]:
         """All steps at once; see :class:`MemoryCore`."""
-        w = self.config.memory_len
-        visible = visible_steps(steps_since_first(is_first, state.count), w)
-        held = torch.arange(w, 0, -1, device=inputs.device) <= state.count[:, None]
-        held = (held & ~is_first[:, :1])[..., None]  # b w 1
-        count = next_count(is_first, state.count, w)
-        places = self.places()
+        plan = plan_window(is_first, state.count, self.config.memory_len)
+        positions = self.relative_positions()
         x = self.project(inputs).to(state.window.dtype)  # the stream keeps its precision under autocast
         raw = []
         for layer, cached in zip(self.layers, state.window.unbind(1), strict=True):
             raw.append(x)
-            x = layer(x, cached, held, visible, places)
-        return self.norm(x), TransformerXLState(slide_layers(state.window, raw, count), count)
+            x = layer(x, cached, plan.held, plan.visible, positions)
+        return self.norm(x), TransformerXLState(slide_layers(state.window, raw, plan.count), plan.count)
 
     def flops_per_step(self) -> int:
         """Of one step, with d = dim, f = hidden_dim, w = memory_len.
@@ -301,107 +283,9 @@ class TransformerXL(MemoryCore[TransformerXLState]):
         """
         c = self.config
         d, seen = c.dim, c.memory_len + 1
-        hidden = 4 * d if c.hidden_dim is None else c.hidden_dim
+        hidden = feedforward_width(d, c.hidden_dim)
         layer = 8 * d * d + 4 * d * hidden + 4 * d * seen
         layer += 24 * d * d if c.gate == "gru" else 0
         layer += 2 * d * seen if c.positions != "none" else 0
         project = 0 if self.input_shape[0] == d else 2 * d * self.input_shape[0]
         return c.num_layers * layer + project
-
-    def stream(self, batch_size: int) -> "TransformerXLStream":
-        """A stream with rings of keys and values; each step is projected once."""
-        return TransformerXLStream(self, batch_size)
-
-
-class TransformerXLStream(Stream):
-    """Raw layer inputs in one ring, for ``state``; keys and values of every layer in another, for speed.
-
-    The keys r of all offsets are computed here, once, and (v - u) r with them.
-
-    Args:
-        core: whose weights are used; they are copied into the layout of the processor.
-        batch_size: number of streams.
-    """
-
-    core: TransformerXL
-
-    @torch.no_grad()
-    def __init__(self, core: TransformerXL, batch_size: int) -> None:
-        c = core.config
-        places = core.places()
-        like = core.layers[0].out.weight
-        self._window = MirrorRing(batch_size, c.memory_len, (c.num_layers, c.dim), like)
-        self._folded = [layer.folded(places) for layer in core.layers]
-        self._layers = []
-        for layer, (weight, bias, delta, keys) in zip(core.layers, self._folded, strict=True):
-            attention = RingAttention(
-                (weight, bias),
-                batch_size=batch_size,
-                num_heads=c.num_heads,
-                window=c.memory_len,
-                offset_keys=keys,
-                offset_bias=None if delta is None or keys is None else (keys @ delta.view(c.num_heads, -1, 1))[..., 0],
-                top_k=c.top_k,
-                tap=layer.tap,
-            )
-            gates = layer.gate_attention, layer.gate_forward
-            self._layers.append(
-                RingLayer(
-                    attention,
-                    layer.out,
-                    layer.norm_forward,
-                    layer.feed_forward,
-                    gates,
-                    relu=c.relu_outputs,
-                    dropout=c.dropout,
-                )
-            )
-        self._visible = Visibility(batch_size, c.memory_len, like.device, self._layers[0].dtype)
-        super().__init__(core, batch_size)
-
-    @property
-    def state(self) -> TransformerXLState:
-        """The memory as the core's state (a copy)."""
-        window = self._window.window().transpose(1, 2)
-        return TransformerXLState(window.clone(memory_format=torch.contiguous_format), self._visible.count.clone())
-
-    @torch.no_grad()
-    def load_state(self, state: TransformerXLState) -> None:
-        """Continue from a state of the core: project all keys and values again."""
-        self.core.check_state(state, self.batch_size, self._never.device)
-        d = self.core.config.dim
-        self._visible.load(state.count)
-        self._window.load(state.window.transpose(1, 2))
-        layers = zip(self._layers, self._folded, state.window.unbind(1), strict=True)
-        with full_precision(state.window):
-            for layer, (weight, bias, *_), cached in layers:
-                layer.attention.load(F.linear(F.layer_norm(cached, (d,)), weight[d:], bias[d:]))
-
-    def advance(self, inputs: Tensor, is_first: Tensor) -> Tensor:
-        """One step ``[b, i] -> [b, dim]``."""
-        if is_first is not self._never:
-            self._forget(is_first)
-        with full_precision(inputs):
-            return self._step(inputs.to(self._window.data.dtype))
-
-    def _step(self, inputs: Tensor) -> Tensor:
-        x = self.core.project(inputs)
-        hidden = self._visible.step()
-        raw = []
-        for layer in self._layers:
-            raw.append(x)
-            x = layer(x, hidden)
-        self._window.push(torch.stack(raw, 1))
-        return self.core.norm(x)
-
-    def _forget(self, is_first: Tensor) -> None:
-        if not is_first.any():
-            return
-        self._visible.clear(is_first)
-        self._window.clear(is_first)
-        for layer in self._layers:
-            layer.attention.ring.clear(is_first.repeat(self.core.config.num_heads))
-
-    def buffers(self) -> list[Tensor]:
-        """The rings and the counts."""
-        return [self._window.data, *(layer.attention.ring.data for layer in self._layers), self._visible.count]

@@ -4,9 +4,9 @@
     O^t     = Process(Z^t)                  process    equation 7
     M^{t+1} = S_m([M^t | O^t | I^t])        write      equations 5, 8
 
-S_k summarises any number of tokens to k (``layers/summarize.py``: equations 1 to 3), Process is a small Transformer,
-Mixer or MLP (``layers/processors.py``). Before a summary a learned position table is added to its tokens, so that a
-token carries its place into the memory.
+S_k summarises any number of tokens to k (``summarizers.py``: equations 1 to 3), Process is a small Transformer,
+Mixer or MLP (``processors.py``). Before a summary a learned position table is added to its tokens, so that a token
+carries its place into the memory.
 
 Tokens in, tokens out: inputs ``[b, t, n, d_in]``, outputs ``[b, t, r, d]``. To read a prediction out, average the r
 output tokens and apply a linear head (equation 9 leaves the average open).
@@ -14,30 +14,32 @@ output tokens and apply a linear head (equation 9 leaves the average open).
 What a step writes is the choice of ``memory`` (tables 4 and 5):
 
     token_summary        equation 5
-    erase_add            M * prod_s (1 - w_s e_s^T) + sum_s w_s a_s^T, steered by O alone (layers/erase_add.py)
-    erase_add_official   the same as the official code has it
+    erase_add            M * prod_s (1 - w_s e_s^T) + sum_s w_s a_s^T, steered by O alone (``erase_add.py``)
+    erase_add_released   the same as the released code has it
     concatenate          the last m input tokens, oldest first: a bounded form of "concatenate every input token"
     none                 zeros: the memory is forgotten after every step
 
 Fast path: all that concerns the n input tokens is known before the first step. Their share of the read and of the
-write is digested for all steps at once (``PartialSoftmax``), and the loop over steps touches m + r tokens only. To
-merge a digest costs about as much as to summarise m tokens, so that fewer input tokens than that stay in the loop.
+write is summarised for all steps at once (``PartialSoftmax``), and the loop over steps touches m + r tokens only. To
+merge such a share costs about as much as to summarise m tokens, so that fewer input tokens than that stay in the loop.
 
-Paper: Token Turing Machines (2022), section 2, equations 1 to 9, tables 3 to 5; official code: Scenic, token_turing.
+Paper: Ryoo et al. 2023 (Token Turing Machines), section 2, equations 1 to 9, tables 3 to 5. Released code: Scenic,
+token_turing.
 
 Differs:
-- ``positions="official"`` writes in the order M, I, O of the official code instead of M, O, I; the order only says
+- ``positions="released"`` writes in the order M, I, O of the released code instead of M, O, I; the order only says
   which row of the write table belongs to whom (and, for pooling, who are neighbours). "none" has no tables, which
-  is the official default; the paper always has them. Erase and add and ``concatenate`` have no write table.
-- The memory starts as zeros, as in the official code (the paper is silent), or is learned (``learned_start``). The
-  first-in-first-out memory of ``concatenate`` starts full of these tokens and holds whole steps.
+  is the default of the released code; the paper always has them. Erase and add and ``concatenate`` have no write table.
+- The memory starts as zeros, as in the released code (the paper is silent), or is learned
+  (``learned_initial_state``). The first-in-first-out memory of ``concatenate`` starts full of these tokens and holds
+  whole steps.
 - ``none`` does not compute the write whose result it throws away.
 - A linear map brings the input tokens to width d when they have another one.
-- No dropout (the official code's default rate is 0).
+- No dropout (the released code's default rate is 0).
 """
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal, NamedTuple
+from typing import ClassVar, Literal, NamedTuple, get_args
 
 import torch
 from torch import Tensor, nn
@@ -52,14 +54,15 @@ from recollect.cores.ttm.summarizers import (
     Summarizer,
     SummarizerKind,
     check_summarizer,
+    fuse_summarizers,
     make_summarizer,
-    unbind,
+    unbind_steps,
 )
-from recollect.layers.feedforward import input_projection
-from recollect.ops.fused_pooling import FusedWeights, extra_flops, fold, foldable, fused_pooling
+from recollect.layers.feedforward import feedforward_width, input_projection
+from recollect.ops.fused_pooling import FusedWeights, extra_flops, fused_pooling
 
-Memory = Literal["token_summary", "erase_add", "erase_add_official", "concatenate", "none"]
-Positions = Literal["paper", "official", "none"]
+Memory = Literal["token_summary", "erase_add", "erase_add_released", "concatenate", "none"]
+Positions = Literal["paper", "released", "none"]
 
 
 class TokenTuringMachineState(NamedTuple):
@@ -95,24 +98,27 @@ class TokenTuringMachineConfig(CoreConfig):
     processor: Processor = "transformer"
     """The processing unit: transformer, mixer or mlp."""
     memory: Memory = "token_summary"
-    """What a step writes: token_summary, erase_add, erase_add_official, concatenate or none."""
+    """What a step writes: token_summary, erase_add, erase_add_released, concatenate or none."""
     positions: Positions = "paper"
-    """Position tables of read and write: paper (write order M, O, I), official (M, I, O) or none."""
-    learned_start: bool = False
+    """Position tables of read and write: paper (write order M, O, I), released (M, I, O) or none."""
+    learned_initial_state: bool = False
     """Whether an episode starts from learned memory tokens instead of zeros."""
+
+    RENAMED: ClassVar[dict[str, str]] = {"learned_start": "learned_initial_state"}
+    RENAMED_VALUES: ClassVar[dict[str, dict[str, str]]] = {
+        "memory": {"erase_add_official": "erase_add_released"},
+        "positions": {"official": "released"},
+    }
 
     def __post_init__(self) -> None:
         for field in ("dim", "num_tokens", "num_slots", "num_reads", "num_layers", "num_heads"):
             require(getattr(self, field) >= 1, field, getattr(self, field), "give at least 1")
-        require(
-            self.hidden_dim is None or self.hidden_dim >= 1, "hidden_dim", self.hidden_dim, "give at least 1 or None"
-        )
+        feedforward_width(self.dim, self.hidden_dim)
         check_summarizer(self.summarizer, self.dim, self.num_reads, self.num_slots + self.num_tokens)
         check_processor(self.processor, self.dim, self.num_heads)
-        memories = ("token_summary", "erase_add", "erase_add_official", "concatenate", "none")
-        require(self.memory in memories, "memory", self.memory, f"choose one of {', '.join(memories)}")
-        kinds = ("paper", "official", "none")
-        require(self.positions in kinds, "positions", self.positions, f"choose one of {', '.join(kinds)}")
+        for field, choices in (("memory", get_args(Memory)), ("positions", get_args(Positions))):
+            value = getattr(self, field)
+            require(value in choices, field, value, f"choose one of {', '.join(choices)}")
         require(
             self.memory != "concatenate" or self.num_slots % self.num_tokens == 0,
             "num_slots",
@@ -125,19 +131,19 @@ class TokenTuringMachineConfig(CoreConfig):
         return TokenTuringMachine(self, input_dim)
 
 
-class Constants(NamedTuple):
-    """What depends on the weights alone, made once per call: parts of the tables, folded summarisers."""
+class StepWeights(NamedTuple):
+    """What depends on the weights alone, made once per call: parts of the position tables, fused summarisers."""
 
-    read: Tensor | None
+    read_rows: Tensor | None
     """``[m, d]``: rows of the read table for M; also for I, when the loop reads it: ``[m + n, d]``."""
-    read_inputs: Tensor | None
-    """``[n, d]``, for I when it is digested."""
-    write: Tensor | None
+    read_input_rows: Tensor | None
+    """``[n, d]``: rows of the read table for I, when it is read before the loop."""
+    write_rows: Tensor | None
     """``[m + r, d]``: rows of the write table for M and O; also for I, when the loop reads it: ``[m + r + n, d]``."""
-    write_inputs: Tensor | None
-    """``[n, d]``, for I when it is digested."""
-    folded: FusedWeights | None
-    """The mlp summarisers of many tokens (layers/folding.py)."""
+    write_input_rows: Tensor | None
+    """``[n, d]``: rows of the write table for I, when it is read before the loop."""
+    fused: FusedWeights | None
+    """The mlp summarisers of many tokens (``ops/fused_pooling.py``)."""
 
 
 class TokenTuringMachine(MemoryCore[TokenTuringMachineState]):
@@ -155,29 +161,31 @@ class TokenTuringMachine(MemoryCore[TokenTuringMachineState]):
         self.input_shape = (n, input_dim)
         self.output_shape = (r, d)
         self.hoists = n > m
-        """Whether input tokens are digested before the loop; either way gives the same numbers."""
+        """Whether input tokens are summarised before the loop; either way gives the same numbers."""
         self.project = input_projection(input_dim, d)
         self.read = make_summarizer(config.summarizer, d, r, range(m + n))
-        hidden = 4 * d if config.hidden_dim is None else config.hidden_dim
+        hidden = feedforward_width(d, config.hidden_dim)
         self.process = TokenProcessor(config.processor, d, r, config.num_layers, config.num_heads, hidden)
         self.write: Summarizer | None = None
         self.erase_add: EraseAdd | None = None
         if config.memory == "token_summary":
-            late = range(m + n, m + n + r) if config.positions == "official" else range(m, m + r)
-            early = range(m, m + n) if config.positions == "official" else range(m + r, m + r + n)
-            self.write = make_summarizer(config.summarizer, d, m, [*range(m), *late, *early])
-        elif config.memory in ("erase_add", "erase_add_official"):
-            self.erase_add = EraseAdd(d, r, official=config.memory == "erase_add_official")
+            # A step offers [M | O | I]; these are their places in the order of the write table.
+            first_output, first_input = (m + n, m) if config.positions == "released" else (m, m + r)
+            outputs, inputs = range(first_output, first_output + r), range(first_input, first_input + n)
+            self.write = make_summarizer(config.summarizer, d, m, [*range(m), *outputs, *inputs])
+        elif config.memory in ("erase_add", "erase_add_released"):
+            variant = "released" if config.memory == "erase_add_released" else "paper"
+            self.erase_add = EraseAdd(d, r, variant=variant)
         self.read_table = self.write_table = self.start = None
         if config.positions != "none":
             self.read_table = nn.Parameter(torch.randn(m + n, d) * 0.02)
             if self.write is not None:
                 self.write_table = nn.Parameter(torch.randn(m + n + r, d) * 0.02)
-        if config.learned_start:
+        if config.learned_initial_state:
             self.start = nn.Parameter(torch.randn(m, d) * 0.02)
 
     def initial_state(self, batch_size: int) -> TokenTuringMachineState:
-        """Zeros or the learned start."""
+        """Zeros, or the learned initial state."""
         if self.start is not None:
             return TokenTuringMachineState(self.start.expand(batch_size, -1, -1))
         return TokenTuringMachineState(self.zeros(batch_size, self.config.num_slots, self.config.dim))
@@ -185,52 +193,54 @@ class TokenTuringMachine(MemoryCore[TokenTuringMachineState]):
     def unroll(
         self, inputs: Tensor, state: TokenTuringMachineState, is_first: Tensor
     ) -> tuple[Tensor, TokenTuringMachineState]:
-        """PartialSoftmax the inputs of all steps, then loop over steps and memory."""
+        """Summarise the inputs of all steps, then loop over steps and memory."""
         tokens = self.project(inputs)
-        constants = self.constants(tokens)
-        read, write = self.digest(tokens, constants)
-        fresh = self.initial_state(inputs.shape[0]).memory
+        weights = self.step_weights(tokens)
+        read, write = self.summarize_inputs(tokens, weights)
+        initial = self.initial_state(inputs.shape[0]).memory
         memory, outputs, t = state.memory, [], inputs.shape[1]
         # Steps come from unbind: the gradient of an index would be a whole zero tensor with one step in it.
-        steps = zip(is_first.unbind(1), tokens.unbind(1), unbind(read, t), unbind(write, t), strict=True)
-        for first, new, share, rest in steps:
-            memory = torch.where(first[:, None, None], fresh, memory)
-            output, memory = self.step(memory, new, share, rest, constants)
+        parts = zip(is_first.unbind(1), tokens.unbind(1), unbind_steps(read, t), unbind_steps(write, t), strict=True)
+        for first, step_tokens, step_read, step_write in parts:
+            memory = torch.where(first[:, None, None], initial, memory)
+            output, memory = self.step(memory, step_tokens, step_read, step_write, weights)
             outputs.append(output)
         return torch.stack(outputs, 1), TokenTuringMachineState(memory)
 
-    def constants(self, tokens: Tensor) -> Constants:
+    def step_weights(self, tokens: Tensor) -> StepWeights:
         """What the steps need of the weights alone, for tokens like these."""
         n, m, r = self.config.num_tokens, self.config.num_slots, self.config.num_reads
-        read, write = self.read_table, None
-        read_inputs = write_inputs = folded = None
-        if self.write_table is not None and self.config.positions == "official":
-            memory_rows, input_rows, output_rows = self.write_table.split([m, n, r])
+        read, write = self.read_table, self.write_table
+        if write is not None and self.config.positions == "released":
+            memory_rows, input_rows, output_rows = write.split([m, n, r])
             write = torch.cat((memory_rows, output_rows, input_rows))
-        elif self.write_table is not None:
-            write = self.write_table
-        if self.hoists:
-            if read is not None:
-                read, read_inputs = read.split([m, n])
-            if write is not None:
-                write, write_inputs = write.split([m + r, n])
-            summarizers = [self.read] if self.write is None else [self.read, self.write]
-            if foldable(summarizers, tokens):
-                folded = fold(summarizers, [read_inputs, write_inputs][: len(summarizers)])
-        return Constants(read, read_inputs, write, write_inputs, folded)
+        if not self.hoists:
+            return StepWeights(read, None, write, None, None)
+        read_inputs = write_inputs = None
+        if read is not None:
+            read, read_inputs = read.split([m, n])
+        if write is not None:
+            write, write_inputs = write.split([m + r, n])
+        if self.write is None:
+            fused = fuse_summarizers([self.read], [read_inputs], tokens)
+        else:
+            fused = fuse_summarizers([self.read, self.write], [read_inputs, write_inputs], tokens)
+        return StepWeights(read, read_inputs, write, write_inputs, fused)
 
-    def digest(self, tokens: Tensor, constants: Constants) -> tuple[PartialSoftmax | None, PartialSoftmax | None]:
+    def summarize_inputs(
+        self, tokens: Tensor, weights: StepWeights
+    ) -> tuple[PartialSoftmax | None, PartialSoftmax | None]:
         """The inputs' share of read and write, or none where steps take the tokens as they are.
 
         Tokens ``[b, ..., n, d]``, without position tables.
         """
         if not self.hoists:
             return None, None
-        if constants.folded is not None:
-            read, *write = fused_pooling(constants.folded, tokens)
+        if weights.fused is not None:
+            read, *write = (PartialSoftmax(*pooled, None) for pooled in fused_pooling(tokens, weights.fused))
             return read, write[0] if write else None
-        read = self.read.digest(add(tokens, constants.read_inputs))
-        return read, None if self.write is None else self.write.digest(add(tokens, constants.write_inputs))
+        read = self.read.partial(add(tokens, weights.read_input_rows))
+        return read, None if self.write is None else self.write.partial(add(tokens, weights.write_input_rows))
 
     def step(
         self,
@@ -238,33 +248,29 @@ class TokenTuringMachine(MemoryCore[TokenTuringMachineState]):
         tokens: Tensor,
         read: PartialSoftmax | None,
         write: PartialSoftmax | None,
-        constants: Constants,
+        weights: StepWeights,
     ) -> tuple[Tensor, Tensor]:
         """Equations 6 to 8.
 
         Args:
             memory: M^t, ``[b, m, d]``.
             tokens: I^t, ``[b, n, d]``.
-            read: digest of I^t for the read.
-            write: digest of I^t for the write, where there is one.
-            constants: from :meth:`constants`.
+            read: share of I^t in the read, where it is known already.
+            write: share of I^t in the write, where it is known already.
+            weights: from :meth:`step_weights`.
 
         Returns:
             O^t ``[b, r, d]`` and M^{t+1}.
         """
-        late = () if self.hoists else (tokens,)
-        outputs = self.process(self.read(add(torch.cat((memory, *late), 1), constants.read), read))
+        inputs = () if self.hoists else (tokens,)
+        outputs = self.process(self.read(add(torch.cat((memory, *inputs), 1), weights.read_rows), read))
         if self.write is not None:
-            return outputs, self.write(add(torch.cat((memory, outputs, *late), 1), constants.write), write)
+            return outputs, self.write(add(torch.cat((memory, outputs, *inputs), 1), weights.write_rows), write)
         if self.erase_add is not None:
             return outputs, self.erase_add(memory, outputs)
         if self.config.memory == "concatenate":
             return outputs, torch.cat((memory[:, self.config.num_tokens :], tokens.to(memory.dtype)), 1)
         return outputs, torch.zeros_like(memory)
-
-    def stream(self, batch_size: int) -> "TokenTuringMachineStream":
-        """A stream that makes the constants once."""
-        return TokenTuringMachineStream(self, batch_size)
 
     def flops_per_step(self) -> int:
         """Projection, read, process and write.
@@ -274,9 +280,9 @@ class TokenTuringMachine(MemoryCore[TokenTuringMachineState]):
             2 n d_in d                           input projection, when d_in is not d
             + 2 * 64 (d + r) p + 2 r p d         read: scores and means
             + 2 * 64 (d + m) q + 2 m q d         write
-            + Process                            layers/processors.py
+            + Process                            processors.py
 
-        Other summarisers have other scores, other memories another write or none; folding.py adds what it says.
+        Other summarisers have other scores, other memories another write or none; the fused kernel adds a little.
         """
         n, m, r, d = self.config.num_tokens, self.config.num_slots, self.config.num_reads, self.config.dim
         flops = self.process.flops() + self.read.flops(m + n, self.hoists)
@@ -286,8 +292,8 @@ class TokenTuringMachine(MemoryCore[TokenTuringMachineState]):
             flops += self.write.flops(m + r + n, self.hoists)
         if self.erase_add is not None:
             flops += self.erase_add.flops(m)
-        folded = self.constants(self.zeros(1, n, d)).folded
-        return flops + (0 if folded is None else extra_flops(folded, n))
+        fused = self.step_weights(self.zeros(1, n, d)).fused
+        return flops + (0 if fused is None else extra_flops(fused, n))
 
 
 def add(tokens: Tensor, rows: Tensor | None) -> Tensor:
@@ -296,13 +302,13 @@ def add(tokens: Tensor, rows: Tensor | None) -> Tensor:
 
 
 class TokenTuringMachineStream(Stream):
-    """The tables' shares and the folded summarisers are made once; a step is one digest and one step of the loop."""
+    """What depends on the weights alone is made once; a step is one step of the core's loop."""
 
     core: TokenTuringMachine
 
     def __init__(self, core: TokenTuringMachine, batch_size: int) -> None:
         with torch.no_grad():
-            self._constants = core.constants(core.zeros(1, core.config.num_tokens, core.config.dim))
+            self._weights = core.step_weights(core.zeros(1, core.config.num_tokens, core.config.dim))
         super().__init__(core, batch_size)
 
     def advance(self, inputs: Tensor, is_first: Tensor) -> Tensor:
@@ -311,7 +317,7 @@ class TokenTuringMachineStream(Stream):
         memory = self._state.memory
         if is_first is not self._never:
             memory = torch.where(is_first[:, None, None], self._fresh.memory, memory)
-        read, write = self.core.digest(tokens, self._constants)
-        outputs, memory = self.core.step(memory, tokens, read, write, self._constants)
+        read, write = self.core.summarize_inputs(tokens, self._weights)
+        outputs, memory = self.core.step(memory, tokens, read, write, self._weights)
         self._state = TokenTuringMachineState(memory.to(self._fresh.memory.dtype))
         return outputs

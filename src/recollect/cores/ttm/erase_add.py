@@ -1,23 +1,27 @@
-"""Writing into memory tokens by erasing and adding, as the Neural Turing Machine does.
+"""Erase and add: the write of the Neural Turing Machine, in place of equation 5.
 
     w = softmax over slots of MLP(LN(M))^T                         s heads, each one weight per slot
     e = sigmoid(channel_mlp(token_mlp(LN(O))))                     what each head erases  [s, d]
     a =         channel_mlp(token_mlp(LN(O)))                      what each head adds    [s, d]
     M' = M * prod_s (1 - w_s e_s^T) + sum_s w_s a_s^T
 
-Paper: Token Turing Machines (2022), table 5 "Erase and Add (NTM-style write)"; Graves et al., Neural Turing Machines
-(2014), equations 3 and 4. The nets follow the official code: 8 heads, hidden width 64, the output tokens O as control.
+Source: Ryoo et al. 2023, table 5 "Erase and Add (NTM-style write)"; Graves et al. 2014 (Neural Turing Machines),
+equations 3 and 4. The nets follow the released code: 8 heads, hidden width 64, the output tokens O as control.
 
-``official`` reproduces that code to the letter: no sigmoid, and ``mean_s (1 - w_s a_s^T)`` in place of the sum, which
+``variant="released"`` is that code to the letter: no sigmoid, and ``mean_s (1 - w_s a_s^T)`` in place of the sum, which
 adds about one to every entry at every step.
 """
+
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
-from recollect.cores.ttm.mixer import TokenMixing
+from recollect.cores.ttm.processors import TokenMixing
 from recollect.layers.feedforward import FeedForward, xavier
 from recollect.layers.tap import Tap
+
+Variant = Literal["paper", "released"]
 
 
 class _Control(nn.Module):
@@ -39,17 +43,17 @@ class EraseAdd(nn.Module):
     Args:
         dim: width d of a token.
         num_outputs: r, output tokens that steer the write.
-        official: the official code's formula instead of the Neural Turing Machine's.
+        variant: ``paper``, the formula of the Neural Turing Machine, or ``released``, that of the authors' code.
         num_heads: s, a power of two.
         hidden_dim: hidden width of the five nets.
     """
 
     def __init__(
-        self, dim: int, num_outputs: int, *, official: bool = False, num_heads: int = 8, hidden_dim: int = 64
+        self, dim: int, num_outputs: int, *, variant: Variant = "paper", num_heads: int = 8, hidden_dim: int = 64
     ) -> None:
         super().__init__()
         self.dim, self.num_outputs, self.num_heads, self.hidden_dim = dim, num_outputs, num_heads, hidden_dim
-        self.official = official
+        self.variant = variant
         self.norm = nn.LayerNorm(dim, eps=1e-6)
         self.address = FeedForward(dim, hidden_dim, activation="gelu_tanh", out_dim=num_heads)
         self.erase = _Control(dim, num_outputs, num_heads, hidden_dim)
@@ -64,14 +68,14 @@ class EraseAdd(nn.Module):
         if self.tap.listening:
             self.tap(weights)
         erase, add = self.erase(outputs), self.add(outputs)  # ... s d
-        if not self.official:
+        if self.variant == "paper":
             erase = erase.sigmoid()
         kept = 1.0 - weights.unsqueeze(-1) * erase.unsqueeze(-2)  # ... s m d
         while kept.shape[-3] > 1:  # a tree of products: its gradient needs no division by a factor
             first, second = kept.chunk(2, -3)
             kept = first * second
         added = weights.mT.to(add.dtype) @ add  # ... m d
-        if self.official:
+        if self.variant == "released":
             added = 1.0 - added / self.num_heads
         return memory * kept.squeeze(-3) + added
 

@@ -1,12 +1,16 @@
 """Processing units: a few tokens in, as many tokens out.
 
     transformer   x = x + table;  L times  x = x + MHA(LN x),  x = x + MLP(LN x);  LN x
-    mixer         L times  x = x + token_mixing(LN x),  x = x + channel_mixing(LN x);  LN x
+    mixer         L times  x = x + MLP((LN x)^T)^T,  x = x + MLP(LN x);  LN x
     mlp           L times  x = MLP(LN x), without residual;  LN x
 
-Source: Token Turing Machines (2022), section 2.1.3; what it leaves open follows the official code: the Transformer's
-own position table, the final norm, the token-mixing width of 128, the missing residual of the MLP, the tanh form of
-GELU, epsilon 1e-6.
+    MLP(x) = W2 gelu(W1 x + b1) + b2
+
+The mixer's first MLP runs along the tokens, the same one for every channel; its second runs along the channels.
+
+Source: Ryoo et al. 2023, section 2.1.3 and equation 7; Tolstikhin et al. 2021 (MLP-Mixer), equation 1. What the paper
+leaves open follows the released code: the Transformer's own position table, the final norm, the token-mixing width of
+128, the missing residual of the MLP, the tanh form of GELU, epsilon 1e-6.
 """
 
 from typing import Literal
@@ -14,14 +18,13 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from recollect.cores.ttm.mixer import MixerBlock
 from recollect.layers.attention import MultiHeadAttention
 from recollect.layers.feedforward import FeedForward, xavier
 
 Processor = Literal["transformer", "mixer", "mlp"]
 
 TOKEN_HIDDEN_DIM = 128
-"""Hidden width of the mixer along the tokens, fixed in the official code."""
+"""Hidden width of the mixer along the tokens, fixed in the released code."""
 
 
 class TransformerBlock(nn.Module):
@@ -39,6 +42,47 @@ class TransformerBlock(nn.Module):
         normed = self.attention_norm(tokens)
         tokens = tokens + self.attention(normed, normed)
         return tokens + self.feedforward(self.feedforward_norm(tokens))
+
+
+class TokenMixing(nn.Module):
+    """A feed-forward net along the token axis, the same one for every channel.
+
+    Args:
+        num_in: tokens read.
+        num_out: tokens made.
+        hidden_dim: width of the hidden layer.
+    """
+
+    def __init__(self, num_in: int, num_out: int, hidden_dim: int) -> None:
+        super().__init__()
+        self.mix = FeedForward(num_in, hidden_dim, activation="gelu_tanh", out_dim=num_out)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """``[..., num_in, d] -> [..., num_out, d]``."""
+        return self.mix(tokens.mT).mT
+
+
+class MixerBlock(nn.Module):
+    """Token mixing, then channel mixing, each after a norm and with a residual.
+
+    Args:
+        dim: width d of a token.
+        num_tokens: how many there are.
+        hidden_dim: hidden width along the channels.
+        token_hidden_dim: hidden width along the tokens.
+    """
+
+    def __init__(self, dim: int, num_tokens: int, hidden_dim: int, token_hidden_dim: int) -> None:
+        super().__init__()
+        self.token_norm = nn.LayerNorm(dim, eps=1e-6)
+        self.token_mixing = TokenMixing(num_tokens, num_tokens, token_hidden_dim)
+        self.channel_norm = nn.LayerNorm(dim, eps=1e-6)
+        self.channel_mixing = FeedForward(dim, hidden_dim, activation="gelu_tanh")
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """``[..., num_tokens, d] -> [..., num_tokens, d]``."""
+        tokens = tokens + self.token_mixing(self.token_norm(tokens))
+        return tokens + self.channel_mixing(self.channel_norm(tokens))
 
 
 class MLPBlock(nn.Module):

@@ -9,18 +9,19 @@ comes out of it. Everything but Process is computed for all steps at once, befor
 Tokens in, tokens out: inputs ``[b, t, n, d_in]``, outputs ``[b, t, r, d]``. To read a prediction out, average the r
 output tokens and apply a linear head.
 
-Paper: Token Turing Machines (2022), section 3.1.3 and table 2 ("takes state tokens and input tokens to predict the next
-state tokens and output tokens"; 16 + 16 tokens); official code: Scenic, token_turing, TokenTuringMachineSimpleUnit.
+Paper: Ryoo et al. 2023 (Token Turing Machines), section 3.1.3 and table 2 ("takes state tokens and input tokens to
+predict the next state tokens and output tokens"; 16 + 16 tokens). Released code: Scenic, token_turing,
+TokenTuringMachineSimpleUnit.
 
 Differs:
-- ``slicing="official"`` reproduces the official code, which takes the *first r* tokens that come out as outputs and the
+- ``variant="released"`` reproduces the released code, which takes the *first r* tokens that come out as outputs and the
   other m as next state, although the state stood first when it went in. By default state places stay state.
-- The state starts as zeros, as in the official code, or is learned (``learned_start``).
+- The state starts as zeros, as in the released code, or is learned (``learned_initial_state``).
 - A linear map brings the input tokens to width d when they have another one. No dropout.
 """
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal, NamedTuple
+from typing import ClassVar, Literal, NamedTuple, get_args
 
 import torch
 from torch import Tensor, nn
@@ -29,9 +30,9 @@ from recollect.config import require
 from recollect.cores.contract import CoreConfig, MemoryCore
 from recollect.cores.ttm.processors import Processor, TokenProcessor, check_processor
 from recollect.cores.ttm.summarizers import SummarizerKind, check_summarizer, make_summarizer
-from recollect.layers.feedforward import input_projection
+from recollect.layers.feedforward import feedforward_width, input_projection
 
-Slicing = Literal["natural", "official"]
+Variant = Literal["paper", "released"]
 
 
 class RecurrentTransformerState(NamedTuple):
@@ -66,20 +67,21 @@ class RecurrentTransformerConfig(CoreConfig):
     """How the input is summarised: mlp, latent_query, mha (8 heads) or pooling."""
     processor: Processor = "transformer"
     """The processing unit: transformer, mixer or mlp."""
-    slicing: Slicing = "natural"
-    """Which tokens come out as outputs: the last r (natural) or the first r (official)."""
-    learned_start: bool = False
+    variant: Variant = "paper"
+    """Which tokens come out as outputs: the last r (paper) or the first r (released)."""
+    learned_initial_state: bool = False
     """Whether an episode starts from learned state tokens instead of zeros."""
+
+    RENAMED: ClassVar[dict[str, str]] = {"slicing": "variant", "learned_start": "learned_initial_state"}
+    RENAMED_VALUES: ClassVar[dict[str, dict[str, str]]] = {"variant": {"natural": "paper", "official": "released"}}
 
     def __post_init__(self) -> None:
         for field in ("dim", "num_tokens", "num_slots", "num_reads", "num_layers", "num_heads"):
             require(getattr(self, field) >= 1, field, getattr(self, field), "give at least 1")
-        require(
-            self.hidden_dim is None or self.hidden_dim >= 1, "hidden_dim", self.hidden_dim, "give at least 1 or None"
-        )
+        feedforward_width(self.dim, self.hidden_dim)
         check_summarizer(self.summarizer, self.dim, self.num_reads, self.num_tokens)
         check_processor(self.processor, self.dim, self.num_heads)
-        require(self.slicing in ("natural", "official"), "slicing", self.slicing, "choose natural or official")
+        require(self.variant in get_args(Variant), "variant", self.variant, "choose paper or released")
 
     def build(self, input_dim: int) -> "RecurrentTransformer":
         """A core for steps of ``num_tokens`` tokens of width ``input_dim``."""
@@ -102,12 +104,12 @@ class RecurrentTransformer(MemoryCore[RecurrentTransformerState]):
         self.output_shape = (r, d)
         self.project = input_projection(input_dim, d)
         self.summarize = make_summarizer(config.summarizer, d, r, range(n))
-        hidden = 4 * d if config.hidden_dim is None else config.hidden_dim
+        hidden = feedforward_width(d, config.hidden_dim)
         self.process = TokenProcessor(config.processor, d, m + r, config.num_layers, config.num_heads, hidden)
-        self.start = nn.Parameter(torch.randn(m, d) * 0.02) if config.learned_start else None
+        self.start = nn.Parameter(torch.randn(m, d) * 0.02) if config.learned_initial_state else None
 
     def initial_state(self, batch_size: int) -> RecurrentTransformerState:
-        """Zeros or the learned start."""
+        """Zeros, or the learned initial state."""
         if self.start is not None:
             return RecurrentTransformerState(self.start.expand(batch_size, -1, -1))
         return RecurrentTransformerState(self.zeros(batch_size, self.config.num_slots, self.config.dim))
@@ -117,21 +119,18 @@ class RecurrentTransformer(MemoryCore[RecurrentTransformerState]):
     ) -> tuple[Tensor, RecurrentTransformerState]:
         """Summarise the inputs of all steps, then loop."""
         m, r = self.config.num_slots, self.config.num_reads
-        fresh = self.initial_state(inputs.shape[0]).memory
+        initial = self.initial_state(inputs.shape[0]).memory
         memory, outputs = state.memory, []
-        for first, summary in zip(is_first.unbind(1), self.digest(inputs).unbind(1), strict=True):
-            memory = torch.where(first[:, None, None], fresh, memory)
+        summaries = self.summarize(self.project(inputs))  # b t r d
+        for first, summary in zip(is_first.unbind(1), summaries.unbind(1), strict=True):
+            memory = torch.where(first[:, None, None], initial, memory)
             tokens = self.process(torch.cat((memory, summary), 1))
-            if self.config.slicing == "official":
+            if self.config.variant == "released":
                 output, memory = tokens.split([r, m], 1)
             else:
                 memory, output = tokens.split([m, r], 1)
             outputs.append(output)
         return torch.stack(outputs, 1), RecurrentTransformerState(memory)
-
-    def digest(self, inputs: Tensor) -> Tensor:
-        """Z: ``[b, t, n, d_in] -> [b, t, r, d]``."""
-        return self.summarize(self.project(inputs))
 
     def flops_per_step(self) -> int:
         """``2 n d_in d`` when d_in is not d, the summary of n tokens to r, and Process on m + r tokens."""

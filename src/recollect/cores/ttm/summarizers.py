@@ -1,22 +1,22 @@
-"""Token summarisers: p tokens V in, k tokens Z out.
+"""Token summarisers S_k: p tokens V in, k tokens Z out.
 
     w_i = softmax over the p tokens of MLP(LN(V))_i          mlp            equation 1
     w_i = softmax over the p tokens of q_i V^T / sqrt(d)     latent_query   equation 2
     z_i = w_i V                                              both           equation 3
-    Z = MHA(queries Q, keys and values V), 8 heads           mha            the official code's latent query
+    Z = MHA(queries Q, keys and values V), 8 heads           mha            the released code's latent query
     z_i = mean of the i-th group of neighbours               pooling        table 4
 
-Paper: Token Turing Machines (2022), section 2.1.1. The LN, the hidden width of 64, the 8 heads, and that the values
-are not normalised follow the official code; the equations are silent about them. Pooling is described in one word
-there: here the p tokens are cut into k contiguous groups of almost equal size.
+Source: Ryoo et al. 2023, section 2.1.1, equations 1 to 3. The LN, the hidden width of 64, the 8 heads, and that the
+values are not normalised follow the released code; the equations are silent about them. Pooling is described in one
+word there: here the p tokens are cut into k contiguous groups of almost equal size.
 
-**Digests.** A softmax over two sets of tokens needs only two things of the second set, for each i: the log of the sum
-of its exponentials and the weighted mean under its own softmax. The whole set then counts as one more token:
+**Partial softmax.** A softmax over two sets of tokens needs only two things of the second set, for each i: the log of
+the sum of its exponentials and the weighted mean under its own softmax. The whole set then counts as one more token:
 
     softmax over [A, B] of s, applied to V  =  softmax over [s_A, logsumexp s_B], applied to [V_A, softmax(s_B) V_B]
 
-:meth:`Summarizer.digest` computes these two for tokens that are known early, and :meth:`Summarizer.forward` takes
-them beside tokens that are known late. No number changes.
+:meth:`Summarizer.partial` computes these two for tokens that are known early, and :meth:`Summarizer.forward` takes
+them beside tokens that are known late. The numbers are the same.
 """
 
 from collections.abc import Sequence
@@ -28,15 +28,15 @@ from torch import Tensor, nn
 from recollect.layers.attention import MultiHeadAttention, merge_heads, split_heads
 from recollect.layers.feedforward import FeedForward, xavier
 from recollect.layers.tap import Tap
+from recollect.ops.fused_pooling import FusedWeights, PoolingWeights, fuse, pays
 
 SummarizerKind = Literal["mlp", "latent_query", "mha", "pooling"]
 
 BOTTLENECK = 64
-"""Hidden width of the scoring MLP, fixed in the official code."""
+"""Hidden width of the scoring MLP, fixed in the released code."""
 
 HEADS = 8
-"""Heads of the ``mha`` summariser, fixed in the official code."""
-
+"""Heads of the ``mha`` summariser, fixed in the released code."""
 
 EPS = 1e-6
 """Of the norm before the scoring MLP."""
@@ -99,7 +99,7 @@ class Summarizer(nn.Module):
         for step in steps:
             self.tap(step)
 
-    def digest(self, tokens: Tensor) -> PartialSoftmax:
+    def partial(self, tokens: Tensor) -> PartialSoftmax:
         """Summarise ``[..., p, d]`` for a later :meth:`forward` with other tokens."""
         values = self.values(tokens)
         shares, mass, logit = _exponentials(self.scores(tokens))
@@ -107,26 +107,26 @@ class Summarizer(nn.Module):
             logit, (shares.to(values.dtype) @ values) / mass, shares / mass if self.tap.listening else None
         )
 
-    def forward(self, tokens: Tensor, rest: PartialSoftmax | None = None) -> Tensor:
-        """Summarise ``[..., p, d]`` together with the digested rest; the tap hears ``[tokens, rest]``."""
+    def forward(self, tokens: Tensor, others: PartialSoftmax | None = None) -> Tensor:
+        """Summarise ``[..., p, d]`` with others, known by :meth:`partial`; the tap hears all weights in order."""
         scores, values = _float32(self.scores(tokens)), self.values(tokens)
-        if rest is None:
+        if others is None:
             weights = scores.softmax(-1)
             if self.tap.listening:
                 self.show(weights)
             return self.finish(weights.to(values.dtype) @ values)
-        weights = torch.cat((scores, rest.logit.unsqueeze(-1)), -1).softmax(-1)
+        weights = torch.cat((scores, others.logit.unsqueeze(-1)), -1).softmax(-1)
         own, share = weights.split([scores.shape[-1], 1], -1)
-        if self.tap.listening and rest.weights is not None:
-            self.show(torch.cat((own, share * rest.weights), -1))
-        return self.finish(own.to(values.dtype) @ values + share * rest.value)
+        if self.tap.listening and others.weights is not None:
+            self.show(torch.cat((own, share * others.weights), -1))
+        return self.finish(own.to(values.dtype) @ values + share * others.value)
 
     def flops(self, num_tokens: int, hoisted: bool = False) -> int:
         """Matrix products of one row that summarises p tokens: their scores and ``2 k p d`` for the means.
 
         Args:
             num_tokens: p.
-            hoisted: whether some of them are digested. That changes where products are computed, not how many.
+            hoisted: whether some of them come by :meth:`partial`. That changes where products are made, not how many.
         """
         return num_tokens * self.flops_per_score() + 2 * self.num_out * num_tokens * self.dim
 
@@ -147,6 +147,13 @@ class MLPSummarizer(Summarizer):
     def scores(self, tokens: Tensor) -> Tensor:
         """MLP(LN(V))."""
         return self.net(self.norm(tokens)).mT
+
+    def pooling_weights(self, rows: Tensor | None) -> PoolingWeights:
+        """The weights as the fused kernel takes them, with position rows ``[p, d]`` that it adds to the tokens."""
+        expand, contract = self.net.expand, self.net.contract
+        return PoolingWeights(
+            self.norm.weight, self.norm.bias, expand.weight, expand.bias, contract.weight, contract.bias, rows, EPS
+        )
 
     def flops_per_score(self) -> int:
         """``2 * 64 (d + k)``."""
@@ -197,7 +204,7 @@ class AttentionSummarizer(Summarizer):
 
     def flops(self, num_tokens: int, hoisted: bool = False) -> int:
         """The tokens, and the maps of queries and result."""
-        maps = 3 if hoisted else 2  # of the queries, which a digest needs too, and of the result
+        maps = 3 if hoisted else 2  # of the queries, which the partial softmax needs too, and of the result
         return super().flops(num_tokens) + 2 * maps * self.num_out * self.dim * self.dim
 
 
@@ -207,8 +214,8 @@ class PoolingSummarizer(Summarizer):
     Args:
         dim: width of a token.
         num_out: k, at most p.
-        order: where the tokens that are given stand in the pooled row of p tokens, as a permutation; digested
-            tokens are the last ones given.
+        order: where the tokens that are given stand in the pooled row of p tokens, as a permutation; those that
+            come by :meth:`partial` are the last ones given.
     """
 
     def __init__(self, dim: int, num_out: int, order: Sequence[int]) -> None:
@@ -222,17 +229,17 @@ class PoolingSummarizer(Summarizer):
         self.register_buffer("members", members, persistent=False)  # k p, ones and zeros
         self.register_buffer("sizes", members.sum(1, keepdim=True), persistent=False)  # k 1
 
-    def digest(self, tokens: Tensor) -> PartialSoftmax:
+    def partial(self, tokens: Tensor) -> PartialSoftmax:
         """The tokens' share of the means, in ``value``; there is nothing to weigh."""
         value = (self.members[:, -tokens.shape[-2] :] @ tokens) / self.sizes
         return PartialSoftmax(torch.zeros_like(value[..., 0]), value, None)
 
-    def forward(self, tokens: Tensor, rest: PartialSoftmax | None = None) -> Tensor:
+    def forward(self, tokens: Tensor, others: PartialSoftmax | None = None) -> Tensor:
         """Means over the groups."""
         if self.tap.listening:
             self.show((self.members / self.sizes).expand(*tokens.shape[:-2], -1, -1))
         means = (self.members[:, : tokens.shape[-2]] @ tokens) / self.sizes
-        return means if rest is None else means + rest.value
+        return means if others is None else means + others.value
 
     def flops_per_score(self) -> int:
         """No scores."""
@@ -250,13 +257,29 @@ def make_summarizer(kind: SummarizerKind, dim: int, num_out: int, order: Sequenc
     return PoolingSummarizer(dim, num_out, order)
 
 
-def unbind(digest: PartialSoftmax | None, steps: int) -> list[PartialSoftmax | None]:
-    """A digest with a time axis 1 to one digest per step; None, for no digest, to as many of them."""
-    if digest is None:
+def fuse_summarizers(
+    summarizers: Sequence[Summarizer], rows: Sequence[Tensor | None], tokens: Tensor
+) -> FusedWeights | None:
+    """One or two summarisers of the same tokens ``[..., p, d]`` as one kernel; None where that is impossible or slower.
+
+    Args:
+        summarizers: what is fused, if all are of the kind mlp and no tap listens (the kernel keeps no weights).
+        rows: position rows ``[p, d]`` of each, or None for each.
+        tokens: what the kernel will be used on, or tokens of that size.
+    """
+    mlps = [one for one in summarizers if isinstance(one, MLPSummarizer) and not one.tap.listening]
+    if len(mlps) < len(summarizers) or not pays(tokens):
+        return None
+    return fuse([one.pooling_weights(own) for one, own in zip(mlps, rows, strict=True)])
+
+
+def unbind_steps(partial: PartialSoftmax | None, steps: int) -> list[PartialSoftmax | None]:
+    """A partial softmax with a time axis 1 to one per step; None to as many of them."""
+    if partial is None:
         return [None] * steps
-    weights = [None] * steps if digest.weights is None else digest.weights.unbind(1)
+    weights = [None] * steps if partial.weights is None else partial.weights.unbind(1)
     return [
-        PartialSoftmax(*parts) for parts in zip(digest.logit.unbind(1), digest.value.unbind(1), weights, strict=True)
+        PartialSoftmax(*parts) for parts in zip(partial.logit.unbind(1), partial.value.unbind(1), weights, strict=True)
     ]
 
 

@@ -29,6 +29,8 @@ class TaskSpec:
     """Steps in a row."""
     chance: float
     """Exact expected score of any answer that uses only the current step."""
+    oracle: float = 1.0
+    """Expected score of the best answers."""
     solved: float
     """Score from which the task counts as solved."""
     memory_span: int

@@ -4,7 +4,7 @@
      ^                                                                                                |
      +-----------------  learner: learn from buffers[index], publish the weights  <-------------------+
 
-The scheme is MonoBeast's (document 004, section 2.4): rollouts are written into preallocated buffers, and what goes
+The scheme is MonoBeast's (Küttler et al., 2019): rollouts are written into preallocated buffers, and what goes
 through the two queues are indices. With one buffer actor and learner take turns and the numbers are those of the
 synchronous schedule; with more they overlap, and an actor plays with weights that are a few updates old. V-trace
 corrects for that, and the lag is reported.
@@ -13,7 +13,8 @@ Threads, not processes: torch lets go of the interpreter's lock inside its opera
 many rows spend their time there, and nothing has to be copied between processes or pickled. A world that holds the
 lock (one written in Python) gains little; let it use processes of its own, as Gymnasium's AsyncVectorEnv does.
 
-Source: Küttler et al. (2019), TorchBeast; document 004, section 2.4.
+Sources: Küttler et al. (2019), TorchBeast; George (2021), Neural architecture impact on identifying temporally extended
+reinforcement learning tasks, section 2.4.
 """
 
 import queue
@@ -24,9 +25,10 @@ from time import monotonic
 from typing import NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from recollect.training.fit import WorldError
+from recollect.agents.contract import Agent
+from recollect.training.frame import WorldError
 from recollect.training.impala.rollouts import Collector, Episodes, Rollout
 
 PATIENCE = 5.0  # seconds that a rollout in progress may still take when a run ends
@@ -39,19 +41,19 @@ class Weights:
         agent: the learner's.
     """
 
-    def __init__(self, agent: nn.Module) -> None:
+    def __init__(self, agent: Agent) -> None:
         self._lock = threading.Lock()
         self._tensors = [tensor.clone() for tensor in _tensors(agent)]
         self.version = 0
         """Number of the learner's steps that made them."""
 
-    def publish(self, agent: nn.Module, version: int) -> None:
+    def publish(self, agent: Agent, version: int) -> None:
         """Replace the weights by those of the learner."""
         with self._lock, torch.no_grad():
             torch._foreach_copy_(self._tensors, _tensors(agent))  # pyright: ignore[reportPrivateImportUsage]
             self.version = version
 
-    def copy_to(self, agent: nn.Module) -> int:
+    def copy_to(self, agent: Agent) -> int:
         """Give an actor's agent the newest weights; their version."""
         with self._lock, torch.no_grad():
             torch._foreach_copy_(_tensors(agent), self._tensors)  # pyright: ignore[reportPrivateImportUsage]
@@ -66,7 +68,7 @@ class Delivery(NamedTuple):
     episodes: Episodes
     """What happened in it."""
     version: int
-    """Of the weights that it was played with."""
+    """Version of the weights that it was played with."""
     buffer: int
     """Which buffer it lies in."""
 
@@ -207,5 +209,5 @@ class AsyncActors(Actors):
             )
 
 
-def _tensors(agent: nn.Module) -> list[Tensor]:
+def _tensors(agent: Agent) -> list[Tensor]:
     return [tensor.detach() for tensor in (*agent.parameters(), *agent.buffers())]

@@ -7,8 +7,10 @@ transition is valid unless its row is the last of an episode; its discount is 0 
 row t + 1 is truncated, its own value is what stands behind the transition: computed from the true final observation,
 with the memory of the episode that was cut, since ``is_first`` clears it only at row t + 2.
 
-Sources: Espeholt et al. (2018), IMPALA; document 003, appendix A (costs); document 004, section 2.3. Several passes
-over a rollout with the clipped surrogate: Schulman et al. (2017), PPO; Luo et al. (2020), IMPACT, section 3.
+Sources: Espeholt et al. (2018), IMPALA; Lampinen et al. (2021), Towards mental time travel, appendix A (costs);
+George (2021), Neural architecture impact on identifying temporally extended reinforcement learning tasks, section 2.3.
+Several passes over a rollout with the clipped surrogate: Schulman et al. (2017), PPO; Luo et al. (2020), IMPACT,
+section 3.
 """
 
 from dataclasses import dataclass, field
@@ -75,9 +77,9 @@ class LossConfig:
     discount: float = 0.99
     """gamma: what a reward is worth one step earlier."""
     policy_cost: float = 1.0
-    """Weight of the policy loss (0.1 in document 003)."""
+    """Weight of the policy loss (0.1 in Lampinen et al. 2021)."""
     baseline_cost: float = 0.5
-    """Weight of the baseline loss (1 in document 003)."""
+    """Weight of the baseline loss (1 in Lampinen et al. 2021)."""
     entropy_cost: float = 0.01
     """Weight of the entropy, which is kept up."""
     reconstruction_cost: float = 1.0
@@ -106,15 +108,15 @@ class Losses(NamedTuple):
     loss: Tensor
     """The weighted sum, to differentiate."""
     policy_loss: Tensor
-    """Unweighted, like those that follow."""
+    """Loss of the policy, without its weight, like those that follow."""
     baseline_loss: Tensor
-    """See above."""
+    """Loss of the value head."""
     reconstruction_loss: Tensor
     """Sum over all decoders; 0 without any."""
     entropy: Tensor
     """Mean over the valid steps, in nats."""
     log_prob: Tensor
-    """``[b, T]``: of the actions, under the policy that learns; a constant."""
+    """Log-probabilities of the actions under the policy that learns, ``[b, T]``; constants."""
 
 
 REPORTED = Losses._fields[:-1]

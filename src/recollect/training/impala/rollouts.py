@@ -19,11 +19,11 @@ from typing import Any, NamedTuple, TypeVar
 import torch
 from torch import Tensor
 
-from recollect.agents.actor_critic import ActorCritic, ActorInputs, ActorStream
+from recollect.agents.contract import ActorInputs, Agent, LiveAgent
 from recollect.evaluation.agents import no_action
 from recollect.state import map_state, named_leaves, take_rows
 from recollect.tasks.worlds.contract import Observation, Step, World
-from recollect.training.fit import NonFiniteError, WorldError, below
+from recollect.training.frame import NonFiniteError, WorldError, below
 
 R = TypeVar("R")
 
@@ -136,7 +136,7 @@ class Collector:
 
     def __init__(
         self,
-        agent: ActorCritic,
+        agent: Agent,
         world: World,
         unroll: int,
         generator: torch.Generator,
@@ -150,31 +150,31 @@ class Collector:
         self.generator = generator
         self.name = name
         self.bfloat16 = bfloat16
-        self.stream = self._fresh_stream()
+        self.stream = self._live_agent()
         self.seen: list[Step] = []
         """Rows of the rollout in progress."""
         zero = torch.zeros(world.batch_size, dtype=torch.float64, device=world.device)
-        self.moment = self._moment(world.reset(), no_action(world), zero, zero.long())
+        self.snapshot = self._snapshot(world.reset(), no_action(world), zero, zero.long())
         """How things stood after the newest finished rollout: what is saved, and what the next one starts from."""
 
     def renew(self) -> None:
         """Read the agent's weights again."""
-        self.stream = self._fresh_stream()
-        self.stream.load_state(self.moment.state)
+        self.stream = self._live_agent()
+        self.stream.load_state(self.snapshot.state)
 
     def buffer(self) -> Rollout:
         """An empty rollout for :meth:`collect` to fill, again and again."""
-        moment = self.moment
+        snapshot = self.snapshot
 
         def rows(number: int) -> Callable[[Tensor], Tensor]:
             return lambda leaf: leaf.new_empty((leaf.shape[0], number, *leaf.shape[1:]))
 
-        step = [map_observation(rows(self.unroll + 1), part) for part in moment.step]
+        step = [map_observation(rows(self.unroll + 1), part) for part in snapshot.step]
         observation, reward, is_first, terminated, truncated, score = step
-        action = rows(self.unroll + 1)(moment.action)
+        action = rows(self.unroll + 1)(snapshot.action)
         shape = (self.world.batch_size, self.unroll, self.agent.policy.num_parameters)
         policy = reward.new_empty(shape)
-        return Rollout(observation, action, reward, is_first, terminated, truncated, score, policy, moment.state)
+        return Rollout(observation, action, reward, is_first, terminated, truncated, score, policy, snapshot.state)
 
     @torch.no_grad()
     def collect(self, buffer: Rollout) -> tuple[Rollout, Episodes]:
@@ -185,9 +185,9 @@ class Collector:
 
         Raises:
             NonFiniteError: a reward, an observation or the policy is not finite; names what, row and step.
-            WorldError: the world raised something else. The moment is still the one before this rollout.
+            WorldError: the world raised something else. The snapshot is still the one before this rollout.
         """
-        before = self.moment
+        before = self.snapshot
         try:
             step, action, policies, actions = self._play(buffer)
         except Exception as error:
@@ -201,11 +201,11 @@ class Collector:
         torch.stack(policies, 1, out=buffer.policy)
         rollout = buffer._replace(state=before.state)
         episodes, returned, length = self._count(rollout)
-        self.moment = self._moment(step, action, returned, length)
+        self.snapshot = self._snapshot(step, action, returned, length)
         return rollout, episodes
 
     def _play(self, buffer: Rollout) -> tuple[Step, Tensor, list[Tensor], list[Tensor]]:
-        step, action = self.moment.step, self.moment.action
+        step, action = self.snapshot.step, self.snapshot.action
         agent, world, generator = self.agent, self.world, self.generator
         kept = [leaf.unbind(1) for _, leaf in observation_leaves(buffer.observation)]
         policies, actions = [], [action]
@@ -222,7 +222,7 @@ class Collector:
             actions.append(action)
         return step, action, policies, actions
 
-    def _fresh_stream(self) -> ActorStream:
+    def _live_agent(self) -> LiveAgent:
         with self._precision():  # a stream multiplies in the precision that it was made under
             return self.agent.stream(self.world.batch_size)
 
@@ -234,7 +234,7 @@ class Collector:
         for rows, (_, leaf) in zip(kept, observation_leaves(step.observation), strict=True):
             rows[t].copy_(leaf)
 
-    def _moment(self, step: Step, action: Tensor, returned: Tensor, length: Tensor) -> ActorSnapshot:
+    def _snapshot(self, step: Step, action: Tensor, returned: Tensor, length: Tensor) -> ActorSnapshot:
         try:
             saved = self.world.save()
         except ValueError:
@@ -243,15 +243,15 @@ class Collector:
 
     def _count(self, rollout: Rollout) -> tuple[Episodes, Tensor, Tensor]:
         """Statistics of rows 1 .. T, and the present episodes' returns and lengths. One wait for the device."""
-        moment = self.moment
+        snapshot = self.snapshot
         is_first = rollout.is_first[:, 1:]
         ended = (rollout.terminated | rollout.truncated)[:, 1:]
         t = torch.arange(1, self.unroll + 1, device=is_first.device)
         began = torch.where(is_first, t, 0).cummax(1).values  # row at which the episode began; 0: before this rollout
         older = began == 0
         sums = torch.nn.functional.pad(rollout.reward[:, 1:].double().cumsum(1), (1, 0))  # b T+1
-        returned = sums[:, 1:] - sums.gather(1, began) + torch.where(older, moment.returned[:, None], 0.0)
-        length = t - began + torch.where(older, moment.length[:, None], 0)
+        returned = sums[:, 1:] - sums.gather(1, began) + torch.where(older, snapshot.returned[:, None], 0.0)
+        length = t - began + torch.where(older, snapshot.length[:, None], 0)
         of_ended = (returned, rollout.score[:, 1:].double(), length.double())
         numbers = [(~is_first).sum(), ended.sum(), *(torch.where(ended, value, 0.0).sum() for value in of_ended)]
         floats = [leaf for _, leaf in observation_leaves(rollout.observation) if leaf.is_floating_point()]
@@ -291,22 +291,22 @@ class Collector:
 
         Args:
             tensors: what :meth:`ActorSnapshot.tensors` gave.
-            data: the second half of ``moment.world``; None resets the world.
+            data: the second half of ``snapshot.world``; None resets the world.
             seed: for a world that is reset.
         """
         device = self.world.device
         self.generator.set_state(tensors["generator"].cpu())
-        names = iter([name for name, _ in named_leaves(self.moment.state)])
-        state = map_state(lambda leaf: tensors[f"state.{next(names)}"].to(leaf.device), self.moment.state)
+        names = iter([name for name, _ in named_leaves(self.snapshot.state)])
+        state = map_state(lambda leaf: tensors[f"state.{next(names)}"].to(leaf.device), self.snapshot.state)
         self.stream.load_state(state)
         if data is None:
-            zero = torch.zeros_like(self.moment.returned)
-            self.moment = self._moment(self.world.reset(seed), no_action(self.world), zero, zero.long())
+            zero = torch.zeros_like(self.snapshot.returned)
+            self.snapshot = self._snapshot(self.world.reset(seed), no_action(self.world), zero, zero.long())
             return
         self.world.load(below("world.", tensors), data)
-        step = [_like(part, f"step.{field}", tensors) for field, part in self.moment.step._asdict().items()]
+        step = [_like(part, f"step.{field}", tensors) for field, part in self.snapshot.step._asdict().items()]
         others = (tensors[name].to(device) for name in ("returned", "length"))
-        self.moment = self._moment(Step(*step), tensors["action"].to(device), *others)
+        self.snapshot = self._snapshot(Step(*step), tensors["action"].to(device), *others)
 
 
 def observation_leaves(observation: Observation, prefix: str = "") -> Iterator[tuple[str, Tensor]]:

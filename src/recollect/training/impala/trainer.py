@@ -6,14 +6,15 @@
 ``synchronous`` does one after the other, and resumes exactly. ``asynchronous`` lets them overlap (see actors.py).
 
 Sources: Espeholt et al. (2018), IMPALA: scalable distributed deep-RL with importance weighted actor-learner
-architectures; document 003, appendix A; document 004, section 2.4.
+architectures; Lampinen et al. (2021), Towards mental time travel, appendix A; George (2021), Neural architecture impact
+on identifying temporally extended reinforcement learning tasks, section 2.4.
 """
 
 import copy
-import math
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from time import perf_counter
 from typing import Any, ClassVar, Literal, get_args
 
@@ -24,15 +25,15 @@ from torch import Tensor
 from recollect.agents.actor_critic import ActorCritic, ActorCriticConfig
 from recollect.config import require
 from recollect.cores.contract import CoreConfig
-from recollect.evaluation.agents import METRICS, evaluate_agent
+from recollect.evaluation.agents import METRICS, AgentEvaluation, evaluate_agent
+from recollect.evaluation.films import Video, record
 from recollect.tasks.worlds.contract import WorldConfig
 from recollect.training.devices import choose_device
-from recollect.training.fit import NonFiniteError, Trainer, TrainerConfig, below
+from recollect.training.frame import EVALUATION_SEED, NonFiniteError, Trainer, TrainerConfig, below
 from recollect.training.impala.actors import Actors, AsyncActors, SyncActors, Weights
 from recollect.training.impala.loss import REPORTED, LossConfig, impala_loss
 from recollect.training.impala.rollouts import MEANS, ActorSnapshot, Collector, Rollout
-from recollect.training.optimizers import OptimizerConfig, load_optimizer, optimizer_tensors, set_rate
-from recollect.training.supervised import EVALUATION_SEED
+from recollect.training.optimizers import OptimizerConfig, begin_step, load_optimizer, optimizer_tensors, take_step
 
 ScheduleMode = Literal["synchronous", "asynchronous"]
 
@@ -69,7 +70,7 @@ class EvaluationConfig:
     """How the agent is scored, in fresh episodes of its world: the same ones every time."""
 
     episodes: int = 128
-    """How many."""
+    """Episodes of an evaluation."""
     greedy: bool = True
     """Take the likeliest action; else draw from the policy, as in training."""
 
@@ -81,12 +82,15 @@ class EvaluationConfig:
 class ImpalaConfig(TrainerConfig):
     """Train an agent around a core in a world."""
 
+    task_field: ClassVar[str] = "world"
+    final_samples: ClassVar[int] = 128
+    has_films: ClassVar[bool] = True
     RENAMED: ClassVar[dict[str, str]] = {"rows": "batch_size"}
 
     world: WorldConfig
     """Where it acts."""
     core: CoreConfig
-    """Its memory."""
+    """Memory of the agent."""
     agent: ActorCriticConfig = field(default_factory=ActorCriticConfig)
     """What surrounds the memory."""
     optimizer: OptimizerConfig = field(
@@ -106,19 +110,13 @@ class ImpalaConfig(TrainerConfig):
     bfloat16: bool = False
     """Act and learn in bfloat16 where torch's autocast does. Heads, targets and losses stay in float32, and V-trace
     corrects for what is left of the difference between the policy that acted and the one that learns."""
-    device: str = "cpu"
-    """Where worlds, actors and learner are: cpu, cuda, cuda:1, ..., or auto for an accelerator when there is one."""
 
     def __post_init__(self) -> None:
         require(self.batch_size >= 1, "batch_size", self.batch_size, "play at least one episode at a time")
         require(self.unroll >= 1, "unroll", self.unroll, "give at least one step")
         parts = self.loss.reuse.minibatches
-        require(
-            parts <= self.batch_size,
-            "minibatches",
-            parts,
-            f"there are only batch_size={self.batch_size} rows to deal out",
-        )
+        remedy = f"there are only batch_size={self.batch_size} rows to share out"
+        require(parts <= self.batch_size, "minibatches", parts, remedy)
 
     @property
     def title(self) -> str:
@@ -127,13 +125,47 @@ class ImpalaConfig(TrainerConfig):
         return " · ".join(names)
 
     def build_agent(self) -> ActorCritic:
-        """The agent alone, with fresh weights, on the CPU."""
+        """The agent alone, with new weights, on the CPU."""
         spec = self.world.spec
         return self.agent.build(self.core, spec.observation_space, spec.action_space)
 
     def build(self) -> "ImpalaTrainer":
         """The trainer."""
         return ImpalaTrainer(self)
+
+    def evaluate(
+        self,
+        model: ActorCritic,
+        task: WorldConfig | None = None,
+        *,
+        samples: int,
+        seed: int,
+        batch_size: int | None = None,
+        greedy: bool | None = None,
+    ) -> AgentEvaluation:
+        """Score an agent in ``samples`` fresh episodes. See :meth:`TrainerConfig.evaluate`."""
+        return evaluate_agent(
+            model,
+            self.world if task is None else task,
+            samples,
+            seed=seed,
+            greedy=self.evaluation.greedy if greedy is None else greedy,
+            batch_size=self.batch_size if batch_size is None else batch_size,
+        )
+
+    def film(self, model: ActorCritic, target: Path, *, episodes: int, seed: int, greedy: bool | None = None) -> Video:
+        """Record episodes in the world of the run."""
+        how = self.evaluation.greedy if greedy is None else greedy
+        return record(model, self.world, target, episodes=episodes, seed=seed, greedy=how)
+
+    def experience(self, rows: Sequence[Mapping[str, str]]) -> dict[str, Any]:
+        """Steps in the world, and how fast they were made."""
+        last = [row for row in rows if row["environment_steps"]][-1]
+        return {
+            "environment_steps": int(float(last["environment_steps"])),
+            "frames_per_second": round(float(last["frames_per_second"]), 1),
+            "samples_to_perfect": None,
+        }
 
 
 class ImpalaTrainer(Trainer):
@@ -157,13 +189,13 @@ class ImpalaTrainer(Trainer):
         self.model = config.build_agent().to(self.device)
         self.optimizer = config.optimizer.build(self.model)
         self.generator = torch.Generator().manual_seed(config.fit.seed)
-        """Deals rows to minibatches."""
+        """Shares rows out to minibatches."""
         self.updates = 0
         self.environment_steps = 0
         self.weights = Weights(self.model)
         self.collectors = [self._collector(actor) for actor in range(config.schedule.actors)]
         self.actors = self._actors()
-        self.settled = self._moments()
+        self.snapshots = self._snapshots()
         """How things stood in the worlds when the newest step was done: what is saved."""
         self._seconds = 0.0
         self._pace = deque([(0.0, 0)], maxlen=50)  # (seconds, environment steps) after recent steps
@@ -182,7 +214,7 @@ class ImpalaTrainer(Trainer):
         self.updates += 1
         self.environment_steps += delivery.episodes.steps
         self.weights.publish(self.model, self.updates)
-        self.settled = self._moments()
+        self.snapshots = self._snapshots()
         self.actors.give_back(delivery)
         self._seconds += perf_counter() - began
         self._pace.append((self._seconds, self.environment_steps))
@@ -198,23 +230,16 @@ class ImpalaTrainer(Trainer):
     def evaluate(self) -> dict[str, float]:
         """Score in fresh episodes, the same at every evaluation."""
         config = self.config
-        return evaluate_agent(
-            self.model,
-            config.world,
-            config.evaluation.episodes,
-            seed=config.fit.seed + EVALUATION_SEED,
-            greedy=config.evaluation.greedy,
-            device=self.device,
-            batch_size=config.batch_size,
-        ).metrics()
+        seed = config.fit.seed + EVALUATION_SEED
+        return config.evaluate(self.model, samples=config.evaluation.episodes, seed=seed).metrics()
 
     def save(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """Optimiser, generators, and where every actor stood: memory, world and last step."""
         tensors = {f"optimizer.{name}": value for name, value in optimizer_tensors(self.optimizer).items()}
         tensors["generator"] = self.generator.get_state()
-        for actor, moment in enumerate(self.settled):
-            tensors |= {f"actor{actor}.{name}": value for name, value in moment.tensors().items()}
-        worlds = [None if moment.world is None else moment.world[1] for moment in self.settled]
+        for actor, snapshot in enumerate(self.snapshots):
+            tensors |= {f"actor{actor}.{name}": value for name, value in snapshot.tensors().items()}
+        worlds = [None if snapshot.world is None else snapshot.world[1] for snapshot in self.snapshots]
         return tensors, {"updates": self.updates, "environment_steps": self.environment_steps, "worlds": worlds}
 
     def load(self, tensors: Mapping[str, Tensor], data: Mapping[str, Any]) -> None:
@@ -231,7 +256,7 @@ class ImpalaTrainer(Trainer):
         if None in data["worlds"]:
             kind = type(self.collectors[0].world).__name__
             self.notice = f"{kind} cannot be saved in the middle of an episode: all episodes began anew on resume"
-        self.settled = self._moments()
+        self.snapshots = self._snapshots()
 
     def close(self) -> None:
         """Stop the actors and let go of the worlds."""
@@ -240,7 +265,6 @@ class ImpalaTrainer(Trainer):
     def _learn(self, rollout: Rollout) -> dict[str, float]:
         reuse, rows = self.config.loss.reuse, rollout.reward.shape[0]
         rate = self.config.optimizer.rate(self.updates, self.config.fit.steps)
-        set_rate(self.optimizer, rate)
         self.model.train()
         undo = _Undo(self) if reuse.passes * reuse.minibatches > 1 else None
         reference = torch.zeros_like(rollout.reward[:, 1:])
@@ -250,6 +274,7 @@ class ImpalaTrainer(Trainer):
                 order = torch.randperm(rows, generator=self.generator) if reuse.minibatches > 1 else torch.arange(rows)
                 for index in order.to(self.device).chunk(reuse.minibatches):
                     part = rollout.rows(index) if reuse.minibatches > 1 else rollout
+                    begin_step(self.optimizer, rate)
                     log_prob, values = self._update(part, reference[index] if done else None)
                     if done == 0:
                         reference[index] = log_prob
@@ -264,17 +289,10 @@ class ImpalaTrainer(Trainer):
     def _update(self, rollout: Rollout, reference: Tensor | None) -> tuple[Tensor, list[float]]:
         """One optimiser step: log-probabilities before it, and the numbers to report."""
         config = self.config
-        self.optimizer.zero_grad(set_to_none=True)
         losses = impala_loss(self.model, rollout, config.loss, reference=reference, bfloat16=config.bfloat16)
-        losses.loss.backward()
-        norm = config.optimizer.clip(self.model)
-        numbers = torch.stack([*(value.detach() for value in losses[:-1]), norm]).tolist()  # one wait for the device
-        for name, value in zip((*REPORTED, "gradient_norm"), numbers, strict=True):
-            if not math.isfinite(value):
-                self.optimizer.zero_grad(set_to_none=True)
-                raise NonFiniteError(f"the {name.replace('_', ' ')} is {value}")
-        self.optimizer.step()
-        return losses.log_prob, numbers
+        finite = dict(zip(REPORTED, losses, strict=False))  # all but the log-probabilities
+        numbers = take_step(self.model, self.optimizer, config.optimizer, losses.loss, finite=finite)
+        return losses.log_prob, list(numbers.values())
 
     def _collector(self, actor: int) -> Collector:
         config = self.config
@@ -290,8 +308,8 @@ class ImpalaTrainer(Trainer):
             return SyncActors(self.collectors, self.weights)
         return AsyncActors(self.collectors, self.weights, buffers=schedule.queue_length, timeout=schedule.timeout)
 
-    def _moments(self) -> list[ActorSnapshot]:
-        return [collector.moment for collector in self.collectors]
+    def _snapshots(self) -> list[ActorSnapshot]:
+        return [collector.snapshot for collector in self.collectors]
 
     def _seeds(self, *key: int) -> tuple[int, int]:
         """Seeds of a world and of actions; no two keys share any."""

@@ -8,9 +8,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from recollect.agents.actor_critic import ActorCriticConfig, ActorInputs
+from recollect.agents.actor_critic import ActorCriticConfig
+from recollect.agents.contract import ActorInputs
+from recollect.agents.policies import policy_for
 from recollect.cores import CORES
 from recollect.evaluation.agents import METRICS, evaluate_agent, no_action, play
+from recollect.evaluation.films import film
 from recollect.tasks.worlds.contract import Advance, TensorWorld, WorldConfig, WorldSpec
 from recollect.tasks.worlds.t_maze import TMazeConfig
 
@@ -67,6 +70,49 @@ def agent(world=None, core="gru", seed=0):
     config = ActorCriticConfig(width=8, policy_gain=1.0)
     dim = {"dim": 6, "num_layers": 1}
     return config.build(CORES[core](**dim), spec.observation_space, spec.action_space)
+
+
+class Counter(nn.Module):
+    """An agent of somebody else: no core, no critic; it turns to the same side for ever and counts its steps."""
+
+    class Said(NamedTuple):
+        policy: Tensor
+        value: Tensor
+
+    class Live:
+        def __init__(self, agent, batch_size):
+            self.agent, self.state = agent, torch.zeros(batch_size)
+
+        def load_state(self, state):
+            self.state = state
+
+        def step(self, inputs, is_first):
+            self.state = torch.where(is_first, 0.0, self.state + 1)
+            return Counter.Said(self.agent.logits.expand(len(is_first), -1), self.state)
+
+    def __init__(self, action_space, action):
+        super().__init__()
+        self.policy = policy_for(action_space)
+        logits = torch.full((self.policy.num_parameters,), -50.0)
+        logits[action] = 0.0
+        self.logits = nn.Parameter(logits)
+
+    def stream(self, batch_size):
+        return Counter.Live(self, batch_size)
+
+    def distribution(self, policy):
+        return self.policy.distribution(policy)
+
+
+def test_whoever_keeps_the_protocol_can_play_and_be_filmed():
+    world = TMazeConfig(length=2, slack=3)
+    for action in range(world.spec.action_space.n):
+        played = Counter(world.spec.action_space, action)
+        found = evaluate_agent(played, world, 4, seed=1, greedy=action % 2 == 0)
+        assert len(found.scores) == 4
+        frames = list(film(played, world, episodes=2, seed=1))
+        assert [frame.value for frame in frames] == [frame.step for frame in frames]
+        assert {frame.action for frame in frames if not frame.over} == {str(action)}
 
 
 @pytest.mark.parametrize(("episodes", "rows"), [(5, 8), (7, 3), (6, 2), (4, 1)])

@@ -3,22 +3,17 @@ import random
 
 import pytest
 import torch
-import ttm_literal as literal
 from samples import recurrent_transformer as samples
-from ttm_golden import CASES, golden
+from ttm_problems import assert_equals_plain_form, problem
 
-from recollect.cores.ttm.recurrent_transformer import RecurrentTransformerConfig, RecurrentTransformerState
+from recollect.config import from_json
+from recollect.cores import CORES
+from recollect.cores.contract import CoreConfig
+from recollect.cores.ttm import RecurrentTransformerConfig
+from recollect.cores.ttm.recurrent_transformer import RecurrentTransformerState
 from recollect.layers.tap import listen
 
 TINY = RecurrentTransformerConfig(dim=8, num_tokens=3, num_slots=5, num_reads=2, num_heads=2, hidden_dim=12)
-
-
-def problem(config, input_dim=4, batch=2, steps=5, resets=0.3):
-    core = literal.scramble(config.build(input_dim).double())
-    inputs = torch.randn(batch, steps, config.num_tokens, input_dim, dtype=torch.float64, requires_grad=True)
-    memory = torch.randn(batch, config.num_slots, config.dim, dtype=torch.float64, requires_grad=True)
-    is_first = torch.rand(batch, steps) < resets
-    return core, inputs, RecurrentTransformerState(memory), is_first
 
 
 def options():
@@ -27,40 +22,25 @@ def options():
     yield from (samples.sample(rng) for _ in range(14))
 
 
-@pytest.mark.parametrize("config", list(options()), ids=lambda c: f"{c.summarizer}-{c.processor}-{c.slicing}")
+@pytest.mark.parametrize("config", list(options()), ids=lambda c: f"{c.summarizer}-{c.processor}-{c.variant}")
 @pytest.mark.parametrize("input_dim", [4, 8])
-def test_fast_path_equals_the_literal_loop_in_values_and_gradients(config, input_dim):
-    core, inputs, state, is_first = problem(config, input_dim)
-    outputs, new = core(inputs, state, is_first)
-    want = literal.unroll(literal.recurrent_step, core, inputs, state.memory, is_first)
-    leaves = {"inputs": inputs, "memory": state.memory, **dict(core.named_parameters())}
-    worst = literal.differences((outputs, new.memory), want, leaves)
-    assert max(worst.values()) < 1e-9, worst
+def test_fast_path_equals_the_plain_form_in_values_and_gradients(config, input_dim):
+    assert_equals_plain_form(*problem(config, input_dim))
 
 
-@pytest.mark.parametrize("case", [case for case in CASES if case.startswith("simple")])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_official_numbers(case, dtype):
-    core, tokens, memory, want = golden(case, dtype)
-    never = torch.zeros(tokens.shape[:2], dtype=torch.bool)
-    outputs, state = core(tokens, RecurrentTransformerState(memory), never)
-    torch.testing.assert_close(outputs, want["output"], atol=2e-5, rtol=2e-5)
-    torch.testing.assert_close(state.memory, want["memory"][:, -1], atol=2e-5, rtol=2e-5)
-
-
-def test_the_two_slicings_cut_the_same_tokens_differently():
+def test_the_two_variants_cut_the_same_tokens_differently():
     core, inputs, state, _ = problem(TINY, steps=1)
-    official = dataclasses.replace(TINY, slicing="official").build(4).double()
-    official.load_state_dict(core.state_dict())
+    released = dataclasses.replace(TINY, variant="released").build(4).double()
+    released.load_state_dict(core.state_dict())
     first = torch.zeros(2, 1, dtype=torch.bool)
-    (output, new), (shifted, shifted_new) = core(inputs, state, first), official(inputs, state, first)
+    (output, new), (shifted, shifted_new) = core(inputs, state, first), released(inputs, state, first)
     torch.testing.assert_close(
         torch.cat((new.memory, output[:, 0]), 1), torch.cat((shifted[:, 0], shifted_new.memory), 1)
     )
     assert not torch.allclose(output, shifted)
 
 
-@pytest.mark.parametrize("config", samples.CONFIGS, ids=lambda c: f"{c.summarizer}-{c.processor}-{c.slicing}")
+@pytest.mark.parametrize("config", samples.CONFIGS, ids=lambda c: f"{c.summarizer}-{c.processor}-{c.variant}")
 def test_stream_equals_sequence(config):
     core, inputs, state, is_first = problem(config, steps=12)
     outputs, new = core(inputs, state, is_first)
@@ -108,7 +88,7 @@ def test_gradients_flow_through_all_steps():
         ({"dim": 12, "summarizer": "mha"}, ["dim=12", "8 heads"]),
         ({"summarizer": "mean"}, ["summarizer='mean'", "pooling"]),
         ({"processor": "lstm"}, ["processor='lstm'", "mixer"]),
-        ({"slicing": "first"}, ["slicing='first'", "natural"]),
+        ({"variant": "first"}, ["variant='first'", "paper"]),
         ({"hidden_dim": 0}, ["hidden_dim=0", "None"]),
         ({"summarizer": "pooling", "num_reads": 4}, ["num_reads=4", "at most 3"]),
     ],
@@ -117,3 +97,15 @@ def test_bad_configs_name_field_value_and_remedy(changes, words):
     with pytest.raises(ValueError) as error:
         dataclasses.replace(TINY, **changes)
     assert all(word in str(error.value) for word in words), str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ({"slicing": "natural"}, {"variant": "paper"}),
+        ({"slicing": "official", "learned_start": True}, {"variant": "released", "learned_initial_state": True}),
+    ],
+)
+def test_configs_of_earlier_versions_load(old, new):
+    config = from_json({"kind": "recurrent-transformer", "dim": 8, **old}, CoreConfig, CORES)
+    assert config == RecurrentTransformerConfig(dim=8, **new)

@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
-from run_maker import make_run
 
 from recollect.comparison.charts import short, ticks
 from recollect.comparison.compare import compare
 from recollect.comparison.page import page, table_rows, write_report
+from run_maker import make_run
 
 
 @pytest.fixture

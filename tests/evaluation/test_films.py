@@ -6,11 +6,10 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from run_maker import make_run
 
 from recollect.agents.actor_critic import ActorCriticConfig
 from recollect.cores import CORES
-from recollect.evaluation.films import film, record, record_run, spoken
+from recollect.evaluation.films import film, record, spoken
 from recollect.tasks.worlds.ballet.world import WORDS as DANCE_WORDS
 from recollect.tasks.worlds.ballet.world import BalletConfig
 from recollect.tasks.worlds.t_maze import TMazeConfig
@@ -85,8 +84,6 @@ def test_ballet_is_filmed(tmp_path):
 def test_mistakes_are_named(tmp_path, monkeypatch):
     with pytest.raises(ValueError, match="episodes=0"):
         record(agent(), MAZE, tmp_path / "x", episodes=0)
-    with pytest.raises(ValueError, match="only runs in a world can be filmed"):
-        record_run(make_run(tmp_path, "gru", 0, [0.5]), tmp_path)
     monkeypatch.setitem(sys.modules, "imageio_ffmpeg", None)
     with pytest.raises(ValueError, match=r"pip install 'recollect\[video\]'"):
         record(agent(), MAZE, tmp_path / "x")

@@ -4,39 +4,34 @@ from contextlib import nullcontext
 
 import pytest
 import torch
-import ttm_literal as literal
 from samples import ttm as samples
 from torch.utils.flop_counter import FlopCounterMode
-from ttm_golden import CASES, golden
+from ttm_problems import assert_equals_plain_form, problem
 
-from recollect.cores.ttm.core import TokenTuringMachineConfig, TokenTuringMachineState
+from recollect.config import from_json
+from recollect.cores import CORES
+from recollect.cores.contract import CoreConfig
+from recollect.cores.ttm import TokenTuringMachineConfig, reference
+from recollect.cores.ttm.core import TokenTuringMachineState
 from recollect.layers.tap import listen
-from recollect.ops import fused_pooling as folding
+from recollect.ops import fused_pooling
 
 TINY = TokenTuringMachineConfig(dim=8, num_tokens=3, num_slots=5, num_reads=2, num_heads=2, hidden_dim=12)
 
 
-def problem(config, input_dim=4, batch=2, steps=5, resets=0.3):
-    core = literal.scramble(config.build(input_dim).double())
-    inputs = torch.randn(batch, steps, config.num_tokens, input_dim, dtype=torch.float64, requires_grad=True)
-    memory = torch.randn(batch, config.num_slots, config.dim, dtype=torch.float64, requires_grad=True)
-    is_first = torch.rand(batch, steps) < resets
-    return core, inputs, TokenTuringMachineState(memory), is_first
-
-
 def options():
     for summarizer in ("mlp", "latent_query", "mha", "pooling"):
-        for positions in ("paper", "official", "none"):
+        for positions in ("paper", "released", "none"):
             yield dataclasses.replace(TINY, summarizer=summarizer, positions=positions)
     for processor in ("transformer", "mixer", "mlp"):
-        for memory in ("token_summary", "erase_add", "erase_add_official", "concatenate", "none"):
+        for memory in ("token_summary", "erase_add", "erase_add_released", "concatenate", "none"):
             slots = 6 if memory == "concatenate" else 5
             yield dataclasses.replace(
                 TINY,
                 processor=processor,
                 memory=memory,
                 num_slots=slots,
-                learned_start=processor == "mixer",
+                learned_initial_state=processor == "mixer",
                 num_layers=2,
             )
     rng = random.Random(0)
@@ -46,76 +41,38 @@ def options():
 def use(path, core, monkeypatch):
     """Take one of the three ways to the same numbers, whatever the sizes ask for."""
     core.hoists = path != "loop"
-    monkeypatch.setattr(folding, "MIN_SIZE", 0 if path == "folded" else 1 << 60)
-    monkeypatch.setattr(folding, "_blocks", lambda tokens: [range(0, 2), range(2, 3)][: tokens.shape[1] - 1])
+    monkeypatch.setattr(fused_pooling, "MIN_SIZE", 0 if path == "fused" else 1 << 60)
+    monkeypatch.setattr(fused_pooling, "_blocks", lambda tokens: [range(0, 2), range(2, 3)][: tokens.shape[1] - 1])
 
 
 @pytest.mark.parametrize(
     "config", list(options()), ids=lambda c: f"{c.memory}-{c.summarizer}-{c.processor}-{c.positions}"
 )
 @pytest.mark.parametrize(("path", "input_dim"), [("loop", 4), ("hoisted", 8)])
-def test_fast_path_equals_the_literal_loop_in_values_and_gradients(config, path, input_dim, monkeypatch):
+def test_fast_path_equals_the_plain_form_in_values_and_gradients(config, path, input_dim, monkeypatch):
     core, inputs, state, is_first = problem(config, input_dim)
     use(path, core, monkeypatch)
-    outputs, new = core(inputs, state, is_first)
-    want = literal.unroll(literal.ttm_step, core, inputs, state.memory, is_first)
-    leaves = {"inputs": inputs, "memory": state.memory, **dict(core.named_parameters())}
-    worst = literal.differences((outputs, new.memory), want, leaves)
-    assert max(worst.values()) < 1e-9, worst
+    assert_equals_plain_form(core, inputs, state, is_first)
 
 
-@pytest.mark.parametrize("positions", ["paper", "official", "none"])
+@pytest.mark.parametrize("positions", ["paper", "released", "none"])
 @pytest.mark.parametrize("memory", ["token_summary", "erase_add", "none"])
 @pytest.mark.parametrize(("input_dim", "frozen"), [(4, False), (8, False), (8, True)])
-def test_folding_equals_the_literal_loop_in_values_and_gradients(positions, memory, input_dim, frozen, monkeypatch):
+def test_fused_path_equals_the_plain_form_in_values_and_gradients(positions, memory, input_dim, frozen, monkeypatch):
     core, inputs, state, is_first = problem(dataclasses.replace(TINY, positions=positions, memory=memory), input_dim)
     inputs.requires_grad_(not frozen)
-    use("folded", core, monkeypatch)
-    assert core.constants(inputs).folded is not None
-    outputs, new = core(inputs, state, is_first)
-    want = literal.unroll(literal.ttm_step, core, inputs, state.memory, is_first)
-    leaves = {**({} if frozen else {"inputs": inputs}), "memory": state.memory, **dict(core.named_parameters())}
-    worst = literal.differences((outputs, new.memory), want, leaves)
-    assert max(worst.values()) < 1e-9, worst
+    use("fused", core, monkeypatch)
+    assert core.step_weights(inputs).fused is not None
+    assert_equals_plain_form(core, inputs, state, is_first)
 
 
-def test_folding_keeps_precision_far_from_zero(monkeypatch):
-    core = TINY.build(8)
-    state, never = core.initial_state(2), torch.zeros(2, 3, dtype=torch.bool)
-    inputs = torch.randn(2, 3, 3, 8) + 100.0
-    results = []
-    for path in ("loop", "folded"):
-        use(path, core, monkeypatch)
-        results.append(core(inputs, state, never)[1].memory)
-    torch.testing.assert_close(*results, atol=1e-3, rtol=1e-5)
-
-
-@pytest.mark.parametrize("input_dim", [4, 8])
-def test_folding_follows_autocast(input_dim, monkeypatch):
-    core = dataclasses.replace(TINY, dim=16).build(input_dim)
-    inputs = torch.randn(2, 3, 3, input_dim, requires_grad=True)
-    never = torch.zeros(2, 3, dtype=torch.bool)
-    results = []
-    for path, half in (("loop", False), ("folded", True)):
-        use(path, core, monkeypatch)
-        with torch.autocast("cpu", torch.bfloat16, enabled=half):
-            outputs, state = core(inputs, core.initial_state(2), never)
-        gradients = torch.autograd.grad(outputs.square().sum() + state.memory.sum(), [inputs, *core.parameters()])
-        results.append([outputs, state.memory, *gradients])
-    for number, (exact, rounded) in enumerate(zip(*results, strict=True)):
-        assert rounded.dtype == torch.float32
-        if number < 3:
-            assert not torch.equal(exact, rounded)
-            assert (exact - rounded).norm() < 0.03 * exact.norm()
-
-
-@pytest.mark.parametrize("path", ["loop", "hoisted", "folded"])
+@pytest.mark.parametrize("path", ["loop", "hoisted", "fused"])
 @pytest.mark.parametrize("config", samples.CONFIGS, ids=lambda c: f"{c.memory}-{c.summarizer}-{c.processor}")
 def test_flops_are_those_that_a_stream_spends(config, path, monkeypatch):
     core = config.build(4).double()
     use(path, core, monkeypatch)
-    if config.num_tokens != 3 and path == "folded":
-        monkeypatch.setattr(folding, "_blocks", lambda tokens: [range(tokens.shape[1])])
+    if config.num_tokens != 3 and path == "fused":
+        monkeypatch.setattr(fused_pooling, "_blocks", lambda tokens: [range(tokens.shape[1])])
     stream = core.stream(1)
     inputs = torch.randn(1, *core.input_shape, dtype=torch.float64)
     counter = FlopCounterMode(display=False)
@@ -124,22 +81,12 @@ def test_flops_are_those_that_a_stream_spends(config, path, monkeypatch):
     assert core.flops_per_step() == counter.get_total_flops()
 
 
-@pytest.mark.parametrize("case", [case for case in CASES if not case.startswith("simple")])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_official_numbers(case, dtype):
-    core, tokens, memory, want = golden(case, dtype)
-    never = torch.zeros(tokens.shape[:2], dtype=torch.bool)
-    outputs, state = core(tokens, TokenTuringMachineState(memory), never)
-    torch.testing.assert_close(outputs, want["output"], atol=2e-5, rtol=2e-5)
-    torch.testing.assert_close(state.memory, want["memory"][:, -1], atol=2e-5, rtol=2e-5)
-
-
-@pytest.mark.parametrize("path", ["loop", "hoisted", "folded"])
+@pytest.mark.parametrize("path", ["loop", "hoisted", "fused"])
 @pytest.mark.parametrize("config", samples.CONFIGS, ids=lambda c: f"{c.memory}-{c.summarizer}-{c.processor}")
 def test_stream_equals_sequence(config, path, monkeypatch):
     core, inputs, state, is_first = problem(config, steps=12)
     use(path, core, monkeypatch)
-    monkeypatch.setattr(folding, "_blocks", lambda tokens: [range(tokens.shape[1])])
+    monkeypatch.setattr(fused_pooling, "_blocks", lambda tokens: [range(tokens.shape[1])])
     outputs, new = core(inputs, state, is_first)
     stream = core.stream(2)
     stream.load_state(TokenTuringMachineState(state.memory.detach()))
@@ -169,8 +116,8 @@ def test_a_broken_step_is_seen_at_once_and_not_remembered():
 
 
 @pytest.mark.parametrize("summarizer", ["mlp", "latent_query", "mha", "pooling"])
-@pytest.mark.parametrize("positions", ["paper", "official", "none"])
-@pytest.mark.parametrize("path", ["loop", "hoisted", "folded"])
+@pytest.mark.parametrize("positions", ["paper", "released", "none"])
+@pytest.mark.parametrize("path", ["loop", "hoisted", "fused"])
 def test_taps_hear_weights_that_sum_to_one_and_change_nothing(summarizer, positions, path, monkeypatch):
     config = dataclasses.replace(TINY, summarizer=summarizer, positions=positions)
     core, inputs, state, is_first = problem(config, steps=3)
@@ -196,19 +143,19 @@ def test_the_weights_that_a_tap_hears_are_those_of_the_equations(path, monkeypat
     heard = {}
     with listen(core, lambda name, weights: heard.update({name: weights})):
         _, new = core(inputs, state, torch.zeros(1, 1, dtype=torch.bool))
-    tokens = literal.linear(core.project, inputs[0, 0])
+    tokens = reference.project(core.project, inputs[0, 0])
     seen = torch.cat((state.memory[0], tokens)) + core.read_table
-    weights = literal.net(core.read.net, literal.norm(core.read.norm, seen)).T.softmax(-1)
+    weights = reference.mlp(core.read.net, core.read.norm(seen)).T.softmax(-1)
     torch.testing.assert_close(heard["read.tap"][0], weights)
-    outputs, _ = literal.ttm_step(core, state.memory[0], inputs[0, 0])
-    offered = torch.cat((state.memory[0], outputs, tokens)) + core.write_table
+    outputs, _ = core.reference_unroll(inputs, state, torch.zeros(1, 1, dtype=torch.bool))
+    offered = torch.cat((state.memory[0], outputs[0, 0], tokens)) + core.write_table
     torch.testing.assert_close(heard["write.tap"][0] @ offered, new.memory[0])
 
 
 @pytest.mark.parametrize("summarizer", ["mlp", "latent_query", "mha"])
 @pytest.mark.parametrize("processor", ["transformer", "mixer", "mlp"])
 def test_the_order_of_input_tokens_matters_only_through_the_tables(summarizer, processor):
-    for positions, same in (("none", True), ("paper", False), ("official", False)):
+    for positions, same in (("none", True), ("paper", False), ("released", False)):
         config = dataclasses.replace(TINY, summarizer=summarizer, processor=processor, positions=positions)
         core, inputs, state, is_first = problem(config)
         outputs, _ = core(inputs, state, is_first)
@@ -227,7 +174,7 @@ def test_new_memory_lies_in_the_hull_of_what_is_offered(summarizer):
     assert (new.memory.amax(1) < offered.amax(1)).all()
 
 
-@pytest.mark.parametrize("memory", ["none", "erase_add", "erase_add_official", "concatenate"])
+@pytest.mark.parametrize("memory", ["none", "erase_add", "erase_add_released", "concatenate"])
 def test_all_memories_agree_at_the_first_step_and_not_later(memory):
     plain, inputs, _, _ = problem(dataclasses.replace(TINY, num_slots=6))
     other = dataclasses.replace(plain.config, memory=memory).build(4).double()
@@ -244,7 +191,7 @@ def test_all_memories_agree_at_the_first_step_and_not_later(memory):
         alone, _ = other(inputs, other.initial_state(2), torch.ones_like(never))
         torch.testing.assert_close(alone, got)
     if memory == "concatenate":
-        torch.testing.assert_close(state.memory, literal.linear(other.project, inputs[:, -2:]).flatten(1, 2))
+        torch.testing.assert_close(state.memory, reference.project(other.project, inputs[:, -2:]).flatten(1, 2))
 
 
 def test_gradients_flow_through_all_steps():
@@ -265,7 +212,7 @@ def test_gradients_flow_through_all_steps():
         ({"processor": "lstm"}, ["processor='lstm'", "mixer"]),
         ({"memory": "all"}, ["memory='all'", "concatenate"]),
         ({"memory": "concatenate"}, ["num_slots=5", "multiple of num_tokens=3"]),
-        ({"positions": True}, ["positions=True", "official"]),
+        ({"positions": True}, ["positions=True", "released"]),
         ({"hidden_dim": 0}, ["hidden_dim=0", "None"]),
         ({"summarizer": "pooling", "num_reads": 9}, ["num_reads=9", "at most 8"]),
     ],
@@ -274,3 +221,15 @@ def test_bad_configs_name_field_value_and_remedy(changes, words):
     with pytest.raises(ValueError) as error:
         dataclasses.replace(TINY, **changes)
     assert all(word in str(error.value) for word in words), str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ({"positions": "official"}, {"positions": "released"}),
+        ({"memory": "erase_add_official"}, {"memory": "erase_add_released"}),
+        ({"learned_start": True, "positions": "none"}, {"learned_initial_state": True, "positions": "none"}),
+    ],
+)
+def test_configs_of_earlier_versions_load(old, new):
+    assert from_json({"kind": "ttm", "dim": 8, **old}, CoreConfig, CORES) == TokenTuringMachineConfig(dim=8, **new)

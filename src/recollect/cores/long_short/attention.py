@@ -1,4 +1,4 @@
-"""Segments of episodes that are summarised when they end, and the newest of which every later step may read.
+"""Attention of the Long-Short Transformer: to landmarks of finished segments and to steps nearby, in one softmax.
 
 A segment is c consecutive steps of one episode, counted from the episode's start. When it ends it becomes r
 landmarks; an episode cut short leaves none. Landmarks stand in one list in order of time: those kept from before
@@ -9,10 +9,12 @@ without gaps, so what a query may read is always the newest part of the list as 
 from typing import NamedTuple
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from recollect.layers.attention import masked_softmax
-from recollect.layers.window_attention import steps_since_first
+from recollect.layers.tap import Tap
+from recollect.layers.window_attention import steps_since_first, to_full
 
 
 class SegmentPlan(NamedTuple):
@@ -103,3 +105,86 @@ def project_segments(pairs: Tensor, logits: Tensor, num_heads: int, mask: Tensor
 def gather_steps(entries: Tensor, places: Tensor) -> Tensor:
     """``[b, s, d], [b, p] -> [b, p, d]``."""
     return entries.gather(1, places[..., None].expand(-1, -1, entries.shape[-1]))
+
+
+def attend_jointly(
+    far_scores: Tensor,
+    near_scores: Tensor,
+    far_values: Tensor,
+    near_values: Tensor,
+    readable: Tensor,
+    *,
+    dropout: float = 0.0,
+    tap: Tap | None = None,
+) -> Tensor:
+    """Landmarks and a sliding window in one softmax: ``softmax([far, near]) [far values, near values]``.
+
+    Args:
+        far_scores: ``[h, b, t, l]``, of landmarks.
+        near_scores: ``[h, b, t, w + 1]``, in window layout (layers/window_attention.py).
+        far_values: ``[h, b, l, e]``.
+        near_values: ``[h, b, w + t, e]``.
+        readable: bool ``[b, t, l + w + 1]``.
+        dropout: of the weights (pass 0 outside training).
+        tap: hears the weights ``[b, h, t, l + w + 1]``, the newest step last.
+
+    Returns:
+        ``[h, b, t, e]``.
+    """
+    weights = masked_softmax(torch.cat((far_scores, near_scores), -1), readable)
+    if tap is not None and tap.listening:
+        tap(weights.transpose(0, 1))
+    if dropout:
+        weights = F.dropout(weights, dropout)
+    far, near = weights.to(near_values.dtype).split((far_scores.shape[-1], near_scores.shape[-1]), -1)
+    return far @ far_values + to_full(near) @ near_values
+
+
+def attend_to_tiles(
+    queries: Tensor,
+    near: Tensor,
+    shared: Tensor,
+    padding: Tensor,
+    *,
+    width: int,
+    dropout: float = 0.0,
+    tap: Tap | None = None,
+) -> Tensor:
+    """Two-way attention to the steps around, and to keys that every query reads, in one softmax.
+
+    A sequence is cut into home segments of w steps. A query reads its home segment and w/2 steps (at least one) on
+    both sides, and all shared keys:
+
+        softmax( q [shared; near]^T ) [shared; near]
+
+    Source: Zhu et al. (2021), section 3.1 (segment-wise sliding window).
+
+    Args:
+        queries: ``[b, h, t, e]``, already scaled; t is a multiple of ``width``.
+        near: keys and values of the steps, ``[b, t, 2, h, e]``.
+        shared: keys and values that all queries read, ``[b, r, 2, h, e]``.
+        padding: bool ``[b, t]``, True where there is nothing: such a query gets zeros, such a step is not read.
+        width: w.
+        dropout: of the weights (pass 0 outside training).
+        tap: hears the weights ``[b, h, t, r + w + 2 max(w/2, 1)]``.
+
+    Returns:
+        ``[b, h, t, e]``.
+    """
+    margin, slots = max(width // 2, 1), shared.shape[1]
+    reach = width + 2 * margin
+    tiles = F.pad(near, (0, 0) * 3 + (margin, margin)).unfold(1, reach, width)  # b g 2 h e w+2m
+    near_keys, near_values = tiles.permute(2, 0, 3, 1, 5, 4)  # b h g w+2m e
+    shared_keys, shared_values = shared.permute(2, 0, 3, 1, 4)  # b h r e
+    near_scores = (queries.unflatten(2, (-1, width)) @ near_keys.transpose(-1, -2)).flatten(2, 3)
+    scores = torch.cat((queries @ shared_keys.transpose(-1, -2), near_scores), -1)  # b h t r+w+2m
+
+    read = F.pad(~padding, (margin, margin)).unfold(1, reach, width).repeat_interleave(width, 1)  # b t w+2m
+    read = F.pad(read, (slots, 0), value=True) & ~padding[..., None]
+    weights = masked_softmax(scores, read[:, None])
+    if tap is not None and tap.listening:
+        tap(weights)
+    if dropout:
+        weights = F.dropout(weights, dropout)
+    far, local = weights.to(shared_values.dtype).split((slots, reach), -1)
+    return far @ shared_values + (local.unflatten(2, (-1, width)) @ near_values).flatten(2, 3)

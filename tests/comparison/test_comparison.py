@@ -1,83 +1,19 @@
-import itertools
 import json
 import math
 
 import numpy as np
 import pytest
-from run_maker import TASKS, make_run
 from scipy import stats
 
 from recollect.agents.kinds import KINDS
-from recollect.comparison.compare import (
-    Interval,
-    compare,
-    curve,
-    improvement,
-    improvement_interval,
-    interquartile_mean,
-    score_interval,
-)
+from recollect.comparison.compare import compare, curve
 from recollect.comparison.curves import distinguish, flatten, read_run
 from recollect.config import to_json
 from recollect.cores import CORES
+from recollect.evaluation.confidence_interval import Interval
 from recollect.tasks.worlds.t_maze import TMazeConfig
 from recollect.training import FitConfig, SupervisedConfig, fit
-
-
-@pytest.mark.parametrize("n", [1, 2, 3, 4, 5, 8, 11])
-def test_the_interquartile_mean_is_the_trimmed_mean_of_the_protocol(n):
-    scores = np.random.default_rng(n).normal(size=n)
-    assert interquartile_mean(scores) == pytest.approx(stats.trim_mean(scores, 0.25))
-
-
-def test_the_interquartile_mean_by_hand():
-    assert interquartile_mean(np.array([100.0, 1.0, 2.0, 3.0, -50.0])) == 2.0
-    assert interquartile_mean(np.array([[4.0, 1.0, 2.0, 3.0], [0.0, 0.0, 1.0, 9.0]])).tolist() == [2.5, 0.5]
-
-
-def test_improvement_equals_a_literal_loop():
-    generator = np.random.default_rng(0)
-    ours = [generator.integers(0, 4, 5), generator.integers(0, 4, 3)]
-    theirs = [generator.integers(0, 4, 4), generator.integers(0, 4, 6)]
-    per_task = []
-    for xs, ys in zip(ours, theirs, strict=True):
-        won = 0.0
-        for x, y in itertools.product(xs, ys):
-            won += 1.0 if x > y else 0.5 if x == y else 0.0
-        per_task.append(won / len(xs) / len(ys))
-        assert per_task[-1] == stats.mannwhitneyu(xs, ys).statistic / len(xs) / len(ys)
-    assert improvement(ours, theirs) == pytest.approx(np.mean(per_task))
-    assert improvement(ours, ours) == pytest.approx(0.5)
-
-
-def test_intervals_equal_a_literal_bootstrap():
-    strata = [np.array([0.1, 0.4, 0.35, 0.8]), np.array([0.9, 0.2, 0.6])]
-    generator = np.random.default_rng(0)
-    index = [generator.integers(0, len(scores), (300, len(scores))) for scores in strata]
-    means = []
-    for draw in range(300):
-        sample = [float(scores[place]) for scores, places in zip(strata, index, strict=True) for place in places[draw]]
-        means.append(stats.trim_mean(sample, 0.25))
-    assert score_interval(strata, 300) == pytest.approx(np.quantile(means, [0.025, 0.975]))
-
-    generator = np.random.default_rng(0)
-    x, y = strata[0][generator.integers(0, 4, (300, 4))], strata[1][generator.integers(0, 3, (300, 3))]
-    wins = [improvement([a], [b]) for a, b in zip(x, y, strict=True)]
-    assert improvement_interval(strata[:1], strata[1:], 300) == pytest.approx(np.quantile(wins, [0.025, 0.975]))
-
-
-def test_the_interval_covers_about_as_often_as_it_says():
-    generator, hits = np.random.default_rng(3), 0
-    for _ in range(200):
-        low, high = score_interval([generator.normal(size=20)], 400)
-        hits += low <= 0.0 <= high
-    assert 175 <= hits <= 199  # a percentile bootstrap of twenty is a little narrow
-
-
-def test_a_stratum_of_one_has_no_interval():
-    assert score_interval([np.array([0.5])]) is None
-    assert score_interval([np.array([0.5, 0.6]), np.array([0.5])]) is None
-    assert improvement_interval([np.array([0.5, 0.6])], [np.array([0.5])]) is None
+from run_maker import TASKS, make_run
 
 
 def test_a_comparison_by_hand(tmp_path):
@@ -195,7 +131,7 @@ def test_a_trained_run_is_read(tmp_path):
 def test_chance_and_oracle_of_worlds_are_known(tmp_path):
     path = make_run(tmp_path, "gru", 0, [0.5])
     config = json.loads((path / "config.json").read_text())
-    config["world"] = to_json(TMazeConfig(length=5), KINDS)
+    config["kind"], config["world"] = "impala", to_json(TMazeConfig(length=5), KINDS)
     del config["task"]
     (path / "config.json").write_text(json.dumps(config))
     run = read_run(path)

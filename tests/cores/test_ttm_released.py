@@ -1,15 +1,15 @@
-"""Cores filled with the parameters that the official code was recorded with."""
+"""Cores filled with the weights that the released code was recorded with give its numbers."""
 
 import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 
 from recollect.cores.contract import MemoryCore
-from recollect.cores.ttm.core import TokenTuringMachineConfig
-from recollect.cores.ttm.recurrent_transformer import RecurrentTransformerConfig
+from recollect.cores.ttm import RecurrentTransformerConfig, TokenTuringMachineConfig
 
 ARRAYS = np.load(Path(__file__).parents[1] / "golden" / "ttm_unit.npz")
 RECORDS = {record["name"]: record for record in json.loads(str(ARRAYS["meta_json"]))["cases"]}
@@ -20,7 +20,7 @@ SUMMARIZERS = {"TL": "mlp", "TL-MHA": "mha", "TL-AddErase": "mlp"}
 def golden(
     case: str, dtype: torch.dtype
 ) -> tuple[MemoryCore[Any], torch.Tensor, torch.Tensor, dict[str, torch.Tensor]]:
-    """The core of a recorded case, its input ``[b, t, n, d]``, its first memory, and what the official code gave.
+    """The core of a recorded case, its input ``[b, t, n, d]``, its first memory, and what the released code gave.
 
     Outputs ``[b, t, r, d]`` and memories ``[b, t, m, d]`` after every step.
     """
@@ -36,13 +36,13 @@ def golden(
         "processor": record["processing_unit"],
     }
     if case.startswith("simple"):
-        config = RecurrentTransformerConfig(**settings, slicing="official")
+        config = RecurrentTransformerConfig(**settings, variant="released")
     else:
         config = TokenTuringMachineConfig(
             **settings,
             summarizer=SUMMARIZERS[record["memory_mode"]],
-            memory="erase_add_official" if record["memory_mode"] == "TL-AddErase" else "token_summary",
-            positions="official" if record["use_positional_embedding"] else "none",
+            memory="erase_add_released" if record["memory_mode"] == "TL-AddErase" else "token_summary",
+            positions="released" if record["use_positional_embedding"] else "none",
         )
     core = config.build(record["dim"])
     fill(core, case)
@@ -145,5 +145,17 @@ def fill(core, case):
     if getattr(core, "write", None) is not None:
         summarizer(core.write, 1)
     left = set(given) - used
-    # The official code makes a write table for erase and add, and does not use it.
+    # The released code makes a write table for erase and add, and does not use it.
     assert left <= ({"write_pos_embed/pos_embedding"} if "AddErase" in case else set()), left
+
+
+@pytest.mark.parametrize("form", ["core", "plain form"])
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_released_numbers(case, dtype, form):
+    core, tokens, memory, want = golden(case, dtype)
+    never = torch.zeros(tokens.shape[:2], dtype=torch.bool)
+    unroll = core if form == "core" else core.reference_unroll
+    outputs, state = unroll(tokens, type(core.initial_state(1))(memory), never)
+    torch.testing.assert_close(outputs, want["output"], atol=2e-5, rtol=2e-5)
+    torch.testing.assert_close(state.memory, want["memory"][:, -1], atol=2e-5, rtol=2e-5)

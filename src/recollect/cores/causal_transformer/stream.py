@@ -1,0 +1,86 @@
+"""The causal Transformer in a stream: rotated keys, and values, of every layer in a ring."""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from recollect.cores.causal_transformer.core import CausalTransformer, CausalTransformerState, phases, rotate
+from recollect.cores.stream import Stream
+from recollect.layers.gates import ResidualGate
+from recollect.layers.ring_attention import RingAttention, StreamLayer, StreamStack, full_precision
+
+
+class CausalTransformerStream(Stream):
+    """A live :class:`CausalTransformer`: each key is turned once, by its place in the stream.
+
+    Args:
+        core: whose weights are used; they are copied into the layout of the processor.
+        batch_size: number of streams.
+    """
+
+    core: CausalTransformer
+
+    @torch.no_grad()
+    def __init__(self, core: CausalTransformer, batch_size: int) -> None:
+        c, like = core.config, core.layers[0].out.weight
+        layers = []
+        for layer in core.layers:
+            attention = RingAttention(
+                layer.folded(),
+                batch_size=batch_size,
+                num_heads=c.num_heads,
+                window=c.memory_len,
+                offset_bias=layer.bias,
+                tap=layer.tap,
+            )
+            gates = ResidualGate(), ResidualGate()
+            weights = layer.out, layer.norm_forward, layer.feed_forward
+            layers.append(StreamLayer(attention, *weights, gates, dropout=c.dropout))
+        self._stack = StreamStack(layers)
+        self._head_dim = c.dim // c.num_heads if c.positions == "rotary" else 0
+        self._dtype = like.dtype
+        self._back = torch.arange(-c.memory_len, 0, device=like.device)  # the remembered steps, from the next one
+        self._position = 0  # of the next step in this stream
+        super().__init__(core, batch_size)
+
+    @property
+    def state(self) -> CausalTransformerState:
+        """The memory as the core's state (a copy): keys turned back."""
+        entries = torch.stack([layer.attention.contents() for layer in self._stack.layers], 1).to(self._dtype)
+        keys, values = entries.chunk(2, -1)
+        return CausalTransformerState(self._turned(keys, -1.0), values.contiguous(), self._stack.visible.count.clone())
+
+    @torch.no_grad()
+    def load_state(self, state: CausalTransformerState) -> None:
+        """Continue from a state of the core."""
+        self.core.check_state(state, self.batch_size, self._never.device)
+        self._position = self.core.config.memory_len
+        self._stack.load(state.count, torch.cat((self._turned(state.keys, 1.0), state.values), -1).unbind(1))
+
+    def _turned(self, keys: Tensor, sign: float) -> Tensor:
+        """Remembered keys ``[b, layers, w, dim]``, turned by their positions in this stream or back."""
+        if not self._head_dim:
+            return keys.clone()
+        angles = phases(self._position + self._back, self._head_dim, self._dtype)
+        heads = keys.unflatten(-1, (-1, self._head_dim)).transpose(2, 3)  # b layers h w e
+        return rotate(heads, angles, sign).transpose(2, 3).flatten(-2)
+
+    def advance(self, inputs: Tensor, is_first: Tensor) -> Tensor:
+        """One step ``[b, i] -> [b, dim]``."""
+        if is_first is not self._never and is_first.any():
+            self._stack.clear(is_first)
+        with full_precision(inputs):
+            x = self.core.project(inputs.to(self._dtype))
+            *_, x = self._stack.step(x, self._turn() if self._head_dim else None)
+            self._position += 1
+            return self.core.norm(x)
+
+    def _turn(self) -> Callable[[Tensor], Tensor]:
+        """What turns this step's queries and keys ``[b, 2 dim]``."""
+        angles = phases(self._back[-1:] + (self._position + 1), self._head_dim, self._stack.dtype)
+        return lambda heads: rotate(heads.unflatten(-1, (-1, self._head_dim)), angles).flatten(-2)
+
+    def buffers(self) -> list[Tensor]:
+        """The rings and the counts."""
+        return self._stack.buffers()

@@ -1,0 +1,78 @@
+"""Transformer-XL in a stream: keys and values of every layer in a ring; each step is projected once."""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from recollect.cores.stream import Stream
+from recollect.cores.transformer_xl.core import TransformerXL, TransformerXLState
+from recollect.layers.ring_attention import RingAttention, StreamLayer, StreamStack, full_precision
+from recollect.layers.rings import MirrorRing
+
+
+class TransformerXLStream(Stream):
+    """Raw layer inputs in one ring, for ``state``; keys and values of every layer in another, for speed.
+
+    The keys r of all offsets are computed here, once, and (v - u) r with them.
+
+    Args:
+        core: whose weights are used; they are copied into the layout of the processor.
+        batch_size: number of streams.
+    """
+
+    core: TransformerXL
+
+    @torch.no_grad()
+    def __init__(self, core: TransformerXL, batch_size: int) -> None:
+        c, like = core.config, core.layers[0].out.weight
+        positions = core.relative_positions()
+        self._window = MirrorRing(batch_size, c.memory_len, (c.num_layers, c.dim), like)
+        self._folded = [layer.folded(positions) for layer in core.layers]
+        layers = []
+        for layer, (weight, bias, delta, keys) in zip(core.layers, self._folded, strict=True):
+            attention = RingAttention(
+                (weight, bias),
+                batch_size=batch_size,
+                num_heads=c.num_heads,
+                window=c.memory_len,
+                offset_keys=keys,
+                offset_bias=None if delta is None or keys is None else (keys @ delta.view(c.num_heads, -1, 1))[..., 0],
+                top_k=c.top_k,
+                tap=layer.tap,
+            )
+            gates = layer.gate_attention, layer.gate_forward
+            weights = layer.out, layer.norm_forward, layer.feed_forward
+            layers.append(StreamLayer(attention, *weights, gates, relu=c.relu_outputs, dropout=c.dropout))
+        self._stack = StreamStack(layers)
+        super().__init__(core, batch_size)
+
+    @property
+    def state(self) -> TransformerXLState:
+        """The memory as the core's state (a copy)."""
+        window = self._window.window().transpose(1, 2).clone(memory_format=torch.contiguous_format)
+        return TransformerXLState(window, self._stack.visible.count.clone())
+
+    @torch.no_grad()
+    def load_state(self, state: TransformerXLState) -> None:
+        """Continue from a state of the core: project all keys and values again."""
+        self.core.check_state(state, self.batch_size, self._never.device)
+        d = self.core.config.dim
+        self._window.load(state.window.transpose(1, 2))
+        with full_precision(state.window):
+            known = [F.layer_norm(cached, (d,)) for cached in state.window.unbind(1)]
+            folded = zip(known, self._folded, strict=True)
+            self._stack.load(state.count, [F.linear(n, weight[d:], bias[d:]) for n, (weight, bias, *_) in folded])
+
+    def advance(self, inputs: Tensor, is_first: Tensor) -> Tensor:
+        """One step ``[b, i] -> [b, dim]``."""
+        if is_first is not self._never and is_first.any():
+            self._stack.clear(is_first)
+            self._window.clear(is_first)
+        with full_precision(inputs):
+            *raw, x = self._stack.step(self.core.project(inputs.to(self._window.data.dtype)))
+            self._window.push(torch.stack(raw, 1))
+            return self.core.norm(x)
+
+    def buffers(self) -> list[Tensor]:
+        """The rings and the counts."""
+        return [self._window.data, *self._stack.buffers()]

@@ -1,0 +1,62 @@
+"""Where a number comes from: time, command, versions, machine and commit."""
+
+import os
+import platform
+import subprocess
+import sys
+from datetime import UTC, datetime
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from recollect import machine
+
+
+def environment() -> dict[str, Any]:
+    """Versions, hardware and commit of this process, as JSON data."""
+    return {
+        "time": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "command": command(),
+        "versions": {
+            "python": platform.python_version(),
+            **{name: metadata.version(name) for name in ("recollect", "torch", "numpy", "safetensors")},
+        },
+        "hardware": hardware(),
+        "commit": commit(),
+    }
+
+
+def hardware() -> dict[str, Any]:
+    """Processor, memory, threads and accelerator of this machine, as JSON data."""
+    return {
+        "system": f"{platform.system()} {platform.machine()}",
+        "processor": machine.processor(),
+        "cores": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+        "memory_gib": machine.memory_gib(),
+        "accelerator": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
+    }
+
+
+def command() -> str:
+    """What was typed to start this process."""
+    return " ".join([Path(sys.argv[0]).name, *sys.argv[1:]])
+
+
+def commit(digits: int = 40) -> str | None:
+    """Commit of the source tree that this package runs from, with ``+changes`` if files differ; None outside git."""
+    here = Path(__file__)
+    # Installed into a virtual environment inside somebody's repository, the package is not of that repository.
+    if not _git(here.parent, "ls-files", here.name):
+        return None
+    return _git(here.parent, "describe", "--always", f"--abbrev={digits}", "--dirty=+changes", "--exclude=*")
+
+
+def _git(folder: Path, *command: str) -> str | None:
+    try:
+        found = subprocess.run(["git", *command], cwd=folder, capture_output=True, text=True, timeout=10)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return found.stdout.strip() or None

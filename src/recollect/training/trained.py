@@ -1,0 +1,117 @@
+"""What a run directory holds, ready to use: its config, its model, its scores and its films."""
+
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from recollect.config import from_json
+from recollect.evaluation.films import Video
+from recollect.evaluation.score import Score
+from recollect.runs import checkpoints
+from recollect.runs.checkpoints import Checkpoint
+from recollect.runs.run_directory import RunDirectory
+from recollect.training.frame import FRESH_SEED, TrainerConfig
+from recollect.training.trainers import KINDS
+
+BATCH_SIZE = 64
+"""Rows at a time of an evaluation: the same for all runs, so that a score does not depend on how a run was trained."""
+
+
+def load_config(directory: str | PathLike[str]) -> TrainerConfig:
+    """The config of a run directory, as the trainer's dataclass.
+
+    Raises:
+        ValueError: not a run directory, or its config names something unknown.
+    """
+    return from_json(RunDirectory(directory).read_config(), TrainerConfig, KINDS)
+
+
+def load_checkpoint(directory: str | PathLike[str]) -> Checkpoint:
+    """The newest complete checkpoint of a run.
+
+    Raises:
+        ValueError: not a run directory, or there is no complete checkpoint in it.
+    """
+    run = RunDirectory(directory)
+    run.read_config()
+    checkpoint, torn = checkpoints.read_newest(run.checkpoints)
+    if checkpoint is None:
+        torn_too = f" ({'; '.join(torn)})" if torn else ""
+        raise ValueError(f"{run.path} has no complete checkpoint yet{torn_too}: train it with --resume")
+    return checkpoint
+
+
+def load_model(directory: str | PathLike[str], device: torch.device | str = "cpu") -> Any:
+    """The agent of a run directory, with the weights of its newest complete checkpoint, in ``eval`` mode.
+
+    Returns:
+        What the run's trainer trains: a ``SequenceModel``, an ``ActorCritic``, ...
+
+    Raises:
+        ValueError: as :func:`load_config` and :func:`load_checkpoint`.
+    """
+    model = load_config(directory).build_agent()
+    model.load_state_dict(dict(load_checkpoint(directory).weights))
+    return model.to(device).eval()
+
+
+def evaluate_run(
+    directory: str | PathLike[str],
+    *,
+    samples: int | None = None,
+    greedy: bool | None = None,
+    seed: int = 0,
+    device: torch.device | str = "cpu",
+) -> Score:
+    """Score the newest checkpoint of a run on fresh rows of its own task, or in fresh episodes of its own world.
+
+    Args:
+        directory: of the run.
+        samples: how many rows or episodes; None takes 512 rows or 128 episodes.
+        greedy: in a world, take the likeliest action, or else draw from the policy; None does what the run's own
+            evaluations did.
+        seed: of the rows or the world, which no run has trained or been evaluated on.
+        device: where to compute.
+
+    Raises:
+        ValueError: as :func:`load_config` and :func:`load_checkpoint`, or no rows or episodes are asked for.
+    """
+    config = load_config(directory)
+    return config.evaluate(
+        load_model(directory, device),
+        samples=config.final_samples if samples is None else samples,
+        seed=FRESH_SEED + seed,
+        batch_size=BATCH_SIZE,
+        greedy=greedy,
+    )
+
+
+def record_run(
+    directory: str | PathLike[str],
+    folder: str | PathLike[str],
+    *,
+    episodes: int = 4,
+    seed: int = 0,
+    greedy: bool | None = None,
+    device: torch.device | str = "cpu",
+) -> Video:
+    """Film the newest checkpoint of a run in fresh episodes of its world.
+
+    Args:
+        directory: of the run.
+        folder: gets the files, named after the run.
+        episodes: how many.
+        seed: of the world.
+        greedy: take the likeliest action, or else draw from the policy; None does what the run's evaluations did.
+        device: where to compute.
+
+    Raises:
+        ValueError: not a run, no checkpoint, a run on a stream task (there is nothing to see), or imageio is missing.
+    """
+    config = load_config(directory)
+    if not config.has_films:
+        raise ValueError(f"{directory} was trained on rows of a stream task: only runs in a world can be filmed")
+    target = Path(folder) / Path(directory).resolve().name
+    return config.film(load_model(directory, device), target, episodes=episodes, seed=FRESH_SEED + seed, greedy=greedy)

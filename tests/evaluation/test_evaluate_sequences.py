@@ -1,0 +1,57 @@
+import numpy as np
+import pytest
+import torch
+
+from recollect.agents import SequenceModelConfig
+from recollect.cores import CORES
+from recollect.evaluation.sequences import evaluate
+from recollect.tasks import Recall
+
+TASK = Recall(num_keys=3, num_values=2, num_cues=1, num_queries=1, min_blank=0, max_blank=2, length=11)
+
+
+def model(seed=0):
+    torch.manual_seed(seed)
+    core, spec = CORES["gru"](dim=6, num_layers=1), TASK.spec
+    return SequenceModelConfig().build(core, num_classes=spec.num_classes, vocabulary=spec.vocabulary)
+
+
+def test_scores_equal_a_literal_loop():
+    scored = evaluate(model(), TASK, num_rows=10, batch_size=4, seed=3)
+    generator = torch.Generator().manual_seed(3)
+    right, asked = [], []
+    for rows in (4, 4, 2):
+        batch = TASK.sample(rows, generator)
+        for row in range(rows):
+            stream = model().eval().stream(1)
+            right.append(0)
+            asked.append(0)
+            for step in range(11):
+                logits = stream.step(batch.inputs[row : row + 1, step], batch.is_first[row : row + 1, step])
+                if batch.score_mask[row, step]:
+                    asked[-1] += 1
+                    right[-1] += int(logits.argmax() == batch.targets[row, step])
+    assert (scored.correct, scored.asked) == (right, asked)
+    assert scored.score == pytest.approx(sum(right) / sum(asked))
+    assert scored.perfect == pytest.approx(np.mean([r == a for r, a in zip(right, asked, strict=True)]))
+    assert scored.chance == 1 / 3
+
+
+def test_unrolls_and_batches_change_no_number():
+    whole = evaluate(model(), TASK, num_rows=12, batch_size=4, unroll=3)
+    again = evaluate(model(), TASK, num_rows=12, batch_size=4)
+    assert whole.correct == again.correct
+    assert whole.loss == pytest.approx(again.loss, rel=1e-4)
+
+
+def test_mode_and_generator_are_put_back():
+    one = model().train()
+    before = torch.get_rng_state()
+    evaluate(one, TASK, num_rows=2)
+    assert one.training
+    assert torch.equal(before, torch.get_rng_state())
+
+
+def test_no_rows_is_refused():
+    with pytest.raises(ValueError, match="num_rows=0"):
+        evaluate(model(), TASK, num_rows=0)

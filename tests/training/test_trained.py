@@ -1,0 +1,52 @@
+from dataclasses import replace
+
+import pytest
+import torch
+
+from recollect.cores import CORES
+from recollect.tasks import Recall
+from recollect.training import FitConfig, SupervisedConfig, evaluate_run, fit, load_config, load_model, record_run
+from run_maker import make_run
+
+CONFIG = SupervisedConfig(
+    task=Recall(num_keys=3, num_values=2, num_cues=1, num_queries=1, min_blank=0, max_blank=2, length=11),
+    core=CORES["gru"](dim=6, num_layers=1),
+    fit=FitConfig(steps=3, evaluate_every=3, checkpoint_every=2),
+    batch_size=4,
+    evaluation_rows=8,
+)
+
+
+def test_a_run_is_loaded_and_scored(tmp_path):
+    outcome = fit(CONFIG, tmp_path / "run")
+    loaded = load_model(tmp_path / "run")
+    assert not loaded.training
+    assert load_config(tmp_path / "run") == CONFIG
+    for name, value in outcome.agent.state_dict().items():
+        assert torch.equal(value, loaded.state_dict()[name])
+    scored = evaluate_run(tmp_path / "run", samples=16)
+    assert scored == evaluate_run(tmp_path / "run", samples=16)
+    assert scored.correct != evaluate_run(tmp_path / "run", samples=16, seed=1).correct
+
+
+def test_what_is_no_run_is_named(tmp_path):
+    with pytest.raises(ValueError, match=r"not a run directory: there is no config\.json"):
+        evaluate_run(tmp_path)
+    (tmp_path / "config.json").write_text("{")
+    with pytest.raises(ValueError, match="is not JSON"):
+        evaluate_run(tmp_path)
+
+
+def test_a_run_without_a_checkpoint_is_named(tmp_path):
+    run = tmp_path / "run"
+    fit(replace(CONFIG, fit=replace(CONFIG.fit, steps=1)), run)
+    (run / "checkpoint" / "step-000000001" / "manifest.json").unlink()
+    with pytest.raises(ValueError, match=r"no complete checkpoint yet .*manifest\.json is missing"):
+        evaluate_run(run)
+
+
+def test_only_runs_in_a_world_can_be_filmed(tmp_path):
+    with pytest.raises(ValueError, match="only runs in a world can be filmed"):
+        record_run(make_run(tmp_path, "gru", 0, [0.5]), tmp_path)
+    with pytest.raises(ValueError, match="only runs in a world can be filmed"):
+        CONFIG.film(None, tmp_path / "film", episodes=1, seed=0)

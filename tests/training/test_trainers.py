@@ -1,0 +1,138 @@
+import json
+from dataclasses import replace
+from hashlib import sha256
+
+import pytest
+import torch
+
+from recollect.agents.actor_critic import ActorCriticConfig
+from recollect.config import from_json, renew, to_json
+from recollect.cores import CORES
+from recollect.evaluation.score import Score
+from recollect.tasks import Recall, TMazeConfig
+from recollect.training import TRAINERS, FitConfig, ImpalaConfig, SupervisedConfig, TrainerConfig, fit
+from recollect.training.frame import NonFiniteError
+from recollect.training.impala.trainer import EvaluationConfig
+from recollect.training.optimizers import OptimizerConfig, begin_step, take_step
+from recollect.training.trainers import KINDS, trainer_for
+
+CORE = CORES["gru"](dim=8, num_layers=1)
+CONFIGS = {
+    "supervised": SupervisedConfig(
+        task=Recall(num_keys=3, num_values=2, num_cues=1, num_queries=1, min_blank=0, max_blank=2, length=11),
+        core=CORE,
+        batch_size=4,
+        evaluation_rows=8,
+    ),
+    "impala": ImpalaConfig(
+        world=TMazeConfig(length=3),
+        core=CORE,
+        agent=ActorCriticConfig(width=8),
+        batch_size=4,
+        unroll=5,
+        evaluation=EvaluationConfig(episodes=8),
+        fit=FitConfig(steps=3, checkpoint_every=1),
+    ),
+}
+
+
+@pytest.mark.parametrize("key", TRAINERS)
+def test_what_is_asked_outside_a_trainer_has_one_answer_for_all(key):
+    config = CONFIGS[key]
+    assert isinstance(config.trained_on, type(config).task_class())
+    assert trainer_for(type(config.trained_on)) is type(config)
+    torch.manual_seed(0)
+    model = config.build_agent().eval()
+    score = config.evaluate(model, samples=6, seed=3)
+    assert isinstance(score, Score)
+    assert score == config.evaluate(model, config.trained_on, samples=6, seed=3, batch_size=config.batch_size)
+    trainer = config.build()
+    assert tuple(score.metrics()) == trainer.evaluation_metrics
+    trainer.close()
+    sums, counts = score.by_row()
+    assert sum(sums) / sum(counts) == pytest.approx(score.score)
+    data = score.to_json()
+    assert data == json.loads(json.dumps(data)) and {"score", "low", "high", "chance"} <= data.keys()
+    assert f"score {score.score:.4f} (95 % interval" in score.describe() and " 6 " in score.describe()
+
+
+def test_a_model_is_scored_elsewhere_too():
+    config = CONFIGS["impala"]
+    agent = config.build_agent().eval()
+    near, far = (config.evaluate(agent, TMazeConfig(length=n), samples=4, seed=0) for n in (3, 9))
+    assert max(near.lengths) < min(far.lengths)
+
+
+def test_a_task_that_nobody_trains_on_is_named():
+    with pytest.raises(ValueError, match="no trainer takes a int: trainers are supervised, impala"):
+        trainer_for(int)
+
+
+def test_greedy_and_sampled_actions_differ_and_the_run_says_which_by_default():
+    config = CONFIGS["impala"]
+    torch.manual_seed(0)
+    agent = config.build_agent().eval()
+    found = {how: config.evaluate(agent, samples=8, seed=1, greedy=how) for how in (None, True, False)}
+    assert found[None] == found[True] != found[False]
+
+
+def old_names(data):
+    return {"rows" if name == "batch_size" else name: value for name, value in data.items()}
+
+
+def test_a_config_from_before_a_field_was_renamed_is_read():
+    config = CONFIGS["impala"]
+    data = to_json(config, KINDS)
+    old = old_names(data)
+    del old["bfloat16"]  # a field that came later has its default
+    assert from_json(old, TrainerConfig, KINDS) == config
+    assert renew(old, TrainerConfig, KINDS) == data
+    assert renew({"kind": "nobody.knows:This"}, TrainerConfig, KINDS) == {"kind": "nobody.knows:This"}
+
+
+def test_a_run_from_before_a_field_was_renamed_resumes(tmp_path):
+    config = CONFIGS["impala"]
+    config = replace(config, fit=replace(config.fit, steps=4, report_every=1, checkpoint_every=1))
+    whole = fit(config, tmp_path / "whole")
+
+    def crash(step, metrics):
+        if step == 3:
+            raise InterruptedError
+
+    with pytest.raises(InterruptedError):
+        fit(config, tmp_path / "run", loggers=[crash])
+    (tmp_path / "run/config.json").write_text(json.dumps(old_names(to_json(config, KINDS))))
+    newest = tmp_path / "run/checkpoint/step-000000002"
+    progress = json.loads((newest / "progress.json").read_text())
+    content = json.dumps(progress | {"config": old_names(progress["config"])}).encode()
+    manifest = json.loads((newest / "manifest.json").read_text())
+    (newest / "progress.json").write_bytes(content)
+    (newest / "manifest.json").write_text(json.dumps(manifest | {"progress.json": sha256(content).hexdigest()}))
+    resumed = fit(config, tmp_path / "run", resume=True)
+    for name, value in whole.agent.state_dict().items():
+        assert torch.equal(value, resumed.agent.state_dict()[name])
+    with pytest.raises(ValueError, match="another config: batch_size: 4, now 5"):
+        fit(replace(config, batch_size=5), tmp_path / "run", resume=True)
+
+
+def test_a_step_that_is_not_finite_changes_no_weight():
+    torch.manual_seed(0)
+    model = torch.nn.Linear(3, 1)
+    config = OptimizerConfig(clip_norm=1.0)
+    optimizer = config.build(model)
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    begin_step(optimizer, 0.1)
+    loss = model(torch.full((2, 3), torch.nan)).sum()
+    with pytest.raises(NonFiniteError, match="the loss is nan"):
+        take_step(model, optimizer, config, loss, finite={"loss": loss})
+    assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
+    assert all(p.grad is None for p in model.parameters())
+    loss = model(torch.full((2, 3), 1e38)).sum()  # finite, but not its gradient's length
+    with pytest.raises(NonFiniteError, match="the gradient norm is inf"):
+        take_step(model, optimizer, config, loss * 1e30, finite={"loss": loss.detach() * 0})
+    begin_step(optimizer, 0.1)
+    loss = model(torch.ones(2, 3)).sum()
+    found = take_step(model, optimizer, config, loss, finite={"loss": loss}, others={"share": torch.tensor(torch.nan)})
+    assert list(found) == ["loss", "gradient_norm", "share"] and found["share"] != found["share"]
+    assert found["gradient_norm"] == pytest.approx(4.0)
+    assert not torch.equal(before["weight"], model.weight)
