@@ -287,26 +287,24 @@ def _task_and_core(words: Sequence[str]) -> tuple[str | None, str, list[str]]:
 
 
 def _benchmark(words: list[str], console: Console) -> int:
-    """``recollect benchmark cores``."""
-    from recollect.benchmark import CoresBenchmark, render, run
+    """``recollect benchmark cores`` and ``recollect benchmark ops``."""
+    from recollect.benchmark import BENCHMARKS
 
-    if words[:1] not in (["cores"], ["--help"], ["-h"]):
-        _choose("benchmark", words[0] if words else "", ("cores",))
+    name, *words = ["cores", *words] if words[:1] in (["--help"], ["-h"]) else words or [""]
+    settings, measure, render = BENCHMARKS[_choose("benchmark", name, tuple(BENCHMARKS))]
 
     @dataclass(frozen=True)
     class Benchmark:
-        config: Annotated[CoresBenchmark, arg(name="")] = field(default_factory=CoresBenchmark)
+        config: Annotated[settings, arg(name="")] = field(default_factory=settings)  # type: ignore[valid-type]
         json: bool = False
         """Print JSON."""
 
-    about = "Measure every core in one run: training, streaming, state, FLOPs; save CSV and JSON."
-    words = [word for word in words if word != "cores"]
-    parsed = tyro.cli(Benchmark, prog="recollect benchmark cores", description=about, args=words)
+    parsed = tyro.cli(Benchmark, prog=f"recollect benchmark {name}", description=settings.__doc__, args=words)
     if parsed.json:
-        print(json.dumps(run(parsed.config).to_json(), indent=2))
+        print(json.dumps(measure(parsed.config).to_json(), indent=2))
         return 0
     with console.status("measuring") as status:
-        results = run(parsed.config, lambda line: status.update(line))
+        results = measure(parsed.config, lambda line: status.update(line))
     console.print(render(results))
     return 0
 
@@ -317,7 +315,7 @@ COMMANDS: dict[str, tuple[Any, str]] = {
     "evaluate": (Evaluate, "score a run: recollect evaluate runs/recall-hcam-seed0"),
     "compare": (Compare, "runs side by side: recollect compare runs/t-maze-*"),
     "certify": (Certify, "prove the streaming contract: recollect certify all"),
-    "benchmark": (_benchmark, "measure every core: recollect benchmark cores"),
+    "benchmark": (_benchmark, "measure every core or kernel: recollect benchmark cores"),
     "reproduce": (Reproduce, "an experiment of a paper: recollect reproduce copying --scale lite"),
     "demo": (Demo, "train an agent, film it, stream it for 100 000 steps"),
 }

@@ -28,7 +28,8 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from recollect.ops.linear import linear
-from recollect.ops.packed_linear import PackedLinear, product
+from recollect.ops.packed_linear import PackedLinear
+from recollect.ops.packed_linear import multiply as product
 
 MIN_TURNS = 4
 """Below this many turns, packing and bookkeeping cost more than they save."""

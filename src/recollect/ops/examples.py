@@ -1,0 +1,68 @@
+"""Random numbers for every operation, and how it is called with them: what tests and the benchmark try them with.
+
+Every example takes a number of rows, a width and the dtype of its floats.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+Tensors = tuple[Tensor, ...]
+
+STEPS = 16
+
+
+def affine(rows: int, width: int, dtype: torch.dtype) -> Tensors:
+    """Rows x ``[r, d]``, W ``[2 d, d]``, b ``[2 d]``."""
+    x, weight, bias = torch.randn(rows, width), torch.randn(2 * width, width) * width**-0.5, torch.randn(2 * width)
+    return x.to(dtype), weight.to(dtype), bias.to(dtype)
+
+
+def packed(rows: int, width: int, dtype: torch.dtype) -> Tensors:
+    """As :func:`affine`, and z ``[r, 2 d]``."""
+    return *affine(rows, width, dtype), torch.randn(rows, 2 * width).to(dtype)
+
+
+def use_packed(linear: Callable[..., Any], x: Tensor, weight: Tensor, bias: Tensor, z: Tensor) -> Tensors:
+    """Many products with one W, as a loop makes them."""
+    product = linear(weight, bias, rows=len(x), uses=2 * STEPS)
+    return tuple(result for _ in range(STEPS) for result in (product(x), product.plus(x, z)))
+
+
+def scan(gates: int, leaves: int) -> Callable[[int, int, torch.dtype], Tensors]:
+    """The example of a recurrence with so many gates and so many vectors of memory.
+
+    Inputs x ``[t, b, 2 d]``, resets ``[t, b, 1]``, then W, U, b, e, then memory and initial state ``[b, d]`` each.
+    Where x and the weights are bfloat16, the memory is float32, as under autocast.
+    """
+
+    def example(rows: int, width: int, dtype: torch.dtype) -> Tensors:
+        x, first = torch.randn(STEPS, rows, 2 * width), torch.rand(STEPS, rows, 1) < 0.1
+        shapes = ((2 * width,), (width,), (), ())
+        weights = (torch.randn(gates * width, *shape) * width**-0.5 for shape in shapes)
+        wide = torch.promote_types(dtype, torch.float32)
+        memory = (torch.randn(rows, width).to(wide) for _ in range(2 * leaves))
+        return x.to(dtype), first, *(weight.to(dtype) for weight in weights), *memory
+
+    return example
+
+
+def use_scan(recurrence: Callable[..., Tensors], x: Tensor, first: Tensor, *others: Tensor) -> Tensors:
+    """One layer over all steps."""
+    weights, states = list(others[:4]), list(others[4:])
+    half = len(states) // 2
+    return recurrence(x, weights, states[:half], states[half:], first)
+
+
+def weights(rows: int, width: int, dtype: torch.dtype) -> Tensors:
+    """Many tensors of few numbers and some of many, as an agent has them."""
+    return tuple(torch.randn(shape).to(dtype) for shape in [(width,), (rows, width)] * STEPS)
+
+
+def use_copy(copy: Callable[[list[Tensor], list[Tensor]], None], *sources: Tensor) -> Tensors:
+    """The copies."""
+    targets = [torch.zeros_like(source) for source in sources]
+    copy(targets, list(sources))
+    return tuple(targets)
