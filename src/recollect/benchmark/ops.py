@@ -113,8 +113,18 @@ def measure_op(name: str, config: OpsBenchmark) -> OpRow:
     )
     kernel, twin = timings["kernel"], timings["twin"]
     median, lowest, highest = (round(value, 3) for value in ratio(twin, kernel))
-    times = (round(timing.best * 1e6, 2) for timing in (kernel, twin))
-    return OpRow(name, op.is_available(), op.needs, rows, dim, *times, median, lowest, highest)
+    return OpRow(
+        op=name,
+        available=op.is_available(),
+        needs=op.needs,
+        rows=rows,
+        dim=dim,
+        kernel_us=round(kernel.best * 1e6, 2),
+        twin_us=round(twin.best * 1e6, 2),
+        ratio=median,
+        lowest=lowest,
+        highest=highest,
+    )
 
 
 def _use(op: Operation, implementation: Callable[..., Any], tensors: tuple[Tensor, ...]) -> None:

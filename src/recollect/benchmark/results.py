@@ -86,7 +86,7 @@ class Results:
         facts = {core.core: core for core in self.cores}
         fixed = ("parameters", "state_bytes", "stream_bytes", "flops_per_step", "flops_counted", "train_flops_counted")
         header = [field.name for field in fields(Row)]
-        table = [[*header, *fixed, "matmul_peak", *self.environment]]
+        table: list[list[Any]] = [[*header, *fixed, "matmul_peak", *self.environment]]
         for row in self.rows:
             core = facts[row.core]
             values = [getattr(row, name) for name in header] + [getattr(core, name) for name in fixed]

@@ -2,11 +2,11 @@
 
 from recollect.cores.causal_transformer import CausalTransformerConfig
 from recollect.cores.contract import CoreConfig
-from recollect.cores.feedback.core import FeedbackTransformerConfig
+from recollect.cores.feedback import FeedbackTransformerConfig
 from recollect.cores.hcam import HierarchicalChunkMemoryConfig
 from recollect.cores.long_short import LongShortTransformerConfig
-from recollect.cores.memoryless.core import MemorylessConfig
-from recollect.cores.recurrent.core import GRUConfig, LSTMConfig
+from recollect.cores.memoryless import MemorylessConfig
+from recollect.cores.recurrent import GRUConfig, LSTMConfig
 from recollect.cores.tlb import TemporalLatentBottleneckConfig
 from recollect.cores.transformer_xl import TransformerXLConfig
 from recollect.cores.ttm import RecurrentTransformerConfig, TokenTuringMachineConfig
