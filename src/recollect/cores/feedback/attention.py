@@ -22,19 +22,21 @@ class Projections(nn.Module):
 
     Args:
         dim: width of a memory.
+        num_heads: h.
         norm: whether memories, and the inputs of the layers that read them, are normalised first.
     """
 
-    def __init__(self, dim: int, norm: bool) -> None:
+    def __init__(self, dim: int, num_heads: int, *, norm: bool) -> None:
         super().__init__()
+        self.num_heads = num_heads
         self.norm = nn.LayerNorm(dim) if norm else nn.Identity()
         self.key = Linear(dim, dim, bias=False)
         self.value = Linear(dim, dim, bias=False)
 
     def forward(self, memory: Tensor) -> tuple[Tensor, Tensor]:
-        """``[..., d] -> [..., d], [..., d]``."""
+        """``[..., s, d] -> [..., h, s, e]``, twice."""
         memory = self.norm(memory)
-        return self.key(memory), self.value(memory)
+        return split_heads(self.key(memory), self.num_heads), split_heads(self.value(memory), self.num_heads)
 
 
 class FeedbackLayer(nn.Module):
@@ -85,24 +87,18 @@ class Past:
     Args:
         projections: makes them.
         memory: what the state remembers, ``[b, w, d]``.
-        num_heads: of keys and values.
         official_empty: softmax sees empty slots as zeros.
     """
 
-    def __init__(self, projections: Projections, memory: Tensor, num_heads: int, *, official_empty: bool) -> None:
+    def __init__(self, projections: Projections, memory: Tensor, *, official_empty: bool) -> None:
         self.projections = projections
-        self.heads = num_heads
         self.window = memory.shape[1]
         self.block = min(BLOCK, self.window)
         self.start = 0
         """First step of the block; its tensor of earlier steps holds those from ``start - w`` to ``start - 1``."""
-        self.old = self._project(memory)
+        self.old = self.projections(memory)
         self.new: list[tuple[Tensor, Tensor]] = []
-        self.empty = self._project(memory.new_zeros(1, 1, memory.shape[-1])) if official_empty else None
-
-    def _project(self, memory: Tensor) -> tuple[Tensor, Tensor]:
-        key, value = self.projections(memory)
-        return split_heads(key, self.heads), split_heads(value, self.heads)
+        self.empty = self.projections(memory.new_zeros(1, 1, memory.shape[-1])) if official_empty else None
 
     def clear(self, rows: Tensor) -> None:
         """Drop the past of rows, so that no NaN of theirs outlives it (a weight of 0 times NaN is NaN)."""
@@ -120,7 +116,7 @@ class Past:
 
     def push(self, memory: Tensor) -> None:
         """Add the memory ``[b, 1, d]`` of a step; a full block joins the earlier steps."""
-        self.new.append(self._project(memory))
+        self.new.append(self.projections(memory))
         if len(self.new) == self.block:
             keys, values = (torch.cat(part, 2) for part in zip(self.old, *self.new, strict=True))
             self.old = keys[:, :, -self.window :], values[:, :, -self.window :]

@@ -106,7 +106,7 @@ class FeedbackTransformer(MemoryCore[FeedbackState]):
         self.project = input_projection(input_dim, dim)
         self.layers = nn.ModuleList(self._layer() for _ in range(config.num_layers))  # type: ignore[assignment]
         groups = 1 if config.share_projections else config.num_layers
-        self.projections = nn.ModuleList(Projections(dim, pre) for _ in range(groups))  # type: ignore[assignment]
+        self.projections = nn.ModuleList(Projections(dim, config.num_heads, norm=pre) for _ in range(groups))  # type: ignore[assignment]
         self.group_of = [0 if config.share_projections else layer for layer in range(config.num_layers)]
         self.mix = nn.Parameter(torch.zeros(config.num_layers + 1))
         self.norm = nn.LayerNorm(dim) if pre else nn.Identity()
@@ -141,10 +141,9 @@ class FeedbackTransformer(MemoryCore[FeedbackState]):
         steps = zip(embedded.split(1, 1), *(part.split(1, 2) for part in first_queries), strict=True)
         # Cleared before it is projected: a NaN in a forgotten memory must not meet a weight's gradient either.
         memory = state.memory.masked_fill(is_first[:, :1, None], 0.0)
-        pasts = [
-            Past(projection, memory, self.config.num_heads, official_empty=self.config.official_empty)
-            for projection in self.projections
-        ]
+        pasts = []
+        for projections in self.projections:
+            pasts.append(Past(projections, memory, official_empty=self.config.official_empty))
         maps: list[list[Tensor]] | None = (
             [[] for _ in self.layers] if any(layer.tap.listening for layer in self.layers) else None
         )

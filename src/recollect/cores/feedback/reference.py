@@ -85,16 +85,22 @@ def attention(layer: FeedbackLayer, projections: Projections, x: Tensor, past: l
     """The answers ``[d]`` of all heads, one after the other."""
     if not past:
         return torch.zeros_like(x)
-    seen = [projections.norm(memory) for memory in past]
     q = (layer.query.weight @ projections.norm(x)).chunk(layer.num_heads)
-    keys = [(projections.key.weight @ memory).chunk(layer.num_heads) for memory in seen]
-    values = [(projections.value.weight @ memory).chunk(layer.num_heads) for memory in seen]
+    keys, values = [], []
+    for memory in past:
+        seen = projections.norm(memory)
+        keys.append((projections.key.weight @ seen).chunk(layer.num_heads))
+        values.append((projections.value.weight @ seen).chunk(layer.num_heads))
     positions = layer.positions.table[-len(past) :]  # oldest first
     answers = []
     for head, query in enumerate(q):
-        scores = [query @ key[head] + query @ position for key, position in zip(keys, positions, strict=True)]
-        weights = (torch.stack(scores) / len(query) ** 0.5).softmax(0)
-        answers.append(sum(weight * value[head] for weight, value in zip(weights, values, strict=True)))
+        scores = []
+        for key, position in zip(keys, positions, strict=True):
+            scores.append((query @ key[head] + query @ position) / len(query) ** 0.5)
+        answer = torch.zeros_like(query)
+        for weight, value in zip(torch.stack(scores).softmax(0), values, strict=True):
+            answer = answer + weight * value[head]
+        answers.append(answer)
     return torch.cat(answers)
 
 

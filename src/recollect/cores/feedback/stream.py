@@ -9,7 +9,7 @@ from torch import Tensor
 from recollect.cores.feedback.attention import FeedbackLayer
 from recollect.cores.feedback.core import FeedbackState, FeedbackTransformer
 from recollect.cores.stream import Stream
-from recollect.layers.attention import masked_softmax, split_heads
+from recollect.layers.attention import masked_softmax
 from recollect.layers.rings import MirrorRing
 from recollect.ops.packed_linear import PackedLinear
 
@@ -66,7 +66,7 @@ class FeedbackStream(Stream):
         self._count.copy_(state.count)
         for group, (keys, values) in enumerate(zip(self._keys, self._values, strict=True)):
             for ring, part in zip((keys, values), self.core.projections[group](self._memory.window()), strict=True):
-                ring.load(split_heads(part, self.core.config.num_heads).flatten(0, 1))
+                ring.load(part.flatten(0, 1))
         self._full_in = self.core.config.memory_len - int(self._count.min())
 
     def advance(self, inputs: Tensor, is_first: Tensor) -> Tensor:
@@ -123,9 +123,9 @@ class FeedbackStream(Stream):
         empty = self._memory.data.new_zeros(1, self.core.config.dim)
         for group, rings in enumerate(zip(self._keys, self._values, strict=True)):
             for ring, part in zip(rings, self.core.projections[group](empty), strict=True):
-                fresh = part.view(1, -1, 1, ring.data.shape[-1])
+                cleared = part[None]  # 1 h 1 e
                 data = ring.data.unflatten(0, (self.batch_size, -1))
-                data.copy_(torch.where(rows[:, None, None, None], fresh, data))
+                data.copy_(torch.where(rows[:, None, None, None], cleared, data))
 
     def buffers(self) -> list[Tensor]:
         """Memories, their keys and values, and counts."""

@@ -37,8 +37,11 @@ def reference_unroll(
     """
     if core.training and core.config.dropout:
         raise ValueError(f"dropout={core.config.dropout}: the plain form has none; call core.eval() first")
-    outputs = [torch.stack([one_step(core, step) for step in row]) for row in inputs]
-    return torch.stack(outputs), state
+    outputs = []
+    for row in inputs:
+        for step in row:
+            outputs.append(one_step(core, step))
+    return torch.stack(outputs).unflatten(0, inputs.shape[:2]), state
 
 
 def one_step(core: Memoryless, x: Tensor) -> Tensor:
