@@ -27,8 +27,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from recollect.ops.copying import copy_each
 from recollect.agents.contract import Agent
+from recollect.ops.copying import copy_each
 from recollect.training.frame import WorldError
 from recollect.training.impala.rollouts import Collector, Episodes, Rollout
 
