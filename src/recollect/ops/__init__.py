@@ -7,7 +7,7 @@ shows what every kernel gains on this machine. Tests compare kernel and twin ove
 
 import torch.nn.functional as F
 
-from recollect.ops import copying, examples, linear, packed_linear, recurrent_scans
+from recollect.ops import copying, examples, linear, packed_linear, recurrent_scans, tracing, weight_grads
 from recollect.ops.operation import Operation
 
 OPS: dict[str, Operation] = {
@@ -52,6 +52,14 @@ OPS: dict[str, Operation] = {
         needs="aten operators for the derivatives of sigmoid and tanh",
         example=examples.scan(gates=3, leaves=1),
         use=examples.use_scan,
+    ),
+    "weight-grads": Operation(
+        kernel=weight_grads.accumulate_weight_grads,
+        twin=weight_grads.plain_weight_grads,
+        is_available=tracing.can_tell,
+        needs="answer whether a function transform is at work",
+        example=examples.loop,
+        use=examples.use_loop,
     ),
     "copy-each": Operation(
         kernel=copying.copy_each,

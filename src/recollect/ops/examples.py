@@ -9,6 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from recollect.ops.weight_grads import Affine
+
 Tensors = tuple[Tensor, ...]
 
 STEPS = 16
@@ -66,3 +68,20 @@ def use_copy(copy: Callable[[list[Tensor], list[Tensor]], None], *sources: Tenso
     targets = [torch.zeros_like(source) for source in sources]
     copy(targets, list(sources))
     return tuple(targets)
+
+
+def loop(rows: int, width: int, dtype: torch.dtype) -> Tensors:
+    """Inputs x ``[t, r, d]``, a memory ``[r, d]``, and the weights ``[d, d]`` and biases ``[d]`` of two maps."""
+    shapes = [(STEPS, rows, width), (rows, width), (width, width), (width,), (width, width), (width,)]
+    return tuple((torch.randn(shape) * shape[-1] ** -0.5).to(dtype) for shape in shapes)
+
+
+def use_loop(sharing: Callable[..., Any], x: Tensor, memory: Tensor, *parameters: Tensor) -> Tensors:
+    """A loop that uses both maps at every turn."""
+    first, second = Affine(*parameters[:2]), Affine(*parameters[2:])
+    outputs = []
+    with sharing({first: len(memory), second: len(memory)}, len(x)) as leave:
+        for step in x.unbind(0):
+            memory = torch.tanh(first(memory) + second(step))
+            outputs.append(memory)
+        return leave(torch.stack(outputs), memory)
