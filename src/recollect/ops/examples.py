@@ -78,7 +78,8 @@ def loop(rows: int, width: int, dtype: torch.dtype) -> Tensors:
 
 def use_loop(sharing: Callable[..., Any], x: Tensor, memory: Tensor, *parameters: Tensor) -> Tensors:
     """A loop that uses both maps at every turn."""
-    first, second = Affine(*parameters[:2]), Affine(*parameters[2:])
+    w1, b1, w2, b2 = parameters
+    first, second = Affine(w1, b1), Affine(w2, b2)
     outputs = []
     with sharing({first: len(memory), second: len(memory)}, len(x)) as leave:
         for step in x.unbind(0):
