@@ -5,9 +5,9 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from recollect.ops import OPS, copying, packed_linear, recurrent_scans, tracing
+from recollect.ops import OPS, copying, fused_pooling, packed_linear, recurrent_scans, tracing
 
-CACHED = (packed_linear.is_available, recurrent_scans.is_available)
+CACHED = (fused_pooling.is_available, packed_linear.is_available, recurrent_scans.is_available)
 TOLERANCE = {torch.float64: 1e-10, torch.float32: 1e-4, torch.bfloat16: 0.06}
 
 

@@ -7,7 +7,16 @@ shows what every kernel gains on this machine. Tests compare kernel and twin ove
 
 import torch.nn.functional as F
 
-from recollect.ops import copying, examples, linear, packed_linear, recurrent_scans, tracing, weight_grads
+from recollect.ops import (
+    copying,
+    examples,
+    fused_pooling,
+    linear,
+    packed_linear,
+    recurrent_scans,
+    tracing,
+    weight_grads,
+)
 from recollect.ops.operation import Operation
 
 OPS: dict[str, Operation] = {
@@ -60,6 +69,15 @@ OPS: dict[str, Operation] = {
         needs="answer whether a function transform is at work",
         example=examples.loop,
         use=examples.use_loop,
+    ),
+    "fused-pooling": Operation(
+        kernel=fused_pooling.fused_pooling,
+        twin=fused_pooling.plain_pooling,
+        is_available=fused_pooling.is_available,
+        needs="aten operator for the derivative of GELU",
+        example=examples.tokens,
+        use=examples.use_tokens,
+        typical_rows=3136,
     ),
     "copy-each": Operation(
         kernel=copying.copy_each,

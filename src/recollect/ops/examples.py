@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from recollect.ops.fused_pooling import PoolingWeights, fuse
 from recollect.ops.weight_grads import Affine
 
 Tensors = tuple[Tensor, ...]
@@ -86,3 +87,22 @@ def use_loop(sharing: Callable[..., Any], x: Tensor, memory: Tensor, *parameters
             memory = torch.tanh(first(memory) + second(step))
             outputs.append(memory)
         return leave(torch.stack(outputs), memory)
+
+
+def tokens(rows: int, width: int, dtype: torch.dtype) -> Tensors:
+    """So many tokens ``[2, r, d]`` for two rows, and the weights of two poolings, to 4 and to 12 means.
+
+    They are float32 at least: only products are made in less, under autocast.
+    """
+    hidden, wide = 64, torch.promote_types(dtype, torch.float32)
+    drawn = [torch.randn(2, rows, width)]
+    for k in (4, 12):
+        shapes = [(width,), (width,), (hidden, width), (hidden,), (k, hidden), (k,), (rows, width)]
+        drawn += [torch.randn(shape) * (shape[-1] ** -0.5 if len(shape) == 2 else 1.0) for shape in shapes]
+    return tuple(tensor.to(wide) for tensor in drawn)
+
+
+def use_tokens(pool: Callable[..., Any], x: Tensor, *weights: Tensor) -> Tensors:
+    """Logits and means of both poolings."""
+    fused = fuse([PoolingWeights(*weights[:7], eps=1e-6), PoolingWeights(*weights[7:], eps=1e-6)])
+    return tuple(tensor for pooled in pool(x, fused) for tensor in pooled)
