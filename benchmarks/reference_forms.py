@@ -1,7 +1,9 @@
-"""The plain way to compute what the cores compute: what their exact algebra is measured against.
+"""The usual way to compute what the cores compute: what their exact algebra is measured against.
 
-Each form takes the core (or attention block) itself and uses its parameters, so that the numbers are equal and the
-time is all that differs. ``tests/benchmark/test_reference_forms.py`` proves the first half.
+The library's own plain forms (``core.reference_unroll``) are for reading and go row by row; these are batched and as
+fast as the usual way allows, so that they can be timed against. Each form takes the core (or attention block) itself
+and uses its parameters, so that the numbers are equal and the time is all that differs.
+``tests/benchmark/test_reference_forms.py`` proves the first half.
 """
 
 import torch

@@ -125,8 +125,8 @@ def ours(config: "ImpalaConfig", seconds: float, threads: int = 1) -> dict[str, 
     """Train in one process as ``fit`` does, without evaluations or checkpoints."""
     import torch
 
+    from recollect.ops.allocation import keep_freed_memory
     from recollect.runs.random_states import seed_everything
-    from recollect.training.allocation import keep_freed_memory
 
     torch.set_num_threads(threads)
     seed_everything(config.fit.seed)

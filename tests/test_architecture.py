@@ -83,6 +83,12 @@ def test_a_circle_is_found_wherever_the_import_stands(tmp_path):
     assert found == {frozenset({"p.a", "p.b", "p.c"})}
 
 
+@pytest.mark.parametrize("path", SOURCES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_private_interfaces_of_torch_are_used_in_ops_only(path):
+    used = re.findall(r"\btorch\._[a-zA-Z]\w*|\btorch\.ops\.\w+", path.read_text())
+    assert not used or path.parent.name == "ops", f"{used}: put them behind a function of recollect/ops"
+
+
 def test_every_public_name_is_exported_and_documented():
     for name in recollect.__all__:
         assert inspect.getdoc(getattr(recollect, name)), f"recollect.{name} has no docstring"

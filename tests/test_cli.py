@@ -53,6 +53,7 @@ def test_each_command_has_help(capsys, command):
         (["reproduce", "copyin"], "unknown recipe 'copyin': did you mean 'copying'?"),
         (["reproduce", "recall", "--scale", "huge"], "scale='huge'"),
         (["benchmark", "core"], "unknown benchmark 'core': did you mean 'cores'?"),
+        (["benchmark", "op"], "unknown benchmark 'op': did you mean 'ops'?"),
         (["evaluate", "no/such/run"], "no/such/run is not a run directory"),
         (["compare", "no/such/run"], "no/such/run"),
         (["train", "gym:CartPol-v1", "--core", "lsmt"], "unknown core 'lsmt': did you mean 'lstm'?"),
@@ -141,3 +142,11 @@ def test_any_gymnasium_environment_can_be_trained_in(capsys, tmp_path):
     words += ["--evaluation.episodes=2", "--directory", str(tmp_path / "run")]
     status, out, _ = run(capsys, "train", "gym:CartPole-v1", "--core", "lstm", *words)
     assert status == 0 and "finished 2 steps" in out
+
+
+def test_benchmark_ops_prints_a_row_per_operation(capsys):
+    words = ("benchmark", "ops", "--quick", "--repeats", "2", "--seconds", "0", "--output", "")
+    status, out, _ = run(capsys, *words)
+    assert status == 0 and "packed-linear" in out and "times as fast" in out
+    status, out, _ = run(capsys, *words, "--ops", "gru", "--json")
+    assert status == 0 and [row["op"] for row in json.loads(out)["rows"]] == ["gru"]

@@ -227,19 +227,17 @@ def _train(words: list[str], console: Console) -> int:
 
 
 def _benchmark(words: list[str], console: Console) -> int:
-    """``recollect benchmark cores``."""
-    from recollect.benchmark import CoresBenchmark, render, run
+    """``recollect benchmark cores`` and ``recollect benchmark ops``."""
+    from recollect.benchmark import BENCHMARKS
 
-    if words[:1] not in (["--help"], ["-h"]):
-        lookup({"cores": run}, words[0] if words else "", "benchmark")
-    about = "Measure every core in one run: training, streaming, state, FLOPs; save CSV and JSON."
-    words = [word for word in words if word != "cores"]
-    config, options = _flags(CoresBenchmark(), PrintOptions(), "benchmark cores", about, words)
+    name, *words = ["cores", *words] if words[:1] in (["--help"], ["-h"]) else words or [""]
+    settings, measure, render = lookup(BENCHMARKS, name, "benchmark")
+    config, options = _flags(settings(), PrintOptions(), f"benchmark {name}", settings.__doc__, words)
     if options.json:
-        print_json(run(config).to_json())
+        print_json(measure(config).to_json())
         return 0
     with console.status("measuring") as status:
-        results = run(config, lambda line: status.update(line))
+        results = measure(config, lambda line: status.update(line))
     console.print(render(results))
     return 0
 
@@ -262,7 +260,7 @@ COMMANDS: dict[str, tuple[Any, str]] = {
     "evaluate": (Evaluate, "score a run: recollect evaluate runs/recall-hcam-seed0"),
     "compare": (Compare, "runs side by side: recollect compare runs/t-maze-*"),
     "certify": (Certify, "prove the streaming contract: recollect certify all"),
-    "benchmark": (_benchmark, "measure every core: recollect benchmark cores"),
+    "benchmark": (_benchmark, "measure every core or kernel: recollect benchmark cores"),
     "reproduce": (Reproduce, "an experiment of a paper: recollect reproduce copying --scale lite"),
     "demo": (Demo, "train an agent, film it, stream it for 100 000 steps"),
 }

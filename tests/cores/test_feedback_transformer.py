@@ -3,51 +3,8 @@ import torch
 from samples.feedback_transformer import CONFIGS
 from torch import nn
 
-from recollect.cores.feedback.core import FeedbackTransformerConfig
+from recollect.cores.feedback import FeedbackTransformerConfig
 from recollect.layers.tap import listen
-
-
-def literal(core, inputs, memories, count, is_first):
-    """The paper's equations for one row: every step and head by itself, the past as a plain list."""
-    config = core.config
-    e = config.dim // config.num_heads
-    past = list(memories[config.memory_len - count :])
-    outputs = []
-    for raw, first in zip(inputs, is_first.tolist(), strict=True):
-        past = [] if first else past
-        x = core.project(raw)
-        depths = [x]
-        for index, layer in enumerate(core.layers):
-            own = core.projections[0 if config.share_projections else index]
-            seen = past[-config.memory_len :]
-            if config.official_empty:
-                seen = [torch.zeros_like(x)] * (config.memory_len - len(seen)) + seen
-            q = layer.query(own.norm(x))
-            answers = []
-            for head in range(config.num_heads):
-                part = slice(head * e, (head + 1) * e)
-                scores, values = [], []
-                for age, memory in enumerate(reversed(seen), 1):
-                    key, value = own.key(own.norm(memory))[part], own.value(own.norm(memory))[part]
-                    offset = layer.positions.table[config.memory_len - age]
-                    scores.append((q[part] @ key + q[part] @ offset) / e**0.5)
-                    values.append(value)
-                zero = torch.zeros_like(q[part])
-                weights = torch.stack(scores).softmax(0) if seen else []
-                answers.append(sum((w * v for w, v in zip(weights, values, strict=True)), zero))
-            attended = layer.out(torch.cat(answers))
-            if config.norm == "pre":
-                z = x + attended
-                x = z + layer.feedforward(layer.feedforward_norm(z))
-            else:
-                z = layer.attention_norm(x + attended)
-                x = layer.feedforward_norm(z + layer.feedforward(z))
-            depths.append(x)
-        past = [*past, sum(w * x for w, x in zip(core.mix.softmax(0), depths, strict=True))]
-        outputs.append(core.norm(x))
-    past = past[-config.memory_len :]
-    empty = [torch.zeros(config.dim, dtype=inputs.dtype)] * (config.memory_len - len(past))
-    return torch.stack(outputs), torch.stack([*empty, *past]), len(past)
 
 
 def prepared(config, b=3, t=9, input_dim=5):
@@ -64,19 +21,25 @@ def prepared(config, b=3, t=9, input_dim=5):
 
 @pytest.mark.parametrize("config", [c for c in CONFIGS if not c.dropout], ids=str)
 @pytest.mark.parametrize("t", [1, 9])
-def test_equals_the_literal_loop_in_values_and_gradients(config, t):
+def test_equals_the_plain_form_in_values_and_gradients(config, t):
     core, inputs, state, is_first = prepared(config, t=t)
     outputs, new = core(inputs, state, is_first)
-    rows = [literal(core, *row) for row in zip(inputs, state.memory, state.count.tolist(), is_first, strict=True)]
-    want, memory = torch.stack([row[0] for row in rows]), torch.stack([row[1] for row in rows])
+    want, (memory, count) = core.reference_unroll(inputs, state, is_first)
     torch.testing.assert_close(outputs, want, rtol=1e-9, atol=1e-10)
     torch.testing.assert_close(new.memory, memory, rtol=1e-9, atol=1e-10)
-    assert new.count.tolist() == [row[2] for row in rows]
+    assert torch.equal(new.count, count)
     wrt = [inputs, state.memory, *core.parameters()]
     got = torch.autograd.grad(outputs.sin().sum() + new.memory.square().sum(), wrt, materialize_grads=True)
     expected = torch.autograd.grad(want.sin().sum() + memory.square().sum(), wrt, materialize_grads=True)
     for a, b in zip(got, expected, strict=True):
         torch.testing.assert_close(a, b, rtol=1e-8, atol=1e-8)
+
+
+def test_the_plain_form_refuses_dropout():
+    core, *arguments = prepared(FeedbackTransformerConfig(dim=8, num_heads=2, memory_len=4, dropout=0.1))
+    with pytest.raises(ValueError, match=r"dropout=0\.1.*core\.eval"):
+        core.reference_unroll(*arguments)
+    core.eval().reference_unroll(*arguments)
 
 
 @pytest.mark.parametrize("memory_len", [20, 40])
@@ -85,10 +48,10 @@ def test_blocks_of_a_long_call_change_nothing(memory_len):
     core, inputs, state, is_first = prepared(config, b=2, t=50)
     is_first = is_first & (torch.rand(2, 50) < 0.2)
     outputs, new = core(inputs, state, is_first)
-    for row in range(2):
-        want, memory, _ = literal(core, inputs[row], state.memory[row], int(state.count[row]), is_first[row])
-        torch.testing.assert_close(outputs[row], want, rtol=1e-9, atol=1e-10)
-        torch.testing.assert_close(new.memory[row], memory, rtol=1e-9, atol=1e-10)
+    want, (memory, count) = core.reference_unroll(inputs, state, is_first)
+    torch.testing.assert_close(outputs, want, rtol=1e-9, atol=1e-10)
+    torch.testing.assert_close(new.memory, memory, rtol=1e-9, atol=1e-10)
+    assert torch.equal(new.count, count)
 
 
 @pytest.mark.parametrize("config", [c for c in CONFIGS if not c.dropout], ids=str)
@@ -173,7 +136,7 @@ def test_every_layer_reads_the_top_of_the_past():
         ({"num_layers": 0}, "num_layers=0", "at least one"),
         ({"num_heads": 3}, "num_heads=3", "divisor of dim=128"),
         ({"num_heads": 0}, "num_heads=0", "divisor of dim=128"),
-        ({"hidden_dim": 0}, "hidden_dim=0", "positive"),
+        ({"hidden_dim": 0}, "hidden_dim=0", "at least 1"),
         ({"dropout": 1.0}, "dropout=1.0", "probability"),
         ({"memory_len": 0}, "memory_len=0", "at least one"),
         ({"norm": "both"}, "norm='both'", "'pre' or 'post'"),

@@ -1,40 +1,34 @@
 import pytest
 import torch
-import torch.nn.functional as F
 from samples.memoryless import CONFIGS
 from torch import nn
 
-from recollect.cores.memoryless.core import MemorylessConfig
+from recollect.cores.memoryless import MemorylessConfig
 from recollect.state import nbytes
-
-
-def norm(x, weight, bias):
-    return (x - x.mean()) / (x.var(unbiased=False) + 1e-5).sqrt() * weight + bias
-
-
-def literal(core, inputs):
-    """One step by itself."""
-    x = core.project(inputs)
-    for layer_norm, feedforward in core.layers:
-        hidden = F.gelu(feedforward.expand.weight @ norm(x, *layer_norm.parameters()) + feedforward.expand.bias)
-        x = x + feedforward.contract.weight @ hidden + feedforward.contract.bias
-    return norm(x, *core.norm.parameters())
 
 
 @pytest.mark.parametrize("config", [c for c in CONFIGS if not c.dropout], ids=str)
 @pytest.mark.parametrize("input_dim", [5, 8])
-def test_equals_the_literal_loop_in_values_and_gradients(config, input_dim):
+def test_equals_the_plain_form_in_values_and_gradients(config, input_dim):
     core = config.build(input_dim).double()
     for parameter in core.parameters():
         nn.init.normal_(parameter)
     inputs = torch.randn(2, 4, input_dim, dtype=torch.double, requires_grad=True)
     outputs, _ = core(inputs, core.initial_state(2), torch.rand(2, 4) < 0.3)
-    want = torch.stack([torch.stack([literal(core, step) for step in row]) for row in inputs])
+    want, _ = core.reference_unroll(inputs, core.initial_state(2), torch.zeros(2, 4).bool())
     torch.testing.assert_close(outputs, want, rtol=1e-10, atol=1e-11)
     wrt = [inputs, *core.parameters()]
     got, expected = (torch.autograd.grad(y.sin().sum(), wrt) for y in (outputs, want))
     for a, b in zip(got, expected, strict=True):
         torch.testing.assert_close(a, b, rtol=1e-9, atol=1e-9)
+
+
+def test_the_plain_form_refuses_dropout():
+    core = MemorylessConfig(dim=8, dropout=0.1).build(5)
+    arguments = torch.randn(2, 4, 5), core.initial_state(2), torch.zeros(2, 4).bool()
+    with pytest.raises(ValueError, match=r"dropout=0\.1.*core\.eval"):
+        core.reference_unroll(*arguments)
+    core.eval().reference_unroll(*arguments)
 
 
 def test_an_output_depends_on_its_own_step_only():
@@ -69,7 +63,7 @@ def test_flops_are_those_of_the_products():
     [
         ({"dim": -1}, "dim=-1", "positive"),
         ({"num_layers": 0}, "num_layers=0", "at least one"),
-        ({"hidden_dim": 0}, "hidden_dim=0", "positive"),
+        ({"hidden_dim": 0}, "hidden_dim=0", "at least 1"),
         ({"dropout": -0.1}, "dropout=-0.1", "probability"),
     ],
 )

@@ -3,7 +3,7 @@ import torch
 from samples import gru, lstm
 from torch import nn
 
-from recollect.cores.recurrent.core import GRUConfig, LSTMConfig
+from recollect.cores.recurrent import GRUConfig, LSTMConfig
 
 CONFIGS = [c for c in (*lstm.CONFIGS, *gru.CONFIGS) if not c.dropout]
 BOTH = [LSTMConfig, GRUConfig]
@@ -47,15 +47,16 @@ def loss(outputs, state):
 
 @pytest.mark.parametrize("config", CONFIGS, ids=str)
 @pytest.mark.parametrize("t", [1, 8])
-def test_equals_a_loop_of_cells_in_values_and_gradients(config, t):
+@pytest.mark.parametrize("unroll", [lambda core: core, lambda core: core.reference_unroll], ids=["core", "plain form"])
+def test_equals_a_loop_of_torchs_cells_in_values_and_gradients(config, t, unroll):
     core, inputs, state, is_first = prepared(config, t=t)
     is_first[0] = True
-    outputs, new = core(inputs, state, is_first)
     want, end = literal(core, inputs, state, is_first)
-    torch.testing.assert_close(outputs, want, rtol=1e-10, atol=1e-12)
     wrt = [inputs, *state, *core.parameters()]
-    got = torch.autograd.grad(loss(outputs, new), wrt, materialize_grads=True)
     expected = torch.autograd.grad(loss(want, end), wrt, materialize_grads=True)
+    outputs, new = unroll(core)(inputs, state, is_first)
+    torch.testing.assert_close(outputs, want, rtol=1e-10, atol=1e-12)
+    got = torch.autograd.grad(loss(outputs, new), wrt, materialize_grads=True)
     for a, b in zip((*new, *got), (*end, *expected), strict=True):
         torch.testing.assert_close(a, b, rtol=1e-9, atol=1e-11)
 
@@ -128,6 +129,22 @@ def test_the_form_for_compilers_gives_the_same_numbers(config, monkeypatch):
     got = (outputs, *new, *torch.autograd.grad(loss(outputs, new), wrt))
     for a, b in zip(got, want, strict=True):
         torch.testing.assert_close(a, b, rtol=1e-9, atol=1e-11)
+
+
+@pytest.mark.parametrize("config", BOTH)
+def test_the_plain_form_refuses_dropout(config):
+    core, *arguments = prepared(config(dim=4, dropout=0.5))
+    with pytest.raises(ValueError, match=r"dropout=0\.5.*core\.eval"):
+        core.reference_unroll(*arguments)
+    core.eval().reference_unroll(*arguments)
+
+
+@pytest.mark.parametrize("config", BOTH)
+def test_vmap_gives_the_same_numbers(config):
+    core, inputs, state, is_first = prepared(config(dim=6))
+    many = torch.stack((inputs, 2 * inputs))
+    found = torch.vmap(lambda part: core(part, state, is_first)[0])(many)
+    torch.testing.assert_close(found, torch.stack([core(part, state, is_first)[0] for part in many]))
 
 
 @pytest.mark.parametrize("config", BOTH)

@@ -19,14 +19,15 @@ import torch.nn.functional as F
 from gymnasium import spaces
 from torch import Tensor, nn
 
+from recollect.ops import allocation
 from recollect.ops.packed_linear import working_dtype
 
 LARGEST_GRID = 16
 """Sides up to here make an integer Box a grid of symbols; beyond it is an image."""
 SMALLEST_SIDE = 8
 """Of an image."""
-LARGEST_MAP = 32 << 20
-"""Bytes: larger tensors come in fresh pages from the system at every use (see training/allocation.py)."""
+LARGEST_MAP = allocation.LARGEST
+"""Bytes: larger tensors come in fresh pages from the system at every use."""
 
 
 class Encoder(nn.Module, ABC):

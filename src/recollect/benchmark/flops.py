@@ -9,10 +9,10 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-import torch
 from torch.utils.flop_counter import FlopCounterMode, sdpa_backward_flop_count, sdpa_flop_count
 
-aten = torch.ops.aten
+from recollect.ops.operators import find_operator
+
 Shape = tuple[int, ...]
 
 
@@ -46,25 +46,24 @@ def _add_matrix_vector(_: Shape, matrix: Shape, *__: Any, **___: Any) -> int:
     return 2 * math.prod(matrix)
 
 
-MISSING: dict[Any, Callable[..., int]] = {
-    aten._scaled_dot_product_flash_attention_for_cpu: _attention,
-    aten._scaled_dot_product_flash_attention_for_cpu_backward: _attention_backward,
-    aten.mkldnn_rnn_layer: _rnn_layer,
-    aten.mkldnn_rnn_layer_backward: _rnn_layer_backward,
-    aten.mv: _matrix_vector,
-    aten.dot: _matrix_vector,
-    aten.addmv: _add_matrix_vector,
+FORMULAS: dict[str, Callable[..., int]] = {
+    "aten::_scaled_dot_product_flash_attention_for_cpu": _attention,
+    "aten::_scaled_dot_product_flash_attention_for_cpu_backward": _attention_backward,
+    "aten::mkldnn_rnn_layer": _rnn_layer,
+    "aten::mkldnn_rnn_layer_backward": _rnn_layer_backward,
+    "aten::mv": _matrix_vector,
+    "aten::dot": _matrix_vector,
+    "aten::addmv": _add_matrix_vector,
+    "mkldnn::_linear_pointwise": _linear,
+    "mkl::_mkl_linear": _linear,
 }
-"""Operations without a formula in torch: shapes of the arguments -> FLOPs."""
-
-for _namespace, _name in (("mkldnn", "_linear_pointwise"), ("mkl", "_mkl_linear")):
-    # Not every build of torch has these.
-    if hasattr(getattr(torch.ops, _namespace), _name):
-        MISSING[getattr(getattr(torch.ops, _namespace), _name)] = _linear
+"""Operators without a formula in torch: shapes of the arguments -> FLOPs. Not every build of torch has all of them."""
 
 
 def count(function: Callable[[], object]) -> int:
     """FLOPs of one call, forward and backward passes included."""
-    with FlopCounterMode(display=False, custom_mapping=MISSING) as counter:
+    found = {find_operator(name): formula for name, formula in FORMULAS.items()}
+    found.pop(None, None)
+    with FlopCounterMode(display=False, custom_mapping=found) as counter:
         function()
     return counter.get_total_flops()

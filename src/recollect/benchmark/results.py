@@ -2,6 +2,7 @@
 
 import csv
 import json
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -79,25 +80,43 @@ class Results:
         Raises:
             ValueError: the folder cannot be written.
         """
-        folder = Path(folder)
-        stamp = "".join(c for c in self.environment["date"][:19] if c.isdigit())
-        paths = folder / f"cores-{stamp}.json", folder / f"cores-{stamp}.csv"
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            paths[0].write_text(json.dumps(self.to_json(), indent=1) + "\n")
-            with paths[1].open("w", newline="") as file:
-                self._write_csv(file)
-        except OSError as error:
-            raise ValueError(f"output={str(folder)!r} cannot be written ({error.strerror}): choose another") from error
-        return paths
+        return save(folder, "cores", self.environment, self.to_json(), self._table())
 
-    def _write_csv(self, file: Any) -> None:
+    def _table(self) -> list[list[Any]]:
         facts = {core.core: core for core in self.cores}
         fixed = ("parameters", "state_bytes", "stream_bytes", "flops_per_step", "flops_counted", "train_flops_counted")
         header = [field.name for field in fields(Row)]
-        writer = csv.writer(file)
-        writer.writerow([*header, *fixed, "matmul_peak", *self.environment])
+        table: list[list[Any]] = [[*header, *fixed, "matmul_peak", *self.environment]]
         for row in self.rows:
             core = facts[row.core]
             values = [getattr(row, name) for name in header] + [getattr(core, name) for name in fixed]
-            writer.writerow([*values, core.peak[row.dtype], *self.environment.values()])
+            table.append([*values, core.peak[row.dtype], *self.environment.values()])
+        return table
+
+
+def save(
+    folder: str | Path, name: str, environment: dict[str, Any], data: dict[str, Any], table: Sequence[Sequence[Any]]
+) -> tuple[Path, Path]:
+    """Write ``NAME-DATE.json`` and a flat ``NAME-DATE.csv``; returns their paths.
+
+    Args:
+        folder: made if it is not there.
+        name: what was measured.
+        environment: whose date goes into the names.
+        data: for JSON.
+        table: for CSV, header first.
+
+    Raises:
+        ValueError: the folder cannot be written.
+    """
+    folder = Path(folder)
+    stamp = "".join(c for c in environment["date"][:19] if c.isdigit())
+    paths = folder / f"{name}-{stamp}.json", folder / f"{name}-{stamp}.csv"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        paths[0].write_text(json.dumps(data, indent=1) + "\n")
+        with paths[1].open("w", newline="") as file:
+            csv.writer(file).writerows(table)
+    except OSError as error:
+        raise ValueError(f"output={str(folder)!r} cannot be written ({error.strerror}): choose another") from error
+    return paths

@@ -165,7 +165,7 @@ def _load(module: nn.Module, weights: dict[str, Tensor]) -> nn.Module:
 @contextmanager
 def _quiet_compiler() -> Iterator[None]:
     """A compiler without memory of earlier calls, whose warnings are left to the line's own message."""
-    torch._dynamo.reset()
+    torch.compiler.reset()
     logging.disable(logging.CRITICAL)
     try:
         # On failure torch also prints the graph that it had.
@@ -174,7 +174,7 @@ def _quiet_compiler() -> Iterator[None]:
             yield
     finally:
         logging.disable(logging.NOTSET)
-        torch._dynamo.reset()
+        torch.compiler.reset()
 
 
 def _first_line(error: BaseException) -> str:

@@ -2,11 +2,11 @@
 
 from recollect.cores.causal_transformer import CausalTransformer, CausalTransformerConfig
 from recollect.cores.contract import CoreConfig, MemoryCore
-from recollect.cores.feedback.core import FeedbackTransformer, FeedbackTransformerConfig
+from recollect.cores.feedback import FeedbackTransformer, FeedbackTransformerConfig
 from recollect.cores.hcam import HierarchicalChunkMemory, HierarchicalChunkMemoryConfig
 from recollect.cores.long_short import LongShortTransformer, LongShortTransformerConfig
-from recollect.cores.memoryless.core import Memoryless, MemorylessConfig
-from recollect.cores.recurrent.core import GRU, LSTM, GRUConfig, LSTMConfig
+from recollect.cores.memoryless import Memoryless, MemorylessConfig
+from recollect.cores.recurrent import GRU, LSTM, GRUConfig, LSTMConfig
 from recollect.cores.stream import Stream
 from recollect.cores.tlb import TemporalLatentBottleneck, TemporalLatentBottleneckConfig
 from recollect.cores.transformer_xl import TransformerXL, TransformerXLConfig

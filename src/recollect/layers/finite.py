@@ -5,6 +5,8 @@ import math
 import torch
 from torch import Tensor
 
+from recollect.ops.tracing import is_traced
+
 
 def is_finite(inputs: Tensor) -> Tensor:
     """Bool, of the shape of ``inputs``: what is finite and has a finite square."""
@@ -17,7 +19,7 @@ def surely_finite(inputs: Tensor) -> bool:
     Only where looking at a number costs no synchronisation and is not recorded by a compiler; elsewhere the answer
     is no.
     """
-    if inputs.device.type != "cpu" or torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+    if inputs.device.type != "cpu" or is_traced():
         return False
     least, most = torch.aminmax(inputs.detach())
     limit = _largest(inputs.dtype)

@@ -1,1 +1,91 @@
-"""Hand-written kernels, each beside its plain twin."""
+"""Hand-written kernels, each beside its plain twin. ``OPS`` is the table of contents.
+
+Private interfaces of torch and questions about the processor live in this room only (plain facts about the machine:
+``recollect.machine``). A torch without such an interface takes the plain twin; ``recollect benchmark ops`` says so, and
+shows what every kernel gains on this machine. Tests compare kernel and twin over the same table.
+"""
+
+import torch.nn.functional as F
+
+from recollect.ops import (
+    copying,
+    examples,
+    fused_pooling,
+    linear,
+    packed_linear,
+    recurrent_scans,
+    tracing,
+    weight_grads,
+)
+from recollect.ops.operation import Operation
+
+OPS: dict[str, Operation] = {
+    "linear": Operation(
+        kernel=linear.linear,
+        twin=F.linear,
+        is_available=linear.is_available,
+        needs="oneDNN operators with their private names",
+        example=examples.affine,
+        typical_rows=2048,
+    ),
+    "multiply": Operation(
+        kernel=packed_linear.multiply,
+        twin=F.linear,
+        is_available=packed_linear.is_available,
+        needs="oneDNN operators with their private names",
+        example=examples.affine,
+        differentiable=False,
+        typical_rows=2048,
+    ),
+    "packed-linear": Operation(
+        kernel=packed_linear.PackedLinear,
+        twin=packed_linear.PlainLinear,
+        is_available=packed_linear.is_available,
+        needs="oneDNN operators with their private names",
+        example=examples.packed,
+        use=examples.use_packed,
+        differentiable=False,
+    ),
+    "lstm": Operation(
+        kernel=recurrent_scans.lstm,
+        twin=recurrent_scans.plain_lstm,
+        is_available=recurrent_scans.is_available,
+        needs="aten operators for the derivatives of sigmoid and tanh",
+        example=examples.scan(gates=4, leaves=2),
+        use=examples.use_scan,
+    ),
+    "gru": Operation(
+        kernel=recurrent_scans.gru,
+        twin=recurrent_scans.plain_gru,
+        is_available=recurrent_scans.is_available,
+        needs="aten operators for the derivatives of sigmoid and tanh",
+        example=examples.scan(gates=3, leaves=1),
+        use=examples.use_scan,
+    ),
+    "weight-grads": Operation(
+        kernel=weight_grads.accumulate_weight_grads,
+        twin=weight_grads.plain_weight_grads,
+        is_available=tracing.can_tell,
+        needs="answer whether a function transform is at work",
+        example=examples.loop,
+        use=examples.use_loop,
+    ),
+    "fused-pooling": Operation(
+        kernel=fused_pooling.fused_pooling,
+        twin=fused_pooling.plain_pooling,
+        is_available=fused_pooling.is_available,
+        needs="aten operator for the derivative of GELU",
+        example=examples.tokens,
+        use=examples.use_tokens,
+        typical_rows=3136,
+    ),
+    "copy-each": Operation(
+        kernel=copying.copy_each,
+        twin=copying.plain_copy_each,
+        is_available=copying.is_available,
+        needs="_foreach_copy_",
+        example=examples.weights,
+        use=examples.use_copy,
+        differentiable=False,
+    ),
+}

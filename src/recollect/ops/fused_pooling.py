@@ -33,7 +33,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from recollect.ops.operators import find_operator
 from recollect.ops.packed_linear import PackedLinear
+from recollect.ops.tracing import can_tell, is_traced
 
 MIN_SIZE = 1 << 17
 """Numbers per step (tokens times width) from which the fused form is faster than the plain one."""
@@ -86,7 +88,7 @@ class FusedWeights(NamedTuple):
 @cache
 def is_available() -> bool:
     """Whether this torch has the private functions that are called here."""
-    return hasattr(torch.ops.aten, "gelu_backward") and hasattr(torch._C, "_are_functorch_transforms_active")
+    return can_tell() and find_operator("aten::gelu_backward") is not None
 
 
 def pays(tokens: Tensor) -> bool:
@@ -96,7 +98,7 @@ def pays(tokens: Tensor) -> bool:
 
 def _can_run() -> bool:
     # Compilers, vmap and jvp do not know the hand-written gradient.
-    return not torch.compiler.is_compiling() and is_available() and not torch._C._are_functorch_transforms_active()
+    return not is_traced() and is_available()
 
 
 def fuse(poolings: Sequence[PoolingWeights]) -> FusedWeights:

@@ -14,22 +14,27 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from recollect.ops.packed_linear import MAKER, product
+from recollect.ops import packed_linear
+from recollect.ops.tracing import can_tell, is_traced
 
 MIN_ROWS = 128
 """Below this many rows the preparation costs more than it saves."""
+
+
+def is_available() -> bool:
+    """Whether this torch has what :func:`linear` needs to be faster than ``F.linear``."""
+    return packed_linear.is_available() and can_tell()
 
 
 def _prefers_onednn(x: Tensor, weight: Tensor) -> bool:
     return (
         x.device.type == "cpu"
         and x.dtype == weight.dtype == torch.float32
-        and MAKER == "amd"
+        and packed_linear.MAKER == "amd"
         and x.numel() >= MIN_ROWS * x.shape[-1]
-        and not torch.compiler.is_compiling()
+        and not is_traced()
         and not torch.is_autocast_enabled("cpu")
-        and not torch._C._are_functorch_transforms_active()  # vmap and jvp know F.linear only
-        and torch.backends.mkldnn.is_available()  # type: ignore[attr-defined]
+        and packed_linear.is_available()
     )
 
 
@@ -39,7 +44,7 @@ class _Linear(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         ctx.save_for_backward(x, weight)
-        return product(x, weight, bias)
+        return torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
@@ -55,7 +60,7 @@ class _Linear(torch.autograd.Function):
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """``x W^T + b`` along the last axis: ``[..., i], [o, i], [o] -> [..., o]``."""
+    """``x W^T + b`` along the last axis: ``[..., i], [o, i], [o] -> [..., o]``. Twin: ``F.linear``."""
     if not _prefers_onednn(x, weight):
         return F.linear(x, weight, bias)
     return _Linear.apply(x.reshape(-1, x.shape[-1]), weight, bias).unflatten(0, x.shape[:-1])

@@ -13,35 +13,37 @@ trial run: the same machine always computes the same numbers.
 - Others have not been measured: ``addmm``.
 """
 
-import platform
 from contextlib import AbstractContextManager, nullcontext
-from pathlib import Path
-from typing import Any, Literal
+from functools import cache
+from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
+from recollect.machine import processor_maker
+from recollect.ops.operators import find_operator
+
+MAKER = processor_maker()
+"""Who made this machine's processor."""
+
 _ops = torch.ops.mkldnn
-_ONEDNN = torch.backends.mkldnn.is_available() and hasattr(_ops, "_linear_pointwise")  # type: ignore[attr-defined]
+_PRIVATE = tuple(
+    f"mkldnn::{name}" for name in ("_linear_pointwise", "_reorder_linear_weight", "_is_mkldnn_bf16_supported")
+)
 _PACKED_ROWS = range(8, 129)
 _LARGE = 2**19
 """Entries of a matrix from which on packing pays on Intel; at half a million both take as long."""
 
 
-def _maker() -> Literal["amd", "intel", "other"]:
-    try:
-        name = Path("/proc/cpuinfo").read_text()
-    except OSError:
-        name = platform.processor()
-    return "amd" if "AuthenticAMD" in name else "intel" if "GenuineIntel" in name else "other"
+@cache
+def is_available() -> bool:
+    """Whether this torch carries oneDNN and the private operators that are called here."""
+    return torch.backends.mkldnn.is_available() and all(map(find_operator, _PRIVATE))  # type: ignore[attr-defined]
 
 
-MAKER = _maker()
-"""Who made this machine's processor."""
-
-
-def _onednn(weight: Tensor, rows: int, packed: bool) -> bool:
-    if not _ONEDNN or weight.device.type != "cpu":
+def _prefers_onednn(weight: Tensor, rows: int, packed: bool) -> bool:
+    if weight.device.type != "cpu" or not is_available():
         return False
     if weight.dtype == torch.bfloat16:
         return _ops._is_mkldnn_bf16_supported()
@@ -55,6 +57,14 @@ def working_dtype(weight: Tensor) -> torch.dtype:
     """In which dtype a stream that is made here computes its products: that of autocast, or its weights'."""
     kind = weight.device.type
     return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else weight.dtype
+
+
+def multiply(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """``x W^T + b`` once, where no gradient is recorded: ``[r, i], [o, i], [o] -> [r, o]``. Twin: ``F.linear``."""
+    if _prefers_onednn(weight, x.shape[0], packed=False):
+        return _ops._linear_pointwise(x, weight, bias, "none", [], "")
+    with _without_autocast(x):
+        return x @ weight.t() if bias is None else torch.addmm(bias, x, weight.t())
 
 
 class PackedLinear:
@@ -71,7 +81,7 @@ class PackedLinear:
         self.weight = weight.detach()
         self.bias = None if bias is None else bias.detach()
         packed = uses > 4
-        self.fast = _onednn(weight, rows, packed)
+        self.fast = _prefers_onednn(weight, rows, packed)
         if self.fast and packed:
             self.weight = _ops._reorder_linear_weight(self.weight, rows)
         elif packed and MAKER == "intel" and weight.device.type == "cpu" and rows < _PACKED_ROWS.stop:
@@ -81,23 +91,36 @@ class PackedLinear:
         """``x W^T + b``: ``[r, i] -> [r, o]``."""
         if self.fast:
             return _ops._linear_pointwise(x, self.weight, self.bias, "none", [], "")
-        with _as_it_is(x):
+        with _without_autocast(x):
             return x @ self.weight.t() if self.bias is None else torch.addmm(self.bias, x, self.weight.t())
 
     def plus(self, x: Tensor, z: Tensor) -> Tensor:
         """``x W^T + z``, without b: ``[r, i], [r, o] -> [r, o]``."""
         if self.fast:
             return _ops._linear_pointwise.binary(x, z, self.weight, None, "add")
-        with _as_it_is(x):
+        with _without_autocast(x):
             return torch.addmm(z, x, self.weight.t())
 
 
-def _as_it_is(x: Tensor) -> AbstractContextManager[Any]:
+class PlainLinear:
+    """The plain twin of :class:`PackedLinear`, which takes its hints and ignores them."""
+
+    def __init__(self, weight: Tensor, bias: Tensor | None = None, *, rows: int, uses: int) -> None:
+        self.weight = weight.detach()
+        self.bias = None if bias is None else bias.detach()
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """``x W^T + b``: ``[r, i] -> [r, o]``."""
+        with _without_autocast(x):
+            return F.linear(x, self.weight, self.bias)
+
+    def plus(self, x: Tensor, z: Tensor) -> Tensor:
+        """``x W^T + z``, without b: ``[r, i], [r, o] -> [r, o]``."""
+        with _without_autocast(x):
+            return F.linear(x, self.weight) + z
+
+
+def _without_autocast(x: Tensor) -> AbstractContextManager[Any]:
     # Who calls has chosen the dtype, as oneDNN's product has it; autocast would choose again.
     kind = x.device.type
     return torch.autocast(kind, enabled=False) if torch.is_autocast_enabled(kind) else nullcontext()
-
-
-def product(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """``x W^T + b`` once: ``[r, i], [o, i] -> [r, o]``."""
-    return PackedLinear(weight, bias, rows=x.shape[0], uses=1)(x)

@@ -1,7 +1,7 @@
 """The recurrences of LSTM and GRU over all steps of a call, with resets, forward and backward.
 
 What a layer remembers comes in and goes out: nothing is kept here. ``first`` is bool ``[t, b, 1]``; where it is
-True the memory that a step finds is the fresh one. The equations stand in ``cores/recurrent.py``.
+True the memory that a step finds is the initial one. The equations stand in ``cores/recurrent/core.py``.
 
 The input products of all steps are one product before the loop. A step of the loop is one product with U, packed
 once per call, and a few fused elementwise operations. The backward pass is written by hand: one product per step
@@ -9,6 +9,7 @@ carries the gradient of h, then the gradients of weights and inputs are single p
 a selection, made only at steps where some row resets. No sequence is cut into pieces or padded.
 """
 
+from functools import cache
 from typing import Any
 
 import torch
@@ -16,70 +17,79 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from recollect.ops.packed_linear import PackedLinear, product
+from recollect.ops.operators import find_operator
+from recollect.ops.packed_linear import PackedLinear, multiply
+from recollect.ops.tracing import can_tell, is_traced
 
-_sigmoid_backward = torch.ops.aten.sigmoid_backward  # (dy, y) -> dy * y * (1 - y)
-_tanh_backward = torch.ops.aten.tanh_backward  # (dy, y) -> dy * (1 - y * y)
+aten = torch.ops.aten
+_PRIVATE = ("aten::sigmoid_backward", "aten::tanh_backward")  # of (dy, y): dy * y * (1 - y) and dy * (1 - y * y)
 
 Tensors = list[Tensor]
 
 
-def lstm(x: Tensor, weights: Tensors, memory: Tensors, fresh: Tensors, first: Tensor) -> tuple[Tensor, ...]:
+@cache
+def is_available() -> bool:
+    """Whether this torch has the private operators that are called here."""
+    return can_tell() and all(map(find_operator, _PRIVATE))
+
+
+def lstm(x: Tensor, weights: Tensors, memory: Tensors, initial: Tensors, first: Tensor) -> tuple[Tensor, ...]:
     """An LSTM layer over all steps.
 
     Args:
         x: ``[t, b, i]``.
         weights: W ``[4 d, i]``, U ``[4 d, d]``, b and e ``[4 d]`` in the dtype of x (bfloat16 under autocast).
         memory: h and c ``[b, d]``; gates and c are computed in their dtype.
-        fresh: h and c ``[b, d]`` of a new episode.
+        initial: h and c ``[b, d]`` of a new episode.
         first: bool ``[t, b, 1]``.
 
     Returns:
         Outputs ``[t, b, d]``, and h and c after the last step.
     """
-    if torch.compiler.is_compiling():
-        return _trace_lstm(x, weights, memory, fresh, first)
-    outputs, c = _LSTMScan.apply(x, *weights, *memory, *fresh, first, _any_row(first))
+    if is_traced() or not is_available():
+        return plain_lstm(x, weights, memory, initial, first)
+    outputs, c = _LSTMScan.apply(x, *weights, *memory, *initial, first, _any_row(first))
     return outputs, outputs[-1], c
 
 
-def gru(x: Tensor, weights: Tensors, memory: Tensors, fresh: Tensors, first: Tensor) -> tuple[Tensor, ...]:
+def gru(x: Tensor, weights: Tensors, memory: Tensors, initial: Tensors, first: Tensor) -> tuple[Tensor, ...]:
     """A GRU layer over all steps: as :func:`lstm`, with 3 d rows in the weights and h alone in the memory."""
-    if torch.compiler.is_compiling():
-        return _trace_gru(x, weights, memory, fresh, first)
-    return _GRUScan.apply(x, *weights, *memory, *fresh, first, _any_row(first))
+    if is_traced() or not is_available():
+        return plain_gru(x, weights, memory, initial, first)
+    return _GRUScan.apply(x, *weights, *memory, *initial, first, _any_row(first))
 
 
-def _any_row(first: Tensor) -> list[bool]:
-    return first.flatten(1).any(1).tolist()
-
-
-def _trace_lstm(x: Tensor, weights: Tensors, memory: Tensors, fresh: Tensors, first: Tensor) -> tuple[Tensor, ...]:
-    # For torch.compile and torch.export: no branch on values, no hand-written gradient.
+def plain_lstm(x: Tensor, weights: Tensors, memory: Tensors, initial: Tensors, first: Tensor) -> tuple[Tensor, ...]:
+    """The plain twin of :func:`lstm`: no branch on values, no gradient written by hand."""
     w, u, b, e = weights
     h, c = memory
     outputs = []
     for step, drive in enumerate(F.linear(x, w, b + e).unbind(0)):
-        h = torch.where(first[step], fresh[0], h).to(x.dtype)
+        h = torch.where(first[step], initial[0], h).to(x.dtype)
         i, f, g, o = (drive + F.linear(h, u)).to(c.dtype).chunk(4, -1)
-        c = f.sigmoid() * torch.where(first[step], fresh[1], c) + i.sigmoid() * g.tanh()
+        c = f.sigmoid() * torch.where(first[step], initial[1], c) + i.sigmoid() * g.tanh()
         h = (o.sigmoid() * c.tanh()).to(x.dtype)
         outputs.append(h)
     return torch.stack(outputs), h, c
 
 
-def _trace_gru(x: Tensor, weights: Tensors, memory: Tensors, fresh: Tensors, first: Tensor) -> tuple[Tensor, ...]:
+def plain_gru(x: Tensor, weights: Tensors, memory: Tensors, initial: Tensors, first: Tensor) -> tuple[Tensor, ...]:
+    """The plain twin of :func:`gru`."""
     w, u, b, e = weights
     (h,) = memory
     outputs = []
     for step, drive in enumerate(F.linear(x, w, b).unbind(0)):
-        h = torch.where(first[step], fresh[0], h)
+        h = torch.where(first[step], initial[0], h)
         x_r, x_z, x_n = drive.to(h.dtype).chunk(3, -1)
         h_r, h_z, h_n = F.linear(h.to(x.dtype), u, e).to(h.dtype).chunk(3, -1)
         n = torch.tanh(x_n + torch.sigmoid(x_r + h_r) * h_n)
         h = torch.lerp(n, h, torch.sigmoid(x_z + h_z))
         outputs.append(h.to(x.dtype))
     return torch.stack(outputs), h
+
+
+def _any_row(first: Tensor) -> list[bool]:
+    return first.flatten(1).any(1).tolist()
 
 
 class _LSTMScan(torch.autograd.Function):
@@ -91,18 +101,18 @@ class _LSTMScan(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, *args: Any) -> tuple[Tensor, Tensor]:
-        x, w, u, b, e, h, c, fresh_h, fresh_c, first, resets = args
+        x, w, u, b, e, h, c, initial_h, initial_c, first, resets = args
         t, rows, _ = x.shape
         d, wide = u.shape[1], c.dtype
-        drive = product(x.flatten(0, 1), w, b + e).view(t, rows, 4 * d)
+        drive = multiply(x.flatten(0, 1), w, b + e).view(t, rows, 4 * d)
         recur = PackedLinear(u, rows=rows, uses=t)
         outputs = x.new_empty(t, rows, d)
         kept: list[list[Tensor]] = []
         before, h = h, h.to(x.dtype)
         for step in range(t):
             if resets[step]:
-                h = torch.where(first[step], fresh_h.to(x.dtype), h)
-                c = torch.where(first[step], fresh_c, c)
+                h = torch.where(first[step], initial_h.to(x.dtype), h)
+                c = torch.where(first[step], initial_c, c)
             gates = recur.plus(h, drive[step]).to(wide)
             gates[:, : 2 * d].sigmoid_()
             i, f, g, o = gates.chunk(4, 1)
@@ -113,7 +123,7 @@ class _LSTMScan(torch.autograd.Function):
             h = torch.mul(o, tanh, out=outputs[step])
             if any(ctx.needs_input_grad):
                 kept.append([gates, found, tanh])
-        ctx.save_for_backward(x, w, u, before, fresh_h, first, outputs, *(k for step in kept for k in step))
+        ctx.save_for_backward(x, w, u, before, initial_h, first, outputs, *(k for step in kept for k in step))
         ctx.resets = resets
         return outputs, c
 
@@ -121,24 +131,24 @@ class _LSTMScan(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, *grad_results: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
         grad_outputs, grad_c = grad_results
-        x, w, u, before, fresh_h, first, outputs, *kept = ctx.saved_tensors
+        x, w, u, before, initial_h, first, outputs, *kept = ctx.saved_tensors
         t, rows, _ = x.shape
         d, wide = u.shape[1], grad_c.dtype
         back = PackedLinear(u.t(), rows=rows, uses=t)
         grads = x.new_empty(t, rows, 4 * d)  # by W x + b + U h + e
-        fresh = [torch.zeros_like(grad_c) for _ in "hc"] if any(ctx.needs_input_grad[7:9]) else []
+        grad_initial = [torch.zeros_like(grad_c) for _ in "hc"] if any(ctx.needs_input_grad[7:9]) else []
         grad_outputs = grad_outputs.contiguous()
         grad_h = grad_outputs[-1].to(wide)
         for step in range(t - 1, -1, -1):
             gates, found, tanh = kept[3 * step : 3 * step + 3]
             i, f, g, o = gates.chunk(4, 1)
-            grad_c = torch.addcmul(grad_c, grad_h, _tanh_backward(o, tanh))
+            grad_c = torch.addcmul(grad_c, grad_h, aten.tanh_backward(o, tanh))
             # What each gate does to c (i, f, g) or to h (o), times the gradient of that.
             grad = grads[step] if wide == grads.dtype else torch.empty_like(gates)
-            _sigmoid_backward.grad_input(g, i, grad_input=grad[:, :d])
-            _sigmoid_backward.grad_input(found, f, grad_input=grad[:, d : 2 * d])
-            _tanh_backward.grad_input(i, g, grad_input=grad[:, 2 * d : 3 * d])
-            _sigmoid_backward.grad_input(tanh, o, grad_input=grad[:, 3 * d :])
+            aten.sigmoid_backward.grad_input(g, i, grad_input=grad[:, :d])
+            aten.sigmoid_backward.grad_input(found, f, grad_input=grad[:, d : 2 * d])
+            aten.tanh_backward.grad_input(i, g, grad_input=grad[:, 2 * d : 3 * d])
+            aten.sigmoid_backward.grad_input(tanh, o, grad_input=grad[:, 3 * d :])
             grad[:, : 3 * d].unflatten(1, (3, d)).mul_(grad_c[:, None])
             grad[:, 3 * d :].mul_(grad_h)
             if wide != grads.dtype:
@@ -149,21 +159,21 @@ class _LSTMScan(torch.autograd.Function):
                 continue
             grad_h = back(grads[step]).to(wide)
             if ctx.resets[step]:
-                mask_reset_grad(first[step], fresh, grad_h, grad_c)
+                mask_reset_grad(first[step], grad_initial, grad_h, grad_c)
             if step:
                 grad_h = grad_h + grad_outputs[step - 1]
         flat = grads.flatten(0, 1)
         seen = torch.cat((before[None].to(x.dtype), outputs[:-1]))
-        seen = torch.where(first, fresh_h.to(x.dtype), seen)
-        grad_x = product(flat, w.t()).view_as(x) if ctx.needs_input_grad[0] else None
-        grad_w, grad_u = product(flat.t(), x.flatten(0, 1).t()), product(flat.t(), seen.flatten(0, 1).t())
+        seen = torch.where(first, initial_h.to(x.dtype), seen)
+        grad_x = multiply(flat, w.t()).view_as(x) if ctx.needs_input_grad[0] else None
+        grad_w, grad_u = multiply(flat.t(), x.flatten(0, 1).t()), multiply(flat.t(), seen.flatten(0, 1).t())
         grad_b = flat.sum(0)
-        return grad_x, grad_w, grad_u, grad_b, grad_b, grad_h, grad_c, *(fresh or (None, None)), None, None
+        return grad_x, grad_w, grad_u, grad_b, grad_b, grad_h, grad_c, *(grad_initial or (None, None)), None, None
 
 
 def mask_reset_grad(first: Tensor, totals: list[Tensor], *grads: Tensor) -> None:
-    """Where a row reset, the gradient of what it found belongs to the fresh memory, and the past none. In place."""
-    for total, grad in zip(totals, grads, strict=False):  # no totals: the fresh memory wants no gradient
+    """Where a row reset, the gradient of what it found belongs to the initial state, and the past none. In place."""
+    for total, grad in zip(totals, grads, strict=False):  # no totals: the initial state wants no gradient
         total += grad.masked_fill(~first, 0.0)
     for grad in grads:
         grad.masked_fill_(first, 0.0)
@@ -174,16 +184,16 @@ class _GRUScan(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, *args: Any) -> tuple[Tensor, Tensor]:
-        x, w, u, b, e, h, fresh_h, first, resets = args
+        x, w, u, b, e, h, initial_h, first, resets = args
         t, rows, _ = x.shape
         d, wide = u.shape[1], h.dtype
-        drive = product(x.flatten(0, 1), w, b).view(t, rows, 3 * d)
+        drive = multiply(x.flatten(0, 1), w, b).view(t, rows, 3 * d)
         recur = PackedLinear(u, e, rows=rows, uses=t)
         outputs = x.new_empty(t, rows, d)
         kept: list[list[Tensor]] = []
         for step in range(t):
             if resets[step]:
-                h = torch.where(first[step], fresh_h, h)
+                h = torch.where(first[step], initial_h, h)
             gates = recur(h.to(x.dtype)).to(wide)
             gates[:, : 2 * d].add_(drive[step, :, : 2 * d]).sigmoid_()
             r, z, h_n = gates.chunk(3, 1)
@@ -206,25 +216,25 @@ class _GRUScan(torch.autograd.Function):
         back = PackedLinear(u.t(), rows=rows, uses=t)
         by_x = x.new_empty(t, rows, 3 * d)  # by W x + b
         by_h = x.new_empty(t, rows, 3 * d)  # by U h + e
-        fresh = [torch.zeros_like(grad_h)] if ctx.needs_input_grad[6] else []
+        grad_initial = [torch.zeros_like(grad_h)] if ctx.needs_input_grad[6] else []
         for step in range(t - 1, -1, -1):
             gates, found, n = kept[3 * step : 3 * step + 3]
             r, z, h_n = gates.chunk(3, 1)
             grad_h = grad_h + grad_outputs[step]
             kept_h = grad_h * z
-            grad_n = _tanh_backward(grad_h - kept_h, n)
+            grad_n = aten.tanh_backward(grad_h - kept_h, n)
             grad = torch.empty_like(gates)
-            _sigmoid_backward.grad_input(grad_n * h_n, r, grad_input=grad[:, :d])
-            _sigmoid_backward.grad_input(grad_h * (found - n), z, grad_input=grad[:, d : 2 * d])
+            aten.sigmoid_backward.grad_input(grad_n * h_n, r, grad_input=grad[:, :d])
+            aten.sigmoid_backward.grad_input(grad_h * (found - n), z, grad_input=grad[:, d : 2 * d])
             torch.mul(grad_n, r, out=grad[:, 2 * d :])
             by_h[step] = grad
             by_x[step, :, : 2 * d] = grad[:, : 2 * d]
             by_x[step, :, 2 * d :] = grad_n
             grad_h = kept_h + back(by_h[step])
             if ctx.resets[step]:
-                mask_reset_grad(first[step], fresh, grad_h)
+                mask_reset_grad(first[step], grad_initial, grad_h)
         seen = torch.stack(kept[1::3]).to(x.dtype).flatten(0, 1)
         by_x, by_h = by_x.flatten(0, 1), by_h.flatten(0, 1)
-        grad_x = product(by_x, w.t()).view_as(x) if ctx.needs_input_grad[0] else None
-        grad_w, grad_u = product(by_x.t(), x.flatten(0, 1).t()), product(by_h.t(), seen.t())
-        return grad_x, grad_w, grad_u, by_x.sum(0), by_h.sum(0), grad_h, *(fresh or (None,)), None, None
+        grad_x = multiply(by_x, w.t()).view_as(x) if ctx.needs_input_grad[0] else None
+        grad_w, grad_u = multiply(by_x.t(), x.flatten(0, 1).t()), multiply(by_h.t(), seen.t())
+        return grad_x, grad_w, grad_u, by_x.sum(0), by_h.sum(0), grad_h, *(grad_initial or (None,)), None, None

@@ -28,7 +28,8 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from recollect.ops.linear import linear
-from recollect.ops.packed_linear import PackedLinear, product
+from recollect.ops.packed_linear import PackedLinear, multiply
+from recollect.ops.tracing import is_traced
 
 MIN_TURNS = 4
 """Below this many turns, packing and bookkeeping cost more than they save."""
@@ -67,7 +68,7 @@ def accumulate_weight_grads(rows: Mapping[Affine, int], turns: int) -> Iterator[
         ``leave(*tensors)``: the same tensors. All that the loop made and that is used after it must pass through one
         such call.
     """
-    if turns < MIN_TURNS or torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+    if turns < MIN_TURNS or is_traced():
         yield lambda *tensors: tensors
         return
     weights = [tensor for affine in rows for tensor in (affine.weight, affine.bias)]
@@ -80,6 +81,12 @@ def accumulate_weight_grads(rows: Mapping[Affine, int], turns: int) -> Iterator[
     finally:
         for affine in rows:
             affine.shared = None
+
+
+@contextmanager
+def plain_weight_grads(rows: Mapping[Affine, int], turns: int) -> Iterator[Callable[..., tuple[Tensor, ...]]]:
+    """The plain twin of :func:`accumulate_weight_grads`: autograd adds up a weight gradient per turn."""
+    yield lambda *tensors: tensors
 
 
 class _Pairs:
@@ -107,7 +114,7 @@ class _Pairs:
             return None, None
         x, dy = (torch.cat(rows) for rows in zip(*self.kept, strict=True))
         self.kept = []
-        return product(dy.t(), x.t()), dy.sum(0) if self.has_bias else None
+        return multiply(dy.t(), x.t()), dy.sum(0) if self.has_bias else None
 
 
 class _Weights(torch.autograd.Function):

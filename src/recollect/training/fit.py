@@ -15,6 +15,7 @@ from rich.console import Console
 from torch import nn
 
 from recollect.config import renew, to_json
+from recollect.ops.allocation import keep_freed_memory
 from recollect.runs import checkpoints
 from recollect.runs.checkpoints import Checkpoint, RunError
 from recollect.runs.interrupts import Interrupts
@@ -22,7 +23,6 @@ from recollect.runs.metrics import Logger, MetricsFile, TensorBoardLogger
 from recollect.runs.progress import Progress
 from recollect.runs.random_states import RandomStates, random_states, restore_random_states, seed_everything
 from recollect.runs.run_directory import RunDirectory, changes
-from recollect.training.allocation import keep_freed_memory
 from recollect.training.frame import StepError, TrainerConfig, below
 from recollect.training.trainers import KINDS
 

@@ -1,6 +1,6 @@
 import random
 
-from recollect.cores.feedback.core import FeedbackTransformerConfig
+from recollect.cores.feedback import FeedbackTransformerConfig
 
 CONFIGS = [
     FeedbackTransformerConfig(dim=8, num_heads=2, memory_len=4),

@@ -1,6 +1,6 @@
 import random
 
-from recollect.cores.recurrent.core import GRUConfig
+from recollect.cores.recurrent import GRUConfig
 
 CONFIGS = [
     GRUConfig(dim=8),

@@ -1,6 +1,6 @@
 import random
 
-from recollect.cores.recurrent.core import LSTMConfig
+from recollect.cores.recurrent import LSTMConfig
 
 CONFIGS = [
     LSTMConfig(dim=8),

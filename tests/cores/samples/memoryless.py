@@ -1,6 +1,6 @@
 import random
 
-from recollect.cores.memoryless.core import MemorylessConfig
+from recollect.cores.memoryless import MemorylessConfig
 
 CONFIGS = [
     MemorylessConfig(dim=8),

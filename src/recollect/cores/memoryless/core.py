@@ -5,7 +5,7 @@
 
 Every claim about a memory needs the same network without it: the pre-norm feed-forward half of a Transformer.
 
-Paper: none; the chance level that an agent without memory reaches is the baseline of documents 000, 003 and 004.
+Paper: none; the chance level that an agent without memory reaches is the baseline of every paper here.
 
 Differs: nothing to differ from; width and depth follow the other cores.
 """
@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from recollect.config import require
 from recollect.cores.contract import CoreConfig, MemoryCore
-from recollect.layers.feedforward import FeedForward, input_projection
+from recollect.layers.feedforward import FeedForward, feedforward_width, input_projection
 
 
 class MemorylessState(NamedTuple):
@@ -45,7 +45,7 @@ class MemorylessConfig(CoreConfig):
     def __post_init__(self) -> None:
         require(self.dim > 0, "dim", self.dim, "give a positive width")
         require(self.num_layers > 0, "num_layers", self.num_layers, "give at least one layer")
-        require(self.hidden_dim is None or self.hidden_dim > 0, "hidden_dim", self.hidden_dim, "give a positive width")
+        feedforward_width(self.dim, self.hidden_dim)
         require(0 <= self.dropout < 1, "dropout", self.dropout, "give a probability in [0, 1)")
 
     def build(self, input_dim: int) -> "Memoryless":
@@ -63,8 +63,9 @@ class Memoryless(MemoryCore[MemorylessState]):
 
     def __init__(self, config: MemorylessConfig, input_dim: int) -> None:
         super().__init__()
+        self.config = config
         dim = config.dim
-        hidden_dim = 4 * dim if config.hidden_dim is None else config.hidden_dim
+        hidden_dim = feedforward_width(dim, config.hidden_dim)
         self.input_shape = (input_dim,)
         self.output_shape = (dim,)
         self.project = input_projection(input_dim, dim)

@@ -28,6 +28,7 @@ import torch
 from torch import Tensor
 
 from recollect.agents.contract import Agent
+from recollect.ops.copying import copy_each
 from recollect.training.frame import WorldError
 from recollect.training.impala.rollouts import Collector, Episodes, Rollout
 
@@ -50,13 +51,13 @@ class Weights:
     def publish(self, agent: Agent, version: int) -> None:
         """Replace the weights by those of the learner."""
         with self._lock, torch.no_grad():
-            torch._foreach_copy_(self._tensors, _tensors(agent))  # pyright: ignore[reportPrivateImportUsage]
+            copy_each(self._tensors, _tensors(agent))
             self.version = version
 
     def copy_to(self, agent: Agent) -> int:
         """Give an actor's agent the newest weights; their version."""
         with self._lock, torch.no_grad():
-            torch._foreach_copy_(_tensors(agent), self._tensors)  # pyright: ignore[reportPrivateImportUsage]
+            copy_each(_tensors(agent), self._tensors)
             return self.version
 
 

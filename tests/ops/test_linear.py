@@ -10,8 +10,7 @@ from recollect.ops.linear import MIN_ROWS, Linear, linear
 @pytest.fixture(autouse=True, params=["amd", "intel", "other"])
 def maker(request, monkeypatch):
     """Every path on every machine: which one is taken is a matter of speed."""
-    for place in (module, products):
-        monkeypatch.setattr(place, "MAKER", request.param)
+    monkeypatch.setattr(products, "MAKER", request.param)
     return request.param
 
 

@@ -5,11 +5,11 @@ import sys
 
 import pytest
 
-from recollect.training.allocation import SETTINGS, keep_freed_memory
+from recollect.ops.allocation import SETTINGS, keep_freed_memory
 
 PROGRAM = """
 import resource, sys, torch
-from recollect.training.allocation import keep_freed_memory
+from recollect.ops.allocation import keep_freed_memory
 print(keep_freed_memory() if sys.argv[1] == "keep" else "untold")
 def step():
     parts = [torch.ones(5 << 20) for _ in range(4)]  # 20 MB each

@@ -1,0 +1,161 @@
+"""Every hand-written kernel beside its plain twin: what it gains on this machine, and whether it runs here at all."""
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, fields
+from functools import partial
+from typing import Any
+
+import torch
+from rich.console import Group
+from rich.table import Table
+from torch import Tensor
+
+from recollect.benchmark.machine import describe
+from recollect.benchmark.results import save
+from recollect.benchmark.timing import interleave, ratio
+from recollect.config import lookup, require
+from recollect.ops import OPS
+from recollect.ops.operation import Operation
+
+
+@dataclass(frozen=True, kw_only=True)
+class OpsBenchmark:
+    """Time of every hand-written kernel and of its plain twin, forward and backward where there are gradients."""
+
+    ops: tuple[str, ...] = ()
+    """Which operations; all of them when empty."""
+    dim: int = 512
+    """Width of the matrices."""
+    repeats: int = 7
+    """Rounds; in each of them kernel and twin take turns. The best counts."""
+    seconds: float = 0.1
+    """How long each of the two runs in a round."""
+    quick: bool = False
+    """A try-out at width 16 and 2 rows. Says nothing about speed."""
+    output: str = "benchmarks/results"
+    """Folder for the CSV and JSON files; empty saves nothing."""
+
+    def __post_init__(self) -> None:
+        for name in self.ops:
+            lookup(OPS, name, "operation")
+        require(self.dim >= 1, "dim", self.dim, "use at least 1")
+        require(self.repeats >= 2, "repeats", self.repeats, "use at least 2")
+        require(self.seconds >= 0, "seconds", self.seconds, "give a time, or 0 for single calls")
+
+
+@dataclass(frozen=True)
+class OpRow:
+    """One operation in float32."""
+
+    op: str
+    available: bool
+    """Whether the kernel can run here; else the times are those of the plain twin, twice."""
+    needs: str
+    """What the kernel needs of torch."""
+    rows: int
+    dim: int
+    kernel_us: float
+    """Best repeat, in microseconds."""
+    twin_us: float
+    ratio: float
+    """How many times faster the kernel is: median over the rounds."""
+    lowest: float
+    highest: float
+
+
+@dataclass(frozen=True)
+class OpResults:
+    """One run of the benchmark."""
+
+    environment: dict[str, Any]
+    config: dict[str, Any]
+    rows: list[OpRow]
+
+    def to_json(self) -> dict[str, Any]:
+        """Everything, as plain data."""
+        return asdict(self)
+
+
+def run_ops(config: OpsBenchmark, progress: Callable[[str], None] | None = None) -> OpResults:
+    """Measure, and save if ``config.output`` names a folder.
+
+    Args:
+        config: what to measure.
+        progress: told what is being measured.
+
+    Raises:
+        ValueError: the output folder cannot be written.
+    """
+    results = OpResults(describe(), asdict(config), [])
+    for name in config.ops or OPS:
+        if progress is not None:
+            progress(name)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(0)
+            results.rows.append(measure_op(name, config))
+    if config.output:
+        names = [field.name for field in fields(OpRow)]
+        table = [[getattr(row, name) for name in names] + [*results.environment.values()] for row in results.rows]
+        header = [*names, *results.environment]
+        save(config.output, "ops", results.environment, results.to_json(), [header, *table])
+    return results
+
+
+def measure_op(name: str, config: OpsBenchmark) -> OpRow:
+    """One operation at its typical number of rows."""
+    op = OPS[name]
+    rows, dim = (2, 16) if config.quick else (op.typical_rows, config.dim)
+    tensors = op.example(rows, dim, torch.float32)
+    timings = interleave(
+        {"kernel": partial(_use, op, op.kernel, tensors), "twin": partial(_use, op, op.twin, tensors)},
+        config.repeats,
+        min_seconds=config.seconds,
+    )
+    kernel, twin = timings["kernel"], timings["twin"]
+    median, lowest, highest = (round(value, 3) for value in ratio(twin, kernel))
+    return OpRow(
+        op=name,
+        available=op.is_available(),
+        needs=op.needs,
+        rows=rows,
+        dim=dim,
+        kernel_us=round(kernel.best * 1e6, 2),
+        twin_us=round(twin.best * 1e6, 2),
+        ratio=median,
+        lowest=lowest,
+        highest=highest,
+    )
+
+
+def _use(op: Operation, implementation: Callable[..., Any], tensors: tuple[Tensor, ...]) -> None:
+    if not op.differentiable:
+        with torch.no_grad():
+            op.use(implementation, *tensors)
+        return
+    sources = [tensor.detach().requires_grad_(tensor.is_floating_point()) for tensor in tensors]
+    results = op.use(implementation, *sources)
+    loss = torch.stack([result.sum() for result in results]).sum()
+    torch.autograd.grad(loss, [source for source in sources if source.requires_grad], allow_unused=True)
+
+
+def render_ops(results: OpResults) -> Group:
+    """What was measured, as a table for a terminal."""
+    table = Table(title="Kernels beside their plain twins, float32")
+    table.add_column("operation")
+    for name in ("rows", "width", "kernel\nus", "twin\nus", "times as fast\n(lowest to highest)"):
+        table.add_column(name, justify="right")
+    for row in results.rows:
+        gain = f"{row.ratio:.2f} ({row.lowest:.2f} to {row.highest:.2f})" if row.available else "plain twin"
+        table.add_row(row.op, f"{row.rows}", f"{row.dim}", f"{row.kernel_us:,.1f}", f"{row.twin_us:,.1f}", gain)
+    missing: dict[str, list[str]] = {}
+    for row in results.rows:
+        if not row.available:
+            missing.setdefault(row.needs, []).append(row.op)
+    where = results.environment
+    return Group(
+        table,
+        *(f"plain twin: torch has no {needs}: {', '.join(names)}" for needs, names in missing.items()),
+        f"{where['cpu']}, {where['threads']} threads, torch {where['torch']}, commit {where['commit']}",
+        "Forward and backward where there are gradients. Best of the repeats; the ratio is the median of the rounds.",
+        "A kernel that does not pay on this kind of processor leaves the work to torch: about 1.",
+    )

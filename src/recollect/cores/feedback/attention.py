@@ -1,0 +1,160 @@
+"""How a step of the Feedback Transformer reads the memories before it, without projecting any of them twice.
+
+A :class:`Past` holds the keys and values of one pair of projections. Those of the steps before a block of 16 are one
+tensor for the whole block, so that the backward pass adds into one gradient instead of one per step and slot.
+"""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from recollect.layers.attention import masked_softmax, merge_heads, split_heads
+from recollect.layers.feedforward import FeedForward
+from recollect.layers.positions import LearnedPositions
+from recollect.layers.tap import Tap
+from recollect.ops.linear import Linear
+
+BLOCK = 16
+
+
+class Projections(nn.Module):
+    """Keys and values of memories, for one layer or for all.
+
+    Args:
+        dim: width of a memory.
+        num_heads: h.
+        norm: whether memories, and the inputs of the layers that read them, are normalised first.
+    """
+
+    def __init__(self, dim: int, num_heads: int, *, norm: bool) -> None:
+        super().__init__()
+        self.num_heads = num_heads
+        self.norm = nn.LayerNorm(dim) if norm else nn.Identity()
+        self.key = Linear(dim, dim, bias=False)
+        self.value = Linear(dim, dim, bias=False)
+
+    def forward(self, memory: Tensor) -> tuple[Tensor, Tensor]:
+        """``[..., s, d] -> [..., h, s, e]``, twice."""
+        memory = self.norm(memory)
+        return split_heads(self.key(memory), self.num_heads), split_heads(self.value(memory), self.num_heads)
+
+
+class FeedbackLayer(nn.Module):
+    """Attention to memories, then a feed-forward block; both with residual and norm.
+
+    Args:
+        dim: width.
+        num_heads: attention heads.
+        hidden_dim: width inside the feed-forward block.
+        memory_len: w, steps that it sees.
+        pre: norms before the blocks, not after their residuals.
+        dropout: of attention weights and the feed-forward block, in training.
+    """
+
+    def __init__(
+        self, dim: int, num_heads: int, hidden_dim: int, memory_len: int, *, pre: bool, dropout: float
+    ) -> None:
+        super().__init__()
+        head_dim = dim // num_heads
+        self.num_heads = num_heads
+        self.scale = head_dim**-0.5
+        self.dropout = dropout
+        self.pre = pre
+        self.query = Linear(dim, dim, bias=False)
+        self.out = Linear(dim, dim, bias=False)
+        self.positions = LearnedPositions(memory_len, head_dim, std=1.0)  # oldest first
+        self.attention_norm = nn.Identity() if self.pre else nn.LayerNorm(dim)
+        self.feedforward_norm = nn.LayerNorm(dim)
+        self.feedforward = FeedForward(dim, hidden_dim, activation="relu", dropout=dropout)
+        self.tap = Tap("b h t s")
+
+    def queries(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Scaled queries ``[b, h, t, e]`` of inputs ``[b, t, d]`` and their position scores ``[b, h, t, w]``."""
+        q = split_heads(self.query(x), self.num_heads) * self.scale
+        return q, q @ self.positions.table.t()
+
+    def finish(self, x: Tensor, heads: Tensor) -> Tensor:
+        """From the heads' answers ``[b, h, 1, e]`` to the layer's output ``[b, 1, d]``."""
+        z = self.attention_norm(x + self.out(merge_heads(heads)))
+        if self.pre:
+            return z + self.feedforward(self.feedforward_norm(z))
+        return self.feedforward_norm(z + self.feedforward(z))
+
+
+class Past:
+    """Keys and values of one pair of projections during a call.
+
+    Args:
+        projections: makes them.
+        memory: what the state remembers, ``[b, w, d]``.
+        official_empty: softmax sees empty slots as zeros.
+    """
+
+    def __init__(self, projections: Projections, memory: Tensor, *, official_empty: bool) -> None:
+        self.projections = projections
+        self.window = memory.shape[1]
+        self.block = min(BLOCK, self.window)
+        self.start = 0
+        """First step of the block; its tensor of earlier steps holds those from ``start - w`` to ``start - 1``."""
+        self.old = self.projections(memory)
+        self.new: list[tuple[Tensor, Tensor]] = []
+        self.empty = self.projections(memory.new_zeros(1, 1, memory.shape[-1])) if official_empty else None
+
+    def clear(self, rows: Tensor) -> None:
+        """Drop the past of rows, so that no NaN of theirs outlives it (a weight of 0 times NaN is NaN)."""
+        rows = rows[:, None, None, None]
+        self.old, *self.new = (
+            (keys.masked_fill(rows, 0.0), values.masked_fill(rows, 0.0)) for keys, values in (self.old, *self.new)
+        )
+
+    def recent(self) -> tuple[Tensor, Tensor] | None:
+        """Keys and values ``[b, h, n, e]`` of the block's steps so far."""
+        if not self.new:
+            return None
+        keys, values = zip(*self.new, strict=True)
+        return torch.cat(keys, 2), torch.cat(values, 2)
+
+    def push(self, memory: Tensor) -> None:
+        """Add the memory ``[b, 1, d]`` of a step; a full block joins the earlier steps."""
+        self.new.append(self.projections(memory))
+        if len(self.new) == self.block:
+            keys, values = (torch.cat(part, 2) for part in zip(self.old, *self.new, strict=True))
+            self.old = keys[:, :, -self.window :], values[:, :, -self.window :]
+            self.start += self.block
+            self.new = []
+
+    def read(
+        self, q: Tensor, offsets: Tensor, mask: Tensor, recent: tuple[Tensor, Tensor] | None, layer: FeedbackLayer
+    ) -> tuple[Tensor, Tensor]:
+        """Let one layer's query ``[b, h, 1, e]`` read.
+
+        Args:
+            q: scaled queries.
+            offsets: ``[b, h, 1, w]``, their scores of being w, .., 1 steps back.
+            mask: bool ``[b, 1, 1, w + n]``, what the step may see.
+            recent: from :meth:`recent`.
+            layer: whose scale and dropout apply.
+
+        Returns:
+            Answers ``[b, h, 1, e]`` and weights ``[b, h, 1, w + n]``.
+        """
+        keys, values = self.old
+        scores = q @ keys.transpose(-1, -2)
+        if recent is not None:
+            scores = torch.cat((scores, q @ recent[0].transpose(-1, -2)), -1)
+        late = len(self.new)  # the oldest `late` keys of the earlier steps have left the window
+        bias = F.pad(offsets, (late, 0))
+        if self.empty is None:
+            weights = masked_softmax(scores + bias, mask)
+        else:
+            inside = torch.arange(scores.shape[-1], device=mask.device) >= late
+            scores = torch.where(mask, scores, q @ self.empty[0].transpose(-1, -2))
+            weights = masked_softmax(scores + bias, inside)
+        weights = F.dropout(weights, layer.dropout, layer.training).to(values.dtype)
+        seen = weights if self.empty is None else weights.masked_fill(~mask, 0.0)
+        heads = seen[..., : self.window] @ values
+        if recent is not None:
+            heads = heads + seen[..., self.window :] @ recent[1]
+        if self.empty is not None:
+            heads = heads + (weights - seen).sum(-1, keepdim=True) @ self.empty[1]
+        return heads, weights

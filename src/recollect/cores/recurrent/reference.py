@@ -1,0 +1,74 @@
+"""LSTM and GRU as a plain loop, one step of one row at a time.
+
+    LSTM    i   = sigmoid(W_i x + b_i + U_i h + e_i)     f and o alike
+            g   = tanh(W_g x + b_g + U_g h + e_g)
+            c' = f * c + i * g
+            h' = o * tanh(c')
+
+    GRU     r   = sigmoid(W_r x + b_r + U_r h + e_r)     z alike
+            n   = tanh(W_n x + b_n + r * (U_n h + e_n))
+            h' = (1 - z) * n + z * h
+
+x is the input or the h' of the layer below, at the same step; h and c are the layer's own, of the step before, or the
+initial ones where an episode begins. Papers: see ``core.py``.
+"""
+
+import torch
+from torch import Tensor
+
+from recollect.cores.contract import StateT
+from recollect.cores.recurrent.core import LSTM, Recurrent
+
+
+def reference_unroll(core: Recurrent[StateT], inputs: Tensor, state: StateT, is_first: Tensor) -> tuple[Tensor, StateT]:
+    """What ``core(inputs, state, is_first)`` computes.
+
+    Args:
+        core: LSTM or GRU, whose weights are used; without dropout.
+        inputs: ``[b, t, i]``.
+        state: of the core.
+        is_first: bool ``[b, t]``.
+
+    Returns:
+        Outputs ``[b, t, d]`` and the state after the last step.
+
+    Raises:
+        ValueError: the core is in training and drops out.
+    """
+    if core.training and core.config.dropout:
+        raise ValueError(f"dropout={core.config.dropout}: the plain form has none; call core.eval() first")
+    cell = lstm_cell if isinstance(core, LSTM) else gru_cell
+    layers = range(core.config.num_layers)
+    initial = core.initial_state(1)
+    all_outputs, all_memories = [], []
+    for row, row_inputs in enumerate(inputs):
+        memory = [[leaf[row, layer] for leaf in state] for layer in layers]  # [h, c] or [h] of every layer
+        outputs = []
+        for x, first in zip(row_inputs, is_first[row], strict=True):
+            if first:
+                memory = [[leaf[0, layer] for leaf in initial] for layer in layers]
+            for layer in layers:
+                memory[layer] = cell(core.cells.layer(layer), x, *memory[layer])
+                x = memory[layer][0]
+            outputs.append(x)
+        all_outputs.append(torch.stack(outputs))
+        all_memories.append([torch.stack(leaf) for leaf in zip(*memory, strict=True)])  # l d each
+    leaves = [torch.stack(leaf) for leaf in zip(*all_memories, strict=True)]
+    return torch.stack(all_outputs), core.state_type._make(leaves)  # type: ignore[attr-defined]
+
+
+def lstm_cell(weights: list[Tensor], x: Tensor, h: Tensor, c: Tensor) -> list[Tensor]:
+    """H' and c' ``[d]`` of one layer."""
+    w, u, b, e = weights
+    i, f, g, o = (w @ x + b + u @ h + e).chunk(4)
+    c = f.sigmoid() * c + i.sigmoid() * g.tanh()
+    return [o.sigmoid() * c.tanh(), c]
+
+
+def gru_cell(weights: list[Tensor], x: Tensor, h: Tensor) -> list[Tensor]:
+    """H' ``[d]`` of one layer."""
+    w, u, b, e = weights
+    (x_r, x_z, x_n), (h_r, h_z, h_n) = (w @ x + b).chunk(3), (u @ h + e).chunk(3)
+    r, z = (x_r + h_r).sigmoid(), (x_z + h_z).sigmoid()
+    n = (x_n + r * h_n).tanh()
+    return [(1 - z) * n + z * h]

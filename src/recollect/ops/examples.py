@@ -1,0 +1,108 @@
+"""Random numbers for every operation, and how it is called with them: what tests and the benchmark try them with.
+
+Every example takes a number of rows, a width and the dtype of its floats.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from recollect.ops.fused_pooling import PoolingWeights, fuse
+from recollect.ops.weight_grads import Affine
+
+Tensors = tuple[Tensor, ...]
+
+STEPS = 16
+
+
+def affine(rows: int, width: int, dtype: torch.dtype) -> Tensors:
+    """Rows x ``[r, d]``, W ``[2 d, d]``, b ``[2 d]``."""
+    x, weight, bias = torch.randn(rows, width), torch.randn(2 * width, width) * width**-0.5, torch.randn(2 * width)
+    return x.to(dtype), weight.to(dtype), bias.to(dtype)
+
+
+def packed(rows: int, width: int, dtype: torch.dtype) -> Tensors:
+    """As :func:`affine`, and z ``[r, 2 d]``."""
+    return *affine(rows, width, dtype), torch.randn(rows, 2 * width).to(dtype)
+
+
+def use_packed(linear: Callable[..., Any], x: Tensor, weight: Tensor, bias: Tensor, z: Tensor) -> Tensors:
+    """Many products with one W, as a loop makes them."""
+    product = linear(weight, bias, rows=len(x), uses=2 * STEPS)
+    return tuple(result for _ in range(STEPS) for result in (product(x), product.plus(x, z)))
+
+
+def scan(gates: int, leaves: int) -> Callable[[int, int, torch.dtype], Tensors]:
+    """The example of a recurrence with so many gates and so many vectors of memory.
+
+    Inputs x ``[t, b, 2 d]``, resets ``[t, b, 1]``, then W, U, b, e, then memory and initial state ``[b, d]`` each.
+    Where x and the weights are bfloat16, the memory is float32, as under autocast.
+    """
+
+    def example(rows: int, width: int, dtype: torch.dtype) -> Tensors:
+        x, first = torch.randn(STEPS, rows, 2 * width), torch.rand(STEPS, rows, 1) < 0.1
+        shapes = ((2 * width,), (width,), (), ())
+        weights = (torch.randn(gates * width, *shape) * width**-0.5 for shape in shapes)
+        wide = torch.promote_types(dtype, torch.float32)
+        memory = (torch.randn(rows, width).to(wide) for _ in range(2 * leaves))
+        return x.to(dtype), first, *(weight.to(dtype) for weight in weights), *memory
+
+    return example
+
+
+def use_scan(recurrence: Callable[..., Tensors], x: Tensor, first: Tensor, *others: Tensor) -> Tensors:
+    """One layer over all steps."""
+    weights, states = list(others[:4]), list(others[4:])
+    half = len(states) // 2
+    return recurrence(x, weights, states[:half], states[half:], first)
+
+
+def weights(rows: int, width: int, dtype: torch.dtype) -> Tensors:
+    """Many tensors of few numbers and some of many, as an agent has them."""
+    return tuple(torch.randn(shape).to(dtype) for shape in [(width,), (rows, width)] * STEPS)
+
+
+def use_copy(copy: Callable[[list[Tensor], list[Tensor]], None], *sources: Tensor) -> Tensors:
+    """The copies."""
+    targets = [torch.zeros_like(source) for source in sources]
+    copy(targets, list(sources))
+    return tuple(targets)
+
+
+def loop(rows: int, width: int, dtype: torch.dtype) -> Tensors:
+    """Inputs x ``[t, r, d]``, a memory ``[r, d]``, and the weights ``[d, d]`` and biases ``[d]`` of two maps."""
+    shapes = [(STEPS, rows, width), (rows, width), (width, width), (width,), (width, width), (width,)]
+    return tuple((torch.randn(shape) * shape[-1] ** -0.5).to(dtype) for shape in shapes)
+
+
+def use_loop(sharing: Callable[..., Any], x: Tensor, memory: Tensor, *parameters: Tensor) -> Tensors:
+    """A loop that uses both maps at every turn."""
+    w1, b1, w2, b2 = parameters
+    first, second = Affine(w1, b1), Affine(w2, b2)
+    outputs = []
+    with sharing({first: len(memory), second: len(memory)}, len(x)) as leave:
+        for step in x.unbind(0):
+            memory = torch.tanh(first(memory) + second(step))
+            outputs.append(memory)
+        return leave(torch.stack(outputs), memory)
+
+
+def tokens(rows: int, width: int, dtype: torch.dtype) -> Tensors:
+    """So many tokens ``[2, r, d]`` for two rows, and the weights of two poolings, to 4 and to 12 means.
+
+    They are float32 at least: only products are made in less, under autocast.
+    """
+    hidden, wide = 64, torch.promote_types(dtype, torch.float32)
+    drawn = [torch.randn(2, rows, width)]
+    for k in (4, 12):
+        shapes = [(width,), (width,), (hidden, width), (hidden,), (k, hidden), (k,), (rows, width)]
+        drawn += [torch.randn(shape) * (shape[-1] ** -0.5 if len(shape) == 2 else 1.0) for shape in shapes]
+    return tuple(tensor.to(wide) for tensor in drawn)
+
+
+def use_tokens(pool: Callable[..., Any], x: Tensor, *weights: Tensor) -> Tensors:
+    """Logits and means of both poolings."""
+    fused = fuse([PoolingWeights(*weights[:7], eps=1e-6), PoolingWeights(*weights[7:], eps=1e-6)])
+    return tuple(tensor for pooled in pool(x, fused) for tensor in pooled)
