@@ -29,10 +29,12 @@ LEARNING = {  # recipe, what follows the core in a row's name, test: words
     ("htm-visual-match", "", ""): "visual match, 3 doors",
     ("htm-ballet", "", ""): "ballet, 2 dancers",
     ("htm-words", "", "1 distractor"): "words, 1 distractor",
+    ("htm-words", "", "4 distractors"): "words, 4 distractors",
     ("htm-words", "", "2 episodes"): "words, asked in the next episode (never trained)",
     ("htm-generalisation", "", "3 dances"): "ballet, 3 dancers (trained on 1 and 2)",
     ("htm-permanence", "", ""): "object permanence, 2 boxes",
     ("htm-inference", "", "AC"): "associative inference, two links",
+    ("htm-streets", "", "a city held out"): "streets, goals found in an episode",
 }
 
 

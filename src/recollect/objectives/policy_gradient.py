@@ -1,16 +1,17 @@
 """Losses of an actor-critic: policy, baseline and entropy, over the valid steps of ``[b, t]``.
 
-    policy gradient    L = - sum_t A_t log pi(a_t | x_t)                                   (004 equation 2.11)
+    policy gradient    L = - sum_t A_t log pi(a_t | x_t)                                   (George 2021, equation 2.11)
     clipped surrogate  L = - sum_t min(ratio_t A_t, clip(ratio_t, 1 - e, 1 + e) A_t)       (PPO equation 7)
-    baseline           L = 1/2 sum_t (v_t - V_t)^2                                         (004 equation 2.10)
-    entropy            L = - sum_t H[pi(. | x_t)]                                          (004 equation 2.12)
+    baseline           L = 1/2 sum_t (v_t - V_t)^2                                         (George 2021, equation 2.10)
+    entropy            L = - sum_t H[pi(. | x_t)]                                          (George 2021, equation 2.12)
 
 ``reduction="sum"`` is IMPALA's: the loss grows with batch and unroll, and the learning rate is chosen for that.
 ``"mean"`` divides by the number of valid steps. Advantages and targets are constants here whatever they come with.
 Steps that are not valid are left out by selection before anything is computed, so a NaN there reaches neither the
 loss nor a gradient. Everything is computed in float32 or better, under autocast too.
 
-Sources: Espeholt et al. (2018), IMPALA; Schulman et al. (2017), PPO; document 004, section 2.3.2.
+Sources: Espeholt et al. (2018), IMPALA; Schulman et al. (2017), PPO; George (master's thesis,
+Freiburg 2021), section 2.3.2.
 """
 
 from typing import Literal

@@ -6,9 +6,9 @@
 
 ``sum`` and ``mean`` over the valid steps, and selection of them, as in ``policy_gradient.py``; in float32 or better.
 
-Source: document 003, appendix A ("reconstruction loss"): images by sigmoid cross-entropy, averaged over pixels and
-channels; language by softmax cross-entropy, summed over the sequence. The loss for tiles is ours: an image whose
-cells are symbols.
+Source: Lampinen et al. (2021), appendix A ("reconstruction loss"): images by sigmoid cross-entropy, averaged over
+pixels and channels; language by softmax cross-entropy, summed over the sequence. The loss for tiles is ours: an image
+whose cells are symbols.
 """
 
 import torch

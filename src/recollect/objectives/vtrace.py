@@ -7,8 +7,8 @@ For transitions t = 0 .. T - 1 with importance ratios pi(a_t | x_t) / mu(a_t | x
     v_t     = V_t + delta_t + gamma_t c_t (v_{t+1} - V_{t+1})                      v_T = bootstrap
     A_t     = min(pg_rho_clip, ratio_t) (r_t + gamma_t v_{t+1} - V_t)
 
-Source: Espeholt et al. (2018), IMPALA, section 4.1 and remark 2 (lambda); the thesis on attention architectures
-(document 004), equations 2.7 (v_t as a sum), 2.9 (as a recursion) and 2.11 (A_t). With gamma_t of one's own for every
+Source: Espeholt et al. (2018), IMPALA, section 4.1 and remark 2 (lambda); George (master's thesis, Freiburg
+2021), equations 2.7 (v_t as a sum), 2.9 (as a recursion) and 2.11 (A_t). With gamma_t of one's own for every
 transition, a true end is gamma_t = 0; an episode that a time limit cut keeps its gamma, and V_{t+1} is then the value
 of its final observation.
 
