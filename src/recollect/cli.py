@@ -232,7 +232,7 @@ def _benchmark(words: list[str], console: Console) -> int:
 
     name, *words = ["cores", *words] if words[:1] in (["--help"], ["-h"]) else words or [""]
     settings, measure, render = lookup(BENCHMARKS, name, "benchmark")
-    config, options = _flags(settings(), PrintOptions(), f"benchmark {name}", settings.__doc__, words)
+    config, options = _flags(settings(), PrintOptions(), f"benchmark {name}", settings.__doc__ or "", words)
     if options.json:
         print_json(measure(config).to_json())
         return 0
