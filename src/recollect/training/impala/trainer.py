@@ -31,9 +31,11 @@ from recollect.tasks.worlds.contract import WorldConfig
 from recollect.training.devices import choose_device
 from recollect.training.frame import EVALUATION_SEED, NonFiniteError, Trainer, TrainerConfig, below
 from recollect.training.impala.actors import Actors, AsyncActors, SyncActors, Weights
-from recollect.training.impala.loss import REPORTED, LossConfig, impala_loss
+from recollect.training.impala.loss import REPORTED, LossConfig, Losses, impala_loss
 from recollect.training.impala.rollouts import MEANS, ActorSnapshot, Collector, Rollout
 from recollect.training.optimizers import OptimizerConfig, begin_step, load_optimizer, optimizer_tensors, take_step
+
+KL = REPORTED.index("kl")
 
 ScheduleMode = Literal["synchronous", "asynchronous"]
 
@@ -267,32 +269,43 @@ class ImpalaTrainer(Trainer):
         rate = self.config.optimizer.rate(self.updates, self.config.fit.steps)
         self.model.train()
         undo = _Undo(self) if reuse.passes * reuse.minibatches > 1 else None
-        reference = torch.zeros_like(rollout.reward[:, 1:])
-        numbers = []
+        reference, targets = torch.zeros_like(rollout.reward[:, 1:]), torch.zeros_like(rollout.reward[:, 1:])
+        self.model.update_statistics(rollout.observation)
+        if self.updates == 0 and self.model.config.norm_values:
+            with torch.no_grad():  # the first returns already have a scale
+                first = impala_loss(self.model, rollout, self.config.loss).targets
+            self.model.update_return_statistics(first[rollout.valid])
+        numbers: list[list[float]] = []
         try:
             for done in range(reuse.passes):
                 order = torch.randperm(rows, generator=self.generator) if reuse.minibatches > 1 else torch.arange(rows)
                 for index in order.to(self.device).chunk(reuse.minibatches):
                     part = rollout.rows(index) if reuse.minibatches > 1 else rollout
                     begin_step(self.optimizer, rate)
-                    log_prob, values = self._update(part, reference[index] if done else None)
+                    losses, values = self._update(part, reference[index] if done else None)
                     if done == 0:
-                        reference[index] = log_prob
+                        reference[index], targets[index] = losses.log_prob, losses.targets
                     numbers.append(values)
+                    if reuse.kl_stop is not None and values[KL] > reuse.kl_stop:
+                        break
+                else:
+                    continue
+                break
         except NonFiniteError:
             if undo is not None:
                 undo()
             raise
+        self.model.update_return_statistics(targets[rollout.valid])
         means = np.mean(numbers, 0).tolist()
         return dict(zip((*REPORTED, "gradient_norm"), means, strict=True)) | {"learning_rate": rate}
 
-    def _update(self, rollout: Rollout, reference: Tensor | None) -> tuple[Tensor, list[float]]:
-        """One optimiser step: log-probabilities before it, and the numbers to report."""
+    def _update(self, rollout: Rollout, reference: Tensor | None) -> tuple[Losses, list[float]]:
+        """One optimiser step: what the rollout cost before it, and the numbers to report."""
         config = self.config
         losses = impala_loss(self.model, rollout, config.loss, reference=reference, bfloat16=config.bfloat16)
-        finite = dict(zip(REPORTED, losses, strict=False))  # all but the log-probabilities
+        finite = dict(zip(REPORTED, losses, strict=False))  # all but what is kept per step
         numbers = take_step(self.model, self.optimizer, config.optimizer, losses.loss, finite=finite)
-        return losses.log_prob, list(numbers.values())
+        return losses, list(numbers.values())
 
     def _collector(self, actor: int) -> Collector:
         config = self.config
