@@ -197,6 +197,11 @@ class ActorCritic(nn.Module):
         """The unit in which errors of the value are measured: the deviation of returns, or 1."""
         return 1.0 if self.norm_values is None else self.norm_values.std
 
+    @property
+    def keeps_statistics(self) -> bool:
+        """Whether there are running statistics that a learner has to update."""
+        return self.norm_values is not None or self.encoder.keeps_statistics
+
     def update_statistics(self, observation: Any) -> None:
         """Let the encoders' running statistics take observations ``[b, t, ...]`` into account."""
         self.encoder.update_statistics(observation)

@@ -108,6 +108,11 @@ class ObservationEncoder(nn.Module):
         _, leaf = next(self.leaves(observation, lead, flat=False))
         return joined.unflatten(0, leaf.shape[:lead])
 
+    @property
+    def keeps_statistics(self) -> bool:
+        """Whether some part of the observation is normalised by running statistics."""
+        return any(isinstance(module, RunningNorm) for module in self.modules())
+
     def update_statistics(self, observation: Any) -> None:
         """Let running statistics take a tree of ``[b, t, ...]`` into account (``EncoderConfig.norm_numbers``)."""
         for name, leaf in self.leaves(observation, 2):

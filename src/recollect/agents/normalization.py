@@ -5,8 +5,8 @@
 
 Buffers are saved, resumed and sent to actors with the weights. Nobody but the learner updates them, once per rollout.
 
-Sources: van Hasselt et al. (2016), Learning values across many orders of magnitude (PopArt: when the statistics move, the
-head is changed so that every V stays what it was); Chan et al. (1979) for merging variances.
+Sources: van Hasselt et al. (2016), Learning values across many orders of magnitude (PopArt: when the statistics move,
+the head is changed so that every V stays what it was); Chan et al. (1979) for merging variances.
 """
 
 import torch

@@ -12,7 +12,7 @@ on identifying temporally extended reinforcement learning tasks, section 2.4.
 
 import copy
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from time import perf_counter
@@ -265,39 +265,56 @@ class ImpalaTrainer(Trainer):
         self.actors.close()
 
     def _learn(self, rollout: Rollout) -> dict[str, float]:
-        reuse, rows = self.config.loss.reuse, rollout.reward.shape[0]
+        reuse = self.config.loss.reuse
         rate = self.config.optimizer.rate(self.updates, self.config.fit.steps)
         self.model.train()
-        undo = _Undo(self) if reuse.passes * reuse.minibatches > 1 else None
-        reference, targets = torch.zeros_like(rollout.reward[:, 1:]), torch.zeros_like(rollout.reward[:, 1:])
-        self.model.update_statistics(rollout.observation)
-        if self.updates == 0 and self.model.config.norm_values:
-            with torch.no_grad():  # the first returns already have a scale
-                first = impala_loss(self.model, rollout, self.config.loss).targets
-            self.model.update_return_statistics(first[rollout.valid])
-        numbers: list[list[float]] = []
+        several = reuse.passes * reuse.minibatches > 1 or self.model.keeps_statistics
+        undo = _Undo(self) if several else None
         try:
-            for done in range(reuse.passes):
-                order = torch.randperm(rows, generator=self.generator) if reuse.minibatches > 1 else torch.arange(rows)
-                for index in order.to(self.device).chunk(reuse.minibatches):
-                    part = rollout.rows(index) if reuse.minibatches > 1 else rollout
-                    begin_step(self.optimizer, rate)
-                    losses, values = self._update(part, reference[index] if done else None)
-                    if done == 0:
-                        reference[index], targets[index] = losses.log_prob, losses.targets
-                    numbers.append(values)
-                    if reuse.kl_stop is not None and values[KL] > reuse.kl_stop:
-                        break
-                else:
-                    continue
-                break
+            self._follow(rollout)
+            numbers = self._passes(rollout, rate)
         except NonFiniteError:
             if undo is not None:
                 undo()
             raise
-        self.model.update_return_statistics(targets[rollout.valid])
         means = np.mean(numbers, 0).tolist()
         return dict(zip((*REPORTED, "gradient_norm"), means, strict=True)) | {"learning_rate": rate}
+
+    def _follow(self, rollout: Rollout) -> None:
+        """Let the agent's running statistics take a new rollout into account."""
+        if not self.model.keeps_statistics:
+            return
+        self.model.update_statistics(rollout.observation)
+        if self.updates == 0:  # else the first values would be compared with returns of unknown size
+            with torch.no_grad():
+                targets = impala_loss(self.model, rollout, self.config.loss).targets
+            self.model.update_return_statistics(targets[rollout.valid])
+
+    def _passes(self, rollout: Rollout, rate: float) -> list[list[float]]:
+        """All optimiser steps on a rollout; the numbers to report of each."""
+        reuse = self.config.loss.reuse
+        reference = torch.zeros_like(rollout.reward[:, 1:])
+        targets, numbers = [], []
+        for done, index in self._minibatches(rollout.reward.shape[0]):
+            part = rollout.rows(index) if reuse.minibatches > 1 else rollout
+            begin_step(self.optimizer, rate)
+            losses, values = self._update(part, reference[index] if done else None)
+            numbers.append(values)
+            if done == 0:
+                reference[index] = losses.log_prob
+                targets.append(losses.targets[part.valid])
+            if reuse.kl_stop is not None and values[KL] > reuse.kl_stop:
+                break
+        self.model.update_return_statistics(torch.cat(targets))
+        return numbers
+
+    def _minibatches(self, rows: int) -> Iterator[tuple[int, Tensor]]:
+        """``(pass, rows of a minibatch)``, every row once in each pass."""
+        reuse = self.config.loss.reuse
+        for done in range(reuse.passes):
+            order = torch.randperm(rows, generator=self.generator) if reuse.minibatches > 1 else torch.arange(rows)
+            for index in order.to(self.device).chunk(reuse.minibatches):
+                yield done, index
 
     def _update(self, rollout: Rollout, reference: Tensor | None) -> tuple[Losses, list[float]]:
         """One optimiser step: what the rollout cost before it, and the numbers to report."""
