@@ -9,6 +9,7 @@ from recollect.config import lookup
 from recollect.cores import CORES
 from recollect.recipes import hierarchical_transformer_memory as htm
 from recollect.recipes.base import MakeConfig
+from recollect.recipes.gymnasium import gymnasium_run
 from recollect.recipes.recall import RECALL
 from recollect.recipes.temporal_latent_bottleneck import COPYING
 from recollect.tasks import TASKS, GymnasiumConfig
@@ -39,14 +40,16 @@ def training(task: str, core: str) -> TrainerConfig:
     Raises:
         ValueError: there is no such task or core.
     """
-    gym_id = task.removeprefix("gym:") if task.startswith("gym:") else None
-    kind = lookup(TASKS, task, "task") if gym_id is None else GymnasiumConfig
-    lookup(CORES, core, "core")
+    memory = lookup(CORES, core, "core")()
+    if task.startswith("gym:"):
+        return gymnasium_run(GymnasiumConfig(id=task.removeprefix("gym:")), memory)
+    kind = lookup(TASKS, task, "task")
     if task in TRAINING:
         return TRAINING[task](core)
+    if kind is GymnasiumConfig:
+        return gymnasium_run(GymnasiumConfig(), memory)
     trainer = trainer_for(kind)
-    where = kind() if gym_id is None else GymnasiumConfig(id=gym_id)
-    return trainer(**{trainer.task_field: where, "core": CORES[core]()})
+    return trainer(**{trainer.task_field: kind(), "core": memory})
 
 
 @dataclass(frozen=True)
