@@ -1,4 +1,4 @@
-"""Runs of any Gymnasium environment: one set of settings for numbers, one for images, chosen from the observation space.
+"""Runs of any Gymnasium environment: one set of settings for numbers, one for images, chosen by the observation space.
 
 What keeps them from collapsing: observations and returns have a running scale, advantages have one in every minibatch,
 the ratio of the clipped surrogate starts from the policy that acted, the passes over a rollout end when the policy has
