@@ -127,8 +127,16 @@ class Certify:
     """Shape of one step's input, for a module that does not say."""
     steps: int = 100_000
     """Steps of the long run (line state-bytes)."""
+    length: int | None = None
+    """Steps of the other sequences: longer than every window and chunk of the module; None chooses."""
+    batch: int = 4
+    """Rows of the sequences; at least 3."""
     seconds: float | None = None
     """Time limit of the long run of each core; None takes the library's."""
+    thorough: bool = False
+    """All steps of the long run however long they take, and every line at three seeds."""
+    reference: str | None = None
+    """The plain form of a module of yours for the line reference: package.module:function."""
     backend: str = "eager"
     """Backend of torch.compile; inductor is the slow and thorough choice."""
     seed: int = 0
@@ -145,8 +153,10 @@ class Certify:
 
         names = [key for name in self.cores for key in (CORES if name == "all" else [name])]
         given = {"long_seconds": self.seconds, "lines": self.lines or None, "input_shape": self.input_shape or None}
+        given |= {"steps": self.length, "reference": self.reference}
         options: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
-        options |= {"long_steps": self.steps, "backend": self.backend, "seed": self.seed}
+        options |= {"long_steps": self.steps, "batch": self.batch, "thorough": self.thorough}
+        options |= {"backend": self.backend, "seed": self.seed}
         cards = []
         for card in certify_many(names, processes=self.processes, options=options):
             cards.append(card)

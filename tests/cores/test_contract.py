@@ -57,11 +57,11 @@ def test_core_has_samples(key):
 def test_contract(key, config, index):
     # Inputs as wide as the core (no projection) and otherwise, in turn.
     input_dim = config.dim if index % 2 else config.dim + 3
-    card = certify(from_config(config, name=key, input_dim=input_dim), lines=QUICK, seed=index)
+    card = certify(from_config(config, name=key, input_dim=input_dim), lines=QUICK, seed=index, quick=True)
     assert card.passed, str(card)
 
 
 @pytest.mark.parametrize("key", CORES)
 def test_slow_lines_by_default(key):
-    card = certify(load(key), lines=SLOW_LINES, long_steps=10_000, long_seconds=0.5)
+    card = certify(load(key), lines=SLOW_LINES, long_steps=10_000, long_seconds=0.5, quick=True)
     assert card.passed, str(card)

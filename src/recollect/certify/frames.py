@@ -105,9 +105,9 @@ def _broken_memory(subject: Subject, meter: Comparison) -> None:
 
 
 def _spoil(leaf: Tensor, row: Tensor) -> Tensor:
-    bad = leaf.clone()
-    flat = bad.view(bad.shape[0], -1)
+    flat = leaf.reshape(leaf.shape[0], -1).clone()
     flat[:, -1] = flat[:, -1] + (complex(0.0, float("nan")) if leaf.is_complex() else torch.nan)
+    bad = flat.reshape(leaf.shape)
     return torch.where(spread_rows(row, leaf), bad, leaf)
 
 

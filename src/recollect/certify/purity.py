@@ -46,7 +46,7 @@ def _call_is_pure(subject: Subject, state: Any, steps: int, what: str) -> None:
             raise Violation(f"{name} changed during {what}", cause)
     for (name, now), (_, before) in zip(named_leaves(state), named_leaves(kept[1]), strict=True):
         if not torch.equal(now, before):
-            row = int((now != before).flatten(1).any(-1).nonzero()[0])
+            row = int((now != before).reshape(subject.batch, -1).any(-1).nonzero()[0])
             raise Violation(f"incoming state.{name}, row {row}, changed during {what}", cause)
     _same_form(state, end, f"after {what}")
     _check_outputs(subject, out, steps)
