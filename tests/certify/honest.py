@@ -1,4 +1,4 @@
-"""Cores as somebody writes them who has read docs/certificate.md and docs/write-a-core.md alone; they keep the contract."""
+"""Cores that keep the contract, as somebody writes them who has read the docs alone."""
 
 from typing import Any, NamedTuple
 

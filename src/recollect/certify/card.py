@@ -120,7 +120,7 @@ class Card:
 
 
 def summary(cards: list[Card]) -> Table:
-    """Many cards in one table: a row per core, with how many lines passed, which did not, and how far the long run went."""
+    """Many cards in one table: how many lines pass, which do not, and how far the long run went."""
     table = Table(box=None, padding=(0, 2, 0, 0))
     table.add_column("core", no_wrap=True)
     for status in ("pass", "skip"):

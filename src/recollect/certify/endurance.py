@@ -1,6 +1,7 @@
 """Lines about long lives: thousands of steps give the same numbers, hold the same bytes and cost the same time."""
 
 import gc
+import itertools
 import statistics
 import sys
 import time
@@ -11,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from recollect.certify.compare import NotApplicable, Violation
+from recollect.certify.compare import Violation
 from recollect.certify.snapshot import held_bytes
 from recollect.certify.subject import Subject
 from recollect.machine import resident_bytes
@@ -134,8 +135,8 @@ def _slower(early: Callable[[], Any], late: Callable[[], Any]) -> tuple[float, f
     """The least ratio of medians over several rounds, so that a busy machine cannot make a step look slow."""
     best = (float("inf"), 0.0, 0.0)
     for _ in range(6):
-        times = [_median_time(early), _median_time(late)]
-        best = min(best, (times[1] / times[0], *times))
+        first, last = _median_time(early), _median_time(late)
+        best = min(best, (last / first, first, last))
         if best[0] <= 1.5:
             break
     return best
@@ -218,9 +219,9 @@ def _check_growth(life: Life, what: str) -> None:
     """Between the last three marks the same number of objects and bytes, but for a little."""
     _check_resident(life.grown, life.done)
     marks = [mark for mark in life.blocks if mark[0] > life.done // 2][-3:]
-    if len(marks) < 3:
-        marks = life.blocks[-2:]
-    pairs = [(old, new) for old, new in zip(marks, marks[1:], strict=False) if new[0] - old[0] > 8]
+    pairs = [(old, new) for old, new in itertools.pairwise(marks) if new[0] - old[0] > 100]
+    if len(pairs) < 2:
+        return  # too few steps to tell growth from what is allocated once
     for index, thing in ((1, "objects"), (2, "bytes")):
         rates = [(new[index] - old[index]) / (new[0] - old[0]) for old, new in pairs]
         if rates and min(rates) > (GROWTH if index == 1 else 1.0):

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from recollect.certify.compare import Comparison, Violation
+from recollect.certify.compare import Comparison
 from recollect.certify.subject import Subject, everywhere, gradients, probe
 
 ANCHOR = (
@@ -56,9 +56,9 @@ def splits(subject: Subject) -> str:
     }
     chosen = [(plan, way) for plan in plans for way in ways]
     if subject.brief:  # one way of each kind
-        chosen = [(list(plans)[0], mixed), (list(plans)[2], alone)]
+        chosen = [(next(iter(plans)), mixed), (list(plans)[2], alone)]
     elif subject.options.quick:
-        chosen = [(list(plans)[0], alone), *((plan, mixed) for plan in plans)]
+        chosen = [(next(iter(plans)), alone), *((plan, mixed) for plan in plans)]
     inputs = subject.inputs(3)
     for plan, (state, is_first, cause) in plans.items():
         some = [way for name, way in chosen if name == plan]

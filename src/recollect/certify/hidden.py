@@ -167,9 +167,8 @@ def _all_sizes(subject: Subject, sizes: Sequence[tuple[int, int]], modes: Sequen
             mode = "training" if training else "evaluation"
             found.append((f"calls of {steps} steps, {batch} rows, {mode} mode", out.detach()))
         if hasattr(subject.core, "stream"):
-            live = twin.live(batch)
-            parts = [live.step(x) for x in twin.inputs(93, batch=batch, steps=2).unbind(1)]
-            found.append((f"new stream of {batch} rows", torch.stack(parts, 1)))
+            live, inputs = subject.live(batch), subject.inputs(93, batch=batch, steps=2)
+            found.append((f"new stream of {batch} rows", torch.stack([live.step(x) for x in inputs.unbind(1)], 1)))
     return found
 
 

@@ -99,7 +99,7 @@ def _like(state: Any, core: Any, batch: int) -> Any:
 
 
 def _close(subject: Subject, meter: Comparison, got: Tensor, want: Tensor, what: str, cause: str) -> None:
-    """Compared at the limit; in a core that chooses, rounding may flip a choice in some rows and steps, never in most."""
+    """Compared at the limit; in a core that chooses, rounding may flip a choice in some steps, never in most."""
     try:
         meter.outputs(got, want, what, cause=cause)
     except Violation as found:

@@ -41,8 +41,8 @@ def _state(subject: Subject) -> tuple[str, str] | None:
     for name, leaf in found:
         if leaf.ndim == 0 or leaf.shape[0] != batch:
             return (
-                f"initial_state({batch}): leaf {name or 'state'} has shape {list(leaf.shape)}; its leading axis must be "
-                f"the batch, {batch}",
+                f"initial_state({batch}): leaf {name or 'state'} has shape {list(leaf.shape)}; its leading axis must "
+                f"be b, the batch ({batch})",
                 "rows are cut out of a state along its leading axis: nn.LSTM and nn.GRU have layers there, so keep the "
                 "state as [b, layers, d] and transpose it on the way in and out; a scalar counter becomes [b]",
             )

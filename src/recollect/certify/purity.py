@@ -27,7 +27,7 @@ def purity(subject: Subject) -> str:
                 f"initial_state({subject.batch}).{name} is not {subject.batch} times initial_state(1).{name}",
                 "fresh memories must be the same for every row; draw nothing at random in initial_state",
             )
-    return f"inputs, is_first and {len(list(named_leaves(state)))} leaves unchanged; same structure, shapes and dtypes"
+    return f"inputs, is_first and {len(list(named_leaves(many)))} leaves unchanged; same structure, shapes and dtypes"
 
 
 def _call_is_pure(subject: Subject, state: Any, steps: int, what: str) -> None:

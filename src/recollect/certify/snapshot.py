@@ -1,4 +1,4 @@
-"""What an object holds, as far as Python can see: to find out whether a call left a trace, or whether something grows."""
+"""What an object holds, as far as Python can see: did a call leave a trace, does something grow?"""
 
 import functools
 import random
@@ -146,10 +146,14 @@ def _is_plain(value: Any) -> bool:
     return value is None or isinstance(value, bool | int | float | complex | str | bytes | bytearray | np.generic)
 
 
+def _opaque(tensor: Tensor) -> bool:
+    """Without numbers (the meta device) or with numbers that only a kernel can read (weights packed by oneDNN)."""
+    return tensor.is_meta or tensor.layout != torch.strided
+
+
 def _copy(value: Any) -> Any:
     if isinstance(value, Tensor):
-        # A tensor on the meta device is a shape and a dtype, nothing else.
-        return str((value.shape, value.dtype)) if value.is_meta else value.detach().clone()
+        return str((value.shape, value.dtype)) if _opaque(value) else value.detach().clone()
     if isinstance(value, np.ndarray):
         return value.copy()
     if isinstance(value, torch.Generator):
@@ -165,12 +169,12 @@ def _equal(left: Any, right: Any) -> bool:
         return same and bool(((left == right) | ((left != left) & (right != right))).all())
     if isinstance(left, np.ndarray) and isinstance(right, np.ndarray):
         return left.shape == right.shape and left.dtype == right.dtype and left.tobytes() == right.tobytes()
-    return type(left) is type(right) and (left == right or (left != left and right != right))
+    return type(left) is type(right) and bool(left == right or (left != left and right != right))
 
 
 def _size(value: Any) -> int:
     if isinstance(value, Tensor):
-        return 0 if value.is_meta else value.untyped_storage().nbytes()
+        return value.numel() * value.element_size() if _opaque(value) else value.untyped_storage().nbytes()
     if isinstance(value, np.ndarray):
         return value.nbytes
     if isinstance(value, _Length):

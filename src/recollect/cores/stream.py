@@ -174,9 +174,7 @@ class Stream:
         return nbytes(tuple(self.buffers()))
 
 
-def _make_again(
-    kind: type[Stream], core: Streamable, batch_size: int, arguments: dict[str, Any], state: Any
-) -> Stream:
+def _make_again(kind: type[Stream], core: Streamable, batch_size: int, arguments: dict[str, Any], state: Any) -> Stream:
     """What ``copy.deepcopy`` and pickle make of a stream."""
     stream = kind(core, batch_size, **arguments)
     stream.load_state(state)
