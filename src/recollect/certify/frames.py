@@ -6,7 +6,7 @@ from torch import Tensor
 from recollect.certify.compare import Comparison, NotApplicable, Violation, continuous
 from recollect.certify.subject import Subject, everywhere, gradients, probe
 from recollect.cores.contract import MemoryCore
-from recollect.state import map_state, named_leaves, spread_rows
+from recollect.state import map_state, named_leaves, spread_rows, where_first
 
 VALUES = (float("nan"), float("inf"), 1e30)
 """What a broken sensor sends; the last one has a square that float32 cannot hold."""
@@ -86,8 +86,8 @@ def _broken_memory(subject: Subject, meter: Comparison) -> None:
     is_first[0, place] = True
     lost = torch.zeros(batch, steps, dtype=torch.bool)
     lost[0, :place] = True
-    want, last = subject(inputs, state, is_first)
     row = torch.arange(batch) == 0
+    want, last = subject(inputs, where_first(row, subject.fresh_state(), state), is_first)  # as new in row 0
     cause = "a memory that is not finite must give NaN until the next is_first, and be as new from there on"
     for name, leaf in list(named_leaves(state)):
         if not continuous(leaf) or not leaf[0].numel():

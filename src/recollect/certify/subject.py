@@ -216,7 +216,7 @@ class Subject:
             self.core.eval()
             with torch.no_grad():
                 for name, buffer in self.core.named_buffers():
-                    if name in kept:
+                    if name in kept and not torch.equal(buffer, kept[name]):  # a copy would upset the graph
                         buffer.copy_(kept[name])
 
     def live(self, batch: int | None = None) -> Any:
