@@ -426,7 +426,7 @@ BROKEN: dict[type[nn.Module], tuple[str, set[str]]] = {
     InputsLeak: ("poison", set()),
     PeeksAhead: ("future", {"splits", "stream", "hidden-state", "reset"}),
     PeeksInTraining: ("future", set()),
-    BatchNorm: ("rows", {"hidden-state"}),
+    BatchNorm: ("rows", {"hidden-state", "future", "gradients"}),
     BatchMean: ("rows", {"poison", "reset-gradient"}),
     RowEmbedding: ("rows", set()),
     ChunksAnchoredAtCall: ("splits", {"stream", "hidden-state", "reset"}),

@@ -22,7 +22,7 @@ RESIDENT_SLACK = 32 * 2**20
 """Allocators keep some free memory; a leak of 10^5 steps is larger than this."""
 STEPS = 1600
 """Single steps of a core and of its stream; fewer where they take too long, and the card says how many."""
-QUICK_STEPS = 120
+QUICK_STEPS = 80
 ROWS = 2
 GROWTH = 0.5
 """Objects that Python may hold more for every further step."""
@@ -199,7 +199,7 @@ def _life(subject: Subject, key: str, start: Callable[[], tuple[Any, Any, Any]])
             life.done = t + 1
             if t == min(steps // 8, 64):
                 life.early = clone(state())
-            if t in marks and t >= steps // 8:
+            if t in marks and t >= steps // 8 and not subject.options.quick:
                 gc.collect()
                 life.blocks.append((t, sys.getallocatedblocks(), held_bytes(thing)))
                 resident = resident or resident_bytes()
@@ -208,8 +208,9 @@ def _life(subject: Subject, key: str, start: Callable[[], tuple[Any, Any, Any]])
         assert kept is not None
         life.outputs = kept[: life.done].transpose(0, 1)
         life.state, life.live = clone(state()), thing
-        gc.collect()
-        life.blocks.append((life.done, sys.getallocatedblocks(), held_bytes(thing)))
+        if not subject.options.quick:
+            gc.collect()
+            life.blocks.append((life.done, sys.getallocatedblocks(), held_bytes(thing)))
         life.grown = resident_bytes() - resident if resident else 0
     subject.found[key] = life
     return life

@@ -56,7 +56,11 @@ def splits(subject: Subject) -> str:
     }
     chosen = [(plan, way) for plan in plans for way in ways]
     if subject.brief:  # one way of each kind
-        chosen = [(next(iter(plans)), mixed), (list(plans)[2], alone)]
+        chosen = (
+            [(list(plans)[2], alone)]
+            if subject.options.quick
+            else [(next(iter(plans)), mixed), (list(plans)[2], alone)]
+        )
     elif subject.options.quick:
         chosen = [(next(iter(plans)), alone), *((plan, mixed) for plan in plans)]
     inputs = subject.inputs(3)
@@ -79,6 +83,8 @@ def modes(subject: Subject) -> str:
     cause = "code that asks torch.is_grad_enabled() or requires_grad takes another path with other numbers"
     where = ["evaluation", *([] if subject.noisy else ["training"])]
     cases = ((subject.batch, subject.steps), (1, subject.steps), (1, 1), (subject.batch, 1))
+    if subject.options.quick:
+        cases = ((2, subject.steps), (1, 1))
     for mode in where:
         for batch, steps in cases:
             twin = subject.variant(batch=batch, is_training=mode == "training")

@@ -17,6 +17,7 @@ from recollect.state import clone, map_state
 
 deterministic: Any = torch.utils.deterministic  # its setting is a property of the module, which type checkers miss
 
+MODES = ("evaluation", "training")
 REMEMBERS = "the module remembers something of the calls before: move it into the state"
 
 
@@ -50,16 +51,16 @@ def hidden_state(subject: Subject) -> str:
         meter.states(last, end, what, cause=unwritten)
         _interleave(subject, meter)
     _repeats(subject, meter, "")
-    for label, variant in subject.variants():
+    for label, variant in subject.variants() if not subject.options.quick else ():
         _repeats(variant, meter, f"{label}: ")
-    for mode in ("evaluation", "training"):
+    for mode in (("evaluation", "training")[subject.seed % 2],) if subject.options.quick else MODES:
         _no_trace(subject, mode)
     return f"repeated and interleaved calls, buffers and attributes in both modes: {meter.report()}"
 
 
 def _repeats(subject: Subject, meter: Comparison, label: str) -> None:
     """The same call a second time, at once and after other calls, is the same; also when its inputs are overwritten."""
-    for steps in (subject.steps, 1):
+    for steps in ((subject.steps, 1)[subject.seed % 2],) if subject.options.quick else (subject.steps, 1):
         inputs, is_first = subject.inputs(44, steps=steps), subject.resets(45)[:, :steps]
         if steps == 1:
             is_first = subject.never(steps=1)
@@ -70,7 +71,9 @@ def _repeats(subject: Subject, meter: Comparison, label: str) -> None:
         what = f"{label}the same call of {steps} steps a second time"
         meter.outputs(again, out, what, cause=REMEMBERS)
         meter.states(last, end, what, cause=REMEMBERS)
-        for length in (steps, 1, 2):  # other calls, the last of which is the one that a following call could continue
+        for length in (
+            (1,) if subject.options.quick else (steps, 1, 2)
+        ):  # other calls, the last of which is the one that a following call could continue
             subject(subject.inputs(48, steps=length), other, subject.never(steps=length))
         with torch.no_grad(), subject.mode():
             spent = inputs.clone()
@@ -108,7 +111,7 @@ def _interleave(subject: Subject, meter: Comparison) -> None:
 def _no_trace(subject: Subject, mode: str) -> None:
     """No attribute, buffer, container or closure changes in a call."""
     sizes = ((subject.batch, subject.steps), (1, 1), (1, subject.steps))
-    for batch, steps in sizes[: 2 if subject.options.quick else 3]:
+    for batch, steps in sizes[:1] if subject.options.quick else sizes:
         twin = subject.variant(batch=batch)
         inputs, state, first = twin.inputs(44, steps=steps), twin.used_state(), twin.resets(45)[:, :steps]
         other = twin.inputs(48, steps=steps)
@@ -135,7 +138,9 @@ def weights(subject: Subject) -> str:
         "loaded by load_state_dict": _reload,
         "changed by a step of an optimiser": _descend,
     }
-    modes = [False] if subject.noisy else [False, True]
+    modes = [False] if subject.noisy or subject.options.quick else [False, True]
+    if subject.options.quick:
+        sizes = ((2, 2 * subject.steps // 3), (1, 1))
     for way, change in ways.items():
         module, new = (subject.cast(copy.deepcopy(subject.pristine)) for _ in range(2))
         used, clean = subject.variant(core=module), subject.variant(core=new)
