@@ -152,11 +152,10 @@ class Certify:
         from recollect.cores import CORES
 
         names = [key for name in self.cores for key in (CORES if name == "all" else [name])]
-        given = {"long_seconds": self.seconds, "lines": self.lines or None, "input_shape": self.input_shape or None}
-        given |= {"steps": self.length, "reference": self.reference}
+        given = {"long_steps": self.steps, "long_seconds": self.seconds, "steps": self.length}
+        given |= {"lines": self.lines or None, "input_shape": self.input_shape or None, "reference": self.reference}
         options: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
-        options |= {"long_steps": self.steps, "batch": self.batch, "thorough": self.thorough}
-        options |= {"backend": self.backend, "seed": self.seed}
+        options |= {key: getattr(self, key) for key in ("batch", "thorough", "backend", "seed")}
         cards = []
         for card in certify_many(names, processes=self.processes, options=options):
             cards.append(card)
