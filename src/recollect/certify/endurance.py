@@ -23,6 +23,8 @@ RESIDENT_SLACK = 32 * 2**20
 STEPS = 1600
 """Single steps of a core and of its stream; fewer where they take too long, and the card says how many."""
 QUICK_STEPS = 80
+MARK = 240
+"""Steps after which it is noted what Python holds."""
 ROWS = 2
 GROWTH = 0.5
 """Objects that Python may hold more for every further step."""
@@ -188,7 +190,6 @@ def _life(subject: Subject, key: str, start: Callable[[], tuple[Any, Any, Any]])
         inputs, is_first = _material(subject)
         step, state, thing = start()
         steps = inputs.shape[1]
-        marks = {steps // 8, *(int(share * steps) for share in (0.68, 0.84)), steps - 1}
         began, life, resident = time.perf_counter(), Life(inputs.new_empty(0), 0), 0
         kept = None
         for t in range(steps):
@@ -199,18 +200,15 @@ def _life(subject: Subject, key: str, start: Callable[[], tuple[Any, Any, Any]])
             life.done = t + 1
             if t == min(steps // 8, 64):
                 life.early = clone(state())
-            if t in marks and t >= steps // 8 and not subject.options.quick:
+            if life.done % MARK == 0 and not subject.options.quick:
                 gc.collect()
-                life.blocks.append((t, sys.getallocatedblocks(), held_bytes(thing)))
-                resident = resident or resident_bytes()
+                life.blocks.append((life.done, sys.getallocatedblocks(), held_bytes(thing)))
+                resident = resident or (resident_bytes() if life.done >= 2 * MARK else 0)
             if t % 64 == 0 and t > 200 and time.perf_counter() - began > 2 * subject.options.long_seconds:
                 break
         assert kept is not None
         life.outputs = kept[: life.done].transpose(0, 1)
         life.state, life.live = clone(state()), thing
-        if not subject.options.quick:
-            gc.collect()
-            life.blocks.append((life.done, sys.getallocatedblocks(), held_bytes(thing)))
         life.grown = resident_bytes() - resident if resident else 0
     subject.found[key] = life
     return life
@@ -219,8 +217,8 @@ def _life(subject: Subject, key: str, start: Callable[[], tuple[Any, Any, Any]])
 def _check_growth(life: Life, what: str) -> None:
     """Between the last three marks the same number of objects and bytes, but for a little."""
     _check_resident(life.grown, life.done)
-    marks = [mark for mark in life.blocks if mark[0] > life.done // 2][-3:]
-    pairs = [(old, new) for old, new in itertools.pairwise(marks) if new[0] - old[0] > 100]
+    marks = [mark for mark in life.blocks if mark[0] > life.done // 3][-3:]
+    pairs = list(itertools.pairwise(marks))
     if len(pairs) < 2:
         return  # too few steps to tell growth from what is allocated once
     for index, thing in ((1, "objects"), (2, "bytes")):

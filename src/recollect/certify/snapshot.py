@@ -42,7 +42,7 @@ def held_bytes(thing: Any) -> int:
 
 def _walk(root: Any) -> Iterator[tuple[str, Any]]:
     """Plain values, tensors and containers (as their lengths), depth first, each object once."""
-    seen: set[int] = set()
+    seen: dict[int, Any] = {}  # the objects too: an id is free again when its object is gone
     stack: list[tuple[str, Any, int]] = [("", root, 0)]
     count = 0
     while stack and count < LARGEST:
@@ -53,7 +53,7 @@ def _walk(root: Any) -> Iterator[tuple[str, Any]]:
             continue
         if id(value) in seen:
             continue
-        seen.add(id(value))
+        seen[id(value)] = value
         if isinstance(value, Tensor | np.ndarray | torch.Generator | random.Random):
             yield name, value
             continue
@@ -130,7 +130,10 @@ def _of_function(name: str, function: types.FunctionType) -> Iterator[tuple[str,
             yield f"closure {name}.{key}", cell.cell_contents
         except ValueError:  # an empty cell
             continue
-    yield f"defaults of {name}", (function.__defaults__, function.__kwdefaults__)
+    if function.__defaults__:
+        yield f"defaults of {name}", function.__defaults__
+    if function.__kwdefaults__:
+        yield f"keyword defaults of {name}", function.__kwdefaults__
     yield from ((f"{name}.{key}", item) for key, item in vars(function).items())
     for key in function.__code__.co_names:
         item = function.__globals__.get(key)
