@@ -6,10 +6,13 @@ t-maze · lstm  step 250/1000  12 s  return 0.412  score 0.630  best 0.711  9 83
 import math
 from collections.abc import Mapping
 from time import perf_counter
+from types import MappingProxyType
 
 import rich.progress as bar
 from rich.console import Console
 
+SCORE = MappingProxyType({"score": "score"})
+"""Metrics that are shown where nobody says which."""
 QUIET = 10.0
 """Seconds after which a plain line is written for any row; sooner only for an evaluation."""
 
@@ -25,7 +28,9 @@ class Progress:
         shown: metrics that are shown when a row has them, in this order, and what they are called.
     """
 
-    def __init__(self, console: Console | None, title: str, total: int, done: int, shown: Mapping[str, str]) -> None:
+    def __init__(
+        self, console: Console | None, title: str, total: int, done: int, shown: Mapping[str, str] = SCORE
+    ) -> None:
         self._console = console
         self._title = title
         self._total = total

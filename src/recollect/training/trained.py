@@ -1,5 +1,6 @@
 """What a run directory holds, ready to use: its config, its model, its scores and its films."""
 
+import json
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,19 @@ def load_config(directory: str | PathLike[str]) -> TrainerConfig:
         ValueError: not a run directory, or its config names something unknown.
     """
     return from_json(RunDirectory(directory).read_config(), TrainerConfig, KINDS)
+
+
+def read_config(file: str | PathLike[str]) -> TrainerConfig:
+    """The config in a file that a run wrote as its ``config.json``.
+
+    Raises:
+        ValueError: there is no such file, it is not JSON, or it names something unknown.
+    """
+    try:
+        data = json.loads(Path(file).read_text())
+    except (OSError, ValueError) as error:
+        raise ValueError(f"config={str(file)!r}: {error}; give the config.json of a run") from None
+    return from_json(data, TrainerConfig, KINDS)
 
 
 def load_checkpoint(directory: str | PathLike[str], *, best: bool = False) -> Checkpoint:
