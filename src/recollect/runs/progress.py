@@ -36,6 +36,7 @@ class Progress:
         self._total = total
         self._shown = shown
         self._newest: dict[str, float] = {}
+        self._said = ""
         self._first, self._began = done, perf_counter()
         self._printed = self._began
         self._bar: bar.Progress | None = None
@@ -66,11 +67,16 @@ class Progress:
         if self._bar is not None:
             self._bar.update(self._task, completed=done)
 
+    def evaluating(self) -> None:
+        """Say that an evaluation goes on; the next report takes its place."""
+        if self._bar is not None:
+            self._bar.update(self._task, metrics=f"{self._said}  evaluating".strip())
+
     def report(self, done: int, row: Mapping[str, float], best: float | None = None) -> None:
         """Show the newest metrics, the best score so far, the speed and the time that is left."""
         now = perf_counter()
         self._newest |= {name: row[name] for name in (*self._shown, "frames_per_second") if name in row}
-        text = self._text(done, (done - self._first) / max(now - self._began, 1e-9), best)
+        self._said = text = self._text(done, (done - self._first) / max(now - self._began, 1e-9), best)
         if self._bar is not None:
             self._bar.update(self._task, metrics=text)
         elif self._console is not None and ("score" in row or now - self._printed >= QUIET):

@@ -156,7 +156,10 @@ class Fit:
         metrics = self._step()
         self.done += 1
         self._gather(metrics)
-        row = self._evaluate() if self._due(settings.evaluate_every) else {}
+        row = {}
+        if self._due(settings.evaluate_every):
+            progress.evaluating()
+            row = self._evaluate()
         self.seconds += perf_counter() - began
         planned = bool(row) or self._due(settings.report_every)
         if planned or self._silent_for(settings.report_seconds):
