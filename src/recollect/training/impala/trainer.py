@@ -16,6 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from time import perf_counter
+from types import MappingProxyType
 from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
@@ -131,6 +132,10 @@ class ImpalaConfig(TrainerConfig):
         spec = self.world.spec
         return self.agent.build(self.core, spec.observation_space, spec.action_space)
 
+    def learning_rate(self, step: int) -> float:
+        """That of the optimiser."""
+        return self.optimizer.rate(step, self.fit.steps)
+
     def build(self) -> "ImpalaTrainer":
         """The trainer."""
         return ImpalaTrainer(self)
@@ -178,6 +183,7 @@ class ImpalaTrainer(Trainer):
     """
 
     counters = ("environment_steps", "frames_per_second")
+    shown = MappingProxyType({"episode_return": "return", "score": "score"})
     step_metrics = (
         *("environment_steps", "frames_per_second", "policy_lag", "episodes"),
         *(f"episode_{name}" for name in MEANS),
@@ -206,6 +212,11 @@ class ImpalaTrainer(Trainer):
     def agent(self) -> ActorCritic:
         """The learner's agent."""
         return self.model
+
+    def begin_with(self, weights: Mapping[str, Tensor]) -> None:
+        """Take these weights, and let the actors play with them."""
+        super().begin_with(weights)
+        self.weights.publish(self.model, self.updates)
 
     def step(self) -> dict[str, float]:
         """Learn from the next rollout."""
