@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from recollect.certify.compare import Comparison, Violation
 from recollect.certify.subject import TOLERANCES, Subject
+from recollect.ops.tracing import recurrent_layers
 from recollect.state import to
 
 TRACED_STEPS = (1, 3)
@@ -107,15 +108,17 @@ def _quiet_compiler() -> Iterator[None]:
     """A compiler without memory of earlier calls, whose warnings are left to the line's own message."""
     torch.compiler.reset()
     logging.disable(logging.CRITICAL)
-    takes_rnn = torch._dynamo.config.allow_rnn
-    torch._dynamo.config.allow_rnn = True
     try:
         # On failure torch also prints the graph that it had.
-        with warnings.catch_warnings(), redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
+        with (
+            warnings.catch_warnings(),
+            redirect_stdout(io.StringIO()),
+            redirect_stderr(io.StringIO()),
+            recurrent_layers(),
+        ):
             warnings.simplefilter("ignore")
             yield
     finally:
-        torch._dynamo.config.allow_rnn = takes_rnn
         logging.disable(logging.NOTSET)
         torch.compiler.reset()
 
@@ -154,14 +157,14 @@ def compiled(subject: Subject) -> str:
                 meter.outputs(got, want, what, cause=cause)
                 meter.states(last, end, what, step=steps - 1, cause=cause)
     rnn = any(isinstance(module, nn.RNNBase) for module in subject.single.modules())
-    need = " (nn.LSTM and nn.GRU need torch._dynamo.config.allow_rnn = True, which was set)" if rnn else ""
+    need = " (nn.LSTM and nn.GRU need allow_rnn = True in the config of dynamo, which was set)" if rnn else ""
     return f"fullgraph, backend {subject.options.backend}, calls of 1 and 3 steps: {meter.report()}{need}"
 
 
 def _compile_cause(module: nn.Module) -> str:
     if any(isinstance(child, nn.RNNBase) for child in module.modules()):
         return (
-            "nn.LSTM and nn.GRU are compiled only with torch._dynamo.config.allow_rnn = True, and not everywhere: use "
+            "nn.LSTM and nn.GRU are compiled only with dynamo's config.allow_rnn = True, and not everywhere: use "
             'recollect\'s LSTM and GRU, or exemptions = {"compile": "nn.LSTM"}'
         )
     return "a Python branch or loop that depends on the value of a tensor (.item(), .any(), nonzero)"

@@ -102,10 +102,9 @@ def certify(  # noqa: PLR0913 (each one is an option of the command)
         batch: rows; at least 3.
         seed: of inputs, resets and of the values that replace exact zeros among the weights.
         backend: of ``torch.compile``; ``"inductor"`` is the slow and thorough choice.
-        long_steps: length of the run of the line ``state-bytes``.
-        long_seconds: time limit of that run; the card says how many steps were made.
-        reference: the plain form ``reference(core, inputs, state, is_first) -> (outputs, state)`` for the line
-            ``reference``, or ``"package.module:function"``; what the core itself names when None.
+        long_steps: length of the run of the line ``state-bytes``; the card says how many steps were made.
+        long_seconds: time limit of that run.
+        reference: the plain form, ``"package.module:function"`` or a function as in ``contract.Reference``.
         thorough: no time limit for the long run, and every line at three seeds.
         quick: fewer repetitions, for test suites that certify hundreds of configs.
         name: how the card calls the core.
@@ -113,22 +112,14 @@ def certify(  # noqa: PLR0913 (each one is an option of the command)
     Raises:
         ValueError: not a module, no ``initial_state``, unknown input shape, unknown line or exemption.
     """
-    if isinstance(core, Candidate):
-        candidate = core
-    else:
-        candidate = Candidate(name=name or type(core).__name__, core=core, rebuild=rebuild)
+    given = isinstance(core, Candidate)
+    candidate = core if given else Candidate(name=name or type(core).__name__, core=core, rebuild=rebuild)
     module = candidate.core
     started = time.perf_counter()
     shape = _input_shape(module, input_shape or candidate.input_shape)
-    excused = _exemptions(module, exemptions or {})
-    chosen = _lines(lines)
-    if batch < 3:
-        raise ValueError(f"batch={batch}: the certificate compares rows, give it at least 3")
-    steps = steps or candidate.steps or 48
-    if steps < 2 * batch + 4:
-        raise ValueError(f"steps={steps}: too short to place resets in {batch} rows, give at least {2 * batch + 4}")
+    excused, chosen = _exemptions(module, exemptions or {}), _lines(lines)
     options = Options(
-        steps=steps,
+        steps=steps or candidate.steps or 48,
         batch=batch,
         seed=seed,
         backend=backend,
@@ -137,14 +128,9 @@ def certify(  # noqa: PLR0913 (each one is an option of the command)
         quick=quick,
         reference=load_function(reference) if isinstance(reference, str) else reference,
     )
+    _check_sizes(options)
     subject = Subject(module, input_shape=shape, rebuild=candidate.rebuild, options=options)
-    refused = first_call(subject)
-    if refused is not None:
-        found: tuple[Line, ...] = (refused,)
-    else:
-        found = tuple(_run_line(line, subject, excused.get(line)) for line in chosen)
-    if thorough and refused is None:
-        found = tuple(_at_other_seeds(line, module, shape, candidate.rebuild, options, excused) for line in found)
+    found = _all_lines(subject, module, chosen, excused, thorough=thorough)
     return Card(
         core=name or candidate.name,
         config=candidate.config,
@@ -155,6 +141,24 @@ def certify(  # noqa: PLR0913 (each one is an option of the command)
         versions={"python": platform.python_version(), "torch": torch.__version__},
         seconds=time.perf_counter() - started,
     )
+
+
+def _check_sizes(options: Options) -> None:
+    steps, batch = options.steps, options.batch
+    if batch < 3:
+        raise ValueError(f"batch={batch}: the certificate compares rows, give it at least 3")
+    if steps < 2 * batch + 4:
+        raise ValueError(f"steps={steps}: too short to place resets in {batch} rows, give at least {2 * batch + 4}")
+
+
+def _all_lines(
+    subject: Subject, module: nn.Module, chosen: list[str], excused: Mapping[str, str], *, thorough: bool
+) -> tuple[Line, ...]:
+    refused = first_call(subject)
+    if refused is not None:
+        return (refused,)
+    found = tuple(_run_line(line, subject, excused.get(line)) for line in chosen)
+    return tuple(_at_other_seeds(line, module, subject, excused) for line in found) if thorough else found
 
 
 def _run_line(name: str, subject: Subject, excuse: str | None) -> Line:
@@ -189,23 +193,18 @@ def _run_line(name: str, subject: Subject, excuse: str | None) -> Line:
     )
 
 
-def _at_other_seeds(
-    line: Line,
-    module: nn.Module,
-    shape: tuple[int, ...],
-    rebuild: Callable[[], nn.Module] | None,
-    options: Options,
-    excused: Mapping[str, str],
-) -> Line:
+def _at_other_seeds(line: Line, module: nn.Module, subject: Subject, excused: Mapping[str, str]) -> Line:
     """The line as it stands, or the first failure at two other seeds."""
     if line.status != "pass" or line.name in SLOW_LINES:
         return line
-    for seed in (options.seed + 1, options.seed + 2):
-        other = Subject(module, input_shape=shape, rebuild=rebuild, options=dataclasses.replace(options, seed=seed))
-        again = _run_line(line.name, other, excused.get(line.name))
+    seed = subject.options.seed
+    for other in (seed + 1, seed + 2):
+        options = dataclasses.replace(subject.options, seed=other)
+        twin = Subject(module, input_shape=subject.input_shape, rebuild=subject.rebuild, options=options)
+        again = _run_line(line.name, twin, excused.get(line.name))
         if again.status == "fail":
-            return dataclasses.replace(again, detail=f"seed {seed}: {again.detail}")
-    return dataclasses.replace(line, detail=f"{line.detail}; also at seeds {options.seed + 1} and {options.seed + 2}")
+            return dataclasses.replace(again, detail=f"seed {other}: {again.detail}")
+    return dataclasses.replace(line, detail=f"{line.detail}; also at seeds {seed + 1} and {seed + 2}")
 
 
 def _second_opinion(check: Check, subject: Subject) -> str | tuple[str, dict[str, Any]]:

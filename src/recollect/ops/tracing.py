@@ -1,5 +1,8 @@
 """Whether somebody traces the operations now, to whom a hand-written kernel means nothing."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import torch
 
 
@@ -25,3 +28,14 @@ def _is_transformed() -> bool:
         return torch._C._are_functorch_transforms_active()
     except AttributeError:
         return True
+
+
+@contextmanager
+def recurrent_layers() -> Iterator[None]:
+    """Within, ``torch.compile`` takes nn.LSTM and nn.GRU, which it refuses by default."""
+    config = torch._dynamo.config
+    before, config.allow_rnn = config.allow_rnn, True
+    try:
+        yield
+    finally:
+        config.allow_rnn = before
