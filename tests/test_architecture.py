@@ -140,3 +140,11 @@ def test_the_guide_to_writing_a_core_works():
     core = scope["LeakyMemory"](scope["LeakyMemoryConfig"](dim=4), 8)
     card = certify(core, lines=("splits", "reset", "poison", "future", "rows", "purity", "export"))
     assert card.passed
+
+
+def test_the_guide_to_writing_a_world_works():
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs/write-a-world.md").read_text(), re.DOTALL)
+    scope = {}
+    for block in blocks:
+        exec(compile(block, "write-a-world.md", "exec"), scope)
+    assert scope["step"].is_last.all()
