@@ -39,6 +39,19 @@ def test_each_command_has_help(capsys, command):
     assert f"usage: recollect {command}" in capsys.readouterr().out
 
 
+def test_help_of_train_names_what_can_be_trained(capsys):
+    status, out, _ = run(capsys, "train", "--help")
+    assert status == 0 and out.startswith("usage: recollect train TASK")
+    assert "t-maze" in out and "hcam" in out
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_tables_are_not_clipped_in_a_narrow_terminal(capsys, monkeypatch, room):
+    monkeypatch.setenv("COLUMNS", "80")
+    _, out, _ = run(capsys, "list", room)
+    assert "…" not in out
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [

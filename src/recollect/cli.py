@@ -209,6 +209,9 @@ class Demo:
 
 def _train(words: list[str], console: Console) -> int:
     """``recollect train TASK --core KEY [--core.FIELD ...]``: task and core choose the flags that follow."""
+    if words[:1] in (["--help"], ["-h"]):
+        return _train_help(console)
+
     from recollect.cores import CORES
     from recollect.recipes.train import TrainOptions, choose, training
     from recollect.training import fit
@@ -239,6 +242,18 @@ def _benchmark(words: list[str], console: Console) -> int:
     with console.status("measuring") as status:
         results = measure(config, lambda line: status.update(line))
     console.print(render(results))
+    return 0
+
+
+def _train_help(console: Console) -> int:
+    """What can be trained, before a task is named."""
+    from recollect.cores import CORES
+    from recollect.tasks import TASKS
+
+    console.print("usage: recollect train TASK [--core KEY] [OPTIONS]\n", highlight=False, markup=False)
+    console.print("Train a core on a task. They choose the flags: recollect train TASK --core KEY --help shows them.\n")
+    for name, keys in {"tasks": (*TASKS, "gym:ID"), "cores": CORES}.items():
+        console.print(f"{name}: {', '.join(keys)}", highlight=False)
     return 0
 
 
