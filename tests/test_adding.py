@@ -198,12 +198,23 @@ def test_what_the_guides_write_passes_the_contract_tests(home):
         assert f"tests/{room} ." in printed
 
 
-def test_every_core_of_ours_has_a_page():
+@pytest.fixture(scope="module")
+def pages():
     spec = importlib.util.spec_from_file_location("pages", ROOT / "docs/pages.py")
-    pages = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(pages)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_every_core_of_ours_has_a_page(pages):
     texts = pages.core_pages()
     for key, config in CORES.items():
         assert any(f"::: {config.__module__}\n" in text for text in texts.values()), key
     written = {f"cores/{path.name}" for path in (ROOT / "docs/cores").glob("*.md")}
     assert written - set(texts) == {"cores/index.md"}, "a page that no core has"
+
+
+def test_roles_of_docstrings_are_not_shown_raw(pages):
+    page = "<p>See :meth:<code>World.oracle</code> and :func:<code>~recollect.state.detach</code>.</p>"
+    link = '<autoref identifier="recollect.state.detach" optional><code>detach</code></autoref>'
+    assert pages.on_page_content(page) == f"<p>See <code>World.oracle</code> and {link}.</p>"
