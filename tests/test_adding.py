@@ -98,6 +98,8 @@ import pages, report
 quiet = TRAINERS["quiet"](task=TASKS["recall"](), core=CORES["guide-leaky"]())
 card = certify(load("guide-leaky"), lines=("splits", "reset", "rows", "purity"))
 measured = run(CoresBenchmark(cores=("guide-leaky",), quick=True, output=""))
+certified = main(["certify", "guide-leaky", "--lines", "reset"])
+tried = main(["train", "guide-arms", "--core", "guide-leaky", "--steps", "2", "--directory", "out/run"])
 trained = main(["reproduce", "guide-arms", "--root", "out", "--cores", "gru", "--seeds", "1"])
 print(json.dumps({
     "list": {room: [row["key"] for row in rows()] for room, rows in CONTENTS.items()},
@@ -108,6 +110,7 @@ print(json.dumps({
     "pages": pages.core_pages(),
     "gymnasium": make("guide-arms").reset(seed=0)[0].shape,
     "train": [type(training("guide-arms", "guide-leaky")).__name__, type(training("recall", "guide-leaky")).__name__],
+    "commands": [certified, tried],
     "json": from_json(json.loads(json.dumps(to_json(quiet, KINDS))), TRAINERS["quiet"], KINDS) == quiet,
     "reproduced": trained,
     "results": open("out/docs/results.md").read(),
@@ -179,6 +182,10 @@ def test_a_core_is_in_the_docs(found):
 def test_a_world_can_be_trained_in_and_is_a_gymnasium_environment(found):
     assert found["gymnasium"] == [2]
     assert found["train"] == ["ImpalaConfig", "SupervisedConfig"]
+
+
+def test_commands_know_what_is_newer_than_their_help(found):
+    assert found["commands"] == [0, 0]
 
 
 def test_a_trainer_is_written_and_read(found):

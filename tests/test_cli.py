@@ -1,10 +1,11 @@
 import json
 import subprocess
 import sys
+import time
 
 import pytest
 
-from recollect.cli import COMMANDS, ROOMS, main
+from recollect.cli import COMMANDS, ROOMS, flags, main
 from recollect.recipes.contents import CONTENTS
 
 TINY = ["--task.length=56", "--task.max-blank=12", "--fit.steps=4", "--fit.evaluate-every=2", "--batch-size=4"]
@@ -39,12 +40,6 @@ def test_each_command_has_help(capsys, command):
     assert f"usage: recollect {command}" in capsys.readouterr().out
 
 
-def test_help_of_train_names_what_can_be_trained(capsys):
-    status, out, _ = run(capsys, "train", "--help")
-    assert status == 0 and out.startswith("usage: recollect train TASK")
-    assert "t-maze" in out and "hcam" in out
-
-
 @pytest.mark.parametrize("room", ROOMS)
 def test_tables_are_not_clipped_in_a_narrow_terminal(capsys, monkeypatch, room):
     monkeypatch.setenv("COLUMNS", "80")
@@ -61,7 +56,7 @@ def test_tables_are_not_clipped_in_a_narrow_terminal(capsys, monkeypatch, room):
         (["train", "recal"], "unknown task 'recal': did you mean 'recall'?"),
         (["train", "recall", "--core", "lsmt"], "unknown core 'lsmt': did you mean 'lstm'?"),
         (["train", "recall", "--core"], "--core needs the key of a core"),
-        (["certify", "hcan"], "core 'hcan' is unknown; did you mean 'hcam'?"),
+        (["certify", "hcan"], "unknown core 'hcan': did you mean 'hcam'?"),
         (["certify", "no_such_module:make"], "cannot import 'no_such_module'"),
         (["reproduce", "copyin"], "unknown recipe 'copyin': did you mean 'copying'?"),
         (["reproduce", "recall", "--scale", "huge"], "scale='huge'"),
@@ -77,6 +72,76 @@ def test_mistakes_are_named_with_a_remedy_and_status_2(capsys, words, message):
     assert status == 2
     assert message in " ".join(err.split())
     assert "Traceback" not in err
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--total-timesteps", "5"], "unknown flag --total-timesteps: use --steps, which counts optimiser steps"),
+        (["--env", "x"], "unknown flag --env: the task comes first"),
+        (["--num-lyers", "3"], "unknown flag --num-lyers: did you mean --num-layers?"),
+        (["--embedding-dim", "3"], "unknown flag --embedding-dim: did you mean --agent.embedding-dim?"),
+        (["--lr"], "--optimizer.learning-rate: give FLOAT. Peak learning rate."),
+        (["--steps", "many"], "--fit.steps many: give a whole number"),
+        (["--optimizer.schedule", "step"], "choose one of constant, linear, cosine, rsqrt"),
+        (["--optimizer.betas", "0.9"], "--optimizer.betas 0.9: 2 value(s) were expected, not 1"),
+        (["gru"], "unexpected word 'gru': flags begin with --"),
+        (["--seeds"], "--seeds needs numbers, such as --seeds 0 1 2"),
+        (["--seeds", "0", "--seed", "1"], "--seeds and --seed: give one of them"),
+        (["--config", "x.json"], "--config brings its task and its core"),
+    ],
+)
+def test_mistakes_in_flags_say_what_to_type(capsys, words, message):
+    status, _, err = run(capsys, "train", "recall", "--core", "gru", *words)
+    assert status == 2
+    assert message in " ".join(err.split())
+
+
+def test_what_the_parser_takes_is_let_through():
+    flags.require_known("recall", "gru", ["--agent.embedding_dim=3", "--unroll", "None", "--no-bfloat16", "--resume"])
+    flags.require_known("t-maze", "hcam", ["--core.reading.no-key-projection", "--optimizer.betas", "0.5", "0.9"])
+    flags.require_known("gym:No/Such-v0", "lstm", ["--agent.encoders.hidden", "--loss.vtrace.lambda_", "0.5"])
+    flags.require_known("mine:Task", "mine:Core", ["--what", "ever"])
+
+
+def test_every_usual_name_stands_for_a_flag_that_there_is():
+    known = {**flags.flags("recall", "gru"), **flags.flags("t-maze", "gru")}
+    assert set(flags.ALIASES.values()) <= set(known)
+    assert {flag for _, flag in flags.COMMON} <= set(known) and len(flags.COMMON) == 12
+    assert not set(flags.ALIASES) & set(known), "one of ours"
+    assert not set(flags.ALIASES) & set(flags.USUAL)
+
+
+def test_the_table_of_flags_is_up_to_date():
+    from recollect.cli.make_flags import table
+
+    assert flags.TABLE.read_text() == table(), "run python -m recollect.cli.make_flags"
+
+
+FAST = [
+    ["train", "--help"], ["train", "gym:CartPole-v1", "--core", "lstm", "--help"], ["train", "recall", "--help-all"],
+    ["train", "recal"], ["train", "recall", "--core", "lsmt"], ["train", "recall", "--total-timesteps", "5"],
+    ["benchmark", "--help"], ["benchmark", "cores", "--quik"], ["reproduce", "copyin"], ["certify", "hcan"],
+    ["evaluate", "no/run"], ["compare", "no/run"], ["list", "core"],
+]  # fmt: skip
+
+
+def test_help_and_mistakes_do_not_wait_for_torch():
+    code = (
+        f"import sys; from recollect.cli import main; [main(words) for words in {FAST}]; print('torch' in sys.modules)"
+    )
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert shown.splitlines()[-1] == "False"
+
+
+def test_help_of_train_shows_the_common_flags_first(capsys):
+    status, out, _ = run(capsys, "train", "t-maze", "--core", "gru", "--help")
+    assert status == 0 and "usage: recollect train TASK" in out and "[runs/<task>-<core>-seed<seed>]" in out
+    for short, _ in flags.COMMON:
+        assert f"{short} " in out
+    assert "--loss.vtrace.rho-clip" not in out
+    status, out, _ = run(capsys, "train", "t-maze", "--core", "gru", "--help-all")
+    assert status == 0 and "--loss.vtrace.rho-clip" in out
 
 
 def test_list_as_json_has_every_room(capsys):
@@ -105,6 +170,47 @@ def test_train_evaluate_resume_and_a_directory_that_exists(capsys, tmp_path):
 
     status, _, err = run(capsys, *words, "--resume", "--core.num-layers=2")
     assert status == 2 and "core.num_layers: 1, now 2" in " ".join(err.split())
+
+    # What is not typed is as the run has it, and it may go on for longer.
+    status, out, _ = run(capsys, "train", "--resume", "--directory", where, "--steps", "6")
+    assert status == 0 and "finished 6 steps" in out and "; best" in out
+
+    status, _, err = run(capsys, "train", "recall", "--core", "lstm", "--resume", "--directory", where)
+    assert status == 2 and "core.kind: 'gru', now 'lstm'" in " ".join(err.split())
+
+    status, out, _ = run(capsys, "evaluate", where, "--rows", "8", "--best", "--json")
+    assert status == 0 and 0 <= json.loads(out)["score"] <= 1
+
+    other = str(tmp_path / "other")
+    kept = ["train", "--config", f"{where}/config.json", "--directory", other, "--steps", "2", "--seed", "7"]
+    status, out, _ = run(capsys, *kept, "--from", f"{where}/best", "--log", "csv")
+    assert status == 0 and "finished 2 steps" in out and "starts with the weights of" in out
+    settings = json.loads((tmp_path / "other/config.json").read_text())
+    assert settings["core"]["dim"] == 8 and settings["fit"]["seed"] == 7 and settings["fit"]["steps"] == 2
+
+
+@pytest.mark.parametrize("parallel", ["1", "2"])
+def test_seeds_are_trained_and_compared(capfd, tmp_path, parallel):
+    words = ["train", "recall", "--core", "gru", *TINY, "--seeds", "3", "5", "--parallel", parallel]
+    status, out, _ = run(capfd, *words, "--directory", str(tmp_path))
+    assert status == 0 and out.count("finished 4 steps") == 2 and "IQM" in out
+    assert [json.loads((tmp_path / f"seed{seed}/config.json").read_text())["fit"]["seed"] for seed in (3, 5)] == [3, 5]
+    status, _, err = run(capfd, *words, "--directory", str(tmp_path))  # they exist
+    assert status == 2 and "seed 3 ended with status 2" in err and "seed 5 ended with status 2" in err
+
+
+def test_seeds_stop_at_a_signal_and_go_on(tmp_path):
+    words = ["recall", "--core", "gru", *TINY, "--steps=100000", "--seeds", "0", "1", "--directory", str(tmp_path)]
+    command = [sys.executable, "-m", "recollect", "train", *words]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        deadline = time.monotonic() + 60
+        while not (tmp_path / "seed0/checkpoint").exists() and time.monotonic() < deadline:
+            time.sleep(0.1)
+        process.terminate()
+        out, err = process.communicate(timeout=60)
+    assert process.returncode == 130, err
+    assert "SIGTERM at step" in out and "the same command with --resume" in err
+    assert not (tmp_path / "seed1").exists()
 
 
 def test_certify_one_core_as_json(capsys):

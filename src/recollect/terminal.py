@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 
@@ -50,7 +51,7 @@ def overview(commands: Mapping[str, str]) -> Table:
     """Commands and what they do."""
     made = Table(box=None, show_header=False, padding=(0, 2))
     for name, about in commands.items():
-        made.add_row(f"[bold]{name}[/]", about)
+        made.add_row(f"[bold]{escape(name)}[/]", escape(about))
     return made
 
 

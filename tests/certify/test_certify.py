@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 import zoo
+import zoo_paths
 from torch import nn
 
 import recollect.cores
@@ -129,7 +130,9 @@ def test_bad_exemption(exemptions, words):
 
 def test_every_exemption_key_is_a_line():
     names = "splits stream reset poison future-gradient reset-gradient rows purity hidden-state state-bytes bfloat16"
-    reasons = dict.fromkeys([*names.split(), "save-load", "compile", "export"], "because")
+    more = ["modes", "copies", "reference", "frames", "weights", "long", "cost", "gradients", "backward", "float32"]
+    reasons = dict.fromkeys([*names.split(), *more, "save-load", "compile", "export"], "because")
+    assert set(LINES) <= {*reasons} - {"future-gradient"} | {"future"}
     card = certify(zoo.Recurrent(), lines=["purity"], exemptions=reasons)
     assert card["purity"].status == "exempt"
 
@@ -181,22 +184,88 @@ def test_discrete_core_is_compared_in_float64():
     assert card.passed, str(card)
 
 
+class Amplifies(zoo.Recurrent):
+    """A recurrence that takes the last digit and makes it large: no float32 computation can agree with another."""
+
+    def advance(self, x, state):
+        hidden = torch.tanh(self.read(x) + 1.7 * state.hidden - 0.4 * state.hidden.roll(1, 1))
+        return self.out(hidden), state._replace(hidden=hidden, steps=state.steps + 1)
+
+
+class OffByALittle(zoo.Recurrent):
+    def unroll(self, inputs, state, is_first):
+        out, new = super().unroll(inputs, state, is_first)
+        return out + 3e-4 * torch.arange(inputs.shape[1])[:, None], new
+
+
+class LosesDigits(zoo.Recurrent):
+    """Large numbers that cancel: the computation, not the problem, loses what float32 promises."""
+
+    def advance(self, x, state):
+        return super().advance(self.read(x + 3000.0) - self.read(torch.full_like(x, 3000.0)), state)
+
+
 def test_rounding_is_told_from_a_mistake():
-    class Amplifies(zoo.Recurrent):
-        """Large cancelling sums: float32 loses digits that depend on how rows are batched."""
-
-        def advance(self, x, state):
-            return super().advance(self.read(x + 300.0) - self.read(torch.full_like(x, 300.0)), state)
-
-    class OffByALittle(zoo.Recurrent):
-        def unroll(self, inputs, state, is_first):
-            out, new = super().unroll(inputs, state, is_first)
-            return out + 3e-4 * torch.arange(inputs.shape[1])[:, None], new
-
-    card = certify(Amplifies(), lines=["splits", "rows"])
+    card = certify(Amplifies(), lines=["splits", "rows", "float32"])
     assert card.passed, str(card)
-    assert any("in float64; in float32 rounding grows to" in line.detail for line in card.lines)
     assert certify(OffByALittle(), lines=["splits"]).failed == ("splits",)
+    assert certify(LosesDigits(), lines=["float32"]).failed == ("float32",)
+
+
+class LayersFirst(zoo.Plain):
+    """The state of nn.LSTM as it comes: [layers, b, d]."""
+
+    def initial_state(self, batch_size):
+        return (torch.zeros(2, batch_size, zoo.WIDTH),)
+
+
+class ReturnsOutputsAlone(zoo.Plain):
+    def forward(self, inputs, state, is_first):
+        return super().forward(inputs, state, is_first)[0]
+
+
+class TimeFirst(zoo.Plain):
+    def forward(self, inputs, state, is_first):
+        out, new = super().forward(inputs, state, is_first)
+        return out.transpose(0, 1), new
+
+
+@pytest.mark.parametrize(
+    ("core", "shape", "words"),
+    [
+        (LayersFirst, 6, ["leaf 0 has shape [2, 4, 6]", "leading axis must be b", "nn.LSTM"]),
+        (zoo.Plain, 7, ["raised RuntimeError", "--input-shape (input_shape) is [7]", "give 6"]),
+        (zoo.Recurrent, 7, ["raised ValueError", "give 6"]),
+        (ReturnsOutputsAlone, 6, ["a call returns a Tensor", "(outputs, state)"]),
+        (TimeFirst, 6, ["gives outputs of shape [48, 4, 6]", "batch_first=True"]),
+    ],
+)
+def test_honest_mistake_is_one_line(core, shape, words):
+    card = certify(core(), input_shape=(shape,))
+    assert card.failed == ("call",)
+    assert len(card.lines) == 1
+    assert all(word in card["call"].text() for word in words), str(card)
+
+
+def test_verdict_says_how_far_the_long_run_went():
+    card = certify(zoo.Recurrent(), lines=["state-bytes"], long_steps=10**7, long_seconds=0.05)
+    assert "of 10 000 000 steps in 0 s" in card.verdict()
+    assert certify(zoo.Window(), lines=["state-bytes"], long_steps=500).reach() == "500 steps in 0 s"
+    assert certify(zoo.Window(), lines=["purity"]).reach() == ""
+
+
+def test_thorough_tries_more_seeds_without_a_time_limit():
+    card = certify(zoo.Window(), lines=["splits", "state-bytes"], long_steps=3000, long_seconds=0.0, thorough=True)
+    assert "also at seeds 1 and 2" in card["splits"].detail
+    assert card["state-bytes"].numbers["steps"] == 3000
+
+
+def test_plain_form_by_name():
+    core = zoo_paths.EqualsPlainForm()
+    assert certify(core, lines=["reference"], reference="zoo_paths:_plain").passed
+    assert certify(core, lines=["reference"], reference="zoo_paths:_plain_of_another").failed == ("reference",)
+    with pytest.raises(ValueError, match="give package"):
+        certify(core, lines=["reference"], reference="zoo_paths:ONE_PATH")
 
 
 def test_load_takes_a_key_at_certification_size(table):
@@ -253,7 +322,9 @@ def test_many_over_processes_in_order(monkeypatch):
     assert [card.failed for card in cards] == [(), ("reset",)]
     alone = list(certify_many(names, processes=1, options=options))
     assert [card.failed for card in alone] == [card.failed for card in cards]
-    assert [column.header for column in summary(cards).columns] == ["core", "splits", "reset", "s"]
+    table = summary(cards)
+    assert [column.header for column in table.columns] == ["core", "pass", "skip", "fail", "exempt", "long run", "s"]
+    assert [str(cell) for cell in table.columns[3].cells] == ["-", "reset"]
 
 
 def test_many_rejects_a_bad_name_before_anything_runs():

@@ -18,7 +18,11 @@ from recollect.cores import CORES
 
 SAMPLES = Path(__file__).parent / "samples"
 DRAWS = int(os.environ.get("RECOLLECT_CONTRACT_SAMPLES", "2"))
-QUICK = [name for name in LINES if name not in SLOW_LINES]
+OFTEN = [name for name in LINES if name not in SLOW_LINES]
+IN_TURN = (["modes", "float32"], ["weights", "backward"], ["frames", "copies"])
+"""Lines that take their turns over the configs, as the circumstances (training mode, one row, ...) of the others do."""
+ELSEWHERE = ["reference"]
+"""Made in test_references.py."""
 
 
 def samples(key: str) -> ModuleType | None:
@@ -53,15 +57,20 @@ def test_core_has_samples(key):
         assert type(config) is CORES[key]
 
 
+def lines_of(index: int) -> list[str]:
+    resting = ELSEWHERE + [name for turn, names in enumerate(IN_TURN) if turn != index // 2 % 3 for name in names]
+    return [name for name in OFTEN if name not in resting]
+
+
 @pytest.mark.parametrize(("key", "config", "index"), list(cases()))
 def test_contract(key, config, index):
     # Inputs as wide as the core (no projection) and otherwise, in turn.
     input_dim = config.dim if index % 2 else config.dim + 3
-    card = certify(from_config(config, name=key, input_dim=input_dim), lines=QUICK, seed=index)
+    card = certify(from_config(config, name=key, input_dim=input_dim), lines=lines_of(index), seed=index, quick=True)
     assert card.passed, str(card)
 
 
 @pytest.mark.parametrize("key", CORES)
 def test_slow_lines_by_default(key):
-    card = certify(load(key), lines=SLOW_LINES, long_steps=10_000, long_seconds=0.5)
+    card = certify(load(key), lines=SLOW_LINES, long_steps=10_000, long_seconds=0.5, quick=True)
     assert card.passed, str(card)

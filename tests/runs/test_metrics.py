@@ -1,8 +1,6 @@
-import sys
-
 import pytest
 
-from recollect.runs.metrics import MetricsFile, TensorBoardLogger, read_rows
+from recollect.runs.metrics import MetricsFile, read_rows
 
 
 def test_rows_are_written_at_once(tmp_path):
@@ -31,17 +29,3 @@ def test_a_run_that_starts_anew_starts_a_new_file(tmp_path):
 def test_an_unknown_metric_is_named(tmp_path):
     with pytest.raises(ValueError, match="lss"):
         MetricsFile(tmp_path / "metrics.csv", ("loss",), 0).append(1, {"lss": 0.0})
-
-
-def test_tensorboard_is_optional(tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
-    with pytest.raises(ValueError, match=r"tensorboard is not installed; run pip install 'recollect\[log\]'"):
-        TensorBoardLogger(tmp_path)
-
-
-def test_tensorboard_writes_events(tmp_path):
-    pytest.importorskip("tensorboard")
-    logger = TensorBoardLogger(tmp_path / "board", 5)
-    logger(6, {"loss": 0.5})
-    logger.close()
-    assert any(path.name.startswith("events.out.tfevents") for path in (tmp_path / "board").iterdir())

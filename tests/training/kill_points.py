@@ -85,7 +85,8 @@ def half_a_row(number):
     MetricsFile.append = append
 
 
-# Files written: 2 when the directory is opened, 1 for the metrics' head, then 4 per checkpoint.
+# Files written: 2 when the directory is opened, 1 for the metrics' head, then 4 per checkpoint: of step 3, of the best
+# evaluation (step 6), of step 6, of step 9, of step 12.
 POINTS = {
     "before the config": lambda: at_call(RunDirectory, "open", 1, True),
     "in config.json": lambda: half_written(1),
@@ -97,15 +98,19 @@ POINTS = {
     "in a row of metrics": lambda: half_a_row(4),
     "after a row of metrics": lambda: at_call(MetricsFile, "append", 3, False),
     "in the first checkpoint": lambda: half_written(4),
-    "in the weights": lambda: half_written(8),
-    "in the optimiser": lambda: half_written(9),
-    "in the progress": lambda: half_written(10),
-    "in the manifest": lambda: half_written(11),
-    "before the rename": lambda: at_call(Path, "rename", 2, True),
-    "after the rename": lambda: at_call(Path, "rename", 2, False),
+    "in the best weights": lambda: half_written(8),
+    "in the best manifest": lambda: half_written(11),
+    "in the weights": lambda: half_written(12),
+    "in the optimiser": lambda: half_written(13),
+    "in the progress": lambda: half_written(14),
+    "in the manifest": lambda: half_written(15),
+    "before the best is renamed": lambda: at_call(Path, "rename", 2, True),
+    "after the best is renamed": lambda: at_call(Path, "rename", 2, False),
+    "before the rename": lambda: at_call(Path, "rename", 3, True),
+    "after the rename": lambda: at_call(Path, "rename", 3, False),
     "while old ones are dropped": lambda: at_call(shutil, "rmtree", 1, True),
-    "in the last checkpoint": lambda: half_written(3 + 3 * 4 + 2),
-    "before the last rename": lambda: at_call(Path, "rename", 4, True),
+    "in the last checkpoint": lambda: half_written(3 + 4 * 4 + 2),
+    "before the last rename": lambda: at_call(Path, "rename", 5, True),
 }
 
 
@@ -128,7 +133,10 @@ def result(directory):
     rows = [[v for k, v in row.items() if k != "seconds"] for row in read_rows(directory / "metrics.csv")]
     weights = {name: value.tolist() for name, value in found.weights.items()}
     training = {name: value.tolist() for name, value in found.training.items()}
-    return {"step": found.progress["step"], "weights": weights, "training": training, "rows": rows}
+    best, torn = checkpoints.read_newest(directory / "best")
+    assert best is not None and not torn
+    evaluated = {"best": best.progress["best"], "of": {name: value.tolist() for name, value in best.weights.items()}}
+    return {"step": found.progress["step"], "weights": weights, "training": training, "rows": rows} | evaluated
 
 
 def main(folder):

@@ -15,7 +15,7 @@ George 2021, Neural architecture impact on identifying temporally extended reinf
 
 from dataclasses import dataclass, field
 from os import PathLike
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import gymnasium
 import torch
@@ -26,6 +26,7 @@ from recollect.agents.decoders import Decoders
 from recollect.agents.encoders import EncoderConfig, Layers, ObservationEncoder
 from recollect.agents.folders import read_description, read_weights, write_model
 from recollect.agents.kinds import KINDS
+from recollect.agents.normalization import ReturnNorm
 from recollect.agents.policies import Distribution, policy_for
 from recollect.agents.spaces import space_from_json, space_to_json
 from recollect.agents.streams import ModelStream
@@ -68,6 +69,8 @@ class ActorCriticConfig:
     """Normalise the core's output before the heads read it."""
     head_dim: int | None = None
     """Width of a hidden ReLU layer in each head (512 in Lampinen et al. 2021). None: heads are linear."""
+    norm_values: bool = False
+    """Let the value head predict returns in units of their own running mean and deviation (PopArt)."""
     policy_gain: float = 0.01
     """Scale of the policy head's first weights; small: the first policy is nearly uniform."""
     reconstruct: bool = False
@@ -129,6 +132,7 @@ class ActorCritic(nn.Module):
         hidden = () if config.head_dim is None else (config.head_dim,)
         self.policy_head = _head(dim, hidden, self.policy.num_outputs, gain=config.policy_gain)
         self.value_head = _head(dim, hidden, 1, gain=1.0)
+        self.norm_values = ReturnNorm() if config.norm_values else None
         self.decoders = Decoders(self.encoder, dim) if config.reconstruct else None
 
     def initial_state(self, batch_size: int) -> Any:
@@ -185,7 +189,27 @@ class ActorCritic(nn.Module):
 
     def _heads(self, features: Tensor) -> ActorCriticOutput:
         policy = self.policy.complete(self.policy_head(features))
-        return ActorCriticOutput(policy, self.value_head(features).squeeze(-1), features)
+        value = self.value_head(features).squeeze(-1)
+        return ActorCriticOutput(policy, value if self.norm_values is None else self.norm_values(value), features)
+
+    @property
+    def value_scale(self) -> Tensor | float:
+        """The unit in which errors of the value are measured: the deviation of returns, or 1."""
+        return 1.0 if self.norm_values is None else self.norm_values.std
+
+    @property
+    def keeps_statistics(self) -> bool:
+        """Whether there are running statistics that a learner has to update."""
+        return self.norm_values is not None or self.encoder.keeps_statistics
+
+    def update_statistics(self, observation: Any) -> None:
+        """Let the encoders' running statistics take observations ``[b, t, ...]`` into account."""
+        self.encoder.update_statistics(observation)
+
+    def update_return_statistics(self, targets: Tensor) -> None:
+        """Let the value's scale follow the returns ``[n]`` of a rollout; no value changes by it."""
+        if self.norm_values is not None:
+            self.norm_values.update(targets, cast(nn.Linear, self.value_head[-1]))
 
     def distribution(self, policy: Tensor) -> Distribution:
         """The action distribution of policy parameters ``[..., p]``: sample, mode, log_prob, entropy."""

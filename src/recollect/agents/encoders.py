@@ -26,6 +26,7 @@ from gymnasium import spaces
 from torch import Tensor, nn
 
 from recollect.agents.image_encoders import IMAGE_ENCODERS, LARGEST_GRID, Encoder, is_image
+from recollect.agents.normalization import RunningNorm
 from recollect.agents.policies import policy_for
 from recollect.config import require
 from recollect.ops.linear import Linear
@@ -47,6 +48,8 @@ class EncoderConfig:
     """Widths of the layers after numbers and tiles; may be empty."""
     activation: Literal["relu", "tanh"] = "relu"
     """After each of ``hidden``."""
+    norm_numbers: bool = False
+    """Bring numbers to mean 0 and variance 1, by running statistics that training keeps."""
     tile_dim: int = 16
     """Width of a cell's embedding."""
     word_dim: int = 32
@@ -104,6 +107,18 @@ class ObservationEncoder(nn.Module):
             return joined
         _, leaf = next(self.leaves(observation, lead, flat=False))
         return joined.unflatten(0, leaf.shape[:lead])
+
+    @property
+    def keeps_statistics(self) -> bool:
+        """Whether some part of the observation is normalised by running statistics."""
+        return any(isinstance(module, RunningNorm) for module in self.modules())
+
+    def update_statistics(self, observation: Any) -> None:
+        """Let running statistics take a tree of ``[b, t, ...]`` into account (``EncoderConfig.norm_numbers``)."""
+        for name, leaf in self.leaves(observation, 2):
+            encoder = self.encoders[name]
+            if isinstance(encoder, MLP):
+                encoder.update_statistics(leaf)
 
     def leaves(self, observation: Any, lead: int, *, flat: bool = True) -> Iterator[tuple[str, Tensor]]:
         """``(name, tensor)`` of every part, with the leading axes joined into one where ``flat``."""
@@ -213,7 +228,9 @@ class MLP(Encoder):
         if not isinstance(space, spaces.Box) or 0 in space.shape:
             raise ValueError(f"{space} holds no numbers to compute with: use a Box that is not empty")
         self.scale = 1 / 255 if space.dtype == np.uint8 and space.high.max() > 1 and config.scale_images else 1.0
-        self.layers = Layers(int(np.prod(space.shape)), config.hidden, config.activation)
+        width = int(np.prod(space.shape))
+        self.norm = RunningNorm(width) if config.norm_numbers else None
+        self.layers = Layers(width, config.hidden, config.activation)
         self.dim = self.layers.dim
         self.register_buffer("like", torch.zeros(()), persistent=False)
 
@@ -222,8 +239,17 @@ class MLP(Encoder):
 
     def forward(self, observation: Tensor) -> Tensor:
         """``[n, *space.shape] -> [n, dim]``."""
+        flat = self._flat(observation)
+        return self.layers(flat if self.norm is None else self.norm(flat))
+
+    def update_statistics(self, observation: Tensor) -> None:
+        """Let the running statistics take ``[n, *space.shape]`` into account, if there are any."""
+        if self.norm is not None:
+            self.norm.update(self._flat(observation))
+
+    def _flat(self, observation: Tensor) -> Tensor:
         flat = observation.reshape(len(observation), -1).to(self.like.dtype)
-        return self.layers(flat * self.scale if self.scale != 1 else flat)
+        return flat * self.scale if self.scale != 1 else flat
 
 
 class Tiles(Encoder):

@@ -84,7 +84,17 @@ class Card:
         words += [f"{counts['fail']} fail: {', '.join(self.failed)}"] if counts["fail"] else []
         words += [f"{counts['exempt']} exempt"] if counts["exempt"] else []
         words += [f"{counts['skip']} not applicable"] if counts["skip"] else []
+        words += [f"long run {self.reach()}"] if self.reach() else []
         return "; ".join(words)
+
+    def reach(self) -> str:
+        """How far the long run went; empty where it was not asked for."""
+        for line in self.lines:
+            if line.name == "state-bytes" and "steps" in line.numbers:
+                steps, asked = line.numbers["steps"], line.numbers["asked"]
+                far = f"{steps:,} steps" if steps >= asked else f"{steps:,} of {asked:,} steps".replace(",", " ")
+                return f"{far} in {line.numbers['seconds']:.0f} s".replace(",", " ")
+        return ""
 
     def __rich__(self) -> Group:
         head = Text.assemble((self.core, "bold"), f"  {self.config}" if self.config else "")
@@ -110,19 +120,24 @@ class Card:
 
 
 def summary(cards: list[Card]) -> Table:
-    """Many cards in one table: a row per core, a column per line."""
-    marks: dict[Status, str] = {"pass": "ok", "fail": "FAIL", "exempt": "exempt", "skip": "-"}
-    table = Table(box=None, padding=(0, 1, 0, 0))
+    """Many cards in one table: how many lines pass, which do not, and how far the long run went."""
+    table = Table(box=None, padding=(0, 2, 0, 0))
     table.add_column("core", no_wrap=True)
-    names: list[str] = []
+    for status in ("pass", "skip"):
+        table.add_column(status, justify="right")
+    for status in ("fail", "exempt"):
+        table.add_column(status, overflow="fold")
+    table.add_column("long run", no_wrap=True)
+    table.add_column("s", justify="right", no_wrap=True)
     for card in cards:
-        names += [line.name for line in card.lines if line.name not in names]
-    for name in names:
-        # Two words on two rows keep the table within a terminal.
-        table.add_column(name.replace("-", "-\n"), justify="center")
-    table.add_column("s", justify="right")
-    for card in cards:
-        found: dict[str, Status] = {line.name: line.status for line in card.lines}
-        cells = [Text(marks[found[n]], style=STYLES[found[n]]) if n in found else Text("") for n in names]
-        table.add_row(card.core, *cells, f"{card.seconds:.1f}")
+        found = {status: [line.name for line in card.lines if line.status == status] for status in STYLES}
+        table.add_row(
+            card.core,
+            Text(str(len(found["pass"])), style=STYLES["pass"]),
+            Text(str(len(found["skip"])), style=STYLES["skip"]),
+            Text(", ".join(found["fail"]) or "-", style=STYLES["fail"] if found["fail"] else ""),
+            Text(", ".join(found["exempt"]) or "-", style=STYLES["exempt"] if found["exempt"] else ""),
+            card.reach() or "-",
+            f"{card.seconds:.1f}",
+        )
     return table

@@ -18,22 +18,37 @@ class Violation(Exception):  # noqa: N818 (a finding, not an error of this progr
         detail: which step and row differ, and by how much.
         cause: what that usually means, in one sentence.
         relative: size of a numerical difference relative to what is compared; infinite for everything else.
+        share: of the compared steps and rows, how many differ; 1 where that is not known.
     """
 
-    def __init__(self, detail: str, cause: str = "", relative: float = float("inf")) -> None:
+    def __init__(self, detail: str, cause: str = "", relative: float = float("inf"), share: float = 1.0) -> None:
         super().__init__(detail)
         self.detail = detail
         self.cause = cause
         self.relative = relative
+        self.share = share
+
+    def during(self, what: str) -> "Violation":
+        """The same finding, with the circumstances in which it was made."""
+        return Violation(f"{what}: {self.detail}", self.cause, self.relative, self.share)
 
 
 class NotApplicable(Exception):  # noqa: N818 (not an error: the module simply lacks the thing)
     """The module has nothing that this line could be about."""
 
 
+def continuous(tensor: Tensor) -> bool:
+    """Whether it holds numbers that carry gradients (floating point, real or complex), not counts or flags."""
+    return tensor.is_floating_point() or tensor.is_complex()
+
+
+def _widest(tensor: Tensor) -> Tensor:
+    return tensor.detach().to(torch.complex128 if tensor.is_complex() else torch.float64)
+
+
 def gap(got: Tensor, want: Tensor) -> Tensor:
     """Absolute differences; infinite where exactly one side is not finite or the signs of infinities differ."""
-    got, want = got.detach().double(), want.detach().double()
+    got, want = _widest(got), _widest(want)
     same = (got == want) | (got.isnan() & want.isnan())
     difference = (got - want).abs()
     difference = torch.where(difference.isfinite(), difference, torch.inf)
@@ -42,7 +57,7 @@ def gap(got: Tensor, want: Tensor) -> Tensor:
 
 def scale(want: Tensor) -> float:
     """The largest finite magnitude."""
-    finite = want.detach().double().abs()
+    finite = _widest(want).abs()
     finite = finite[finite.isfinite()]
     return max(SMALLEST_SCALE, finite.max().item() if finite.numel() else 0.0)
 
@@ -96,7 +111,8 @@ class Comparison:
         worst = difference[worst_row, worst_step].max().item()
         if worst > here:
             message += f" (at worst by {say(worst)}, at step {worst_step}, row {worst_row})"
-        raise Violation(f"{message}; the outputs are up to {size:.2g}", cause, worst / size)
+        share = over.flatten(2).any(-1).double().mean().item()
+        raise Violation(f"{message}; the outputs are up to {size:.2g}", cause, worst / size, share)
 
     def states(
         self, got: Any, want: Any, what: str, *, rows: Tensor | None = None, step: int | None = None, cause: str = ""
@@ -121,12 +137,12 @@ class Comparison:
                 difference = torch.where(keep, difference, 0.0)
                 right = torch.where(keep, right, torch.zeros((), dtype=right.dtype))
             over, size = self._over(difference, right)
-            if not right.is_floating_point():
-                over, size = difference > 0, right.abs().max().item() if right.numel() else 0
+            if not continuous(right):
+                over, size = difference > 0, scale(right)
             if over.any():
                 row = int(over.flatten(1).any(-1).nonzero()[0])
                 worst = difference[row].max().item()
-                relative = difference.max().item() / size if right.is_floating_point() else float("inf")
+                relative = difference.max().item() / size if continuous(right) else float("inf")
                 detail = f"{what}: state.{name} differs{when} in row {row} by {say(worst)}; it is up to {size:.2g}"
                 raise Violation(detail, cause, relative)
 

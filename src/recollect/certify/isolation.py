@@ -3,13 +3,14 @@
 By value (change the one, look at the other), as NaN (poison the one) and by gradient (which must be exactly zero).
 """
 
+from collections.abc import Iterator
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from recollect.certify.compare import Comparison, Violation, locate
-from recollect.certify.subject import Subject, float_leaves, gradient_state, gradients, probe
+from recollect.certify.compare import Comparison, Violation, continuous, locate
+from recollect.certify.subject import Subject, everywhere, float_leaves, gradient_state, gradients, probe
 from recollect.state import clone, map_state, named_leaves, spread_rows, take_rows
 
 POISONS = (float("nan"), float("inf"), float("-inf"))
@@ -18,7 +19,7 @@ POISONS = (float("nan"), float("inf"), float("-inf"))
 def _last_resets(subject: Subject) -> tuple[Tensor, Tensor]:
     """Resets with at least one per row, and which steps [b, t] are at or after each row's last one."""
     is_first = subject.resets(21)
-    is_first[1, -1] = False
+    is_first[min(1, subject.batch - 1), -1] = False
     for row in range(subject.batch):
         is_first[row, subject.steps // 2 + row :] = False
         is_first[row, subject.steps // 2 + row] = True
@@ -40,6 +41,7 @@ def _all_gradients(
     return gradients(loss, targets)
 
 
+@everywhere
 def poison(subject: Subject) -> str:
     """NaN and infinity in earlier episodes leave no trace after a reset: values, state, gradients."""
     meter = subject.comparison()
@@ -78,23 +80,30 @@ def _poison_state(subject: Subject, meter: Comparison, cause: str) -> None:
     Gradients of the weights are compared for step 0 only: in the middle, arithmetic on NaN has taken place.
     """
     spoiled = torch.zeros(subject.batch, dtype=torch.bool)
-    spoiled[[0, 2]] = True
+    spoiled[[0, min(2, subject.batch - 1)]] = True
     state, inputs = subject.used_state(), subject.inputs(27)
-    for place in (0, subject.steps // 2):
+    for place in (0,) if subject.brief else (0, subject.steps // 2):
         is_first = subject.resets(26)
         is_first[:, : place + 1] &= ~spoiled[:, None]
         is_first[spoiled, place] = True
         after = (is_first.long().cumsum(1) > 0) | ~spoiled[:, None]
         out, last = subject(inputs, state, is_first)
         right = _all_gradients(subject, out, last, after, subject.weights())
-        for value in POISONS[:2]:
+        for value in (POISONS[0], complex(0.0, POISONS[0]), POISONS[1]):
+            if isinstance(value, complex) and not any(leaf.is_complex() for leaf in float_leaves(state)):
+                continue
 
-            def spoil(leaf: Tensor, value: float = value) -> Tensor:
-                keep = ~spread_rows(spoiled, leaf)
-                return torch.where(keep, leaf, value) if leaf.is_floating_point() else leaf
+            def spoil(leaf: Tensor, value: float | complex = value) -> Tensor:
+                if not continuous(leaf):
+                    return leaf
+                bad = torch.full_like(leaf, value if leaf.is_complex() else value.real)
+                if isinstance(value, complex):
+                    bad = leaf + bad if leaf.is_complex() else leaf  # the imaginary part alone
+                return torch.where(spread_rows(spoiled, leaf), bad, leaf)
 
             got, end = subject(inputs, map_state(spoil, state), is_first)
-            what = f"incoming state full of {value}, is_first at step {place} of rows 0 and 2"
+            part = "imaginary parts of the incoming state" if isinstance(value, complex) else "incoming state"
+            what = f"{part} full of {value.imag or value.real}, is_first at step {place} of rows 0 and 2"
             meter.outputs(got, out, what, mask=after, cause=cause)
             meter.states(end, last, what, step=subject.steps - 1, cause=cause)
             if place == 0:
@@ -102,6 +111,7 @@ def _poison_state(subject: Subject, meter: Comparison, cause: str) -> None:
                 meter.gradients(left, right, what, cause)
 
 
+@everywhere
 def reset_gradient(subject: Subject) -> str:
     """No gradient flows from after a reset to before it: exactly none."""
     cause = (
@@ -111,7 +121,7 @@ def reset_gradient(subject: Subject) -> str:
     inputs = subject.inputs(28).requires_grad_()
     state = gradient_state(subject.used_state())
     out, end = subject(inputs, state, is_first)
-    names = {f"state.{name}": leaf for name, leaf in named_leaves(state) if leaf.is_floating_point()}
+    names = {f"state.{name}": leaf for name, leaf in named_leaves(state) if continuous(leaf)}
     found = _all_gradients(subject, out, end, after, {"inputs": inputs, **names})
     to_inputs = found.pop("inputs")
     if to_inputs is not None:
@@ -147,7 +157,7 @@ def future(subject: Subject) -> str:
     with torch.no_grad():
         for mode in ("evaluation", "training"):
             want = _in_mode(subject, mode, inputs, state, is_first)
-            for border in borders if mode == "evaluation" else borders[::3]:
+            for border in borders if mode == "evaluation" and not subject.options.quick else borders[::3]:
                 later = torch.arange(steps) >= border
                 shape = (1, steps, *[1] * (inputs.ndim - 2))
                 changed = torch.where(later.reshape(shape), other, inputs)
@@ -155,9 +165,9 @@ def future(subject: Subject) -> str:
                 got = _in_mode(subject, mode, changed, state, first)
                 what = f"inputs and resets changed from step {border} on ({mode} mode)"
                 meter.outputs(got, want, what, mask=~later.expand(subject.batch, -1), cause=cause)
-    grown = inputs.clone().requires_grad_()
-    out, _ = subject(grown, state, is_first)
-    for border in borders[::3]:
+    for border, twin in _future_cases(subject, borders[::3]):
+        grown = inputs[: twin.batch].clone().requires_grad_()
+        out, _ = twin(grown, take_rows(state, slice(0, twin.batch)), is_first[: twin.batch])
         found = gradients(probe(out[:, :border], subject.generator(33)), {"inputs": grown})["inputs"]
         if found is not None and (found[:, border:] != 0).any():
             step, row, size = locate(found[:, border:])
@@ -167,6 +177,15 @@ def future(subject: Subject) -> str:
                 cause,
             )
     return f"{len(borders)} places in {steps} steps, by value and by gradient: {meter.report()}"
+
+
+def _future_cases(subject: Subject, borders: list[int]) -> Iterator[tuple[int, Subject]]:
+    """Every border in evaluation mode, the first one in training mode and with one row too."""
+    if not subject.options.quick:
+        yield from ((border, subject) for border in borders)
+    yield borders[0], subject.variant(batch=1)
+    if not subject.noisy:
+        yield borders[0], subject.variant(is_training=True, grad=True)
 
 
 def _in_mode(subject: Subject, mode: str, inputs: Tensor, state: Any, is_first: Tensor) -> Tensor:
@@ -184,7 +203,18 @@ def rows(subject: Subject) -> str:
     with torch.no_grad():
         _rows_moved(subject, meter, inputs, state, is_first)
         _rows_changed(subject, meter, inputs, state, is_first)
-    _rows_gradient(subject, inputs, state, is_first)
+        if not subject.options.quick:
+            many = subject.variant(batch=9)
+            _rows_moved(many, meter, many.inputs(34), many.used_state(), many.resets(35))
+            if not subject.noisy:
+                _rows_moved(subject.variant(is_training=True, grad=True), meter, inputs, state, is_first)
+        one = (inputs[:, :1], state, is_first[:, :1])
+        _rows_moved(subject.variant(steps=1), meter, *one)
+        _rows_changed(subject.variant(steps=1), meter, *one)
+    if subject.noisy or not subject.options.quick:
+        _rows_gradient(subject, inputs, state, is_first)
+    if not subject.noisy:
+        _rows_gradient(subject.variant(is_training=True, grad=True), inputs, state, is_first)
     return f"permuted rows, changed rows (also NaN, also in training mode), rows alone, gradients: {meter.report()}"
 
 
@@ -210,7 +240,7 @@ def _rows_changed(subject: Subject, meter: Comparison, inputs: Tensor, state: An
     kept = torch.arange(subject.batch) == 1
     wide = kept.reshape(-1, *[1] * (inputs.ndim - 1))
     other = subject.inputs(36)
-    first = torch.where(kept[:, None], is_first, subject.resets(37).roll(1, 0))
+    first = torch.where(kept[:, None], is_first, ~is_first if subject.steps == 1 else subject.resets(37).roll(1, 0))
 
     def mix(old: Tensor, new: Tensor) -> Tensor:
         return torch.where(kept.reshape(-1, *[1] * (old.ndim - 1)), old, new)
@@ -238,7 +268,7 @@ def _rows_gradient(subject: Subject, inputs: Tensor, state: Any, is_first: Tenso
         loss = probe(out[row], generator)
         for leaf in float_leaves(end):
             loss = loss + probe(leaf[row], generator)
-        names = {name: leaf for name, leaf in named_leaves(state) if leaf.is_floating_point()}
+        names = {name: leaf for name, leaf in named_leaves(state) if continuous(leaf)}
         for name, gradient in gradients(loss, {"inputs": inputs, **names}).items():
             if gradient is None:
                 continue

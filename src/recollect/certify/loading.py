@@ -129,6 +129,22 @@ def load(spec: str) -> Candidate:
                 f"core {spec!r} is unknown{nearest(spec, known)} (or give package.module:factory for a module of yours)"
             )
         return from_config(small_config(known[spec]), name=spec)
+    return _candidate(spec, _attribute(spec))
+
+
+def load_function(spec: str) -> Callable[..., Any]:
+    """The function that ``package.module:function`` names.
+
+    Raises:
+        ValueError: nothing of that name, or it cannot be called.
+    """
+    found = _attribute(spec) if ":" in spec else None
+    if not callable(found):
+        raise ValueError(f"reference {spec!r}: give package.module:function(core, inputs, state, is_first)")
+    return found
+
+
+def _attribute(spec: str) -> Any:
     module_name, _, attribute = spec.partition(":")
     found: Any = _import(spec, module_name)
     for part in attribute.split("."):
@@ -136,7 +152,7 @@ def load(spec: str) -> Candidate:
             public = [name for name in vars(found) if not name.startswith("_")]
             raise ValueError(f"core {spec!r}: {module_name} has no {attribute!r}{nearest(part, public)}")
         found = getattr(found, part)
-    return _candidate(spec, found)
+    return found
 
 
 def _import(spec: str, module_name: str) -> Any:

@@ -1,4 +1,4 @@
-"""Lines about carrying a core elsewhere: half precision, files, compilers; and gradients for every weight."""
+"""Lines about carrying a core elsewhere: files, copies and compilers."""
 
 import copy
 import io
@@ -14,90 +14,16 @@ import torch
 from torch import Tensor, nn
 
 from recollect.certify.compare import Comparison, Violation
-from recollect.certify.subject import TOLERANCES, Subject, float_leaves, gradients, probe
-from recollect.state import clone, named_leaves, to
+from recollect.certify.subject import TOLERANCES, Subject
+from recollect.state import to
 
 TRACED_STEPS = (1, 3)
 """Lengths of the calls that are compiled and exported: a loop over steps is traced once per step.
 The memory is in use and rows stand at different places, so chunks end inside these calls too."""
 
-BFLOAT16_DRIFT = 0.1
-"""Relative root-mean-square drift that is still taken for rounding: about 25 roundings of bfloat16 that agree."""
-BFLOAT16_DRIFT_DISCRETE = 0.5
-"""The same for cores that choose: rounding flips choices that were close."""
-
 
 def _single_inputs(subject: Subject, salt: int, **shape: int) -> Tensor:
     return subject.inputs(salt, **shape).float()
-
-
-def _fresh_single(subject: Subject) -> Any:
-    with torch.no_grad():
-        return clone(to(subject.single.initial_state(subject.batch), dtype=torch.float32))
-
-
-@torch.no_grad()
-def bfloat16(subject: Subject) -> tuple[str, dict[str, Any]]:
-    """Autocast to bfloat16: finite, state dtypes kept, drift from float32 measured and within reason."""
-    limit = BFLOAT16_DRIFT_DISCRETE if subject.discrete else BFLOAT16_DRIFT
-    inputs, is_first = _single_inputs(subject, 61), subject.resets(62)
-    want = _in_calls(subject, inputs, is_first)
-    with torch.autocast("cpu", torch.bfloat16):
-        got = _in_calls(subject, inputs, is_first)
-    numbers = {"drift": _drift(got, want, "under autocast to bfloat16", limit)}
-    detail = f"drift {numbers['drift']:.1%} of the outputs' size over {subject.steps} steps"
-    if hasattr(subject.single, "stream"):
-        make = subject.single.stream
-        want = _in_steps(make(subject.batch), inputs, is_first)
-        outside = make(subject.batch)
-        with torch.autocast("cpu", torch.bfloat16):
-            got = _in_steps(make(subject.batch), inputs, is_first)
-            numbers["stream_drift"] = _drift(got, want, "of a stream made under autocast to bfloat16", limit)
-            got = _in_steps(outside, inputs, is_first)
-            _drift(got, want, "of a stream made before autocast to bfloat16 and used under it", limit)
-        detail += f", {numbers['stream_drift']:.1%} in the stream"
-    return f"{detail} (limit {limit:.0%})", numbers
-
-
-def _in_calls(subject: Subject, inputs: Tensor, is_first: Tensor) -> Tensor:
-    state = _fresh_single(subject)
-    kept = [(name, leaf.dtype) for name, leaf in named_leaves(state)]
-    parts = []
-    for x, first in zip(inputs.split(16, 1), is_first.split(16, 1), strict=True):
-        out, state = subject.single(x.clone(), state, first)
-        parts.append(out.float())
-    changed = [name for name, dtype in kept if dict(named_leaves(state))[name].dtype != dtype]
-    if changed:
-        raise Violation(
-            f"state leaves {', '.join(changed)} change their dtype "
-            + ("under autocast" if torch.is_autocast_enabled("cpu") else "in a call"),
-            "cast what is written into the state back to the dtype of the state",
-        )
-    return torch.cat(parts, 1)
-
-
-def _in_steps(live: Any, inputs: Tensor, is_first: Tensor) -> Tensor:
-    steps = [live.step(x.clone(), first) for x, first in zip(inputs.unbind(1), is_first.unbind(1), strict=True)]
-    return torch.stack(steps, 1).float()
-
-
-def _drift(got: Tensor, want: Tensor, what: str, limit: float) -> float:
-    cause = "sums, norms, softmax or long recurrences run in bfloat16: compute those in float32"
-    if not got.isfinite().all():
-        bad = (~got.isfinite()).flatten(2).any(-1)
-        step = int(bad.any(0).nonzero()[0])
-        row = int(bad[:, step].nonzero()[0])
-        raise Violation(f"outputs {what} are not finite from step {step}, row {row} on", cause)
-    error = (got - want).flatten(2)
-    drift = (error.square().mean().sqrt() / want.square().mean().sqrt().clamp(min=1e-6)).item()
-    if drift > limit:
-        row, step = divmod(int(error.abs().amax(-1).argmax()), error.shape[1])
-        raise Violation(
-            f"outputs {what} drift by {drift:.1%} of their size (limit {limit:.0%}); worst at step {step}, "
-            f"row {row}, by {error[row, step].abs().max().item():.2g}",
-            cause,
-        )
-    return drift
 
 
 @torch.no_grad()
@@ -108,9 +34,10 @@ def save_load(subject: Subject) -> str:
     want, end = subject(inputs, state, is_first)
     cause = "something that the output depends on is neither a parameter nor a buffer"
     for way, module in _copies(subject):
-        got, last = module.to(subject.dtype).eval()(inputs.clone(), subject.used_state(), is_first)
+        got, last = subject.cast(module).eval()(inputs.clone(), subject.used_state(), is_first)
         meter.outputs(got, want, f"a module made by {way}", cause=cause)
         meter.states(last, end, f"a module made by {way}", cause=cause)
+    _copy_is_independent(subject, meter, inputs, is_first, state, want)
     cause = "define the state's NamedTuple at the top level of a module, so that pickle finds it"
     try:
         restored = pickle.loads(pickle.dumps(state))
@@ -119,6 +46,19 @@ def save_load(subject: Subject) -> str:
     meter.states(restored, state, "a state through pickle", cause=cause)
     made = "a new module" if subject.rebuild else "a copy with other weights"
     return f"state_dict (torch and safetensors) into {made}, pickle, deepcopy: {meter.report()}"
+
+
+def _copy_is_independent(
+    subject: Subject, meter: Comparison, inputs: Tensor, is_first: Tensor, state: Any, want: Tensor
+) -> None:
+    """Other weights in a copy do not change the original."""
+    twin = copy.deepcopy(subject.core)
+    for parameter in twin.parameters():
+        parameter.zero_()
+    twin(inputs.clone(), subject.used_state(), is_first)
+    got = subject(inputs, state, is_first)[0]
+    what = "a module whose deepcopy got other weights"
+    meter.outputs(got, want, what, cause="the copy shares weights or a cache with the original, through a closure")
 
 
 def _copies(subject: Subject) -> Iterator[tuple[str, nn.Module]]:
@@ -143,7 +83,7 @@ def _other(subject: Subject) -> nn.Module:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(subject.seed + 987)
         if subject.rebuild is not None:
-            return subject.rebuild().cpu().to(subject.dtype)
+            return subject.cast(subject.rebuild().cpu())
         other = copy.deepcopy(subject.core)
         for tensor in other.state_dict().values():
             if tensor.is_floating_point():
@@ -167,12 +107,15 @@ def _quiet_compiler() -> Iterator[None]:
     """A compiler without memory of earlier calls, whose warnings are left to the line's own message."""
     torch.compiler.reset()
     logging.disable(logging.CRITICAL)
+    takes_rnn = torch._dynamo.config.allow_rnn
+    torch._dynamo.config.allow_rnn = True
     try:
         # On failure torch also prints the graph that it had.
         with warnings.catch_warnings(), redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
             warnings.simplefilter("ignore")
             yield
     finally:
+        torch._dynamo.config.allow_rnn = takes_rnn
         logging.disable(logging.NOTSET)
         torch.compiler.reset()
 
@@ -205,12 +148,23 @@ def compiled(subject: Subject) -> str:
                     raise Violation(
                         f"torch.compile(fullgraph=True, backend={subject.options.backend!r}) of {steps} steps: "
                         f"{type(error).__name__}: {_first_line(error)}",
-                        "a Python branch or loop that depends on the value of a tensor (.item(), .any(), nonzero)",
+                        _compile_cause(subject.single),
                     ) from None
                 what = f"compiled against eager, {steps} steps"
                 meter.outputs(got, want, what, cause=cause)
                 meter.states(last, end, what, step=steps - 1, cause=cause)
-    return f"fullgraph, backend {subject.options.backend}, calls of 1 and 3 steps: {meter.report()}"
+    rnn = any(isinstance(module, nn.RNNBase) for module in subject.single.modules())
+    need = " (nn.LSTM and nn.GRU need torch._dynamo.config.allow_rnn = True, which was set)" if rnn else ""
+    return f"fullgraph, backend {subject.options.backend}, calls of 1 and 3 steps: {meter.report()}{need}"
+
+
+def _compile_cause(module: nn.Module) -> str:
+    if any(isinstance(child, nn.RNNBase) for child in module.modules()):
+        return (
+            "nn.LSTM and nn.GRU are compiled only with torch._dynamo.config.allow_rnn = True, and not everywhere: use "
+            'recollect\'s LSTM and GRU, or exemptions = {"compile": "nn.LSTM"}'
+        )
+    return "a Python branch or loop that depends on the value of a tensor (.item(), .any(), nonzero)"
 
 
 @torch.no_grad()
@@ -235,29 +189,3 @@ def export(subject: Subject) -> str:
                 meter.outputs(got, want, what, cause=cause)
                 meter.states(last, end, what, step=steps - 1, cause=cause)
     return f"calls of 1 and 3 steps: {meter.report()}"
-
-
-def every_gradient(subject: Subject) -> tuple[str, dict[str, Any]]:
-    """Every weight gets a finite gradient."""
-    weights = subject.weights()
-    loss: Tensor | float = 0.0
-    for salt in (81, 83):
-        out, end = subject(subject.inputs(salt), subject.core.initial_state(subject.batch), subject.resets(salt + 1))
-        loss = loss + probe(out, subject.generator(salt))
-        for leaf in float_leaves(end):
-            loss = loss + probe(leaf, subject.generator(salt))
-    assert isinstance(loss, Tensor)
-    found = gradients(loss, weights)
-    zero = []
-    for name, gradient in found.items():
-        if gradient is None:
-            raise Violation(
-                f"{name} gets no gradient from {subject.steps} steps",
-                "the weight has no part in the output, or a detach or a no_grad cuts it off",
-            )
-        if not gradient.isfinite().all():
-            raise Violation(f"the gradient of {name} is not finite", "a division, root or logarithm meets zero")
-        if not gradient.any():
-            zero.append(name)  # right where a softmax has one thing to choose from
-    detail = f"all {len(weights)} weights get a finite gradient from {subject.steps} steps"
-    return detail + (f"; exactly zero: {', '.join(zero)}" if zero else ""), {"zero": zero}

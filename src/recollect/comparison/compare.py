@@ -61,6 +61,8 @@ class Group:
     """In the order of their seeds."""
     score: float
     """Interquartile mean of their scores."""
+    best: float
+    """Interquartile mean of their best evaluations. It is a little too good: luck decides which one is the best."""
     interval: Interval | None
     """Interval of the score; None for a single run."""
     versus: str | None
@@ -222,6 +224,7 @@ def _groups(task: str, members: Mapping[str, list[Run]], axis: str) -> list[Grou
                 label=label,
                 runs=runs,
                 score=float(interquartile_mean(scores)),
+                best=float(interquartile_mean(np.array([run.best for run in runs]))),
                 interval=score_interval([scores]),
                 versus=first if other else None,
                 improvement=improvement([scores], [theirs]) if other else None,
@@ -266,6 +269,8 @@ def _remarks(group: Group) -> list[str]:
         if run.ending == "unfinished":
             planned = "" if run.planned is None else f" of {run.planned:,}"
             remarks.append(f"{name}: {run.path} is unfinished, at step {run.last('step') or 0:,.0f}{planned}")
+        if run.started_from is not None:
+            remarks.append(f"{name}: {run.path} began with the weights of {run.started_from}")
     seeds = [run.seed for run in group.runs if run.seed is not None]
     for seed in sorted({seed for seed in seeds if seeds.count(seed) > 1}):
         remarks.append(f"{name}: {seeds.count(seed)} runs have seed {seed}; they are not independent")
@@ -278,6 +283,7 @@ def _group_json(group: Group) -> dict[str, Any]:
         "label": group.label,
         "n": len(group.runs),
         "score": group.score,
+        "best": group.best,
         "interval": _listed(group.interval),
         "scores": group.scores.tolist(),
         "chance": group.runs[0].chance,

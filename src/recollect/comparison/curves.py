@@ -12,13 +12,16 @@ import numpy as np
 
 from recollect.config import class_of, from_json, renew
 from recollect.runs.metrics import read_rows
-from recollect.runs.run_directory import FREE, RunDirectory
+from recollect.runs.run_directory import RunDirectory
 from recollect.training.frame import TrainerConfig
 from recollect.training.trainers import KINDS
 
 AXES = ("step", "environment_steps", "seconds")
 """What curves can be drawn along."""
-SAME = ("fit.seed", "fit.report_every", "device", *FREE)
+SAME = (
+    *("fit.seed", "fit.report_every", "fit.report_seconds", "fit.checkpoint_every", "fit.keep_checkpoints"),
+    "device",
+)
 """Settings in which runs of one group may differ."""
 
 
@@ -50,12 +53,21 @@ class Run:
     """Best score, if known."""
     where: str
     """Machine and commit."""
+    started_from: str | None = None
+    """The run whose weights it began with."""
 
     @property
     def score(self) -> float:
         """Score of the newest evaluation; NaN before the first."""
         score = self.last("score")
         return math.nan if score is None else score
+
+    @property
+    def best(self) -> float:
+        """Score of the best evaluation; NaN before the first."""
+        scores = self.metrics.get("score", np.empty(0))
+        scores = scores[~np.isnan(scores)]
+        return float(scores.max()) if len(scores) else math.nan
 
     def last(self, column: str) -> float | None:
         """Last value of a metric, None when there is none."""
@@ -97,6 +109,7 @@ def read_run(directory: str | PathLike[str]) -> Run:
         chance=chance,
         oracle=oracle,
         where=_where(folder.environment),
+        started_from=_started_from(folder),
     )
 
 
@@ -172,6 +185,14 @@ def _known_scores(task: Mapping[str, Any], trainer: type[TrainerConfig]) -> tupl
         return None, None
     chance, oracle = (None if math.isnan(number) else float(number) for number in (spec.chance, spec.oracle))
     return chance, oracle
+
+
+def _started_from(folder: RunDirectory) -> str | None:
+    try:
+        start = folder.started_from()
+        return None if start is None else f"{start['run']} (step {start['step']})"
+    except (OSError, ValueError, LookupError, TypeError):  # somebody edited the file
+        return None
 
 
 def _where(path: Path) -> str:

@@ -75,7 +75,8 @@ def page(comparison: Comparison, folder: Path) -> str:
         f"<title>{escape(title)}</title><style>{STYLE}</style></head><body><main>"
         f"<h1>{escape(title)}</h1>"
         f'<p class="about">{len(runs)} runs in {len(comparison.groups)} groups. Score: newest evaluation of each run; '
-        f"IQM: interquartile mean over runs; intervals: {100 * LEVEL:.0f} % stratified bootstrap over runs; "
+        "IQM: interquartile mean over runs; best: the same of every run's best evaluation; "
+        f"intervals: {100 * LEVEL:.0f} % stratified bootstrap over runs; "
         "P(better): probability that a run scores higher than one of the first row, ties counting half.</p>"
         + _overall(comparison)
         + sections
@@ -103,7 +104,7 @@ def _section(comparison: Comparison, task: str, folder: Path) -> str:
 
 def _table(groups: Sequence[Group], folder: Path) -> str:
     environment = any(group.median("environment_steps") is not None for group in groups)
-    heads = ["runs", "IQM", "interval", "P(better)", "interval", "steps"]
+    heads = ["runs", "IQM", "interval", "best", "P(better)", "interval", "steps"]
     heads += ["environment steps"] * environment + ["seconds"]
     rows = []
     for index, group in enumerate(groups):
@@ -111,6 +112,7 @@ def _table(groups: Sequence[Group], folder: Path) -> str:
             f"{len(group.runs)}",
             f"<b>{number(group.score)}</b>",
             _range(group.interval, number),
+            number(group.best),
             "first row" if group.versus is None else _percent(group.improvement),
             _range(group.improvement_interval, _percent),
             _count(group.median("step")),
@@ -166,6 +168,7 @@ def table_rows(groups: Sequence[Group]) -> list[dict[str, str]]:
             "runs": f"{len(group.runs)}",
             "IQM": number(group.score),
             "interval": _range(group.interval, number, "–"),
+            "best": number(group.best),
             "P(better)": "first row" if group.versus is None else _percent(group.improvement),
             "its interval": _range(group.improvement_interval, _percent, "–"),
             "steps": _count(group.median("step")),

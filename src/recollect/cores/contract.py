@@ -23,7 +23,7 @@ that step, and enters the memory as zeros. A broken sensor frame is seen at once
 memory that is not finite gives NaN until the next ``is_first``, and is in its initial state from there on.
 """
 
-import math
+import cmath
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -77,6 +77,9 @@ class MemoryCore(nn.Module, ABC, Generic[StateT]):
     discrete: bool = False
     """Whether the core chooses discretely (top-k), so that rounding can flip a choice; the certificate then
     compares in float64."""
+    stops_gradient: str = ""
+    """Why and where the paper cuts the gradient inside a call; the certificate then does not expect what finite
+    differences say, and leaves gradients to the plain form."""
     exemptions: Mapping[str, str] = {}
     """Lines of the certificate that this core misses, each with its reason."""
 
@@ -118,7 +121,7 @@ class MemoryCore(nn.Module, ABC, Generic[StateT]):
         """:meth:`unroll` with zeros for broken steps and initial states for broken memories; their outputs are NaN."""
         batch, steps = is_first.shape
         finite = is_finite(inputs).flatten(2).all(-1)  # b t
-        leaves = [leaf for _, leaf in named_leaves(state) if leaf.is_floating_point()]
+        leaves = [leaf for _, leaf in named_leaves(state) if leaf.is_floating_point() or leaf.is_complex()]
         leaves = leaves or [inputs.new_zeros(batch)]
         broken = torch.stack([~leaf.isfinite()[..., None].flatten(1).all(1) for leaf in leaves]).any(0)  # b
         lost = broken[:, None] & (is_first.long().cumsum(1) == 0)  # b t, steps that still read a broken memory
@@ -220,5 +223,5 @@ def _keep_dtype(new: Tensor, old: Tensor) -> Tensor:
 def _nothing_broken(inputs: Tensor, state: Any) -> bool:
     """Whether nothing needs the shield; False where finding out would cost more than the shield."""
     # A finite sum has finite terms, and needs one pass without a copy.
-    floats = (leaf for _, leaf in named_leaves(state) if leaf.is_floating_point())
-    return surely_finite(inputs) and all(math.isfinite(leaf.detach().sum().item()) for leaf in floats)
+    floats = (leaf for _, leaf in named_leaves(state) if leaf.is_floating_point() or leaf.is_complex())
+    return surely_finite(inputs) and all(cmath.isfinite(leaf.detach().sum().item()) for leaf in floats)

@@ -138,6 +138,14 @@ class Stream:
         twin.load_state(self.state)
         return twin
 
+    def made_with(self) -> dict[str, Any]:
+        """Arguments beyond core and batch size that made this stream (override where there are any)."""
+        return {}
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Buffers are views of each other and steps are closures over them, so a copy is made anew and takes the memory.
+        return _make_again, (type(self), self.core, self.batch_size, self.made_with(), self.state)
+
     def save(self, path: str | PathLike[str]) -> None:
         """Write the memory to a safetensors file (beside the old one, then renamed)."""
         tensors = {name: leaf.contiguous() for name, leaf in named_leaves(self.state)}
@@ -164,3 +172,10 @@ class Stream:
     def nbytes(self) -> int:
         """Bytes held between steps, the same for ever."""
         return nbytes(tuple(self.buffers()))
+
+
+def _make_again(kind: type[Stream], core: Streamable, batch_size: int, arguments: dict[str, Any], state: Any) -> Stream:
+    """What ``copy.deepcopy`` and pickle make of a stream."""
+    stream = kind(core, batch_size, **arguments)
+    stream.load_state(state)
+    return stream

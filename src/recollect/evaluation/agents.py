@@ -5,6 +5,7 @@ each row plays: ``episodes`` are shared out evenly, and what a row does after it
 Rows are the independent units of the interval (an agent may carry memory from one episode of a row to the next).
 """
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -62,10 +63,11 @@ class AgentEvaluation(Score):
 
     def describe(self) -> str:
         """One line for a person."""
+        known = {"chance": self.chance, "oracle": self.oracle}
         return (
-            f"score {self.score:.4f} ({self.interval()}, {len(self.scores)} episodes), "
-            f"return {self.mean_return:.4g}, length {self.mean_length:.4g}, "
-            f"chance {self.chance:.4g}, oracle {self.oracle:.4g}"
+            f"score {self.score:.4f} ({self.interval()}{len(self.scores)} episodes), "
+            f"return {self.mean_return:.4g}, length {self.mean_length:.4g}"
+            + "".join(f", {name} {value:.4g}" for name, value in known.items() if not math.isnan(value))
         )
 
 

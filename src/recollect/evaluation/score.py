@@ -1,5 +1,6 @@
 """What every evaluation can say, whatever was trained and wherever it is scored."""
 
+import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any
@@ -35,5 +36,5 @@ class Score(ABC):
         """One line for a person."""
 
     def interval(self) -> str:
-        """The interval for a person."""
-        return f"95 % interval {self.low:.4f} to {self.high:.4f}"
+        """The interval for a person, with a comma behind it; nothing where nobody knows it."""
+        return "" if math.isnan(self.low) else f"95 % interval {self.low:.4f} to {self.high:.4f}, "

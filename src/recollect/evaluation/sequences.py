@@ -3,6 +3,7 @@
 Rows are the independent units: the interval is the percentile bootstrap over rows (Efron, 1979), 95 %.
 """
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -44,9 +45,10 @@ class Evaluation(Score):
 
     def describe(self) -> str:
         """One line for a person."""
+        chance = "" if math.isnan(self.chance) else f", chance {self.chance:.4f}"
         return (
-            f"score {self.score:.4f} ({self.interval()}, {len(self.asked)} rows), "
-            f"rows without a mistake {self.perfect:.1%}, chance {self.chance:.4f}"
+            f"score {self.score:.4f} ({self.interval()}{len(self.asked)} rows), "
+            f"rows without a mistake {self.perfect:.1%}{chance}"
         )
 
 

@@ -1,14 +1,13 @@
 """The runs that ``recollect train TASK --core KEY`` starts from."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Any
 
 from recollect.config import lookup
 from recollect.cores import CORES
 from recollect.recipes import hierarchical_transformer_memory as htm
 from recollect.recipes.base import MakeConfig
+from recollect.recipes.gymnasium import gymnasium_run
 from recollect.recipes.recall import RECALL
 from recollect.recipes.temporal_latent_bottleneck import COPYING
 from recollect.tasks import TASKS, GymnasiumConfig
@@ -39,66 +38,28 @@ def training(task: str, core: str) -> TrainerConfig:
     Raises:
         ValueError: there is no such task or core.
     """
-    gym_id = task.removeprefix("gym:") if task.startswith("gym:") else None
-    kind = lookup(TASKS, task, "task") if gym_id is None else GymnasiumConfig
-    lookup(CORES, core, "core")
+    memory = lookup(CORES, core, "core")()
+    if task.startswith("gym:"):
+        return gymnasium_run(GymnasiumConfig(id=task.removeprefix("gym:")), memory)
+    kind = lookup(TASKS, task, "task")
     if task in TRAINING:
         return TRAINING[task](core)
+    if kind is GymnasiumConfig:
+        return gymnasium_run(GymnasiumConfig(), memory)
     trainer = trainer_for(kind)
-    where = kind() if gym_id is None else GymnasiumConfig(id=gym_id)
-    return trainer(**{trainer.task_field: where, "core": CORES[core]()})
+    return trainer(**{trainer.task_field: kind(), "core": memory})
 
 
-@dataclass(frozen=True)
-class TrainOptions:
-    """Where a run is kept."""
-
-    directory: Path | None = None
-    """Run directory; runs/<task>-<core>-seed<seed> when None."""
-    resume: bool = False
-    """Continue the run in that directory, bit for bit."""
-    tensorboard: bool = False
-    """Also write for TensorBoard."""
+def task_name(config: TrainerConfig) -> str:
+    """What is typed for the task of a run: its key, ``gym:ID``, or ``package.module:Class``."""
+    task = config.trained_on
+    return f"gym:{task.id}" if isinstance(task, GymnasiumConfig) else _name(type(task), TASKS)
 
 
-class Choice(NamedTuple):
-    """What was typed behind ``recollect train``."""
-
-    task: str
-    """Key of a task, or ``gym:ID``."""
-    core: str
-    """Key of a core."""
-    rest: list[str]
-    """The other words: flags, which depend on task and core."""
-
-    def directory(self, seed: int) -> Path:
-        """Where the run is kept if nobody says where."""
-        name = self.task.replace(":", "-").replace("/", "-")
-        return Path("runs") / f"{name}-{self.core}-seed{seed}"
+def core_name(config: Any) -> str:
+    """What is typed for the core of a run: its key, or ``package.module:Class``."""
+    return _name(type(config.core), CORES)
 
 
-def choose(words: Sequence[str], core: str = "hcam") -> Choice:
-    """Read task and core, which decide which flags there are.
-
-    Args:
-        words: ``TASK [--core KEY] [flags]``.
-        core: where none is named.
-
-    Raises:
-        ValueError: no task, or ``--core`` without a key.
-    """
-    rest = list(words)
-    if not rest or rest[0].startswith("-"):
-        raise ValueError(f"name a task: recollect train TASK --core KEY; tasks: {', '.join(TASKS)}, gym:ID")
-    task, flags = rest.pop(0), []
-    while rest:
-        word = rest.pop(0)
-        if word == "--core" and not rest:
-            raise ValueError("--core needs the key of a core")
-        if word == "--core":
-            core = rest.pop(0)
-        elif word.startswith("--core="):
-            core = word.removeprefix("--core=")
-        else:
-            flags.append(word)
-    return Choice(task, core, flags)
+def _name(cls: type, table: Mapping[str, type]) -> str:
+    return next((key for key, known in table.items() if known is cls), f"{cls.__module__}:{cls.__qualname__}")

@@ -50,34 +50,3 @@ def read_rows(path: Path) -> list[dict[str, str]]:
     complete = text[: text.rfind("\n") + 1]
     rows = csv.DictReader(io.StringIO(complete, newline=""))
     return [row for row in rows if None not in row and None not in row.values() and row["step"].isdigit()]
-
-
-class TensorBoardLogger:
-    """Writes metrics for TensorBoard.
-
-    Args:
-        folder: where the event files go.
-        step: of the checkpoint that the run resumes from; what an earlier process wrote later is hidden.
-
-    Raises:
-        ValueError: tensorboard is not installed.
-    """
-
-    def __init__(self, folder: Path, step: int = 0) -> None:
-        try:
-            from torch.utils.tensorboard import SummaryWriter
-        except ImportError as error:
-            raise ValueError(
-                "tensorboard=True: tensorboard is not installed; run pip install 'recollect[log]', "
-                "or leave it off (metrics.csv is always written)"
-            ) from error
-        self._writer = SummaryWriter(str(folder), purge_step=step + 1 if step else None)
-
-    def __call__(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Write one row."""
-        for name, value in metrics.items():
-            self._writer.add_scalar(name, value, step)
-
-    def close(self) -> None:
-        """Write what is still in memory."""
-        self._writer.close()

@@ -3,7 +3,8 @@
 config.json         every setting, with ``kind`` tags: enough to build the run again
 environment.json    versions, hardware, threads, commit and command of every process that worked on it
 metrics.csv         one row per report
-checkpoint/         see checkpoints.py
+checkpoint/         the newest checkpoints, see checkpoints.py
+best/               the checkpoint of the best evaluation so far, in the same format
 tensorboard/        when asked for
 """
 
@@ -20,13 +21,21 @@ from recollect.runs.provenance import environment
 Config = Mapping[str, Any]
 """Every setting of a run, as JSON data."""
 
-FREE = ("fit.checkpoint_every", "fit.keep_checkpoints")
-"""Settings that change what is kept, but no number: a run may resume with others."""
+FREE = (
+    *("fit.steps", "fit.stop_score"),
+    *("fit.report_every", "fit.report_seconds", "fit.evaluate_every", "fit.checkpoint_every", "fit.keep_checkpoints"),
+    *("evaluation", "evaluation_rows"),
+)
+"""Settings with which a run may resume although they are others: how long it goes on, what it writes down and keeps,
+and how it is scored. What an optimiser step computes does not change, but for a learning rate that falls towards the
+last step."""
 
 
 def changes(old: Config, new: Config) -> list[str]:
-    """The settings in which two configs differ, but for those that a run may resume with."""
-    return [line for line in differences(old, new) if not line.startswith(FREE)]
+    """The settings in which two configs differ, but for those of :data:`FREE` and what is inside them."""
+    inside = tuple(f"{name}." for name in FREE)
+    lines = {line: line.partition(":")[0] for line in differences(old, new)}
+    return [line for line, name in lines.items() if name not in FREE and not name.startswith(inside)]
 
 
 class RunDirectory:
@@ -42,15 +51,24 @@ class RunDirectory:
         self.environment = self.path / "environment.json"
         self.metrics = self.path / "metrics.csv"
         self.checkpoints = self.path / "checkpoint"
+        self.best = self.path / "best"
         self.tensorboard = self.path / "tensorboard"
 
-    def open(self, config: Config, *, resume: bool, renew: Callable[[Config], Config] = dict) -> None:
+    def open(
+        self,
+        config: Config,
+        *,
+        resume: bool,
+        renew: Callable[[Config], Config] = dict,
+        note: Mapping[str, Any] | None = None,
+    ) -> None:
         """Make the folder, or check that it holds a run of the same config.
 
         Args:
             config: of the run.
             resume: continue a run that is there already (and start one when there is none).
             renew: gives the config of an older version the field names of this one.
+            note: also goes into this process's entry of environment.json.
 
         Raises:
             ValueError: the folder exists and ``resume`` is False; it holds something else; it holds a run of
@@ -69,8 +87,8 @@ class RunDirectory:
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             write_atomically(self.config, json.dumps(config, indent=2) + "\n")
-            seen = json.loads(self.environment.read_text()) if self.environment.is_file() else []
-            write_atomically(self.environment, json.dumps([*seen, environment()], indent=2) + "\n")
+            entry = environment() | dict(note or {})
+            write_atomically(self.environment, json.dumps([*self.processes(), entry], indent=2) + "\n")
         except OSError as error:
             raise ValueError(
                 f"run directory {self.path} cannot be written ({error.strerror or error}): "
@@ -89,6 +107,14 @@ class RunDirectory:
             return json.loads(self.config.read_text())
         except ValueError as error:
             raise ValueError(f"{self.config} is not JSON ({error})") from None
+
+    def processes(self) -> list[dict[str, Any]]:
+        """The entries of environment.json, oldest first; none where there is no such file."""
+        return json.loads(self.environment.read_text()) if self.environment.is_file() else []
+
+    def started_from(self) -> dict[str, Any] | None:
+        """Run and step whose weights this run began with; None for weights of its own."""
+        return next((entry["started_from"] for entry in self.processes() if "started_from" in entry), None)
 
     def _compare(self, old: Config, new: Config) -> None:
         changed = changes(old, new)

@@ -5,28 +5,41 @@ the same weights, bit for bit, as one that was left alone (same machine, version
 checkpoint holds everything that the next step reads.
 """
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from os import PathLike
+from pathlib import Path
 from time import perf_counter
 from typing import Any, Literal, NamedTuple
 
 from rich.console import Console
 from torch import nn
 
-from recollect.config import renew, to_json
+from recollect.config import from_json, renew, require, to_json
 from recollect.ops.allocation import keep_freed_memory
 from recollect.runs import checkpoints
 from recollect.runs.checkpoints import Checkpoint, RunError
 from recollect.runs.interrupts import Interrupts
-from recollect.runs.metrics import Logger, MetricsFile, TensorBoardLogger
+from recollect.runs.loggers import open_logger, require_installed
+from recollect.runs.metrics import Logger, MetricsFile
 from recollect.runs.progress import Progress
 from recollect.runs.random_states import RandomStates, random_states, restore_random_states, seed_everything
 from recollect.runs.run_directory import RunDirectory, changes
 from recollect.training.frame import StepError, TrainerConfig, below
 from recollect.training.trainers import KINDS
+from recollect.training.warm_start import Start, read_start, require_fitting
 
 Status = Literal["finished", "solved", "interrupted"]
+
+
+class Best(NamedTuple):
+    """The best evaluation so far; of equal ones the earliest."""
+
+    score: float
+    """What was scored."""
+    step: int
+    """After how many steps."""
 
 
 class Outcome(NamedTuple):
@@ -40,6 +53,8 @@ class Outcome(NamedTuple):
     """Time spent in training and evaluation, over all processes of the run."""
     evaluation: dict[str, float]
     """Metrics of the newest evaluation; empty before the first."""
+    best: Best | None
+    """The best evaluation, whose checkpoint is kept; None before the first."""
     directory: RunDirectory
     """Where it all is."""
     agent: nn.Module
@@ -53,38 +68,57 @@ def fit(
     directory: str | PathLike[str],
     *,
     resume: bool = False,
+    start_from: str | PathLike[str] | None = None,
     loggers: Sequence[Logger] = (),
-    tensorboard: bool = False,
+    log: Sequence[str] = (),
     console: Console | None = None,
 ) -> Outcome:
     """Train, and leave a run directory that describes itself.
 
     Args:
         config: of the run.
-        directory: new, or with ``resume`` one that holds a run of the same config.
+        directory: new, or with ``resume`` one that holds a run of the same config, but for the settings in
+            :data:`~recollect.runs.run_directory.FREE`.
         resume: continue from the newest complete checkpoint (from the beginning when there is none yet).
+        start_from: directory of another run, whose newest weights a new run begins with, or ``RUN/best`` for those of
+            its best evaluation. Optimiser and counters are new. A resumed run goes on with weights of its own.
         loggers: called as ``logger(step, metrics)`` with every row of metrics.csv.
-        tensorboard: also write for TensorBoard.
+        log: keys of :data:`~recollect.runs.loggers.LOGGERS`: who else gets the rows.
         console: where progress is shown; None is silent.
 
     Raises:
-        ValueError: the directory exists, or holds a run or checkpoint of another config; tensorboard is missing.
+        ValueError: the directory exists, or holds a run or checkpoint of another config; a logger is missing; the run
+            that this one starts from has other shapes.
         RunError: the run had to stop (NaN, broken world, full disk); what was saved before stands.
     """
-    return Fit(config, directory, resume, console).run(loggers, tensorboard)
+    for name in log:
+        require_installed(name)
+    going_on = resume and checkpoints.steps(RunDirectory(directory).checkpoints)
+    start = None if start_from is None or going_on else read_start(start_from)
+    return Fit(config, directory, resume, start, console).run(loggers, log)
 
 
 class Fit:
     """One process's share of a run. Use :func:`fit`."""
 
     def __init__(
-        self, config: TrainerConfig, directory: str | PathLike[str], resume: bool, console: Console | None
+        self,
+        config: TrainerConfig,
+        directory: str | PathLike[str],
+        resume: bool,
+        start: Start | None,
+        console: Console | None,
     ) -> None:
         self.config = config
         self.console = console
         self.description = to_json(config, KINDS)
         self.directory = RunDirectory(directory)
-        self.directory.open(self.description, resume=resume, renew=_renew)
+        if resume:
+            self._require_steps_ahead()
+        if start is not None:
+            require_fitting(start, config.build_agent())
+        note = None if start is None else start.note()
+        self.directory.open(self.description, resume=resume, renew=_renew, note=note)
         seed_everything(config.fit.seed)
         keep_freed_memory()
         self.trainer = config.build()
@@ -92,45 +126,65 @@ class Fit:
         self.seconds = 0.0
         self.status: Status | Literal["running"] = "running"
         self.evaluation: dict[str, float] = {}
+        self.best: Best | None = None
         self.window: dict[str, list[float]] = {}  # name: [sum, count] since the last report
-        if resume:
-            self._restore()
+        self.reported = perf_counter()  # when this process wrote its last row
+        if not (resume and self._restore()):
+            self._begin(start)
 
-    def run(self, loggers: Sequence[Logger], tensorboard: bool) -> Outcome:
+    def run(self, loggers: Sequence[Logger], log: Sequence[str]) -> Outcome:
         """Train until the end, an interrupt or an error."""
-        settings, trainer = self.config.fit, self.trainer
+        trainer = self.trainer
         if self.status in ("finished", "solved"):
             trainer.close()
             return self._outcome(f"nothing to do: this run ended at step {self.done}")
         columns = ("seconds", *trainer.step_metrics, *trainer.evaluation_metrics)
-        with closing(trainer), Interrupts() as interrupts, _logging(self, loggers, tensorboard) as log:
+        progress = Progress(self.console, self.config.title, self.config.fit.steps, self.done, trainer.shown)
+        with closing(trainer), Interrupts() as interrupts, _logging(self, loggers, log) as listeners:
             with self._writing():
                 file = MetricsFile(self.directory.metrics, columns, self.done)
-            with Progress(self.console, self.config.title, settings.steps, self.done) as progress:
+            with progress:
                 while self.status == "running":
-                    began = perf_counter()
-                    metrics = self._step()
-                    self.done += 1
-                    self._gather(metrics)
-                    row = self._evaluate() if self._due(settings.evaluate_every) else {}
-                    self.seconds += perf_counter() - began
-                    if row or self._due(settings.report_every):
-                        row = {"seconds": round(self.seconds, 3)} | self._means() | row
-                        with self._writing():
-                            file.append(self.done, row)
-                        for logger in log:
-                            logger(self.done, row)
-                        progress.report(self.done, row)
-                    progress.advance(self.done)
-                    if interrupts.received and self.status == "running":
-                        self.status = "interrupted"
-                    if self.status != "running" or self._due(settings.checkpoint_every):
-                        self.save()
+                    self._turn(file, listeners, progress, interrupts)
         notice = f" ({trainer.notice})" if trainer.notice else ""
         return self._outcome(_message(self, interrupts.received) + notice)
 
+    def _turn(self, file: MetricsFile, listeners: Sequence[Logger], progress: Progress, interrupts: Interrupts) -> None:
+        """One step, and what is due after it: evaluation, row, checkpoints."""
+        settings, before = self.config.fit, self.best
+        began = perf_counter()
+        metrics = self._step()
+        self.done += 1
+        self._gather(metrics)
+        row = {}
+        if self._due(settings.evaluate_every):
+            progress.evaluating()
+            row = self._evaluate()
+        self.seconds += perf_counter() - began
+        planned = bool(row) or self._due(settings.report_every)
+        if planned or self._silent_for(settings.report_seconds):
+            row = {"seconds": round(self.seconds, 3)} | self._means() | row
+            if planned:  # a row that the clock asked for leaves the means of the next one as they are
+                self.window = {}
+            self.reported = perf_counter()
+            with self._writing():
+                file.append(self.done, row)
+            for logger in listeners:
+                logger(self.done, row)
+            progress.report(self.done, row, None if self.best is None else self.best.score)
+        progress.advance(self.done)
+        if interrupts.received and self.status == "running":
+            self.status = "interrupted"
+        if self.best != before:
+            self._write(self.directory.best, 1)
+        if self.status != "running" or self._due(settings.checkpoint_every):
+            self.save()
+
     def save(self, states: RandomStates | None = None) -> None:
         """Write a checkpoint of this moment."""
+        self._write(self.directory.checkpoints, self.config.fit.keep_checkpoints, states)
+
+    def _write(self, folder: Path, keep: int, states: RandomStates | None = None) -> None:
         states = random_states() if states is None else states
         tensors, data = self.trainer.save()
         progress = {
@@ -139,6 +193,7 @@ class Fit:
             "status": "running" if self.status == "interrupted" else self.status,
             "seconds": self.seconds,
             "evaluation": self.evaluation,
+            "best": self.best,
             "window": self.window,
             "trainer": data,
             "random": states.data,
@@ -148,15 +203,27 @@ class Fit:
             f"random.{k}": v for k, v in states.tensors.items()
         }
         checkpoint = Checkpoint(self.trainer.agent.state_dict(), training, progress)
-        checkpoints.write(self.directory.checkpoints, checkpoint, self.config.fit.keep_checkpoints)
+        checkpoints.write(folder, checkpoint, keep)
 
-    def _restore(self) -> None:
-        checkpoint, torn = checkpoints.read_newest(self.directory.checkpoints)
-        if self.console is not None:
-            for line in torn:
-                self.console.print(f"[yellow]{line}[/yellow]", highlight=False, soft_wrap=True)
-        if checkpoint is None:
+    def _begin(self, start: Start | None) -> None:
+        if start is not None:
+            self.trainer.begin_with(start.weights)
+            self._tell(f"starts with the weights of {start.path}, step {start.step}")
             return
+        origin = self.directory.started_from()
+        if origin is not None:
+            raise ValueError(
+                f"{self.directory.path} was to start from {origin['run']} and has no checkpoint yet: "
+                "name that run again (--from)"
+            )
+
+    def _restore(self) -> bool:
+        """Go on from the newest checkpoint; False when there is none yet."""
+        checkpoint, torn = checkpoints.read_newest(self.directory.checkpoints)
+        for line in torn:
+            self._tell(line)
+        if checkpoint is None:
+            return False
         progress = checkpoint.progress
         changed = changes(_renew(progress["config"]), self.description)
         if changed:
@@ -168,17 +235,53 @@ class Fit:
         self.trainer.load(below("trainer.", checkpoint.training), progress["trainer"])
         self.done, self.seconds = progress["step"], progress["seconds"]
         self.status, self.evaluation, self.window = progress["status"], progress["evaluation"], progress["window"]
+        best, _ = checkpoints.read_newest(self.directory.best)
+        # What lies in the folder counts. It may be of a later step, if the run was killed before its next checkpoint.
+        self.best = Best(*best.progress["best"]) if best is not None else None
         restore_random_states(below("random.", checkpoint.training), progress["random"])
-        if self.console is not None and self.trainer.notice:
-            self.console.print(f"[yellow]{self.trainer.notice}[/yellow]", highlight=False, soft_wrap=True)
+        self._tell(self.trainer.notice)
+        self._go_on(from_json(_renew(progress["config"]), TrainerConfig, KINDS))
+        return True
+
+    def _go_on(self, before: TrainerConfig) -> None:
+        """A run that had ended runs again, if there are more steps or a higher goal now."""
+        settings = self.config.fit
+        if self.done < settings.steps and self.status != "running" and not self._reached():
+            self.status = "running"
+        old, new = before.learning_rate(self.done), self.config.learning_rate(self.done)
+        if settings.steps != before.fit.steps and old != new and self.status == "running":
+            self._tell(
+                f"the learning rate falls towards the last step, which is now {settings.steps} instead of "
+                f"{before.fit.steps}: it goes on at {new:.3g} (it would have been {old:.3g})"
+            )
+
+    def _require_steps_ahead(self) -> None:
+        done = (0, *checkpoints.steps(self.directory.checkpoints))[-1]
+        steps = self.config.fit.steps
+        require(
+            steps >= done, "fit.steps", steps, f"{self.directory.path} is at step {done} already: give at least that"
+        )
+
+    def _reached(self) -> bool:
+        goal = self.config.fit.stop_score
+        return goal is not None and bool(self.evaluation) and self.evaluation["score"] >= goal
+
+    def _silent_for(self, seconds: float | None) -> bool:
+        return seconds is not None and perf_counter() - self.reported >= seconds
+
+    def _tell(self, line: str) -> None:
+        if self.console is not None and line:
+            self.console.print(line, style="yellow", highlight=False, soft_wrap=True, markup=False)
 
     def _due(self, every: int) -> bool:
         return self.done % every == 0 or self.done == self.config.fit.steps
 
     def _evaluate(self) -> dict[str, float]:
         self.evaluation = self.trainer.evaluate()
-        goal = self.config.fit.stop_score
-        if goal is not None and self.evaluation["score"] >= goal:
+        score = self.evaluation["score"]
+        if not math.isnan(score) and (self.best is None or score > self.best.score):
+            self.best = Best(score, self.done)
+        if self._reached():
             self.status = "solved"
         elif self.done == self.config.fit.steps:
             self.status = "finished"
@@ -193,9 +296,7 @@ class Fit:
             total[1] += 1
 
     def _means(self) -> dict[str, float]:
-        means = {name: total / count for name, (total, count) in self.window.items()}
-        self.window = {}
-        return means
+        return {name: total / count for name, (total, count) in self.window.items()}
 
     def _step(self) -> dict[str, float]:
         before = random_states()
@@ -224,9 +325,8 @@ class Fit:
 
     def _outcome(self, message: str) -> Outcome:
         assert self.status != "running"
-        return Outcome(
-            self.status, self.done, self.seconds, self.evaluation, self.directory, self.trainer.agent, message
-        )
+        agent = self.trainer.agent
+        return Outcome(self.status, self.done, self.seconds, self.evaluation, self.best, self.directory, agent, message)
 
 
 def _renew(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -234,15 +334,10 @@ def _renew(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 @contextmanager
-def _logging(run: Fit, loggers: Sequence[Logger], tensorboard: bool) -> Iterator[list[Logger]]:
-    if not tensorboard:
-        yield list(loggers)
-        return
-    board = TensorBoardLogger(run.directory.tensorboard, run.done)
-    try:
-        yield [*loggers, board]
-    finally:
-        board.close()
+def _logging(run: Fit, loggers: Sequence[Logger], log: Sequence[str]) -> Iterator[list[Logger]]:
+    with ExitStack() as stack:
+        opened = [open_logger(name, run.directory, run.description, run.done) for name in dict.fromkeys(log)]
+        yield [*loggers, *(stack.enter_context(closing(logger)) for logger in opened if logger is not None)]
 
 
 def _message(run: Fit, signal_name: str | None) -> str:
@@ -252,6 +347,7 @@ def _message(run: Fit, signal_name: str | None) -> str:
             "the same command with --resume goes on from there"
         )
     score = run.evaluation["score"]
+    best = "" if run.best is None else f"; best {run.best.score:.4f} at step {run.best.step}"
     if run.status == "solved":
-        return f"reached score {score:.4f} at step {run.done} of {run.config.fit.steps}"
-    return f"finished {run.done} steps with score {score:.4f}"
+        return f"reached score {score:.4f} at step {run.done} of {run.config.fit.steps}{best}"
+    return f"finished {run.done} steps with score {score:.4f}{best}"

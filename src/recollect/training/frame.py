@@ -8,6 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, ClassVar, get_type_hints
 
 from torch import Tensor, nn
@@ -33,6 +34,8 @@ class FitConfig:
     """Seed of weights, data and dropout."""
     report_every: int = 50
     """Steps between rows of metrics.csv (means since the row before)."""
+    report_seconds: float | None = 30.0
+    """Most seconds between rows: a slow run writes more of them, and no number changes. None goes by steps alone."""
     evaluate_every: int = 250
     """Steps between evaluations; the last step is always evaluated."""
     checkpoint_every: int = 250
@@ -45,6 +48,8 @@ class FitConfig:
     def __post_init__(self) -> None:
         for name in ("steps", "report_every", "evaluate_every", "checkpoint_every", "keep_checkpoints"):
             require(getattr(self, name) >= 1, name, getattr(self, name), "give at least 1")
+        seconds = self.report_seconds
+        require(seconds is None or seconds > 0, "report_seconds", seconds, "give some seconds, or None")
 
 
 class StepError(RunError):
@@ -75,6 +80,8 @@ class Trainer(ABC):
     """Names that :meth:`evaluate` reports; ``"score"`` is one of them."""
     counters: tuple[str, ...] = ()
     """Those of ``step_metrics`` whose newest value is reported; of the others it is the mean since the last report."""
+    shown: Mapping[str, str] = MappingProxyType({"loss": "loss", "accuracy": "accuracy", "score": "score"})
+    """Metrics that a person sees while the run goes on, and what they are called there."""
     notice: str = ""
     """What a person should know about how :meth:`load` went."""
 
@@ -82,6 +89,10 @@ class Trainer(ABC):
     @abstractmethod
     def agent(self) -> nn.Module:
         """Whose weights are trained and saved."""
+
+    def begin_with(self, weights: Mapping[str, Tensor]) -> None:
+        """Take these weights instead of new ones; called before the first step."""
+        self.agent.load_state_dict(dict(weights))
 
     @abstractmethod
     def step(self) -> dict[str, float]:
@@ -129,6 +140,10 @@ class TrainerConfig(ABC):
     def task_class(cls) -> type:
         """The class of what it can be trained on."""
         return get_type_hints(cls)[cls.task_field]
+
+    def learning_rate(self, step: int) -> float | None:
+        """Learning rate of a step (from 0); None where a trainer has no single one."""
+        return None
 
     @abstractmethod
     def build(self) -> Trainer:

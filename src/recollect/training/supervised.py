@@ -64,6 +64,10 @@ class SupervisedConfig(TrainerConfig):
             self.core, num_classes=spec.num_classes, vocabulary=spec.vocabulary, input_dim=spec.input_dim
         )
 
+    def learning_rate(self, step: int) -> float:
+        """That of the optimiser."""
+        return self.optimizer.rate(step, self.fit.steps)
+
     def build(self) -> "SupervisedTrainer":
         """The trainer."""
         return SupervisedTrainer(self)

@@ -306,6 +306,7 @@ class HierarchicalChunkMemory(MemoryCore[HierarchicalChunkMemoryState]):
     lifelong_type: ClassVar[Callable[..., Any]]
     """What :meth:`lifelong_stream` makes; the package names it, as it names ``stream_type``."""
     discrete = True
+    stops_gradient = "no gradient enters a stored chunk (Lampinen et al. 2021, section 2)"
 
     def __init__(self, config: HierarchicalChunkMemoryConfig, input_dim: int) -> None:
         super().__init__()

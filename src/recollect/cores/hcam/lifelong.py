@@ -17,7 +17,7 @@ row, or with ``carry_across_episodes`` writes its unfinished chunk, which counts
 """
 
 import os
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 import torch
 import torch.nn.functional as F
@@ -168,6 +168,10 @@ class LifelongStream(ChunkStream):
         self._drop_chunks(forgotten)
         self._clear(forgotten, mask)
         self._note_chunks()
+
+    def made_with(self) -> dict[str, Any]:
+        """Capacity, folder and dtype."""
+        return self._options
 
     def fork(self) -> "LifelongStream":
         """A second stream with the same memory, in a file of its own if there is a folder."""

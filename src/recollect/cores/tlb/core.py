@@ -244,6 +244,8 @@ class TemporalLatentBottleneck(MemoryCore[TemporalLatentBottleneckState]):
         self.slots = None
         if details.initial_slots == "learned":
             self.slots = nn.Parameter(torch.randn(len(levels), config.num_slots, dim) * 0.02)
+        if details.detach_every is not None:
+            self.stops_gradient = f"between stretches of {details.detach_every} chunks (detach_every)"
         if config.dropout or details.attention_dropout:
             self.exemptions = dict.fromkeys(("rows", "future"), DROPOUT_EXEMPTION)
         self.waves: Tensor

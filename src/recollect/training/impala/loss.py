@@ -14,7 +14,7 @@ section 3.
 """
 
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -63,10 +63,16 @@ class ReuseConfig:
     """Parts, by rows, that a pass is cut into; one optimiser step each."""
     surrogate_clip: float = 0.2
     """How far the ratio may move from 1 and still pay."""
+    reference: Literal["learner", "actor"] = "learner"
+    """Whose policy the ratio starts from: the learner's when it sees a row first, or the one that acted (PPO)."""
+    kl_stop: float | None = None
+    """End the passes over a rollout when a minibatch finds the policy this far, in nats, from where they began."""
 
     def __post_init__(self) -> None:
         require(self.passes >= 1, "passes", self.passes, "learn from a rollout at least once")
         require(self.minibatches >= 1, "minibatches", self.minibatches, "give at least 1")
+        far = self.kl_stop is None or self.kl_stop > 0
+        require(far, "kl_stop", self.kl_stop, "give a positive distance, such as 0.02, or None")
         require(self.surrogate_clip > 0, "surrogate_clip", self.surrogate_clip, "give a positive distance, as 0.2")
 
 
@@ -86,6 +92,8 @@ class LossConfig:
     """Weight of the reconstruction losses of an agent with ``reconstruct``."""
     reduction: Reduction = "sum"
     """Over the steps of a rollout: their sum (IMPALA), or their mean, which does not scale with rows and unroll."""
+    norm_advantages: bool = False
+    """Bring the advantages of a minibatch to mean 0 and deviation 1, unless they are smaller than ``NOISE`` already."""
     reward_clip: float | None = None
     """Bound on the rewards that are learned from, on either side (1 in IMPALA). Returns are reported unclipped."""
     vtrace: VTraceConfig = field(default_factory=VTraceConfig)
@@ -115,11 +123,17 @@ class Losses(NamedTuple):
     """Sum over all decoders; 0 without any."""
     entropy: Tensor
     """Mean over the valid steps, in nats."""
+    kl: Tensor
+    """How far the policy is from where the passes over this rollout began: mean of ratio - 1 - log ratio, in nats."""
     log_prob: Tensor
     """Log-probabilities of the actions under the policy that learns, ``[b, T]``; constants."""
+    targets: Tensor
+    """What the values should have been, ``[b, T]``; constants, 0 where not valid."""
 
 
-REPORTED = Losses._fields[:-1]
+NOISE = 0.1
+"""Advantages that differ by less than this share of the returns' deviation are not blown up."""
+REPORTED = Losses._fields[:-2]
 
 
 def impala_loss(
@@ -147,8 +161,10 @@ def impala_loss(
     distribution = agent.distribution(output.policy[:, :-1])
     value, valid = output.value, rollout.valid
     log_prob, entropy = distribution.log_prob(rollout.actions), distribution.entropy()
-    reference = log_prob.detach() if reference is None else reference
     behaviour = agent.distribution(rollout.policy).log_prob(rollout.actions)
+    if config.reuse.reference == "actor":
+        reference = behaviour
+    reference = log_prob.detach() if reference is None else reference
     reward = rollout.reward[:, 1:]
     if config.reward_clip is not None:
         reward = reward.clamp(-config.reward_clip, config.reward_clip)
@@ -167,14 +183,27 @@ def impala_loss(
         lambda_=clips.lambda_,
     )
     chosen = {"valid": valid, "reduction": config.reduction}
+    scale = agent.value_scale
+    advantages = trace.advantages / scale
+    if config.norm_advantages:
+        advantages = normalised(advantages, valid)
     if config.reuse.passes > 1:
         clip = config.reuse.surrogate_clip
-        policy = clipped_surrogate_loss(log_prob - reference, trace.advantages, clip=clip, **chosen)
+        policy = clipped_surrogate_loss(log_prob - reference, advantages, clip=clip, **chosen)
     else:
-        policy = policy_gradient_loss(log_prob, trace.advantages, **chosen)
-    baseline = baseline_loss(value[:, :-1], trace.targets, **chosen)
+        policy = policy_gradient_loss(log_prob, advantages, **chosen)
+    baseline = baseline_loss(value[:, :-1] / scale, trace.targets / scale, **chosen)
     restoring = sum(restored.values(), value.new_zeros(()))
     total = config.policy_cost * policy + config.baseline_cost * baseline
     total = total + config.entropy_cost * entropy_loss(entropy, **chosen) + config.reconstruction_cost * restoring
     mean_entropy = -entropy_loss(entropy.detach(), valid=valid, reduction="mean")
-    return Losses(total, policy, baseline, restoring, mean_entropy, log_prob.detach())
+    moved = torch.where(valid, log_prob.detach() - reference, 0.0)
+    kl = (moved.exp() - 1 - moved).sum() / valid.sum().clamp(min=1)
+    return Losses(total, policy, baseline, restoring, mean_entropy, kl, log_prob.detach(), trace.targets)
+
+
+def normalised(advantages: Tensor, valid: Tensor) -> Tensor:
+    """Advantages ``[b, T]`` with mean 0 and deviation 1 over the valid steps; small ones stay small."""
+    count = valid.sum().clamp(min=1)
+    centred = torch.where(valid, advantages - torch.where(valid, advantages, 0.0).sum() / count, 0.0)
+    return centred / (centred.square().sum() / count).sqrt().clamp(min=NOISE)

@@ -12,10 +12,11 @@ on identifying temporally extended reinforcement learning tasks, section 2.4.
 
 import copy
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from time import perf_counter
+from types import MappingProxyType
 from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
@@ -31,9 +32,11 @@ from recollect.tasks.worlds.contract import WorldConfig
 from recollect.training.devices import choose_device
 from recollect.training.frame import EVALUATION_SEED, NonFiniteError, Trainer, TrainerConfig, below
 from recollect.training.impala.actors import Actors, AsyncActors, SyncActors, Weights
-from recollect.training.impala.loss import REPORTED, LossConfig, impala_loss
+from recollect.training.impala.loss import REPORTED, LossConfig, Losses, impala_loss
 from recollect.training.impala.rollouts import MEANS, ActorSnapshot, Collector, Rollout
 from recollect.training.optimizers import OptimizerConfig, begin_step, load_optimizer, optimizer_tensors, take_step
+
+KL = REPORTED.index("kl")
 
 ScheduleMode = Literal["synchronous", "asynchronous"]
 
@@ -129,6 +132,10 @@ class ImpalaConfig(TrainerConfig):
         spec = self.world.spec
         return self.agent.build(self.core, spec.observation_space, spec.action_space)
 
+    def learning_rate(self, step: int) -> float:
+        """That of the optimiser."""
+        return self.optimizer.rate(step, self.fit.steps)
+
     def build(self) -> "ImpalaTrainer":
         """The trainer."""
         return ImpalaTrainer(self)
@@ -176,6 +183,7 @@ class ImpalaTrainer(Trainer):
     """
 
     counters = ("environment_steps", "frames_per_second")
+    shown = MappingProxyType({"episode_return": "return", "score": "score"})
     step_metrics = (
         *("environment_steps", "frames_per_second", "policy_lag", "episodes"),
         *(f"episode_{name}" for name in MEANS),
@@ -204,6 +212,11 @@ class ImpalaTrainer(Trainer):
     def agent(self) -> ActorCritic:
         """The learner's agent."""
         return self.model
+
+    def begin_with(self, weights: Mapping[str, Tensor]) -> None:
+        """Take these weights, and let the actors play with them."""
+        super().begin_with(weights)
+        self.weights.publish(self.model, self.updates)
 
     def step(self) -> dict[str, float]:
         """Learn from the next rollout."""
@@ -263,22 +276,14 @@ class ImpalaTrainer(Trainer):
         self.actors.close()
 
     def _learn(self, rollout: Rollout) -> dict[str, float]:
-        reuse, rows = self.config.loss.reuse, rollout.reward.shape[0]
+        reuse = self.config.loss.reuse
         rate = self.config.optimizer.rate(self.updates, self.config.fit.steps)
         self.model.train()
-        undo = _Undo(self) if reuse.passes * reuse.minibatches > 1 else None
-        reference = torch.zeros_like(rollout.reward[:, 1:])
-        numbers = []
+        several = reuse.passes * reuse.minibatches > 1 or self.model.keeps_statistics
+        undo = _Undo(self) if several else None
         try:
-            for done in range(reuse.passes):
-                order = torch.randperm(rows, generator=self.generator) if reuse.minibatches > 1 else torch.arange(rows)
-                for index in order.to(self.device).chunk(reuse.minibatches):
-                    part = rollout.rows(index) if reuse.minibatches > 1 else rollout
-                    begin_step(self.optimizer, rate)
-                    log_prob, values = self._update(part, reference[index] if done else None)
-                    if done == 0:
-                        reference[index] = log_prob
-                    numbers.append(values)
+            self._follow(rollout)
+            numbers = self._passes(rollout, rate)
         except NonFiniteError:
             if undo is not None:
                 undo()
@@ -286,13 +291,49 @@ class ImpalaTrainer(Trainer):
         means = np.mean(numbers, 0).tolist()
         return dict(zip((*REPORTED, "gradient_norm"), means, strict=True)) | {"learning_rate": rate}
 
-    def _update(self, rollout: Rollout, reference: Tensor | None) -> tuple[Tensor, list[float]]:
-        """One optimiser step: log-probabilities before it, and the numbers to report."""
+    def _follow(self, rollout: Rollout) -> None:
+        """Let the agent's running statistics take a new rollout into account."""
+        if not self.model.keeps_statistics:
+            return
+        self.model.update_statistics(rollout.observation)
+        if self.updates == 0:  # else the first values would be compared with returns of unknown size
+            with torch.no_grad():
+                targets = impala_loss(self.model, rollout, self.config.loss).targets
+            self.model.update_return_statistics(targets[rollout.valid])
+
+    def _passes(self, rollout: Rollout, rate: float) -> list[list[float]]:
+        """All optimiser steps on a rollout; the numbers to report of each."""
+        reuse = self.config.loss.reuse
+        reference = torch.zeros_like(rollout.reward[:, 1:])
+        targets, numbers = [], []
+        for done, index in self._minibatches(rollout.reward.shape[0]):
+            part = rollout.rows(index) if reuse.minibatches > 1 else rollout
+            begin_step(self.optimizer, rate)
+            losses, values = self._update(part, reference[index] if done else None)
+            numbers.append(values)
+            if done == 0:
+                reference[index] = losses.log_prob
+                targets.append(losses.targets[part.valid])
+            if reuse.kl_stop is not None and values[KL] > reuse.kl_stop:
+                break
+        self.model.update_return_statistics(torch.cat(targets))
+        return numbers
+
+    def _minibatches(self, rows: int) -> Iterator[tuple[int, Tensor]]:
+        """``(pass, rows of a minibatch)``, every row once in each pass."""
+        reuse = self.config.loss.reuse
+        for done in range(reuse.passes):
+            order = torch.randperm(rows, generator=self.generator) if reuse.minibatches > 1 else torch.arange(rows)
+            for index in order.to(self.device).chunk(reuse.minibatches):
+                yield done, index
+
+    def _update(self, rollout: Rollout, reference: Tensor | None) -> tuple[Losses, list[float]]:
+        """One optimiser step: what the rollout cost before it, and the numbers to report."""
         config = self.config
         losses = impala_loss(self.model, rollout, config.loss, reference=reference, bfloat16=config.bfloat16)
-        finite = dict(zip(REPORTED, losses, strict=False))  # all but the log-probabilities
+        finite = dict(zip(REPORTED, losses, strict=False))  # all but what is kept per step
         numbers = take_step(self.model, self.optimizer, config.optimizer, losses.loss, finite=finite)
-        return losses.log_prob, list(numbers.values())
+        return losses, list(numbers.values())
 
     def _collector(self, actor: int) -> Collector:
         config = self.config

@@ -7,7 +7,7 @@ function of the library, named in ``run``. Rooms are imported by the command tha
 import os
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -16,6 +16,8 @@ from rich.console import Console
 from tyro.conf import Positional, arg
 
 import recollect
+from recollect.cli import flags
+from recollect.cli.train import parse, train
 from recollect.config import lookup
 from recollect.runs.errors import RunError
 from recollect.terminal import PrintOptions, overview, print_json, table, tell
@@ -58,6 +60,8 @@ class Evaluate:
     """Actions in a world: as in the run's own evaluations, the likeliest, or drawn from the policy."""
     video: Path | None = None
     """Folder that gets a video (MP4 and GIF) of four episodes; None films nothing."""
+    best: bool = False
+    """Take the checkpoint of the run's best evaluation, instead of the newest."""
     seed: int = 0
     """Seed of the rows or episodes."""
     device: str = "cpu"
@@ -67,16 +71,18 @@ class Evaluate:
 
     def run(self, console: Console) -> int:
         """Evaluate and print."""
+        require_run(self.directory)
         from recollect.training.trained import evaluate_run, record_run
 
-        greedy = None if self.policy == "run" else self.policy == "greedy"
-        found = evaluate_run(self.directory, samples=self.samples, greedy=greedy, seed=self.seed, device=self.device)
+        how: dict[str, Any] = {"seed": self.seed, "device": self.device, "best": self.best}
+        how["greedy"] = None if self.policy == "run" else self.policy == "greedy"
+        found = evaluate_run(self.directory, samples=self.samples, **how)
         if self.json:
             print_json(found.to_json(), indent=None)
         else:
             console.print(f"{self.directory}: {found.describe()}", soft_wrap=True, markup=False)
         if self.video is not None:
-            film = record_run(self.directory, self.video, seed=self.seed, greedy=greedy, device=self.device)
+            film = record_run(self.directory, self.video, **how)
             tell(f"video: {film.mp4}, {film.gif}")
         return 0
 
@@ -98,6 +104,8 @@ class Compare:
 
     def run(self, console: Console) -> int:
         """Compare, write and print."""
+        for directory in self.directories:
+            require_run(directory)
         from recollect.comparison.compare import compare
         from recollect.comparison.page import table_rows, write_report
 
@@ -127,8 +135,16 @@ class Certify:
     """Shape of one step's input, for a module that does not say."""
     steps: int = 100_000
     """Steps of the long run (line state-bytes)."""
+    length: int | None = None
+    """Steps of the other sequences: longer than every window and chunk of the module; None chooses."""
+    batch: int = 4
+    """Rows of the sequences; at least 3."""
     seconds: float | None = None
     """Time limit of the long run of each core; None takes the library's."""
+    thorough: bool = False
+    """All steps of the long run however long they take, and every line at three seeds."""
+    reference: str | None = None
+    """The plain form of a module of yours for the line reference: package.module:function."""
     backend: str = "eager"
     """Backend of torch.compile; inductor is the slow and thorough choice."""
     seed: int = 0
@@ -140,13 +156,17 @@ class Certify:
 
     def run(self, console: Console) -> int:
         """Print a card per core, and a summary of many. Exit status 1 when a line fails."""
+        for name in self.cores:
+            if ":" not in name and name != "all":
+                flags.require_key("cores", name)
         from recollect.certify import certify_many, summary
         from recollect.cores import CORES
 
         names = [key for name in self.cores for key in (CORES if name == "all" else [name])]
-        given = {"long_seconds": self.seconds, "lines": self.lines or None, "input_shape": self.input_shape or None}
+        given = {"long_steps": self.steps, "long_seconds": self.seconds, "steps": self.length}
+        given |= {"lines": self.lines or None, "input_shape": self.input_shape or None, "reference": self.reference}
         options: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
-        options |= {"long_steps": self.steps, "backend": self.backend, "seed": self.seed}
+        options |= {key: getattr(self, key) for key in ("batch", "thorough", "backend", "seed")}
         cards = []
         for card in certify_many(names, processes=self.processes, options=options):
             cards.append(card)
@@ -180,6 +200,7 @@ class Reproduce:
 
     def run(self, console: Console) -> int:
         """Reproduce; an interrupted command goes on where it was when it is typed again."""
+        flags.require_key("recipes", self.name)
         from recollect.recipes import RECIPES
         from recollect.recipes.reproduce import reproduce
 
@@ -207,35 +228,20 @@ class Demo:
         return 0
 
 
-def _train(words: list[str], console: Console) -> int:
-    """``recollect train TASK --core KEY [--core.FIELD ...]``: task and core choose the flags that follow."""
-    if words[:1] in (["--help"], ["-h"]):
-        return _train_help(console)
-
-    from recollect.cores import CORES
-    from recollect.recipes.train import TrainOptions, choose, training
-    from recollect.training import fit
-
-    choice = choose(words)
-    default = training(choice.task, choice.core)
-    about = f"Train the {choice.core} core on {choice.task}. Choose another core with --core {{{','.join(CORES)}}}."
-    config, options = _flags(default, TrainOptions(), f"train {choice.task} --core {choice.core}", about, choice.rest)
-    directory = options.directory or choice.directory(config.fit.seed)
-    outcome = fit(config, directory, resume=options.resume, tensorboard=options.tensorboard, console=console)
-    console.print(outcome.message, highlight=False, soft_wrap=True)
-    if outcome.status == "interrupted":
-        return 130
-    console.print(f"next: recollect evaluate {directory}", highlight=False, soft_wrap=True)
-    return 0
-
-
 def _benchmark(words: list[str], console: Console) -> int:
     """``recollect benchmark cores`` and ``recollect benchmark ops``."""
+    known = flags.benchmarks()
+    name, *words = ["cores", *words] if words[:1] in (["--help"], ["-h"]) else words or [""]
+    rows = lookup(known, name, "benchmark")
+    if any(word in ("-h", "--help", "--help-all") for word in words):
+        console.print(f"usage: recollect benchmark {{{','.join(known)}}} [flags]\n", highlight=False, markup=False)
+        console.print(overview(flags.everything(rows)))
+        return 0
+    flags.require_among(rows, words, f"recollect benchmark {name} --help shows all")
     from recollect.benchmark import BENCHMARKS
 
-    name, *words = ["cores", *words] if words[:1] in (["--help"], ["-h"]) else words or [""]
-    settings, measure, render = lookup(BENCHMARKS, name, "benchmark")
-    config, options = _flags(settings(), PrintOptions(), f"benchmark {name}", settings.__doc__ or "", words)
+    settings, measure, render = BENCHMARKS[name]
+    config, options = parse(settings(), PrintOptions(), f"benchmark {name}", settings.__doc__ or "", words)
     if options.json:
         print_json(measure(config).to_json())
         return 0
@@ -245,33 +251,15 @@ def _benchmark(words: list[str], console: Console) -> int:
     return 0
 
 
-def _train_help(console: Console) -> int:
-    """What can be trained, before a task is named."""
-    from recollect.cores import CORES
-    from recollect.tasks import TASKS
-
-    console.print("usage: recollect train TASK [--core KEY] [OPTIONS]\n", highlight=False, markup=False)
-    console.print("Train a core on a task. They choose the flags: recollect train TASK --core KEY --help shows them.\n")
-    for name, keys in {"tasks": (*TASKS, "gym:ID"), "cores": CORES}.items():
-        console.print(f"{name}: {', '.join(keys)}", highlight=False)
-    return 0
-
-
-def _flags(default: Any, extra: Any, program: str, about: str, words: Sequence[str]) -> tuple[Any, Any]:
-    """A config and options whose flags stand side by side, with what was typed."""
-
-    @dataclass(frozen=True)
-    class Flags:
-        config: Annotated[type(default), arg(name="")] = field(default_factory=lambda: default)  # type: ignore[valid-type]
-        options: Annotated[type(extra), arg(name="")] = field(default_factory=lambda: extra)  # type: ignore[valid-type]
-
-    parsed = tyro.cli(Flags, prog=f"recollect {program}", description=about, args=words)
-    return parsed.config, parsed.options
+def require_run(directory: Path) -> None:
+    """Look whether a folder is a run directory, without importing what reads it."""
+    if not (directory / "config.json").is_file():
+        raise ValueError(f"{directory} is not a run directory: there is no config.json in it")
 
 
 COMMANDS: dict[str, tuple[Any, str]] = {
     "list": (List, "cores, tasks, agents, trainers and recipes"),
-    "train": (_train, "train a core on a task: recollect train recall --core hcam"),
+    "train": (train, "train a core on a task: recollect train recall --core hcam"),
     "evaluate": (Evaluate, "score a run: recollect evaluate runs/recall-hcam-seed0"),
     "compare": (Compare, "runs side by side: recollect compare runs/t-maze-*"),
     "certify": (Certify, "prove the streaming contract: recollect certify all"),

@@ -1,0 +1,283 @@
+"""Lines about long lives: thousands of steps give the same numbers, hold the same bytes and cost the same time."""
+
+import gc
+import itertools
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from recollect.certify.compare import Violation
+from recollect.certify.snapshot import held_bytes
+from recollect.certify.subject import Subject
+from recollect.machine import resident_bytes
+from recollect.state import clone, nbytes
+
+RESIDENT_SLACK = 32 * 2**20
+"""Allocators keep some free memory; a leak of 10^5 steps is larger than this."""
+STEPS = 1600
+"""Single steps of a core and of its stream; fewer where they take too long, and the card says how many."""
+QUICK_STEPS = 80
+MARK = 240
+"""Steps after which it is noted what Python holds."""
+ROWS = 2
+GROWTH = 0.5
+"""Objects that Python may hold more for every further step."""
+SLOWER = 2.5
+"""How many times as long a late step may take as an early one; a loaded machine makes less than this in a median."""
+SMALLEST_DELAY = 50e-6
+"""Seconds that a step must take longer for a ratio to count."""
+HOARDS = "past steps are kept somewhere: a list, an array, a cache, a graph that is not cut, a hook"
+
+
+@dataclass
+class Life:
+    """Single steps of a core or a stream: what came out, and what Python held at several moments."""
+
+    outputs: Tensor
+    done: int
+    state: Any = None
+    live: Any = None
+    early: Any = None
+    blocks: list[tuple[int, int, int]] = field(default_factory=list)
+    """(steps done, memory blocks of Python, bytes that the thing holds)"""
+    grown: int = 0
+    """Bytes that the process grew by in the second half."""
+
+
+@torch.no_grad()
+def long(subject: Subject) -> tuple[str, dict[str, Any]]:
+    """Thousands of calls of one step, the stream and a few long calls give the same numbers."""
+    meter = subject.comparison()
+    core = _life_of_core(subject)
+    inputs, is_first = _material(subject)
+    said = f"{core.done:,} calls of one step"
+    cause = "something changes with the number of calls or steps: a counter, a cache that fills, a clock"
+    for size in (core.done, 300):
+        outs, state = [], subject.variant(batch=ROWS).fresh_state()
+        for x, first in zip(
+            inputs[:, : core.done].split(size, 1), is_first[:, : core.done].split(size, 1), strict=True
+        ):
+            out, state = subject(x, state, first)
+            outs.append(out)
+        what = f"{core.done} calls of one step against calls of {size}"
+        meter.outputs(core.outputs, torch.cat(outs, 1), what, cause=cause)
+        meter.states(core.state, state, what, step=core.done - 1, cause=cause)
+        if core.done <= 300:
+            break
+    if hasattr(subject.core, "stream"):
+        live = _life_of_stream(subject)
+        steps = min(core.done, live.done)
+        what = f"{steps} steps of a stream against calls of one step"
+        meter.outputs(live.outputs[:, :steps], core.outputs[:, :steps], what, cause=cause)
+        said += f", {live.done:,} steps of a stream"
+    return f"{said} against long calls: {meter.report()}", {"single_steps": core.done}
+
+
+@torch.no_grad()
+def state_bytes(subject: Subject) -> tuple[str, dict[str, Any]]:
+    """Bytes of state, of the live stream, of Python and of the process stay the same over a long run."""
+    began = time.perf_counter()
+    steps, numbers = _long_run(subject)
+    numbers["seconds"] = time.perf_counter() - began
+    detail = f"{numbers['bytes']:,} bytes per stream after {steps:,} steps in calls of {numbers['call']}"
+    if steps < subject.options.long_steps:
+        detail += (
+            f" (of {subject.options.long_steps:,}; stopped by the time limit of {subject.options.long_seconds:g} s)"
+        )
+    core = _life_of_core(subject)
+    _check_growth(core, "single calls of the core")
+    if hasattr(subject.core, "stream"):
+        life = _life_of_stream(subject)
+        _check_growth(life, "steps of the stream")
+        size = subject.live(ROWS).nbytes
+        if life.live.nbytes != size:
+            raise Violation(
+                f"Stream.nbytes went from {size} to {life.live.nbytes} within {life.done} steps",
+                "a buffer grows with the steps",
+            )
+        detail += f"; Stream holds {size // ROWS:,} bytes per row after {life.done:,} steps"
+        numbers |= {"stream_bytes": size // ROWS, "stream_steps": life.done}
+    detail += f"; resident memory {numbers['resident_growth'] / 2**20:+.1f} MB"
+    return detail, {**numbers, "steps": steps, "asked": subject.options.long_steps}
+
+
+@torch.no_grad()
+def cost(subject: Subject) -> tuple[str, dict[str, Any]]:
+    """A late step takes as long as an early one, in the core and in the stream."""
+    core = _life_of_core(subject)
+    inputs, never = subject.inputs(53, batch=ROWS, steps=1), subject.never(batch=ROWS, steps=1)
+    ratios = {
+        "call of one step": _slower(
+            lambda: subject.core(inputs, core.early, never), lambda: subject.core(inputs, core.state, never)
+        )
+    }
+    if hasattr(subject.core, "stream"):
+        life = _life_of_stream(subject)
+        young, frame = subject.live(ROWS), inputs[:, 0]
+        young.load_state(life.early)
+        ratios["step of the stream"] = _slower(lambda: young.step(frame), lambda: life.live.step(frame))
+    for what, (ratio, early, late) in ratios.items():
+        if ratio > SLOWER and late - early > SMALLEST_DELAY:
+            raise Violation(
+                f"a {what} takes {1e6 * late:.0f} us after {core.done} steps, it took {1e6 * early:.0f} us at first",
+                "the cost of a step must depend on the config alone: something is searched, summed or copied that "
+                "grows with the steps",
+            )
+    said = ", ".join(f"a {what} takes {ratio:.2f} times as long" for what, (ratio, _, _) in ratios.items())
+    return f"after {core.done:,} steps {said}", {what: ratio for what, (ratio, _, _) in ratios.items()}
+
+
+def _slower(early: Callable[[], Any], late: Callable[[], Any]) -> tuple[float, float, float]:
+    """The least ratio of medians over several rounds, so that a busy machine cannot make a step look slow."""
+    best = (float("inf"), 0.0, 0.0)
+    for _ in range(6):
+        first, last = _median_time(early), _median_time(late)
+        best = min(best, (last / first, first, last))
+        if best[0] <= 1.5:
+            break
+    return best
+
+
+def _median_time(call: Callable[[], Any]) -> float:
+    times = []
+    for _ in range(15):
+        start = time.perf_counter()
+        call()
+        times.append(time.perf_counter() - start)
+    return statistics.median(times)
+
+
+def _material(subject: Subject) -> tuple[Tensor, Tensor]:
+    """Inputs and resets of the single steps: row 0 lives without a reset, row 1 starts afresh far into the run."""
+    steps = QUICK_STEPS if subject.options.quick else max(24, min(STEPS, subject.options.long_steps))
+    inputs, is_first = subject.inputs(52, batch=ROWS, steps=steps), subject.never(batch=ROWS, steps=steps)
+    is_first[1, [steps // 5, int(0.55 * steps)]] = True
+    return inputs, is_first
+
+
+def _life_of_core(subject: Subject) -> Life:
+    def start() -> tuple[Callable[[Tensor, Tensor], Tensor], Callable[[], Any], Any]:
+        state = subject.variant(batch=ROWS).fresh_state()
+
+        def step(x: Tensor, first: Tensor) -> Tensor:
+            nonlocal state
+            out, state = subject.core(x[:, None], state, first[:, None])
+            return out[:, 0]
+
+        return step, lambda: state, subject.core
+
+    return _life(subject, "core", start)
+
+
+def _life_of_stream(subject: Subject) -> Life:
+    def start() -> tuple[Callable[[Tensor, Tensor], Tensor], Callable[[], Any], Any]:
+        live = subject.live(ROWS)
+        return lambda x, first: live.step(x, first if first.any() else None), lambda: live.state, live
+
+    return _life(subject, "stream", start)
+
+
+def _life(subject: Subject, key: str, start: Callable[[], tuple[Any, Any, Any]]) -> Life:
+    if key in subject.found:
+        return subject.found[key]
+    with torch.no_grad():
+        inputs, is_first = _material(subject)
+        step, state, thing = start()
+        steps = inputs.shape[1]
+        began, life, resident = time.perf_counter(), Life(inputs.new_empty(0), 0), 0
+        kept = None
+        for t in range(steps):
+            out = step(inputs[:, t].clone(), is_first[:, t].clone())
+            if kept is None:
+                kept = out.new_empty(steps, *out.shape)
+            kept[t] = out
+            life.done = t + 1
+            if t == min(steps // 8, 64):
+                life.early = clone(state())
+            if life.done % MARK == 0 and not subject.options.quick:
+                gc.collect()
+                life.blocks.append((life.done, sys.getallocatedblocks(), held_bytes(thing)))
+                resident = resident or (resident_bytes() if life.done >= 2 * MARK else 0)
+            if t % 64 == 0 and t > 200 and time.perf_counter() - began > 2 * subject.options.long_seconds:
+                break
+        assert kept is not None
+        life.outputs = kept[: life.done].transpose(0, 1)
+        life.state, life.live = clone(state()), thing
+        life.grown = resident_bytes() - resident if resident else 0
+    subject.found[key] = life
+    return life
+
+
+def _check_growth(life: Life, what: str) -> None:
+    """Between the last three marks the same number of objects and bytes, but for a little."""
+    _check_resident(life.grown, life.done)
+    marks = [mark for mark in life.blocks if mark[0] > life.done // 3][-3:]
+    pairs = list(itertools.pairwise(marks))
+    if len(pairs) < 2:
+        return  # too few steps to tell growth from what is allocated once
+    for index, thing in ((1, "objects"), (2, "bytes")):
+        rates = [(new[index] - old[index]) / (new[0] - old[0]) for old, new in pairs]
+        if rates and min(rates) > (GROWTH if index == 1 else 1.0):
+            raise Violation(
+                f"Python holds {min(rates):.1f} {thing} more for every one of the last {marks[-1][0] - marks[0][0]} "
+                f"{what}, after {marks[0][0]} of them",
+                HOARDS,
+            )
+
+
+def _call_length(subject: Subject) -> int:
+    """The call length that makes the most steps per second: long for parallel cores, short for wide windows."""
+    best, rate = 16, 0.0
+    state = subject.fresh_state(1)
+    for length in (16, 64, 256, 1000):
+        length = min(length, subject.options.long_steps)
+        inputs, never = subject.inputs(49, batch=1, steps=length), subject.never(batch=1, steps=length)
+        subject(inputs, state, never)
+        start = time.perf_counter()
+        subject(inputs, state, never)
+        seconds = time.perf_counter() - start
+        if length / seconds > rate:
+            best, rate = length, length / seconds
+        if seconds > subject.options.long_seconds / 20:
+            break  # the next one would take too much of the time
+    return best
+
+
+def _long_run(subject: Subject) -> tuple[int, dict[str, Any]]:
+    call = _call_length(subject)
+    state = subject.fresh_state(1)
+    size = nbytes(state)
+    inputs, never = subject.inputs(50, batch=1, steps=call), subject.never(batch=1, steps=call)
+    done, base, start = 0, 0, time.perf_counter()
+    while done < subject.options.long_steps:
+        take = min(call, subject.options.long_steps - done)
+        out, state = subject(inputs[:, :take], state, never[:, :take])
+        done += take
+        if nbytes(state) != size:
+            raise Violation(
+                f"the state went from {size} to {nbytes(state)} bytes within {done} steps",
+                "a cache that grows: keep a fixed number of entries",
+            )
+        if not out.isfinite().all():
+            step = done - take + int((~out.isfinite()).flatten(2).any(-1)[0].nonzero()[0])
+            raise Violation(f"outputs are not finite from step {step} on", "the memory grows without bound in value")
+        base = base or resident_bytes()
+        if time.perf_counter() - start > subject.options.long_seconds:
+            break
+    grown = resident_bytes() - base
+    _check_resident(grown, done)
+    return done, {"bytes": size, "call": call, "resident_growth": grown}
+
+
+def _check_resident(grown: int, steps: int) -> None:
+    if grown > RESIDENT_SLACK:
+        raise Violation(
+            f"the process grew by {grown / 2**20:.0f} MB in {steps} steps while the state did not",
+            "tensors of past steps are kept somewhere: a list, a graph that is not cut, a hook",
+        )

@@ -1,0 +1,201 @@
+"""Lines about what a module may keep beside the state: nothing of earlier calls, and no copy of old weights."""
+
+import copy
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+import torch.utils.deterministic
+from torch import Tensor, nn
+
+from recollect.certify.compare import Comparison, Violation, continuous, gap
+from recollect.certify.snapshot import differing, snapshot
+from recollect.certify.subject import Subject
+from recollect.state import clone, map_state
+
+deterministic: Any = torch.utils.deterministic  # its setting is a property of the module, which type checkers miss
+
+MODES = ("evaluation", "training")
+REMEMBERS = "the module remembers something of the calls before: move it into the state"
+
+
+@contextmanager
+def _poisoned_memory() -> Iterator[None]:
+    """Within, ``torch.empty`` gives NaN and the largest integers."""
+    settings = (torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled())
+    fill = deterministic.fill_uninitialized_memory
+    try:
+        torch.use_deterministic_algorithms(True, warn_only=True)
+        deterministic.fill_uninitialized_memory = True
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        deterministic.fill_uninitialized_memory = fill
+        torch.use_deterministic_algorithms(settings[0], warn_only=settings[1])
+
+
+def hidden_state(subject: Subject) -> str:
+    """The module remembers nothing: calls repeat exactly, two interleaved streams do not meet."""
+    meter = subject.comparison()
+    inputs, is_first, state = subject.inputs(44), subject.resets(45), subject.used_state()
+    with torch.no_grad():
+        out, end = subject(inputs, state, is_first)
+        with _poisoned_memory():
+            again, last = subject(inputs, state, is_first)
+        what = "the same call with new memory full of NaN"
+        unwritten = "torch.empty gives memory that is read before it is written"
+        meter.outputs(again, out, what, cause=unwritten)
+        meter.states(last, end, what, cause=unwritten)
+        _interleave(subject, meter)
+    _repeats(subject, meter, "")
+    for label, variant in subject.variants() if not subject.options.quick else ():
+        _repeats(variant, meter, f"{label}: ")
+    for mode in (("evaluation", "training")[subject.seed % 2],) if subject.options.quick else MODES:
+        _no_trace(subject, mode)
+    return f"repeated and interleaved calls, buffers and attributes in both modes: {meter.report()}"
+
+
+def _repeats(subject: Subject, meter: Comparison, label: str) -> None:
+    """The same call a second time, at once and after other calls, is the same; also when its inputs are overwritten."""
+    for steps in ((subject.steps, 1)[subject.seed % 2],) if subject.options.quick else (subject.steps, 1):
+        inputs, is_first = subject.inputs(44, steps=steps), subject.resets(45)[:, :steps]
+        if steps == 1:
+            is_first = subject.never(steps=1)
+        state, other = subject.used_state(), subject.used_state(1)
+        out, end = subject(inputs, state, is_first)
+        out, end = out.detach().clone(), map_state(lambda leaf: leaf.detach().clone(), end)
+        again, last = subject(inputs, state, is_first)
+        what = f"{label}the same call of {steps} steps a second time"
+        meter.outputs(again, out, what, cause=REMEMBERS)
+        meter.states(last, end, what, cause=REMEMBERS)
+        for length in (
+            (1,) if subject.options.quick else (steps, 1, 2)
+        ):  # other calls, the last of which is the one that a following call could continue
+            subject(subject.inputs(48, steps=length), other, subject.never(steps=length))
+        with torch.no_grad(), subject.mode():
+            spent = inputs.clone()
+            subject.core(spent, clone(state), is_first.clone())
+            spent.fill_(-2.0)
+        again, last = subject(inputs, state, is_first)
+        meter.outputs(again, out, f"{what}, after other calls", cause=REMEMBERS)
+        meter.states(last, end, f"{what}, after other calls", cause=REMEMBERS)
+        # What a call returned is not a view of something that later calls write into.
+        following = subject(subject.inputs(39, steps=1), end, subject.never(steps=1))[0].detach().clone()
+        subject(subject.inputs(38, steps=1), other, subject.never(steps=1))
+        again = subject(subject.inputs(39, steps=1), end, subject.never(steps=1))[0]
+        meter.outputs(again, following, f"{label}the call that follows it, a second time", cause=REMEMBERS)
+
+
+def _interleave(subject: Subject, meter: Comparison) -> None:
+    """Two streams of different batch size take turns; each must be as if alone."""
+    wide, narrow = subject.inputs(46), subject.inputs(47, batch=1)
+    size = max(1, subject.steps // 6)
+    never, alone = subject.never(), subject.never(batch=1)
+    want, _ = subject(wide, subject.fresh_state(), never)
+    expected, _ = subject(narrow, subject.fresh_state(1), alone)
+    left, right = subject.fresh_state(), subject.fresh_state(1)
+    outs, others = [], []
+    for a, b in zip(wide.split(size, 1), narrow.split(size, 1), strict=True):
+        out, left = subject(a, left, never[:, : a.shape[1]])
+        outs.append(out)
+        out, right = subject(b, right, alone[:, : b.shape[1]])
+        others.append(out)
+    # A core that splits badly fails here too; its own line is `splits`.
+    meter.outputs(torch.cat(outs, 1), want, "two streams that take turns, the first", cause=REMEMBERS)
+    meter.outputs(torch.cat(others, 1), expected, "two streams that take turns, the second", cause=REMEMBERS)
+
+
+def _no_trace(subject: Subject, mode: str) -> None:
+    """No attribute, buffer, container or closure changes in a call."""
+    sizes = ((subject.batch, subject.steps), (1, 1), (1, subject.steps))
+    for batch, steps in sizes[:1] if subject.options.quick else sizes:
+        twin = subject.variant(batch=batch)
+        inputs, state, first = twin.inputs(44, steps=steps), twin.used_state(), twin.resets(45)[:, :steps]
+        other = twin.inputs(48, steps=steps)
+        with subject.training() if mode == "training" else torch.no_grad():
+            twin.core(inputs, clone(state), first)
+            before = snapshot(subject.core)
+            twin.core(other, clone(state), first)
+            name = differing(before, snapshot(subject.core))
+        if name is not None:
+            raise Violation(
+                f"{name} changed during a call in {mode} mode ({steps} steps, {batch} rows)",
+                "memory is kept in the module beside the state (a running statistic, a cache, a counter): "
+                "move it into the state or do without",
+            )
+
+
+def weights(subject: Subject) -> str:
+    """Changed weights count at the next call: nothing is fused at the first call and kept."""
+    meter = subject.comparison()
+    cause = "weights are fused, packed or copied at a first call and never again: key the copy on `weight._version`"
+    sizes = ((subject.batch, subject.steps), (1, 1), (subject.batch, 1), (1, subject.steps))
+    ways = {
+        "changed in place": _change,
+        "loaded by load_state_dict": _reload,
+        "changed by a step of an optimiser": _descend,
+    }
+    modes = [False] if subject.noisy or subject.options.quick else [False, True]
+    if subject.options.quick:
+        sizes = ((2, 2 * subject.steps // 3), (1, 1))
+    for way, change in ways.items():
+        module, new = (subject.cast(copy.deepcopy(subject.pristine)) for _ in range(2))
+        used, clean = subject.variant(core=module), subject.variant(core=new)
+        old = [out for _, out in _all_sizes(used, sizes, modes)]  # whatever is fused at a first call is fused now
+        change(module, subject)
+        new.load_state_dict(module.state_dict())
+        moved = 0.0
+        for (what, got), (_, want), before in zip(
+            _all_sizes(used, sizes, modes), _all_sizes(clean, sizes, modes), old, strict=True
+        ):
+            meter.outputs(got, want, f"weights {way} against a new module with these weights, {what}", cause=cause)
+            moved = max(moved, gap(got, before).max().item())
+        if moved == 0 and subject.weights():
+            raise Violation(f"the outputs stay exactly the same when all weights are {way}", cause)
+        if subject.options.quick:
+            break
+    return f"weights {', '.join(ways)}: every call sees them, {meter.report()}"
+
+
+def _all_sizes(subject: Subject, sizes: Sequence[tuple[int, int]], modes: Sequence[bool]) -> list[tuple[str, Tensor]]:
+    found = []
+    for batch, steps in sizes:
+        for training in modes:
+            twin = subject.variant(batch=batch, is_training=training, grad=training)
+            with torch.no_grad():
+                state = clone(twin.core.initial_state(batch))
+                out, state = twin(twin.inputs(93, steps=steps), state, twin.never(steps=steps))
+                out = torch.cat((out, twin(twin.inputs(94, steps=steps), state, twin.never(steps=steps))[0]), 1)
+            mode = "training" if training else "evaluation"
+            found.append((f"calls of {steps} steps, {batch} rows, {mode} mode", out.detach()))
+        if hasattr(subject.core, "stream"):
+            live, inputs = subject.live(batch), subject.inputs(93, batch=batch, steps=2)
+            found.append((f"new stream of {batch} rows", torch.stack([live.step(x) for x in inputs.unbind(1)], 1)))
+    return found
+
+
+@torch.no_grad()
+def _change(module: nn.Module, subject: Subject) -> None:
+    generator = subject.generator(95)
+    for parameter in module.parameters():
+        if continuous(parameter):
+            noise = torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
+            parameter.add_(0.1 * noise.to(parameter.dtype))
+
+
+def _reload(module: nn.Module, subject: Subject) -> None:
+    other = copy.deepcopy(module)
+    _change(other, subject)
+    module.load_state_dict(other.state_dict())
+
+
+def _descend(module: nn.Module, subject: Subject) -> None:
+    weights = [p for p in module.parameters() if p.requires_grad]
+    for weight in weights:
+        weight.grad = torch.full_like(weight, 0.1)
+    torch.optim.SGD(weights, lr=1.0).step()
+    for weight in weights:
+        weight.grad = None

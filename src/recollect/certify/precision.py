@@ -1,0 +1,182 @@
+"""Lines about precision: float32 is float32 throughout, and bfloat16 drifts within reason."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from recollect.certify.compare import Comparison, Violation, continuous, gap, scale
+from recollect.certify.subject import TOLERANCES, Subject
+from recollect.state import clone, leaves, map_state, named_leaves, to
+
+BFLOAT16_DRIFT = 0.1
+"""Relative root-mean-square drift that is still taken for rounding: about 25 roundings of bfloat16 that agree."""
+BFLOAT16_DRIFT_DISCRETE = 0.5
+"""The same for cores that choose: rounding flips choices that were close."""
+
+
+LAST_DIGIT = 2.0**-24
+AMPLIFICATION = 32
+"""How much more than a change of the last digit of weights, inputs and memory an honest float32 computation may be off:
+every sum on the way rounds again."""
+
+
+def rounding(subject: Subject) -> float:
+    """What relative difference rounding explains in float32: 1e-5, or more in a core that amplifies the last digit.
+
+    Weights, inputs and the incoming memory change by one unit of their last digit; what the outputs then move by,
+    times :data:`AMPLIFICATION`, no float32 computation can promise to stay below.
+    """
+    if "rounding" not in subject.found:
+        double = subject.doubled()
+        inputs, is_first, state = double.inputs(141), double.resets(142), double.used_state(9)
+        moved = [0.0]
+        with torch.no_grad():
+            want, last = double(inputs, state, is_first)
+            kept = {name: p.clone() for name, p in double.core.named_parameters()}
+            for salt in (143, 144):
+                generator = double.generator(salt)
+                for p in double.core.parameters():
+                    p.copy_(_nudge(p, generator))
+                other = map_state(lambda leaf, g=generator: _nudge(leaf, g), state)
+                got, end = double(_nudge(inputs, generator), other, is_first)
+                for name, p in double.core.named_parameters():
+                    p.copy_(kept[name])
+                pairs = [(got, want), *zip(leaves(end), leaves(last), strict=True)]
+                moved += [gap(a, b).max().item() / scale(b) for a, b in pairs if a.numel() and continuous(a)]
+        finite = [size for size in moved if size < float("inf")]
+        subject.found["rounding"] = max(TOLERANCES[torch.float32], AMPLIFICATION * max(finite))
+    return subject.found["rounding"]
+
+
+def _nudge(tensor: Tensor, generator: torch.Generator) -> Tensor:
+    if not continuous(tensor):
+        return tensor
+    sign = torch.randint(0, 2, tensor.shape, generator=generator).to(tensor.dtype) * 2 - 1
+    return tensor * (1 + LAST_DIGIT * sign)
+
+
+@torch.no_grad()
+def float32(subject: Subject) -> str:
+    """A float32 module gives, to rounding, what the same module gives in float64: calls, single steps and stream."""
+    single = subject.variant(core=subject.single, dtype=torch.float32, brief=False)
+    double = subject.doubled()
+    limit = 3 * rounding(subject)
+    meter = Comparison(limit)
+    modes = {"evaluation": {}} | ({} if subject.noisy else {"training": {"is_training": True, "grad": True}})
+    for mode, changes in modes.items():
+        for batch in (3,) if subject.options.quick else (subject.batch, 1):
+            ones, twos = single.variant(batch=batch, **changes), double.variant(batch=batch, **changes)
+            # The same numbers on both sides, such as float32 can hold.
+            inputs, is_first = ones.inputs(145), ones.resets(146)
+            state = ones.used_state(10)
+            with torch.no_grad():
+                want, last = twos(inputs.double(), _like(state, double.core, batch), is_first)
+            cause = "something inside a float32 module computes in reduced precision (half, bfloat16, TF32)"
+            got, end = ones(inputs, state, is_first)
+            what = f"float32 against float64, {subject.steps} steps of {batch} rows, {mode} mode"
+            _close(subject, meter, got, want, what, cause)
+            if not subject.discrete:
+                meter.states(end, last, what, step=subject.steps - 1, cause=cause)
+            if mode == "training" or (subject.options.quick and not hasattr(subject.core, "stream")):
+                continue
+            want = twos(inputs.double(), _like(ones.fresh_state(), double.core, batch), is_first)[0]
+            parts, memory = [], ones.fresh_state()
+            few = 8 if subject.options.quick else subject.steps
+            for x, first in zip(inputs[:, :few].split(1, 1), is_first[:, :few].split(1, 1), strict=True):
+                out, memory = ones(x, memory, first)
+                parts.append(out)
+            _close(subject, meter, torch.cat(parts, 1), want[:, :few], f"{what}, calls of one step", cause)
+            if hasattr(subject.core, "stream"):
+                live = ones.live(batch)
+                parts = [live.step(x, first) for x, first in zip(inputs.unbind(1), is_first.unbind(1), strict=True)]
+                _close(subject, meter, torch.stack(parts, 1), want, f"{what}, stream", cause)
+    return f"calls, single steps and stream against float64 (limit {limit:.0e}): {meter.report()}"
+
+
+def _like(state: Any, core: Any, batch: int) -> Any:
+    """A state in the dtypes of another module's states."""
+    return map_state(lambda leaf, like: leaf.to(like.dtype), state, core.initial_state(batch))
+
+
+def _close(subject: Subject, meter: Comparison, got: Tensor, want: Tensor, what: str, cause: str) -> None:
+    """Compared at the limit; in a core that chooses, rounding may flip a choice in some steps, never in most."""
+    try:
+        meter.outputs(got, want, what, cause=cause)
+    except Violation as found:
+        if subject.discrete and found.share < 0.5:
+            return
+        raise
+
+
+def _single_inputs(subject: Subject, salt: int, **shape: int) -> Tensor:
+    return subject.inputs(salt, **shape).float()
+
+
+def _fresh_single(subject: Subject) -> Any:
+    with torch.no_grad():
+        return clone(to(subject.single.initial_state(subject.batch), dtype=torch.float32))
+
+
+@torch.no_grad()
+def bfloat16(subject: Subject) -> tuple[str, dict[str, Any]]:
+    """Autocast to bfloat16: finite, state dtypes kept, drift from float32 measured and within reason."""
+    limit = BFLOAT16_DRIFT_DISCRETE if subject.discrete else BFLOAT16_DRIFT
+    inputs, is_first = _single_inputs(subject, 61), subject.resets(62)
+    want = _in_calls(subject, inputs, is_first)
+    with torch.autocast("cpu", torch.bfloat16):
+        got = _in_calls(subject, inputs, is_first)
+    numbers = {"drift": _drift(got, want, "under autocast to bfloat16", limit)}
+    detail = f"drift {numbers['drift']:.1%} of the outputs' size over {subject.steps} steps"
+    if hasattr(subject.single, "stream"):
+        make = subject.single.stream
+        want = _in_steps(make(subject.batch), inputs, is_first)
+        outside = make(subject.batch)
+        with torch.autocast("cpu", torch.bfloat16):
+            got = _in_steps(make(subject.batch), inputs, is_first)
+            numbers["stream_drift"] = _drift(got, want, "of a stream made under autocast to bfloat16", limit)
+            got = _in_steps(outside, inputs, is_first)
+            _drift(got, want, "of a stream made before autocast to bfloat16 and used under it", limit)
+        detail += f", {numbers['stream_drift']:.1%} in the stream"
+    return f"{detail} (limit {limit:.0%})", numbers
+
+
+def _in_calls(subject: Subject, inputs: Tensor, is_first: Tensor) -> Tensor:
+    state = _fresh_single(subject)
+    kept = [(name, leaf.dtype) for name, leaf in named_leaves(state)]
+    parts = []
+    for x, first in zip(inputs.split(16, 1), is_first.split(16, 1), strict=True):
+        out, state = subject.single(x.clone(), state, first)
+        parts.append(out.float())
+    changed = [name for name, dtype in kept if dict(named_leaves(state))[name].dtype != dtype]
+    if changed:
+        raise Violation(
+            f"state leaves {', '.join(changed)} change their dtype "
+            + ("under autocast" if torch.is_autocast_enabled("cpu") else "in a call"),
+            "cast what is written into the state back to the dtype of the state",
+        )
+    return torch.cat(parts, 1)
+
+
+def _in_steps(live: Any, inputs: Tensor, is_first: Tensor) -> Tensor:
+    steps = [live.step(x.clone(), first) for x, first in zip(inputs.unbind(1), is_first.unbind(1), strict=True)]
+    return torch.stack(steps, 1).float()
+
+
+def _drift(got: Tensor, want: Tensor, what: str, limit: float) -> float:
+    cause = "sums, norms, softmax or long recurrences run in bfloat16: compute those in float32"
+    if not got.isfinite().all():
+        bad = (~got.isfinite()).flatten(2).any(-1)
+        step = int(bad.any(0).nonzero()[0])
+        row = int(bad[:, step].nonzero()[0])
+        raise Violation(f"outputs {what} are not finite from step {step}, row {row} on", cause)
+    error = (got - want).flatten(2)
+    drift = (error.square().mean().sqrt() / want.square().mean().sqrt().clamp(min=1e-6)).item()
+    if drift > limit:
+        row, step = divmod(int(error.abs().amax(-1).argmax()), error.shape[1])
+        raise Violation(
+            f"outputs {what} drift by {drift:.1%} of their size (limit {limit:.0%}); worst at step {step}, "
+            f"row {row}, by {error[row, step].abs().max().item():.2g}",
+            cause,
+        )
+    return drift

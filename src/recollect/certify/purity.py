@@ -1,0 +1,103 @@
+"""The line about what a call may touch: nothing of its caller's."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from recollect.certify.compare import Violation
+from recollect.certify.subject import Subject, ask_gradients, everywhere, stride
+from recollect.state import clone, map_state, named_leaves
+
+ALIAS = "a caller that reuses its input buffer would change the memory: copy what is kept"
+
+
+@everywhere
+@torch.no_grad()
+def purity(subject: Subject) -> str:
+    """Inputs and the incoming state are unchanged; structure, shapes and dtypes come back as they went in."""
+    cases = {"a fresh state": subject.fresh_state(), "a used state": subject.used_state()}
+    for start, state in cases.items():
+        for steps in (subject.steps, 1):
+            _call_is_pure(subject, state, steps, f"a call of {steps} steps from {start}")
+    one, many = subject.fresh_state(1), subject.fresh_state()
+    for (name, single), (_, leaf) in zip(named_leaves(one), named_leaves(many), strict=True):
+        if leaf.shape != (subject.batch, *single.shape[1:]) or not torch.equal(leaf, single.expand_as(leaf)):
+            raise Violation(
+                f"initial_state({subject.batch}).{name} is not {subject.batch} times initial_state(1).{name}",
+                "fresh memories must be the same for every row; draw nothing at random in initial_state",
+            )
+    return f"inputs, is_first and {len(list(named_leaves(many)))} leaves unchanged; same structure, shapes and dtypes"
+
+
+def _call_is_pure(subject: Subject, state: Any, steps: int, what: str) -> None:
+    inputs, is_first = subject.inputs(41, steps=steps), subject.resets(42)[:, -steps:].contiguous()
+    if subject.strided:
+        inputs, is_first = stride(inputs), stride(is_first)
+    state = clone(state)
+    kept = (inputs.clone(), clone(state), is_first.clone())
+    if subject.grad:
+        inputs, state = ask_gradients(inputs), map_state(ask_gradients, state)
+    with subject.mode():
+        out, end = subject.core(inputs, state, is_first)
+    cause = "an in-place operation (index assignment, add_, copy_, masked_fill_) on a tensor that the caller owns"
+    for name, now, before in (("inputs", inputs, kept[0]), ("is_first", is_first, kept[2])):
+        if not torch.equal(now, before):
+            raise Violation(f"{name} changed during {what}", cause)
+    for (name, now), (_, before) in zip(named_leaves(state), named_leaves(kept[1]), strict=True):
+        if not torch.equal(now, before):
+            row = int((now != before).reshape(subject.batch, -1).any(-1).nonzero()[0])
+            raise Violation(f"incoming state.{name}, row {row}, changed during {what}", cause)
+    _same_form(state, end, f"after {what}")
+    _check_outputs(subject, out, steps)
+    _no_alias(inputs, is_first, end)
+    seen = clone(end)
+    inputs.fill_(3.0)
+    is_first.fill_(True)
+    for (name, now), (_, before) in zip(named_leaves(end), named_leaves(seen), strict=True):
+        if not torch.equal(now.nan_to_num(), before.nan_to_num()):
+            raise Violation(f"the new state.{name} follows when the caller overwrites its inputs after {what}", ALIAS)
+
+
+def _same_form(before: Any, after: Any, when: str) -> None:
+    cause = "the state that a call returns is not of the form that initial_state gives"
+    if type(after) is not type(before):
+        raise Violation(f"the state is a {type(after).__name__} {when}, it was a {type(before).__name__}", cause)
+    old, new = list(named_leaves(before)), list(named_leaves(after))
+    if [n for n, _ in old] != [n for n, _ in new]:
+        raise Violation(f"the state has leaves {[n for n, _ in new]} {when}, it had {[n for n, _ in old]}", cause)
+    for (name, left), (_, right) in zip(old, new, strict=True):
+        if left.shape != right.shape:
+            raise Violation(
+                f"state.{name} has shape {list(right.shape)} {when}, it had {list(left.shape)}",
+                "a cache that grows: keep a fixed number of entries and say in an integer leaf how many are valid",
+            )
+        if left.dtype != right.dtype:
+            raise Violation(
+                f"state.{name} is {right.dtype} {when}, it was {left.dtype}",
+                "arithmetic promoted the leaf: cast it back, or start it in the dtype that the arithmetic gives",
+            )
+
+
+def _check_outputs(subject: Subject, out: Tensor, steps: int) -> None:
+    if tuple(out.shape[:2]) != (subject.batch, steps):
+        raise Violation(
+            f"outputs have shape {list(out.shape)}, inputs start with [{subject.batch}, {steps}]",
+            "outputs must be batch first, then time, one per step",
+        )
+    want = getattr(subject.core, "output_shape", None)
+    if want is not None and tuple(out.shape[2:]) != tuple(want):
+        raise Violation(
+            f"outputs have shape {list(out.shape)}, output_shape says {list(want)}", "output_shape is wrong"
+        )
+    if out.is_complex():
+        raise Violation(f"outputs are {out.dtype}", "outputs are real numbers: return the real part, or view_as_real")
+    if out.dtype != subject.dtype:
+        raise Violation(f"outputs are {out.dtype}, inputs and weights are {subject.dtype}", "a cast inside the core")
+
+
+def _no_alias(inputs: Tensor, is_first: Tensor, end: Any) -> None:
+    for name, leaf in named_leaves(end):
+        for what, given in (("inputs", inputs), ("is_first", is_first)):
+            if leaf.numel() and leaf.untyped_storage().data_ptr() == given.untyped_storage().data_ptr():
+                raise Violation(f"the new state.{name} is a view of {what}", ALIAS)

@@ -1,0 +1,104 @@
+"""``recollect train ... --seeds 0 1 2``: a process for each seed, then a table of them all.
+
+Processes, so that every run has the numbers that it has alone, and none can take another with it. One after the other
+each has the whole machine; ``--parallel N`` shares the processor's cores out.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from recollect.terminal import table, tell
+
+
+def train_seeds(
+    words: Sequence[str], seeds: Sequence[int], parallel: int, folders: Mapping[int, Path], console: Console
+) -> int:
+    """Run ``recollect train`` for every seed and compare.
+
+    Args:
+        words: what was typed, ``--seeds`` included.
+        seeds: of the runs.
+        parallel: how many at a time.
+        folders: run directory of every seed.
+        console: where the table goes.
+
+    Returns:
+        The exit status: 0, or that of the first run that did not end well.
+    """
+    plain = _without(words)
+    environment = dict(os.environ)
+    if parallel > 1:
+        environment.setdefault("OMP_NUM_THREADS", f"{max(1, (os.cpu_count() or 1) // parallel)}")
+    running: list[subprocess.Popen[str]] = []
+    stopped: list[int] = []
+
+    def run(seed: int) -> int:
+        if stopped:
+            return 130
+        own = [*plain, "--directory", str(folders[seed]), "--seed", str(seed)]
+        command = [sys.executable, "-m", "recollect", "train", *own]
+        piped = subprocess.PIPE if parallel > 1 else None
+        console.print(f"seed {seed}: {folders[seed]}", highlight=False, soft_wrap=True)
+        with subprocess.Popen(command, stdout=piped, text=True, env=environment) as process:
+            running.append(process)
+            for line in process.stdout or ():
+                console.print(f"seed {seed}: {line.rstrip()}", highlight=False, soft_wrap=True, markup=False)
+        return process.returncode
+
+    def stop(number: int, frame: Any) -> None:
+        stopped.append(number)
+        for process in running:  # Ctrl-C reaches them by itself, as they share the terminal
+            if number != signal.SIGINT and process.poll() is None:
+                process.send_signal(number)
+
+    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        with ThreadPoolExecutor(max(1, parallel)) as pool:
+            codes = list(pool.map(run, seeds))
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    if stopped:
+        tell("stopped: the same command with --resume goes on with every seed", style="yellow")
+        return 130
+    for seed, code in zip(seeds, codes, strict=True):
+        if code:
+            tell(f"seed {seed} ended with status {code}", style="red")
+    show([folders[seed] for seed, code in zip(seeds, codes, strict=True) if not code], console)
+    return next((code for code in codes if code), 0)
+
+
+def show(directories: Sequence[Path], console: Console) -> None:
+    """Print the comparison of some runs; nothing when there is none."""
+    if not directories:
+        return
+    from recollect.comparison.compare import compare
+    from recollect.comparison.page import table_rows
+
+    found = compare(directories)
+    for task in found.tasks:
+        console.print(table(task, table_rows(found.of(task)), figures=True))
+    names = " ".join(str(directory) for directory in directories)
+    console.print(f"next: recollect compare {names}", highlight=False, soft_wrap=True)
+
+
+def _without(words: Sequence[str]) -> list[str]:
+    """The words without ``--seeds``, ``--parallel`` and ``--directory``."""
+    kept, skipping = [], False
+    for word in words:
+        if word.startswith("-"):
+            name = word.partition("=")[0]
+            skipping = name in ("--seeds", "--parallel", "--directory") and "=" not in word
+            if skipping or name in ("--parallel", "--directory"):
+                continue
+        if not skipping:
+            kept.append(word)
+    return kept

@@ -1,0 +1,226 @@
+"""``recollect train TASK --core KEY``: task and core choose the flags that follow.
+
+Help and mistakes are answered from a table (flags.py), before torch is imported.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple
+
+import tyro
+from rich.console import Console
+from tyro.conf import arg
+
+from recollect.cli import flags
+from recollect.cli.options import TrainOptions
+from recollect.cli.seeds import train_seeds
+from recollect.terminal import overview
+
+CORE = "hcam"
+"""The core where none is named."""
+
+OPTIONS = {
+    "--core KEY": f"The memory: {{cores}}. [{CORE}]",
+    "--directory PATH": "Run directory. [runs/<task>-<core>-seed<seed>]",
+    "--resume": "Go on in that directory; more --steps, another --stop-score or evaluation are allowed.",
+    "--config FILE": "Begin with the settings of a run's config.json, in the place of TASK and --core; flags on top.",
+    "--from RUN": "Begin with the newest weights of another run; RUN/best for its best ones.",
+    "--seeds INT ...": "One run for each seed, one after the other or --parallel N at a time, then a table.",
+    "--log NAME ...": "Also write the metrics for tensorboard or wandb; metrics.csv is always written.",
+    "--help-all": "Every flag: of trainer, task, core, agent, optimiser, loss.",
+}
+
+
+class Request(NamedTuple):
+    """What was typed behind ``recollect train``."""
+
+    task: str | None
+    """Key of a task, or ``gym:ID``."""
+    core: str | None
+    """Key of a core."""
+    config: Path | None
+    """A config.json to begin with."""
+    seeds: tuple[int, ...]
+    """One run each; empty for a single run."""
+    parallel: int
+    """Runs at a time."""
+    help: str | None
+    """``--help`` or ``--help-all``, where that is asked for."""
+    rest: list[str]
+    """All other flags and their values, under our names."""
+
+    def value(self, flag: str) -> str | None:
+        """What follows a flag in :attr:`rest`."""
+        for place, word in enumerate(self.rest):
+            if word.startswith(f"{flag}="):
+                return word.removeprefix(f"{flag}=")
+            if word == flag and place + 1 < len(self.rest):
+                return self.rest[place + 1]
+        return None
+
+
+def train(words: Sequence[str], console: Console) -> int:
+    """Run ``recollect train`` with these words."""
+    request = read(words)
+    if request.help is not None and _help(request, console):
+        return 0
+    if request.config is None and not (request.task is None and "--resume" in request.rest):
+        if request.task is None:
+            known = ", ".join(flags.names()[0])
+            raise ValueError(f"name a task: recollect train TASK --core KEY; tasks: {known}, gym:ID")
+        flags.require_known(request.task, request.core or CORE, request.rest)
+    if request.help is not None or not request.seeds:
+        return _one(request, console)
+    return train_seeds(words, request.seeds, request.parallel, _seed_folders(request), console)
+
+
+def read(words: Sequence[str]) -> Request:
+    """Take apart what was typed: what decides about the flags there are, and the flags.
+
+    Raises:
+        ValueError: a flag without its value, or TASK and --core beside --config.
+    """
+    rest = flags.full_names(words)
+    task = rest.pop(0) if rest and not rest[0].startswith("-") else None
+    core = _take(rest, "--core", "the key of a core")
+    config = _take(rest, "--config", "a config.json of a run")
+    parallel = _number(_take(rest, "--parallel", "how many runs at a time") or "1", "--parallel")
+    seeds = _take_many(rest, "--seeds")
+    if config is not None and (task or core):
+        raise ValueError("--config brings its task and its core: leave TASK and --core away")
+    if seeds and "--fit.seed" in rest:
+        raise ValueError("--seeds and --seed: give one of them")
+    helps = [word for word in rest if word in ("-h", "--help", "--help-all")]
+    asked = None if not helps else "--help-all" if "--help-all" in helps else "--help"
+    rest = [word for word in rest if word not in helps]
+    return Request(task, core, None if config is None else Path(config), seeds, parallel, asked, rest)
+
+
+def _one(request: Request, console: Console) -> int:
+    from recollect.recipes.train import core_name, task_name
+    from recollect.training import fit
+
+    default = _default(request)
+    task, core = task_name(default), core_name(default)
+    words = [*request.rest, *(["--help"] if request.help else [])]
+    config, options = parse(default, TrainOptions(), f"train {task} --core {core}", f"Train {core} on {task}.", words)
+    directory = options.directory or folder(task, core, config.fit.seed)
+    keep: dict[str, Any] = {"start_from": options.start_from, "log": options.loggers()}
+    outcome = fit(config, directory, resume=options.resume, console=console, **keep)
+    console.print(outcome.message, highlight=False, soft_wrap=True)
+    if outcome.status == "interrupted":
+        return 130
+    console.print(f"next: recollect evaluate {directory}", highlight=False, soft_wrap=True)
+    return 0
+
+
+def _default(request: Request) -> Any:
+    """The settings that the flags change: of a file, of the run that is resumed, or of the recipe."""
+    from recollect.recipes.train import core_name, task_name, training
+    from recollect.training.trained import load_config, read_config
+
+    if request.config is not None:
+        return read_config(request.config)
+    core = request.core or CORE
+    chosen = None if request.task is None else training(request.task, core)
+    given = request.value("--directory")
+    if "--resume" not in request.rest or (given is None and chosen is None):
+        if chosen is None:
+            raise ValueError("name a task, or the run that is to go on: recollect train --resume --directory RUN")
+        return chosen
+    seed = int(request.value("--fit.seed") or (0 if chosen is None else chosen.fit.seed))
+    run = Path(given) if given is not None else folder(str(request.task), core, seed)
+    if not (run / "config.json").is_file() and chosen is not None:
+        return chosen
+    kept = load_config(run)
+    if chosen is not None and (task_name(chosen), core_name(chosen)) != (task_name(kept), core_name(kept)):
+        return chosen  # another run: fit names what differs
+    return kept
+
+
+def folder(task: str, core: str, seed: int) -> Path:
+    """Where a run is kept if nobody says where."""
+    return Path("runs") / f"{task.replace(':', '-').replace('/', '-')}-{core}-seed{seed}"
+
+
+def _seed_folders(request: Request) -> dict[int, Path]:
+    given = request.value("--directory")
+    if given is not None:
+        return {seed: Path(given) / f"seed{seed}" for seed in request.seeds}
+    if request.config is not None:
+        raise ValueError("--seeds with --config: say with --directory where the runs are to be kept")
+    return {seed: folder(str(request.task), request.core or CORE, seed) for seed in request.seeds}
+
+
+def parse(default: Any, extra: Any, program: str, about: str, words: Sequence[str]) -> tuple[Any, Any]:
+    """A config and options whose flags stand side by side, with what was typed."""
+
+    @dataclass(frozen=True)
+    class Flags:
+        config: Annotated[type(default), arg(name="")] = field(default_factory=lambda: default)  # type: ignore[valid-type]
+        options: Annotated[type(extra), arg(name="")] = field(default_factory=lambda: extra)  # type: ignore[valid-type]
+
+    parsed = tyro.cli(Flags, prog=f"recollect {program}", description=about, args=list(words))
+    return parsed.config, parsed.options
+
+
+def _help(request: Request, console: Console) -> bool:
+    """Print the help; False where it takes the parser."""
+    task, core = request.task or "recall", request.core or CORE
+    known = flags.flags(task, core)
+    if request.config is not None or known is None:
+        return False
+    tasks, cores = flags.names()
+    show: dict[str, Any] = {"highlight": False, "soft_wrap": True, "markup": False}
+    console.print("usage: recollect train TASK [--core KEY] [flags]", **show)
+    console.print("\nTrain a memory on a task, and keep the run in a directory that describes itself.\n", **show)
+    console.print(overview({"TASK": f"What is learned: {', '.join(tasks)}, gym:ID (any Gymnasium environment)."}))
+    console.print(overview({name: text.format(cores=", ".join(cores)) for name, text in OPTIONS.items()}))
+    which = "All" if request.help == "--help-all" else "Common"
+    console.print(f"\n{which} flags of {core} on {task}, in brackets the defaults:\n", **show)
+    console.print(overview(flags.everything(known) if request.help == "--help-all" else flags.common(known)))
+    if request.task is None:
+        console.print("\nEach task and core has its own: name them. In a world also, as for t-maze:\n", **show)
+        world = flags.common(flags.flags("t-maze", core) or {})
+        console.print(overview({name: world[name] for name in world if name.startswith(("--gamma", "--ent-coef"))}))
+    console.print(
+        "\nexamples:\n"
+        "  recollect train gym:CartPole-v1 --core lstm --steps 300 --lr 1e-3\n"
+        "  recollect train recall --core gru --seeds 0 1 2\n"
+        "  recollect train --resume --directory runs/recall-gru-seed0 --steps 900",
+        **show,
+    )
+    return True
+
+
+def _take(words: list[str], flag: str, what: str) -> str | None:
+    """Remove a flag and its value from the words; the value, None where the flag is not there."""
+    found = None
+    for place in reversed(range(len(words))):
+        if words[place] == flag:
+            if place + 1 == len(words) or words[place + 1].startswith("--"):
+                raise ValueError(f"{flag} needs {what}")
+            found = found or words[place + 1]
+            del words[place : place + 2]
+        elif words[place].startswith(f"{flag}="):
+            found = found or words.pop(place).removeprefix(f"{flag}=")
+    return found
+
+
+def _take_many(words: list[str], flag: str) -> tuple[int, ...]:
+    if flag not in words:
+        return ()
+    start = words.index(flag)
+    stop = next((place for place in range(start + 1, len(words)) if words[place].startswith("-")), len(words))
+    found = tuple(dict.fromkeys(_number(word, flag) for word in words[start + 1 : stop]))
+    if not found:
+        raise ValueError(f"{flag} needs numbers, such as {flag} 0 1 2")
+    del words[start:stop]
+    return found
+
+
+def _number(word: str, flag: str) -> int:
+    if not word.isdigit():
+        raise ValueError(f"{flag} {word}: give a whole number")
+    return int(word)

@@ -1,0 +1,111 @@
+"""Runs of any Gymnasium environment: one set of settings for numbers, one for images, chosen by the observation space.
+
+What keeps them from collapsing: observations and returns have a running scale, advantages have one in every minibatch,
+the ratio of the clipped surrogate starts from the policy that acted, the passes over a rollout end when the policy has
+moved by 0.03 nats, and the learning rate falls to 0. How they were chosen: docs/log.md.
+"""
+
+from dataclasses import replace
+
+from gymnasium import spaces
+
+from recollect.agents.actor_critic import ActorCriticConfig
+from recollect.agents.encoders import EncoderConfig, parts
+from recollect.agents.image_encoders import is_image
+from recollect.config import lookup
+from recollect.cores import CORES
+from recollect.cores.contract import CoreConfig
+from recollect.recipes.base import Recipe, Run, Scale
+from recollect.tasks import GymnasiumConfig
+from recollect.training.frame import FitConfig
+from recollect.training.impala.loss import LossConfig, ReuseConfig, VTraceConfig
+from recollect.training.impala.trainer import EvaluationConfig, ImpalaConfig
+from recollect.training.optimizers import OptimizerConfig
+
+
+def gymnasium_run(world: GymnasiumConfig, core: CoreConfig) -> ImpalaConfig:
+    """The run that ``recollect train gym:ID`` starts from.
+
+    Args:
+        world: the environment; one that cannot be made is taken to show numbers (building the run will say why).
+        core: the memory.
+    """
+    try:
+        seen = [part for _, part in parts(world.spec.observation_space)]
+    except ValueError:
+        seen = []
+    images = any(isinstance(part, spaces.Box) and is_image(part) for part in seen)
+    return ImpalaConfig(
+        world=world,
+        core=core,
+        agent=ActorCriticConfig(
+            encoders=EncoderConfig(norm_numbers=True),
+            width=256 if images else 128,
+            norm_values=True,
+            clip_reward=10.0,
+        ),
+        optimizer=OptimizerConfig(
+            algorithm="adam",
+            learning_rate=3e-4 if images else 5e-4,
+            schedule="linear",
+            warmup_steps=10,
+            clip_norm=0.5,
+        ),
+        loss=LossConfig(
+            entropy_cost=0.01,
+            reduction="mean",
+            norm_advantages=True,
+            vtrace=VTraceConfig(lambda_=0.95),
+            reuse=ReuseConfig(passes=3 if images else 4, minibatches=4, reference="actor", kl_stop=0.03),
+        ),
+        evaluation=EvaluationConfig(episodes=32),
+        batch_size=16 if images else 32,
+        unroll=64,
+        fit=FitConfig(steps=1000, report_every=10, evaluate_every=50, checkpoint_every=50),
+    )
+
+
+ROLLOUTS = {  # what: (environment, rollouts)
+    "CartPole": (GymnasiumConfig(id="CartPole-v1"), 300),
+    "CartPole without velocities": (GymnasiumConfig(id="CartPole-v1", masked=(1, 3)), 300),
+    "Pendulum": (GymnasiumConfig(id="Pendulum-v1"), 250),
+    "FrozenLake": (GymnasiumConfig(id="FrozenLake-v1"), 150),
+    "RepeatPreviousEasy (popgym)": (GymnasiumConfig(id="popgym-RepeatPreviousEasy-v0"), 250),
+    "MiniGrid-MemoryS7": (GymnasiumConfig(id="MiniGrid-MemoryS7-v0"), 450),
+}
+
+
+def gymnasium_defaults(core: str = "lstm", scale: Scale = "lite") -> ImpalaConfig:
+    """CartPole by the defaults.
+
+    Args:
+        core: key of any core.
+        scale: only lite.
+    """
+    if scale != "lite":
+        raise ValueError(f"scale={scale!r}: the defaults are our own and have only lite")
+    return gymnasium_run(GymnasiumConfig(), lookup(CORES, core, "core")())
+
+
+def _lite() -> list[Run]:
+    runs = []
+    for row, (world, rollouts) in ROLLOUTS.items():
+        config = gymnasium_run(world, CORES["lstm"]())
+        fit = replace(config.fit, steps=rollouts)
+        label = row.split(" (")[0].lower().replace(" ", "-")
+        runs.append(Run(label=label, row=row, core="lstm", config=replace(config, fit=fit)))
+    return runs
+
+
+GYMNASIUM = Recipe(
+    name="gymnasium",
+    title="Other people's environments by default",
+    source="ours (recipes/gymnasium.py)",
+    about=(
+        "What `recollect train gym:ID --core lstm` learns with no other flag but the number of rollouts (2 048 "
+        "environment steps each). The score is the return of an episode; chance is unknown."
+    ),
+    config=gymnasium_defaults,
+    runs={"lite": _lite},
+    seeds={"lite": 3},
+)

@@ -1,0 +1,72 @@
+"""Start from: a new run that begins with the weights of another one.
+
+Only the weights are taken over. Optimiser, counters, generators and memory are those of a new run.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor, nn
+
+from recollect.runs.run_directory import RunDirectory
+from recollect.training.trained import load_checkpoint
+
+
+@dataclass(frozen=True)
+class Start:
+    """Weights of another run."""
+
+    path: str
+    """Its directory."""
+    step: int
+    """After how many of its steps."""
+    weights: Mapping[str, Tensor]
+    """Parameters and buffers."""
+
+    def note(self) -> dict[str, Any]:
+        """What environment.json of the new run says of it."""
+        return {"started_from": {"run": self.path, "step": self.step}}
+
+
+def read_start(source: str | PathLike[str]) -> Start:
+    """Weights of a run.
+
+    Args:
+        source: ``RUN`` for its newest checkpoint, ``RUN/best`` for that of its best evaluation.
+
+    Raises:
+        ValueError: not a run directory, or it has no such checkpoint.
+    """
+    path = Path(source).resolve()
+    best = path.name == RunDirectory(path).best.name and RunDirectory(path.parent).config.is_file()
+    checkpoint = load_checkpoint(path.parent if best else path, best=best)
+    return Start(str(path), checkpoint.progress["step"], checkpoint.weights)
+
+
+def require_fitting(start: Start, agent: nn.Module) -> None:
+    """Look whether the weights of another run have the names and shapes of an agent's.
+
+    Raises:
+        ValueError: they have not; says in what, and what to do.
+    """
+    theirs = {name: tuple(tensor.shape) for name, tensor in start.weights.items()}
+    ours = {name: tuple(tensor.shape) for name, tensor in agent.state_dict().items()}
+    wrong = [
+        *(f"{name} is {_shape(theirs[name])} there and {_shape(ours[name])} here"
+          for name in ours if name in theirs and theirs[name] != ours[name]),
+        *(f"{name} is only here" for name in ours if name not in theirs),
+        *(f"{name} is only there" for name in theirs if name not in ours),
+    ]  # fmt: skip
+    if wrong:
+        more = f", and {len(wrong) - 3} more" if len(wrong) > 3 else ""
+        raise ValueError(
+            f"the weights of {start.path} do not fit this run: {'; '.join(wrong[:3])}{more}. "
+            "Choose the task, core and agent settings of that run (they are in its config.json)"
+        )
+
+
+def _shape(shape: tuple[int, ...]) -> str:
+    return "x".join(map(str, shape)) or "a number"

@@ -1,0 +1,114 @@
+"""Running statistics of observations and returns in IMPALA: exact, resumed, undone with a failed step."""
+
+import pytest
+import torch
+from small_worlds import CueConfig, StepsConfig
+from test_impala import run, same, trainer, weights
+
+from recollect.agents.actor_critic import ActorCriticConfig
+from recollect.agents.encoders import EncoderConfig
+from recollect.training.frame import NonFiniteError
+from recollect.training.impala import loss as impala_loss
+from recollect.training.impala import trainer as impala
+from recollect.training.impala.loss import LossConfig, ReuseConfig
+
+AGENT = ActorCriticConfig(encoders=EncoderConfig(norm_numbers=True), norm_values=True)
+LOSS = LossConfig(norm_advantages=True, reuse=ReuseConfig(passes=3, minibatches=2, reference="actor", kl_stop=0.5))
+
+
+def made(**settings):
+    return trainer(StepsConfig(), agent=AGENT, loss=LOSS, **settings)
+
+
+def test_observations_count_once_per_rollout():
+    one = made()
+    rollouts = []
+    take = one.actors.take
+
+    def taking():
+        delivery = take()
+        rollouts.append(delivery.rollout.observation.clone())
+        return delivery
+
+    one.actors.take = taking
+    run(one, 4)
+    seen = torch.cat([rollout.flatten(0, 1) for rollout in rollouts]).double()
+    norm = one.model.encoder.encoders["observation"].norm
+    torch.testing.assert_close(norm.mean.double(), seen.mean(0))
+    torch.testing.assert_close(norm.variance.double(), seen.var(0, unbiased=False), rtol=1e-4, atol=1e-4)
+
+
+def test_actors_normalise_as_the_learner_does():
+    one = made()
+    run(one, 3)
+    delivery = one.actors.take()  # copies the newest weights and statistics
+    acting = one.collectors[0].agent
+    assert same(dict(acting.named_buffers()), dict(one.model.named_buffers()))
+    one.actors.give_back(delivery)
+
+
+def test_a_run_with_statistics_resumes_exactly():
+    whole = made()
+    run(whole, 6)
+    half = made()
+    run(half, 4)
+    tensors, data = half.save()
+    rest = made()
+    rest.model.load_state_dict(weights(half.model))
+    rest.load({name: tensor.clone() for name, tensor in tensors.items()}, data)
+    run(rest, 2)
+    assert same(weights(whole.model), weights(rest.model))
+
+
+def test_a_step_that_fails_leaves_the_statistics(monkeypatch):
+    one = made()
+    run(one, 2)
+    before = {name: tensor.clone() for name, tensor in one.model.state_dict().items()}
+
+    def broken(*arguments, **settings):
+        raise NonFiniteError("the loss is nan")
+
+    monkeypatch.setattr(impala, "impala_loss", broken)
+    with pytest.raises(NonFiniteError):
+        one.step()
+    assert same(before, one.model.state_dict())
+
+
+@pytest.mark.parametrize("far", [1e-9, None])
+def test_passes_end_when_the_policy_has_moved(monkeypatch, far):
+    reuse = ReuseConfig(passes=4, minibatches=2, reference="actor", kl_stop=far)
+    one = trainer(CueConfig(), loss=LossConfig(reuse=reuse))
+    calls = []
+
+    def counting(*arguments, **settings):
+        calls.append(1)
+        return impala_loss.impala_loss(*arguments, **settings)
+
+    monkeypatch.setattr(impala, "impala_loss", counting)
+    one.step()
+    assert len(calls) == 8 if far is None else 1 < len(calls) < 8
+
+
+def test_the_ratio_starts_from_the_policy_that_acted():
+    one = trainer(CueConfig(), loss=LossConfig(reuse=ReuseConfig(passes=2, reference="actor")))
+    rollout = one.actors.take().rollout
+    with torch.no_grad():
+        for weight in one.model.policy_head.parameters():
+            weight += 0.3 * torch.randn_like(weight)
+    losses = impala_loss.impala_loss(one.model, rollout, one.config.loss)
+    moved = losses.log_prob - one.model.distribution(rollout.policy).log_prob(rollout.actions)
+    expected = (moved.exp() - 1 - moved)[rollout.valid].mean()
+    torch.testing.assert_close(losses.kl, expected)
+    assert losses.kl > 1e-3
+    learner = LossConfig(reuse=ReuseConfig(passes=2))
+    assert impala_loss.impala_loss(one.model, rollout, learner).kl == 0
+
+
+def test_normalised_advantages():
+    advantages, valid = torch.randn(3, 5) * 40 + 7, torch.rand(3, 5) < 0.7
+    found = impala_loss.normalised(advantages.masked_fill(~valid, torch.nan), valid)
+    torch.testing.assert_close(found[valid].mean(), torch.tensor(0.0), atol=1e-5, rtol=0)
+    torch.testing.assert_close(found[valid].std(unbiased=False), torch.tensor(1.0))
+    assert (found[~valid] == 0).all()
+    small = impala_loss.normalised(advantages * 1e-6, torch.ones_like(valid))
+    assert small.abs().max() < 1e-2, "noise stays noise"
