@@ -10,14 +10,16 @@ A field that changed its name is listed in its class, ``RENAMED: ClassVar = {"ol
 ``RENAMED_VALUES: ClassVar = {"field": {"old": "new"}}``: older files still load.
 """
 
+import collections.abc
 import dataclasses
 import difflib
 import importlib
 import inspect
+import sys
 import types
 import typing
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 T = TypeVar("T")
 
@@ -55,48 +57,34 @@ def to_json(config: Any, kinds: Mapping[str, type]) -> dict[str, Any]:
     return _encode(config, {cls: key for key, cls in kinds.items()})
 
 
-def from_json(data: Mapping[str, Any], expected: type[T], kinds: Mapping[str, type]) -> T:
+def from_json(data: Mapping[str, Any], expected: type[T], kinds: Mapping[str, type], *, trust: bool = False) -> T:
     """The config that :func:`to_json` wrote.
 
     Args:
         data: JSON data.
         expected: class of the config, or a base class of it (the ``kind`` then says which).
         kinds: as in :func:`to_json`.
+        trust: import modules that the data names. Otherwise only what this program has imported already is used.
 
     Raises:
-        ValueError: an unknown kind or field, or a kind that is not an ``expected``.
+        ValueError: an unknown kind or field, a value of a wrong type, or a kind that is not an ``expected``.
     """
-    return _decode(data, expected, kinds, expected.__name__)
+    return _decode(data, expected, _Kinds(kinds, trust), expected.__name__)
 
 
-def class_of(data: Mapping[str, Any], expected: type[T], kinds: Mapping[str, type], where: str = "config") -> type[T]:
+def class_of(data: Mapping[str, Any], expected: type[T], kinds: Mapping[str, type], *, trust: bool = False) -> type[T]:
     """The class of the config in JSON data, as its ``kind`` says.
 
     Args:
         data: JSON data.
         expected: a base class of it; the class itself where there is no ``kind``.
         kinds: as in :func:`to_json`.
-        where: what the error calls it.
+        trust: as in :func:`from_json`.
 
     Raises:
         ValueError: an unknown kind, none where one is needed, or one that is not an ``expected``.
     """
-    kind = data.get("kind")
-    if kind is None:
-        if inspect.isabstract(expected):
-            raise ValueError(f"{where}: 'kind' is missing: name one of {', '.join(_of(expected, kinds))}")
-        return expected
-    if ":" in kind:
-        module, _, name = kind.partition(":")
-        try:
-            cls = getattr(importlib.import_module(module), name)
-        except (ImportError, AttributeError) as error:
-            raise ValueError(f"{where}.kind={kind!r}: cannot import it ({error})") from None
-    else:
-        cls = lookup(_of(expected, kinds), kind, where.rpartition(".")[2])
-    if not (isinstance(cls, type) and issubclass(cls, expected)):
-        raise ValueError(f"{where}.kind={kind!r}: that is no {expected.__name__}")
-    return cls
+    return _class_of(data, expected, _Kinds(kinds, trust), "config")
 
 
 def renew(data: Mapping[str, Any], expected: type[Any], kinds: Mapping[str, type]) -> dict[str, Any]:
@@ -149,26 +137,112 @@ def _encode(value: Any, tags: Mapping[type, str]) -> Any:
     raise ValueError(f"{value!r} ({type(value).__name__}) is no JSON data: configs hold numbers, text and configs")
 
 
-def _decode(data: Any, expected: Any, kinds: Mapping[str, type], where: str) -> Any:
+class _Kinds(NamedTuple):
+    """Which classes may be made."""
+
+    table: Mapping[str, type]
+    trust: bool
+
+
+def _class_of(data: Mapping[str, Any], expected: type[T], kinds: _Kinds, where: str) -> type[T]:
+    kind = data.get("kind")
+    if kind is None:
+        if inspect.isabstract(expected):
+            raise ValueError(f"{where}: 'kind' is missing: name one of {', '.join(_of(expected, kinds.table))}")
+        return expected
+    require(isinstance(kind, str), f"{where}.kind", kind, "give the name of a kind, in quotes")
+    if ":" in kind:
+        module, _, name = kind.partition(":")
+        _require_trust(module, f"{where}.kind", kind, kinds.trust)
+        try:
+            cls = getattr(importlib.import_module(module), name)
+        except (ImportError, AttributeError, ValueError, TypeError) as error:
+            raise ValueError(f"{where}.kind={kind!r}: cannot import it ({error})") from None
+    else:
+        cls = lookup(_of(expected, kinds.table), kind, where.rpartition(".")[2])
+    if not (isinstance(cls, type) and issubclass(cls, expected)):
+        raise ValueError(f"{where}.kind={kind!r}: that is no {expected.__name__}")
+    return cls
+
+
+def _require_trust(module: str, field: str, value: object, trust: bool) -> None:
+    """A file may come from anybody, and an import runs code."""
+    known = module in sys.modules or module.partition(".")[0] == __package__
+    require(
+        known or trust,
+        field,
+        value,
+        f"cannot import it unasked, since that runs code of {module}: import {module} first, or allow it with --trust "
+        "(trust=True) if you know who wrote it",
+    )
+
+
+def _decode(data: Any, expected: Any, kinds: _Kinds, where: str) -> Any:
     for candidate in _alternatives(expected):
         if dataclasses.is_dataclass(candidate) and isinstance(data, Mapping):
-            cls = class_of(data, typing.cast(type, candidate), kinds, where)
-            hints = typing.get_type_hints(cls)
-            renamed = getattr(cls, "RENAMED", {})
-            data = {renamed.get(key, key): value for key, value in data.items()}
-            for field, values in getattr(cls, "RENAMED_VALUES", {}).items():
-                if isinstance(data.get(field), str):
-                    data[field] = values.get(data[field], data[field])
-            known = {f.name for f in dataclasses.fields(cls)}
-            unknown = [key for key in data if key not in known and key != "kind"]
-            if unknown:
-                raise ValueError(f"{where}.{unknown[0]}: {cls.__name__} has no such field, only {sorted(known)}")
-            return cls(**{k: _decode(data[k], hints[k], kinds, f"{where}.{k}") for k in data if k in known})
+            return _decode_config(data, typing.cast(type, candidate), kinds, where)
         if typing.get_origin(candidate) is tuple and isinstance(data, list):
-            # Items of tuples are plain data or, for tuple[X, ...], all alike.
-            item = typing.get_args(candidate)[0] if typing.get_args(candidate)[1:] == (...,) else Any
-            return tuple(_decode(entry, item, kinds, where) for entry in data)
+            items = typing.get_args(candidate)
+            # Items are all alike in tuple[X, ...]; else there are as many as types.
+            types_ = [items[0]] * len(data) if items[1:] == (...,) else list(items)
+            wrong = f"give a list of {len(types_)}"
+            require(len(types_) == len(data), where, data, wrong)
+            return tuple(_decode(entry, item, kinds, where) for entry, item in zip(data, types_, strict=True))
+    require(any(_fits(data, candidate) for candidate in _alternatives(expected)), where, data, _wanted(expected))
     return data
+
+
+def _decode_config(data: Mapping[str, Any], expected: type, kinds: _Kinds, where: str) -> Any:
+    cls = _class_of(data, expected, kinds, where)
+    hints = typing.get_type_hints(cls)
+    renamed = getattr(cls, "RENAMED", {})
+    data = {renamed.get(key, key): value for key, value in data.items()}
+    for field, values in getattr(cls, "RENAMED_VALUES", {}).items():
+        if isinstance(data.get(field), str):
+            data[field] = values.get(data[field], data[field])
+    known = {f.name for f in dataclasses.fields(cls)}
+    unknown = [key for key in data if key not in known and key != "kind"]
+    if unknown:
+        raise ValueError(f"{where}.{unknown[0]}: {cls.__name__} has no such field, only {sorted(known)}")
+    values = {k: _decode(data[k], hints[k], kinds, f"{where}.{k}") for k in data if k in known}
+    try:
+        made = cls(**values)
+    except (TypeError, OverflowError, ZeroDivisionError) as error:
+        raise ValueError(f"{where}: {str(error).removeprefix(f'{cls.__name__}.__init__() ')}") from None
+    for module in getattr(made, "imports", ()):  # what it will import when it is built
+        _require_trust(module, where, module, kinds.trust)
+    return made
+
+
+def _fits(data: Any, candidate: Any) -> bool:
+    """Whether plain data is of the type that a field asks for."""
+    plain = typing.get_origin(candidate) or candidate
+    if plain is typing.Literal:
+        return any(data == choice and type(data) is type(choice) for choice in typing.get_args(candidate))
+    if plain is Any or isinstance(plain, TypeVar):
+        return True
+    if plain is float:
+        return isinstance(data, (int, float)) and not isinstance(data, bool)
+    if plain is int:
+        return isinstance(data, int) and not isinstance(data, bool)
+    return isinstance(plain, type) and isinstance(data, plain)
+
+
+def _wanted(expected: Any) -> str:
+    names = []
+    for candidate in _alternatives(expected):
+        plain = typing.get_origin(candidate) or candidate
+        if plain is typing.Literal:
+            names += [repr(choice) for choice in typing.get_args(candidate)]
+        elif dataclasses.is_dataclass(candidate) or plain is collections.abc.Mapping:
+            names.append("an object {...}")
+        else:
+            names.append(_NAMES.get(plain, getattr(plain, "__name__", str(plain))))
+    return f"give {' or '.join(names)}"
+
+
+_NAMES = {int: "a whole number", float: "a number", bool: "true or false", str: "text", tuple: "a list"}
+_NAMES |= {type(None): "null"}
 
 
 def _alternatives(expected: Any) -> Iterator[Any]:

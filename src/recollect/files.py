@@ -1,10 +1,12 @@
 """Files that are whole or not there: written beside their target, synced, then renamed."""
 
+import json
 import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 WRITING = ".writing-"
 """How the names of unfinished files and folders begin."""
@@ -54,6 +56,30 @@ def write_synced(path: Path, content: bytes) -> None:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())
+
+
+def read_json(path: Path, remedy: str) -> Any:
+    """The JSON data in a file.
+
+    Raises:
+        ValueError: it is none; names the file, and says what to do.
+    """
+    try:
+        return json.loads(path.read_text())
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{path} is not JSON ({error}): {remedy}") from None
+
+
+def require_kind(found: Any, kind: type, path: Path) -> None:
+    """Raise ``ValueError``, with the name of the file, unless JSON data is a list or a dict, as asked for."""
+    if not isinstance(found, kind):
+        wanted = "an object {...}" if kind is dict else "a list [...]"
+        raise ValueError(f"{path} holds {_shown(found)}, not {wanted}: it was not written by recollect")
+
+
+def _shown(found: Any) -> str:
+    text = repr(found)
+    return text if len(text) < 60 else f"{text[:57]}..."
 
 
 def sync_folder(folder: Path) -> None:

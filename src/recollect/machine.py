@@ -2,9 +2,15 @@
 
 import os
 import platform
+import re
 from pathlib import Path
 from typing import Literal
 
+_ASKED = re.compile(r"allocate ([\d.]+ ?[KMGT]?i?B|\d+ bytes)|buffer size: ([\d.]+ ?[KMGT]i?B)")
+_TOO_LARGE = re.compile(
+    r"[Oo]verflow|int too large|too large to convert|Storage size calculation|invalid size|"
+    r"larger than the maximum|negative dimension|numel: integer multiplication|value cannot be converted"
+)
 _EXTENSIONS = ("avx2", "avx512f", "avx512_bf16", "amx_bf16")
 
 
@@ -39,6 +45,27 @@ def resident_bytes() -> int:
     except (OSError, IndexError, ValueError):
         return 0
     return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+def asked_for(error: BaseException) -> str | None:
+    """What a failed allocation asked for, in words; None where an error is no lack of memory.
+
+    Args:
+        error: of torch, NumPy or Python.
+    """
+    text = str(error)
+    asked = _ASKED.search(text)
+    if asked is not None:
+        size = next(group for group in asked.groups() if group)
+        number = re.fullmatch(r"(\d+) bytes", size)
+        shown = f"{int(number[1]):,} bytes ({int(number[1]) / 2**30:,.1f} GiB)" if number else size
+        where = "the accelerator" if "CUDA" in text or "MPS" in text else f"this machine, which has {memory_gib()} GiB,"
+        return f"out of memory: {shown} were asked for and {where} did not have them"
+    if isinstance(error, MemoryError) or "out of memory" in text:
+        return f"out of memory ({text})" if text else "out of memory"
+    if isinstance(error, OverflowError) or _TOO_LARGE.search(text):
+        return f"out of memory: a size is beyond all numbers ({text.splitlines()[0][:120]})"
+    return None
 
 
 def _fields() -> dict[str, str]:

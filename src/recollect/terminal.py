@@ -9,6 +9,7 @@ from typing import Any
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
 
 @dataclass(frozen=True)
@@ -37,13 +38,13 @@ def table(title: str, rows: Sequence[Mapping[str, Any]], *, figures: bool = Fals
         rows: cells by the names of their columns.
         figures: every column but the first is right-aligned, and no cell is broken into lines.
     """
-    made = Table(title=title, title_justify="left", title_style="bold", box=None, padding=(0, 2, 0, 0))
+    made = Table(title=Text(title), title_justify="left", title_style="bold", box=None, padding=(0, 2, 0, 0))
     for place, (name, cell) in enumerate(rows[0].items() if rows else ()):
         right = place > 0 if figures else isinstance(cell, (int, float))
         justify = "right" if right else "left"
-        made.add_column(name, justify=justify, no_wrap=figures or name == "key", overflow="fold")
+        made.add_column(Text(name), justify=justify, no_wrap=figures or name == "key", overflow="fold")
     for row in rows:
-        made.add_row(*(f"{cell:,}" if isinstance(cell, int) else f"{cell}" for cell in row.values()))
+        made.add_row(*(Text(f"{cell:,}" if isinstance(cell, int) else f"{cell}") for cell in row.values()))
     return made
 
 

@@ -14,6 +14,7 @@ from recollect.agents.policies import policy_for
 from recollect.cores import CORES
 from recollect.evaluation.agents import METRICS, evaluate_agent, no_action, play
 from recollect.evaluation.films import film
+from recollect.runs.errors import WorldError
 from recollect.tasks.worlds.contract import Advance, TensorWorld, WorldConfig, WorldSpec
 from recollect.tasks.worlds.t_maze import TMazeConfig
 
@@ -207,8 +208,9 @@ def test_every_action_space_can_be_played(space):
 
 
 def test_an_episode_without_end_is_named():
-    with pytest.raises(ValueError, match=r"Lottery is not over after .* steps: set a time limit"):
+    with pytest.raises(WorldError, match=r"Lottery is not over after .* steps .2 of 2 rows .*: 0, 1") as caught:
         evaluate_agent(agent(), LotteryConfig(longest=10**9, limit=0), 2, step_limit=20)
+    assert "set a time limit" in caught.value.remedy
 
 
 def test_mistakes_are_named():
@@ -218,6 +220,6 @@ def test_mistakes_are_named():
 
 def test_modes_are_put_back_after_an_error():
     one: nn.Module = agent().train()
-    with pytest.raises(ValueError, match="is not over"):
+    with pytest.raises(WorldError, match="is not over"):
         evaluate_agent(one, LotteryConfig(longest=10**9, limit=0), 2, step_limit=5)
     assert one.training

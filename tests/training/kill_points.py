@@ -16,7 +16,9 @@ import torch
 
 from recollect import files
 from recollect.cores import CORES
+from recollect.evaluation import sequences
 from recollect.runs import checkpoints
+from recollect.runs.lock import Lock
 from recollect.runs.metrics import MetricsFile, read_rows
 from recollect.runs.run_directory import RunDirectory
 from recollect.tasks import Recall
@@ -88,6 +90,9 @@ def half_a_row(number):
 # Files written: 2 when the directory is opened, 1 for the metrics' head, then 4 per checkpoint: of step 3, of the best
 # evaluation (step 6), of step 6, of step 9, of step 12.
 POINTS = {
+    "before the model": lambda: at_call(SupervisedConfig, "build_agent", 1, True),
+    "before the lock": lambda: at_call(Lock, "take", 1, True),
+    "behind the lock": lambda: at_call(Lock, "take", 1, False),
     "before the config": lambda: at_call(RunDirectory, "open", 1, True),
     "in config.json": lambda: half_written(1),
     "in environment.json": lambda: half_written(2),
@@ -95,6 +100,9 @@ POINTS = {
     "at the first step": lambda: at_call(SupervisedTrainer, "step", 1, True),
     "between checkpoints": lambda: at_call(SupervisedTrainer, "step", 8, False),
     "in an evaluation": lambda: at_call(SupervisedTrainer, "evaluate", 2, True),
+    "at the beginning of an evaluation": lambda: at_call(sequences, "correct", 1, True),
+    "at the end of an evaluation": lambda: at_call(SupervisedTrainer, "evaluate", 1, False),
+    "at the end of the last evaluation": lambda: at_call(SupervisedTrainer, "evaluate", 2, False),
     "in a row of metrics": lambda: half_a_row(4),
     "after a row of metrics": lambda: at_call(MetricsFile, "append", 3, False),
     "in the first checkpoint": lambda: half_written(4),
@@ -111,6 +119,7 @@ POINTS = {
     "while old ones are dropped": lambda: at_call(shutil, "rmtree", 1, True),
     "in the last checkpoint": lambda: half_written(3 + 4 * 4 + 2),
     "before the last rename": lambda: at_call(Path, "rename", 5, True),
+    "at the end": lambda: at_call(Lock, "release", 1, True),
 }
 
 

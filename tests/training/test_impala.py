@@ -14,9 +14,10 @@ from recollect.agents.actor_critic import ActorCriticConfig
 from recollect.config import to_json
 from recollect.cores import CORES
 from recollect.runs import checkpoints
+from recollect.runs.errors import NonFiniteError, WorldError
 from recollect.runs.metrics import read_rows
 from recollect.training import fit
-from recollect.training.frame import FitConfig, NonFiniteError, WorldError
+from recollect.training.frame import FitConfig
 from recollect.training.impala import loss as impala_loss
 from recollect.training.impala import trainer as impala
 from recollect.training.impala.loss import LossConfig, ReuseConfig, VTraceConfig

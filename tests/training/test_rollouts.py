@@ -5,8 +5,8 @@ from small_worlds import CueConfig, StepsConfig
 from recollect.agents.actor_critic import ActorCriticConfig
 from recollect.agents.contract import ActorInputs
 from recollect.cores import CORES
+from recollect.runs.errors import NonFiniteError, WorldError
 from recollect.state import leaves
-from recollect.training.frame import NonFiniteError, WorldError
 from recollect.training.impala.rollouts import Collector
 
 

@@ -9,9 +9,9 @@ from recollect.agents.actor_critic import ActorCriticConfig
 from recollect.config import from_json, renew, to_json
 from recollect.cores import CORES
 from recollect.evaluation.score import Score
+from recollect.runs.errors import NonFiniteError
 from recollect.tasks import Recall, TMazeConfig
 from recollect.training import TRAINERS, FitConfig, ImpalaConfig, SupervisedConfig, TrainerConfig, fit
-from recollect.training.frame import NonFiniteError
 from recollect.training.impala.trainer import EvaluationConfig
 from recollect.training.optimizers import OptimizerConfig, begin_step, take_step
 from recollect.training.trainers import KINDS, trainer_for

@@ -19,6 +19,7 @@ import recollect
 from recollect.cli import flags
 from recollect.cli.train import parse, train
 from recollect.config import lookup
+from recollect.machine import asked_for
 from recollect.runs.errors import RunError
 from recollect.terminal import PrintOptions, overview, print_json, table, tell
 
@@ -66,17 +67,21 @@ class Evaluate:
     """Seed of the rows or episodes."""
     device: str = "cpu"
     """Where to compute."""
+    trust: bool = False
+    """Import the packages that the run's config names for its world or core: that runs their code."""
     json: bool = False
     """Print JSON."""
 
     def run(self, console: Console) -> int:
         """Evaluate and print."""
         require_run(self.directory)
-        from recollect.training.trained import evaluate_run, record_run
+        from recollect.training.trained import evaluate_run, passed_over, record_run
 
-        how: dict[str, Any] = {"seed": self.seed, "device": self.device, "best": self.best}
+        how: dict[str, Any] = {"seed": self.seed, "device": self.device, "best": self.best, "trust": self.trust}
         how["greedy"] = None if self.policy == "run" else self.policy == "greedy"
         found = evaluate_run(self.directory, samples=self.samples, **how)
+        for line in passed_over(self.directory, best=self.best):
+            tell(line, style="yellow")
         if self.json:
             print_json(found.to_json(), indent=None)
         else:
@@ -202,13 +207,16 @@ class Reproduce:
         """Reproduce; an interrupted command goes on where it was when it is typed again."""
         flags.require_key("recipes", self.name)
         from recollect.recipes import RECIPES
-        from recollect.recipes.reproduce import reproduce
+        from recollect.recipes.reproduce import failed, reproduce
 
         recipe, cores = lookup(RECIPES, self.name, "recipe"), self.cores or None
         where: dict[str, Any] = {"root": self.root, "device": self.device, "console": console}
         path = reproduce(recipe, scale=self.scale, cores=cores, seeds=self.seeds, again=self.again, **where)
-        console.print(f"tables: {path}", highlight=False)
-        return 0
+        console.print(f"tables: {path}", highlight=False, markup=False)
+        missed = failed(recipe, self.scale, self.root)
+        for line in missed:
+            tell(f"failed: {line}", style="red")
+        return 1 if missed else 0
 
 
 @dataclass(frozen=True)
@@ -270,7 +278,11 @@ COMMANDS: dict[str, tuple[Any, str]] = {
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit status: 0 done, 1 a promise is broken, 2 a mistake in the input."""
+    """Run one command and return its exit status.
+
+    0 done; 1 a promise is broken, or a run of ``reproduce`` failed; 2 a mistake in the input, or a run that had to stop
+    (its message says what is saved); 130 Ctrl-C or SIGTERM, after saving.
+    """
     words = list(sys.argv[1:] if words is None else words)
     console = Console()
     if not words or words[0] in ("-h", "--help"):
@@ -292,5 +304,14 @@ def main(words: Sequence[str] | None = None) -> int:
     except (ValueError, OSError, RunError) as error:
         if os.environ.get("RECOLLECT_TRACEBACK"):
             raise
-        tell(f"error: {error}", style="red")
-        return 2
+        return _mistake(str(error))
+    except (RuntimeError, MemoryError, OverflowError, TypeError) as error:
+        reason = asked_for(error)
+        if reason is None or os.environ.get("RECOLLECT_TRACEBACK"):
+            raise
+        return _mistake(f"{reason}: make the sizes smaller")
+
+
+def _mistake(line: str) -> int:
+    tell(f"error: {line}", style="red")
+    return 2

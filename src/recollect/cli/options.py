@@ -21,6 +21,8 @@ class TrainOptions:
     """Who else gets the rows of metrics.csv, which is always written."""
     tensorboard: bool = False
     """The same as --log tensorboard."""
+    trust: bool = False
+    """Import the packages that a run's config.json names for its world or core: that runs their code."""
 
     def loggers(self) -> tuple[str, ...]:
         """Keys of the loggers."""

@@ -28,6 +28,7 @@ OPTIONS = {
     "--from RUN": "Begin with the newest weights of another run; RUN/best for its best ones.",
     "--seeds INT ...": "One run for each seed, one after the other or --parallel N at a time, then a table.",
     "--log NAME ...": "Also write the metrics for tensorboard or wandb; metrics.csv is always written.",
+    "--trust": "Import the packages that a run's config.json names: that runs their code.",
     "--help-all": "Every flag: of trainer, task, core, agent, optimiser, loss.",
 }
 
@@ -108,20 +109,22 @@ def _one(request: Request, console: Console) -> int:
     directory = options.directory or folder(task, core, config.fit.seed)
     keep: dict[str, Any] = {"start_from": options.start_from, "log": options.loggers()}
     outcome = fit(config, directory, resume=options.resume, console=console, **keep)
-    console.print(outcome.message, highlight=False, soft_wrap=True)
+    console.print(outcome.message, highlight=False, soft_wrap=True, markup=False)
     if outcome.status == "interrupted":
         return 130
-    console.print(f"next: recollect evaluate {directory}", highlight=False, soft_wrap=True)
+    console.print(f"next: recollect evaluate {directory}", highlight=False, soft_wrap=True, markup=False)
     return 0
 
 
 def _default(request: Request) -> Any:
     """The settings that the flags change: of a file, of the run that is resumed, or of the recipe."""
     from recollect.recipes.train import core_name, task_name, training
+    from recollect.tasks import GymnasiumConfig
     from recollect.training.trained import load_config, read_config
 
+    trust = "--trust" in request.rest
     if request.config is not None:
-        return read_config(request.config)
+        return read_config(request.config, trust=trust)
     core = request.core or CORE
     chosen = None if request.task is None else training(request.task, core)
     given = request.value("--directory")
@@ -133,7 +136,9 @@ def _default(request: Request) -> Any:
     run = Path(given) if given is not None else folder(str(request.task), core, seed)
     if not (run / "config.json").is_file() and chosen is not None:
         return chosen
-    kept = load_config(run)
+    if chosen is not None and isinstance(chosen.trained_on, GymnasiumConfig):
+        chosen.trained_on.register()  # its package was typed, and may be named in the run's config too
+    kept = load_config(run, trust=trust)
     if chosen is not None and (task_name(chosen), core_name(chosen)) != (task_name(kept), core_name(kept)):
         return chosen  # another run: fit names what differs
     return kept

@@ -132,6 +132,10 @@ class MemoryCore(nn.Module, ABC, Generic[StateT]):
         good = (finite & ~lost).reshape(batch, steps, *[1] * len(self.output_shape))
         return torch.where(good, outputs, torch.nan), new_state
 
+    def largest_counters(self) -> dict[str, int]:
+        """Leaves of the state that count something bounded, and how far; a file with more is damaged."""
+        return {}
+
     def stream(self, batch_size: int) -> Stream:
         """A live memory for deployment: owns its state and takes one step at a time, without gradients.
 

@@ -15,11 +15,15 @@ from typing import Any, Protocol
 
 import safetensors.torch
 import torch
+from safetensors import SafetensorError
 from torch import Tensor
 
 from recollect.files import write_atomically
 from recollect.layers.finite import is_finite, surely_finite
 from recollect.state import clone, leaves, map_state, named_leaves, nbytes, put_rows, spread_rows
+
+COUNTED = 2**53
+"""More than a counter of steps reaches."""
 
 
 class Streamable(Protocol):
@@ -41,6 +45,10 @@ class Streamable(Protocol):
 
     def parameters(self) -> Iterator[Tensor]:
         """Its weights."""
+        ...
+
+    def largest_counters(self) -> dict[str, int]:
+        """How far the counters of its state go, where they are bounded."""
         ...
 
     def stream(self, batch_size: int) -> "Stream":
@@ -158,15 +166,46 @@ class Stream:
         Raises:
             ValueError: the file holds the memory of another core, config or batch size.
         """
-        tensors = safetensors.torch.load_file(path)
+        try:
+            tensors = safetensors.torch.load_file(path)
+        except SafetensorError as error:
+            raise ValueError(f"{path} holds no memory of a stream ({error}): give a file that save wrote") from None
         names = [name for name, _ in named_leaves(self._fresh)]
         if sorted(tensors) != sorted(names):
             raise ValueError(
                 f"{path} holds {sorted(tensors)}; a {type(self.core).__name__} stream needs {sorted(names)}: "
                 "it was saved by another core"
             )
+        for name, leaf in named_leaves(self._fresh):
+            if tensors[name].dtype != leaf.dtype:
+                raise ValueError(f"{path}: {name} is {tensors[name].dtype}, this stream keeps {leaf.dtype}")
         remaining = iter(names)
-        self.load_state(map_state(lambda leaf: tensors[next(remaining)].to(leaf.device), self._fresh))
+        state = map_state(lambda leaf: tensors[next(remaining)].to(leaf.device), self._fresh)
+        self.core.check_state(state, self.batch_size, self._never.device)
+        self._try(state, path)
+        self.load_state(state)
+
+    def _try(self, state: Any, path: str | PathLike[str]) -> None:
+        """Raise ``ValueError`` where a counter of a file is out of range, or leads a step outside the memory."""
+        most = self.core.largest_counters()
+        for (name, leaf), (_, known) in zip(named_leaves(state), named_leaves(self._fresh), strict=True):
+            if leaf.is_floating_point() or leaf.is_complex() or leaf.dtype == torch.bool or not leaf.numel():
+                continue
+            low, high = min(0, int(known.min())), most.get(name, COUNTED)
+            found = int(leaf.min()) if int(leaf.min()) < low else int(leaf.max())
+            if not low <= found <= high:
+                raise ValueError(f"{path}: {name} is {found}, not in {low}..{high}: the file is damaged")
+        try:
+            twin = self.core.stream(self.batch_size)
+            twin.load_state(state)
+            twin.step(
+                torch.zeros(self.batch_size, *self.core.input_shape, dtype=self._dtype, device=self._never.device)
+            )
+        except (IndexError, RuntimeError) as error:
+            reason = " ".join(str(error).split())[:200]
+            raise ValueError(
+                f"{path}: its memory cannot be gone on with ({reason}): a counter is out of range"
+            ) from error
 
     @property
     def nbytes(self) -> int:

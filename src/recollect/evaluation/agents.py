@@ -19,9 +19,14 @@ from torch import Tensor
 from recollect.agents.contract import ActorInputs, ActorOutput, Agent
 from recollect.evaluation.confidence_interval import confidence_interval
 from recollect.evaluation.score import Score
+from recollect.evaluation.watched import WatchedWorld
+from recollect.runs.errors import RunError, WorldError
+from recollect.runs.interrupts import TimeIsUp, may_be_given_up
 from recollect.runs.random_states import random_states, restore_random_states, seed_everything
 from recollect.tasks.worlds.contract import Step, World, WorldConfig
 
+TIME_LIMIT = 3600.0
+"""Seconds that an evaluation may take."""
 METRICS = ("score", "low", "high", "return", "length")
 
 
@@ -82,7 +87,7 @@ class PlayStep(NamedTuple):
     """What it does next, ``[b, *action_shape]``; the world ignores it in rows with ``step.is_last``."""
 
 
-def evaluate_agent(
+def evaluate_agent(  # noqa: PLR0913  (two of them are limits)
     agent: Agent,
     world_config: WorldConfig,
     episodes: int = 128,
@@ -92,6 +97,7 @@ def evaluate_agent(
     device: torch.device | str | None = None,
     batch_size: int = 64,
     step_limit: int = 100_000,
+    time_limit: float = TIME_LIMIT,
 ) -> AgentEvaluation:
     """Let an agent play fresh episodes. Leaves no trace: not on the agent's modes, not on any global generator.
 
@@ -104,33 +110,56 @@ def evaluate_agent(
         device: where the world is; None puts it where the agent is.
         batch_size: most rows that play at a time.
         step_limit: longest that a row may take for an episode, for worlds that set no limit of their own.
+        time_limit: seconds that all of it may take.
 
     Raises:
-        ValueError: fewer than one episode or row; a world in which an episode outlasts ``step_limit``.
+        ValueError: fewer than one episode or row.
+        WorldError: the world raises, exits, hangs or answers nonsense; an episode outlasts ``step_limit``, or all of
+            them ``time_limit``: names the rows that did not end.
     """
     if episodes < 1 or batch_size < 1:
         raise ValueError(f"episodes={episodes}, batch_size={batch_size}: play at least one episode in one row")
     where = next(agent.parameters()).device if device is None else torch.device(device)
     width = min(episodes, batch_size)
     share = torch.tensor([episodes // width + (row < episodes % width) for row in range(width)], device=where)
+    tally = _Tally(share)
     with no_trace(agent, seed):
-        world = world_config.build(width, seed=seed, device=where)
         try:
-            tally = _Tally(share)
-            look = 1 if where.type == "cpu" else 32  # steps between looks: on an accelerator each one waits for it
-            limit = int(share.max()) * ((world.spec.max_steps or step_limit) + 1) + look
-            for taken, played in enumerate(play(agent, world, seed=seed, greedy=greedy)):
-                tally.add(played.step)
-                if taken % look == 0 and tally.complete():
-                    break
-                if taken > limit:
-                    raise ValueError(
-                        f"an episode of {type(world).__name__} is not over after {taken} steps: set a time limit "
-                        "(max_steps) in the world's config, or raise step_limit"
-                    )
-        finally:
-            world.close()
+            with may_be_given_up(time_limit, patience=0.0):
+                world = WatchedWorld(world_config, width, seed=seed, device=where)
+                try:
+                    _play_shares(agent, world, tally, seed, greedy, step_limit)
+                finally:
+                    world.close()
+        except TimeIsUp:
+            name = type(world_config).__name__.removesuffix("Config")
+            raise WorldError(
+                f"{name}: an evaluation of {episodes} episodes is not over after {time_limit:g} s; {tally.missing()}",
+                "Put the world right, set a limit to its episodes (max_steps), or raise evaluation.time_limit, "
+                "then resume",
+            ) from None
     return _summary(tally, world)
+
+
+def _play_shares(agent: Agent, world: WatchedWorld, tally: "_Tally", seed: int, greedy: bool, step_limit: int) -> None:
+    look = 1 if world.device.type == "cpu" else 32  # steps between looks: on an accelerator each one waits for it
+    limit = int(tally.share.max()) * ((world.spec.max_steps or step_limit) + 1) + look
+    try:
+        for taken, played in enumerate(play(agent, world, seed=seed, greedy=greedy)):
+            tally.add(played.step)
+            if taken % look == 0 and tally.complete():
+                break
+            if taken > limit:
+                raise WorldError(
+                    f"an episode of {world.name} is not over after {taken} steps ({tally.missing()})",
+                    "set a time limit (max_steps) in the world's config, or raise step_limit",
+                )
+    except RunError:
+        raise
+    except Exception:
+        world.blame()
+        raise
+    tally.check(world.name)
 
 
 def play(agent: Agent, world: World, *, seed: int = 0, greedy: bool = True) -> Iterator[PlayStep]:
@@ -177,10 +206,13 @@ class _Tally:
         self.returned = torch.zeros_like(self.score)
         self.length = torch.zeros(shape, dtype=torch.long, device=share.device)
         self.cut = torch.zeros(shape, dtype=torch.bool, device=share.device)
+        self.unusable = torch.zeros(len(share), dtype=torch.bool, device=share.device)
 
     def add(self, step: Step) -> None:
         self.sum_reward = torch.where(step.is_first, 0.0, self.sum_reward + step.reward)
         self.actions = torch.where(step.is_first, 0, self.actions + 1)
+        for leaf in _floats(step.observation):
+            self.unusable = self.unusable | ~leaf.isfinite().flatten(1).all(1)
         counted = step.is_last & (self.done < self.share)
         place = self.done.clamp(max=self.score.shape[1] - 1)[:, None]
         for kept, value in (
@@ -195,6 +227,22 @@ class _Tally:
 
     def complete(self) -> bool:
         return bool((self.done >= self.share).all())
+
+    def missing(self) -> str:
+        """Which rows have not played their share."""
+        rows = (self.done < self.share).nonzero()[:, 0].tolist()
+        shown = ", ".join(map(str, rows[:8])) + (", ..." if len(rows) > 8 else "")
+        never = [row for row in rows if not self.done[row]]
+        which = "all of them" if len(never) == len(rows) else f"{len(never)} of them" if never else "none of them"
+        return f"{len(rows)} of {len(self.share)} rows have not ended their episodes: {shown}; {which} ended none"
+
+    def check(self, name: str) -> None:
+        """Raise :class:`WorldError` where a world showed something that is not finite."""
+        numbers = torch.where(self.unusable, torch.nan, self.returned.sum(1) + self.score.sum(1))
+        wrong = (~numbers.isfinite()).nonzero()[:, 0].tolist()
+        if wrong:
+            what = "an observation" if bool(self.unusable[wrong[0]]) else "a reward or score"
+            raise WorldError(f"{name}: {what} in row {wrong[0]} of an evaluation is not finite")
 
 
 def _summary(tally: _Tally, world: World) -> AgentEvaluation:
@@ -231,6 +279,14 @@ def no_trace(agent: Agent, seed: int) -> Iterator[None]:
         for module, training in modes:
             module.training = training
         restore_random_states(states.tensors, states.data)
+
+
+def _floats(observation: Any) -> Iterator[Tensor]:
+    if isinstance(observation, dict):
+        for part in observation.values():
+            yield from _floats(part)
+    elif observation.is_floating_point():
+        yield observation
 
 
 def _to(step: Step, device: torch.device) -> Step:

@@ -20,6 +20,7 @@ from torch import Tensor
 from recollect.agents.contract import Agent
 from recollect.config import require
 from recollect.evaluation.agents import no_trace, play
+from recollect.evaluation.watched import WatchedWorld
 from recollect.files import new_file
 from recollect.tasks.worlds.contract import Observation, World, WorldConfig
 from recollect.tasks.worlds.pictures import picture
@@ -29,6 +30,8 @@ WIDTH = 384
 LINE = 22
 """Height of a line of the caption."""
 PAPER, INK, SOFT = (20, 23, 27), (232, 234, 237), (160, 168, 179)
+WAIT = 100_000
+"""Steps after which the end of an episode is not waited for any more."""
 PAUSE = 0.8
 """Seconds for which the last frame of an episode stands."""
 
@@ -132,10 +135,11 @@ def film(
     longest: int = 1000,
 ) -> Iterator[Frame]:
     """The frames of one row, episode by episode; the agent plays in the mode it is in."""
-    world = world_config.build(1, seed=seed, device=next(agent.parameters()).device)
+    watched = WatchedWorld(world_config, 1, seed=seed, device=next(agent.parameters()).device)
+    world = watched.world
     episode, clock, total = 0, 0, 0.0
     try:
-        for played in play(agent, world, seed=seed, greedy=greedy):
+        for played in play(agent, watched, seed=seed, greedy=greedy):
             step = played.step
             first, last = bool(step.is_first[0]), bool(step.is_last[0])
             episode += first
@@ -143,7 +147,7 @@ def film(
                 return
             clock, total = (0, 0.0) if first else (clock + 1, total + float(step.reward[0]))
             if clock > longest:
-                if episode == episodes:
+                if episode == episodes or clock > WAIT:
                     return
                 continue
             yield Frame(
@@ -159,7 +163,7 @@ def film(
                 over=last or clock == longest,
             )
     finally:
-        world.close()
+        watched.close()
 
 
 def spoken(world: World, observation: Observation, row: int = 0) -> str:

@@ -170,6 +170,16 @@ def write_tables(recipe: Recipe, root: str | PathLike[str] = ".") -> Path:
     return path
 
 
+def failed(recipe: Recipe, scale: str, root: str | PathLike[str] = ".") -> list[str]:
+    """The runs of a scale whose newest result is a failure, each with its reason."""
+    lines = []
+    for path in sorted((Path(root) / "results" / recipe.name).glob("*-seed*.json")):
+        result = json.loads(path.read_text())
+        if result["scale"] == scale and result["status"] != "ok":
+            lines.append(f"{result['row']}, seed {result['seed']}: {result['error']}")
+    return lines
+
+
 def table(recipe: Recipe, scale: str, results: Sequence[Mapping[str, Any]]) -> str:
     """One Markdown table of all results of a scale, in the recipe's order; failures are rows too."""
     order = {run.label: place for place, run in enumerate(recipe.rows(scale))}
@@ -210,10 +220,12 @@ def _caption(results: Sequence[Mapping[str, Any]]) -> list[str]:
     hardware = sorted({_machine(result["hardware"]) for result in results})
     commits = sorted({str(result["commit"])[:12] for result in results})
     seconds = sum(result.get("seconds", 0.0) for result in results)
+    number = sum(result["status"] != "ok" for result in results)
+    runs = f"{len(results)} runs" + (f", **{number} failed**" if number else "")
     return [
         "Score: share of answers that are right, or an episode's score in its world. "
         "Ours: interquartile mean over n seeds; interval: 95 % bootstrap over seeds and evaluated rows. "
-        f"{len(results)} runs, {seconds / 60:.1f} minutes of training on {'; '.join(hardware)}; "
+        f"{runs}, {seconds / 60:.1f} minutes of training on {'; '.join(hardware)}; "
         f"commit {', '.join(commits)}.",
     ]
 

@@ -16,11 +16,13 @@ import hashlib
 import json
 import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import safetensors.torch
+from safetensors import SafetensorError
 from torch import Tensor
 
 from recollect import files
@@ -113,12 +115,41 @@ def defect(path: Path) -> str | None:
 
 
 def read(path: Path) -> Checkpoint:
-    """The checkpoint in a folder, on the CPU."""
-    return Checkpoint(
-        weights=safetensors.torch.load_file(path / WEIGHTS),
-        training=safetensors.torch.load_file(path / TRAINING),
-        progress=json.loads((path / PROGRESS).read_text()),
-    )
+    """The checkpoint in a folder, on the CPU.
+
+    Raises:
+        ValueError: a file holds something else than a run writes; names it.
+    """
+    progress = files.read_json(path / PROGRESS, f"remove {path} to use the checkpoint before it")
+    files.require_kind(progress, dict, path / PROGRESS)
+    if progress.get("step") != int(path.name.removeprefix("step-")):
+        raise ValueError(f"{path / PROGRESS} is of step {progress.get('step')!r}: it belongs to another checkpoint")
+    return Checkpoint(_tensors(path / WEIGHTS), _tensors(path / TRAINING), progress)
+
+
+@contextmanager
+def belongs(folder: Path, step: int) -> Iterator[None]:
+    """What is in the checkpoint of a step is used here: where it does not fit, that is said.
+
+    Raises:
+        ValueError: the block met a name, shape or value that is not the run's.
+    """
+    try:
+        yield
+    except (KeyError, IndexError, TypeError, ValueError, AttributeError, RuntimeError, OverflowError) as error:
+        path = folder / f"step-{step:09d}"
+        reason = f"{error.args[0]!r} is missing" if isinstance(error, KeyError) else " ".join(str(error).split())
+        raise ValueError(
+            f"the checkpoint {path} is whole, but what it holds does not fit this run ({reason[:300]}): "
+            "remove it to use the one before it"
+        ) from error
+
+
+def _tensors(path: Path) -> dict[str, Tensor]:
+    try:
+        return safetensors.torch.load_file(path)
+    except SafetensorError as error:
+        raise ValueError(f"{path} holds no tensors ({error}): remove {path.parent} to use the one before it") from None
 
 
 def _plain(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

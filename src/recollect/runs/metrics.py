@@ -26,11 +26,11 @@ class MetricsFile:
     def __init__(self, path: Path, columns: Sequence[str], step: int) -> None:
         self.path = path
         self.columns = ("step", *columns)
-        kept = [row for row in read_rows(path) if int(row["step"]) <= step] if step else []
+        kept = {int(row["step"]): row for row in _good_rows(path) if int(row["step"]) <= step} if step else {}
         text = io.StringIO(newline="")
         writer = csv.DictWriter(text, self.columns, restval="", extrasaction="ignore", lineterminator="\n")
         writer.writeheader()
-        writer.writerows(kept)
+        writer.writerows(kept[step] for step in sorted(kept))  # of a step that is there twice the later row
         write_atomically(path, text.getvalue())
 
     def append(self, step: int, metrics: Mapping[str, float]) -> None:
@@ -43,10 +43,38 @@ class MetricsFile:
 
 
 def read_rows(path: Path) -> list[dict[str, str]]:
-    """Complete rows of a metrics file, as text; an unfinished last line is left out."""
+    """Complete rows of a metrics file, as text; an unfinished last line is left out.
+
+    Raises:
+        ValueError: it is no file of metrics, or a cell is no number; names file and line.
+    """
     if not path.is_file():
         return []
-    text = path.read_text()
+    rows = _good_rows(path)
+    for row in rows:
+        for name, cell in row.items():
+            if cell and not _is_number(cell):
+                where = f"{path}: {name}={cell!r} at step {row['step']}"
+                raise ValueError(f"{where} is no number: put it right, or empty it")
+    return rows
+
+
+def _good_rows(path: Path) -> list[dict[str, str]]:
+    text = path.read_bytes().decode(errors="replace") if path.is_file() else ""
     complete = text[: text.rfind("\n") + 1]
-    rows = csv.DictReader(io.StringIO(complete, newline=""))
-    return [row for row in rows if None not in row and None not in row.values() and row["step"].isdigit()]
+    if complete and complete.split("\n", 1)[0].split(",")[0].strip() != "step":
+        raise ValueError(f"{path} is no file of metrics: its first line does not begin with 'step'; move it away")
+    try:
+        rows = list(csv.DictReader(io.StringIO(complete, newline="")))
+    except csv.Error as error:
+        raise ValueError(f"{path} is no file of metrics ({error}): move it away") from None
+    whole = [row for row in rows if None not in row and None not in row.values()]
+    return [row for row in whole if row["step"].isascii() and row["step"].isdigit() and len(row["step"]) < 19]
+
+
+def _is_number(cell: str) -> bool:
+    try:
+        float(cell)
+    except ValueError:
+        return False
+    return True

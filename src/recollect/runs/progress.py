@@ -42,7 +42,7 @@ class Progress:
         self._bar: bar.Progress | None = None
         if console is not None and console.is_terminal:
             self._bar = bar.Progress(
-                bar.TextColumn("[bold]{task.description}"),
+                bar.TextColumn("{task.description}", style="bold", markup=False),
                 bar.BarColumn(bar_width=20),
                 bar.MofNCompleteColumn(),
                 bar.TextColumn("{task.fields[metrics]}"),

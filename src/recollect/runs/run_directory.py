@@ -5,17 +5,21 @@ environment.json    versions, hardware, threads, commit and command of every pro
 metrics.csv         one row per report
 checkpoint/         the newest checkpoints, see checkpoints.py
 best/               the checkpoint of the best evaluation so far, in the same format
+lock                while a process works on it: which one
 tensorboard/        when asked for
 """
 
 import json
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
 from recollect.config import differences
-from recollect.files import write_atomically
+from recollect.files import read_json, require_kind, write_atomically
+from recollect.runs import checkpoints
+from recollect.runs.lock import NAME, Lock
 from recollect.runs.provenance import environment
 
 Config = Mapping[str, Any]
@@ -52,7 +56,37 @@ class RunDirectory:
         self.metrics = self.path / "metrics.csv"
         self.checkpoints = self.path / "checkpoint"
         self.best = self.path / "best"
+        self.lock = Lock(self.path)
+        self._is_new = False
         self.tensorboard = self.path / "tensorboard"
+
+    def check(self, config: Config, *, resume: bool, renew: Callable[[Config], Config] = dict) -> None:
+        """Could :meth:`open` work? Writes nothing.
+
+        Args:
+            config: of the run.
+            resume: continue a run that is there already (and start one when there is none).
+            renew: gives the config of an older version the field names of this one.
+
+        Raises:
+            ValueError: the folder exists and ``resume`` is False; it holds something else; it holds a run of
+                another config (names the fields that differ); another process works on it.
+        """
+        if self.path.exists() and not self.path.is_dir():
+            raise ValueError(f"run directory {self.path} is a file: choose another path")
+        self.lock.check()
+        self._check(config, resume, renew)
+
+    def _check(self, config: Config, resume: bool, renew: Callable[[Config], Config]) -> None:
+        # Of a run that was killed before it wrote anything only the lock is left.
+        if self.path.is_dir() and any(path.name != NAME for path in self.path.iterdir()):
+            if not resume:
+                raise ValueError(f"run directory {self.path} exists: choose another, or continue it with --resume")
+            # A run that was killed before it wrote its config has nothing to lose.
+            if self.config.is_file():
+                self._compare(renew(self.read_config()), config)
+            elif self.metrics.exists() or self.checkpoints.exists():
+                raise ValueError(f"run directory {self.path} has no config.json: it is not a run; choose another")
 
     def open(
         self,
@@ -62,38 +96,44 @@ class RunDirectory:
         renew: Callable[[Config], Config] = dict,
         note: Mapping[str, Any] | None = None,
     ) -> None:
-        """Make the folder, or check that it holds a run of the same config.
+        """Make the folder, or go on with the run in it, and own it until :meth:`close`.
 
         Args:
             config: of the run.
-            resume: continue a run that is there already (and start one when there is none).
-            renew: gives the config of an older version the field names of this one.
+            resume: as in :meth:`check`.
+            renew: as in :meth:`check`.
             note: also goes into this process's entry of environment.json.
 
         Raises:
-            ValueError: the folder exists and ``resume`` is False; it holds something else; it holds a run of
-                another config (names the fields that differ); it cannot be written.
+            ValueError: as :meth:`check`; the folder cannot be written.
         """
-        if self.path.exists() and not self.path.is_dir():
-            raise ValueError(f"run directory {self.path} is a file: choose another path")
-        if self.path.is_dir() and any(self.path.iterdir()):
-            if not resume:
-                raise ValueError(f"run directory {self.path} exists: choose another, or continue it with --resume")
-            # A run that was killed before it wrote its config has nothing to lose.
-            if self.config.is_file():
-                self._compare(renew(self.read_config()), config)
-            elif self.metrics.exists() or self.checkpoints.exists():
-                raise ValueError(f"run directory {self.path} has no config.json: it is not a run; choose another")
         try:
             self.path.mkdir(parents=True, exist_ok=True)
+            self.lock.take()
+            self._check(config, resume, renew)  # again: somebody may have been faster
+            self._is_new = not self.config.is_file()
+            seen = self.processes()
             write_atomically(self.config, json.dumps(config, indent=2) + "\n")
             entry = environment() | dict(note or {})
-            write_atomically(self.environment, json.dumps([*self.processes(), entry], indent=2) + "\n")
+            write_atomically(self.environment, json.dumps([*seen, entry], indent=2) + "\n")
         except OSError as error:
             raise ValueError(
                 f"run directory {self.path} cannot be written ({error.strerror or error}): "
                 "choose another path, or change its permissions"
             ) from error
+
+    def close(self) -> None:
+        """Let other processes work on it."""
+        self.lock.release()
+
+    def forget(self) -> None:
+        """Take back what :meth:`open` wrote, if there was no run before and nothing came of this one."""
+        if self._is_new and not checkpoints.steps(self.checkpoints):
+            for path in (self.config, self.environment, self.metrics):
+                path.unlink(missing_ok=True)
+            self.lock.release()
+            with suppress(OSError):  # somebody else's files are in it
+                self.path.rmdir()
 
     def read_config(self) -> dict[str, Any]:
         """The run's config as JSON data.
@@ -103,14 +143,23 @@ class RunDirectory:
         """
         if not self.config.is_file():
             raise ValueError(f"{self.path} is not a run directory: there is no config.json in it")
-        try:
-            return json.loads(self.config.read_text())
-        except ValueError as error:
-            raise ValueError(f"{self.config} is not JSON ({error})") from None
+        found = read_json(self.config, "restore it, or train anew in another directory")
+        require_kind(found, dict, self.config)
+        return found
 
     def processes(self) -> list[dict[str, Any]]:
-        """The entries of environment.json, oldest first; none where there is no such file."""
-        return json.loads(self.environment.read_text()) if self.environment.is_file() else []
+        """The entries of environment.json, oldest first; none where there is no such file.
+
+        Raises:
+            ValueError: the file does not hold a list of entries.
+        """
+        if not self.environment.is_file():
+            return []
+        found = read_json(self.environment, "move it away, and the run goes on without it")
+        require_kind(found, list, self.environment)
+        for entry in found:
+            require_kind(entry, dict, self.environment)
+        return found
 
     def started_from(self) -> dict[str, Any] | None:
         """Run and step whose weights this run began with; None for weights of its own."""

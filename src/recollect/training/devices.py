@@ -15,6 +15,15 @@ def choose_device(name: str) -> torch.device:
         device = torch.device(name)
     except RuntimeError:
         raise ValueError(f"device={name!r}: torch knows no such device; use cpu, cuda or auto") from None
-    if device.type == "cuda" and not torch.cuda.is_available():
+    if device.type == "cpu":
+        return torch.device("cpu")
+    if device.type == "mps" and torch.backends.mps.is_available():
+        return device
+    if device.type != "cuda":
+        raise ValueError(f"device={name!r}: there is no such device here; use cpu, cuda or auto")
+    if not torch.cuda.is_available():
         raise ValueError(f"device={name!r}: no accelerator is visible here; use cpu or auto")
+    number = torch.cuda.device_count()
+    if device.index is not None and device.index >= number:
+        raise ValueError(f"device={name!r}: there are {number} accelerators here; use cuda:0 to cuda:{number - 1}")
     return device

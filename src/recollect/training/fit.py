@@ -11,22 +11,24 @@ from contextlib import ExitStack, closing, contextmanager
 from os import PathLike
 from pathlib import Path
 from time import perf_counter
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, NoReturn
 
 from rich.console import Console
 from torch import nn
 
+from recollect import machine
 from recollect.config import from_json, renew, require, to_json
 from recollect.ops.allocation import keep_freed_memory
 from recollect.runs import checkpoints
-from recollect.runs.checkpoints import Checkpoint, RunError
-from recollect.runs.interrupts import Interrupts
+from recollect.runs.checkpoints import Checkpoint
+from recollect.runs.errors import OutOfMemoryError, RunError, StepError
+from recollect.runs.interrupts import GivenUp, Interrupts, may_be_given_up
 from recollect.runs.loggers import open_logger, require_installed
 from recollect.runs.metrics import Logger, MetricsFile
 from recollect.runs.progress import Progress
 from recollect.runs.random_states import RandomStates, random_states, restore_random_states, seed_everything
 from recollect.runs.run_directory import RunDirectory, changes
-from recollect.training.frame import StepError, TrainerConfig, below
+from recollect.training.frame import Trainer, TrainerConfig, below
 from recollect.training.trainers import KINDS
 from recollect.training.warm_start import Start, read_start, require_fitting
 
@@ -115,13 +117,10 @@ class Fit:
         self.directory = RunDirectory(directory)
         if resume:
             self._require_steps_ahead()
-        if start is not None:
-            require_fitting(start, config.build_agent())
-        note = None if start is None else start.note()
-        self.directory.open(self.description, resume=resume, renew=_renew, note=note)
+        self.directory.check(self.description, resume=resume, renew=_renew)
         seed_everything(config.fit.seed)
         keep_freed_memory()
-        self.trainer = config.build()
+        self.trainer = self._build()
         self.done = 0
         self.seconds = 0.0
         self.status: Status | Literal["running"] = "running"
@@ -129,18 +128,35 @@ class Fit:
         self.best: Best | None = None
         self.window: dict[str, list[float]] = {}  # name: [sum, count] since the last report
         self.reported = perf_counter()  # when this process wrote its last row
-        if not (resume and self._restore()):
-            self._begin(start)
+        self.owes_report = False  # the newest step was done, and what follows it was not
+        try:
+            if start is not None:
+                require_fitting(start, self.trainer.agent)
+            # Nothing is written before trainer and world stand: a mistake in the settings leaves no directory behind.
+            note = None if start is None else start.note()
+            self.directory.open(self.description, resume=resume, renew=_renew, note=note)
+            if not (resume and self._restore()):
+                self._begin(start)
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Let go of threads, worlds and the directory."""
+        try:
+            self.trainer.close()
+        finally:
+            self.directory.close()
 
     def run(self, loggers: Sequence[Logger], log: Sequence[str]) -> Outcome:
         """Train until the end, an interrupt or an error."""
         trainer = self.trainer
         if self.status in ("finished", "solved"):
-            trainer.close()
+            self.close()
             return self._outcome(f"nothing to do: this run ended at step {self.done}")
         columns = ("seconds", *trainer.step_metrics, *trainer.evaluation_metrics)
         progress = Progress(self.console, self.config.title, self.config.fit.steps, self.done, trainer.shown)
-        with closing(trainer), Interrupts() as interrupts, _logging(self, loggers, log) as listeners:
+        with closing(self), Interrupts() as interrupts, _logging(self, loggers, log) as listeners:
             with self._writing():
                 file = MetricsFile(self.directory.metrics, columns, self.done)
             with progress:
@@ -153,13 +169,17 @@ class Fit:
         """One step, and what is due after it: evaluation, row, checkpoints."""
         settings, before = self.config.fit, self.best
         began = perf_counter()
-        metrics = self._step()
-        self.done += 1
-        self._gather(metrics)
         row = {}
-        if self._due(settings.evaluate_every):
-            progress.evaluating()
-            row = self._evaluate()
+        try:
+            if not self.owes_report:
+                self._step()
+            if self._due(settings.evaluate_every):
+                progress.evaluating()
+                row = self._evaluate()
+        except GivenUp:
+            self.status = "interrupted"
+            return
+        self.owes_report = False
         self.seconds += perf_counter() - began
         planned = bool(row) or self._due(settings.report_every)
         if planned or self._silent_for(settings.report_seconds):
@@ -195,6 +215,7 @@ class Fit:
             "evaluation": self.evaluation,
             "best": self.best,
             "window": self.window,
+            "owes_report": self.owes_report,
             "trainer": data,
             "random": states.data,
             "config": self.description,
@@ -225,20 +246,25 @@ class Fit:
         if checkpoint is None:
             return False
         progress = checkpoint.progress
-        changed = changes(_renew(progress["config"]), self.description)
+        with checkpoints.belongs(self.directory.checkpoints, progress["step"]):
+            changed = changes(_renew(progress["config"]), self.description)
         if changed:
             raise ValueError(
                 f"the checkpoint of step {progress['step']} in {self.directory.checkpoints} belongs to another "
                 f"config: {'; '.join(changed)}. Resume with its settings, or choose another directory"
             )
-        self.trainer.agent.load_state_dict(dict(checkpoint.weights))
-        self.trainer.load(below("trainer.", checkpoint.training), progress["trainer"])
-        self.done, self.seconds = progress["step"], progress["seconds"]
-        self.status, self.evaluation, self.window = progress["status"], progress["evaluation"], progress["window"]
+        with checkpoints.belongs(self.directory.checkpoints, progress["step"]):
+            self.trainer.agent.load_state_dict(dict(checkpoint.weights))
+            self.trainer.load(below("trainer.", checkpoint.training), progress["trainer"])
+            self.done, self.seconds = progress["step"], progress["seconds"]
+            self.status, self.evaluation, self.window = progress["status"], progress["evaluation"], progress["window"]
+            self.owes_report = progress.get("owes_report", False)
+            restore_random_states(below("random.", checkpoint.training), progress["random"])
         best, _ = checkpoints.read_newest(self.directory.best)
         # What lies in the folder counts. It may be of a later step, if the run was killed before its next checkpoint.
-        self.best = Best(*best.progress["best"]) if best is not None else None
-        restore_random_states(below("random.", checkpoint.training), progress["random"])
+        if best is not None:
+            with checkpoints.belongs(self.directory.best, best.progress["step"]):
+                self.best = Best(*best.progress["best"])
         self._tell(self.trainer.notice)
         self._go_on(from_json(_renew(progress["config"]), TrainerConfig, KINDS))
         return True
@@ -276,8 +302,27 @@ class Fit:
     def _due(self, every: int) -> bool:
         return self.done % every == 0 or self.done == self.config.fit.steps
 
+    def _build(self) -> Trainer:
+        try:
+            return self.config.build()
+        except StepError as error:
+            raise type(error)(f"{error}: the run did not start, and nothing was written. {_sentence(error)}") from error
+        except (RuntimeError, MemoryError, OverflowError, TypeError) as error:
+            reason = machine.asked_for(error)
+            if reason is None:
+                raise
+            raise ValueError(f"{reason}: make the sizes of the run smaller. Nothing was written") from error
+
     def _evaluate(self) -> dict[str, float]:
-        self.evaluation = self.trainer.evaluate()
+        before = random_states()
+        try:
+            with may_be_given_up(math.inf, patience=0.0):
+                self.evaluation = self.trainer.evaluate()
+        except GivenUp:
+            self.save(before)
+            raise
+        except StepError as error:
+            self._stop(error, f"after step {self.done}", before)
         score = self.evaluation["score"]
         if not math.isnan(score) and (self.best is None or score > self.best.score):
             self.best = Best(score, self.done)
@@ -298,18 +343,33 @@ class Fit:
     def _means(self) -> dict[str, float]:
         return {name: total / count for name, (total, count) in self.window.items()}
 
-    def _step(self) -> dict[str, float]:
+    def _step(self) -> None:
         before = random_states()
         try:
-            return self.trainer.step()
-        except StepError as error:
-            # The trainer changed nothing, so what is saved is the end of the step before.
+            metrics = self.trainer.step()
+        except GivenUp:
             if self.done:
                 self.save(before)
-            saved = f"step {self.done} is saved in {self.directory.checkpoints}" if self.done else "nothing to save yet"
-            remedy = error.remedy[0].upper() + error.remedy[1:]
-            message = f"{error} at step {self.done + 1}: stopped, {saved}. {remedy}"
-            raise type(error)(message) from error.__cause__
+            raise
+        except StepError as error:
+            # The trainer changed nothing, so what is saved is the end of the step before.
+            self._stop(error, f"at step {self.done + 1}", before)
+        except (RuntimeError, MemoryError, OverflowError, TypeError) as error:
+            reason = machine.asked_for(error)
+            if reason is None:
+                raise
+            self._stop(OutOfMemoryError(reason), f"at step {self.done + 1}", before)
+        self.done += 1
+        self.owes_report = True
+        self._gather(metrics)
+
+    def _stop(self, error: StepError, when: str, before: RandomStates) -> NoReturn:
+        saved = f"step {self.done} is saved in {self.directory.checkpoints}" if self.done else "nothing to save yet"
+        if self.done:
+            self.save(before)
+        else:
+            self.directory.forget()
+        raise type(error)(f"{error} {when}: stopped, {saved}. {_sentence(error)}") from (error.__cause__ or error)
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
@@ -340,7 +400,13 @@ def _logging(run: Fit, loggers: Sequence[Logger], log: Sequence[str]) -> Iterato
         yield [*loggers, *(stack.enter_context(closing(logger)) for logger in opened if logger is not None)]
 
 
+def _sentence(error: StepError) -> str:
+    return error.remedy[0].upper() + error.remedy[1:]
+
+
 def _message(run: Fit, signal_name: str | None) -> str:
+    if run.status == "interrupted" and not run.done:
+        return f"{signal_name} before the first step: nothing to save yet; the same command with --resume begins anew"
     if run.status == "interrupted":
         return (
             f"{signal_name} at step {run.done}: saved in {run.directory.checkpoints}; "

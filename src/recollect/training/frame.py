@@ -16,7 +16,6 @@ from torch import Tensor, nn
 from recollect.config import require
 from recollect.evaluation.films import Video
 from recollect.evaluation.score import Score
-from recollect.runs.checkpoints import RunError
 
 EVALUATION_SEED = 1_000_003
 """Evaluations during a run draw with the run's seed and this much more: never what is trained on."""
@@ -50,25 +49,6 @@ class FitConfig:
             require(getattr(self, name) >= 1, name, getattr(self, name), "give at least 1")
         seconds = self.report_seconds
         require(seconds is None or seconds > 0, "report_seconds", seconds, "give some seconds, or None")
-
-
-class StepError(RunError):
-    """A trainer could not do its step. It raises this with nothing changed: the step before can be saved."""
-
-    remedy = "resume when the cause is gone"
-    """What a person can do."""
-
-
-class NonFiniteError(StepError):
-    """A trainer met NaN or infinity."""
-
-    remedy = "start again with a lower learning rate, more warm-up steps or gradient clipping, or look at the inputs"
-
-
-class WorldError(StepError):
-    """A world raised an error, or does not answer."""
-
-    remedy = "put the world right, then resume"
 
 
 class Trainer(ABC):

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from recollect.config import require
-from recollect.training.frame import NonFiniteError
+from recollect.runs.errors import NonFiniteError
 
 Algorithm = Literal["adamw", "adam", "rmsprop"]
 Schedule = Literal["constant", "linear", "cosine", "rsqrt"]

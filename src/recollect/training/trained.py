@@ -1,18 +1,24 @@
 """What a run directory holds, ready to use: its config, its model, its scores and its films."""
 
-import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
 
 from recollect.config import from_json
 from recollect.evaluation.films import Video
 from recollect.evaluation.score import Score
+from recollect.files import read_json, require_kind
+from recollect.machine import asked_for
 from recollect.runs import checkpoints
 from recollect.runs.checkpoints import Checkpoint
+from recollect.runs.errors import StepError
 from recollect.runs.run_directory import RunDirectory
+from recollect.training.devices import choose_device
 from recollect.training.frame import FRESH_SEED, TrainerConfig
 from recollect.training.trainers import KINDS
 
@@ -20,26 +26,41 @@ BATCH_SIZE = 64
 """Rows at a time of an evaluation: the same for all runs, so that a score does not depend on how a run was trained."""
 
 
-def load_config(directory: str | PathLike[str]) -> TrainerConfig:
+def load_config(directory: str | PathLike[str], *, trust: bool = False) -> TrainerConfig:
     """The config of a run directory, as the trainer's dataclass.
 
+    Args:
+        directory: of the run.
+        trust: import the modules of other packages that it names (a world or core of somebody's own).
+
     Raises:
-        ValueError: not a run directory, or its config names something unknown.
+        ValueError: not a run directory, or its config names something unknown, or something to import without
+            ``trust``.
     """
-    return from_json(RunDirectory(directory).read_config(), TrainerConfig, KINDS)
+    run = RunDirectory(directory)
+    data = run.read_config()
+    try:
+        return from_json(data, TrainerConfig, KINDS, trust=trust)
+    except ValueError as error:
+        raise ValueError(f"{run.config}: {error}") from error
 
 
-def read_config(file: str | PathLike[str]) -> TrainerConfig:
+def read_config(file: str | PathLike[str], *, trust: bool = False) -> TrainerConfig:
     """The config in a file that a run wrote as its ``config.json``.
+
+    Args:
+        file: of JSON.
+        trust: as in :func:`load_config`.
 
     Raises:
         ValueError: there is no such file, it is not JSON, or it names something unknown.
     """
     try:
-        data = json.loads(Path(file).read_text())
+        data = read_json(Path(file), "give the config.json of a run")
+        require_kind(data, dict, Path(file))
     except (OSError, ValueError) as error:
         raise ValueError(f"config={str(file)!r}: {error}; give the config.json of a run") from None
-    return from_json(data, TrainerConfig, KINDS)
+    return from_json(data, TrainerConfig, KINDS, trust=trust)
 
 
 def load_checkpoint(directory: str | PathLike[str], *, best: bool = False) -> Checkpoint:
@@ -60,13 +81,34 @@ def load_checkpoint(directory: str | PathLike[str], *, best: bool = False) -> Ch
     return checkpoint
 
 
-def load_model(directory: str | PathLike[str], device: torch.device | str = "cpu", *, best: bool = False) -> Any:
+def passed_over(directory: str | PathLike[str], *, best: bool = False) -> list[str]:
+    """What a person should know about the newest checkpoints: those that are torn, and which one stands for them."""
+    run = RunDirectory(directory)
+    folder = run.best if best else run.checkpoints
+    torn = []
+    for step in reversed(checkpoints.steps(folder)):
+        path = folder / f"step-{step:09d}"
+        reason = checkpoints.defect(path)
+        if reason is None:
+            return [*torn, f"the checkpoint of step {step} is used"] if torn else []
+        torn.append(f"{path} is torn ({reason}): passed over")
+    return torn
+
+
+def load_model(
+    directory: str | PathLike[str],
+    device: torch.device | str = "cpu",
+    *,
+    best: bool = False,
+    trust: bool = False,
+) -> Any:
     """The agent of a run directory, with the weights of its newest complete checkpoint, in ``eval`` mode.
 
     Args:
         directory: of the run.
         device: where the agent is to be.
         best: take the weights of the run's best evaluation instead.
+        trust: as in :func:`load_config`.
 
     Returns:
         What the run's trainer trains: a ``SequenceModel``, an ``ActorCritic``, ...
@@ -74,9 +116,32 @@ def load_model(directory: str | PathLike[str], device: torch.device | str = "cpu
     Raises:
         ValueError: as :func:`load_config` and :func:`load_checkpoint`.
     """
-    model = load_config(directory).build_agent()
-    model.load_state_dict(dict(load_checkpoint(directory, best=best).weights))
-    return model.to(device).eval()
+    where = choose_device(str(device))
+    config, checkpoint = load_config(directory, trust=trust), load_checkpoint(directory, best=best)
+    model, run = _built(config), RunDirectory(directory)
+    with checkpoints.belongs(run.best if best else run.checkpoints, checkpoint.progress["step"]):
+        model.load_state_dict(dict(checkpoint.weights))
+    return model.to(where).eval()
+
+
+def _built(config: TrainerConfig) -> nn.Module:
+    try:
+        return config.build_agent()
+    except (RuntimeError, MemoryError, OverflowError, TypeError) as error:
+        reason = asked_for(error)
+        if reason is None:
+            raise
+        raise ValueError(f"{reason}: the config asks for more than this machine has") from error
+
+
+@contextmanager
+def _advised() -> Iterator[None]:
+    """A broken world ends what is done here with its remedy."""
+    try:
+        yield
+    except StepError as error:
+        remedy = error.remedy[0].upper() + error.remedy[1:].replace("then resume", "then try again")
+        raise type(error)(f"{error}. {remedy}") from error
 
 
 def evaluate_run(
@@ -87,6 +152,7 @@ def evaluate_run(
     seed: int = 0,
     device: torch.device | str = "cpu",
     best: bool = False,
+    trust: bool = False,
 ) -> Score:
     """Score the newest checkpoint of a run on fresh rows of its own task, or in fresh episodes of its own world.
 
@@ -99,18 +165,22 @@ def evaluate_run(
         device: where to compute.
         best: score the checkpoint of the run's best evaluation instead. Fresh rows and episodes do not know which one
             that was: the score has no luck of the choice in it.
+        trust: as in :func:`load_config`.
 
     Raises:
         ValueError: as :func:`load_config` and :func:`load_checkpoint`, or no rows or episodes are asked for.
+        WorldError: the world raises, exits, hangs, never ends or answers nonsense.
     """
-    config = load_config(directory)
-    return config.evaluate(
-        load_model(directory, device, best=best),
-        samples=config.final_samples if samples is None else samples,
-        seed=FRESH_SEED + seed,
-        batch_size=BATCH_SIZE,
-        greedy=greedy,
-    )
+    config = load_config(directory, trust=trust)
+    model = load_model(directory, device, best=best, trust=trust)
+    with _advised():
+        return config.evaluate(
+            model,
+            samples=config.final_samples if samples is None else samples,
+            seed=FRESH_SEED + seed,
+            batch_size=BATCH_SIZE,
+            greedy=greedy,
+        )
 
 
 def record_run(
@@ -122,6 +192,7 @@ def record_run(
     greedy: bool | None = None,
     device: torch.device | str = "cpu",
     best: bool = False,
+    trust: bool = False,
 ) -> Video:
     """Film the newest checkpoint of a run in fresh episodes of its world.
 
@@ -133,13 +204,15 @@ def record_run(
         greedy: take the likeliest action, or else draw from the policy; None does what the run's evaluations did.
         device: where to compute.
         best: film the checkpoint of the run's best evaluation instead.
+        trust: as in :func:`load_config`.
 
     Raises:
         ValueError: not a run, no checkpoint, a run on a stream task (there is nothing to see), or imageio is missing.
     """
-    config = load_config(directory)
+    config = load_config(directory, trust=trust)
     if not config.has_films:
         raise ValueError(f"{directory} was trained on rows of a stream task: only runs in a world can be filmed")
     target = Path(folder) / Path(directory).resolve().name
-    model = load_model(directory, device, best=best)
-    return config.film(model, target, episodes=episodes, seed=FRESH_SEED + seed, greedy=greedy)
+    model = load_model(directory, device, best=best, trust=trust)
+    with _advised():
+        return config.film(model, target, episodes=episodes, seed=FRESH_SEED + seed, greedy=greedy)

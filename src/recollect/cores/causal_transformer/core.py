@@ -223,6 +223,10 @@ class CausalTransformer(MemoryCore[CausalTransformerState]):
         slid = slide_layers(state.keys, keys, plan.count), slide_layers(state.values, values, plan.count)
         return self.norm(x), CausalTransformerState(*slid, plan.count)
 
+    def largest_counters(self) -> dict[str, int]:
+        """How far the counters of the state go."""
+        return {"count": self.config.memory_len}
+
     def flops_per_step(self) -> int:
         """Per layer: qkv 6 d^2, out 2 d^2, feed-forward 4 d f, scores and sum 4 d (w + 1)."""
         c = self.config

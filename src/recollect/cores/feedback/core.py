@@ -183,6 +183,10 @@ class FeedbackTransformer(MemoryCore[FeedbackState]):
         weights = self.mix.softmax(0)
         return sum((w * x for w, x in zip(weights.unbind(), stream, strict=True)), torch.zeros_like(stream[0]))
 
+    def largest_counters(self) -> dict[str, int]:
+        """How far the counters of the state go."""
+        return {"count": self.config.memory_len}
+
     def flops_per_step(self) -> int:
         """``2 i d`` if projected, ``4 d^2`` per pair of projections, ``4 d^2 + 4 d hidden_dim + 6 w d`` per layer.
 

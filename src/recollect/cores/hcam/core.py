@@ -367,6 +367,10 @@ class HierarchicalChunkMemory(MemoryCore[HierarchicalChunkMemoryState]):
         """
         return self.lifelong_type(self, batch_size, capacity_steps, **options)
 
+    def largest_counters(self) -> dict[str, int]:
+        """How far the counters of the state go."""
+        return {"lengths": self.config.chunk_len}
+
     def flops_per_step(self) -> int:
         """Per layer, with w, c, n, k of the config, s = c - chunk_overlap and f the feed-forward's width.
 

@@ -191,6 +191,6 @@ class LayerRings:
         if attention.tap.listening:
             attention.tap(weights.unflatten(0, (batch, heads)))
         weights = F.dropout(weights, self.config.dropout, attention.training)
-        far, near = weights.split((far.shape[-1], near.shape[-1]), -1)
+        far, near = weights.to(self.values.dtype).split((far.shape[-1], near.shape[-1]), -1)
         read = torch.baddbmm(torch.bmm(far, self.values), near, near_values)
         return self.out(read.reshape(batch, -1).to(self.dtype))

@@ -387,6 +387,10 @@ class TemporalLatentBottleneck(MemoryCore[TemporalLatentBottleneckState]):
                 "whole sequences with core.encode(inputs, padding)"
             )
 
+    def largest_counters(self) -> dict[str, int]:
+        """How far the counters of the state go."""
+        return {"position": self.config.chunk_len * (1 + (self.config.details.detach_every or 0))}
+
     def flops_per_step(self) -> int:
         """One streamed step, as the mean over a chunk of K steps (rounded up).
 

@@ -275,6 +275,10 @@ class TransformerXL(MemoryCore[TransformerXLState]):
             x = layer(x, cached, plan.held, plan.visible, positions)
         return self.norm(x), TransformerXLState(slide_layers(state.window, raw, plan.count), plan.count)
 
+    def largest_counters(self) -> dict[str, int]:
+        """How far the counters of the state go."""
+        return {"count": self.config.memory_len}
+
     def flops_per_step(self) -> int:
         """Of one step, with d = dim, f = hidden_dim, w = memory_len.
 

@@ -86,6 +86,11 @@ class GymnasiumConfig(WorldConfig):
             raise ValueError(f"words={self.words}, vocabulary={self.vocabulary}: give at least 1 and 2")
 
     @property
+    def imports(self) -> tuple[str, ...]:
+        """The module that registers the environment, where the id names one: a run of a stranger may name any."""
+        return (self.id.rpartition(":")[0],) if ":" in self.id else ()
+
+    @property
     def spec(self) -> WorldSpec:
         """Spaces of the environment, which is made for a moment to look at them."""
         return WorldSpec(
@@ -115,7 +120,7 @@ class GymnasiumConfig(WorldConfig):
 
     @cached_property
     def _spaces(self) -> _Spaces:
-        entry = self._registered()
+        entry = self.register()
         native = self.native and not self.processes and entry.vector_entry_point is not None
         if not native and entry.entry_point is None:
             raise ValueError(f"id={self.id!r} exists in vector form only: use native=True and processes=0")
@@ -132,7 +137,12 @@ class GymnasiumConfig(WorldConfig):
             limit = -(-keywords["max_num_frames_per_episode"] // keywords.get("frameskip", 4))
         return _Spaces(reader, Writer(target=done), limit or 0, native)
 
-    def _registered(self) -> Any:
+    def register(self) -> Any:
+        """Import what registers the environment; its entry in Gymnasium's registry.
+
+        Raises:
+            ValueError: a package is missing, or there is no such id.
+        """
         for prefix, (package, remedy) in HOMES.items():
             if self.id.startswith(prefix):
                 try:
@@ -148,7 +158,7 @@ class GymnasiumConfig(WorldConfig):
             raise ValueError(f"id={self.id!r}: {error}") from None
 
     def _make(self) -> gymnasium.Env[Any, Any]:
-        self._registered()
+        self.register()
         return gymnasium.make(self.id, disable_env_checker=True, **self.options)
 
     def _make_vector(self, batch_size: int) -> gymnasium.vector.VectorEnv[Any, Any, Any]:

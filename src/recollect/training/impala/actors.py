@@ -17,6 +17,7 @@ Sources: Küttler et al. (2019), TorchBeast; George (2021), Neural architecture 
 reinforcement learning tasks, section 2.4.
 """
 
+import math
 import queue
 import threading
 from abc import ABC, abstractmethod
@@ -28,11 +29,11 @@ import torch
 from torch import Tensor
 
 from recollect.agents.contract import Agent
+from recollect.evaluation.watched import close_world
 from recollect.ops.copying import copy_each
-from recollect.training.frame import WorldError
-from recollect.training.impala.rollouts import Collector, Episodes, Rollout
-
-PATIENCE = 5.0  # seconds that a rollout in progress may still take when a run ends
+from recollect.runs.errors import WorldError
+from recollect.runs.interrupts import may_be_given_up
+from recollect.training.impala.rollouts import PATIENCE, Collector, Episodes, Rollout
 
 
 class Weights:
@@ -102,7 +103,7 @@ class Actors(ABC):
     def close(self) -> None:
         """Let go of the worlds."""
         for collector in self.collectors:
-            collector.world.close()
+            close_world(collector.world, collector.name)
 
     def _play(self, actor: int, buffer: Rollout, index: int) -> Delivery:
         """One rollout of one actor, with the newest weights."""
@@ -160,7 +161,8 @@ class AsyncActors(Actors):
         self._look_for_hanging()
         while True:
             try:
-                delivery = self._full.get(timeout=min(1.0, self.timeout))
+                with may_be_given_up(math.inf, PATIENCE):
+                    delivery = self._full.get(timeout=min(1.0, self.timeout))
             except queue.Empty:
                 self._look_for_hanging()
                 continue
@@ -182,7 +184,7 @@ class AsyncActors(Actors):
             thread.join(max(end - monotonic(), 0.0))
         for actor, collector in enumerate(self.collectors):
             if not (self._threads and self._threads[actor].is_alive()):
-                collector.world.close()
+                close_world(collector.world, collector.name)
 
     def _run(self, actor: int) -> None:
         try:

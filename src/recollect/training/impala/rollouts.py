@@ -13,6 +13,7 @@ Acting costs little beside the model: small tensors of the steps are kept as the
 rollout, and statistics of episodes are computed from a whole rollout at once.
 """
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple, TypeVar
 
@@ -21,11 +22,18 @@ from torch import Tensor
 
 from recollect.agents.contract import ActorInputs, Agent, LiveAgent
 from recollect.evaluation.agents import no_action
+from recollect.evaluation.watched import named
+from recollect.runs.errors import NonFiniteError, WorldError
+from recollect.runs.interrupts import Block, TimeIsUp, may_be_given_up
 from recollect.state import map_state, named_leaves, take_rows
+from recollect.tasks.worlds.answers import Answers
 from recollect.tasks.worlds.contract import Observation, Step, World
-from recollect.training.frame import NonFiniteError, WorldError, below
+from recollect.training.frame import below
 
 R = TypeVar("R")
+
+PATIENCE = 5.0
+"""Seconds that a rollout in progress may still take when a run ends."""
 
 
 class Rollout(NamedTuple):
@@ -132,6 +140,7 @@ class Collector:
         generator: of the actions, on the agent's device.
         name: what messages call it.
         bfloat16: act under autocast. Policies, values and the memory's leaves keep their precision.
+        timeout: seconds that a step may take in the main thread; what takes longer is said to hang.
     """
 
     def __init__(
@@ -143,6 +152,7 @@ class Collector:
         name: str = "the world",
         *,
         bfloat16: bool = False,
+        timeout: float = math.inf,
     ) -> None:
         self.agent = agent
         self.world = world
@@ -150,11 +160,13 @@ class Collector:
         self.generator = generator
         self.name = name
         self.bfloat16 = bfloat16
+        self.timeout = timeout
+        self.answers = Answers(world.spec.observation_space, world.batch_size)
         self.stream = self._live_agent()
         self.seen: list[Step] = []
         """Rows of the rollout in progress."""
         zero = torch.zeros(world.batch_size, dtype=torch.float64, device=world.device)
-        self.snapshot = self._snapshot(world.reset(), no_action(world), zero, zero.long())
+        self.snapshot = self._snapshot(self._reset(), no_action(world), zero, zero.long())
         """How things stood after the newest finished rollout: what is saved, and what the next one starts from."""
 
     def renew(self) -> None:
@@ -189,12 +201,16 @@ class Collector:
         """
         before = self.snapshot
         try:
-            step, action, policies, actions = self._play(buffer)
-        except Exception as error:
-            self._check_seen()  # what is not finite makes all sorts of errors later
+            with may_be_given_up(self.timeout, PATIENCE) as block, named(self.name):
+                step, action, policies, actions = self._play(buffer, block)
+        except TimeIsUp:
             raise WorldError(
-                f"{self.name}: {type(error).__name__}: {error} ({len(self.seen) - 1} steps into a rollout)"
-            ) from error
+                f"{self.name}: no answer for {self.timeout:g} s ({len(self.seen) - 1} steps into a rollout): its world "
+                f"hangs, or takes longer than timeout={self.timeout:g},"
+            ) from None
+        except WorldError as error:
+            self._check_seen()  # what is not finite or outside its space makes all sorts of errors later
+            raise WorldError(f"{error} ({len(self.seen) - 1} steps into a rollout)") from error.__cause__
         for kept, field in zip(buffer[2:7], range(1, 6), strict=True):
             torch.stack([seen[field] for seen in self.seen], 1, out=kept)
         torch.stack(actions, 1, out=buffer.action)
@@ -204,7 +220,7 @@ class Collector:
         self.snapshot = self._snapshot(step, action, returned, length)
         return rollout, episodes
 
-    def _play(self, buffer: Rollout) -> tuple[Step, Tensor, list[Tensor], list[Tensor]]:
+    def _play(self, buffer: Rollout, block: Block) -> tuple[Step, Tensor, list[Tensor], list[Tensor]]:
         step, action = self.snapshot.step, self.snapshot.action
         agent, world, generator = self.agent, self.world, self.generator
         kept = [leaf.unbind(1) for _, leaf in observation_leaves(buffer.observation)]
@@ -216,6 +232,8 @@ class Collector:
                 output = self.stream.step(ActorInputs(step.observation, action, step.reward), step.is_first)
             action = agent.distribution(output.policy).sample(generator)
             step = world.step(action)
+            block.go_on()
+            self.answers.check(step)
             self._keep(kept, step, t + 1)
             self.seen.append(step)
             policies.append(output.policy)
@@ -264,6 +282,14 @@ class Collector:
         episodes = Episodes(int(steps), int(count), total, score, int(actions))
         return episodes, returned[:, -1].clone(), length[:, -1].clone()
 
+    def _reset(self, seed: int | None = None) -> Step:
+        """The first observations, and a closer look at them."""
+        with named(self.name, "its reset"):
+            step = self.world.reset(seed)
+            self.answers.check(step)
+            self.answers.check_numbers(step)
+        return step
+
     def _check_seen(self) -> None:
         def parts() -> Iterator[tuple[str, Tensor]]:
             yield "reward", torch.stack([step.reward for step in self.seen], 1)
@@ -273,6 +299,9 @@ class Collector:
                     yield f"observation{name}", torch.stack(rows, 1)
 
         self._check(parts)
+        with named(self.name):
+            for step in self.seen:
+                self.answers.check_numbers(step)
 
     def _check(self, parts: Callable[[], Iterator[tuple[str, Tensor]]]) -> None:
         for what, part in parts():
@@ -282,8 +311,10 @@ class Collector:
                 row = broken[:, steps].nonzero()[0, 0]
                 value = part[row, steps].flatten()
                 value = value[~value.isfinite()][0].item()
+                remedy = None if what == "policy" else f"the world gave it: {WorldError.remedy}"
                 raise NonFiniteError(
-                    f"the {what} is {value} in row {int(row)} of {self.name}, {int(steps)} steps into a rollout,"
+                    f"the {what} is {value} in row {int(row)} of {self.name}, {int(steps)} steps into a rollout,",
+                    remedy,
                 )
 
     def load(self, tensors: Mapping[str, Tensor], data: Mapping[str, Any] | None, seed: int) -> None:
@@ -301,7 +332,7 @@ class Collector:
         self.stream.load_state(state)
         if data is None:
             zero = torch.zeros_like(self.snapshot.returned)
-            self.snapshot = self._snapshot(self.world.reset(seed), no_action(self.world), zero, zero.long())
+            self.snapshot = self._snapshot(self._reset(seed), no_action(self.world), zero, zero.long())
             return
         self.world.load(below("world.", tensors), data)
         step = [_like(part, f"step.{field}", tensors) for field, part in self.snapshot.step._asdict().items()]

@@ -26,11 +26,14 @@ from torch import Tensor
 from recollect.agents.actor_critic import ActorCritic, ActorCriticConfig
 from recollect.config import require
 from recollect.cores.contract import CoreConfig
-from recollect.evaluation.agents import METRICS, AgentEvaluation, evaluate_agent
+from recollect.evaluation.agents import METRICS, TIME_LIMIT, AgentEvaluation, evaluate_agent
 from recollect.evaluation.films import Video, record
+from recollect.evaluation.watched import build_world, named
+from recollect.runs.errors import NonFiniteError, WorldError
+from recollect.runs.interrupts import TimeIsUp, may_be_given_up
 from recollect.tasks.worlds.contract import WorldConfig
 from recollect.training.devices import choose_device
-from recollect.training.frame import EVALUATION_SEED, NonFiniteError, Trainer, TrainerConfig, below
+from recollect.training.frame import EVALUATION_SEED, Trainer, TrainerConfig, below
 from recollect.training.impala.actors import Actors, AsyncActors, SyncActors, Weights
 from recollect.training.impala.loss import REPORTED, LossConfig, Losses, impala_loss
 from recollect.training.impala.rollouts import MEANS, ActorSnapshot, Collector, Rollout
@@ -53,7 +56,8 @@ class ScheduleConfig:
     """Rollouts that exist at once when asynchronous: being played, waiting or being learned from. With 1, actor and
     learner take turns, with the numbers of the synchronous schedule; of one actor the lag is at most one less."""
     timeout: float = 120.0
-    """Seconds that a rollout may take when asynchronous; a world that takes longer is said to hang."""
+    """Seconds that a rollout may take when asynchronous, and a step of it or the making of a world in any case; what
+    takes longer is said to hang."""
 
     def __post_init__(self) -> None:
         known = get_args(ScheduleMode)
@@ -76,8 +80,11 @@ class EvaluationConfig:
     """Episodes of an evaluation."""
     greedy: bool = True
     """Take the likeliest action; else draw from the policy, as in training."""
+    time_limit: float = TIME_LIMIT
+    """Seconds that an evaluation may take; a world that takes longer is said to hang, or never to end."""
 
     def __post_init__(self) -> None:
+        require(self.time_limit > 0, "time_limit", self.time_limit, "give some seconds")
         require(self.episodes >= 1, "episodes", self.episodes, "evaluate at least one")
 
 
@@ -129,7 +136,8 @@ class ImpalaConfig(TrainerConfig):
 
     def build_agent(self) -> ActorCritic:
         """The agent alone, with new weights, on the CPU."""
-        spec = self.world.spec
+        with named(type(self.world).__name__.removesuffix("Config"), "its spec"):
+            spec = self.world.spec
         return self.agent.build(self.core, spec.observation_space, spec.action_space)
 
     def learning_rate(self, step: int) -> float:
@@ -158,6 +166,7 @@ class ImpalaConfig(TrainerConfig):
             seed=seed,
             greedy=self.evaluation.greedy if greedy is None else greedy,
             batch_size=self.batch_size if batch_size is None else batch_size,
+            time_limit=self.evaluation.time_limit,
         )
 
     def film(self, model: ActorCritic, target: Path, *, episodes: int, seed: int, greedy: bool | None = None) -> Video:
@@ -201,7 +210,15 @@ class ImpalaTrainer(Trainer):
         self.updates = 0
         self.environment_steps = 0
         self.weights = Weights(self.model)
-        self.collectors = [self._collector(actor) for actor in range(config.schedule.actors)]
+        self.collectors: list[Collector] = []
+        try:
+            with may_be_given_up(config.schedule.timeout, patience=0.0):
+                for actor in range(config.schedule.actors):
+                    self.collectors.append(self._collector(actor))
+        except TimeIsUp:
+            raise WorldError(
+                f"actor {len(self.collectors)}: its world is not made and reset after {config.schedule.timeout:g} s"
+            ) from None
         self.actors = self._actors()
         self.snapshots = self._snapshots()
         """How things stood in the worlds when the newest step was done: what is saved."""
@@ -338,10 +355,11 @@ class ImpalaTrainer(Trainer):
     def _collector(self, actor: int) -> Collector:
         config = self.config
         world_seed, action_seed = self._seeds(actor)
-        world = config.world.build(config.batch_size, seed=world_seed, device=self.device)
+        world = build_world(config.world, config.batch_size, f"actor {actor}", seed=world_seed, device=self.device)
         acting = copy.deepcopy(self.model).eval().requires_grad_(False)
         generator = torch.Generator(self.device).manual_seed(action_seed)
-        return Collector(acting, world, config.unroll, generator, f"actor {actor}", bfloat16=config.bfloat16)
+        how: dict[str, Any] = {"bfloat16": config.bfloat16, "timeout": config.schedule.timeout}
+        return Collector(acting, world, config.unroll, generator, f"actor {actor}", **how)
 
     def _actors(self) -> Actors:
         schedule = self.config.schedule

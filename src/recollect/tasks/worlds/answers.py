@@ -1,0 +1,87 @@
+"""Does a world answer what its spec promises? A foreign world may say anything.
+
+Shapes and dtypes are looked at in every step; numbers only where asked, since that waits for a device.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import gymnasium
+import torch
+from torch import Tensor
+
+from recollect.tasks.worlds.contract import Observation, Step
+
+Form = tuple[tuple[int, ...], bool]
+"""Shape of one row, and whether the numbers are floats."""
+
+
+class Answers:
+    """What the steps of a world must look like.
+
+    Args:
+        space: of observations of one row.
+        batch_size: rows of the world.
+    """
+
+    def __init__(self, space: gymnasium.Space[Any], batch_size: int) -> None:
+        self.batch_size = batch_size
+        self.spaces = dict(_leaves_of_space(space))
+
+    def check(self, step: Step) -> None:
+        """Raise ``ValueError`` unless a step has the right parts, shapes and kinds of numbers."""
+        if not isinstance(step, Step):
+            raise ValueError(f"it answers a {type(step).__name__}, not a Step")
+        for name, part in zip(Step._fields[1:], step[1:], strict=True):
+            kind = "float" if name in ("reward", "score") else "bool"
+            if not isinstance(part, Tensor):
+                raise ValueError(f"{name} is {part!r}, not a {kind} tensor [{self.batch_size}]")
+            right = part.is_floating_point() if kind == "float" else part.dtype == torch.bool
+            if part.shape != (self.batch_size,) or not right:
+                raise ValueError(f"{name} is {part.dtype} {list(part.shape)}, not {kind} [{self.batch_size}]")
+        seen = dict(_leaves(step.observation))
+        if seen.keys() != self.spaces.keys():
+            raise ValueError(f"the observation has entries {sorted(seen)}, its space {sorted(self.spaces)}")
+        for name, leaf in seen.items():
+            want = [self.batch_size, *(self.spaces[name].shape or ())]
+            if not isinstance(leaf, Tensor) or list(leaf.shape) != want:
+                got = list(leaf.shape) if isinstance(leaf, Tensor) else type(leaf).__name__
+                raise ValueError(f"the observation{name} has shape {got}, its space asks for {want}")
+            if leaf.is_floating_point() and isinstance(self.spaces[name], _WHOLE):
+                raise ValueError(f"the observation{name} is {leaf.dtype}, its space {self.spaces[name]} holds integers")
+
+    def check_numbers(self, step: Step) -> None:
+        """Raise ``ValueError`` where an observation of whole numbers is outside its space; waits for the device."""
+        for name, leaf in _leaves(step.observation):
+            space = self.spaces[name]
+            if not isinstance(space, _WHOLE) or leaf.dtype == torch.bool:
+                continue
+            most = space.n if isinstance(space, gymnasium.spaces.Discrete) else 2
+            if isinstance(space, gymnasium.spaces.MultiDiscrete):
+                most = torch.as_tensor(space.nvec, device=leaf.device)
+            first = getattr(space, "start", 0)
+            low = torch.as_tensor(first, device=leaf.device)
+            wrong = (leaf < low) | (leaf >= low + most)
+            if bool(wrong.any()):
+                row = int(wrong.flatten(1).any(1).nonzero()[0, 0]) if leaf.ndim > 1 else int(wrong.nonzero()[0, 0])
+                value = leaf[wrong][0].item()
+                raise ValueError(f"the observation{name} is {value} in row {row}, outside its space {space}")
+
+
+_WHOLE = (gymnasium.spaces.Discrete, gymnasium.spaces.MultiDiscrete, gymnasium.spaces.MultiBinary)
+
+
+def _leaves_of_space(space: gymnasium.Space[Any], prefix: str = "") -> Iterator[tuple[str, gymnasium.Space[Any]]]:
+    if isinstance(space, gymnasium.spaces.Dict):
+        for name, part in space.items():
+            yield from _leaves_of_space(part, f"{prefix}.{name}")
+    else:
+        yield prefix, space
+
+
+def _leaves(observation: Observation, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    if isinstance(observation, dict):
+        for name, part in observation.items():
+            yield from _leaves(part, f"{prefix}.{name}")
+    else:
+        yield prefix, observation

@@ -1,0 +1,110 @@
+"""Kills many tiny runs with SIGKILL at moments that nobody chose, and resumes each; prints JSON.
+
+Run by test_many_kills.py: ``many_kills.py FOLDER KIND NUMBER``. One interpreter forks a process per attempt.
+"""
+
+import json
+import os
+import random
+import signal
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+
+from recollect.cores import CORES
+from recollect.runs import checkpoints
+from recollect.runs.metrics import read_rows
+from recollect.tasks import Recall
+from recollect.tasks.worlds.t_maze import TMazeConfig
+from recollect.training import FitConfig, ImpalaConfig, SupervisedConfig, fit
+from recollect.training.impala.trainer import EvaluationConfig, ScheduleConfig
+
+PLAN = FitConfig(steps=12, report_every=2, evaluate_every=3, checkpoint_every=2, keep_checkpoints=2)
+SYNCHRONOUS = ImpalaConfig(
+    world=TMazeConfig(length=2),
+    core=CORES["gru"](dim=4, num_layers=1),
+    fit=PLAN,
+    batch_size=2,
+    unroll=3,
+    evaluation=EvaluationConfig(episodes=4),
+)
+RUNS = {
+    "supervised": SupervisedConfig(
+        task=Recall(num_keys=3, num_values=2, num_cues=1, num_queries=1, min_blank=0, max_blank=2, length=12),
+        core=CORES["gru"](dim=4, num_layers=1, dropout=0.2),
+        fit=PLAN,
+        batch_size=2,
+        unroll=5,
+        evaluation_rows=8,
+    ),
+    "synchronous": SYNCHRONOUS,
+    "asynchronous": replace(SYNCHRONOUS, schedule=ScheduleConfig(mode="asynchronous", actors=2, queue_length=3)),
+}
+CLOCKS = ("seconds", "frames_per_second")
+
+
+def child(config, directory):
+    pid = os.fork()
+    if pid == 0:
+        fit(config, directory, resume=True)
+        os._exit(0)
+    return pid
+
+
+def finish(pid):
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+def result(directory, exact):
+    found, torn = checkpoints.read_newest(directory / "checkpoint")
+    assert found is not None and not torn
+    rows = read_rows(directory / "metrics.csv")
+    steps = [int(row["step"]) for row in rows]
+    if not exact:
+        return [found.progress["step"], steps]
+    kept = [[value for name, value in row.items() if name not in CLOCKS] for row in rows]
+    weights = {name: value.tolist() for name, value in found.weights.items()}
+    return [found.progress["step"], steps, kept, weights]
+
+
+def saved(directory):
+    """Step of the newest whole checkpoint."""
+    found, _ = checkpoints.read_newest(directory / "checkpoint")
+    return 0 if found is None else found.progress["step"]
+
+
+def main(folder, kind, number):
+    torch.set_num_threads(1)
+    os.fsync = lambda handle: None
+    config, exact = RUNS[kind], kind != "asynchronous"
+    if kind == "supervised":
+        config.build().evaluate()  # load here what torch loads late; no thread may survive a fork
+    began = time.perf_counter()
+    assert finish(child(config, folder / "whole")) == 0
+    duration = time.perf_counter() - began
+    whole = result(folder / "whole", exact)
+    clock = random.Random(kind)
+    report = {"kills": 0, "wrong": []}
+    attempt = 0
+    while report["kills"] < number:
+        directory, before = folder / f"run-{attempt}", 0
+        attempt += 1
+        for _ in range(4):
+            pid = child(config, directory)
+            time.sleep(clock.uniform(0, 0.8 * duration))
+            os.kill(pid, signal.SIGKILL)
+            report["kills"] += finish(pid) == -signal.SIGKILL
+            if saved(directory) < before:
+                report["wrong"].append([attempt, "lost what was saved"])
+            before = saved(directory)
+        code = finish(child(config, directory))
+        if code or result(directory, exact) != whole:
+            report["wrong"].append([attempt, code])
+    print(json.dumps(report))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]))

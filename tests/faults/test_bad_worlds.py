@@ -1,0 +1,154 @@
+"""Whatever a world does, the run saves what it has, says one clear line, and goes on when the world is right again."""
+
+import os
+import signal
+import threading
+import time
+
+import pytest
+import torch
+from bad_worlds import BrittleConfig, Plan
+
+from recollect.cores import CORES
+from recollect.runs import checkpoints
+from recollect.runs.errors import NonFiniteError, RunError, WorldError
+from recollect.runs.metrics import read_rows
+from recollect.training import FitConfig, ImpalaConfig, evaluate_run, fit
+from recollect.training.impala.trainer import EvaluationConfig, ScheduleConfig
+
+RAISING = ("raise", "oserror", "value-error", "assert", "key-error", "memory", "recursion", "stop-iteration")
+LEAVING = ("exit", "keyboard")
+HANGING = ("hang", "busy", "stubborn")
+NONSENSE = (
+    *("none", "tuple", "wide-observation", "flat-observation", "one-row", "array-observation", "no-observation"),
+    *("dict-observation", "column-reward", "number-reward", "whole-reward", "float-flags", "list-flags", "short-flags"),
+)
+NUMBERS = ("nan-reward", "inf-reward", "nan-observation")
+QUICK = ("raise", "value-error", "exit", "keyboard", "hang", "stubborn", "none", "one-row", "column-reward")
+
+
+def cases():
+    """(fault, moment, world): quick ones, and the others marked slow."""
+    for world, moment in ((0, "step"), (1, "step"), (1, "reset"), (1, "constructor"), (0, "reset"), (0, "constructor")):
+        silent = moment == "constructor"
+        answers = () if silent else (*NONSENSE, *(NUMBERS if moment == "step" else ()))
+        starting = world == 0 and moment != "step"  # there a KeyboardInterrupt is a person's, who ends the program
+        for fault in (*RAISING, *LEAVING[: 1 if starting else 2], *HANGING, *answers):
+            quick = fault in QUICK[:5] if moment != "step" else fault in (*QUICK, *NUMBERS[:1])
+            yield pytest.param(fault, moment, world, marks=() if quick else pytest.mark.slow)
+    yield pytest.param("nan-score", "step", 1)
+    yield pytest.param("no-world", "constructor", 0)
+
+
+def config(**fit_settings):
+    plan = {"steps": 6, "report_every": 2, "evaluate_every": 4, "checkpoint_every": 3}
+    return ImpalaConfig(
+        world=BrittleConfig(),
+        core=CORES["gru"](dim=4, num_layers=1),
+        fit=FitConfig(**plan | fit_settings),
+        batch_size=4,
+        unroll=4,
+        schedule=ScheduleConfig(timeout=0.4),
+        evaluation=EvaluationConfig(episodes=4, time_limit=0.4),
+    )
+
+
+@pytest.fixture(autouse=True)
+def plan(monkeypatch):
+    for name, value in (("fault", ""), ("moment", "step"), ("world", 0), ("built", 0), ("release", False)):
+        monkeypatch.setattr(Plan, name, value)
+    yield monkeypatch
+    Plan.release = True
+
+
+def arrange(fault, moment="step", world=0):
+    Plan.fault, Plan.moment, Plan.world, Plan.built = fault, moment, world, 0
+
+
+def numbers(path):
+    clocks = ("seconds", "frames_per_second")
+    return [{k: v for k, v in row.items() if k not in clocks} for row in read_rows(path / "metrics.csv")]
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    path = tmp_path_factory.mktemp("whole") / "run"
+    return fit(config(), path).agent.state_dict(), numbers(path)
+
+
+@pytest.mark.parametrize(("fault", "moment", "world"), list(cases()))
+def test_a_bad_world_is_named_saved_and_survived(tmp_path, whole, fault, moment, world):
+    arrange(fault, moment, world)
+    began = time.monotonic()
+    with pytest.raises(RunError) as caught:
+        fit(config(), tmp_path / "run")
+    assert time.monotonic() - began < 5
+    line = str(caught.value)
+    assert "\n" not in line.strip() and len(line) < 700
+    assert "world" in line
+    begun = world > 0 or moment == "step"
+    if begun:
+        step = checkpoints.steps(tmp_path / "run" / "checkpoint")[-1]
+        assert step == (4 if world else 2)  # nothing is lost but the step that failed
+        assert f"step {step} is saved in" in line
+    else:
+        assert "nothing was written" in line and not (tmp_path / "run").exists()
+    arrange("")
+    resumed = fit(config(), tmp_path / "run", resume=begun)
+    weights, rows = whole
+    assert resumed.status == "finished"
+    assert numbers(tmp_path / "run") == rows
+    assert all(torch.equal(value, weights[name]) for name, value in resumed.agent.state_dict().items())
+
+
+def test_rows_that_never_end_are_named(tmp_path):
+    arrange("endless")
+    with pytest.raises(WorldError, match=r"is not over after 0.4 s; 2 of 4 rows .*: 1, 3; all of them ended none"):
+        fit(config(), tmp_path / "run")
+    assert checkpoints.steps(tmp_path / "run" / "checkpoint")[-1] == 4
+
+
+@pytest.mark.parametrize("fault", NUMBERS)
+def test_numbers_of_a_world_are_not_blamed_on_the_learning_rate(tmp_path, fault):
+    arrange(fault)
+    with pytest.raises(NonFiniteError, match=r"(?i)the world gave it: put the world right") as caught:
+        fit(config(), tmp_path / "run")
+    assert "learning rate" not in str(caught.value)
+
+
+@pytest.mark.parametrize("fault", ["raise", "exit", "hang"])
+def test_a_world_that_does_not_close_costs_nothing(tmp_path, whole, monkeypatch, fault):
+    monkeypatch.setattr("recollect.evaluation.watched.CLOSING", 0.2)
+    arrange(fault, "close")
+    with pytest.warns(RuntimeWarning, match="left behind"):
+        assert fit(config(), tmp_path / "run").status == "finished"
+    assert numbers(tmp_path / "run") == whole[1]
+
+
+@pytest.mark.parametrize(
+    ("fault", "moment"), [("raise", "step"), ("exit", "reset"), ("none", "step"), ("hang", "step")]
+)
+def test_an_evaluation_of_a_finished_run_names_the_world(tmp_path, fault, moment):
+    fit(config(), tmp_path / "run")
+    arrange(fault, moment, 1)
+    Plan.built = 1
+    with pytest.raises(WorldError, match=r"Brittle: .*(then try again|Set a limit|Put the world right)"):
+        evaluate_run(tmp_path / "run", samples=4)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(("world", "step"), [(0, 2), (1, 4)])
+def test_one_signal_ends_a_hanging_world_and_saves(tmp_path, whole, monkeypatch, number, world, step):
+    monkeypatch.setattr("recollect.training.impala.rollouts.PATIENCE", 0.1)
+    arrange("hang", "step", world)
+    patient = config()
+    for part in (patient.schedule, patient.evaluation):
+        object.__setattr__(part, "timeout" if part is patient.schedule else "time_limit", 60.0)
+    threading.Timer(0.8, os.kill, (os.getpid(), number)).start()
+    began = time.monotonic()
+    outcome = fit(patient, tmp_path / "run")
+    assert time.monotonic() - began < 4
+    assert (outcome.status, outcome.step) == ("interrupted", step)
+    arrange("")
+    assert fit(patient, tmp_path / "run", resume=True).status == "finished"
+    assert numbers(tmp_path / "run") == whole[1]
