@@ -6,7 +6,7 @@ BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 export OMP_NUM_THREADS ?= $(shell nproc 2>/dev/null || sysctl -n hw.ncpu 2>/dev/null || echo 2)
 
-.PHONY: demo test lint types imports unit docs slow benchmark clean
+.PHONY: demo test lint types imports unit docs tables slow benchmark clean
 
 demo: .venv/installed
 	$(BIN)/recollect demo
@@ -28,6 +28,10 @@ docs: .venv/installed-dev
 
 unit: .venv/installed-dev
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -q
+
+tables: .venv/installed-dev
+	$(BIN)/python -m recollect.cli.make_flags
+	$(BIN)/python benchmarks/report.py
 
 slow: .venv/installed-dev
 	$(BIN)/python -m pytest -q -m slow

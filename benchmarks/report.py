@@ -8,6 +8,7 @@ Needs matplotlib (extra ``dev``).
 """
 
 import json
+import textwrap
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -236,12 +237,12 @@ def main() -> None:
 
 
 def card_text(card: dict[str, Any]) -> str:
-    """A card as the terminal shows it, details cut to one line."""
+    """A card as the terminal shows it, long details folded."""
     lines = [f"{card['core']}  {card['config']}", f"{card['parameters']:,} parameters, compared in {card['dtype']}"]
     for line in card["lines"]:
         detail = line["reason"] if line["status"] == "exempt" else line["detail"]
-        detail = detail if len(detail) <= 96 else detail[:93] + "..."
-        lines.append(f"{line['status']:6s} {line['name']:15s} {detail}")
+        head = f"{line['status']:6s} {line['name']:15s} "
+        lines += textwrap.wrap(head + detail, 110, subsequent_indent=" " * len(head))
     return "\n".join(lines)
 
 

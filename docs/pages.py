@@ -1,4 +1,4 @@
-"""A page for every core that no page of docs/cores shows, and all of them in the navigation (a hook of mkdocs)."""
+"""Hooks of mkdocs: a page for every core that no page of docs/cores shows, and roles of docstrings as links or code."""
 
 import importlib
 import importlib.util
@@ -11,6 +11,7 @@ from mkdocs.structure.files import File, Files
 from recollect.cores import CORES
 
 WRITTEN = Path(__file__).parent / "cores"
+ROLE = re.compile(r":(?:attr|class|data|func|meth|mod):<code>~?([\w.]+)</code>")
 
 
 def core_pages() -> dict[str, str]:
@@ -51,3 +52,15 @@ def on_files(files: Files, config: Any) -> Files:
         if files.get_file_from_path(place) is None:
             files.append(File.generated(config, place, content=text))
     return files
+
+
+def on_page_content(html: str, **_: Any) -> str:
+    """Markdown does not know roles such as ``:class:``: full names become links, short ones become code."""
+
+    def shown(role: re.Match[str]) -> str:
+        name = role[1]
+        if not name.startswith("recollect."):
+            return f"<code>{name}</code>"
+        return f'<autoref identifier="{name}" optional><code>{name.rpartition(".")[2]}</code></autoref>'
+
+    return ROLE.sub(shown, html)

@@ -17,53 +17,32 @@ import pytest
 from recollect.cores import CORES
 
 ROOT = Path(__file__).parents[1]
-LEAKY = re.findall(r"```python\n(.*?)```", (ROOT / "docs/write-a-core.md").read_text(), re.DOTALL)[0]
+RENAMED = {
+    "leaky": "guide_leaky",
+    "LeakyMemory": "GuideLeaky",
+    "two_arms": "guide_arms",
+    "two-arms": "guide-arms",
+    "TwoArms": "GuideArms",
+    "TWO_ARMS": "GUIDE_ARMS",
+}
+
+
+def guide(page):
+    """The code of a guide, by the place that its first line names.
+
+    Its names are changed, so that these tests also pass where somebody has followed the guide.
+    """
+    text = (ROOT / "docs" / page).read_text()
+    for name, other in RENAMED.items():
+        text = text.replace(name, other)
+    return dict(reversed(found) for found in re.findall(r"```python\n(# (\S+\.py).*?)```", text, re.DOTALL))
+
+
 FILES = {
-    "cores/leaky/core.py": f'"""Leaky memory: a trace that fades.\n\nPaper: none.\n\nDiffers: no.\n"""\n\n{LEAKY}',
-    "cores/leaky/__init__.py": "from recollect.cores.leaky.core import LeakyMemory, LeakyMemoryConfig\n",
-    "tasks/worlds/coin.py": '''
-from dataclasses import dataclass
-from typing import NamedTuple
-
-import gymnasium
-import numpy as np
-import torch
-
-from recollect.tasks.worlds.contract import Advance, TensorWorld, WorldConfig, WorldSpec
-
-
-class CoinState(NamedTuple):
-    heads: torch.Tensor  # bool b
-
-
-@dataclass(frozen=True, kw_only=True)
-class CoinConfig(WorldConfig):
-    """Say which side of the coin is up."""
-
-    @property
-    def spec(self):
-        space = gymnasium.spaces.Box(0, 1, (1,), np.float32)
-        action = gymnasium.spaces.Discrete(2)
-        return WorldSpec(
-            observation_space=space, action_space=action, max_steps=1, memory_span=0, chance=0.5, oracle=1.0
-        )
-
-    def build(self, batch_size, *, seed=0, device="cpu"):
-        return Coin(self.spec, batch_size, seed=seed, device=device)
-
-
-class Coin(TensorWorld[CoinState]):
-    def begin(self, batch_size):
-        return CoinState(torch.randint(2, (batch_size,), generator=self.generator).bool())
-
-    def advance(self, state, actions):
-        right = (actions.bool() == state.heads).float()
-        return Advance(state, right, torch.ones_like(state.heads), right)
-
-    def observe(self, state):
-        return state.heads[:, None].float()
-''',
-    "agents/plain.py": '''
+    **guide("write-a-core.md"),
+    **guide("write-a-world.md"),
+    **{place: text.replace("steps=200", "steps=2") for place, text in guide("write-a-recipe.md").items()},
+    "src/recollect/agents/plain.py": '''
 from dataclasses import dataclass
 
 from recollect.agents.sequence_model import SequenceModelConfig
@@ -73,7 +52,7 @@ from recollect.agents.sequence_model import SequenceModelConfig
 class PlainModelConfig(SequenceModelConfig):
     """A plain model."""
 ''',
-    "training/quiet.py": '''
+    "src/recollect/training/quiet.py": '''
 from dataclasses import dataclass
 
 from recollect.training.supervised import SupervisedConfig
@@ -83,30 +62,21 @@ from recollect.training.supervised import SupervisedConfig
 class QuietConfig(SupervisedConfig):
     """Trains quietly."""
 ''',
-    "recipes/tosses.py": '''
-from recollect.cores import CORES
-from recollect.recipes.base import Recipe, Run
-from recollect.tasks import TASKS
-from recollect.training import FitConfig, ImpalaConfig
-
-
-def tosses(core="leaky", scale="lite"):
-    fit = FitConfig(steps=2, evaluate_every=2)
-    return ImpalaConfig(world=TASKS["coin"](), core=CORES[core](dim=8), batch_size=4, unroll=2, fit=fit)
-
-
-TOSSES = Recipe(
-    name="tosses", title="Tosses of a coin", source="ours", about="A coin.", config=tosses, seeds={"lite": 1},
-    runs={"lite": lambda: [Run(label=core, row=core, core=core, config=tosses(core)) for core in ("leaky", "lstm")]},
-)
-''',
-}  # fmt: skip
+}
 LINES = {  # the table's file: the line that imports, the table, the line that enters
-    "cores/__init__.py": ("from recollect.cores.leaky import LeakyMemory, LeakyMemoryConfig", "CORES", "leaky"),
-    "tasks/__init__.py": ("from recollect.tasks.worlds.coin import CoinConfig as CoinConfig", "TASKS", "coin"),
+    "cores/__init__.py": (
+        "from recollect.cores.guide_leaky import GuideLeaky, GuideLeakyConfig",
+        "CORES",
+        "guide-leaky",
+    ),
+    "tasks/__init__.py": (
+        "from recollect.tasks.worlds.guide_arms import GuideArmsConfig as GuideArmsConfig",
+        "TASKS",
+        "guide-arms",
+    ),
     "agents/__init__.py": ("from recollect.agents.plain import PlainModelConfig", "AGENTS", "plain"),
     "training/trainers.py": ("from recollect.training.quiet import QuietConfig", "TRAINERS", "quiet"),
-    "recipes/__init__.py": ("from recollect.recipes.tosses import TOSSES", "RECIPES", "tosses"),
+    "recipes/__init__.py": ("from recollect.recipes.guide_arms import GUIDE_ARMS", "RECIPES", "guide-arms"),
 }
 SCRIPT = """
 import json, sys
@@ -125,19 +95,22 @@ from recollect.training.trainers import KINDS, TRAINERS
 from recollect.cores import CORES
 import pages, report
 
-quiet = TRAINERS["quiet"](task=TASKS["recall"](), core=CORES["leaky"]())
-card = certify(load("leaky"), lines=("splits", "reset", "rows", "purity"))
-measured = run(CoresBenchmark(cores=("leaky",), quick=True, output=""))
-trained = main(["reproduce", "tosses", "--root", "out", "--cores", "leaky"])
+quiet = TRAINERS["quiet"](task=TASKS["recall"](), core=CORES["guide-leaky"]())
+card = certify(load("guide-leaky"), lines=("splits", "reset", "rows", "purity"))
+measured = run(CoresBenchmark(cores=("guide-leaky",), quick=True, output=""))
+certified = main(["certify", "guide-leaky", "--lines", "reset"])
+tried = main(["train", "guide-arms", "--core", "guide-leaky", "--steps", "2", "--directory", "out/run"])
+trained = main(["reproduce", "guide-arms", "--root", "out", "--cores", "gru", "--seeds", "1"])
 print(json.dumps({
     "list": {room: [row["key"] for row in rows()] for room, rows in CONTENTS.items()},
-    "exported": [name for name in ("LeakyMemory", "LeakyMemoryConfig", "PlainModelConfig") if hasattr(recollect, name)],
+    "exported": [name for name in ("GuideLeaky", "GuideLeakyConfig", "PlainModelConfig") if hasattr(recollect, name)],
     "certificate": [card.core, card.passed, card.config],
     "benchmark": sorted({row.core for row in measured.rows}),
     "table": report.core_table(),
     "pages": pages.core_pages(),
-    "gymnasium": make("coin").reset(seed=0)[0].shape,
-    "train": [type(training("coin", "leaky")).__name__, type(training("recall", "leaky")).__name__],
+    "gymnasium": make("guide-arms").reset(seed=0)[0].shape,
+    "train": [type(training("guide-arms", "guide-leaky")).__name__, type(training("recall", "guide-leaky")).__name__],
+    "commands": [certified, tried],
     "json": from_json(json.loads(json.dumps(to_json(quiet, KINDS))), TRAINERS["quiet"], KINDS) == quiet,
     "reproduced": trained,
     "results": open("out/docs/results.md").read(),
@@ -158,22 +131,33 @@ def enter(path, line, table, key):
 
 
 @pytest.fixture(scope="module")
-def found(tmp_path_factory):
+def home(tmp_path_factory):
     home = tmp_path_factory.mktemp("home")
-    for folder in ("src/recollect", "docs", "benchmarks", "results"):
+    for folder in ("src/recollect", "docs", "benchmarks", "results", "tests/cores", "tests/tasks", "tests/recipes"):
         skip = shutil.ignore_patterns("__pycache__", "*.png", "rl*")
         shutil.copytree(ROOT / folder, home / folder, ignore=skip)
     for place, text in FILES.items():
-        (home / "src/recollect" / place).parent.mkdir(exist_ok=True)
-        (home / "src/recollect" / place).write_text(text)
+        (home / place).parent.mkdir(parents=True, exist_ok=True)
+        (home / place).write_text(text)
     for place, (line, table, key) in LINES.items():
         enter(home / "src/recollect" / place, line, table, key)
+    shutil.copy(ROOT / "pyproject.toml", home)
+    return home
+
+
+def python(home, *words):
+    """What Python prints that finds the copy."""
     environment = os.environ | {"PYTHONPATH": str(home / "src"), "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
-        [sys.executable, "-c", SCRIPT], cwd=home, env=environment, capture_output=True, text=True, check=False
+        [sys.executable, *words], cwd=home, env=environment, capture_output=True, text=True, check=False
     )
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout.splitlines()[-1])
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def found(home):
+    return json.loads(python(home, "-c", SCRIPT).splitlines()[-1])
 
 
 def test_the_list_shows_each(found):
@@ -183,19 +167,25 @@ def test_the_list_shows_each(found):
 
 
 def test_a_core_is_exported_certified_and_measured(found):
-    assert found["exported"] == ["LeakyMemory", "LeakyMemoryConfig", "PlainModelConfig"]
-    assert found["certificate"] == ["leaky", True, "LeakyMemoryConfig(dim=16)"]
-    assert found["benchmark"] == ["leaky"]
+    assert found["exported"] == ["GuideLeaky", "GuideLeakyConfig", "PlainModelConfig"]
+    assert found["certificate"] == ["guide-leaky", True, "GuideLeakyConfig(dim=16)"]
+    assert found["benchmark"] == ["guide-leaky"]
 
 
 def test_a_core_is_in_the_docs(found):
-    assert "| `leaky` | `LeakyMemory` | - | - | 2,048 |" in found["table"]
-    assert found["pages"]["cores/leaky.md"] == "# Leaky memory\n\n::: recollect.cores.leaky.core\n"
+    assert "| `guide-leaky` | `GuideLeaky` | no paper | an average of the past | 2,048 |" in found["table"]
+    page = found["pages"]["cores/guide-leaky.md"]
+    assert page.startswith("# Leaky memory\n\n::: recollect.cores.guide_leaky.core\n")
+    assert "::: recollect.cores.guide_leaky.reference\n" in page
 
 
 def test_a_world_can_be_trained_in_and_is_a_gymnasium_environment(found):
-    assert found["gymnasium"] == [1]
+    assert found["gymnasium"] == [2]
     assert found["train"] == ["ImpalaConfig", "SupervisedConfig"]
+
+
+def test_commands_know_what_is_newer_than_their_help(found):
+    assert found["commands"] == [0, 0]
 
 
 def test_a_trainer_is_written_and_read(found):
@@ -204,15 +194,34 @@ def test_a_trainer_is_written_and_read(found):
 
 def test_a_recipe_is_reproduced(found):
     assert found["reproduced"] == 0
-    assert "Tosses of a coin" in found["results"] and "| leaky |" in found["results"]
+    assert "### Two arms (lite scale)" in found["results"] and "| gru |" in found["results"]
 
 
-def test_every_core_of_ours_has_a_page():
+def test_what_the_guides_write_passes_the_contract_tests(home):
+    rooms = ["cores/test_contract.py", "cores/test_references.py", "tasks/test_worlds.py", "recipes/test_recipes.py"]
+    words = ["-n", "0", "-p", "no:cacheprovider", "-k", "guide", *(f"tests/{room}" for room in rooms)]
+    printed = python(home, "-m", "pytest", *words)
+    for room in rooms:
+        assert f"tests/{room} ." in printed
+
+
+@pytest.fixture(scope="module")
+def pages():
     spec = importlib.util.spec_from_file_location("pages", ROOT / "docs/pages.py")
-    pages = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(pages)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_every_core_of_ours_has_a_page(pages):
     texts = pages.core_pages()
     for key, config in CORES.items():
         assert any(f"::: {config.__module__}\n" in text for text in texts.values()), key
     written = {f"cores/{path.name}" for path in (ROOT / "docs/cores").glob("*.md")}
     assert written - set(texts) == {"cores/index.md"}, "a page that no core has"
+
+
+def test_roles_of_docstrings_are_not_shown_raw(pages):
+    page = "<p>See :meth:<code>World.oracle</code> and :func:<code>~recollect.state.detach</code>.</p>"
+    link = '<autoref identifier="recollect.state.detach" optional><code>detach</code></autoref>'
+    assert pages.on_page_content(page) == f"<p>See <code>World.oracle</code> and {link}.</p>"

@@ -131,6 +131,14 @@ def test_the_readme_snippets_run():
         exec(compile(block, "README.md", "exec"), {})
 
 
+def test_the_guide_to_writing_a_world_works():
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs/write-a-world.md").read_text(), re.DOTALL)
+    scope = {}
+    for block in blocks:
+        exec(compile(block, "write-a-world.md", "exec"), scope)
+    assert scope["step"].is_last.all()
+
+
 def test_the_guide_to_writing_a_core_works():
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs/write-a-core.md").read_text(), re.DOTALL)
     scope = {}

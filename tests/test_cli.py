@@ -40,6 +40,13 @@ def test_each_command_has_help(capsys, command):
     assert f"usage: recollect {command}" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("room", ROOMS)
+def test_tables_are_not_clipped_in_a_narrow_terminal(capsys, monkeypatch, room):
+    monkeypatch.setenv("COLUMNS", "80")
+    _, out, _ = run(capsys, "list", room)
+    assert "…" not in out
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [

@@ -41,7 +41,8 @@ def table(title: str, rows: Sequence[Mapping[str, Any]], *, figures: bool = Fals
     made = Table(title=Text(title), title_justify="left", title_style="bold", box=None, padding=(0, 2, 0, 0))
     for place, (name, cell) in enumerate(rows[0].items() if rows else ()):
         right = place > 0 if figures else isinstance(cell, (int, float))
-        made.add_column(Text(name), justify="right" if right else "left", no_wrap=figures or name == "key")
+        justify = "right" if right else "left"
+        made.add_column(Text(name), justify=justify, no_wrap=figures or name == "key", overflow="fold")
     for row in rows:
         made.add_row(*(Text(f"{cell:,}" if isinstance(cell, int) else f"{cell}") for cell in row.values()))
     return made

@@ -162,8 +162,8 @@ class Certify:
     def run(self, console: Console) -> int:
         """Print a card per core, and a summary of many. Exit status 1 when a line fails."""
         for name in self.cores:
-            if ":" not in name:
-                lookup(dict.fromkeys([*flags.names()[1], "all"]), name, "core")
+            if ":" not in name and name != "all":
+                flags.require_key("cores", name)
         from recollect.certify import certify_many, summary
         from recollect.cores import CORES
 
@@ -205,7 +205,7 @@ class Reproduce:
 
     def run(self, console: Console) -> int:
         """Reproduce; an interrupted command goes on where it was when it is typed again."""
-        lookup(dict.fromkeys(flags.recipes()), self.name, "recipe")
+        flags.require_key("recipes", self.name)
         from recollect.recipes import RECIPES
         from recollect.recipes.reproduce import failed, reproduce
 

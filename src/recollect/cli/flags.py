@@ -126,6 +126,21 @@ def recipes() -> list[str]:
     return _data()["recipes"]
 
 
+def require_key(room: str, key: str) -> None:
+    """Look at a key without importing its room. One that is newer than ``flags.json`` stands in the room's table.
+
+    Args:
+        room: cores, tasks or recipes.
+        key: what was typed.
+
+    Raises:
+        ValueError: there is none; says which is meant.
+    """
+    known = {"tasks": names()[0], "cores": names()[1], "recipes": recipes()}[room]
+    if key not in known and f'"{key}"' not in (TABLE.parents[1] / room / "__init__.py").read_text():
+        lookup(dict.fromkeys(known), key, room.removesuffix("s"))
+
+
 def benchmarks() -> dict[str, dict[str, Flag]]:
     """The flags of every benchmark."""
     return {name: {flag: Flag(*entry) for flag, entry in rows.items()} for name, rows in _data()["benchmarks"].items()}
@@ -157,11 +172,10 @@ def require_known(task: str, core: str, words: Sequence[str]) -> None:
     Raises:
         ValueError: an unknown task, core or flag, or a flag without its value or with a wrong one; says what to type.
     """
-    tasks, cores = names()
     if ":" not in task:
-        lookup(dict.fromkeys(tasks), task, "task")
+        require_key("tasks", task)
     if ":" not in core:
-        lookup(dict.fromkeys(cores), core, "core")
+        require_key("cores", core)
     known = flags(task, core)
     if known is not None:
         require_among(

@@ -14,7 +14,7 @@
 5. The bytes of a state and the cost of a step are functions of the config alone.
 6. The input state is never changed; the output state has the same structure, shapes and dtypes.
 7. A call is differentiable through whatever the paper differentiates through; the caller cuts the graph
-   between unrolls with ``state.detach``.
+   between unrolls with ``recollect.state.detach(state)``.
 8. ``core.stream(batch_size)`` is the deployment form: it owns its state, and obeys 1-5 with the same numbers.
 9. Chunks are anchored at the start of the episode, so rows may stand at different places in a chunk.
 

@@ -1,7 +1,7 @@
 """The recall task with every core, and with none: our own check that each memory learns to remember.
 
 Every core but ``memoryless`` should answer more than 95 % of the questions; ``memoryless`` cannot beat chance,
-which is exact by construction (see tasks/recall.py).
+which is exact by construction (see tasks/streams/recall.py).
 """
 
 from typing import Any
@@ -76,7 +76,7 @@ def _lite() -> list[Run]:
 RECALL = Recipe(
     name="recall",
     title="Recall: cues, a blank, questions, and a fresh start",
-    source="ours (tasks/recall.py)",
+    source="ours (tasks/streams/recall.py)",
     about=(
         f"{TASK.num_cues} key-value pairs, {TASK.min_blank} to {TASK.max_blank} blank steps, {TASK.num_queries} "
         "questions; several episodes per row, and only a reset separates them."

@@ -174,9 +174,10 @@ class Advance(NamedTuple):
 class TensorWorld(World, Generic[S]):
     """A world as pure functions of a state tree; this base does time limits, new episodes, checks and saving.
 
-    A subclass gives ``begin``, ``advance`` and ``observe``, and may give ``look`` (truth) and ``plan`` (oracle).
-    ``self.clock`` (long ``[b]``) is the number of actions taken in the present episode. All randomness comes from
-    ``self.generator``, on ``self.device``.
+    A subclass gives ``begin``, ``advance`` and ``observe``, and may give ``look`` (truth) and ``plan`` (oracle), which
+    the tests ask of every world of this library. ``self.clock`` (long ``[b]``) is the number of actions taken in the
+    present episode: in ``advance`` without the present one, in ``observe`` with it. ``self.over`` (bool ``[b]``) says
+    which rows show their last observation. All randomness comes from ``self.generator``, on ``self.device``.
     """
 
     def __init__(self, spec: WorldSpec, batch_size: int, *, seed: int = 0, device: torch.device | str = "cpu") -> None:

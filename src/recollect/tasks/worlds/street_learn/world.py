@@ -1,6 +1,6 @@
 """One-Shot StreetLearn: find as many goals as you can in a neighbourhood you have never seen.
 
-An episode takes a neighbourhood of a city (``tasks/city_graphs.py``): about ``num_junctions`` junctions and the
+An episode takes a neighbourhood of a city (``city_graphs.py``): about ``num_junctions`` junctions and the
 streets between them. The agent is on a directed edge, that is at a place and facing a street; it sees the edge it is
 on and the edge it shall reach, and walks: 0 forward, 1 left, 2 right. There is nothing to tell it what lies behind a
 street except having been there in this episode. So the first goals cost exploration, and the later ones memory and
