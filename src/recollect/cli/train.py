@@ -210,6 +210,8 @@ def _take(words: list[str], flag: str, what: str) -> str | None:
             del words[place : place + 2]
         elif words[place].startswith(f"{flag}="):
             found = found or words.pop(place).removeprefix(f"{flag}=")
+            if not found:
+                raise ValueError(f"{flag} needs {what}")
     return found
 
 
