@@ -70,7 +70,6 @@ ROLLOUTS = {  # what: (environment, rollouts)
     "CartPole without velocities": (GymnasiumConfig(id="CartPole-v1", masked=(1, 3)), 300),
     "Pendulum": (GymnasiumConfig(id="Pendulum-v1"), 250),
     "FrozenLake": (GymnasiumConfig(id="FrozenLake-v1"), 150),
-    "RepeatPreviousEasy (popgym)": (GymnasiumConfig(id="popgym-RepeatPreviousEasy-v0"), 250),
     "MiniGrid-MemoryS7": (GymnasiumConfig(id="MiniGrid-MemoryS7-v0"), 450),
 }
 
@@ -89,11 +88,12 @@ def gymnasium_defaults(core: str = "lstm", scale: Scale = "lite") -> ImpalaConfi
 
 def _lite() -> list[Run]:
     runs = []
-    for row, (world, rollouts) in ROLLOUTS.items():
-        config = gymnasium_run(world, CORES["lstm"]())
-        fit = replace(config.fit, steps=rollouts)
-        label = row.split(" (")[0].lower().replace(" ", "-")
-        runs.append(Run(label=label, row=row, core="lstm", config=replace(config, fit=fit)))
+    for what, (world, rollouts) in ROLLOUTS.items():
+        for core in ("lstm", "memoryless"):
+            config = gymnasium_run(world, CORES[core]())
+            fit = replace(config.fit, steps=rollouts)
+            label = f"{what.lower().replace(' ', '-')}-{core}"
+            runs.append(Run(label=label, row=f"{core}, {what}", core=core, config=replace(config, fit=fit)))
     return runs
 
 

@@ -15,6 +15,7 @@ Source: Agarwal et al., Deep RL at the edge of the statistical precipice (2021),
 
 import hashlib
 import json
+import math
 import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -212,7 +213,8 @@ def _row(first: Mapping[str, Any], name: str, good: Sequence[Mapping[str, Any]])
     )
     score = f"{interquartile_mean(np.array([test['score'] for test in tests])):.3f}{_samples(good)}"
     title = first["row"] + (f", {name}" if name else "")
-    row = [title, tests[0]["paper"], score, str(len(good)), f"{low:.3f} to {high:.3f}", f"{tests[0]['chance']:.3f}"]
+    chance = "-" if math.isnan(tests[0]["chance"]) else f"{tests[0]['chance']:.3f}"
+    row = [title, tests[0]["paper"], score, str(len(good)), f"{low:.3f} to {high:.3f}", chance]
     return "| " + " | ".join([*row, f"`{first['command']}`"]) + " |"
 
 
