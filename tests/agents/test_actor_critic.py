@@ -117,6 +117,30 @@ def test_stream_forks_resets_and_continues_from_a_state():
 
 
 @pytest.mark.parametrize(
+    ("observations", "actions"), [(None, None), (SCENE, spaces.Box(-2, 2, (2,)))], ids=["image", "scene"]
+)
+def test_a_stream_takes_numpy_and_gives_numpy(observations, actions):
+    args = () if observations is None else (observations, actions)
+    agent = tiny_agent("lstm", *args)
+    inputs, is_first = tiny_inputs(*args, t=4)
+    wanted, given = agent.stream(3), agent.stream(3)
+    for i in range(4):
+        here = at(inputs, i)
+        seen = here.observation
+        seen = {k: v.numpy() for k, v in seen.items()} if isinstance(seen, dict) else seen.numpy()
+        arrays = ActorInputs(seen, here.action.tolist(), here.reward.double().numpy())
+        want, got = wanted.step(here, is_first[:, i]), given.step(arrays, is_first[:, i].tolist())
+        for expected, found in zip(want, got, strict=True):
+            assert type(found) is np.ndarray
+            np.testing.assert_array_equal(found, expected.numpy())
+    assert type(given.step(arrays).policy) is np.ndarray
+    with torch.no_grad():
+        next(agent.core.parameters()).add_(1)
+    with pytest.raises(ValueError, match="make a new stream"):
+        given.step(arrays, False)
+
+
+@pytest.mark.parametrize(
     "actions", [spaces.Discrete(4), spaces.MultiDiscrete([2, 3]), spaces.Box(-1, 1, (2,))], ids=str
 )
 def test_previous_action_and_reward_count_except_at_the_first_step(actions):

@@ -31,6 +31,7 @@ from recollect.agents.policies import Distribution, policy_for
 from recollect.agents.spaces import space_from_json, space_to_json
 from recollect.agents.streams import ModelStream
 from recollect.config import from_json, require, to_json
+from recollect.cores.arrays import First, all_tensors, to_array, to_first, to_tensors
 from recollect.cores.contract import CoreConfig
 from recollect.objectives.policy_gradient import Reduction
 from recollect.ops.linear import Linear
@@ -291,17 +292,22 @@ class ActorStream(ModelStream):
         self.agent = agent
 
     @torch.no_grad()
-    def step(self, inputs: ActorInputs, is_first: Tensor) -> ActorCriticOutput:
+    def step(self, inputs: ActorInputs, is_first: First = False) -> ActorCriticOutput:
         """Policy and value of one step.
 
         Args:
-            inputs: :class:`ActorInputs` without the time axis.
-            is_first: bool ``[b]``; True clears that row before the step.
+            inputs: :class:`ActorInputs` without the time axis; tensors, or NumPy arrays and lists.
+            is_first: bool ``[b]``, or one bool for all rows; True clears that row before the step.
 
         Returns:
-            :class:`ActorCriticOutput` without the time axis.
+            :class:`ActorCriticOutput` without the time axis: tensors if all inputs are tensors, else NumPy arrays.
         """
         agent = self.agent
+        is_first = to_first(is_first, self.core.batch_size, self.core.like.device)
+        if not all_tensors(inputs):
+            like = self.core.like
+            given = ActorInputs(*(to_tensors(part, like, name) for name, part in inputs._asdict().items()))
+            return ActorCriticOutput._make(map(to_array, self.step(given, is_first)))
         return agent.decide(self.core.step(agent.encode(inputs, is_first), is_first))
 
 
