@@ -242,8 +242,16 @@ def test_text_becomes_words():
 @pytest.mark.parametrize(
     ("fields", "said"),
     [
-        ({"observation_space": spaces.Tuple([spaces.Discrete(2)])}, "FlattenObservation"),
-        ({"observation_space": spaces.Dict({"a": spaces.Dict({"b": spaces.Discrete(2)})})}, "a is a Dict space"),
+        ({"observation_space": spaces.Sequence(spaces.Discrete(2))}, "FlattenObservation"),
+        ({"observation_space": spaces.Tuple([spaces.Sequence(spaces.Discrete(2))])}, "0 is a Sequence space"),
+        (
+            {
+                "observation_space": spaces.Dict(
+                    {"a_b": spaces.Discrete(2), "a": spaces.Dict({"b": spaces.Discrete(2)})}
+                )
+            },
+            "two of its parts have the same name",
+        ),
         ({"observation_space": spaces.Dict({"a": spaces.Text(3), "b": spaces.Text(3)})}, "several texts"),
         ({"action_space": spaces.MultiBinary(3)}, "ActionWrapper"),
         ({"action_space": spaces.Dict({"a": spaces.Discrete(3)})}, "ActionWrapper"),
