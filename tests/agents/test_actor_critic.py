@@ -284,3 +284,40 @@ def test_what_a_core_reads_is_normalised(key):
 def test_without_a_width_the_core_reads_the_encoders_as_they_are():
     agent = tiny_agent("gru", width=None)
     assert isinstance(agent.norm_inputs, torch.nn.Identity)
+
+
+MASKED = spaces.Dict({"action_mask": spaces.MultiBinary(4), "place": PLACE})
+
+
+def test_actions_that_are_not_allowed_are_never_taken():
+    agent = tiny_agent("gru", MASKED)
+    inputs, is_first = tiny_inputs(MASKED, b=3, t=11)
+    mask = inputs.observation["action_mask"]
+    mask[0, 0], mask[0, 1] = torch.tensor([0, 0, 1, 0]), 0  # one action, and none: a row without a choice is as it is
+    out, _ = agent(inputs, agent.initial_state(3), is_first)
+    allowed = (mask != 0) | (mask == 0).all(-1, keepdim=True)
+    policy = agent.distribution(out.policy)
+    for actions in (policy.mode(), *(policy.sample() for _ in range(50))):
+        assert allowed.gather(-1, actions[..., None]).all()
+    probabilities = policy.log_probs.exp()
+    assert (probabilities[~allowed] == 0).all()
+    torch.testing.assert_close(probabilities.sum(-1), torch.ones(3, 11, dtype=torch.float64))
+    assert policy.entropy()[0, 0] == 0 and policy.log_prob(policy.mode())[0, 0] == 0
+    (policy.log_prob(policy.mode()).sum() + policy.entropy().sum()).backward()
+    assert all(parameter.grad.isfinite().all() for parameter in agent.policy_head.parameters())
+    stream = agent.stream(3)
+    got = torch.stack([stream.step(at(inputs, i), is_first[:, i]).policy for i in range(11)], 1)
+    torch.testing.assert_close(got, out.policy)
+
+
+@pytest.mark.parametrize(
+    ("observations", "actions"),
+    [
+        (spaces.Dict({"action_mask": spaces.MultiBinary(3)}), MOVES),
+        (MASKED, spaces.Box(-1, 1, (4,))),
+        (spaces.Dict({"action_mask": spaces.Discrete(4)}), MOVES),
+    ],
+)
+def test_a_mask_must_fit_the_actions(observations, actions):
+    with pytest.raises(ValueError, match="a mask needs Discrete actions and one number for each"):
+        tiny_agent("gru", observations, actions)

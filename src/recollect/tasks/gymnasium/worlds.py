@@ -22,7 +22,7 @@ Sticky actions are as the id says (0.25 in v5 and v0, none in v4). ``options`` c
 vector form of their own and get that of ``ALE/...-v5`` with their own sticky actions. ``Pong-v4`` then shows every 4th
 frame, where ale-py draws 2 to 4 at random. ``native=False`` takes ale-py's single environments as they are registered,
 with raw frames: ``wrappers=("gymnasium.wrappers:AtariPreprocessing",)``, ``options={"frameskip": 1}`` and ``stack=4``
-make the usual ones of them.
+make the usual ones of them (AtariPreprocessing needs opencv-python).
 
 **Action masks.** Where the observation is a Dict with ``action_mask`` (one number per Discrete action, 0 where it is
 not allowed), an agent takes none of those that are 0. The wrapper
@@ -229,6 +229,8 @@ class GymnasiumConfig(WorldConfig):
                     f"wrappers={name!r}: {error}; a wrapper is called with the environment alone: write a function "
                     "that gives it the rest"
                 ) from None
+            except gymnasium.error.Error as error:
+                raise ValueError(f"wrappers={name!r}: {error}") from None
             if not isinstance(environment, gymnasium.Env):
                 raise ValueError(
                     f"wrappers={name!r} made a {type(environment).__name__}: it must return a gymnasium.Env"

@@ -1,0 +1,108 @@
+"""What ``recollect train`` makes of its first words."""
+
+import sys
+
+import pytest
+
+from recollect.cores import GRUConfig, LSTMConfig
+from recollect.recipes.train import choose, training
+from recollect.tasks import Copying, GymnasiumConfig
+from recollect.training import ImpalaConfig, SupervisedConfig
+
+MODULE = """
+from dataclasses import dataclass
+import gymnasium
+from gymnasium.envs.classic_control import CartPoleEnv as Cart
+from recollect.cores import GRUConfig
+from recollect.tasks import Copying
+
+@dataclass(frozen=True, kw_only=True)
+class Task(Copying):
+    "A task of somebody's own."
+
+@dataclass(frozen=True, kw_only=True)
+class Core(GRUConfig):
+    "A core of somebody's own."
+
+long = Task(length=7)
+number = 3
+"""
+
+
+@pytest.fixture
+def module(tmp_path, monkeypatch):
+    (tmp_path / "a_users_module.py").write_text(MODULE)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.path", list(sys.path))
+    return "a_users_module"
+
+
+def test_task_and_core_of_a_module_in_the_current_folder(module):
+    config = training(f"{module}:Task", f"{module}:Core")
+    assert isinstance(config, SupervisedConfig)
+    assert isinstance(config.task, Copying) and isinstance(config.core, GRUConfig)
+    assert type(config.core).__name__ == "Core"
+    assert training(f"{module}:long", "lstm").task.length == 7
+    assert type(training("recall", f"{module}:Core").core).__name__ == "Core"
+    assert (
+        choose([f"{module}:Task", "--core", f"{module}:Core"]).directory(3).name == f"{module}-Task-{module}-Core-seed3"
+    )
+
+
+def test_an_environment_class_is_a_world(module):
+    config = training(f"{module}:Cart", "lstm")
+    assert isinstance(config, ImpalaConfig) and config.world == GymnasiumConfig(id=f"{module}:Cart")
+
+
+@pytest.mark.parametrize(
+    ("task", "core", "said"),
+    [
+        ("a_users_module:number", "lstm", "is a int: name a config derived from StreamTask or WorldConfig"),
+        ("a_users_module:Tusk", "lstm", "did you mean 'Task'"),
+        ("recall", "a_users_module:Task", "name its config, a class derived from CoreConfig"),
+        ("nowhere_to_be_found:Task", "lstm", "cannot import 'nowhere_to_be_found'"),
+        ("recal", "lstm", "did you mean 'recall'"),
+    ],
+)
+def test_what_is_no_task_or_core_is_named(module, task, core, said):
+    with pytest.raises(ValueError, match=said):
+        training(task, core)
+
+
+def test_options_are_typed():
+    words = [
+        "gym:X-v0",
+        "--world.options",
+        "a=3",
+        "b=0.5",
+        "c=true",
+        "d=None",
+        "e=[1,2]",
+        "f=text",
+        "g=a=b",
+        "--fit.steps",
+        "3",
+        "--core",
+        "lstm",
+    ]
+    choice = choose(words)
+    assert choice.options == {"a": 3, "b": 0.5, "c": True, "d": None, "e": [1, 2], "f": "text", "g": "a=b"}
+    assert choice.rest == ["--fit.steps", "3"] and choice.core == "lstm"
+    assert choice.training().world.options == choice.options
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("gym:CartPole-v1 --world.options render_mode", "give key=value"),
+        ("gym:CartPole-v1 --world.options --fit.steps 3", "needs key=value"),
+        ("t-maze --world.options length=3", "only a Gymnasium environment has options"),
+    ],
+)
+def test_bad_options_are_named(words, said):
+    with pytest.raises(ValueError, match=said):
+        choose(words.split(), "lstm").training()
+
+
+def test_recipes_still_choose_their_cores():
+    assert isinstance(training("t-maze", "lstm").core, LSTMConfig)
