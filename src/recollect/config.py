@@ -63,9 +63,9 @@ def load_object(name: str, what: str) -> Any:
     found: Any = import_from_here(module_name, f"{what}={name!r}")
     for part in attribute.split("."):
         if part not in vars(found):
-            public = [known for known in vars(found) if not known.startswith("_")]
-            near = did_you_mean(part, public)
-            raise ValueError(f"{what}={name!r}: {module_name} has no {attribute!r}; {near}it has {', '.join(public)}")
+            public = [known for known, x in vars(found).items() if callable(x) and not known.startswith("_")]
+            hint = did_you_mean(part, public) or f"it has {', '.join(public[:12])}"
+            raise ValueError(f"{what}={name!r}: {module_name} has no {attribute!r}; {hint}".rstrip())
         found = vars(found)[part]
     return found
 
