@@ -52,6 +52,13 @@ def test_task_and_core_of_a_module_in_the_current_folder(module):
 def test_an_environment_class_is_a_world(module):
     config = training(f"{module}:Cart", "lstm")
     assert isinstance(config, ImpalaConfig) and config.world == GymnasiumConfig(id=f"{module}:Cart")
+    assert config.agent.norm_values  # the defaults of all Gymnasium environments
+
+
+def test_wrappers_are_known_before_the_defaults_are_chosen():
+    wrapper = "gymnasium.wrappers:FlattenObservation"
+    choice = choose(["gym:CartPole-v1", "--world.wrappers", wrapper, "--batch-size", "3"], "lstm")
+    assert choice.training().world.wrappers == (wrapper,) and choice.rest == ["--batch-size", "3"]
 
 
 @pytest.mark.parametrize(
@@ -86,17 +93,17 @@ def test_options_are_typed():
         "lstm",
     ]
     choice = choose(words)
-    assert choice.options == {"a": 3, "b": 0.5, "c": True, "d": None, "e": [1, 2], "f": "text", "g": "a=b"}
+    assert choice.fields["options"] == {"a": 3, "b": 0.5, "c": True, "d": None, "e": [1, 2], "f": "text", "g": "a=b"}
     assert choice.rest == ["--fit.steps", "3"] and choice.core == "lstm"
-    assert choice.training().world.options == choice.options
+    assert choice.training().world.options == choice.fields["options"]
 
 
 @pytest.mark.parametrize(
     ("words", "said"),
     [
         ("gym:CartPole-v1 --world.options render_mode", "give key=value"),
-        ("gym:CartPole-v1 --world.options --fit.steps 3", "needs key=value"),
-        ("t-maze --world.options length=3", "only a Gymnasium environment has options"),
+        ("gym:CartPole-v1 --world.options --fit.steps 3", "give values, for example"),
+        ("t-maze --world.options length=3", "only Gymnasium environments have it, not t-maze"),
     ],
 )
 def test_bad_options_are_named(words, said):
