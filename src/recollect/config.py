@@ -81,7 +81,7 @@ def import_from_here(module: str, what: str) -> types.ModuleType:
         sys.path.insert(0, here)
     try:
         return importlib.import_module(module)
-    except ImportError as error:
+    except (ImportError, ValueError, TypeError) as error:
         raise ValueError(f"{what}: cannot import {module!r} ({error}): install it, or go to its folder") from None
 
 
@@ -205,7 +205,7 @@ def _class_of(data: Mapping[str, Any], expected: type[T], kinds: _Kinds, where: 
         _require_trust(module, f"{where}.kind", kind, kinds.trust)
         try:
             cls = getattr(import_from_here(module, f"{where}.kind={kind!r}"), name)
-        except (ImportError, AttributeError, ValueError, TypeError) as error:
+        except AttributeError as error:
             raise ValueError(f"{where}.kind={kind!r}: cannot import it ({error})") from None
     else:
         cls = lookup(_of(expected, kinds.table), kind, where.rpartition(".")[2])

@@ -5,7 +5,7 @@ import sys
 import pytest
 
 from recollect.cores import GRUConfig, LSTMConfig
-from recollect.recipes.train import choose, training
+from recollect.recipes.train import options, training
 from recollect.tasks import Copying, GymnasiumConfig
 from recollect.training import ImpalaConfig, SupervisedConfig
 
@@ -44,21 +44,12 @@ def test_task_and_core_of_a_module_in_the_current_folder(module):
     assert type(config.core).__name__ == "Core"
     assert training(f"{module}:long", "lstm").task.length == 7
     assert type(training("recall", f"{module}:Core").core).__name__ == "Core"
-    assert (
-        choose([f"{module}:Task", "--core", f"{module}:Core"]).directory(3).name == f"{module}-Task-{module}-Core-seed3"
-    )
 
 
 def test_an_environment_class_is_a_world(module):
     config = training(f"{module}:Cart", "lstm")
     assert isinstance(config, ImpalaConfig) and config.world == GymnasiumConfig(id=f"{module}:Cart")
     assert config.agent.norm_values  # the defaults of all Gymnasium environments
-
-
-def test_wrappers_are_known_before_the_defaults_are_chosen():
-    wrapper = "gymnasium.wrappers:FlattenObservation"
-    choice = choose(["gym:CartPole-v1", "--world.wrappers", wrapper, "--batch-size", "3"], "lstm")
-    assert choice.training().world.wrappers == (wrapper,) and choice.rest == ["--batch-size", "3"]
 
 
 @pytest.mark.parametrize(
@@ -77,38 +68,17 @@ def test_what_is_no_task_or_core_is_named(module, task, core, said):
 
 
 def test_options_are_typed():
-    words = [
-        "gym:X-v0",
-        "--world.options",
-        "a=3",
-        "b=0.5",
-        "c=true",
-        "d=None",
-        "e=[1,2]",
-        "f=text",
-        "g=a=b",
-        "--fit.steps",
-        "3",
-        "--core",
-        "lstm",
-    ]
-    choice = choose(words)
-    assert choice.fields["options"] == {"a": 3, "b": 0.5, "c": True, "d": None, "e": [1, 2], "f": "text", "g": "a=b"}
-    assert choice.rest == ["--fit.steps", "3"] and choice.core == "lstm"
-    assert choice.training().world.options == choice.fields["options"]
+    typed = ["a=3", "b=0.5", "c=true", "d=None", "e=[1,2]", "f=text", "g=a=b"]
+    assert options(typed) == {"a": 3, "b": 0.5, "c": True, "d": None, "e": [1, 2], "f": "text", "g": "a=b"}
+    with pytest.raises(ValueError, match="give key=value"):
+        options(["render_mode"])
 
 
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        ("gym:CartPole-v1 --world.options render_mode", "give key=value"),
-        ("gym:CartPole-v1 --world.options --fit.steps 3", "give values, for example"),
-        ("t-maze --world.options length=3", "only Gymnasium environments have it, not t-maze"),
-    ],
-)
-def test_bad_options_are_named(words, said):
-    with pytest.raises(ValueError, match=said):
-        choose(words.split(), "lstm").training()
+def test_options_and_wrappers_are_of_gymnasium():
+    config = training("gym:CartPole-v1", "lstm", options={"max_episode_steps": 9})
+    assert config.world.options == {"max_episode_steps": 9}
+    with pytest.raises(ValueError, match=r"--world\.options: only Gymnasium environments have it, not TMazeConfig"):
+        training("t-maze", "lstm", options={"length": 3})
 
 
 def test_recipes_still_choose_their_cores():

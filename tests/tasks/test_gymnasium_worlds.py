@@ -535,3 +535,15 @@ def test_modules_of_the_current_folder_are_found(tmp_path, monkeypatch):
     assert GymnasiumConfig(id="own_world_of_a_user:Cart").spec.max_steps == 0
     with pytest.raises(ValueError, match="cannot import 'no_such_module'"):
         _ = GymnasiumConfig(id="no_such_module:Own-v0").spec
+
+
+@pytest.mark.parametrize("id", ["os:system", f"{HERE}:no_environment"])
+def test_only_classes_of_environments_are_made(id):
+    # An id may come from the file of a stranger, and any function could be named there.
+    with pytest.raises(ValueError, match="name a class derived from gymnasium.Env, or register it"):
+        _ = GymnasiumConfig(id=id, options={"command": "true"}).spec
+
+
+def test_modules_that_would_be_imported_are_known():
+    config = GymnasiumConfig(id="a:B-v0", wrappers=("c.d:e",))
+    assert config.imports == ("a", "c.d") and GymnasiumConfig(id="ale_py:ALE/Pong-v5").imports == ()

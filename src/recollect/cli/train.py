@@ -21,7 +21,8 @@ CORE = "hcam"
 """The core where none is named."""
 
 WORLD = {"options": "size=7 render_mode=rgb_array", "wrappers": "gymnasium.wrappers:FlattenObservation"}
-"""Fields of a Gymnasium environment that are read before the other flags, and an example of each."""
+"""Fields of a Gymnasium environment that are read before the other flags, because what it shows, and with it the other
+flags' defaults, depends on them; and an example of each."""
 
 OPTIONS = {
     "--core KEY": f"The memory: {{cores}}. [{CORE}]",
@@ -53,8 +54,7 @@ class Request(NamedTuple):
     help: str | None
     """``--help`` or ``--help-all``, where that is asked for."""
     world: dict[str, list[str]]
-    """What is typed behind ``--world.options`` and ``--world.wrappers``, where they are. What an environment shows depends
-    on them, and with it the other flags' defaults."""
+    """Words behind ``--world.options`` and ``--world.wrappers``, where they are typed."""
     rest: list[str]
     """All other flags and their values, under our names."""
 
@@ -76,7 +76,7 @@ def train(words: Sequence[str], console: Console) -> int:
     if request.config is None and not (request.task is None and "--resume" in request.rest):
         if request.task is None:
             known = ", ".join(flags.names()[0])
-            raise ValueError(f"name a task: recollect train TASK --core KEY; tasks: {known}, gym:ID")
+            raise ValueError(f"name a task: recollect train TASK --core KEY; tasks: {known}, gym:ID, module:Class")
         flags.require_known(request.task, request.core or CORE, request.rest)
     if request.help is not None or not request.seeds:
         return _one(request, console)

@@ -260,7 +260,9 @@ def _environment_class(found: Any, name: str) -> Any:
     # Not any callable: the id may come from the file of a stranger, and os:system can be called too.
     if isinstance(found, type) and issubclass(found, gymnasium.Env):
         return found
-    raise ValueError(f"id={name!r} is a {type(found).__name__}: name a class derived from gymnasium.Env, or register it")
+    raise ValueError(
+        f"id={name!r} is a {type(found).__name__}: name a class derived from gymnasium.Env, or register it"
+    )
 
 
 def _vector_form(name: str, old: EnvSpec) -> EnvSpec:
