@@ -269,3 +269,32 @@ def test_benchmark_ops_prints_a_row_per_operation(capsys):
     assert status == 0 and "packed-linear" in out and "times as fast" in out
     status, out, _ = run(capsys, *words, "--ops", "gru", "--json")
     assert status == 0 and [row["op"] for row in json.loads(out)["rows"]] == ["gru"]
+
+
+def test_options_and_wrappers_come_before_the_defaults(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a_users_world.py").write_text("from gymnasium.envs.classic_control import CartPoleEnv as Cart\n")
+    monkeypatch.setattr("sys.path", list(sys.path))
+    quick = ["--steps", "1", "--unroll", "4", "--evaluation.episodes", "1", "--num-envs", "2", "--dim", "8"]
+    quick += ["--loss.reuse.minibatches", "1"]
+    wrapper = "gymnasium.wrappers:NormalizeObservation"
+    words = ["a_users_world:Cart", "--core", "lstm", "--world.options", "sutton_barto_reward=true", *quick]
+    assert main(["train", *words, "--world.wrappers", wrapper]) == 0
+    kept = json.loads((tmp_path / "runs/a_users_world-Cart-lstm-seed0/config.json").read_text())["world"]
+    assert kept["options"] == {"sutton_barto_reward": True} and kept["wrappers"] == [wrapper]
+    assert main(["evaluate", "runs/a_users_world-Cart-lstm-seed0", "--episodes", "1"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["gym:CartPole-v1", "--world.options", "render_mode"], "give key=value"),
+        (["gym:CartPole-v1", "--world.options", "--steps", "3"], "give values, for example"),
+        (["t-maze", "--world.options", "length=3"], "only Gymnasium environments have it"),
+        (["no_module_of_anybody:Task"], "cannot import 'no_module_of_anybody'"),
+        (["recall", "--core", "no_module_of_anybody:Core"], "cannot import 'no_module_of_anybody'"),
+    ],
+)
+def test_what_is_wrong_with_a_world_of_others_is_named(words, said, capsys):
+    assert main(["train", *words]) == 2
+    assert said in capsys.readouterr().err

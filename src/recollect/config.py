@@ -15,6 +15,8 @@ import dataclasses
 import difflib
 import importlib
 import inspect
+import json
+import os
 import sys
 import types
 import typing
@@ -45,6 +47,53 @@ def lookup(table: Mapping[str, T], name: str, what: str) -> T:
     if name in table:
         return table[name]
     raise ValueError(f"unknown {what} {name!r}: {did_you_mean(name, table)}known: {', '.join(table)}")
+
+
+def load_object(name: str, what: str) -> Any:
+    """What ``package.module:attribute`` names; the current folder is searched too.
+
+    Args:
+        name: of the object.
+        what: what an error calls it.
+
+    Raises:
+        ValueError: no such module, or it has no such attribute.
+    """
+    module_name, _, attribute = name.partition(":")
+    found: Any = import_from_here(module_name, f"{what}={name!r}")
+    for part in attribute.split("."):
+        if part not in vars(found):
+            public = [known for known, x in vars(found).items() if callable(x) and not known.startswith("_")]
+            hint = did_you_mean(part, public) or f"it has {', '.join(public[:12])}"
+            raise ValueError(f"{what}={name!r}: {module_name} has no {attribute!r}; {hint}".rstrip())
+        found = vars(found)[part]
+    return found
+
+
+def import_from_here(module: str, what: str) -> types.ModuleType:
+    """Import a module that is installed or lies in the current folder.
+
+    Raises:
+        ValueError: it cannot be imported; the message begins with ``what``.
+    """
+    here = os.getcwd()
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        return importlib.import_module(module)
+    except (ImportError, ValueError, TypeError) as error:
+        raise ValueError(f"{what}: cannot import {module!r} ({error}): install it, or go to its folder") from None
+
+
+def typed(text: str) -> Any:
+    """A value as it is typed on a command line: a number, true, false, none or JSON is that, all else is text."""
+    words: dict[str, Any] = {"true": True, "false": False, "none": None, "null": None}
+    if text.lower() in words:
+        return words[text.lower()]
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
 
 
 def to_json(config: Any, kinds: Mapping[str, type]) -> dict[str, Any]:
@@ -155,8 +204,8 @@ def _class_of(data: Mapping[str, Any], expected: type[T], kinds: _Kinds, where: 
         module, _, name = kind.partition(":")
         _require_trust(module, f"{where}.kind", kind, kinds.trust)
         try:
-            cls = getattr(importlib.import_module(module), name)
-        except (ImportError, AttributeError, ValueError, TypeError) as error:
+            cls = getattr(import_from_here(module, f"{where}.kind={kind!r}"), name)
+        except AttributeError as error:
             raise ValueError(f"{where}.kind={kind!r}: cannot import it ({error})") from None
     else:
         cls = lookup(_of(expected, kinds.table), kind, where.rpartition(".")[2])

@@ -117,6 +117,30 @@ def test_stream_forks_resets_and_continues_from_a_state():
 
 
 @pytest.mark.parametrize(
+    ("observations", "actions"), [(None, None), (SCENE, spaces.Box(-2, 2, (2,)))], ids=["image", "scene"]
+)
+def test_a_stream_takes_numpy_and_gives_numpy(observations, actions):
+    args = () if observations is None else (observations, actions)
+    agent = tiny_agent("lstm", *args)
+    inputs, is_first = tiny_inputs(*args, t=4)
+    wanted, given = agent.stream(3), agent.stream(3)
+    for i in range(4):
+        here = at(inputs, i)
+        seen = here.observation
+        seen = {k: v.numpy() for k, v in seen.items()} if isinstance(seen, dict) else seen.numpy()
+        arrays = ActorInputs(seen, here.action.tolist(), here.reward.double().numpy())
+        want, got = wanted.step(here, is_first[:, i]), given.step(arrays, is_first[:, i].tolist())
+        for expected, found in zip(want, got, strict=True):
+            assert type(found) is np.ndarray
+            np.testing.assert_array_equal(found, expected.numpy())
+    assert type(given.step(arrays).policy) is np.ndarray
+    with torch.no_grad():
+        next(agent.core.parameters()).add_(1)
+    with pytest.raises(ValueError, match="make a new stream"):
+        given.step(arrays, False)
+
+
+@pytest.mark.parametrize(
     "actions", [spaces.Discrete(4), spaces.MultiDiscrete([2, 3]), spaces.Box(-1, 1, (2,))], ids=str
 )
 def test_previous_action_and_reward_count_except_at_the_first_step(actions):
@@ -260,3 +284,40 @@ def test_what_a_core_reads_is_normalised(key):
 def test_without_a_width_the_core_reads_the_encoders_as_they_are():
     agent = tiny_agent("gru", width=None)
     assert isinstance(agent.norm_inputs, torch.nn.Identity)
+
+
+MASKED = spaces.Dict({"action_mask": spaces.MultiBinary(4), "place": PLACE})
+
+
+def test_actions_that_are_not_allowed_are_never_taken():
+    agent = tiny_agent("gru", MASKED)
+    inputs, is_first = tiny_inputs(MASKED, b=3, t=11)
+    mask = inputs.observation["action_mask"]
+    mask[0, 0], mask[0, 1] = torch.tensor([0, 0, 1, 0]), 0  # one action, and none: a row without a choice is as it is
+    out, _ = agent(inputs, agent.initial_state(3), is_first)
+    allowed = (mask != 0) | (mask == 0).all(-1, keepdim=True)
+    policy = agent.distribution(out.policy)
+    for actions in (policy.mode(), *(policy.sample() for _ in range(50))):
+        assert allowed.gather(-1, actions[..., None]).all()
+    probabilities = policy.log_probs.exp()
+    assert (probabilities[~allowed] == 0).all()
+    torch.testing.assert_close(probabilities.sum(-1), torch.ones(3, 11, dtype=torch.float64))
+    assert policy.entropy()[0, 0] == 0 and policy.log_prob(policy.mode())[0, 0] == 0
+    (policy.log_prob(policy.mode()).sum() + policy.entropy().sum()).backward()
+    assert all(parameter.grad.isfinite().all() for parameter in agent.policy_head.parameters())
+    stream = agent.stream(3)
+    got = torch.stack([stream.step(at(inputs, i), is_first[:, i]).policy for i in range(11)], 1)
+    torch.testing.assert_close(got, out.policy)
+
+
+@pytest.mark.parametrize(
+    ("observations", "actions"),
+    [
+        (spaces.Dict({"action_mask": spaces.MultiBinary(3)}), MOVES),
+        (MASKED, spaces.Box(-1, 1, (4,))),
+        (spaces.Dict({"action_mask": spaces.Discrete(4)}), MOVES),
+    ],
+)
+def test_a_mask_must_fit_the_actions(observations, actions):
+    with pytest.raises(ValueError, match="a mask needs Discrete actions and one number for each"):
+        tiny_agent("gru", observations, actions)

@@ -1,3 +1,4 @@
+import numpy as np
 import pytest
 import torch
 
@@ -139,3 +140,21 @@ def test_tokens_or_floats_not_both(sizes):
 def test_bad_config_fields_are_named(fields, message):
     with pytest.raises(ValueError, match=message):
         SequenceModelConfig(**fields)
+
+
+def test_a_stream_takes_numpy_and_lists_and_gives_numpy():
+    model = tiny_model("lstm")
+    tokens, is_first = tiny_inputs()
+    wanted, given = model.stream(3), model.stream(3)
+    for i in range(4):
+        want = wanted.step(tokens[:, i], is_first[:, i])
+        got = given.step(tokens[:, i].tolist() if i % 2 else tokens[:, i].numpy(), is_first[:, i].numpy())
+        np.testing.assert_array_equal(got, want.numpy())
+    with pytest.raises(ValueError, match="this model takes tokens"):
+        given.step(np.zeros(3))
+    vectors = tiny_model("lstm", input_dim=2).stream(1)
+    assert vectors.step([[1, 2]]).shape == (1, 5)
+    with torch.no_grad():
+        next(model.core.parameters()).add_(1)
+    with pytest.raises(ValueError, match="make a new stream"):
+        given.step(tokens[:, 0])

@@ -113,7 +113,7 @@ def test_whoever_keeps_the_protocol_can_play_and_be_filmed():
         assert len(found.scores) == 4
         frames = list(film(played, world, episodes=2, seed=1))
         assert [frame.value for frame in frames] == [frame.step for frame in frames]
-        assert {frame.action for frame in frames if not frame.over} == {str(action)}
+        assert {frame.action for frame in frames if not frame.over} == {world.spec.action_names[action]}
 
 
 @pytest.mark.parametrize(("episodes", "rows"), [(5, 8), (7, 3), (6, 2), (4, 1)])

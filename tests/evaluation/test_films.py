@@ -9,7 +9,7 @@ from PIL import Image
 
 from recollect.agents.actor_critic import ActorCriticConfig
 from recollect.cores import CORES
-from recollect.evaluation.films import film, record, spoken
+from recollect.evaluation.films import film, named, record, spoken
 from recollect.tasks.worlds.ballet.world import WORDS as DANCE_WORDS
 from recollect.tasks.worlds.ballet.world import BalletConfig
 from recollect.tasks.worlds.t_maze import TMazeConfig
@@ -35,7 +35,8 @@ def test_frames_are_the_steps_of_the_world():
         assert (frame.step == 0) == bool(step.is_first)
         assert frame.picture.dtype == np.uint8 and frame.picture.shape[2] == 3
         if index + 1 < len(frames):
-            step = world.step(torch.tensor([int(frame.action or 0)]))
+            names = world.spec.action_names
+            step = world.step(torch.tensor([names.index(frame.action) if frame.action else 0]))
     assert [frame.episode for frame in frames if frame.over] == [1, 2, 3]
 
 
@@ -64,6 +65,12 @@ def test_long_episodes_are_cut():
     assert [frame.step for frame in frames] == [0, 1, 2, 3, 4] * 2
     assert [frame.over for frame in frames] == [False, False, False, False, True] * 2
     assert frames[-1].score is None
+
+
+def test_actions_have_names_where_the_world_says_them():
+    assert named(torch.tensor(2), ("up", "down", "stay")) == "stay"
+    assert named(torch.tensor(2)) == "2" and named(torch.tensor([2, 0]), ("a", "b", "c")) == "2 0"
+    assert named(torch.tensor([0.5, -1.0])) == "+0.50 -1.00"
 
 
 def test_words_are_spoken():

@@ -1,4 +1,5 @@
 import os
+import sys
 import time
 
 import gymnasium
@@ -10,6 +11,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from recollect.tasks.gymnasium.rows import BrokenEnvironmentError, VectorRows
 from recollect.tasks.gymnasium.spaces import Reader, Writer, hash_words
+from recollect.tasks.gymnasium.stacking import stacked_space
 from recollect.tasks.gymnasium.worlds import ATARI, GymnasiumConfig, GymnasiumWorld
 
 
@@ -242,8 +244,16 @@ def test_text_becomes_words():
 @pytest.mark.parametrize(
     ("fields", "said"),
     [
-        ({"observation_space": spaces.Tuple([spaces.Discrete(2)])}, "FlattenObservation"),
-        ({"observation_space": spaces.Dict({"a": spaces.Dict({"b": spaces.Discrete(2)})})}, "a is a Dict space"),
+        ({"observation_space": spaces.Sequence(spaces.Discrete(2))}, "FlattenObservation"),
+        ({"observation_space": spaces.Tuple([spaces.Sequence(spaces.Discrete(2))])}, "0 is a Sequence space"),
+        (
+            {
+                "observation_space": spaces.Dict(
+                    {"a_b": spaces.Discrete(2), "a": spaces.Dict({"b": spaces.Discrete(2)})}
+                )
+            },
+            "two of its parts have the same name",
+        ),
         ({"observation_space": spaces.Dict({"a": spaces.Text(3), "b": spaces.Text(3)})}, "several texts"),
         ({"action_space": spaces.MultiBinary(3)}, "ActionWrapper"),
         ({"action_space": spaces.Dict({"a": spaces.Discrete(3)})}, "ActionWrapper"),
@@ -341,3 +351,199 @@ def test_minigrid_has_an_image_and_a_mission():
     assert config.spec.max_steps == 0 and config.spec.action_space == spaces.Discrete(7)
     step = world.step(torch.tensor([0, 1]))
     assert all(part.shape[0] == 2 for part in step.observation.values())
+
+
+class Paired(gymnasium.Env):
+    """A Tuple with a Dict in it; the mask forbids the last action taken."""
+
+    observation_space = spaces.Tuple(
+        [spaces.Discrete(5, start=2), spaces.Dict({"image": spaces.Box(0, 255, (4, 5, 2), np.uint8)})]
+    )
+    action_space = spaces.Discrete(3)
+
+    def __init__(self, size=5, names=True):
+        self.size = size
+        if names:
+            self.get_action_meanings = lambda: ["UP", "DOWN", "STAY"]
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.count = 0
+        return self.look(), {"action_mask": np.array([1, 1, 0])}
+
+    def step(self, action):
+        self.count += 1
+        mask = np.ones(3, np.int8)
+        mask[action] = 0
+        return self.look(), 1.0, self.count == self.size, False, {"action_mask": mask}
+
+    def look(self):
+        return (2 + self.count % 5, {"image": np.full((4, 5, 2), self.count, np.uint8)})
+
+
+class FirstOnly(gymnasium.ObservationWrapper):
+    """A wrapper of a user's own: shows the number alone."""
+
+    def __init__(self, env):
+        super().__init__(env)
+        self.observation_space = spaces.Box(0, 9, (1,), np.float32)
+
+    def observation(self, observation):
+        return np.array([observation[0]], np.float32)
+
+
+def two_arguments(env, more):
+    return env
+
+
+def no_environment(env):
+    return 3
+
+
+HERE = __name__
+
+
+@pytest.mark.parametrize("processes", [0, 2])
+def test_a_tuple_is_a_flat_dict(processes):
+    world = GymnasiumConfig(id=f"{HERE}:Paired", processes=processes).build(3)
+    assert world.spec.observation_space == spaces.Dict(
+        {"0": spaces.Discrete(5), "1_image": spaces.Box(0, 255, (4, 5, 2), np.uint8)}
+    )
+    assert world.spec.action_names == ("up", "down", "stay")
+    world.reset()
+    step = world.step(torch.tensor([0, 1, 2]))
+    assert step.observation["0"].tolist() == [1, 1, 1] and step.observation["1_image"].shape == (3, 4, 5, 2)
+    world.close()
+
+
+def test_a_vector_environment_with_a_tuple_gives_the_same():
+    environment = SyncVectorEnv([Paired] * 3, autoreset_mode=AutoresetMode.SAME_STEP)
+    reader, writer = Reader(source=environment.single_observation_space), Writer(target=Paired.action_space)
+    rows, plain = VectorRows(environment, reader, writer), GymnasiumConfig(id=f"{HERE}:Paired").rows(3)
+    first, actions = np.zeros(3, bool), np.zeros(3, np.int64)
+    want, got = plain.reset(0), rows.reset(0)
+    for _ in range(13):
+        for name in want:
+            np.testing.assert_array_equal(got[name], want[name])
+        one, other = rows.step(actions, first), plain.step(actions, first)
+        first, got, want = other.terminated & ~first, one.observation, other.observation
+
+
+def test_options_reach_an_environment_of_a_module():
+    config = GymnasiumConfig(id=f"{HERE}:Paired", options={"size": 2, "names": False})
+    world = config.build(1)
+    world.reset()
+    ends = [bool(world.step(torch.tensor([0])).terminated) for _ in range(2)]
+    assert ends == [False, True] and world.spec.action_names == ()
+
+
+def test_wrappers_are_applied_in_order():
+    config = GymnasiumConfig(id=f"{HERE}:Paired", wrappers=(f"{HERE}:FirstOnly", f"{MASKS}:mask_from_info"))
+    assert set(config.spec.observation_space) == {"observation", "action_mask"}
+    with pytest.raises(ValueError, match="mask_from_info takes Discrete actions and an observation that is no Dict"):
+        _ = GymnasiumConfig(id="RecollectTest/Talking-v0", wrappers=(f"{MASKS}:mask_from_info",)).spec
+
+
+MASKS = "recollect.tasks.gymnasium.wrappers"
+
+
+@pytest.mark.parametrize(
+    ("wrapper", "said"),
+    [
+        ("two_arguments", "a wrapper is called with the environment alone"),
+        ("no_environment", "made a int: it must return a gymnasium.Env"),
+        ("FirstOny", "has no 'FirstOny'; did you mean 'FirstOnly'"),
+    ],
+)
+def test_wrappers_that_are_none_are_refused(wrapper, said):
+    with pytest.raises(ValueError, match=said):
+        _ = GymnasiumConfig(id=f"{HERE}:Paired", wrappers=(f"{HERE}:{wrapper}",)).spec
+
+
+def test_wrappers_mean_single_environments():
+    config = GymnasiumConfig(id="CartPole-v1", wrappers=("gymnasium.wrappers:RescaleObservation",))
+    with pytest.raises(ValueError, match="called with the environment alone"):
+        _ = config.spec
+    assert GymnasiumConfig(id="CartPole-v1")._spaces.native
+    wrapped = GymnasiumConfig(id="CartPole-v1", wrappers=("gymnasium.wrappers:NormalizeObservation",))
+    assert not wrapped._spaces.native and wrapped.build(2).reset().observation.shape == (2, 4)
+    with pytest.raises(ValueError, match="vector form only, which takes no wrappers"):
+        _ = GymnasiumConfig(id="RecollectTest/VectorOnly-v0", wrappers=("gymnasium.wrappers:Autoreset",)).spec
+
+
+def test_the_last_observations_are_stacked():
+    world, plain = counting(stack=3).build(2), counting().build(2)
+    assert world.spec.observation_space.shape == (9,)
+    (steps, actions), history = play(world, 12), []
+    shown = [plain.reset(seed=7), *(plain.step(action) for action in actions)]
+    for row in range(2):
+        for step, now in zip(steps, shown, strict=True):
+            newest = now.observation[row]
+            history = [newest] * 3 if now.is_first[row] else [*history[1:], newest]
+            assert torch.equal(step.observation[row], torch.cat(history))
+
+
+@pytest.mark.parametrize(
+    ("shape", "stacked"), [((20, 30), (4, 20, 30)), ((20, 30, 3), (20, 30, 12)), ((3, 20, 30), (12, 20, 30))]
+)
+def test_images_are_stacked_along_their_channels(shape, stacked):
+    assert stacked_space(spaces.Box(0, 255, shape, np.uint8), 4) == spaces.Box(0, 255, stacked, np.uint8)
+
+
+def test_boxes_of_a_dict_are_stacked_and_nothing_else():
+    world = GymnasiumConfig(id=f"{HERE}:Paired", stack=2).build(1)
+    world.reset()
+    step = world.step(torch.tensor([0]))
+    assert step.observation["1_image"][0, 0, 0].tolist() == [0, 0, 1, 1] and step.observation["0"].tolist() == [1]
+    with pytest.raises(ValueError, match="stack=2: only Boxes can be stacked"):
+        _ = GymnasiumConfig(id="FrozenLake-v1", stack=2).spec
+    with pytest.raises(ValueError, match="stack=0"):
+        GymnasiumConfig(stack=0)
+
+
+@pytest.mark.parametrize(
+    ("name", "sticky"), [("ale_py:ALE/Pong-v5", 0.25), ("PongNoFrameskip-v4", 0.0), ("Pong-v0", 0.25), ("Pong-v4", 0.0)]
+)
+def test_all_names_of_a_game_have_the_vector_form(name, sticky):
+    pytest.importorskip("ale_py")
+    config = GymnasiumConfig(id=name)
+    assert config.spec.observation_space == spaces.Box(0, 255, (4, 84, 84), np.uint8)
+    assert config._entry.kwargs["repeat_action_probability"] == sticky
+    assert config.build(2).reset().observation.shape == (2, 4, 84, 84)
+    assert config.spec.max_steps == 27000
+
+
+def test_the_single_form_of_an_old_game():
+    pytest.importorskip("ale_py")
+    raw = GymnasiumConfig(id="PongNoFrameskip-v4", native=False)
+    assert raw.spec.observation_space.shape == (210, 160, 3)
+    assert raw.spec.action_names[:3] == ("noop", "fire", "right")
+    pytest.importorskip("cv2")
+    usual = GymnasiumConfig(id="PongNoFrameskip-v4", wrappers=("gymnasium.wrappers:AtariPreprocessing",), stack=4)
+    assert usual.spec.observation_space.shape == (4, 84, 84)
+
+
+def test_modules_of_the_current_folder_are_found(tmp_path, monkeypatch):
+    (tmp_path / "own_world_of_a_user.py").write_text(
+        "import gymnasium\nfrom gymnasium.envs.classic_control import CartPoleEnv as Cart\n"
+        "gymnasium.register(id='RecollectTest/Own-v0', entry_point=Cart, max_episode_steps=9)\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.path", list(sys.path))
+    config = GymnasiumConfig(id="own_world_of_a_user:RecollectTest/Own-v0")
+    assert config.spec.max_steps == 9 and config.build(2).reset().observation.shape == (2, 4)
+    assert GymnasiumConfig(id="own_world_of_a_user:Cart").spec.max_steps == 0
+    with pytest.raises(ValueError, match="cannot import 'no_such_module'"):
+        _ = GymnasiumConfig(id="no_such_module:Own-v0").spec
+
+
+@pytest.mark.parametrize("id", ["os:system", f"{HERE}:no_environment"])
+def test_only_classes_of_environments_are_made(id):
+    # An id may come from the file of a stranger, and any function could be named there.
+    with pytest.raises(ValueError, match="name a class derived from gymnasium.Env, or register it"):
+        _ = GymnasiumConfig(id=id, options={"command": "true"}).spec
+
+
+def test_modules_that_would_be_imported_are_known():
+    config = GymnasiumConfig(id="a:B-v0", wrappers=("c.d:e",))
+    assert config.imports == ("a", "c.d") and GymnasiumConfig(id="ale_py:ALE/Pong-v5").imports == ()

@@ -2,6 +2,7 @@ import pytest
 import torch
 
 from recollect.tasks.worlds.t_maze import DOWN, LEFT, RIGHT, UP, TMazeConfig
+from recollect.tasks.worlds.t_maze_picture import AGENT, CELL, CUE, PAPER, RIGHT_SIDE, VIEW, WRONG_SIDE
 
 
 def literal_episode(config, up, actions):
@@ -106,11 +107,41 @@ def test_at_the_junction_without_the_cue_nothing_can_be_known():
     assert [int(part[0]) for part in world.truth()] == [1, -1, -1]
 
 
-def test_the_picture_shows_agent_and_right_side():
-    world = TMazeConfig(length=4).build(1)
+def colour(picture, row, column):
+    return tuple(picture[row * CELL + CELL // 2, column * CELL + CELL // 2])
+
+
+@pytest.mark.parametrize("right", [True, False])
+def test_the_picture_shows_the_cue_the_corridor_and_the_answer(right):
+    world = TMazeConfig(length=40).build(1, seed=1)
+    step, pictures = world.reset(), []
+    while True:
+        pictures.append(world.render(0))
+        if step.is_last[0]:
+            break
+        best = world.oracle()
+        step = world.step(best if right or best == RIGHT else UP + DOWN - best)
+    assert {picture.shape for picture in pictures} == {(5 * CELL, VIEW * CELL, 3)}
+    assert colour(pictures[0], 2, 0) == AGENT and colour(pictures[0], 0, 0) == AGENT  # the arrow
+    assert colour(pictures[1], 2, 1) == AGENT and colour(pictures[1], 2, 0) == CUE
+    assert colour(pictures[1], 0, 0) == PAPER
+    assert colour(pictures[20], 2, VIEW // 2) == AGENT
+    before, last, end = pictures[-2], pictures[-1], VIEW - 1
+    up = 1 if world.state.up[0] else 3
+    assert colour(before, 2, end) == AGENT
+    assert colour(before, up, end) == RIGHT_SIDE and colour(before, 4 - up, end) == WRONG_SIDE
+    assert colour(last, up if right else 4 - up, end) == AGENT and colour(last, 2, end) not in (AGENT, CUE)
+
+
+def test_the_picture_of_a_short_active_maze_has_all_of_it():
+    world = TMazeConfig(length=2, active=True).build(1)
     world.reset()
-    assert world.render(0).shape == (3, 6, 3)
-    assert tuple(world.render(0)[1, 1]) == (255, 220, 0)
+    picture = world.render(0)
+    assert picture.shape == (5 * CELL, 4 * CELL, 3)
+    assert colour(picture, 2, 0) == CUE and colour(picture, 2, 1) == AGENT
+    assert not (picture[:CELL] == AGENT).all(-1).any()
+    world.step(torch.tensor([LEFT]))
+    assert (world.render(0)[:CELL, :CELL] == AGENT).all(-1).any()
 
 
 @pytest.mark.parametrize(("field", "value"), [("length", 0), ("slack", -1), ("penalty", -0.5)])

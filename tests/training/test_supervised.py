@@ -1,12 +1,13 @@
 import math
 
+import numpy as np
 import pytest
 import torch
 
 from recollect.cores import CORES
 from recollect.objectives.cross_entropy import cross_entropy
 from recollect.state import detach
-from recollect.tasks import Copying, Recall
+from recollect.tasks import Arrays, Copying, Recall
 from recollect.training import FitConfig, OptimizerConfig, SupervisedConfig
 
 TASK = Recall(num_keys=3, num_values=2, num_cues=1, num_queries=1, min_blank=0, max_blank=2, length=11)
@@ -118,6 +119,50 @@ def test_unrolls_without_a_question_report_no_accuracy():
     ours = trainer(task=Copying(length=9, num_digits=1), unroll=4)
     reported = ["accuracy" in ours.step() for _ in range(3)]
     assert reported == [False, False, True]
+
+
+def test_classes_of_a_file_are_learned_and_scored_on_its_parts():
+    ours = trainer(task=Arrays(), core=CORES["gru"](dim=24, num_layers=1), batch_size=32)
+    before = ours.evaluate()["score"]
+    for _ in range(100):
+        ours.step()
+    assert ours.evaluate()["score"] > max(0.7, before + 0.2)
+    seen = []
+
+    class Told(Arrays):
+        def batches(self, num_rows, batch_size, generator):
+            seen.append(self.part)
+            return super().batches(num_rows, batch_size, generator)
+
+    told = config(task=Told())
+    model = told.build_agent()
+    assert len(told.evaluate(model, samples=500, seed=0).asked) == 60
+    told.build().evaluate()
+    assert seen == ["test", "validation"]
+
+
+@pytest.mark.parametrize("unroll", [None, 5])
+def test_values_are_learned(tmp_path, unroll):
+    numbers = np.random.default_rng(0).normal(0, 1, (200, 10, 1))
+    np.savez(tmp_path / "data.npz", inputs=numbers, targets=50 + 20 * np.roll(numbers, 1, 1)[:, :, 0])
+    task = Arrays(path=str(tmp_path / "data.npz"))
+    ours = trainer(task=task, core=CORES["gru"](dim=16, num_layers=1), batch_size=32, unroll=unroll)
+    assert ours.model.num_classes == 1 and task.spec.input_dim == 1
+    for _ in range(120):
+        numbers = ours.step()
+    score = ours.evaluate()
+    assert 0.6 < score["score"] < 1 and math.isnan(score["perfect"])  # the first step of a row cannot be known
+    assert numbers["accuracy"] == pytest.approx(1 - numbers["loss"], abs=1e-5)
+
+
+def test_classes_weigh_as_the_task_says():
+    task = Arrays(class_weights="balanced")
+    ours, plain = trainer(task=task), trainer(task=Arrays())
+    batch = task.sample(4, torch.Generator().manual_seed(0))
+    logits, _ = plain.model(batch.inputs, plain.model.initial_state(4), batch.is_first)
+    weights = torch.tensor(task.spec.class_weights)
+    wanted = cross_entropy(logits, batch.targets, batch.loss_mask, class_weights=weights).item()
+    assert ours.step()["loss"] == pytest.approx(wanted, rel=1e-5) != pytest.approx(plain.step()["loss"], rel=1e-5)
 
 
 @pytest.mark.parametrize(

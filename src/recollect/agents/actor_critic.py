@@ -27,10 +27,11 @@ from recollect.agents.encoders import EncoderConfig, Layers, ObservationEncoder
 from recollect.agents.folders import read_description, read_weights, write_model
 from recollect.agents.kinds import KINDS
 from recollect.agents.normalization import ReturnNorm
-from recollect.agents.policies import Distribution, policy_for
+from recollect.agents.policies import ACTION_MASK, Distribution, has_action_mask, mask_logits, policy_for
 from recollect.agents.spaces import space_from_json, space_to_json
 from recollect.agents.streams import ModelStream
 from recollect.config import from_json, require, to_json
+from recollect.cores.arrays import First, all_tensors, to_array, to_first, to_tensors
 from recollect.cores.contract import CoreConfig
 from recollect.objectives.policy_gradient import Reduction
 from recollect.ops.linear import Linear
@@ -119,6 +120,7 @@ class ActorCritic(nn.Module):
         self.action_space = action_space
         self.encoder = ObservationEncoder(observation_space, config.encoders)
         self.policy = policy_for(action_space)
+        self.masks_actions = has_action_mask(observation_space, action_space)
         joined = self.encoder.dim
         joined += self.policy.encoding_dim * config.previous_action + config.previous_reward
         self.core = core.build(joined if config.width is None else config.width)
@@ -154,7 +156,7 @@ class ActorCritic(nn.Module):
             ValueError: a part of the inputs has the wrong shape or dtype.
         """
         outputs, state = self.core(self.encode(inputs, is_first), state, is_first)
-        return self.decide(outputs), state
+        return self.allowed(self.decide(outputs), inputs), state
 
     def encode(self, inputs: ActorInputs, is_first: Tensor) -> Tensor:
         """What the core reads: ``[b, ...] -> [b, ..., *core.input_shape]``, with or without a time axis."""
@@ -186,6 +188,12 @@ class ActorCritic(nn.Module):
             with torch.autocast(outputs.device.type, enabled=False):
                 return self._heads(features.to(self.value_head[-1].weight.dtype))
         return self._heads(features)
+
+    def allowed(self, output: ActorCriticOutput, inputs: ActorInputs) -> ActorCriticOutput:
+        """The same, without actions that the observation does not allow (see policies.py)."""
+        if not self.masks_actions:
+            return output
+        return output._replace(policy=mask_logits(output.policy, inputs.observation[ACTION_MASK]))
 
     def _heads(self, features: Tensor) -> ActorCriticOutput:
         policy = self.policy.complete(self.policy_head(features))
@@ -291,18 +299,24 @@ class ActorStream(ModelStream):
         self.agent = agent
 
     @torch.no_grad()
-    def step(self, inputs: ActorInputs, is_first: Tensor) -> ActorCriticOutput:
+    def step(self, inputs: ActorInputs, is_first: First = False) -> ActorCriticOutput:
         """Policy and value of one step.
 
         Args:
-            inputs: :class:`ActorInputs` without the time axis.
-            is_first: bool ``[b]``; True clears that row before the step.
+            inputs: :class:`ActorInputs` without the time axis; tensors, or NumPy arrays and lists.
+            is_first: bool ``[b]``, or one bool for all rows; True clears that row before the step.
 
         Returns:
-            :class:`ActorCriticOutput` without the time axis.
+            :class:`ActorCriticOutput` without the time axis: tensors if all inputs are tensors, else NumPy arrays.
         """
         agent = self.agent
-        return agent.decide(self.core.step(agent.encode(inputs, is_first), is_first))
+        is_first = to_first(is_first, self.core.batch_size, self.core.like.device)
+        if not all_tensors(inputs):
+            like = self.core.like
+            given = ActorInputs(*(to_tensors(part, like, name) for name, part in inputs._asdict().items()))
+            return ActorCriticOutput._make(map(to_array, self.step(given, is_first)))
+        output = agent.decide(self.core.step(agent.encode(inputs, is_first), is_first))
+        return agent.allowed(output, inputs)
 
 
 def _head(dim: int, hidden: tuple[int, ...], width: int, *, gain: float) -> nn.Sequential:

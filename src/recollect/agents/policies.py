@@ -16,6 +16,11 @@ is the logarithm of the mass beyond it: the clipped action is what the world get
 from, without bias (Fujita & Maeda, 2018, Clipped Action Policy Gradient). ``entropy`` is that of the Gaussian before
 clipping, which is what an entropy bonus should keep open. Integer Boxes have no density: use MultiDiscrete.
 
+**Action masks.** Where the observation is a Dict with ``action_mask`` and the actions are Discrete, the logits of
+actions whose number there is 0 are replaced by -1e30 (Huang & Ontañón, 2022, A Closer Look at Invalid Action Masking):
+they are never drawn, and no gradient asks for them. A rollout stores masked logits, so nothing else has to know. A row
+whose mask allows nothing (after the end of an episode, say) is left unmasked.
+
 Everything is computed in float32 or better. Sampling never waits for the device.
 """
 
@@ -31,6 +36,8 @@ from torch import Generator, Tensor, nn
 
 _HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
 _NEVER = -1e30  # logit of a choice that an entry of a MultiDiscrete does not have; finite, so that 0 * log 0 is 0
+ACTION_MASK = "action_mask"
+"""Key of an observation that says which Discrete actions are allowed."""
 _FIRST_LOG_STD = -0.5  # sigma 0.6: nine of ten first actions lie within bounds of -1 and 1
 
 
@@ -103,6 +110,29 @@ def policy_for(space: spaces.Space[Any]) -> Policy:
     else:
         remedy = "use Discrete, MultiDiscrete, MultiBinary or Box"
     raise ValueError(f"action space {space}: no policy is defined over a {type(space).__name__}; {remedy}")
+
+
+def has_action_mask(observation_space: spaces.Space[Any], action_space: spaces.Space[Any]) -> bool:
+    """Whether observations say which actions are allowed.
+
+    Raises:
+        ValueError: they do in a form that does not fit the actions.
+    """
+    if not isinstance(observation_space, spaces.Dict) or ACTION_MASK not in observation_space.spaces:
+        return False
+    mask = observation_space[ACTION_MASK]
+    if not isinstance(action_space, spaces.Discrete) or mask.shape != (action_space.n,):
+        raise ValueError(
+            f"observation {ACTION_MASK} is {mask}, for actions {action_space}: a mask needs Discrete actions and one "
+            "number for each; give the entry another name if it is none"
+        )
+    return True
+
+
+def mask_logits(logits: Tensor, allowed: Tensor) -> Tensor:
+    """Logits ``[..., a]`` without the actions that are not allowed: where ``allowed`` ``[..., a]`` is 0."""
+    allowed = allowed != 0
+    return logits.masked_fill(~(allowed | ~allowed.any(-1, keepdim=True)), _NEVER)
 
 
 def _float(parameters: Tensor) -> Tensor:

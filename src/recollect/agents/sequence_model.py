@@ -11,8 +11,9 @@ It keeps the contract of the cores: state in, state out, ``is_first`` the only r
 
 from dataclasses import dataclass
 from os import PathLike
-from typing import Any, Literal
+from typing import Any, Literal, overload
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -20,6 +21,7 @@ from recollect.agents.folders import read_description, read_weights, write_model
 from recollect.agents.kinds import KINDS
 from recollect.agents.streams import ModelStream
 from recollect.config import from_json, require, to_json
+from recollect.cores.arrays import First, Numbers, to_array, to_tensor
 from recollect.cores.contract import CoreConfig
 from recollect.layers.feedforward import FeedForward
 
@@ -192,13 +194,25 @@ class SequenceStream(ModelStream):
         super().__init__(model.core, batch_size)
         self.model = model
 
+    @overload
+    def step(self, inputs: Tensor, is_first: First = None) -> Tensor: ...
+
+    @overload
+    def step(self, inputs: Numbers, is_first: First = None) -> np.ndarray: ...
+
     @torch.no_grad()
-    def step(self, inputs: Tensor, is_first: Tensor | None = None) -> Tensor:
+    def step(self, inputs: Tensor | Numbers, is_first: First = None) -> Tensor | np.ndarray:
         """Tokens ``[b]`` or floats ``[b, input_dim]`` of one step to logits ``[b, classes]``.
 
         Args:
-            inputs: the step of every row.
-            is_first: bool ``[b]``; True clears that row before the step. None clears nothing.
+            inputs: the step of every row: a tensor, or a NumPy array or a list.
+            is_first: bool ``[b]``, or one bool for all rows; True clears that row before the step. None clears nothing.
+
+        Returns:
+            A tensor for a tensor, else a NumPy array.
         """
+        if not isinstance(inputs, Tensor):
+            floats = self.model.vocabulary is None
+            return to_array(self.step(to_tensor(inputs, self.core.like, floats=floats), is_first))
         self.model.check(inputs, time=False)
         return self.model.decode(self.core.step(self.model.encode(inputs), is_first))

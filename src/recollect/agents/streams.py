@@ -3,6 +3,7 @@
 import copy
 from typing import Any, Self
 
+import numpy as np
 from torch import Tensor
 
 from recollect.cores.contract import MemoryCore
@@ -29,7 +30,7 @@ class ModelStream:
         """Continue from a state."""
         self.core.load_state(state)
 
-    def reset(self, rows: Tensor | list[int] | None = None) -> None:
+    def reset(self, rows: Tensor | np.ndarray | list[int] | None = None) -> None:
         """Forget: all rows, or those named."""
         self.core.reset(rows)
 

@@ -4,7 +4,7 @@ Help and mistakes are answered from a table (flags.py), before torch is imported
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
@@ -20,6 +20,10 @@ from recollect.terminal import overview
 CORE = "hcam"
 """The core where none is named."""
 
+WORLD = {"options": "size=7 render_mode=rgb_array", "wrappers": "gymnasium.wrappers:FlattenObservation"}
+"""Fields of a Gymnasium environment that are read before the other flags, because what it shows, and with it the other
+flags' defaults, depends on them; and an example of each."""
+
 OPTIONS = {
     "--core KEY": f"The memory: {{cores}}. [{CORE}]",
     "--directory PATH": "Run directory. [runs/<task>-<core>-seed<seed>]",
@@ -27,6 +31,7 @@ OPTIONS = {
     "--config FILE": "Begin with the settings of a run's config.json, in the place of TASK and --core; flags on top.",
     "--from RUN": "Begin with the newest weights of another run; RUN/best for its best ones.",
     "--seeds INT ...": "One run for each seed, one after the other or --parallel N at a time, then a table.",
+    "--world.options KEY=VALUE ...": "Keywords of a Gymnasium environment: numbers, true, false, none, JSON or text.",
     "--log NAME ...": "Also write the metrics for tensorboard or wandb; metrics.csv is always written.",
     "--trust": "Import the packages that a run's config.json names: that runs their code.",
     "--help-all": "Every flag: of trainer, task, core, agent, optimiser, loss.",
@@ -37,9 +42,9 @@ class Request(NamedTuple):
     """What was typed behind ``recollect train``."""
 
     task: str | None
-    """Key of a task, or ``gym:ID``."""
+    """Key of a task, ``gym:ID`` or ``package.module:Name``."""
     core: str | None
-    """Key of a core."""
+    """Key of a core, or ``package.module:Name``."""
     config: Path | None
     """A config.json to begin with."""
     seeds: tuple[int, ...]
@@ -48,6 +53,8 @@ class Request(NamedTuple):
     """Runs at a time."""
     help: str | None
     """``--help`` or ``--help-all``, where that is asked for."""
+    world: dict[str, list[str]]
+    """Words behind ``--world.options`` and ``--world.wrappers``, where they are typed."""
     rest: list[str]
     """All other flags and their values, under our names."""
 
@@ -69,7 +76,7 @@ def train(words: Sequence[str], console: Console) -> int:
     if request.config is None and not (request.task is None and "--resume" in request.rest):
         if request.task is None:
             known = ", ".join(flags.names()[0])
-            raise ValueError(f"name a task: recollect train TASK --core KEY; tasks: {known}, gym:ID")
+            raise ValueError(f"name a task: recollect train TASK --core KEY; tasks: {known}, gym:ID, module:Class")
         flags.require_known(request.task, request.core or CORE, request.rest)
     if request.help is not None or not request.seeds:
         return _one(request, console)
@@ -90,12 +97,22 @@ def read(words: Sequence[str]) -> Request:
     seeds = _take_many(rest, "--seeds")
     if config is not None and (task or core):
         raise ValueError("--config brings its task and its core: leave TASK and --core away")
+    world = {name: _take_words(rest, f"--world.{name}", example) for name, example in WORLD.items()}
     if seeds and "--fit.seed" in rest:
         raise ValueError("--seeds and --seed: give one of them")
     helps = [word for word in rest if word in ("-h", "--help", "--help-all")]
     asked = None if not helps else "--help-all" if "--help-all" in helps else "--help"
     rest = [word for word in rest if word not in helps]
-    return Request(task, core, None if config is None else Path(config), seeds, parallel, asked, rest)
+    return Request(
+        task,
+        core,
+        None if config is None else Path(config),
+        seeds,
+        parallel,
+        asked,
+        {name: found for name, found in world.items() if found},
+        rest,
+    )
 
 
 def _one(request: Request, console: Console) -> int:
@@ -122,11 +139,11 @@ def _default(request: Request) -> Any:
     from recollect.tasks import GymnasiumConfig
     from recollect.training.trained import load_config, read_config
 
-    trust = "--trust" in request.rest
+    fields, trust = _fields(request), "--trust" in request.rest
     if request.config is not None:
-        return read_config(request.config, trust=trust)
+        return _changed(read_config(request.config, trust=trust), fields)
     core = request.core or CORE
-    chosen = None if request.task is None else training(request.task, core)
+    chosen = None if request.task is None else training(request.task, core, **fields)
     given = request.value("--directory")
     if "--resume" not in request.rest or (given is None and chosen is None):
         if chosen is None:
@@ -141,12 +158,26 @@ def _default(request: Request) -> Any:
     kept = load_config(run, trust=trust)
     if chosen is not None and (task_name(chosen), core_name(chosen)) != (task_name(kept), core_name(kept)):
         return chosen  # another run: fit names what differs
-    return kept
+    return _changed(kept, fields)
+
+
+def _fields(request: Request) -> dict[str, Any]:
+    from recollect.recipes.train import options
+
+    made = {"options": options, "wrappers": tuple}
+    return {name: made[name](words) for name, words in request.world.items()}
+
+
+def _changed(config: Any, fields: dict[str, Any]) -> Any:
+    from recollect.recipes.train import with_fields
+
+    return replace(config, **{config.task_field: with_fields(config.trained_on, fields)}) if fields else config
 
 
 def folder(task: str, core: str, seed: int) -> Path:
     """Where a run is kept if nobody says where."""
-    return Path("runs") / f"{task.replace(':', '-').replace('/', '-')}-{core}-seed{seed}"
+    task = task.removeprefix("gym:") if task.count(":") > 1 else task  # a module of one's own may do without gym:
+    return Path("runs") / f"{task}-{core}-seed{seed}".replace(":", "-").replace("/", "-")
 
 
 def _seed_folders(request: Request) -> dict[int, Path]:
@@ -180,7 +211,9 @@ def _help(request: Request, console: Console) -> bool:
     show: dict[str, Any] = {"highlight": False, "soft_wrap": True, "markup": False}
     console.print("usage: recollect train TASK [--core KEY] [flags]", **show)
     console.print("\nTrain a memory on a task, and keep the run in a directory that describes itself.\n", **show)
-    console.print(overview({"TASK": f"What is learned: {', '.join(tasks)}, gym:ID (any Gymnasium environment)."}))
+    console.print(
+        overview({"TASK": f"What is learned: {', '.join(tasks)}, gym:ID (any Gymnasium environment), module:Class."})
+    )
     console.print(overview({name: text.format(cores=", ".join(cores)) for name, text in OPTIONS.items()}))
     which = "All" if request.help == "--help-all" else "Common"
     console.print(f"\n{which} flags of {core} on {task}, in brackets the defaults:\n", **show)
@@ -223,6 +256,18 @@ def _take_many(words: list[str], flag: str) -> tuple[int, ...]:
     found = tuple(dict.fromkeys(_number(word, flag) for word in words[start + 1 : stop]))
     if not found:
         raise ValueError(f"{flag} needs numbers, such as {flag} 0 1 2")
+    del words[start:stop]
+    return found
+
+
+def _take_words(words: list[str], flag: str, example: str) -> list[str]:
+    if flag not in words:
+        return []
+    start = words.index(flag)
+    stop = next((place for place in range(start + 1, len(words)) if words[place].startswith("--")), len(words))
+    found = words[start + 1 : stop]
+    if not found:
+        raise ValueError(f"{flag}: give values, for example {flag} {example}")
     del words[start:stop]
     return found
 

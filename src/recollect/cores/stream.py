@@ -1,23 +1,28 @@
 """Stream: a core that lives, one step at a time.
 
     stream = core.stream(batch_size=1)
-    output = stream.step(frame)                 # [b, *input_shape] -> [b, *output_shape]
+    output = stream.step(frame)                 # [b, *input_shape] -> [b, *output_shape]; NumPy in, NumPy out
 
 A stream owns its memory, needs no gradients, and costs the same at step 10 and at step 10^7. The plain class
 below calls the core with one step; cores with windows override the three methods marked "override", to write
 into ring buffers in place. ``state`` and ``load_state`` translate between the two forms at any moment.
+
+A stream belongs to the weights it was made with: after a change of weights its next step raises a ValueError.
 """
 
 from collections.abc import Iterator
 from os import PathLike
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, overload
 
+import numpy as np
 import safetensors.torch
 import torch
 from safetensors import SafetensorError
 from torch import Tensor
 
+from recollect.cores.arrays import First, Numbers, to_array, to_first, to_tensor
+from recollect.cores.weight_changes import WeightChanges
 from recollect.files import write_atomically
 from recollect.layers.finite import is_finite, surely_finite
 from recollect.state import clone, leaves, map_state, named_leaves, nbytes, put_rows, spread_rows
@@ -73,6 +78,9 @@ class Stream:
             self._fresh = clone(core.initial_state(batch_size))
         weight = next(core.parameters())
         self._dtype = weight.dtype
+        self.like = weight.detach().new_zeros(())
+        """A scalar of the dtype and on the device in which the stream computes."""
+        self._changes = WeightChanges(core.parameters())
         self._never = torch.zeros(batch_size, dtype=torch.bool, device=weight.device)
         self.load_state(self._fresh)
 
@@ -99,17 +107,32 @@ class Stream:
 
     # -- the public face -----------------------------------------------------------------------------------
 
+    @overload
+    def step(self, inputs: Tensor, is_first: First = None) -> Tensor: ...
+
+    @overload
+    def step(self, inputs: Numbers, is_first: First = None) -> np.ndarray: ...
+
     @torch.no_grad()
-    def step(self, inputs: Tensor, is_first: Tensor | None = None) -> Tensor:
+    def step(self, inputs: Tensor | Numbers, is_first: First = None) -> Tensor | np.ndarray:
         """Consume one step of every stream.
 
         Args:
-            inputs: float ``[b, *input_shape]``.
-            is_first: bool ``[b]``; True clears that row before the step. None clears nothing.
+            inputs: ``[b, *input_shape]``: a tensor of the core's dtype, or a NumPy array or a list of numbers.
+            is_first: bool ``[b]`` (tensor, array or list), or one bool for all rows; True clears that row before the
+                step. None clears nothing.
 
         Returns:
-            ``[b, *output_shape]``.
+            ``[b, *output_shape]``: a tensor for a tensor, else a NumPy array.
+
+        Raises:
+            ValueError: a wrong shape or dtype; the weights have changed since the stream was made.
         """
+        if not isinstance(inputs, Tensor):
+            return to_array(self.step(to_tensor(inputs, self.like, floats=True), is_first))
+        self.check_weights()
+        if is_first is not None and not isinstance(is_first, Tensor):
+            is_first = to_first(is_first, self.batch_size, self._never.device)
         if tuple(inputs.shape) != (self.batch_size, *self.core.input_shape):
             want = [self.batch_size, *self.core.input_shape]
             raise ValueError(f"inputs have shape {list(inputs.shape)}; a step of this stream takes {want}")
@@ -131,8 +154,16 @@ class Stream:
         outputs = self.advance(torch.where(spread_rows(finite, inputs), inputs, 0.0), is_first)
         return torch.where(spread_rows(finite, outputs), outputs, torch.nan)
 
+    def check_weights(self) -> None:
+        """Raise ``ValueError`` if the core's weights have changed since the stream was made."""
+        if self._changes.any():
+            raise ValueError(
+                f"the weights of this {type(self.core).__name__} have changed since its stream was made: "
+                "make a new stream, core.stream(batch_size)"
+            )
+
     @torch.no_grad()
-    def reset(self, rows: Tensor | list[int] | None = None) -> None:
+    def reset(self, rows: Tensor | np.ndarray | list[int] | None = None) -> None:
         """Forget: all rows, or those named by integers or a boolean mask."""
         if rows is None:
             self.load_state(self._fresh)

@@ -8,7 +8,7 @@ the last frame, which tells the score.
 """
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from os import PathLike
 from pathlib import Path
 from types import ModuleType
@@ -154,7 +154,7 @@ def film(
                 picture=picture(world, step.observation, 0),
                 episode=episode,
                 step=clock,
-                action="" if last else _named(played.action[0]),
+                action="" if last else named(played.action[0], world.spec.action_names),
                 reward=float(step.reward[0]),
                 sum_reward=total,
                 value=float(played.output.value[0]),
@@ -198,7 +198,10 @@ def _compose(frame: Frame, pillow: Any) -> Any:
     return image
 
 
-def _named(action: Tensor) -> str:
+def named(action: Tensor, names: Sequence[str] = ()) -> str:
+    """An action for a person: its name, where the world says it (``WorldSpec.action_names``), or its numbers."""
+    if names and action.ndim == 0:
+        return names[int(action)]
     if action.is_floating_point():
         return " ".join(f"{number:+.2f}" for number in action.flatten().tolist())
     return " ".join(str(number) for number in action.flatten().tolist())

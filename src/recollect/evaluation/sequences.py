@@ -1,4 +1,4 @@
-"""The score of a sequence model: the share of asked steps that are answered correctly.
+"""The score of a sequence model: the share of asked steps that are answered correctly, or of variance explained.
 
 Rows are the independent units: the interval is the percentile bootstrap over rows (Efron, 1979), 95 %.
 """
@@ -12,7 +12,7 @@ import torch
 from recollect.agents.sequence_model import SequenceModel
 from recollect.evaluation.confidence_interval import confidence_interval
 from recollect.evaluation.score import Score
-from recollect.objectives.cross_entropy import correct, cross_entropy
+from recollect.objectives.answers import answer_loss, answer_score
 from recollect.tasks.streams.contract import StreamTask
 
 METRICS = ("score", "low", "high", "perfect")
@@ -23,11 +23,11 @@ class Evaluation(Score):
     """What a model scores on fresh rows of a task."""
 
     perfect: float
-    """Share of rows without a mistake."""
+    """Share of rows without a mistake; NaN where answers are values."""
     loss: float
-    """Mean negative log-likelihood of a scored step, in nats."""
-    correct: list[int]
-    """Right answers in each row."""
+    """Mean negative log-likelihood of a scored step, in nats, or its mean squared error."""
+    correct: list[float]
+    """Right answers in each row, or the sum of its scores (objectives/answers.py)."""
     asked: list[int]
     """Questions in each row."""
 
@@ -68,7 +68,7 @@ def evaluate(
     Args:
         model: on any device; its mode is put back afterwards.
         task: what is asked.
-        num_rows: how many rows.
+        num_rows: how many rows, at most.
         batch_size: rows at a time.
         seed: of the rows. Nothing is drawn from the global generators.
         unroll: steps per call, with the memory carried; None takes a row at once. The numbers are the same.
@@ -78,12 +78,12 @@ def evaluate(
         raise ValueError(f"num_rows={num_rows}: evaluate on at least one row")
     device = next(model.parameters()).device
     generator = torch.Generator().manual_seed(seed)
-    right, asked, losses = [], [], []
+    right, asked, losses, values = [], [], [], False
     was_training = model.training
     model.eval()
     try:
-        for start in range(0, num_rows, batch_size):
-            batch = task.sample(min(batch_size, num_rows - start), generator).to(device)
+        for drawn in task.batches(num_rows, batch_size, generator):
+            batch = drawn.to(device)
             state: Any = model.initial_state(batch.inputs.shape[0])
             cuts = []
             for begin in range(0, batch.inputs.shape[1], unroll or batch.inputs.shape[1]):
@@ -92,9 +92,10 @@ def evaluate(
                     logits, state = model(part.inputs, state, part.is_first)
                 cuts.append(logits.float())
             logits = torch.cat(cuts, 1)
-            right.append(correct(logits, batch.targets, batch.score_mask).sum(1))
+            right.append(answer_score(logits, batch.targets, batch.score_mask).double().sum(1))
             asked.append(batch.score_mask.sum(1))
-            losses.append(cross_entropy(logits, batch.targets, batch.score_mask) * batch.score_mask.sum())
+            values = batch.targets.is_floating_point()
+            losses.append(answer_loss(logits, batch.targets, batch.score_mask) * batch.score_mask.sum())
     finally:
         model.train(was_training)
     n_right, n_asked = torch.cat(right).cpu().numpy(), torch.cat(asked).cpu().numpy()
@@ -103,9 +104,9 @@ def evaluate(
         score=float(n_right.sum() / n_asked.sum()),
         low=low,
         high=high,
-        perfect=float((n_right == n_asked).mean()),
+        perfect=float("nan") if values else float((n_right == n_asked).mean()),
         loss=float(torch.stack(losses).sum() / n_asked.sum()),
         chance=task.spec.chance,
-        correct=n_right.tolist(),
+        correct=(n_right if values else n_right.astype(int)).tolist(),
         asked=n_asked.tolist(),
     )

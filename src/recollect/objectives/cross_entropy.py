@@ -22,7 +22,14 @@ def check(logits: Tensor, targets: Tensor, mask: Tensor) -> None:
         raise ValueError(f"mask has dtype {mask.dtype}: use mask.bool()")
 
 
-def cross_entropy(logits: Tensor, targets: Tensor, mask: Tensor, *, label_smoothing: float = 0.0) -> Tensor:
+def cross_entropy(
+    logits: Tensor,
+    targets: Tensor,
+    mask: Tensor,
+    *,
+    label_smoothing: float = 0.0,
+    class_weights: Tensor | None = None,
+) -> Tensor:
     """Mean negative log-likelihood of the asked steps, in float32 or better.
 
     Args:
@@ -30,13 +37,15 @@ def cross_entropy(logits: Tensor, targets: Tensor, mask: Tensor, *, label_smooth
         targets: long ``[b, t]``; ignored outside the mask.
         mask: bool ``[b, t]``; True is asked.
         label_smoothing: share of the target that is spread over all classes.
+        class_weights: ``[k]``, weight of a step by its class; None weighs all alike.
 
     Returns:
         A scalar; 0 when nothing is asked.
     """
     check(logits, targets, mask)
     asked = logits[mask].to(torch.promote_types(logits.dtype, torch.float32))
-    total = F.cross_entropy(asked, targets[mask], reduction="sum", label_smoothing=label_smoothing)
+    weights = None if class_weights is None else class_weights.to(asked)
+    total = F.cross_entropy(asked, targets[mask], weights, reduction="sum", label_smoothing=label_smoothing)
     return total / max(asked.shape[0], 1)
 
 

@@ -1,16 +1,20 @@
 """The runs that ``recollect train TASK --core KEY`` starts from."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
-from recollect.config import lookup
+import gymnasium
+
+from recollect.config import load_object, lookup, require, typed
 from recollect.cores import CORES
+from recollect.cores.contract import CoreConfig
 from recollect.recipes import hierarchical_transformer_memory as htm
 from recollect.recipes.base import MakeConfig
 from recollect.recipes.gymnasium import gymnasium_run
 from recollect.recipes.recall import RECALL
 from recollect.recipes.temporal_latent_bottleneck import COPYING
-from recollect.tasks import TASKS, GymnasiumConfig
+from recollect.tasks import TASKS, GymnasiumConfig, StreamTask, WorldConfig
 from recollect.training.frame import TrainerConfig
 from recollect.training.trainers import trainer_for
 
@@ -28,26 +32,85 @@ TRAINING: dict[str, MakeConfig] = {
 """Tasks whose recipe has chosen the settings; other tasks start from their defaults."""
 
 
-def training(task: str, core: str) -> TrainerConfig:
+def training(task: str, core: str, **fields: Any) -> TrainerConfig:
     """A complete run of a core on a task.
 
     Args:
-        task: key of a task, or ``gym:ID`` for a Gymnasium environment.
-        core: key of a core.
+        task: key of a task, ``gym:ID`` for a Gymnasium environment, or ``package.module:Name`` for a stream task, a
+            world or a Gymnasium environment of your own, installed or in the current folder.
+        core: key of a core, or ``package.module:Name`` for the config of a core of your own.
+        fields: of a Gymnasium environment's config.
 
     Raises:
-        ValueError: there is no such task or core.
+        ValueError: there is no such task or core, or the task is no Gymnasium environment and there are fields.
     """
-    memory = lookup(CORES, core, "core")()
-    if task.startswith("gym:"):
-        return gymnasium_run(GymnasiumConfig(id=task.removeprefix("gym:")), memory)
-    kind = lookup(TASKS, task, "task")
+    where, memory = with_fields(find_task(task), fields), find_core(core)
+    if isinstance(where, GymnasiumConfig):
+        return gymnasium_run(where, memory)
     if task in TRAINING:
-        return TRAINING[task](core)
-    if kind is GymnasiumConfig:
-        return gymnasium_run(GymnasiumConfig(), memory)
-    trainer = trainer_for(kind)
-    return trainer(**{trainer.task_field: kind(), "core": memory})
+        return TRAINING[task](core) if core in CORES else replace(TRAINING[task]("lstm"), core=memory)  # type: ignore[call-arg]
+    trainer = trainer_for(type(where))
+    return trainer(**{trainer.task_field: where, "core": memory})
+
+
+def with_fields(task: Any, fields: Mapping[str, Any]) -> Any:
+    """A Gymnasium environment's config with other options and wrappers; any other task if there are none.
+
+    Raises:
+        ValueError: there are some, and the task has no place for them.
+    """
+    if fields and not isinstance(task, GymnasiumConfig):
+        raise ValueError(
+            f"--world.{next(iter(fields))}: only Gymnasium environments have it, not {type(task).__name__}"
+        )
+    return replace(task, **fields) if fields else task
+
+
+def options(words: Sequence[str]) -> dict[str, Any]:
+    """Keywords of an environment as they are typed: ``key=value``.
+
+    Raises:
+        ValueError: a word of another form.
+    """
+    found = {}
+    for word in words:
+        key, equals, value = word.partition("=")
+        good = bool(key and equals)
+        require(
+            good, "--world.options", word, "give key=value, for example --world.options size=7 render_mode=rgb_array"
+        )
+        found[key] = typed(value)
+    return found
+
+
+def find_task(task: str) -> StreamTask | WorldConfig:
+    """The config that a task's name stands for; see :func:`training`."""
+    if task.startswith("gym:"):
+        return GymnasiumConfig(id=task.removeprefix("gym:"))
+    if ":" not in task:
+        return lookup(TASKS, task, "task")()
+    found = load_object(task, "task")
+    if isinstance(found, (StreamTask, WorldConfig)):
+        return found
+    if isinstance(found, type) and issubclass(found, (StreamTask, WorldConfig)):
+        return found()
+    if isinstance(found, type) and issubclass(found, gymnasium.Env):
+        return GymnasiumConfig(id=task)
+    raise ValueError(
+        f"task={task!r} is a {type(found).__name__}: name a class derived from StreamTask, WorldConfig or gymnasium.Env"
+    )
+
+
+def find_core(core: str) -> CoreConfig:
+    """The config that a core's name stands for; see :func:`training`."""
+    if ":" not in core:
+        return lookup(CORES, core, "core")()
+    found = load_object(core, "core")
+    if isinstance(found, CoreConfig):
+        return found
+    if isinstance(found, type) and issubclass(found, CoreConfig):
+        return found()
+    raise ValueError(f"core={core!r} is a {type(found).__name__}: name its config, a class derived from CoreConfig")
 
 
 def task_name(config: TrainerConfig) -> str:

@@ -4,6 +4,7 @@ A name that is imported ``as`` itself is exported.
 """
 
 from recollect.tasks.gymnasium.worlds import GymnasiumConfig as GymnasiumConfig
+from recollect.tasks.streams.arrays import Arrays as Arrays
 from recollect.tasks.streams.associative_inference import AssociativeInference as AssociativeInference
 from recollect.tasks.streams.contract import Batch as Batch
 from recollect.tasks.streams.contract import StreamTask as StreamTask
@@ -26,6 +27,7 @@ TASKS: dict[str, type[StreamTask] | type[WorldConfig]] = {
     "copying": Copying,
     "recall": Recall,
     "associative-inference": AssociativeInference,
+    "arrays": Arrays,
     "t-maze": TMazeConfig,
     "visual-match": VisualMatchConfig,
     "ballet": BalletConfig,

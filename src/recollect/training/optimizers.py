@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from recollect.config import require
+from recollect.cores.weight_changes import count_change
 from recollect.runs.errors import NonFiniteError
 
 Algorithm = Literal["adamw", "adam", "rmsprop"]
@@ -124,6 +125,7 @@ def take_step(
             optimizer.zero_grad(set_to_none=True)
             raise NonFiniteError(f"the {name.replace('_', ' ')} is {found[name]}")
     optimizer.step()
+    count_change(parameter for parameter in model.parameters() if parameter.grad is not None)
     return found
 
 

@@ -2,7 +2,7 @@
 
     for every row of b streams:                       state = initial_state
         for every unroll of it:                       logits, state = model(unroll, state)
-            loss = cross-entropy where asked;         one optimiser step;   state = detach(state)
+            loss = cross-entropy (or squared error) where asked;   one optimiser step;   state = detach(state)
 
 Without ``unroll`` a row is one unroll, and gradients reach from its end to its beginning.
 """
@@ -18,7 +18,7 @@ from recollect.agents.sequence_model import SequenceModel, SequenceModelConfig
 from recollect.config import require
 from recollect.cores.contract import CoreConfig
 from recollect.evaluation.sequences import METRICS, Evaluation, evaluate
-from recollect.objectives.cross_entropy import accuracy, cross_entropy
+from recollect.objectives.answers import answer_loss, mean_score
 from recollect.state import detach, map_state, named_leaves
 from recollect.tasks.streams.contract import Batch, StreamTask
 from recollect.training.devices import choose_device
@@ -43,7 +43,7 @@ class SupervisedConfig(TrainerConfig):
     unroll: int | None = None
     """Steps per optimiser step; the memory is carried on, the gradient is not. None takes whole rows."""
     evaluation_rows: int = 256
-    """Fresh rows of an evaluation; the same ones every time."""
+    """Fresh rows of an evaluation, the same ones every time; at most the validation part, for data of yours."""
     bfloat16: bool = False
     """Compute in bfloat16 where torch's autocast does."""
 
@@ -82,10 +82,10 @@ class SupervisedConfig(TrainerConfig):
         batch_size: int | None = None,
         greedy: bool | None = None,
     ) -> Evaluation:
-        """Score a model on ``samples`` fresh rows. See :meth:`TrainerConfig.evaluate`."""
+        """Score a model on ``samples`` rows it has not seen. See :meth:`TrainerConfig.evaluate`."""
         return evaluate(
             model,
-            self.task if task is None else task,
+            self.task.scored_on(final=True) if task is None else task,
             num_rows=samples,
             batch_size=self.batch_size if batch_size is None else batch_size,
             seed=seed,
@@ -114,6 +114,8 @@ class SupervisedTrainer(Trainer):
         self.model = config.build_agent().to(self.device)
         self.optimizer = config.optimizer.build(self.model)
         self.generator = torch.Generator().manual_seed(config.fit.seed)
+        weights = config.task.spec.class_weights
+        self.class_weights = None if weights is None else torch.tensor(weights, device=self.device)
         self.updates = 0
         self.position = 0
         """Step of the row at which the next unroll starts."""
@@ -144,14 +146,14 @@ class SupervisedTrainer(Trainer):
         begin_step(self.optimizer, rate)
         with torch.autocast(self.device.type, torch.bfloat16, enabled=config.bfloat16):
             logits, state = self.model(unroll.inputs, self.state, unroll.is_first)
-        loss = cross_entropy(logits, unroll.targets, unroll.loss_mask)
+        loss = answer_loss(logits, unroll.targets, unroll.loss_mask, self.class_weights)
         numbers = take_step(
             self.model,
             self.optimizer,
             config.optimizer,
             loss,
             finite={"loss": loss},
-            others={"accuracy": accuracy(logits.detach(), unroll.targets, unroll.score_mask)},
+            others={"accuracy": mean_score(logits.detach(), unroll.targets, unroll.score_mask)},
         )
         self.updates += 1
         self.position = stop % length
@@ -166,7 +168,8 @@ class SupervisedTrainer(Trainer):
         """Score on fresh rows, the same at every evaluation."""
         config = self.config
         seed = config.fit.seed + EVALUATION_SEED
-        return config.evaluate(self.model, samples=config.evaluation_rows, seed=seed).metrics()
+        task = config.task.scored_on(final=False)
+        return config.evaluate(self.model, task, samples=config.evaluation_rows, seed=seed).metrics()
 
     def save(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """Optimiser, data generator and, in the middle of a row, the memory."""

@@ -19,6 +19,7 @@ row, or with ``carry_across_episodes`` writes its unfinished chunk, which counts
 import os
 from typing import Any, NamedTuple, cast
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -138,6 +139,7 @@ class LifelongStream(ChunkStream):
             inputs: float ``[b, t, input_dim]``.
             is_first: bool ``[b, t]``; None clears nothing.
         """
+        self.check_weights()
         b, t = self.batch_size, inputs.shape[1] if inputs.ndim == 3 else 0
         if tuple(inputs.shape) != (b, t, *self.core.input_shape) or inputs.dtype != self._dtype:
             want = f"{self._dtype} [{b}, t, {self.core.input_shape[0]}]"
@@ -160,7 +162,7 @@ class LifelongStream(ChunkStream):
             self._project_windows()
 
     @torch.no_grad()
-    def reset(self, rows: Tensor | list[int] | None = None) -> None:
+    def reset(self, rows: Tensor | np.ndarray | list[int] | None = None) -> None:
         """Forget everything, chunks that are carried across episodes too: all rows, or those named."""
         mask = self._never.clone()
         mask[slice(None) if rows is None else torch.as_tensor(rows, device=mask.device)] = True

@@ -1,11 +1,12 @@
 """Between other people's Gymnasium spaces and the few kinds that a world has.
 
-Observations: numbers become float32, text becomes words, counts start at 0. Actions go the other way. A space that
-has no such form is refused with the reason and a wrapper that helps.
+Observations: numbers become float32, text becomes words, counts start at 0. A Tuple becomes a Dict with the keys 0, 1,
+..., and what is nested is flat, its keys joined by ``_``. Actions go the other way. A space that has no such form is
+refused with the reason and a wrapper that helps.
 """
 
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -56,15 +57,13 @@ class Reader:
         Returns:
             New arrays ``[b, ...]`` of the types in :attr:`space`.
         """
-        if not isinstance(self.source, spaces.Dict):
+        if not isinstance(self.source, (spaces.Dict, spaces.Tuple)):
             array = self._read(observations, self.source)
             return array[:, self._shown] if self.masked else array
-        found = {}
-        for name, space in self.source.items():
-            one = isinstance(observations, Mapping)
-            column = observations[name] if one else [observation[name] for observation in observations]
-            found["language" if is_text(space) else name] = self._read(column, space)
-        return found
+        return {
+            "language" if is_text(space) else "_".join(map(str, path)): self._read(_column(observations, path), space)
+            for path, space in _leaves(self.source)
+        }
 
     @property
     def _shown(self) -> list[int]:
@@ -72,9 +71,12 @@ class Reader:
         return [index for index in range(self.source.shape[0]) if index not in self.masked]
 
     def _space(self, space: gymnasium.Space[Any], name: str) -> gymnasium.Space[Any]:
-        if isinstance(space, spaces.Dict) and name == "observation":
-            parts = {key: self._space(part, key) for key, part in space.items()}
-            texts = [key for key, part in space.items() if is_text(part)]
+        if isinstance(space, (spaces.Dict, spaces.Tuple)):
+            leaves = {"_".join(map(str, path)): part for path, part in _leaves(space)}
+            if len(leaves) < sum(1 for _ in _leaves(space)):
+                raise ValueError(f"{name} is {space}: two of its parts have the same name when their keys are joined")
+            parts = {key: self._space(part, key) for key, part in leaves.items()}
+            texts = [key for key, part in leaves.items() if is_text(part)]
             if len(texts) > 1 or ("language" in parts and texts not in ([], ["language"])):
                 raise ValueError(f"observation has several texts, {texts}: write a wrapper that leaves one of them")
             return spaces.Dict({"language" if key in texts else key: part for key, part in parts.items()})
@@ -93,7 +95,8 @@ class Reader:
             return spaces.MultiDiscrete([self.vocabulary] * self.words)
         raise ValueError(
             f"{name} is a {type(space).__name__} space, and a world has Box, Discrete, MultiDiscrete, MultiBinary, "
-            "text or one Dict of these: wrap the environment, for instance in gymnasium.wrappers.FlattenObservation"
+            "text, and Dicts and Tuples of these: wrap the environment, for instance in "
+            "gymnasium.wrappers.FlattenObservation"
         )
 
     def _read(self, values: Any, space: gymnasium.Space[Any]) -> np.ndarray:
@@ -138,9 +141,34 @@ class Writer:
         return (actions + self.target.start).astype(self.target.dtype)
 
 
+Path = tuple[str | int, ...]
+
+
+def _leaves(space: gymnasium.Space[Any], path: Path = ()) -> Iterator[tuple[Path, gymnasium.Space[Any]]]:
+    """The parts of a space that are neither Dict nor Tuple, with the keys that lead to them."""
+    if isinstance(space, spaces.Dict):
+        for name, part in space.items():
+            yield from _leaves(part, (*path, name))
+    elif isinstance(space, spaces.Tuple):
+        for place, part in enumerate(space.spaces):
+            yield from _leaves(part, (*path, place))
+    else:
+        yield path, space
+
+
+def _column(observations: Any, path: Path) -> Any:
+    """One part of all rows: from a list of single observations, or from the columns of a vector environment."""
+    for key in path:
+        columns = isinstance(observations, (Mapping, tuple))
+        observations = observations[key] if columns else [observation[key] for observation in observations]  # type: ignore[index]
+    return observations
+
+
 def is_text(space: gymnasium.Space[Any]) -> bool:
     """Whether observations are strings. Environments have text spaces of their own, so one is drawn and looked at."""
-    return not isinstance(space, (spaces.Box, spaces.Discrete, spaces.Dict)) and isinstance(space.sample(), str)
+    return not isinstance(space, (spaces.Box, spaces.Discrete, spaces.Dict, spaces.Tuple)) and isinstance(
+        space.sample(), str
+    )
 
 
 def hash_words(text: str, words: int, vocabulary: int) -> np.ndarray:

@@ -4,31 +4,53 @@
     world = GymnasiumConfig(id="MiniGrid-MemoryS13-v0").build(batch_size=16)
     world = GymnasiumConfig(id="my_package:MyEnv-v0", processes=4).build(batch_size=16)
 
-An environment comes with the wrappers of its own registration and no others; its time limit is a truncation. Rows
-come from the fastest source there is: the environment's own vector form, or single environments, here or in other
-processes. Whatever that source does at the end of an episode, the world's rule is the one of
-``tasks/worlds/contract.py``.
+An environment comes with the wrappers of its own registration and those that ``wrappers`` names; its time limit is a
+truncation. Rows come from the fastest source there is: the environment's own vector form, or single environments,
+here or in other processes. Wrappers are for single environments, so where there are any the vector form is not used.
+Whatever the source does at the end of an episode, the world's rule is the one of ``tasks/worlds/contract.py``.
 
-Atari (ids ``ALE/...``) comes from ale-py's vector form: 4 stacked grey frames of 84 x 84, each the maximum of the
-last two of 4 emulated ones, up to 30 no-ops and FIRE at the start, whole games (a lost life ends nothing), rewards
-as the game gives them. Sticky actions are as the id says (0.25 in v5). ``options`` changes any of it.
+    id                        what it is
+    CartPole-v1               in Gymnasium's registry
+    my_package:MyEnv-v0       after ``import my_package``, which registers it; the current folder is searched too
+    my_module:MyEnv           a class derived from gymnasium.Env; it need not be registered
+    ALE/Pong-v5               Atari, with or without ``ale_py:`` in front
+    PongNoFrameskip-v4        an old name that ale-py registers too; see below
+
+Atari comes from ale-py's vector form: 4 stacked grey frames of 84 x 84, each the maximum of the last two of 4 emulated
+ones, up to 30 no-ops and FIRE at the start, whole games (a lost life ends nothing), rewards as the game gives them.
+Sticky actions are as the id says (0.25 in v5 and v0, none in v4). ``options`` changes any of it. Old names have no
+vector form of their own and get that of ``ALE/...-v5`` with their own sticky actions. ``Pong-v4`` then shows every 4th
+frame, where ale-py draws 2 to 4 at random. ``native=False`` takes ale-py's single environments as they are registered,
+with raw frames: ``wrappers=("gymnasium.wrappers:AtariPreprocessing",)``, ``options={"frameskip": 1}`` and ``stack=4``
+make the usual ones of them (AtariPreprocessing needs opencv-python).
+
+**Action masks.** Where the observation is a Dict with ``action_mask`` (one number per Discrete action, 0 where it is
+not allowed), an agent takes none of those that are 0. The wrapper
+``recollect.tasks.gymnasium.wrappers:mask_from_info`` puts a mask there that an environment gives in its info.
 
 The score is the return of the episode, not discounted. Chance, oracle and memory span are unknown.
 """
 
+import contextlib
+import copy
 import importlib
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import Enum
 from functools import cached_property
 from typing import Any, NamedTuple
 
 import gymnasium
 import numpy as np
 import torch
+from gymnasium.envs.registration import EnvSpec
 from torch import Tensor
 
+from recollect.config import import_from_here, load_object
 from recollect.tasks.gymnasium.rows import LocalRows, ProcessRows, Rows, VectorRows
 from recollect.tasks.gymnasium.spaces import Arrays, Reader, Writer
+from recollect.tasks.gymnasium.stacking import StackedRows, stacked_space
 from recollect.tasks.worlds.contract import Step, World, WorldConfig, WorldSpec, require_form
 
 HOMES = {
@@ -47,6 +69,9 @@ ATARI = {
     "autoreset_mode": gymnasium.vector.AutoresetMode.NEXT_STEP,
 }
 """Said aloud, because ale-py's own defaults differ (it clips rewards) or may change."""
+ATARI_CLASS = "ale_py.env:AtariEnv"
+OLD_ATARI = re.compile(r"(\w+?)(NoFrameskip|Deterministic)?-v[04]")
+"""Ids from before ale-py had a namespace."""
 
 
 class _Spaces(NamedTuple):
@@ -54,6 +79,7 @@ class _Spaces(NamedTuple):
     writer: Writer
     max_steps: int
     native: bool
+    action_names: tuple[str, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,15 +87,19 @@ class GymnasiumConfig(WorldConfig):
     """Any Gymnasium environment, by its id."""
 
     id: str = "CartPole-v1"
-    """Id of the environment; ``package:Id-v0`` imports the package that registers it."""
+    """Id of the environment; ``package:Id-v0`` imports the package that registers it, ``module:Class`` needs no id."""
     masked: tuple[int, ...] = ()
     """Entries of a vector observation that are hidden; (1, 3) hides the velocities of CartPole."""
     options: Mapping[str, Any] = field(default_factory=dict)
     """Keywords for ``gymnasium.make``, or ``make_vec`` where the vector form is used."""
+    wrappers: tuple[str, ...] = ()
+    """Wrappers of each environment, the innermost first: ``package.module:function``, called with the environment."""
+    stack: int = 1
+    """Observations that are shown at a time, the newest and those before it; Boxes only."""
     native: bool = True
     """Use the environment's own vector form, where it has one."""
     processes: int = 0
-    """Processes that share the rows, each with single environments; 0 stays in this one."""
+    """Processes that share the rows, each with single environments; 0 stays in this one. For slow environments."""
     timeout: float = 60.0
     """Seconds after which an environment in another process counts as hanging."""
     words: int = 16
@@ -82,24 +112,30 @@ class GymnasiumConfig(WorldConfig):
             raise ValueError(f"processes={self.processes}: give 0 for this process, or how many")
         if self.timeout <= 0:
             raise ValueError(f"timeout={self.timeout}: give seconds, more than 0")
+        if self.stack < 1:
+            raise ValueError(f"stack={self.stack}: give 1 for the newest observation alone, or how many")
         if self.words < 1 or self.vocabulary < 2:
             raise ValueError(f"words={self.words}, vocabulary={self.vocabulary}: give at least 1 and 2")
 
     @property
     def imports(self) -> tuple[str, ...]:
-        """The module that registers the environment, where the id names one: a run of a stranger may name any."""
-        return (self.id.rpartition(":")[0],) if ":" in self.id else ()
+        """Modules that id and wrappers name: a run of a stranger may name any."""
+        named = [name.rpartition(":")[0] for name in (self.id, *self.wrappers) if ":" in name]
+        return tuple(name for name in named if name not in dict(HOMES.values()))
 
     @property
     def spec(self) -> WorldSpec:
         """Spaces of the environment, which is made for a moment to look at them."""
+        found = self._spaces
+        seen = found.reader.space
         return WorldSpec(
-            observation_space=self._spaces.reader.space,
-            action_space=self._spaces.writer.space,
-            max_steps=self._spaces.max_steps,
+            observation_space=seen if self.stack == 1 else stacked_space(seen, self.stack),
+            action_space=found.writer.space,
+            max_steps=found.max_steps,
             memory_span=0,
             chance=float("nan"),
             oracle=float("nan"),
+            action_names=found.action_names,
         )
 
     def build(self, batch_size: int, *, seed: int = 0, device: torch.device | str = "cpu") -> "GymnasiumWorld":
@@ -108,10 +144,14 @@ class GymnasiumConfig(WorldConfig):
 
     def rows(self, batch_size: int) -> Rows:
         """The environments, wherever they live."""
+        rows = self._rows(batch_size)
+        return rows if self.stack == 1 else StackedRows(rows, self._spaces.reader.space, self.stack)
+
+    def _rows(self, batch_size: int) -> Rows:
         found = self._spaces
         if found.native:
             # ale-py's seeds, one a row, are signed numbers of 32 bits.
-            limit = 2**31 - batch_size if self.id.startswith("ALE/") else None
+            limit = 2**31 - batch_size if self._entry.id.startswith("ALE/") else None
             return VectorRows(self._make_vector(batch_size), found.reader, found.writer, limit)
         arguments = (self._make, self.id, batch_size, found.reader, found.writer)
         if self.processes:
@@ -121,28 +161,41 @@ class GymnasiumConfig(WorldConfig):
     @cached_property
     def _spaces(self) -> _Spaces:
         entry = self.register()
-        native = self.native and not self.processes and entry.vector_entry_point is not None
+        native = self._native and entry.vector_entry_point is not None
         if not native and entry.entry_point is None:
-            raise ValueError(f"id={self.id!r} exists in vector form only: use native=True and processes=0")
+            raise ValueError(
+                f"id={self.id!r} exists in vector form only, which takes no wrappers: use native=True, processes=0 and "
+                "wrappers=()"
+            )
         environment = self._make_vector(1) if native else self._make()
         if isinstance(environment, gymnasium.vector.VectorEnv):
             seen, done = environment.single_observation_space, environment.single_action_space
         else:
             seen, done = environment.observation_space, environment.action_space
+        names = action_names(environment, done)
         environment.close()
         reader = Reader(source=seen, masked=self.masked, words=self.words, vocabulary=self.vocabulary)
         keywords = {**entry.kwargs, **self.options}
         limit = keywords.get("max_episode_steps", entry.max_episode_steps)
         if limit is None and "max_num_frames_per_episode" in keywords:
-            limit = -(-keywords["max_num_frames_per_episode"] // keywords.get("frameskip", 4))
-        return _Spaces(reader, Writer(target=done), limit or 0, native)
+            skip = keywords.get("frameskip", 4)
+            limit = -(-keywords["max_num_frames_per_episode"] // (skip if isinstance(skip, int) else min(skip)))
+        return _Spaces(reader, Writer(target=done), limit or 0, native, names)
 
-    def register(self) -> Any:
-        """Import what registers the environment; its entry in Gymnasium's registry.
+    @property
+    def _native(self) -> bool:
+        return self.native and not self.processes and not self.wrappers
+
+    def register(self) -> EnvSpec:
+        """Import what registers the environment; its entry in Gymnasium's registry, or what would stand there.
 
         Raises:
             ValueError: a package is missing, or there is no such id.
         """
+        return self._entry
+
+    @cached_property
+    def _entry(self) -> EnvSpec:
         for prefix, (package, remedy) in HOMES.items():
             if self.id.startswith(prefix):
                 try:
@@ -150,20 +203,74 @@ class GymnasiumConfig(WorldConfig):
                 except ImportError:
                     raise ValueError(f"id={self.id!r} needs the package {package}: {remedy}") from None
         package, _, name = self.id.rpartition(":")
+        module = import_from_here(package, f"id={self.id!r}") if package else None
+        if module is not None and name.isidentifier() and name in vars(module):
+            return EnvSpec(id=name, entry_point=_environment_class(vars(module)[name], self.id))
+        old = OLD_ATARI.fullmatch(name)
+        if old and name not in gymnasium.registry:
+            with contextlib.suppress(ImportError):
+                importlib.import_module("ale_py")
         try:
-            if package:
-                importlib.import_module(package)
-            return gymnasium.spec(name)
-        except (ImportError, gymnasium.error.Error) as error:
+            entry = gymnasium.spec(name)
+        except gymnasium.error.Error as error:
             raise ValueError(f"id={self.id!r}: {error}") from None
+        if old and self._native and entry.entry_point == ATARI_CLASS:
+            return _vector_form(f"ALE/{old[1]}-v5", entry)
+        return entry
 
     def _make(self) -> gymnasium.Env[Any, Any]:
-        self.register()
-        return gymnasium.make(self.id, disable_env_checker=True, **self.options)
+        environment = gymnasium.make(self._entry, disable_env_checker=True, **self.options)
+        for name in self.wrappers:
+            wrapper = load_object(name, "wrappers")
+            try:
+                environment = wrapper(environment)
+            except TypeError as error:
+                raise ValueError(
+                    f"wrappers={name!r}: {error}; a wrapper is called with the environment alone: write a function "
+                    "that gives it the rest"
+                ) from None
+            except gymnasium.error.Error as error:
+                raise ValueError(f"wrappers={name!r}: {error}") from None
+            if not isinstance(environment, gymnasium.Env):
+                raise ValueError(
+                    f"wrappers={name!r} made a {type(environment).__name__}: it must return a gymnasium.Env"
+                )
+        return environment
 
     def _make_vector(self, batch_size: int) -> gymnasium.vector.VectorEnv[Any, Any, Any]:
-        keywords = {**(ATARI if self.id.startswith("ALE/") else {}), **self.options}
-        return gymnasium.make_vec(self.id, batch_size, vectorization_mode="vector_entry_point", **keywords)
+        entry = self._entry
+        keywords = {**(ATARI if entry.id.startswith("ALE/") else {}), **self.options}
+        return gymnasium.make_vec(entry, batch_size, vectorization_mode="vector_entry_point", **keywords)
+
+
+def action_names(environment: Any, space: gymnasium.Space[Any]) -> tuple[str, ...]:
+    """Names of Discrete actions, as Atari (``get_action_meanings``) and MiniGrid (``actions``) tell them, or none."""
+    if not isinstance(space, gymnasium.spaces.Discrete):
+        return ()
+    inner = environment.unwrapped
+    names: Any = getattr(inner, "get_action_meanings", tuple)
+    found = [str(name).lower() for name in names()]
+    actions: Any = getattr(inner, "actions", None)
+    if not found and isinstance(actions, type) and issubclass(actions, Enum):
+        found = [action.name for action in actions]
+    return tuple(found) if len(found) == space.n else ()
+
+
+def _environment_class(found: Any, name: str) -> Any:
+    # Not any callable: the id may come from the file of a stranger, and os:system can be called too.
+    if isinstance(found, type) and issubclass(found, gymnasium.Env):
+        return found
+    raise ValueError(
+        f"id={name!r} is a {type(found).__name__}: name a class derived from gymnasium.Env, or register it"
+    )
+
+
+def _vector_form(name: str, old: EnvSpec) -> EnvSpec:
+    """The vector form of a game, with the sticky actions, actions and frame limit of an older id."""
+    entry = copy.deepcopy(gymnasium.spec(name))
+    same = ("repeat_action_probability", "full_action_space", "max_num_frames_per_episode")
+    entry.kwargs.update({key: old.kwargs[key] for key in same if key in old.kwargs})
+    return entry
 
 
 class GymnasiumWorld(World):

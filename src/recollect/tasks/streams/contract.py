@@ -8,6 +8,7 @@ tells a probe (never the model) its secret: which past step each answer depends 
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -24,17 +25,19 @@ class TaskSpec:
     input_dim: int | None
     """Width of a float input; None when inputs are tokens."""
     num_classes: int
-    """Number of answers to choose from."""
+    """Number of answers to choose from; of values that are asked for at a step, where answers are numbers."""
     length: int
     """Steps in a row."""
-    chance: float
-    """Exact expected score of any answer that uses only the current step."""
+    chance: float = float("nan")
+    """Exact expected score of any answer that uses only the current step; NaN when nobody knows it."""
     oracle: float = 1.0
     """Expected score of the best answers."""
-    solved: float
-    """Score from which the task counts as solved."""
-    memory_span: int
-    """Most steps between a query and the past step that its answer depends on."""
+    solved: float | None = None
+    """Score from which the task counts as solved; None when nobody knows it."""
+    memory_span: int = 0
+    """Most steps between a query and the past step that its answer depends on; 0 when nobody knows it."""
+    class_weights: tuple[float, ...] | None = None
+    """Weight of each class in the loss; None weighs all alike."""
 
 
 class Batch(NamedTuple):
@@ -45,7 +48,7 @@ class Batch(NamedTuple):
     is_first: Tensor
     """bool ``[b, t]``: an episode starts at this step."""
     targets: Tensor
-    """long ``[b, t]``: the right class; 0 where nothing is asked."""
+    """The right class, long ``[b, t]``, or the right values, float ``[b, t, k]``; 0 where nothing is asked."""
     loss_mask: Tensor
     """bool ``[b, t]``: steps that are trained on."""
     score_mask: Tensor
@@ -74,3 +77,16 @@ class StreamTask(ABC):
     @abstractmethod
     def sample(self, batch_size: int, generator: torch.Generator) -> Batch:
         """Draw ``batch_size`` fresh rows on the CPU. All randomness comes from ``generator``."""
+
+    def batches(self, num_rows: int, batch_size: int, generator: torch.Generator) -> Iterator[Batch]:
+        """The rows of an evaluation: ``num_rows`` fresh ones, or fewer where there are no more."""
+        for start in range(0, num_rows, batch_size):
+            yield self.sample(min(batch_size, num_rows - start), generator)
+
+    def scored_on(self, *, final: bool) -> "StreamTask":
+        """The task that scores a model: itself, where rows are always fresh.
+
+        Args:
+            final: the run is over; else this evaluation may decide how it goes on.
+        """
+        return self

@@ -49,6 +49,8 @@ class WorldSpec:
     """Expected score of the best policy (see :meth:`World.oracle`); NaN when the world does not say."""
     events: tuple[str, ...] = ()
     """Names of what can happen, for :class:`Truth`."""
+    action_names: tuple[str, ...] = ()
+    """Names of the actions of a Discrete space, for films; empty when the world does not say."""
 
 
 class Step(NamedTuple):

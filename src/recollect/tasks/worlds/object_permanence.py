@@ -119,6 +119,7 @@ class ObjectPermanenceConfig(WorldConfig):
             chance=1 / self.num_boxes,
             oracle=1.0,
             events=tuple(f"jump of object {1 + i}" for i in range(self.num_boxes)),
+            action_names=("left", "right", "walk"),
         )
 
     def build(self, batch_size: int, *, seed: int = 0, device: torch.device | str = "cpu") -> "ObjectPermanence":

@@ -37,6 +37,7 @@ import torch
 from torch import Tensor
 
 from recollect.tasks.worlds.contract import Advance, TensorWorld, Truth, WorldConfig, WorldSpec
+from recollect.tasks.worlds.t_maze_picture import draw
 
 RIGHT, UP, LEFT, DOWN = range(4)
 ORACLE, START, CORRIDOR, JUNCTION = range(-1, 3)
@@ -77,6 +78,7 @@ class TMazeConfig(WorldConfig):
             chance=0.5,
             oracle=1.0,
             events=("cue", "junction"),
+            action_names=("right", "up", "left", "down"),
         )
 
     def build(self, batch_size: int, *, seed: int = 0, device: torch.device | str = "cpu") -> "TMaze":
@@ -106,6 +108,8 @@ class TMaze(TensorWorld[TMazeState]):
         self.cue_cell = ORACLE if config.active else START
         self.moves = torch.tensor([1, 0, -1, 0], device=self.device)
         self.views = self._views()
+        self.actions = torch.zeros(batch_size, dtype=torch.long)
+        """What was done last, for pictures."""
 
     def begin(self, batch_size: int) -> TMazeState:
         """Episodes at the start, their sides drawn anew."""
@@ -115,6 +119,7 @@ class TMaze(TensorWorld[TMazeState]):
 
     def advance(self, state: TMazeState, actions: Tensor) -> Advance:
         """Walk, or turn at the junction."""
+        self.actions = actions
         at_junction = state.x == self.config.length
         turned = at_junction & (actions % 2 == 1)
         right = (actions == UP) == state.up
@@ -146,14 +151,17 @@ class TMaze(TensorWorld[TMazeState]):
         return Truth(event, torch.where(known, state.seen, -1), torch.where(known, state.seen + 1, -1))
 
     def render(self, row: int) -> np.ndarray:
-        """The maze from above: uint8 ``[3, length + 2, 3]``. Agent yellow, walls grey, and the right side green."""
+        """The maze from above, at most ``VIEW`` cells of it: uint8 ``[y, x, 3]``. See t_maze_picture.py."""
         state = self._present()
-        picture = np.full((3, self.config.length + 2, 3), 90, np.uint8)
-        picture[1, 1 + self.cue_cell :] = 0
-        picture[[0, 2], -1] = 0
-        picture[0 if state.up[row] else 2, -1] = (0, 160, 0)
-        picture[1, 1 + int(state.x[row])] = (255, 220, 0)
-        return picture
+        x, action = int(state.x[row]), int(self.actions[row])
+        turned = bool(self.over[row]) and x == self.config.length and action in (UP, DOWN)
+        return draw(
+            self.config.length,
+            self.cue_cell,
+            x,
+            up=bool(state.up[row]),
+            turn=0 if not turned else 1 if action == UP else -1,
+        )
 
     def _views(self) -> Tensor:
         views = torch.zeros(4, 2, 4)  # kind of cell, side, features

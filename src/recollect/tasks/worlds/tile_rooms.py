@@ -11,6 +11,7 @@ NORTH_EAST_SOUTH_WEST = ((-1, 0), (0, 1), (1, 0), (0, -1))
 """(down, right) of a step in each of the four headings."""
 EIGHT_WAYS = ((-1, 0), (-1, 1), (0, 1), (1, 1), (1, 0), (1, -1), (0, -1), (-1, -1))
 """(down, right) of a step in each of the eight directions."""
+EIGHT_NAMES = ("north", "north-east", "east", "south-east", "south", "south-west", "west", "north-west")
 
 
 def _cells(side: int, y: Tensor, x: Tensor) -> Tensor:

@@ -117,6 +117,7 @@ class VisualMatchConfig(WorldConfig):
             chance=1 / self.choices,
             oracle=1.0,
             events=("cue", "apples", "doors"),
+            action_names=("north", "south", "west", "east"),
         )
 
     def build(self, batch_size: int, *, seed: int = 0, device: torch.device | str = "cpu") -> "VisualMatch":

@@ -49,6 +49,7 @@ from recollect.tasks.worlds.tile_pictures import (
     picture,
 )
 from recollect.tasks.worlds.tile_rooms import (
+    EIGHT_NAMES,
     EIGHT_WAYS,
     moves,
     sample_without_replacement,
@@ -157,6 +158,7 @@ class WordLearningConfig(WorldConfig):
             chance=1 / self.num_objects,
             oracle=1.0,
             events=tuple(f"name of object {1 + i}" for i in range(self.lessons * self.num_objects)),
+            action_names=EIGHT_NAMES,
         )
 
     def build(self, batch_size: int, *, seed: int = 0, device: torch.device | str = "cpu") -> "WordLearning":

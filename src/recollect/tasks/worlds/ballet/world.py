@@ -55,6 +55,7 @@ from recollect.tasks.worlds.ballet.dances import (
 from recollect.tasks.worlds.ballet.levels import BalletLevel
 from recollect.tasks.worlds.ballet.render import COLOURS, SHAPES, Form, Painter, image_space, look
 from recollect.tasks.worlds.contract import Advance, Step, TensorWorld, Truth, WorldConfig, WorldSpec
+from recollect.tasks.worlds.tile_rooms import EIGHT_NAMES
 
 WORDS = ("", "watch", *DANCES)
 """What the numbers of ``language`` mean; 0 is padding and never said."""
@@ -138,6 +139,7 @@ class BalletConfig(WorldConfig):
             chance=sum(1 / n for n in self.dancers) / len(self.dancers),
             oracle=1.0,
             events=(*(f"dance {1 + i}" for i in range(max(self.dancers))), "cue"),
+            action_names=EIGHT_NAMES,
         )
 
     def build(self, batch_size: int, *, seed: int = 0, device: torch.device | str = "cpu") -> "Ballet":

@@ -120,6 +120,7 @@ class StreetLearnConfig(WorldConfig):
             chance=chance,
             oracle=oracle,
             events=("goal reached", "new goal"),
+            action_names=("forward", "left", "right", *(["collect"] if self.rule == "collect" else [])),
         )
 
     def build(self, batch_size: int, *, seed: int = 0, device: torch.device | str = "cpu") -> "StreetLearn":

@@ -1,0 +1,122 @@
+"""What every stream takes and gives, and that it belongs to the weights it was made with."""
+
+import copy
+import re
+
+import numpy as np
+import pytest
+import torch
+
+from recollect.certify.loading import from_config, small_config
+from recollect.cores import CORES
+from recollect.cores.stream import Stream
+from recollect.cores.weight_changes import WeightChanges, count_change
+
+
+def small_core(key):
+    return from_config(small_config(CORES[key]), name=key).core.eval()
+
+
+def frames(core, steps=3, rows=2):
+    torch.manual_seed(0)
+    return torch.randn(steps, rows, *core.input_shape)
+
+
+@pytest.mark.parametrize("key", CORES)
+def test_numpy_in_numpy_out(key):
+    core = small_core(key)
+    inputs, given, wanted = frames(core), core.stream(2), core.stream(2)
+    firsts = [None, np.array([True, False]), [False, True]]
+    for frame, first in zip(inputs, firsts, strict=True):
+        got = given.step(frame.numpy().astype(np.float64), first)
+        want = wanted.step(frame, None if first is None else torch.tensor(first))
+        assert type(got) is np.ndarray and got.dtype == np.float32
+        np.testing.assert_allclose(got, want.numpy(), rtol=1e-5, atol=1e-6)
+    got, want = given.step(inputs[0].tolist(), True), wanted.step(inputs[0], torch.tensor([True] * 2))
+    np.testing.assert_allclose(got, want.numpy(), rtol=1e-5, atol=1e-6)
+    assert type(wanted.step(inputs[0], True)) is torch.Tensor
+    given.reset(np.array([False, True]))
+    wanted.reset([1])
+    np.testing.assert_allclose(given.step(inputs[1].numpy()), wanted.step(inputs[1]).numpy(), rtol=1e-5, atol=1e-6)
+
+
+def test_an_output_array_is_nobody_elses():
+    core = small_core("memoryless")
+    stream, frame = core.stream(2), frames(core)[0].numpy()
+    before, out = frame.copy(), stream.step(frame)
+    out[:] = 7
+    np.testing.assert_array_equal(frame, before)
+    assert not (stream.step(frame) == 7).all()
+
+
+@pytest.mark.parametrize(
+    ("inputs", "first", "message"),
+    [
+        (np.zeros((2, 3)), None, "inputs have shape [2, 3]; a step of this stream takes [2, 10]"),
+        (np.zeros((2, 10), dtype=object), None, "inputs are object, no numbers"),
+        (np.array([["a"] * 10] * 2), None, "inputs are <U1, no numbers"),
+        ([[0.0] * 10, [0.0] * 9], None, "lists of the same length"),
+        (np.zeros((2, 10)), 1, "is_first is int64 []; it must be bool [2], or one bool for all rows"),
+        (np.zeros((2, 10)), [True], "is_first is bool [1]; it must be bool [2]"),
+        (np.zeros((2, 10)), [0, 1], "is_first is int64 [2]; it must be bool [2]"),
+    ],
+)
+def test_a_stream_says_what_it_takes(inputs, first, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        small_core("gru").stream(2).step(inputs, first)
+
+
+def by_fused_adam(core):
+    for weight in core.parameters():
+        weight.grad = torch.ones_like(weight)
+    torch.optim.Adam(core.parameters(), fused=True).step()
+
+
+def by_sgd(core):
+    for weight in core.parameters():
+        weight.grad = torch.ones_like(weight)
+    torch.optim.SGD(core.parameters(), lr=1e-3).step()
+
+
+CHANGES = {
+    "fused adam": by_fused_adam,
+    "sgd": by_sgd,
+    "load_state_dict": lambda core: core.load_state_dict(core.state_dict()),
+    "one number": lambda core: torch.nn.init.zeros_(list(core.parameters())[-1]),
+}
+
+
+@pytest.mark.parametrize("key", CORES)
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_stream_refuses_to_go_on_with_other_weights(key, change):
+    core = small_core(key)
+    frame, stream, plain = frames(core)[0], core.stream(2), Stream(core, 2)
+    stream.step(frame)
+    core.train().eval().requires_grad_(False).requires_grad_(True).to("cpu")
+    stream.step(frame)
+    CHANGES[change](core)
+    for live in (stream, plain):
+        with pytest.raises(ValueError, match=re.escape("have changed since its stream was made: make a new stream")):
+            live.step(frame)
+    again = core.stream(2)
+    again.load_state(stream.state)
+    assert again.step(frame).isfinite().all()
+
+
+def test_a_lifelong_stream_refuses_too():
+    core = small_core("hcam")
+    stream = core.lifelong_stream(1, capacity_steps=64)
+    by_sgd(core)
+    with pytest.raises(ValueError, match="make a new stream"):
+        stream.extend(torch.zeros(1, 3, 10))
+
+
+def test_changes_are_counted_for_those_who_do_not_count():
+    weights = [torch.nn.Parameter(torch.zeros(3, 2)) for _ in range(9)]
+    changes = WeightChanges(weights)
+    assert not changes.any()
+    count_change(weights[4:5])
+    assert changes.any()
+    assert not copy.deepcopy(changes).any()
+    with torch.inference_mode():
+        assert not WeightChanges([torch.zeros(3)]).any()

@@ -1,0 +1,217 @@
+import csv
+import os
+import sys
+from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+from recollect.tasks import TASKS
+from recollect.tasks.streams.arrays import Arrays
+
+
+def npz(folder, **arrays):
+    np.savez(folder / "data.npz", **arrays)
+    return str(folder / "data.npz")
+
+
+def table(folder, names, lines):
+    with open(folder / "data.csv", "w", newline="") as file:
+        csv.writer(file).writerows([names, *lines])
+    return str(folder / "data.csv")
+
+
+def rows(task, part="train"):
+    """Every row of a part, as one batch."""
+    (batch,) = Arrays.batches(replace(task, part=part), 10**6, 10**6, torch.Generator())
+    return batch
+
+
+NUMBERS = np.random.default_rng(0).normal(3, 2, (20, 6, 2))
+LENGTHS = np.arange(20) % 6 + 1
+
+
+def test_classes_of_rows_are_asked_at_the_last_step(tmp_path):
+    classes = np.array(["cat", "dog", "cat", "bird"] * 5)
+    task = Arrays(path=npz(tmp_path, inputs=NUMBERS, targets=classes, lengths=LENGTHS), validation=0, test=0)
+    spec, batch = task.spec, rows(task)
+    assert (spec.vocabulary, spec.input_dim, spec.num_classes, spec.length) == (None, 2, 3, 6)
+    assert task.class_names == ("bird", "cat", "dog") and spec.chance == 0.5
+    lengths = batch.score_mask.long().argmax(1) + 1
+    assert batch.score_mask.sum(1).eq(1).all() and sorted(lengths.tolist()) == sorted(LENGTHS.tolist())
+    assert batch.targets[batch.score_mask].bincount().tolist() == [5, 10, 5]
+    assert (batch.inputs[torch.arange(6) >= lengths[:, None]] == 0).all()
+    lives = np.arange(6) < LENGTHS[:, None]
+    seen = batch.inputs[torch.arange(6) < lengths[:, None]]
+    torch.testing.assert_close(seen.mean(0), torch.zeros(2), atol=1e-5, rtol=0)
+    assert seen.std(0, unbiased=False).sub(1).abs().max() < 1e-5 and seen.shape[0] == lives.sum()
+    assert batch.is_first[:, 0].all() and batch.is_first.sum() == 20 and (batch.source == -1).all()
+
+
+def test_classes_of_steps_and_tokens(tmp_path):
+    tokens = np.arange(120).reshape(20, 6) % 7
+    asked = np.zeros((20, 6), bool)
+    asked[:, ::2] = True
+    path = npz(tmp_path, inputs=tokens, targets=tokens * 10 - 5, lengths=LENGTHS, asked=asked)
+    task = Arrays(path=path)
+    assert task.spec.vocabulary == 7 and task.spec.input_dim is None
+    batch = rows(task)
+    assert batch.inputs.dtype == torch.long and batch.score_mask.sum() > 20 and not batch.score_mask[:, 1::2].any()
+    assert torch.equal(batch.targets[batch.score_mask], batch.inputs[batch.score_mask])
+    assert Arrays(path=path, inputs_are="numbers").spec.input_dim == 1
+
+
+@pytest.mark.parametrize("per_step", [False, True])
+def test_values_are_standardised_and_found_again(tmp_path, per_step):
+    values = np.random.default_rng(1).normal(100, 20, (20, 6) if per_step else 20)
+    path = npz(tmp_path, inputs=NUMBERS, targets=values, lengths=LENGTHS)
+    task = Arrays(path=path, validation=0, test=0)
+    batch = rows(task)
+    assert task.spec.num_classes == 1 and task.spec.chance == 0 and batch.targets.shape == (20, 6, 1)
+    found = task.in_units(batch.targets)[batch.score_mask][:, 0].sort().values
+    wanted = values[np.arange(6) < LENGTHS[:, None]] if per_step else values
+    torch.testing.assert_close(found, torch.tensor(np.sort(wanted), dtype=torch.float32))
+    assert batch.targets[batch.score_mask].mean().abs() < 1e-5
+
+
+@pytest.mark.parametrize("tokens", [True, False])
+def test_the_next_input_is_asked_where_there_is_one(tmp_path, tokens):
+    inputs = np.arange(120).reshape(20, 6) % 5 if tokens else NUMBERS
+    batch = rows(Arrays(path=npz(tmp_path, inputs=inputs, lengths=LENGTHS)))
+    assert batch.score_mask.sum() == (batch.score_mask.long().sum(1)).sum() and not batch.score_mask[:, -1].any()
+    following = batch.inputs.roll(-1, 1)
+    assert torch.equal(batch.targets[batch.score_mask], following[batch.score_mask])
+
+
+def test_parts_are_disjoint_and_the_same_every_time(tmp_path):
+    inputs = np.repeat(np.arange(50)[:, None], 4, 1)
+    path = npz(tmp_path, inputs=inputs, targets=inputs)
+    task = Arrays(path=path, validation=0.2, test=0.1)
+    parts = {part: set(rows(task, part).inputs[:, 0].tolist()) for part in ("train", "validation", "test")}
+    assert [len(part) for part in parts.values()] == [35, 10, 5] and len(set.union(*parts.values())) == 50
+    again = Arrays(path=path, validation=0.2, test=0.1, split_seed=1)
+    assert set(rows(again, "test").inputs[:, 0].tolist()) != parts["test"]
+    drawn = task.sample(400, torch.Generator().manual_seed(0)).inputs[:, 0]
+    assert set(drawn.tolist()) <= parts["train"] and len(set(drawn.tolist())) == 35
+    assert task.scored_on(final=False).part == "validation" and task.scored_on(final=True).part == "test"
+    sizes = [len(batch.inputs) for batch in task.scored_on(final=False).batches(7, 3, torch.Generator())]
+    assert sizes == [3, 3, 1]
+
+
+def test_a_split_of_the_file_wins(tmp_path):
+    split = np.array(["train", "test", "validation", "train"])
+    task = Arrays(path=npz(tmp_path, inputs=np.arange(8).reshape(4, 2), targets=np.arange(4), split=split))
+    assert rows(task, "test").inputs.tolist() == [[2, 3]] and rows(task).inputs.tolist() == [[0, 1], [6, 7]]
+    with pytest.raises(ValueError, match="split='dev': parts are called train, validation, test"):
+        _ = Arrays(path=npz(tmp_path, inputs=np.zeros((2, 2)), split=np.array(["train", "dev"]))).spec
+
+
+def test_rare_classes_weigh_more(tmp_path):
+    path = npz(tmp_path, inputs=NUMBERS, targets=np.array([0] * 15 + [1] * 5))
+    spec = Arrays(path=path, class_weights="balanced", validation=0, test=0).spec
+    assert spec.class_weights == pytest.approx((20 / 30, 2.0))
+    assert Arrays(path=path).spec.class_weights is None
+
+
+def test_a_table_of_steps(tmp_path):
+    lines = [[row, step, row * 10 + step, "ab"[row % 2]] for row in range(5) for step in range(row + 1)]
+    task = Arrays(path=table(tmp_path, ["sequence", "time", "x", "target"], lines), validation=0, test=0)
+    batch = rows(task)
+    assert task.spec.input_dim == 2 and task.spec.length == 5 and task.class_names == ("a", "b")
+    assert sorted((batch.score_mask.long().argmax(1) + 1).tolist()) == [1, 2, 3, 4, 5]
+    labelled = [[row, step % 3, step % 2] for row in range(5) for step in range(4)]
+    task = Arrays(path=table(tmp_path, ["user", "item", "bought"], labelled), sequence="user", target="bought")
+    assert task.spec.vocabulary == 3 and rows(task).score_mask.all() and task.class_names == ("0", "1")
+
+
+def test_a_table_of_rows(tmp_path):
+    lines = [[0.5 * row, row, 7, row % 2] for row in range(10)]
+    task = Arrays(path=table(tmp_path, ["t0", "t1", "t2", "label"], lines), target="label")
+    assert task.spec.input_dim == 1 and task.spec.length == 3 and task.spec.num_classes == 2
+    picked = Arrays(path=task.path, inputs=("t0", "t1"), target="label")
+    assert picked.spec.length == 2
+    with pytest.raises(ValueError, match="has no input column t9: it has t0, t1, t2, label"):
+        _ = Arrays(path=task.path, inputs=("t9",)).spec
+
+
+LISTS = {"inputs": [[1, 2, 3], [4, 5], [6], [0, 1]], "target": [0, 1, 0, 1]}
+
+
+def test_parquet_with_lists(tmp_path, monkeypatch):
+    path = tmp_path / "data.parquet"
+    path.write_bytes(b"")
+    if "pyarrow" not in sys.modules:
+        with pytest.raises(ValueError, match="this file needs the package pyarrow: run pip install pyarrow"):
+            _ = Arrays(path=str(path)).spec
+    reader = SimpleNamespace(read_table=lambda path: SimpleNamespace(to_pydict=lambda: LISTS))
+    monkeypatch.setitem(sys.modules, "pyarrow", SimpleNamespace(parquet=reader))
+    monkeypatch.setitem(sys.modules, "pyarrow.parquet", reader)
+    spec = Arrays(path=str(path)).spec
+    assert (spec.vocabulary, spec.length, spec.num_classes) == (7, 3, 2)
+
+
+class HuggingFace:
+    column_names = ("inputs", "target")
+
+    def __getitem__(self, name):
+        return LISTS[name]
+
+
+def test_hugging_face_data_sets(tmp_path, monkeypatch):
+    if "datasets" not in sys.modules:
+        with pytest.raises(ValueError, match="needs the package datasets"):
+            _ = Arrays(path="hf:somebody/something").spec
+    asked = []
+
+    module = SimpleNamespace(load_dataset=lambda name, split: asked.append((name, split)) or HuggingFace())
+    module.load_from_disk = lambda path: {"train": HuggingFace()}
+    monkeypatch.setitem(sys.modules, "datasets", module)
+    assert Arrays(path="hf:somebody/something").spec.length == 3 and asked[-1] == ("somebody/something", "train")
+    with pytest.raises(ValueError, match="this data set has the parts train"):
+        _ = Arrays(path=str(tmp_path)).spec
+
+
+@pytest.mark.parametrize(
+    ("arrays", "fields", "said"),
+    [
+        ({"x": np.zeros((3, 2))}, {}, r"needs an array inputs .* it has x \[3, 2\]"),
+        ({"inputs": np.zeros(3)}, {}, "needs an array inputs"),
+        ({"inputs": np.zeros((4, 2)), "lengths": np.full(4, 3)}, {}, "lengths must be 4 numbers from 1 to 2"),
+        ({"inputs": np.zeros((4, 2)), "targets": np.zeros(3)}, {}, r"targets has shape \[3\]; it must be \[4\] or"),
+        ({"inputs": np.zeros((4, 2))}, {"goal": "regression"}, "has no targets"),
+        ({"inputs": np.zeros((4, 2)), "targets": np.zeros(4, int)}, {"goal": "labelling"}, "one for a row"),
+        ({"inputs": np.full((4, 2), np.nan), "targets": np.zeros(4, int)}, {}, "are not finite: fill or drop them"),
+        ({"inputs": np.zeros((4, 2))}, {"inputs_are": "tokens"}, "not integers from 0 on"),
+        ({"inputs": np.zeros((2, 2)), "targets": np.zeros(2, int)}, {}, "rows=2: that is too few to split"),
+    ],
+)
+def test_what_does_not_fit_is_named(tmp_path, arrays, fields, said):
+    with pytest.raises(ValueError, match=said):
+        _ = Arrays(path=npz(tmp_path, **arrays), **fields).spec
+
+
+def test_bad_fields_and_paths_are_named(tmp_path):
+    with pytest.raises(ValueError, match="there is no such file"):
+        _ = Arrays(path="nowhere.npz").spec
+    (tmp_path / "data.txt").write_text("")
+    with pytest.raises(ValueError, match=r"give a file \.npz, \.csv or \.parquet"):
+        _ = Arrays(path=str(tmp_path / "data.txt")).spec
+    with pytest.raises(ValueError, match="column 'x' holds 'one': inputs are numbers"):
+        _ = Arrays(path=table(tmp_path, ["x", "target"], [["one", 1]] * 5)).spec
+    with pytest.raises(ValueError, match=r"validation=1\.5"):
+        Arrays(validation=1.5)
+    with pytest.raises(ValueError, match="leave some to train"):
+        Arrays(validation=0.5, test=0.5)
+
+
+def test_a_file_that_changed_is_read_again(tmp_path):
+    assert Arrays(path=npz(tmp_path, inputs=np.zeros((9, 2)), targets=np.arange(9) % 2)).spec.num_classes == 2
+    path = npz(tmp_path, inputs=np.zeros((9, 2)), targets=np.arange(9) % 3)
+    os.utime(path, (1, 1))
+    assert Arrays(path=path).spec.num_classes == 3
+
+
+def test_the_example_is_in_the_table():
+    assert TASKS["arrays"]().spec.num_classes == 3
