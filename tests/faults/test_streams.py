@@ -53,6 +53,15 @@ def test_a_memory_of_another_precision_is_named(tmp_path):
         copy.deepcopy(core).bfloat16().stream(2).load(tmp_path / "memory")
 
 
+@pytest.mark.parametrize("memory", ["erase_add", "erase_add_released", "concatenate", "none"])
+@pytest.mark.parametrize("summarizer", ["mlp", "mha", "latent_query"])
+def test_every_memory_of_a_token_turing_machine_works_in_half_precision(memory, summarizer):
+    core = CORES["ttm"](dim=8, num_heads=2, num_tokens=2, memory=memory, summarizer=summarizer).build(4).bfloat16()
+    inputs, is_first = torch.randn(2, 3, *core.input_shape).bfloat16(), torch.zeros(2, 3, dtype=torch.bool)
+    assert core(inputs, core.initial_state(2), is_first)[0].dtype == torch.bfloat16
+    assert core.eval().stream(2).step(inputs[:, 0]).dtype == torch.bfloat16
+
+
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.bfloat16, 0.2), (torch.float16, 0.03)])
 @pytest.mark.parametrize("key", CORES)
 def test_cores_work_in_half_precision(key, dtype, tolerance):

@@ -77,7 +77,7 @@ class EraseAdd(nn.Module):
         added = weights.mT.to(add.dtype) @ add  # ... m d
         if self.variant == "released":
             added = 1.0 - added / self.num_heads
-        return memory * kept.squeeze(-3) + added
+        return (memory * kept.squeeze(-3) + added).to(memory.dtype)
 
     def flops(self, num_slots: int) -> int:
         """Matrix products of one row, 2 per multiply-add: five nets and ``sum_s w_s a_s^T``."""

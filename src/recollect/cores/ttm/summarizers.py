@@ -119,7 +119,10 @@ class Summarizer(nn.Module):
         own, share = weights.split([scores.shape[-1], 1], -1)
         if self.tap.listening and others.weights is not None:
             self.show(torch.cat((own, share * others.weights), -1))
-        return self.finish(own.to(values.dtype) @ values + share * others.value)
+        mean = own.to(values.dtype) @ values + share * others.value
+        return self.finish(
+            mean.to(torch.promote_types(values.dtype, tokens.dtype))
+        )  # a core in half precision stays so
 
     def flops(self, num_tokens: int, hoisted: bool = False) -> int:
         """Matrix products of one row that summarises p tokens: their scores and ``2 k p d`` for the means.
