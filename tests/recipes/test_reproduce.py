@@ -161,4 +161,4 @@ def test_a_mixed_row_shows_score_and_failure():
     text = table(recipe(), "lite", [good, bad])
     assert "(perfect after 3 200 samples) | 1 |" in text
     assert "| x, seed 1 | - | failed: NaN \\| at step 3 | 0 | - | - | `c` |" in text
-    assert "2 runs, 1.0 minutes of training on GPU" in text
+    assert "2 runs, **1 failed**, 1.0 minutes of training on GPU" in text

@@ -58,7 +58,7 @@ def test_an_environment_class_is_a_world(module):
         (
             "a_users_module:number",
             "lstm",
-            "is a int: name a class derived from StreamTask, WorldConfig or gymnasium.Env",
+            "is a int: name a class derived from StreamTask",
         ),
         ("a_users_module:Tusk", "lstm", "did you mean 'Task'"),
         ("recall", "a_users_module:Task", "name its config, a class derived from CoreConfig"),
