@@ -100,7 +100,7 @@ POINTS = {
     "at the first step": lambda: at_call(SupervisedTrainer, "step", 1, True),
     "between checkpoints": lambda: at_call(SupervisedTrainer, "step", 8, False),
     "in an evaluation": lambda: at_call(SupervisedTrainer, "evaluate", 2, True),
-    "at the beginning of an evaluation": lambda: at_call(sequences, "correct", 1, True),
+    "at the beginning of an evaluation": lambda: at_call(sequences, "answer_score", 1, True),
     "at the end of an evaluation": lambda: at_call(SupervisedTrainer, "evaluate", 1, False),
     "at the end of the last evaluation": lambda: at_call(SupervisedTrainer, "evaluate", 2, False),
     "in a row of metrics": lambda: half_a_row(4),

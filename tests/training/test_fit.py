@@ -126,16 +126,16 @@ def test_nan_stops_saves_and_says_where(tmp_path, step, unroll):
     whole = fit(config(unroll), tmp_path / "whole")
     from recollect.training import supervised
 
-    original = supervised.cross_entropy
+    original = supervised.answer_loss
     calls = []
 
-    def poisoned(logits, targets, mask):
+    def poisoned(logits, targets, mask, class_weights):
         if logits.requires_grad:
             calls.append(1)
-        return original(logits, targets, mask) * (torch.nan if len(calls) == step else 1.0)
+        return original(logits, targets, mask, class_weights) * (torch.nan if len(calls) == step else 1.0)
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(supervised, "cross_entropy", poisoned)
+        patched.setattr(supervised, "answer_loss", poisoned)
         saved = f"step {step - 1} is saved in" if step > 1 else "nothing to save yet"
         with pytest.raises(RunError, match=f"the loss is nan at step {step}: stopped, {saved}.*lower learning rate"):
             fit(config(unroll), tmp_path / "run")

@@ -7,7 +7,7 @@ from test_impala import run, same, trainer, weights
 
 from recollect.agents.actor_critic import ActorCriticConfig
 from recollect.agents.encoders import EncoderConfig
-from recollect.training.frame import NonFiniteError
+from recollect.runs.errors import NonFiniteError
 from recollect.training.impala import loss as impala_loss
 from recollect.training.impala import trainer as impala
 from recollect.training.impala.loss import LossConfig, ReuseConfig
