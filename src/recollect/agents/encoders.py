@@ -17,7 +17,7 @@ Each part of the observation has its encoder, chosen by its space; the results s
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Literal, get_args
+from typing import Any, Literal, cast, get_args
 
 import numpy as np
 import torch
@@ -93,6 +93,8 @@ class ObservationEncoder(nn.Module):
         self.encoders = nn.ModuleDict()
         for name, part in self.parts.items():
             self.encoders[name] = _encoder(kinds.get(name) or choose(name, part), name, part, config)
+        self.keeps_statistics: bool = any(encoder.keeps_statistics for encoder in self.encoders.values())  # type: ignore[misc]
+        """Whether some part of the observation is normalised by running statistics."""
         self.dim = sum(encoder.dim for encoder in self.encoders.values())  # type: ignore[misc]
 
     def forward(self, observation: Any, lead: int) -> Tensor:
@@ -108,17 +110,10 @@ class ObservationEncoder(nn.Module):
         _, leaf = next(self.leaves(observation, lead, flat=False))
         return joined.unflatten(0, leaf.shape[:lead])
 
-    @property
-    def keeps_statistics(self) -> bool:
-        """Whether some part of the observation is normalised by running statistics."""
-        return any(isinstance(module, RunningNorm) for module in self.modules())
-
     def update_statistics(self, observation: Any) -> None:
         """Let running statistics take a tree of ``[b, t, ...]`` into account (``EncoderConfig.norm_numbers``)."""
         for name, leaf in self.leaves(observation, 2):
-            encoder = self.encoders[name]
-            if isinstance(encoder, MLP):
-                encoder.update_statistics(leaf)
+            cast(Encoder, self.encoders[name]).update_statistics(leaf)
 
     def leaves(self, observation: Any, lead: int, *, flat: bool = True) -> Iterator[tuple[str, Tensor]]:
         """``(name, tensor)`` of every part, with the leading axes joined into one where ``flat``."""
@@ -230,6 +225,7 @@ class MLP(Encoder):
         self.scale = 1 / 255 if space.dtype == np.uint8 and space.high.max() > 1 and config.scale_images else 1.0
         width = int(np.prod(space.shape))
         self.norm = RunningNorm(width) if config.norm_numbers else None
+        self.keeps_statistics = config.norm_numbers
         self.layers = Layers(width, config.hidden, config.activation)
         self.dim = self.layers.dim
         self.register_buffer("like", torch.zeros(()), persistent=False)

@@ -35,10 +35,16 @@ class Encoder(nn.Module, ABC):
 
     dim: int
     """Width of the vector."""
+    keeps_statistics: bool = False
+    """Whether :meth:`update_statistics` has something to do."""
 
     @abstractmethod
     def forward(self, observation: Tensor) -> Tensor:
         """``[n, *space.shape] -> [n, dim]``."""
+
+    def update_statistics(self, observation: Tensor) -> None:
+        """Let running statistics take ``[n, *space.shape]`` into account."""
+        return
 
 
 class ImageEncoder(Encoder):

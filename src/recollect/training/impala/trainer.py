@@ -313,7 +313,9 @@ class ImpalaTrainer(Trainer):
         if not self.model.keeps_statistics:
             return
         self.model.update_statistics(rollout.observation)
-        if self.updates == 0:  # else the first values would be compared with returns of unknown size
+        if (
+            self.updates == 0 and self.model.norm_values is not None
+        ):  # else the first values would be compared with returns of unknown size
             with torch.no_grad():
                 targets = impala_loss(self.model, rollout, self.config.loss).targets
             self.model.update_return_statistics(targets[rollout.valid])
