@@ -16,9 +16,12 @@ from rich.table import Table
 from recollect.benchmark.machine import describe
 from recollect.tasks import (
     BalletConfig,
+    CatchConfig,
+    KeyDoorConfig,
     ObjectPermanenceConfig,
     StreetLearnConfig,
     TMazeConfig,
+    TrackConfig,
     VisualMatchConfig,
     WordLearningConfig,
     WorldConfig,
@@ -33,6 +36,9 @@ WORLDS: dict[str, tuple[WorldConfig, int, float | None]] = {
     "word-learning, tiles": (WordLearningConfig(distractor_phases=(0, 1, 2)), 1024, None),
     "object-permanence, tiles": (ObjectPermanenceConfig(delays=(0, 10, 20, 30)), 1024, None),
     "street-learn, one-hot": (StreetLearnConfig(), 4096, None),
+    "catch, 84 x 84": (CatchConfig(blackout=8), 256, 1e5),
+    "track, 84 x 84": (TrackConfig(), 256, 1e5),
+    "key-door, 84 x 84": (KeyDoorConfig(), 256, 1e5),
 }
 
 

@@ -11,7 +11,11 @@ from recollect.tasks.streams.contract import StreamTask as StreamTask
 from recollect.tasks.streams.contract import TaskSpec as TaskSpec
 from recollect.tasks.streams.copying import Copying as Copying
 from recollect.tasks.streams.recall import Recall as Recall
+from recollect.tasks.worlds.arcade.catch import CatchConfig as CatchConfig
+from recollect.tasks.worlds.arcade.key_door import KeyDoorConfig as KeyDoorConfig
+from recollect.tasks.worlds.arcade.track import TrackConfig as TrackConfig
 from recollect.tasks.worlds.ballet.world import BalletConfig as BalletConfig
+from recollect.tasks.worlds.contract import Scene as Scene
 from recollect.tasks.worlds.contract import Step as Step
 from recollect.tasks.worlds.contract import Truth as Truth
 from recollect.tasks.worlds.contract import World as World
@@ -34,5 +38,8 @@ TASKS: dict[str, type[StreamTask] | type[WorldConfig]] = {
     "word-learning": WordLearningConfig,
     "object-permanence": ObjectPermanenceConfig,
     "street-learn": StreetLearnConfig,
+    "catch": CatchConfig,
+    "track": TrackConfig,
+    "key-door": KeyDoorConfig,
     "gym": GymnasiumConfig,
 }

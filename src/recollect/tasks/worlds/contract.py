@@ -49,6 +49,8 @@ class WorldSpec:
     """Expected score of the best policy (see :meth:`World.oracle`); NaN when the world does not say."""
     events: tuple[str, ...] = ()
     """Names of what can happen, for :class:`Truth`."""
+    object_names: tuple[str, ...] = ()
+    """Names of the things in a frame, for :class:`Scene`."""
     action_names: tuple[str, ...] = ()
     """Names of the actions of a Discrete space, for films; empty when the world does not say."""
 
@@ -86,6 +88,17 @@ class Truth(NamedTuple):
     """long ``[b]``: see ``start``."""
 
 
+class Scene(NamedTuple):
+    """What only the world knows about the things in the present frame of every row; for measures of attention."""
+
+    boxes: Tensor
+    """long ``[b, things, 4]``: first row, first column, and the row and column after the last ones, in pixels."""
+    visible: Tensor
+    """bool ``[b, things]``: the frame shows it."""
+    matters: Tensor
+    """bool ``[b, things]``: the present decision depends on it."""
+
+
 class World(ABC):
     """b episodes that advance together. Made by :meth:`WorldConfig.build`."""
 
@@ -116,6 +129,10 @@ class World(ABC):
 
     def truth(self) -> Truth | None:
         """What only the world knows about the present step; None where nobody knows it."""
+        return None
+
+    def scene(self) -> Scene | None:
+        """The things in the present frame; None where nobody knows them."""
         return None
 
     def save(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
@@ -213,6 +230,10 @@ class TensorWorld(World, Generic[S]):
         """The truth about the present step."""
         return None
 
+    def place(self, state: S) -> Scene | None:
+        """The things in the present frame."""
+        return None
+
     def reset(self, seed: int | None = None) -> Step:
         """Begin new episodes in all rows."""
         if seed is not None:
@@ -252,6 +273,10 @@ class TensorWorld(World, Generic[S]):
     def truth(self) -> Truth | None:
         """The truth about the present step of every row."""
         return self.look(self._present())
+
+    def scene(self) -> Scene | None:
+        """The things in the present frame of every row."""
+        return self.place(self._present())
 
     def save(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """State, clocks and generator."""

@@ -1,0 +1,175 @@
+"""Key and door: two things in order, among others that move.
+
+A frame has 42 x 42 units (frames.py). Actions are 0 up, 1 down, 2 left, 3 right: two units. The agent, 3 x 3, has to
+touch the key, which is then gone, and after that the door, which ends the episode; the door does nothing before.
+``distractors`` diamonds run about, each with a step of -1, 0 or 1 rows and columns, and turn round at the walls; to
+touch one costs ``bump``. All places are drawn anew in every episode; key and door keep clear of each other and of the
+agent.
+
+Reward is 1 for the key and 1 for the door; the score is half of what was got. Nothing need be remembered: whether the
+key was taken can be seen. What to look at changes with it.
+
+Source: ours.
+"""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import gymnasium
+import torch
+from torch import Tensor
+
+from recollect.tasks.worlds.arcade.frames import UNITS, Painter, Sprite, bounce, observation_space
+from recollect.tasks.worlds.contract import Advance, Scene, TensorWorld, Truth, WorldConfig, WorldSpec
+
+UP, DOWN, LEFT, RIGHT = range(4)
+AGENT = Sprite(("###", "###", "###"), 255)
+KEY = Sprite(("#### ", "#  ##", "#### ", "  #  ", "  ## "), 200)
+DOOR = Sprite(("#####", "#   #", "#   #", "#  ##", "#   #"), 200)
+DIAMOND = Sprite((" # ", "###", " # "), 130)
+SPEED = 2
+STEPS = ((-1, -1), (-1, 0), (-1, 1), (0, -1), (0, 1), (1, -1), (1, 0), (1, 1))
+SMALL, LARGE = UNITS - 2, UNITS - 4
+"""Places along one axis of a thing of 3 units, and of one of 5."""
+CELLS, PITCH, ROOM = 4, 11, 5
+"""Key, door and agent are put into cells of their own: cells along one axis, units from one to the next, and places
+within one."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class KeyDoorConfig(WorldConfig):
+    """Fetch the key, then go to the door."""
+
+    side: int = 84
+    """Pixels along one side of a frame: 42, 84, 126, ..."""
+    distractors: int = 3
+    """Things that run about."""
+    bump: float = 0.1
+    """Taken off the reward for every step in which one is touched."""
+    max_steps: int = 100
+    """Actions of an episode."""
+
+    def __post_init__(self) -> None:
+        observation_space(self.side)
+        for field, least in (("distractors", 0), ("bump", 0.0), ("max_steps", 45)):
+            if getattr(self, field) < least:
+                raise ValueError(f"{field}={getattr(self, field)}: give at least {least}")
+
+    @property
+    def spec(self) -> WorldSpec:
+        """A grey frame, four actions; everything can be seen."""
+        return WorldSpec(
+            observation_space=observation_space(self.side),
+            action_space=gymnasium.spaces.Discrete(4),
+            max_steps=self.max_steps,
+            memory_span=0,
+            chance=float("nan"),
+            oracle=1.0,
+            events=("seeks key", "seeks door"),
+            object_names=("agent", "key", "door", *(f"distractor {number}" for number in range(self.distractors))),
+            action_names=("up", "down", "left", "right"),
+        )
+
+    def build(self, batch_size: int, *, seed: int = 0, device: torch.device | str = "cpu") -> "KeyDoor":
+        """The world, with ``batch_size`` rows."""
+        return KeyDoor(self, batch_size, seed=seed, device=device)
+
+
+class KeyDoorState(NamedTuple):
+    """What a row of the world is."""
+
+    agent: Tensor
+    """long ``[b, 2]``: top left unit."""
+    goals: Tensor
+    """long ``[b, 2, 2]``: top left units of key and door."""
+    has_key: Tensor
+    """bool ``[b]``."""
+    start: Tensor
+    """long ``[b, distractors, 2]``: phases of row and column at the first frame: see :func:`bounce`."""
+    step: Tensor
+    """long ``[b, distractors, 2]``: rows and columns a frame."""
+    now: Tensor
+    """long ``[b]``: actions so far."""
+
+
+class KeyDoor(TensorWorld[KeyDoorState]):
+    """The world of :class:`KeyDoorConfig`; the rules stand at the top of this file."""
+
+    def __init__(
+        self, config: KeyDoorConfig, batch_size: int, *, seed: int = 0, device: torch.device | str = "cpu"
+    ) -> None:
+        super().__init__(config.spec, batch_size, seed=seed, device=device)
+        self.config = config
+        self.moves = SPEED * torch.tensor([(-1, 0), (1, 0), (0, -1), (0, 1)], device=self.device)
+        self.steps = torch.tensor(STEPS, device=self.device)
+        self.painter = Painter(config.side, (AGENT, KEY, DOOR, *[DIAMOND] * config.distractors), self.device)
+
+    def begin(self, batch_size: int) -> KeyDoorState:
+        """Everything anywhere; agent, key and door in cells of their own."""
+        keys = torch.rand(batch_size, CELLS * CELLS, generator=self.generator, device=self.device)
+        cells = keys.topk(3, dim=1).indices
+        within = self._draw(ROOM, (batch_size, 3, 2))
+        places = PITCH * torch.stack([cells // CELLS, cells % CELLS], 2) + within
+        shape = (batch_size, self.config.distractors)
+        return KeyDoorState(
+            places[:, 0],
+            places[:, 1:],
+            torch.zeros(batch_size, dtype=torch.bool, device=self.device),
+            self._draw(2 * SMALL, (*shape, 2)),
+            self.steps[self._draw(len(STEPS), shape)],
+            torch.zeros(batch_size, dtype=torch.long, device=self.device),
+        )
+
+    def advance(self, state: KeyDoorState, actions: Tensor) -> Advance:
+        """Move, let the others run, and see what is touched."""
+        agent = (state.agent + self.moves[actions]).clamp(0, SMALL - 1)
+        now = state.now + 1
+        moved = state._replace(agent=agent, now=now)
+        touched = _overlap(agent[:, None], 3, state.goals, 5)
+        took = touched[:, 0] & ~state.has_key
+        opened = touched[:, 1] & state.has_key
+        bumped = _overlap(agent[:, None], 3, self._distractors(moved), 3).any(1)
+        has_key = state.has_key | took
+        reward = took.float() + opened.float() - self.config.bump * bumped
+        return Advance(moved._replace(has_key=has_key), reward, opened, (has_key.float() + opened.float()) / 2)
+
+    def observe(self, state: KeyDoorState) -> Tensor:
+        """All there is: uint8 ``[b, 1, side, side]``."""
+        greys = self.painter.sprite_greys(len(state.now))
+        greys[:, 1] *= ~state.has_key
+        return self.painter.draw(self._places(state), greys)
+
+    def plan(self, state: KeyDoorState) -> Tensor:
+        """The way to the key, then to the door, the longer half first; those that are in the way are not heeded."""
+        goal = torch.where(state.has_key[:, None], state.goals[:, 1], state.goals[:, 0])
+        down, right = (goal + 1 - state.agent).unbind(1)
+        vertical = torch.where(down > 0, DOWN, UP)
+        level = torch.where(right > 0, RIGHT, LEFT)
+        return torch.where(down.abs() >= right.abs(), vertical, level)
+
+    def look(self, state: KeyDoorState) -> Truth:
+        """What is sought; no decision depends on the past."""
+        nothing = torch.full_like(state.now, -1)
+        return Truth(state.has_key.long(), nothing, nothing)
+
+    def place(self, state: KeyDoorState) -> Scene:
+        """The agent and what it seeks matter."""
+        visible = torch.ones(len(state.now), 3 + self.config.distractors, dtype=torch.bool, device=self.device)
+        visible[:, 1] = ~state.has_key
+        matters = torch.zeros_like(visible)
+        matters[:, 0], matters[:, 1], matters[:, 2] = True, ~state.has_key, state.has_key
+        return self.painter.scene(self._places(state), visible, matters)
+
+    def _draw(self, number: int, shape: tuple[int, ...]) -> Tensor:
+        return torch.randint(number, shape, generator=self.generator, device=self.device)
+
+    def _distractors(self, state: KeyDoorState) -> Tensor:
+        return bounce(state.start + state.step * state.now[:, None, None], SMALL)
+
+    def _places(self, state: KeyDoorState) -> Tensor:
+        return torch.cat([state.agent[:, None], state.goals, self._distractors(state)], 1)
+
+
+def _overlap(a: Tensor, size: int, b: Tensor, other: int) -> Tensor:
+    """Whether squares lie over each other: places ``[b, n, 2]`` of each, ``-> [b, n]``."""
+    return ((a + size > b) & (b + other > a)).all(2)

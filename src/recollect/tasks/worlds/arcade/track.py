@@ -1,0 +1,178 @@
+"""Track: several balls that look alike; which one was marked at the start?
+
+A frame has 42 x 42 units (frames.py). ``balls`` balls of 3 x 3 run about, each with a step of -1, 0 or 1 rows and
+columns (not both 0), turn round at the walls and pass through each other. All places and steps are drawn anew in every
+episode. Three phases:
+
+- *cue*, ``cue_steps`` frames: one of the balls, drawn uniformly, is bright.
+- *run*, ``run_steps`` frames: all look alike.
+- *pick*: the balls stand still and a cursor appears in the middle. Actions are 0 up, 1 down, 2 left, 3 right (two
+  units) and 4 pick, which ends the episode: with reward 1 when the ball nearest to the cursor is the one that was
+  marked (two that are equally near both count). Before this phase actions do nothing, so that the cursor cannot be
+  left on the ball.
+
+The score is the reward; in one episode of 2 000 the ball stands so close to others that the cursor cannot be brought
+nearest to it. Chance: the balls are drawn alike, so one that does not know which was marked picks it with probability
+1 / ``balls``; that some ball stands in the very place of another adds less than 0.001. This holds for agents that are
+not shown their previous action.
+
+Source: ours, after Pylyshyn and Storm, Tracking multiple independent targets (Spatial Vision, 1988).
+"""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import gymnasium
+import torch
+from torch import Tensor
+
+from recollect.tasks.worlds.arcade.frames import BALL, UNITS, Painter, Sprite, bounce, observation_space
+from recollect.tasks.worlds.contract import Advance, Scene, TensorWorld, Truth, WorldConfig, WorldSpec
+
+UP, DOWN, LEFT, RIGHT, PICK = range(5)
+CURSOR = Sprite(("# #", "   ", "# #"), 200)
+"""The corners that a ball leaves free."""
+SPEED = 2
+SPAN = UNITS - 2
+"""Places of a ball or the cursor along one axis."""
+PLAIN, BRIGHT = 110, 255
+STEPS = ((-1, -1), (-1, 0), (-1, 1), (0, -1), (0, 1), (1, -1), (1, 0), (1, 1))
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrackConfig(WorldConfig):
+    """Keep an eye on the ball that was marked."""
+
+    side: int = 84
+    """Pixels along one side of a frame: 42, 84, 126, ..."""
+    balls: int = 4
+    """Balls, 2 or more."""
+    cue_steps: int = 4
+    """Frames in which one is bright."""
+    run_steps: int = 16
+    """Frames in which all run and look alike."""
+    pick_steps: int = 30
+    """Actions to bring the cursor to a ball and pick it; 21 reach any of them."""
+
+    def __post_init__(self) -> None:
+        observation_space(self.side)
+        for field, least in (("balls", 2), ("cue_steps", 1), ("run_steps", 0), ("pick_steps", 21)):
+            if getattr(self, field) < least:
+                raise ValueError(f"{field}={getattr(self, field)}: give at least {least}")
+
+    @property
+    def spec(self) -> WorldSpec:
+        """A grey frame, five actions; the cue may be needed at the pick."""
+        steps = self.cue_steps + self.run_steps + self.pick_steps
+        return WorldSpec(
+            observation_space=observation_space(self.side),
+            action_space=gymnasium.spaces.Discrete(5),
+            max_steps=steps,
+            memory_span=steps - 1,
+            chance=1 / self.balls,
+            oracle=1.0,
+            events=("cue", "run", "pick"),
+            object_names=(*(f"ball {number}" for number in range(self.balls)), "cursor"),
+            action_names=("up", "down", "left", "right", "pick"),
+        )
+
+    def build(self, batch_size: int, *, seed: int = 0, device: torch.device | str = "cpu") -> "Track":
+        """The world, with ``batch_size`` rows."""
+        return Track(self, batch_size, seed=seed, device=device)
+
+
+class TrackState(NamedTuple):
+    """What a row of the world is."""
+
+    start: Tensor
+    """long ``[b, balls, 2]``: phases of row and column at the first frame: see :func:`bounce`."""
+    step: Tensor
+    """long ``[b, balls, 2]``: rows and columns a frame."""
+    marked: Tensor
+    """long ``[b]``: the ball."""
+    now: Tensor
+    """long ``[b]``: actions so far."""
+    cursor: Tensor
+    """long ``[b, 2]``: its top left unit."""
+
+
+class Track(TensorWorld[TrackState]):
+    """The world of :class:`TrackConfig`; the rules stand at the top of this file."""
+
+    def __init__(
+        self, config: TrackConfig, batch_size: int, *, seed: int = 0, device: torch.device | str = "cpu"
+    ) -> None:
+        super().__init__(config.spec, batch_size, seed=seed, device=device)
+        self.config = config
+        self.stop = config.cue_steps + config.run_steps
+        self.moves = SPEED * torch.tensor([(-1, 0), (1, 0), (0, -1), (0, 1), (0, 0)], device=self.device)
+        self.steps = torch.tensor(STEPS, device=self.device)
+        self.painter = Painter(config.side, (*[BALL] * config.balls, CURSOR), self.device)
+
+    def begin(self, batch_size: int) -> TrackState:
+        """Balls anywhere, one of them marked."""
+        shape = (batch_size, self.config.balls)
+        return TrackState(
+            self._draw(2 * SPAN, (*shape, 2)),
+            self.steps[self._draw(len(STEPS), shape)],
+            self._draw(self.config.balls, (batch_size,)),
+            torch.zeros(batch_size, dtype=torch.long, device=self.device),
+            torch.full((batch_size, 2), SPAN // 2, device=self.device),
+        )
+
+    def advance(self, state: TrackState, actions: Tensor) -> Advance:
+        """Run on; then move the cursor, or pick."""
+        free = state.now >= self.stop
+        cursor = torch.where(free[:, None], state.cursor + self.moves[actions], state.cursor).clamp(0, SPAN - 1)
+        picked = free & (actions == PICK)
+        score = (picked & self._is_nearest(state)).float()
+        return Advance(state._replace(now=state.now + 1, cursor=cursor), score, picked, score)
+
+    def observe(self, state: TrackState) -> Tensor:
+        """The balls, and the cursor when it is there: uint8 ``[b, 1, side, side]``."""
+        greys = self.painter.sprite_greys(len(state.now))
+        greys[:, :-1] = PLAIN
+        cue = torch.where(state.now < self.config.cue_steps, BRIGHT, PLAIN).to(torch.uint8)
+        greys.scatter_(1, state.marked[:, None], cue[:, None])
+        greys[:, -1] *= state.now >= self.stop
+        return self.painter.draw(self._places(state), greys)
+
+    def plan(self, state: TrackState) -> Tensor:
+        """Bring the cursor to the marked ball, the longer way first, and pick it; step over one that lies nearer."""
+        index = state.marked[:, None, None].expand(-1, 1, 2)
+        way = self._balls(state).gather(1, index)[:, 0] - state.cursor
+        down, right = way.unbind(1)
+        vertical = torch.where(down > 0, DOWN, UP)
+        level = torch.where(right > 0, RIGHT, LEFT)
+        move = torch.where(down.abs() >= right.abs(), vertical, level)
+        return torch.where((way.abs().amax(1) < SPEED) & self._is_nearest(state), PICK, move)
+
+    def look(self, state: TrackState) -> Truth:
+        """In the last phase the decision depends on all frames from the cue to the stop."""
+        phase = (state.now >= self.config.cue_steps).long() + (state.now >= self.stop)
+        known = (phase == 2) & ~self.over
+        return Truth(phase, torch.where(known, 0, -1), torch.where(known, self.stop, -1))
+
+    def place(self, state: TrackState) -> Scene:
+        """The marked ball matters; in the last phase the cursor too."""
+        picking = state.now >= self.stop
+        visible = torch.ones(len(state.now), self.config.balls + 1, dtype=torch.bool, device=self.device)
+        visible[:, -1] = picking
+        matters = torch.zeros_like(visible).scatter_(1, state.marked[:, None], True)
+        matters[:, -1] = picking
+        return self.painter.scene(self._places(state), visible, matters)
+
+    def _draw(self, number: int, shape: tuple[int, ...]) -> Tensor:
+        return torch.randint(number, shape, generator=self.generator, device=self.device)
+
+    def _balls(self, state: TrackState) -> Tensor:
+        run = state.now.clamp(max=self.stop)[:, None, None]
+        return bounce(state.start + state.step * run, SPAN)
+
+    def _places(self, state: TrackState) -> Tensor:
+        return torch.cat([self._balls(state), state.cursor[:, None]], 1)
+
+    def _is_nearest(self, state: TrackState) -> Tensor:
+        """No ball is nearer to the cursor than the marked one: bool ``[b]``."""
+        away = (self._balls(state) - state.cursor[:, None]).square().sum(2)
+        return away.gather(1, state.marked[:, None])[:, 0] == away.amin(1)
