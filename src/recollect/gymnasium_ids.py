@@ -33,6 +33,10 @@ def ids() -> Iterator[tuple[str, dict[str, Any]]]:
         yield f"WordLearning-distractors{distractors}-v0", {"task": "word-learning", **fields}
     yield "ObjectPermanence-v0", {"task": "object-permanence"}
     yield "StreetLearn-v0", {"task": "street-learn"}
+    yield "Catch-v0", {"task": "catch"}
+    yield "CatchBlackout-v0", {"task": "catch", "blackout": 9}
+    yield "Track-v0", {"task": "track"}
+    yield "KeyDoor-v0", {"task": "key-door"}
 
 
 def register() -> None:
