@@ -60,6 +60,10 @@ class Distribution(ABC):
     def entropy(self) -> Tensor:
         """Entropy in nats, ``[...]``."""
 
+    @abstractmethod
+    def divergence(self, teacher: "Distribution") -> Tensor:
+        """How far this is from a teacher's distribution over the same space: KL(teacher || this) in nats, ``[...]``."""
+
 
 class Policy(nn.Module, ABC):
     """How an action space is drawn from and shown to a network."""
@@ -185,6 +189,11 @@ class Categorical(Distribution):
         """Entropy in nats, ``[...]``."""
         return -(self.log_probs.exp() * self.log_probs).sum(-1)
 
+    def divergence(self, teacher: "Distribution") -> Tensor:
+        """KL(teacher || this) in nats, ``[...]``."""
+        assert isinstance(teacher, Categorical)
+        return (teacher.log_probs.exp() * (teacher.log_probs - self.log_probs)).sum(-1)
+
 
 class CategoricalPolicy(Policy):
     """Discrete actions.
@@ -244,6 +253,11 @@ class MultiCategorical(Distribution):
     def entropy(self) -> Tensor:
         """Entropy in nats, summed over the entries."""
         return -(self.log_probs.exp() * self.log_probs).sum((-1, -2))
+
+    def divergence(self, teacher: "Distribution") -> Tensor:
+        """KL(teacher || this) in nats, summed over the entries."""
+        assert isinstance(teacher, MultiCategorical)
+        return (teacher.log_probs.exp() * (teacher.log_probs - self.log_probs)).sum((-1, -2))
 
 
 class MultiCategoricalPolicy(Policy):
@@ -327,6 +341,13 @@ class DiagonalGaussian(Distribution):
     def entropy(self) -> Tensor:
         """Entropy of the Gaussians before clipping, in nats (of actions in the units of the space)."""
         return (self.log_std + (self.box.scale.log() + _HALF_LOG_2PI + 0.5)).sum(-1)
+
+    def divergence(self, teacher: "Distribution") -> Tensor:
+        """KL(teacher || this) of the Gaussians before clipping, in nats."""
+        assert isinstance(teacher, DiagonalGaussian)
+        ratio = (2 * (teacher.log_std - self.log_std)).exp()
+        distance = (teacher.mean - self.mean).square() * (-2 * self.log_std).exp()
+        return 0.5 * (ratio + distance - 1 - ratio.log()).sum(-1)
 
     def _clip(self, drawn: Tensor) -> Tensor:
         box = self.box

@@ -61,6 +61,8 @@ class Evaluate:
     """Actions in a world: as in the run's own evaluations, the likeliest, or drawn from the policy."""
     video: Path | None = None
     """Folder that gets a video (MP4 and GIF) of four episodes; None films nothing."""
+    record: str | None = None
+    """FILE.npz or minari:DATASET that gets as many episodes as are scored, for the trainer cloning."""
     best: bool = False
     """Take the checkpoint of the run's best evaluation, instead of the newest."""
     seed: int = 0
@@ -75,7 +77,7 @@ class Evaluate:
     def run(self, console: Console) -> int:
         """Evaluate and print."""
         require_run(self.directory)
-        from recollect.training.trained import evaluate_run, passed_over, record_run
+        from recollect.training.trained import evaluate_run, passed_over, record_run, save_episodes
 
         how: dict[str, Any] = {"seed": self.seed, "device": self.device, "best": self.best, "trust": self.trust}
         how["greedy"] = None if self.policy == "run" else self.policy == "greedy"
@@ -89,6 +91,9 @@ class Evaluate:
         if self.video is not None:
             film = record_run(self.directory, self.video, **how)
             tell(f"video: {film.mp4}, {film.gif}")
+        if self.record is not None:
+            kept = save_episodes(self.directory, self.record, episodes=self.samples, **how)
+            tell(f"recorded: {len(kept.lengths)} episodes in {self.record}, mean score {kept.score.mean():.4g}")
         return 0
 
 

@@ -44,6 +44,8 @@ ALIASES: dict[str, str] = {
     **dict.fromkeys(("--num-minibatches",), "--loss.reuse.minibatches"),
     **dict.fromkeys(("--clip-coef", "--clip-range"), "--loss.reuse.surrogate-clip"),
     **dict.fromkeys(("--gae-lambda",), "--loss.vtrace.lambda_"),
+    **dict.fromkeys(("--imitate",), "--loss.imitation.steps"),
+    **dict.fromkeys(("--teacher",), "--loss.imitation.teacher.name"),
     **dict.fromkeys(("--hidden-size", "--d-model"), "--core.dim"),
     **dict.fromkeys(("--weight-decay",), "--optimizer.weight-decay"),
     **dict.fromkeys(("--report-every",), "--fit.report-every"),
@@ -118,7 +120,7 @@ def _data() -> dict[str, Any]:
 
 def names() -> tuple[list[str], list[str]]:
     """Keys of tasks and of cores."""
-    return list(_data()["runs"]), _data()["cores"]
+    return [task for task in _data()["runs"] if " " not in task], _data()["cores"]
 
 
 def recipes() -> list[str]:
@@ -146,10 +148,16 @@ def benchmarks() -> dict[str, dict[str, Flag]]:
     return {name: {flag: Flag(*entry) for flag, entry in rows.items()} for name, rows in _data()["benchmarks"].items()}
 
 
-def flags(task: str, core: str) -> dict[str, Flag] | None:
+def trainers() -> list[str]:
+    """Keys of trainers that may be asked for, beside those that tasks have of their own."""
+    return _data()["trainers"]
+
+
+def flags(task: str, core: str, trainer: str | None = None) -> dict[str, Flag] | None:
     """The flags of a core on a task; None where the table does not know them."""
     data = _data()
-    runs = data["runs"].get("gym" if task.startswith("gym:") else task)
+    key = "gym" if task.startswith("gym:") else task
+    runs = data["runs"].get(f"{key} {trainer}", data["runs"].get(key))
     if runs is None or core not in runs["cores"]:
         return None
     values = runs["common"] | runs["cores"][core]
@@ -161,12 +169,13 @@ def full_names(words: Sequence[str]) -> list[str]:
     return [_full(word) for word in words]
 
 
-def require_known(task: str, core: str, words: Sequence[str]) -> None:
+def require_known(task: str, core: str, words: Sequence[str], trainer: str | None = None) -> None:
     """Look at what was typed behind task and core.
 
     Args:
         task: key of a task.
         core: key of a core.
+        trainer: key of a trainer; None for the task's own.
         words: flags and their values, as :func:`full_names` gives them.
 
     Raises:
@@ -176,11 +185,10 @@ def require_known(task: str, core: str, words: Sequence[str]) -> None:
         require_key("tasks", task)
     if ":" not in core:
         require_key("cores", core)
-    known = flags(task, core)
+    known = flags(task, core, trainer)
     if known is not None:
-        require_among(
-            known, words, f"recollect train {task} --core {core} --help shows the common ones, --help-all all"
-        )
+        command = f"recollect train {task} --core {core}" + (f" --trainer {trainer}" if trainer else "")
+        require_among(known, words, f"{command} --help shows the common ones, --help-all all")
 
 
 def require_among(known: Mapping[str, Flag], words: Sequence[str], where: str) -> None:

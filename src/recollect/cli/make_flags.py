@@ -1,9 +1,10 @@
 """Makes ``flags.json``, the flags of every core on every task: ``python -m recollect.cli.make_flags``.
 
-cores, recipes    their keys
+cores, recipes, trainers    their keys
 benchmarks    for every benchmark, {flag: [metavar, number of values, text, default]}
 texts    for every flag, the [metavar, number of values, text] that it has in one run or another
-runs     for every task, {flag: [which text, default]}: what all cores have in common, and what each has of its own
+runs     for every task, and every world with the trainer cloning, {flag: [which text, default]}: what all cores have
+         in common, and what each has of its own
 """
 
 import json
@@ -21,18 +22,23 @@ from recollect.cores import CORES
 from recollect.files import write_atomically
 from recollect.recipes import RECIPES
 from recollect.recipes.train import training
-from recollect.tasks import TASKS
+from recollect.tasks import TASKS, WorldConfig
 from recollect.terminal import PrintOptions
+from recollect.training.trainers import TRAINERS
 
 Values = dict[str, tuple[int, str]]
+CLONING = "cloning"
 
 
 def table() -> str:
     """The text of ``flags.json``."""
     texts: dict[str, list[list[str]]] = {}
     runs = {task: _parts(_cores(task, texts)) for task in TASKS}
+    worlds = [task for task, kind in TASKS.items() if issubclass(kind, WorldConfig)]
+    runs |= {f"{task} {CLONING}": _parts(_cores(task, texts, CLONING)) for task in worlds}
     benchmarks = {name: _entries(settings(), PrintOptions()) for name, (settings, _, _) in BENCHMARKS.items()}
-    lines = [f'{{"cores": {json.dumps(list(CORES))}, "recipes": {json.dumps(list(RECIPES))},']
+    keys = {"cores": list(CORES), "recipes": list(RECIPES), "trainers": list(TRAINERS)}
+    lines = ["{" + "".join(f"{json.dumps(room)}: {json.dumps(names)}, " for room, names in keys.items()).rstrip()]
     lines += [f'"benchmarks": {json.dumps(benchmarks)},', '"texts": {']
     lines.append(",\n".join(f"{json.dumps(name)}: {json.dumps(found)}" for name, found in texts.items()))
     lines.append('}, "runs": {')
@@ -41,11 +47,11 @@ def table() -> str:
     return "\n".join(lines) + "\n"
 
 
-def _cores(task: str, texts: dict[str, list[list[str]]]) -> dict[str, Values]:
+def _cores(task: str, texts: dict[str, list[list[str]]], trainer: str | None = None) -> dict[str, Values]:
     cores = {}
     for core in CORES:
         try:
-            default = training(task, core)
+            default = training(task, core, trainer=trainer)
         except ValueError:  # the recipe's sizes do not suit this core: training says why
             continue
         cores[core] = _values(default, texts)

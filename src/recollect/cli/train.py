@@ -15,6 +15,7 @@ from tyro.conf import arg
 from recollect.cli import flags
 from recollect.cli.options import TrainOptions
 from recollect.cli.seeds import train_seeds
+from recollect.config import lookup
 from recollect.terminal import overview
 
 CORE = "hcam"
@@ -26,6 +27,9 @@ flags' defaults, depends on them; and an example of each."""
 
 OPTIONS = {
     "--core KEY": f"The memory: {{cores}}. [{CORE}]",
+    "--trainer KEY": "How it learns, where a task has several ways: cloning imitates a teacher (--teacher) in a world.",
+    "--imitate INT": "In a world: first steps, which imitate a teacher; then reinforcement, drawn to it less and less.",
+    "--teacher NAME": "Who is imitated: oracle, a run, or with --trainer cloning FILE.npz or minari:DATASET. [oracle]",
     "--directory PATH": "Run directory. [runs/<task>-<core>-seed<seed>]",
     "--resume": "Go on in that directory; more --steps, another --stop-score or evaluation are allowed.",
     "--config FILE": "Begin with the settings of a run's config.json, in the place of TASK and --core; flags on top.",
@@ -45,6 +49,8 @@ class Request(NamedTuple):
     """Key of a task, ``gym:ID`` or ``package.module:Name``."""
     core: str | None
     """Key of a core, or ``package.module:Name``."""
+    trainer: str | None
+    """Key of a trainer; None for the task's own."""
     config: Path | None
     """A config.json to begin with."""
     seeds: tuple[int, ...]
@@ -77,7 +83,7 @@ def train(words: Sequence[str], console: Console) -> int:
         if request.task is None:
             known = ", ".join(flags.names()[0])
             raise ValueError(f"name a task: recollect train TASK --core KEY; tasks: {known}, gym:ID, module:Class")
-        flags.require_known(request.task, request.core or CORE, request.rest)
+        flags.require_known(request.task, request.core or CORE, request.rest, request.trainer)
     if request.help is not None or not request.seeds:
         return _one(request, console)
     return train_seeds(words, request.seeds, request.parallel, _seed_folders(request), console)
@@ -87,16 +93,21 @@ def read(words: Sequence[str]) -> Request:
     """Take apart what was typed: what decides about the flags there are, and the flags.
 
     Raises:
-        ValueError: a flag without its value, or TASK and --core beside --config.
+        ValueError: a flag without its value, an unknown trainer, or TASK, --core and --trainer beside --config.
     """
     rest = flags.full_names(words)
     task = rest.pop(0) if rest and not rest[0].startswith("-") else None
     core = _take(rest, "--core", "the key of a core")
+    trainer = _take(rest, "--trainer", f"one of {', '.join(flags.trainers())}")
     config = _take(rest, "--config", "a config.json of a run")
     parallel = _number(_take(rest, "--parallel", "how many runs at a time") or "1", "--parallel")
     seeds = _take_many(rest, "--seeds")
-    if config is not None and (task or core):
-        raise ValueError("--config brings its task and its core: leave TASK and --core away")
+    if config is not None and (task or core or trainer):
+        raise ValueError("--config brings its task, core and trainer: leave TASK, --core and --trainer away")
+    if trainer is not None:
+        lookup(dict.fromkeys(flags.trainers()), trainer, "trainer")
+    if trainer == "cloning":
+        rest = [word.replace("--loss.imitation.teacher.", "--teacher.", 1) for word in rest]
     world = {name: _take_words(rest, f"--world.{name}", example) for name, example in WORLD.items()}
     if seeds and "--fit.seed" in rest:
         raise ValueError("--seeds and --seed: give one of them")
@@ -106,6 +117,7 @@ def read(words: Sequence[str]) -> Request:
     return Request(
         task,
         core,
+        trainer,
         None if config is None else Path(config),
         seeds,
         parallel,
@@ -123,7 +135,7 @@ def _one(request: Request, console: Console) -> int:
     task, core = task_name(default), core_name(default)
     words = [*request.rest, *(["--help"] if request.help else [])]
     config, options = parse(default, TrainOptions(), f"train {task} --core {core}", f"Train {core} on {task}.", words)
-    directory = options.directory or folder(task, core, config.fit.seed)
+    directory = options.directory or folder(task, core, config.fit.seed, request.trainer)
     keep: dict[str, Any] = {"start_from": options.start_from, "log": options.loggers()}
     outcome = fit(config, directory, resume=options.resume, console=console, **keep)
     console.print(outcome.message, highlight=False, soft_wrap=True, markup=False)
@@ -143,14 +155,14 @@ def _default(request: Request) -> Any:
     if request.config is not None:
         return _changed(read_config(request.config, trust=trust), fields)
     core = request.core or CORE
-    chosen = None if request.task is None else training(request.task, core, **fields)
+    chosen = None if request.task is None else training(request.task, core, trainer=request.trainer, **fields)
     given = request.value("--directory")
     if "--resume" not in request.rest or (given is None and chosen is None):
         if chosen is None:
             raise ValueError("name a task, or the run that is to go on: recollect train --resume --directory RUN")
         return chosen
     seed = int(request.value("--fit.seed") or (0 if chosen is None else chosen.fit.seed))
-    run = Path(given) if given is not None else folder(str(request.task), core, seed)
+    run = Path(given) if given is not None else folder(str(request.task), core, seed, request.trainer)
     if not (run / "config.json").is_file() and chosen is not None:
         return chosen
     if chosen is not None and isinstance(chosen.trained_on, GymnasiumConfig):
@@ -158,6 +170,8 @@ def _default(request: Request) -> Any:
     kept = load_config(run, trust=trust)
     if chosen is not None and (task_name(chosen), core_name(chosen)) != (task_name(kept), core_name(kept)):
         return chosen  # another run: fit names what differs
+    if request.trainer is not None and type(chosen) is not type(kept):
+        return chosen
     return _changed(kept, fields)
 
 
@@ -174,8 +188,9 @@ def _changed(config: Any, fields: dict[str, Any]) -> Any:
     return replace(config, **{config.task_field: with_fields(config.trained_on, fields)}) if fields else config
 
 
-def folder(task: str, core: str, seed: int) -> Path:
+def folder(task: str, core: str, seed: int, trainer: str | None = None) -> Path:
     """Where a run is kept if nobody says where."""
+    core = core if trainer is None else f"{core}-{trainer}"
     task = task.removeprefix("gym:") if task.count(":") > 1 else task  # a module of one's own may do without gym:
     return Path("runs") / f"{task}-{core}-seed{seed}".replace(":", "-").replace("/", "-")
 
@@ -186,7 +201,8 @@ def _seed_folders(request: Request) -> dict[int, Path]:
         return {seed: Path(given) / f"seed{seed}" for seed in request.seeds}
     if request.config is not None:
         raise ValueError("--seeds with --config: say with --directory where the runs are to be kept")
-    return {seed: folder(str(request.task), request.core or CORE, seed) for seed in request.seeds}
+    task, core = str(request.task), request.core or CORE
+    return {seed: folder(task, core, seed, request.trainer) for seed in request.seeds}
 
 
 def parse(default: Any, extra: Any, program: str, about: str, words: Sequence[str]) -> tuple[Any, Any]:
@@ -204,7 +220,7 @@ def parse(default: Any, extra: Any, program: str, about: str, words: Sequence[st
 def _help(request: Request, console: Console) -> bool:
     """Print the help; False where it takes the parser."""
     task, core = request.task or "recall", request.core or CORE
-    known = flags.flags(task, core)
+    known = flags.flags(task, core, request.trainer)
     if request.config is not None or known is None:
         return False
     tasks, cores = flags.names()

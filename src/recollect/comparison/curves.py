@@ -14,6 +14,7 @@ from recollect.config import class_of, from_json, renew
 from recollect.runs.metrics import read_rows
 from recollect.runs.run_directory import RunDirectory
 from recollect.training.frame import TrainerConfig
+from recollect.training.imitation.teachers import ImitationConfig
 from recollect.training.trainers import KINDS
 
 AXES = ("step", "environment_steps", "seconds")
@@ -55,6 +56,13 @@ class Run:
     """Machine and commit."""
     started_from: str | None = None
     """The run whose weights it began with."""
+    taught_by: str | None = None
+    """What tables say of a run that learned from a teacher."""
+
+    @property
+    def title(self) -> str:
+        """Its core, and whether a teacher was imitated: no table leaves that out."""
+        return self.core_kind if self.taught_by is None else f"{self.core_kind}, {self.taught_by}"
 
     @property
     def score(self) -> float:
@@ -110,6 +118,7 @@ def read_run(directory: str | PathLike[str]) -> Run:
         oracle=oracle,
         where=_where(folder.environment),
         started_from=_started_from(folder),
+        taught_by=_taught_by(config),
     )
 
 
@@ -192,6 +201,16 @@ def _started_from(folder: RunDirectory) -> str | None:
         start = folder.started_from()
         return None if start is None else f"{start['run']} (step {start['step']})"
     except (OSError, ValueError, LookupError, TypeError):  # somebody edited the file
+        return None
+
+
+def _taught_by(config: Mapping[str, Any]) -> str | None:
+    """What :attr:`TrainerConfig.taught_by` says, also where the world is of somebody else."""
+    try:
+        if config["kind"] == "cloning":
+            return f"cloned {config['teacher']['name']}"
+        return from_json(config["loss"]["imitation"], ImitationConfig, KINDS).label
+    except (ValueError, LookupError, TypeError):  # of another trainer, or somebody edited the file
         return None
 
 

@@ -105,6 +105,10 @@ class WatchedWorld(World):
         """The best action of every row."""
         return self.world.oracle()
 
+    def expert(self, name: str) -> Tensor | None:
+        """The actions of a policy that the world offers."""
+        return self.world.expert(name)
+
     def truth(self) -> Truth | None:
         """What only the world knows."""
         return self.world.truth()

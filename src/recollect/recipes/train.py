@@ -16,7 +16,9 @@ from recollect.recipes.recall import RECALL
 from recollect.recipes.temporal_latent_bottleneck import COPYING
 from recollect.tasks import TASKS, GymnasiumConfig, StreamTask, WorldConfig
 from recollect.training.frame import TrainerConfig
-from recollect.training.trainers import trainer_for
+from recollect.training.imitation.cloning import cloning
+from recollect.training.impala.trainer import ImpalaConfig
+from recollect.training.trainers import TRAINERS, trainer_for
 
 TRAINING: dict[str, MakeConfig] = {
     "copying": COPYING.config,
@@ -32,18 +34,29 @@ TRAINING: dict[str, MakeConfig] = {
 """Tasks whose recipe has chosen the settings; other tasks start from their defaults."""
 
 
-def training(task: str, core: str, **fields: Any) -> TrainerConfig:
+def training(task: str, core: str, *, trainer: str | None = None, **fields: Any) -> TrainerConfig:
     """A complete run of a core on a task.
 
     Args:
         task: key of a task, ``gym:ID`` for a Gymnasium environment, or ``package.module:Name`` for a stream task, a
             world or a Gymnasium environment of your own, installed or in the current folder.
         core: key of a core, or ``package.module:Name`` for the config of a core of your own.
+        trainer: key of a trainer; None takes the task's own. ``cloning`` takes sizes and optimiser from there.
         fields: of a Gymnasium environment's config.
 
     Raises:
-        ValueError: there is no such task or core, or the task is no Gymnasium environment and there are fields.
+        ValueError: there is no such task, core or trainer, the trainer does not train on such a task, or the task is no
+            Gymnasium environment and there are fields.
     """
+    config = _own_run(task, core, fields)
+    if trainer is None or isinstance(config, lookup(TRAINERS, trainer, "trainer")):
+        return config
+    if trainer == "cloning" and isinstance(config, ImpalaConfig):
+        return cloning(config)
+    raise ValueError(f"--trainer {trainer}: it does not train on {task}; leave --trainer away")
+
+
+def _own_run(task: str, core: str, fields: Mapping[str, Any]) -> TrainerConfig:
     where, memory = with_fields(find_task(task), fields), find_core(core)
     if isinstance(where, GymnasiumConfig):
         return gymnasium_run(where, memory)

@@ -2,6 +2,7 @@
 
 from recollect.training.fit import Outcome, fit
 from recollect.training.frame import FitConfig, Trainer, TrainerConfig
+from recollect.training.imitation.cloning import CloningConfig
 from recollect.training.impala.trainer import ImpalaConfig
 from recollect.training.optimizers import OptimizerConfig
 from recollect.training.supervised import SupervisedConfig
@@ -10,6 +11,7 @@ from recollect.training.trainers import TRAINERS
 
 __all__ = [
     "TRAINERS",
+    "CloningConfig",
     "FitConfig",
     "ImpalaConfig",
     "OptimizerConfig",

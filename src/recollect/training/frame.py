@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from recollect.config import require
 from recollect.evaluation.films import Video
+from recollect.evaluation.recordings import Recording
 from recollect.evaluation.score import Score
 
 EVALUATION_SEED = 1_000_003
@@ -112,6 +113,11 @@ class TrainerConfig(ABC):
     """Whether there is something to see: an agent that acts in a world."""
 
     @property
+    def taught_by(self) -> str | None:
+        """What tables say of a run that learned from a teacher; None where it did not."""
+        return None
+
+    @property
     def trained_on(self) -> Any:
         """The stream task or the config of the world."""
         return getattr(self, self.task_field)
@@ -164,6 +170,10 @@ class TrainerConfig(ABC):
     def film(self, model: Any, target: Path, *, episodes: int, seed: int, greedy: bool | None = None) -> Video:
         """Record episodes as ``target.mp4`` and ``target.gif``; only where :attr:`has_films`."""
         raise ValueError(f"{self.title}: only runs in a world can be filmed")
+
+    def record(self, model: Any, *, episodes: int, seed: int, greedy: bool | None = None) -> Recording:
+        """Play episodes and keep them; only where :attr:`has_films`."""
+        raise ValueError(f"{self.title}: only runs in a world have episodes to record")
 
     @abstractmethod
     def experience(self, rows: Sequence[Mapping[str, str]]) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from torch import nn
 
 from recollect.config import from_json
 from recollect.evaluation.films import Video
+from recollect.evaluation.recordings import Recording, write_recording
 from recollect.evaluation.score import Score
 from recollect.files import read_json, require_kind
 from recollect.machine import asked_for
@@ -122,6 +123,43 @@ def load_model(
     with checkpoints.belongs(run.best if best else run.checkpoints, checkpoint.progress["step"]):
         model.load_state_dict(dict(checkpoint.weights))
     return model.to(where).eval()
+
+
+def save_episodes(
+    directory: str | PathLike[str],
+    target: str | PathLike[str],
+    *,
+    episodes: int | None = None,
+    seed: int = 0,
+    greedy: bool | None = None,
+    device: torch.device | str = "cpu",
+    best: bool = False,
+    trust: bool = False,
+) -> Recording:
+    """Let the newest checkpoint of a run play fresh episodes of its world, and write them for the trainer cloning.
+
+    Args:
+        directory: of the run.
+        target: FILE.npz, or minari:DATASET.
+        episodes: how many; None takes 128.
+        seed: of the world.
+        greedy: take the likeliest action, or else draw from the policy; None does what the run's evaluations did.
+        device: where to compute.
+        best: let the checkpoint of the run's best evaluation play instead.
+        trust: as in :func:`load_config`.
+
+    Raises:
+        ValueError: not a run, no checkpoint, a run on a stream task, or a target that cannot be written.
+    """
+    config = load_config(directory, trust=trust)
+    if not config.has_films:
+        raise ValueError(f"{directory} was trained on rows of a stream task: only runs in a world have episodes")
+    model = load_model(directory, device, best=best, trust=trust)
+    with _advised():
+        number = config.final_samples if episodes is None else episodes
+        recording = config.record(model, episodes=number, seed=FRESH_SEED + seed, greedy=greedy)
+    write_recording(recording, target)
+    return recording
 
 
 def _built(config: TrainerConfig) -> nn.Module:

@@ -2,12 +2,14 @@
 
 from recollect.agents.kinds import KINDS as AGENT_KINDS
 from recollect.training.frame import TrainerConfig
+from recollect.training.imitation.cloning import CloningConfig
 from recollect.training.impala.trainer import ImpalaConfig
 from recollect.training.supervised import SupervisedConfig
 
 TRAINERS: dict[str, type[TrainerConfig]] = {
     "supervised": SupervisedConfig,
     "impala": ImpalaConfig,
+    "cloning": CloningConfig,
 }
 
 KINDS: dict[str, type] = {**AGENT_KINDS, **TRAINERS}

@@ -127,6 +127,17 @@ class World(ABC):
         """The best action of every row, with knowledge of the world's secrets; None where nobody knows it."""
         return None
 
+    def expert(self, name: str) -> Tensor | None:
+        """The actions of a policy that the world offers by name: ``oracle``, or one of its own.
+
+        Like the oracle it has to know what to do wherever the actions of others have led. A world with another policy
+        overrides this method.
+
+        Returns:
+            Actions ``[b, *action_space.shape]``; None where there is no such policy.
+        """
+        return self.oracle() if name == "oracle" else None
+
     def truth(self) -> Truth | None:
         """What only the world knows about the present step; None where nobody knows it."""
         return None

@@ -1,16 +1,17 @@
 """IMPALA's loss on a rollout: V-trace, policy gradient, baseline, entropy and reconstruction.
 
-    L = policy_cost L_pg + baseline_cost L_V - entropy_cost sum_t H_t + reconstruction_cost L_r
+    L = policy_cost L_pg + baseline_cost L_V - entropy_cost sum_t H_t + reconstruction_cost L_r + c sum_t KL_t
 
 The learner runs over all T + 1 rows once, from the memory with which the actor began. Row T gives the bootstrap. A
 transition is valid unless its row is the last of an episode; its discount is 0 where row t + 1 is terminated. Where
 row t + 1 is truncated, its own value is what stands behind the transition: computed from the true final observation,
 with the memory of the episode that was cut, since ``is_first`` clears it only at row t + 2.
+KL is the divergence from a teacher, where there is one; its weight c falls to 0 (imitation/teachers.py).
 
 Sources: Espeholt et al. (2018), IMPALA; Lampinen et al. (2021), Towards mental time travel, appendix A (costs);
 George (2021), Neural architecture impact on identifying temporally extended reinforcement learning tasks, section 2.3.
 Several passes over a rollout with the clipped surrogate: Schulman et al. (2017), PPO; Luo et al. (2020), IMPACT,
-section 3.
+section 3. A teacher beside reinforcement: Schmitt et al. (2018), Kickstarting deep reinforcement learning.
 """
 
 from dataclasses import dataclass, field
@@ -27,8 +28,10 @@ from recollect.objectives.policy_gradient import (
     clipped_surrogate_loss,
     entropy_loss,
     policy_gradient_loss,
+    reduce_steps,
 )
 from recollect.objectives.vtrace import vtrace
+from recollect.training.imitation.teachers import ImitationConfig, Teacher
 from recollect.training.impala.rollouts import Rollout, map_observation
 
 
@@ -100,6 +103,8 @@ class LossConfig:
     """Clips of the targets."""
     reuse: ReuseConfig = field(default_factory=ReuseConfig)
     """Passes over a rollout."""
+    imitation: ImitationConfig = field(default_factory=ImitationConfig)
+    """A teacher: imitate first, then reinforce."""
 
     def __post_init__(self) -> None:
         require(0 <= self.discount <= 1, "discount", self.discount, "give a factor in [0, 1]")
@@ -111,7 +116,7 @@ class LossConfig:
 
 
 class Losses(NamedTuple):
-    """What a rollout costs; scalars but for the last."""
+    """What a rollout costs; scalars but for the last two."""
 
     loss: Tensor
     """The weighted sum, to differentiate."""
@@ -125,6 +130,8 @@ class Losses(NamedTuple):
     """Mean over the valid steps, in nats."""
     kl: Tensor
     """How far the policy is from where the passes over this rollout began: mean of ratio - 1 - log ratio, in nats."""
+    imitation_loss: Tensor
+    """Divergence from the teacher; 0 without one."""
     log_prob: Tensor
     """Log-probabilities of the actions under the policy that learns, ``[b, T]``; constants."""
     targets: Tensor
@@ -133,7 +140,8 @@ class Losses(NamedTuple):
 
 NOISE = 0.1
 """Advantages that differ by less than this share of the returns' deviation are not blown up."""
-REPORTED = Losses._fields[:-2]
+REPORTED = Losses._fields[:-3]
+"""What is reported of every rollout; the divergence from a teacher only where there is one."""
 
 
 def impala_loss(
@@ -143,6 +151,8 @@ def impala_loss(
     *,
     reference: Tensor | None = None,
     bfloat16: bool = False,
+    teacher: Teacher | None = None,
+    teacher_cost: float = 0.0,
 ) -> Losses:
     """The loss of a rollout.
 
@@ -153,6 +163,8 @@ def impala_loss(
         reference: ``[b, T]``, log-probabilities of the actions under the learner's policy when it saw these rows first;
             None when that is now. Read with several passes only.
         bfloat16: run the agent under autocast. Heads, targets and losses stay in float32.
+        teacher: that made the rollout's ``target``; None where there is none.
+        teacher_cost: weight of the divergence from it.
     """
     observed = map_observation(lambda leaf: leaf[:, :-1], rollout.observation)
     with torch.autocast(rollout.reward.device.type, torch.bfloat16, enabled=bfloat16):
@@ -196,10 +208,14 @@ def impala_loss(
     restoring = sum(restored.values(), value.new_zeros(()))
     total = config.policy_cost * policy + config.baseline_cost * baseline
     total = total + config.entropy_cost * entropy_loss(entropy, **chosen) + config.reconstruction_cost * restoring
+    imitation = total.new_zeros(())
+    if teacher is not None and rollout.target is not None:
+        imitation = reduce_steps(teacher.divergence(distribution, rollout.target), **chosen)
+        total = total + teacher_cost * imitation
     mean_entropy = -entropy_loss(entropy.detach(), valid=valid, reduction="mean")
     moved = torch.where(valid, log_prob.detach() - reference, 0.0)
     kl = (moved.exp() - 1 - moved).sum() / valid.sum().clamp(min=1)
-    return Losses(total, policy, baseline, restoring, mean_entropy, kl, log_prob.detach(), trace.targets)
+    return Losses(total, policy, baseline, restoring, mean_entropy, kl, imitation, log_prob.detach(), trace.targets)
 
 
 def normalised(advantages: Tensor, valid: Tensor) -> Tensor:

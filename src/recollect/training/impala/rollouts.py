@@ -29,6 +29,7 @@ from recollect.state import map_state, named_leaves, take_rows
 from recollect.tasks.worlds.answers import Answers
 from recollect.tasks.worlds.contract import Observation, Step, World
 from recollect.training.frame import below
+from recollect.training.imitation.teachers import Teacher
 
 R = TypeVar("R")
 
@@ -57,6 +58,8 @@ class Rollout(NamedTuple):
     """float32 ``[b, T, p]``: parameters of the distribution that action t was drawn from."""
     state: Any
     """The agent's memory before row 0, leading axis b."""
+    target: Tensor | None = None
+    """What a teacher shows at rows 0 .. T - 1, ``[b, T, ...]``: see its class; None without a teacher."""
 
     @property
     def inputs(self) -> ActorInputs:
@@ -75,8 +78,9 @@ class Rollout(NamedTuple):
 
     def rows(self, index: Tensor) -> "Rollout":
         """Some of the rows, for a minibatch."""
-        parts = [map_observation(lambda leaf: leaf[index], part) for part in self[:-1]]
-        return Rollout(*parts, state=take_rows(self.state, index))
+        parts = [map_observation(lambda leaf: leaf[index], part) for part in self[:-2]]
+        target = None if self.target is None else self.target[index]
+        return Rollout(*parts, state=take_rows(self.state, index), target=target)
 
 
 class Episodes(NamedTuple):
@@ -120,6 +124,8 @@ class ActorSnapshot(NamedTuple):
     """long ``[b]``: their actions, so far."""
     world: tuple[Mapping[str, Tensor], Mapping[str, Any]] | None
     """What ``World.save`` gave; None for a world that cannot be saved."""
+    teacher: Any = ()
+    """The memory of a teacher."""
 
     def tensors(self) -> dict[str, Tensor]:
         """All tensors, by name."""
@@ -127,6 +133,7 @@ class ActorSnapshot(NamedTuple):
         for field, value in self.step._asdict().items():
             named |= {f"step.{field}{name}": leaf for name, leaf in observation_leaves(value)}
         named |= {f"state.{name}": leaf for name, leaf in named_leaves(self.state)}
+        named |= {f"teacher.{name}": leaf for name, leaf in named_leaves(self.teacher)}
         return named | {f"world.{name}": leaf for name, leaf in (self.world[0] if self.world else {}).items()}
 
 
@@ -141,6 +148,7 @@ class Collector:
         name: what messages call it.
         bfloat16: act under autocast. Policies, values and the memory's leaves keep their precision.
         timeout: seconds that a step may take in the main thread; what takes longer is said to hang.
+        teacher: shows at every step what to do, and acts in some of the rows.
     """
 
     def __init__(
@@ -153,6 +161,7 @@ class Collector:
         *,
         bfloat16: bool = False,
         timeout: float = math.inf,
+        teacher: Teacher | None = None,
     ) -> None:
         self.agent = agent
         self.world = world
@@ -161,6 +170,7 @@ class Collector:
         self.name = name
         self.bfloat16 = bfloat16
         self.timeout = timeout
+        self.teacher = teacher
         self.answers = Answers(world.spec.observation_space, world.batch_size)
         self.stream = self._live_agent()
         self.seen: list[Step] = []
@@ -202,7 +212,7 @@ class Collector:
         before = self.snapshot
         try:
             with may_be_given_up(self.timeout, PATIENCE) as block, named(self.name):
-                step, action, policies, actions = self._play(buffer, block)
+                step, action, policies, actions, targets = self._play(buffer, block)
         except TimeIsUp:
             raise WorldError(
                 f"{self.name}: no answer for {self.timeout:g} s ({len(self.seen) - 1} steps into a rollout): its world "
@@ -215,22 +225,26 @@ class Collector:
             torch.stack([seen[field] for seen in self.seen], 1, out=kept)
         torch.stack(actions, 1, out=buffer.action)
         torch.stack(policies, 1, out=buffer.policy)
-        rollout = buffer._replace(state=before.state)
+        rollout = buffer._replace(state=before.state, target=torch.stack(targets, 1) if targets else None)
         episodes, returned, length = self._count(rollout)
         self.snapshot = self._snapshot(step, action, returned, length)
         return rollout, episodes
 
-    def _play(self, buffer: Rollout, block: Block) -> tuple[Step, Tensor, list[Tensor], list[Tensor]]:
+    def _play(self, buffer: Rollout, block: Block) -> tuple[Step, Tensor, list[Tensor], list[Tensor], list[Tensor]]:
         step, action = self.snapshot.step, self.snapshot.action
         agent, world, generator = self.agent, self.world, self.generator
         kept = [leaf.unbind(1) for _, leaf in observation_leaves(buffer.observation)]
-        policies, actions = [], [action]
+        policies, actions, targets = [], [action], []
         self.seen = [step]
         self._keep(kept, step, 0)
         for t in range(self.unroll):
+            inputs = ActorInputs(step.observation, action, step.reward)
             with self._precision():
-                output = self.stream.step(ActorInputs(step.observation, action, step.reward), step.is_first)
+                output = self.stream.step(inputs, step.is_first)
             action = agent.distribution(output.policy).sample(generator)
+            if self.teacher is not None:
+                targets.append(self.teacher.show(world, inputs, step.is_first))
+                action = self.teacher.lead(action, targets[-1], generator)
             step = world.step(action)
             block.go_on()
             self.answers.check(step)
@@ -238,7 +252,7 @@ class Collector:
             self.seen.append(step)
             policies.append(output.policy)
             actions.append(action)
-        return step, action, policies, actions
+        return step, action, policies, actions, targets
 
     def _live_agent(self) -> LiveAgent:
         with self._precision():  # a stream multiplies in the precision that it was made under
@@ -257,7 +271,9 @@ class Collector:
             saved = self.world.save()
         except ValueError:
             saved = None
-        return ActorSnapshot(step, action, self.stream.state, self.generator.get_state(), returned, length, saved)
+        teacher = () if self.teacher is None else self.teacher.state
+        state, generator = self.stream.state, self.generator.get_state()
+        return ActorSnapshot(step, action, state, generator, returned, length, saved, teacher)
 
     def _count(self, rollout: Rollout) -> tuple[Episodes, Tensor, Tensor]:
         """Statistics of rows 1 .. T, and the present episodes' returns and lengths. One wait for the device."""
@@ -330,6 +346,8 @@ class Collector:
         names = iter([name for name, _ in named_leaves(self.snapshot.state)])
         state = map_state(lambda leaf: tensors[f"state.{next(names)}"].to(leaf.device), self.snapshot.state)
         self.stream.load_state(state)
+        if self.teacher is not None:
+            self.teacher.load_state(below("teacher.", tensors))
         if data is None:
             zero = torch.zeros_like(self.snapshot.returned)
             self.snapshot = self._snapshot(self._reset(seed), no_action(self.world), zero, zero.long())

@@ -5,6 +5,9 @@
 
 ``synchronous`` does one after the other, and resumes exactly. ``asynchronous`` lets them overlap (see actors.py).
 
+With a teacher (``loss.imitation``) the first steps imitate it on the learner's own rollouts, and the steps after them
+reinforce, with a divergence from the teacher whose weight falls to 0: one run, the same actors, memories and optimiser.
+
 Sources: Espeholt et al. (2018), IMPALA: scalable distributed deep-RL with importance weighted actor-learner
 architectures; Lampinen et al. (2021), Towards mental time travel, appendix A; George (2021), Neural architecture impact
 on identifying temporally extended reinforcement learning tasks, section 2.4.
@@ -21,25 +24,29 @@ from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from recollect.agents.actor_critic import ActorCritic, ActorCriticConfig
 from recollect.config import require
 from recollect.cores.contract import CoreConfig
 from recollect.evaluation.agents import METRICS, TIME_LIMIT, AgentEvaluation, evaluate_agent
 from recollect.evaluation.films import Video, record
+from recollect.evaluation.recordings import Recording, record_episodes
 from recollect.evaluation.watched import build_world, named
 from recollect.runs.errors import NonFiniteError, WorldError
 from recollect.runs.interrupts import TimeIsUp, may_be_given_up
 from recollect.tasks.worlds.contract import WorldConfig
 from recollect.training.devices import choose_device
 from recollect.training.frame import EVALUATION_SEED, Trainer, TrainerConfig, below
+from recollect.training.imitation.loss import imitation_loss
+from recollect.training.imitation.teachers import Teacher, make_teacher
 from recollect.training.impala.actors import Actors, AsyncActors, SyncActors, Weights
 from recollect.training.impala.loss import REPORTED, LossConfig, Losses, impala_loss
 from recollect.training.impala.rollouts import MEANS, ActorSnapshot, Collector, Rollout
 from recollect.training.optimizers import OptimizerConfig, begin_step, load_optimizer, optimizer_tensors, take_step
 
-KL = REPORTED.index("kl")
+TEACHING = ("imitation_loss", "agreement", "teacher_rows")
+"""What is reported beside the rest where there is a teacher."""
 
 ScheduleMode = Literal["synchronous", "asynchronous"]
 
@@ -127,6 +134,13 @@ class ImpalaConfig(TrainerConfig):
         parts = self.loss.reuse.minibatches
         remedy = f"there are only batch_size={self.batch_size} rows to share out"
         require(parts <= self.batch_size, "minibatches", parts, remedy)
+        asked = self.loss.imitation.steps is None or self.schedule.mode == "synchronous"
+        require(asked, "mode", self.schedule.mode, "a teacher needs the synchronous schedule (loss.imitation)")
+
+    @property
+    def taught_by(self) -> str | None:
+        """Who was imitated, and how long."""
+        return self.loss.imitation.label
 
     @property
     def title(self) -> str:
@@ -174,6 +188,11 @@ class ImpalaConfig(TrainerConfig):
         how = self.evaluation.greedy if greedy is None else greedy
         return record(model, self.world, target, episodes=episodes, seed=seed, greedy=how)
 
+    def record(self, model: ActorCritic, *, episodes: int, seed: int, greedy: bool | None = None) -> Recording:
+        """Episodes in the world of the run."""
+        how = self.evaluation.greedy if greedy is None else greedy
+        return record_episodes(model, self.world, episodes, seed=seed, greedy=how)
+
     def experience(self, rows: Sequence[Mapping[str, str]]) -> dict[str, Any]:
         """Steps in the world, and how fast they were made."""
         last = [row for row in rows if row["environment_steps"]][-1]
@@ -210,6 +229,9 @@ class ImpalaTrainer(Trainer):
         self.updates = 0
         self.environment_steps = 0
         self.weights = Weights(self.model)
+        self.teacher = self._teacher()
+        if self.teacher is not None:
+            self.step_metrics = (*self.step_metrics, *(name for name in TEACHING if name not in self.step_metrics))
         self.collectors: list[Collector] = []
         try:
             with may_be_given_up(config.schedule.timeout, patience=0.0):
@@ -220,6 +242,8 @@ class ImpalaTrainer(Trainer):
                 f"actor {len(self.collectors)}: its world is not made and reset after {config.schedule.timeout:g} s"
             ) from None
         self.actors = self._actors()
+        if self.teacher is not None:
+            self._ask_teacher(self.teacher)
         self.snapshots = self._snapshots()
         """How things stood in the worlds when the newest step was done: what is saved."""
         self._seconds = 0.0
@@ -238,6 +262,8 @@ class ImpalaTrainer(Trainer):
     def step(self) -> dict[str, float]:
         """Learn from the next rollout."""
         began = perf_counter()
+        if self.teacher is not None:
+            self.teacher.acting = self.config.loss.imitation.rows(self.updates, self.config.batch_size)
         delivery = self.actors.take()
         lag = self.updates - delivery.version
         metrics = self._learn(delivery.rollout)
@@ -270,7 +296,8 @@ class ImpalaTrainer(Trainer):
         for actor, snapshot in enumerate(self.snapshots):
             tensors |= {f"actor{actor}.{name}": value for name, value in snapshot.tensors().items()}
         worlds = [None if snapshot.world is None else snapshot.world[1] for snapshot in self.snapshots]
-        return tensors, {"updates": self.updates, "environment_steps": self.environment_steps, "worlds": worlds}
+        data = {"updates": self.updates, "environment_steps": self.environment_steps, "worlds": worlds}
+        return tensors, data if self.teacher is None else data | {"teacher": self.teacher.identity}
 
     def load(self, tensors: Mapping[str, Tensor], data: Mapping[str, Any]) -> None:
         """Continue from what :meth:`save` gave."""
@@ -286,6 +313,8 @@ class ImpalaTrainer(Trainer):
         if None in data["worlds"]:
             kind = type(self.collectors[0].world).__name__
             self.notice = f"{kind} cannot be saved in the middle of an episode: all episodes began anew on resume"
+        if self.teacher is not None and self.teacher.identity != data["teacher"]:
+            self.notice = f"the teacher is now {self.teacher.identity}, and was {data['teacher']}: other numbers follow"
         self.snapshots = self._snapshots()
 
     def close(self) -> None:
@@ -297,16 +326,18 @@ class ImpalaTrainer(Trainer):
         rate = self.config.optimizer.rate(self.updates, self.config.fit.steps)
         self.model.train()
         several = reuse.passes * reuse.minibatches > 1 or self.model.keeps_statistics
-        undo = _Undo(self) if several else None
+        undo = Undo(self.model, self.optimizer, self.generator) if several else None
         try:
             self._follow(rollout)
-            numbers = self._passes(rollout, rate)
+            alone = self.teacher is not None and self.config.loss.imitation.alone(self.updates)
+            numbers = self._imitate(rollout, rate) if alone else self._passes(rollout, rate)
         except NonFiniteError:
             if undo is not None:
                 undo()
             raise
-        means = np.mean(numbers, 0).tolist()
-        return dict(zip((*REPORTED, "gradient_norm"), means, strict=True)) | {"learning_rate": rate}
+        means = np.mean([list(values.values()) for values in numbers], 0).tolist()
+        found = dict(zip(numbers[0], means, strict=True)) | {"learning_rate": rate}
+        return found if self.teacher is None else found | {"teacher_rows": float(self.teacher.acting)}
 
     def _follow(self, rollout: Rollout) -> None:
         """Let the agent's running statistics take a new rollout into account."""
@@ -320,7 +351,23 @@ class ImpalaTrainer(Trainer):
                 targets = impala_loss(self.model, rollout, self.config.loss).targets
             self.model.update_return_statistics(targets[rollout.valid])
 
-    def _passes(self, rollout: Rollout, rate: float) -> list[list[float]]:
+    def _imitate(self, rollout: Rollout, rate: float) -> list[dict[str, float]]:
+        """All optimiser steps on a rollout that only imitate; the numbers to report of each."""
+        assert self.teacher is not None
+        config, numbers, targets = self.config, [], []
+        for done, index in self._minibatches(rollout.reward.shape[0]):
+            part = rollout.rows(index) if config.loss.reuse.minibatches > 1 else rollout
+            begin_step(self.optimizer, rate)
+            losses = imitation_loss(self.model, part, self.teacher, config.loss, bfloat16=config.bfloat16)
+            how: dict[str, Any] = {"finite": losses.scalars()}
+            numbers.append(take_step(self.model, self.optimizer, config.optimizer, losses.loss, **how))
+            if done == 0 and losses.targets is not None:
+                targets.append(losses.targets[part.valid])
+        if targets:
+            self.model.update_return_statistics(torch.cat(targets))
+        return numbers
+
+    def _passes(self, rollout: Rollout, rate: float) -> list[dict[str, float]]:
         """All optimiser steps on a rollout; the numbers to report of each."""
         reuse = self.config.loss.reuse
         reference = torch.zeros_like(rollout.reward[:, 1:])
@@ -333,7 +380,7 @@ class ImpalaTrainer(Trainer):
             if done == 0:
                 reference[index] = losses.log_prob
                 targets.append(losses.targets[part.valid])
-            if reuse.kl_stop is not None and values[KL] > reuse.kl_stop:
+            if reuse.kl_stop is not None and values["kl"] > reuse.kl_stop:
                 break
         self.model.update_return_statistics(torch.cat(targets))
         return numbers
@@ -346,13 +393,30 @@ class ImpalaTrainer(Trainer):
             for index in order.to(self.device).chunk(reuse.minibatches):
                 yield done, index
 
-    def _update(self, rollout: Rollout, reference: Tensor | None) -> tuple[Losses, list[float]]:
+    def _update(self, rollout: Rollout, reference: Tensor | None) -> tuple[Losses, dict[str, float]]:
         """One optimiser step: what the rollout cost before it, and the numbers to report."""
         config = self.config
-        losses = impala_loss(self.model, rollout, config.loss, reference=reference, bfloat16=config.bfloat16)
+        how: dict[str, Any] = {"reference": reference, "bfloat16": config.bfloat16}
+        if self.teacher is not None:
+            cost = config.loss.imitation.weight(self.updates, config.fit.steps)
+            how |= {"teacher": self.teacher, "teacher_cost": cost}
+        losses = impala_loss(self.model, rollout, config.loss, **how)
         finite = dict(zip(REPORTED, losses, strict=False))  # all but what is kept per step
-        numbers = take_step(self.model, self.optimizer, config.optimizer, losses.loss, finite=finite)
-        return losses, list(numbers.values())
+        finite |= {} if self.teacher is None else {"imitation_loss": losses.imitation_loss}
+        return losses, take_step(self.model, self.optimizer, config.optimizer, losses.loss, finite=finite)
+
+    def _teacher(self) -> Teacher | None:
+        config = self.config
+        if config.loss.imitation.steps is None:
+            return None
+        return make_teacher(config.loss.imitation.teacher, config.world.spec, config.batch_size, self.device)
+
+    def _ask_teacher(self, teacher: Teacher) -> None:
+        try:
+            teacher.require(self.collectors[0].world)
+        except ValueError:
+            self.close()
+            raise
 
     def _collector(self, actor: int) -> Collector:
         config = self.config
@@ -360,7 +424,7 @@ class ImpalaTrainer(Trainer):
         world = build_world(config.world, config.batch_size, f"actor {actor}", seed=world_seed, device=self.device)
         acting = copy.deepcopy(self.model).eval().requires_grad_(False)
         generator = torch.Generator(self.device).manual_seed(action_seed)
-        how: dict[str, Any] = {"bfloat16": config.bfloat16, "timeout": config.schedule.timeout}
+        how: dict[str, Any] = {"bfloat16": config.bfloat16, "timeout": config.schedule.timeout, "teacher": self.teacher}
         return Collector(acting, world, config.unroll, generator, f"actor {actor}", **how)
 
     def _actors(self) -> Actors:
@@ -378,16 +442,22 @@ class ImpalaTrainer(Trainer):
         return world, action
 
 
-class _Undo:
-    """Weights, optimiser and generator as they were before a step of several updates."""
+class Undo:
+    """Weights, optimiser and generator as they were before a step of several updates.
 
-    def __init__(self, trainer: ImpalaTrainer) -> None:
-        self.trainer = trainer
-        self.weights = copy.deepcopy(trainer.model.state_dict())
-        self.optimizer = copy.deepcopy(trainer.optimizer.state_dict())
-        self.generator = trainer.generator.get_state()
+    Args:
+        model: whose weights and statistics change.
+        optimizer: of the model.
+        generator: that the step draws from.
+    """
+
+    def __init__(self, model: nn.Module, optimizer: torch.optim.Optimizer, generator: torch.Generator) -> None:
+        self.model, self.optimizer, self.generator = model, optimizer, generator
+        self.before = copy.deepcopy((model.state_dict(), optimizer.state_dict())), generator.get_state()
 
     def __call__(self) -> None:
-        self.trainer.model.load_state_dict(self.weights)
-        self.trainer.optimizer.load_state_dict(self.optimizer)
-        self.trainer.generator.set_state(self.generator)
+        """Put them back."""
+        (weights, averages), state = self.before
+        self.model.load_state_dict(weights)
+        self.optimizer.load_state_dict(averages)
+        self.generator.set_state(state)

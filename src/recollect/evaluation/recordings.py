@@ -1,0 +1,239 @@
+"""Recorded episodes: what an agent saw, did and was given, kept for a learner that imitates it.
+
+    recording = record_episodes(agent, world_config, episodes=200)
+    write_recording(recording, "episodes.npz")          or "minari:ballet/mine-v0"
+    recording = read_recording("episodes.npz")          or "minari:..." of anybody
+
+All episodes lie one behind the other. An episode of k actions has k + 1 steps: its last one is the true final
+observation, at which nobody acts.
+
+    observation    [n, ...]     also observation.NAME, where the observation is a Dict
+    action         [n, ...]     done at each step; of no meaning at the last one of an episode
+    reward         [n]          received with each step; 0 at the first one of an episode
+    lengths        [e]          steps of every episode, the last observation included
+    terminated     [e]          it came to its end; else a time limit cut it, and more could have been gained
+    score          [e]          how good it was, as its world counts
+    action_space   text         JSON, where it is known
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from os import PathLike
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import gymnasium
+import numpy as np
+import torch
+from torch import Tensor
+
+from recollect.agents.contract import Agent
+from recollect.agents.spaces import space_from_json, space_to_json
+from recollect.config import require
+from recollect.evaluation import minari_datasets
+from recollect.evaluation.agents import no_trace, play
+from recollect.evaluation.watched import WatchedWorld
+from recollect.files import new_file
+from recollect.runs.errors import WorldError
+from recollect.tasks.worlds.contract import Step, WorldConfig, WorldSpec
+
+ROWS = 32
+"""Most rows that are recorded at a time."""
+WAIT = 100_000
+"""Steps after which the end of an episode is not waited for, in worlds that set no limit."""
+PARTS = ("action", "reward", "lengths", "terminated", "score")
+
+
+class Recording(NamedTuple):
+    """e episodes of n steps in all; the file's docstring says what the parts are."""
+
+    observation: Mapping[str, np.ndarray]
+    """By name; the name of a lone array is empty."""
+    action: np.ndarray
+    reward: np.ndarray
+    lengths: np.ndarray
+    terminated: np.ndarray
+    score: np.ndarray
+    action_space: gymnasium.Space[Any] | None
+    """None where nobody knows it."""
+
+    def require(self, spec: WorldSpec, name: str) -> None:
+        """Look whether an agent of a world could have seen and done this.
+
+        Args:
+            spec: of the world.
+            name: of the recording, for messages.
+
+        Raises:
+            ValueError: shapes, names or actions are others; says which.
+        """
+        steps = int(self.lengths.sum())
+        rows = {
+            "action": self.action,
+            "reward": self.reward,
+            **{f"observation {k}": v for k, v in self.observation.items()},
+        }
+        for part, array in rows.items():
+            require(len(array) == steps, part.strip(), len(array), f"{name}: its lengths ask for {steps} steps")
+        require(len(self.lengths) > 0 and int(self.lengths.min()) >= 2, "lengths", self.lengths.tolist()[:8],
+                f"{name}: give at least one episode, and every one an action and an observation behind it")  # fmt: skip
+        for part in ("terminated", "score"):
+            require(len(getattr(self, part)) == len(self.lengths), part, len(getattr(self, part)),
+                    f"{name}: there are {len(self.lengths)} episodes")  # fmt: skip
+        _require_actions(self, spec.action_space, name)
+        wanted = {leaf: tuple(space.shape or ()) for leaf, space in _leaves(spec.observation_space)}
+        found = {leaf: array.shape[1:] for leaf, array in self.observation.items()}
+        if wanted != found:
+            raise ValueError(f"{name}: its observations are {_shapes(found)}, and the world shows {_shapes(wanted)}")
+
+
+def record_episodes(
+    agent: Agent, world_config: WorldConfig, episodes: int, *, seed: int = 0, greedy: bool = True
+) -> Recording:
+    """Let an agent play fresh episodes, and keep them. Leaves no trace on its modes or on global generators.
+
+    Args:
+        agent: who plays.
+        world_config: where.
+        episodes: how many, exactly; rows that end theirs sooner wait.
+        seed: of the world and of sampled actions.
+        greedy: take the likeliest action; False draws from the policy.
+
+    Raises:
+        ValueError: fewer than one episode.
+        WorldError: the world raises or answers nonsense, or an episode does not end.
+    """
+    require(episodes >= 1, "episodes", episodes, "record at least one")
+    rows = min(episodes, ROWS)
+    share = np.array([episodes // rows + (row < episodes % rows) for row in range(rows)])
+    world = WatchedWorld(world_config, rows, seed=seed, device=next(agent.parameters()).device)
+    limit = int(share.max()) * ((world.spec.max_steps or WAIT) + 1)
+    steps: list[Step] = []
+    actions: list[Tensor] = []
+    done = np.zeros(rows, dtype=np.int64)
+    try:
+        with no_trace(agent, seed):
+            for played in play(agent, world, seed=seed, greedy=greedy):
+                steps.append(played.step)
+                actions.append(played.action)
+                done += played.step.is_last.cpu().numpy()
+                if (done >= share).all():
+                    break
+                if len(steps) > limit:
+                    raise WorldError(f"an episode of {world.name} is not over after {limit} steps", "set max_steps")
+    finally:
+        world.close()
+    return _cut(steps, actions, share, world.spec)
+
+
+def write_recording(recording: Recording, target: str | PathLike[str]) -> None:
+    """Write episodes as FILE.npz or minari:DATASET.
+
+    Raises:
+        ValueError: another ending, a missing package, or a name that Minari does not take.
+    """
+    if str(target).startswith("minari:"):
+        minari_datasets.write(str(target).removeprefix("minari:"), recording._asdict())
+        return
+    path = Path(target)
+    require(path.suffix == ".npz", "record", str(target), "give FILE.npz, or minari:DATASET")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    arrays = {f"observation.{name}" if name else "observation": leaf for name, leaf in recording.observation.items()}
+    arrays |= {name: getattr(recording, name) for name in PARTS}
+    if recording.action_space is not None:
+        arrays["action_space"] = np.array(json.dumps(space_to_json(recording.action_space)))
+    with new_file(path) as unfinished, open(unfinished, "wb") as file:
+        np.savez_compressed(file, allow_pickle=False, **arrays)
+
+
+def read_recording(source: str | PathLike[str]) -> Recording:
+    """Read what :func:`write_recording` wrote, or any dataset of Minari.
+
+    Raises:
+        ValueError: no such file or dataset, parts are missing, or a package is.
+    """
+    if str(source).startswith("minari:"):
+        return Recording(**minari_datasets.read(str(source).removeprefix("minari:")))
+    try:
+        with np.load(source) as file:
+            arrays = dict(file)
+    except (OSError, ValueError) as error:
+        raise ValueError(f"{source}: {error}: give episodes that recollect evaluate --record wrote") from None
+    missing = [name for name in ("action", "lengths") if name not in arrays]
+    seen = {name.removeprefix("observation").removeprefix("."): leaf for name, leaf in arrays.items()
+            if name == "observation" or name.startswith("observation.")}  # fmt: skip
+    if missing or not seen:
+        raise ValueError(f"{source} has no {', '.join(missing or ['observation'])}: it has {', '.join(arrays)}")
+    episodes, steps = len(arrays["lengths"]), len(arrays["action"])
+    parts = {
+        "reward": np.zeros(steps, np.float32),
+        "terminated": np.ones(episodes, bool),
+        "score": np.zeros(episodes, np.float32),
+    } | {name: arrays[name] for name in PARTS if name in arrays}
+    space = arrays.get("action_space")
+    return Recording(seen, action_space=None if space is None else space_from_json(json.loads(str(space))), **parts)
+
+
+def _cut(steps: list[Step], actions: list[Tensor], share: np.ndarray, spec: WorldSpec) -> Recording:
+    """The episodes of every row, one behind the other; what a row did after its share is left out."""
+
+    def columns(parts: list[Tensor]) -> np.ndarray:
+        return torch.stack(parts).cpu().numpy()  # t b ...
+
+    observations = [dict(_observed(step.observation)) for step in steps]
+    is_last, terminated = columns([step.is_last for step in steps]), columns([step.terminated for step in steps])
+    reward, score = columns([step.reward for step in steps]), columns([step.score for step in steps])
+    places, lengths, ends = [], [], []
+    for row, number in enumerate(share):
+        begin = 0
+        for end in is_last[:, row].nonzero()[0][:number]:
+            places.append(np.stack((np.arange(begin, end + 1), np.full(end + 1 - begin, row))))
+            lengths.append(end + 1 - begin)
+            ends.append((end, row))
+            begin = end + 1
+    at, last = tuple(np.concatenate(places, 1)), tuple(np.array(ends).T)
+    return Recording(
+        observation={name: columns([seen[name] for seen in observations])[at] for name in observations[0]},
+        action=columns(actions)[at],
+        reward=reward[at],
+        lengths=np.array(lengths),
+        terminated=terminated[last],
+        score=score[last],
+        action_space=spec.action_space,
+    )
+
+
+def _require_actions(recording: Recording, space: gymnasium.Space[Any], name: str) -> None:
+    theirs, action = recording.action_space, recording.action
+    if theirs is not None and theirs != space:
+        raise ValueError(f"{name}: its actions are {theirs}, and the world's are {space}")
+    whole = not isinstance(space, gymnasium.spaces.Box)
+    if action.shape[1:] != (space.shape or ()) or np.issubdtype(action.dtype, np.integer) != whole:
+        raise ValueError(
+            f"{name}: its actions are {action.dtype} {list(action.shape[1:])}, and the world's are {space}"
+        )
+    if isinstance(space, gymnasium.spaces.Discrete):
+        last = recording.lengths.cumsum() - 1
+        done = np.delete(action, last) - int(space.start)
+        if int(done.min()) < 0 or int(done.max()) >= space.n:
+            raise ValueError(f"{name}: its actions are {done.min()} to {done.max()}, and the world's are {space}")
+
+
+def _observed(observation: Any, prefix: str = "") -> Iterator[tuple[str, Tensor]]:
+    if isinstance(observation, Tensor):
+        yield prefix, observation
+        return
+    for key, part in observation.items():
+        yield from _observed(part, f"{prefix}.{key}" if prefix else key)
+
+
+def _leaves(space: gymnasium.Space[Any], prefix: str = "") -> Iterator[tuple[str, gymnasium.Space[Any]]]:
+    if not isinstance(space, gymnasium.spaces.Dict):
+        yield prefix, space
+        return
+    for key, part in space.items():
+        yield from _leaves(part, f"{prefix}.{key}" if prefix else key)
+
+
+def _shapes(parts: Mapping[str, tuple[int, ...]]) -> str:
+    return ", ".join(f"{name or 'an array'} {list(shape)}" for name, shape in parts.items())

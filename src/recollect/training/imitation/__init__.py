@@ -1,0 +1,1 @@
+"""Learning from a teacher: alone (the trainer ``cloning``), or before and beside reinforcement (in IMPALA)."""

@@ -1,0 +1,310 @@
+"""Teachers: who shows, at every step that the learner takes, what to do there.
+
+    oracle, ...   a policy that the world offers by name: an action, of which the learner's log-likelihood is raised
+    a run         a trained agent with a memory of its own, which sees and does what the learner sees and does: a whole
+                  distribution, to which the learner's is brought near
+
+The learner acts, the teacher labels: where the learner's mistakes lead to states that no teacher would reach, it is
+told what to do there (DAgger). In the first steps the teacher acts too, in a share of the rows that falls to 0.
+
+Sources: Ross et al. (2011), A reduction of imitation learning and structured prediction to no-regret online learning;
+Schmitt et al. (2018), Kickstarting deep reinforcement learning.
+"""
+
+import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import torch
+from torch import Generator, Tensor
+
+from recollect.agents.actor_critic import ActorCritic, ActorCriticConfig
+from recollect.agents.contract import ActorInputs
+from recollect.agents.kinds import KINDS
+from recollect.agents.policies import Distribution
+from recollect.config import from_json, require
+from recollect.cores.contract import CoreConfig
+from recollect.runs import checkpoints
+from recollect.runs.run_directory import RunDirectory
+from recollect.state import map_state, named_leaves
+from recollect.tasks import TASKS
+from recollect.tasks.worlds.contract import World, WorldConfig, WorldSpec
+
+
+@dataclass(frozen=True, kw_only=True)
+class TeacherConfig:
+    """Who is imitated."""
+
+    name: str = "oracle"
+    """oracle, or another policy that the world offers; the directory of a run (RUN/best for its best weights); with
+    the trainer cloning also recorded episodes, FILE.npz or minari:DATASET."""
+    acts: int = 50
+    """Steps over which the share of rows that the teacher plays falls from 1 to 0; 0: the learner plays all. Of no
+    meaning for recorded episodes."""
+
+    def __post_init__(self) -> None:
+        require(bool(self.name), "name", self.name, "give oracle, the directory of a run, or recorded episodes")
+        require(self.acts >= 0, "acts", self.acts, "give 0 or more steps")
+
+    @property
+    def recorded(self) -> bool:
+        """Whether it names recorded episodes."""
+        return self.name.endswith(".npz") or self.name.startswith("minari:")
+
+    def rows(self, step: int, batch_size: int) -> int:
+        """In how many of the rows the teacher acts at a step (from 0)."""
+        return round(batch_size * (1 - step / self.acts)) if step < self.acts else 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImitationConfig:
+    """Imitate, then reinforce."""
+
+    steps: int | None = None
+    """First optimiser steps, which only imitate; 0: the teacher stands beside reinforcement from the beginning. None:
+    there is no teacher."""
+    cost: float = 1.0
+    """Weight of the divergence from the teacher when reinforcement begins; it falls to 0 as a line."""
+    until: float = 0.5
+    """Share of the reinforcement after which that weight is 0."""
+    teacher: TeacherConfig = field(default_factory=TeacherConfig)
+    """Who is imitated."""
+
+    def __post_init__(self) -> None:
+        require(self.steps is None or self.steps >= 0, "steps", self.steps, "give 0 or more steps, or None")
+        require(self.cost >= 0, "cost", self.cost, "give 0 or more")
+        require(0 <= self.until <= 1, "until", self.until, "give a share of the run, from 0 to 1")
+        if self.steps is None:
+            remedy = "cost, until and teacher ask for steps: say how many only imitate, 0 or more (--imitate 300)"
+            require((self.cost, self.until, self.teacher) == (1.0, 0.5, TeacherConfig()), "steps", None, remedy)
+
+    @property
+    def label(self) -> str | None:
+        """What a table says of a run; None without a teacher."""
+        return None if self.steps is None else f"imitated {self.teacher.name} for {self.steps} steps"
+
+    def alone(self, step: int) -> bool:
+        """Whether a step (from 0) only imitates."""
+        return self.steps is not None and step < self.steps
+
+    def rows(self, step: int, batch_size: int) -> int:
+        """In how many of the rows the teacher acts at a step; never while the learner is reinforced."""
+        return self.teacher.rows(step, batch_size) if self.alone(step) else 0
+
+    def weight(self, step: int, steps: int) -> float:
+        """Weight of the divergence at a step (from 0) of ``steps`` that reinforces."""
+        if self.steps is None:
+            return 0.0
+        span = self.until * (steps - self.steps)
+        return self.cost * max(0.0, 1 - (step - self.steps) / span) if span > 0 else 0.0
+
+
+class Teacher(ABC):
+    """Shows what to do, step by step, in the rows that one learner plays."""
+
+    acting = 0
+    """In how many rows, the first ones, it acts."""
+    state: Any = ()
+    """Its memory; a tree of tensors."""
+    identity: str = ""
+    """Which teacher this is exactly, as far as a name does not say: saved with the learner."""
+
+    @abstractmethod
+    def show(self, world: World, inputs: ActorInputs, is_first: Tensor) -> Tensor:
+        """What to do now: the target of this step, ``[b, ...]``.
+
+        Args:
+            world: in the state in which it shows these inputs.
+            inputs: what the learner sees, without the time axis.
+            is_first: bool ``[b]``.
+        """
+
+    @abstractmethod
+    def actions(self, target: Tensor, generator: Generator) -> Tensor:
+        """What the teacher does itself, ``[b, *action_shape]``."""
+
+    @abstractmethod
+    def divergence(self, learner: Distribution, target: Tensor) -> Tensor:
+        """How far the learner is from the targets, in nats (a named action: minus its log-likelihood), ``[b, t]``."""
+
+    @abstractmethod
+    def choices(self, target: Tensor) -> Tensor:
+        """The teacher's likeliest actions, ``[b, t, *action_shape]``."""
+
+    def require(self, world: World) -> None:
+        """Raise ``ValueError`` where it has nothing to show in a world that was reset; says who could."""
+        return
+
+    def lead(self, actions: Tensor, target: Tensor, generator: Generator) -> Tensor:
+        """The learner's actions, but the teacher's in the rows in which it acts."""
+        if not self.acting:
+            return actions
+        led = torch.arange(len(actions), device=actions.device) < self.acting
+        led = led.reshape(-1, *[1] * (actions.ndim - 1))
+        return torch.where(led, self.actions(target, generator).to(actions.dtype), actions)
+
+    def load_state(self, tensors: dict[str, Tensor]) -> None:
+        """Go on with the memory whose leaves have these names."""
+        return
+
+
+class NamedActions(Teacher):
+    """Targets are actions ``[b, *action_shape]``. This one has them from elsewhere: recorded episodes."""
+
+    def show(self, world: World, inputs: ActorInputs, is_first: Tensor) -> Tensor:
+        """Nothing: who recorded the episodes is not here any more."""
+        raise NotImplementedError
+
+    def actions(self, target: Tensor, generator: Generator) -> Tensor:
+        """The actions that are shown."""
+        return target
+
+    def divergence(self, learner: Distribution, target: Tensor) -> Tensor:
+        """Cross-entropy with the named action: KL from all mass on it."""
+        return -learner.log_prob(target)
+
+    def choices(self, target: Tensor) -> Tensor:
+        """The actions that are shown."""
+        return target
+
+
+class WorldTeacher(NamedActions):
+    """A policy that the world offers.
+
+    Args:
+        name: of the policy.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def show(self, world: World, inputs: ActorInputs, is_first: Tensor) -> Tensor:
+        """The policy's actions."""
+        actions = world.expert(self.name)
+        assert actions is not None  # see require
+        return actions
+
+    def require(self, world: World) -> None:
+        """Raise ``ValueError`` where the world has no such policy."""
+        if world.expert(self.name) is None:
+            raise ValueError(
+                f"teacher.name={self.name!r}: {type(world).__name__} offers no such policy, and there is no run of "
+                f"that name. Worlds with an oracle: {', '.join(worlds_with_an_oracle())}. In others take a trained "
+                "run, or recorded episodes (--trainer cloning)"
+            )
+
+
+class RunTeacher(Teacher):
+    """A trained agent; targets are the parameters of its policy ``[b, p]``.
+
+    Args:
+        name: directory of its run, or RUN/best.
+        spec: of the world in which it is to teach.
+        batch_size: rows.
+        device: where to compute.
+
+    Raises:
+        ValueError: not a run, none in a world, of a world with other observations or actions, or without weights.
+    """
+
+    def __init__(self, name: str, spec: WorldSpec, batch_size: int, device: torch.device) -> None:
+        self.agent, step = _trained(name, spec)
+        self.agent = self.agent.to(device).eval().requires_grad_(False)
+        self.identity = f"{name}, step {step}"
+        self.stream = self.agent.stream(batch_size)
+
+    @property
+    def state(self) -> Any:  # type: ignore[override]
+        """The teacher's memory."""
+        return self.stream.state
+
+    def load_state(self, tensors: dict[str, Tensor]) -> None:
+        """Go on with the memory whose leaves have these names."""
+        example = self.stream.state
+        names = iter([name for name, _ in named_leaves(example)])
+        self.stream.load_state(map_state(lambda leaf: tensors[next(names)].to(leaf.device), example))
+
+    def show(self, world: World, inputs: ActorInputs, is_first: Tensor) -> Tensor:
+        """Its policy, after it saw what the learner sees."""
+        return self.stream.step(inputs, is_first).policy
+
+    def actions(self, target: Tensor, generator: Generator) -> Tensor:
+        """Drawn from its policy."""
+        return self.agent.distribution(target).sample(generator)
+
+    def divergence(self, learner: Distribution, target: Tensor) -> Tensor:
+        """KL(teacher || learner)."""
+        return learner.divergence(self.agent.distribution(target))  # type: ignore[arg-type]
+
+    def choices(self, target: Tensor) -> Tensor:
+        """Its likeliest actions."""
+        return self.agent.distribution(target).mode()
+
+
+def make_teacher(config: TeacherConfig, spec: WorldSpec, batch_size: int, device: torch.device) -> Teacher:
+    """The teacher that a config names, for the rows of one learner.
+
+    Raises:
+        ValueError: it names recorded episodes, which nobody can ask, or a run that cannot teach here.
+    """
+    if config.recorded:
+        raise ValueError(
+            f"teacher.name={config.name!r}: recorded episodes do not say what to do where the learner's own play "
+            "leads. Clone them first (--trainer cloning), then train --from that run"
+        )
+    if _run(config.name)[0].config.is_file():
+        return RunTeacher(config.name, spec, batch_size, device)
+    return WorldTeacher(config.name)
+
+
+def worlds_with_an_oracle() -> list[str]:
+    """Keys of the worlds that know what is best."""
+    worlds = {key: task for key, task in TASKS.items() if issubclass(task, WorldConfig)}
+    return [key for key, world in worlds.items() if not math.isnan(world().spec.oracle)]
+
+
+def _run(name: str) -> tuple[RunDirectory, bool]:
+    """A run directory, and whether its best weights are meant."""
+    path = Path(name)
+    run = RunDirectory(path.parent)
+    if path.name == run.best.name and run.config.is_file():
+        return run, True
+    return RunDirectory(path), False
+
+
+def _trained(name: str, spec: WorldSpec) -> tuple[ActorCritic, int]:
+    """The agent of a run, for our spaces, and after how many steps."""
+    run, best = _run(name)
+    data, said = run.read_config(), f"teacher.name={name!r}"
+    if not {"world", "agent", "core"} <= data.keys():
+        raise ValueError(f"{said}: this run did not act in a world; name one that did")
+    try:
+        theirs = from_json(data["world"], WorldConfig, KINDS).spec
+        core, agent = from_json(data["core"], CoreConfig, KINDS), from_json(data["agent"], ActorCriticConfig, KINDS)
+    except ValueError as error:
+        raise ValueError(f"{said}: {error}") from error
+    for what in ("observation_space", "action_space"):
+        ours, there = getattr(spec, what), getattr(theirs, what)
+        if ours != there:
+            space = what.replace("_", " ")
+            raise ValueError(
+                f"{said}: it was trained in another world, whose {space} is {_brief(there)}; here it is {_brief(ours)}"
+            )
+    folder = run.best if best else run.checkpoints
+    checkpoint, _ = checkpoints.read_newest(folder)
+    if checkpoint is None:
+        raise ValueError(f"{said}: there is no complete checkpoint in {folder} yet")
+    model = agent.build(core, spec.observation_space, spec.action_space)
+    with checkpoints.belongs(folder, checkpoint.progress["step"]):
+        model.load_state_dict(dict(checkpoint.weights))
+    return model, checkpoint.progress["step"]
+
+
+def _brief(space: gymnasium.Space[Any]) -> str:
+    """A space without the bounds of every entry."""
+    if isinstance(space, gymnasium.spaces.Dict):
+        return f"Dict({', '.join(f'{name}: {_brief(part)}' for name, part in space.items())})"
+    return f"Box {list(space.shape)}" if isinstance(space, gymnasium.spaces.Box) else str(space)
