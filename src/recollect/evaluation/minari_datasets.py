@@ -5,6 +5,7 @@ their masks, stacks and wrappers. The parts have the names of those of a
 :class:`~recollect.evaluation.recordings.Recording`.
 """
 
+import warnings
 from collections.abc import Mapping
 from types import ModuleType
 from typing import Any
@@ -80,12 +81,15 @@ def write(name: str, parts: Mapping[str, Any]) -> None:
         )
         begin += length
     try:
-        minari.create_dataset_from_buffers(
-            dataset_id=name,
-            buffer=buffers,
-            observation_space=space[""] if "" in seen else space,
-            action_space=parts["action_space"],
-        )
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # it would like to know the author, the environment and the code
+            minari.create_dataset_from_buffers(
+                dataset_id=name,
+                buffer=buffers,
+                observation_space=space[""] if "" in seen else space,
+                action_space=parts["action_space"],
+                jpeg_encoding=False,  # which loses something
+            )
     except ValueError as error:
         raise ValueError(f"minari:{name}: {error}") from None
 

@@ -8,7 +8,7 @@ All episodes lie one behind the other. An episode of k actions has k + 1 steps: 
 observation, at which nobody acts.
 
     observation    [n, ...]     also observation.NAME, where the observation is a Dict
-    action         [n, ...]     done at each step; of no meaning at the last one of an episode
+    action         [n, ...]     done at each step; 0 at the last one of an episode
     reward         [n]          received with each step; 0 at the first one of an episode
     lengths        [e]          steps of every episode, the last observation included
     terminated     [e]          it came to its end; else a time limit cut it, and more could have been gained
@@ -192,9 +192,11 @@ def _cut(steps: list[Step], actions: list[Tensor], share: np.ndarray, spec: Worl
             ends.append((end, row))
             begin = end + 1
     at, last = tuple(np.concatenate(places, 1)), tuple(np.array(ends).T)
+    action = columns(actions)[at]
+    action[np.cumsum(lengths) - 1] = 0
     return Recording(
         observation={name: columns([seen[name] for seen in observations])[at] for name in observations[0]},
-        action=columns(actions)[at],
+        action=action,
         reward=reward[at],
         lengths=np.array(lengths),
         terminated=terminated[last],

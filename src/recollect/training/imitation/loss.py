@@ -22,7 +22,7 @@ from recollect.objectives.policy_gradient import baseline_loss, entropy_loss, re
 from recollect.objectives.vtrace import vtrace
 from recollect.state import detach
 from recollect.training.imitation.teachers import Teacher
-from recollect.training.impala.loss import LossConfig
+from recollect.training.impala.loss import LossConfig, clipped_rewards
 from recollect.training.impala.rollouts import Rollout, map_observation
 
 
@@ -93,9 +93,7 @@ def _returns(
     agent: ActorCritic, rollout: Rollout, value: Tensor, state: Any, config: LossConfig, bfloat16: bool
 ) -> Tensor:
     """TD(lambda) targets ``[b, T]`` of the values: V-trace with ratios of 1."""
-    reward = rollout.reward[:, 1:]
-    if config.reward_clip is not None:
-        reward = reward.clamp(-config.reward_clip, config.reward_clip)
+    reward = clipped_rewards(rollout, config)
     with torch.autocast(reward.device.type, torch.bfloat16, enabled=bfloat16):
         behind, _ = agent(_rows(rollout.inputs, slice(-1, None)), state, rollout.is_first[:, -1:])
     discount = torch.where(rollout.terminated[:, 1:], 0.0, config.discount)

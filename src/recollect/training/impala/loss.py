@@ -21,6 +21,7 @@ import torch
 from torch import Tensor
 
 from recollect.agents.actor_critic import ActorCritic
+from recollect.agents.policies import Distribution
 from recollect.config import require
 from recollect.objectives.policy_gradient import (
     Reduction,
@@ -115,6 +116,12 @@ class LossConfig:
         require(clips, "reward_clip", self.reward_clip, "give a positive bound, or None")
 
 
+def clipped_rewards(rollout: Rollout, config: LossConfig) -> Tensor:
+    """The rewards that follow actions 0 .. T - 1, as they are learned from: ``[b, T]``."""
+    reward, clip = rollout.reward[:, 1:], config.reward_clip
+    return reward if clip is None else reward.clamp(-clip, clip)
+
+
 class Losses(NamedTuple):
     """What a rollout costs; scalars but for the last two."""
 
@@ -177,14 +184,11 @@ def impala_loss(
     if config.reuse.reference == "actor":
         reference = behaviour
     reference = log_prob.detach() if reference is None else reference
-    reward = rollout.reward[:, 1:]
-    if config.reward_clip is not None:
-        reward = reward.clamp(-config.reward_clip, config.reward_clip)
     clips = config.vtrace
     # Corrects for the way from the acting policy to the reference; the surrogate, from there to the present one.
     trace = vtrace(
         reference - behaviour,
-        reward,
+        clipped_rewards(rollout, config),
         torch.where(rollout.terminated[:, 1:], 0.0, config.discount),
         value[:, :-1].detach(),
         value[:, -1].detach(),
@@ -209,13 +213,18 @@ def impala_loss(
     total = config.policy_cost * policy + config.baseline_cost * baseline
     total = total + config.entropy_cost * entropy_loss(entropy, **chosen) + config.reconstruction_cost * restoring
     imitation = total.new_zeros(())
-    if teacher is not None and rollout.target is not None:
-        imitation = reduce_steps(teacher.divergence(distribution, rollout.target), **chosen)
+    if teacher is not None:
+        imitation = _divergence(distribution, rollout, teacher, config)
         total = total + teacher_cost * imitation
     mean_entropy = -entropy_loss(entropy.detach(), valid=valid, reduction="mean")
     moved = torch.where(valid, log_prob.detach() - reference, 0.0)
     kl = (moved.exp() - 1 - moved).sum() / valid.sum().clamp(min=1)
     return Losses(total, policy, baseline, restoring, mean_entropy, kl, imitation, log_prob.detach(), trace.targets)
+
+
+def _divergence(learner: Distribution, rollout: Rollout, teacher: Teacher, config: LossConfig) -> Tensor:
+    assert rollout.target is not None
+    return reduce_steps(teacher.divergence(learner, rollout.target), rollout.valid, config.reduction)
 
 
 def normalised(advantages: Tensor, valid: Tensor) -> Tensor:
