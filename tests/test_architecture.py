@@ -163,6 +163,7 @@ def test_the_code_of_these_pages_runs(page, tmp_path, monkeypatch):
     if page == "your-own-world":
         assert scope["action"].shape == (1,) and scope["world"].spec.action_names == ("left", "right")
     else:
+        assert scope["cloned"].status == "finished"
         assert scope["outcome"].status == "finished" and scope["task"].class_names == ("down", "up")
         table = scope["Arrays"](path="steps.csv")
         assert table.spec.input_dim == 2 and table.spec.num_classes == 2
