@@ -11,9 +11,10 @@ from recollect.agents.actor_critic import ActorCriticConfig
 from recollect.agents.policies import policy_for
 from recollect.comparison.curves import read_run
 from recollect.cores import CORES
+from recollect.recipes.train import training
 from recollect.runs.errors import StepError
 from recollect.runs.metrics import read_rows
-from recollect.tasks import TASKS, TMazeConfig, VisualMatchConfig, WorldConfig
+from recollect.tasks import TASKS, TMazeConfig
 from recollect.training import CloningConfig, FitConfig, ImpalaConfig, OptimizerConfig, fit, load_model
 from recollect.training.imitation.loss import imitation_loss
 from recollect.training.imitation.teachers import (
@@ -359,14 +360,24 @@ def test_a_world_that_breaks_while_it_is_imitated_changes_nothing(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("key", "world"), [("t-maze", TMazeConfig(length=30)), ("visual-match", VisualMatchConfig())])
-def test_cloning_learns_to_remember(tmp_path, key, world: WorldConfig):
-    config = CloningConfig(
-        world=world,
-        core=CORES["gru"](dim=64, num_layers=1),
-        optimizer=OptimizerConfig(algorithm="adam", learning_rate=2e-3),
-        teacher=TeacherConfig(acts=20),
-        fit=FitConfig(steps=600, evaluate_every=50, stop_score=0.95),
-    )
-    outcome = fit(config, tmp_path / key)
-    assert outcome.evaluation["score"] > 0.95 and outcome.seconds < 120
+def test_a_cloned_agent_remembers_and_reinforcement_keeps_it(tmp_path):
+    settings = {
+        "world": TMazeConfig(length=20),
+        "core": CORES["gru"](dim=64, num_layers=1),
+        "optimizer": OptimizerConfig(algorithm="adam", learning_rate=3e-3, clip_norm=1.0),
+        "unroll": 64,
+    }
+    teacher = TeacherConfig(acts=20)
+    alone = CloningConfig(**settings, teacher=teacher, fit=FitConfig(steps=500, evaluate_every=50, stop_score=0.96))
+    assert fit(alone, tmp_path / "cloned").evaluation["score"] > 0.95
+    loss = LossConfig(reduction="mean", imitation=ImitationConfig(steps=350, teacher=teacher))
+    both = ImpalaConfig(**settings, loss=loss, fit=FitConfig(steps=450, evaluate_every=150))
+    assert fit(both, tmp_path / "both").evaluation["score"] > 0.95
+
+
+@pytest.mark.slow
+def test_visual_match_is_cloned(tmp_path):
+    config = training("visual-match", "gru", trainer="cloning")
+    config = replace(config, batch_size=64, optimizer=replace(config.optimizer, learning_rate=4e-3))
+    config = replace(config, fit=replace(config.fit, steps=800, evaluate_every=50, stop_score=0.96))
+    assert fit(config, tmp_path / "run").evaluation["score"] > 0.95
