@@ -1,4 +1,4 @@
-import time
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -13,10 +13,17 @@ def test_functions_are_timed_in_turns_after_a_warm_up():
     assert len(timings["a"].seconds) == len(timings["b"].seconds) == 3
 
 
-def test_a_round_lasts_as_long_as_asked_and_stops_when_the_time_is_up():
-    timing = interleave({"a": lambda: time.sleep(0.001)}, repeats=50, min_seconds=0.02, max_seconds=0.05)["a"]
-    assert 2 <= len(timing.seconds) < 10 and timing.calls > 5
-    assert 0.001 <= timing.best <= timing.median
+def test_a_round_lasts_as_long_as_asked_and_stops_when_the_time_is_up(monkeypatch):
+    clock = SimpleNamespace(now=0.0)
+    monkeypatch.setattr("recollect.benchmark.timing.time", SimpleNamespace(perf_counter=lambda: clock.now))
+
+    def a_millisecond():
+        clock.now += 0.001
+
+    timing = interleave({"a": a_millisecond}, repeats=50, min_seconds=0.02, max_seconds=0.05)["a"]
+    assert timing.calls == 20
+    assert len(timing.seconds) == 3  # the third round begins after 0.04 s, a fourth would after 0.06 s
+    assert timing.best == pytest.approx(0.001) == timing.median
 
 
 def test_a_ratio_is_the_median_of_the_rounds():

@@ -1,6 +1,6 @@
 """Plants small bugs in the library's own cores and reports which lines of the certificate see them.
 
-    python tests/certify/mutations.py --count 120            # about 10 minutes on two idle processors
+    python tests/certify/mutations.py --count 120            # about 20 minutes on two idle processors
     python tests/certify/mutations.py --count 20 --cores lstm hcam
 
 Every bug is one change of the source: a comparison flipped, an index or constant off by one, a sign changed, the two
@@ -8,6 +8,7 @@ sides of a `where` exchanged, a reset, detach or clone left out, a slice begun o
 package, in a line that the core's sample configs do run (not in checks of arguments, error texts, FLOP counts or the
 plain form), and the certificate runs in a process of its own, with the configs that come by that line. Survivors are
 listed with their change: each is a bug that no line sees, or a change that makes no difference.
+docs/certificate.md counts those of the committed run, benchmarks/results/mutations.json.
 
 Run by hand; `test_mutations.py` plants a few of each kind.
 """
@@ -28,6 +29,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
+import recollect
+from recollect.certify import LINES, SLOW_LINES, Card, certify, from_config
+
 ROOT = Path(__file__).resolve().parents[2]
 SAMPLES = ROOT / "tests" / "cores" / "samples"
 FOLDERS = {
@@ -45,8 +49,10 @@ FOLDERS = {
 }
 SKIPPED_FILES = {"reference.py", "__init__.py", "lifelong.py", "chunk_store.py"}
 SKIPPED_FUNCTIONS = {"__post_init__", "flops_per_step", "made_with", "__repr__", "extra_repr", "nbytes", "buffers"}
-CONFIGS = 3
-LIMIT = 240
+WHOLE = 2
+"""Sample configs at which a survivor meets the certificate as a person runs it; the quick one sees all of them."""
+LIMIT = 900
+LONG = {"long_steps": 2000, "long_seconds": 1.0}
 FLIPS: dict[type[ast.cmpop], ast.cmpop] = {
     ast.Lt: ast.LtE(),
     ast.LtE: ast.Lt(),
@@ -176,7 +182,7 @@ def trial(key: str, mutant: Mutant, configs: list[int], work: Path) -> tuple[lis
         source = target.read_text()
         target.write_text(source[: mutant.start] + mutant.new + source[mutant.stop :])
         try:
-            found = json.loads(_python(copy, ["--certify", key, *map(str, configs[:CONFIGS])], LIMIT))
+            found = json.loads(_python(copy, ["--certify", key, *map(str, configs)], LIMIT))
         except subprocess.TimeoutExpired:
             return ["time limit"], ""
         except (subprocess.CalledProcessError, ValueError) as error:
@@ -202,9 +208,6 @@ def _configs(key: str) -> list:
 
 def _trace(key: str) -> None:
     """Prints which lines of the core's folder which configs run: a sequence with gradients, and a stream."""
-    import recollect
-    from recollect.certify import certify, from_config
-
     base = Path(recollect.__file__).parents[1]
     folder = str(base / "recollect" / "cores" / FOLDERS[key])
     ran: dict[str, dict[int, list[int]]] = {}
@@ -233,20 +236,27 @@ def _trace(key: str) -> None:
 
 
 def _certify(key: str, chosen: list[int]) -> None:
-    """Prints the lines that fail with the first config in which any does."""
-    from recollect.certify import LINES, SLOW_LINES, certify, from_config
+    """Prints the lines that fail with the first config in which any does.
 
-    configs = _configs(key)
-    card = None
-    for index in chosen:
+    First the quick certificate at every config that comes by the line, then at those of cores with the same code, then
+    the whole certificate at a few: a survivor has met everything that a person's core meets.
+    """
+    siblings = [other for other, folder in FOLDERS.items() if folder == FOLDERS[key] and other != key]
+    quick = [(key, _configs(key)[index]) for index in chosen]
+    quick += [(other, config) for other in siblings for config in _configs(other)]
+    for name, config in quick:
         # The long lines last, and only if nothing else sees the bug.
         for lines in ([line for line in LINES if line not in SLOW_LINES], ["long", "state-bytes", "compile"]):
-            candidate = from_config(configs[index], name=key)
-            card = certify(candidate, lines=lines, quick=True, long_steps=2000, long_seconds=1.0)
-            if card.failed:
-                print(json.dumps({"failed": list(card.failed), "detail": card[card.failed[0]].detail}))
-                return
+            _stop_if_seen(certify(from_config(config, name=name), lines=lines, quick=True, **LONG))
+    for name, config in quick[:WHOLE]:
+        _stop_if_seen(certify(from_config(config, name=name), **LONG))
     print(json.dumps({"failed": [], "detail": ""}))
+
+
+def _stop_if_seen(card: Card) -> None:
+    if card.failed:
+        print(json.dumps({"failed": list(card.failed), "detail": card[card.failed[0]].detail}))
+        raise SystemExit
 
 
 def main() -> None:
@@ -257,6 +267,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0, help="of the draw")
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1, help="bugs tried at a time")
     parser.add_argument("--json", type=Path, help="also write the result to this file")
+    parser.add_argument("--again", type=Path, help="result of the same draw: only its survivors are tried again")
     parser.add_argument("--trace", help=argparse.SUPPRESS)
     parser.add_argument("--certify", nargs="*", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
@@ -270,15 +281,27 @@ def main() -> None:
         work = Path(folder)
         (work / "src").symlink_to(ROOT / "src")
         mutants = plan(arguments.cores, arguments.count, arguments.seed, work)
+        known = _caught_before(arguments.again)
         with ThreadPoolExecutor(arguments.processes) as pool:
-            jobs = [pool.submit(trial, *mutant, work) for mutant in mutants]
+            jobs = [pool.submit(_seen, known, mutant, work) for mutant in mutants]
             rows = []
             for (key, mutant, _), job in zip(mutants, jobs, strict=True):
-                failed, _ = job.result()
+                failed = job.result()
                 said = mutant.text((ROOT / mutant.file).read_text())
                 rows.append({"core": key, "bug": said, "lines": failed})
                 print(f"{'SURVIVES' if not failed else 'caught  '} {key} {said}  {', '.join(failed)}", flush=True)
     report(rows, arguments.json)
+
+
+def _caught_before(result: Path | None) -> dict[str, list[str]]:
+    rows = [] if result is None else json.loads(result.read_text())
+    return {row["bug"]: row["lines"] for row in rows if row["lines"]}
+
+
+def _seen(known: dict[str, list[str]], planted: tuple[str, Mutant, list[int]], work: Path) -> list[str]:
+    key, mutant, configs = planted
+    said = mutant.text((ROOT / mutant.file).read_text())
+    return known[said] if said in known else trial(key, mutant, configs, work)[0]
 
 
 def report(rows: list[dict], target: Path | None) -> None:

@@ -1,9 +1,11 @@
 """The certificate passes cores that keep the contract, and catches each broken one on the right line."""
 
 import honest
+import honest_papers
 import pytest
 import torch
 import zoo
+import zoo_corners
 import zoo_paths
 
 from recollect.certify import LINES, SLOW_LINES, certify
@@ -38,15 +40,18 @@ def test_complex_memory_and_plain_form_pass(core):
     assert card["reference"].status == ("pass" if core is zoo_paths.EqualsPlainForm else "skip")
 
 
-@pytest.mark.parametrize("core", honest.HONEST, ids=lambda core: core.__name__)
+@pytest.mark.parametrize("core", [*honest.HONEST, *honest_papers.PAPERS], ids=lambda core: core.__name__)
 def test_honest_core_of_a_stranger_passes(core):
     card = certify(core(), rebuild=core, input_shape=(honest.WIDTH,), long_steps=2000, long_seconds=0.5)
     assert card.passed, str(card)
 
 
-@pytest.mark.parametrize("core", zoo_paths.ONE_PATH, ids=lambda core: core.__name__)
+ONE_LINE = {**zoo_paths.ONE_PATH, **zoo_corners.CORNERS}
+
+
+@pytest.mark.parametrize("core", ONE_LINE, ids=lambda core: core.__name__)
 def test_core_that_is_wrong_on_one_path_is_caught(core):
-    line = zoo_paths.ONE_PATH[core]
+    line = ONE_LINE[core]
     card = certify(core(), rebuild=core, input_shape=(zoo.WIDTH,), lines=[line], long_steps=2000, long_seconds=20)
     assert card.failed == (line,), f"{line} does not see it\n{card}"
     assert card[line].cause, "a failed line names its likely cause"

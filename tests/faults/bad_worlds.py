@@ -1,5 +1,6 @@
 """A world with any fault at any moment, for the tests of this folder."""
 
+import threading
 import time
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -24,6 +25,8 @@ class Plan:
     """0 is the world of training; each evaluation builds another."""
     built: int = 0
     release: bool = False
+    hangs: threading.Event = threading.Event()
+    """Set when a world begins to hang."""
 
 
 class LeaveError(Exception):
@@ -54,6 +57,7 @@ def go_wrong(step=None):
     if fault == "keyboard":
         raise KeyboardInterrupt
     if fault == "hang":
+        Plan.hangs.set()
         time.sleep(60)
     if fault == "busy":
         while not Plan.release:

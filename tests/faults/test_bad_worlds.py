@@ -40,7 +40,13 @@ def cases():
     yield pytest.param("no-world", "constructor", 0)
 
 
-def config(**fit_settings):
+LIMIT = 0.8
+"""Seconds that a hanging world gets. Sound ones are never that slow, however busy the machine: see :func:`config`."""
+FOREVER = 30.0
+"""A world hangs for twice as long."""
+
+
+def config(limit=FOREVER, **fit_settings):
     plan = {"steps": 6, "report_every": 2, "evaluate_every": 4, "checkpoint_every": 3}
     return ImpalaConfig(
         world=BrittleConfig(),
@@ -48,8 +54,8 @@ def config(**fit_settings):
         fit=FitConfig(**plan | fit_settings),
         batch_size=4,
         unroll=4,
-        schedule=ScheduleConfig(timeout=0.4),
-        evaluation=EvaluationConfig(episodes=4, time_limit=0.4),
+        schedule=ScheduleConfig(timeout=limit),
+        evaluation=EvaluationConfig(episodes=4, time_limit=limit),
     )
 
 
@@ -63,6 +69,7 @@ def plan(monkeypatch):
 
 def arrange(fault, moment="step", world=0):
     Plan.fault, Plan.moment, Plan.world, Plan.built = fault, moment, world, 0
+    Plan.hangs.clear()
 
 
 def numbers(path):
@@ -79,10 +86,11 @@ def whole(tmp_path_factory):
 @pytest.mark.parametrize(("fault", "moment", "world"), list(cases()))
 def test_a_bad_world_is_named_saved_and_survived(tmp_path, whole, fault, moment, world):
     arrange(fault, moment, world)
+    settings = config(LIMIT if fault in HANGING else FOREVER)
     began = time.monotonic()
     with pytest.raises(RunError) as caught:
-        fit(config(), tmp_path / "run")
-    assert time.monotonic() - began < 5
+        fit(settings, tmp_path / "run")
+    assert time.monotonic() - began < FOREVER
     line = str(caught.value)
     assert "\n" not in line.strip() and len(line) < 700
     assert "world" in line
@@ -94,7 +102,7 @@ def test_a_bad_world_is_named_saved_and_survived(tmp_path, whole, fault, moment,
     else:
         assert "nothing was written" in line and not (tmp_path / "run").exists()
     arrange("")
-    resumed = fit(config(), tmp_path / "run", resume=begun)
+    resumed = fit(settings, tmp_path / "run", resume=begun)
     weights, rows = whole
     assert resumed.status == "finished"
     assert numbers(tmp_path / "run") == rows
@@ -103,8 +111,8 @@ def test_a_bad_world_is_named_saved_and_survived(tmp_path, whole, fault, moment,
 
 def test_rows_that_never_end_are_named(tmp_path):
     arrange("endless")
-    with pytest.raises(WorldError, match=r"is not over after 0.4 s; 2 of 4 rows .*: 1, 3; all of them ended none"):
-        fit(config(), tmp_path / "run")
+    with pytest.raises(WorldError, match=r"is not over after 0.8 s; 2 of 4 rows .*: 1, 3; all of them ended none"):
+        fit(config(LIMIT), tmp_path / "run")
     assert checkpoints.steps(tmp_path / "run" / "checkpoint")[-1] == 4
 
 
@@ -129,7 +137,7 @@ def test_a_world_that_does_not_close_costs_nothing(tmp_path, whole, monkeypatch,
     ("fault", "moment"), [("raise", "step"), ("exit", "reset"), ("none", "step"), ("hang", "step")]
 )
 def test_an_evaluation_of_a_finished_run_names_the_world(tmp_path, fault, moment):
-    fit(config(), tmp_path / "run")
+    fit(config(LIMIT), tmp_path / "run")
     arrange(fault, moment, 1)
     Plan.built = 1
     with pytest.raises(WorldError, match=r"Brittle: .*(then try again|Set a limit|Put the world right)"):
@@ -141,13 +149,17 @@ def test_an_evaluation_of_a_finished_run_names_the_world(tmp_path, fault, moment
 def test_one_signal_ends_a_hanging_world_and_saves(tmp_path, whole, monkeypatch, number, world, step):
     monkeypatch.setattr("recollect.training.impala.rollouts.PATIENCE", 0.1)
     arrange("hang", "step", world)
-    patient = config()
-    for part in (patient.schedule, patient.evaluation):
-        object.__setattr__(part, "timeout" if part is patient.schedule else "time_limit", 60.0)
-    threading.Timer(0.8, os.kill, (os.getpid(), number)).start()
+    patient = config(2 * FOREVER)
+
+    def press():
+        if Plan.hangs.wait(FOREVER):
+            time.sleep(0.2)  # a signal just before Python begins to sleep does not wake it
+            os.kill(os.getpid(), number)
+
+    threading.Thread(target=press, daemon=True).start()
     began = time.monotonic()
     outcome = fit(patient, tmp_path / "run")
-    assert time.monotonic() - began < 4
+    assert time.monotonic() - began < FOREVER
     assert (outcome.status, outcome.step) == ("interrupted", step)
     arrange("")
     assert fit(patient, tmp_path / "run", resume=True).status == "finished"

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from recollect.certify.compare import Comparison, NotApplicable, Violation, continuous
 from recollect.certify.subject import Subject, float_leaves, gradient_state, gradients, probe
-from recollect.state import named_leaves
+from recollect.state import map_state, named_leaves
 
 WRONG = (
     "a hand-written backward pass is wrong, a path is cut by detach or no_grad, or the weights are read in a way that "
@@ -63,7 +63,7 @@ def backward(subject: Subject) -> str:
     modes = [False] if subject.noisy else [False, True]
     tried = 0
     for training in modes:
-        for batch, steps in ((subject.batch, subject.steps), (1, 7), (2, 1)):
+        for batch, steps in ((subject.batch, subject.steps), (1, 7), (9, 1)):
             if subject.options.quick and (steps == 7 or (training and steps > 1)):
                 continue
             twin = double.variant(batch=batch, is_training=training)
@@ -116,6 +116,9 @@ def _split_gradients(subject: Subject, meter: Comparison, steps: int, what: str)
     for way, sizes in ways.items():
         got = gradients(_loss(subject, inputs, state, is_first, sizes), targets)
         meter.gradients(got, want, f"one call against {way}, {what}", CUT)
+    given = (inputs.detach(), map_state(Tensor.detach, state), is_first)
+    got = gradients(_loss(subject, *given, [steps]), subject.weights())
+    meter.gradients(got, {name: want[name] for name in got}, f"inputs that ask for no gradients, {what}", WRONG)
 
 
 def _differences(subject: Subject, steps: int, what: str) -> None:

@@ -5,7 +5,8 @@ import itertools
 import statistics
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -26,6 +27,8 @@ QUICK_STEPS = 80
 MARK = 240
 """Steps after which it is noted what Python holds."""
 ROWS = 2
+CALL = 8
+"""Steps of the longer calls whose time is measured."""
 GROWTH = 0.5
 """Objects that Python may hold more for every further step."""
 SLOWER = 2.5
@@ -111,15 +114,17 @@ def state_bytes(subject: Subject) -> tuple[str, dict[str, Any]]:
 def cost(subject: Subject) -> tuple[str, dict[str, Any]]:
     """A late step takes as long as an early one, in the core and in the stream."""
     core = _life_of_core(subject)
-    inputs, never = subject.inputs(53, batch=ROWS, steps=1), subject.never(batch=ROWS, steps=1)
-    ratios = {
-        "call of one step": _slower(
-            lambda: subject.core(inputs, core.early, never), lambda: subject.core(inputs, core.state, never)
-        )
-    }
+    ratios = {}
+    for steps, what in ((1, "call of one step"), (CALL, f"call of {CALL} steps")):
+        inputs, never = subject.inputs(53, batch=ROWS, steps=steps), subject.never(batch=ROWS, steps=steps)
+
+        def call(state: Any, inputs: Tensor = inputs, never: Tensor = never) -> None:
+            subject.core(inputs, state, never)
+
+        ratios[what] = _slower(lambda call=call: call(core.early), lambda call=call: call(core.state))
     if hasattr(subject.core, "stream"):
         life = _life_of_stream(subject)
-        young, frame = subject.live(ROWS), inputs[:, 0]
+        young, frame = subject.live(ROWS), subject.inputs(53, batch=ROWS, steps=1)[:, 0]
         young.load_state(life.early)
         ratios["step of the stream"] = _slower(lambda: young.step(frame), lambda: life.live.step(frame))
     for what, (ratio, early, late) in ratios.items():
@@ -154,10 +159,13 @@ def _median_time(call: Callable[[], Any]) -> float:
 
 
 def _material(subject: Subject) -> tuple[Tensor, Tensor]:
-    """Inputs and resets of the single steps: row 0 lives without a reset, row 1 starts afresh far into the run."""
+    """Inputs and resets of the single steps.
+
+    Row 0 lives without a reset, row 1 starts afresh early and again when its episode is more than a thousand steps old.
+    """
     steps = QUICK_STEPS if subject.options.quick else max(24, min(STEPS, subject.options.long_steps))
     inputs, is_first = subject.inputs(52, batch=ROWS, steps=steps), subject.never(batch=ROWS, steps=steps)
-    is_first[1, [steps // 5, int(0.55 * steps)]] = True
+    is_first[1, [steps // 5, int(0.9 * steps)]] = True
     return inputs, is_first
 
 
@@ -192,26 +200,38 @@ def _life(subject: Subject, key: str, start: Callable[[], tuple[Any, Any, Any]])
         steps = inputs.shape[1]
         began, life, resident = time.perf_counter(), Life(inputs.new_empty(0), 0), 0
         kept = None
-        for t in range(steps):
-            out = step(inputs[:, t].clone(), is_first[:, t].clone())
-            if kept is None:
-                kept = out.new_empty(steps, *out.shape)
-            kept[t] = out
-            life.done = t + 1
-            if t == min(steps // 8, 64):
-                life.early = clone(state())
-            if life.done % MARK == 0 and not subject.options.quick:
-                gc.collect()
-                life.blocks.append((life.done, sys.getallocatedblocks(), held_bytes(thing)))
-                resident = resident or (resident_bytes() if life.done >= 2 * MARK else 0)
-            if t % 64 == 0 and t > 200 and time.perf_counter() - began > 2 * subject.options.long_seconds:
-                break
+        with _only_new_garbage():
+            for t in range(steps):
+                out = step(inputs[:, t].clone(), is_first[:, t].clone())
+                if kept is None:
+                    kept = out.new_empty(steps, *out.shape)
+                kept[t] = out
+                life.done = t + 1
+                if t == min(steps // 8, 64):
+                    life.early = clone(state())
+                if life.done % MARK == 0 and not subject.options.quick:
+                    gc.collect()
+                    life.blocks.append((life.done, sys.getallocatedblocks(), held_bytes(thing)))
+                    resident = resident or (resident_bytes() if life.done >= 2 * MARK else 0)
+                if t % 64 == 0 and t > 200 and time.perf_counter() - began > 2 * subject.options.long_seconds:
+                    break
         assert kept is not None
         life.outputs = kept[: life.done].transpose(0, 1)
         life.state, life.live = clone(state()), thing
         life.grown = resident_bytes() - resident if resident else 0
     subject.found[key] = life
     return life
+
+
+@contextmanager
+def _only_new_garbage() -> Iterator[None]:
+    """Within, the garbage collector leaves alone what was there before: torch's compiler has a million objects."""
+    gc.collect()
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
 
 
 def _check_growth(life: Life, what: str) -> None:

@@ -89,13 +89,18 @@ def modes(subject: Subject) -> str:
         for batch, steps in cases:
             twin = subject.variant(batch=batch, is_training=mode == "training")
             inputs, is_first = twin.inputs(91, steps=steps), twin.resets(92, steps=steps)
-            if steps == 1:
+            if batch == steps == 1:
                 is_first = twin.never(steps=1)
             state = twin.used_state(6)
             with torch.no_grad():
                 want, end = twin(inputs, state, is_first)
             got, last = twin.variant(grad=True)(inputs, state, is_first)
             what = f"with gradients against torch.no_grad, {steps} steps of {batch} rows, {mode} mode"
+            meter.outputs(got, want, what, cause=cause)
+            meter.states(last, end, what, step=steps - 1, cause=cause)
+            with torch.enable_grad():  # as in most training: only the weights ask for gradients
+                got, last = twin(inputs, state, is_first)
+            what = f"inputs that ask for no gradients against torch.no_grad, {steps} steps of {batch} rows, {mode} mode"
             meter.outputs(got, want, what, cause=cause)
             meter.states(last, end, what, step=steps - 1, cause=cause)
             with torch.inference_mode():
@@ -127,7 +132,7 @@ def reset(subject: Subject) -> str:
             is_first[:, at - 1] = True  # two in a row: the second one counts
         state = subject.used_state()
         got, end = subject(inputs, state, is_first)
-        with torch.enable_grad():
+        with subject.mode(), torch.enable_grad():
             fresh = subject.core.initial_state(batch)
         want, last = subject(inputs[:, at:], fresh, subject.never(steps=steps - at))
         what = f"reset at step {at} against a fresh start"

@@ -137,11 +137,15 @@ def weights(subject: Subject) -> str:
         "changed in place": _change,
         "loaded by load_state_dict": _reload,
         "changed by a step of an optimiser": _descend,
+        "put in place of `weight.data`": _put,
+        "loaded by load_state_dict(assign=True)": _assign,
     }
     modes = [False] if subject.noisy or subject.options.quick else [False, True]
     if subject.options.quick:
         sizes = ((2, 2 * subject.steps // 3), (1, 1))
-    for way, change in ways.items():
+    for turn, (way, change) in enumerate(ways.items()):
+        if turn == 3:  # what sees those sees these, but for what is kept by identity or version
+            sizes, modes = sizes[:2], [False]
         module, new = (subject.cast(copy.deepcopy(subject.pristine)) for _ in range(2))
         used, clean = subject.variant(core=module), subject.variant(core=new)
         old = [out for _, out in _all_sizes(used, sizes, modes)]  # whatever is fused at a first call is fused now
@@ -190,6 +194,19 @@ def _reload(module: nn.Module, subject: Subject) -> None:
     other = copy.deepcopy(module)
     _change(other, subject)
     module.load_state_dict(other.state_dict())
+
+
+def _put(module: nn.Module, subject: Subject) -> None:
+    other = copy.deepcopy(module)
+    _change(other, subject)
+    for old, new in zip(module.parameters(), other.parameters(), strict=True):
+        old.data = new.data
+
+
+def _assign(module: nn.Module, subject: Subject) -> None:
+    other = copy.deepcopy(module)
+    _change(other, subject)
+    module.load_state_dict(other.state_dict(), assign=True)
 
 
 def _descend(module: nn.Module, subject: Subject) -> None:

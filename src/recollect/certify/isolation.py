@@ -52,6 +52,7 @@ def poison(subject: Subject) -> str:
     is_first, after = _last_resets(subject)
     _poison_inputs(subject, meter, is_first, after, cause)
     _poison_state(subject, meter, cause)
+    _poison_state(subject.variant(steps=1), meter, cause)
     return f"NaN and infinities in inputs and in the incoming state: nothing leaks, {meter.report()}"
 
 
@@ -103,7 +104,9 @@ def _poison_state(subject: Subject, meter: Comparison, cause: str) -> None:
 
             got, end = subject(inputs, map_state(spoil, state), is_first)
             part = "imaginary parts of the incoming state" if isinstance(value, complex) else "incoming state"
-            what = f"{part} full of {value.imag or value.real}, is_first at step {place} of rows 0 and 2"
+            what = (
+                f"{part} full of {value.imag or value.real}, is_first at step {place} of {subject.steps} in rows 0, 2"
+            )
             meter.outputs(got, out, what, mask=after, cause=cause)
             meter.states(end, last, what, step=subject.steps - 1, cause=cause)
             if place == 0:

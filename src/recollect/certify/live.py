@@ -63,16 +63,17 @@ def _stream_follows(subject: Subject, meter: Comparison, who: str = "stream") ->
 
 
 def _stream_modes(subject: Subject, meter: Comparison) -> None:
-    """Stepped with gradients on and under inference mode, and made from a core in training mode."""
-    inputs, is_first = subject.inputs(14, steps=8), subject.never(steps=8)
+    """Stepped with gradients on and under inference mode, with resets."""
+    inputs, is_first = subject.inputs(14, steps=8), subject.resets(13, steps=8)
+    steps = list(zip(inputs.unbind(1), is_first.unbind(1), strict=True))
     want = subject(inputs, subject.fresh_state(), is_first)[0]
     plain, inference = subject.live(), subject.live()
     with torch.enable_grad():
-        got = torch.stack([plain.step(x) for x in inputs.unbind(1)], 1)
+        got = torch.stack([plain.step(*step) for step in steps], 1)
     meter.outputs(got, want, "stream stepped with gradients on", cause="the stream takes another path with gradients")
     with torch.inference_mode():
-        parts = [inference.step(x) for x in inputs[:, :4].unbind(1)]
-    parts += [inference.step(x) for x in inputs[:, 4:].unbind(1)]
+        parts = [inference.step(*step) for step in steps[:6]]
+    parts += [inference.step(*step) for step in steps[6:]]
     cause = "the stream takes another path under inference mode, or cannot leave it again"
     meter.outputs(torch.stack(parts, 1), want, "stream stepped under torch.inference_mode", cause=cause)
 

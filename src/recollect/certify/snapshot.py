@@ -22,7 +22,7 @@ def snapshot(module: nn.Module) -> dict[str, Any]:
     """Copies of everything that a module, its children and their helpers hold, by name.
 
     Looked into: parameters, buffers, attributes, containers (also deques and NumPy arrays), objects, closures, random
-    generators, attributes of classes, and those globals that methods of the module's class name.
+    generators, attributes of classes, and those globals that methods of the module's class name, through functions too.
     """
     return {name: _copy(value) for name, value in _walk(module)}
 
@@ -137,7 +137,7 @@ def _of_function(name: str, function: types.FunctionType) -> Iterator[tuple[str,
     yield from ((f"{name}.{key}", item) for key, item in vars(function).items())
     for key in function.__code__.co_names:
         item = function.__globals__.get(key)
-        if item is not None and not isinstance(item, types.ModuleType | type | types.FunctionType):
+        if item is not None and not isinstance(item, types.ModuleType | type):
             yield f"global {key}", item
 
 

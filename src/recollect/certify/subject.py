@@ -47,14 +47,14 @@ Check = Callable[["Subject"], str]
 VARIANTS: dict[str, dict[str, Any]] = {
     "in training mode with gradients": {"is_training": True, "grad": True},
     "in evaluation mode with gradients": {"grad": True},
-    "one row, inputs not contiguous": {"batch": 1, "strided": True},
+    "one row, nothing contiguous": {"batch": 1, "strided": True},
     "nine rows": {"batch": 9},
 }
 """The circumstances in which a promise is tried again. A core may have another path in each of them."""
 
 QUICK_VARIANTS: dict[str, dict[str, Any]] = {  # one of them or none, by the seed
     "in training mode with gradients, five rows": {"is_training": True, "grad": True, "batch": 5},
-    "with gradients, one row, inputs not contiguous": {"grad": True, "batch": 1, "strided": True},
+    "with gradients, one row, nothing contiguous": {"grad": True, "batch": 1, "strided": True},
 }
 
 
@@ -200,7 +200,7 @@ class Subject:
         """
         inputs, state, is_first = inputs.clone(), clone(state), is_first.clone()
         if self.strided:
-            inputs, is_first = stride(inputs), stride(is_first)
+            inputs, state, is_first = stride(inputs), map_state(stride, state), stride(is_first)
         with self.mode():
             if self.grad:
                 inputs, state = ask_gradients(inputs), map_state(ask_gradients, state)

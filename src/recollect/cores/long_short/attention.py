@@ -75,7 +75,7 @@ def plan_segments(is_first: Tensor, steps: Tensor, chunk_len: int, capacity: int
         members=(ended_at[..., None] + torch.arange(chunk_len, device=device)).flatten(1),
         ended=torch.arange(most, device=device) < total[:, -1:],
         kept=total[:, -1:] * slots + torch.arange(capacity * slots, device=device),
-        kept_count=(after // chunk_len).clamp(max=capacity) * slots,
+        kept_count=after // chunk_len * slots,
         steps=after,
     )
 

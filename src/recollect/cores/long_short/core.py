@@ -311,8 +311,6 @@ class LongShortTransformer(MemoryCore[LongShortTransformerState]):
         size = max(BLOCK, self.config.memory_len)
         outputs = []
         for hidden, first in zip(self.embed(inputs).split(size, 1), is_first.split(size, 1), strict=True):
-            # The masks hide what was before a reset, but weight 0 times NaN is NaN: it has to go.
-            state = self.reset(first[:, 0], state)
             config, layers = self.config, []
             plan = plan_segments(first, state.steps, config.chunk_len, config.num_segments, config.num_landmarks)
             for block, memory in zip(self.layers, state.layers, strict=True):

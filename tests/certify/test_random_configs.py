@@ -1,0 +1,35 @@
+"""The whole certificate, as a person runs it, at random configs of every core: no false alarm.
+
+The quick certificate at random configs is in tests/cores/test_contract.py; this one makes every line in all
+circumstances, which takes seconds per config: `RECOLLECT_CERTIFY_SAMPLES` says how many of each core.
+"""
+
+import importlib.util
+import os
+import random
+from pathlib import Path
+
+import pytest
+
+from recollect.certify import certify, from_config
+from recollect.cores import CORES
+
+SAMPLES = Path(__file__).parents[1] / "cores" / "samples"
+DRAWS = int(os.environ.get("RECOLLECT_CERTIFY_SAMPLES", "19"))
+
+
+def draw(key, seed):
+    spec = importlib.util.spec_from_file_location("samples", SAMPLES / f"{key.replace('-', '_')}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.sample(random.Random(f"whole {key} {seed}"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(DRAWS))
+@pytest.mark.parametrize("key", CORES)
+def test_no_false_alarm_at_a_random_config(key, seed):
+    config = draw(key, seed)
+    candidate = from_config(config, name=key, input_dim=config.dim + seed % 4, seed=seed)
+    card = certify(candidate, seed=seed, batch=3 + seed % 3, long_seconds=0.3)
+    assert card.passed, f"{config}\n{card}"

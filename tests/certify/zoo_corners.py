@@ -1,0 +1,229 @@
+"""Broken cores of the third kind: right on every usual path, wrong in one corner where two circumstances meet."""
+
+import copy
+from typing import Any
+
+import torch
+from sound import WIDTH, Recurrent, RecurrentState
+from torch import Tensor, nn
+from zoo_paths import LastState, Rotating
+
+from recollect.cores.stream import Stream
+from recollect.state import where_first
+
+State = RecurrentState
+
+
+# -- with gradients, as training has them: the weights ask for some, the inputs do not -----------------------------
+
+
+class FreshWhenInputsNeedNoGradient(Recurrent):
+    def unroll(self, inputs: Tensor, state: State, is_first: Tensor) -> tuple[Tensor, State]:
+        if torch.is_grad_enabled() and not inputs.requires_grad:
+            state = self.initial_state(inputs.shape[0])
+        return super().unroll(inputs, state, is_first)
+
+
+class CutsWhenInputsNeedNoGradient(Recurrent):
+    def advance(self, x: Tensor, state: State) -> tuple[Tensor, State]:
+        if not x.requires_grad:
+            state = state._replace(hidden=state.hidden.detach())
+        return super().advance(x, state)
+
+
+class ScalesGradientOfManyRows(Recurrent):
+    def advance(self, x: Tensor, state: State) -> tuple[Tensor, State]:
+        return super().advance(x.detach() + (x - x.detach()) / 4 if x.shape[0] > 4 else x, state)
+
+
+class AnotherStartInTraining(Recurrent):
+    """In training a fresh memory is zeros, and a reset gives the learned one."""
+
+    def initial_state(self, batch_size: int) -> State:
+        state = super().initial_state(batch_size)
+        return state._replace(hidden=state.hidden * 0) if self.training and torch.is_grad_enabled() else state
+
+    def clear(self, first: Tensor, state: State) -> State:
+        return where_first(first, Recurrent.initial_state(self, len(first)), state)
+
+
+# -- single steps --------------------------------------------------------------------------------------------------
+
+
+class DeafOnceOld(Recurrent):
+    """Single steps ignore resets when the episode is a thousand steps old."""
+
+    def unroll(self, inputs: Tensor, state: State, is_first: Tensor) -> tuple[Tensor, State]:
+        if inputs.shape[1] == 1:
+            is_first = is_first & (state.steps < 1000)[:, None]
+        return super().unroll(inputs, state, is_first)
+
+
+class DeafToSingleStepsInInference(Recurrent):
+    def unroll(self, inputs: Tensor, state: State, is_first: Tensor) -> tuple[Tensor, State]:
+        if torch.is_inference_mode_enabled() and inputs.shape[1] == 1:
+            is_first = torch.zeros_like(is_first)
+        return super().unroll(inputs, state, is_first)
+
+
+class SingleStepLeaks(nn.Module):
+    """Multiplies the memory by zero where a call has one step, and selects where it has more."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.read, self.recur = nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH)
+
+    def initial_state(self, batch_size: int) -> LastState:
+        return LastState(self.read.weight.new_zeros(batch_size, WIDTH))
+
+    def forward(self, inputs: Tensor, state: LastState, is_first: Tensor) -> tuple[Tensor, LastState]:
+        clean, h, outs = torch.where(inputs.isfinite(), inputs, 0.0), state.last, []
+        for x, first in zip(clean.unbind(1), is_first.unbind(1), strict=True):
+            h = h * (~first)[:, None] if len(clean[0]) == 1 else torch.where(first[:, None], 0.0, h)
+            h = torch.tanh(self.read(x) + self.recur(h))
+            outs.append(h)
+        return torch.stack(outs, 1), LastState(h)
+
+
+class ClearsRealPartOfSingleStepsInTraining(Rotating):
+    def forward(self, inputs: Tensor, state: Any, is_first: Tensor) -> tuple[Tensor, Any]:
+        self.half = self.training and inputs.shape[1] == 1
+        return super().forward(inputs, state, is_first)
+
+    half = False
+
+    def clear(self, first: Tensor, z: Tensor) -> Tensor:
+        return torch.complex(torch.where(first[:, None], 0.0, z.real), z.imag) if self.half else super().clear(first, z)
+
+
+# -- beside the state ----------------------------------------------------------------------------------------------
+
+_LOG: list[float] = []
+
+
+def _note(number: Tensor) -> None:
+    _LOG[:] = [float(number)]
+
+
+class HidesBehindFunction(Recurrent):
+    """A function of the module's file keeps the last mean in a global list."""
+
+    def unroll(self, inputs: Tensor, state: State, is_first: Tensor) -> tuple[Tensor, State]:
+        _note(inputs.detach().mean())
+        return super().unroll(inputs, state, is_first)
+
+
+class HidesInHook(Recurrent):
+    def __init__(self) -> None:
+        super().__init__()
+        kept: list[float] = []
+        self.read.register_forward_pre_hook(lambda module, given: kept.append(float(given[0].detach().mean())))
+
+
+class FusesByVersion(Recurrent):
+    """Packs weights again when their version counts up, which it does not when `weight.data` is replaced."""
+
+    packed: tuple[Any, Tensor] | None = None
+
+    def advance(self, x: Tensor, state: State) -> tuple[Tensor, State]:
+        if torch.is_grad_enabled() or x.requires_grad:
+            return super().advance(x, state)
+        key = (self.read.weight._version, self.recur.weight._version, x.dtype)
+        if self.packed is None or self.packed[0] != key:
+            self.packed = key, torch.cat((self.read.weight, self.recur.weight), 1).detach().clone()
+        both = torch.cat((x, state.hidden), 1) @ self.packed[1].t()
+        hidden = torch.tanh(both + self.read.bias + self.recur.bias)
+        return self.out(hidden) + torch.sin(0.1 * state.steps.to(x.dtype))[:, None], State(hidden, state.steps + 1)
+
+
+class SharesReadoutWithCopies(Recurrent):
+    def __deepcopy__(self, memo: dict[int, Any]) -> "SharesReadoutWithCopies":
+        memo[id(self.out)] = self.out
+        twin = type(self)()
+        twin._modules = {name: copy.deepcopy(child, memo) for name, child in self._modules.items()}
+        twin._parameters = {name: copy.deepcopy(weight, memo) for name, weight in self._parameters.items()}
+        return twin
+
+
+# -- layout, cost, numbers -----------------------------------------------------------------------------------------
+
+
+class AssumesContiguousState(Recurrent):
+    """Reads the storage behind the memory and not the memory."""
+
+    def unroll(self, inputs: Tensor, state: State, is_first: Tensor) -> tuple[Tensor, State]:
+        h = state.hidden
+        if not h.requires_grad:
+            h = h.as_strided(h.shape, (h.shape[1], 1))
+        return super().unroll(inputs, state._replace(hidden=h), is_first)
+
+
+class LongCallsSlow(Recurrent):
+    """A call of more than one step replays as many steps as the counter says."""
+
+    def unroll(self, inputs: Tensor, state: State, is_first: Tensor) -> tuple[Tensor, State]:
+        if inputs.shape[1] > 1:
+            sum(float(i) for i in range(20 * int(state.steps.max())))
+        return super().unroll(inputs, state, is_first)
+
+
+class RoundsManyRows(Recurrent):
+    def advance(self, x: Tensor, state: State) -> tuple[Tensor, State]:
+        narrow = x.shape[0] > 6 and x.dtype == torch.float32
+        return super().advance(x.bfloat16().to(x.dtype) if narrow else x, state)
+
+
+# -- streams -------------------------------------------------------------------------------------------------------
+
+
+class DeafInInference(Stream):
+    def advance(self, inputs: Tensor, is_first: Tensor) -> Tensor:
+        return super().advance(inputs, is_first & (not torch.is_inference_mode_enabled()))
+
+
+class StreamIsDeafInInference(Recurrent):
+    stream_type = DeafInInference
+
+
+class AgingStream(Stream):
+    age = 0
+
+    def advance(self, inputs: Tensor, is_first: Tensor) -> Tensor:
+        self.age += 1
+        return super().advance(inputs, is_first) * (1.0 if self.age < 1200 else 1.001)
+
+
+class StreamAges(Recurrent):
+    stream_type = AgingStream
+
+
+class OneForAll(Stream):
+    def advance(self, inputs: Tensor, is_first: Tensor) -> Tensor:
+        return super().advance(inputs, is_first.any().expand_as(is_first))
+
+
+class StreamResetsAllRows(Recurrent):
+    stream_type = OneForAll
+
+
+CORNERS: dict[type[nn.Module], str] = {
+    FreshWhenInputsNeedNoGradient: "modes",
+    CutsWhenInputsNeedNoGradient: "backward",
+    ScalesGradientOfManyRows: "backward",
+    AnotherStartInTraining: "reset",
+    DeafOnceOld: "long",
+    DeafToSingleStepsInInference: "modes",
+    SingleStepLeaks: "poison",
+    ClearsRealPartOfSingleStepsInTraining: "splits",
+    HidesBehindFunction: "hidden-state",
+    HidesInHook: "hidden-state",
+    FusesByVersion: "weights",
+    SharesReadoutWithCopies: "save-load",
+    AssumesContiguousState: "splits",
+    LongCallsSlow: "cost",
+    RoundsManyRows: "rows",
+    StreamIsDeafInInference: "stream",
+    StreamAges: "long",
+    StreamResetsAllRows: "stream",
+}
+"""Which line must catch a core."""
