@@ -3,12 +3,13 @@
     python benchmarks/report.py
 
 Reads the newest file of each kind in benchmarks/results/ (``cores-*.json``, ``ratios-*.json``, ``certificate.json``,
-``rl-*.json``, ``training-profile.json``, ``worlds.json``, ``lifelong.json``).
+``mutations.json``, ``rl-*.json``, ``training-profile.json``, ``worlds.json``, ``lifelong.json``).
 Needs matplotlib (extra ``dev``).
 """
 
 import json
 import textwrap
+from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -233,6 +234,7 @@ def main() -> None:
     ):
         between(page, name, table(head, rows) + "\n\n" + note + measured_where(where))
     between(ROOT / "docs" / "certificate.md", "all", certificate_table(card))
+    between(ROOT / "docs" / "certificate.md", "mutations", mutation_table(RESULTS / "mutations.json"))
     figure(cores, ROOT / "docs" / "assets" / "streams.png")
 
 
@@ -257,6 +259,22 @@ def certificate_table(card: dict[str, Any]) -> str:
         rows.append((f"`{one['core']}`", *(marks[name] for name in names), f"{long:,}" if long else "-"))
     note = "The long run is that of `state-bytes`. " + measured_where(card["environment"])
     return table(["core", *(f"`{name}`" for name in names), "long run, steps"], rows) + "\n\n" + note
+
+
+def mutation_table(path: Path) -> str:
+    """How many planted bugs the certificate sees, by which lines, and what the others change."""
+    found = json.loads(path.read_text())
+    rows = found["rows"]
+    caught = [row for row in rows if row["lines"]]
+    equal = Counter(row["equal"] for row in rows if "equal" in row)
+    unexplained = len(rows) - len(caught) - equal.total()
+    lines = Counter(line for row in caught for line in row["lines"])
+    head = (
+        f"{len(rows)} planted, {len(caught)} caught, {equal.total()} change no number, {unexplained} missed "
+        f"(`{found['command']}`, commit {found['commit']}). Seen by: "
+    )
+    seen = ", ".join(f"`{line}` {number}" for line, number in lines.most_common())
+    return f"{head}{seen}.\n\n" + table(["why the others change no number", "bugs"], equal.most_common())
 
 
 if __name__ == "__main__":

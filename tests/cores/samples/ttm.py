@@ -26,6 +26,7 @@ CONFIGS: list[CoreConfig] = [
     ),
     Config(dim=8, num_tokens=2, num_slots=2, num_reads=3, processor="mixer", memory="concatenate", positions="none"),
     Config(dim=8, num_tokens=3, num_slots=4, num_reads=2, num_heads=2, memory="none", learned_initial_state=True),
+    Config(dim=8, num_tokens=7, num_slots=3, num_reads=2, num_heads=2, summarizer="pooling"),  # summed before the loop
 ]
 
 
