@@ -100,6 +100,13 @@ class Past:
         self.new: list[tuple[Tensor, Tensor]] = []
         self.empty = self.projections(memory.new_zeros(1, 1, memory.shape[-1])) if official_empty else None
 
+    def clear(self, rows: Tensor) -> None:
+        """Drop the past of rows, so that no NaN of theirs outlives it (a weight of 0 times NaN is NaN)."""
+        rows = rows[:, None, None, None]
+        self.old, *self.new = (
+            (keys.masked_fill(rows, 0.0), values.masked_fill(rows, 0.0)) for keys, values in (self.old, *self.new)
+        )
+
     def recent(self) -> tuple[Tensor, Tensor] | None:
         """Keys and values ``[b, h, n, e]`` of the block's steps so far."""
         if not self.new:

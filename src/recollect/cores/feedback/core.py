@@ -136,18 +136,25 @@ class FeedbackTransformer(MemoryCore[FeedbackState]):
     def unroll(self, inputs: Tensor, state: FeedbackState, is_first: Tensor) -> tuple[Tensor, FeedbackState]:
         """Step by step, in blocks that share one tensor of earlier keys and values."""
         window = self.config.memory_len
+        tracing = torch.compiler.is_compiling()
+        resets = [True] * is_first.shape[1] if tracing else is_first.any(0).tolist()
         seen = window_mask(is_first, state.count, window)  # b t (w + t), and the query itself, which is cut off below
         embedded = self.project(inputs)
         first_queries = self.layers[0].queries(self.projections[0].norm(embedded))
         steps = zip(embedded.split(1, 1), *(part.split(1, 2) for part in first_queries), strict=True)
+        # Cleared before it is projected: a NaN in a forgotten memory must not meet a weight's gradient either.
+        memory = state.memory.masked_fill(is_first[:, :1, None], 0.0)
         pasts = []
         for projections in self.projections:
-            pasts.append(Past(projections, state.memory, official_empty=self.config.official_empty))
+            pasts.append(Past(projections, memory, official_empty=self.config.official_empty))
         maps: list[list[Tensor]] | None = (
             [[] for _ in self.layers] if any(layer.tap.listening for layer in self.layers) else None
         )
         outputs, memories = [], []
         for step, (x, *prepared) in enumerate(steps):
+            if step and resets[step]:
+                for past in pasts:
+                    past.clear(is_first[:, step])
             mask = seen[:, step, pasts[0].start : step + window][:, None, None]
             stacked = [past.recent() for past in pasts]
             stream = [x]
