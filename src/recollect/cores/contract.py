@@ -132,6 +132,19 @@ class MemoryCore(nn.Module, ABC, Generic[StateT]):
         good = (finite & ~lost).reshape(batch, steps, *[1] * len(self.output_shape))
         return torch.where(good, outputs, torch.nan), new_state
 
+    def recalled_steps(self, clock: Tensor) -> dict[str, tuple[Tensor, Tensor]]:
+        """Which steps of their episodes stand behind the attention weights that Taps hear in a call.
+
+        Args:
+            clock: long ``[b, t]``, the steps that a Tap hears about, counted from 0 at the start of their episodes.
+
+        Returns:
+            For every Tap by its name below the core, two tensors that broadcast to ``[b, t, s]``: the first step of
+            each of its s places, and the one behind the last; negative where nothing of the episode stands. Nothing
+            for a core that does not attend to steps of the past.
+        """
+        return {}
+
     def largest_counters(self) -> dict[str, int]:
         """Leaves of the state that count something bounded, and how far; a file with more is damaged."""
         return {}

@@ -2,6 +2,8 @@
 
     L = policy_cost L_pg + baseline_cost L_V - entropy_cost sum_t H_t + reconstruction_cost L_r
 
+and, where a run asks for it, targets from what the world knows (supervision.py).
+
 The learner runs over all T + 1 rows once, from the memory with which the actor began. Row T gives the bootstrap. A
 transition is valid unless its row is the last of an episode; its discount is 0 where row t + 1 is terminated. Where
 row t + 1 is truncated, its own value is what stands behind the transition: computed from the true final observation,
@@ -13,6 +15,7 @@ Several passes over a rollout with the clipped surrogate: Schulman et al. (2017)
 section 3.
 """
 
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
@@ -30,6 +33,7 @@ from recollect.objectives.policy_gradient import (
 )
 from recollect.objectives.vtrace import vtrace
 from recollect.training.impala.rollouts import Rollout, map_observation
+from recollect.training.impala.supervision import AttentionRecorder, SupervisionConfig, supervise
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,6 +104,8 @@ class LossConfig:
     """Clips of the targets."""
     reuse: ReuseConfig = field(default_factory=ReuseConfig)
     """Passes over a rollout."""
+    supervision: SupervisionConfig = field(default_factory=SupervisionConfig)
+    """Targets from what the world knows, for worlds of ours."""
 
     def __post_init__(self) -> None:
         require(0 <= self.discount <= 1, "discount", self.discount, "give a factor in [0, 1]")
@@ -111,7 +117,7 @@ class LossConfig:
 
 
 class Losses(NamedTuple):
-    """What a rollout costs; scalars but for the last."""
+    """What a rollout costs; scalars but for the last three."""
 
     loss: Tensor
     """The weighted sum, to differentiate."""
@@ -129,11 +135,13 @@ class Losses(NamedTuple):
     """Log-probabilities of the actions under the policy that learns, ``[b, T]``; constants."""
     targets: Tensor
     """What the values should have been, ``[b, T]``; constants, 0 where not valid."""
+    helped: dict[str, Tensor]
+    """Scalars of what helps in learning, by name; without their weights, and empty where nothing does."""
 
 
 NOISE = 0.1
 """Advantages that differ by less than this share of the returns' deviation are not blown up."""
-REPORTED = Losses._fields[:-2]
+REPORTED = Losses._fields[:-3]
 
 
 def impala_loss(
@@ -143,6 +151,7 @@ def impala_loss(
     *,
     reference: Tensor | None = None,
     bfloat16: bool = False,
+    supervision: float = 0.0,
 ) -> Losses:
     """The loss of a rollout.
 
@@ -153,10 +162,15 @@ def impala_loss(
         reference: ``[b, T]``, log-probabilities of the actions under the learner's policy when it saw these rows first;
             None when that is now. Read with several passes only.
         bfloat16: run the agent under autocast. Heads, targets and losses stay in float32.
+        supervision: weight of the targets of ``config.supervision`` now; 0 leaves them out.
     """
+    attention = None
+    if supervision and config.supervision.attention_cost:
+        attention = AttentionRecorder(agent.core, rollout.truth)
     observed = map_observation(lambda leaf: leaf[:, :-1], rollout.observation)
     with torch.autocast(rollout.reward.device.type, torch.bfloat16, enabled=bfloat16):
-        output, _ = agent(rollout.inputs, rollout.state, rollout.is_first)
+        with attention or nullcontext():
+            output, _ = agent(rollout.inputs, rollout.state, rollout.is_first)
         restored = agent.reconstruction_losses(output.features[:, :-1], observed, reduction=config.reduction)
     distribution = agent.distribution(output.policy[:, :-1])
     value, valid = output.value, rollout.valid
@@ -196,10 +210,15 @@ def impala_loss(
     restoring = sum(restored.values(), value.new_zeros(()))
     total = config.policy_cost * policy + config.baseline_cost * baseline
     total = total + config.entropy_cost * entropy_loss(entropy, **chosen) + config.reconstruction_cost * restoring
+    helped = {}
+    if supervision:
+        features, told = output.features[:, :-1], config.supervision
+        extra = supervise(agent, features, attention, rollout.truth, told, config.reduction)
+        total, helped = total + supervision * extra.loss, extra.reported
     mean_entropy = -entropy_loss(entropy.detach(), valid=valid, reduction="mean")
     moved = torch.where(valid, log_prob.detach() - reference, 0.0)
     kl = (moved.exp() - 1 - moved).sum() / valid.sum().clamp(min=1)
-    return Losses(total, policy, baseline, restoring, mean_entropy, kl, log_prob.detach(), trace.targets)
+    return Losses(total, policy, baseline, restoring, mean_entropy, kl, log_prob.detach(), trace.targets, helped)
 
 
 def normalised(advantages: Tensor, valid: Tensor) -> Tensor:

@@ -28,25 +28,27 @@ from recollect.config import require
 from recollect.cores.contract import CoreConfig
 from recollect.evaluation.agents import METRICS, TIME_LIMIT, AgentEvaluation, evaluate_agent
 from recollect.evaluation.films import Video, record
-from recollect.evaluation.watched import build_world, named
+from recollect.evaluation.watched import build_world, close_world, named
 from recollect.runs.errors import NonFiniteError, WorldError
 from recollect.runs.interrupts import TimeIsUp, may_be_given_up
 from recollect.tasks.worlds.contract import WorldConfig
+from recollect.training.curriculum import Curriculum, CurriculumConfig, require_alike
 from recollect.training.devices import choose_device
 from recollect.training.frame import EVALUATION_SEED, Trainer, TrainerConfig, below
 from recollect.training.impala.actors import Actors, AsyncActors, SyncActors, Weights
 from recollect.training.impala.loss import REPORTED, LossConfig, Losses, impala_loss
 from recollect.training.impala.rollouts import MEANS, ActorSnapshot, Collector, Rollout
+from recollect.training.impala.truths import TruthRecorder, some_of
 from recollect.training.optimizers import OptimizerConfig, begin_step, load_optimizer, optimizer_tensors, take_step
 
-KL = REPORTED.index("kl")
-
 ScheduleMode = Literal["synchronous", "asynchronous"]
+LEVEL = ("level",)
+"""What a curriculum reports."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ScheduleConfig:
-    """Who plays when."""
+    """Who plays when, and in which world."""
 
     mode: ScheduleMode = "synchronous"
     """Play, then learn; or both at once, with actors in threads of their own."""
@@ -58,6 +60,8 @@ class ScheduleConfig:
     timeout: float = 120.0
     """Seconds that a rollout may take when asynchronous, and a step of it or the making of a world in any case; what
     takes longer is said to hang."""
+    curriculum: CurriculumConfig = field(default_factory=CurriculumConfig)
+    """A field of the world that grows with success; synchronous only."""
 
     def __post_init__(self) -> None:
         known = get_args(ScheduleMode)
@@ -67,6 +71,8 @@ class ScheduleConfig:
             remedy = "a synchronous schedule has one; use mode='asynchronous', or a larger batch_size"
             require(self.actors == 1, "actors", self.actors, remedy)
         else:
+            remedy = "rollouts of two levels would wait in one queue: use mode='synchronous'"
+            require(not self.curriculum.field, "curriculum.field", self.curriculum.field, remedy)
             remedy = f"give at least one rollout for each of the {self.actors} actors"
             require(self.queue_length >= self.actors, "queue_length", self.queue_length, remedy)
         require(self.timeout > 0, "timeout", self.timeout, "give some seconds")
@@ -138,7 +144,8 @@ class ImpalaConfig(TrainerConfig):
         """The agent alone, with new weights, on the CPU."""
         with named(type(self.world).__name__.removesuffix("Config"), "its spec"):
             spec = self.world.spec
-        return self.agent.build(self.core, spec.observation_space, spec.action_space)
+        labels = spec.num_labels if self.loss.supervision.label_cost else 0
+        return self.agent.build(self.core, spec.observation_space, spec.action_space, num_labels=labels)
 
     def learning_rate(self, step: int) -> float:
         """That of the optimiser."""
@@ -209,6 +216,9 @@ class ImpalaTrainer(Trainer):
         """Shares rows out to minibatches."""
         self.updates = 0
         self.environment_steps = 0
+        self.curriculum = self._curriculum()
+        self.step_metrics += (*config.loss.supervision.metrics, *LEVEL[: self.curriculum is not None])
+        self.counters += LEVEL[: self.curriculum is not None]
         self.weights = Weights(self.model)
         self.collectors: list[Collector] = []
         try:
@@ -219,6 +229,12 @@ class ImpalaTrainer(Trainer):
             raise WorldError(
                 f"actor {len(self.collectors)}: its world is not made and reset after {config.schedule.timeout:g} s"
             ) from None
+        try:
+            config.loss.supervision.require_targets(self.collectors[0].world, self.model.core)
+        except ValueError:
+            for collector in self.collectors:
+                close_world(collector.world, collector.name)
+            raise
         self.actors = self._actors()
         self.snapshots = self._snapshots()
         """How things stood in the worlds when the newest step was done: what is saved."""
@@ -238,6 +254,9 @@ class ImpalaTrainer(Trainer):
     def step(self) -> dict[str, float]:
         """Learn from the next rollout."""
         began = perf_counter()
+        if self.curriculum is not None and self.curriculum.passed:
+            self._enter(self.curriculum.level + 1)
+            self.curriculum.advance()
         delivery = self.actors.take()
         lag = self.updates - delivery.version
         metrics = self._learn(delivery.rollout)
@@ -250,6 +269,9 @@ class ImpalaTrainer(Trainer):
         self._pace.append((self._seconds, self.environment_steps))
         (start, before), (end, now) = self._pace[0], self._pace[-1]
         metrics |= {f"episode_{name}": value for name, value in delivery.episodes.means().items()}
+        if self.curriculum is not None:
+            metrics["level"] = float(self.curriculum.level)
+            self.curriculum.record(delivery.episodes.ended, delivery.episodes.score)
         return metrics | {
             "environment_steps": float(now),
             "frames_per_second": (now - before) / (end - start),
@@ -270,7 +292,8 @@ class ImpalaTrainer(Trainer):
         for actor, snapshot in enumerate(self.snapshots):
             tensors |= {f"actor{actor}.{name}": value for name, value in snapshot.tensors().items()}
         worlds = [None if snapshot.world is None else snapshot.world[1] for snapshot in self.snapshots]
-        return tensors, {"updates": self.updates, "environment_steps": self.environment_steps, "worlds": worlds}
+        data = {"updates": self.updates, "environment_steps": self.environment_steps, "worlds": worlds}
+        return tensors, data if self.curriculum is None else data | {"curriculum": self.curriculum.save()}
 
     def load(self, tensors: Mapping[str, Tensor], data: Mapping[str, Any]) -> None:
         """Continue from what :meth:`save` gave."""
@@ -280,6 +303,10 @@ class ImpalaTrainer(Trainer):
         load_optimizer(self.optimizer, below("optimizer.", tensors))
         self.generator.set_state(tensors["generator"])
         self.weights.publish(self.model, self.updates)
+        if self.curriculum is not None:
+            self.curriculum.load(data["curriculum"])
+            if self.curriculum.level:
+                self._enter(self.curriculum.level)
         for actor, (collector, world) in enumerate(zip(self.collectors, data["worlds"], strict=True)):
             seed, _ = self._seeds(actor, self.updates)
             collector.load(below(f"actor{actor}.", tensors), world, seed)
@@ -297,16 +324,20 @@ class ImpalaTrainer(Trainer):
         rate = self.config.optimizer.rate(self.updates, self.config.fit.steps)
         self.model.train()
         several = reuse.passes * reuse.minibatches > 1 or self.model.keeps_statistics
-        undo = _Undo(self) if several else None
+        supervision = self.config.loss.supervision
+        weight = supervision.weight(self.updates, self.config.fit.steps)
+        undo = _Undo(self) if several or supervision.share < 1 else None
         try:
             self._follow(rollout)
-            numbers = self._passes(rollout, rate)
+            if weight:
+                rollout = rollout._replace(truth=some_of(rollout.truth, supervision.share, self.generator))
+            numbers = self._passes(rollout, rate, weight)
         except NonFiniteError:
             if undo is not None:
                 undo()
             raise
-        means = np.mean(numbers, 0).tolist()
-        return dict(zip((*REPORTED, "gradient_norm"), means, strict=True)) | {"learning_rate": rate}
+        means = np.mean([list(found.values()) for found in numbers], 0).tolist()
+        return dict(zip(numbers[0], means, strict=True)) | {"learning_rate": rate}
 
     def _follow(self, rollout: Rollout) -> None:
         """Let the agent's running statistics take a new rollout into account."""
@@ -320,7 +351,7 @@ class ImpalaTrainer(Trainer):
                 targets = impala_loss(self.model, rollout, self.config.loss).targets
             self.model.update_return_statistics(targets[rollout.valid])
 
-    def _passes(self, rollout: Rollout, rate: float) -> list[list[float]]:
+    def _passes(self, rollout: Rollout, rate: float, supervision: float) -> list[dict[str, float]]:
         """All optimiser steps on a rollout; the numbers to report of each."""
         reuse = self.config.loss.reuse
         reference = torch.zeros_like(rollout.reward[:, 1:])
@@ -328,12 +359,12 @@ class ImpalaTrainer(Trainer):
         for done, index in self._minibatches(rollout.reward.shape[0]):
             part = rollout.rows(index) if reuse.minibatches > 1 else rollout
             begin_step(self.optimizer, rate)
-            losses, values = self._update(part, reference[index] if done else None)
+            losses, values = self._update(part, reference[index] if done else None, supervision)
             numbers.append(values)
             if done == 0:
                 reference[index] = losses.log_prob
                 targets.append(losses.targets[part.valid])
-            if reuse.kl_stop is not None and values[KL] > reuse.kl_stop:
+            if reuse.kl_stop is not None and values["kl"] > reuse.kl_stop:
                 break
         self.model.update_return_statistics(torch.cat(targets))
         return numbers
@@ -346,13 +377,15 @@ class ImpalaTrainer(Trainer):
             for index in order.to(self.device).chunk(reuse.minibatches):
                 yield done, index
 
-    def _update(self, rollout: Rollout, reference: Tensor | None) -> tuple[Losses, list[float]]:
+    def _update(
+        self, rollout: Rollout, reference: Tensor | None, supervision: float
+    ) -> tuple[Losses, dict[str, float]]:
         """One optimiser step: what the rollout cost before it, and the numbers to report."""
         config = self.config
-        losses = impala_loss(self.model, rollout, config.loss, reference=reference, bfloat16=config.bfloat16)
-        finite = dict(zip(REPORTED, losses, strict=False))  # all but what is kept per step
-        numbers = take_step(self.model, self.optimizer, config.optimizer, losses.loss, finite=finite)
-        return losses, list(numbers.values())
+        how: dict[str, Any] = {"reference": reference, "bfloat16": config.bfloat16, "supervision": supervision}
+        losses = impala_loss(self.model, rollout, config.loss, **how)
+        finite = {name: getattr(losses, name) for name in REPORTED} | losses.helped
+        return losses, take_step(self.model, self.optimizer, config.optimizer, losses.loss, finite=finite)
 
     def _collector(self, actor: int) -> Collector:
         config = self.config
@@ -361,7 +394,27 @@ class ImpalaTrainer(Trainer):
         acting = copy.deepcopy(self.model).eval().requires_grad_(False)
         generator = torch.Generator(self.device).manual_seed(action_seed)
         how: dict[str, Any] = {"bfloat16": config.bfloat16, "timeout": config.schedule.timeout}
+        if config.loss.supervision.on:
+            how["truths"] = TruthRecorder()
         return Collector(acting, world, config.unroll, generator, f"actor {actor}", **how)
+
+    def _curriculum(self) -> Curriculum[WorldConfig] | None:
+        config = self.config.schedule.curriculum
+        levels = config.levels(self.config.world)
+        shapes = ("observation_space", "action_space")
+        if self.config.loss.supervision.label_cost:
+            shapes += ("num_labels",)
+        require_alike(levels, shapes, config.field)
+        return Curriculum(config, levels) if config.field else None
+
+    def _enter(self, level: int) -> None:
+        """Play at another level from now on."""
+        assert self.curriculum is not None
+        (collector,), config = self.collectors, self.config
+        seed, _ = self._seeds(0, level, 1)
+        old, task = collector.world, self.curriculum.levels[level]
+        collector.enter(build_world(task, config.batch_size, collector.name, seed=seed, device=self.device))
+        close_world(old, collector.name)
 
     def _actors(self) -> Actors:
         schedule = self.config.schedule
