@@ -323,6 +323,8 @@ class HierarchicalChunkMemory(MemoryCore[HierarchicalChunkMemoryState]):
         if config.carry_across_episodes:
             kept = "carry_across_episodes keeps the chunks at is_first, on purpose"
             self.exemptions = {"reset": kept, "poison": f"{kept}: a broken step stays in its chunk, as zeros"}
+            if config.reading.chunk_gradients == "call":
+                self.exemptions["reset-gradient"] = f"{kept}: they pass gradients like the chunks of this episode"
 
     def initial_state(self, batch_size: int) -> HierarchicalChunkMemoryState:
         """An empty memory."""

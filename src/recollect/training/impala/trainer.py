@@ -390,7 +390,8 @@ class ImpalaTrainer(Trainer):
     def _collector(self, actor: int) -> Collector:
         config = self.config
         world_seed, action_seed = self._seeds(actor)
-        world = build_world(config.world, config.batch_size, f"actor {actor}", seed=world_seed, device=self.device)
+        task = config.world if self.curriculum is None else self.curriculum.task
+        world = build_world(task, config.batch_size, f"actor {actor}", seed=world_seed, device=self.device)
         acting = copy.deepcopy(self.model).eval().requires_grad_(False)
         generator = torch.Generator(self.device).manual_seed(action_seed)
         how: dict[str, Any] = {"bfloat16": config.bfloat16, "timeout": config.schedule.timeout}
