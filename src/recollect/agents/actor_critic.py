@@ -84,6 +84,11 @@ class ActorCriticConfig:
         require(clips, "clip_reward", self.clip_reward, "give a positive bound, or None")
         require(self.policy_gain > 0, "policy_gain", self.policy_gain, "give a positive scale, for example 0.01")
 
+    @property
+    def helps(self) -> tuple[str, ...]:
+        """What helps in learning, for tables."""
+        return ("reconstruction",) if self.reconstruct else ()
+
     def build(
         self,
         core: CoreConfig,

@@ -80,8 +80,9 @@ def _decoder(encoder: nn.Module, dim: int) -> nn.Module | None:
 
 def _is_unit(space: spaces.Space[Any]) -> bool:
     """Whether a space holds numbers in [0, 1], such as symbols as one-hot vectors."""
-    floats = isinstance(space, spaces.Box) and np.issubdtype(space.dtype, np.floating)
-    return floats and bool(space.low.min() >= 0 and space.high.max() <= 1)
+    if not isinstance(space, spaces.Box) or not np.issubdtype(space.dtype, np.floating):
+        return False
+    return bool(space.low.min() >= 0 and space.high.max() <= 1)
 
 
 class ImageDecoder(nn.Module):

@@ -149,7 +149,7 @@ def compare(
     chosen = _names(directories, names)
     tasks = distinguish([run.task_kind for run in runs], [run.task_settings for run in runs])
     kinds = [(task, run.core_kind) for task, run in zip(tasks, runs, strict=True)]
-    labels = distinguish(kinds, [run.settings for run in runs], [run.core_kind for run in runs])
+    labels = distinguish(kinds, [run.settings for run in runs], [run.title for run in runs])
     members: dict[str, dict[str, list[Run]]] = {}
     for task, label, run in zip(tasks, labels, runs, strict=True):
         members.setdefault(task, {}).setdefault(chosen.get(run.path, label), []).append(run)

@@ -10,12 +10,24 @@ from typing import Any
 
 import numpy as np
 
+from recollect.agents.actor_critic import ActorCriticConfig
 from recollect.config import class_of, from_json, renew
+from recollect.cores.contract import CoreConfig
 from recollect.runs.metrics import read_rows
 from recollect.runs.run_directory import RunDirectory
+from recollect.training.curriculum import CurriculumConfig
 from recollect.training.frame import TrainerConfig
+from recollect.training.impala.supervision import SupervisionConfig
 from recollect.training.trainers import KINDS
 
+HELPS: tuple[tuple[tuple[str, ...], type[Any]], ...] = (
+    (("core",), CoreConfig),
+    (("agent",), ActorCriticConfig),
+    (("loss", "supervision"), SupervisionConfig),
+    (("schedule", "curriculum"), CurriculumConfig),
+    (("curriculum",), CurriculumConfig),
+)
+"""Parts of a config that know what helps in learning."""
 AXES = ("step", "environment_steps", "seconds")
 """What curves can be drawn along."""
 SAME = (
@@ -55,6 +67,13 @@ class Run:
     """Machine and commit."""
     started_from: str | None = None
     """The run whose weights it began with."""
+    helps: tuple[str, ...] = ()
+    """What helped in learning (:attr:`TrainerConfig.helps`)."""
+
+    @property
+    def title(self) -> str:
+        """Its core, and what helped: no table leaves that out."""
+        return ", ".join((self.core_kind, *self.helps))
 
     @property
     def score(self) -> float:
@@ -110,6 +129,7 @@ def read_run(directory: str | PathLike[str]) -> Run:
         oracle=oracle,
         where=_where(folder.environment),
         started_from=_started_from(folder),
+        helps=_helps(config),
     )
 
 
@@ -193,6 +213,20 @@ def _started_from(folder: RunDirectory) -> str | None:
         return None if start is None else f"{start['run']} (step {start['step']})"
     except (OSError, ValueError, LookupError, TypeError):  # somebody edited the file
         return None
+
+
+def _helps(config: Mapping[str, Any]) -> tuple[str, ...]:
+    """What :attr:`TrainerConfig.helps` says, also where the task is of somebody else."""
+    found: list[str] = []
+    for path, cls in HELPS:
+        part: Any = config
+        try:
+            for key in path:
+                part = part[key]
+            found += from_json(part, cls, KINDS).helps
+        except (ValueError, LookupError, TypeError):  # of another trainer or of somebody else
+            continue
+    return tuple(found)
 
 
 def _where(path: Path) -> str:

@@ -52,6 +52,11 @@ class CoreConfig(ABC):
     remembers: ClassVar[str] = "-"
     """What the state holds, in a few words, for tables."""
 
+    @property
+    def helps(self) -> tuple[str, ...]:
+        """What helps in learning beyond the paper, in a few words each: tables that use it say so."""
+        return ()
+
     @abstractmethod
     def build(self, input_dim: int) -> "MemoryCore[Any]":
         """Make the core for inputs of width ``input_dim`` (width of one token, for cores that read tokens)."""

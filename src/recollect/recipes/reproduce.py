@@ -110,6 +110,7 @@ def run_once(recipe: Recipe, run: Run, scale: str, root: Path, console: Console 
         "core": run.core,
         "paper": run.paper,
         "seed": run.config.fit.seed,
+        "helps": list(run.config.helps),
         "command": f"recollect reproduce {recipe.name} --scale {scale}",
         **{key: value for key, value in environment().items() if key != "command"},
         "config": description,
@@ -212,7 +213,8 @@ def _row(first: Mapping[str, Any], name: str, good: Sequence[Mapping[str, Any]])
         [np.array(test["correct"]) for test in tests], [np.array(test["asked"]) for test in tests]
     )
     score = f"{interquartile_mean(np.array([test['score'] for test in tests])):.3f}{_samples(good)}"
-    title = first["row"] + (f", {name}" if name else "")
+    helps = f" ({', '.join(first['helps'])})" if first.get("helps") else ""
+    title = first["row"] + helps + (f", {name}" if name else "")
     chance = "-" if math.isnan(tests[0]["chance"]) else f"{tests[0]['chance']:.3f}"
     row = [title, tests[0]["paper"], score, str(len(good)), f"{low:.3f} to {high:.3f}", chance]
     return "| " + " | ".join([*row, f"`{first['command']}`"]) + " |"

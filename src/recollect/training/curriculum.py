@@ -40,6 +40,11 @@ class CurriculumConfig:
         require(bool(self.field) == bool(self.values), "curriculum.values", self.values, remedy)
         require(self.episodes >= 1, "curriculum.episodes", self.episodes, "look at one at least")
 
+    @property
+    def helps(self) -> tuple[str, ...]:
+        """What helps in learning, for tables."""
+        return (f"curriculum over {self.field}",) if self.field else ()
+
     def levels(self, task: T) -> tuple[T, ...]:
         """The configs of all levels, the task itself last; only that where there is no curriculum.
 

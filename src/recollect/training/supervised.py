@@ -56,6 +56,11 @@ class SupervisedConfig(TrainerConfig):
         require(self.evaluation_rows >= 1, "evaluation_rows", self.evaluation_rows, "evaluate at least one row")
 
     @property
+    def helps(self) -> tuple[str, ...]:
+        """Of core and curriculum."""
+        return (*self.core.helps, *self.curriculum.helps)
+
+    @property
     def title(self) -> str:
         """Task and core."""
         return f"{type(self.task).__name__.lower()} · {type(self.core).__name__.removesuffix('Config')}"

@@ -141,6 +141,11 @@ class HierarchicalChunkMemoryConfig(CoreConfig):
         )
 
     @property
+    def helps(self) -> tuple[str, ...]:
+        """Gradients into chunks."""
+        return ("gradients into chunks",) if self.reading.chunk_gradients == "call" else ()
+
+    @property
     def stride(self) -> int:
         """Steps from the start of one chunk to the start of the next."""
         return self.chunk_len - self.chunk_overlap

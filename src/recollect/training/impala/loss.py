@@ -22,7 +22,7 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from recollect.agents.actor_critic import ActorCritic
+from recollect.agents.actor_critic import ActorCritic, ActorCriticOutput
 from recollect.config import require
 from recollect.objectives.policy_gradient import (
     Reduction,
@@ -167,11 +167,7 @@ def impala_loss(
     attention = None
     if supervision and config.supervision.attention_cost:
         attention = AttentionRecorder(agent.core, rollout.truth)
-    observed = map_observation(lambda leaf: leaf[:, :-1], rollout.observation)
-    with torch.autocast(rollout.reward.device.type, torch.bfloat16, enabled=bfloat16):
-        with attention or nullcontext():
-            output, _ = agent(rollout.inputs, rollout.state, rollout.is_first)
-        restored = agent.reconstruction_losses(output.features[:, :-1], observed, reduction=config.reduction)
+    output, restored = _run(agent, rollout, attention, config.reduction, bfloat16)
     distribution = agent.distribution(output.policy[:, :-1])
     value, valid = output.value, rollout.valid
     log_prob, entropy = distribution.log_prob(rollout.actions), distribution.entropy()
@@ -212,13 +208,25 @@ def impala_loss(
     total = total + config.entropy_cost * entropy_loss(entropy, **chosen) + config.reconstruction_cost * restoring
     helped = {}
     if supervision:
-        features, told = output.features[:, :-1], config.supervision
-        extra = supervise(agent, features, attention, rollout.truth, told, config.reduction)
+        extra = supervise(
+            agent, output.features[:, :-1], attention, rollout.truth, config.supervision, config.reduction
+        )
         total, helped = total + supervision * extra.loss, extra.reported
     mean_entropy = -entropy_loss(entropy.detach(), valid=valid, reduction="mean")
     moved = torch.where(valid, log_prob.detach() - reference, 0.0)
     kl = (moved.exp() - 1 - moved).sum() / valid.sum().clamp(min=1)
     return Losses(total, policy, baseline, restoring, mean_entropy, kl, log_prob.detach(), trace.targets, helped)
+
+
+def _run(
+    agent: ActorCritic, rollout: Rollout, attention: AttentionRecorder | None, reduction: Reduction, bfloat16: bool
+) -> tuple[ActorCriticOutput, dict[str, Tensor]]:
+    """What the agent says at all rows, heard by ``attention``; and its reconstruction losses at all but the last."""
+    observed = map_observation(lambda leaf: leaf[:, :-1], rollout.observation)
+    with torch.autocast(rollout.reward.device.type, torch.bfloat16, enabled=bfloat16):
+        with attention or nullcontext():
+            output, _ = agent(rollout.inputs, rollout.state, rollout.is_first)
+        return output, agent.reconstruction_losses(output.features[:, :-1], observed, reduction=reduction)
 
 
 def normalised(advantages: Tensor, valid: Tensor) -> Tensor:

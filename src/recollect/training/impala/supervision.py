@@ -56,6 +56,12 @@ class SupervisionConfig:
         """Whether there are any targets."""
         return self.label_cost > 0 or self.attention_cost > 0
 
+    @property
+    def helps(self) -> tuple[str, ...]:
+        """What helps in learning, for tables."""
+        named = ("label targets",) if self.label_cost else ()
+        return (*named, "attention targets") if self.attention_cost else named
+
     def weight(self, update: int, updates: int) -> float:
         """W at an update of so many."""
         return max(0.0, 1 - update / (self.until * updates)) if self.on else 0.0

@@ -135,6 +135,12 @@ class ImpalaConfig(TrainerConfig):
         require(parts <= self.batch_size, "minibatches", parts, remedy)
 
     @property
+    def helps(self) -> tuple[str, ...]:
+        """Of core, agent, loss and schedule."""
+        parts = (self.core, self.agent, self.loss.supervision, self.schedule.curriculum)
+        return tuple(helped for part in parts for helped in part.helps)
+
+    @property
     def title(self) -> str:
         """World and core."""
         names = (type(config).__name__.removesuffix("Config") for config in (self.world, self.core))
