@@ -31,7 +31,7 @@ from recollect.objectives.policy_gradient import (
     entropy_loss,
     policy_gradient_loss,
 )
-from recollect.objectives.vtrace import vtrace
+from recollect.objectives.vtrace import VTrace, vtrace
 from recollect.training.impala.rollouts import Rollout, map_observation
 from recollect.training.impala.supervision import AttentionRecorder, SupervisionConfig, supervise
 
@@ -175,23 +175,8 @@ def impala_loss(
     if config.reuse.reference == "actor":
         reference = behaviour
     reference = log_prob.detach() if reference is None else reference
-    reward = rollout.reward[:, 1:]
-    if config.reward_clip is not None:
-        reward = reward.clamp(-config.reward_clip, config.reward_clip)
-    clips = config.vtrace
     # Corrects for the way from the acting policy to the reference; the surrogate, from there to the present one.
-    trace = vtrace(
-        reference - behaviour,
-        reward,
-        torch.where(rollout.terminated[:, 1:], 0.0, config.discount),
-        value[:, :-1].detach(),
-        value[:, -1].detach(),
-        valid=valid,
-        rho_clip=clips.rho_clip,
-        c_clip=clips.c_clip,
-        pg_rho_clip=clips.pg_rho_clip,
-        lambda_=clips.lambda_,
-    )
+    trace = _trace(rollout, reference - behaviour, value.detach(), config)
     chosen = {"valid": valid, "reduction": config.reduction}
     scale = agent.value_scale
     advantages = trace.advantages / scale
@@ -216,6 +201,25 @@ def impala_loss(
     moved = torch.where(valid, log_prob.detach() - reference, 0.0)
     kl = (moved.exp() - 1 - moved).sum() / valid.sum().clamp(min=1)
     return Losses(total, policy, baseline, restoring, mean_entropy, kl, log_prob.detach(), trace.targets, helped)
+
+
+def _trace(rollout: Rollout, log_ratio: Tensor, value: Tensor, config: LossConfig) -> VTrace:
+    """V-trace of a rollout for log-ratios ``[b, T]`` and values ``[b, T + 1]``."""
+    clips, reward = config.vtrace, rollout.reward[:, 1:]
+    if config.reward_clip is not None:
+        reward = reward.clamp(-config.reward_clip, config.reward_clip)
+    return vtrace(
+        log_ratio,
+        reward,
+        torch.where(rollout.terminated[:, 1:], 0.0, config.discount),
+        value[:, :-1],
+        value[:, -1],
+        valid=rollout.valid,
+        rho_clip=clips.rho_clip,
+        c_clip=clips.c_clip,
+        pg_rho_clip=clips.pg_rho_clip,
+        lambda_=clips.lambda_,
+    )
 
 
 def _run(
