@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from time import perf_counter
 from types import MappingProxyType
-from typing import Any, ClassVar, Literal, get_args
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -32,50 +32,18 @@ from recollect.evaluation.watched import build_world, close_world, named
 from recollect.runs.errors import NonFiniteError, WorldError
 from recollect.runs.interrupts import TimeIsUp, may_be_given_up
 from recollect.tasks.worlds.contract import WorldConfig
-from recollect.training.curriculum import Curriculum, CurriculumConfig, require_alike
+from recollect.training.curriculum import Curriculum, require_alike
 from recollect.training.devices import choose_device
 from recollect.training.frame import EVALUATION_SEED, Trainer, TrainerConfig, below
 from recollect.training.impala.actors import Actors, AsyncActors, SyncActors, Weights
 from recollect.training.impala.loss import REPORTED, LossConfig, Losses, impala_loss
 from recollect.training.impala.rollouts import MEANS, ActorSnapshot, Collector, Rollout
+from recollect.training.impala.schedule import ScheduleConfig
 from recollect.training.impala.truths import TruthRecorder, some_of
 from recollect.training.optimizers import OptimizerConfig, begin_step, load_optimizer, optimizer_tensors, take_step
 
-ScheduleMode = Literal["synchronous", "asynchronous"]
 LEVEL = ("level",)
 """What a curriculum reports."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class ScheduleConfig:
-    """Who plays when, and in which world."""
-
-    mode: ScheduleMode = "synchronous"
-    """Play, then learn; or both at once, with actors in threads of their own."""
-    actors: int = 1
-    """Threads that play, each with a world of ``batch_size`` rows; 1 when synchronous."""
-    queue_length: int = 2
-    """Rollouts that exist at once when asynchronous: being played, waiting or being learned from. With 1, actor and
-    learner take turns, with the numbers of the synchronous schedule; of one actor the lag is at most one less."""
-    timeout: float = 120.0
-    """Seconds that a rollout may take when asynchronous, and a step of it or the making of a world in any case; what
-    takes longer is said to hang."""
-    curriculum: CurriculumConfig = field(default_factory=CurriculumConfig)
-    """A field of the world that grows with success; synchronous only."""
-
-    def __post_init__(self) -> None:
-        known = get_args(ScheduleMode)
-        require(self.mode in known, "mode", self.mode, f"choose one of {', '.join(known)}")
-        require(self.actors >= 1, "actors", self.actors, "somebody has to play")
-        if self.mode == "synchronous":
-            remedy = "a synchronous schedule has one; use mode='asynchronous', or a larger batch_size"
-            require(self.actors == 1, "actors", self.actors, remedy)
-        else:
-            remedy = "rollouts of two levels would wait in one queue: use mode='synchronous'"
-            require(not self.curriculum.field, "curriculum.field", self.curriculum.field, remedy)
-            remedy = f"give at least one rollout for each of the {self.actors} actors"
-            require(self.queue_length >= self.actors, "queue_length", self.queue_length, remedy)
-        require(self.timeout > 0, "timeout", self.timeout, "give some seconds")
 
 
 @dataclass(frozen=True, kw_only=True)
