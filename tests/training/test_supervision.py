@@ -7,6 +7,7 @@ from small_worlds import CueConfig
 
 from recollect.agents.actor_critic import ActorCritic, ActorCriticConfig
 from recollect.cores import CORES
+from recollect.cores.hcam import ChunkAttentionVariant
 from recollect.layers.tap import listen
 from recollect.tasks import TASKS, StreetLearnConfig, TMazeConfig, VisualMatchConfig
 from recollect.training import fit
@@ -152,6 +153,15 @@ def test_without_costs_nothing_is_there_and_nothing_changes():
     assert made.model.label_head is None and made.collectors[0].truths is None
     assert [made.step() for _ in range(2)][1]["loss"] == [plain.step() for _ in range(2)][1]["loss"]
     assert made.step_metrics == ImpalaTrainer.step_metrics
+
+
+def test_tables_hear_of_it():
+    assert (
+        config().helps == ("label targets", "attention targets") and config(supervision=SupervisionConfig()).helps == ()
+    )
+    assert config(agent=ActorCriticConfig(reconstruct=True)).helps == ("reconstruction", *config().helps)
+    core = replace(HCAM, reading=ChunkAttentionVariant(chunk_gradients="call"))
+    assert config(core, supervision=SupervisionConfig()).helps == ("gradients into chunks",)
 
 
 def test_some_of_the_steps_have_targets():
