@@ -103,7 +103,9 @@ def read(words: Sequence[str]) -> Request:
     parallel = _number(_take(rest, "--parallel", "how many runs at a time") or "1", "--parallel")
     seeds = _take_many(rest, "--seeds")
     if config is not None and (task or core or trainer):
-        raise ValueError("--config brings its task, core and trainer: leave TASK, --core and --trainer away")
+        raise ValueError(
+            "--config brings its task and its core, and its trainer: leave TASK, --core and --trainer away"
+        )
     if trainer is not None:
         lookup(dict.fromkeys(flags.trainers()), trainer, "trainer")
     if trainer == "cloning":

@@ -155,8 +155,12 @@ class NamedActions(Teacher):
     """Targets are actions ``[b, *action_shape]``. This one has them from elsewhere: recorded episodes."""
 
     def show(self, world: World, inputs: ActorInputs, is_first: Tensor) -> Tensor:
-        """Nothing: who recorded the episodes is not here any more."""
-        raise NotImplementedError
+        """Cannot be asked: who recorded the episodes is not here any more.
+
+        Raises:
+            RuntimeError: always.
+        """
+        raise RuntimeError("recorded episodes do not say what to do now; they are read by the trainer cloning alone")
 
     def actions(self, target: Tensor, generator: Generator) -> Tensor:
         """The actions that are shown."""
