@@ -1,10 +1,17 @@
+from dataclasses import replace
+from typing import get_args, get_type_hints
+
 import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
 
+from recollect.agents.actor_critic import ActorCriticConfig
+from recollect.agents.contract import ActorInputs
 from recollect.agents.decoders import Decoders
 from recollect.agents.encoders import EncoderConfig, ObservationEncoder
+from recollect.cores import CORES
+from recollect.tasks import TASKS, GymnasiumConfig, WorldConfig
 
 
 def pixels(*shape):
@@ -104,3 +111,47 @@ def test_losses_count_valid_steps_only():
 def test_an_observation_that_no_decoder_restores_is_named():
     with pytest.raises(ValueError, match="none of observation is an image"):
         made(spaces.Box(-1, 1, (4,)))
+
+
+@pytest.mark.parametrize("hidden", [(), (16,), (12, 16)])
+def test_symbols_as_vectors_are_restored_where_there_is_nothing_else(hidden):
+    torch.manual_seed(0)
+    _, decoders = made(spaces.Box(0, 1, (10,), np.float32), dim=16, hidden=hidden)
+    assert decoders(torch.randn(2, 3, 16))["observation"].shape == (2, 3, 10)
+    seen = torch.nn.functional.one_hot(torch.randint(10, (4, 8)), 10).float()
+    optimizer = torch.optim.Adam(decoders.parameters(), lr=1e-2)
+    features = seen @ torch.randn(10, 16)
+    for _ in range(200):
+        loss = decoders.losses(features, seen, valid=None, reduction="mean")["observation"]
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    assert torch.equal(decoders(features)["observation"] > 0, seen > 0.5)
+    both = spaces.Dict({"image": pixels(20, 20, 3), "numbers": spaces.Box(0, 1, (3,), np.float32)})
+    assert list(made(both)[1].decoders) == ["image"]
+
+
+def forms(world):
+    """The world's config, in every form that its observations have."""
+    choices = get_args(get_type_hints(type(world)).get("observation"))
+    return [replace(world, observation=form) for form in choices] or [world]
+
+
+WORLDS = {key: made for key, made in TASKS.items() if issubclass(made, WorldConfig) and made is not GymnasiumConfig}
+
+
+@pytest.mark.parametrize("key", WORLDS)
+def test_what_every_world_of_ours_shows_can_be_reconstructed(key):
+    for config in forms(WORLDS[key]()):
+        world = config.build(2)
+        step = world.reset()
+        settings = ActorCriticConfig(width=8, encoders=EncoderConfig(hidden=(), tile_dim=4), reconstruct=True)
+        agent = settings.build(CORES["gru"](dim=8), config.spec.observation_space, config.spec.action_space)
+        seen = torch.utils._pytree.tree_map(lambda leaf: leaf[:, None], step.observation)
+        inputs = ActorInputs(seen, torch.zeros(2, 1, dtype=torch.long), torch.zeros(2, 1))
+        output, _ = agent(inputs, agent.initial_state(2), torch.ones(2, 1, dtype=torch.bool))
+        losses = agent.reconstruction_losses(output.features, seen)
+        assert sum(losses.values()) > 0 and all(loss.isfinite() for loss in losses.values())  # silence costs nothing
+        sum(losses.values()).backward()
+        assert all(p.grad is not None for p in agent.decoders.parameters())
+        assert any(p.grad is not None and p.grad.any() for p in agent.core.parameters())

@@ -13,6 +13,7 @@ from recollect.cores import CORES
 from recollect.evaluation.confidence_interval import Interval
 from recollect.tasks.worlds.t_maze import TMazeConfig
 from recollect.training import FitConfig, SupervisedConfig, fit
+from recollect.training.curriculum import CurriculumConfig
 from run_maker import TASKS, make_run
 
 
@@ -85,6 +86,14 @@ def test_runs_of_other_settings_are_other_groups(tmp_path):
     ]
     named = compare(runs, names=["small", "small", "large"])
     assert [(group.label, len(group.runs)) for group in named.groups] == [("small", 2), ("large", 1)]
+
+
+def test_what_helped_in_learning_is_in_every_label(tmp_path):
+    helped = make_run(tmp_path, "gru", 0, [0.5], curriculum=CurriculumConfig(field="max_blank", values=(0,)))
+    plain = make_run(tmp_path, "gru", 0, [0.5])
+    (label, other) = (group.label for group in compare([helped, plain]).groups)
+    assert label.startswith("gru, curriculum over max_blank") and "curriculum over" not in other
+    assert compare([helped]).groups[0].label == "gru, curriculum over max_blank"
 
 
 def test_settings_that_are_nested_are_told_by_their_shortest_name():

@@ -220,6 +220,48 @@ def test_no_gradient_enters_a_chunk_wherever_it_was_completed():
         assert torch.autograd.grad(out.square().sum(), weight, retain_graph=True)[0].any(), level
 
 
+def test_gradients_enter_chunks_when_asked_for_wherever_these_were_completed():
+    reading = ChunkAttentionVariant(chunk_gradients="call")
+    core = make(
+        HierarchicalChunkMemoryConfig(**samples.TINY | {"memory_len": 2, "top_k": 9}, num_layers=1, reading=reading)
+    )
+    inputs, is_first = data(1, 11, rate=0.0)
+    inputs.requires_grad_()
+    _, middle = core(inputs[:, :5], core.initial_state(1), is_first[:, :5])
+    for cut, reached in ((False, range(11)), (True, range(5, 11))):
+        state = detach(middle) if cut else middle
+        out, _ = core(inputs[:, 5:], state, is_first[:, 5:])
+        (grad,) = torch.autograd.grad(out[0, -1].sum(), inputs, retain_graph=True)
+        # Chunks of steps 0-2, 3-5 and 6-8, and a window of two: the caller cuts, as with the window.
+        assert (grad[0].abs().sum(-1) > 0).tolist() == [t in reached for t in range(11)]
+
+
+@pytest.mark.parametrize("overlap", [0, 1])
+def test_it_knows_which_steps_are_in_the_chunks_that_it_chooses_from(overlap):
+    config = dataclasses.replace(PLAIN, chunk_overlap=overlap, num_chunks=3, num_layers=1)
+    core = make(config)
+    inputs, is_first = data(3, 40, rate=0.06)
+    _, state = core(inputs[:, :9], core.initial_state(3), is_first[:, :9])
+    episodes, clock = core.project(inputs), torch.zeros(3, 40, dtype=torch.long)
+    for t in range(1, 40):
+        clock[:, t] = torch.where(is_first[:, t], 0, clock[:, t - 1] + 1)
+    heard, asked = {}, []
+    core.layers[0].memory.register_forward_pre_hook(lambda _, given: asked.append(given))
+    with listen(core, lambda name, weights: heard.setdefault(name, weights)):
+        core(inputs[:, 9:], state, is_first[:, 9:])
+    ((_, keys, _, _),) = asked
+    (name, (first, behind)), *others = core.recalled_steps(clock[:, 9:]).items()
+    weights, found = heard[name], 0
+    assert not others and torch.equal(weights > 0, (first >= 0).expand_as(weights))
+    for row, t, place in (weights > 0).nonzero().tolist():
+        began = t + 9 - clock[row, t + 9].item()  # where the episode starts
+        steps = episodes[row, began + first[row, t, place] : began + behind[row, t, place]]
+        torch.testing.assert_close(keys[row, place], steps.mean(0))
+        found += 1
+    assert found > 60
+    assert not dataclasses.replace(config, carry_across_episodes=True).build(5).recalled_steps(clock)
+
+
 @pytest.mark.parametrize("carry", [False, True])
 def test_rows_at_different_phases_are_what_they_are_alone(carry):
     core = make(dataclasses.replace(PLAIN, carry_across_episodes=carry))
@@ -302,7 +344,7 @@ def test_taps_change_nothing():
     with listen(core, lambda name, weights: heard.setdefault(name, weights)) as names:
         loud, _ = core(inputs, core.initial_state(2), is_first)
     torch.testing.assert_close(quiet, loud)
-    assert sorted(heard) == sorted(names) and len(names) == 6
+    assert sorted(heard) == sorted(names) and len(names) == 8
 
 
 @pytest.mark.parametrize("num_chunks", [4, 17])  # all chunks in one product; chosen chunks gathered
@@ -317,7 +359,9 @@ def test_a_stream_shows_its_attention_in_the_same_order(num_chunks):
         with listen(core, lambda name, weights, heard=steps: heard.setdefault(name, weights)):
             stream.step(inputs[:, t], is_first[:, t])
         for name, want in calls.items():
-            if name.endswith("local.tap"):
+            if name.endswith("choice_tap"):  # heard in calls only
+                assert name not in steps
+            elif name.endswith("local.tap"):
                 torch.testing.assert_close(steps[name], want)
             elif name not in steps:  # nothing is stored yet
                 assert (calls[name.replace("memory.tap", "memory.relevance_tap")] == 0).all()

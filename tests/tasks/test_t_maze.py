@@ -97,14 +97,14 @@ def test_truth_names_the_latest_sight_of_the_cue():
         assert int(world.truth().start[0]) == -1
         world.step(torch.tensor([action]))
     world.step(torch.tensor([RIGHT]))
-    assert [int(part[0]) for part in world.truth()] == [1, 2, 3]
+    assert [int(part[0]) for part in world.truth()] == [1, 2, 3, int(world.state.up[0])]
 
 
 def test_at_the_junction_without_the_cue_nothing_can_be_known():
     world = TMazeConfig(length=1, active=True).build(1)
     world.reset()
     world.step(torch.tensor([RIGHT]))
-    assert [int(part[0]) for part in world.truth()] == [1, -1, -1]
+    assert [int(part[0]) for part in world.truth()] == [1, -1, -1, -1]
 
 
 def colour(picture, row, column):

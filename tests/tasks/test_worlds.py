@@ -228,7 +228,7 @@ def test_saved_in_the_middle_of_an_episode_it_continues_bit_for_bit(config):
         actions = mixed_actions(one)
         assert_same(one.step(actions), two.step(actions))
         for first, second in zip(one.truth() or (), two.truth() or (), strict=True):
-            assert torch.equal(first, second)
+            assert first is second is None or torch.equal(first, second)
 
 
 @every_world
@@ -256,10 +256,16 @@ def test_truth_names_the_past_and_stays_within_the_span(config):
     of_our_own(config)
     world = config.build(16, seed=13)
     step, clock = world.reset(), torch.zeros(16, dtype=torch.long)
-    events, depended = set(), 0
+    events, labels, depended = set(), set(), 0
     for _ in range(horizon(config)):
         truth = world.truth()
-        assert truth is not None and all(part.shape == (16,) and part.dtype == torch.int64 for part in truth)
+        assert truth is not None and (truth.label is not None) == bool(config.spec.num_labels)
+        known_parts = [part for part in truth if part is not None]
+        assert all(part.shape == (16,) and part.dtype == torch.int64 for part in known_parts)
+        if truth.label is not None:
+            assert truth.label.min() >= -1 and truth.label.max() < config.spec.num_labels
+            assert (truth.label[step.is_last] == -1).all() and (truth.label >= 0)[(truth.start >= 0)].all()
+            labels |= set(truth.label.tolist())
         assert truth.event.min() >= -1 and truth.event.max() < len(config.spec.events)
         assert torch.equal(truth.start >= 0, truth.stop >= 0)
         known = (truth.start >= 0) & ~step.is_last  # at the end there is nothing left to decide
@@ -272,6 +278,7 @@ def test_truth_names_the_past_and_stays_within_the_span(config):
         clock = torch.where(step.is_first, 0, clock + 1)
     assert (depended > 0) == (config.spec.memory_span > 0), "somewhere a decision depends on the past"
     assert events - {-1}, "something happens"
+    assert not config.spec.num_labels or len(labels - {-1}) > 1, "different things have to be remembered"
 
 
 @every_world

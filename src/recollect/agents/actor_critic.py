@@ -84,11 +84,18 @@ class ActorCriticConfig:
         require(clips, "clip_reward", self.clip_reward, "give a positive bound, or None")
         require(self.policy_gain > 0, "policy_gain", self.policy_gain, "give a positive scale, for example 0.01")
 
+    @property
+    def helps(self) -> tuple[str, ...]:
+        """What helps in learning, for tables."""
+        return ("reconstruction",) if self.reconstruct else ()
+
     def build(
         self,
         core: CoreConfig,
         observation_space: gymnasium.Space[Any],
         action_space: gymnasium.Space[Any],
+        *,
+        num_labels: int = 0,
     ) -> "ActorCritic":
         """Make the agent for one core and one world.
 
@@ -96,11 +103,12 @@ class ActorCriticConfig:
             core: the memory.
             observation_space: of one row.
             action_space: of one row.
+            num_labels: classes of what must be remembered, for a head that training may ask to name them; 0: no head.
 
         Raises:
             ValueError: a space that the agent cannot see or act in; says what to do.
         """
-        return ActorCritic(self, core, observation_space, action_space)
+        return ActorCritic(self, core, observation_space, action_space, num_labels=num_labels)
 
 
 class ActorCritic(nn.Module):
@@ -112,6 +120,8 @@ class ActorCritic(nn.Module):
         core: CoreConfig,
         observation_space: gymnasium.Space[Any],
         action_space: gymnasium.Space[Any],
+        *,
+        num_labels: int = 0,
     ) -> None:
         super().__init__()
         self.config = config
@@ -136,6 +146,8 @@ class ActorCritic(nn.Module):
         self.value_head = _head(dim, hidden, 1, gain=1.0)
         self.norm_values = ReturnNorm() if config.norm_values else None
         self.decoders = Decoders(self.encoder, dim) if config.reconstruct else None
+        self.num_labels = num_labels
+        self.label_head = Linear(dim, num_labels) if num_labels else None
 
     def initial_state(self, batch_size: int) -> Any:
         """The initial state of ``batch_size`` rows."""
@@ -242,6 +254,16 @@ class ActorCritic(nn.Module):
             return {}
         return self.decoders.losses(features, observation, valid=valid, reduction=reduction)
 
+    def name_labels(self, features: Tensor) -> Tensor:
+        """Logits of what must be remembered, ``[..., d] -> [..., num_labels]``: a target of training, not for acting.
+
+        Raises:
+            ValueError: the agent was built without such a head.
+        """
+        if self.label_head is None:
+            raise ValueError("num_labels=0: this agent has no head that names labels; build it with num_labels")
+        return self.label_head(features.to(self.label_head.weight.dtype))
+
     def stream(self, batch_size: int) -> "ActorStream":
         """A live agent: one step at a time, without gradients, at constant cost.
 
@@ -265,6 +287,7 @@ class ActorCritic(nn.Module):
             "core": to_json(self.core_config, KINDS),
             "observation_space": space_to_json(self.observation_space),
             "action_space": space_to_json(self.action_space),
+            "num_labels": self.num_labels,
         }
         write_model(folder, self, description)
 
@@ -281,6 +304,7 @@ class ActorCritic(nn.Module):
             from_json(description["core"], CoreConfig, KINDS),
             space_from_json(description["observation_space"]),
             space_from_json(description["action_space"]),
+            num_labels=description.get("num_labels", 0),
         )
         read_weights(folder, agent)
         return agent.to(device).eval()

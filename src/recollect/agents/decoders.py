@@ -7,15 +7,18 @@ repetition. They restore the present step.
     images      logits of pixels            [b, t, *space.shape]
     tiles       logits of symbols           [b, t, *space.shape, symbols]
     words       logits of words             [b, t, words, vocabulary]
+    numbers     logits of numbers in [0, 1] [b, t, *space.shape]            where there is nothing else to restore
 """
 
 from itertools import pairwise
 from typing import Any
 
+import numpy as np
 import torch.nn.functional as F
+from gymnasium import spaces
 from torch import Tensor, nn
 
-from recollect.agents.encoders import ObservationEncoder, Tiles, WordLSTM
+from recollect.agents.encoders import MLP, ObservationEncoder, Tiles, WordLSTM
 from recollect.agents.image_encoders import BalletCNN, ImageEncoder, ImpalaResNet, NatureCNN, ResidualBlock
 from recollect.objectives.policy_gradient import Reduction
 from recollect.objectives.reconstruction import image_loss, language_loss, tile_loss
@@ -23,7 +26,7 @@ from recollect.ops.linear import Linear
 
 
 class Decoders(nn.Module):
-    """A decoder for every image, grid of tiles and sentence of an observation.
+    """A decoder for every image, grid of tiles and sentence of an observation; without any, for numbers in [0, 1].
 
     Args:
         encoder: what is undone.
@@ -38,9 +41,13 @@ class Decoders(nn.Module):
         made = {name: _decoder(part, dim) for name, part in encoder.encoders.items()}
         self.decoders = nn.ModuleDict({name: decoder for name, decoder in made.items() if decoder is not None})
         if not self.decoders:
+            for name, part in encoder.encoders.items():
+                if isinstance(part, MLP) and _is_unit(encoder.parts[name]):
+                    self.decoders[name] = NumbersDecoder(part, encoder.parts[name].shape or (), dim)
+        if not self.decoders:
             raise ValueError(
-                f"reconstruct=True: none of {', '.join(encoder.parts)} is an image, a grid of tiles or a sentence; "
-                "use reconstruct=False"
+                f"reconstruct=True: none of {', '.join(encoder.parts)} is an image, a grid of tiles, a sentence or "
+                "numbers in [0, 1]; use reconstruct=False"
             )
         # Not a submodule: its weights are the encoder's own.
         self._leaves = encoder.leaves
@@ -69,6 +76,13 @@ def _decoder(encoder: nn.Module, dim: int) -> nn.Module | None:
     if isinstance(encoder, Tiles):
         return TilesDecoder(encoder, dim)
     return WordDecoder(encoder, dim) if isinstance(encoder, WordLSTM) else None
+
+
+def _is_unit(space: spaces.Space[Any]) -> bool:
+    """Whether a space holds numbers in [0, 1], such as symbols as one-hot vectors."""
+    if not isinstance(space, spaces.Box) or not np.issubdtype(space.dtype, np.floating):
+        return False
+    return bool(space.low.min() >= 0 and space.high.max() <= 1)
 
 
 class ImageDecoder(nn.Module):
@@ -192,6 +206,31 @@ class TilesDecoder(nn.Module):
     def loss(self, logits: Tensor, tiles: Tensor, *, valid: Tensor | None, reduction: Reduction) -> Tensor:
         """See :func:`recollect.objectives.reconstruction.tile_loss`."""
         return tile_loss(logits, tiles.long() - self.low, valid=valid, reduction=reduction)
+
+
+class NumbersDecoder(nn.Module):
+    """Features to the logits of numbers in [0, 1]: the hidden layers in reverse.
+
+    Args:
+        encoder: what is undone.
+        shape: of the numbers.
+        dim: width of the features.
+    """
+
+    def __init__(self, encoder: MLP, shape: tuple[int, ...], dim: int) -> None:
+        super().__init__()
+        self.shape = shape
+        widths = [layer.in_features for layer in encoder.layers if isinstance(layer, nn.Linear)]
+        made: list[nn.Module] = [Linear(dim, encoder.dim)]
+        for width, before in zip((encoder.dim, *reversed(widths)), reversed(widths), strict=False):
+            made += [nn.ReLU(), Linear(width, before)]
+        self.layers = nn.Sequential(*made)
+
+    def forward(self, features: Tensor) -> Tensor:
+        """``[n, d] -> [n, *space.shape]``."""
+        return self.layers(features).unflatten(-1, self.shape)
+
+    loss = staticmethod(image_loss)
 
 
 class WordDecoder(nn.Module):

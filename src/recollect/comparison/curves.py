@@ -10,13 +10,25 @@ from typing import Any
 
 import numpy as np
 
+from recollect.agents.actor_critic import ActorCriticConfig
 from recollect.config import class_of, from_json, renew
+from recollect.cores.contract import CoreConfig
 from recollect.runs.metrics import read_rows
 from recollect.runs.run_directory import RunDirectory
+from recollect.training.curriculum import CurriculumConfig
 from recollect.training.frame import TrainerConfig
 from recollect.training.imitation.teachers import ImitationConfig
+from recollect.training.impala.supervision import SupervisionConfig
 from recollect.training.trainers import KINDS
 
+HELPS: tuple[tuple[tuple[str, ...], type[Any]], ...] = (
+    (("core",), CoreConfig),
+    (("agent",), ActorCriticConfig),
+    (("loss", "supervision"), SupervisionConfig),
+    (("schedule", "curriculum"), CurriculumConfig),
+    (("curriculum",), CurriculumConfig),
+)
+"""Parts of a config that know what helps in learning."""
 AXES = ("step", "environment_steps", "seconds")
 """What curves can be drawn along."""
 SAME = (
@@ -58,11 +70,14 @@ class Run:
     """The run whose weights it began with."""
     taught_by: str | None = None
     """What tables say of a run that learned from a teacher."""
+    helps: tuple[str, ...] = ()
+    """What else helped in learning (:attr:`TrainerConfig.helps`)."""
 
     @property
     def title(self) -> str:
-        """Its core, and whether a teacher was imitated: no table leaves that out."""
-        return self.core_kind if self.taught_by is None else f"{self.core_kind}, {self.taught_by}"
+        """Its core, whether a teacher was imitated, and what else helped: no table leaves that out."""
+        taught = () if self.taught_by is None else (self.taught_by,)
+        return ", ".join((self.core_kind, *taught, *self.helps))
 
     @property
     def score(self) -> float:
@@ -119,6 +134,7 @@ def read_run(directory: str | PathLike[str]) -> Run:
         where=_where(folder.environment),
         started_from=_started_from(folder),
         taught_by=_taught_by(config),
+        helps=_helps(config),
     )
 
 
@@ -212,6 +228,20 @@ def _taught_by(config: Mapping[str, Any]) -> str | None:
         return from_json(config["loss"]["imitation"], ImitationConfig, KINDS).label
     except (ValueError, LookupError, TypeError):  # of another trainer, or somebody edited the file
         return None
+
+
+def _helps(config: Mapping[str, Any]) -> tuple[str, ...]:
+    """What :attr:`TrainerConfig.helps` says, also where the task is of somebody else."""
+    found: list[str] = []
+    for path, cls in HELPS:
+        part: Any = config
+        try:
+            for key in path:
+                part = part[key]
+            found += from_json(part, cls, KINDS).helps
+        except (ValueError, LookupError, TypeError):  # of another trainer or of somebody else
+            continue
+    return tuple(found)
 
 
 def _where(path: Path) -> str:

@@ -52,6 +52,11 @@ class CoreConfig(ABC):
     remembers: ClassVar[str] = "-"
     """What the state holds, in a few words, for tables."""
 
+    @property
+    def helps(self) -> tuple[str, ...]:
+        """What helps in learning beyond the paper, in a few words each: tables that use it say so."""
+        return ()
+
     @abstractmethod
     def build(self, input_dim: int) -> "MemoryCore[Any]":
         """Make the core for inputs of width ``input_dim`` (width of one token, for cores that read tokens)."""
@@ -131,6 +136,19 @@ class MemoryCore(nn.Module, ABC, Generic[StateT]):
         new_state = where_first(lost[:, -1], state, new_state)
         good = (finite & ~lost).reshape(batch, steps, *[1] * len(self.output_shape))
         return torch.where(good, outputs, torch.nan), new_state
+
+    def recalled_steps(self, clock: Tensor) -> dict[str, tuple[Tensor, Tensor]]:
+        """Which steps of their episodes stand behind the attention weights that Taps hear in a call.
+
+        Args:
+            clock: long ``[b, t]``, the steps that a Tap hears about, counted from 0 at the start of their episodes.
+
+        Returns:
+            For every Tap by its name below the core, two tensors that broadcast to ``[b, t, s]``: the first step of
+            each of its s places, and the one behind the last; negative where nothing of the episode stands. Nothing
+            for a core that does not attend to steps of the past.
+        """
+        return {}
 
     def largest_counters(self) -> dict[str, int]:
         """Leaves of the state that count something bounded, and how far; a file with more is damaged."""

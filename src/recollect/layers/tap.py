@@ -32,7 +32,7 @@ class Tap(nn.Module):
     def forward(self, tensor: Tensor) -> Tensor:
         """Show ``tensor`` to the listeners and return it unchanged."""
         for listener in self._listeners:
-            listener(tensor.detach())
+            listener(tensor)
         return tensor
 
     def extra_repr(self) -> str:
@@ -41,8 +41,10 @@ class Tap(nn.Module):
 
 
 @contextmanager
-def listen(module: nn.Module, listener: Listener) -> Iterator[list[str]]:
+def listen(module: nn.Module, listener: Listener, *, gradients: bool = False) -> Iterator[list[str]]:
     """Within this context ``listener(name, tensor)`` hears every Tap below ``module``.
+
+    With ``gradients`` it hears tensors that can be differentiated, for a loss on attention; else constants.
 
     Yields the names of the Taps. Raises ``ValueError`` when there is none. Compiled modules
     hear nothing: pass the module that was given to ``torch.compile``.
@@ -52,7 +54,7 @@ def listen(module: nn.Module, listener: Listener) -> Iterator[list[str]]:
         raise ValueError(f"{type(module).__name__} has no Tap: there is nothing to record in it")
 
     def hear(name: str) -> Callable[[Tensor], None]:
-        return lambda tensor: listener(name, tensor)
+        return lambda tensor: listener(name, tensor if gradients else tensor.detach())
 
     hooks = {name: hear(name) for name in taps}
     for name, tap in taps.items():

@@ -240,6 +240,16 @@ def sliding_attention(  # noqa: PLR0913 (an equation of many letters)
     return out
 
 
+def window_steps(clock: Tensor, window: int) -> tuple[Tensor, Tensor]:
+    """What stands at the places of window layout, for queries that are ``clock [b, t]`` steps into their episodes.
+
+    Returns:
+        The step of the episode at each place, long ``[b, t, w + 1]``, negative before its start; and the one behind it.
+    """
+    steps = clock[..., None] + torch.arange(-window, 1, device=clock.device)
+    return steps, steps + 1
+
+
 def _blocks(steps: Tensor, window: int, block: int) -> list[Tensor]:
     """``[h, b, w + t, e]`` cut into overlapping parts: ``block`` new steps and the w before them."""
     total = steps.shape[2] - window

@@ -111,6 +111,7 @@ def run_once(recipe: Recipe, run: Run, scale: str, root: Path, console: Console 
         "paper": run.paper,
         "seed": run.config.fit.seed,
         "taught_by": run.config.taught_by,
+        "helps": list(run.config.helps),
         "command": f"recollect reproduce {recipe.name} --scale {scale}",
         **{key: value for key, value in environment().items() if key != "command"},
         "config": description,
@@ -213,8 +214,8 @@ def _row(first: Mapping[str, Any], name: str, good: Sequence[Mapping[str, Any]])
         [np.array(test["correct"]) for test in tests], [np.array(test["asked"]) for test in tests]
     )
     score = f"{interquartile_mean(np.array([test['score'] for test in tests])):.3f}{_samples(good)}"
-    taught = first.get("taught_by")
-    title = first["row"] + (f" ({taught})" if taught else "") + (f", {name}" if name else "")
+    helped = [name for name in (first.get("taught_by"), *first.get("helps", ())) if name]
+    title = first["row"] + (f" ({', '.join(helped)})" if helped else "") + (f", {name}" if name else "")
     chance = "-" if math.isnan(tests[0]["chance"]) else f"{tests[0]['chance']:.3f}"
     row = [title, tests[0]["paper"], score, str(len(good)), f"{low:.3f} to {high:.3f}", chance]
     return "| " + " | ".join([*row, f"`{first['command']}`"]) + " |"

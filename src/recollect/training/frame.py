@@ -118,6 +118,11 @@ class TrainerConfig(ABC):
         return None
 
     @property
+    def helps(self) -> tuple[str, ...]:
+        """What helps in learning beyond the trainer's own method, in a few words each: tables that use it say so."""
+        return ()
+
+    @property
     def trained_on(self) -> Any:
         """The stream task or the config of the world."""
         return getattr(self, self.task_field)

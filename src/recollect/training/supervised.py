@@ -21,6 +21,7 @@ from recollect.evaluation.sequences import METRICS, Evaluation, evaluate
 from recollect.objectives.answers import answer_loss, mean_score
 from recollect.state import detach, map_state, named_leaves
 from recollect.tasks.streams.contract import Batch, StreamTask
+from recollect.training.curriculum import Curriculum, CurriculumConfig, require_alike
 from recollect.training.devices import choose_device
 from recollect.training.frame import EVALUATION_SEED, Trainer, TrainerConfig, below
 from recollect.training.optimizers import OptimizerConfig, begin_step, load_optimizer, optimizer_tensors, take_step
@@ -46,11 +47,18 @@ class SupervisedConfig(TrainerConfig):
     """Fresh rows of an evaluation, the same ones every time; at most the validation part, for data of yours."""
     bfloat16: bool = False
     """Compute in bfloat16 where torch's autocast does."""
+    curriculum: CurriculumConfig = field(default_factory=CurriculumConfig)
+    """A field of the task that grows with success."""
 
     def __post_init__(self) -> None:
         require(self.batch_size >= 1, "batch_size", self.batch_size, "train at least one row")
         require(self.unroll is None or self.unroll >= 1, "unroll", self.unroll, "give at least one step, or None")
         require(self.evaluation_rows >= 1, "evaluation_rows", self.evaluation_rows, "evaluate at least one row")
+
+    @property
+    def helps(self) -> tuple[str, ...]:
+        """Of core and curriculum."""
+        return (*self.core.helps, *self.curriculum.helps)
 
     @property
     def title(self) -> str:
@@ -116,6 +124,13 @@ class SupervisedTrainer(Trainer):
         self.generator = torch.Generator().manual_seed(config.fit.seed)
         weights = config.task.spec.class_weights
         self.class_weights = None if weights is None else torch.tensor(weights, device=self.device)
+        curriculum = config.curriculum
+        levels = curriculum.levels(config.task)
+        require_alike(levels, ("num_classes", "vocabulary", "input_dim"), curriculum.field)
+        self.curriculum = Curriculum(curriculum, levels) if curriculum.field else None
+        if self.curriculum is not None:
+            self.step_metrics += ("level",)
+            self.counters += ("level",)
         self.updates = 0
         self.position = 0
         """Step of the row at which the next unroll starts."""
@@ -133,8 +148,9 @@ class SupervisedTrainer(Trainer):
         """Train on the next unroll."""
         config = self.config
         if self.position == 0:
-            self.generator.set_state(self.before_row)
-            self.batch = config.task.sample(config.batch_size, self.generator).to(self.device)
+            if self.curriculum is not None and self.curriculum.passed:
+                self.curriculum.advance()
+            self.batch = self._rows()
             self.state = self.model.initial_state(config.batch_size)
         assert self.batch is not None
         length = self.batch.inputs.shape[1]
@@ -162,7 +178,17 @@ class SupervisedTrainer(Trainer):
             self.before_row = self.generator.get_state()
         if not bool(unroll.score_mask.any()):  # an unroll without a question has no accuracy to report
             del numbers["accuracy"]
+        if self.curriculum is not None:
+            numbers["level"] = float(self.curriculum.level)
+            if "accuracy" in numbers:
+                self.curriculum.record(config.batch_size, config.batch_size * numbers["accuracy"])
         return numbers | {"learning_rate": rate}
+
+    def _rows(self) -> Batch:
+        """The rows that follow ``before_row``."""
+        self.generator.set_state(self.before_row)
+        task = self.config.task if self.curriculum is None else self.curriculum.task
+        return task.sample(self.config.batch_size, self.generator).to(self.device)
 
     def evaluate(self) -> dict[str, float]:
         """Score on fresh rows, the same at every evaluation."""
@@ -177,16 +203,18 @@ class SupervisedTrainer(Trainer):
         tensors |= {f"optimizer.{name}": value for name, value in optimizer_tensors(self.optimizer).items()}
         if self.position:
             tensors |= {f"memory.{name}": leaf for name, leaf in named_leaves(self.state)}
-        return tensors, {"updates": self.updates, "position": self.position}
+        data: dict[str, Any] = {"updates": self.updates, "position": self.position}
+        return tensors, data if self.curriculum is None else data | {"curriculum": self.curriculum.save()}
 
     def load(self, tensors: Mapping[str, Tensor], data: Mapping[str, Any]) -> None:
         """Continue from what :meth:`save` gave."""
         self.updates, self.position = data["updates"], data["position"]
         self.before_row = tensors["generator"]
         load_optimizer(self.optimizer, below("optimizer.", tensors))
+        if self.curriculum is not None:
+            self.curriculum.load(data["curriculum"])
         if self.position:
-            self.generator.set_state(self.before_row)
-            self.batch = self.config.task.sample(self.config.batch_size, self.generator).to(self.device)
+            self.batch = self._rows()
             initial = self.model.initial_state(self.config.batch_size)
             names = iter([name for name, _ in named_leaves(initial)])
             self.state = map_state(lambda leaf: tensors[f"memory.{next(names)}"].to(leaf.device), initial)

@@ -33,6 +33,17 @@ CONFIGS = [
         carry_across_episodes=True,
         reading=ChunkAttentionVariant(relevance="full_softmax"),
     ),
+    HierarchicalChunkMemoryConfig(**TINY, reading=ChunkAttentionVariant(chunk_gradients="call")),
+    HierarchicalChunkMemoryConfig(
+        **TINY | {"top_k": 9},
+        chunk_overlap=1,
+        carry_across_episodes=True,
+        reading=ChunkAttentionVariant(relevance="full_softmax", key_projection=False, chunk_gradients="call"),
+    ),
+    HierarchicalChunkMemoryConfig(
+        **TINY | {"memory_len": 1, "chunk_len": 1, "num_chunks": 9, "top_k": 1},
+        reading=ChunkAttentionVariant(chunk_gradients="call"),
+    ),
 ]
 
 

@@ -35,7 +35,7 @@ from recollect.config import require
 from recollect.cores.contract import CoreConfig, MemoryCore
 from recollect.layers.feedforward import ACTIVATIONS, Activation, FeedForward, feedforward_width, input_projection
 from recollect.layers.tap import Tap
-from recollect.layers.window_attention import plan_window, slide_layers, sliding_attention
+from recollect.layers.window_attention import plan_window, slide_layers, sliding_attention, window_steps
 from recollect.ops.linear import Linear, linear
 
 Phases = tuple[Tensor, Tensor]
@@ -226,6 +226,11 @@ class CausalTransformer(MemoryCore[CausalTransformerState]):
     def largest_counters(self) -> dict[str, int]:
         """How far the counters of the state go."""
         return {"count": self.config.memory_len}
+
+    def recalled_steps(self, clock: Tensor) -> dict[str, tuple[Tensor, Tensor]]:
+        """Every layer's window; see :class:`MemoryCore`."""
+        places = window_steps(clock, self.config.memory_len)
+        return {f"layers.{i}.tap": places for i in range(len(self.layers))}
 
     def flops_per_step(self) -> int:
         """Per layer: qkv 6 d^2, out 2 d^2, feed-forward 4 d f, scores and sum 4 d (w + 1)."""

@@ -8,7 +8,7 @@ For a query x and chunks i = 1 ... n, each with one key S_i and c steps C_i:
     y   = sum_i R_i MHA(x, C_i + P)                           P: sinusoid of a step's age in its chunk, newest 0
 
 MHA has h heads, one softmax per chunk and biases; its output projection is part of the sum. No gradient enters the
-keys and the contents. A query that may see no chunk gets exactly 0.
+keys and the contents, unless ``chunk_gradients="call"``. A query that may see no chunk gets exactly 0.
 
 Paper: Lampinen et al. 2021, section 2. Released code: deepmind-research, hierarchical_transformer_memory,
 HierarchicalMemoryAttention.
@@ -43,6 +43,7 @@ from recollect.layers.window_attention import sliding_attention
 from recollect.ops.linear import Linear, linear
 
 Relevance = Literal["topk_softmax", "full_softmax"]
+ChunkGradients = Literal["none", "call"]
 Form = Literal["project", "absorb", "gather"]
 
 TRUNCATION = 0.87962566103423978
@@ -55,7 +56,7 @@ STREAM_GATHER_SHARE = 8
 
 @dataclass(frozen=True, kw_only=True)
 class ChunkAttentionVariant:
-    """Points at which paper and released code differ; the defaults are those of the code.
+    """Points at which paper and released code differ, with the code's choice as default; and what goes beyond both.
 
     The scale 1 / sqrt(f) of the relevance, which the paper does not have, is always there: W_q can undo it.
     """
@@ -66,10 +67,21 @@ class ChunkAttentionVariant:
     """Whether the keys of chunks pass through learned weights W_k (code) or are used as they are (paper)."""
     chunk_positions: bool = True
     """Whether a sinusoid of their age in the chunk is added to its steps (code); the paper does not mention one."""
+    chunk_gradients: ChunkGradients = "none"
+    """none: chunks are constants (paper and code). call (ours): they pass gradients as the window does, to the steps
+    of the same call, and further where the caller does not cut the state. What is stored is then trained by its use."""
 
     def __post_init__(self) -> None:
+        if self.chunk_gradients not in get_args(ChunkGradients):
+            raise ValueError(
+                f"chunk_gradients={self.chunk_gradients!r}: choose {' or '.join(get_args(ChunkGradients))}"
+            )
         if self.relevance not in get_args(Relevance):
             raise ValueError(f"relevance={self.relevance!r}: choose {' or '.join(get_args(Relevance))}")
+
+    def stored(self, steps: Tensor) -> Tensor:
+        """Steps as chunks hold them: constants, or with their gradients."""
+        return steps.detach() if self.chunk_gradients == "none" else steps
 
     @classmethod
     def paper(cls) -> Self:
@@ -130,6 +142,8 @@ class HierarchicalAttention(nn.Module):
         self.key = Linear(width, features, bias=False)
         self.value = Linear(width, features)
         self.out = Linear(features, features)
+        self.choice_tap = Tap("b t n")
+        """Hears the softmax over all chunks that may be read, before k are chosen; in calls only."""
         self.relevance_tap = Tap("b t n")
         self.tap = Tap("b h t n c")
         for child in self.children():
@@ -159,6 +173,7 @@ class HierarchicalAttention(nn.Module):
         Returns:
             ``[b, t, f]``.
         """
+        keys, contents = self.reading.stored(keys), self.reading.stored(contents)
         index, weights = self.choose(queries, keys, mask)
         shown = self.tap.listening or self.relevance_tap.listening
         if form is None:
@@ -168,13 +183,13 @@ class HierarchicalAttention(nn.Module):
         total = weights.sum(-1, keepdim=True)
         heads = self._heads(queries)
         if form == "gather" and index is not None:
-            mixed = self._gather(heads, contents.detach(), index, weights, valid)
+            mixed = self._gather(heads, contents, index, weights, valid)
         else:
             dense = weights if index is None else scatter_topk(index, weights, keys.shape[1])
             if self.relevance_tap.listening:
                 self.relevance_tap(dense)
             read = self._project if form == "project" else self._absorb
-            mixed = read(heads, contents.detach(), dense, valid)
+            mixed = read(heads, contents, dense, valid)
         # sum_i R_i (W_o (v_i + b_v) + b_o) = W_o (sum_i R_i v_i + (sum_i R_i) b_v) + (sum_i R_i) b_o
         total = total.to(mixed.dtype)
         out = linear(torch.addcmul(mixed, total, self.value.bias.to(mixed.dtype)), self.out.weight)
@@ -194,11 +209,12 @@ class HierarchicalAttention(nn.Module):
             Their places, long ``[b, t, k]``, and R there, float32 ``[b, t, k]``; where all n are read None and R
             of all, ``[b, t, n]``.
         """
-        keys = keys.detach()
         keys = keys if self.chunk_key is None else self.chunk_key(keys)
         features = self.chunk_query(queries)
         scores = (features * features.shape[-1] ** -0.5) @ keys.to(features.dtype).mT
         index, weights = choose_chunks(scores, mask, self.top_k, self.reading.relevance)
+        if self.choice_tap.listening:
+            self.choice_tap(choose_chunks(scores, mask, scores.shape[-1], "full_softmax")[1])
         if not self.official_empty or mask is None:
             return index, weights
         empty = ~mask.any(-1, keepdim=True)

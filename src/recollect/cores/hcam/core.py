@@ -18,7 +18,8 @@ are kept: a new one takes the place of the oldest.
 the chunks stay, and steps that are in no chunk yet become a short one, which the new episode sees at once. A short
 chunk has its steps at the end; the empty places before them take no part in mean and attention.
 
-No gradient enters a chunk, wherever it was completed. The window passes gradients as in Transformer-XL: within a
+No gradient enters a chunk, wherever it was completed (``reading.chunk_gradients="call"`` lets chunks pass gradients as
+the window does; ours, for agents that learn in minutes). The window passes gradients as in Transformer-XL: within a
 call, and further if the caller does not ``detach`` the state. The state holds no chunk in progress: its steps are the
 newest of the window.
 
@@ -109,7 +110,8 @@ class HierarchicalChunkMemoryConfig(CoreConfig):
     carry_across_episodes: bool = False
     """Keep the chunks when an episode ends."""
     reading: ChunkAttentionVariant = field(default_factory=ChunkAttentionVariant)
-    """Where paper and released code differ: relevance, key projection, positions in chunks."""
+    """Where paper and released code differ: relevance, key projection, positions in chunks; and whether gradients enter
+    chunks."""
 
     def __post_init__(self) -> None:
         for name in ("dim", "num_layers", "num_heads", "memory_len", "chunk_len", "num_chunks", "top_k"):
@@ -137,6 +139,11 @@ class HierarchicalChunkMemoryConfig(CoreConfig):
             f"give at least chunk_len - 1 = {self.chunk_len - 1}: steps of the chunk in progress are in no chunk yet, "
             "so only local attention sees them",
         )
+
+    @property
+    def helps(self) -> tuple[str, ...]:
+        """Gradients into chunks."""
+        return ("gradients into chunks",) if self.reading.chunk_gradients == "call" else ()
 
     @property
     def stride(self) -> int:
@@ -261,8 +268,9 @@ class HierarchicalChunkLayer(nn.Module):
     def forward(self, x: Tensor, memory: LayerMemory, plan: Plan, features: Tensor) -> tuple[Tensor, LayerMemory]:
         """``[b, t, d]`` to ``[b, t, d]``, and the memory after the call; ``features`` are of the offsets w ... 0."""
         c, dropout = self.config.chunk_len, self.config.dropout if self.training else 0.0
+        stored = self.config.reading.stored
         window = torch.where(plan.held[..., None], memory.window, 0.0)
-        timeline = torch.cat((memory.window[:, window.shape[1] - c + 1 :], x), 1).detach()
+        timeline = stored(torch.cat((memory.window[:, window.shape[1] - c + 1 :], x), 1))
         contents, keys = self.write(timeline, memory, plan)
         count = plan.steps.clamp(max=self.config.memory_len)
         after = LayerMemory(slide(window, x, count), *self.keep(contents, keys, plan))
@@ -282,7 +290,8 @@ class HierarchicalChunkLayer(nn.Module):
         rows = torch.arange(b, device=timeline.device)[:, None, None]
         new = torch.where(exists, timeline[rows, plan.members], 0.0)  # b f c d
         means = new.sum(2) / lengths[..., 0].clamp(min=1)
-        return torch.cat((memory.contents.detach(), new), 1), torch.cat((memory.keys.detach(), means), 1)
+        stored = self.config.reading.stored
+        return torch.cat((stored(memory.contents), new), 1), torch.cat((stored(memory.keys), means), 1)
 
     @staticmethod
     def keep(contents: Tensor, keys: Tensor, plan: Plan) -> tuple[Tensor, Tensor]:
@@ -306,7 +315,6 @@ class HierarchicalChunkMemory(MemoryCore[HierarchicalChunkMemoryState]):
     lifelong_type: ClassVar[Callable[..., Any]]
     """What :meth:`lifelong_stream` makes; the package names it, as it names ``stream_type``."""
     discrete = True
-    stops_gradient = "no gradient enters a stored chunk (Lampinen et al. 2021, section 2)"
 
     def __init__(self, config: HierarchicalChunkMemoryConfig, input_dim: int) -> None:
         super().__init__()
@@ -315,9 +323,13 @@ class HierarchicalChunkMemory(MemoryCore[HierarchicalChunkMemoryState]):
         self.output_shape = (config.dim,)
         self.project = input_projection(input_dim, config.dim)
         self.layers = nn.ModuleList(HierarchicalChunkLayer(config) for _ in range(config.num_layers))
+        if config.reading.chunk_gradients == "none":
+            self.stops_gradient = "no gradient enters a stored chunk (Lampinen et al. 2021, section 2)"
         if config.carry_across_episodes:
             kept = "carry_across_episodes keeps the chunks at is_first, on purpose"
             self.exemptions = {"reset": kept, "poison": f"{kept}: a broken step stays in its chunk, as zeros"}
+            if config.reading.chunk_gradients == "call":
+                self.exemptions["reset-gradient"] = f"{kept}: they pass gradients like the chunks of this episode"
 
     def initial_state(self, batch_size: int) -> HierarchicalChunkMemoryState:
         """An empty memory."""
@@ -366,6 +378,23 @@ class HierarchicalChunkMemory(MemoryCore[HierarchicalChunkMemoryState]):
             ``dtype``.
         """
         return self.lifelong_type(self, batch_size, capacity_steps, **options)
+
+    def recalled_steps(self, clock: Tensor) -> dict[str, tuple[Tensor, Tensor]]:
+        """The chunks among which every layer chooses; see :class:`MemoryCore`.
+
+        Nothing with ``carry_across_episodes``: chunks of other episodes have no place in this one.
+        """
+        c = self.config
+        if c.carry_across_episodes:
+            return {}
+        ends = c.completes(clock + 1).long()
+        written = ends.cumsum(1)
+        order = torch.arange(c.num_chunks + max_new_chunks(c, written), device=clock.device)
+        newest = c.num_chunks + (written - ends)[..., None]  # as in make_plan: the places before it may be read
+        number = c.chunks_after(clock)[..., None] - (newest - order)
+        first = torch.where((order < newest) & (order >= newest - c.num_chunks) & (number >= 0), number * c.stride, -1)
+        places = first, torch.where(first < 0, -1, first + c.chunk_len)
+        return {f"layers.{i}.memory.choice_tap": places for i in range(c.num_layers)}
 
     def largest_counters(self) -> dict[str, int]:
         """How far the counters of the state go."""

@@ -10,7 +10,7 @@ A layer turns its input x into x'. n is LayerNorm, W_1 and W_2 are those of the 
 
 ``ChunkAttentionVariant`` says whether the softmax runs over the chosen chunks or over all, and whether there are W_k
 and P. Afterwards x itself is remembered: it joins the window, and when it is the last step of a chunk, that chunk
-joins the memory without its gradient (the mean of its steps is its summary).
+joins the memory (the mean of its steps is its summary), without its gradient unless ``chunk_gradients="call"``.
 
 Nothing here is fast, and nothing else defines what the core computes.
 """
@@ -73,7 +73,7 @@ def reference_unroll(
     outputs, memories, counts = [], [], []
     for row in range(inputs.shape[0]):
         steps = int(state.steps[row])  # of the running episode
-        memory = [unpacked(layer, state.lengths, row, min(steps, config.memory_len)) for layer in state.layers]
+        memory = [unpacked(config, layer, state.lengths, row, steps) for layer in state.layers]
         for t in range(inputs.shape[1]):
             if is_first[row, t]:
                 memory = [new_episode(config, layer_memory, steps) for layer_memory in memory]
@@ -174,15 +174,18 @@ def new_episode(config: HierarchicalChunkMemoryConfig, memory: Memory, steps: in
 
 def with_chunk(config: HierarchicalChunkMemoryConfig, chunks: list[Chunk], steps: list[Tensor]) -> list[Chunk]:
     """One chunk more; the oldest is forgotten when there are too many."""
-    contents = torch.stack(steps).detach()
+    contents = config.reading.stored(torch.stack(steps))
     return [*chunks, Chunk(contents, contents.mean(0))][-config.num_chunks :]
 
 
-def unpacked(layer: LayerMemory, lengths: Tensor, row: int, held: int) -> Memory:
-    """One layer and row of a state, of whose window the last ``held`` steps count."""
+def unpacked(
+    config: HierarchicalChunkMemoryConfig, layer: LayerMemory, lengths: Tensor, row: int, steps: int
+) -> Memory:
+    """One layer and row of a state, after ``steps`` steps of the episode."""
+    stored, held = config.reading.stored, min(steps, config.memory_len)
     window = list(layer.window[row])
     chunks = [
-        Chunk(contents[-length:].detach(), key.detach())
+        Chunk(stored(contents[-length:]), stored(key))
         for contents, key, length in zip(layer.contents[row], layer.keys[row], lengths[row].tolist(), strict=True)
         if length > 0
     ]

@@ -53,7 +53,7 @@ from recollect.layers.feedforward import ACTIVATIONS, Activation, FeedForward, f
 from recollect.layers.gates import Gate, make_gate
 from recollect.layers.positions import sinusoid
 from recollect.layers.tap import Tap
-from recollect.layers.window_attention import plan_window, slide_layers, sliding_attention
+from recollect.layers.window_attention import plan_window, slide_layers, sliding_attention, window_steps
 from recollect.ops.linear import Linear, linear
 
 Positions = Literal["relative", "learned", "none"]
@@ -278,6 +278,11 @@ class TransformerXL(MemoryCore[TransformerXLState]):
     def largest_counters(self) -> dict[str, int]:
         """How far the counters of the state go."""
         return {"count": self.config.memory_len}
+
+    def recalled_steps(self, clock: Tensor) -> dict[str, tuple[Tensor, Tensor]]:
+        """Every layer's window; see :class:`MemoryCore`."""
+        places = window_steps(clock, self.config.memory_len)
+        return {f"layers.{i}.tap": places for i in range(len(self.layers))}
 
     def flops_per_step(self) -> int:
         """Of one step, with d = dim, f = hidden_dim, w = memory_len.

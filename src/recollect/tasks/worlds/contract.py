@@ -53,6 +53,8 @@ class WorldSpec:
     """Names of the things in a frame, for :class:`Scene`."""
     action_names: tuple[str, ...] = ()
     """Names of the actions of a Discrete space, for films; empty when the world does not say."""
+    num_labels: int = 0
+    """Classes of what must be remembered, for :class:`Truth`; 0 when the world names none."""
 
 
 class Step(NamedTuple):
@@ -78,7 +80,10 @@ class Step(NamedTuple):
 
 
 class Truth(NamedTuple):
-    """What only the world knows about the present step of every row. For probes and pictures, never for an agent."""
+    """What only the world knows about the present step of every row.
+
+    For probes, pictures and targets of training, never for an agent to read.
+    """
 
     event: Tensor
     """long ``[b]``: index into ``spec.events`` of what is to be seen now; -1 where nothing happens."""
@@ -86,6 +91,9 @@ class Truth(NamedTuple):
     """long ``[b]``: the present decision depends on steps ``start .. stop - 1`` of this episode; -1 where on none."""
     stop: Tensor
     """long ``[b]``: see ``start``."""
+    label: Tensor | None = None
+    """long ``[b]``: what has to be remembered now, a class below ``spec.num_labels``; -1 where nothing is known yet or
+    any more. None in a world that names no classes."""
 
 
 class Scene(NamedTuple):

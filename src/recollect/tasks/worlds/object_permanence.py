@@ -120,6 +120,7 @@ class ObjectPermanenceConfig(WorldConfig):
             oracle=1.0,
             events=tuple(f"jump of object {1 + i}" for i in range(self.num_boxes)),
             action_names=("left", "right", "walk"),
+            num_labels=len(spaced_cells(self.side, self.side - 4)),
         )
 
     def build(self, batch_size: int, *, seed: int = 0, device: torch.device | str = "cpu") -> "ObjectPermanence":
@@ -252,15 +253,20 @@ class ObjectPermanence(TensorWorld[ObjectPermanenceState]):
         return steps.flatten(1)
 
     def look(self, state: ObjectPermanenceState) -> Truth:
-        """Whose jump is to be seen; the choice depends on all jumps of the object that is asked for."""
+        """Whose jump is to be seen; the choice depends on all jumps of the object that is asked for.
+
+        The label is the place of its box in the room.
+        """
         jumper, frame = self._jump(state)
         shown = self.config.jumps * JUMP
         start = state.asked * (shown + state.delay)
         choosing = state.looked & ~self.over
+        place = (state.boxes[self.rows, state.asked, None] == self.homes).long().argmax(1)
         return Truth(
             torch.where((jumper >= 0) & (frame < JUMP - 1), jumper, -1),
             torch.where(choosing, start, -1),
             torch.where(choosing, start + shown - 1, -1),  # the last frame of a jump shows nothing
+            torch.where(choosing, place, -1),
         )
 
     def render(self, row: int) -> np.ndarray:

@@ -79,6 +79,7 @@ class TMazeConfig(WorldConfig):
             oracle=1.0,
             events=("cue", "junction"),
             action_names=("right", "up", "left", "down"),
+            num_labels=2,
         )
 
     def build(self, batch_size: int, *, seed: int = 0, device: torch.device | str = "cpu") -> "TMaze":
@@ -144,11 +145,12 @@ class TMaze(TensorWorld[TMazeState]):
         return torch.where(state.x == self.config.length, turn, walk)
 
     def look(self, state: TMazeState) -> Truth:
-        """The decision at the junction depends on the latest step that showed the cue."""
+        """The decision at the junction depends on the latest step that showed the cue; the label is the side."""
         at_junction = state.x == self.config.length
         event = torch.where(at_junction, 1, torch.where(state.x == self.cue_cell, 0, -1))
         known = at_junction & (state.seen >= 0) & ~self.over
-        return Truth(event, torch.where(known, state.seen, -1), torch.where(known, state.seen + 1, -1))
+        label = torch.where((state.seen >= 0) & ~self.over, state.up.long(), -1)
+        return Truth(event, torch.where(known, state.seen, -1), torch.where(known, state.seen + 1, -1), label)
 
     def render(self, row: int) -> np.ndarray:
         """The maze from above, at most ``VIEW`` cells of it: uint8 ``[y, x, 3]``. See t_maze_picture.py."""

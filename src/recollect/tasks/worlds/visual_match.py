@@ -118,6 +118,7 @@ class VisualMatchConfig(WorldConfig):
             oracle=1.0,
             events=("cue", "apples", "doors"),
             action_names=("north", "south", "west", "east"),
+            num_labels=self.choices,
         )
 
     def build(self, batch_size: int, *, seed: int = 0, device: torch.device | str = "cpu") -> "VisualMatch":
@@ -222,10 +223,11 @@ class VisualMatch(TensorWorld[VisualMatchState]):
         return torch.where(self._phase(state.step) == CHOICE, self.guide[door, state.cell], 0)
 
     def look(self, state: VisualMatchState) -> Truth:
-        """Until a door is chosen, the last phase depends on the first."""
+        """Until a door is chosen, the last phase depends on the first; the label is the colour."""
         phase = self._phase(state.step)
         depends = (phase == CHOICE) & (state.chosen < 0) & ~self.over
-        return Truth(phase, torch.where(depends, 0, -1), torch.where(depends, self.config.cue_steps, -1))
+        label = torch.where((phase > CUE) & (state.chosen < 0) & ~self.over, state.cue.long() - HUES, -1)
+        return Truth(phase, torch.where(depends, 0, -1), torch.where(depends, self.config.cue_steps, -1), label)
 
     def _phase(self, step: Tensor) -> Tensor:
         first = self.config.cue_steps

@@ -159,6 +159,7 @@ class WordLearningConfig(WorldConfig):
             oracle=1.0,
             events=tuple(f"name of object {1 + i}" for i in range(self.lessons * self.num_objects)),
             action_names=EIGHT_NAMES,
+            num_labels=_LOOKS,
         )
 
     def build(self, batch_size: int, *, seed: int = 0, device: torch.device | str = "cpu") -> "WordLearning":
@@ -360,14 +361,18 @@ class WordLearning(TensorWorld[WordLearningState]):
         return 2 * side * torch.maximum(down, right) + down + right
 
     def look(self, state: WordLearningState) -> Truth:
-        """Which name is heard; a test depends on the latest step that named the object it asks for."""
+        """Which name is heard; a test depends on the latest step that named the object it asks for.
+
+        The label is the look of that object.
+        """
         event = torch.where((state.phase == 0) & (state.touched > 0), self._name(state, state.touched), -1)
         asked = state.script.asked[self.rows, self._room(state)]
         slot = self._topic(state) * self.config.num_objects + asked  # of no meaning outside a test
         heard = state.heard.gather(1, slot[:, None].clamp(0, state.heard.shape[1] - 1))
         deciding = (state.phase == self.test) & ~self.over
         start = torch.where(deciding, heard[:, 0], -1)
-        return Truth(event, start, torch.where(start < 0, -1, start + 1))
+        look = state.script.looks[self.rows, self._topic(state), asked.clamp(max=self.config.num_objects - 1)]
+        return Truth(event, start, torch.where(start < 0, -1, start + 1), torch.where(start < 0, -1, look))
 
     def render(self, row: int) -> np.ndarray:
         """What is around the agent of a row, uint8 ``[9 * view, 9 * view, 3]``, whatever form the observation has."""

@@ -111,6 +111,11 @@ class CloningConfig(TrainerConfig):
         return f"cloned {self.teacher.name}"
 
     @property
+    def helps(self) -> tuple[str, ...]:
+        """Of core and agent."""
+        return (*self.core.helps, *self.agent.helps)
+
+    @property
     def title(self) -> str:
         """World, core and teacher."""
         return f"{self.learner.title} · cloning"

@@ -2,6 +2,8 @@
 
     L = policy_cost L_pg + baseline_cost L_V - entropy_cost sum_t H_t + reconstruction_cost L_r + c sum_t KL_t
 
+and, where a run asks for it, targets from what the world knows (supervision.py).
+
 The learner runs over all T + 1 rows once, from the memory with which the actor began. Row T gives the bootstrap. A
 transition is valid unless its row is the last of an episode; its discount is 0 where row t + 1 is terminated. Where
 row t + 1 is truncated, its own value is what stands behind the transition: computed from the true final observation,
@@ -14,13 +16,14 @@ Several passes over a rollout with the clipped surrogate: Schulman et al. (2017)
 section 3. A teacher beside reinforcement: Schmitt et al. (2018), Kickstarting deep reinforcement learning.
 """
 
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
 
-from recollect.agents.actor_critic import ActorCritic
+from recollect.agents.actor_critic import ActorCritic, ActorCriticOutput
 from recollect.agents.policies import Distribution
 from recollect.config import require
 from recollect.objectives.policy_gradient import (
@@ -31,9 +34,10 @@ from recollect.objectives.policy_gradient import (
     policy_gradient_loss,
     reduce_steps,
 )
-from recollect.objectives.vtrace import vtrace
+from recollect.objectives.vtrace import VTrace, vtrace
 from recollect.training.imitation.teachers import ImitationConfig, Teacher
 from recollect.training.impala.rollouts import Rollout, map_observation
+from recollect.training.impala.supervision import AttentionRecorder, SupervisionConfig, supervise
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,6 +110,8 @@ class LossConfig:
     """Passes over a rollout."""
     imitation: ImitationConfig = field(default_factory=ImitationConfig)
     """A teacher: imitate first, then reinforce."""
+    supervision: SupervisionConfig = field(default_factory=SupervisionConfig)
+    """Targets from what the world knows, for worlds of ours."""
 
     def __post_init__(self) -> None:
         require(0 <= self.discount <= 1, "discount", self.discount, "give a factor in [0, 1]")
@@ -123,7 +129,7 @@ def clipped_rewards(rollout: Rollout, config: LossConfig) -> Tensor:
 
 
 class Losses(NamedTuple):
-    """What a rollout costs; scalars but for the last two."""
+    """What a rollout costs; scalars but for the last three."""
 
     loss: Tensor
     """The weighted sum, to differentiate."""
@@ -143,11 +149,13 @@ class Losses(NamedTuple):
     """Log-probabilities of the actions under the policy that learns, ``[b, T]``; constants."""
     targets: Tensor
     """What the values should have been, ``[b, T]``; constants, 0 where not valid."""
+    helped: dict[str, Tensor]
+    """Scalars of what helps in learning, by name; without their weights, and empty where nothing does."""
 
 
 NOISE = 0.1
 """Advantages that differ by less than this share of the returns' deviation are not blown up."""
-REPORTED = Losses._fields[:-3]
+REPORTED = Losses._fields[:-4]
 """What is reported of every rollout; the divergence from a teacher only where there is one."""
 
 
@@ -160,6 +168,7 @@ def impala_loss(
     bfloat16: bool = False,
     teacher: Teacher | None = None,
     teacher_cost: float = 0.0,
+    supervision: float = 0.0,
 ) -> Losses:
     """The loss of a rollout.
 
@@ -172,11 +181,12 @@ def impala_loss(
         bfloat16: run the agent under autocast. Heads, targets and losses stay in float32.
         teacher: that made the rollout's ``target``; None where there is none.
         teacher_cost: weight of the divergence from it.
+        supervision: weight of the targets of ``config.supervision`` now; 0 leaves them out.
     """
-    observed = map_observation(lambda leaf: leaf[:, :-1], rollout.observation)
-    with torch.autocast(rollout.reward.device.type, torch.bfloat16, enabled=bfloat16):
-        output, _ = agent(rollout.inputs, rollout.state, rollout.is_first)
-        restored = agent.reconstruction_losses(output.features[:, :-1], observed, reduction=config.reduction)
+    attention = None
+    if supervision and config.supervision.attention_cost:
+        attention = AttentionRecorder(agent.core, rollout.truth)
+    output, restored = _run(agent, rollout, attention, config.reduction, bfloat16)
     distribution = agent.distribution(output.policy[:, :-1])
     value, valid = output.value, rollout.valid
     log_prob, entropy = distribution.log_prob(rollout.actions), distribution.entropy()
@@ -184,20 +194,8 @@ def impala_loss(
     if config.reuse.reference == "actor":
         reference = behaviour
     reference = log_prob.detach() if reference is None else reference
-    clips = config.vtrace
     # Corrects for the way from the acting policy to the reference; the surrogate, from there to the present one.
-    trace = vtrace(
-        reference - behaviour,
-        clipped_rewards(rollout, config),
-        torch.where(rollout.terminated[:, 1:], 0.0, config.discount),
-        value[:, :-1].detach(),
-        value[:, -1].detach(),
-        valid=valid,
-        rho_clip=clips.rho_clip,
-        c_clip=clips.c_clip,
-        pg_rho_clip=clips.pg_rho_clip,
-        lambda_=clips.lambda_,
-    )
+    trace = _trace(rollout, reference - behaviour, value.detach(), config)
     chosen = {"valid": valid, "reduction": config.reduction}
     scale = agent.value_scale
     advantages = trace.advantages / scale
@@ -212,14 +210,49 @@ def impala_loss(
     restoring = sum(restored.values(), value.new_zeros(()))
     total = config.policy_cost * policy + config.baseline_cost * baseline
     total = total + config.entropy_cost * entropy_loss(entropy, **chosen) + config.reconstruction_cost * restoring
-    imitation = total.new_zeros(())
+    imitation, helped = total.new_zeros(()), {}
     if teacher is not None:
         imitation = _divergence(distribution, rollout, teacher, config)
         total = total + teacher_cost * imitation
+    if supervision:
+        extra = supervise(
+            agent, output.features[:, :-1], attention, rollout.truth, config.supervision, config.reduction
+        )
+        total, helped = total + supervision * extra.loss, extra.reported
     mean_entropy = -entropy_loss(entropy.detach(), valid=valid, reduction="mean")
     moved = torch.where(valid, log_prob.detach() - reference, 0.0)
     kl = (moved.exp() - 1 - moved).sum() / valid.sum().clamp(min=1)
-    return Losses(total, policy, baseline, restoring, mean_entropy, kl, imitation, log_prob.detach(), trace.targets)
+    return Losses(
+        total, policy, baseline, restoring, mean_entropy, kl, imitation, log_prob.detach(), trace.targets, helped
+    )
+
+
+def _trace(rollout: Rollout, log_ratio: Tensor, value: Tensor, config: LossConfig) -> VTrace:
+    """V-trace of a rollout for log-ratios ``[b, T]`` and values ``[b, T + 1]``."""
+    clips = config.vtrace
+    return vtrace(
+        log_ratio,
+        clipped_rewards(rollout, config),
+        torch.where(rollout.terminated[:, 1:], 0.0, config.discount),
+        value[:, :-1],
+        value[:, -1],
+        valid=rollout.valid,
+        rho_clip=clips.rho_clip,
+        c_clip=clips.c_clip,
+        pg_rho_clip=clips.pg_rho_clip,
+        lambda_=clips.lambda_,
+    )
+
+
+def _run(
+    agent: ActorCritic, rollout: Rollout, attention: AttentionRecorder | None, reduction: Reduction, bfloat16: bool
+) -> tuple[ActorCriticOutput, dict[str, Tensor]]:
+    """What the agent says at all rows, heard by ``attention``; and its reconstruction losses at all but the last."""
+    observed = map_observation(lambda leaf: leaf[:, :-1], rollout.observation)
+    with torch.autocast(rollout.reward.device.type, torch.bfloat16, enabled=bfloat16):
+        with attention or nullcontext():
+            output, _ = agent(rollout.inputs, rollout.state, rollout.is_first)
+        return output, agent.reconstruction_losses(output.features[:, :-1], observed, reduction=reduction)
 
 
 def _divergence(learner: Distribution, rollout: Rollout, teacher: Teacher, config: LossConfig) -> Tensor:

@@ -30,6 +30,7 @@ from recollect.tasks.worlds.answers import Answers
 from recollect.tasks.worlds.contract import Observation, Step, World
 from recollect.training.frame import below
 from recollect.training.imitation.teachers import Teacher
+from recollect.training.impala.truths import TruthRecorder
 
 R = TypeVar("R")
 
@@ -60,6 +61,8 @@ class Rollout(NamedTuple):
     """The agent's memory before row 0, leading axis b."""
     target: Tensor | None = None
     """What a teacher shows at rows 0 .. T - 1, ``[b, T, ...]``: see its class; None without a teacher."""
+    truth: Any = None
+    """What the world says about every row, long ``[b, T + 1]`` by name (see truths.py); None where nobody asks."""
 
     @property
     def inputs(self) -> ActorInputs:
@@ -78,9 +81,10 @@ class Rollout(NamedTuple):
 
     def rows(self, index: Tensor) -> "Rollout":
         """Some of the rows, for a minibatch."""
-        parts = [map_observation(lambda leaf: leaf[index], part) for part in self[:-2]]
+        parts = [map_observation(lambda leaf: leaf[index], part) for part in self[:8]]
         target = None if self.target is None else self.target[index]
-        return Rollout(*parts, state=take_rows(self.state, index), target=target)
+        truth = None if self.truth is None else map_observation(lambda leaf: leaf[index], self.truth)
+        return Rollout(*parts, state=take_rows(self.state, index), target=target, truth=truth)
 
 
 class Episodes(NamedTuple):
@@ -149,9 +153,10 @@ class Collector:
         bfloat16: act under autocast. Policies, values and the memory's leaves keep their precision.
         timeout: seconds that a step may take in the main thread; what takes longer is said to hang.
         teacher: shows at every step what to do, and acts in some of the rows.
+        truths: keeps what the world says about every step, for targets.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 (who plays where, and five settings)
         self,
         agent: Agent,
         world: World,
@@ -162,6 +167,7 @@ class Collector:
         bfloat16: bool = False,
         timeout: float = math.inf,
         teacher: Teacher | None = None,
+        truths: TruthRecorder | None = None,
     ) -> None:
         self.agent = agent
         self.world = world
@@ -171,18 +177,28 @@ class Collector:
         self.bfloat16 = bfloat16
         self.timeout = timeout
         self.teacher = teacher
+        self.truths = truths
         self.answers = Answers(world.spec.observation_space, world.batch_size)
         self.stream = self._live_agent()
         self.seen: list[Step] = []
         """Rows of the rollout in progress."""
-        zero = torch.zeros(world.batch_size, dtype=torch.float64, device=world.device)
-        self.snapshot = self._snapshot(self._reset(), no_action(world), zero, zero.long())
+        self.snapshot = self._beginning()
         """How things stood after the newest finished rollout: what is saved, and what the next one starts from."""
 
     def renew(self) -> None:
         """Read the agent's weights again."""
         self.stream = self._live_agent()
         self.stream.load_state(self.snapshot.state)
+
+    def enter(self, world: World) -> None:
+        """Play in another world of the same spaces from now on, from new episodes with new memories."""
+        self.world, self.answers = world, Answers(world.spec.observation_space, world.batch_size)
+        self.stream = self._live_agent()
+        self.snapshot = self._beginning()
+
+    def _beginning(self) -> ActorSnapshot:
+        zero = torch.zeros(self.world.batch_size, dtype=torch.float64, device=self.world.device)
+        return self._snapshot(self._reset(), no_action(self.world), zero, zero.long())
 
     def buffer(self) -> Rollout:
         """An empty rollout for :meth:`collect` to fill, again and again."""
@@ -226,6 +242,8 @@ class Collector:
         torch.stack(actions, 1, out=buffer.action)
         torch.stack(policies, 1, out=buffer.policy)
         rollout = buffer._replace(state=before.state, target=torch.stack(targets, 1) if targets else None)
+        if self.truths is not None:
+            rollout = rollout._replace(truth=self.truths.rows(rollout.is_first, before.length))
         episodes, returned, length = self._count(rollout)
         self.snapshot = self._snapshot(step, action, returned, length)
         return rollout, episodes
@@ -262,6 +280,8 @@ class Collector:
         return torch.autocast(self.world.device.type, torch.bfloat16, enabled=self.bfloat16)
 
     def _keep(self, kept: list[tuple[Tensor, ...]], step: Step, t: int) -> None:
+        if self.truths is not None:
+            self.truths.note(self.world)
         # Observations may be large, so they go to their place at once.
         for rows, (_, leaf) in zip(kept, observation_leaves(step.observation), strict=True):
             rows[t].copy_(leaf)

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from time import perf_counter
 from types import MappingProxyType
-from typing import Any, ClassVar, Literal, get_args
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -32,10 +32,11 @@ from recollect.cores.contract import CoreConfig
 from recollect.evaluation.agents import METRICS, TIME_LIMIT, AgentEvaluation, evaluate_agent
 from recollect.evaluation.films import Video, record
 from recollect.evaluation.recordings import Recording, record_episodes
-from recollect.evaluation.watched import build_world, named
+from recollect.evaluation.watched import build_world, close_world, named
 from recollect.runs.errors import NonFiniteError, WorldError
 from recollect.runs.interrupts import TimeIsUp, may_be_given_up
 from recollect.tasks.worlds.contract import WorldConfig
+from recollect.training.curriculum import Curriculum, require_alike
 from recollect.training.devices import choose_device
 from recollect.training.frame import EVALUATION_SEED, Trainer, TrainerConfig, below
 from recollect.training.imitation.loss import imitation_loss
@@ -43,40 +44,15 @@ from recollect.training.imitation.teachers import Teacher, make_teacher
 from recollect.training.impala.actors import Actors, AsyncActors, SyncActors, Weights
 from recollect.training.impala.loss import REPORTED, LossConfig, Losses, impala_loss
 from recollect.training.impala.rollouts import MEANS, ActorSnapshot, Collector, Rollout
+from recollect.training.impala.schedule import ScheduleConfig
+from recollect.training.impala.truths import TruthRecorder, some_of
 from recollect.training.optimizers import OptimizerConfig, begin_step, load_optimizer, optimizer_tensors, take_step
 
 TEACHING = ("imitation_loss", "agreement", "teacher_rows")
 """What is reported beside the rest where there is a teacher."""
 
-ScheduleMode = Literal["synchronous", "asynchronous"]
-
-
-@dataclass(frozen=True, kw_only=True)
-class ScheduleConfig:
-    """Who plays when."""
-
-    mode: ScheduleMode = "synchronous"
-    """Play, then learn; or both at once, with actors in threads of their own."""
-    actors: int = 1
-    """Threads that play, each with a world of ``batch_size`` rows; 1 when synchronous."""
-    queue_length: int = 2
-    """Rollouts that exist at once when asynchronous: being played, waiting or being learned from. With 1, actor and
-    learner take turns, with the numbers of the synchronous schedule; of one actor the lag is at most one less."""
-    timeout: float = 120.0
-    """Seconds that a rollout may take when asynchronous, and a step of it or the making of a world in any case; what
-    takes longer is said to hang."""
-
-    def __post_init__(self) -> None:
-        known = get_args(ScheduleMode)
-        require(self.mode in known, "mode", self.mode, f"choose one of {', '.join(known)}")
-        require(self.actors >= 1, "actors", self.actors, "somebody has to play")
-        if self.mode == "synchronous":
-            remedy = "a synchronous schedule has one; use mode='asynchronous', or a larger batch_size"
-            require(self.actors == 1, "actors", self.actors, remedy)
-        else:
-            remedy = f"give at least one rollout for each of the {self.actors} actors"
-            require(self.queue_length >= self.actors, "queue_length", self.queue_length, remedy)
-        require(self.timeout > 0, "timeout", self.timeout, "give some seconds")
+LEVEL = ("level",)
+"""What a curriculum reports."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -143,6 +119,12 @@ class ImpalaConfig(TrainerConfig):
         return self.loss.imitation.label
 
     @property
+    def helps(self) -> tuple[str, ...]:
+        """Of core, agent, loss and schedule."""
+        parts = (self.core, self.agent, self.loss.supervision, self.schedule.curriculum)
+        return tuple(helped for part in parts for helped in part.helps)
+
+    @property
     def title(self) -> str:
         """World and core."""
         names = (type(config).__name__.removesuffix("Config") for config in (self.world, self.core))
@@ -152,7 +134,8 @@ class ImpalaConfig(TrainerConfig):
         """The agent alone, with new weights, on the CPU."""
         with named(type(self.world).__name__.removesuffix("Config"), "its spec"):
             spec = self.world.spec
-        return self.agent.build(self.core, spec.observation_space, spec.action_space)
+        labels = spec.num_labels if self.loss.supervision.label_cost else 0
+        return self.agent.build(self.core, spec.observation_space, spec.action_space, num_labels=labels)
 
     def learning_rate(self, step: int) -> float:
         """That of the optimiser."""
@@ -228,6 +211,9 @@ class ImpalaTrainer(Trainer):
         """Shares rows out to minibatches."""
         self.updates = 0
         self.environment_steps = 0
+        self.curriculum = self._curriculum()
+        self.step_metrics += (*config.loss.supervision.metrics, *LEVEL[: self.curriculum is not None])
+        self.counters += LEVEL[: self.curriculum is not None]
         self.weights = Weights(self.model)
         self.teacher = self._teacher()
         if self.teacher is not None:
@@ -241,6 +227,12 @@ class ImpalaTrainer(Trainer):
             raise WorldError(
                 f"actor {len(self.collectors)}: its world is not made and reset after {config.schedule.timeout:g} s"
             ) from None
+        try:
+            config.loss.supervision.require_targets(self.collectors[0].world, self.model.core)
+        except ValueError:
+            for collector in self.collectors:
+                close_world(collector.world, collector.name)
+            raise
         self.actors = self._actors()
         if self.teacher is not None:
             self._ask_teacher(self.teacher)
@@ -262,6 +254,9 @@ class ImpalaTrainer(Trainer):
     def step(self) -> dict[str, float]:
         """Learn from the next rollout."""
         began = perf_counter()
+        if self.curriculum is not None and self.curriculum.passed:
+            self._enter(self.curriculum.level + 1)
+            self.curriculum.advance()
         if self.teacher is not None:
             self.teacher.acting = self.config.loss.imitation.rows(self.updates, self.config.batch_size)
         delivery = self.actors.take()
@@ -276,6 +271,10 @@ class ImpalaTrainer(Trainer):
         self._pace.append((self._seconds, self.environment_steps))
         (start, before), (end, now) = self._pace[0], self._pace[-1]
         metrics |= {f"episode_{name}": value for name, value in delivery.episodes.means().items()}
+        if self.curriculum is not None:
+            metrics["level"] = float(self.curriculum.level)
+            if self.teacher is None or not self.teacher.acting:  # what a teacher can is no success of the learner
+                self.curriculum.record(delivery.episodes.ended, delivery.episodes.score)
         return metrics | {
             "environment_steps": float(now),
             "frames_per_second": (now - before) / (end - start),
@@ -297,6 +296,8 @@ class ImpalaTrainer(Trainer):
             tensors |= {f"actor{actor}.{name}": value for name, value in snapshot.tensors().items()}
         worlds = [None if snapshot.world is None else snapshot.world[1] for snapshot in self.snapshots]
         data = {"updates": self.updates, "environment_steps": self.environment_steps, "worlds": worlds}
+        if self.curriculum is not None:
+            data["curriculum"] = self.curriculum.save()
         return tensors, data if self.teacher is None else data | {"teacher": self.teacher.identity}
 
     def load(self, tensors: Mapping[str, Tensor], data: Mapping[str, Any]) -> None:
@@ -307,6 +308,10 @@ class ImpalaTrainer(Trainer):
         load_optimizer(self.optimizer, below("optimizer.", tensors))
         self.generator.set_state(tensors["generator"])
         self.weights.publish(self.model, self.updates)
+        if self.curriculum is not None:
+            self.curriculum.load(data["curriculum"])
+            if self.curriculum.level:
+                self._enter(self.curriculum.level)
         for actor, (collector, world) in enumerate(zip(self.collectors, data["worlds"], strict=True)):
             seed, _ = self._seeds(actor, self.updates)
             collector.load(below(f"actor{actor}.", tensors), world, seed)
@@ -326,11 +331,17 @@ class ImpalaTrainer(Trainer):
         rate = self.config.optimizer.rate(self.updates, self.config.fit.steps)
         self.model.train()
         several = reuse.passes * reuse.minibatches > 1 or self.model.keeps_statistics
-        undo = Undo(self.model, self.optimizer, self.generator) if several else None
+        supervision = self.config.loss.supervision
+        weight = supervision.weight(self.updates, self.config.fit.steps)
+        undo = None
+        if several or supervision.share < 1:
+            undo = Undo(self.model, self.optimizer, self.generator)
         try:
             self._follow(rollout)
+            if weight:
+                rollout = rollout._replace(truth=some_of(rollout.truth, supervision.share, self.generator))
             alone = self.teacher is not None and self.config.loss.imitation.alone(self.updates)
-            numbers = self._imitate(rollout, rate) if alone else self._passes(rollout, rate)
+            numbers = self._imitate(rollout, rate) if alone else self._passes(rollout, rate, weight)
         except NonFiniteError:
             if undo is not None:
                 undo()
@@ -367,7 +378,7 @@ class ImpalaTrainer(Trainer):
             self.model.update_return_statistics(torch.cat(targets))
         return numbers
 
-    def _passes(self, rollout: Rollout, rate: float) -> list[dict[str, float]]:
+    def _passes(self, rollout: Rollout, rate: float, supervision: float) -> list[dict[str, float]]:
         """All optimiser steps on a rollout; the numbers to report of each."""
         reuse = self.config.loss.reuse
         reference = torch.zeros_like(rollout.reward[:, 1:])
@@ -375,7 +386,7 @@ class ImpalaTrainer(Trainer):
         for done, index in self._minibatches(rollout.reward.shape[0]):
             part = rollout.rows(index) if reuse.minibatches > 1 else rollout
             begin_step(self.optimizer, rate)
-            losses, values = self._update(part, reference[index] if done else None)
+            losses, values = self._update(part, reference[index] if done else None, supervision)
             numbers.append(values)
             if done == 0:
                 reference[index] = losses.log_prob
@@ -393,15 +404,17 @@ class ImpalaTrainer(Trainer):
             for index in order.to(self.device).chunk(reuse.minibatches):
                 yield done, index
 
-    def _update(self, rollout: Rollout, reference: Tensor | None) -> tuple[Losses, dict[str, float]]:
+    def _update(
+        self, rollout: Rollout, reference: Tensor | None, supervision: float
+    ) -> tuple[Losses, dict[str, float]]:
         """One optimiser step: what the rollout cost before it, and the numbers to report."""
         config = self.config
-        how: dict[str, Any] = {"reference": reference, "bfloat16": config.bfloat16}
+        how: dict[str, Any] = {"reference": reference, "bfloat16": config.bfloat16, "supervision": supervision}
         if self.teacher is not None:
             cost = config.loss.imitation.weight(self.updates, config.fit.steps)
             how |= {"teacher": self.teacher, "teacher_cost": cost}
         losses = impala_loss(self.model, rollout, config.loss, **how)
-        finite = dict(zip(REPORTED, losses, strict=False))  # all but what is kept per step
+        finite = {name: getattr(losses, name) for name in REPORTED} | losses.helped
         finite |= {} if self.teacher is None else {"imitation_loss": losses.imitation_loss}
         return losses, take_step(self.model, self.optimizer, config.optimizer, losses.loss, finite=finite)
 
@@ -421,11 +434,32 @@ class ImpalaTrainer(Trainer):
     def _collector(self, actor: int) -> Collector:
         config = self.config
         world_seed, action_seed = self._seeds(actor)
-        world = build_world(config.world, config.batch_size, f"actor {actor}", seed=world_seed, device=self.device)
+        task = config.world if self.curriculum is None else self.curriculum.task
+        world = build_world(task, config.batch_size, f"actor {actor}", seed=world_seed, device=self.device)
         acting = copy.deepcopy(self.model).eval().requires_grad_(False)
         generator = torch.Generator(self.device).manual_seed(action_seed)
         how: dict[str, Any] = {"bfloat16": config.bfloat16, "timeout": config.schedule.timeout, "teacher": self.teacher}
+        if config.loss.supervision.on:
+            how["truths"] = TruthRecorder()
         return Collector(acting, world, config.unroll, generator, f"actor {actor}", **how)
+
+    def _curriculum(self) -> Curriculum[WorldConfig] | None:
+        config = self.config.schedule.curriculum
+        levels = config.levels(self.config.world)
+        shapes = ("observation_space", "action_space")
+        if self.config.loss.supervision.label_cost:
+            shapes += ("num_labels",)
+        require_alike(levels, shapes, config.field)
+        return Curriculum(config, levels) if config.field else None
+
+    def _enter(self, level: int) -> None:
+        """Play at another level from now on."""
+        assert self.curriculum is not None
+        (collector,), config = self.collectors, self.config
+        seed, _ = self._seeds(0, level, 1)
+        old, task = collector.world, self.curriculum.levels[level]
+        collector.enter(build_world(task, config.batch_size, collector.name, seed=seed, device=self.device))
+        close_world(old, collector.name)
 
     def _actors(self) -> Actors:
         schedule = self.config.schedule

@@ -140,6 +140,7 @@ class BalletConfig(WorldConfig):
             oracle=1.0,
             events=(*(f"dance {1 + i}" for i in range(max(self.dancers))), "cue"),
             action_names=EIGHT_NAMES,
+            num_labels=len(HOMES),
         )
 
     def build(self, batch_size: int, *, seed: int = 0, device: torch.device | str = "cpu") -> "Ballet":
@@ -304,15 +305,17 @@ class Ballet(TensorWorld[BalletState]):
         return self.ways[state.agent * CELLS + home]
 
     def look(self, state: BalletState) -> Truth:
-        """From the naming on, every decision depends on the dance of the target."""
+        """From the naming on, every decision depends on the dance of the target; the label is the target's home."""
         deciding = (state.frame >= state.cue) & ~self.over
         dance, moves = state.frame // state.period, state.frame % state.period
         shown = torch.where(moves < DANCE, dance, -1)
         start = torch.where(deciding, state.target * state.period, -1)
+        home = (state.homes.gather(1, state.target[:, None]) == self.homes).long().argmax(1)
         return Truth(
             torch.where(state.frame >= state.cue, self.places, shown),
             start,
             torch.where(deciding, start + DANCE, -1),
+            torch.where(deciding, home, -1),
         )
 
     @cached_property

@@ -1,0 +1,75 @@
+"""Losses on what only a world knows: what must be remembered, and when it was to be seen.
+
+    label        L = sum_t -log softmax(l_t)[label_t]              label: what must be remembered at step t
+    attention    L = sum_t -log max(mass_t, 1e-6)                  mass: attention that falls on the steps of its sight
+
+``sum`` and ``mean`` over the steps that have a target, as in ``policy_gradient.py``; in float32 or better. Both are
+targets and no inputs: an agent that was trained with them acts without.
+
+Source: the loss on attention is that of AttentionTuner (Yue et al. 2024, Learning memory mechanisms for decision
+making through demonstrations), with the mean over heads and layers in place of one chosen head.
+"""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from recollect.objectives.policy_gradient import Reduction, reduce_steps
+
+LEAST_MASS = 1e-6
+"""Attention below this is not told apart, so that no loss is infinite."""
+
+
+def label_loss(logits: Tensor, labels: Tensor, *, reduction: Reduction = "sum") -> Tensor:
+    """Softmax cross-entropy of labels.
+
+    Args:
+        logits: float ``[b, t, labels]``.
+        labels: long ``[b, t]``; -1 where there is no target.
+        reduction: ``sum`` or ``mean`` over the steps with a target.
+
+    Returns:
+        A scalar; 0 when no step has a target.
+
+    Raises:
+        ValueError: shapes that do not agree.
+    """
+    if logits.shape[:-1] != labels.shape:
+        raise ValueError(f"logits {list(logits.shape)} and labels {list(labels.shape)} do not agree: give [b, t, n]")
+    logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+    losses = F.cross_entropy(logits.flatten(0, -2), labels.flatten(), ignore_index=-1, reduction="none")
+    return reduce_steps(losses.view(labels.shape), labels >= 0, reduction)
+
+
+def attention_loss(mass: Tensor, valid: Tensor, *, reduction: Reduction = "sum") -> Tensor:
+    """Minus the log of attention that falls where it should.
+
+    Args:
+        mass: float ``[b, t]``, in [0, 1].
+        valid: bool ``[b, t]``, steps that have a target within reach.
+        reduction: ``sum`` or ``mean`` over the valid steps.
+
+    Returns:
+        A scalar; 0 when no step is valid.
+    """
+    mass = torch.where(valid, mass.to(torch.promote_types(mass.dtype, torch.float32)), 1.0)
+    return reduce_steps(-mass.clamp(min=LEAST_MASS).log(), valid, reduction)
+
+
+def interval_mass(weights: Tensor, places: tuple[Tensor, Tensor], start: Tensor, stop: Tensor) -> tuple[Tensor, Tensor]:
+    """Attention that falls on an interval of steps, and whether any place holds one of them.
+
+    Args:
+        weights: ``[b, t, s]``, a softmax over the places.
+        places: the first step of each place and the one behind its last, long, broadcastable to ``[b, t, s]``;
+            negative where nothing stands.
+        start: long ``[b, t]``, first step of the interval; negative for none.
+        stop: long ``[b, t]``, the step behind its last.
+
+    Returns:
+        ``[b, t]`` and bool ``[b, t]``.
+    """
+    first, behind = places
+    start, stop = start[..., None], stop[..., None]
+    inside = (first >= 0) & (start >= 0) & (first < stop) & (behind > start)
+    return (weights * inside).sum(-1), inside.any(-1)

@@ -1,0 +1,153 @@
+"""A curriculum: what is learned becomes harder, field by field of its config, as it is learned.
+
+    level 0 .. n - 1: the task with ``field`` = ``values[i]``        level n: the task as it is configured
+    a level is over when the mean score of the last ``episodes`` (rows of a stream task) reaches ``success``
+
+Evaluations are always at the last level. A level begins at the border of two rollouts (of two batches of rows), with
+new episodes and new memories; what was half played is dropped. Level and recent scores are in every checkpoint.
+
+Source: the schedule is that of Zaremba and Sutskever (2014), Learning to execute, in its naive form: every episode is
+of the present level.
+"""
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from recollect.config import did_you_mean, require
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, kw_only=True)
+class CurriculumConfig:
+    """A field of the task that grows with success; off without a field."""
+
+    field: str = ""
+    """Field of the task's config, as ``delays``: a number, or a list of numbers, which then gets one entry."""
+    values: tuple[float, ...] = ()
+    """What it is from level to level. After them comes the task as it is configured."""
+    success: float = 0.9
+    """Mean score in training at which the next level begins."""
+    episodes: int = 200
+    """Newest finished episodes (rows of a stream task) whose mean counts; in whole rollouts, so a few more."""
+
+    def __post_init__(self) -> None:
+        remedy = (
+            "name the field of the task that they are for" if self.values else "give the values that it goes through"
+        )
+        require(bool(self.field) == bool(self.values), "curriculum.values", self.values, remedy)
+        require(self.episodes >= 1, "curriculum.episodes", self.episodes, "look at one at least")
+
+    @property
+    def helps(self) -> tuple[str, ...]:
+        """What helps in learning, for tables."""
+        return (f"curriculum over {self.field}",) if self.field else ()
+
+    def levels(self, task: T) -> tuple[T, ...]:
+        """The configs of all levels, the task itself last; only that where there is no curriculum.
+
+        Raises:
+            ValueError: the task has no such field, the field is no number, or a value is none for it.
+        """
+        if not self.field:
+            return (task,)
+        name = type(task).__name__
+        fields = {f.name: getattr(task, f.name) for f in dataclasses.fields(task)}  # type: ignore[arg-type]
+        numbers = [key for key, value in fields.items() if _is_number(value)]
+        known = f"{did_you_mean(self.field, numbers)}{name} has the numbers {', '.join(numbers) or '(none)'}"
+        require(self.field in numbers, "curriculum.field", self.field, known)
+        made = []
+        for value in self.values:
+            try:
+                made.append(dataclasses.replace(task, **{self.field: _like(fields[self.field], value)}))  # type: ignore[type-var]
+            except ValueError as error:
+                raise ValueError(f"curriculum.values: {value:g} is none for {self.field}: {error}") from None
+        return tuple(made if made[-1] == task else [*made, task])
+
+
+class Curriculum(Generic[T]):
+    """Where a run stands in its curriculum.
+
+    Args:
+        config: of the curriculum.
+        levels: what :meth:`CurriculumConfig.levels` gave.
+    """
+
+    def __init__(self, config: CurriculumConfig, levels: tuple[T, ...]) -> None:
+        self.config, self.levels = config, levels
+        self.level = 0
+        self._recent: list[tuple[int, float]] = []  # of each rollout: episodes that ended, sum of their scores
+
+    @property
+    def task(self) -> T:
+        """What is learned now."""
+        return self.levels[self.level]
+
+    def record(self, episodes: int, score: float) -> None:
+        """Take the episodes of a rollout into account: how many ended, and the sum of their scores."""
+        if not episodes or self.level == len(self.levels) - 1:
+            return
+        self._recent.append((episodes, score))
+        while sum(count for count, _ in self._recent[1:]) >= self.config.episodes:
+            del self._recent[0]
+
+    @property
+    def passed(self) -> bool:
+        """Whether the present level is over."""
+        count = sum(count for count, _ in self._recent)
+        return count >= self.config.episodes and sum(score for _, score in self._recent) >= count * self.config.success
+
+    def advance(self) -> None:
+        """Go on to the next level."""
+        self.level += 1
+        self._recent.clear()
+
+    def save(self) -> dict[str, Any]:
+        """All of it, as JSON data."""
+        return {"level": self.level, "recent": [list(entry) for entry in self._recent]}
+
+    def load(self, data: Mapping[str, Any]) -> None:
+        """Continue from what :meth:`save` gave."""
+        self.level = data["level"]
+        self._recent = [(int(count), float(score)) for count, score in data["recent"]]
+
+
+def require_alike(levels: tuple[Any, ...], shapes: tuple[str, ...], field: str) -> None:
+    """Raise ``ValueError`` unless the specs of all levels agree in some fields, so that one agent fits them all.
+
+    Args:
+        levels: configs with a ``spec``.
+        shapes: names of fields of the spec.
+        field: of the config that the levels differ in.
+    """
+    last = levels[-1].spec
+    for level in levels[:-1]:
+        spec = level.spec
+        for shape in shapes:
+            here, there = getattr(spec, shape), getattr(last, shape)
+            require(
+                here == there,
+                "curriculum.field",
+                field,
+                f"its value {getattr(level, field)!r} changes the {shape.replace('_', ' ')} from {there} to {here}, "
+                "and one agent has to fit all levels: schedule a field that leaves it as it is",
+            )
+
+
+def _is_number(value: Any) -> bool:
+    if isinstance(value, tuple):
+        return bool(value) and all(_is_number(item) for item in value)
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _like(now: Any, value: float) -> Any:
+    """The value as the field's present one is: a whole number, a number, or a tuple of one."""
+    if isinstance(now, tuple):
+        return (_like(now[0], value),)
+    if isinstance(now, int):
+        if value != int(value):
+            raise ValueError("give a whole number")
+        return int(value)
+    return float(value)

@@ -1,0 +1,173 @@
+"""Help from what a world knows: targets for what must be remembered, and for where attention has to look.
+
+    L = L_IMPALA + w (label_cost L_label + attention_cost L_attention)        w = max(0, 1 - update / (until updates))
+
+``L_label`` asks a linear head behind the core to name the world's ``Truth.label``; ``L_attention`` asks the core's
+attention to fall on the steps ``Truth.start .. Truth.stop - 1``. Both are sums (or means) over the steps that have a
+target, like the policy loss, and a step's cross-entropy is of the size of its policy loss with an advantage of 1: a
+cost of 1 is the ratio 1 : 1 at the start of a world whose episodes are worth 1.
+
+Attention is heard through Taps, with gradients: the weights of every layer's window in ``transformer-xl`` and
+``causal-transformer``, and in ``hcam`` the softmax over all chunks before k of them are chosen (which steps inside a
+chunk are read is not supervised). Mass is averaged over heads and layers before the log, so that some of them suffice.
+Only steps whose interval is in the past and in some place of the memory have a target.
+
+The critic reads nothing that the agent does not: privileged critics hurt recall (arXiv 2509.26000).
+"""
+
+from contextlib import ExitStack
+from dataclasses import dataclass
+from types import TracebackType
+from typing import NamedTuple, Self
+
+import torch
+from torch import Tensor
+
+from recollect.agents.actor_critic import ActorCritic
+from recollect.config import require
+from recollect.cores.contract import MemoryCore
+from recollect.layers.tap import Tap, listen
+from recollect.objectives.policy_gradient import Reduction
+from recollect.objectives.privileged_targets import attention_loss, interval_mass, label_loss
+from recollect.tasks.worlds.contract import World
+
+
+@dataclass(frozen=True, kw_only=True)
+class SupervisionConfig:
+    """Targets from the world's truth; off unless a cost is positive."""
+
+    label_cost: float = 0.0
+    """Weight, at the start, of naming what must be remembered, beside a policy loss with advantages of 1."""
+    attention_cost: float = 0.0
+    """Weight, at the start, of attention to the steps at which it was to be seen."""
+    until: float = 0.5
+    """Share of the run's steps after which both weights are 0; they fall to it in a straight line."""
+    share: float = 1.0
+    """Share of the steps that have targets, drawn anew for every rollout."""
+
+    def __post_init__(self) -> None:
+        for name in ("label_cost", "attention_cost"):
+            require(getattr(self, name) >= 0, name, getattr(self, name), "give 0 or more")
+        require(0 < self.until <= 1, "until", self.until, "give a share of the run in (0, 1]")
+        require(0 < self.share <= 1, "share", self.share, "give a share of the steps in (0, 1]")
+
+    @property
+    def on(self) -> bool:
+        """Whether there are any targets."""
+        return self.label_cost > 0 or self.attention_cost > 0
+
+    @property
+    def helps(self) -> tuple[str, ...]:
+        """What helps in learning, for tables."""
+        named = ("label targets",) if self.label_cost else ()
+        return (*named, "attention targets") if self.attention_cost else named
+
+    def weight(self, update: int, updates: int) -> float:
+        """W at an update of so many."""
+        return max(0.0, 1 - update / (self.until * updates)) if self.on else 0.0
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """Names of what is reported."""
+        labels = ("label_loss", "label_accuracy") if self.label_cost else ()
+        return (*labels, "attention_loss") if self.attention_cost else labels
+
+    def require_targets(self, world: World, core: MemoryCore) -> None:
+        """Raise ``ValueError`` unless the world and the core have what is asked for."""
+        name = type(world).__name__
+        if self.label_cost:
+            none = f"{name} names nothing that must be remembered (Truth.label, spec.num_labels): use 0 here"
+            truth = world.truth() if world.spec.num_labels else None
+            require(truth is not None and truth.label is not None, "label_cost", self.label_cost, none)
+        if self.attention_cost:
+            none = f"{name} does not say what its decisions depend on (World.truth): use 0 here"
+            require(world.truth() is not None, "attention_cost", self.attention_cost, none)
+            clock = torch.zeros(1, 1, dtype=torch.long)
+            none = f"this {type(core).__name__} does not attend to steps of the episode (recalled_steps): use 0 here"
+            require(bool(core.recalled_steps(clock)), "attention_cost", self.attention_cost, none)
+
+
+class Supervised(NamedTuple):
+    """What targets cost."""
+
+    loss: Tensor
+    """The weighted sum, to differentiate."""
+    reported: dict[str, Tensor]
+    """Scalars, by name."""
+
+
+class AttentionRecorder:
+    """A context in which the attention of a core is heard, with gradients.
+
+    Args:
+        core: that is called once in this context.
+        truth: of the rows of that call: ``clock``, ``start``, ``stop``, long ``[b, t]``.
+    """
+
+    def __init__(self, core: MemoryCore, truth: dict[str, Tensor]) -> None:
+        self.core, self.truth = core, truth
+        self.heard: dict[str, list[tuple[Tensor, Tensor]]] = {}
+        self._stack = ExitStack()
+
+    def __enter__(self) -> Self:
+        for name in self.core.recalled_steps(self.truth["clock"][:, :1]):
+            tap = self.core.get_submodule(name)
+            assert isinstance(tap, Tap)
+            self._stack.enter_context(
+                listen(tap, lambda _, weights, name=name: self._hear(name, weights), gradients=True)
+            )
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, place: TracebackType | None
+    ) -> None:
+        self._stack.close()
+
+    def _hear(self, name: str, weights: Tensor) -> None:
+        """``[b, t, s]`` or ``[b, h, t, s]`` of the next t steps: a long call is heard in several parts."""
+        weights = weights.mean(1) if weights.ndim == 4 else weights
+        parts = self.heard.setdefault(name, [])
+        began = sum(part.shape[1] for part, _ in parts)
+        now = slice(began, began + weights.shape[1])
+        clock, start, stop = (self.truth[part][:, now] for part in ("clock", "start", "stop"))
+        past = torch.where(stop <= clock, start, -1)
+        parts.append(interval_mass(weights, self.core.recalled_steps(clock)[name], past, stop))
+
+    def mass(self) -> tuple[Tensor, Tensor]:
+        """Mass on the intervals, the mean over layers, ``[b, t]``; and where there is a target, bool ``[b, t]``."""
+        layers = [[torch.cat(side, 1) for side in zip(*parts, strict=True)] for parts in self.heard.values()]
+        masses, reached = zip(*layers, strict=True)
+        return torch.stack(masses).mean(0), torch.stack(reached).any(0)
+
+
+def supervise(
+    agent: ActorCritic,
+    features: Tensor,
+    attention: AttentionRecorder | None,
+    truth: dict[str, Tensor],
+    config: SupervisionConfig,
+    reduction: Reduction,
+) -> Supervised:
+    """What the targets at rows 0 .. T - 1 of a rollout cost, before they are weighted by w.
+
+    Args:
+        agent: that learns.
+        features: ``[b, T, d]``, which the head reads.
+        attention: what was heard while the agent ran over all T + 1 rows; None without a cost for it.
+        truth: of the rollout, ``[b, T + 1]``.
+        config: costs.
+        reduction: over steps with a target.
+    """
+    loss, reported = features.new_zeros((), dtype=torch.float32), {}
+    if config.label_cost:
+        labels = truth["label"][:, :-1]
+        logits = agent.name_labels(features)
+        reported["label_loss"] = label_loss(logits, labels, reduction=reduction)
+        right = (logits.detach().argmax(-1) == labels).sum()
+        reported["label_accuracy"] = right / (labels >= 0).sum().clamp(min=1)
+        loss = loss + config.label_cost * reported["label_loss"]
+    if attention is not None:
+        mass, valid = attention.mass()
+        reported["attention_loss"] = attention_loss(mass[:, :-1], valid[:, :-1], reduction=reduction)
+        loss = loss + config.attention_cost * reported["attention_loss"]
+    return Supervised(loss, reported)

@@ -1,0 +1,49 @@
+"""What worlds say about the steps of a rollout, kept for targets of training (see supervision.py)."""
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from recollect.tasks.worlds.contract import World
+
+PARTS = ("label", "start", "stop")
+
+
+class TruthRecorder:
+    """Keeps a world's truth about every row of a rollout."""
+
+    def __init__(self) -> None:
+        self._seen: list[dict[str, Tensor]] = []
+
+    def note(self, world: World) -> None:
+        """Keep what the world says about the present step."""
+        truth = world.truth()
+        parts = {} if truth is None else truth._asdict()
+        self._seen.append({name: part for name, part in parts.items() if name in PARTS and part is not None})
+
+    def rows(self, is_first: Tensor, steps: Tensor) -> dict[str, Tensor]:
+        """What was kept since the last call, as tensors ``[b, T + 1]``, and forget it.
+
+        Args:
+            is_first: bool ``[b, T + 1]``.
+            steps: long ``[b]``, of the episode before row 0.
+
+        Returns:
+            ``clock``, the steps since the start of the episode, and the parts of the truth that the world has.
+        """
+        seen, self._seen = self._seen[-is_first.shape[1] :], []
+        clock = [torch.where(is_first[:, 0], 0, steps)]
+        for first in is_first.unbind(1)[1:]:
+            clock.append(torch.where(first, 0, clock[-1] + 1))
+        stacked = {name: torch.stack([row[name] for row in seen], 1) for name in seen[0]}
+        return {"clock": torch.stack(clock, 1), **stacked}
+
+
+def some_of(truth: Mapping[str, Tensor], share: float, generator: torch.Generator) -> dict[str, Tensor]:
+    """The truth with targets at a random share of the steps only."""
+    if share >= 1:
+        return dict(truth)
+    clock = truth["clock"]
+    chosen = (torch.rand(clock.shape, generator=generator) < share).to(clock.device)
+    return {name: part if name == "clock" else torch.where(chosen, part, -1) for name, part in truth.items()}

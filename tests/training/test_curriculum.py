@@ -1,0 +1,227 @@
+import itertools
+from dataclasses import replace
+
+import pytest
+import torch
+from small_worlds import CueConfig, StepsConfig
+
+from recollect.agents.actor_critic import ActorCriticConfig
+from recollect.config import from_json, to_json
+from recollect.cores import CORES
+from recollect.runs.metrics import read_rows
+from recollect.tasks import BalletConfig, ObjectPermanenceConfig, Recall, WordLearningConfig
+from recollect.training import SupervisedConfig, fit
+from recollect.training.curriculum import Curriculum, CurriculumConfig
+from recollect.training.frame import FitConfig, TrainerConfig
+from recollect.training.impala import trainer as impala
+from recollect.training.impala.trainer import EvaluationConfig, ImpalaConfig, ImpalaTrainer, ScheduleConfig
+from recollect.training.optimizers import OptimizerConfig
+from recollect.training.supervised import SupervisedTrainer
+from recollect.training.trainers import KINDS
+
+DELAYS = CurriculumConfig(field="delay", values=(0, 1), success=0.4, episodes=12)
+
+
+def config(curriculum=DELAYS, world=None, **settings):
+    settings = {
+        "batch_size": 6,
+        "unroll": 5,
+        "core": CORES["hcam"](dim=8, num_layers=1, num_heads=2, memory_len=3, chunk_len=2, num_chunks=4),
+        "agent": ActorCriticConfig(width=8),
+        "evaluation": EvaluationConfig(episodes=4),
+        "fit": FitConfig(steps=12, checkpoint_every=2, report_every=1),
+        "schedule": ScheduleConfig(curriculum=curriculum),
+    } | settings
+    return ImpalaConfig(world=world or CueConfig(delay=3), **settings)
+
+
+def trainer(*arguments, **settings):
+    torch.manual_seed(0)
+    return ImpalaTrainer(config(*arguments, **settings))
+
+
+def test_levels_are_the_task_with_one_field_changed_and_the_task_itself():
+    world = CueConfig(delay=3)
+    assert DELAYS.levels(world) == (CueConfig(delay=0), CueConfig(delay=1), world)
+    assert CurriculumConfig(field="delay", values=(1, 3)).levels(world) == (CueConfig(delay=1), world)
+    assert CurriculumConfig().levels(world) == (world,)
+    boxes = ObjectPermanenceConfig(delays=(0, 10))
+    assert [level.delays for level in CurriculumConfig(field="delays", values=(0, 4)).levels(boxes)] == [
+        (0,),
+        (4,),
+        (0, 10),
+    ]
+    ballet = BalletConfig(dancers=(8,))
+    assert [level.dancers for level in CurriculumConfig(field="dancers", values=(2, 4)).levels(ballet)] == [
+        (2,),
+        (4,),
+        (8,),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"field": "dely", "values": (1,)}, "curriculum.field='dely': did you mean 'delay'"),
+        ({"field": "fault", "values": (1,)}, "curriculum.field='fault': .*CueConfig has the numbers delay"),
+        ({"field": "delay", "values": (1.5,)}, "curriculum.values: 1.5 is none for delay: give a whole number"),
+    ],
+)
+def test_a_field_that_is_no_number_is_refused(settings, message):
+    with pytest.raises(ValueError, match=message):
+        trainer(CurriculumConfig(**settings))
+
+
+@pytest.mark.parametrize("settings", [{"field": "delay"}, {"values": (1.0,)}])
+def test_half_a_curriculum_is_refused(settings):
+    with pytest.raises(ValueError, match=r"curriculum\.values="):
+        CurriculumConfig(**settings)
+
+
+def test_a_value_that_the_world_refuses_says_so():
+    world = BalletConfig(dancers=(4,), observation="tiles")
+    with pytest.raises(ValueError, match=r"curriculum.values: 9 is none for dancers: dancers=\(9,\): give"):
+        CurriculumConfig(field="dancers", values=(9,)).levels(world)
+
+
+def test_a_field_that_changes_what_is_seen_is_refused_before_anything_is_built():
+    with pytest.raises(ValueError, match=r"curriculum\.field='view': its value 5 changes the observation space"):
+        trainer(CurriculumConfig(field="view", values=(5,)), WordLearningConfig(view=9))
+
+
+def test_overlapping_actors_are_refused():
+    with pytest.raises(ValueError, match=r"curriculum\.field='delay': rollouts of two levels"):
+        ScheduleConfig(mode="asynchronous", curriculum=DELAYS)
+
+
+def test_a_level_is_over_when_the_newest_episodes_pass():
+    settings = CurriculumConfig(field="delay", values=(0, 1), success=0.75, episodes=8)
+    run = Curriculum(settings, settings.levels(CueConfig()))
+    run.record(4, 4.0)
+    assert not run.passed  # too few
+    run.record(0, 0.0)
+    run.record(4, 0.0)
+    assert not run.passed
+    run.record(5, 4.0)  # nine of the newest: 4 of 9
+    assert not run.passed
+    run.record(4, 4.0)  # 8 of 9
+    assert run.passed
+    other = Curriculum(settings, run.levels)
+    other.load(run.save())
+    for each in (run, other):
+        each.advance()
+        assert (each.level, each.passed, each.task) == (1, False, CueConfig(delay=1))
+        each.record(8, 8.0)
+        each.advance()
+        each.record(8, 8.0)
+        assert (each.level, each.passed, each.task) == (2, False, CueConfig())  # nothing comes behind the last
+
+
+def test_a_new_level_begins_at_the_border_of_two_rollouts_with_new_episodes_and_memories():
+    made = trainer()
+    learned, original = [], impala.impala_loss
+
+    def loss(agent, rollout, *arguments, **settings):
+        learned.append((made.curriculum.level, rollout.is_first.clone(), rollout.state))
+        return original(agent, rollout, *arguments, **settings)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(impala, "impala_loss", loss)
+        while made.curriculum.level < 2 and len(learned) < 60:
+            numbers = made.step()
+            assert numbers["level"] == made.curriculum.level
+            assert made.collectors[0].world.config == made.curriculum.task
+    levels = [level for level, _, _ in learned]
+    assert levels == sorted(levels) and set(levels) == {0, 1, 2}
+    for (before, _, _), (level, is_first, state) in itertools.pairwise(learned):
+        if level > before:
+            assert is_first[:, 0].all() and (state.steps == 0).all() and (state.lengths == 0).all()
+    made.close()
+
+
+def test_evaluations_are_at_the_last_level(monkeypatch):
+    made, asked = trainer(), []
+    original = impala.evaluate_agent
+    monkeypatch.setattr(impala, "evaluate_agent", lambda m, w, *a, **k: asked.append(w) or original(m, w, *a, **k))
+    made.evaluate()
+    assert made.curriculum.level == 0 and asked == [CueConfig(delay=3)]
+    made.close()
+
+
+def stop_at(number):
+    def stop(step, metrics):
+        if step == number:
+            raise KeyboardInterrupt
+
+    return stop
+
+
+def same(one, two):
+    one, two = one.agent.state_dict(), two.agent.state_dict()
+    return one.keys() == two.keys() and all(torch.equal(one[name], two[name]) for name in one)
+
+
+@pytest.mark.parametrize("world", [CueConfig(delay=3), CueConfig(delay=3, saveable=False)], ids=["saved", "reset"])
+def test_a_run_resumes_in_the_middle_of_a_curriculum(tmp_path, world):
+    run = config(world=world)
+    whole = fit(run, tmp_path / "whole")
+    rows = read_rows(whole.directory.metrics)
+    levels = [int(float(row["level"])) for row in rows]
+    middle = levels.index(1) + 2  # the checkpoint before it is of level 1, or of level 0 that has been passed
+    assert levels[0] == 0 and levels[-1] == 2
+    for number in {middle, levels.index(1) + 1}:
+        folder = tmp_path / str(number)
+        with pytest.raises(KeyboardInterrupt):
+            fit(run, folder, loggers=[stop_at(number)])
+        again = fit(run, folder, resume=True)
+        assert again.step == 12
+        resumed = [int(float(row["level"])) for row in read_rows(again.directory.metrics)]
+        if world.saveable:
+            assert same(whole, again) and resumed == levels
+        else:
+            assert resumed == sorted(resumed)
+
+
+def test_it_is_part_of_the_config_and_old_configs_have_none(tmp_path):
+    data = to_json(config(), KINDS)
+    assert from_json(data, TrainerConfig, KINDS) == config()
+    del data["schedule"]["curriculum"]
+    assert from_json(data, TrainerConfig, KINDS) == config(CurriculumConfig())
+    with pytest.raises(KeyboardInterrupt):
+        fit(config(), tmp_path, loggers=[stop_at(4)])
+    with pytest.raises(ValueError, match=r"schedule.curriculum.success: 0.4, now 0.9"):
+        fit(config(replace(DELAYS, success=0.9)), tmp_path, resume=True)
+
+
+def test_worlds_without_a_curriculum_report_no_level():
+    made = trainer(CurriculumConfig(), StepsConfig())
+    assert made.curriculum is None and "level" not in made.step() and "level" not in made.step_metrics
+    assert "curriculum" not in made.save()[1]
+    made.close()
+
+
+RECALL = SupervisedConfig(
+    task=Recall(num_keys=3, num_values=2, num_cues=1, num_queries=1, min_blank=0, max_blank=6, length=16),
+    core=CORES["gru"](dim=8, num_layers=1),
+    optimizer=OptimizerConfig(learning_rate=1e-2),
+    fit=FitConfig(steps=24, report_every=1, checkpoint_every=5, evaluate_every=24),
+    batch_size=8,
+    unroll=6,
+    evaluation_rows=8,
+    curriculum=CurriculumConfig(field="max_blank", values=(0, 2), success=0.3, episodes=16),
+)
+
+
+def test_rows_of_a_stream_task_become_harder_and_resume_bit_for_bit(tmp_path):
+    whole = fit(RECALL, tmp_path / "whole")
+    levels = [int(float(row["level"])) for row in read_rows(whole.directory.metrics)]
+    assert levels[0] == 0 and levels[-1] == 2
+    with pytest.raises(KeyboardInterrupt):
+        fit(RECALL, tmp_path / "cut", loggers=[stop_at(levels.index(1) + 3)])
+    assert same(whole, fit(RECALL, tmp_path / "cut", resume=True))
+
+
+def test_a_stream_task_has_to_keep_its_classes():
+    curriculum = CurriculumConfig(field="num_values", values=(3,))
+    with pytest.raises(ValueError, match=r"curriculum\.field='num_values': its value 3 changes the num classes"):
+        SupervisedTrainer(replace(RECALL, curriculum=curriculum))

@@ -1,0 +1,248 @@
+from dataclasses import replace
+
+import gymnasium
+import pytest
+import torch
+from small_worlds import CueConfig
+
+from recollect.agents.actor_critic import ActorCritic, ActorCriticConfig
+from recollect.cores import CORES
+from recollect.cores.hcam import ChunkAttentionVariant
+from recollect.layers.tap import listen
+from recollect.tasks import TASKS, StreetLearnConfig, TMazeConfig, VisualMatchConfig
+from recollect.training import fit
+from recollect.training.frame import FitConfig
+from recollect.training.impala import loss as impala_loss
+from recollect.training.impala.loss import LossConfig, ReuseConfig
+from recollect.training.impala.supervision import SupervisionConfig
+from recollect.training.impala.trainer import EvaluationConfig, ImpalaConfig, ImpalaTrainer, ScheduleConfig
+from recollect.training.impala.truths import some_of
+
+HCAM = CORES["hcam"](dim=8, num_layers=2, num_heads=2, memory_len=4, chunk_len=2, num_chunks=5, top_k=2)
+WINDOW = CORES["transformer-xl"](dim=8, num_layers=2, num_heads=2, memory_len=5)
+MATCH = VisualMatchConfig(cue_steps=2, distractor_steps=3, choice_steps=7)
+BOTH = SupervisionConfig(label_cost=0.7, attention_cost=0.3)
+
+
+def config(core=HCAM, world=MATCH, supervision=BOTH, **settings):
+    settings = {
+        "batch_size": 6,
+        "unroll": 9,
+        "agent": ActorCriticConfig(width=8),
+        "evaluation": EvaluationConfig(episodes=4),
+        "loss": LossConfig(supervision=supervision),
+        "fit": FitConfig(steps=12, checkpoint_every=4, report_every=4),
+    } | settings
+    return ImpalaConfig(world=world, core=core, **settings)
+
+
+def trainer(*arguments, **settings):
+    torch.manual_seed(0)
+    return ImpalaTrainer(config(*arguments, **settings))
+
+
+def played(made, rollouts=3):
+    """The last of several rollouts, so that memories are full and episodes begin in the middle."""
+    for _ in range(rollouts):
+        delivery = made.actors.take()
+    return delivery.rollout
+
+
+def clocks(made, rollout):
+    """Steps of every row's episode, counted from the truth of a world that starts them all at once."""
+    length = made.config.world.spec.max_steps + 1
+    return torch.arange(2 * 9, 2 * 9 + 10).remainder(length).expand(6, -1)
+
+
+def intervals(core, clock, t, row):
+    """What every place of a Tap holds at row t, by going through the steps one by one: ``(first, behind)`` or None."""
+    now = clock[row, t].item()
+    if core is WINDOW:
+        return [(now - 5 + s, now - 4 + s) if now - 5 + s >= 0 else None for s in range(6)]
+    places = [None] * 5 + [None] * 5  # those that were there, then those that this call may write
+    episode = [(i, i + 2) for i in range(0, clock[row, 0].item() - 1, 2)][-5:]  # before the call, if it goes on
+    places[5 - len(episode) : 5] = episode
+    written = 5
+    for step in range(t + 1):
+        here = clock[row, step].item()
+        if here == 0:
+            places = [None] * 10
+        if step < t and (here + 1) % 2 == 0:
+            places[written] = (here - 1, here + 1)
+        written += (here + 1) % 2 == 0 and step < t
+    return places
+
+
+@pytest.mark.parametrize("core", [HCAM, WINDOW], ids=["hcam", "transformer-xl"])
+@pytest.mark.parametrize("reduction", ["sum", "mean"])
+def test_the_loss_and_its_gradients_are_those_of_a_literal_loop(core, reduction):
+    loss = LossConfig(reduction=reduction, supervision=BOTH)
+    made = trainer(core, loss=loss)
+    rollout, model = played(made), made.model
+    clock = clocks(made, rollout)
+    assert torch.equal(rollout.truth["clock"], clock) and rollout.is_first[:, 1:].any()
+    heard = {}
+    with listen(model.core, heard.__setitem__, gradients=True):
+        output, _ = model(rollout.inputs, rollout.state, rollout.is_first)
+    taps = [heard[name] for name in heard if name.endswith("choice_tap" if core is HCAM else "tap")]
+    taps = [weights.mean(1) if weights.ndim == 4 else weights for weights in taps]
+    assert len(taps) == 2
+    named, looked = [], []
+    for row in range(6):
+        for t in range(9):
+            label, start, stop = (rollout.truth[part][row, t].item() for part in ("label", "start", "stop"))
+            if label >= 0:
+                named.append(-model.name_labels(output.features[row, t]).log_softmax(-1)[label])
+            places = intervals(core, clock, t, row)
+            chosen = [
+                s for s, place in enumerate(places) if place and start >= 0 and place[0] < stop and place[1] > start
+            ]
+            if chosen and stop <= clock[row, t]:
+                mass = sum(weights[row, t, s] for weights in taps for s in chosen) / 2
+                looked.append(-mass.clamp(min=1e-6).log())
+    assert len(named) > 20 and len(looked) > 3
+    mean = (
+        (lambda terms: torch.stack(terms).mean()) if reduction == "mean" else (lambda terms: torch.stack(terms).sum())
+    )
+    want = 0.7 * mean(named) + 0.3 * mean(looked)
+
+    without = impala_loss.impala_loss(model, rollout, loss)
+    helped = impala_loss.impala_loss(model, rollout, loss, supervision=0.5)
+    torch.testing.assert_close(helped.helped["label_loss"], mean(named))
+    torch.testing.assert_close(helped.helped["attention_loss"], mean(looked))
+    assert not without.helped
+    parameters = list(model.parameters())
+    kept = {"retain_graph": True, "allow_unused": True}
+    one = torch.autograd.grad(helped.loss - without.loss, parameters, **kept)
+    other = torch.autograd.grad(0.5 * want, parameters, **kept)
+    for got, expected in zip(one, other, strict=True):
+        expected = torch.zeros(()) if expected is None else expected
+        got = torch.zeros_like(expected) if got is None else got
+        torch.testing.assert_close(got, expected.expand_as(got), rtol=1e-3, atol=2e-5)
+    made.close()
+
+
+def test_it_is_annealed_and_gone_in_the_end():
+    made = trainer(supervision=replace(BOTH, until=0.5))
+    assert [made.config.loss.supervision.weight(step, 12) for step in (0, 3, 6, 11)] == [1.0, 0.5, 0.0, 0.0]
+    reported = [made.step() for _ in range(8)]
+    assert ["label_loss" in numbers for numbers in reported] == [True] * 6 + [False] * 2
+    assert {"label_loss", "label_accuracy", "attention_loss"} <= set(made.step_metrics)
+    made.close()
+
+
+@pytest.mark.parametrize("reuse", [ReuseConfig(), ReuseConfig(passes=2, minibatches=2)])
+def test_a_run_that_is_stopped_while_it_is_annealed_resumes_bit_for_bit(tmp_path, reuse):
+    run = config(loss=LossConfig(supervision=replace(BOTH, share=0.3, until=0.8), reuse=reuse))
+
+    def stop(step, metrics):
+        if step == 8:
+            raise KeyboardInterrupt
+
+    whole = fit(run, tmp_path / "whole")
+    with pytest.raises(KeyboardInterrupt):
+        fit(run, tmp_path / "cut", loggers=[stop])
+    again = fit(run, tmp_path / "cut", resume=True)
+    assert again.step == whole.step == 12
+    one, two = whole.agent.state_dict(), again.agent.state_dict()
+    assert all(torch.equal(one[name], two[name]) for name in one)
+
+
+def test_without_costs_nothing_is_there_and_nothing_changes():
+    made, plain = trainer(supervision=SupervisionConfig(until=0.1, share=0.2)), trainer(supervision=SupervisionConfig())
+    assert made.model.label_head is None and made.collectors[0].truths is None
+    assert [made.step() for _ in range(2)][1]["loss"] == [plain.step() for _ in range(2)][1]["loss"]
+    assert made.step_metrics == ImpalaTrainer.step_metrics
+
+
+def test_tables_hear_of_it():
+    assert (
+        config().helps == ("label targets", "attention targets") and config(supervision=SupervisionConfig()).helps == ()
+    )
+    assert config(agent=ActorCriticConfig(reconstruct=True)).helps == ("reconstruction", *config().helps)
+    core = replace(HCAM, reading=ChunkAttentionVariant(chunk_gradients="call"))
+    assert config(core, supervision=SupervisionConfig()).helps == ("gradients into chunks",)
+
+
+def test_some_of_the_steps_have_targets():
+    truth = {"clock": torch.arange(4000).view(40, 100), "label": torch.ones(40, 100, dtype=torch.long)}
+    kept = some_of(truth, 0.15, torch.Generator().manual_seed(0))
+    assert torch.equal(kept["clock"], truth["clock"])
+    assert (kept["label"] == 1).float().mean().item() == pytest.approx(0.15, abs=0.02)
+
+
+def test_actors_that_overlap_bring_the_truth_along():
+    made = trainer(schedule=ScheduleConfig(mode="asynchronous", actors=2, queue_length=4, timeout=20.0))
+    try:
+        assert all("label_loss" in made.step() for _ in range(4))
+    finally:
+        made.close()
+
+
+def test_an_agent_with_a_head_for_labels_is_saved_and_loaded(tmp_path):
+    model = config().build_agent()
+    model.save(tmp_path)
+    features = torch.randn(2, 8)
+    assert torch.equal(ActorCritic.load(tmp_path).name_labels(features), model.name_labels(features))
+    with pytest.raises(ValueError, match="num_labels=0: this agent has no head"):
+        config(supervision=SupervisionConfig()).build_agent().name_labels(features)
+
+
+class Blind(gymnasium.Env):
+    observation_space = gymnasium.spaces.Box(0, 1, (2,))
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return self.observation_space.sample(), {}
+
+    def step(self, action):
+        return self.observation_space.sample(), 0.0, False, False, {}
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"world": CueConfig()}, "label_cost=0.7: Cue names nothing that must be remembered"),
+        ({"world": StreetLearnConfig()}, "label_cost=0.7: StreetLearn names nothing"),
+        ({"world": CueConfig(), "supervision": replace(BOTH, label_cost=0.0)}, "attention_cost=0.3: Cue does not say"),
+        ({"core": CORES["lstm"](dim=8)}, "attention_cost=0.3: this LSTM does not attend to steps"),
+        ({"core": replace(HCAM, carry_across_episodes=True)}, "attention_cost=0.3: this Hierarch"),
+    ],
+)  # fmt: skip
+def test_what_a_world_or_core_cannot_give_is_refused(settings, message):
+    with pytest.raises(ValueError, match=message):
+        trainer(**settings)
+
+
+@pytest.mark.parametrize("supervision", [BOTH, replace(BOTH, label_cost=0.0)])
+def test_a_gymnasium_world_has_no_truth(supervision):
+    gymnasium.register("Blind-v0", Blind)
+    try:
+        with pytest.raises(ValueError, match=r"(label|attention)_cost=0\.\d: .*World .*use 0 here"):
+            trainer(world=TASKS["gym"](id="Blind-v0"), supervision=supervision)
+    finally:
+        gymnasium.registry.pop("Blind-v0")
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [("label_cost", -1.0), ("attention_cost", -0.1), ("until", 0.0), ("share", 1.5)]
+)
+def test_settings_are_checked(field, value):
+    with pytest.raises(ValueError, match=f"{field}={value}: give"):
+        SupervisionConfig(**{field: value})
+
+
+@pytest.mark.slow
+def test_labels_teach_a_cue_that_has_left_the_window():
+    made = trainer(
+        CORES["gru"](dim=32),
+        TMazeConfig(length=20),
+        SupervisionConfig(label_cost=1.0, until=1.0),
+        batch_size=32,
+        unroll=40,
+        fit=FitConfig(steps=60),
+    )
+    accuracy = [made.step()["label_accuracy"] for _ in range(60)]
+    made.close()
+    assert accuracy[0] < 0.7 and accuracy[-1] > 0.95
