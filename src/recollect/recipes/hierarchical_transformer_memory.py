@@ -6,7 +6,6 @@
     htm-words             section 3.3: names of new objects, distractions, a question
     htm-permanence        section 3.2: what is in which closed box (a 2-D analogue)
     htm-streets           section 3.4: one-shot navigation in a new neighbourhood (made-up cities)
-    htm-inference         section 3.4: paired associative inference
     htm-t-maze            ours: the plainest memory there is, to see each core alone
     htm-ablations         appendix D: chunk length, k, reconstruction, gating
 
@@ -20,23 +19,18 @@ analogues, and are called so.
 from collections.abc import Callable
 from dataclasses import replace
 
-from recollect.agents.sequence_model import SequenceModelConfig
 from recollect.cores.contract import CoreConfig
 from recollect.cores.hcam import HierarchicalChunkMemoryConfig
 from recollect.cores.transformer_xl.core import TransformerXLConfig
 from recollect.recipes.agent_sizes import lite, lite_core, lite_spoken, lite_symbols, paper, paper_core
 from recollect.recipes.base import MakeConfig, Recipe, Run, Scale, Test
-from recollect.tasks.streams.associative_inference import AssociativeInference
 from recollect.tasks.worlds.ballet.world import BalletConfig
 from recollect.tasks.worlds.object_permanence import ObjectPermanenceConfig
 from recollect.tasks.worlds.street_learn.world import HELD_OUT_CITIES, StreetLearnConfig
 from recollect.tasks.worlds.t_maze import TMazeConfig
 from recollect.tasks.worlds.visual_match import VisualMatchConfig
 from recollect.tasks.worlds.word_learning import WordLearningConfig
-from recollect.training.frame import FitConfig
 from recollect.training.impala.trainer import EvaluationConfig, ImpalaConfig
-from recollect.training.optimizers import OptimizerConfig
-from recollect.training.supervised import SupervisedConfig
 
 LITE_BALLET = BalletConfig(
     dancers=(2,),
@@ -84,7 +78,10 @@ def visual_match(core: str = "hcam", scale: Scale = "lite") -> ImpalaConfig:
     """A colour, apples, the door of that colour (section 3.4; the published grid form of the DMLab level)."""
     if scale == "paper":
         memory = paper_core(core, chunk=16, top_k=16, steps=128, unroll=128, extra=256)
-        return paper(VisualMatchConfig(), memory, unroll=128, entropy=1e-4, steps=50_000)
+        config = paper(VisualMatchConfig(), memory, unroll=128, entropy=1e-4, steps=50_000)
+        # A view of 5 x 5 pixels is small enough to be taken for a grid of symbols.
+        encoders = replace(config.agent.encoders, kinds=(("observation", "impala-resnet"),))
+        return replace(config, agent=replace(config.agent, encoders=encoders))
     world = VisualMatchConfig(
         cue_steps=8,
         distractor_steps=24,
@@ -140,33 +137,12 @@ def streets(core: str = "hcam", scale: Scale = "lite") -> ImpalaConfig:
         world = StreetLearnConfig(observation="rendered")
         config = paper(world, memory, unroll=64, entropy=1e-4, learning_rate=4e-4, steps=100_000)
         costs = replace(config.loss, policy_cost=1.0, baseline_cost=0.3, reconstruction_cost=0.3)
-        return replace(config, loss=costs)
+        return replace(config, loss=costs, evaluation=EvaluationConfig(greedy=False))
     memory = lite_core(core, steps=200, window=16, chunk=4, layers=1)
     config = lite_symbols(StreetLearnConfig(), memory, steps=250, unroll=50)
     # The score is a number of goals. Who knows little and takes the likeliest way at every corner goes in circles.
     fit = replace(config.fit, stop_score=None)
     return replace(config, fit=fit, evaluation=EvaluationConfig(greedy=False))
-
-
-def inference(core: str = "hcam", scale: Scale = "lite") -> SupervisedConfig:
-    """Paired associative inference (section 3.4): chains of three, questions of all types."""
-    is_paper = scale == "paper"
-    task = AssociativeInference() if is_paper else AssociativeInference(num_chains=6, width=32)
-    steps = task.spec.length
-    if is_paper:
-        memory = paper_core(core, chunk=2, top_k=32, steps=steps, unroll=4, extra=steps)
-    else:
-        window = 4 if core == "hcam" else steps
-        memory = lite_core(core, steps=steps, window=window, chunk=2, top_k=-(-steps // 2))
-    return SupervisedConfig(
-        task=task,
-        core=memory,
-        agent=SequenceModelConfig(embedding_dim=512 if is_paper else 64),
-        optimizer=OptimizerConfig(learning_rate=1e-4 if is_paper else 1e-3, warmup_steps=50),
-        fit=FitConfig(steps=100_000 if is_paper else 2000, report_every=50, evaluate_every=200, checkpoint_every=500),
-        batch_size=32,
-        device="auto" if is_paper else "cpu",
-    )
 
 
 def ablations(core: str = "hcam", scale: Scale = "lite") -> ImpalaConfig:
@@ -199,6 +175,12 @@ LEVELS = {  # dancers, delay: what the paper reports for each core (table 3)
     (8, 16): {"hcam": "0.981", "transformer-xl": "0.657", "lstm": "0.252"},
     (8, 48): {"hcam": "0.972", "transformer-xl": "0.492", "lstm": "0.297"},
 }
+DELAY_LEVELS = {  # table 3, figures 4b and 4c: trained on varying delays, tested with none and with the longest
+    "no delay": {"hcam": "0.967", "transformer-xl": "0.822", "lstm": "0.332"},
+    "longest delay": {"hcam": "0.917", "transformer-xl": "0.461", "lstm": "0.348"},
+}
+LONGEST_ALONE = {"hcam": "0.829", "transformer-xl": "0.311"}
+"""Figure 4d: trained on the longest delay alone."""
 WORD_LEVELS = {
     "20 distractors": (20, 1, {"hcam": "0.955", "transformer-xl": "0.321", "lstm": "0.190"}),
     "4 episodes, 1 distractor each": (1, 4, {"hcam": "0.960", "transformer-xl": "0.344", "lstm": "0.061"}),
@@ -242,17 +224,47 @@ def _word_tests(core: str, scale: Scale) -> dict[str, Test]:
     }
 
 
+def _visual_match_tests(core: str, scale: Scale) -> dict[str, Test]:
+    if scale == "lite":
+        return {}
+    return {"": Test(where=visual_match(core, scale).world, paper={"hcam": "0.970"}.get(core, "-"))}  # figure 6a
+
+
+def _permanence_tests(core: str, scale: Scale) -> dict[str, Test]:
+    if scale == "lite":
+        return {}
+    world = permanence(core, scale).world
+    assert isinstance(world, ObjectPermanenceConfig)
+    return {
+        name: Test(where=replace(world, delays=(delay,)), paper=DELAY_LEVELS[name].get(core, "-"))
+        for name, delay in (("no delay", min(world.delays)), ("longest delay", max(world.delays)))
+    }
+
+
+def _permanence_rows(scale: Scale) -> list[Run]:
+    """Figure 4: varying delays, and at the paper's scale also the longest alone (4d)."""
+    rows = _rows(permanence, _permanence_tests, scale)
+    for core, published in LONGEST_ALONE.items() if scale == "paper" else ():
+        config = permanence(core, scale)
+        assert isinstance(config.world, ObjectPermanenceConfig)
+        world = replace(config.world, delays=(max(config.world.delays),))
+        rows.append(
+            Run(
+                label=f"{core}-longest-alone-paper",
+                row=f"{core}, trained on the longest delay alone",
+                core=core,
+                config=replace(config, world=world),
+                paper=published,
+            )
+        )
+    return rows
+
+
 def _street_tests(core: str, scale: Scale) -> dict[str, Test]:
     world = streets(core, scale).world
     paper = {"hcam": "26.8", "transformer-xl": "19.9"}.get(core, "-") if scale == "paper" else "-"
     assert isinstance(world, StreetLearnConfig)
     return {"a city held out": Test(where=replace(world, cities=HELD_OUT_CITIES), paper=paper)}
-
-
-def _inference_tests(core: str, scale: Scale) -> dict[str, Test]:
-    task = inference(core, scale).task
-    assert isinstance(task, AssociativeInference)
-    return {kind: Test(where=replace(task, types=(kind,))) for kind in ("AB", "BC", "AC")}
 
 
 def _t_maze_rows() -> list[Run]:
@@ -293,6 +305,14 @@ def _ablation(name: str, config: ImpalaConfig, scale: Scale) -> Run:
     return Run(label=label, row=name, core=core, config=config, tests=tests)
 
 
+def _rows(config: MakeConfig, tests: Callable[[str, Scale], dict[str, Test]], scale: Scale) -> list[Run]:
+    """One row for every core."""
+    return [
+        Run(label=f"{core}-{scale}", row=core, core=core, config=config(core, scale), tests=tests(core, scale))
+        for core in CORE_ROWS
+    ]
+
+
 def _recipe(
     name: str,
     title: str,
@@ -300,13 +320,9 @@ def _recipe(
     about: str,
     config: MakeConfig,
     tests: Callable[[str, Scale], dict[str, Test]] = lambda core, scale: {},
-    cores: tuple[str, ...] = CORE_ROWS,
 ) -> Recipe:
     def rows(scale: Scale) -> list[Run]:
-        return [
-            Run(label=f"{core}-{scale}", row=core, core=core, config=config(core, scale), tests=tests(core, scale))
-            for core in cores
-        ]
+        return _rows(config, tests, scale)
 
     return Recipe(
         name=name,
@@ -351,10 +367,11 @@ HTM_RECIPES = [
     _recipe(
         "htm-visual-match",
         "Visual match",
-        f"{_DOC}, section 3.4",
+        f"{_DOC}, section 3.4 and figure 6a",
         "Share of episodes with the right door; the published grid form. Lite: phases of 8, 24 and 16 steps, apples "
         "without reward, doors that keep their places; windows of 8 steps.",
         visual_match,
+        _visual_match_tests,
     ),
     _recipe(
         "htm-words",
@@ -365,30 +382,23 @@ HTM_RECIPES = [
         words,
         _word_tests,
     ),
-    _recipe(
-        "htm-permanence",
-        "Object permanence",
-        f"{_DOC}, section 3.2; a 2-D analogue",
-        "Share of episodes in which the right box is chosen. Lite: two boxes, two shapes, one jump each, delays of 0 "
-        "and 4 steps; windows of 8 steps.",
-        permanence,
+    Recipe(
+        name="htm-permanence",
+        title="Object permanence",
+        source=f"{_DOC}, section 3.2 and figure 4; a 2-D analogue",
+        about="Share of episodes in which the right box is chosen. Lite: two boxes, two shapes, one jump each, delays "
+        "of 0 and 4 steps; windows of 8 steps.",
+        config=permanence,
+        runs={"lite": lambda: _permanence_rows("lite"), "paper": lambda: _permanence_rows("paper")},
+        seeds={"lite": 3, "paper": 3},
     ),
     _recipe(
         "htm-streets",
         "One-shot StreetLearn",
         f"{_DOC}, figure 6c; made-up cities",
-        "Goals reached in an episode of 200 steps, with actions drawn from the policy in lite.",
+        "Goals reached in an episode of 200 steps, with actions drawn from the policy.",
         streets,
         _street_tests,
-    ),
-    _recipe(
-        "htm-inference",
-        "Paired associative inference",
-        f"{_DOC}, figures 6a and 6b; random vectors for the published embeddings",
-        "Share of right answers, by type of question: AC needs two memories at once. Lite: 6 chains of 32 numbers an "
-        "item.",
-        inference,
-        _inference_tests,
     ),
     Recipe(
         name="htm-ablations",

@@ -51,6 +51,13 @@ class SupervisedConfig(TrainerConfig):
         require(self.batch_size >= 1, "batch_size", self.batch_size, "train at least one row")
         require(self.unroll is None or self.unroll >= 1, "unroll", self.unroll, "give at least one step, or None")
         require(self.evaluation_rows >= 1, "evaluation_rows", self.evaluation_rows, "evaluate at least one row")
+        given = self.agent.given_memory
+        if self.task.spec.given_memory:
+            remedy = "the task asks about the first episode of a row: choose 'shared' (hcam) or 'streamed'"
+            require(given != "none", "agent.given_memory", given, remedy)
+        require(
+            given == "none" or self.unroll is None, "unroll", self.unroll, "given_memory needs whole rows: give None"
+        )
 
     @property
     def title(self) -> str:

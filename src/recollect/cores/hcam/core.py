@@ -260,7 +260,7 @@ class HierarchicalChunkLayer(nn.Module):
 
     def forward(self, x: Tensor, memory: LayerMemory, plan: Plan, features: Tensor) -> tuple[Tensor, LayerMemory]:
         """``[b, t, d]`` to ``[b, t, d]``, and the memory after the call; ``features`` are of the offsets w ... 0."""
-        c, dropout = self.config.chunk_len, self.config.dropout if self.training else 0.0
+        c = self.config.chunk_len
         window = torch.where(plan.held[..., None], memory.window, 0.0)
         timeline = torch.cat((memory.window[:, window.shape[1] - c + 1 :], x), 1).detach()
         contents, keys = self.write(timeline, memory, plan)
@@ -270,9 +270,13 @@ class HierarchicalChunkLayer(nn.Module):
         valid = None
         if self.config.carry_across_episodes:
             valid = torch.arange(c, 0, -1, device=x.device) <= plan.lengths[..., None].clamp(min=1)
-        x = x + F.dropout(self.local(x, window, plan.visible, features), dropout)
-        x = x + F.dropout(self.memory(self.norm_memory(x), keys, contents, plan.mask, valid=valid), dropout)
+        x = x + self.drop(self.local(x, window, plan.visible, features))
+        x = x + self.drop(self.memory(self.norm_memory(x), keys, contents, plan.mask, valid=valid))
         return x + self.feed_forward(self.norm_forward(x)), after
+
+    def drop(self, update: Tensor) -> Tensor:
+        """Dropout of what a sub-layer adds, in training."""
+        return F.dropout(update, self.config.dropout, self.training)
 
     def write(self, timeline: Tensor, memory: LayerMemory, plan: Plan) -> tuple[Tensor, Tensor]:
         """Incoming and new chunks with their keys, ``[b, n + f, c, d]`` and ``[b, n + f, d]``."""
