@@ -37,6 +37,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from recollect.layers.gates import Gate
 from recollect.layers.positions import sinusoid
 from recollect.layers.tap import Tap
 from recollect.layers.window_attention import sliding_attention
@@ -55,7 +56,7 @@ STREAM_GATHER_SHARE = 8
 
 @dataclass(frozen=True, kw_only=True)
 class ChunkAttentionVariant:
-    """Points at which paper and released code differ; the defaults are those of the code.
+    """Points at which paper and released code differ, the defaults being those of the code, and the gates.
 
     The scale 1 / sqrt(f) of the relevance, which the paper does not have, is always there: W_q can undo it.
     """
@@ -66,8 +67,12 @@ class ChunkAttentionVariant:
     """Whether the keys of chunks pass through learned weights W_k (code) or are used as they are (paper)."""
     chunk_positions: bool = True
     """Whether a sinusoid of their age in the chunk is added to its steps (code); the paper does not mention one."""
+    gate: Gate = "residual"
+    """How all three parts of a layer join the stream: residual adds (paper), gru is GTrXL's gate (appendix D.6)."""
 
     def __post_init__(self) -> None:
+        if self.gate not in get_args(Gate):
+            raise ValueError(f"gate={self.gate!r}: choose {' or '.join(get_args(Gate))}")
         if self.relevance not in get_args(Relevance):
             raise ValueError(f"relevance={self.relevance!r}: choose {' or '.join(get_args(Relevance))}")
 

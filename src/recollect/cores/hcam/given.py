@@ -46,10 +46,11 @@ def read_given(core: HierarchicalChunkMemory, chunks: Tensor, questions: Tensor)
     visible = visible_steps(torch.arange(t, device=x.device).expand(b * k, t), window)
     for layer in cast(list[HierarchicalChunkLayer], core.layers):
         before = x.new_zeros(b * k, window, x.shape[-1])
-        x = x + layer.drop(layer.local(x.flatten(0, 1), before, visible, features).unflatten(0, (b, k)))
-        read = layer.memory(layer.norm_memory(x).flatten(1, 2), keys, contents)
-        x = x + layer.drop(read.unflatten(1, (k, t)))
-        x = x + layer.feed_forward(layer.norm_forward(x))
+        read = layer.local(x.flatten(0, 1), before, visible, features).unflatten(0, (b, k))
+        x = layer.gate_local(x, layer.drop(read))
+        read = layer.memory(layer.norm_memory(x).flatten(1, 2), keys, contents).unflatten(1, (k, t))
+        x = layer.gate_memory(x, layer.drop(read))
+        x = layer.gate_forward(x, layer.feed_forward(layer.norm_forward(x)))
     return x
 
 
