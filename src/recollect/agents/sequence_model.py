@@ -26,6 +26,7 @@ from recollect.agents.streams import ModelStream
 from recollect.config import from_json, require, to_json
 from recollect.cores.arrays import First, Numbers, to_array, to_tensor
 from recollect.cores.contract import CoreConfig
+from recollect.cores.tlb import TemporalLatentBottleneck
 from recollect.layers.feedforward import FeedForward
 
 READOUTS = ("linear", "mlp", "pointer")
@@ -47,11 +48,17 @@ class SequenceModelConfig:
     """Take the first episode of a row as a memory and each later one as a question about it: the memory as chunks
     shared by all layers (hcam only), or as a stream that every question goes on from. Whole rows only."""
 
+    whole_rows: bool = False
+    """Read every row at once, with the core's ``encode``: tlb with ``causal=False`` then looks both ways inside a
+    chunk, as the paper does for classification. For tasks that are not autoregressive, with one episode a row."""
+
     def __post_init__(self) -> None:
         require(self.embedding_dim > 0, "embedding_dim", self.embedding_dim, "give a positive width")
         for name, known in (("readout", READOUTS), ("given_memory", GIVEN)):
             value = getattr(self, name)
             require(value in known, name, value, f"choose one of {', '.join(map(repr, known))}")
+        both = self.whole_rows and self.given_memory != "none"
+        require(not both, "whole_rows", True, "given_memory reads a row in parts: choose one of the two")
 
     def build(
         self, core: CoreConfig, *, num_classes: int, vocabulary: int | None = None, input_dim: int | None = None
@@ -141,11 +148,23 @@ class SequenceModel(nn.Module):
         if self.config.given_memory != "none":
             return self.answer_questions(items, is_first), state
         if not self.points:
-            outputs, state = self.core(self.expand(items), state, is_first)
+            outputs, state = self.read(items, state, is_first)
             return self.decode(outputs), state
-        outputs, memory = self.core(self.expand(items), state.core, is_first)
+        outputs, memory = self.read(items, state.core, is_first)
         choices, recent = newest(items, state.recent, is_first)
         return point(self.decode(outputs), choices), PointerState(memory, recent)
+
+    def read(self, items: Tensor, state: Any, is_first: Tensor) -> tuple[Tensor, Any]:
+        """The core's outputs and state after embedded items ``[b, t, d]``."""
+        if not self.config.whole_rows:
+            return self.core(self.expand(items), state, is_first)
+        if not isinstance(self.core, TemporalLatentBottleneck):
+            raise ValueError(
+                f"whole_rows=True: {type(self.core).__name__} reads streams only: use tlb, or set it to False"
+            )
+        if bool(is_first[:, 1:].any()) or not bool(is_first[:, 0].all()):
+            raise ValueError("whole_rows=True: every row must be one episode, from its first step to its last")
+        return self.core.encode(items)
 
     def answer_questions(self, items: Tensor, is_first: Tensor) -> Tensor:
         """Embedded items ``[b, t, d]`` of whole rows to logits ``[b, t, classes]``; see ``given_memory.py``."""
@@ -182,6 +201,8 @@ class SequenceModel(nn.Module):
         """A live model: one step at a time, without gradients, at constant cost."""
         given = self.config.given_memory
         require(given == "none", "given_memory", given, "such a model reads whole rows only; set it to 'none'")
+        whole = self.config.whole_rows
+        require(not whole, "whole_rows", whole, "such a model sees a row at once; set it to False for a stream")
         return SequenceStream(self, batch_size)
 
     def check(self, inputs: Tensor, *, time: bool) -> None:

@@ -7,21 +7,17 @@
     htm-permanence        section 3.2: what is in which closed box (a 2-D analogue)
     htm-streets           section 3.4: one-shot navigation in a new neighbourhood (made-up cities)
     htm-t-maze            ours: the plainest memory there is, to see each core alone
-    htm-ablations         appendix D: chunk length, k, reconstruction, gating
 
 ``paper`` has table 1 of the paper (and our choice where it leaves one open): 4 layers, width 512, 8 heads, unroll
 64 or 128, batch 32, Adam 2e-4 (streets 4e-4, inference 1e-4), costs 0.1 policy (streets 1), 1 baseline, 1e-3 or
 1e-4 entropy, 1 reconstruction, discount 0.99. ``lite`` is small enough for two processor cores and ten minutes:
 symbols instead of pixels, small networks, larger learning rates, easier levels. Worlds that were never released are
-analogues, and are called so.
+analogues, and are called so. The further parts of the study are ``htm_inference.py`` and ``htm_ablations.py``.
 """
 
 from collections.abc import Callable
 from dataclasses import replace
 
-from recollect.cores.contract import CoreConfig
-from recollect.cores.hcam import HierarchicalChunkMemoryConfig
-from recollect.cores.transformer_xl.core import TransformerXLConfig
 from recollect.recipes.agent_sizes import lite, lite_core, lite_spoken, lite_symbols, paper, paper_core
 from recollect.recipes.base import MakeConfig, Recipe, Run, Scale, Test
 from recollect.tasks.worlds.ballet.world import BalletConfig
@@ -145,11 +141,6 @@ def streets(core: str = "hcam", scale: Scale = "lite") -> ImpalaConfig:
     return replace(config, fit=fit, evaluation=EvaluationConfig(greedy=False))
 
 
-def ablations(core: str = "hcam", scale: Scale = "lite") -> ImpalaConfig:
-    """What appendix D changes one thing at a time: the ballet's agent; lite the words', which is trained sooner."""
-    return ballet(core, scale) if scale == "paper" else words(core, scale)
-
-
 def t_maze(core: str = "hcam", scale: Scale = "lite", length: int = 100) -> ImpalaConfig:
     """A corridor of ``length`` steps between a cue and the turn that it names; ours, only lite."""
     if scale != "lite":
@@ -188,7 +179,8 @@ WORD_LEVELS = {
 }
 
 
-def _ballet_tests(core: str, scale: Scale) -> dict[str, Test]:
+def ballet_tests(core: str, scale: Scale) -> dict[str, Test]:
+    """The levels of figure 3 and those between them."""
     if scale == "lite":
         return {}
     levels = [(dancers, delay) for dancers in (2, 4, 8) for delay in (16, 48)]
@@ -208,7 +200,8 @@ def _generalisation_tests(core: str, scale: Scale) -> dict[str, Test]:
     return {f"{n} dances": Test(where=_lite_dances(n)) for n in (1, 2, 3)}
 
 
-def _word_tests(core: str, scale: Scale) -> dict[str, Test]:
+def word_tests(core: str, scale: Scale) -> dict[str, Test]:
+    """The levels of figure 5."""
     world = words(core, scale).world
     assert isinstance(world, WordLearningConfig)
     if scale == "paper":
@@ -230,7 +223,8 @@ def _visual_match_tests(core: str, scale: Scale) -> dict[str, Test]:
     return {"": Test(where=visual_match(core, scale).world, paper={"hcam": "0.970"}.get(core, "-"))}  # figure 6a
 
 
-def _permanence_tests(core: str, scale: Scale) -> dict[str, Test]:
+def permanence_tests(core: str, scale: Scale) -> dict[str, Test]:
+    """The levels of figure 4."""
     if scale == "lite":
         return {}
     world = permanence(core, scale).world
@@ -243,7 +237,7 @@ def _permanence_tests(core: str, scale: Scale) -> dict[str, Test]:
 
 def _permanence_rows(scale: Scale) -> list[Run]:
     """Figure 4: varying delays, and at the paper's scale also the longest alone (4d)."""
-    rows = _rows(permanence, _permanence_tests, scale)
+    rows = _rows(permanence, permanence_tests, scale)
     for core, published in LONGEST_ALONE.items() if scale == "paper" else ():
         config = permanence(core, scale)
         assert isinstance(config.world, ObjectPermanenceConfig)
@@ -273,36 +267,6 @@ def _t_maze_rows() -> list[Run]:
     tests = {"length 20": Test(where=short), "length 200": Test(where=long)}
     row = "hcam trained on length 20"
     return [*runs, Run(label="hcam-short", row=row, core="hcam", config=short_t_maze(), tests=tests)]
-
-
-def _ablation_rows(scale: Scale) -> list[Run]:
-    """Appendix D: one change at a time to hcam and transformer-xl."""
-    base, xl = ablations("hcam", scale), ablations("transformer-xl", scale).core
-    hcam = base.core
-    assert isinstance(hcam, HierarchicalChunkMemoryConfig) and isinstance(xl, TransformerXLConfig)
-    chunk, steps = hcam.chunk_len, hcam.chunk_len * hcam.num_chunks
-    changes: dict[str, CoreConfig] = {"hcam": hcam}
-    for length in (chunk // 2, chunk * 3 // 4):
-        changes[f"hcam, chunks of {length}"] = replace(hcam, chunk_len=length, num_chunks=-(-steps // length))
-    for k in (1, 2):
-        changes[f"hcam, k = {k}"] = replace(hcam, top_k=k)
-    changes["transformer-xl"] = xl
-    changes["transformer-xl, ungated"] = replace(xl, gate="residual", relu_outputs=False)
-    changes["transformer-xl, top-k 8"] = replace(xl, top_k=8)
-    changes["transformer-xl, wide"] = replace(xl, dim=2 * xl.dim)
-    changes["transformer-xl, deep"] = replace(xl, num_layers=2 * xl.num_layers)
-    changes["memoryless"] = ablations("memoryless", scale).core
-    runs = [_ablation(name, replace(base, core=core), scale) for name, core in changes.items()]
-    reconstruct = not base.agent.reconstruct
-    other = replace(base, agent=replace(base.agent, reconstruct=reconstruct))
-    return [*runs, _ablation(f"hcam, {'with' if reconstruct else 'without'} reconstruction", other, scale)]
-
-
-def _ablation(name: str, config: ImpalaConfig, scale: Scale) -> Run:
-    label = name.replace(", ", "-").replace(" = ", "").replace(" ", "-") + f"-{scale}"
-    core = name.split(",")[0]
-    tests = {} if scale == "paper" else _word_tests(core, scale)
-    return Run(label=label, row=name, core=core, config=config, tests=tests)
 
 
 def _rows(config: MakeConfig, tests: Callable[[str, Scale], dict[str, Test]], scale: Scale) -> list[Run]:
@@ -353,7 +317,7 @@ HTM_RECIPES = [
         "Share of episodes in which the agent goes to the right dancer. Lite: symbols instead of pixels, two dancers, "
         "two dances, no delay, and a reward for coming nearer to any dancer; windows of 16 steps.",
         ballet,
-        _ballet_tests,
+        ballet_tests,
     ),
     _recipe(
         "htm-generalisation",
@@ -380,7 +344,7 @@ HTM_RECIPES = [
         "Share of episodes in which the object that was named is lifted. Lite: two objects, four words, a test in the "
         "room where the names were heard; trained with no or one distractor; windows of 8 steps.",
         words,
-        _word_tests,
+        word_tests,
     ),
     Recipe(
         name="htm-permanence",
@@ -399,15 +363,5 @@ HTM_RECIPES = [
         "Goals reached in an episode of 200 steps, with actions drawn from the policy.",
         streets,
         _street_tests,
-    ),
-    Recipe(
-        name="htm-ablations",
-        title="Ablations",
-        source=f"{_DOC}, appendix D",
-        about="One change at a time; the levels are htm-ballet's. Lite: htm-words', which are learned sooner, with one "
-        "seed: hcam alone differs as much between the seeds of htm-words as most rows differ here.",
-        config=ablations,
-        runs={"lite": lambda: _ablation_rows("lite"), "paper": lambda: _ablation_rows("paper")},
-        seeds={"lite": 1, "paper": 3},
     ),
 ]

@@ -31,6 +31,7 @@ from recollect.config import from_json, lookup, to_json
 from recollect.evaluation.confidence_interval import interquartile_mean, seeds_interval
 from recollect.files import write_atomically
 from recollect.recipes.base import Recipe, Run, Test
+from recollect.recipes.learner_frames import frames_table
 from recollect.runs.checkpoints import RunError
 from recollect.runs.metrics import read_rows
 from recollect.runs.provenance import environment
@@ -177,9 +178,21 @@ def write_tables(recipe: Recipe, root: str | PathLike[str] = ".") -> Path:
         mine = [result for result in results if result["scale"] == scale]
         if mine:
             text = _between(text, f"recollect:{recipe.name}-{scale}", table(recipe, scale, mine))
+    speeds = frames_table(_experiments(base))
+    if speeds is not None:
+        text = _between(text, "recollect:learner-frames", speeds)
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, text)
     return path
+
+
+def _experiments(base: Path) -> dict[str, list[dict[str, Any]]]:
+    """All results under a folder by recipe and scale."""
+    found: dict[str, list[dict[str, Any]]] = {}
+    for path in sorted((base / "results").glob("*/*-seed*.json")):
+        result = json.loads(path.read_text())
+        found.setdefault(f"{result['recipe']}, {result['scale']}", []).append(result)
+    return found
 
 
 def failed(recipe: Recipe, scale: str, root: str | PathLike[str] = ".") -> list[str]:

@@ -55,9 +55,9 @@ class SupervisedConfig(TrainerConfig):
         if self.task.spec.given_memory:
             remedy = "the task asks about the first episode of a row: choose 'shared' (hcam) or 'streamed'"
             require(given != "none", "agent.given_memory", given, remedy)
-        require(
-            given == "none" or self.unroll is None, "unroll", self.unroll, "given_memory needs whole rows: give None"
-        )
+        whole = given != "none" or self.agent.whole_rows
+        name = "whole_rows" if self.agent.whole_rows else "given_memory"
+        require(not whole or self.unroll is None, "unroll", self.unroll, f"{name} needs whole rows: give None")
 
     @property
     def title(self) -> str:
