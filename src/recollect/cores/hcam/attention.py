@@ -69,6 +69,9 @@ class ChunkAttentionVariant:
     """Whether a sinusoid of their age in the chunk is added to its steps (code); the paper does not mention one."""
     gate: Gate = "residual"
     """How all three parts of a layer join the stream: residual adds (paper), gru is GTrXL's gate (appendix D.6)."""
+    tied_start: bool = False
+    """Whether the weights of keys begin as copies of those of queries, at both levels, so that at first a chunk is read
+    if it is like the query (ours). It shortens the time until anything is recalled."""
 
     def __post_init__(self) -> None:
         if self.gate not in get_args(Gate):
@@ -125,6 +128,8 @@ class HierarchicalAttention(nn.Module):
             raise ValueError(
                 f"key_projection=False: {features} features cannot meet keys of width {width}: give equal widths"
             )
+        if reading.tied_start and dim != width:
+            raise ValueError(f"tied_start=True: queries of width {dim} and keys of width {width}: give equal widths")
         if top_k < 1:
             raise ValueError(f"top_k={top_k!r}: give at least 1")
         self.num_heads, self.top_k, self.reading = num_heads, top_k, reading
@@ -140,6 +145,11 @@ class HierarchicalAttention(nn.Module):
         for child in self.children():
             if isinstance(child, Linear):
                 fan_in_normal(child)
+        if reading.tied_start:
+            with torch.no_grad():
+                self.key.weight.copy_(self.query.weight)
+                if self.chunk_key is not None:
+                    self.chunk_key.weight.copy_(self.chunk_query.weight)
 
     def forward(
         self,
