@@ -5,6 +5,8 @@ import torch
 from recollect.agents import AGENTS, SequenceModel, SequenceModelConfig
 from recollect.cores import CORES
 from recollect.state import leaves
+from recollect.tasks import Copying
+from recollect.training import SupervisedConfig
 
 TINY = {
     "dim": 16, "num_layers": 1, "num_heads": 2, "hidden_dim": 24, "memory_len": 6, "chunk_len": 3, "num_slots": 3,
@@ -158,3 +160,42 @@ def test_a_stream_takes_numpy_and_lists_and_gives_numpy():
         next(model.core.parameters()).add_(1)
     with pytest.raises(ValueError, match="make a new stream"):
         given.step(tokens[:, 0])
+
+
+def two_way(**fields):
+    torch.manual_seed(0)
+    core = CORES["tlb"](dim=16, num_layers=2, num_heads=2, chunk_len=3, num_slots=3, self_per_cross=1, **fields)
+    return (
+        SequenceModelConfig(embedding_dim=12, whole_rows=True).build(core, num_classes=5, vocabulary=7).double().eval()
+    )
+
+
+def test_whole_rows_let_chunks_look_both_ways():
+    model, (tokens, is_first) = two_way(causal=False), tiny_inputs()
+    is_first[:, 1:] = False
+    logits, _ = model(tokens, model.initial_state(3), is_first)
+    later = tokens.clone()
+    later[:, 5] = (later[:, 5] + 1) % 7
+    changed = (model(later, model.initial_state(3), is_first)[0] != logits).any(-1).all(0)
+    assert changed.tolist() == [False] * 3 + [True] * 8, "the chunk of step 5 begins at step 3"
+    logits.square().sum().backward()
+    assert model.encoder.weight.grad.abs().sum() > 0
+    causal = two_way()
+    streamed, _ = causal.core(causal.expand(causal.embed(tokens)), causal.core.initial_state(3), is_first)
+    torch.testing.assert_close(causal(tokens, None, is_first)[0], causal.decode(streamed))
+
+
+def test_whole_rows_are_one_episode_of_a_core_that_can_read_them():
+    model, (tokens, is_first) = two_way(causal=False), tiny_inputs()
+    is_first[0, 4] = True
+    with pytest.raises(ValueError, match="every row must be one episode"):
+        model(tokens, model.initial_state(3), is_first)
+    with pytest.raises(ValueError, match="sees a row at once"):
+        model.stream(1)
+    other = SequenceModelConfig(whole_rows=True).build(tiny_core("gru"), num_classes=2, vocabulary=7)
+    with pytest.raises(ValueError, match="GRU reads streams only"):
+        other(tokens, other.initial_state(3), is_first)
+    with pytest.raises(ValueError, match="choose one of the two"):
+        SequenceModelConfig(whole_rows=True, given_memory="streamed")
+    with pytest.raises(ValueError, match="whole_rows needs whole rows"):
+        SupervisedConfig(task=Copying(), core=tiny_core("tlb"), agent=SequenceModelConfig(whole_rows=True), unroll=3)

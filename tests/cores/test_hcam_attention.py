@@ -265,3 +265,16 @@ def test_weights_start_as_in_the_released_code():
 def test_bad_settings_are_named(make_bad, message):
     with pytest.raises(ValueError, match=message):
         make_bad()
+
+
+def test_a_tied_start_finds_the_chunk_that_is_like_the_query():
+    torch.manual_seed(0)
+    chunks = 3 * torch.randn(4, 6, 2, 64)
+    tied = HierarchicalAttention(64, 4, 6, reading=ChunkAttentionVariant(tied_start=True))
+    found = {}
+    for name, attention in (("tied", tied), ("free", HierarchicalAttention(64, 4, 6))):
+        _, weights = attention.choose(chunks[:, :, 0], chunks.mean(2), None)
+        found[name] = (weights.argmax(-1) == torch.arange(6)).float().mean()
+    assert found["tied"] == 1.0 and found["free"] < 0.6
+    with pytest.raises(ValueError, match="tied_start=True: queries of width 8"):
+        HierarchicalAttention(8, 4, 6, memory_dim=16, feature_dim=16, reading=ChunkAttentionVariant(tied_start=True))

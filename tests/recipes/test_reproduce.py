@@ -8,8 +8,10 @@ import pytest
 from recollect.cores import CORES
 from recollect.recipes.base import Recipe, Run
 from recollect.recipes.reproduce import reproduce, table, write_tables
+from recollect.runs.random_states import seed_everything
 from recollect.tasks import Recall
 from recollect.training import FitConfig, OptimizerConfig, SupervisedConfig
+from recollect.training.frame import FRESH_SEED
 from recollect.training.supervised import SupervisedTrainer
 
 
@@ -162,3 +164,14 @@ def test_a_mixed_row_shows_score_and_failure():
     assert "(perfect after 3 200 samples) | 1 |" in text
     assert "| x, seed 1 | - | failed: NaN \\| at step 3 | 0 | - | - | `c` |" in text
     assert "2 runs, **1 failed**, 1.0 minutes of training on GPU" in text
+
+
+def test_the_weights_that_training_begins_with_are_scored_beside_it(tmp_path):
+    run = Run(label="gru", row="gru, tiny", core="gru", config=config(learning_rate=1.0), paper="0.9", untrained=True)
+    path = reproduce(recipe(run), root=tmp_path, seeds=1)
+    tests = results(tmp_path)["gru-seed0.json"]["tests"]
+    assert sorted(tests) == ["", "untrained"] and tests["untrained"]["paper"] == "-"
+    seed_everything(0)
+    fresh = run.config.evaluate(run.config.build().agent, samples=512, seed=FRESH_SEED)
+    assert tests["untrained"]["correct"] == fresh.by_row()[0] != tests[""]["correct"]
+    assert "| gru, tiny, untrained | - |" in path.read_text()

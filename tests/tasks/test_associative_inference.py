@@ -232,7 +232,7 @@ def test_episodes_of_another_shape_are_named(tmp_path):
 def test_an_episode_without_the_wanted_type_is_named(tmp_path):
     save(tmp_path, SMALL, "train")
     np.save(tmp_path / "length3" / "train" / "trial_type.npy", np.ones((3, 15), dtype=int))
-    with pytest.raises(ValueError, match="no such trial"):
+    with pytest.raises(ValueError, match="fewer such trials"):
         draw(replace(SMALL, folder=str(tmp_path), types=("AC",)))
 
 
@@ -250,3 +250,34 @@ def test_an_episode_without_the_wanted_type_is_named(tmp_path):
 def test_bad_fields_are_named(fields, message):
     with pytest.raises(ValueError, match=message):
         AssociativeInference(**fields)
+
+
+@pytest.mark.parametrize("form", ["streamed", "paper"])
+@pytest.mark.parametrize("task", [SMALL, LONG], ids=["3", "4"])
+def test_all_trials_of_a_memory_at_once(task, form):
+    task = replace(task, form=form, trials=0)
+    batch = draw(task, 20)
+    trials, start = task.num_chains * len(TYPES[task.chain]), 2 * task.num_pairs
+    assert task.num_trials == trials and batch.inputs.shape[1] == start + 3 * trials == task.spec.length
+    assert batch.score_mask.sum(1).tolist() == [trials] * 20 and batch.score_mask[:, start + 2 :: 3].all()
+    firsts = batch.is_first.sum(1).unique().tolist()
+    assert firsts == [1 if form == "streamed" else 1 + trials]
+    for row in range(20):
+        asked = set()
+        for trial in range(trials):
+            step = start + 3 * trial
+            one = torch.cat((batch.inputs[row, :start], batch.inputs[row, step : step + 3]))
+            answer = batch.targets[row, step + 2].item()
+            [(pairs, *probe)] = named(batch._replace(inputs=one[None]))
+            assert from_chains(pairs, *probe) == answer
+            asked.add((probe[0], probe[1 + answer]))
+            source = batch.source[row, step + 2].item()
+            assert torch.equal(batch.inputs[row, source], batch.inputs[row, step + 1 + answer])
+        assert len(asked) == trials, "no trial is asked twice"
+
+
+def test_form_and_number_of_trials_are_checked():
+    with pytest.raises(ValueError, match="form='both'"):
+        replace(SMALL, form="both")
+    with pytest.raises(ValueError, match="trials=16: give 1 to 15"):
+        replace(SMALL, trials=16)

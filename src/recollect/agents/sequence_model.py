@@ -5,8 +5,9 @@
     y_t, state = core(u_t, state, is_first)                      [b, t, d_out] or [b, t, r, d_out]
     logits_t = readout(LN(mean_r y_t))                           [b, t, classes]
 
-It keeps the contract of the cores: state in, state out, ``is_first`` the only reset signal, and a live form
-(:meth:`SequenceModel.stream`) with the same numbers.
+A readout may also point at the newest items (``pointer.py``). The model keeps the contract of the cores: state in,
+state out, ``is_first`` the only reset signal, and a live form (:meth:`SequenceModel.stream`) with the same numbers.
+With ``given_memory`` it answers questions about a memory instead, whole rows at a time (``given_memory.py``).
 """
 
 from dataclasses import dataclass
@@ -17,13 +18,19 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from recollect.agents import given_memory
 from recollect.agents.folders import read_description, read_weights, write_model
 from recollect.agents.kinds import KINDS
+from recollect.agents.pointer import PointerState, newest, point
 from recollect.agents.streams import ModelStream
 from recollect.config import from_json, require, to_json
 from recollect.cores.arrays import First, Numbers, to_array, to_tensor
 from recollect.cores.contract import CoreConfig
+from recollect.cores.tlb import TemporalLatentBottleneck
 from recollect.layers.feedforward import FeedForward
+
+READOUTS = ("linear", "mlp", "pointer")
+GIVEN = ("none", "shared", "streamed")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,12 +39,26 @@ class SequenceModelConfig:
 
     embedding_dim: int = 64
     """Width of a token's embedding (or of the projected float input) that the core reads."""
-    readout: Literal["linear", "mlp"] = "linear"
-    """What turns the core's output into logits: one matrix, or a hidden layer of twice the width before it."""
+    readout: Literal["linear", "mlp", "pointer"] = "linear"
+    """What turns the core's output into logits: one matrix, a hidden layer of twice the width before it, or the dot
+    products with the newest items, which are the choices."""
+    norm_inputs: bool = False
+    """Give the numbers of a float input mean 0 and variance 1 before they are projected, step by step."""
+    given_memory: Literal["none", "shared", "streamed"] = "none"
+    """Take the first episode of a row as a memory and each later one as a question about it: the memory as chunks
+    shared by all layers (hcam only), or as a stream that every question goes on from. Whole rows only."""
+
+    whole_rows: bool = False
+    """Read every row at once, with the core's ``encode``: tlb with ``causal=False`` then looks both ways inside a
+    chunk, as the paper does for classification. For tasks that are not autoregressive, with one episode a row."""
 
     def __post_init__(self) -> None:
         require(self.embedding_dim > 0, "embedding_dim", self.embedding_dim, "give a positive width")
-        require(self.readout in ("linear", "mlp"), "readout", self.readout, "choose 'linear' or 'mlp'")
+        for name, known in (("readout", READOUTS), ("given_memory", GIVEN)):
+            value = getattr(self, name)
+            require(value in known, name, value, f"choose one of {', '.join(map(repr, known))}")
+        both = self.whole_rows and self.given_memory != "none"
+        require(not both, "whole_rows", True, "given_memory reads a row in parts: choose one of the two")
 
     def build(
         self, core: CoreConfig, *, num_classes: int, vocabulary: int | None = None, input_dim: int | None = None
@@ -75,6 +96,11 @@ class SequenceModel(nn.Module):
         self.input_dim = input_dim
         self.num_classes = num_classes
         width = config.embedding_dim
+        few = config.norm_inputs and (input_dim is None or input_dim < 2)
+        require(not few, "norm_inputs", True, f"input_dim={input_dim}: only several numbers have a mean and a variance")
+        self.norm_inputs = (
+            nn.LayerNorm(input_dim or 1, elementwise_affine=False) if config.norm_inputs else nn.Identity()
+        )
         self.encoder: nn.Module
         if vocabulary is not None:
             self.encoder = nn.Embedding(vocabulary, width)
@@ -87,15 +113,19 @@ class SequenceModel(nn.Module):
             self.tokens = nn.Linear(width, self.core.input_shape[0] * self.core.input_shape[1])
         out = self.core.output_shape[-1]
         self.norm = nn.LayerNorm(out)
+        self.points = config.readout == "pointer"
         self.readout = (
-            nn.Linear(out, num_classes)
-            if config.readout == "linear"
-            else FeedForward(out, 2 * out, out_dim=num_classes)
+            FeedForward(out, 2 * out, out_dim=num_classes)
+            if config.readout == "mlp"
+            else nn.Linear(out, width if self.points else num_classes)
         )
 
     def initial_state(self, batch_size: int) -> Any:
         """The initial state of ``batch_size`` rows."""
-        return self.core.initial_state(batch_size)
+        state = self.core.initial_state(batch_size)
+        if not self.points:
+            return state
+        return PointerState(state, self.core.zeros(batch_size, self.num_classes - 1, self.config.embedding_dim))
 
     def forward(self, inputs: Tensor, state: Any, is_first: Tensor) -> tuple[Tensor, Any]:
         """Answer at every step.
@@ -106,29 +136,73 @@ class SequenceModel(nn.Module):
             is_first: bool ``[b, t]``; True clears the row's memory before that step.
 
         Returns:
-            Logits ``[b, t, classes]`` and the new state.
+            Logits ``[b, t, classes]`` and the new state. With ``given_memory`` all steps of a question have its logits,
+            the memory's are zeros, and the state is the one that came.
 
         Raises:
             ValueError: inputs of the wrong rank, width or dtype, or a token outside the vocabulary.
         """
         if not torch.compiler.is_compiling():
             self.check(inputs, time=True)
-        outputs, state = self.core(self.encode(inputs), state, is_first)
-        return self.decode(outputs), state
+        items = self.embed(inputs)
+        if self.config.given_memory != "none":
+            return self.answer_questions(items, is_first), state
+        if not self.points:
+            outputs, state = self.read(items, state, is_first)
+            return self.decode(outputs), state
+        outputs, memory = self.read(items, state.core, is_first)
+        choices, recent = newest(items, state.recent, is_first)
+        return point(self.decode(outputs), choices), PointerState(memory, recent)
 
-    def encode(self, inputs: Tensor) -> Tensor:
-        """What the core reads: ``[b, ...] -> [b, ..., *core.input_shape]``."""
-        encoded = self.tokens(self.encoder(inputs))
-        return encoded.unflatten(-1, self.core.input_shape) if len(self.core.input_shape) == 2 else encoded
+    def read(self, items: Tensor, state: Any, is_first: Tensor) -> tuple[Tensor, Any]:
+        """The core's outputs and state after embedded items ``[b, t, d]``."""
+        if not self.config.whole_rows:
+            return self.core(self.expand(items), state, is_first)
+        if not isinstance(self.core, TemporalLatentBottleneck):
+            raise ValueError(
+                f"whole_rows=True: {type(self.core).__name__} reads streams only: use tlb, or set it to False"
+            )
+        if bool(is_first[:, 1:].any()) or not bool(is_first[:, 0].all()):
+            raise ValueError("whole_rows=True: every row must be one episode, from its first step to its last")
+        return self.core.encode(items)
+
+    def answer_questions(self, items: Tensor, is_first: Tensor) -> Tensor:
+        """Embedded items ``[b, t, d]`` of whole rows to logits ``[b, t, classes]``; see ``given_memory.py``."""
+        start, length = given_memory.layout(is_first)
+        memory, questions = items[:, :start], items[:, start:].unflatten(1, (-1, length))  # b k t d
+        if self.config.given_memory == "shared":
+            outputs = given_memory.read_shared(self.core, memory, questions)
+        else:
+            outputs = given_memory.read_streamed(self.core, self.expand, memory, questions)
+        if len(self.core.output_shape) == 2:
+            outputs = outputs.mean(-2)
+        answers = self.readout(self.norm(outputs.mean(2)))  # b k ...
+        if self.points:
+            answers = point(answers, questions[:, :, -self.num_classes :])
+        logits = answers.repeat_interleave(length, 1)
+        return torch.cat((logits.new_zeros(len(logits), start, self.num_classes), logits), 1)
+
+    def embed(self, inputs: Tensor) -> Tensor:
+        """Items: ``[b, ...] -> [b, ..., embedding_dim]``."""
+        return self.encoder(self.norm_inputs(inputs))
+
+    def expand(self, items: Tensor) -> Tensor:
+        """What the core reads: ``[b, ..., embedding_dim] -> [b, ..., *core.input_shape]``."""
+        several = len(self.core.input_shape) == 2
+        return self.tokens(items).unflatten(-1, self.core.input_shape) if several else items
 
     def decode(self, outputs: Tensor) -> Tensor:
-        """Logits of the core's outputs: ``[b, ..., *core.output_shape] -> [b, ..., classes]``."""
+        """The readout of the core's outputs: ``[b, ..., *core.output_shape] -> [b, ..., classes or embedding_dim]``."""
         if len(self.core.output_shape) == 2:
             outputs = outputs.mean(-2)
         return self.readout(self.norm(outputs))
 
     def stream(self, batch_size: int) -> "SequenceStream":
         """A live model: one step at a time, without gradients, at constant cost."""
+        given = self.config.given_memory
+        require(given == "none", "given_memory", given, "such a model reads whole rows only; set it to 'none'")
+        whole = self.config.whole_rows
+        require(not whole, "whole_rows", whole, "such a model sees a row at once; set it to False for a stream")
         return SequenceStream(self, batch_size)
 
     def check(self, inputs: Tensor, *, time: bool) -> None:
@@ -193,6 +267,33 @@ class SequenceStream(ModelStream):
     def __init__(self, model: SequenceModel, batch_size: int) -> None:
         super().__init__(model.core, batch_size)
         self.model = model
+        self.recent = model.initial_state(batch_size).recent if model.points else None
+        """The newest items, of a model that points at them."""
+
+    @property
+    def state(self) -> Any:
+        """The memory (a copy), as the model's ``forward`` takes and returns it."""
+        return self.core.state if self.recent is None else PointerState(self.core.state, self.recent)
+
+    def load_state(self, state: Any) -> None:
+        """Continue from a state."""
+        self.core.load_state(state if self.recent is None else state.core)
+        if self.recent is not None:
+            self.recent = state.recent.clone()
+
+    def reset(self, rows: Tensor | np.ndarray | list[int] | None = None) -> None:
+        """Forget: all rows, or those named."""
+        super().reset(rows)
+        if self.recent is not None:
+            forgotten = slice(None) if rows is None else torch.as_tensor(rows, device=self.recent.device)
+            self.recent = self.recent.index_fill(
+                0, torch.arange(len(self.recent), device=self.recent.device)[forgotten], 0
+            )
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes held between steps, the same for ever."""
+        return self.core.nbytes + (0 if self.recent is None else self.recent.nbytes)
 
     @overload
     def step(self, inputs: Tensor, is_first: First = None) -> Tensor: ...
@@ -215,4 +316,10 @@ class SequenceStream(ModelStream):
             floats = self.model.vocabulary is None
             return to_array(self.step(to_tensor(inputs, self.core.like, floats=floats), is_first))
         self.model.check(inputs, time=False)
-        return self.model.decode(self.core.step(self.model.encode(inputs), is_first))
+        items = self.model.embed(inputs)
+        answer = self.model.decode(self.core.step(self.model.expand(items), is_first))
+        if self.recent is None:
+            return answer
+        cleared = torch.as_tensor(False if is_first is None else is_first, device=items.device).expand(len(items))
+        choices, self.recent = newest(items[:, None], self.recent, cleared[:, None])
+        return point(answer, choices[:, 0])

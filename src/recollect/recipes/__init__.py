@@ -3,6 +3,8 @@
 from recollect.recipes.base import Recipe, Run, Scale, Test
 from recollect.recipes.gymnasium import GYMNASIUM
 from recollect.recipes.hierarchical_transformer_memory import HTM_RECIPES
+from recollect.recipes.htm_ablations import ABLATIONS
+from recollect.recipes.htm_inference import INFERENCE
 from recollect.recipes.recall import RECALL
 from recollect.recipes.temporal_latent_bottleneck import COPYING
 from recollect.recipes.train import TRAINING, training
@@ -11,7 +13,7 @@ RECIPES: dict[str, Recipe] = {
     "copying": COPYING,
     "recall": RECALL,
     "gymnasium": GYMNASIUM,
-    **{recipe.name: recipe for recipe in HTM_RECIPES},
+    **{recipe.name: recipe for recipe in (*HTM_RECIPES, INFERENCE, ABLATIONS)},
 }
 
 __all__ = ["RECIPES", "TRAINING", "Recipe", "Run", "Scale", "Test", "training"]

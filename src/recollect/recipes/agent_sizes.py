@@ -101,11 +101,12 @@ def paper_core(key: str, *, chunk: int, top_k: int, steps: int, unroll: int, ext
             **common, hidden_dim=2048, memory_len=window, chunk_len=chunk, num_chunks=-(-steps // chunk), top_k=top_k
         )
     if key == "transformer-xl":
-        return TransformerXLConfig(**common, memory_len=unroll + extra, gate="gru", relu_outputs=True)
+        return TransformerXLConfig(
+            **common, memory_len=unroll + extra, gate="gru", relu_outputs=True, activation="relu"
+        )
     cls = lookup(CORES, key, "core")
-    return cls(
-        **{name: value for name, value in common.items() if name in cls.__dataclass_fields__} | {"num_layers": 2}
-    )
+    common |= {"activation": "relu"}  # "All activation fns"
+    return cls(**{name: value for name, value in common.items() if name in cls.__dataclass_fields__})
 
 
 def paper(

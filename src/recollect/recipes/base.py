@@ -37,6 +37,9 @@ class Run:
     """What the paper reports; "-" where it says nothing."""
     tests: Mapping[str, Test] = field(default_factory=dict)
     """Where the run is scored, by name; empty: on what it was trained on."""
+    untrained: bool = False
+    """Score the weights that training begins with as well: where a task asks for little more than likeness, new weights
+    may know much of the answer."""
 
 
 class MakeConfig(Protocol):

@@ -6,37 +6,27 @@
     htm-words             section 3.3: names of new objects, distractions, a question
     htm-permanence        section 3.2: what is in which closed box (a 2-D analogue)
     htm-streets           section 3.4: one-shot navigation in a new neighbourhood (made-up cities)
-    htm-inference         section 3.4: paired associative inference
     htm-t-maze            ours: the plainest memory there is, to see each core alone
-    htm-ablations         appendix D: chunk length, k, reconstruction, gating
 
 ``paper`` has table 1 of the paper (and our choice where it leaves one open): 4 layers, width 512, 8 heads, unroll
 64 or 128, batch 32, Adam 2e-4 (streets 4e-4, inference 1e-4), costs 0.1 policy (streets 1), 1 baseline, 1e-3 or
 1e-4 entropy, 1 reconstruction, discount 0.99. ``lite`` is small enough for two processor cores and ten minutes:
 symbols instead of pixels, small networks, larger learning rates, easier levels. Worlds that were never released are
-analogues, and are called so.
+analogues, and are called so. The further parts of the study are ``htm_inference.py`` and ``htm_ablations.py``.
 """
 
 from collections.abc import Callable
 from dataclasses import replace
 
-from recollect.agents.sequence_model import SequenceModelConfig
-from recollect.cores.contract import CoreConfig
-from recollect.cores.hcam import HierarchicalChunkMemoryConfig
-from recollect.cores.transformer_xl.core import TransformerXLConfig
 from recollect.recipes.agent_sizes import lite, lite_core, lite_spoken, lite_symbols, paper, paper_core
 from recollect.recipes.base import MakeConfig, Recipe, Run, Scale, Test
-from recollect.tasks.streams.associative_inference import AssociativeInference
 from recollect.tasks.worlds.ballet.world import BalletConfig
 from recollect.tasks.worlds.object_permanence import ObjectPermanenceConfig
 from recollect.tasks.worlds.street_learn.world import HELD_OUT_CITIES, StreetLearnConfig
 from recollect.tasks.worlds.t_maze import TMazeConfig
 from recollect.tasks.worlds.visual_match import VisualMatchConfig
 from recollect.tasks.worlds.word_learning import WordLearningConfig
-from recollect.training.frame import FitConfig
 from recollect.training.impala.trainer import EvaluationConfig, ImpalaConfig
-from recollect.training.optimizers import OptimizerConfig
-from recollect.training.supervised import SupervisedConfig
 
 LITE_BALLET = BalletConfig(
     dancers=(2,),
@@ -84,7 +74,10 @@ def visual_match(core: str = "hcam", scale: Scale = "lite") -> ImpalaConfig:
     """A colour, apples, the door of that colour (section 3.4; the published grid form of the DMLab level)."""
     if scale == "paper":
         memory = paper_core(core, chunk=16, top_k=16, steps=128, unroll=128, extra=256)
-        return paper(VisualMatchConfig(), memory, unroll=128, entropy=1e-4, steps=50_000)
+        config = paper(VisualMatchConfig(), memory, unroll=128, entropy=1e-4, steps=50_000)
+        # A view of 5 x 5 pixels is small enough to be taken for a grid of symbols.
+        encoders = replace(config.agent.encoders, kinds=(("observation", "impala-resnet"),))
+        return replace(config, agent=replace(config.agent, encoders=encoders))
     world = VisualMatchConfig(
         cue_steps=8,
         distractor_steps=24,
@@ -140,38 +133,12 @@ def streets(core: str = "hcam", scale: Scale = "lite") -> ImpalaConfig:
         world = StreetLearnConfig(observation="rendered")
         config = paper(world, memory, unroll=64, entropy=1e-4, learning_rate=4e-4, steps=100_000)
         costs = replace(config.loss, policy_cost=1.0, baseline_cost=0.3, reconstruction_cost=0.3)
-        return replace(config, loss=costs)
+        return replace(config, loss=costs, evaluation=EvaluationConfig(greedy=False))
     memory = lite_core(core, steps=200, window=16, chunk=4, layers=1)
     config = lite_symbols(StreetLearnConfig(), memory, steps=250, unroll=50)
     # The score is a number of goals. Who knows little and takes the likeliest way at every corner goes in circles.
     fit = replace(config.fit, stop_score=None)
     return replace(config, fit=fit, evaluation=EvaluationConfig(greedy=False))
-
-
-def inference(core: str = "hcam", scale: Scale = "lite") -> SupervisedConfig:
-    """Paired associative inference (section 3.4): chains of three, questions of all types."""
-    is_paper = scale == "paper"
-    task = AssociativeInference() if is_paper else AssociativeInference(num_chains=6, width=32)
-    steps = task.spec.length
-    if is_paper:
-        memory = paper_core(core, chunk=2, top_k=32, steps=steps, unroll=4, extra=steps)
-    else:
-        window = 4 if core == "hcam" else steps
-        memory = lite_core(core, steps=steps, window=window, chunk=2, top_k=-(-steps // 2))
-    return SupervisedConfig(
-        task=task,
-        core=memory,
-        agent=SequenceModelConfig(embedding_dim=512 if is_paper else 64),
-        optimizer=OptimizerConfig(learning_rate=1e-4 if is_paper else 1e-3, warmup_steps=50),
-        fit=FitConfig(steps=100_000 if is_paper else 2000, report_every=50, evaluate_every=200, checkpoint_every=500),
-        batch_size=32,
-        device="auto" if is_paper else "cpu",
-    )
-
-
-def ablations(core: str = "hcam", scale: Scale = "lite") -> ImpalaConfig:
-    """What appendix D changes one thing at a time: the ballet's agent; lite the words', which is trained sooner."""
-    return ballet(core, scale) if scale == "paper" else words(core, scale)
 
 
 def t_maze(core: str = "hcam", scale: Scale = "lite", length: int = 100) -> ImpalaConfig:
@@ -199,6 +166,12 @@ LEVELS = {  # dancers, delay: what the paper reports for each core (table 3)
     (8, 16): {"hcam": "0.981", "transformer-xl": "0.657", "lstm": "0.252"},
     (8, 48): {"hcam": "0.972", "transformer-xl": "0.492", "lstm": "0.297"},
 }
+DELAY_LEVELS = {  # table 3, figures 4b and 4c: trained on varying delays, tested with none and with the longest
+    "no delay": {"hcam": "0.967", "transformer-xl": "0.822", "lstm": "0.332"},
+    "longest delay": {"hcam": "0.917", "transformer-xl": "0.461", "lstm": "0.348"},
+}
+LONGEST_ALONE = {"hcam": "0.829", "transformer-xl": "0.311"}
+"""Figure 4d: trained on the longest delay alone."""
 WORD_LEVELS = {
     "20 distractors": (20, 1, {"hcam": "0.955", "transformer-xl": "0.321", "lstm": "0.190"}),
     "4 episodes, 1 distractor each": (1, 4, {"hcam": "0.960", "transformer-xl": "0.344", "lstm": "0.061"}),
@@ -206,7 +179,8 @@ WORD_LEVELS = {
 }
 
 
-def _ballet_tests(core: str, scale: Scale) -> dict[str, Test]:
+def ballet_tests(core: str, scale: Scale) -> dict[str, Test]:
+    """The levels of figure 3 and those between them."""
     if scale == "lite":
         return {}
     levels = [(dancers, delay) for dancers in (2, 4, 8) for delay in (16, 48)]
@@ -226,7 +200,8 @@ def _generalisation_tests(core: str, scale: Scale) -> dict[str, Test]:
     return {f"{n} dances": Test(where=_lite_dances(n)) for n in (1, 2, 3)}
 
 
-def _word_tests(core: str, scale: Scale) -> dict[str, Test]:
+def word_tests(core: str, scale: Scale) -> dict[str, Test]:
+    """The levels of figure 5."""
     world = words(core, scale).world
     assert isinstance(world, WordLearningConfig)
     if scale == "paper":
@@ -242,17 +217,48 @@ def _word_tests(core: str, scale: Scale) -> dict[str, Test]:
     }
 
 
+def _visual_match_tests(core: str, scale: Scale) -> dict[str, Test]:
+    if scale == "lite":
+        return {}
+    return {"": Test(where=visual_match(core, scale).world, paper={"hcam": "0.970"}.get(core, "-"))}  # figure 6a
+
+
+def permanence_tests(core: str, scale: Scale) -> dict[str, Test]:
+    """The levels of figure 4."""
+    if scale == "lite":
+        return {}
+    world = permanence(core, scale).world
+    assert isinstance(world, ObjectPermanenceConfig)
+    return {
+        name: Test(where=replace(world, delays=(delay,)), paper=DELAY_LEVELS[name].get(core, "-"))
+        for name, delay in (("no delay", min(world.delays)), ("longest delay", max(world.delays)))
+    }
+
+
+def _permanence_rows(scale: Scale) -> list[Run]:
+    """Figure 4: varying delays, and at the paper's scale also the longest alone (4d)."""
+    rows = _rows(permanence, permanence_tests, scale)
+    for core, published in LONGEST_ALONE.items() if scale == "paper" else ():
+        config = permanence(core, scale)
+        assert isinstance(config.world, ObjectPermanenceConfig)
+        world = replace(config.world, delays=(max(config.world.delays),))
+        rows.append(
+            Run(
+                label=f"{core}-longest-alone-paper",
+                row=f"{core}, trained on the longest delay alone",
+                core=core,
+                config=replace(config, world=world),
+                paper=published,
+            )
+        )
+    return rows
+
+
 def _street_tests(core: str, scale: Scale) -> dict[str, Test]:
     world = streets(core, scale).world
     paper = {"hcam": "26.8", "transformer-xl": "19.9"}.get(core, "-") if scale == "paper" else "-"
     assert isinstance(world, StreetLearnConfig)
     return {"a city held out": Test(where=replace(world, cities=HELD_OUT_CITIES), paper=paper)}
-
-
-def _inference_tests(core: str, scale: Scale) -> dict[str, Test]:
-    task = inference(core, scale).task
-    assert isinstance(task, AssociativeInference)
-    return {kind: Test(where=replace(task, types=(kind,))) for kind in ("AB", "BC", "AC")}
 
 
 def _t_maze_rows() -> list[Run]:
@@ -263,34 +269,12 @@ def _t_maze_rows() -> list[Run]:
     return [*runs, Run(label="hcam-short", row=row, core="hcam", config=short_t_maze(), tests=tests)]
 
 
-def _ablation_rows(scale: Scale) -> list[Run]:
-    """Appendix D: one change at a time to hcam and transformer-xl."""
-    base, xl = ablations("hcam", scale), ablations("transformer-xl", scale).core
-    hcam = base.core
-    assert isinstance(hcam, HierarchicalChunkMemoryConfig) and isinstance(xl, TransformerXLConfig)
-    chunk, steps = hcam.chunk_len, hcam.chunk_len * hcam.num_chunks
-    changes: dict[str, CoreConfig] = {"hcam": hcam}
-    for length in (chunk // 2, chunk * 3 // 4):
-        changes[f"hcam, chunks of {length}"] = replace(hcam, chunk_len=length, num_chunks=-(-steps // length))
-    for k in (1, 2):
-        changes[f"hcam, k = {k}"] = replace(hcam, top_k=k)
-    changes["transformer-xl"] = xl
-    changes["transformer-xl, ungated"] = replace(xl, gate="residual", relu_outputs=False)
-    changes["transformer-xl, top-k 8"] = replace(xl, top_k=8)
-    changes["transformer-xl, wide"] = replace(xl, dim=2 * xl.dim)
-    changes["transformer-xl, deep"] = replace(xl, num_layers=2 * xl.num_layers)
-    changes["memoryless"] = ablations("memoryless", scale).core
-    runs = [_ablation(name, replace(base, core=core), scale) for name, core in changes.items()]
-    reconstruct = not base.agent.reconstruct
-    other = replace(base, agent=replace(base.agent, reconstruct=reconstruct))
-    return [*runs, _ablation(f"hcam, {'with' if reconstruct else 'without'} reconstruction", other, scale)]
-
-
-def _ablation(name: str, config: ImpalaConfig, scale: Scale) -> Run:
-    label = name.replace(", ", "-").replace(" = ", "").replace(" ", "-") + f"-{scale}"
-    core = name.split(",")[0]
-    tests = {} if scale == "paper" else _word_tests(core, scale)
-    return Run(label=label, row=name, core=core, config=config, tests=tests)
+def _rows(config: MakeConfig, tests: Callable[[str, Scale], dict[str, Test]], scale: Scale) -> list[Run]:
+    """One row for every core."""
+    return [
+        Run(label=f"{core}-{scale}", row=core, core=core, config=config(core, scale), tests=tests(core, scale))
+        for core in CORE_ROWS
+    ]
 
 
 def _recipe(
@@ -300,13 +284,9 @@ def _recipe(
     about: str,
     config: MakeConfig,
     tests: Callable[[str, Scale], dict[str, Test]] = lambda core, scale: {},
-    cores: tuple[str, ...] = CORE_ROWS,
 ) -> Recipe:
     def rows(scale: Scale) -> list[Run]:
-        return [
-            Run(label=f"{core}-{scale}", row=core, core=core, config=config(core, scale), tests=tests(core, scale))
-            for core in cores
-        ]
+        return _rows(config, tests, scale)
 
     return Recipe(
         name=name,
@@ -337,7 +317,7 @@ HTM_RECIPES = [
         "Share of episodes in which the agent goes to the right dancer. Lite: symbols instead of pixels, two dancers, "
         "two dances, no delay, and a reward for coming nearer to any dancer; windows of 16 steps.",
         ballet,
-        _ballet_tests,
+        ballet_tests,
     ),
     _recipe(
         "htm-generalisation",
@@ -351,10 +331,11 @@ HTM_RECIPES = [
     _recipe(
         "htm-visual-match",
         "Visual match",
-        f"{_DOC}, section 3.4",
+        f"{_DOC}, section 3.4 and figure 6a",
         "Share of episodes with the right door; the published grid form. Lite: phases of 8, 24 and 16 steps, apples "
         "without reward, doors that keep their places; windows of 8 steps.",
         visual_match,
+        _visual_match_tests,
     ),
     _recipe(
         "htm-words",
@@ -363,41 +344,24 @@ HTM_RECIPES = [
         "Share of episodes in which the object that was named is lifted. Lite: two objects, four words, a test in the "
         "room where the names were heard; trained with no or one distractor; windows of 8 steps.",
         words,
-        _word_tests,
+        word_tests,
     ),
-    _recipe(
-        "htm-permanence",
-        "Object permanence",
-        f"{_DOC}, section 3.2; a 2-D analogue",
-        "Share of episodes in which the right box is chosen. Lite: two boxes, two shapes, one jump each, delays of 0 "
-        "and 4 steps; windows of 8 steps.",
-        permanence,
+    Recipe(
+        name="htm-permanence",
+        title="Object permanence",
+        source=f"{_DOC}, section 3.2 and figure 4; a 2-D analogue",
+        about="Share of episodes in which the right box is chosen. Lite: two boxes, two shapes, one jump each, delays "
+        "of 0 and 4 steps; windows of 8 steps.",
+        config=permanence,
+        runs={"lite": lambda: _permanence_rows("lite"), "paper": lambda: _permanence_rows("paper")},
+        seeds={"lite": 3, "paper": 3},
     ),
     _recipe(
         "htm-streets",
         "One-shot StreetLearn",
         f"{_DOC}, figure 6c; made-up cities",
-        "Goals reached in an episode of 200 steps, with actions drawn from the policy in lite.",
+        "Goals reached in an episode of 200 steps, with actions drawn from the policy.",
         streets,
         _street_tests,
-    ),
-    _recipe(
-        "htm-inference",
-        "Paired associative inference",
-        f"{_DOC}, figures 6a and 6b; random vectors for the published embeddings",
-        "Share of right answers, by type of question: AC needs two memories at once. Lite: 6 chains of 32 numbers an "
-        "item.",
-        inference,
-        _inference_tests,
-    ),
-    Recipe(
-        name="htm-ablations",
-        title="Ablations",
-        source=f"{_DOC}, appendix D",
-        about="One change at a time; the levels are htm-ballet's. Lite: htm-words', which are learned sooner, with one "
-        "seed: hcam alone differs as much between the seeds of htm-words as most rows differ here.",
-        config=ablations,
-        runs={"lite": lambda: _ablation_rows("lite"), "paper": lambda: _ablation_rows("paper")},
-        seeds={"lite": 1, "paper": 3},
     ),
 ]

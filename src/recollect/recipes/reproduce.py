@@ -31,9 +31,11 @@ from recollect.config import from_json, lookup, to_json
 from recollect.evaluation.confidence_interval import interquartile_mean, seeds_interval
 from recollect.files import write_atomically
 from recollect.recipes.base import Recipe, Run, Test
+from recollect.recipes.learner_frames import frames_table
 from recollect.runs.checkpoints import RunError
 from recollect.runs.metrics import read_rows
 from recollect.runs.provenance import environment
+from recollect.runs.random_states import seed_everything
 from recollect.training.fit import Outcome, fit
 from recollect.training.frame import FRESH_SEED, TrainerConfig
 from recollect.training.trainers import KINDS
@@ -142,14 +144,23 @@ def _scores(run: Run, outcome: Outcome) -> dict[str, Any]:
     }
     tests = run.tests or {"": Test(where=config.trained_on, paper=run.paper)}
     numbers |= config.experience(rows)
-    return numbers | {"tests": {name: _test(run, outcome, test) for name, test in tests.items()}}
+    scores = {name: _test(run, outcome.agent, test) for name, test in tests.items()}
+    if run.untrained:
+        seed_everything(config.fit.seed)  # as a run begins
+        agent = config.build().agent
+        scores |= {_untrained(name): _test(run, agent, replace(test, paper="-")) for name, test in tests.items()}
+    return numbers | {"tests": scores}
 
 
-def _test(run: Run, outcome: Outcome, test: Test) -> dict[str, Any]:
-    """Score a run in one place; sums of scores and numbers of answers or episodes, row by row, for the intervals."""
+def _untrained(test: str) -> str:
+    return f"{test}, untrained" if test else "untrained"
+
+
+def _test(run: Run, agent: Any, test: Test) -> dict[str, Any]:
+    """Score an agent in one place; sums of scores and numbers of answers or episodes, row by row, for the intervals."""
     config = run.config
     found = config.evaluate(
-        outcome.agent,
+        agent,
         test.where,
         samples=FINAL_SAMPLES,
         seed=FRESH_SEED + config.fit.seed,
@@ -168,9 +179,21 @@ def write_tables(recipe: Recipe, root: str | PathLike[str] = ".") -> Path:
         mine = [result for result in results if result["scale"] == scale]
         if mine:
             text = _between(text, f"recollect:{recipe.name}-{scale}", table(recipe, scale, mine))
+    speeds = frames_table(_experiments(base))
+    if speeds is not None:
+        text = _between(text, "recollect:learner-frames", speeds)
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, text)
     return path
+
+
+def _experiments(base: Path) -> dict[str, list[dict[str, Any]]]:
+    """All results under a folder by recipe and scale."""
+    found: dict[str, list[dict[str, Any]]] = {}
+    for path in sorted((base / "results").glob("*/*-seed*.json")):
+        result = json.loads(path.read_text())
+        found.setdefault(f"{result['recipe']}, {result['scale']}", []).append(result)
+    return found
 
 
 def failed(recipe: Recipe, scale: str, root: str | PathLike[str] = ".") -> list[str]:

@@ -12,6 +12,7 @@ from recollect.cores.contract import CoreConfig
 from recollect.recipes import hierarchical_transformer_memory as htm
 from recollect.recipes.base import MakeConfig
 from recollect.recipes.gymnasium import gymnasium_run
+from recollect.recipes.htm_inference import inference
 from recollect.recipes.recall import RECALL
 from recollect.recipes.temporal_latent_bottleneck import COPYING
 from recollect.tasks import TASKS, GymnasiumConfig, StreamTask, WorldConfig
@@ -29,7 +30,7 @@ TRAINING: dict[str, MakeConfig] = {
     "word-learning": htm.words,
     "object-permanence": htm.permanence,
     "street-learn": htm.streets,
-    "associative-inference": htm.inference,
+    "associative-inference": inference,
 }
 """Tasks whose recipe has chosen the settings; other tasks start from their defaults."""
 

@@ -54,6 +54,13 @@ class SupervisedConfig(TrainerConfig):
         require(self.batch_size >= 1, "batch_size", self.batch_size, "train at least one row")
         require(self.unroll is None or self.unroll >= 1, "unroll", self.unroll, "give at least one step, or None")
         require(self.evaluation_rows >= 1, "evaluation_rows", self.evaluation_rows, "evaluate at least one row")
+        given = self.agent.given_memory
+        if self.task.spec.given_memory:
+            remedy = "the task asks about the first episode of a row: choose 'shared' (hcam) or 'streamed'"
+            require(given != "none", "agent.given_memory", given, remedy)
+        whole = given != "none" or self.agent.whole_rows
+        name = "whole_rows" if self.agent.whole_rows else "given_memory"
+        require(not whole or self.unroll is None, "unroll", self.unroll, f"{name} needs whole rows: give None")
 
     @property
     def helps(self) -> tuple[str, ...]:

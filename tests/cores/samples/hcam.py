@@ -14,6 +14,7 @@ CONFIGS = [
         **TINY, reading=ChunkAttentionVariant(relevance="full_softmax", key_projection=False)
     ),
     HierarchicalChunkMemoryConfig(**TINY, reading=ChunkAttentionVariant(chunk_positions=False)),
+    HierarchicalChunkMemoryConfig(**TINY, dropout=0.1, reading=ChunkAttentionVariant(gate="gru")),
     HierarchicalChunkMemoryConfig(
         **TINY | {"memory_len": 2, "top_k": 9}, num_layers=1, chunk_overlap=1, carry_across_episodes=True
     ),
@@ -68,5 +69,6 @@ def sample(rng: random.Random) -> HierarchicalChunkMemoryConfig:
             relevance=rng.choice(["topk_softmax", "full_softmax"]),
             key_projection=rng.random() < 0.5,
             chunk_positions=rng.random() < 0.5,
+            gate=rng.choice(["residual", "residual", "gru"]),
         ),
     )

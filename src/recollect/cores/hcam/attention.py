@@ -37,6 +37,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from recollect.config import require
+from recollect.layers.gates import Gate
 from recollect.layers.positions import sinusoid
 from recollect.layers.tap import Tap
 from recollect.layers.window_attention import sliding_attention
@@ -56,7 +58,7 @@ STREAM_GATHER_SHARE = 8
 
 @dataclass(frozen=True, kw_only=True)
 class ChunkAttentionVariant:
-    """Points at which paper and released code differ, with the code's choice as default; and what goes beyond both.
+    """Points at which paper and released code differ, the defaults being those of the code; and what goes beyond both.
 
     The scale 1 / sqrt(f) of the relevance, which the paper does not have, is always there: W_q can undo it.
     """
@@ -67,17 +69,19 @@ class ChunkAttentionVariant:
     """Whether the keys of chunks pass through learned weights W_k (code) or are used as they are (paper)."""
     chunk_positions: bool = True
     """Whether a sinusoid of their age in the chunk is added to its steps (code); the paper does not mention one."""
+    gate: Gate = "residual"
+    """How all three parts of a layer join the stream: residual adds (paper), gru is GTrXL's gate (appendix D.6)."""
+    tied_start: bool = False
+    """Whether the weights of keys begin as copies of those of queries, at both levels, so that at first a chunk is read
+    if it is like the query (ours). It shortens the time until anything is recalled."""
     chunk_gradients: ChunkGradients = "none"
     """none: chunks are constants (paper and code). call (ours): they pass gradients as the window does, to the steps
     of the same call, and further where the caller does not cut the state. What is stored is then trained by its use."""
 
     def __post_init__(self) -> None:
-        if self.chunk_gradients not in get_args(ChunkGradients):
-            raise ValueError(
-                f"chunk_gradients={self.chunk_gradients!r}: choose {' or '.join(get_args(ChunkGradients))}"
-            )
-        if self.relevance not in get_args(Relevance):
-            raise ValueError(f"relevance={self.relevance!r}: choose {' or '.join(get_args(Relevance))}")
+        for field, kind in (("relevance", Relevance), ("gate", Gate), ("chunk_gradients", ChunkGradients)):
+            require(getattr(self, field) in get_args(kind), field, getattr(self, field),
+                    f"choose {' or '.join(get_args(kind))}")  # fmt: skip
 
     def stored(self, steps: Tensor) -> Tensor:
         """Steps as chunks hold them: constants, or with their gradients."""
@@ -132,6 +136,8 @@ class HierarchicalAttention(nn.Module):
             raise ValueError(
                 f"key_projection=False: {features} features cannot meet keys of width {width}: give equal widths"
             )
+        if reading.tied_start and dim != width:
+            raise ValueError(f"tied_start=True: queries of width {dim} and keys of width {width}: give equal widths")
         if top_k < 1:
             raise ValueError(f"top_k={top_k!r}: give at least 1")
         self.num_heads, self.top_k, self.reading = num_heads, top_k, reading
@@ -149,6 +155,11 @@ class HierarchicalAttention(nn.Module):
         for child in self.children():
             if isinstance(child, Linear):
                 fan_in_normal(child)
+        if reading.tied_start:
+            with torch.no_grad():
+                self.key.weight.copy_(self.query.weight)
+                if self.chunk_key is not None:
+                    self.chunk_key.weight.copy_(self.chunk_query.weight)
 
     def forward(
         self,

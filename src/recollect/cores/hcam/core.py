@@ -14,6 +14,9 @@ visible from the next step on.** Until then only local attention sees its steps,
 chunk_len - 1. With ``chunk_overlap=1`` the last step of a chunk is also the first of the next. ``num_chunks`` chunks
 are kept: a new one takes the place of the oldest.
 
+With ``ChunkAttentionVariant(gate="gru")`` the gate of GTrXL takes the place of every sum of a layer; appendix D.6 finds
+it no help.
+
 ``is_first`` empties chunks, chunk in progress and window. With ``carry_across_episodes`` only the last two are emptied:
 the chunks stay, and steps that are in no chunk yet become a short one, which the new episode sees at once. A short
 chunk has its steps at the end; the empty places before them take no part in mean and attention.
@@ -32,7 +35,7 @@ Differs:
   the present window", that of a training unroll), so that no step depends on where a call starts.
 - The paper's memory is always larger than the episode (table 1); here it is bounded, see above.
 - Paper and code disagree about the relevance; the code is the default, see ``ChunkAttentionVariant``.
-- No gates: appendix D.6 finds them no help. Dropout (off in the paper) acts on what sub-layers add.
+- Dropout (off in the paper) acts on what sub-layers add.
 """
 
 from collections.abc import Callable
@@ -52,6 +55,7 @@ from recollect.cores.hcam.attention import (
     LocalAttention,
 )
 from recollect.layers.feedforward import FeedForward, feedforward_width, input_projection
+from recollect.layers.gates import make_gate
 from recollect.layers.positions import sinusoid
 from recollect.layers.window_attention import slide, steps_since_first, visible_steps
 
@@ -264,11 +268,12 @@ class HierarchicalChunkLayer(nn.Module):
         self.memory = HierarchicalAttention(d, config.num_heads, config.top_k, reading=config.reading)
         self.norm_forward = nn.LayerNorm(d)
         self.feed_forward = FeedForward(d, hidden, activation="relu", dropout=config.dropout)
+        gate = config.reading.gate
+        self.gate_local, self.gate_memory, self.gate_forward = (make_gate(gate, d) for _ in range(3))
 
     def forward(self, x: Tensor, memory: LayerMemory, plan: Plan, features: Tensor) -> tuple[Tensor, LayerMemory]:
         """``[b, t, d]`` to ``[b, t, d]``, and the memory after the call; ``features`` are of the offsets w ... 0."""
-        c, dropout = self.config.chunk_len, self.config.dropout if self.training else 0.0
-        stored = self.config.reading.stored
+        c, stored = self.config.chunk_len, self.config.reading.stored
         window = torch.where(plan.held[..., None], memory.window, 0.0)
         timeline = stored(torch.cat((memory.window[:, window.shape[1] - c + 1 :], x), 1))
         contents, keys = self.write(timeline, memory, plan)
@@ -278,9 +283,14 @@ class HierarchicalChunkLayer(nn.Module):
         valid = None
         if self.config.carry_across_episodes:
             valid = torch.arange(c, 0, -1, device=x.device) <= plan.lengths[..., None].clamp(min=1)
-        x = x + F.dropout(self.local(x, window, plan.visible, features), dropout)
-        x = x + F.dropout(self.memory(self.norm_memory(x), keys, contents, plan.mask, valid=valid), dropout)
-        return x + self.feed_forward(self.norm_forward(x)), after
+        x = self.gate_local(x, self.drop(self.local(x, window, plan.visible, features)))
+        read = self.memory(self.norm_memory(x), keys, contents, plan.mask, valid=valid)
+        x = self.gate_memory(x, self.drop(read))
+        return self.gate_forward(x, self.feed_forward(self.norm_forward(x))), after
+
+    def drop(self, update: Tensor) -> Tensor:
+        """Dropout of what a sub-layer adds, in training."""
+        return F.dropout(update, self.config.dropout, self.training)
 
     def write(self, timeline: Tensor, memory: LayerMemory, plan: Plan) -> tuple[Tensor, Tensor]:
         """Incoming and new chunks with their keys, ``[b, n + f, c, d]`` and ``[b, n + f, d]``."""
@@ -408,6 +418,7 @@ class HierarchicalChunkMemory(MemoryCore[HierarchicalChunkMemoryState]):
             4 d c n                         inside all chunks, or 4 d c k where n >= 8 k
             (4 d^2 c + 2 d (d + 1)) / s     a chunk, once every s steps
             4 d f                           feed-forward
+            36 d^2                          three gates, where they are gru
 
         and ``2 input_dim d`` for the input projection, if there is one.
         """
@@ -417,5 +428,6 @@ class HierarchicalChunkMemory(MemoryCore[HierarchicalChunkMemoryState]):
         layer = 12 * d * d + 6 * d * (c.memory_len + 1) + 2 * d * c.num_chunks
         layer += 4 * d * c.chunk_len * read + 4 * d * hidden
         layer += (4 * d * d * c.chunk_len + 2 * d * (d + 1)) // c.stride
+        layer += 36 * d * d if c.reading.gate == "gru" else 0
         project = 2 * self.input_shape[0] * d if isinstance(self.project, nn.Linear) else 0
         return c.num_layers * layer + project

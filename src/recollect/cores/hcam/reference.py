@@ -8,9 +8,10 @@ A layer turns its input x into x'. n is LayerNorm, W_1 and W_2 are those of the 
 
     R  = softmax(W_q n(y) . W_k S / sqrt(d))                  relevance of the chunks C_i with summaries S_i
 
-``ChunkAttentionVariant`` says whether the softmax runs over the chosen chunks or over all, and whether there are W_k
-and P. Afterwards x itself is remembered: it joins the window, and when it is the last step of a chunk, that chunk
-joins the memory (the mean of its steps is its summary), without its gradient unless ``chunk_gradients="call"``.
+Every ``+`` may be a gate instead (:func:`join`). ``ChunkAttentionVariant`` says that, whether the softmax runs over the
+chosen chunks or over all, and whether there are W_k and P. Afterwards x itself is remembered: it joins the window, and
+when it is the last step of a chunk, that chunk joins the memory (the mean of its steps is its summary), without its
+gradient unless ``chunk_gradients="call"``.
 
 Nothing here is fast, and nothing else defines what the core computes.
 """
@@ -20,7 +21,7 @@ from typing import NamedTuple, cast
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from recollect.cores.hcam.attention import HierarchicalAttention, LocalAttention
 from recollect.cores.hcam.core import (
@@ -30,6 +31,7 @@ from recollect.cores.hcam.core import (
     HierarchicalChunkMemoryState,
     LayerMemory,
 )
+from recollect.layers.gates import GRUGate
 
 
 class Chunk(NamedTuple):
@@ -90,11 +92,22 @@ def reference_unroll(
 
 def layer_output(layer: HierarchicalChunkLayer, x: Tensor, memory: Memory) -> Tensor:
     """One layer at one step, ``[d] -> [d]``."""
-    y = x + local_attention(layer.local, x, memory.window)
-    z = y + chunk_attention(layer.memory, layer.norm_memory(y), memory.chunks)
+    y = join(layer.gate_local, x, local_attention(layer.local, x, memory.window))
+    z = join(layer.gate_memory, y, chunk_attention(layer.memory, layer.norm_memory(y), memory.chunks))
     first, second = layer.feed_forward.expand, layer.feed_forward.contract
     hidden = F.relu(F.linear(layer.norm_forward(z), first.weight, first.bias))
-    return z + F.linear(hidden, second.weight, second.bias)
+    return join(layer.gate_forward, z, F.linear(hidden, second.weight, second.bias))
+
+
+def join(gate: nn.Module, x: Tensor, y: Tensor) -> Tensor:
+    """The sum x + y, or the gate of GTrXL: (1 - z) x + z tanh(W_h y + U_h (r x))."""
+    if not isinstance(gate, GRUGate):
+        return x + y
+    to_r, to_z, to_h = gate.from_update.weight.chunk(3)
+    from_r, from_z = gate.from_stream.weight.chunk(2)
+    r = torch.sigmoid(to_r @ y + from_r @ x)
+    z = torch.sigmoid(to_z @ y + from_z @ x - gate.bias)
+    return (1 - z) * x + z * torch.tanh(to_h @ y + gate.from_reset.weight @ (r * x))
 
 
 def local_attention(attention: LocalAttention, x: Tensor, window: list[Tensor]) -> Tensor:

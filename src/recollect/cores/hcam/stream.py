@@ -9,7 +9,7 @@ from typing import cast
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from recollect.cores.hcam.chunk_cache import ChunkCache, RingChunkCache
 from recollect.cores.hcam.core import (
@@ -36,6 +36,7 @@ class ChunkStreamLayer:
         layer, batch_size = cache.layer, cache.batch_size
         local, norm, feed_forward = layer.local, layer.norm_forward, layer.feed_forward
         self.layer = layer
+        self.gated = layer.config.reading.gate != "residual"
         self.weight, self.bias, delta, keys = local.folded(features)
         self.attention = RingAttention(
             (self.weight, self.bias),
@@ -62,11 +63,18 @@ class ChunkStreamLayer:
     ) -> Tensor:
         """``[b, d] -> [b, d]``; ``empty`` if no row has a chunk, the rest as for the parts."""
         width = x.shape[-1:]
-        x = x + self.drop(self.out(self.attention(x, hidden)))
+        x = self.join(self.layer.gate_local, x, self.drop(self.out(self.attention(x, hidden))))
         if not empty:
-            x = x + self.drop(self.cache.read(F.layer_norm(x, width), has_chunks, order))
+            read = self.cache.read(F.layer_norm(x, width), has_chunks, order)
+            x = self.join(self.layer.gate_memory, x, self.drop(read))
+        elif self.gated:  # a gate changes the stream even where nothing is read
+            x = self.join(self.layer.gate_memory, x, torch.zeros_like(x))
         middle = self.expand(F.layer_norm(x, width).to(self.dtype)).relu_()
-        return x + self.drop(self.contract(self.drop(middle)))
+        return self.join(self.layer.gate_forward, x, self.drop(self.contract(self.drop(middle))))
+
+    def join(self, gate: nn.Module, x: Tensor, update: Tensor) -> Tensor:
+        """Sums are made here, without a call."""
+        return gate(x, update.to(x.dtype)) if self.gated else x + update
 
     def drop(self, update: Tensor) -> Tensor:
         """Dropout, in training."""

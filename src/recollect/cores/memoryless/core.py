@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from recollect.config import require
 from recollect.cores.contract import CoreConfig, MemoryCore
-from recollect.layers.feedforward import FeedForward, feedforward_width, input_projection
+from recollect.layers.feedforward import ACTIVATIONS, Activation, FeedForward, feedforward_width, input_projection
 
 
 class MemorylessState(NamedTuple):
@@ -41,12 +41,15 @@ class MemorylessConfig(CoreConfig):
     """Width inside a feed-forward layer; 4 * dim when None."""
     dropout: float = 0.0
     """Dropout in the feed-forward layers, in training."""
+    activation: Activation = "gelu"
+    """Of the feed-forward layers (relu in Lampinen et al. 2021)."""
 
     def __post_init__(self) -> None:
         require(self.dim > 0, "dim", self.dim, "give a positive width")
         require(self.num_layers > 0, "num_layers", self.num_layers, "give at least one layer")
         feedforward_width(self.dim, self.hidden_dim)
         require(0 <= self.dropout < 1, "dropout", self.dropout, "give a probability in [0, 1)")
+        require(self.activation in ACTIVATIONS, "activation", self.activation, f"choose from {', '.join(ACTIVATIONS)}")
 
     def build(self, input_dim: int) -> "Memoryless":
         """Make the core for inputs of width ``input_dim``."""
@@ -70,7 +73,9 @@ class Memoryless(MemoryCore[MemorylessState]):
         self.output_shape = (dim,)
         self.project = input_projection(input_dim, dim)
         self.layers = nn.ModuleList(
-            nn.Sequential(nn.LayerNorm(dim), FeedForward(dim, hidden_dim, dropout=config.dropout))
+            nn.Sequential(
+                nn.LayerNorm(dim), FeedForward(dim, hidden_dim, activation=config.activation, dropout=config.dropout)
+            )
             for _ in range(config.num_layers)
         )
         self.norm = nn.LayerNorm(dim)

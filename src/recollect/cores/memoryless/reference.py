@@ -1,7 +1,7 @@
 """Memoryless as a plain loop, one step of one row at a time.
 
 x  = W i + b                                         the input i, or x = i where the widths agree
-x <- x + W_2 gelu(W_1 norm_l(x) + b_1) + b_2         l = 1 .. L
+x <- x + W_2 f(W_1 norm_l(x) + b_1) + b_2            l = 1 .. L,  f: gelu or relu
 y  = norm(x)
 
 norm(x) = g * (x - mean(x)) / sqrt(var(x) + 1e-5) + s
@@ -11,11 +11,10 @@ from collections.abc import Iterable
 from typing import cast
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from recollect.cores.memoryless.core import Memoryless, MemorylessState
-from recollect.layers.feedforward import FeedForward
+from recollect.layers.feedforward import ACTIVATIONS, FeedForward
 
 
 def reference_unroll(
@@ -50,7 +49,7 @@ def one_step(core: Memoryless, x: Tensor) -> Tensor:
         x = core.project.weight @ x + core.project.bias
     for layer_norm, feedforward in cast(Iterable[tuple[nn.LayerNorm, FeedForward]], core.layers):
         first, second = feedforward.expand, feedforward.contract
-        hidden = F.gelu(first.weight @ norm(layer_norm, x) + first.bias)
+        hidden = ACTIVATIONS[core.config.activation]()(first.weight @ norm(layer_norm, x) + first.bias)
         x = x + second.weight @ hidden + second.bias
     return norm(core.norm, x)
 

@@ -384,7 +384,7 @@ class TemporalLatentBottleneck(MemoryCore[TemporalLatentBottleneckState]):
         if not self.config.causal:
             raise ValueError(
                 "causal=False: a stream must not look ahead inside a chunk; build the core with causal=True, or read "
-                "whole sequences with core.encode(inputs, padding)"
+                "whole sequences with core.encode(inputs, padding), in a SequenceModelConfig with whole_rows=True"
             )
 
     def largest_counters(self) -> dict[str, int]:

@@ -1,26 +1,33 @@
 """Paired associative inference: A goes with B, B goes with C. Does C go with A?
 
 An episode has ``num_chains`` chains of items, A-B-C or A-B-C-D. First all pairs of neighbours in a chain are shown, in
-random order and each one way or the other; then one trial asks which of two items belongs to a cue. One item a step:
+random order and each one way or the other; then a trial asks which of two items belongs to a cue. One item a step:
 
     A4 B4   C1 B1   B9 C9   ...   A1   C7 C1            answer: 1, the right one
     |-- pairs, two steps each --|     cue  left right
 
-The answer (class 0 left, 1 right) is given at the last step. The lure is the item of the same letter in another chain.
-Trials of the types AB, BC, CD repeat a pair that was shown; AC, BD, AD need two or three pairs to be put together,
-as no pair holds both items. AC is what is reported; ``types`` chooses what is asked, for training and for scoring
-alike: ``replace(task, types=("AC",))``.
+The answer (class 0 left, 1 right) is given at the last step of a trial. The lure is the item of the same letter in
+another chain. Trials of the types AB, BC, CD repeat a pair that was shown; AC, BD, AD need two or three pairs to be
+put together, as no pair holds both items. AC is what is reported; ``types`` chooses what is asked, for training and
+for scoring alike: ``replace(task, types=("AC",))``. ``trials`` says how many are asked of one
+memory.
+
+``form="streamed"`` is one episode: trials follow the pairs and each other. ``form="paper"`` marks every trial as a
+sequence of its own (``is_first``): the first episode of a row is the memory, each later one a trial, and a model must
+be given the memory (``SequenceModelConfig.given_memory``).
 
 Items are random unit vectors, unless ``folder`` names the published embeddings of photographs. A pair fills a chunk
 of two steps, counted from the start of the episode.
 
 Chance is exactly 1/2 for whatever forgets the pairs: which of the two items is the lure, and on which side it is, are
-drawn alike, so the trial alone looks the same for both answers.
+drawn alike, so a trial alone looks the same for both answers. Several trials in one stream tell a little about each
+other (an item that is right once is the same item everywhere): score streams on one trial.
 
 Paper:    Lampinen et al. 2021, section 3.4 and appendix B.4; the task and its embeddings are
           those of Banino et al., "MEMO" (2020).
-Differs:  pairs and trial come as one stream; the paper puts the pairs into the memory of every layer by hand and
-          reads the trial as a sequence of its own. Random vectors stand in for photographs by default.
+Differs:  ``form="streamed"``, the default: the paper puts the pairs into the memory of every layer by hand and reads
+          each trial as a sequence of its own, which is ``form="paper"``. Random vectors stand in for photographs by
+          default.
 """
 
 from dataclasses import dataclass
@@ -58,6 +65,10 @@ class AssociativeInference(StreamTask):
     """Where the published embeddings are, to be used instead of random vectors; see :func:`published`."""
     split: Literal["train", "valid", "test"] = "train"
     """Which of the published episodes; random ones need no split."""
+    form: Literal["streamed", "paper"] = "streamed"
+    """One episode of pairs and trials, or the pairs as one and every trial as another (paper)."""
+    trials: int = 1
+    """Trials that are asked of one memory; 0 asks every type of every chain once (paper)."""
 
     def __post_init__(self) -> None:
         if self.chain not in TYPES:
@@ -73,6 +84,13 @@ class AssociativeInference(StreamTask):
             raise ValueError(f"types={self.types}: name each type once")
         if self.split not in SHARDS:
             raise ValueError(f"split={self.split!r}: choose one of {', '.join(SHARDS)}")
+        if self.form not in ("streamed", "paper"):
+            raise ValueError(f"form={self.form!r}: choose 'streamed' or 'paper'")
+        if not 0 <= self.trials <= len(self.asked) * self.num_chains:
+            raise ValueError(
+                f"trials={self.trials}: give 1 to {len(self.asked) * self.num_chains}, one of each of "
+                f"{len(self.asked)} types for {self.num_chains} chains; 0 asks all"
+            )
 
     @property
     def asked(self) -> tuple[str, ...]:
@@ -85,9 +103,14 @@ class AssociativeInference(StreamTask):
         return self.num_chains * (self.chain - 1)
 
     @property
+    def num_trials(self) -> int:
+        """Trials of an episode."""
+        return self.trials or len(self.asked) * self.num_chains
+
+    @property
     def spec(self) -> TaskSpec:
-        """Pairs, then cue, left and right; the pair that matters may be the first."""
-        length = 2 * self.num_pairs + 3
+        """Pairs, then cue, left and right of each trial; the pair that matters may be the first."""
+        length = 2 * self.num_pairs + 3 * self.num_trials
         return TaskSpec(
             vocabulary=None,
             input_dim=self.width,
@@ -95,7 +118,8 @@ class AssociativeInference(StreamTask):
             length=length,
             chance=0.5,
             solved=0.95,
-            memory_span=length - 1,
+            memory_span=2 * self.num_pairs + 2 if self.form == "paper" else length - 1,
+            given_memory=self.form == "paper",
         )
 
     def sample(self, batch_size: int, generator: torch.Generator) -> Batch:
@@ -103,43 +127,50 @@ class AssociativeInference(StreamTask):
         draw = self._draw_published if self.folder else self._draw_random
         inputs, answer, source = draw(batch_size, generator)
         asked = torch.zeros(inputs.shape[:2], dtype=torch.bool)
-        asked[:, -1] = True
+        asked[:, 2 * self.num_pairs + 2 :: 3] = True
         is_first = torch.zeros_like(asked)
         is_first[:, 0] = True
+        if self.form == "paper":
+            is_first[:, 2 * self.num_pairs :: 3] = True
         nothing = torch.zeros(inputs.shape[:2], dtype=torch.long)
         targets = nothing.masked_scatter(asked, answer)
         return Batch(inputs, is_first, targets, asked, asked, (nothing - 1).masked_scatter(asked, source))
 
     def _draw_random(self, b: int, generator: torch.Generator) -> tuple[Tensor, Tensor, Tensor]:
-        """Inputs ``[b, t, d]``, answers ``[b]`` and sources ``[b]`` from random vectors."""
+        """Inputs ``[b, t, d]``, answers and sources ``[b, trials]`` from random vectors."""
         chains, letters = self.num_chains, self.chain
-
-        def draw(high: int, *shape: int) -> Tensor:
-            return torch.randint(high, shape, generator=generator)
-
-        def shuffled(*shape: int) -> Tensor:
-            return torch.rand(shape, generator=generator).argsort(-1)
-
         # Items are numbered chain by chain, pairs too: pair j of chain i is number i * (letters - 1) + j.
         items = F.normalize(torch.randn(b, chains * letters, self.width, generator=generator), dim=-1)
         first = (torch.arange(chains)[:, None] * letters + torch.arange(letters - 1)).flatten()
-        order = shuffled(b, self.num_pairs)  # pair at each place
-        flipped = draw(2, b, self.num_pairs)  # whether its later letter comes first
+        order = torch.rand(b, self.num_pairs, generator=generator).argsort(-1)  # pair at each place
+        flipped = torch.randint(2, (b, self.num_pairs), generator=generator)  # whether its later letter comes first
         pairs = torch.stack((first[order] + flipped, first[order] + 1 - flipped), 2)  # b pairs 2
 
+        kind, chain, other = self._draw_trials(b, generator)
         ends = torch.tensor([["ABCD".index(letter) for letter in name] for name in self.asked])
-        cue_letter, letter = ends[draw(len(ends), b)].unbind(1)
-        chain, other = shuffled(b, chains)[:, :2].unbind(1)
+        cue_letter, letter = ends[kind].unbind(-1)  # each b trials
         right, lure = chain * letters + letter, other * letters + letter
-        answer = draw(2, b)
-        choices = torch.where(answer[:, None] == torch.arange(2), right[:, None], lure[:, None])
-        trial = torch.cat(((chain * letters + cue_letter)[:, None], choices), 1)
+        answer = torch.randint(2, kind.shape, generator=generator)
+        choices = torch.where(answer[..., None] == torch.arange(2), right[..., None], lure[..., None])
+        trials = torch.cat(((chain * letters + cue_letter)[..., None], choices), -1)  # b trials 3
 
         needed = chain * (letters - 1) + letter - 1  # the pair whose later letter is the right item
-        place = (order == needed[:, None]).long().argmax(1)
-        source = 2 * place + 1 - flipped.gather(1, place[:, None])[:, 0]
-        shown = torch.cat((pairs.flatten(1), trial), 1)
+        place = order.argsort(-1).gather(1, needed)
+        source = 2 * place + 1 - flipped.gather(1, place)
+        shown = torch.cat((pairs.flatten(1), trials.flatten(1)), 1)
         return items.gather(1, shown[..., None].expand(-1, -1, self.width)), answer, source
+
+    def _draw_trials(self, b: int, generator: torch.Generator) -> tuple[Tensor, Tensor, Tensor]:
+        """Type, chain and the lure's chain of each trial, ``[b, trials]``: no type of a chain is asked twice."""
+        kinds, chains = len(self.asked), self.num_chains
+        if self.num_trials == 1:  # as it was drawn before there was more than one
+            kind = torch.randint(kinds, (b,), generator=generator)[:, None]
+            two = torch.rand(b, chains, generator=generator).argsort(-1)
+            return kind, two[:, :1], two[:, 1:2]
+        chosen = torch.rand(b, kinds * chains, generator=generator).argsort(-1)[:, : self.num_trials]
+        chain = chosen % chains
+        other = (chain + torch.randint(1, chains, chosen.shape, generator=generator)) % chains
+        return chosen // chains, chain, other
 
     def _draw_published(self, b: int, generator: torch.Generator) -> tuple[Tensor, Tensor, Tensor]:
         """The same from the published episodes."""
@@ -151,17 +182,23 @@ class AssociativeInference(StreamTask):
                 f"width={self.width} ask for {self.num_pairs} pairs of width {self.width}: make them agree"
             )
         wanted = np.isin(data.trial_type, [TYPES[self.chain].index(name) + 1 for name in self.asked])
-        if not wanted.any(1).all():
+        if (wanted.sum(1) < self.num_trials).any():
             raise ValueError(
-                f"types={self.asked}: an episode in {self.folder!r} has no such trial; ask for other types"
+                f"types={self.asked}, trials={self.trials}: an episode in {self.folder!r} has fewer such trials; "
+                "ask for other types or fewer trials"
             )
         episode = torch.randint(len(data.memory), (b,), generator=generator).numpy()
         chance = torch.rand(b, wanted.shape[1], generator=generator).numpy()
-        trial = np.where(wanted[episode], chance, -1.0).argmax(1)
-        memory, trials = data.memory[episode], data.trials[episode, trial]
-        answer = data.correct_answer[episode, trial].astype(np.int64)
-        source = [last_link(m, t[0], t[1 + right]) for m, t, right in zip(memory, trials, answer, strict=True)]
-        inputs = np.concatenate((memory.reshape(b, -1, self.width), trials), 1, dtype=np.float32)
+        trial = (-np.where(wanted[episode], chance, -1.0)).argsort(1, kind="stable")[:, : self.num_trials]
+        memory, trials = data.memory[episode], data.trials[episode[:, None], trial]  # b p 2 d, b k 3 d
+        answer = data.correct_answer[episode[:, None], trial].astype(np.int64)
+        source = [
+            [last_link(m, t[0], t[1 + right]) for t, right in zip(asked, rights, strict=True)]
+            for m, asked, rights in zip(memory, trials, answer, strict=True)
+        ]
+        inputs = np.concatenate(
+            (memory.reshape(b, -1, self.width), trials.reshape(b, -1, self.width)), 1, dtype=np.float32
+        )
         return torch.from_numpy(inputs), torch.from_numpy(answer), torch.tensor(source)
 
 

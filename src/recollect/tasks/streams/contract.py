@@ -38,6 +38,8 @@ class TaskSpec:
     """Most steps between a query and the past step that its answer depends on; 0 when nobody knows it."""
     class_weights: tuple[float, ...] | None = None
     """Weight of each class in the loss; None weighs all alike."""
+    given_memory: bool = False
+    """The first episode of a row is a memory and each later one a question about it: a model must be given it."""
 
 
 class Batch(NamedTuple):
