@@ -274,10 +274,12 @@ class LifelongStream(ChunkStream):
             if i == len(self._layers) - 1:
                 break
             layer = step_layer.layer
-            x = x + step_layer.drop(layer.local(x, past[:, -w:, i], visible, self._features))
+            x = layer.gate_local(x, step_layer.drop(layer.local(x, past[:, -w:, i], visible, self._features)))
+            read = torch.zeros_like(x)  # a gate changes the stream even where nothing is read
             if not self._empty:
-                x = x + step_layer.drop(cache.read_steps(F.layer_norm(x, (d,)), self._has_chunks))
-            x = x + layer.feed_forward(layer.norm_forward(x))
+                read = step_layer.drop(cache.read_steps(F.layer_norm(x, (d,)), self._has_chunks))
+            x = layer.gate_memory(x, read)
+            x = layer.gate_forward(x, layer.feed_forward(layer.norm_forward(x)))
         self._raw.load(torch.cat((past, torch.stack(raw, 2)), 1)[:, -self._raw.length :])
         self._advance_count(t)
 
