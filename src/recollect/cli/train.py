@@ -16,7 +16,7 @@ from recollect.cli import flags
 from recollect.cli.elsewhere import Kept, read_kept, require_there
 from recollect.cli.options import TrainOptions
 from recollect.cli.seeds import train_seeds
-from recollect.config import lookup
+from recollect.config import lookup, names_packages
 from recollect.terminal import overview
 
 CORE = "hcam"
@@ -164,7 +164,8 @@ def _one(request: Request, console: Console) -> int:
     console.print(outcome.message, highlight=False, soft_wrap=True, markup=False)
     if outcome.status == "interrupted":
         return 130
-    console.print(f"next: recollect evaluate {directory}", highlight=False, soft_wrap=True, markup=False)
+    trust = " --trust" if names_packages(config) else ""
+    console.print(f"next: recollect evaluate {directory}{trust}", highlight=False, soft_wrap=True, markup=False)
     return 0
 
 

@@ -163,6 +163,8 @@ class GymnasiumConfig(WorldConfig):
             seen, done = environment.observation_space, environment.action_space
         names = action_names(environment, done)
         environment.close()
+        if entry.id.startswith("ALE/") and not names:
+            names = _atari_names(entry, self.options, done)
         reader = Reader(source=seen, masked=self.masked, words=self.words, vocabulary=self.vocabulary)
         keywords = {**entry.kwargs, **self.options}
         limit = keywords.get("max_episode_steps", entry.max_episode_steps)
@@ -230,6 +232,16 @@ def action_names(environment: Any, space: gymnasium.Space[Any]) -> tuple[str, ..
     if not found and isinstance(actions, type) and issubclass(actions, Enum):
         found = [action.name for action in actions]
     return tuple(found) if len(found) == space.n else ()
+
+
+def _atari_names(entry: EnvSpec, options: Mapping[str, Any], space: gymnasium.Space[Any]) -> tuple[str, ...]:
+    """Names of a game's actions, which only its single form tells."""
+    keywords = {name: value for name, value in options.items() if name == "full_action_space"}
+    single = gymnasium.make(entry.id, **keywords)
+    try:
+        return action_names(single, space)
+    finally:
+        single.close()
 
 
 def _environment_class(found: Any, name: str) -> Any:
