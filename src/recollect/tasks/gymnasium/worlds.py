@@ -131,6 +131,11 @@ class GymnasiumConfig(WorldConfig):
         """The world, with ``batch_size`` environments."""
         return GymnasiumWorld(self, batch_size, seed=seed, device=device)
 
+    @property
+    def title(self) -> str:
+        """The environment's id."""
+        return self.id
+
     def rows(self, batch_size: int) -> Rows:
         """The environments, wherever they live."""
         rows = self._rows(batch_size)
