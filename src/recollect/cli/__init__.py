@@ -97,7 +97,8 @@ class Evaluate:
                 film = record_run(self.directory, self.video, **how)
             tell(f"video: {film.mp4}, {film.gif}")
         if self.record is not None:
-            kept = save_episodes(self.directory, self.record, episodes=self.samples, **how)
+            with ends_at_a_signal(), Counted(Console(stderr=True)):
+                kept = save_episodes(self.directory, self.record, episodes=self.samples, **how)
             tell(f"recorded: {len(kept.lengths)} episodes in {self.record}, mean score {kept.score.mean():.4g}")
         return 0
 
