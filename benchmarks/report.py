@@ -20,7 +20,7 @@ matplotlib.use("agg")
 import matplotlib.pyplot as plt
 from matplotlib.ticker import NullFormatter
 
-from agents_report import learning_rows, lifelong_rows, pong_rows, profile_rows, rl_rows, world_rows
+from agents_report import learning_rows, lifelong_rows, pong_rows, process_rows, profile_rows, rl_rows, world_rows
 from recollect.benchmark.cores import CoresBenchmark, core_config
 from recollect.cores import CORES
 from recollect.recipes.hierarchical_transformer_memory import CORE_ROWS
@@ -30,6 +30,7 @@ RL = ["masked CartPole", "steps/s", "ours against it", "return 400 after", "step
 PONG = ["Pong, IMPALA ResNet, LSTM 256", "steps/s", "ours against it"]
 PROFILE = ["training", "acting", "forward", "backward", "optimiser", "world", "rest", "outside arithmetic"]
 WORLDS = ["world", "rows", "steps/s", "aim"]
+PROCESSES = ["environment", "vector form", "this process", "`--world.processes 1`", "2", "4"]
 LIFELONG = ["contents in", "position", "median ms", "99 % ms"]
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
@@ -233,6 +234,8 @@ def main() -> None:
         ("lifelong", LIFELONG, lifelong_rows(RESULTS), ""),
     ):
         between(page, name, table(head, rows) + "\n\n" + note + measured_where(where))
+    rows, where = process_rows(RESULTS)
+    between(ROOT / "docs" / "your-own-world.md", "processes", table(PROCESSES, rows) + "\n\n" + measured_where(where))
     between(ROOT / "docs" / "certificate.md", "all", certificate_table(card))
     between(ROOT / "docs" / "certificate.md", "mutations", mutation_table(RESULTS / "mutations.json"))
     figure(cores, ROOT / "docs" / "assets" / "streams.png")
