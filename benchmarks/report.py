@@ -23,7 +23,9 @@ from matplotlib.ticker import NullFormatter
 from agents_report import learning_rows, lifelong_rows, pong_rows, process_rows, profile_rows, rl_rows, world_rows
 from recollect.benchmark.cores import CoresBenchmark, core_config
 from recollect.cores import CORES
+from recollect.recipes import RECIPES
 from recollect.recipes.hierarchical_transformer_memory import CORE_ROWS
+from recollect.recipes.memory_suite import grand_table
 from recollect.state import nbytes
 
 RL = ["masked CartPole", "steps/s", "ours against it", "return 400 after", "steps"]
@@ -183,6 +185,15 @@ def ratio_table(ratios: dict[str, Any]) -> str:
     return table(head, rows) + "\n\n" + measured_where(ratios["environment"])
 
 
+def learning_table(results: Path) -> str:
+    """The grand table, with its picture; as long as a cell of it has not been run, what the recipes found."""
+    found = [json.loads(path.read_text()) for path in sorted((results / "memory-suite").glob("*-seed*.json"))]
+    if {one["label"] for one in found} < {run.label for run in RECIPES["memory-suite"].rows("lite")}:
+        return table(["lite worlds", *CORE_ROWS, "chance"], learning_rows(results))
+    picture = "![How far every core gets in every task, from chance to the oracle](docs/assets/memory-suite.svg)"
+    return f"{picture}\n\n{grand_table(found).table()}"
+
+
 def figure(cores: dict[str, Any], path: Path) -> None:
     """Time per step against position, one line per core."""
     plt.rcParams.update({"font.size": 11, "axes.spines.top": False, "axes.spines.right": False})
@@ -223,7 +234,7 @@ def main() -> None:
         between(path, "cores", core_table())
     between(readme, "speed", speed_table(cores))
     between(readme, "card", "```\n" + card_text(next(c for c in card["cards"] if c["core"] == "hcam")) + "\n```")
-    between(readme, "learning", table(["lite worlds", *CORE_ROWS, "chance"], learning_rows(ROOT / "results")))
+    between(readme, "learning", learning_table(ROOT / "results"))
     between(page, "full", full_tables(cores))
     between(page, "ratios", ratio_table(newest("ratios")))
     for name, head, (rows, where), note in (

@@ -58,6 +58,18 @@ def write_synced(path: Path, content: bytes) -> None:
         os.fsync(file.fileno())
 
 
+def replace_between(text: str, name: str, content: str) -> str:
+    """A page with new content between its markers ``<!-- name:begin -->`` and ``<!-- name:end -->``.
+
+    Where it has no such markers they stand at the end.
+    """
+    begin, end = f"<!-- {name}:begin -->", f"<!-- {name}:end -->"
+    block = f"{begin}\n{content}\n{end}"
+    if begin in text and end in text:
+        return text[: text.index(begin)] + block + text[text.index(end) + len(end) :]
+    return text.rstrip("\n") + f"\n\n{block}\n"
+
+
 def read_json(path: Path, remedy: str) -> Any:
     """The JSON data in a file.
 

@@ -9,6 +9,8 @@ from recollect.evaluation.confidence_interval import (
     improvement,
     improvement_interval,
     interquartile_mean,
+    performance_profile,
+    profile_interval,
     score_interval,
     seeds_interval,
 )
@@ -67,6 +69,22 @@ def test_intervals_equal_a_literal_bootstrap():
     x, y = strata[0][generator.integers(0, 4, (300, 4))], strata[1][generator.integers(0, 3, (300, 3))]
     wins = [improvement([a], [b]) for a, b in zip(x, y, strict=True)]
     assert improvement_interval(strata[:1], strata[1:], 300) == pytest.approx(np.quantile(wins, [0.025, 0.975]))
+
+
+def test_a_profile_counts_runs_above_a_score():
+    matrix = np.random.default_rng(2).random((5, 3))  # runs x tasks, as the authors' package has it
+    thresholds = np.array([0.0, 0.3, 0.9, 1.0])
+    strata = list(matrix.T)
+    assert performance_profile(strata, thresholds) == pytest.approx([(matrix > t).mean() for t in thresholds])
+    assert performance_profile([np.array([0.3])], np.array([0.3])) == 0, "above, not at"
+    low, high = profile_interval(strata, thresholds, 300)
+    generator = np.random.default_rng(0)
+    index = [generator.integers(0, 5, (300, 5)) for _ in strata]
+    shares = [
+        [(scores[places[k]] > 0.3).mean() for scores, places in zip(strata, index, strict=True)] for k in range(300)
+    ]
+    assert [low[1], high[1]] == pytest.approx(np.quantile(np.mean(shares, 1), [0.025, 0.975]))
+    assert profile_interval([np.array([0.1])], thresholds) is None
 
 
 def test_the_interval_covers_about_as_often_as_it_says():

@@ -1,9 +1,10 @@
 import itertools
+from dataclasses import replace
 
 import pytest
 import torch
 
-from recollect.tasks import TASKS, Copying, Recall, StreamTask
+from recollect.tasks import TASKS, Copying, Mixture, Recall, StreamTask
 from recollect.tasks.streams.arrays import Arrays
 from recollect.tasks.streams.associative_inference import AssociativeInference
 
@@ -13,7 +14,9 @@ SMALL = {
         Recall(),
         Recall(num_keys=3, num_values=2, num_cues=2, num_queries=4, min_blank=0, max_blank=5, length=40),
         Recall(num_keys=9, num_values=1, num_cues=1, num_queries=1, min_blank=3, max_blank=3, num_blanks=4, length=33),
+        Recall(overwrites=3, distractors=0.5, max_blank=9, length=40),
     ],
+    "mixture": [Mixture(), Mixture(tasks=(Recall(), Recall(overwrites=2, max_blank=40, length=120)))],
     "arrays": [Arrays(), Arrays(part="validation", class_weights="balanced", standardize=False)],
     "associative-inference": [
         AssociativeInference(num_chains=3, width=8),
@@ -32,6 +35,9 @@ def draw(task, rows=64, seed=0):
 @pytest.mark.parametrize("task", CASES)
 def test_batch_fits_the_spec(task):
     spec, batch = task.spec, draw(task)
+    if isinstance(task, Mixture):  # rows are as long as those of the task that was drawn
+        assert spec.length == max(part.spec.length for part in task.tasks)
+        spec = next(part.spec for part in task.tasks if part.spec.length == batch.inputs.shape[1])
     if spec.vocabulary is None:
         assert batch.inputs.shape == (64, spec.length, spec.input_dim)
         assert batch.inputs.dtype == torch.float32 and batch.inputs.isfinite().all()
@@ -121,8 +127,8 @@ def answers_with_perfect_memory(task, batch, *, resets=True):
                 memory = {}
             if cues <= token < queries:
                 key, value = divmod(token - cues, task.num_values)
-                memory[key] = (value + 1, step)
-            elif token >= queries:
+                memory[key] = (value + 1, step)  # a later cue overwrites an earlier one
+            elif queries <= token < queries + task.num_keys:  # what is above is a distractor
                 said[row, step], where = memory.get(token - queries, (0, -1))
                 if resets:
                     assert batch.source[row, step] == where
@@ -135,6 +141,60 @@ def test_recall_is_solved_by_a_dictionary_that_is_reset(task):
     said = answers_with_perfect_memory(task, batch)
     assert torch.equal(said >= 0, batch.score_mask)
     assert torch.equal(said[batch.score_mask], batch.targets[batch.score_mask])
+
+
+def test_recall_is_what_it_was_before_it_could_be_made_harder():
+    batch = draw(Recall(), 16, seed=3)
+    steps = torch.arange(80)
+    assert [int((batch.inputs * steps).sum()), int((batch.targets * steps).sum())] == [147804, 10158]
+
+
+def test_overwrites_give_new_values_to_keys_that_were_shown():
+    task = Recall(num_keys=9, num_cues=3, num_queries=8, overwrites=4, min_blank=2, max_blank=2, length=40)
+    batch = draw(task, 256)
+    pairs = (batch.inputs >= 1) & (batch.inputs < 1 + 9 * 4)
+    row, start = torch.nonzero(batch.is_first & pairs, as_tuple=True)
+    whole = start + 7 + 2 + 8 <= 40
+    keys = torch.stack([(batch.inputs[row, (start + i).clamp(max=39)] - 1) // 4 for i in range(7)], 1)[whole]
+    assert all(len({*line[:3]}) == 3 and {*line[3:]} <= {*line[:3]} for line in keys.tolist())
+    newest = batch.source[row[whole], start[whole] + 9] - start[whole]
+    assert {*newest.tolist()} >= {3, 4, 5, 6}, "answers come from the cues that overwrite, too"
+
+
+def test_distractors_take_their_share_of_the_blank_and_nobody_asks_for_them():
+    task = Recall(distractors=0.25, max_blank=30, length=100)
+    quiet, batch = Recall(max_blank=30, length=100), draw(task, 512)
+    distracting = batch.inputs >= quiet.spec.vocabulary
+    blank = (batch.inputs == 0) | distracting
+    assert 0.23 < (distracting.sum() / blank.sum()) < 0.27
+    assert not (distracting & batch.score_mask).any()
+    assert batch.inputs[distracting].unique().numel() == task.num_keys * task.num_values
+
+
+def test_features_say_what_the_tokens_say():
+    tokens = Recall(num_blanks=2, distractors=0.5, overwrites=1)
+    features = replace(tokens, form="features")
+    one, two = draw(tokens), draw(features)
+    assert torch.equal(one.targets, two.targets) and torch.equal(one.source, two.source)
+    kinds, keys, values = two.inputs.split((2 + 3, 4, 4), -1)
+    assert (kinds.sum(-1) == 1).all()
+    kind, key, value = kinds.argmax(-1), keys.argmax(-1), values.argmax(-1)
+    pair, query, distractor = kind == 2, kind == 3, kind == 4
+    again = torch.where(pair, 2 + 4 * key + value, torch.where(query, 2 + 16 + key, kind))
+    again = torch.where(distractor, 2 + 16 + 4 + 4 * key + value, again)
+    assert torch.equal(again, one.inputs)
+    assert torch.equal(keys.sum(-1) == 1, pair | query | distractor)
+    assert torch.equal(values.sum(-1) == 1, pair | distractor)
+
+
+def test_a_mixture_draws_all_of_its_tasks_and_refuses_strangers():
+    generator = torch.Generator().manual_seed(0)
+    drawn = {Mixture().sample(2, generator).inputs.shape[1] for _ in range(20)}
+    assert drawn == {80, 24}
+    with pytest.raises(ValueError, match="must read the same inputs"):
+        Mixture(tasks=(Recall(), Copying()))
+    with pytest.raises(ValueError, match="at least one"):
+        Mixture(tasks=())
 
 
 def test_recall_without_resets_fails():
@@ -181,6 +241,9 @@ def test_chance_is_exact_for_anything_that_sees_one_step(task):
         (lambda: Recall(num_values=0), "num_values=0"),
         (lambda: Recall(min_blank=9, max_blank=8), "min_blank=9"),
         (lambda: Recall(length=20), "length=20"),
+        (lambda: Recall(overwrites=-1), "overwrites=-1"),
+        (lambda: Recall(distractors=1.5), "distractors=1.5"),
+        (lambda: Recall(form="images"), "form='images'"),  # type: ignore[arg-type]
     ],
 )
 def test_bad_fields_are_named(make, field):

@@ -3,6 +3,7 @@ import io
 import json
 import os
 import signal
+import sys
 from dataclasses import replace
 
 import pytest
@@ -240,6 +241,23 @@ def test_a_finished_run_has_nothing_to_do(tmp_path):
     assert again.message == "nothing to do: this run ended at step 12"
     assert again.evaluation == done.evaluation
     assert same(weights(done), weights(again))
+
+
+def test_processor_time_ends_a_run_which_then_is_over(tmp_path, monkeypatch):
+    clock = iter(range(10_000))
+    monkeypatch.setattr(sys.modules["recollect.training.fit"], "process_time", lambda: next(clock))  # 1 s a step
+    outcome = fit(config(processor_seconds=4.0), tmp_path / "run")
+    assert (outcome.status, outcome.step) == ("finished", 4)
+    assert rows(tmp_path / "run")[-1]["score"], "the last step is always evaluated"
+    assert checkpoints.steps(tmp_path / "run" / "checkpoint")[-1] == 4, "and saved"
+    assert fit(config(processor_seconds=4.0), tmp_path / "run", resume=True).step == 4, "nothing to do"
+    longer = fit(config(processor_seconds=6.0), tmp_path / "run", resume=True)
+    assert longer.step == 6, "what the steps took before counts"
+    whole = fit(config(), tmp_path / "whole")
+    resumed = fit(config(), tmp_path / "run", resume=True)
+    assert same(weights(whole), weights(resumed)), "no number changes"
+    with pytest.raises(ValueError, match="processor_seconds=0"):
+        config(processor_seconds=0)
 
 
 def test_a_reached_goal_ends_the_run(tmp_path):

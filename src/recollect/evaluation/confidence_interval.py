@@ -5,11 +5,12 @@
     runs of every task (strata)       interquartile mean                        score_interval
     runs of two methods               probability that one scores higher        improvement_interval
     seeds, and the rows of each       interquartile mean over seeds             seeds_interval
+    runs of every task (strata)       share of runs above a score               profile_interval
 
-The interquartile mean and the probability of improvement are those of Agarwal et al. (2021), Deep reinforcement
-learning at the edge of the statistical precipice. All generators have a fixed seed: the same scores give the same
-interval. Written here, and not taken from scipy or the authors' rliable, because neither is in the core install and
-both draw from another generator: two tables of one set of files would differ.
+The interquartile mean, the probability of improvement and the performance profile are those of Agarwal et al. (2021),
+Deep reinforcement learning at the edge of the statistical precipice. All generators have a fixed seed: the same scores
+give the same interval. Written here, and not taken from scipy or the authors' rliable, because neither is in the core
+install and both draw from another generator: two tables of one set of files would differ.
 """
 
 from collections.abc import Sequence
@@ -109,6 +110,33 @@ def improvement_interval(
         _wins(_draw(x, generator, resamples), _draw(y, generator, resamples)) for x, y in zip(ours, theirs, strict=True)
     ]
     return _interval(np.mean(wins, 0))
+
+
+def performance_profile(strata: Sequence[np.ndarray], thresholds: np.ndarray) -> np.ndarray:
+    """Share of all runs whose score is above each threshold, ``[thresholds]``.
+
+    Args:
+        strata: scores ``[runs]`` of every task.
+        thresholds: scores ``[n]``.
+    """
+    scores = np.concatenate(list(strata))
+    return (scores[None, :] > thresholds[:, None]).mean(-1)
+
+
+def profile_interval(
+    strata: Sequence[np.ndarray], thresholds: np.ndarray, resamples: int = RESAMPLES
+) -> tuple[np.ndarray, np.ndarray] | None:
+    """Stratified intervals of :func:`performance_profile`, lower and upper ends ``[thresholds]``.
+
+    None when a task has a single run.
+    """
+    if min(map(len, strata)) < 2:
+        return None
+    generator = np.random.default_rng(0)
+    drawn = np.concatenate([_draw(scores, generator, resamples) for scores in strata], -1)
+    shares = np.stack([(drawn > threshold).mean(-1) for threshold in thresholds])
+    low, high = quantiles(shares)
+    return low, high
 
 
 def _times_drawn(generator: np.random.Generator, units: int, shape: int | tuple[int, ...]) -> np.ndarray:

@@ -1,10 +1,13 @@
 """Complete runs as Python functions that return a config, one file per paper. ``RECIPES`` is the table of contents."""
 
 from recollect.recipes.base import Recipe, Run, Scale, Test
+from recollect.recipes.data_sheet import DATA_SHEET
 from recollect.recipes.gymnasium import GYMNASIUM
 from recollect.recipes.hierarchical_transformer_memory import HTM_RECIPES
 from recollect.recipes.htm_ablations import ABLATIONS
 from recollect.recipes.htm_inference import INFERENCE
+from recollect.recipes.memory_suite import MEMORY_SUITE
+from recollect.recipes.million import MILLION
 from recollect.recipes.recall import RECALL
 from recollect.recipes.temporal_latent_bottleneck import COPYING
 from recollect.recipes.train import TRAINING, training
@@ -13,6 +16,9 @@ RECIPES: dict[str, Recipe] = {
     "copying": COPYING,
     "recall": RECALL,
     "gymnasium": GYMNASIUM,
+    "data-sheet": DATA_SHEET,
+    "memory-suite": MEMORY_SUITE,
+    "million": MILLION,
     **{recipe.name: recipe for recipe in (*HTM_RECIPES, INFERENCE, ABLATIONS)},
 }
 

@@ -1,8 +1,9 @@
 """What a recipe is: an experiment as a list of complete runs, at one or two scales."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from pathlib import Path
+from typing import Any, Literal, Protocol
 
 from recollect.tasks.streams.contract import StreamTask
 from recollect.tasks.worlds.contract import WorldConfig
@@ -17,6 +18,8 @@ class Test:
 
     where: StreamTask | WorldConfig
     """What it is scored on; of the kind it was trained on."""
+    samples: int | None = None
+    """Rows or episodes that are scored; None: as many as in every other test."""
     paper: str = "-"
     """What the paper reports; "-" where it says nothing."""
 
@@ -40,6 +43,14 @@ class Run:
     untrained: bool = False
     """Score the weights that training begins with as well: where a task asks for little more than likeness, new weights
     may know much of the answer."""
+
+
+class MakePages(Protocol):
+    """Pages and pictures of a recipe, made from its result files alone."""
+
+    def __call__(self, results: Sequence[Mapping[str, Any]], root: Path) -> str:
+        """Write them under ``root/docs``; return what ``docs/results.md`` shows in the place of the usual table."""
+        ...
 
 
 class MakeConfig(Protocol):
@@ -68,6 +79,8 @@ class Recipe:
     """Rows of each scale that exists."""
     seeds: Mapping[Scale, int]
     """Seeds of each scale: 0, 1, ..."""
+    pages: MakePages | None = None
+    """Pages of its own; None: a table in ``docs/results.md`` says it all."""
 
     def rows(self, scale: str) -> list[Run]:
         """The runs of a scale.

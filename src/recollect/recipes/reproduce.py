@@ -21,6 +21,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from os import PathLike
 from pathlib import Path
+from time import process_time
 from typing import Any
 
 import numpy as np
@@ -29,19 +30,22 @@ from rich.console import Console
 
 from recollect.config import from_json, lookup, to_json
 from recollect.evaluation.confidence_interval import interquartile_mean, seeds_interval
-from recollect.files import write_atomically
+from recollect.files import replace_between, write_atomically
 from recollect.recipes.base import Recipe, Run, Test
 from recollect.recipes.learner_frames import frames_table
 from recollect.runs.checkpoints import RunError
 from recollect.runs.metrics import read_rows
 from recollect.runs.provenance import environment
 from recollect.runs.random_states import seed_everything
+from recollect.state import nbytes
 from recollect.training.fit import Outcome, fit
 from recollect.training.frame import FRESH_SEED, TrainerConfig
 from recollect.training.trainers import KINDS
 
 FINAL_SAMPLES = 512
 """Rows or episodes that score a finished run."""
+FILLED, TIMED = 200, 100
+"""Steps of a stream before a step is timed, and those that are."""
 
 
 def reproduce(
@@ -81,10 +85,10 @@ def reproduce(
     if number < 1:
         raise ValueError(f"seeds={number}: run at least one")
     base = Path(root)
-    for run in rows:
-        if cores and run.core not in cores:
-            continue
-        for seed in range(number):
+    for seed in range(number):  # the first seed of everything, then the second: what is there early means something
+        for run in rows:
+            if cores and run.core not in cores:
+                continue
             config = replace(run.config, fit=replace(run.config.fit, seed=seed), device=device or run.config.device)
             one = replace(run, config=config)
             path = base / "results" / recipe.name / f"{run.label}-seed{seed}.json"
@@ -140,6 +144,7 @@ def _scores(run: Run, outcome: Outcome) -> dict[str, Any]:
         "steps": outcome.step,
         "seconds": round(outcome.seconds, 1),
         "peak_memory_mib": _peak(),
+        **_memory(outcome.agent),
         "curve": curve,
     }
     tests = run.tests or {"": Test(where=config.trained_on, paper=run.paper)}
@@ -162,11 +167,26 @@ def _test(run: Run, agent: Any, test: Test) -> dict[str, Any]:
     found = config.evaluate(
         agent,
         test.where,
-        samples=FINAL_SAMPLES,
+        samples=FINAL_SAMPLES if test.samples is None else test.samples,
         seed=FRESH_SEED + config.fit.seed,
     )
     right, asked = found.by_row()
     return {"paper": test.paper, **found.to_json(), "correct": right, "asked": asked}
+
+
+def _memory(agent: Any) -> dict[str, Any]:
+    """What the memory costs: bytes of the state of one row, and the processor time of a streamed step."""
+    core = agent.core
+    weight = next(core.parameters())
+    step = torch.randn(1, *core.input_shape, device=weight.device, dtype=weight.dtype)
+    stream = core.stream(1)
+    for _ in range(FILLED):
+        stream.step(step)
+    began = process_time()
+    for _ in range(TIMED):
+        stream.step(step)
+    microseconds = round(1e6 * (process_time() - began) / TIMED, 1)
+    return {"state_bytes": nbytes(core.initial_state(1)), "step_microseconds": microseconds}
 
 
 def write_tables(recipe: Recipe, root: str | PathLike[str] = ".") -> Path:
@@ -178,10 +198,11 @@ def write_tables(recipe: Recipe, root: str | PathLike[str] = ".") -> Path:
     for scale in recipe.runs:
         mine = [result for result in results if result["scale"] == scale]
         if mine:
-            text = _between(text, f"recollect:{recipe.name}-{scale}", table(recipe, scale, mine))
+            content = table(recipe, scale, mine) if recipe.pages is None else _paged(recipe, scale, mine, base)
+            text = replace_between(text, f"recollect:{recipe.name}-{scale}", content)
     speeds = frames_table(_experiments(base))
     if speeds is not None:
-        text = _between(text, "recollect:learner-frames", speeds)
+        text = replace_between(text, "recollect:learner-frames", speeds)
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, text)
     return path
@@ -194,6 +215,13 @@ def _experiments(base: Path) -> dict[str, list[dict[str, Any]]]:
         result = json.loads(path.read_text())
         found.setdefault(f"{result['recipe']}, {result['scale']}", []).append(result)
     return found
+
+
+def _paged(recipe: Recipe, scale: str, results: Sequence[Mapping[str, Any]], root: Path) -> str:
+    """The table of a recipe that has pages of its own; writes them, too."""
+    assert recipe.pages is not None
+    lines = [f"### {recipe.title} ({scale} scale)", "", f"{recipe.about} Source: {recipe.source}.", ""]
+    return "\n".join([*lines, recipe.pages(results, root), "", *_caption(results)])
 
 
 def failed(recipe: Recipe, scale: str, root: str | PathLike[str] = ".") -> list[str]:
@@ -269,14 +297,6 @@ def _samples(results: Sequence[Mapping[str, Any]]) -> str:
     if any(samples is None for samples in reached):
         return ""
     return f" (perfect after {int(np.median(reached)):,} samples)".replace(",", " ")
-
-
-def _between(text: str, name: str, content: str) -> str:
-    begin, end = f"<!-- {name}:begin -->", f"<!-- {name}:end -->"
-    block = f"{begin}\n{content}\n{end}"
-    if begin in text and end in text:
-        return text[: text.index(begin)] + block + text[text.index(end) + len(end) :]
-    return text.rstrip("\n") + f"\n\n{block}\n"
 
 
 def _is_there(path: Path, run: Run) -> bool:

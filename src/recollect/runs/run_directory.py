@@ -26,7 +26,7 @@ Config = Mapping[str, Any]
 """Every setting of a run, as JSON data."""
 
 FREE = (
-    *("fit.steps", "fit.stop_score"),
+    *("fit.steps", "fit.stop_score", "fit.processor_seconds"),
     *("fit.report_every", "fit.report_seconds", "fit.evaluate_every", "fit.checkpoint_every", "fit.keep_checkpoints"),
     *("evaluation", "evaluation_rows"),
 )

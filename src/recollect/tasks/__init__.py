@@ -10,6 +10,7 @@ from recollect.tasks.streams.contract import Batch as Batch
 from recollect.tasks.streams.contract import StreamTask as StreamTask
 from recollect.tasks.streams.contract import TaskSpec as TaskSpec
 from recollect.tasks.streams.copying import Copying as Copying
+from recollect.tasks.streams.mixture import Mixture as Mixture
 from recollect.tasks.streams.recall import Recall as Recall
 from recollect.tasks.worlds.arcade.catch import CatchConfig as CatchConfig
 from recollect.tasks.worlds.arcade.key_door import KeyDoorConfig as KeyDoorConfig
@@ -31,6 +32,7 @@ TASKS: dict[str, type[StreamTask] | type[WorldConfig]] = {
     "copying": Copying,
     "recall": Recall,
     "associative-inference": AssociativeInference,
+    "mixture": Mixture,
     "arrays": Arrays,
     "t-maze": TMazeConfig,
     "visual-match": VisualMatchConfig,

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from os import PathLike
 from pathlib import Path
-from time import perf_counter
+from time import perf_counter, process_time
 from typing import Any, Literal, NamedTuple, NoReturn
 
 from rich.console import Console
@@ -123,6 +123,7 @@ class Fit:
         self.trainer = self._build()
         self.done = 0
         self.seconds = 0.0
+        self.processor_seconds = 0.0  # of the steps alone
         self.status: Status | Literal["running"] = "running"
         self.evaluation: dict[str, float] = {}
         self.best: Best | None = None
@@ -213,6 +214,7 @@ class Fit:
             # An interrupted run goes on when it is resumed.
             "status": "running" if self.status == "interrupted" else self.status,
             "seconds": self.seconds,
+            "processor_seconds": self.processor_seconds,
             "evaluation": self.evaluation,
             "best": self.best,
             "window": self.window,
@@ -258,6 +260,7 @@ class Fit:
             self.trainer.agent.load_state_dict(dict(checkpoint.weights))
             self.trainer.load(below("trainer.", checkpoint.training), progress["trainer"])
             self.done, self.seconds = progress["step"], progress["seconds"]
+            self.processor_seconds = progress.get("processor_seconds", 0.0)
             self.status, self.evaluation, self.window = progress["status"], progress["evaluation"], progress["window"]
             self.owes_report = progress.get("owes_report", False)
             restore_random_states(below("random.", checkpoint.training), progress["random"])
@@ -273,7 +276,7 @@ class Fit:
     def _go_on(self, before: TrainerConfig) -> None:
         """A run that had ended runs again, if there are more steps or a higher goal now."""
         settings = self.config.fit
-        if self.done < settings.steps and self.status != "running" and not self._reached():
+        if self.done < settings.steps and self.status != "running" and not self._reached() and not self._spent():
             self.status = "running"
         old, new = before.learning_rate(self.done), self.config.learning_rate(self.done)
         if settings.steps != before.fit.steps and old != new and self.status == "running":
@@ -293,6 +296,10 @@ class Fit:
         goal = self.config.fit.stop_score
         return goal is not None and bool(self.evaluation) and self.evaluation["score"] >= goal
 
+    def _spent(self) -> bool:
+        limit = self.config.fit.processor_seconds
+        return limit is not None and self.processor_seconds >= limit
+
     def _silent_for(self, seconds: float | None) -> bool:
         return seconds is not None and perf_counter() - self.reported >= seconds
 
@@ -301,7 +308,10 @@ class Fit:
             self.console.print(line, style="yellow", highlight=False, soft_wrap=True, markup=False)
 
     def _due(self, every: int) -> bool:
-        return self.done % every == 0 or self.done == self.config.fit.steps
+        return self.done % every == 0 or self._is_last()
+
+    def _is_last(self) -> bool:
+        return self.done == self.config.fit.steps or self._spent()
 
     def _build(self) -> Trainer:
         try:
@@ -329,7 +339,7 @@ class Fit:
             self.best = Best(score, self.done)
         if self._reached():
             self.status = "solved"
-        elif self.done == self.config.fit.steps:
+        elif self._is_last():
             self.status = "finished"
         return dict(self.evaluation)
 
@@ -345,7 +355,7 @@ class Fit:
         return {name: total / count for name, (total, count) in self.window.items()}
 
     def _step(self) -> None:
-        before = random_states()
+        before, began = random_states(), process_time()
         try:
             metrics = self.trainer.step()
         except GivenUp:
@@ -360,6 +370,7 @@ class Fit:
             if reason is None:
                 raise
             self._stop(OutOfMemoryError(reason), f"at step {self.done + 1}", before)
+        self.processor_seconds += process_time() - began
         self.done += 1
         self.owes_report = True
         self._gather(metrics)

@@ -44,12 +44,17 @@ class FitConfig:
     """Newest checkpoints that are kept."""
     stop_score: float | None = None
     """End early when an evaluation reaches this score. None trains all steps."""
+    processor_seconds: float | None = None
+    """End early when the steps have taken so much processor time, all threads together: the same compute for whatever
+    is compared, at whatever load of the machine. None sets no limit."""
 
     def __post_init__(self) -> None:
         for name in ("steps", "report_every", "evaluate_every", "checkpoint_every", "keep_checkpoints"):
             require(getattr(self, name) >= 1, name, getattr(self, name), "give at least 1")
         seconds = self.report_seconds
         require(seconds is None or seconds > 0, "report_seconds", seconds, "give some seconds, or None")
+        limit = self.processor_seconds
+        require(limit is None or limit > 0, "processor_seconds", limit, "give some seconds, or None")
 
 
 class Trainer(ABC):

@@ -10,6 +10,11 @@ uniformly, anew for every episode. A query names a shown key (answer: its value,
 and rows start them at different steps; ``is_first`` is the only sign of a new one. A model whose memory survives
 it answers such queries with values of earlier episodes.
 
+Three things make it harder. ``overwrites`` more cues may follow the c, each with a new value of a key that was shown:
+its newest value counts. A share of the blank steps may show *distractors*, pairs like cues but marked as not to be
+remembered. And more keys may be shown than a memory can hold. In the form ``features`` a step is a vector of zeros and
+ones (kind of step, key, value), so that what is learned about a key or a value serves every pair that it is part of.
+
 Chance is exact by construction: given the query alone all V + 1 answers are equally likely, since the shown keys
 and their values are drawn independently of it. Whatever a model without memory answers, it scores 1 / (V + 1).
 
@@ -17,11 +22,15 @@ Source: ours; of the family of associative recall (Graves et al., Neural Turing 
 """
 
 from dataclasses import dataclass
+from typing import Literal, get_args
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from recollect.tasks.streams.contract import Batch, StreamTask, TaskSpec
+
+RecallForm = Literal["tokens", "features"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,6 +53,12 @@ class Recall(StreamTask):
     """Kinds of blank token, drawn at random: 1 is silence, more are distraction."""
     length: int = 80
     """Steps in a row; the last episode is cut off there."""
+    overwrites: int = 0
+    """Cues after the first ones, each with a new value of a key that was shown."""
+    distractors: float = 0.0
+    """Share of the blank steps that show a pair which is not to be remembered."""
+    form: RecallForm = "tokens"
+    """A step is one token, or a vector of zeros and ones: kind of step, key, value."""
 
     def __post_init__(self) -> None:
         for field in ("num_values", "num_cues", "num_queries", "num_blanks"):
@@ -53,7 +68,13 @@ class Recall(StreamTask):
             raise ValueError(f"num_cues={self.num_cues}: show fewer than num_keys={self.num_keys}, or add keys")
         if not 0 <= self.min_blank <= self.max_blank:
             raise ValueError(f"min_blank={self.min_blank}: give 0 <= min_blank <= max_blank={self.max_blank}")
-        longest = self.max_blank + self.num_cues + self.num_queries
+        if self.overwrites < 0:
+            raise ValueError(f"overwrites={self.overwrites}: give at least 0")
+        if not 0 <= self.distractors <= 1:
+            raise ValueError(f"distractors={self.distractors}: give a share of the blank steps, from 0 to 1")
+        if self.form not in get_args(RecallForm):
+            raise ValueError(f"form={self.form!r}: choose one of {', '.join(get_args(RecallForm))}")
+        longest = self.max_blank + self.num_cues + self.overwrites + self.num_queries
         if self.length < self.max_blank + longest:
             raise ValueError(
                 f"length={self.length}: a row must hold a late start and one whole episode, "
@@ -62,20 +83,26 @@ class Recall(StreamTask):
 
     @property
     def spec(self) -> TaskSpec:
-        """Tokens: blanks, then cues (key-major), then queries. Classes: "not shown", then the values."""
+        """Tokens: blanks, cues (key-major), queries, distractors (as cues). Classes: "not shown", then the values.
+
+        Features: kind of step (each kind of blank, cue, query, distractor), key, value.
+        """
+        pairs = self.num_keys * self.num_values
+        tokens = self.num_blanks + pairs + self.num_keys + (pairs if self.distractors else 0)
+        features = self.num_blanks + 3 + self.num_keys + self.num_values
         return TaskSpec(
-            vocabulary=self.num_blanks + self.num_keys * self.num_values + self.num_keys,
-            input_dim=None,
+            vocabulary=tokens if self.form == "tokens" else None,
+            input_dim=None if self.form == "tokens" else features,
             num_classes=self.num_values + 1,
             length=self.length,
             chance=1 / (self.num_values + 1),
             solved=0.95,
-            memory_span=self.num_cues + self.max_blank + self.num_queries - 1,
+            memory_span=self.num_cues + self.overwrites + self.max_blank + self.num_queries - 1,
         )
 
     def sample(self, batch_size: int, generator: torch.Generator) -> Batch:
         """Draw ``batch_size`` fresh rows."""
-        b, c, q = batch_size, self.num_cues, self.num_queries
+        b, c, q = batch_size, self.num_cues + self.overwrites, self.num_queries
         shortest = c + self.min_blank + q
         n = -(-self.length // shortest)  # episodes that may fit into a row
 
@@ -87,28 +114,60 @@ class Recall(StreamTask):
         ends = lead[:, None] + (c + blanks + q).cumsum(1)
         starts = torch.cat((lead[:, None], ends[:, :-1]), 1)  # b n
 
-        shuffled = torch.rand(b, n, self.num_keys, generator=generator).argsort(-1)  # the first c keys are shown
+        shuffled = torch.rand(b, n, self.num_keys, generator=generator).argsort(-1)  # the first keys are shown
         values = draw(1, self.num_values + 1, b, n, c)
         shown = torch.rand(b, n, q, generator=generator) < self.num_values / (self.num_values + 1)
-        which = torch.where(shown, draw(0, c, b, n, q), draw(c, self.num_keys, b, n, q))
-        answers = torch.where(shown, values.gather(-1, which.clamp(max=c - 1)), 0)
+        which = torch.where(shown, draw(0, self.num_cues, b, n, q), draw(self.num_cues, self.num_keys, b, n, q))
+        silence = draw(0, self.num_blanks, b, self.length)
+        place = torch.arange(self.num_cues).expand(b, n, -1)  # whose value each cue gives, as a place in ``shuffled``
+        place = torch.cat((place, draw(0, self.num_cues, b, n, self.overwrites)), -1)  # b n c
+        newest = (place[..., None, :] == which[..., None]) * torch.arange(1, c + 1)
+        cue = (newest.amax(-1) - 1).clamp(min=0)  # b n q: the last cue of the key that is asked for
+        answers = torch.where(shown, values.gather(-1, cue), 0)
 
-        first_cue, first_query = self.num_blanks, self.num_blanks + self.num_keys * self.num_values
-        cue_tokens = first_cue + shuffled[..., :c] * self.num_values + values - 1
+        first_query = self.num_blanks + self.num_keys * self.num_values
+        cue_tokens = self.num_blanks + shuffled.gather(-1, place) * self.num_values + values - 1
         query_tokens = first_query + shuffled.gather(-1, which)
         cue_steps = starts[..., None] + torch.arange(c)  # b n c
         query_steps = ends[..., None] - q + torch.arange(q)  # b n q
 
-        inputs = self._row(draw(0, self.num_blanks, b, self.length), (cue_steps, cue_tokens))
+        inputs = self._row(self._distract(silence, generator), (cue_steps, cue_tokens))
         inputs = self._row(inputs, (query_steps, query_tokens))
         targets = self._row(torch.zeros_like(inputs), (query_steps, answers))
-        cue_of_query = cue_steps.gather(-1, which.clamp(max=c - 1))
-        source = self._row(torch.full_like(inputs, -1), (query_steps, torch.where(shown, cue_of_query, -1)))
+        source = torch.where(shown, cue_steps.gather(-1, cue), -1)
+        source = self._row(torch.full_like(inputs, -1), (query_steps, source))
         never = torch.zeros(b, self.length, dtype=torch.bool)
         asked = self._row(never, (query_steps, torch.ones_like(query_steps, dtype=torch.bool)))
         is_first = self._row(never, (starts, torch.ones_like(starts, dtype=torch.bool)))
         is_first[:, 0] = True
+        if self.form == "features":
+            inputs = self._features(inputs)
         return Batch(inputs, is_first, targets, asked, asked, source)
+
+    def _distract(self, silence: Tensor, generator: torch.Generator) -> Tensor:
+        """Blank steps, a share of them with distractors ``[b, t]``."""
+        if not self.distractors:
+            return silence
+        pairs, first = self.num_keys * self.num_values, self.num_blanks + self.num_keys * (self.num_values + 1)
+        chosen = torch.rand(silence.shape, generator=generator) < self.distractors
+        return torch.where(chosen, first + torch.randint(0, pairs, silence.shape, generator=generator), silence)
+
+    def _features(self, tokens: Tensor) -> Tensor:
+        """The same steps as vectors, float ``[b, t, d]``."""
+        pairs, blank = self.num_keys * self.num_values, self.num_blanks
+        bounds = torch.tensor([blank, blank + pairs, blank + pairs + self.num_keys])
+        kind = torch.bucketize(tokens.contiguous(), bounds, right=True)  # blank, cue, query, distractor
+        start = torch.tensor([0, *bounds.tolist()])[kind]
+        is_pair = kind % 2 == 1
+        pair = torch.where(is_pair, tokens - start, 0)
+        key = torch.where(is_pair, pair // self.num_values, torch.where(kind == 2, tokens - start, self.num_keys))
+        value = torch.where(is_pair, pair % self.num_values, self.num_values)
+        parts = (
+            F.one_hot(torch.where(kind == 0, tokens, blank + kind - 1), blank + 3),
+            F.one_hot(key, self.num_keys + 1)[..., :-1],  # the last one: no key
+            F.one_hot(value, self.num_values + 1)[..., :-1],
+        )
+        return torch.cat(parts, -1).float()
 
     def _row(self, row: Tensor, written: tuple[Tensor, Tensor]) -> Tensor:
         # A spare last column takes what lies beyond the row's end.

@@ -1,0 +1,88 @@
+"""Many methods on many tasks, in the statistics of Agarwal et al. (2021): one score over all, and who beats whom.
+
+Scores are scaled by task: 0 is chance, 1 the oracle. A number over all tasks is taken over those in which every method
+has been run; a table that is not full yet compares nobody on tasks that others have not met.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from recollect.evaluation.confidence_interval import (
+    Interval,
+    improvement,
+    improvement_interval,
+    interquartile_mean,
+    performance_profile,
+    profile_interval,
+    score_interval,
+)
+
+
+def normalised(score: float, chance: float, oracle: float) -> float:
+    """A score on the scale on which chance is 0 and the oracle is 1.
+
+    Raises:
+        ValueError: chance and oracle are equal, or one of them is not known.
+    """
+    span = oracle - chance
+    if not span or span != span:
+        raise ValueError(f"chance={chance}, oracle={oracle}: a score needs two different ends of its scale")
+    return (score - chance) / span
+
+
+@dataclass(frozen=True, kw_only=True)
+class Suite:
+    """Scaled scores of methods on tasks."""
+
+    methods: Sequence[str]
+    """In the order of the table."""
+    tasks: Sequence[str]
+    """In the order of the table."""
+    scores: Mapping[tuple[str, str], np.ndarray]
+    """Scores ``[seeds]`` by method and task; no entry where there is no run."""
+
+    @property
+    def shared(self) -> list[str]:
+        """Tasks in which every method has been run."""
+        return [task for task in self.tasks if all((method, task) in self.scores for method in self.methods)]
+
+    def strata(self, method: str) -> list[np.ndarray]:
+        """Scores of a method on the shared tasks."""
+        return [self.scores[method, task] for task in self.shared]
+
+    def mean(self, method: str) -> float:
+        """Interquartile mean over all shared tasks and seeds; NaN when no task is shared."""
+        strata = self.strata(method)
+        return float(interquartile_mean(np.concatenate(strata))) if strata else float("nan")
+
+    def interval(self, method: str) -> Interval | None:
+        """Interval of :meth:`mean`, seeds drawn again within every task; None while a task has one seed."""
+        strata = self.strata(method)
+        return score_interval(strata) if strata else None
+
+    def beats(self, ours: str, theirs: str) -> float:
+        """Probability that a run of ours scores higher than one of theirs, on a shared task; ties count half."""
+        return improvement(self.strata(ours), self.strata(theirs)) if self.shared else float("nan")
+
+    def beats_interval(self, ours: str, theirs: str) -> Interval | None:
+        """Interval of :meth:`beats`; None while a task has one seed."""
+        return improvement_interval(self.strata(ours), self.strata(theirs)) if self.shared else None
+
+    def profile(self, method: str, thresholds: np.ndarray) -> np.ndarray:
+        """Share of a method's runs above each threshold, over the shared tasks."""
+        return performance_profile(self.strata(method), thresholds)
+
+    def profile_interval(self, method: str, thresholds: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
+        """Intervals of :meth:`profile`; None while a task has one seed."""
+        return profile_interval(self.strata(method), thresholds)
+
+    def best(self, task: str) -> set[str]:
+        """Methods of a task whose best seed is not below the worst seed of the method with the highest mean."""
+        means = {method: self.scores[method, task].mean() for method in self.methods if (method, task) in self.scores}
+        if not means:
+            return set()
+        leader = max(means, key=lambda method: means[method])
+        floor = self.scores[leader, task].min()
+        return {method for method in means if self.scores[method, task].max() >= floor and means[method] > 0}

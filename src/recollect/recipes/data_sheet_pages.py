@@ -1,0 +1,254 @@
+"""The data sheets as pages and pictures, from their result files alone.
+
+docs/data-sheets.md                 all cores beside each other
+docs/assets/data-sheets.svg         every core at every level
+docs/assets/data-sheet-KEY.svg      one core's curves
+docs/cores/*.md                     the sheet of a core, between markers, on the pages that have them
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from recollect.comparison.heat_map import WIDE_PAGE, Cell, HeatMap, heat_map_svg
+from recollect.comparison.level_curves import Panel, level_curves_svg
+from recollect.evaluation.confidence_interval import Interval, interquartile_mean, seeds_interval
+from recollect.files import replace_between, write_atomically
+
+Results = Sequence[Mapping[str, Any]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measure:
+    """What the levels of one measure are."""
+
+    key: str
+    """First word of the tests' names."""
+    title: str
+    """Heading of its panel."""
+    levels: Sequence[float]
+    """All of them, easiest first."""
+    hardest: float
+    """The hardest that was trained on."""
+
+    @property
+    def trained(self) -> int:
+        """How many levels are no harder than what was trained on."""
+        return sum(level <= self.hardest for level in self.levels)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sheet:
+    """What was measured of one core."""
+
+    core: str
+    seeds: int
+    parameters: int
+    state_bytes: int
+    step_microseconds: float
+    scores: Mapping[str, Sequence[float]]
+    """By measure: interquartile mean over the seeds, at every level."""
+    intervals: Mapping[str, Sequence[Interval]]
+    """By measure: 95 % intervals over seeds and rows."""
+
+    def reached(self, measure: Measure, good: float) -> float | None:
+        """The hardest level up to which every score is at least ``good``; None where already the easiest is not."""
+        found = None
+        for level, score in zip(measure.levels, self.scores[measure.key], strict=True):
+            if score < good:
+                break
+            found = level
+        return found
+
+
+def read_sheet(core: str, results: Results, measures: Sequence[Measure]) -> Sheet | None:
+    """The sheet of a core from its result files; None where no run of it is done."""
+    good = [one for one in results if one["core"] == core and one["status"] == "ok"]
+    if not good:
+        return None
+    scores: dict[str, list[float]] = {}
+    intervals: dict[str, list[Interval]] = {}
+    for measure in measures:
+        tests = [[one["tests"][f"{measure.key} {level:g}"] for one in good] for level in measure.levels]
+        scores[measure.key] = [float(interquartile_mean(np.array([one["score"] for one in runs]))) for runs in tests]
+        intervals[measure.key] = [
+            seeds_interval([np.array(one["correct"]) for one in runs], [np.array(one["asked"]) for one in runs])
+            for runs in tests
+        ]
+    return Sheet(
+        core=core,
+        seeds=len(good),
+        parameters=good[0]["parameters"],
+        state_bytes=good[0]["state_bytes"],
+        step_microseconds=float(np.median([one["step_microseconds"] for one in good])),
+        scores=scores,
+        intervals=intervals,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sheets:
+    """All sheets, and what makes them readable."""
+
+    sheets: Sequence[Sheet]
+    missing: Sequence[tuple[str, str]]
+    """Cores without a sheet, each with its reason."""
+    measures: Sequence[Measure]
+    good: float
+    """Score that counts as remembered."""
+    bits: float
+    """Of an item."""
+    chance: float
+    about: str
+    """What was trained and asked, in a few sentences."""
+
+    def write(self, root: Path) -> str:
+        """Write pages and pictures under ``root/docs``; return the table."""
+        docs = root / "docs"
+        (docs / "assets").mkdir(parents=True, exist_ok=True)
+        table = self.table()
+        write_atomically(docs / "assets" / "data-sheets.svg", heat_map_svg(self.heat_map()))
+        for sheet in self.sheets:
+            picture = level_curves_svg(f"Data sheet of {sheet.core}", self.panels(sheet))
+            write_atomically(docs / "assets" / f"data-sheet-{sheet.core}.svg", picture)
+        write_atomically(docs / "data-sheets.md", self.page(table))
+        for path in sorted((docs / "cores").glob("*.md")):
+            text = page = path.read_text()
+            for sheet in self.sheets:
+                if f"<!-- recollect:data-sheet-{sheet.core}:begin -->" in text:
+                    page = replace_between(page, f"recollect:data-sheet-{sheet.core}", self.section(sheet))
+            if page != text:
+                write_atomically(path, page)
+        return table
+
+    def table(self) -> str:
+        """One row per core: what it holds and what it costs, as Markdown."""
+        heads = ["core", "items", "bits per KiB of state", "delay", "beyond training", "distractors", "overwrites"]
+        heads += ["µs per step", "state bytes", "parameters", "seeds"]
+        lines = ["| " + " | ".join(heads) + " |", "|---" + "|---:" * (len(heads) - 1) + "|"]
+        for sheet in self.sheets:
+            lines.append(f"| {sheet.core} | " + " | ".join(self._cells(sheet)) + " |")
+        for core, reason in self.missing:
+            lines.append(f"| {core} | {reason} |" + " |" * (len(heads) - 2))
+        return "\n".join(lines)
+
+    def _cells(self, sheet: Sheet) -> list[str]:
+        items, delay, distractors, overwrites = (sheet.reached(measure, self.good) for measure in self.measures)
+        dense = "-" if not items or not sheet.state_bytes else f"{1024 * items * self.bits / sheet.state_bytes:.2g}"
+        beyond = "-" if delay is None else f"x {delay / self.measures[1].hardest:g}"
+        return [
+            _level(items, self.measures[0]),
+            dense,
+            _level(delay, self.measures[1]),
+            beyond,
+            "-" if distractors is None else f"{100 * distractors:g} %",
+            _level(overwrites, self.measures[3]),
+            f"{sheet.step_microseconds:.0f}",
+            f"{sheet.state_bytes:,}".replace(",", " "),
+            f"{sheet.parameters:,}".replace(",", " "),
+            f"{sheet.seeds}",
+        ]
+
+    def heat_map(self) -> HeatMap:
+        """Every core at every level."""
+        columns = [(measure, place) for measure in self.measures for place in range(len(measure.levels))]
+        rows = [[self._cell(sheet, measure, place) for measure, place in columns] for sheet in self.sheets]
+        for core, reason in self.missing:
+            rows.append([Cell(None, "-", f"{core}: {reason}") for _ in columns])
+        return HeatMap(
+            title="What every core remembers",
+            rows=[*(sheet.core for sheet in self.sheets), *(core for core, _ in self.missing)],
+            columns=["" for _ in columns],
+            cells=rows,
+            feet=[f"{measure.levels[place]:g}" for measure, place in columns],
+            foot="level",
+            orange=[number for number, (measure, place) in enumerate(columns) if place >= measure.trained],
+            groups=[(measure.title, len(measure.levels)) for measure in self.measures],
+            caption=[
+                f"Right answers in per cent; chance {100 * self.chance:.0f}. Bold: at least {100 * self.good:.0f}. "
+                "Orange levels: harder than anything in training.",
+            ],
+        )
+
+    def _cell(self, sheet: Sheet, measure: Measure, place: int) -> Cell:
+        score, (low, high) = sheet.scores[measure.key][place], sheet.intervals[measure.key][place]
+        title = f"{sheet.core}, {measure.title} {measure.levels[place]:g}: {score:.3f} ({low:.3f} to {high:.3f})"
+        value = (score - self.chance) / (1 - self.chance)
+        return Cell(value, f"{100 * score:.0f}", title, score >= self.good)
+
+    def panels(self, sheet: Sheet) -> list[Panel]:
+        """The curves of one core, the other ones behind it."""
+        return [
+            Panel(
+                title=measure.title,
+                levels=[f"{level:g}" for level in measure.levels],
+                trained=measure.trained,
+                score=sheet.scores[measure.key],
+                low=[interval.low for interval in sheet.intervals[measure.key]],
+                high=[interval.high for interval in sheet.intervals[measure.key]],
+                others=[other.scores[measure.key] for other in self.sheets if other is not sheet],
+                chance=self.chance,
+            )
+            for measure in self.measures
+        ]
+
+    def section(self, sheet: Sheet) -> str:
+        """The sheet on a core's page."""
+        items, delay, distractors, overwrites = (sheet.reached(measure, self.good) for measure in self.measures)
+        seeds = "one seed" if sheet.seeds == 1 else f"{sheet.seeds} seeds"
+        dense = f", {1024 * items * self.bits / sheet.state_bytes:.2g} bits per KiB" if items else ""
+        share = "-" if distractors is None else f"{100 * distractors:g} %"
+        heads = ["items", "delay (steps)", "distractors", "overwrites", "state", "time per step"]
+        cells = [_level(items, self.measures[0]), _level(delay, self.measures[1]), share]
+        cells += [_level(overwrites, self.measures[3]), f"{sheet.state_bytes:,} bytes{dense}".replace(",", " ", 1)]
+        cells += [f"{sheet.step_microseconds:.0f} µs"]
+        return "\n".join(
+            [
+                f"## Data sheet: `{sheet.core}`",
+                "",
+                f"![Scores of {sheet.core} by items, delay, distractors and overwrites]"
+                f"(../assets/data-sheet-{sheet.core}.svg)",
+                "",
+                "| " + " | ".join(heads) + " |",
+                "|---:" * len(heads) + "|",
+                "| " + " | ".join(cells) + " |",
+                "",
+                f"Hardest levels up to which at least {100 * self.good:.0f} % of the answers are right, at about "
+                f"{round(sheet.parameters, -3) // 1000} 000 parameters ({seeds}). Shaded: harder than anything in "
+                "training. Dashed: chance. Grey: the other cores. [All cores, and how it was measured]"
+                "(../data-sheets.md).",
+            ]
+        )
+
+    def page(self, table: str) -> str:
+        """All cores beside each other."""
+        return "\n".join(
+            [
+                *WIDE_PAGE,
+                "# Data sheets",
+                "",
+                self.about,
+                "",
+                "![Every core at every level of items, delay, distractors and overwrites](assets/data-sheets.svg)",
+                "",
+                table,
+                "",
+                f"Items, delay, distractors and overwrites: the hardest level up to which at least "
+                f"{100 * self.good:.0f} % of the answers are right, so that one level that is missed ends it. Beyond "
+                "training: that delay, in longest delays of training. Time: processor time of a streamed step of one "
+                "row. The page is made from `results/data-sheet/` by "
+                "`recollect reproduce data-sheet`.",
+                "",
+            ]
+        )
+
+
+def _level(level: float | None, measure: Measure) -> str:
+    if level is None:
+        return "-"
+    more = "at least " if level == measure.levels[-1] else ""
+    return f"{more}{level:g}" if math.isfinite(level) else "-"

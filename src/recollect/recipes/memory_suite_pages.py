@@ -1,0 +1,280 @@
+"""The grand table as a page and pictures, from its result files alone.
+
+docs/memory-suite.md                     the answer at a glance, the tables behind it
+docs/assets/memory-suite.svg             core by world: how far from chance to the oracle
+docs/assets/memory-suite-beats.svg       core by core: how probable it is that one beats the other
+docs/assets/memory-suite-profile.svg     how many runs of a core reach how much
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from recollect.comparison.heat_map import WIDE_PAGE, Bar, Cell, HeatMap, heat_map_svg
+from recollect.comparison.profile import profile_svg
+from recollect.comparison.suite import Suite, normalised
+from recollect.evaluation.confidence_interval import interquartile_mean, seeds_interval
+from recollect.files import write_atomically
+
+THRESHOLDS = np.linspace(0, 1, 101)
+"""Scores at which the performance profile is drawn."""
+ABLATION = "memoryless"
+"""The row that the others are compared with."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Heading:
+    """A column of the table."""
+
+    key: str
+    title: str
+    how: str
+    """How it is learned."""
+    chance: float
+    oracle: float
+    span: int
+    """Most steps between what must be kept and its use; 0 where nobody knows it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Line:
+    """A row of the table."""
+
+    name: str
+    labels: Mapping[str, str]
+    """Names of its result files, by column."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cells:
+    """The whole table."""
+
+    columns: Sequence[Heading]
+    rows: Sequence[Line]
+    results: Sequence[Mapping[str, Any]]
+    seconds: float
+    """Processor time of a cell."""
+
+    def write(self, root: Path) -> str:
+        """Write page and pictures under ``root/docs``; return the table."""
+        assets = root / "docs" / "assets"
+        assets.mkdir(parents=True, exist_ok=True)
+        table = self.table()
+        write_atomically(assets / "memory-suite.svg", heat_map_svg(self.heat_map()))
+        beats = profile = ""
+        if self.suite.shared:
+            write_atomically(assets / "memory-suite-beats.svg", heat_map_svg(self.beats()))
+            write_atomically(assets / "memory-suite-profile.svg", self.profile())
+            beats = "![Probability that one core beats another](assets/memory-suite-beats.svg)"
+            profile = "![Share of runs above each score](assets/memory-suite-profile.svg)"
+        write_atomically(root / "docs" / "memory-suite.md", self.page(table, beats, profile))
+        return table
+
+    @cached_property
+    def runs(self) -> dict[str, list[Mapping[str, Any]]]:
+        """Result files by label, seed by seed."""
+        found: dict[str, list[Mapping[str, Any]]] = {}
+        for result in sorted(self.results, key=lambda result: result["seed"]):
+            found.setdefault(result["label"], []).append(result)
+        return found
+
+    def good(self, row: Line, column: Heading) -> list[Mapping[str, Any]]:
+        """The runs of a cell that ended well."""
+        return [one for one in self.runs.get(row.labels[column.key], []) if one["status"] == "ok"]
+
+    @cached_property
+    def suite(self) -> Suite:
+        """Scaled scores; the best row over all columns first, as far as that can be said."""
+        scores = {}
+        for row in self.rows:
+            for column in self.columns:
+                found = [one["tests"][""]["score"] for one in self.good(row, column)]
+                if found:
+                    scaled = [normalised(score, column.chance, column.oracle) for score in found]
+                    scores[row.name, column.key] = np.array(scaled)
+        keys = [column.key for column in self.columns]
+        suite = Suite(methods=[row.name for row in self.rows], tasks=keys, scores=scores)
+        if not suite.shared:
+            return suite
+        order = sorted(suite.methods, key=suite.mean, reverse=True)
+        return Suite(methods=order, tasks=keys, scores=scores)
+
+    @property
+    def ordered(self) -> list[Line]:
+        """The rows in the order of the table."""
+        rows = {row.name: row for row in self.rows}
+        return [rows[name] for name in self.suite.methods]
+
+    def reason(self, row: Line, column: Heading) -> str:
+        """Why a cell has no number."""
+        failed = [one["error"] for one in self.runs.get(row.labels[column.key], []) if one["status"] != "ok"]
+        return f"failed: {failed[0]}" if failed else "not run yet"
+
+    def _empty(self, column: Heading) -> dict[str, list[str]]:
+        """Rows without a number in a column, by their reason."""
+        found: dict[str, list[str]] = {}
+        for row in self.ordered:
+            if not self.good(row, column):
+                found.setdefault(self.reason(row, column), []).append(row.name)
+        return found
+
+    def _names(self, rows: Sequence[str]) -> str:
+        return "all" if len(rows) == len(self.rows) else "; ".join(rows)
+
+    def heat_map(self) -> HeatMap:
+        """How far from chance to the oracle, core by world."""
+        suite = self.suite
+        bars = [self._bar(row.name) for row in self.ordered] if suite.shared else []
+        done = sum(len(scores) for scores in suite.scores.values())
+        few = min((len(scores) for scores in suite.scores.values()), default=0)
+        over = "all tasks" if len(suite.shared) == len(self.columns) else f"{len(suite.shared)} full columns"
+        return HeatMap(
+            title="When does which memory pay, and how much?",
+            rows=[row.name for row in self.ordered],
+            columns=[column.title for column in self.columns],
+            cells=[[self._cell(row, column) for column in self.columns] for row in self.ordered],
+            feet=[self._foot(column) for column in self.columns],
+            foot="lag, steps",
+            groups=self._groups(),
+            bars=bars,
+            bar=f"IQM over {over}",
+            caption=[
+                "0 is chance, 100 the oracle: interquartile mean over seeds. Bold: the best of its column, and what "
+                "reaches its worst seed.",
+                f"{done} runs, at least {few} to a cell that has any. What is not run yet or has failed stands below.",
+                "Framed: the lag is longer than what the core's windows show. Lag: from what must be kept to its use, "
+                "by the oracle's play (with <: at most).",
+            ],
+        )
+
+    def _groups(self) -> list[tuple[str, int]]:
+        groups: list[tuple[str, int]] = []
+        for column in self.columns:
+            if groups and groups[-1][0] == column.how:
+                groups[-1] = (column.how, groups[-1][1] + 1)
+            else:
+                groups.append((column.how, 1))
+        return groups
+
+    def _cell(self, row: Line, column: Heading) -> Cell:
+        scores = self.suite.scores.get((row.name, column.key))
+        if scores is None:
+            reason = self.reason(row, column)
+            return Cell(None, reason.partition(":")[0].removesuffix(" yet"), f"{row.name}, {column.title}: {reason}")
+        middle = self._middle(scores)
+        title = f"{row.name}, {column.title}: {', '.join(f'{100 * score:.0f}' for score in scores)}"
+        test = self.good(row, column)[0]["tests"][""]
+        lag, reach = test.get("lag"), test.get("reach")
+        beyond = lag is not None and reach is not None and lag > reach
+        return Cell(middle, f"{100 * middle:.0f}", title, row.name in self.suite.best(column.key), beyond)
+
+    def _foot(self, column: Heading) -> str:
+        """The lag of a column, as its result files say; else its longest span."""
+        tests = [one["tests"][""] for row in self.rows for one in self.good(row, column)]
+        lags = [test["lag"] for test in tests if test.get("lag") is not None]
+        return f"{lags[0]:g}" if lags else f"< {column.span + 1}" if column.span else "-"
+
+    @staticmethod
+    def _middle(scores: np.ndarray) -> float:
+        return float(interquartile_mean(scores))
+
+    def _bar(self, name: str) -> Bar:
+        mean, interval = self.suite.mean(name), self.suite.interval(name)
+        return Bar(mean, *(interval or (mean, mean)))
+
+    def beats(self) -> HeatMap:
+        """How probable it is that the row beats the column."""
+        names = self.suite.methods
+        cells = []
+        for ours in names:
+            line = []
+            for theirs in names:
+                share = self.suite.beats(ours, theirs)
+                title = f"{ours} beats {theirs}: {100 * share:.0f} %"
+                line.append(Cell(None, "", ours) if ours == theirs else Cell(share, f"{100 * share:.0f}", title))
+            cells.append(line)
+        return HeatMap(
+            title="How probable is it that the row beats the column, in per cent?",
+            rows=names,
+            columns=names,
+            cells=cells,
+            caption=["On a task drawn at random, one seed of each; ties count half (probability of improvement)."],
+        )
+
+    def profile(self) -> str:
+        """Share of runs above each score."""
+        curves = {name: self.suite.profile(name, THRESHOLDS) for name in self.suite.methods}
+        return profile_svg("Share of runs that score more than ...", THRESHOLDS, curves)
+
+    def table(self) -> str:
+        """Scores in the tasks' own units, as Markdown; reasons where there are none."""
+        heads = ["", *(column.title for column in self.columns), "IQM", f"beats {ABLATION}"]
+        lines = ["| " + " | ".join(heads) + " |", "|---" + "|---:" * (len(heads) - 1) + "|"]
+        for row in self.ordered:
+            lines.append(f"| {row.name} | " + " | ".join([*self._scores(row), *self._overall(row.name)]) + " |")
+        for name in ("chance", "oracle"):
+            known = [f"{getattr(column, name):.2f}" for column in self.columns]
+            lines.append(f"| *{name}* | " + " | ".join([*known, "", ""]) + " |")
+        return "\n".join(lines)
+
+    def _scores(self, row: Line) -> list[str]:
+        cells = []
+        for column in self.columns:
+            good = self.good(row, column)
+            if not good:
+                cells.append("")
+                continue
+            tests = [one["tests"][""] for one in good]
+            sums = [[np.array(test[part]) for test in tests] for part in ("correct", "asked")]
+            low, high = seeds_interval(sums[0], sums[1])
+            score = f"{self._middle(np.array([test['score'] for test in tests])):.2f}"
+            score = f"**{score}**" if row.name in self.suite.best(column.key) else score
+            cells.append(f"{score} ({low:.2f} to {high:.2f})")
+        return cells
+
+    def _overall(self, name: str) -> list[str]:
+        if not self.suite.shared:
+            return ["", ""]
+        interval, beats = self.suite.interval(name), self.suite.beats(name, ABLATION)
+        spread = f" ({interval.low:.2f} to {interval.high:.2f})" if interval else ""
+        between = self.suite.beats_interval(name, ABLATION)
+        chance = f"{100 * beats:.0f} %" + (f" ({100 * between.low:.0f} to {100 * between.high:.0f})" if between else "")
+        return [f"{self.suite.mean(name):.2f}{spread}", "" if name == ABLATION else chance]
+
+    def page(self, table: str, beats: str, profile: str) -> str:
+        """The page."""
+        empty = [
+            f"| {column.title}, {column.how} | {self._names(rows)} | {reason.replace('|', ' ')} |"
+            for column in self.columns
+            for reason, rows in self._empty(column).items()
+        ]
+        reasons = ["## Empty cells", "", "| task | cores | reason |", "|---|---|---|", *empty, ""] if empty else []
+        return "\n".join(
+            [
+                *WIDE_PAGE,
+                "# When does which memory pay, and how much?",
+                "",
+                "![How far every core gets in every task, from chance to the oracle](assets/memory-suite.svg)",
+                "",
+                f"Every cell is trained with about the same number of parameters and at most {self.seconds:g} s of "
+                "processor time; it ends early when it is solved. *Supervised*: right answers are shown. *Imitation*: "
+                "the world's oracle shows what to do. *Reinforcement*: nothing but reward.",
+                "",
+                *(part for picture in (beats, profile) if picture for part in (picture, "")),
+                "## Scores",
+                "",
+                "In the units of each task, with 95 % intervals over seeds and evaluated rows. IQM: interquartile mean "
+                "of the scaled scores over all tasks that every core has been run in; beats: probability that a run "
+                f"scores higher than one of {ABLATION} on a task drawn at random.",
+                "",
+                table,
+                "",
+                *reasons,
+                "Made from `results/memory-suite/` by `recollect reproduce memory-suite`, which goes on where it was.",
+                "",
+            ]
+        )

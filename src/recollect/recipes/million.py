@@ -1,0 +1,78 @@
+"""A million steps: an agent that was trained in corridors of 20 steps is asked after 10^6 of them.
+
+The agent learns the T-maze with a corridor of 20 steps by reinforcement and is then played, step by step, in corridors
+that are longer and longer. Nothing but its memory can carry the cue:
+
+- all it is told is the observation (``previous_action`` and ``previous_reward`` are off, and no clock is shown), so it
+  cannot leave itself a message in what it does or is given;
+- behind the start all cells of the corridor look the same, on either side's errand: an agent that does the same sees
+  the same, up to the turn (a test proves it step by step);
+- the cue is to be seen in the first cell alone, and 60 spare actions do not lead back there from far out.
+
+``memoryless`` stands beside it as the control; whatever it scores above 1/2 would be a leak.
+
+Source: ours, on the T-maze of Ni et al. (2023).
+"""
+
+from dataclasses import replace
+
+from recollect.cores import CORES
+from recollect.recipes.base import Recipe, Run, Scale, Test
+from recollect.recipes.hierarchical_transformer_memory import short_t_maze
+from recollect.tasks.worlds.t_maze import TMazeConfig
+from recollect.training.impala.trainer import ImpalaConfig
+
+LAGS = (20, 200, 2_000, 20_000)
+"""Steps between the cue and the turn, for every core."""
+MILLION_STEPS = 1_000_000
+ASKED_AT_A_MILLION = ("gru", "memoryless")
+"""Cores that are played so far: the one that does not fall at shorter lags, and the control."""
+EPISODES = 64
+"""Of the longest corridor: one a row, all at once."""
+STEPS = {"lstm": 2000, "gru": 2000, "memoryless": 300, "hcam": 250, "ttm": 150, "recurrent-transformer": 250}
+"""Rollouts; at most about three minutes on one processor core."""
+DEFAULT_STEPS = 1000
+
+
+def million(core: str = "gru", scale: Scale = "lite") -> ImpalaConfig:
+    """A corridor of 20 steps for an agent that is told nothing but what it sees.
+
+    Args:
+        core: key of any core.
+        scale: only lite; the experiment is ours.
+    """
+    if scale != "lite":
+        raise ValueError(f"scale={scale!r}: the million is our own experiment and has only lite")
+    config = short_t_maze(core)
+    agent = replace(config.agent, previous_action=False, previous_reward=False)
+    fit = replace(config.fit, steps=STEPS.get(core, DEFAULT_STEPS), evaluate_every=100, checkpoint_every=500)
+    evaluation = replace(config.evaluation, time_limit=6 * 3600.0)  # a million steps, one by one
+    return replace(config, agent=agent, fit=fit, evaluation=evaluation)
+
+
+def _tests(core: str) -> dict[str, Test]:
+    tests = {f"lag {lag:,}".replace(",", " "): Test(where=TMazeConfig(length=lag), samples=256) for lag in LAGS[:-1]}
+    tests["lag 20 000"] = Test(where=TMazeConfig(length=LAGS[-1]), samples=EPISODES)
+    if core in ASKED_AT_A_MILLION:
+        tests["lag 1 000 000"] = Test(where=TMazeConfig(length=MILLION_STEPS), samples=EPISODES)
+    return tests
+
+
+def _rows() -> list[Run]:
+    first = [*ASKED_AT_A_MILLION, *(key for key in CORES if key not in ASKED_AT_A_MILLION)]
+    return [Run(label=core, row=core, core=core, config=million(core), tests=_tests(core)) for core in first]
+
+
+MILLION = Recipe(
+    name="million",
+    title="A million steps",
+    source="ours (recipes/million.py), after Ni et al. (2023)",
+    about=(
+        "Trained by reinforcement in corridors of 20 steps, played in longer ones: share of episodes with the right "
+        "turn. The agent sees the observation alone: no previous action, no reward, no clock. Windows of 8 steps in "
+        "two layers, chunks for 264 steps. Cores that fall before are not played for a million."
+    ),
+    config=million,
+    runs={"lite": _rows},
+    seeds={"lite": 3},
+)

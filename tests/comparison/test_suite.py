@@ -1,0 +1,106 @@
+import itertools
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from recollect.comparison.heat_map import Bar, Cell, HeatMap, colour, heat_map_svg
+from recollect.comparison.level_curves import Panel, level_curves_svg
+from recollect.comparison.profile import profile_svg
+from recollect.comparison.suite import Suite, normalised
+
+
+def suite(**more):
+    scores = {
+        ("a", "x"): np.array([0.9, 1.0, 0.8]),
+        ("a", "y"): np.array([0.2, 0.4, 0.6]),
+        ("b", "x"): np.array([0.1, 0.85, 0.3]),
+        ("b", "y"): np.array([0.0, 0.1, -0.1]),
+        ("a", "z"): np.array([1.0]),
+    }
+    return Suite(methods=["b", "a"], tasks=["x", "y", "z"], scores=scores | more)
+
+
+def texts(svg):
+    return [node.text for node in ElementTree.fromstring(svg).iter("{http://www.w3.org/2000/svg}text")]
+
+
+def test_scores_are_scaled_between_chance_and_oracle():
+    assert normalised(0.5, 0.5, 1.0) == 0 and normalised(1.0, 0.5, 1.0) == 1
+    assert normalised(3.0, 4.0, 14.0) == pytest.approx(-0.1), "below chance stays visible"
+    for chance, oracle in ((1.0, 1.0), (float("nan"), 1.0)):
+        with pytest.raises(ValueError, match="two different ends"):
+            normalised(0.5, chance, oracle)
+
+
+def test_a_mean_is_over_the_tasks_that_all_have_met():
+    found = suite()
+    assert found.shared == ["x", "y"], "b has not been run in z"
+    scores = np.array([0.9, 1.0, 0.8, 0.2, 0.4, 0.6])
+    assert found.mean("a") == pytest.approx(stats.trim_mean(scores, 0.25))
+    low, high = found.interval("a")
+    assert low < found.mean("a") < high
+    full = suite(**{})
+    full = Suite(methods=["a", "b"], tasks=full.tasks, scores={**full.scores, ("b", "z"): np.array([0.0])})
+    assert full.shared == ["x", "y", "z"] and full.interval("a") is None, "one seed of z has no spread"
+    nobody = Suite(methods=["a", "c"], tasks=["x"], scores=full.scores)
+    assert nobody.shared == [] and np.isnan(nobody.mean("a")) and np.isnan(nobody.beats("a", "c"))
+
+
+def test_improvement_and_profile_are_those_of_the_protocol():
+    found = suite()
+    per_task = []
+    for task in ("x", "y"):
+        pairs = itertools.product(found.scores["a", task], found.scores["b", task])
+        per_task.append(np.mean([1.0 if x > y else 0.5 if x == y else 0.0 for x, y in pairs]))
+    assert found.beats("a", "b") == pytest.approx(np.mean(per_task))
+    assert found.beats("a", "b") + found.beats("b", "a") == pytest.approx(1.0)
+    assert found.profile("a", np.array([-1.0, 0.3, 0.6, 0.9, 1.0])).tolist() == [1, 5 / 6, 3 / 6, 1 / 6, 0]
+    low, high = found.profile_interval("a", np.array([0.5]))
+    assert low[0] <= 4 / 6 <= high[0]
+
+
+def test_the_best_of_a_task_are_those_whose_seeds_meet():
+    assert suite().best("x") == {"a", "b"}, "a seed of b is above the worst of a"
+    assert suite().best("y") == {"a"}
+    nothing = Suite(methods=["a"], tasks=["x"], scores={("a", "x"): np.array([-0.1, 0.0])})
+    assert nothing.best("x") == set(), "chance is nobody's best"
+
+
+def test_a_heat_map_says_every_number_and_every_reason():
+    shown = HeatMap(
+        title="A & B",
+        rows=["one", "two <2>"],
+        columns=["x", "y"],
+        cells=[
+            [Cell(0.93, "93", "one, x", bold=True), Cell(None, "failed", "NaN at step 3")],
+            [Cell(0.1, "10", "t")] * 2,
+        ],
+        feet=["4", "-"],
+        orange=[0],
+        groups=[("early", 1), ("late", 1)],
+        bars=[Bar(0.5, 0.4, 0.6), None],
+        bar="IQM",
+        caption=["below"],
+    )
+    svg = heat_map_svg(shown)
+    assert {"A & B", "one", "two <2>", "x", "93", "failed", "10", "4", "early", "IQM", "50", "below"} <= set(texts(svg))
+    assert "NaN at step 3" in svg and svg.count('class="none"') == 1
+    assert svg.count(" bold") == 1 + 0 * 2 and svg.count("orange") == 2, "the style, and one foot"
+    assert colour(-3.0) == colour(0.0) != colour(1.0) == colour(7.0)
+
+
+def test_level_curves_shade_what_was_not_trained():
+    panel = {"title": "delay", "levels": ["1", "2", "4"], "score": [1, 0.5, 0.1], "chance": 0.1}
+    interval = {"low": [1, 0.4, 0.0], "high": [1, 0.6, 0.2]}
+    svg = level_curves_svg("a core", [Panel(**panel, **interval, trained=2, others=[[0.3, 0.3, 0.3]])])
+    assert svg.count("<circle") == 3 and svg.count('class="other"') == 1 and svg.count('class="beyond"') == 1
+    assert "delay, 2: 0.500 (0.400 to 0.600)" in svg
+    assert 'class="beyond"' not in level_curves_svg("a core", [Panel(**panel, **interval, trained=3)])
+
+
+def test_a_profile_names_every_method_the_highest_first():
+    curves = {"low": np.array([0.5, 0.0]), "high": np.array([1.0, 0.5])}
+    found = texts(profile_svg("Share", np.array([0.0, 1.0]), curves))
+    assert found.index("high") < found.index("low")

@@ -1,0 +1,100 @@
+import json
+import re
+
+import numpy as np
+import pytest
+
+from recollect.cores import CORES
+from recollect.recipes.memory_suite import COLUMNS, MEMORY_SUITE, ROWS, SECONDS, cell, label
+from recollect.recipes.recall import OPTIMIZERS
+from recollect.recipes.reproduce import write_tables
+
+
+def test_every_core_meets_every_task():
+    runs = MEMORY_SUITE.rows("lite")
+    assert {core for core, _ in ROWS.values()} == CORES.keys()
+    assert len(runs) == len(COLUMNS) * len(ROWS) == len({run.label for run in runs})
+    for run in runs:
+        assert run.config.fit.processor_seconds == SECONDS, "the same compute for all"
+        spec = run.config.trained_on.spec
+        assert spec.chance < run.config.fit.stop_score < spec.oracle
+
+
+@pytest.mark.parametrize("column", COLUMNS, ids=lambda column: column.key)
+def test_only_the_memory_differs_in_a_column(column):
+    bases = {str({**vars(cell(row, column)), "core": None}) for row in ROWS if row not in OPTIMIZERS}
+    assert len(bases) == 1, "learning rate, batch and agent are the same for every row"
+
+
+def test_the_chunks_outnumber_those_that_are_read():
+    core = cell("hcam", COLUMNS[0]).core
+    assert core.top_k < core.num_chunks
+    assert cell("transformer-xl, full window", COLUMNS[0]).core.memory_len > 8 * core.memory_len
+
+
+def write(root, row, column, seed, share, known=(), **more):
+    spec = (column.where or column.config("hcam").trained_on).spec
+    score = spec.chance + share * (spec.oracle - spec.chance)
+    test = {
+        "score": score,
+        "correct": [score] * 8,
+        "asked": [1] * 8,
+        "chance": spec.chance,
+        "paper": "-",
+        **dict(known),
+    }
+    file = {
+        "recipe": "memory-suite", "scale": "lite", "label": label(row, column), "row": row, "core": ROWS[row][0],
+        "paper": "-", "seed": seed, "command": "c", "commit": "abc", "hardware": {"accelerator": "GPU"},
+        "status": "ok", "error": None, "seconds": 60.0, "tests": {"": test}, **more,
+    }  # fmt: skip
+    folder = root / "results" / "memory-suite"
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / f"{file['label']}-seed{seed}.json").write_text(json.dumps(file))
+
+
+def test_the_page_orders_rows_and_gives_every_empty_cell_its_reason(tmp_path):
+    first, second, third = COLUMNS[:3]
+    for seed in (0, 1, 2):
+        for place, row in enumerate(ROWS):
+            write(tmp_path, row, first, seed, 0.9 if row == "tlb" else 0.01 * place + 0.001 * seed)
+            write(tmp_path, row, second, seed, 0.8 if row == "tlb" else 0.1)
+    write(tmp_path, "hcam", third, 0, 0.97)
+    write(tmp_path, "gru", third, 0, 0.0, status="failed", error="NaN in the loss at step 7")
+    write_tables(MEMORY_SUITE, tmp_path)
+    page = (tmp_path / "docs" / "memory-suite.md").read_text()
+    names = re.findall(r"^\| ([a-z][\w, -]*) \|", page.partition("## Scores")[2].partition("## Empty")[0], re.M)
+    assert names[0] == "tlb" and set(names) == set(ROWS)
+    best = next(line for line in page.splitlines() if line.startswith("| tlb |"))
+    assert best.count("**") == 4, "bold in both columns"
+    assert f"{np.mean([0.9, 0.8]):.2f} (" in best and "| 100 % (100 to 100) |" in best
+    empty = page.partition("## Empty cells")[2]
+    assert f"| {third.title}, {third.how} | gru | failed: NaN in the loss at step 7 |" in empty
+    missing = next(line for line in empty.splitlines() if line.startswith(f"| {third.title}, {third.how} | tlb;"))
+    assert "lstm" in missing and "hcam" not in missing and missing.endswith("| not run yet |")
+    assert f"| {COLUMNS[-1].title}, {COLUMNS[-1].how} | all | not run yet |" in empty
+    assert first.title not in empty
+    picture = (tmp_path / "docs" / "assets" / "memory-suite.svg").read_text()
+    assert "IQM over 2 full columns" in picture and ">97<" in picture and ">failed<" in picture
+    for name in ("memory-suite-beats", "memory-suite-profile"):
+        assert f"](assets/{name}.svg)" in page and (tmp_path / "docs" / "assets" / f"{name}.svg").is_file()
+    assert "| tlb |" in (tmp_path / "docs" / "results.md").read_text()
+
+
+def test_a_table_with_one_run_has_a_page_without_what_cannot_be_said(tmp_path):
+    write(tmp_path, "hcam", COLUMNS[0], 0, 1.0)
+    write_tables(MEMORY_SUITE, tmp_path)
+    page = (tmp_path / "docs" / "memory-suite.md").read_text()
+    assert "memory-suite-beats" not in page and "nan" not in page
+    assert "| hcam | **1.00** (1.00 to 1.00) |" in page
+
+
+def test_a_cell_is_framed_where_the_answer_lies_beyond_the_windows(tmp_path):
+    first, second = COLUMNS[:2]
+    for row, reach in (("hcam", 16), ("gru", None), ("transformer-xl, full window", 512)):
+        write(tmp_path, row, first, 0, 0.5, known={"lag": 40.0, "reach": reach})
+        write(tmp_path, row, second, 0, 0.5)
+    write_tables(MEMORY_SUITE, tmp_path)
+    picture = (tmp_path / "docs" / "assets" / "memory-suite.svg").read_text()
+    assert picture.count('class="edge"') == 1, "a state that is carried on has no reach, a full window reaches it"
+    assert ">40<" in picture and f">&lt; {second.config('hcam').trained_on.spec.memory_span + 1}<" in picture
