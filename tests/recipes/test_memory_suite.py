@@ -22,8 +22,14 @@ def test_every_core_meets_every_task():
 
 @pytest.mark.parametrize("column", COLUMNS, ids=lambda column: column.key)
 def test_only_the_memory_differs_in_a_column(column):
-    bases = {str({**vars(cell(row, column)), "core": None}) for row in ROWS if row not in OPTIMIZERS}
+    other = {"core": None} | ({"agent": None} if column.own else {})
+    bases = {str({**vars(cell(row, column)), **other}) for row in ROWS if row not in OPTIMIZERS}
     assert len(bases) == 1, "learning rate, batch and agent are the same for every row"
+
+
+def test_every_cell_has_about_the_same_size():
+    counts = {row: sum(p.numel() for p in cell(row, COLUMNS[0]).core.build(64).parameters()) for row in ROWS}
+    assert min(counts.values()) >= 65_000 and max(counts.values()) <= 105_000, counts
 
 
 def test_the_chunks_outnumber_those_that_are_read():

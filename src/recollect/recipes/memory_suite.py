@@ -87,7 +87,8 @@ ROWS: dict[str, tuple[str, dict[str, Any]]] = {
 
 _MEMORY: dict[str, dict[str, Any]] = {
     "causal-transformer": {"memory_len": WINDOW},
-    "transformer-xl": {"memory_len": WINDOW, "gate": "gru", "relu_outputs": True},
+    # Gates of GRUs, as agents have them, take half of the parameters.
+    "transformer-xl": {"dim": 48, "hidden_dim": 96, "memory_len": WINDOW, "gate": "gru", "relu_outputs": True},
     "hcam": {"memory_len": WINDOW, "chunk_len": CHUNK, "num_chunks": CHUNKS, "top_k": CHOSEN},
     "feedback-transformer": {"memory_len": 2 * WINDOW},
     "long-short-transformer": {"memory_len": WINDOW, "chunk_len": CHUNK, "num_segments": CHUNKS},
