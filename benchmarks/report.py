@@ -3,7 +3,8 @@
     python benchmarks/report.py
 
 Reads the newest file of each kind in benchmarks/results/ (``cores-*.json``, ``ratios-*.json``, ``certificate.json``,
-``mutations.json``, ``rl-*.json``, ``training-profile.json``, ``worlds.json``, ``lifelong.json``).
+``mutations.json``, ``rl-*.json``, ``beside-sb3.json``, ``training-profile.json``, ``worlds.json``,
+``lifelong.json``).
 Needs matplotlib (extra ``dev``).
 """
 
@@ -20,7 +21,16 @@ matplotlib.use("agg")
 import matplotlib.pyplot as plt
 from matplotlib.ticker import NullFormatter
 
-from agents_report import learning_rows, lifelong_rows, pong_rows, profile_rows, rl_rows, world_rows
+from agents_report import (
+    BESIDE,
+    beside_rows,
+    learning_rows,
+    lifelong_rows,
+    pong_rows,
+    profile_rows,
+    rl_rows,
+    world_rows,
+)
 from recollect.benchmark.cores import CoresBenchmark, core_config
 from recollect.cores import CORES
 from recollect.recipes.hierarchical_transformer_memory import CORE_ROWS
@@ -233,6 +243,9 @@ def main() -> None:
         ("lifelong", LIFELONG, lifelong_rows(RESULTS), ""),
     ):
         between(page, name, table(head, rows) + "\n\n" + note + measured_where(where))
+    rows, where = beside_rows(ROOT / "results", RESULTS)
+    note = "One seed. RecurrentPPO's score is the better one of likeliest and drawn actions. "
+    between(ROOT / "docs" / "results.md", "beside-sb3", table(BESIDE, rows) + "\n\n" + note + measured_where(where))
     between(ROOT / "docs" / "certificate.md", "all", certificate_table(card))
     between(ROOT / "docs" / "certificate.md", "mutations", mutation_table(RESULTS / "mutations.json"))
     figure(cores, ROOT / "docs" / "assets" / "streams.png")

@@ -19,6 +19,10 @@ class Test:
     """What it is scored on; of the kind it was trained on."""
     paper: str = "-"
     """What the paper reports; "-" where it says nothing."""
+    best: bool = False
+    """Score the checkpoint of the run's best evaluation instead of the newest."""
+    samples: int | None = None
+    """Rows or episodes that are scored; None: as many as in every other test."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,6 +44,8 @@ class Run:
     untrained: bool = False
     """Score the weights that training begins with as well: where a task asks for little more than likeness, new weights
     may know much of the answer."""
+    seeds: int | None = None
+    """Seeds of this row alone, where it is given fewer than the scale's others."""
 
 
 class MakeConfig(Protocol):
