@@ -70,7 +70,7 @@ WORLDS = {  # what: (environment, rollouts)
     "CartPole": (GymnasiumConfig(id="CartPole-v1"), 300),
     "CartPole without velocities": (GymnasiumConfig(id="CartPole-v1", masked=(1, 3)), 300),
     "Pendulum": (GymnasiumConfig(id="Pendulum-v1"), 150),
-    "RepeatPreviousEasy": (GymnasiumConfig(id="popgym-RepeatPreviousEasy-v0"), 250),
+    "RepeatPreviousEasy": (GymnasiumConfig(id="popgym-RepeatPreviousEasy-v0"), 400),
     "MiniGrid-MemoryS7": (GymnasiumConfig(id="MiniGrid-MemoryS7-v0"), 450),
     "FrozenLake": (GymnasiumConfig(id="FrozenLake-v1"), 150),
     "own world of cue and vector": (GymnasiumConfig(id="examples.cue_world:CueWorld"), 150),
