@@ -24,7 +24,7 @@ imports: .venv/installed-dev
 	$(BIN)/lint-imports
 
 docs: .venv/installed-dev
-	$(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 unit: .venv/installed-dev
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -q

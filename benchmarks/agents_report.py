@@ -119,6 +119,14 @@ def world_rows(folder: Path) -> Rows:
     return rows, found["environment"]
 
 
+def process_rows(folder: Path) -> Rows:
+    """Other people's environments: steps per second of each form, a dash where there is none."""
+    found = json.loads((folder / "processes.json").read_text())
+    speeds = {(row["id"], row["form"]): f"{row['steps_per_s']:,}" for row in found["rows"]}
+    ids, forms = (dict.fromkeys(row[name] for row in found["rows"]) for name in ("id", "form"))
+    return [(id, *(speeds.get((id, form), "-") for form in forms)) for id in ids], found["environment"]
+
+
 def lifelong_rows(folder: Path) -> Rows:
     """Lifelong streams: where contents are, position, median and 99th percentile of a step."""
     found = json.loads((folder / "lifelong.json").read_text())

@@ -27,6 +27,7 @@ from agents_report import (
     learning_rows,
     lifelong_rows,
     pong_rows,
+    process_rows,
     profile_rows,
     rl_rows,
     world_rows,
@@ -40,6 +41,7 @@ RL = ["masked CartPole", "steps/s", "ours against it", "return 400 after", "step
 PONG = ["Pong, IMPALA ResNet, LSTM 256", "steps/s", "ours against it"]
 PROFILE = ["training", "acting", "forward", "backward", "optimiser", "world", "rest", "outside arithmetic"]
 WORLDS = ["world", "rows", "steps/s", "aim"]
+PROCESSES = ["environment", "vector form", "this process", "`--world.processes 1`", "2", "4"]
 LIFELONG = ["contents in", "position", "median ms", "99 % ms"]
 BESIDE_HEADING = (
     "### Other people's environments, beside RecurrentPPO of sb3-contrib\n\n"
@@ -252,6 +254,8 @@ def main() -> None:
         note = "One seed. RecurrentPPO's score is the better one of likeliest and drawn actions. "
         text = f"{BESIDE_HEADING}\n\n{table(BESIDE, rows)}\n\n{note}{measured_where(where)}"
         between(ROOT / "docs" / "results.md", "beside-sb3", text)
+    rows, where = process_rows(RESULTS)
+    between(ROOT / "docs" / "your-own-world.md", "processes", table(PROCESSES, rows) + "\n\n" + measured_where(where))
     between(ROOT / "docs" / "certificate.md", "all", certificate_table(card))
     between(ROOT / "docs" / "certificate.md", "mutations", mutation_table(RESULTS / "mutations.json"))
     figure(cores, ROOT / "docs" / "assets" / "streams.png")

@@ -6,7 +6,6 @@ import inspect
 import itertools
 import re
 import statistics
-import sys
 from pathlib import Path
 
 import pytest
@@ -149,21 +148,3 @@ def test_the_guide_to_writing_a_core_works():
     core = scope["LeakyMemory"](scope["LeakyMemoryConfig"](dim=4), 8)
     card = certify(core, lines=("splits", "reset", "poison", "future", "rows", "purity", "export"))
     assert card.passed
-
-
-@pytest.mark.parametrize("page", ["your-own-world", "your-own-data"])
-def test_the_code_of_these_pages_runs(page, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("sys.path", list(sys.path))
-    blocks = re.findall(r"```python\n(.*?)```", (ROOT / f"docs/{page}.md").read_text(), re.DOTALL)
-    (tmp_path / "my_module.py").write_text(blocks[0])
-    scope = {}
-    for block in blocks:
-        exec(compile(block, f"{page}.md", "exec"), scope)
-    if page == "your-own-world":
-        assert scope["action"].shape == (1,) and scope["world"].spec.action_names == ("left", "right")
-    else:
-        assert scope["cloned"].status == "finished"
-        assert scope["outcome"].status == "finished" and scope["task"].class_names == ("down", "up")
-        table = scope["Arrays"](path="steps.csv")
-        assert table.spec.input_dim == 2 and table.spec.num_classes == 2

@@ -6,6 +6,7 @@ import time
 import pytest
 
 from recollect.cli import COMMANDS, ROOMS, flags, main
+from recollect.cli.elsewhere import require_there
 from recollect.recipes.contents import CONTENTS
 
 TINY = ["--task.length=56", "--task.max-blank=12", "--fit.steps=4", "--fit.evaluate-every=2", "--batch-size=4"]
@@ -101,7 +102,9 @@ def test_what_the_parser_takes_is_let_through():
     flags.require_known("recall", "gru", ["--agent.embedding_dim=3", "--unroll", "None", "--no-bfloat16", "--resume"])
     flags.require_known("t-maze", "hcam", ["--core.reading.no-key-projection", "--optimizer.betas", "0.5", "0.9"])
     flags.require_known("gym:No/Such-v0", "lstm", ["--agent.encoders.hidden", "--loss.vtrace.lambda_", "0.5"])
-    flags.require_known("mine:Task", "mine:Core", ["--what", "ever"])
+    flags.require_known(
+        "mine:Task", "mine:Core", ["--task.what", "ever", "--core.own", "3", "--world.x=1", "--fit.steps", "1"]
+    )
 
 
 def test_every_usual_name_stands_for_a_flag_that_there_is():
@@ -122,16 +125,56 @@ FAST = [
     ["train", "--help"], ["train", "gym:CartPole-v1", "--core", "lstm", "--help"], ["train", "recall", "--help-all"],
     ["train", "recal"], ["train", "recall", "--core", "lsmt"], ["train", "recall", "--total-timesteps", "5"],
     ["benchmark", "--help"], ["benchmark", "cores", "--quik"], ["reproduce", "copyin"], ["certify", "hcan"],
-    ["evaluate", "no/run"], ["compare", "no/run"], ["list", "core"],
+    ["evaluate", "no/run"], ["compare", "no/run"], ["list", "core"], ["reproduce", "recall", "--scale", "huge"],
+    ["train", "gym:CartPol-v1"], ["train", "gym:CartPole-v7"], ["train", "a_strangers:Task"],
+    ["train", "recall", "--core", "a_users:Cor"], ["train", "a_users:Task", "--core", "a_users:Core", "--help"],
+    ["train", "a_users:Task", "--core", "a_users:Core", "--stpes", "3"], ["certify", "a_users:mak"],
+    ["train", "--config", "no.json"], ["train", "--config", "kept.json", "--help"],
+    ["train", "--config", "kept.json", "--stpes", "3"], ["train", "--config", "kept.json", "--lr", "much"],
 ]  # fmt: skip
+A_USERS = "import torch\nclass Task: pass\nclass Core: pass\ndef make(): return torch\n"
 
 
-def test_help_and_mistakes_do_not_wait_for_torch():
-    code = (
-        f"import sys; from recollect.cli import main; [main(words) for words in {FAST}]; print('torch' in sys.modules)"
-    )
-    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    assert shown.splitlines()[-1] == "False"
+def test_help_and_mistakes_do_not_wait_for_torch(tmp_path):
+    (tmp_path / "a_users.py").write_text(A_USERS)
+    kept = {"kind": "impala", "world": {"kind": "t-maze"}, "core": {"kind": "gru", "dim": 77}, "fit": {"steps": 123}}
+    (tmp_path / "kept.json").write_text(json.dumps(kept))
+    code = f"import sys; from recollect.cli import main; [main(words) for words in {FAST}]; print([name for name in "
+    code += "('torch', 'a_users') if name in sys.modules])"
+    command = [sys.executable, "-c", code]
+    shown = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path)
+    assert shown.stdout.splitlines()[-1] == "[]", "a mistake waits for an import"
+    said = " ".join(shown.stderr.split())
+    for message in (
+        "id='CartPol-v1': Environment `CartPol` doesn't exist. Did you mean: `CartPole`?",
+        "task='a_strangers:Task': cannot import 'a_strangers'",
+        "core='a_users:Cor': a_users has no 'Cor'; did you mean 'Core'?",
+        "core='a_users:mak': a_users has no 'mak'; did you mean 'make'?",
+        "unknown flag --stpes: did you mean --steps?",
+        "config='no.json': No such file or directory: give the config.json of a run",
+        "scale='huge': recall has lite",
+    ):
+        assert message in said
+    assert "[77]" in shown.stdout and "[123]" in shown.stdout, "the defaults are those of the file"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "from somewhere import *",
+        "def __getattr__(name): return 1",
+        "globals()['Task'] = 1",
+        "if True:\n    Task = 1",
+        "from somewhere import other as Task",
+        "not python at all (",
+    ],
+)
+def test_a_name_that_text_cannot_decide_is_left_to_the_import(text, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.path", list(sys.path))
+    (tmp_path / "a_text_that_binds.py").write_text(text)
+    require_there("a_text_that_binds:Task", "task")
+    require_there("a_text_that_binds.deeper:Task", "task")
 
 
 def test_help_of_train_shows_the_common_flags_first(capsys):

@@ -121,6 +121,15 @@ def from_json(data: Mapping[str, Any], expected: type[T], kinds: Mapping[str, ty
     return _decode(data, expected, _Kinds(kinds, trust), expected.__name__)
 
 
+def names_packages(config: Any) -> bool:
+    """Whether a config names modules of others, which whoever reads its JSON form has to trust."""
+    modules = (type(config).__module__, *getattr(config, "imports", ()))
+    inner = (getattr(config, field.name) for field in dataclasses.fields(config))
+    return any(module.partition(".")[0] != __package__ for module in modules) or any(
+        names_packages(part) for part in inner if dataclasses.is_dataclass(part)
+    )
+
+
 def class_of(data: Mapping[str, Any], expected: type[T], kinds: Mapping[str, type], *, trust: bool = False) -> type[T]:
     """The class of the config in JSON data, as its ``kind`` says.
 

@@ -6,15 +6,33 @@
 
 An id names a world and its difficulty; more keywords are fields of the world's config. Entries name their classes as
 text, so that registering does not import torch.
+
+Ids of others are looked up here too: a mistyped one is found before torch is imported.
 """
 
+import contextlib
+import importlib
+import re
 from collections.abc import Iterator
 from typing import Any
 
 import gymnasium
+from gymnasium.envs.registration import EnvSpec
 
 NAMESPACE = "recollect"
 _MAKE = "recollect.tasks.gymnasium.make"
+HOMES = {
+    "ALE/": ("ale_py", "pip install 'recollect[atari]'"),
+    "MiniGrid-": ("minigrid", "pip install 'recollect[minigrid]'"),
+    "BabyAI-": ("minigrid", "pip install 'recollect[minigrid]'"),
+    "popgym-": ("popgym", "pip install popgym"),
+    "MortarMayhem": ("memory_gym", "pip install memory-gym"),
+    "MysteryPath": ("memory_gym", "pip install memory-gym"),
+    "SearingSpotlights": ("memory_gym", "pip install memory-gym"),
+}
+"""Package that registers the ids with a prefix, and how to get it."""
+OLD_ATARI = re.compile(r"(\w+?)(NoFrameskip|Deterministic)?-v[04]")
+"""Ids from before ale-py had a namespace."""
 
 
 def ids() -> Iterator[tuple[str, dict[str, Any]]]:
@@ -53,3 +71,24 @@ def register() -> None:
                 order_enforce=False,
                 disable_env_checker=True,
             )
+
+
+def entry(name: str) -> EnvSpec:
+    """The entry of an id in Gymnasium's registry, after the package that is known to register it was imported.
+
+    Raises:
+        ValueError: that package is missing, or there is no such id.
+    """
+    for prefix, (package, remedy) in HOMES.items():
+        if name.startswith(prefix):
+            try:
+                importlib.import_module(package)
+            except ImportError:
+                raise ValueError(f"id={name!r} needs the package {package}: {remedy}") from None
+    if OLD_ATARI.fullmatch(name) and name not in gymnasium.registry:
+        with contextlib.suppress(ImportError):
+            importlib.import_module("ale_py")
+    try:
+        return gymnasium.spec(name)
+    except gymnasium.error.Error as error:
+        raise ValueError(f"id={name!r}: {str(error).rstrip('.')}") from None

@@ -38,11 +38,14 @@ def table(title: str, rows: Sequence[Mapping[str, Any]], *, figures: bool = Fals
         rows: cells by the names of their columns.
         figures: every column but the first is right-aligned, and no cell is broken into lines.
     """
-    made = Table(title=Text(title), title_justify="left", title_style="bold", box=None, padding=(0, 2, 0, 0))
+    look: dict[str, Any] = {"title_justify": "left", "title_style": "bold", "box": None}
+    made = Table(title=Text(title), padding=(0, 1 if figures else 2, 0, 0), **look)
     for place, (name, cell) in enumerate(rows[0].items() if rows else ()):
         right = place > 0 if figures else isinstance(cell, (int, float))
         justify = "right" if right else "left"
-        made.add_column(Text(name), justify=justify, no_wrap=figures or name == "key", overflow="fold")
+        # Where a terminal is narrow the names of columns are broken into lines, and figures are not.
+        longest = max(len(f"{row[name]}") for row in rows) if figures else None
+        made.add_column(Text(name), justify=justify, no_wrap=name == "key", overflow="fold", min_width=longest)
     for row in rows:
         made.add_row(*(Text(f"{cell:,}" if isinstance(cell, int) else f"{cell}") for cell in row.values()))
     return made

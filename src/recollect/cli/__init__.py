@@ -17,6 +17,7 @@ from tyro.conf import Positional, arg
 
 import recollect
 from recollect.cli import flags
+from recollect.cli.elsewhere import require_there
 from recollect.cli.train import parse, train
 from recollect.config import lookup
 from recollect.machine import asked_for
@@ -77,11 +78,14 @@ class Evaluate:
     def run(self, console: Console) -> int:
         """Evaluate and print."""
         require_run(self.directory)
+        from recollect.runs.interrupts import ends_at_a_signal
+        from recollect.runs.progress import Counted
         from recollect.training.trained import evaluate_run, passed_over, record_run, save_episodes
 
         how: dict[str, Any] = {"seed": self.seed, "device": self.device, "best": self.best, "trust": self.trust}
         how["greedy"] = None if self.policy == "run" else self.policy == "greedy"
-        found = evaluate_run(self.directory, samples=self.samples, **how)
+        with ends_at_a_signal(), Counted(Console(stderr=True)):
+            found = evaluate_run(self.directory, samples=self.samples, **how)
         for line in passed_over(self.directory, best=self.best):
             tell(line, style="yellow")
         if self.json:
@@ -89,10 +93,12 @@ class Evaluate:
         else:
             console.print(f"{self.directory}: {found.describe()}", soft_wrap=True, markup=False)
         if self.video is not None:
-            film = record_run(self.directory, self.video, **how)
+            with ends_at_a_signal(), Counted(Console(stderr=True)):
+                film = record_run(self.directory, self.video, **how)
             tell(f"video: {film.mp4}, {film.gif}")
         if self.record is not None:
-            kept = save_episodes(self.directory, self.record, episodes=self.samples, **how)
+            with ends_at_a_signal(), Counted(Console(stderr=True)):
+                kept = save_episodes(self.directory, self.record, episodes=self.samples, **how)
             tell(f"recorded: {len(kept.lengths)} episodes in {self.record}, mean score {kept.score.mean():.4g}")
         return 0
 
@@ -167,7 +173,9 @@ class Certify:
     def run(self, console: Console) -> int:
         """Print a card per core, and a summary of many. Exit status 1 when a line fails."""
         for name in self.cores:
-            if ":" not in name and name != "all":
+            if ":" in name:
+                require_there(name, "core")
+            elif name != "all":
                 flags.require_key("cores", name)
         from recollect.certify import certify_many, summary
         from recollect.cores import CORES
@@ -211,6 +219,7 @@ class Reproduce:
     def run(self, console: Console) -> int:
         """Reproduce; an interrupted command goes on where it was when it is typed again."""
         flags.require_key("recipes", self.name)
+        flags.require_scale(self.name, self.scale)
         from recollect.recipes import RECIPES
         from recollect.recipes.reproduce import failed, reproduce
 

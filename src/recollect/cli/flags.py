@@ -123,9 +123,16 @@ def names() -> tuple[list[str], list[str]]:
     return [task for task in _data()["runs"] if " " not in task], _data()["cores"]
 
 
-def recipes() -> list[str]:
-    """Keys of recipes."""
+def recipes() -> dict[str, list[str]]:
+    """Keys of recipes, and the scales of each."""
     return _data()["recipes"]
+
+
+def require_scale(recipe: str, scale: str) -> None:
+    """Raise ``ValueError`` where a recipe of the table does not have this scale."""
+    scales = recipes().get(recipe, [scale])
+    if scale not in scales:
+        raise ValueError(f"scale={scale!r}: {recipe} has {', '.join(scales)}")
 
 
 def require_key(room: str, key: str) -> None:
@@ -138,7 +145,7 @@ def require_key(room: str, key: str) -> None:
     Raises:
         ValueError: there is none; says which is meant.
     """
-    known = {"tasks": names()[0], "cores": names()[1], "recipes": recipes()}[room]
+    known = {"tasks": names()[0], "cores": names()[1], "recipes": list(recipes())}[room]
     if key not in known and f'"{key}"' not in (TABLE.parents[1] / room / "__init__.py").read_text():
         lookup(dict.fromkeys(known), key, room.removesuffix("s"))
 
@@ -164,6 +171,26 @@ def flags(task: str, core: str, trainer: str | None = None) -> dict[str, Flag] |
     return {name: _flag(data["texts"][name][text], value) for name, (text, value) in values.items()}
 
 
+def possible(task: str, core: str, trainer: str | None = None) -> tuple[dict[str, Flag], tuple[str, ...]]:
+    """Flags of a task or core of somebody's own, as far as the table can tell.
+
+    Args:
+        task: key of a task, ``gym:ID`` or ``package.module:Name``.
+        core: key of a core or ``package.module:Name``.
+        trainer: key of a trainer; None for the task's own.
+
+    Returns:
+        The flags of its like (of a task: of all tasks, environments first), and what the names of those begin with that
+        only its own class knows.
+    """
+    foreign = ":" in task and not task.startswith("gym:")
+    known: dict[str, Flag] = {}
+    for like in ("gym", *names()[0]) if foreign else (task,):
+        known = (flags(like, "lstm" if ":" in core else core, trainer) or {}) | known
+    own = (*(["--task.", "--world."] if foreign else []), *(["--core."] if ":" in core else []))
+    return {name: flag for name, flag in known.items() if ":" not in core or not name.startswith("--core.")}, own
+
+
 def full_names(words: Sequence[str]) -> list[str]:
     """The words, with short and usual names of flags replaced by ours."""
     return [_full(word) for word in words]
@@ -185,19 +212,23 @@ def require_known(task: str, core: str, words: Sequence[str], trainer: str | Non
         require_key("tasks", task)
     if ":" not in core:
         require_key("cores", core)
-    known = flags(task, core, trainer)
-    if known is not None:
+    known, own = flags(task, core, trainer), ()
+    if known is None and (":" in task or ":" in core):
+        known, own = possible(task, core, trainer)
+    if known:
         command = f"recollect train {task} --core {core}" + (f" --trainer {trainer}" if trainer else "")
-        require_among(known, words, f"{command} --help shows the common ones, --help-all all")
+        where = f"{command} --help shows the common ones, --help-all all"
+        require_among(known, words, where, own)
 
 
-def require_among(known: Mapping[str, Flag], words: Sequence[str], where: str) -> None:
+def require_among(known: Mapping[str, Flag], words: Sequence[str], where: str, own: tuple[str, ...] = ()) -> None:
     """Look at flags and their values.
 
     Args:
         known: the flags there are.
         words: what was typed.
         where: what is said of where to find them.
+        own: beginnings of flags that are left to the parser.
 
     Raises:
         ValueError: an unknown flag, or one without its value or with a wrong one.
@@ -205,7 +236,7 @@ def require_among(known: Mapping[str, Flag], words: Sequence[str], where: str) -
     by_name = {_plain(name): (name, flag) for name, flag in known.items()}
     switches = {_plain(_negated(name)) for name, flag in known.items() if flag.words == "0"}
     for word, values in _grouped(words):
-        if _plain(word) in switches:
+        if _plain(word) in switches or word.startswith(own):
             continue
         if _plain(word) not in by_name:
             raise ValueError(f"unknown flag {word}: {_instead(word, known)}{where}")

@@ -1,6 +1,6 @@
 """Makes ``flags.json``, the flags of every core on every task: ``python -m recollect.cli.make_flags``.
 
-cores, recipes, trainers    their keys
+cores, trainers    their keys;   recipes    the scales of each
 benchmarks    for every benchmark, {flag: [metavar, number of values, text, default]}
 texts    for every flag, the [metavar, number of values, text] that it has in one run or another
 runs     for every task, and every world with the trainer cloning, {flag: [which text, default]}: what all cores have
@@ -37,7 +37,8 @@ def table() -> str:
     worlds = [task for task, kind in TASKS.items() if issubclass(kind, WorldConfig)]
     runs |= {f"{task} {CLONING}": _parts(_cores(task, texts, CLONING)) for task in worlds}
     benchmarks = {name: _entries(settings(), PrintOptions()) for name, (settings, _, _) in BENCHMARKS.items()}
-    keys = {"cores": list(CORES), "recipes": list(RECIPES), "trainers": list(TRAINERS)}
+    keys: dict[str, Any] = {"cores": list(CORES), "trainers": list(TRAINERS)}
+    keys["recipes"] = {key: list(recipe.runs) for key, recipe in RECIPES.items()}
     lines = ["{" + "".join(f"{json.dumps(room)}: {json.dumps(names)}, " for room, names in keys.items()).rstrip()]
     lines += [f'"benchmarks": {json.dumps(benchmarks)},', '"texts": {']
     lines.append(",\n".join(f"{json.dumps(name)}: {json.dumps(found)}" for name, found in texts.items()))

@@ -13,9 +13,10 @@ from rich.console import Console
 from tyro.conf import arg
 
 from recollect.cli import flags
+from recollect.cli.elsewhere import Kept, read_kept, require_there
 from recollect.cli.options import TrainOptions
 from recollect.cli.seeds import train_seeds
-from recollect.config import lookup
+from recollect.config import lookup, names_packages
 from recollect.terminal import overview
 
 CORE = "hcam"
@@ -73,17 +74,21 @@ class Request(NamedTuple):
                 return self.rest[place + 1]
         return None
 
+    def kept(self) -> Kept | None:
+        """The file with the settings to begin with: of ``--config``, or of the run that ``--resume`` names alone."""
+        directory = self.value("--directory") if self.task is None and "--resume" in self.rest else None
+        file = Path(directory) / "config.json" if directory is not None else None
+        if self.config is not None:
+            return read_kept(self.config)
+        return read_kept(file) if file is not None and file.is_file() else None
+
 
 def train(words: Sequence[str], console: Console) -> int:
     """Run ``recollect train`` with these words."""
     request = read(words)
     if request.help is not None and _help(request, console):
         return 0
-    if request.config is None and not (request.task is None and "--resume" in request.rest):
-        if request.task is None:
-            known = ", ".join(flags.names()[0])
-            raise ValueError(f"name a task: recollect train TASK --core KEY; tasks: {known}, gym:ID, module:Class")
-        flags.require_known(request.task, request.core or CORE, request.rest, request.trainer)
+    _look_at(request)
     if request.help is not None or not request.seeds:
         return _one(request, console)
     return train_seeds(words, request.seeds, request.parallel, _seed_folders(request), console)
@@ -129,6 +134,22 @@ def read(words: Sequence[str]) -> Request:
     )
 
 
+def _look_at(request: Request) -> None:
+    """Find what is wrong with what was typed, as far as that can be known before anything is imported."""
+    kept = request.kept()
+    if kept is not None:
+        flags.require_known(kept.task, kept.core, request.rest, kept.trainer)
+    elif request.task is not None:
+        core = request.core or CORE
+        flags.require_known(request.task, core, request.rest, request.trainer)
+        for name, what in ((request.task, "task"), (core, "core")):
+            if ":" in name:
+                require_there(name, what)
+    elif "--resume" not in request.rest:
+        known = ", ".join(flags.names()[0])
+        raise ValueError(f"name a task: recollect train TASK --core KEY; tasks: {known}, gym:ID, module:Class")
+
+
 def _one(request: Request, console: Console) -> int:
     from recollect.recipes.train import core_name, task_name
     from recollect.training import fit
@@ -143,7 +164,8 @@ def _one(request: Request, console: Console) -> int:
     console.print(outcome.message, highlight=False, soft_wrap=True, markup=False)
     if outcome.status == "interrupted":
         return 130
-    console.print(f"next: recollect evaluate {directory}", highlight=False, soft_wrap=True, markup=False)
+    trust = " --trust" if names_packages(config) else ""
+    console.print(f"next: recollect evaluate {directory}{trust}", highlight=False, soft_wrap=True, markup=False)
     return 0
 
 
@@ -221,10 +243,15 @@ def parse(default: Any, extra: Any, program: str, about: str, words: Sequence[st
 
 def _help(request: Request, console: Console) -> bool:
     """Print the help; False where it takes the parser."""
-    task, core = request.task or "recall", request.core or CORE
-    known = flags.flags(task, core, request.trainer)
-    if request.config is not None or known is None:
+    kept = request.kept()
+    task, core = (kept.task, kept.core) if kept else (request.task or "recall", request.core or CORE)
+    trainer = kept.trainer if kept else request.trainer
+    known, own = flags.flags(task, core, trainer), ()
+    if known is None and request.help == "--help" and (":" in task or ":" in core):
+        known, own = flags.possible(task, core, trainer)
+    if not known:
         return False
+    known = kept.defaults(known) if kept else known
     tasks, cores = flags.names()
     show: dict[str, Any] = {"highlight": False, "soft_wrap": True, "markup": False}
     console.print("usage: recollect train TASK [--core KEY] [flags]", **show)
@@ -236,7 +263,10 @@ def _help(request: Request, console: Console) -> bool:
     which = "All" if request.help == "--help-all" else "Common"
     console.print(f"\n{which} flags of {core} on {task}, in brackets the defaults:\n", **show)
     console.print(overview(flags.everything(known) if request.help == "--help-all" else flags.common(known)))
-    if request.task is None:
+    if own:
+        stars = " and ".join(f"{start}*" for start in own)
+        console.print(f"\n--help-all imports what you named, and shows its own flags too ({stars}).", **show)
+    if request.task is None and kept is None:
         console.print("\nEach task and core has its own: name them. In a world also, as for t-maze:\n", **show)
         world = flags.common(flags.flags("t-maze", core) or {})
         console.print(overview({name: world[name] for name in world if name.startswith(("--gamma", "--ent-coef"))}))

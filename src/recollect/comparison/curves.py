@@ -121,7 +121,8 @@ def read_run(directory: str | PathLike[str]) -> Run:
     plan = config.get("fit", {})
     return Run(
         path=folder.path,
-        task_kind=_kind(task, "task"),
+        # Of other people's environments the id says which task it is.
+        task_kind=f"gym:{task['id']}" if _kind(task, "task") == "gym" and "id" in task else _kind(task, "task"),
         task_settings=flatten(task),
         core_kind=_kind(core, "run"),
         settings={name: value for name, value in settings.items() if name not in SAME},

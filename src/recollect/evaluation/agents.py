@@ -22,6 +22,7 @@ from recollect.evaluation.score import Score
 from recollect.evaluation.watched import WatchedWorld
 from recollect.runs.errors import RunError, WorldError
 from recollect.runs.interrupts import TimeIsUp, may_be_given_up
+from recollect.runs.progress import Count
 from recollect.runs.random_states import random_states, restore_random_states, seed_everything
 from recollect.tasks.worlds.contract import Step, World, WorldConfig
 
@@ -144,11 +145,14 @@ def evaluate_agent(  # noqa: PLR0913  (two of them are limits)
 def _play_shares(agent: Agent, world: WatchedWorld, tally: "_Tally", seed: int, greedy: bool, step_limit: int) -> None:
     look = 1 if world.device.type == "cpu" else 32  # steps between looks: on an accelerator each one waits for it
     limit = int(tally.share.max()) * ((world.spec.max_steps or step_limit) + 1) + look
+    count = Count(int(tally.share.sum()), "episodes")
     try:
         for taken, played in enumerate(play(agent, world, seed=seed, greedy=greedy)):
             tally.add(played.step)
-            if taken % look == 0 and tally.complete():
-                break
+            if taken % look == 0:
+                if tally.complete():
+                    break
+                count.say(tally.ended, f"step {taken}")
             if taken > limit:
                 raise WorldError(
                     f"an episode of {world.name} is not over after {taken} steps ({tally.missing()})",
@@ -227,6 +231,9 @@ class _Tally:
 
     def complete(self) -> bool:
         return bool((self.done >= self.share).all())
+
+    def ended(self) -> int:
+        return int(self.done.sum())
 
     def missing(self) -> str:
         """Which rows have not played their share."""

@@ -13,6 +13,7 @@ from recollect.agents.sequence_model import SequenceModel
 from recollect.evaluation.confidence_interval import confidence_interval
 from recollect.evaluation.score import Score
 from recollect.objectives.answers import answer_loss, answer_score
+from recollect.runs.progress import Count
 from recollect.tasks.streams.contract import StreamTask
 
 METRICS = ("score", "low", "high", "perfect")
@@ -79,10 +80,12 @@ def evaluate(
     device = next(model.parameters()).device
     generator = torch.Generator().manual_seed(seed)
     right, asked, losses, values = [], [], [], False
+    count = Count(num_rows, "rows")
     was_training = model.training
     model.eval()
     try:
         for drawn in task.batches(num_rows, batch_size, generator):
+            count.say(lambda: sum(map(len, asked)))
             batch = drawn.to(device)
             state: Any = model.initial_state(batch.inputs.shape[0])
             cuts = []

@@ -41,6 +41,7 @@ def lite_core(
         "chunk_len": chunk,
         "num_chunks": -(-steps // chunk),
         "top_k": top_k,
+        "self_per_cross": min(layers, 2),  # of tlb: its slots are read by the top layer at the latest
     }
     if key != "hcam":
         sizes.pop("top_k")  # transformer-xl's is another one

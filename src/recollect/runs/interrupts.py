@@ -5,6 +5,7 @@ rollout that nobody has learned from) says so with :func:`may_be_given_up`: it e
 time is over.
 """
 
+import math
 import os
 import signal
 import threading
@@ -149,6 +150,21 @@ def may_be_given_up(seconds: float, patience: float) -> Iterator[Block]:
         if timed:
             signal.setitimer(signal.ITIMER_REAL, 0)
             signal.signal(signal.SIGALRM, previous)
+
+
+@contextmanager
+def ends_at_a_signal() -> Iterator[None]:
+    """Ctrl-C or SIGTERM ends this block at once, and what is open in it is closed.
+
+    Raises:
+        KeyboardInterrupt: with the name of the signal.
+    """
+    with Interrupts() as heard:
+        try:
+            with may_be_given_up(math.inf, patience=0.0):
+                yield
+        except GivenUp:
+            raise KeyboardInterrupt(f"{heard.received}: given up") from None
 
 
 def _arm(block: Block) -> None:

@@ -25,7 +25,7 @@ from recollect.runs.errors import OutOfMemoryError, RunError, StepError
 from recollect.runs.interrupts import GivenUp, Interrupts, may_be_given_up
 from recollect.runs.loggers import open_logger, require_installed
 from recollect.runs.metrics import Logger, MetricsFile
-from recollect.runs.progress import Progress
+from recollect.runs.progress import Progress, hearing
 from recollect.runs.random_states import RandomStates, random_states, restore_random_states, seed_everything
 from recollect.runs.run_directory import RunDirectory, changes
 from recollect.training.frame import Trainer, TrainerConfig, below
@@ -175,7 +175,8 @@ class Fit:
                 self._step()
             if self._due(settings.evaluate_every):
                 progress.evaluating()
-                row = self._evaluate()
+                with hearing(progress.evaluated):
+                    row = self._evaluate()
         except GivenUp:
             self.status = "interrupted"
             return

@@ -31,10 +31,7 @@ not allowed), an agent takes none of those that are 0. The wrapper
 The score is the return of the episode, not discounted. Chance, oracle and memory span are unknown.
 """
 
-import contextlib
 import copy
-import importlib
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
@@ -48,21 +45,12 @@ from gymnasium.envs.registration import EnvSpec
 from torch import Tensor
 
 from recollect.config import import_from_here, load_object
+from recollect.gymnasium_ids import HOMES, OLD_ATARI, entry
 from recollect.tasks.gymnasium.rows import LocalRows, ProcessRows, Rows, VectorRows
 from recollect.tasks.gymnasium.spaces import Arrays, Reader, Writer
 from recollect.tasks.gymnasium.stacking import StackedRows, stacked_space
 from recollect.tasks.worlds.contract import Step, World, WorldConfig, WorldSpec, require_form
 
-HOMES = {
-    "ALE/": ("ale_py", "pip install 'recollect[atari]'"),
-    "MiniGrid-": ("minigrid", "pip install 'recollect[minigrid]'"),
-    "BabyAI-": ("minigrid", "pip install 'recollect[minigrid]'"),
-    "popgym-": ("popgym", "pip install popgym"),
-    "MortarMayhem": ("memory_gym", "pip install memory-gym"),
-    "MysteryPath": ("memory_gym", "pip install memory-gym"),
-    "SearingSpotlights": ("memory_gym", "pip install memory-gym"),
-}
-"""Package that registers the ids with a prefix, and how to get it."""
 ATARI = {
     "stack_num": 4,
     "noop_max": 30,
@@ -73,8 +61,6 @@ ATARI = {
 }
 """Said aloud, because ale-py's own defaults differ (it clips rewards) or may change."""
 ATARI_CLASS = "ale_py.env:AtariEnv"
-OLD_ATARI = re.compile(r"(\w+?)(NoFrameskip|Deterministic)?-v[04]")
-"""Ids from before ale-py had a namespace."""
 
 
 class _Spaces(NamedTuple):
@@ -145,6 +131,11 @@ class GymnasiumConfig(WorldConfig):
         """The world, with ``batch_size`` environments."""
         return GymnasiumWorld(self, batch_size, seed=seed, device=device)
 
+    @property
+    def title(self) -> str:
+        """The environment's id."""
+        return self.id
+
     def rows(self, batch_size: int) -> Rows:
         """The environments, wherever they live."""
         rows = self._rows(batch_size)
@@ -177,6 +168,8 @@ class GymnasiumConfig(WorldConfig):
             seen, done = environment.observation_space, environment.action_space
         names = action_names(environment, done)
         environment.close()
+        if entry.id.startswith("ALE/") and not names:
+            names = _atari_names(entry, self.options, done)
         reader = Reader(source=seen, masked=self.masked, words=self.words, vocabulary=self.vocabulary)
         keywords = {**entry.kwargs, **self.options}
         limit = keywords.get("max_episode_steps", entry.max_episode_steps)
@@ -199,27 +192,14 @@ class GymnasiumConfig(WorldConfig):
 
     @cached_property
     def _entry(self) -> EnvSpec:
-        for prefix, (package, remedy) in HOMES.items():
-            if self.id.startswith(prefix):
-                try:
-                    importlib.import_module(package)
-                except ImportError:
-                    raise ValueError(f"id={self.id!r} needs the package {package}: {remedy}") from None
         package, _, name = self.id.rpartition(":")
         module = import_from_here(package, f"id={self.id!r}") if package else None
         if module is not None and name.isidentifier() and name in vars(module):
             return EnvSpec(id=name, entry_point=_environment_class(vars(module)[name], self.id))
-        old = OLD_ATARI.fullmatch(name)
-        if old and name not in gymnasium.registry:
-            with contextlib.suppress(ImportError):
-                importlib.import_module("ale_py")
-        try:
-            entry = gymnasium.spec(name)
-        except gymnasium.error.Error as error:
-            raise ValueError(f"id={self.id!r}: {error}") from None
-        if old and self._native and entry.entry_point == ATARI_CLASS:
-            return _vector_form(f"ALE/{old[1]}-v5", entry)
-        return entry
+        found, old = entry(name), OLD_ATARI.fullmatch(name)
+        if old and self._native and found.entry_point == ATARI_CLASS:
+            return _vector_form(f"ALE/{old[1]}-v5", found)
+        return found
 
     def _make(self) -> gymnasium.Env[Any, Any]:
         environment = gymnasium.make(self._entry, disable_env_checker=True, **self.options)
@@ -257,6 +237,16 @@ def action_names(environment: Any, space: gymnasium.Space[Any]) -> tuple[str, ..
     if not found and isinstance(actions, type) and issubclass(actions, Enum):
         found = [action.name for action in actions]
     return tuple(found) if len(found) == space.n else ()
+
+
+def _atari_names(entry: EnvSpec, options: Mapping[str, Any], space: gymnasium.Space[Any]) -> tuple[str, ...]:
+    """Names of a game's actions, which only its single form tells."""
+    keywords = {name: value for name, value in options.items() if name == "full_action_space"}
+    single = gymnasium.make(entry.id, **keywords)
+    try:
+        return action_names(single, space)
+    finally:
+        single.close()
 
 
 def _environment_class(found: Any, name: str) -> Any:

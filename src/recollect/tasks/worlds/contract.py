@@ -195,6 +195,11 @@ class WorldConfig(ABC):
     def build(self, batch_size: int, *, seed: int = 0, device: torch.device | str = "cpu") -> World:
         """The world, with ``batch_size`` rows."""
 
+    @property
+    def title(self) -> str:
+        """What a person calls it."""
+        return type(self).__name__.removesuffix("Config")
+
 
 class Advance(NamedTuple):
     """What a step of :class:`TensorWorld` computes, before episodes are begun anew."""

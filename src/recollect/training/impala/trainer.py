@@ -127,8 +127,7 @@ class ImpalaConfig(TrainerConfig):
     @property
     def title(self) -> str:
         """World and core."""
-        names = (type(config).__name__.removesuffix("Config") for config in (self.world, self.core))
-        return " · ".join(names)
+        return f"{self.world.title} · {type(self.core).__name__.removesuffix('Config')}"
 
     def build_agent(self) -> ActorCritic:
         """The agent alone, with new weights, on the CPU."""

@@ -1,0 +1,68 @@
+"""Steps per second of other people's environments: their vector form, one process, several.
+
+python benchmarks/processes.py [--rows 16] [--seconds 2] [--repeats 3] [--output benchmarks/results/processes.json]
+"""
+
+import argparse
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from recollect.benchmark.machine import describe
+from recollect.tasks import GymnasiumConfig
+
+IDS = ("CartPole-v1", "MiniGrid-MemoryS7-v0")
+FORMS: dict[str, dict[str, Any]] = {
+    "vector form": {"native": True},
+    "this process": {"native": False},
+    **{f"--world.processes {number}": {"native": False, "processes": number} for number in (1, 2, 4)},
+}
+
+
+def measure(config: GymnasiumConfig, rows: int, seconds: float) -> float:
+    """Steps a second of all rows, episodes beginning anew included."""
+    world = config.build(rows, seed=0)
+    try:
+        world.reset()
+        number = int(config.spec.action_space.n)  # type: ignore[attr-defined]
+        actions = torch.randint(number, (64, rows), generator=torch.Generator().manual_seed(0))
+        for action in actions[:8]:
+            world.step(action)
+        begun, steps = time.perf_counter(), 0
+        while time.perf_counter() - begun < seconds:
+            world.step(actions[steps % 64])
+            steps += 1
+        return steps * rows / (time.perf_counter() - begun)
+    finally:
+        world.close()
+
+
+def main() -> None:
+    """Measure, print, save."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rows", type=int, default=16)
+    parser.add_argument("--seconds", type=float, default=2.0)
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--output", default="benchmarks/results/processes.json", help="'' saves nothing")
+    options = parser.parse_args()
+    found: dict[tuple[str, str], list[float]] = {}
+    for _ in range(options.repeats):  # in turns, so that other work on the machine meets all of them alike
+        for id in IDS:
+            for form, fields in FORMS.items():
+                config = GymnasiumConfig(id=id, **fields)
+                if form == "vector form" and config.register().vector_entry_point is None:
+                    continue
+                speed = measure(config, options.rows, options.seconds)
+                found.setdefault((id, form), []).append(speed)
+                print(f"{id:24s} {form:22s} {speed:10,.0f} steps/s")
+    rows = [{"id": id, "form": form, "steps_per_s": round(max(all_of))} for (id, form), all_of in found.items()]
+    result = {"environment": describe() | {"command": f"processes.py --rows {options.rows}"}, "rows": rows}
+    if options.output:
+        Path(options.output).write_text(json.dumps(result, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,66 @@
+import io
+
+import pytest
+from rich.console import Console
+
+from recollect.runs import progress
+from recollect.runs.progress import Count, Counted, Progress, hearing
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    now = [100.0]
+    monkeypatch.setattr(progress, "perf_counter", lambda: now[0])
+    return now
+
+
+def test_a_count_speaks_to_who_listens_and_not_too_often(clock):
+    heard, asked = [], []
+
+    def done():
+        asked.append(clock[0])
+        return len(asked)
+
+    Count(9, "rows").say(done)
+    assert not asked, "nobody listens: nothing is computed"
+    with hearing(lambda *words: heard.append(words)):
+        count = Count(9, "rows")
+        for _ in range(10):
+            count.say(done)
+            clock[0] += 0.1
+    count = Count(9, "rows")
+    count.say(done)
+    assert len(asked) == 4 and heard == [(n, 9, "rows") for n in (1, 2, 3, 4)]
+
+
+def test_an_evaluation_says_how_far_it_is_on_plain_lines(clock):
+    text = io.StringIO()
+    with Counted(Console(file=text, width=80)):
+        count = Count(40, "episodes")
+        for step in range(60):
+            clock[0] += 1
+            count.say(lambda step=step: step // 2, f"step {step}")
+    lines = text.getvalue().splitlines()
+    assert len(lines) == 6, "one in ten seconds"
+    assert lines[0] == "4/40 episodes  left 90 s  10 s so far"
+    assert lines[-1] == "29/40 episodes  left 23 s  60 s so far"
+
+
+def test_until_the_first_one_is_over_there_is_a_sign_of_life(clock):
+    text = io.StringIO()
+    with Counted(Console(file=text, width=80)):
+        clock[0] += 11
+        Count(40, "episodes").say(lambda: 0, "step 7")
+    assert text.getvalue() == "0/40 episodes  step 7  11 s so far\n"
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_a_run_shows_its_evaluation(clock, terminal):
+    text = io.StringIO()
+    console = Console(file=text, width=160, force_terminal=terminal)
+    with Progress(console, "a · b", 100, 0) as shown:
+        shown.evaluating()
+        clock[0] += 20
+        with hearing(shown.evaluated):
+            Count(8, "rows").say(lambda: 2)
+    assert "evaluating 2/8 rows  left 60 s" in text.getvalue()
