@@ -23,6 +23,7 @@ PONG: Libraries = {
     "rl-plain-pong": ("plain loop, 2 actors", 4.0),
     "rl-plain-pong-our-encoder": ("plain loop, 2 actors, with our encoder", 4.0),
 }
+BESIDE = ["world", "seconds", "ours, last", "ours, best", "RecurrentPPO", "our steps", "its steps"]
 LEARNING = {  # recipe, what follows the core in a row's name, test: words
     ("htm-t-maze", ", length 100", ""): "T-maze, corridor of 100",
     ("htm-t-maze", " trained on length 20", "length 200"): "T-maze, trained on 20, played on 200",
@@ -61,6 +62,22 @@ def rl_rows(folder: Path) -> Rows:
         steps = ", ".join("-" if one is None else f"{one['environment_steps']:,}" for one in reached)
         rows[place] += (times, steps)
     return rows, found["rl-ours"]["environment"]
+
+
+def beside_rows(results: Path, folder: Path) -> Rows:
+    """Other people's environments: ours beside RecurrentPPO, both by default, seed 0, for the same seconds."""
+    found = json.loads((folder / "beside-sb3.json").read_text())
+    rows, ahead = [], 0
+    for label, theirs in found["worlds"].items():
+        ours = json.loads((results / "gymnasium" / f"{label}-seed0.json").read_text())
+        last, best = (ours["tests"][name]["score"] for name in ("last", "best"))
+        peer = max(theirs["greedy"], theirs["drawn"])
+        ahead += last > peer
+        steps = (f"{one['environment_steps']:,}" for one in (ours, theirs))
+        scores = (f"{score:,.2f}" for score in (last, best, peer))
+        rows.append((ours["row"].removeprefix(f"{ours['core']}, "), f"{theirs['seconds']:,.0f}", *scores, *steps))
+    rows.append((f"ours ahead in {ahead} of {len(rows)}", *[""] * (len(BESIDE) - 1)))
+    return rows, found["environment"]
 
 
 def pong_rows(folder: Path) -> Rows:

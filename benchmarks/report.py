@@ -3,7 +3,8 @@
     python benchmarks/report.py
 
 Reads the newest file of each kind in benchmarks/results/ (``cores-*.json``, ``ratios-*.json``, ``certificate.json``,
-``mutations.json``, ``rl-*.json``, ``training-profile.json``, ``worlds.json``, ``lifelong.json``).
+``mutations.json``, ``rl-*.json``, ``beside-sb3.json``, ``training-profile.json``, ``worlds.json``,
+``lifelong.json``).
 Needs matplotlib (extra ``dev``).
 """
 
@@ -20,7 +21,17 @@ matplotlib.use("agg")
 import matplotlib.pyplot as plt
 from matplotlib.ticker import NullFormatter
 
-from agents_report import learning_rows, lifelong_rows, pong_rows, process_rows, profile_rows, rl_rows, world_rows
+from agents_report import (
+    BESIDE,
+    beside_rows,
+    learning_rows,
+    lifelong_rows,
+    pong_rows,
+    process_rows,
+    profile_rows,
+    rl_rows,
+    world_rows,
+)
 from recollect.benchmark.cores import CoresBenchmark, core_config
 from recollect.cores import CORES
 from recollect.recipes import RECIPES
@@ -34,6 +45,10 @@ PROFILE = ["training", "acting", "forward", "backward", "optimiser", "world", "r
 WORLDS = ["world", "rows", "steps/s", "aim"]
 PROCESSES = ["environment", "vector form", "this process", "`--world.processes 1`", "2", "4"]
 LIFELONG = ["contents in", "position", "median ms", "99 % ms"]
+BESIDE_HEADING = (
+    "### Other people's environments, beside RecurrentPPO of sb3-contrib\n\n"
+    "Both by their defaults, on one thread, for the same seconds (`python benchmarks/beside_sb3.py`)."
+)
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
 
@@ -245,6 +260,11 @@ def main() -> None:
         ("lifelong", LIFELONG, lifelong_rows(RESULTS), ""),
     ):
         between(page, name, table(head, rows) + "\n\n" + note + measured_where(where))
+    if (RESULTS / "beside-sb3.json").is_file():
+        rows, where = beside_rows(ROOT / "results", RESULTS)
+        note = "One seed. RecurrentPPO's score is the better one of likeliest and drawn actions. "
+        text = f"{BESIDE_HEADING}\n\n{table(BESIDE, rows)}\n\n{note}{measured_where(where)}"
+        between(ROOT / "docs" / "results.md", "beside-sb3", text)
     rows, where = process_rows(RESULTS)
     between(ROOT / "docs" / "your-own-world.md", "processes", table(PROCESSES, rows) + "\n\n" + measured_where(where))
     between(ROOT / "docs" / "certificate.md", "all", certificate_table(card))

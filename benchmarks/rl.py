@@ -1,6 +1,8 @@
 """Agents on masked CartPole, end to end: environment steps per second, and the time to a return of 400.
 
     python benchmarks/rl.py ours [--seeds 0 1 2] [--seconds 120]
+    python benchmarks/rl.py ours-defaults [--seeds 0 1 2]                      by the defaults of recollect train
+    python benchmarks/rl.py defaults-speed                                     steps/s of the two, in turns
     python benchmarks/rl.py ours-pong [--seconds 60]                           only its speed: steps of 4 frames
     PYTHON benchmarks/rl.py sb3 | sb3-16 | sample-factory [--seconds 120]      in an environment that has the package
     python benchmarks/rl.py table                                              everything that was measured
@@ -14,6 +16,7 @@ import argparse
 import json
 import math
 import os
+import statistics
 import tempfile
 import time
 from collections import deque
@@ -100,6 +103,18 @@ def cartpole(seed: int) -> "ImpalaConfig":
     )
 
 
+def defaults(seed: int) -> "ImpalaConfig":
+    """Masked CartPole by the settings that ``recollect train gym:ID`` starts from, with the same memory."""
+    from dataclasses import replace
+
+    from recollect.cores.recurrent.core import LSTMConfig
+    from recollect.recipes.gymnasium import gymnasium_run
+    from recollect.tasks import GymnasiumConfig
+
+    config = gymnasium_run(GymnasiumConfig(id="CartPole-v1", masked=(1, 3)), LSTMConfig(dim=64, num_layers=1))
+    return replace(config, fit=replace(config.fit, seed=seed))
+
+
 def pong(seed: int) -> "ImpalaConfig":
     """IMPALA on Pong: the network, costs and optimiser of ``rl_plain.py``, acting and learning in bfloat16."""
     from recollect.agents.actor_critic import ActorCriticConfig
@@ -145,6 +160,33 @@ def ours(config: "ImpalaConfig", seconds: float, threads: int = 1) -> dict[str, 
         go = curve.point(int(metrics["environment_steps"]), mean, int(number))
     trainer.close()
     return curve.result()
+
+
+def defaults_speed(rounds: int = 8) -> dict[str, Any]:
+    """Steps per second of processor time of the benchmark's settings and of the defaults, in turns in one process."""
+    import torch
+
+    from recollect.ops.allocation import keep_freed_memory
+
+    torch.set_num_threads(1)
+    keep_freed_memory()
+    trainers = {"benchmark": cartpole(0).build(), "defaults": defaults(0).build()}
+    rates: dict[str, list[float]] = {name: [] for name in trainers}
+    for turn in range(rounds + 1):
+        for name, trainer in trainers.items():
+            began, steps = time.process_time(), trainer.environment_steps
+            while trainer.environment_steps < steps + 6000:
+                trainer.step()
+            if turn:  # the first turn warms up
+                rates[name].append((trainer.environment_steps - steps) / (time.process_time() - began))
+    ratios = sorted(new / old for new, old in zip(rates["defaults"], rates["benchmark"], strict=True))
+    medians = {name: round(statistics.median(found), 1) for name, found in rates.items()}
+    return {
+        "steps_per_s": medians,
+        "ratio": round(statistics.median(ratios), 3),
+        "lowest": ratios[0],
+        "highest": ratios[-1],
+    }
 
 
 def masked_cartpole() -> Any:
@@ -230,6 +272,7 @@ def sample_factory(seed: int, seconds: float) -> dict[str, Any]:
 
 LIBRARIES = {
     "ours": lambda seed, seconds: ours(cartpole(seed), seconds),
+    "ours-defaults": lambda seed, seconds: ours(defaults(seed), seconds),
     "ours-pong": lambda seed, seconds: ours(pong(seed), seconds, threads=2),
     "sb3": lambda seed, seconds: stable_baselines(seed, seconds, 1),
     "sb3-16": lambda seed, seconds: stable_baselines(seed, seconds, 16),
@@ -240,7 +283,7 @@ LIBRARIES = {
 def main() -> None:
     """Measure one library, or print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=[*LIBRARIES, "table"])
+    parser.add_argument("what", choices=[*LIBRARIES, "defaults-speed", "table"])
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
     parser.add_argument("--seconds", type=float, default=120.0)
     parser.add_argument("--output", default=str(RESULTS), help="folder; '' saves nothing")
@@ -249,6 +292,13 @@ def main() -> None:
         table(Path(options.output))
         return
     os.environ.setdefault("OMP_NUM_THREADS", "1")
+    if options.what == "defaults-speed":
+        measured = defaults_speed()
+        print(measured)
+        if options.output:
+            found = {"environment": where(), **measured}
+            (Path(options.output) / "defaults-speed.json").write_text(json.dumps(found, indent=1) + "\n")
+        return
     runs = [{"seed": seed, **LIBRARIES[options.what](seed, options.seconds)} for seed in options.seeds]
     found = {"library": options.what, "environment": where(), "runs": runs}
     for run in runs:

@@ -26,6 +26,9 @@ HOMES = {
     "MiniGrid-": ("minigrid", "pip install 'recollect[minigrid]'"),
     "BabyAI-": ("minigrid", "pip install 'recollect[minigrid]'"),
     "popgym-": ("popgym", "pip install popgym"),
+    "MortarMayhem": ("memory_gym", "pip install memory-gym"),
+    "MysteryPath": ("memory_gym", "pip install memory-gym"),
+    "SearingSpotlights": ("memory_gym", "pip install memory-gym"),
 }
 """Package that registers the ids with a prefix, and how to get it."""
 OLD_ATARI = re.compile(r"(\w+?)(NoFrameskip|Deterministic)?-v[04]")

@@ -66,8 +66,9 @@ def test_every_core_acts_at_every_step_and_learns(key):
 
 
 @pytest.mark.parametrize("key", CORES)
-def test_stream_and_split_calls_equal_the_whole_sequence(key):
-    agent = tiny_agent(key, clip_reward=1.0, head_dim=7)
+@pytest.mark.parametrize("skip", [False, True])
+def test_stream_and_split_calls_equal_the_whole_sequence(key, skip):
+    agent = tiny_agent(key, clip_reward=1.0, head_dim=7, skip=skip)
     inputs, is_first = tiny_inputs()
     with torch.no_grad():
         expected, _ = agent(inputs, agent.initial_state(3), is_first)
@@ -84,6 +85,20 @@ def test_stream_and_split_calls_equal_the_whole_sequence(key):
         torch.testing.assert_close(torch.cat([getattr(half, name) for half in halves], 1), whole)
     assert stream.nbytes == size
     assert not steps[0].value.requires_grad
+
+
+@pytest.mark.parametrize("key", ["lstm", "ttm"])
+def test_skip_shows_the_heads_what_the_core_reads(key):
+    inputs, is_first = tiny_inputs()
+    for skip in (False, True):
+        agent = tiny_agent(key, skip=skip)
+        agent.core.requires_grad_(False)
+        for norm in (agent.norm.weight, agent.norm.bias):
+            norm.data.zero_()  # nothing comes through the memory
+        out, _ = agent(inputs, agent.initial_state(3), is_first)
+        assert out.features.shape[-1] == agent.core.output_shape[-1]
+        assert (out.policy.std(1).min() > 1e-3) == skip
+        assert (out.value.std(1).min() > 1e-3) == skip
 
 
 def test_stream_of_a_scene_with_words_and_continuous_actions():

@@ -183,6 +183,22 @@ def test_parts_stand_side_by_side_in_order_and_may_be_nested():
     torch.testing.assert_close(vectors[..., -4:], place)
 
 
+def test_choices_are_as_large_as_normalised_numbers():
+    space = spaces.Dict(
+        {"many": spaces.Discrete(16), "some": spaces.MultiDiscrete([2, 3]), "two": spaces.MultiBinary(2)}
+    )
+    observation = {"many": [5], "some": [[1, 0]], "two": [[0, 1]]}
+    batch = {name: torch.tensor(value) for name, value in observation.items()}
+    plain = ObservationEncoder(space, EncoderConfig())(batch, 1)
+    large = ObservationEncoder(space, EncoderConfig(norm_choices=True))(batch, 1)
+    lengths = [4.0, 2**0.5, 3**0.5, 2**0.5, 2**0.5]
+    torch.testing.assert_close(large[large > 0], torch.tensor(lengths))
+    assert torch.equal(large > 0, plain == 1)
+    parts = large.split([16, 2, 3, 2, 2], -1)
+    for part in parts:
+        assert part.square().mean() == pytest.approx(1)
+
+
 def test_image_settings_reach_the_encoder():
     config = EncoderConfig(channels=(4, 5, 6), scale_images=False)
     encoder = ObservationEncoder(pixels(20, 20, 3), config).encoders["observation"]

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from recollect.cores import CORES
+from recollect.recipes import base
 from recollect.recipes.base import Recipe, Run
 from recollect.recipes.reproduce import reproduce, table, write_tables
 from recollect.runs.random_states import seed_everything
@@ -13,6 +14,7 @@ from recollect.tasks import Recall
 from recollect.training import FitConfig, OptimizerConfig, SupervisedConfig
 from recollect.training.frame import FRESH_SEED
 from recollect.training.supervised import SupervisedTrainer
+from recollect.training.trained import load_model
 
 
 def config(core="gru", **optimizer):
@@ -96,6 +98,32 @@ def test_failures_stay_in(tmp_path):
     assert "at step" in found["error"]
     assert "failed: " in path.read_text()
     assert "| 0 | - |" in path.read_text()
+
+
+def test_the_best_checkpoint_is_scored_too(tmp_path, monkeypatch):
+    scores = iter([0.9, 0.1])
+    plain = SupervisedTrainer.evaluate
+    monkeypatch.setattr(SupervisedTrainer, "evaluate", lambda self: plain(self) | {"score": next(scores)})
+    where = config().task
+    tests = {"last": base.Test(where=where, samples=24), "best": base.Test(where=where, samples=24, best=True)}
+    lively = config(learning_rate=0.5)
+    path = reproduce(
+        recipe(Run(label="gru", row="gru, tiny", core="gru", config=lively, tests=tests)), root=tmp_path, seeds=1
+    )
+    found = results(tmp_path)["gru-seed0.json"]["tests"]
+    (run,) = (tmp_path / "runs" / "reproduce" / "tiny").iterdir()
+    for name, test in found.items():
+        model = load_model(run, best=name == "best")
+        again = lively.evaluate(model, where, samples=24, seed=FRESH_SEED)
+        assert test["correct"] == again.by_row()[0] and len(test["correct"]) == 24
+    assert found["last"]["correct"] != found["best"]["correct"]
+    assert all(f"| gru, tiny, {name} |" in path.read_text() for name in tests)
+
+
+def test_a_row_may_have_fewer_seeds(tmp_path):
+    one, two = recipe().rows("lite")
+    reproduce(recipe(replace(one, seeds=1), two), root=tmp_path)
+    assert sorted(results(tmp_path)) == ["gru-seed0.json", "lstm-seed0.json", "lstm-seed1.json"]
 
 
 def test_what_is_there_is_not_run_again(tmp_path, monkeypatch):

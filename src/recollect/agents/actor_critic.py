@@ -3,8 +3,8 @@
     e_t = [encoders(observation_t), encoding(action_{t-1}), reward_t]          the last two are 0 at is_first
     u_t = LN(W_in e_t + b_in)                                                  [b, t, *core.input_shape]
     y_t, state = core(u_t, state, is_first)                                    [b, t, d_out] or [b, t, r, d_out]
-    f_t = LN(mean_r y_t)                                                       features
-    policy_t = parameters of the action distribution;   value_t = V(f_t)
+    f_t = LN(mean_r y_t)                                                       features; with ``skip`` the heads read
+    policy_t = parameters of the action distribution;   value_t = V(f_t)       [f_t, mean u_t]
 
 It keeps the contract of the cores: state in, state out, ``is_first`` the only reset signal, and a live form
 (:meth:`ActorCritic.stream`) with the same numbers. The encoders see all b * t steps at once.
@@ -68,6 +68,9 @@ class ActorCriticConfig:
     times, and untrained encoders give vectors so small that attention cannot tell them apart."""
     norm: bool = True
     """Normalise the core's output before the heads read it."""
+    skip: bool = False
+    """Let the heads read what the core reads, beside its output. A new memory says nearly the same of every
+    observation, and a policy learns from that common part first (docs/log.md)."""
     head_dim: int | None = None
     """Width of a hidden ReLU layer in each head (512 in Lampinen et al. 2021). None: heads are linear."""
     norm_values: bool = False
@@ -142,8 +145,9 @@ class ActorCritic(nn.Module):
         dim = self.core.output_shape[-1]
         self.norm = nn.LayerNorm(dim) if config.norm else nn.Identity()
         hidden = () if config.head_dim is None else (config.head_dim,)
-        self.policy_head = _head(dim, hidden, self.policy.num_outputs, gain=config.policy_gain)
-        self.value_head = _head(dim, hidden, 1, gain=1.0)
+        read = dim + torch.Size(self.core.input_shape)[-1] if config.skip else dim
+        self.policy_head = _head(read, hidden, self.policy.num_outputs, gain=config.policy_gain)
+        self.value_head = _head(read, hidden, 1, gain=1.0)
         self.norm_values = ReturnNorm() if config.norm_values else None
         self.decoders = Decoders(self.encoder, dim) if config.reconstruct else None
         self.num_labels = num_labels
@@ -167,8 +171,9 @@ class ActorCritic(nn.Module):
         Raises:
             ValueError: a part of the inputs has the wrong shape or dtype.
         """
-        outputs, state = self.core(self.encode(inputs, is_first), state, is_first)
-        return self.allowed(self.decide(outputs), inputs), state
+        encoded = self.encode(inputs, is_first)
+        outputs, state = self.core(encoded, state, is_first)
+        return self.allowed(self.decide(outputs, encoded), inputs), state
 
     def encode(self, inputs: ActorInputs, is_first: Tensor) -> Tensor:
         """What the core reads: ``[b, ...] -> [b, ..., *core.input_shape]``, with or without a time axis."""
@@ -190,16 +195,19 @@ class ActorCritic(nn.Module):
             joined = joined.unflatten(-1, self.core.input_shape)
         return self.norm_inputs(joined)
 
-    def decide(self, outputs: Tensor) -> ActorCriticOutput:
-        """Policy and value of the core's outputs ``[b, ..., *core.output_shape]``."""
+    def decide(self, outputs: Tensor, encoded: Tensor) -> ActorCriticOutput:
+        """Policy and value of the core's outputs ``[b, ..., *core.output_shape]`` and of what it read."""
         if len(self.core.output_shape) > 1:
             outputs = outputs.mean(-2)
+        if len(self.core.input_shape) > 1:
+            encoded = encoded.mean(-2)
         features = self.norm(outputs)
         if torch.is_autocast_enabled(outputs.device.type):
             # Ratios of probabilities and differences of values need more digits than bfloat16 has.
             with torch.autocast(outputs.device.type, enabled=False):
-                return self._heads(features.to(self.value_head[-1].weight.dtype))
-        return self._heads(features)
+                dtype = cast(nn.Linear, self.value_head[-1]).weight.dtype
+                return self._heads(features.to(dtype), encoded.to(dtype))
+        return self._heads(features, encoded)
 
     def allowed(self, output: ActorCriticOutput, inputs: ActorInputs) -> ActorCriticOutput:
         """The same, without actions that the observation does not allow (see policies.py)."""
@@ -207,9 +215,10 @@ class ActorCritic(nn.Module):
             return output
         return output._replace(policy=mask_logits(output.policy, inputs.observation[ACTION_MASK]))
 
-    def _heads(self, features: Tensor) -> ActorCriticOutput:
-        policy = self.policy.complete(self.policy_head(features))
-        value = self.value_head(features).squeeze(-1)
+    def _heads(self, features: Tensor, encoded: Tensor) -> ActorCriticOutput:
+        read = torch.cat((features, encoded), -1) if self.config.skip else features
+        policy = self.policy.complete(self.policy_head(read))
+        value = self.value_head(read).squeeze(-1)
         return ActorCriticOutput(policy, value if self.norm_values is None else self.norm_values(value), features)
 
     @property
@@ -339,7 +348,8 @@ class ActorStream(ModelStream):
             like = self.core.like
             given = ActorInputs(*(to_tensors(part, like, name) for name, part in inputs._asdict().items()))
             return ActorCriticOutput._make(map(to_array, self.step(given, is_first)))
-        output = agent.decide(self.core.step(agent.encode(inputs, is_first), is_first))
+        encoded = agent.encode(inputs, is_first)
+        output = agent.decide(self.core.step(encoded, is_first), encoded)
         return agent.allowed(output, inputs)
 
 

@@ -50,6 +50,9 @@ class EncoderConfig:
     """After each of ``hidden``."""
     norm_numbers: bool = False
     """Bring numbers to mean 0 and variance 1, by running statistics that training keeps."""
+    norm_choices: bool = False
+    """Show one of n choices as a vector of length sqrt(n) instead of 1, whose numbers are as large as normalised ones.
+    At 1, what all choices have in common outweighs which one it is (docs/log.md)."""
     tile_dim: int = 16
     """Width of a cell's embedding."""
     word_dim: int = 32
@@ -346,7 +349,7 @@ class OneHot(Encoder):
 
     Args:
         space: Discrete, MultiDiscrete or MultiBinary.
-        config: settings (none matters here).
+        config: settings.
     """
 
     def __init__(self, space: spaces.Space[Any], config: EncoderConfig) -> None:
@@ -355,7 +358,22 @@ class OneHot(Encoder):
             raise ValueError(f"{space} holds no choices: use Discrete, MultiDiscrete or MultiBinary")
         self.choices = policy_for(space)  # a choice is shown alike whether it was seen or made
         self.dim = self.choices.encoding_dim
+        sizes = torch.tensor(_numbers_of_choices(space))
+        lengths = sizes.float().sqrt().repeat_interleave(sizes) if config.norm_choices else None
+        self.register_buffer("lengths", lengths, persistent=False)
+
+    lengths: Tensor | None
+    """Of the one-hot vector that a column belongs to, ``[dim]``; None: all are 1."""
 
     def forward(self, observation: Tensor) -> Tensor:
         """``[n, *space.shape] -> [n, dim]``."""
-        return self.choices.encode(observation)
+        encoded = self.choices.encode(observation)
+        return encoded if self.lengths is None else encoded * self.lengths
+
+
+def _numbers_of_choices(space: spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary) -> list[int]:
+    if isinstance(space, spaces.Discrete):
+        return [int(space.n)]
+    if isinstance(space, spaces.MultiDiscrete):
+        return np.asarray(space.nvec).reshape(-1).tolist()
+    return [2] * int(np.prod(space.shape))

@@ -22,6 +22,10 @@ class Test:
     """Rows or episodes that are scored; None: as many as in every other test."""
     paper: str = "-"
     """What the paper reports; "-" where it says nothing."""
+    best: bool = False
+    """Score the checkpoint of the run's best evaluation instead of the newest."""
+    samples: int | None = None
+    """Rows or episodes that are scored; None: as many as in every other test."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,6 +47,8 @@ class Run:
     untrained: bool = False
     """Score the weights that training begins with as well: where a task asks for little more than likeness, new weights
     may know much of the answer."""
+    seeds: int | None = None
+    """Seeds of this row alone, where it is given fewer than the scale's others."""
 
 
 class MakePages(Protocol):

@@ -38,8 +38,10 @@ from recollect.runs.metrics import read_rows
 from recollect.runs.provenance import environment
 from recollect.runs.random_states import seed_everything
 from recollect.state import nbytes
+from recollect.tasks import GymnasiumConfig
 from recollect.training.fit import Outcome, fit
 from recollect.training.frame import FRESH_SEED, TrainerConfig
+from recollect.training.trained import load_model
 from recollect.training.trainers import KINDS
 
 FINAL_SAMPLES = 512
@@ -87,7 +89,7 @@ def reproduce(
     base = Path(root)
     for seed in range(number):  # the first seed of everything, then the second: what is there early means something
         for run in rows:
-            if cores and run.core not in cores:
+            if (cores and run.core not in cores) or (run.seeds is not None and seed >= run.seeds):
                 continue
             config = replace(run.config, fit=replace(run.config.fit, seed=seed), device=device or run.config.device)
             one = replace(run, config=config)
@@ -124,6 +126,8 @@ def run_once(recipe: Recipe, run: Run, scale: str, root: Path, console: Console 
     }
     _reset_peak()
     try:
+        if isinstance(run.config.trained_on, GymnasiumConfig):
+            run.config.trained_on.register()  # says in one line which package is missing
         outcome = fit(run.config, directory, resume=True, console=console)
         if outcome.status == "interrupted":
             raise KeyboardInterrupt(outcome.message)
@@ -149,12 +153,19 @@ def _scores(run: Run, outcome: Outcome) -> dict[str, Any]:
     }
     tests = run.tests or {"": Test(where=config.trained_on, paper=run.paper)}
     numbers |= config.experience(rows)
-    scores = {name: _test(run, outcome.agent, test) for name, test in tests.items()}
+    scores = {
+        name: _test(run, _best(run, outcome) if test.best else outcome.agent, test) for name, test in tests.items()
+    }
     if run.untrained:
         seed_everything(config.fit.seed)  # as a run begins
         agent = config.build().agent
         scores |= {_untrained(name): _test(run, agent, replace(test, paper="-")) for name, test in tests.items()}
     return numbers | {"tests": scores}
+
+
+def _best(run: Run, outcome: Outcome) -> Any:
+    """The agent of the run's best evaluation; a recipe is ours, and may name modules to import."""
+    return load_model(outcome.directory.path, run.config.device, best=True, trust=True)
 
 
 def _untrained(test: str) -> str:
