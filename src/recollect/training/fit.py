@@ -36,7 +36,7 @@ Status = Literal["finished", "solved", "interrupted"]
 
 
 class Best(NamedTuple):
-    """The best evaluation so far; of equal ones the earliest."""
+    """The best evaluation so far; of equal ones the newest."""
 
     score: float
     """What was scored."""
@@ -335,7 +335,7 @@ class Fit:
         except StepError as error:
             self._stop(error, f"after step {self.done}", before)
         score = self.evaluation["score"]
-        if not math.isnan(score) and (self.best is None or score > self.best.score):
+        if not math.isnan(score) and (self.best is None or score >= self.best.score):
             self.best = Best(score, self.done)
         if self._reached():
             self.status = "solved"
