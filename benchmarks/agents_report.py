@@ -28,19 +28,21 @@ LEARNING = {  # recipe, what follows the core in a row's name, test: words
     ("htm-t-maze", ", length 100", ""): "T-maze, corridor of 100",
     ("htm-t-maze", " trained on length 20", "length 200"): "T-maze, trained on 20, played on 200",
     ("htm-visual-match", "", ""): "visual match, 3 doors",
-    ("htm-ballet", "", ""): "ballet, 2 dancers",
-    ("htm-words", "", "1 distractor"): "words, 1 distractor",
-    ("htm-words", "", "4 distractors"): "words, 4 distractors",
+    ("htm-ballet", "", "2 dances, delay 16"): "ballet, 2 dancers",
+    ("htm-ballet", "", "8 dances, delay 16"): "ballet, 8 dancers",
+    ("htm-ballet", "", "8 dances, delay 48"): "ballet, 8 dancers, long delays (never trained)",
+    ("htm-words", "", "0 distractors"): "words",
+    ("htm-words", "", "4 distractors"): "words, 4 distractors (never trained)",
     ("htm-words", "", "2 episodes"): "words, asked in the next episode (never trained)",
-    ("htm-generalisation", "", "3 dances"): "ballet, 3 dancers (trained on 1 and 2)",
-    ("htm-permanence", "", ""): "object permanence, 2 boxes",
+    ("htm-generalisation", "", "8 dances, delay 16"): "ballet, 8 dancers (trained with up to 6)",
+    ("htm-permanence", "", "delay 32"): "object permanence, 2 boxes",
     ("htm-inference", "", "AC"): "associative inference, two links",
     ("htm-streets", "", "a city held out"): "streets, goals found in an episode",
 }
 
 
 def learning_rows(results: Path) -> list[tuple[str, ...]]:
-    """What agents learned: world, the scores of every core by seed, chance."""
+    """What agents learned: world, the scores of every core by seed, chance. Levels that nobody ran are left out."""
     rows = []
     for (recipe, suffix, test), words in LEARNING.items():
         found = [json.loads(path.read_text()) for path in sorted((results / recipe).glob("*.json"))]
@@ -49,7 +51,8 @@ def learning_rows(results: Path) -> list[tuple[str, ...]]:
             tests = [one["tests"][test] for one in found if one["row"] == core + suffix and one["scale"] == "lite"]
             cells.append(", ".join(f"{one['score']:.2f}" for one in tests) or "-")
             chance = tests[0]["chance"] if tests else chance
-        rows.append((words, *cells, f"{chance:.2f}"))
+        if set(cells) != {"-"}:
+            rows.append((words, *cells, f"{chance:.2f}"))
     return rows
 
 

@@ -35,6 +35,7 @@ from agents_report import (
 from recollect.benchmark.cores import CoresBenchmark, core_config
 from recollect.cores import CORES
 from recollect.recipes import RECIPES
+from recollect.recipes.contents import tasks
 from recollect.recipes.hierarchical_transformer_memory import CORE_ROWS
 from recollect.recipes.memory_suite import grand_table
 from recollect.state import nbytes
@@ -269,7 +270,15 @@ def main() -> None:
     between(ROOT / "docs" / "your-own-world.md", "processes", table(PROCESSES, rows) + "\n\n" + measured_where(where))
     between(ROOT / "docs" / "certificate.md", "all", certificate_table(card))
     between(ROOT / "docs" / "certificate.md", "mutations", mutation_table(RESULTS / "mutations.json"))
+    between(ROOT / "docs" / "agents.md", "tasks", task_table())
     figure(cores, ROOT / "docs" / "assets" / "streams.png")
+
+
+def task_table() -> str:
+    """What every task asks of a memory, at its defaults."""
+    head = ["task", "chance", "lag: median, 95 %", "ends of episodes between", "other things between", "bits"]
+    parts = ("chance", "lag", "ends", "past", "bits")
+    return table(head, [(f"`{row['key']}`", *(row[part] for part in parts)) for row in tasks()])
 
 
 def card_text(card: dict[str, Any]) -> str:

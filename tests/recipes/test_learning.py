@@ -5,7 +5,7 @@ import pytest
 from recollect.cores import CORES
 from recollect.evaluation import sequences as evaluate
 from recollect.evaluation.agents import evaluate_agent
-from recollect.recipes.hierarchical_transformer_memory import ballet, t_maze, visual_match
+from recollect.recipes.hierarchical_transformer_memory import t_maze, visual_match
 from recollect.recipes.recall import recall
 from recollect.recipes.temporal_latent_bottleneck import copying
 from recollect.training import fit
@@ -29,7 +29,7 @@ def test_every_core_recalls_and_memoryless_is_at_chance(tmp_path, key):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("make", "share"), [(t_maze, 0.95), (visual_match, 0.95), (ballet, 0.9)])
+@pytest.mark.parametrize(("make", "share"), [(t_maze, 0.95), (visual_match, 0.95)])
 def test_hcam_agents_remember(tmp_path, make, share):
     config = make("hcam")
     outcome = fit(config, tmp_path / "run")

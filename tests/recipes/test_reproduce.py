@@ -68,7 +68,7 @@ def test_every_number_has_its_file_and_the_table_its_rows(tmp_path):
     cells = [cell.strip() for cell in row.strip("|").split("|")]
     assert cells[:4] == ["gru, tiny", "0.900", f"{mean:.3f}", "2"]
     assert cells[5] == "0.333"
-    assert cells[6] == "`recollect reproduce tiny --scale lite`"
+    assert cells[6:] == ["2 / ∞", "`recollect reproduce tiny --scale lite`"]
     low, high = (float(x) for x in cells[4].split(" to "))
     assert low <= mean <= high
 
@@ -190,7 +190,7 @@ def test_a_mixed_row_shows_score_and_failure():
     bad = common | {"seed": 1, "status": "failed", "error": "NaN | at step 3"}
     text = table(recipe(), "lite", [good, bad])
     assert "(perfect after 3 200 samples) | 1 |" in text
-    assert "| x, seed 1 | - | failed: NaN \\| at step 3 | 0 | - | - | `c` |" in text
+    assert "| x, seed 1 | - | failed: NaN \\| at step 3 | 0 | - | - | - | `c` |" in text
     assert "2 runs, **1 failed**, 1.0 minutes of training on GPU" in text
 
 

@@ -1,4 +1,5 @@
 import dataclasses
+import itertools
 import json
 import zlib
 from pathlib import Path
@@ -7,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from recollect.tasks.worlds.ballet.dances import DANCES, DIRECTIONS, HOMES, SIDE, is_wall, neighbour
+from recollect.tasks.worlds.ballet.dances import ALIKE, DANCES, DIRECTIONS, HOMES, SIDE, is_wall, neighbour
 from recollect.tasks.worlds.ballet.levels import BalletLevel, Dancer
 from recollect.tasks.worlds.ballet.render import COLOURS, SHAPES, masks
 from recollect.tasks.worlds.ballet.world import WORDS, Ballet, BalletConfig
@@ -446,3 +447,51 @@ def test_the_approach_reward_is_a_potential_and_names_nobody():
     assert rewards[0][:-1] == rewards[1][:-1], "before the touch nothing tells the target"
     assert rewards[0][-1] == rewards[1][-1] + 1
     assert sum(rewards[1]) == pytest.approx(0.25 * 3), "from three cells away to none, whatever the way"
+
+
+def cells_of(dance):
+    """The displacement from home after each move."""
+    return np.cumsum([DIRECTIONS[move] for move in DANCES[dance]], 0).tolist()
+
+
+def test_no_single_step_tells_one_of_the_dances_that_are_alike():
+    assert len(ALIKE) == len(set(ALIKE)) == len(HOMES)
+    first = [DANCES[dance][0] for dance in ALIKE]
+    assert all(first.count(move) > 1 for move in first), "first moves are shared"
+    seen = {dance: {tuple(cell) for cell in cells_of(dance)} for dance in ALIKE}
+    for dance, cells in seen.items():
+        for cell in cells:
+            assert any(cell in seen[other] for other in ALIKE if other != dance), (dance, cell)
+    # The best guess from one observation of a dance, all dances and moves alike likely: far from knowing it.
+    spent = np.array([[cells_of(dance).count([y, x]) for y in (-1, 0, 1) for x in (-1, 0, 1)] for dance in ALIKE])
+    assert (spent.sum(1) == 16).all()
+    assert spent.max(0).sum() / spent.sum() < 0.4
+    # What tells them apart is how long a dancer is where: no two are alike in that.
+    assert len({tuple(row) for row in spent.tolist()}) == len(ALIKE)
+
+
+@pytest.mark.parametrize("n, delay", [(2, 16), (4, 16), (4, 48)])
+def test_a_window_of_still_observations_leaves_chance(n, delay):
+    """All n! ways to deal n dances look the same in the last delay observations, so no window tells who danced."""
+    homes, shapes, colours = ((2, 2), (2, 8), (8, 2), (8, 8)), SHAPES, list(COLOURS)
+    deals = list(itertools.permutations(ALIKE[:n]))
+    levels = [
+        BalletLevel(
+            dancers=tuple(Dancer(homes[i], dance, shapes[i], colours[i]) for i, dance in enumerate(deal)),
+            target=deal.index(ALIKE[0]),
+            delay=delay,
+        )
+        for deal in deals
+    ]
+    world = BalletConfig(dancers=(n,), delays=(delay,), observation="tiles").build(len(levels))
+    step, seen = world.stage(levels), []
+    while (step.observation["language"] == WATCH).all():
+        seen.append(step.observation["image"])
+        step = world.step(torch.zeros(len(levels), dtype=torch.long))
+    still = [*seen[-delay:], step.observation["image"]]  # a dance ends at home
+    assert all((image == image[0]).all() for image in still), "nothing to be seen of who danced what"
+    assert (step.observation["language"] == step.observation["language"][0]).all()
+    moving = seen[-delay - 1]
+    assert not (moving == moving[0]).all(), "one step earlier somebody was away from home"
+    right = torch.tensor([level.target for level in levels])
+    assert torch.equal(right.bincount(minlength=n), torch.full((n,), len(levels) // n)), "whoever is chosen: chance"

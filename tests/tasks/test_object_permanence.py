@@ -237,7 +237,7 @@ def test_what_is_where_is_drawn_independently():
     state = config.build(1, seed=0).begin(4000)
     assert (state.shapes.sort(1).values.diff(dim=1) > 0).all() and (state.boxes.sort(1).values.diff(dim=1) > 0).all()
     assert (torch.bincount(state.asked) > 1200).all()
-    assert {0, 10, 20, 30} == set(state.delay.tolist())
+    assert {0, 100, 200, 300} == set(state.delay.tolist())
     leftmost = (state.boxes % 9 * 9 + state.boxes // 9).argmin(1)
     assert (torch.bincount(leftmost * 3 + state.asked, minlength=9) > 340).all()
     start = config.build(64, seed=4)
@@ -288,3 +288,28 @@ def test_pixels_seeds_and_saving():
 def test_mistakes_are_named(change, message):
     with pytest.raises(ValueError, match=message):
         ObjectPermanenceConfig(**change)
+
+
+def test_places_and_colours_can_be_fixed():
+    random = ObjectPermanenceConfig(delays=(0,)).build(256, seed=0)
+    fixed = ObjectPermanenceConfig(delays=(0,), random_places=False, random_colours=False).build(256, seed=0)
+    random.reset()
+    fixed.reset()
+    one, other = random.state, fixed.state
+    assert len({tuple(sorted(boxes)) for boxes in other.boxes.tolist()}) == 1 < len(one.boxes.unique())
+    assert len({tuple(boxes) for boxes in other.boxes.tolist()}) == 6, "which object is in which box is still drawn"
+    by_shape = {}
+    for shape, colour in zip(other.shapes.flatten().tolist(), other.colours.flatten().tolist(), strict=True):
+        assert by_shape.setdefault(shape, colour) == colour
+    assert len(by_shape) > 10
+    known = {(s, c) for s, c in zip(one.shapes.flatten().tolist(), one.colours.flatten().tolist(), strict=True)}
+    assert len(known) > 100
+    right = torch.zeros(256)
+    for _ in range(fixed.spec.max_steps):
+        right = torch.maximum(right, fixed.step(fixed.oracle()).score)
+    assert right.all()
+
+
+def test_a_second_of_the_paper_is_ten_steps():
+    assert LEVELS["varying"].delays == (0, 100, 200, 300)
+    assert LEVELS["delay-30"].spec.max_steps > 900

@@ -23,6 +23,7 @@ from recollect.tasks.worlds.street_learn.city_graphs import (
     walk_tables,
 )
 from recollect.tasks.worlds.street_learn.world import (
+    BEST_MIXTURE,
     COLLECT,
     HELD_OUT_CITIES,
     TRAINING_CITIES,
@@ -442,3 +443,97 @@ def test_bad_fields_are_named(fields, message):
 def test_too_many_junctions_are_refused():
     with pytest.raises(ValueError, match="num_junctions=30"):
         _ = StreetLearnConfig(cities=(0,), num_junctions=30, pool=4).spec
+
+
+# --- policies to compare with ---
+
+
+def scores_of(config, name, rows=48, seed=5):
+    world = config.build(rows, seed=seed)
+    step = world.reset()
+    while not step.is_last.all():
+        step = world.step(world.expert(name))
+    return step.score
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_the_explorer_knows_only_what_it_saw(rule):
+    """A walker with a notebook of plain Python takes the same moves as the batched one."""
+    config = replace(SMALL, rule=rule)
+    world = config.build(4, seed=2)
+    step = world.reset()
+    notes = [{} for _ in range(4)]
+    for _ in range(120):
+        state, actions = world.state, world.expert("explorer")
+        for row, book in enumerate(notes):
+            if step.is_first[row]:
+                book.clear()
+            here, goal = int(state.here[row]), int(state.goal[row])
+            if not step.is_last[row]:
+                assert int(actions[row]) == notebook_move(book, here, goal, rule)
+            action = int(actions[row])
+            if action < COLLECT and not step.is_last[row]:
+                there = int(world.map.move[state.neighbourhood[row], here, action])
+                book[here, action] = there
+                if action != FORWARD:
+                    book[there, LEFT + RIGHT - action] = here
+        step = world.step(actions)
+    assert step.score.min() >= 0
+
+
+def notebook_move(book, here, goal, rule):
+    if here == goal and rule == "collect":
+        return COLLECT
+
+    def fewest(wanted):  # breadth first over the moves in the book, until ``wanted(edge, move)``
+        best, ways, seen = None, deque([(here, None, 0)]), {here: 0}
+        while ways:
+            edge, first, moves = ways.popleft()
+            for move in (FORWARD, LEFT, RIGHT):
+                begin = move if first is None else first
+                if wanted(edge, move):
+                    best = min(best or (moves + 1, begin), (moves + 1, begin))
+                elif (edge, move) in book and seen.get(book[edge, move], moves + 1) >= moves + 1:
+                    seen[book[edge, move]] = moves + 1
+                    if (book[edge, move], begin, moves + 1) not in ways:
+                        ways.append((book[edge, move], begin, moves + 1))
+        return best
+
+    known = fewest(lambda edge, move: book.get((edge, move)) == goal)
+    return (known or fewest(lambda edge, move: (edge, move) not in book) or (0, FORWARD))[1]
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_the_four_reference_lines_are_in_order(rule):
+    config = replace(SMALL, rule=rule)
+    spec = config.spec
+    assert spec.policies == ("best mixture", "explorer")
+    mixture, explorer = (scores_of(config, name).mean().item() for name in spec.policies)
+    exact = expected_goals(config.neighbourhoods, rule, config.steps, BEST_MIXTURE[rule])
+    error = scores_of(config, "best mixture").std().item() / 48**0.5
+    assert abs(mixture - exact) < 4 * error
+    assert spec.chance < exact < explorer < spec.oracle
+    assert config.build(1).expert("nobody") is None
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_no_mixture_beside_the_best_one_is_better(rule):
+    config = StreetLearnConfig(rule=rule, pool=96)
+    pool, best = config.neighbourhoods, BEST_MIXTURE[rule]
+    assert sum(best) == pytest.approx(1.0)
+    score = expected_goals(pool, rule, config.steps, best)
+    for give, take in itertools.permutations(range(len(best)), 2):
+        if best[give] >= 0.1:
+            other = list(best)
+            other[give] -= 0.1
+            other[take] += 0.1
+            assert expected_goals(pool, rule, config.steps, tuple(other)) <= score * 1.005, other
+
+
+def test_a_state_of_before_the_explorer_still_loads():
+    world, other = SMALL.build(3, seed=1), SMALL.build(3, seed=9)
+    world.reset()
+    tensors, data = world.save()
+    del tensors["state.tried"]
+    other.load(tensors, data)
+    assert torch.equal(other.state.here, world.state.here) and not other.state.tried.any()

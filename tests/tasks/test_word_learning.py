@@ -1,7 +1,10 @@
+from dataclasses import replace
+
 import pytest
 import torch
 
 from recollect.state import leaves, take_rows
+from recollect.tasks.worlds.contract import NEW_EPISODE
 from recollect.tasks.worlds.tile_pictures import AGENT, WALL
 from recollect.tasks.worlds.tile_rooms import EIGHT_WAYS
 from recollect.tasks.worlds.word_learning import KNOWN, LEVELS, NEW_WORDS, WORDS, WordLearningConfig
@@ -111,7 +114,7 @@ class Literal:
     def enter(self, kind, phase):
         self.kind, self.phase, self.elapsed = kind, phase, 0
         self.room = self.lesson * self.rooms + (self.rooms - 1 if kind == "test" else phase)
-        self.agent, self.on = self.start[self.room], None
+        self.agent, self.on, self.alone = self.start[self.room], None, 0
 
     def names_known(self):
         return all((self.lesson, i) in self.heard for i in range(self.config.num_objects))
@@ -121,11 +124,16 @@ class Literal:
             self.enter("distractor", self.phase + 1)
         else:
             self.enter("test", None)
+        self.alone = self.config.pause_steps
 
     def step(self, action):
         """Reward, terminated and score."""
         c, swallowed = self.config, self.kind == "discovery" and self.names_known()
-        self.clock, self.elapsed = self.clock + 1, self.elapsed + 1
+        self.clock += 1
+        if self.alone:
+            self.alone -= 1
+            return 0.0, False, 0.0
+        self.elapsed += 1
         if swallowed:
             self.go_on()
             return 0.0, False, 0.0
@@ -166,13 +174,24 @@ class Literal:
         return self.about if last else self.lesson
 
     def says(self):
+        if self.alone:
+            return ""
         if self.kind == "discovery":
             return "" if self.on is None else f"this is a {WORDS[self.words[self.lesson][self.on]]}"
         asked = self.asked[self.room]
         return "lift the " + (KNOWN[asked] if self.kind == "distractor" else WORDS[self.words[self.topic()][asked]])
 
     def decisive(self):
-        return self.heard.get((self.topic(), self.asked[self.room]), -1) if self.kind == "test" else -1
+        decides = self.kind == "test" and not self.alone
+        return self.heard.get((self.topic(), self.asked[self.room]), -1) if decides else -1
+
+    def event(self):
+        if self.kind == "discovery" and self.on is not None:
+            return f"name of object {1 + self.lesson * self.config.num_objects + self.on}"
+        if self.elapsed or self.alone:
+            return None
+        begins = {"distractor": f"distraction {self.phase}", "discovery": NEW_EPISODE if self.lesson else None}
+        return begins.get(self.kind)
 
 
 @pytest.mark.parametrize(
@@ -181,6 +200,7 @@ class Literal:
         WordLearningConfig(distractor_phases=(0, 1, 3), lessons=3, discovery_steps=20, distractor_steps=9),
         WordLearningConfig(num_objects=4, lessons=2, distractor_phases=(1,), test_steps=9),
         TINY,
+        replace(TINY, pause_steps=3, distractor_phases=(0, 2), lessons=2),
     ],
 )
 def test_it_is_the_same_as_plain_rules(config):
@@ -204,8 +224,9 @@ def test_it_is_the_same_as_plain_rules(config):
             assert step.score[i] == score
             assert sentence(step.observation["language"][i]) == row.says()
             assert truth.start[i] == (-1 if terminated or truncated else row.decisive())
-            heard = "this" in row.says()
-            assert truth.event[i] == (row.lesson * config.num_objects + row.on if heard else -1)
+            assert truth.event[i] == (-1 if row.event() is None else config.spec.events.index(row.event()))
+            alone = step.observation["image"][i].flatten(0, 1)[:, 1].sum() == 0  # no shape to be seen
+            assert not row.alone or alone
             ended, timed_out = ended + terminated, timed_out + truncated
     assert ended > 5
 
@@ -430,6 +451,7 @@ def test_time_limits_and_spans():
         ({"lessons": 3, "num_words": 8}, "lessons=3"),
         ({"discovery_steps": 5}, "discovery_steps=5"),
         ({"test_steps": 1}, "test_steps=1"),
+        ({"pause_steps": -1}, "pause_steps=-1"),
     ],
 )
 def test_mistakes_are_named(change, message):

@@ -19,8 +19,11 @@ FIELDS = {
         {"observation": "tiles", "max_steps": 70},
         {"dancers": (1, 2), "delays": (4, 5), "max_steps": 45},
     ],
-    "word-learning": [{}, {"num_objects": 2, "distractor_phases": (0, 1), "lessons": 2}],
-    "object-permanence": [{"jumps": 1}, {"delays": (0, 4), "jumps": 1, "side": 7, "free_steps": 28}],
+    "word-learning": [{}, {"num_objects": 2, "distractor_phases": (0, 1), "lessons": 2, "pause_steps": 3}],
+    "object-permanence": [
+        {"jumps": 1},
+        {"delays": (0, 4), "jumps": 1, "side": 7, "free_steps": 28, "random_places": False, "random_colours": False},
+    ],
     "street-learn": [{"steps": 60}, {"steps": 60, "observation": "rendered"}],
     "catch": [{"side": 42, "balls": 2}, {"side": 42, "balls": 1, "blackout": 9}],
     "track": [{"side": 42, "cue_steps": 2, "run_steps": 4}],
@@ -310,3 +313,17 @@ def test_it_is_a_gymnasium_environment(config):
     picture = env.render()
     assert picture.dtype == np.uint8 and picture.ndim == 3 and picture.shape[2] == 3 and min(picture.shape[:2]) > 8
     env.close()
+
+
+@every_world
+def test_every_named_policy_acts_everywhere(config):
+    of_our_own(config)
+    world = config.build(6, seed=14)
+    world.reset()
+    for _ in range(40):
+        for name in ("oracle", *config.spec.policies):
+            actions = world.expert(name)
+            assert actions.shape == (6,) and actions.dtype == torch.int64, name
+        world.step(mixed_actions(world))
+    assert world.expert("nobody") is None
+    assert config.spec.bits > 0 or config.spec.bits != config.spec.bits

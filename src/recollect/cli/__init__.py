@@ -39,15 +39,20 @@ class List:
     def run(self, console: Console) -> int:
         """Print the tables."""
         rooms = ROOMS if self.room == "all" else (lookup({room: room for room in ROOMS}, self.room, "table"),)
-        from recollect.recipes.contents import CONTENTS
-
-        tables = {room: CONTENTS[room]() for room in rooms}
+        tables = {room: flags.rows(room) or _rows_now(room) for room in rooms}
         if self.json:
             print_json(tables)
             return 0
         for room, rows in tables.items():
             console.print(table(room, rows), "")
         return 0
+
+
+def _rows_now(room: str) -> list[dict[str, Any]]:
+    """The rows of a table of ``list`` with an entry that its file of rows does not know yet."""
+    from recollect.recipes.contents import CONTENTS
+
+    return CONTENTS[room]()
 
 
 @dataclass(frozen=True)

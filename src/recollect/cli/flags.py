@@ -6,6 +6,7 @@ makes from the configs; a task or core that is not in it (of somebody else, or n
 
 import difflib
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -133,6 +134,19 @@ def require_scale(recipe: str, scale: str) -> None:
     scales = recipes().get(recipe, [scale])
     if scale not in scales:
         raise ValueError(f"scale={scale!r}: {recipe} has {', '.join(scales)}")
+
+
+HOMES = {room: f"{room}/__init__.py" for room in ("cores", "tasks", "agents", "recipes")} | {
+    "trainers": "training/trainers.py"
+}
+"""The file with the table of each room."""
+
+
+def rows(room: str) -> list[dict[str, Any]] | None:
+    """What ``recollect list`` shows of a room; None where its table has an entry that is newer than ``flags.json``."""
+    listed = _data()["lists"][room]
+    entered = re.findall(r'^    "([\w-]+)": ', (TABLE.parents[1] / HOMES[room]).read_text(), re.MULTILINE)
+    return listed if set(entered) <= {row["key"] for row in listed} else None
 
 
 def require_key(room: str, key: str) -> None:

@@ -2,6 +2,7 @@
 
 cores, trainers    their keys;   recipes    the scales of each
 benchmarks    for every benchmark, {flag: [metavar, number of values, text, default]}
+lists    the rows of ``recollect list``, by table
 texts    for every flag, the [metavar, number of values, text] that it has in one run or another
 runs     for every task, and every world with the trainer cloning, {flag: [which text, default]}: what all cores have
          in common, and what each has of its own
@@ -21,6 +22,7 @@ from recollect.cli.options import TrainOptions
 from recollect.cores import CORES
 from recollect.files import write_atomically
 from recollect.recipes import RECIPES
+from recollect.recipes.contents import CONTENTS
 from recollect.recipes.train import training
 from recollect.tasks import TASKS, WorldConfig
 from recollect.terminal import PrintOptions
@@ -40,12 +42,18 @@ def table() -> str:
     keys: dict[str, Any] = {"cores": list(CORES), "trainers": list(TRAINERS)}
     keys["recipes"] = {key: list(recipe.runs) for key, recipe in RECIPES.items()}
     lines = ["{" + "".join(f"{json.dumps(room)}: {json.dumps(names)}, " for room, names in keys.items()).rstrip()]
-    lines += [f'"benchmarks": {json.dumps(benchmarks)},', '"texts": {']
+    lines += [f'"benchmarks": {json.dumps(benchmarks)},', '"lists": {']
+    lines.append(",\n".join(f"{json.dumps(room)}: {_lines(rows())}" for room, rows in CONTENTS.items()))
+    lines.append('}, "texts": {')
     lines.append(",\n".join(f"{json.dumps(name)}: {json.dumps(found)}" for name, found in texts.items()))
     lines.append('}, "runs": {')
     lines.append(",\n".join(_run(task, *parts) for task, parts in runs.items()))
     lines.append("}}")
     return "\n".join(lines) + "\n"
+
+
+def _lines(rows: list[dict[str, Any]]) -> str:
+    return "[\n" + ",\n".join(json.dumps(row) for row in rows) + "]"
 
 
 def _cores(task: str, texts: dict[str, list[list[str]]], trainer: str | None = None) -> dict[str, Values]:

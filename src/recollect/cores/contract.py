@@ -57,6 +57,14 @@ class CoreConfig(ABC):
         """What helps in learning beyond the paper, in a few words each: tables that use it say so."""
         return ()
 
+    @property
+    def reach(self) -> int | None:
+        """Steps back that windows alone see: layers x window, chunks and landmarks not counted.
+
+        None where a state is carried from step to step, and nothing but learning says how far back it goes.
+        """
+        return None
+
     @abstractmethod
     def build(self, input_dim: int) -> "MemoryCore[Any]":
         """Make the core for inputs of width ``input_dim`` (width of one token, for cores that read tokens)."""

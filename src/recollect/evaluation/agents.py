@@ -6,9 +6,9 @@ Rows are the independent units of the interval (an agent may carry memory from o
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import gymnasium
@@ -43,6 +43,8 @@ class AgentEvaluation(Score):
     """Share of episodes that a time limit cut."""
     oracle: float
     """Expected score of the best policy; NaN when the world does not say."""
+    policies: Mapping[str, float] = field(default_factory=dict)
+    """Scores of the policies that the world names to be compared with, where they were asked for."""
     scores: list[float]
     """Score of every episode, row by row."""
     returns: list[float]
@@ -60,7 +62,7 @@ class AgentEvaluation(Score):
     def to_json(self) -> dict[str, Any]:
         """Those of :meth:`metrics`, chance, oracle, the share of truncated episodes and the number of episodes."""
         known = {"chance": self.chance, "oracle": self.oracle, "truncated": self.truncated}
-        return {**self.metrics(), **known, "episodes": len(self.scores)}
+        return {**self.metrics(), **known, **self.policies, "episodes": len(self.scores)}
 
     def by_row(self) -> tuple[list[float], list[int]]:
         """Sum of scores and number of episodes of each row."""
@@ -69,7 +71,7 @@ class AgentEvaluation(Score):
 
     def describe(self) -> str:
         """One line for a person."""
-        known = {"chance": self.chance, "oracle": self.oracle}
+        known = {"chance": self.chance, **self.policies, "oracle": self.oracle}
         return (
             f"score {self.score:.4f} ({self.interval()}{len(self.scores)} episodes), "
             f"return {self.mean_return:.4g}, length {self.mean_length:.4g}"

@@ -24,8 +24,8 @@ class Test:
     """What the paper reports; "-" where it says nothing."""
     best: bool = False
     """Score the checkpoint of the run's best evaluation instead of the newest."""
-    samples: int | None = None
-    """Rows or episodes that are scored; None: as many as in every other test."""
+    beyond_window: bool = False
+    """It asks for what windows do not show: the lag is at least four times the reach of the core, where it has one."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,6 +49,14 @@ class Run:
     may know much of the answer."""
     seeds: int | None = None
     """Seeds of this row alone, where it is given fewer than the scale's others."""
+    beyond_window: bool = False
+    """The same as in :class:`Test`, for a run that is scored on what it was trained on."""
+
+    @property
+    def scored(self) -> Mapping[str, Test]:
+        """Where the run is scored, by name; without tests on what it was trained on, whose name is empty."""
+        own = Test(where=self.config.trained_on, paper=self.paper, beyond_window=self.beyond_window)
+        return self.tests or {"": own}
 
 
 class MakePages(Protocol):

@@ -7,6 +7,7 @@ from typing import Any
 from recollect.agents import AGENTS
 from recollect.cores import CORES
 from recollect.recipes import RECIPES
+from recollect.recipes.demands import demand_of
 from recollect.state import nbytes
 from recollect.tasks import TASKS, StreamTask
 from recollect.training import TRAINERS
@@ -32,14 +33,25 @@ def cores() -> list[Row]:
 
 
 def tasks() -> list[Row]:
-    """Every task at its default difficulty."""
+    """Every task at its default difficulty, and what it asks of a memory (:mod:`recollect.recipes.demands`).
+
+    lag: steps between what must be kept and its use, median and 95 %; ends: of episodes in between, the same; past:
+    other things to be seen in between; bits: how much must be kept.
+    """
     rows: list[Row] = []
     for key, task in TASKS.items():
-        spec = task().spec
-        kind = "rows" if issubclass(task, StreamTask) else "world"
-        chance = "-" if math.isnan(spec.chance) else f"{spec.chance:.3f}"
-        span = f"{spec.memory_span}" if spec.memory_span else "-"
-        rows.append({"key": key, "kind": kind, "chance": chance, "memory span": span, "about": _summary(task)})
+        default = task()
+        chance, demand = default.spec.chance, demand_of(default)
+        asked = dict.fromkeys(("lag", "ends", "past", "bits"), "-")
+        if demand is not None:
+            asked["lag"] = f"{demand.lag:g}, {demand.lag_high:g}"
+            asked["ends"] = f"{demand.episodes:g}, {demand.episodes_high:g}"
+            asked["past"] = f"{demand.distractors:g}"
+            asked["bits"] = "-" if math.isnan(demand.bits) else f"{demand.bits:.1f}"
+        row = {"key": key, "kind": "rows" if issubclass(task, StreamTask) else "world"}
+        rows.append(
+            row | {"chance": "-" if math.isnan(chance) else f"{chance:.3f}"} | asked | {"about": _summary(task)}
+        )
     return rows
 
 

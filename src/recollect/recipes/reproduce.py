@@ -32,6 +32,7 @@ from recollect.config import from_json, lookup, to_json
 from recollect.evaluation.confidence_interval import interquartile_mean, seeds_interval
 from recollect.files import replace_between, write_atomically
 from recollect.recipes.base import Recipe, Run, Test
+from recollect.recipes.demands import demand_of, policies_of
 from recollect.recipes.learner_frames import frames_table
 from recollect.runs.checkpoints import RunError
 from recollect.runs.metrics import read_rows
@@ -151,15 +152,14 @@ def _scores(run: Run, outcome: Outcome) -> dict[str, Any]:
         **_memory(outcome.agent),
         "curve": curve,
     }
-    tests = run.tests or {"": Test(where=config.trained_on, paper=run.paper)}
     numbers |= config.experience(rows)
     scores = {
-        name: _test(run, _best(run, outcome) if test.best else outcome.agent, test) for name, test in tests.items()
+        name: _test(run, _best(run, outcome) if test.best else outcome.agent, test) for name, test in run.scored.items()
     }
     if run.untrained:
         seed_everything(config.fit.seed)  # as a run begins
         agent = config.build().agent
-        scores |= {_untrained(name): _test(run, agent, replace(test, paper="-")) for name, test in tests.items()}
+        scores |= {_untrained(name): _test(run, agent, replace(test, paper="-")) for name, test in run.scored.items()}
     return numbers | {"tests": scores}
 
 
@@ -170,6 +170,10 @@ def _best(run: Run, outcome: Outcome) -> Any:
 
 def _untrained(test: str) -> str:
     return f"{test}, untrained" if test else "untrained"
+
+
+def _trained(test: str) -> str:
+    return test.removesuffix("untrained").removesuffix(", ")
 
 
 def _test(run: Run, agent: Any, test: Test) -> dict[str, Any]:
@@ -247,30 +251,51 @@ def failed(recipe: Recipe, scale: str, root: str | PathLike[str] = ".") -> list[
 
 def table(recipe: Recipe, scale: str, results: Sequence[Mapping[str, Any]]) -> str:
     """One Markdown table of all results of a scale, in the recipe's order; failures are rows too."""
-    order = {run.label: place for place, run in enumerate(recipe.rows(scale))}
+    rows = recipe.rows(scale)
+    order = {run.label: place for place, run in enumerate(rows)}
+    asked = {(run.label, name): lag_and_reach(run, test) for run in rows for name, test in run.scored.items()}
     labels = sorted({result["label"] for result in results}, key=lambda label: order.get(label, len(order)))
     lines = [
         f"### {recipe.title} ({scale} scale)",
         "",
         f"{recipe.about} Source: {recipe.source}.",
         "",
-        "| | paper | ours | n | interval | chance | command |",
-        "|---|---|---|---|---|---|---|",
+        "| | paper | ours | n | interval | chance | lag / reach | command |",
+        "|---|---|---|---|---|---|---|---|",
     ]
     for label in labels:
         runs = [result for result in results if result["label"] == label]
         good = [result for result in runs if result["status"] == "ok"]
         for name in good[0]["tests"] if good else ():
-            lines.append(_row(runs[0], name, [result for result in good if name in result["tests"]]))
+            with_test = [result for result in good if name in result["tests"]]
+            lines.append(_row(runs[0], name, with_test, asked.get((label, _trained(name)), "-")))
         for result in runs:
             if result["status"] != "ok":
                 error = result["error"].replace("|", "\\|")
-                row = [f"{result['row']}, seed {result['seed']}", result["paper"], f"failed: {error}", "0", "-", "-"]
+                row = [f"{result['row']}, seed {result['seed']}", result["paper"], f"failed: {error}", "0", *"---"]
                 lines.append("| " + " | ".join([*row, f"`{result['command']}`"]) + " |")
-    return "\n".join([*lines, "", *_caption(results)])
+    return "\n".join([*lines, "", *_caption(results), *_reference_lines(rows)])
 
 
-def _row(first: Mapping[str, Any], name: str, good: Sequence[Mapping[str, Any]]) -> str:
+def lag_and_reach(run: Run, test: Test) -> str:
+    """Steps between what must be kept and its use, and steps back that the core's windows show; "-" where unknown."""
+    demand, reach = demand_of(test.where), run.config.core.reach  # type: ignore[attr-defined]
+    return "-" if demand is None else f"{demand.lag:g} / {'∞' if reach is None else reach}"
+
+
+def _reference_lines(rows: Sequence[Run]) -> list[str]:
+    """What the policies score that a world names, one paragraph for each such world."""
+    lines = []
+    for name, where in {name: test.where for run in rows for name, test in run.scored.items()}.items():
+        known = policies_of(where)
+        if known:
+            scores = {"chance": where.spec.chance, **known, "oracle": where.spec.oracle}
+            told = ", ".join(f"{policy} {score:.1f}" for policy, score in scores.items())
+            lines += ["", f"Reference lines{f', {name}' if name else ''}: {told}."]
+    return lines
+
+
+def _row(first: Mapping[str, Any], name: str, good: Sequence[Mapping[str, Any]], asked: str) -> str:
     tests = [result["tests"][name] for result in good]
     low, high = seeds_interval(
         [np.array(test["correct"]) for test in tests], [np.array(test["asked"]) for test in tests]
@@ -279,7 +304,7 @@ def _row(first: Mapping[str, Any], name: str, good: Sequence[Mapping[str, Any]])
     helped = [name for name in (first.get("taught_by"), *first.get("helps", ())) if name]
     title = first["row"] + (f" ({', '.join(helped)})" if helped else "") + (f", {name}" if name else "")
     chance = "-" if math.isnan(tests[0]["chance"]) else f"{tests[0]['chance']:.3f}"
-    row = [title, tests[0]["paper"], score, str(len(good)), f"{low:.3f} to {high:.3f}", chance]
+    row = [title, tests[0]["paper"], score, str(len(good)), f"{low:.3f} to {high:.3f}", chance, asked]
     return "| " + " | ".join([*row, f"`{first['command']}`"]) + " |"
 
 
@@ -292,6 +317,8 @@ def _caption(results: Sequence[Mapping[str, Any]]) -> list[str]:
     return [
         "Score: share of answers that are right, or an episode's score in its world. "
         "Ours: interquartile mean over n seeds; interval: 95 % bootstrap over seeds and evaluated rows. "
+        "Lag: steps between what must be kept and its use (median, by the oracle's play). Reach: steps back that the "
+        "core's windows show, layers x window; chunks come on top, ∞ is a state that is carried on. "
         f"{runs}, {seconds / 60:.1f} minutes of training on {'; '.join(hardware)}; "
         f"commit {', '.join(commits)}.",
     ]

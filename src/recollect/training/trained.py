@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import torch
 from torch import nn
 
 from recollect.config import from_json
+from recollect.evaluation.agents import AgentEvaluation
 from recollect.evaluation.films import Video
 from recollect.evaluation.recordings import Recording, write_recording
 from recollect.evaluation.score import Score
@@ -19,10 +21,13 @@ from recollect.runs import checkpoints
 from recollect.runs.checkpoints import Checkpoint
 from recollect.runs.errors import StepError
 from recollect.runs.run_directory import RunDirectory
+from recollect.tasks.ruler import policy_scores
 from recollect.training.devices import choose_device
 from recollect.training.frame import FRESH_SEED, TrainerConfig
 from recollect.training.trainers import KINDS
 
+POLICY_EPISODES = 128
+"""Episodes that score a policy which a world names to be compared with."""
 BATCH_SIZE = 64
 """Rows at a time of an evaluation: the same for all runs, so that a score does not depend on how a run was trained."""
 
@@ -212,13 +217,16 @@ def evaluate_run(
     config = load_config(directory, trust=trust)
     model = load_model(directory, device, best=best, trust=trust)
     with _advised():
-        return config.evaluate(
+        found = config.evaluate(
             model,
             samples=config.final_samples if samples is None else samples,
             seed=FRESH_SEED + seed,
             batch_size=BATCH_SIZE,
             greedy=greedy,
         )
+    if isinstance(found, AgentEvaluation) and config.trained_on.spec.policies:
+        return replace(found, policies=policy_scores(config.trained_on, POLICY_EPISODES))
+    return found
 
 
 def record_run(

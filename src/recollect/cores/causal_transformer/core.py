@@ -107,6 +107,11 @@ class CausalTransformerConfig(CoreConfig):
         require(self.activation in ACTIVATIONS, "activation", self.activation, f"choose from {', '.join(ACTIVATIONS)}")
         require(0.0 <= self.dropout < 1.0, "dropout", self.dropout, "give a probability below 1")
 
+    @property
+    def reach(self) -> int:
+        """Layers x window."""
+        return self.num_layers * self.memory_len
+
     def build(self, input_dim: int) -> "CausalTransformer":
         """Make the core for inputs of width ``input_dim``."""
         return CausalTransformer(self, input_dim)

@@ -166,6 +166,11 @@ class HierarchicalChunkMemoryConfig(CoreConfig):
         """Steps of the chunk in progress after so many steps of an episode (a shared one included)."""
         return steps - self.chunks_after(steps) * self.stride
 
+    @property
+    def reach(self) -> int:
+        """Layers x window."""
+        return self.num_layers * self.memory_len
+
     def build(self, input_dim: int) -> "HierarchicalChunkMemory":
         """Make the core for inputs of width ``input_dim``."""
         return HierarchicalChunkMemory(self, input_dim)

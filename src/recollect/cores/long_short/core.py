@@ -112,6 +112,11 @@ class LongShortTransformerConfig(CoreConfig):
         reason = "or steps leave the window before their segment has landmarks" if self.causal else "one step"
         require(self.memory_len >= least, "memory_len", self.memory_len, f"use at least {least}, {reason}")
 
+    @property
+    def reach(self) -> int:
+        """Layers x window."""
+        return self.num_layers * self.memory_len
+
     def build(self, input_dim: int) -> "LongShortTransformer":
         """Make the core for inputs of width ``input_dim``."""
         return LongShortTransformer(self, input_dim)

@@ -51,6 +51,11 @@ class MemorylessConfig(CoreConfig):
         require(0 <= self.dropout < 1, "dropout", self.dropout, "give a probability in [0, 1)")
         require(self.activation in ACTIVATIONS, "activation", self.activation, f"choose from {', '.join(ACTIVATIONS)}")
 
+    @property
+    def reach(self) -> int:
+        """The present step alone."""
+        return 0
+
     def build(self, input_dim: int) -> "Memoryless":
         """Make the core for inputs of width ``input_dim``."""
         return Memoryless(self, input_dim)

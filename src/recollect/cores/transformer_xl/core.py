@@ -113,6 +113,11 @@ class TransformerXLConfig(CoreConfig):
         require(self.activation in ACTIVATIONS, "activation", self.activation, f"choose from {', '.join(ACTIVATIONS)}")
         require(0.0 <= self.dropout < 1.0, "dropout", self.dropout, "give a probability below 1")
 
+    @property
+    def reach(self) -> int:
+        """Layers x window."""
+        return self.num_layers * self.memory_len
+
     def build(self, input_dim: int) -> "TransformerXL":
         """Make the core for inputs of width ``input_dim``."""
         return TransformerXL(self, input_dim)

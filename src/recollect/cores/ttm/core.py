@@ -126,6 +126,12 @@ class TokenTuringMachineConfig(CoreConfig):
             f"the memory 'concatenate' holds whole steps: give a multiple of num_tokens={self.num_tokens}",
         )
 
+    @property
+    def reach(self) -> int | None:
+        """What the first-in-first-out memory holds, nothing without a memory; None where memory is written anew."""
+        kept = {"concatenate": self.num_slots // self.num_tokens, "none": 0}
+        return kept.get(self.memory)
+
     def build(self, input_dim: int) -> "TokenTuringMachine":
         """A core for steps of ``num_tokens`` tokens of width ``input_dim``."""
         return TokenTuringMachine(self, input_dim)

@@ -36,6 +36,8 @@ class TaskSpec:
     """Score from which the task counts as solved; None when nobody knows it."""
     memory_span: int = 0
     """Most steps between a query and the past step that its answer depends on; 0 when nobody knows it."""
+    bits: float = float("nan")
+    """Most that must be kept for an answer that is still to come, in bits; NaN when nobody knows it."""
     class_weights: tuple[float, ...] | None = None
     """Weight of each class in the loss; None weighs all alike."""
     given_memory: bool = False

@@ -48,6 +48,7 @@ class Copying(StreamTask):
             chance=1 / 8,
             solved=1.0,
             memory_span=self.length + self.num_digits + 1,
+            bits=3.0 * self.num_digits,
         )
 
     def sample(self, batch_size: int, generator: torch.Generator) -> Batch:

@@ -22,6 +22,7 @@ Source: ours; of the family of associative recall (Graves et al., Neural Turing 
 """
 
 from dataclasses import dataclass
+from math import comb, log2
 from typing import Literal, get_args
 
 import torch
@@ -98,6 +99,7 @@ class Recall(StreamTask):
             chance=1 / (self.num_values + 1),
             solved=0.95,
             memory_span=self.num_cues + self.overwrites + self.max_blank + self.num_queries - 1,
+            bits=log2(comb(self.num_keys, self.num_cues)) + self.num_cues * log2(self.num_values),
         )
 
     def sample(self, batch_size: int, generator: torch.Generator) -> Batch:

@@ -14,6 +14,7 @@ Worlds of ours are written once, as a batch of rows in torch on any device (:cla
 Gymnasium environments come in through ``tasks/gymnasium/worlds.py``; ours go out through ``tasks/gymnasium/views.py``.
 """
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -26,6 +27,10 @@ from torch import Tensor
 from recollect.state import map_state, named_leaves, put_rows, where_first
 
 S = TypeVar("S")
+
+NEW_EPISODE = "new episode"
+"""Name of the event, in ``spec.events``, with which an episode begins inside another one, without a reset. The last of
+them decides the score."""
 
 Observation = Tensor | dict[str, Tensor]
 """``[b, ...]``, or a dict of such: as the observation space says, with a leading batch axis."""
@@ -55,6 +60,10 @@ class WorldSpec:
     """Names of the actions of a Discrete space, for films; empty when the world does not say."""
     num_labels: int = 0
     """Classes of what must be remembered, for :class:`Truth`; 0 when the world names none."""
+    bits: float = math.nan
+    """Most that must be kept for a decision that is still to come, in bits; NaN when the world does not say."""
+    policies: tuple[str, ...] = ()
+    """Policies beside the oracle that a score is to be compared with, by name: see :meth:`World.expert`."""
 
 
 class Step(NamedTuple):
@@ -308,10 +317,10 @@ class TensorWorld(World, Generic[S]):
         return tensors | {"clock": self.clock, "over": self.over, "generator": self.generator.get_state()}, {}
 
     def load(self, tensors: Mapping[str, Tensor], data: Mapping[str, Any]) -> None:
-        """Continue from what :meth:`save` gave."""
+        """Continue from what :meth:`save` gave. A leaf that a world has had only since then is as in a new episode."""
         example = self.begin(self.batch_size)
         names = iter([name for name, _ in named_leaves(example)])
-        self.state = map_state(lambda leaf: tensors[f"state.{next(names)}"].to(leaf.device), example)
+        self.state = map_state(lambda leaf: tensors.get(f"state.{next(names)}", leaf).to(leaf.device), example)
         self.clock, self.over = tensors["clock"].to(self.device), tensors["over"].to(self.device)
         self.generator.set_state(tensors["generator"].cpu())
 

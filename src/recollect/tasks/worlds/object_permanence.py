@@ -4,12 +4,12 @@ A flat analogue of the three-dimensional task of Lampinen et al. 2021 (section 3
 
 A room of ``side`` x ``side`` tiles, of which the agent sees what is ahead: up is where it looks, and it stands in
 the middle of the last row of its view. It starts in the middle of a wall; ``num_boxes`` open boxes stand at random
-places before it, all in view.
+places before it (``random_places=False``: always the same), all in view.
 
 1. *watch*: one object after the other, in random order, jumps ``jumps`` times out of its box and back, four steps a
    jump: on the rim, in the air behind the box, on the rim, gone. After each object's last jump there is a delay, of
    as many steps as drawn from ``delays`` for the episode. Actions are swallowed. The objects have different shapes,
-   which have names, and any colour.
+   which have names, and any colour (``random_colours=False``: for each shape always the same).
 2. *look backward*: the lids close and the agent may turn left (0), turn right (1) and walk (2). Boxes are in the
    way. With no box in view any more it gets ``look_reward``.
 3. *choice*: at once it is told to "go to the box containing the duck". The first box that it walks into opens and ends
@@ -20,7 +20,7 @@ independently of all else. A policy that does not know what it watched is right 
 whatever it does; less if it is slow.
 
 Source: Lampinen et al. 2021 as above; it says no more about objects, frame rate and room, so pictures, jumps and delays
-in steps are ours, and numbers are not comparable.
+in steps (ten for each of its seconds) are ours, and numbers are not comparable.
 """
 
 from collections.abc import Mapping
@@ -32,6 +32,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from recollect.tasks.arrangements import arrangement_bits
 from recollect.tasks.worlds.contract import Advance, TensorWorld, Truth, WorldConfig, WorldSpec
 from recollect.tasks.worlds.tile_pictures import (
     AGENT,
@@ -84,6 +85,10 @@ class ObjectPermanenceConfig(WorldConfig):
     """For looking away from all boxes."""
     num_shapes: int = len(SHAPES)
     """Shapes that objects may have; few are soon told apart."""
+    random_places: bool = True
+    """Boxes stand anywhere; else every episode has them at the same places, spread over the room."""
+    random_colours: bool = True
+    """An object has any colour; else a shape has always the same one."""
 
     def __post_init__(self) -> None:
         if self.observation not in ("tiles", "pixels"):
@@ -121,6 +126,7 @@ class ObjectPermanenceConfig(WorldConfig):
             events=tuple(f"jump of object {1 + i}" for i in range(self.num_boxes)),
             action_names=("left", "right", "walk"),
             num_labels=len(spaced_cells(self.side, self.side - 4)),
+            bits=arrangement_bits(self.num_shapes, self.num_boxes),
         )
 
     def build(self, batch_size: int, *, seed: int = 0, device: torch.device | str = "cpu") -> "ObjectPermanence":
@@ -128,11 +134,14 @@ class ObjectPermanenceConfig(WorldConfig):
         return ObjectPermanence(self, batch_size, seed=seed, device=device)
 
 
+STEPS_PER_SECOND = 10
+"""Steps for each second that the paper speaks of."""
+
 LEVELS: Mapping[str, ObjectPermanenceConfig] = {
-    "varying": ObjectPermanenceConfig(delays=(0, 10, 20, 30)),
-    **{f"delay-{n}": ObjectPermanenceConfig(delays=(n,)) for n in (0, 10, 20, 30)},
+    "varying": ObjectPermanenceConfig(delays=tuple(STEPS_PER_SECOND * n for n in (0, 10, 20, 30))),
+    **{f"delay-{n}": ObjectPermanenceConfig(delays=(STEPS_PER_SECOND * n,)) for n in (0, 10, 20, 30)},
 }
-"""The paper's levels, a step for each of its seconds of delay."""
+"""The paper's levels, by their seconds of delay."""
 
 
 class ObjectPermanenceState(NamedTuple):
@@ -165,7 +174,11 @@ class ObjectPermanence(TensorWorld[ObjectPermanenceState]):
         super().__init__(config.spec, batch_size, seed=seed, device=device)
         self.config = config
         self.cells = config.side**2
-        self.homes = spaced_cells(config.side, config.side - 4).to(self.device)
+        homes = spaced_cells(config.side, config.side - 4)
+        if not config.random_places:
+            spread = torch.linspace(0, len(homes) - 1, config.num_boxes).round().long()
+            homes = homes[spread]
+        self.homes = homes.to(self.device)
         self.moves = moves(config.side, NORTH_EAST_SOUTH_WEST).to(self.device)
         self.turns = torch.tensor([-1, 1, 0], device=self.device)
         self.delays = torch.tensor(config.delays, device=self.device)
@@ -193,10 +206,13 @@ class ObjectPermanence(TensorWorld[ObjectPermanenceState]):
             return torch.randint(high, shape, generator=self.generator, device=self.device)
 
         zero = torch.zeros(batch_size, dtype=torch.long, device=self.device)
+        boxes = self.homes[sample_without_replacement(n, len(self.homes), batch_size, generator=self.generator)]
+        shapes = sample_without_replacement(n, self.config.num_shapes, batch_size, generator=self.generator)
+        colours = below(len(COLOURS), batch_size, n)
         return ObjectPermanenceState(
-            boxes=self.homes[sample_without_replacement(n, len(self.homes), batch_size, generator=self.generator)],
-            shapes=sample_without_replacement(n, self.config.num_shapes, batch_size, generator=self.generator),
-            colours=below(len(COLOURS), batch_size, n),
+            boxes=boxes,
+            shapes=shapes,
+            colours=colours if self.config.random_colours else shapes % len(COLOURS),
             asked=below(n, batch_size),
             delay=self.delays[below(len(self.delays), batch_size)],
             agent=zero + self.cells - 1 - side // 2,

@@ -80,6 +80,7 @@ class TMazeConfig(WorldConfig):
             events=("cue", "junction"),
             action_names=("right", "up", "left", "down"),
             num_labels=2,
+            bits=1.0,
         )
 
     def build(self, batch_size: int, *, seed: int = 0, device: torch.device | str = "cpu") -> "TMaze":

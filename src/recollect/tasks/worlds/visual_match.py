@@ -35,6 +35,7 @@ pycolab does within one instance).
 """
 
 import colorsys
+import math
 from collections import deque
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -119,6 +120,7 @@ class VisualMatchConfig(WorldConfig):
             events=("cue", "apples", "doors"),
             action_names=("north", "south", "west", "east"),
             num_labels=self.choices,
+            bits=math.log2(self.choices),
         )
 
     def build(self, batch_size: int, *, seed: int = 0, device: torch.device | str = "cpu") -> "VisualMatch":

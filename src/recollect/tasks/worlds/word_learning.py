@@ -12,6 +12,9 @@ object lifts it. A lesson has three kinds of phases, each in a room of its own:
 3. *test*: the learned objects in new places, "lift the dako". The first one that is lifted ends the phase, with
    reward 1 if it is the right one, else 0.
 
+After discovery and after each distractor phase the agent is alone in an empty room for ``pause_steps`` steps: nothing
+is said, and actions are swallowed.
+
 An episode is ``lessons`` of them in a row, each with new objects and new words, without a reset. With more than one
 the last test asks for an object of an *earlier* lesson, among the objects of that same lesson: it does not help to
 remember only which words came together. The score is that of the last test; an episode that never gets there has 0.
@@ -24,7 +27,8 @@ phases and chains of episodes of Lampinen et al. 2021, section 3.3 and appendix 
 here, since no reset parts them). Differs: two dimensions, so that pictures and numbers are not comparable with the
 paper's; names are heard by touch, not by looking; made-up words; one time limit in steps, of which a test may spend
 all that is left.
-``num_words`` and ``same_room`` make it easier, for agents that have minutes to learn, and are ours.
+``num_words`` and ``same_room`` make it easier, for agents that have minutes to learn, and are ours. So is
+``pause_steps``: a phase of the paper's room takes seconds, walking over a few tiles takes a few steps.
 """
 
 from collections.abc import Mapping
@@ -36,7 +40,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from recollect.tasks.worlds.contract import Advance, TensorWorld, Truth, WorldConfig, WorldSpec
+from recollect.tasks.arrangements import arrangement_bits
+from recollect.tasks.worlds.contract import NEW_EPISODE, Advance, TensorWorld, Truth, WorldConfig, WorldSpec
 from recollect.tasks.worlds.tile_pictures import (
     AGENT,
     COLOURS,
@@ -100,6 +105,8 @@ class WordLearningConfig(WorldConfig):
     same_room: bool = False
     """The objects of a test stand where they stood when their names were heard, and the agent starts in the middle of
     every room: who remembers where a name was heard need not find the thing again by its look."""
+    pause_steps: int = 0
+    """Steps alone in an empty room after discovery and after each distractor phase."""
 
     def __post_init__(self) -> None:
         if self.observation not in ("tiles", "pixels"):
@@ -128,6 +135,8 @@ class WordLearningConfig(WorldConfig):
         ):
             if getattr(self, field) < least:
                 raise ValueError(f"{field}={getattr(self, field)}: such a room asks for at least {least}")
+        if self.pause_steps < 0:
+            raise ValueError(f"pause_steps={self.pause_steps}: give at least 0")
 
     @property
     def homes(self) -> Tensor:
@@ -143,8 +152,10 @@ class WordLearningConfig(WorldConfig):
     @property
     def spec(self) -> WorldSpec:
         """An image and four words; eight moves. A name is heard at step 2 at the earliest."""
-        distraction = max(self.distractor_phases) * self.distractor_steps
+        most = max(self.distractor_phases)
+        distraction = most * (self.distractor_steps + self.pause_steps) + self.pause_steps
         max_steps = self.lessons * (self.discovery_steps + distraction + self.test_steps)
+        names = tuple(f"name of object {1 + i}" for i in range(self.lessons * self.num_objects))
         return WorldSpec(
             observation_space=gymnasium.spaces.Dict(
                 {
@@ -157,9 +168,10 @@ class WordLearningConfig(WorldConfig):
             memory_span=max_steps - 3,
             chance=1 / self.num_objects,
             oracle=1.0,
-            events=tuple(f"name of object {1 + i}" for i in range(self.lessons * self.num_objects)),
+            events=(*names, *(f"distraction {1 + i}" for i in range(most)), NEW_EPISODE),
             action_names=EIGHT_NAMES,
             num_labels=_LOOKS,
+            bits=arrangement_bits(self.num_words, self.lessons * self.num_objects),
         )
 
     def build(self, batch_size: int, *, seed: int = 0, device: torch.device | str = "cpu") -> "WordLearning":
@@ -215,6 +227,8 @@ class WordLearningState(NamedTuple):
     """long ``[b]``: 1 + the object that the agent stands on, 0 for none."""
     heard: Tensor
     """long ``[b, e * n]``: the latest step at which an object's name was heard, -1 before that."""
+    pause: Tensor
+    """long ``[b]``: steps that are left alone in an empty room."""
 
 
 class WordLearning(TensorWorld[WordLearningState]):
@@ -284,7 +298,7 @@ class WordLearning(TensorWorld[WordLearningState]):
         script = Script(looks, words, distractors, homes[..., 0], places, asked, about)
         zero = torch.zeros(batch_size, dtype=torch.long, device=self.device)
         unheard = torch.full((batch_size, e * n), -1, device=self.device)
-        return WordLearningState(script, zero, zero, zero, script.start[:, 0], zero, unheard)
+        return WordLearningState(script, zero, zero, zero, script.start[:, 0], zero, unheard, zero)
 
     def _layouts(self, about: Tensor, rooms: int) -> Tensor:
         """The room that each room is laid out like, long ``[b, r]``: a test's is where its names were heard."""
@@ -296,26 +310,27 @@ class WordLearning(TensorWorld[WordLearningState]):
     def advance(self, state: WordLearningState, actions: Tensor) -> Advance:
         """Walk, lift what is there, and go on to the next room where this phase is over."""
         c, script, room = self.config, state.script, self._room(state)
-        learning, testing = state.phase == 0, state.phase == self.test
+        learning, testing, alone = state.phase == 0, state.phase == self.test, state.pause > 0
         swallowed = learning & self._all_heard(state)
-        agent = torch.where(swallowed, state.agent, self.moves[state.agent, actions])
+        agent = torch.where(swallowed | alone, state.agent, self.moves[state.agent, actions])
         touched = ((script.places[self.rows, room] == agent[:, None]) * self.objects).sum(1)
         right = touched == script.asked[self.rows, room] + 1
 
-        elapsed = state.elapsed + 1
-        distracted = ~learning & ~testing & right
+        elapsed = state.elapsed + ~alone
+        distracted = ~learning & ~testing & right & ~alone
         late = elapsed >= torch.where(learning, c.discovery_steps, c.distractor_steps)
-        over = torch.where(testing, touched > 0, swallowed | distracted | late)
+        over = torch.where(testing, touched > 0, swallowed | distracted | late) & ~alone
 
         named = (self.names == self._name(state, touched)[:, None]) & (learning & ~over)[:, None]
         news = (named & (state.heard < 0)).any(1)
         heard = torch.where(named, (self.clock + 1)[:, None], state.heard)
 
         finished = over & testing & (state.lesson == c.lessons - 1)
-        score = (testing & right).float()
+        score = (testing & right & ~alone).float()
         reward = score + c.discovery_reward * news + c.distractor_reward * distracted
 
-        moved = state._replace(elapsed=elapsed, agent=agent, touched=touched, heard=heard)
+        pause = torch.where(over & ~testing, c.pause_steps, (state.pause - 1).clamp(min=0))
+        moved = state._replace(elapsed=elapsed, agent=agent, touched=touched, heard=heard, pause=pause)
         return Advance(self._enter_next(moved, over & ~finished), reward, finished, score)
 
     def _enter_next(self, state: WordLearningState, over: Tensor) -> WordLearningState:
@@ -334,7 +349,7 @@ class WordLearning(TensorWorld[WordLearningState]):
         return {"image": self._look_around(state, self.camera), "language": self._say(state)}
 
     def plan(self, state: WordLearningState) -> Tensor:
-        """Go to the nearest object without a name, or to the one that is asked for, past all others.
+        """Go to the nearest object without a name, or to the one that is asked for, past all others; 0 when alone.
 
         Objects touch neither each other nor a wall. So there is always a free move that brings the target closer in
         steps, or as close in steps and closer in rows plus columns.
@@ -352,7 +367,8 @@ class WordLearning(TensorWorld[WordLearningState]):
         target = torch.where(learning, places.gather(1, nearest), asked)  # b 1
         there = self.moves[state.agent]  # b 8
         foil = (there[..., None] == places[:, None]).any(-1) & (there != target)
-        return (self._distance(there, target) + far * foil).argmin(1)
+        best = (self._distance(there, target) + far * foil).argmin(1)
+        return torch.where(state.pause > 0, 0, best)  # who is alone is not to guess what will be asked
 
     def _distance(self, cell: Tensor, target: Tensor) -> Tensor:
         """Steps to the target in an empty room, ties broken by rows plus columns."""
@@ -361,15 +377,18 @@ class WordLearning(TensorWorld[WordLearningState]):
         return 2 * side * torch.maximum(down, right) + down + right
 
     def look(self, state: WordLearningState) -> Truth:
-        """Which name is heard; a test depends on the latest step that named the object it asks for.
+        """Which name is heard, what begins; a test depends on the latest step that named the object it asks for.
 
         The label is the look of that object.
         """
         event = torch.where((state.phase == 0) & (state.touched > 0), self._name(state, state.touched), -1)
+        begins = (state.elapsed == 0) & (state.pause == 0)
+        event = torch.where(self._distracts(state) & begins, len(self.names) + state.phase - 1, event)
+        event = torch.where((state.phase == 0) & (state.lesson > 0) & begins, len(self.spec.events) - 1, event)
         asked = state.script.asked[self.rows, self._room(state)]
         slot = self._topic(state) * self.config.num_objects + asked  # of no meaning outside a test
         heard = state.heard.gather(1, slot[:, None].clamp(0, state.heard.shape[1] - 1))
-        deciding = (state.phase == self.test) & ~self.over
+        deciding = (state.phase == self.test) & (state.pause == 0) & ~self.over
         start = torch.where(deciding, heard[:, 0], -1)
         look = state.script.looks[self.rows, self._topic(state), asked.clamp(max=self.config.num_objects - 1)]
         return Truth(event, start, torch.where(start < 0, -1, start + 1), torch.where(start < 0, -1, look))
@@ -404,14 +423,16 @@ class WordLearning(TensorWorld[WordLearningState]):
         learned = self._padded(state.script.looks[self.rows, self._topic(state)])
         looks = torch.where(self._distracts(state)[:, None], self.known_looks, learned)
         agent = state.agent[:, None]
+        places = torch.where(state.pause[:, None] > 0, self.nowhere, places)
         backdrop = torch.where(places == agent, AGENT, FLOOR)
         room = self.empty_room.repeat(len(agent), 1).scatter_(1, agent, int(picture(AGENT)))
         room.scatter_(1, places, picture(backdrop, looks // len(COLOURS), looks % len(COLOURS)))
         return camera.show(room, state.agent)
 
     def _say(self, state: WordLearningState) -> Tensor:
-        """Discovery: "this is a dako" on an object, silence elsewhere. Other phases: "lift the dako"."""
-        learning, silent = state.phase == 0, (state.phase == 0) & (state.touched == 0)
+        """Discovery: "this is a dako" on an object, else silence, as when alone. Other phases: "lift the dako"."""
+        learning = (state.phase == 0) | (state.pause > 0)
+        silent = learning & (state.touched == 0)
         asked = state.script.asked[self.rows, self._room(state)]
         learned = self._padded(state.script.words[self.rows, self._topic(state)])
         words = torch.where(self._distracts(state)[:, None], self.known_words, learned)

@@ -48,6 +48,19 @@ DANCES: dict[str, tuple[int, ...]] = {
 }
 """Names, as the official environment spells them, and moves."""
 
+ALIKE = (
+    "circle_cw",
+    "up_and_down",
+    "plus_cw",
+    "diagonal_urdl",
+    "times_cw",
+    "zee",
+    "diagonal_uldr",
+    "chevron_down",
+)
+"""Eight dances that no single observation tells apart: every first move, and every cell that one of them comes to, is
+also of another one. What differs is how long a dancer is where, and in which order."""
+
 STILL = len(DANCES)
 """The dance of a dancer who does not exist."""
 

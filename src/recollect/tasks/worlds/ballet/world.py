@@ -39,6 +39,7 @@ import torch
 from torch import Tensor
 
 from recollect.state import take_rows
+from recollect.tasks.arrangements import arrangement_bits
 from recollect.tasks.worlds.ballet.dances import (
     CELLS,
     DANCE,
@@ -141,6 +142,7 @@ class BalletConfig(WorldConfig):
             events=(*(f"dance {1 + i}" for i in range(max(self.dancers))), "cue"),
             action_names=EIGHT_NAMES,
             num_labels=len(HOMES),
+            bits=arrangement_bits(len(self.dances), max(self.dancers)),
         )
 
     def build(self, batch_size: int, *, seed: int = 0, device: torch.device | str = "cpu") -> "Ballet":
@@ -300,9 +302,10 @@ class Ballet(TensorWorld[BalletState]):
         return state.homes + self.offsets[state.dances * (DANCE + 1) + moves]
 
     def plan(self, state: BalletState) -> Tensor:
-        """The first move of a shortest way to the target that touches nobody else."""
+        """The first move of a shortest way to the target that touches nobody else; 0 while actions are ignored."""
         home = state.homes.gather(1, state.target[:, None])[:, 0]
-        return self.ways[state.agent * CELLS + home]
+        way = self.ways[state.agent * CELLS + home]
+        return torch.where(state.frame >= state.cue, way, 0)  # who watches is not to guess what will be asked
 
     def look(self, state: BalletState) -> Truth:
         """From the naming on, every decision depends on the dance of the target; the label is the target's home."""

@@ -35,6 +35,7 @@ Differs:  cities are made up unless ``graphs`` names published ones; edges are d
           rewards.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
@@ -45,6 +46,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from recollect.tasks.arrangements import arrangement_bits
 from recollect.tasks.worlds.contract import Advance, TensorWorld, Truth, WorldConfig, WorldSpec
 from recollect.tasks.worlds.street_learn.city_graphs import (
     MAX_EDGES,
@@ -53,6 +55,7 @@ from recollect.tasks.worlds.street_learn.city_graphs import (
     grow_city,
     read_gexf,
 )
+from recollect.tasks.worlds.street_learn.explorer import explore, note
 
 TRAINING_CITIES = tuple(range(12))
 """Seeds of the cities to train in; as many as the paper trained in."""
@@ -63,6 +66,9 @@ STONES, PIXELS = 4, 4
 """Stones along each side of a view, and pixels along each side of a stone."""
 
 Rule = Literal["paper", "collect"]
+
+BEST_MIXTURE: dict[Rule, tuple[float, ...]] = {"paper": (0.6, 0.4, 0.0), "collect": (0.3, 0.2, 0.0, 0.5)}
+"""Probabilities of the actions that find most goals where nothing is remembered, to the tenth."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,6 +115,7 @@ class StreetLearnConfig(WorldConfig):
     def spec(self) -> WorldSpec:
         """Two symbols or two views side by side; what was seen first may be needed last."""
         chance, oracle = _levels(self)
+        edges = self.neighbourhoods.num_edges
         side = STONES * PIXELS
         return WorldSpec(
             observation_space=gymnasium.spaces.Box(0.0, 1.0, (2 * MAX_EDGES,), np.float32)
@@ -121,6 +128,8 @@ class StreetLearnConfig(WorldConfig):
             oracle=oracle,
             events=("goal reached", "new goal"),
             action_names=("forward", "left", "right", *(["collect"] if self.rule == "collect" else [])),
+            bits=math.log2(len(edges)) + arrangement_bits(MAX_EDGES, int(edges.max())),
+            policies=("best mixture", "explorer"),
         )
 
     def build(self, batch_size: int, *, seed: int = 0, device: torch.device | str = "cpu") -> "StreetLearn":
@@ -145,6 +154,8 @@ class StreetLearnState(NamedTuple):
     """float32 ``[b]``: goals so far."""
     first_seen: Tensor
     """long ``[b, v]``: step at which the walker was first at each place; -1 where it never was."""
+    tried: Tensor
+    """bool ``[b, e, 3]``: moves whose end the walker knows, see ``explorer.py``."""
 
 
 class StreetLearn(TensorWorld[StreetLearnState]):
@@ -182,6 +193,7 @@ class StreetLearn(TensorWorld[StreetLearnState]):
             torch.zeros(batch_size, dtype=torch.bool, device=self.device),
             torch.zeros(batch_size, device=self.device),
             never.scatter(1, place[:, None], 0),
+            torch.zeros(batch_size, *self.map.move.shape[1:], dtype=torch.bool, device=self.device),
         )
 
     def advance(self, state: StreetLearnState, actions: Tensor) -> Advance:
@@ -200,7 +212,8 @@ class StreetLearn(TensorWorld[StreetLearnState]):
         known = state.first_seen.gather(1, place)
         first_seen = state.first_seen.scatter(1, place, torch.where(known < 0, self.clock[:, None] + 1, known))
         collected = state.collected + reached
-        moved_on = StreetLearnState(n, state.symbols, here, goal, reached, collected, first_seen)
+        tried = note(state.tried, state.here, actions, moved)
+        moved_on = StreetLearnState(n, state.symbols, here, goal, reached, collected, first_seen, tried)
         return Advance(moved_on, reached.float(), torch.zeros_like(reached), collected)
 
     def observe(self, state: StreetLearnState) -> Tensor:
@@ -218,6 +231,18 @@ class StreetLearn(TensorWorld[StreetLearnState]):
         """The first move of a shortest way to the goal; on the goal, collect."""
         best = self.map.best[state.neighbourhood, state.here, state.goal].long()
         return torch.where(state.here == state.goal, COLLECT, best)
+
+    def expert(self, name: str) -> Tensor | None:
+        """The oracle's move, the ``explorer``'s (``explorer.py``), or one drawn from the ``best mixture``."""
+        rule = self.config.rule
+        if name == "explorer":
+            state = self._present()
+            walk = explore(state.tried, self.map.move[state.neighbourhood], state.here, state.goal)
+            return torch.where((state.here == state.goal) & (rule == "collect"), COLLECT, walk)
+        if name == "best mixture":
+            mixture = torch.tensor(BEST_MIXTURE[rule], device=self.device)
+            return torch.multinomial(mixture, self.batch_size, replacement=True, generator=self.generator)
+        return super().expert(name)
 
     def look(self, state: StreetLearnState) -> Truth:
         """Events, and the first visit of the present place."""

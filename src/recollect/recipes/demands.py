@@ -1,0 +1,106 @@
+"""What the tasks of recipes ask of a memory, as :mod:`recollect.tasks.ruler` measured it.
+
+``demands.json`` has it for every task of the library and of its recipes, so that tables need not play: made again by
+``make tables`` (or ``python -m recollect.recipes.demands``). What is not in it is measured when it is asked for.
+
+    demands     by the name of a task: its Demand, null where nobody knows it
+    policies    by the name of a world: the scores of the policies it names beside its oracle
+"""
+
+import json
+import math
+from collections.abc import Iterator
+from dataclasses import asdict, fields
+from functools import cache
+from pathlib import Path
+from typing import Any, TypeGuard
+
+from recollect.config import to_json
+from recollect.files import write_atomically
+from recollect.recipes import RECIPES
+from recollect.tasks import TASKS, GymnasiumConfig, StreamTask, WorldConfig
+from recollect.tasks.ruler import EPISODES, Demand, measure, policy_scores
+
+FILE = Path(__file__).with_name("demands.json")
+POLICY_EPISODES = 1024
+"""Episodes that score a named policy."""
+
+LONG, FEW = 4096, 16
+"""Steps of an episode from which on few are played, and how many."""
+LONGEST = 50_000
+"""Steps of an episode from which on none is played, and nothing is said."""
+
+Task = StreamTask | WorldConfig
+
+
+def demand_of(task: Task) -> Demand | None:
+    """What a task asks of a memory; None where nobody knows it."""
+    name = name_of(task)
+    kept = _kept()["demands"]
+    if name not in kept:
+        kept[name] = _demand(task)
+    found = kept[name]
+    return None if found is None else Demand(**{key: math.nan if x is None else x for key, x in found.items()})
+
+
+def policies_of(task: Task) -> dict[str, float]:
+    """Scores of the policies that a world names beside its oracle."""
+    if not _names_policies(task):
+        return {}
+    name = name_of(task)
+    kept = _kept()["policies"]
+    if name not in kept:
+        kept[name] = policy_scores(task, POLICY_EPISODES)
+    return kept[name]
+
+
+def _names_policies(task: Task) -> TypeGuard[WorldConfig]:
+    foreign = isinstance(task, GymnasiumConfig)  # names none, and may have to be installed before it says anything
+    return isinstance(task, WorldConfig) and not foreign and bool(task.spec.policies)
+
+
+def name_of(task: Task) -> str:
+    """The key of a task and those of its fields that are not at their defaults, as JSON."""
+    cls = type(task)
+    kinds = {kind: key for key, kind in TASKS.items()}
+    data, default = to_json(task, {}), to_json(cls(), {})
+    changed = {field.name: data[field.name] for field in fields(task) if data[field.name] != default[field.name]}
+    return kinds.get(cls, f"{cls.__module__}:{cls.__qualname__}") + (json.dumps(changed) if changed else "")
+
+
+def all_tasks() -> Iterator[Task]:
+    """Every task of the library at its defaults, and every one that a row of a recipe is scored on."""
+    for task in TASKS.values():
+        yield task()
+    for recipe in RECIPES.values():
+        for scale in recipe.runs:
+            for run in recipe.rows(scale):
+                yield from (test.where for test in run.scored.values())
+
+
+def _demand(task: Task) -> dict[str, Any] | None:
+    if isinstance(task, GymnasiumConfig):  # a foreign world tells no truth, and may have to be installed
+        return None
+    steps = task.spec.max_steps if isinstance(task, WorldConfig) else 0
+    if steps > LONGEST:
+        return None
+    found = measure(task, EPISODES if steps <= LONG else FEW)
+    return found and {key: None if math.isnan(x) else x for key, x in asdict(found).items()}
+
+
+@cache
+def _kept() -> dict[str, dict[str, Any]]:
+    return json.loads(FILE.read_text())
+
+
+def measured() -> str:
+    """The text of ``demands.json``, measured anew."""
+    tasks = {name_of(task): task for task in all_tasks()}
+    worlds = {name: task for name, task in tasks.items() if _names_policies(task)}
+    demands = {name: _demand(task) for name, task in sorted(tasks.items())}
+    policies = {name: policy_scores(world, POLICY_EPISODES) for name, world in sorted(worlds.items())}
+    return json.dumps({"demands": demands, "policies": policies}, indent=1) + "\n"
+
+
+if __name__ == "__main__":
+    write_atomically(FILE, measured())

@@ -1,0 +1,71 @@
+"""Object permanence (section 3.2, figure 4)."""
+
+from dataclasses import replace
+
+from recollect.recipes.agent_sizes import lite_core, lite_spoken, paper, paper_core
+from recollect.recipes.base import Run, Scale, Test
+from recollect.recipes.hierarchical_transformer_memory.rows import longest_episode, reads_all, row, study
+from recollect.tasks.worlds.object_permanence import LEVELS, ObjectPermanenceConfig
+from recollect.training.imitation.teachers import ImitationConfig
+from recollect.training.impala.trainer import ImpalaConfig
+
+LITE = ObjectPermanenceConfig(
+    num_boxes=2, num_shapes=2, jumps=1, delays=(32,), free_steps=28, side=7, random_places=False
+)
+PAPER = replace(LEVELS["varying"], observation="pixels")
+DELAY_LEVELS = {  # table 3, figures 4b and 4c: trained on varying delays, tested with none and with the longest
+    "no delay": {"hcam": "0.967", "transformer-xl": "0.822", "lstm": "0.332"},
+    "longest delay": {"hcam": "0.917", "transformer-xl": "0.461", "lstm": "0.348"},
+}
+LONGEST_ALONE = {"hcam": "0.829", "transformer-xl": "0.311"}
+
+
+def permanence(core: str = "hcam", scale: Scale = "lite") -> ImpalaConfig:
+    """What is in which closed box; a 2-D analogue.
+
+    Args:
+        core: key of any core.
+        scale: ``lite`` or ``paper``.
+    """
+    longest = longest_episode(permanence_tests(core, scale))
+    if scale == "paper":
+        memory = paper_core(core, chunk=16, top_k=8, steps=longest, unroll=128, extra=512)
+        return paper(PAPER, memory, unroll=128, entropy=1e-4, steps=100_000)
+    memory = reads_all(lite_core(core, steps=longest, window=7, chunk=8, layers=1))
+    return lite_spoken(LITE, memory, steps=200, unroll=LITE.spec.max_steps + 1, discount=0.97)
+
+
+def permanence_tests(core: str, scale: Scale) -> dict[str, Test]:
+    """The levels of figure 4; lite the delay of training and twice that."""
+    if scale == "lite":
+        return {f"delay {d}": Test(where=replace(LITE, delays=(d,)), beyond_window=True) for d in (32, 64)}
+    return {
+        name: Test(where=replace(PAPER, delays=(delay,)), paper=DELAY_LEVELS[name].get(core, "-"))
+        for name, delay in (("no delay", min(PAPER.delays)), ("longest delay", max(PAPER.delays)))
+    }
+
+
+def _longest_alone() -> list[Run]:
+    """Figure 4d: trained on the longest delay alone."""
+    world = replace(PAPER, delays=(max(PAPER.delays),))
+    runs = []
+    for core, published in LONGEST_ALONE.items():
+        name = f"{core}, trained on the longest delay alone"
+        config = replace(permanence(core, "paper"), world=world)
+        runs.append(row(name, core, config, "paper", {"": Test(where=world, paper=published)}))
+        runs[-1] = replace(runs[-1], label=f"{core}-longest-alone-paper", paper=published)
+    return runs
+
+
+_STUDY = study(
+    "htm-permanence",
+    "Object permanence",
+    "section 3.2, figure 4; a 2-D analogue",
+    "Share of episodes in which the right box is chosen. Ten steps stand for a second of delay. Lite: two boxes at "
+    "fixed places, two shapes of any colour, one jump each; trained with a delay of 32 steps; windows of 7 steps.",
+    permanence,
+    {"lite": 4, "paper": 4},
+    permanence_tests,
+    ImitationConfig(steps=300),
+)
+PERMANENCE = replace(_STUDY, runs={**_STUDY.runs, "paper": lambda: [*_STUDY.runs["paper"](), *_longest_alone()]})

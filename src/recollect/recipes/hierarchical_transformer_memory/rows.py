@@ -1,0 +1,126 @@
+"""The rows that every study of Lampinen et al. 2021 has: the same run with one memory after the other.
+
+    hcam                            reads every chunk (lite), or as many as the paper
+    hcam, k = n                     chooses n chunks, fewer than there are when the question comes
+    transformer-xl                  lite: hcam's window; paper: the paper's
+    transformer-xl, full window     a window as long as the longest episode: about as many bytes as hcam's chunks
+    lstm, memoryless
+
+The lite scale has each of them twice: by reinforcement alone, and *imitated first*, where the steps before it imitate a
+teacher that the world offers. Tables say so beside the row.
+
+A row's *reach* is layers x window of its core: what it sees without chunks and without having learned to carry
+anything on. Where a test is marked ``beyond_window`` the lag (tasks/ruler.py) is at least four times that.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from typing import Protocol
+
+from recollect.cores.contract import CoreConfig
+from recollect.cores.hcam import HierarchicalChunkMemoryConfig
+from recollect.cores.transformer_xl.core import TransformerXLConfig
+from recollect.recipes.base import Recipe, Run, Scale, Test
+from recollect.tasks.worlds.contract import WorldConfig
+from recollect.training.frame import TrainerConfig
+from recollect.training.imitation.teachers import ImitationConfig
+from recollect.training.impala.trainer import ImpalaConfig
+
+CORE_ROWS = ("hcam", "transformer-xl", "lstm", "memoryless")
+DOC = "Hierarchical Transformer Memory (Lampinen et al. 2021)"
+
+Tests = Callable[[str, Scale], dict[str, Test]]
+"""Where the run of a core is scored at a scale, by name."""
+
+
+class MakeAgent(Protocol):
+    """The run of a core at a scale."""
+
+    def __call__(self, core: str, scale: Scale = "lite") -> ImpalaConfig:
+        """The config."""
+        ...
+
+
+def study(
+    name: str,
+    title: str,
+    source: str,
+    about: str,
+    config: MakeAgent,
+    few: Mapping[Scale, int],
+    tests: Tests,
+    imitation: ImitationConfig,
+) -> Recipe:
+    """A recipe with the rows at the top of this file.
+
+    Args:
+        name: key.
+        title: heading of its table.
+        source: section of the paper.
+        about: what is shown, and how the lite scale differs.
+        config: the run of one core at one scale.
+        few: k of the row that chooses, by scale.
+        tests: where runs are scored, by name.
+        imitation: of the lite rows that imitate first; its steps come before those of reinforcement.
+    """
+
+    def lite() -> list[Run]:
+        alone = list(study_rows(config, "lite", few["lite"], tests))
+        return [*alone, *(imitated_first(run, imitation) for run in alone)]
+
+    return Recipe(
+        name=name,
+        title=title,
+        source=f"{DOC}, {source}",
+        about=about,
+        config=config,
+        runs={
+            "lite": lite,
+            "paper": lambda: list(study_rows(config, "paper", few["paper"], tests)),
+        },
+        seeds={"lite": 3, "paper": 3},
+    )
+
+
+def study_rows(config: MakeAgent, scale: Scale, few: int, tests: Tests) -> Iterator[Run]:
+    """The rows at the top of this file, of one scale."""
+    for core in CORE_ROWS:
+        made, where = config(core, scale), tests(core, scale)
+        memory = made.core
+        yield row(core, core, made, scale, where)
+        if isinstance(memory, HierarchicalChunkMemoryConfig):
+            chooses = replace(memory, top_k=few)
+            yield row(f"{core}, k = {few}", core, replace(made, core=chooses), scale, where)
+        if isinstance(memory, TransformerXLConfig):
+            sees_all = replace(memory, memory_len=longest_episode(where))
+            unmarked = {name: replace(test, beyond_window=False) for name, test in where.items()}
+            yield row(f"{core}, full window", core, replace(made, core=sees_all), scale, unmarked)
+
+
+def imitated_first(run: Run, imitation: ImitationConfig) -> Run:
+    """The same row, with steps before its reinforcement that imitate a teacher."""
+    config = run.config
+    assert isinstance(config, ImpalaConfig) and imitation.steps is not None
+    fit = replace(config.fit, steps=imitation.steps + config.fit.steps)
+    taught = replace(config, fit=fit, loss=replace(config.loss, imitation=imitation))
+    return row(f"{run.row}, imitated first", run.core, taught, "lite", run.tests)
+
+
+def row(name: str, core: str, config: TrainerConfig, scale: Scale, tests: Mapping[str, Test]) -> Run:
+    """A row, with a name for its files."""
+    return Run(label=f"{label(name)}-{scale}", row=name, core=core, config=config, tests=tests)
+
+
+def label(name: str) -> str:
+    """A row's name as part of a file's: ``hcam, k = 4`` is ``hcam-k4``."""
+    return name.replace(", ", "-").replace(" = ", "").replace(" ", "-")
+
+
+def longest_episode(tests: Mapping[str, Test]) -> int:
+    """Steps of the longest episode of the worlds that a run is scored in."""
+    return max(test.where.spec.max_steps for test in tests.values() if isinstance(test.where, WorldConfig))
+
+
+def reads_all(core: CoreConfig) -> CoreConfig:
+    """An hcam that reads every chunk it has; other cores as they are."""
+    return replace(core, top_k=core.num_chunks) if isinstance(core, HierarchicalChunkMemoryConfig) else core

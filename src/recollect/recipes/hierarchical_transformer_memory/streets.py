@@ -1,0 +1,58 @@
+"""One-shot StreetLearn (section 3.4, figure 6c)."""
+
+from dataclasses import replace
+
+from recollect.cores.hcam import HierarchicalChunkMemoryConfig
+from recollect.recipes.agent_sizes import lite_core, lite_symbols, paper, paper_core
+from recollect.recipes.base import Scale, Test
+from recollect.recipes.hierarchical_transformer_memory.rows import reads_all, study
+from recollect.tasks.worlds.street_learn.world import HELD_OUT_CITIES, StreetLearnConfig
+from recollect.training.imitation.teachers import ImitationConfig, TeacherConfig
+from recollect.training.impala.trainer import EvaluationConfig, ImpalaConfig
+
+# A chunk shares a step with the next one, or every fourth move would have its two ends in different chunks.
+CHUNK, OVERLAP = 4, 1
+
+
+def streets(core: str = "hcam", scale: Scale = "lite") -> ImpalaConfig:
+    """One-shot navigation in a neighbourhood that is new in every episode; made-up cities.
+
+    Args:
+        core: key of any core.
+        scale: ``lite`` or ``paper``.
+    """
+    # The score is a number of goals. Who knows little and takes the likeliest way at every corner goes in circles.
+    drawn = EvaluationConfig(greedy=False)
+    world = StreetLearnConfig()
+    chunks = -(-world.steps // (CHUNK - OVERLAP))
+    if scale == "paper":
+        memory = paper_core(core, chunk=CHUNK, top_k=32, steps=world.steps, unroll=64, extra=256)
+        if isinstance(memory, HierarchicalChunkMemoryConfig):
+            memory = replace(memory, chunk_overlap=OVERLAP, num_chunks=chunks)
+        rendered = replace(world, observation="rendered")
+        config = paper(rendered, memory, unroll=64, entropy=1e-4, learning_rate=4e-4, steps=100_000)
+        costs = replace(config.loss, policy_cost=1.0, baseline_cost=0.3, reconstruction_cost=0.3)
+        return replace(config, loss=costs, evaluation=drawn)
+    memory = lite_core(core, steps=world.steps, window=8, chunk=CHUNK, layers=2)
+    if isinstance(memory, HierarchicalChunkMemoryConfig):
+        memory = reads_all(replace(memory, chunk_overlap=OVERLAP, num_chunks=chunks))
+    config = lite_symbols(world, memory, steps=250, unroll=50)
+    return replace(config, fit=replace(config.fit, stop_score=None), evaluation=drawn)
+
+
+def _tests(core: str, scale: Scale) -> dict[str, Test]:
+    world = StreetLearnConfig(observation="rendered" if scale == "paper" else "one_hot", cities=HELD_OUT_CITIES)
+    reported = {"hcam": "26.8", "transformer-xl": "19.9"}.get(core, "-") if scale == "paper" else "-"
+    return {"a city held out": Test(where=world, paper=reported, beyond_window=scale == "lite")}
+
+
+STREETS = study(
+    "htm-streets",
+    "One-shot StreetLearn",
+    "figure 6c; made-up cities",
+    "Goals reached in an episode of 200 steps, with actions drawn from the policy; chunks overlap by one step.",
+    streets,
+    {"lite": 16, "paper": 16},
+    _tests,
+    ImitationConfig(steps=500, teacher=TeacherConfig(name="explorer")),
+)

@@ -1,0 +1,55 @@
+"""The T-maze: the plainest memory there is, to see each core alone; ours, only lite."""
+
+from dataclasses import replace
+
+from recollect.recipes.agent_sizes import lite, lite_core
+from recollect.recipes.base import Recipe, Run, Scale, Test
+from recollect.recipes.hierarchical_transformer_memory.rows import CORE_ROWS, label
+from recollect.tasks.worlds.t_maze import TMazeConfig
+from recollect.training.impala.trainer import ImpalaConfig
+
+
+def t_maze(core: str = "hcam", scale: Scale = "lite", length: int = 100) -> ImpalaConfig:
+    """A corridor of ``length`` steps between a cue and the turn that it names; ours, only lite."""
+    if scale != "lite":
+        raise ValueError(f"scale={scale!r}: the T-maze is not in the paper and has only lite")
+    memory = lite_core(core, steps=length + 64, window=16)
+    return lite(TMazeConfig(length=length, penalty=0.05), memory, steps=500, discount=0.95)
+
+
+def short_t_maze(core: str = "hcam") -> ImpalaConfig:
+    """A corridor of 20 steps, with room in the memory for one of 200.
+
+    Two layers with windows of 8 reach 16 steps back, so that only the chunks hold the cue. All of them are read, and
+    training goes on when the score is perfect: over a longer corridor many more chunks hold nothing.
+    """
+    config = t_maze(core, length=20)
+    steps, chunk = 264, 8
+    memory = lite_core(core, steps=steps, window=8, chunk=chunk, top_k=steps // chunk)
+    return replace(config, core=memory, fit=replace(config.fit, steps=250, stop_score=None))
+
+
+def _t_maze_rows() -> list[Run]:
+    runs = [Run(label=core, row=f"{core}, length 100", core=core, config=t_maze(core)) for core in CORE_ROWS]
+    hcam, xl = t_maze("hcam"), t_maze("transformer-xl")
+    chooses, sees_all = replace(hcam.core, top_k=4), replace(xl.core, memory_len=xl.world.spec.max_steps)
+    more = {"hcam, k = 4": replace(hcam, core=chooses), "transformer-xl, full window": replace(xl, core=sees_all)}
+    runs += [
+        Run(label=label(name), row=f"{name}, length 100", core=name.split(",")[0], config=config)
+        for name, config in more.items()
+    ]
+    short, long = TMazeConfig(length=20), TMazeConfig(length=200)
+    tests = {"length 20": Test(where=short), "length 200": Test(where=long, beyond_window=True)}
+    row = "hcam trained on length 20"
+    return [*runs, Run(label="hcam-short", row=row, core="hcam", config=short_t_maze(), tests=tests)]
+
+
+T_MAZE = Recipe(
+    name="htm-t-maze",
+    title="T-maze",
+    source="ours, after Ni et al. (2023)",
+    about="A corridor between a cue and the turn that it names.",
+    config=t_maze,
+    runs={"lite": _t_maze_rows},
+    seeds={"lite": 3},
+)

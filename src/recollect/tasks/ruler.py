@@ -1,0 +1,177 @@
+"""What a task asks of a memory, measured: how long, how much, and past how many other things.
+
+Worlds are played by their oracle; their ``Truth`` says on which earlier steps each decision depends. Rows of a stream
+task say it in ``source``. A *use* is the first step of a run of decisions that depend on the same steps, and its *lag*
+is counted from the newest of those: nothing shorter will do, and whoever remembers only the last lag - 1 steps knows
+none of them.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from recollect.tasks.streams.contract import StreamTask
+from recollect.tasks.worlds.contract import NEW_EPISODE, Step, World, WorldConfig
+
+EPISODES = 256
+"""Episodes of a world, or rows of a stream task, that are measured."""
+BATCH_SIZE = 64
+"""Most rows that play at a time."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Demand:
+    """What a task asks of a memory."""
+
+    lag: float
+    """Steps between what must be kept and its use; median."""
+    lag_high: float
+    """The same; 95 % of uses have less, or as much."""
+    episodes: float
+    """Ends of episodes in between (a world that plays several in a row, without a reset); median."""
+    episodes_high: float
+    """The same; 95 % of uses have fewer, or as many."""
+    distractors: float
+    """Other events that are to be seen in between, each kind counted once; median."""
+    bits: float
+    """How much must be kept, as the task says; NaN when it does not say."""
+
+
+class Use(NamedTuple):
+    """Uses of one step; u of them."""
+
+    lag: Tensor
+    """long ``[u]``: see :class:`Demand`."""
+    episodes: Tensor
+    """long ``[u]``."""
+    distractors: Tensor
+    """long ``[u]``."""
+    row: Tensor
+    """long ``[u]``: whose they are."""
+
+    def of(self, rows: Tensor) -> "Use":
+        """Those of some rows; bool ``[b]``."""
+        return Use(*(part[rows[self.row]] for part in self))
+
+
+def measure(task: StreamTask | WorldConfig, episodes: int = EPISODES, seed: int = 0) -> Demand | None:
+    """What a task asks of a memory; None where nobody knows it, or nothing is asked.
+
+    Args:
+        task: a stream task, or a world's config.
+        episodes: episodes, or rows, that are measured.
+        seed: of the task.
+
+    Raises:
+        ValueError: fewer than one episode.
+    """
+    if episodes < 1:
+        raise ValueError(f"episodes={episodes}: measure at least one")
+    uses = list(_stream_uses(task, episodes, seed) if isinstance(task, StreamTask) else _world(task, episodes, seed))
+    lag, ends, others = (torch.cat([use[part] for use in uses]).numpy() if uses else np.empty(0) for part in range(3))
+    if not len(lag):
+        return None
+    return Demand(
+        lag=float(np.median(lag)),
+        lag_high=float(np.quantile(lag, 0.95, method="higher")),
+        episodes=float(np.median(ends)),
+        episodes_high=float(np.quantile(ends, 0.95, method="higher")),
+        distractors=float(np.median(others)),
+        bits=round(task.spec.bits, 3),
+    )
+
+
+def policy_scores(config: WorldConfig, episodes: int = EPISODES, seed: int = 0) -> dict[str, float]:
+    """Mean score of every policy that a world names beside its oracle (``spec.policies``), played.
+
+    Args:
+        config: of the world.
+        episodes: of each policy.
+        seed: of the world.
+    """
+    return {name: round(_mean_score(config, name, episodes, seed), 3) for name in config.spec.policies}
+
+
+def _mean_score(config: WorldConfig, policy: str, episodes: int, seed: int) -> float:
+    width = min(episodes, BATCH_SIZE)
+    world = config.build(width, seed=seed)
+    scores = [step.score[step.is_last & counted] for step, counted in _played(world, policy, -(-episodes // width))]
+    return float(torch.cat(scores).double().mean())
+
+
+def _played(world: World, policy: str, each: int) -> Iterator[tuple[Step, Tensor]]:
+    """Steps of a world, and which rows have not yet ended ``each`` episodes, bool ``[b]``; until all have."""
+    step, ended = world.reset(), torch.zeros(world.batch_size, dtype=torch.long)
+    while True:
+        counted = ended < each
+        yield step, counted
+        ended = ended + step.is_last
+        if bool((ended >= each).all()):
+            return
+        actions = world.expert(policy)
+        if actions is None:
+            raise ValueError(f"{type(world).__name__} has no policy {policy!r} at every step")
+        step = world.step(actions)
+
+
+def _stream_uses(task: StreamTask, rows: int, seed: int) -> Iterator[Use]:
+    batch = task.sample(rows, torch.Generator().manual_seed(seed))
+    row, step = torch.nonzero(batch.source >= 0, as_tuple=True)
+    if not len(row):
+        return
+    source = batch.source[row, step]
+    named = torch.zeros_like(batch.is_first).index_put_((row, source), torch.tensor(True))
+    until = named.long().cumsum(1)  # sources up to each step
+    yield Use(step - source, torch.zeros_like(step), until[row, step] - until[row, source], row)
+
+
+def _world(config: WorldConfig, episodes: int, seed: int) -> Iterator[Use]:
+    width = min(episodes, BATCH_SIZE)
+    world = config.build(width, seed=seed)
+    try:
+        world.reset()
+        if world.truth() is not None and world.oracle() is not None:
+            yield from _world_uses(world, -(-episodes // width))
+    finally:
+        world.close()
+
+
+def _world_uses(world: World, each: int) -> Iterator[Use]:
+    events, b = world.spec.events, world.batch_size
+    rows, kinds = torch.arange(b), torch.arange(len(events))
+    ends_episode = torch.tensor([name == NEW_EPISODE for name in events])
+    clock = torch.zeros(b, dtype=torch.long)
+    last = torch.full((b, len(events)), -1)  # when each event was to be seen last
+    begun = torch.zeros(b, (world.spec.max_steps or 0) + 2, dtype=torch.long)  # episodes begun up to each step
+    before = torch.full((b, 2), -1)  # what the decision before depended on
+    waiting: list[Use] = []  # until it is known which episode decides the score
+    for step, counted in _played(world, "oracle", each):
+        truth = world.truth()
+        assert truth is not None
+        clock = torch.where(step.is_first, 0, clock + 1)
+        last = last.masked_fill(step.is_first[:, None], -1)
+        before = before.masked_fill(step.is_first[:, None], -1)
+        seen = truth.event[:, None] == kinds
+        ended = (seen & ends_episode).any(1)
+        begun[rows, clock] = torch.where(clock > 0, begun[rows, (clock - 1).clamp(min=0)], 0) + ended.long()
+        if ended.any():
+            waiting = [kept for kept in (use.of(~ended) for use in waiting) if len(kept.row)]
+
+        interval = torch.stack((truth.start, truth.stop), 1)
+        past = (truth.start >= 0) & (truth.stop <= clock) & ~step.is_last & counted
+        found = past & (interval != before).any(1)
+        newest = (truth.stop - 1).clamp(min=0)
+        between = ((last > newest[:, None]) & ~ends_episode).sum(1)
+        passed = begun[rows, clock] - begun[rows, newest]
+        if found.any():
+            waiting.append(Use((clock - newest)[found], passed[found], between[found], rows[found]))
+        if step.is_last.any():
+            yield from (use.of(step.is_last) for use in waiting)
+            waiting = [kept for kept in (use.of(~step.is_last) for use in waiting) if len(kept.row)]
+
+        before = torch.where(past[:, None], interval, before)
+        last = torch.where(seen, clock[:, None], last)

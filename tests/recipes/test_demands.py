@@ -1,0 +1,110 @@
+"""What recipes say about lag and reach, and the file in which it was measured."""
+
+import json
+import math
+
+import pytest
+
+from recollect.cores import CORES
+from recollect.recipes import RECIPES, demands
+from recollect.recipes.demands import all_tasks, demand_of, name_of, policies_of
+from recollect.recipes.hierarchical_transformer_memory.words import PAPER_LEVELS
+from recollect.recipes.reproduce import lag_and_reach
+from recollect.tasks import Copying, Recall, StreetLearnConfig, TMazeConfig
+from recollect.tasks.ruler import measure
+
+STUDIES = ["htm-ballet", "htm-generalisation", "htm-visual-match", "htm-words", "htm-permanence", "htm-streets"]
+SCALES = [pytest.param(RECIPES[key], scale, id=f"{key}-{scale}") for key in RECIPES for scale in RECIPES[key].runs]
+STUDY_SCALES = [
+    pytest.param(RECIPES[key], scale, id=f"{key}-{scale}") for key in STUDIES for scale in ("lite", "paper")
+]
+
+
+@pytest.mark.parametrize(("recipe", "scale"), SCALES)
+def test_what_is_said_to_need_more_than_windows_does(recipe, scale):
+    for run in recipe.rows(scale):
+        for name, test in run.scored.items():
+            reach = run.config.core.reach
+            if test.beyond_window and reach is not None:
+                demand = demand_of(test.where)
+                assert demand is not None and demand.lag >= 4 * reach, f"{run.row}, {name}: {demand}, reach {reach}"
+
+
+@pytest.mark.parametrize(("recipe", "scale"), STUDY_SCALES)
+def test_every_study_has_a_full_window_and_an_hcam_that_chooses(recipe, scale):
+    rows = {run.row: run for run in recipe.rows(scale)}
+    assert {"hcam", "transformer-xl", "lstm", "memoryless"} <= rows.keys()
+    full = rows["transformer-xl, full window"]
+    assert all(full.config.core.memory_len >= test.where.spec.max_steps for test in full.scored.values())
+    assert not any(test.beyond_window for test in full.scored.values())
+    chooses = next(run for name, run in rows.items() if name.startswith("hcam, k = "))
+    core = chooses.config.core
+    spans = [demand_of(test.where).lag_high / core.stride for test in chooses.scored.values()]
+    assert core.top_k < (min(spans) if scale == "lite" else max(spans)), "as many chunks are read as there are"
+    for name in ("hcam", chooses.row):
+        core = rows[name].config.core
+        longest = max(test.where.spec.max_steps for test in rows[name].scored.values())
+        assert core.num_chunks * core.stride >= longest - core.stride or scale == "paper", "chunks hold the episode"
+    if scale == "lite":
+        for name, run in list(rows.items()):
+            first = rows.get(f"{name}, imitated first")
+            assert name.endswith("imitated first") or first.config.taught_by.startswith("imitated ")
+            assert run.config.loss.imitation.steps is None or run.config.fit.steps > run.config.loss.imitation.steps
+        assert any(test.beyond_window for test in rows["hcam"].scored.values())
+        assert rows["hcam"].config.core.top_k == rows["hcam"].config.core.num_chunks
+
+
+def test_the_long_levels_of_the_paper_lie_beyond_its_own_windows():
+    words = {run.row: run for run in RECIPES["htm-words"].rows("paper")}["hcam"]
+    assert words.config.core.reach == 4 * 128
+    for name in PAPER_LEVELS:
+        assert demand_of(words.tests[name].where).lag > words.config.core.reach, name
+    boxes = {run.row: run for run in RECIPES["htm-permanence"].rows("paper")}["hcam"]
+    assert demand_of(boxes.tests["longest delay"].where).lag > boxes.config.core.reach
+
+
+def test_every_task_of_a_row_is_measured():
+    kept = json.loads(demands.FILE.read_text())
+    names = {name_of(task) for task in all_tasks()}
+    assert names == kept["demands"].keys(), "python -m recollect.recipes.demands"
+    assert set(kept["policies"]) == {name for name in names if name.startswith("street-learn")}
+
+
+@pytest.mark.parametrize("task", [Copying(), Recall(), TMazeConfig(), TMazeConfig(length=200)])
+def test_the_file_says_what_is_measured(task):
+    kept, again = demand_of(task), measure(task)
+    assert (kept is None) == (again is None)
+    assert kept == again
+
+
+def test_what_is_not_in_the_file_is_measured():
+    demand = demand_of(Copying(length=7))
+    assert demand.lag == 18 and demand_of(Copying(length=7)) == demand
+    small = StreetLearnConfig(cities=(0,), num_junctions=3, pool=8, steps=20)
+    assert policies_of(Copying()) == {} and policies_of(TMazeConfig()) == {}
+    before = demands.POLICY_EPISODES
+    try:
+        demands.POLICY_EPISODES = 16
+        assert list(policies_of(small)) == ["best mixture", "explorer"]
+    finally:
+        demands.POLICY_EPISODES = before
+
+
+def test_a_row_states_its_lag_and_its_reach():
+    rows = {run.row: run for run in RECIPES["htm-t-maze"].rows("lite")}
+    said = {name: lag_and_reach(run, test) for name, run in rows.items() for test in run.scored.values()}
+    assert said["hcam, length 100"] == "100 / 32"
+    assert said["lstm, length 100"] == "100 / ∞" and said["memoryless, length 100"] == "100 / 0"
+    foreign = RECIPES["gymnasium"].rows("lite")[0]
+    assert {lag_and_reach(foreign, test) for test in foreign.scored.values()} == {"-"}
+
+
+def test_reach_of_every_core():
+    windowed = {"causal-transformer", "transformer-xl", "hcam", "long-short-transformer"}
+    for key, config in CORES.items():
+        core = config()
+        expected = core.num_layers * core.memory_len if key in windowed else 0 if key == "memoryless" else None
+        assert core.reach == expected, key
+    ttm = CORES["ttm"]
+    assert ttm(memory="concatenate", num_slots=12, num_tokens=3).reach == 4 and ttm(memory="none").reach == 0
+    assert math.isfinite(CORES["hcam"](num_layers=3, memory_len=20).reach)

@@ -1,0 +1,137 @@
+"""The ruler against tasks whose demands can be counted by hand."""
+
+import math
+from dataclasses import dataclass
+
+import gymnasium
+import pytest
+import torch
+
+from recollect.tasks import BalletConfig, Copying, Recall, TMazeConfig, VisualMatchConfig, WordLearningConfig
+from recollect.tasks.arrangements import arrangement_bits
+from recollect.tasks.ruler import Demand, measure, policy_scores
+from recollect.tasks.streams.contract import Batch
+from recollect.tasks.worlds.contract import NEW_EPISODE, Advance, TensorWorld, Truth, WorldConfig, WorldSpec
+from recollect.tasks.worlds.object_permanence import ObjectPermanenceConfig
+from recollect.tasks.worlds.street_learn.world import StreetLearnConfig
+
+
+class Told(TensorWorld):
+    """Nine steps: something at 1, a bell at 2, a whistle at 4, a new episode at 6; at 7 and 8 one decision about 1."""
+
+    def begin(self, batch_size):
+        return torch.zeros(batch_size)
+
+    def advance(self, state, actions):
+        over = self.clock + 1 >= 9
+        return Advance(state, state, over, state)
+
+    def observe(self, state):
+        return self.clock[:, None].float()
+
+    def plan(self, state):
+        return torch.zeros(len(state), dtype=torch.long)
+
+    def look(self, state):
+        event = torch.tensor([-1, -1, 0, -1, 1, -1, 2, -1, -1, -1])[self.clock]
+        start = torch.tensor([-1, -1, -1, -1, -1, -1, -1, 1, 1, -1])[self.clock]
+        return Truth(event, start, torch.where(start < 0, -1, start + 1))
+
+
+@dataclass(frozen=True, kw_only=True)
+class ToldConfig(WorldConfig):
+    """The config of :class:`Told`."""
+
+    @property
+    def spec(self):
+        space = gymnasium.spaces.Box(0.0, 9.0, (1,))
+        events = ("bell", "whistle", NEW_EPISODE)
+        return WorldSpec(
+            observation_space=space,
+            action_space=gymnasium.spaces.Discrete(2),
+            max_steps=9,
+            memory_span=8,
+            chance=0.0,
+            oracle=0.0,
+            events=events,
+        )
+
+    def build(self, batch_size, *, seed=0, device="cpu"):
+        return Told(self.spec, batch_size, seed=seed, device=device)
+
+
+def numbers(demand):
+    return demand.lag, demand.lag_high, demand.episodes, demand.episodes_high, demand.distractors
+
+
+def test_a_corridor_is_as_long_as_it_is():
+    assert measure(TMazeConfig(length=37), 4) == Demand(
+        lag=37, lag_high=37, episodes=0, episodes_high=0, distractors=0, bits=1
+    )
+    assert measure(TMazeConfig(length=37, active=True), 4).lag == 38, "the cue is one step behind the start"
+
+
+def test_a_colour_is_kept_past_the_apples():
+    demand = measure(VisualMatchConfig(cue_steps=4, distractor_steps=11), 8)
+    assert numbers(demand) == (12, 12, 0, 0, 1) and demand.bits == pytest.approx(math.log2(3), abs=1e-3)
+
+
+def test_dances_are_kept_past_those_that_follow():
+    demand = measure(BalletConfig(dancers=(4,), delays=(7,), observation="tiles"), 512)
+    lags = {4 * 22 - (22 * i + 15) for i in range(4)}
+    assert {demand.lag, demand.lag_high} <= lags and demand.lag_high == max(lags)
+    assert demand.distractors in (1, 2) and demand.bits == pytest.approx(math.log2(13 * 12 * 11 * 10), abs=1e-3)
+
+
+def test_a_pause_is_added_to_the_lag_and_lessons_are_counted():
+    short, long = (measure(WordLearningConfig(pause_steps=n), 64) for n in (0, 20))
+    assert long.lag == short.lag + 20 and short.episodes_high == 0
+    past = measure(WordLearningConfig(distractor_phases=(2,), pause_steps=20), 64)
+    assert past.lag > short.lag + 60 and past.distractors >= short.distractors + 2
+    two = measure(WordLearningConfig(lessons=2), 64)
+    assert (two.episodes, two.episodes_high) == (1, 1), "the last question, which is about the first lesson, counts"
+    assert two.lag > short.lag
+
+
+def test_boxes_are_kept_for_their_delay():
+    one, ten = (measure(ObjectPermanenceConfig(num_boxes=2, delays=(n,)), 64) for n in (10, 100))
+    assert ten.lag_high - one.lag_high == 180 and one.distractors in (0, 1)
+
+
+def test_rows_of_a_stream_task():
+    copying = measure(Copying(length=5, num_digits=3), 2)
+    assert numbers(copying) == (9, 9, 0, 0, 1) and copying.bits == 9
+    task = Recall()
+    batch = task.sample(256, torch.Generator().manual_seed(0))
+    rows, steps = (batch.source >= 0).nonzero(as_tuple=True)
+    lags = steps - batch.source[rows, steps]
+    assert measure(task).lag == float(lags.double().quantile(0.5))
+
+
+def test_what_nobody_knows_is_none():
+    class Silent(Copying):
+        def sample(self, batch_size, generator):
+            batch = super().sample(batch_size, generator)
+            return Batch(*batch[:-1], torch.full_like(batch.source, -1))
+
+    assert measure(Silent(length=3)) is None
+    with pytest.raises(ValueError, match="episodes=0"):
+        measure(Copying(), 0)
+
+
+def test_every_number_of_a_world_counted_by_hand():
+    demand = measure(ToldConfig(), 32)
+    assert numbers(demand) == (6, 6, 1, 1, 2), "the second step of the same decision is no use of its own"
+    assert math.isnan(demand.bits), "the world does not say"
+
+
+def test_named_policies_are_played():
+    world = StreetLearnConfig(cities=(0,), num_junctions=3, pool=8, steps=30)
+    scores = policy_scores(world, 32)
+    assert list(scores) == ["best mixture", "explorer"]
+    assert scores["best mixture"] < scores["explorer"] < world.spec.oracle
+    assert policy_scores(TMazeConfig(length=3), 2) == {}
+
+
+def test_bits_of_an_arrangement():
+    assert arrangement_bits(5, 5) == pytest.approx(math.log2(120)) and arrangement_bits(7, 0) == 0
