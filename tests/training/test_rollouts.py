@@ -126,7 +126,7 @@ def test_a_moment_goes_on_exactly(core):
     twin.load(saved, snapshot.world[1], 0)
     found, again = twin.collect(twin.buffer())
     assert episodes == again
-    assert all(torch.equal(one, two) for one, two in zip(expected[:-2], found[:-2], strict=True))
+    assert all(torch.equal(one, two) for one, two in zip(expected[:8], found[:8], strict=True))
     assert all(torch.equal(one, two) for one, two in zip(leaves(expected.state), leaves(found.state), strict=True))
     assert all(torch.equal(tensor, snapshot.tensors()[name]) for name, tensor in saved.items())  # nobody wrote to it
 

@@ -1,5 +1,7 @@
 """The line about the plain form: the fast path computes what the slow loop over the equations computes."""
 
+from collections.abc import Iterator
+from dataclasses import fields, is_dataclass
 from typing import Any
 
 import torch
@@ -44,9 +46,18 @@ def _find(subject: Subject) -> Reference:
 
 def _drops(core: Any) -> bool:
     """Whether the plain form, which knows no dropout, would refuse training mode."""
-    return any(getattr(module, "p", 0.0) for module in core.modules() if isinstance(module, torch.nn.Dropout)) or bool(
-        getattr(getattr(core, "config", None), "dropout", 0.0)
-    )
+    modules = (module for module in core.modules() if isinstance(module, torch.nn.Dropout))
+    return any(module.p for module in modules) or any(_rates(getattr(core, "config", None)))
+
+
+def _rates(config: Any) -> Iterator[float]:
+    """Dropout rates of a config and of the configs in it."""
+    if is_dataclass(config):
+        for field in fields(config):
+            value = getattr(config, field.name)
+            if field.name.endswith("dropout"):
+                yield value or 0.0
+            yield from _rates(value)
 
 
 def _equal(subject: Subject, plain: Reference, meter: Comparison, state: Any, is_first: Tensor, what: str) -> None:
