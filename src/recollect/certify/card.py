@@ -121,13 +121,13 @@ class Card:
 
 def summary(cards: list[Card]) -> Table:
     """Many cards in one table: how many lines pass, which do not, and how far the long run went."""
-    table = Table(box=None, padding=(0, 2, 0, 0))
+    table = Table(box=None, padding=(0, 1, 0, 0))  # fits 80 columns
     table.add_column("core", no_wrap=True)
     for status in ("pass", "skip"):
-        table.add_column(status, justify="right")
+        table.add_column(status, justify="right", min_width=len(status))
     for status in ("fail", "exempt"):
-        table.add_column(status, overflow="fold")
-    table.add_column("long run", no_wrap=True)
+        table.add_column(status, overflow="fold", min_width=len(status))
+    table.add_column("long run, steps", no_wrap=True)
     table.add_column("s", justify="right", no_wrap=True)
     for card in cards:
         found = {status: [line.name for line in card.lines if line.status == status] for status in STYLES}
@@ -137,7 +137,7 @@ def summary(cards: list[Card]) -> Table:
             Text(str(len(found["skip"])), style=STYLES["skip"]),
             Text(", ".join(found["fail"]) or "-", style=STYLES["fail"] if found["fail"] else ""),
             Text(", ".join(found["exempt"]) or "-", style=STYLES["exempt"] if found["exempt"] else ""),
-            card.reach() or "-",
+            (card.reach() or "-").replace(" steps", ""),
             f"{card.seconds:.1f}",
         )
     return table
