@@ -323,7 +323,8 @@ def test_many_over_processes_in_order(monkeypatch):
     alone = list(certify_many(names, processes=1, options=options))
     assert [card.failed for card in alone] == [card.failed for card in cards]
     table = summary(cards)
-    assert [column.header for column in table.columns] == ["core", "pass", "skip", "fail", "exempt", "long run, steps", "s"]
+    headers = ["core", "pass", "skip", "fail", "exempt", "long run, steps", "s"]
+    assert [column.header for column in table.columns] == headers
     assert [str(cell) for cell in table.columns[3].cells] == ["-", "reset"]
 
 
