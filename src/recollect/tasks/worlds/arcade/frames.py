@@ -19,6 +19,12 @@ from recollect.tasks.worlds.contract import Scene
 
 UNITS = 42
 """Units along one side of the field."""
+UP, DOWN, LEFT, RIGHT = range(4)
+"""Actions of whatever moves in two directions."""
+DIRECTIONS = ((-1, 0), (1, 0), (0, -1), (0, 1))
+"""Rows and columns of these actions."""
+STEPS = ((-1, -1), (-1, 0), (-1, 1), (0, -1), (0, 1), (1, -1), (1, 0), (1, 1))
+"""Rows and columns a frame of things that run about."""
 
 
 @dataclass(frozen=True)
@@ -116,3 +122,11 @@ def bounce(phase: Tensor, span: int) -> Tensor:
     """
     phase = phase % (2 * span)
     return torch.minimum(phase, 2 * span - 1 - phase)
+
+
+def towards(way: Tensor) -> Tensor:
+    """The action that goes a way ``[b, 2]`` (rows, columns), its longer half first: long ``[b]``."""
+    down, right = way.unbind(1)
+    vertical = torch.where(down > 0, DOWN, UP)
+    level = torch.where(right > 0, RIGHT, LEFT)
+    return torch.where(down.abs() >= right.abs(), vertical, level)

@@ -12,23 +12,31 @@ key was taken can be seen. What to look at changes with it.
 Source: ours.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import gymnasium
 import torch
 from torch import Tensor
 
-from recollect.tasks.worlds.arcade.frames import UNITS, Painter, Sprite, bounce, observation_space
+from recollect.tasks.worlds.arcade.frames import (
+    BALL,
+    DIRECTIONS,
+    STEPS,
+    UNITS,
+    Painter,
+    Sprite,
+    bounce,
+    observation_space,
+    towards,
+)
 from recollect.tasks.worlds.contract import Advance, Scene, TensorWorld, Truth, WorldConfig, WorldSpec
 
-UP, DOWN, LEFT, RIGHT = range(4)
 AGENT = Sprite(("###", "###", "###"), 255)
 KEY = Sprite(("#### ", "#  ##", "#### ", "  #  ", "  ## "), 200)
 DOOR = Sprite(("#####", "#   #", "#   #", "#  ##", "#   #"), 200)
-DIAMOND = Sprite((" # ", "###", " # "), 130)
+DIAMOND = replace(BALL, grey=130)
 SPEED = 2
-STEPS = ((-1, -1), (-1, 0), (-1, 1), (0, -1), (0, 1), (1, -1), (1, 0), (1, 1))
 SMALL, LARGE = UNITS - 2, UNITS - 4
 """Places along one axis of a thing of 3 units, and of one of 5."""
 CELLS, PITCH, ROOM = 4, 11, 5
@@ -100,7 +108,7 @@ class KeyDoor(TensorWorld[KeyDoorState]):
     ) -> None:
         super().__init__(config.spec, batch_size, seed=seed, device=device)
         self.config = config
-        self.moves = SPEED * torch.tensor([(-1, 0), (1, 0), (0, -1), (0, 1)], device=self.device)
+        self.moves = SPEED * torch.tensor(DIRECTIONS, device=self.device)
         self.steps = torch.tensor(STEPS, device=self.device)
         self.painter = Painter(config.side, (AGENT, KEY, DOOR, *[DIAMOND] * config.distractors), self.device)
 
@@ -142,10 +150,7 @@ class KeyDoor(TensorWorld[KeyDoorState]):
     def plan(self, state: KeyDoorState) -> Tensor:
         """The way to the key, then to the door, the longer half first; those that are in the way are not heeded."""
         goal = torch.where(state.has_key[:, None], state.goals[:, 1], state.goals[:, 0])
-        down, right = (goal + 1 - state.agent).unbind(1)
-        vertical = torch.where(down > 0, DOWN, UP)
-        level = torch.where(right > 0, RIGHT, LEFT)
-        return torch.where(down.abs() >= right.abs(), vertical, level)
+        return towards(goal + 1 - state.agent)
 
     def look(self, state: KeyDoorState) -> Truth:
         """What is sought; no decision depends on the past."""

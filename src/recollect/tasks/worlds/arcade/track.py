@@ -26,17 +26,26 @@ import gymnasium
 import torch
 from torch import Tensor
 
-from recollect.tasks.worlds.arcade.frames import BALL, UNITS, Painter, Sprite, bounce, observation_space
+from recollect.tasks.worlds.arcade.frames import (
+    BALL,
+    DIRECTIONS,
+    STEPS,
+    UNITS,
+    Painter,
+    Sprite,
+    bounce,
+    observation_space,
+    towards,
+)
 from recollect.tasks.worlds.contract import Advance, Scene, TensorWorld, Truth, WorldConfig, WorldSpec
 
-UP, DOWN, LEFT, RIGHT, PICK = range(5)
+PICK = 4
 CURSOR = Sprite(("# #", "   ", "# #"), 200)
 """The corners that a ball leaves free."""
 SPEED = 2
 SPAN = UNITS - 2
 """Places of a ball or the cursor along one axis."""
 PLAIN, BRIGHT = 110, 255
-STEPS = ((-1, -1), (-1, 0), (-1, 1), (0, -1), (0, 1), (1, -1), (1, 0), (1, 1))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,7 +114,7 @@ class Track(TensorWorld[TrackState]):
         super().__init__(config.spec, batch_size, seed=seed, device=device)
         self.config = config
         self.stop = config.cue_steps + config.run_steps
-        self.moves = SPEED * torch.tensor([(-1, 0), (1, 0), (0, -1), (0, 1), (0, 0)], device=self.device)
+        self.moves = SPEED * torch.tensor([*DIRECTIONS, (0, 0)], device=self.device)
         self.steps = torch.tensor(STEPS, device=self.device)
         self.painter = Painter(config.side, (*[BALL] * config.balls, CURSOR), self.device)
 
@@ -141,11 +150,7 @@ class Track(TensorWorld[TrackState]):
         """Bring the cursor to the marked ball, the longer way first, and pick it; step over one that lies nearer."""
         index = state.marked[:, None, None].expand(-1, 1, 2)
         way = self._balls(state).gather(1, index)[:, 0] - state.cursor
-        down, right = way.unbind(1)
-        vertical = torch.where(down > 0, DOWN, UP)
-        level = torch.where(right > 0, RIGHT, LEFT)
-        move = torch.where(down.abs() >= right.abs(), vertical, level)
-        return torch.where((way.abs().amax(1) < SPEED) & self._is_nearest(state), PICK, move)
+        return torch.where((way.abs().amax(1) < SPEED) & self._is_nearest(state), PICK, towards(way))
 
     def look(self, state: TrackState) -> Truth:
         """In the last phase the decision depends on all frames from the cue to the stop."""
