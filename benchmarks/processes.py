@@ -5,14 +5,12 @@ python benchmarks/processes.py [--rows 16] [--seconds 2] [--repeats 3] [--output
 
 import argparse
 import json
-import time
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from recollect.benchmark.machine import describe
 from recollect.tasks import GymnasiumConfig
+from worlds import measure
 
 IDS = ("CartPole-v1", "MiniGrid-MemoryS7-v0")
 FORMS: dict[str, dict[str, Any]] = {
@@ -20,24 +18,6 @@ FORMS: dict[str, dict[str, Any]] = {
     "this process": {"native": False},
     **{f"--world.processes {number}": {"native": False, "processes": number} for number in (1, 2, 4)},
 }
-
-
-def measure(config: GymnasiumConfig, rows: int, seconds: float) -> float:
-    """Steps a second of all rows, episodes beginning anew included."""
-    world = config.build(rows, seed=0)
-    try:
-        world.reset()
-        number = int(config.spec.action_space.n)  # type: ignore[attr-defined]
-        actions = torch.randint(number, (64, rows), generator=torch.Generator().manual_seed(0))
-        for action in actions[:8]:
-            world.step(action)
-        begun, steps = time.perf_counter(), 0
-        while time.perf_counter() - begun < seconds:
-            world.step(actions[steps % 64])
-            steps += 1
-        return steps * rows / (time.perf_counter() - begun)
-    finally:
-        world.close()
 
 
 def main() -> None:

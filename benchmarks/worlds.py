@@ -45,17 +45,20 @@ WORLDS: dict[str, tuple[WorldConfig, int, float | None]] = {
 def measure(config: WorldConfig, batch_size: int, seconds: float) -> float:
     """Steps a second: rows times steps over time, episodes beginning anew included."""
     world = config.build(batch_size, seed=0)
-    world.reset()
-    generator = torch.Generator().manual_seed(0)
-    number = int(config.spec.action_space.n)  # type: ignore[attr-defined]
-    actions = torch.randint(number, (64, batch_size), generator=generator)
-    for action in actions[:8]:
-        world.step(action)
-    begun, steps = time.perf_counter(), 0
-    while time.perf_counter() - begun < seconds:
-        world.step(actions[steps % 64])
-        steps += 1
-    return steps * batch_size / (time.perf_counter() - begun)
+    try:
+        world.reset()
+        generator = torch.Generator().manual_seed(0)
+        number = int(config.spec.action_space.n)  # type: ignore[attr-defined]
+        actions = torch.randint(number, (64, batch_size), generator=generator)
+        for action in actions[:8]:
+            world.step(action)
+        begun, steps = time.perf_counter(), 0
+        while time.perf_counter() - begun < seconds:
+            world.step(actions[steps % 64])
+            steps += 1
+        return steps * batch_size / (time.perf_counter() - begun)
+    finally:
+        world.close()
 
 
 def main() -> None:

@@ -81,7 +81,7 @@ class Rollout(NamedTuple):
 
     def rows(self, index: Tensor) -> "Rollout":
         """Some of the rows, for a minibatch."""
-        parts = [map_observation(lambda leaf: leaf[index], part) for part in self[:8]]
+        parts = [map_observation(lambda leaf: leaf[index], part) for part in self[: self._fields.index("state")]]
         target = None if self.target is None else self.target[index]
         truth = None if self.truth is None else map_observation(lambda leaf: leaf[index], self.truth)
         return Rollout(*parts, state=take_rows(self.state, index), target=target, truth=truth)
