@@ -12,6 +12,8 @@ from recollect.layers.tap import listen
 from recollect.tasks import TASKS, StreetLearnConfig, TMazeConfig, VisualMatchConfig
 from recollect.training import fit
 from recollect.training.frame import FitConfig
+from recollect.training.imitation.loss import imitation_loss
+from recollect.training.imitation.teachers import ImitationConfig
 from recollect.training.impala import loss as impala_loss
 from recollect.training.impala.loss import LossConfig, ReuseConfig
 from recollect.training.impala.supervision import SupervisionConfig
@@ -119,6 +121,30 @@ def test_the_loss_and_its_gradients_are_those_of_a_literal_loop(core, reduction)
         expected = torch.zeros(()) if expected is None else expected
         got = torch.zeros_like(expected) if got is None else got
         torch.testing.assert_close(got, expected.expand_as(got), rtol=1e-3, atol=2e-5)
+    made.close()
+
+
+@pytest.mark.parametrize("core", [HCAM, WINDOW], ids=["hcam", "transformer-xl"])
+def test_imitation_takes_the_same_targets(core):
+    loss = LossConfig(reduction="mean", supervision=BOTH, imitation=ImitationConfig(steps=12))
+    made = trainer(core, loss=loss)
+    rollout, model = played(made), made.model
+    parameters, found = list(model.parameters()), []
+    for cost in (
+        lambda **how: impala_loss.impala_loss(model, rollout, loss, **how),
+        lambda **how: imitation_loss(model, rollout, made.teacher, loss, **how),
+    ):
+        without, helped = cost(), cost(supervision=0.5)
+        assert not without.helped and helped.helped.keys() == {"label_loss", "label_accuracy", "attention_loss"}
+        grads = torch.autograd.grad(helped.loss - without.loss, parameters, allow_unused=True)
+        found.append((helped.helped, grads))
+    (one, grads), (other, others) = found
+    torch.testing.assert_close(one, other)
+    for got, expected in zip(grads, others, strict=True):
+        assert (got is None) == (expected is None) or not torch.cat([g for g in (got, expected) if g is not None]).any()
+        if got is not None and expected is not None:
+            torch.testing.assert_close(got, expected, rtol=1e-3, atol=2e-5)
+    assert "attention_loss" in made.step()
     made.close()
 
 

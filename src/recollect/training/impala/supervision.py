@@ -153,14 +153,15 @@ def supervise(
     Args:
         agent: that learns.
         features: ``[b, T, d]``, which the head reads.
-        attention: what was heard while the agent ran over all T + 1 rows; None without a cost for it.
+        attention: what was heard while the agent ran over these rows, or one more; None without a cost for it.
         truth: of the rollout, ``[b, T + 1]``.
         config: costs.
         reduction: over steps with a target.
     """
     loss, reported = features.new_zeros((), dtype=torch.float32), {}
+    rows = slice(features.shape[1])
     if config.label_cost:
-        labels = truth["label"][:, :-1]
+        labels = truth["label"][:, rows]
         logits = agent.name_labels(features)
         reported["label_loss"] = label_loss(logits, labels, reduction=reduction)
         right = (logits.detach().argmax(-1) == labels).sum()
@@ -168,6 +169,6 @@ def supervise(
         loss = loss + config.label_cost * reported["label_loss"]
     if attention is not None:
         mass, valid = attention.mass()
-        reported["attention_loss"] = attention_loss(mass[:, :-1], valid[:, :-1], reduction=reduction)
+        reported["attention_loss"] = attention_loss(mass[:, rows], valid[:, rows], reduction=reduction)
         loss = loss + config.attention_cost * reported["attention_loss"]
     return Supervised(loss, reported)
