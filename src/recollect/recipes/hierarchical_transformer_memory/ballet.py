@@ -4,16 +4,22 @@ from dataclasses import replace
 
 from recollect.recipes.agent_sizes import lite_core, lite_symbols, paper, paper_core
 from recollect.recipes.base import Scale, Test
-from recollect.recipes.hierarchical_transformer_memory.rows import reads_all, study
+from recollect.recipes.hierarchical_transformer_memory.rows import Lessons, reads_all, study
 from recollect.tasks.worlds.ballet.dances import ALIKE
 from recollect.tasks.worlds.ballet.world import BalletConfig
-from recollect.training.imitation.teachers import ImitationConfig
+from recollect.training.curriculum import CurriculumConfig
 from recollect.training.impala.trainer import ImpalaConfig
 
 WINDOW, CHUNK = 7, 8
 """Less than half a dance; a period of 31 or 63 steps is no multiple of a chunk."""
 STROLL = 24
 """Steps after the name: three lead to a dancer."""
+LESSONS = Lessons(
+    steps=450,
+    attention_cost=0.03,
+    gradients=True,
+    curriculum=CurriculumConfig(field="dancers", values=(2, 4), success=0.85, episodes=100),
+)
 PAPER = {  # dancers, delay: what the paper reports for each core (table 3)
     (2, 16): {"hcam": "0.998", "transformer-xl": "0.969", "lstm": "0.974"},
     (8, 16): {"hcam": "0.981", "transformer-xl": "0.657", "lstm": "0.252"},
@@ -81,7 +87,7 @@ BALLET = study(
     ballet,
     {"lite": 4, "paper": 4},
     ballet_tests,
-    ImitationConfig(steps=400),
+    LESSONS,
 )
 GENERALISATION = study(
     "htm-generalisation",
@@ -91,5 +97,5 @@ GENERALISATION = study(
     generalisation,
     {"lite": 4, "paper": 4},
     _generalisation_tests,
-    ImitationConfig(steps=400),
+    LESSONS,
 )

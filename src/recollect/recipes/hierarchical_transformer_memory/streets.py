@@ -5,9 +5,9 @@ from dataclasses import replace
 from recollect.cores.hcam import HierarchicalChunkMemoryConfig
 from recollect.recipes.agent_sizes import lite_core, lite_symbols, paper, paper_core
 from recollect.recipes.base import Scale, Test
-from recollect.recipes.hierarchical_transformer_memory.rows import reads_all, study
+from recollect.recipes.hierarchical_transformer_memory.rows import Lessons, reads_all, study
 from recollect.tasks.worlds.street_learn.world import HELD_OUT_CITIES, StreetLearnConfig
-from recollect.training.imitation.teachers import ImitationConfig, TeacherConfig
+from recollect.training.imitation.teachers import TeacherConfig
 from recollect.training.impala.trainer import EvaluationConfig, ImpalaConfig
 
 # A chunk shares a step with the next one, or every fourth move would have its two ends in different chunks.
@@ -54,5 +54,5 @@ STREETS = study(
     streets,
     {"lite": 16, "paper": 16},
     _tests,
-    ImitationConfig(steps=500, teacher=TeacherConfig(name="explorer")),
+    Lessons(steps=500, teacher=TeacherConfig(name="explorer")),
 )

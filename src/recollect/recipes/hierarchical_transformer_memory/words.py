@@ -4,9 +4,8 @@ from dataclasses import replace
 
 from recollect.recipes.agent_sizes import lite_core, lite_spoken, paper, paper_core
 from recollect.recipes.base import Scale, Test
-from recollect.recipes.hierarchical_transformer_memory.rows import longest_episode, reads_all, study
+from recollect.recipes.hierarchical_transformer_memory.rows import Lessons, longest_episode, reads_all, study
 from recollect.tasks.worlds.word_learning import WordLearningConfig
-from recollect.training.imitation.teachers import ImitationConfig
 from recollect.training.impala.trainer import ImpalaConfig
 
 LITE = WordLearningConfig(
@@ -70,5 +69,5 @@ WORDS = study(
     words,
     {"lite": 2, "paper": 4},
     word_tests,
-    ImitationConfig(steps=300),
+    Lessons(steps=300, attention_cost=0.03, gradients=True),
 )
