@@ -15,7 +15,7 @@ WINDOW, CHUNK = 7, 8
 STROLL = 24
 """Steps after the name: three lead to a dancer."""
 LESSONS = Lessons(
-    steps=450,
+    steps=220,
     attention_cost=0.03,
     gradients=True,
     curriculum=CurriculumConfig(field="dancers", values=(2, 4), success=0.85, episodes=100),
