@@ -15,7 +15,8 @@ WINDOW, CHUNK = 7, 8
 STROLL = 24
 """Steps after the name: three lead to a dancer."""
 LESSONS = Lessons(
-    steps=220,
+    steps=700,
+    unroll=80,  # a whole episode of two dancers; what is seen of more is in chunks by then
     attention_cost=0.03,
     gradients=True,
     curriculum=CurriculumConfig(field="dancers", values=(2, 4), success=0.85, episodes=100),

@@ -49,6 +49,8 @@ class Lessons:
     """Who is imitated."""
     batch_size: int = 32
     """Episodes that are played at a time; every rollout is one optimiser step."""
+    unroll: int | None = None
+    """Steps of a rollout; None: as many as without a teacher."""
     learning_rate: float = 2e-3
     """At the start; it falls to 0 as a cosine."""
     attention_cost: float = 0.0
@@ -136,6 +138,7 @@ def imitated(run: Run, lessons: Lessons) -> Run:
         config,
         core=core,
         batch_size=lessons.batch_size,
+        unroll=lessons.unroll or config.unroll,
         fit=replace(config.fit, steps=lessons.steps + lessons.reinforced, evaluate_every=100),
         optimizer=OptimizerConfig(
             algorithm="adam", learning_rate=lessons.learning_rate, schedule="cosine", warmup_steps=20, clip_norm=1.0
