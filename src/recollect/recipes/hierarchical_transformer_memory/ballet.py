@@ -17,7 +17,7 @@ STROLL = 24
 LESSONS = Lessons(
     steps=700,
     unroll=80,  # a whole episode of two dancers; what is seen of more is in chunks by then
-    attention_cost=0.03,
+    attention_cost=0.3,
     gradients=True,
     curriculum=CurriculumConfig(field="dancers", values=(2, 4), success=0.85, episodes=100),
 )
