@@ -42,13 +42,15 @@ class Lessons:
     """How the rows that imitate are taught."""
 
     steps: int
-    """Optimiser steps that imitate."""
+    """Rollouts that are imitated on."""
     reinforced: int = 0
-    """Steps of reinforcement behind them."""
-    teacher: TeacherConfig = field(default_factory=lambda: TeacherConfig(acts=20))
-    """Who is imitated."""
-    batch_size: int = 32
-    """Episodes that are played at a time; every rollout is one optimiser step."""
+    """Rollouts of reinforcement behind them."""
+    teacher: TeacherConfig = field(default_factory=lambda: TeacherConfig(acts=80))
+    """Who is imitated. It acts for long: where a learner strays to, less is decided by what it remembers."""
+    batch_size: int = 64
+    """Episodes that are played at a time."""
+    reuse: ReuseConfig = field(default_factory=lambda: ReuseConfig(passes=2, minibatches=2))
+    """What is made of a rollout: four updates."""
     unroll: int | None = None
     """Steps of a rollout; None: as many as without a teacher."""
     learning_rate: float = 2e-3
@@ -139,15 +141,15 @@ def imitated(run: Run, lessons: Lessons) -> Run:
         core=core,
         batch_size=lessons.batch_size,
         unroll=lessons.unroll or config.unroll,
-        fit=replace(config.fit, steps=lessons.steps + lessons.reinforced, evaluate_every=100),
+        fit=replace(config.fit, steps=lessons.steps + lessons.reinforced, evaluate_every=50),
         optimizer=OptimizerConfig(
-            algorithm="adam", learning_rate=lessons.learning_rate, schedule="cosine", warmup_steps=20, clip_norm=1.0
+            algorithm="adam", learning_rate=lessons.learning_rate, schedule="cosine", warmup_steps=5, clip_norm=1.0
         ),
         loss=replace(
             config.loss,
             # What the value is wrong by at a hundred steps must not drown the three at which the teacher decides.
             baseline_cost=0.05,
-            reuse=ReuseConfig(),
+            reuse=lessons.reuse,
             imitation=ImitationConfig(steps=lessons.steps, teacher=lessons.teacher),
             supervision=supervision,
         ),

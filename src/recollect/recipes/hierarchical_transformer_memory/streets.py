@@ -59,9 +59,8 @@ STREETS = study(
     {"lite": 16, "paper": 16},
     _tests,
     Lessons(
-        steps=500,
+        steps=250,
         teacher=TeacherConfig(name="explorer", acts=50),
-        batch_size=64,
         attention_cost=0.1,
         gradients=True,
     ),

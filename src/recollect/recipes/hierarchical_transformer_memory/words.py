@@ -69,5 +69,5 @@ WORDS = study(
     words,
     {"lite": 2, "paper": 4},
     word_tests,
-    Lessons(steps=600, attention_cost=0.3, gradients=True),
+    Lessons(steps=200, attention_cost=0.3, gradients=True),
 )
