@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from recollect.recipes.agent_sizes import lite_core, lite_symbols, paper, paper_core
+from recollect.recipes.agent_sizes import lite_core, lite_spoken, paper, paper_core
 from recollect.recipes.base import Scale, Test
 from recollect.recipes.hierarchical_transformer_memory.rows import Lessons, reads_all, study
 from recollect.tasks.worlds.ballet.dances import ALIKE
@@ -60,7 +60,7 @@ def generalisation(core: str = "hcam", scale: Scale = "lite") -> ImpalaConfig:
 def _lite(world: BalletConfig, core: str) -> ImpalaConfig:
     longest = lite_level(8, delay=48).spec.max_steps
     memory = reads_all(lite_core(core, steps=longest, window=WINDOW, chunk=CHUNK, layers=1))
-    return lite_symbols(world, memory, steps=100, unroll=world.spec.max_steps + 1, discount=0.97)
+    return lite_spoken(world, memory, steps=100, unroll=world.spec.max_steps + 1, discount=0.97)
 
 
 def _test(core: str, scale: Scale, dancers: int, delay: int) -> Test:
