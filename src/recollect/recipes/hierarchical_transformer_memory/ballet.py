@@ -9,6 +9,7 @@ from recollect.tasks.worlds.ballet.dances import ALIKE
 from recollect.tasks.worlds.ballet.world import BalletConfig
 from recollect.training.curriculum import CurriculumConfig
 from recollect.training.imitation.teachers import TeacherConfig
+from recollect.training.impala.loss import ReuseConfig
 from recollect.training.impala.trainer import ImpalaConfig
 
 WINDOW, CHUNK = 7, 8
@@ -16,9 +17,10 @@ WINDOW, CHUNK = 7, 8
 STROLL = 24
 """Steps after the name: three lead to a dancer."""
 LESSONS = Lessons(
-    steps=250,
-    teacher=TeacherConfig(acts=40),
-    unroll=80,  # a whole episode of two dancers; what is seen of more is in chunks by then
+    steps=80,
+    teacher=TeacherConfig(acts=12),
+    batch_size=32,
+    reuse=ReuseConfig(passes=2, minibatches=4),
     attention_cost=0.3,
     gradients=True,
     curriculum=CurriculumConfig(field="dancers", values=(2, 4), success=0.8, episodes=100),

@@ -51,14 +51,12 @@ class Lessons:
     """Episodes that are played at a time."""
     reuse: ReuseConfig = field(default_factory=lambda: ReuseConfig(passes=2, minibatches=2))
     """What is made of a rollout: four updates."""
-    unroll: int | None = None
-    """Steps of a rollout; None: as many as without a teacher."""
     learning_rate: float = 2e-3
     """At the start; it falls to 0 as a cosine."""
     attention_cost: float = 0.0
     """Of targets for attention, beside the divergence from the teacher; for cores that attend to the past."""
     gradients: bool = False
-    """Let gradients into the chunks of hcam."""
+    """Let gradients into the chunks of hcam; those that are completed in a rollout, which should hold whole episodes."""
     curriculum: CurriculumConfig = field(default_factory=CurriculumConfig)
     """From easy to hard."""
 
@@ -140,10 +138,9 @@ def imitated(run: Run, lessons: Lessons) -> Run:
         config,
         core=core,
         batch_size=lessons.batch_size,
-        unroll=lessons.unroll or config.unroll,
-        fit=replace(config.fit, steps=lessons.steps + lessons.reinforced, evaluate_every=50),
+        fit=replace(config.fit, steps=lessons.steps + lessons.reinforced, evaluate_every=40),
         optimizer=OptimizerConfig(
-            algorithm="adam", learning_rate=lessons.learning_rate, schedule="cosine", warmup_steps=5, clip_norm=1.0
+            algorithm="adam", learning_rate=lessons.learning_rate, schedule="cosine", warmup_steps=3, clip_norm=1.0
         ),
         loss=replace(
             config.loss,
