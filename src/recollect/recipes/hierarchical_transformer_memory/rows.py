@@ -56,7 +56,7 @@ class Lessons:
     attention_cost: float = 0.0
     """Of targets for attention, beside the divergence from the teacher; for cores that attend to the past."""
     gradients: bool = False
-    """Let gradients into the chunks of hcam; those that are completed in a rollout, which should hold whole episodes."""
+    """Let gradients into the chunks of hcam that a rollout completes: it should hold whole episodes."""
     curriculum: CurriculumConfig = field(default_factory=CurriculumConfig)
     """From easy to hard."""
 
