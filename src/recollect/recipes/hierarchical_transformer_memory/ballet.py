@@ -14,7 +14,7 @@ from recollect.training.impala.trainer import ImpalaConfig
 
 WINDOW, CHUNK = 7, 8
 """Less than half a dance; a period of 31 or 63 steps is no multiple of a chunk."""
-STROLL = 24
+WALK = 8
 """Steps after the name: three lead to a dancer."""
 LESSONS = Lessons(
     steps=80,
@@ -33,9 +33,16 @@ PAPER = {  # dancers, delay: what the paper reports for each core (table 3)
 
 
 def lite_level(*dancers: int, delay: int = 16) -> BalletConfig:
-    """A ballet in tiles: eight dances that no single step tells apart, the paper's delay, a stroll of 24 steps."""
-    level = BalletConfig(dancers=dancers, delays=(delay,), dances=ALIKE, observation="tiles", approach_reward=0.2)
-    return replace(level, max_steps=max(dancers) * level.period(delay) + STROLL)
+    """A ballet in tiles: eight dances that no single step tells apart, the paper's delay, eight steps to walk."""
+    return BalletConfig(
+        dancers=dancers,
+        delays=(delay,),
+        dances=ALIKE,
+        observation="tiles",
+        max_steps=8 * 63 + WALK,
+        walk_steps=WALK,
+        approach_reward=0.2,
+    )
 
 
 def ballet(core: str = "hcam", scale: Scale = "lite") -> ImpalaConfig:
