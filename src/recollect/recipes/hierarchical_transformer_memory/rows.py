@@ -49,6 +49,8 @@ class Lessons:
     """Who is imitated. It acts for long: where a learner strays to, less is decided by what it remembers."""
     batch_size: int = 64
     """Episodes that are played at a time."""
+    unroll: int | None = None
+    """Steps of a rollout; None: as many as without a teacher."""
     reuse: ReuseConfig = field(default_factory=lambda: ReuseConfig(passes=2, minibatches=2))
     """What is made of a rollout: four updates."""
     learning_rate: float = 2e-3
@@ -138,6 +140,7 @@ def imitated(run: Run, lessons: Lessons) -> Run:
         config,
         core=core,
         batch_size=lessons.batch_size,
+        unroll=lessons.unroll or config.unroll,
         fit=replace(config.fit, steps=lessons.steps + lessons.reinforced, evaluate_every=40),
         optimizer=OptimizerConfig(
             algorithm="adam", learning_rate=lessons.learning_rate, schedule="cosine", warmup_steps=3, clip_norm=1.0

@@ -6,6 +6,8 @@ from recollect.recipes.agent_sizes import lite_core, lite_spoken, paper, paper_c
 from recollect.recipes.base import Scale, Test
 from recollect.recipes.hierarchical_transformer_memory.rows import Lessons, longest_episode, reads_all, study
 from recollect.tasks.worlds.word_learning import WordLearningConfig
+from recollect.training.imitation.teachers import TeacherConfig
+from recollect.training.impala.loss import ReuseConfig
 from recollect.training.impala.trainer import ImpalaConfig
 
 LITE = WordLearningConfig(
@@ -69,5 +71,13 @@ WORDS = study(
     words,
     {"lite": 2, "paper": 4},
     word_tests,
-    Lessons(steps=200, attention_cost=0.3, gradients=True),
+    Lessons(
+        steps=120,
+        teacher=TeacherConfig(acts=60),
+        batch_size=32,
+        unroll=180,  # what is said in the first phase is asked for 50 to 90 steps later
+        reuse=ReuseConfig(passes=2, minibatches=2),
+        attention_cost=0.3,
+        gradients=True,
+    ),
 )
