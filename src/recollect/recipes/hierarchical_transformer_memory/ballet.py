@@ -17,11 +17,11 @@ WINDOW, CHUNK = 7, 8
 WALK = 8
 """Steps after the name: three lead to a dancer."""
 LESSONS = Lessons(
-    steps=80,
+    steps=130,
     teacher=TeacherConfig(acts=12),
     batch_size=32,
     reuse=ReuseConfig(passes=2, minibatches=4),
-    attention_cost=0.3,
+    attention_cost=2.0,
     gradients=True,
     curriculum=CurriculumConfig(field="dancers", values=(2, 4), success=0.8, episodes=100),
 )

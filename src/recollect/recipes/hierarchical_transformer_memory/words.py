@@ -77,7 +77,7 @@ WORDS = study(
         batch_size=32,
         unroll=180,  # what is said in the first phase is asked for 50 to 90 steps later
         reuse=ReuseConfig(passes=2, minibatches=2),
-        attention_cost=0.3,
+        attention_cost=2.0,
         gradients=True,
     ),
 )
