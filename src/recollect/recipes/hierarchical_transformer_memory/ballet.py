@@ -8,7 +8,6 @@ from recollect.recipes.hierarchical_transformer_memory.rows import Lessons, read
 from recollect.tasks.worlds.ballet.dances import ALIKE
 from recollect.tasks.worlds.ballet.world import BalletConfig
 from recollect.training.curriculum import CurriculumConfig
-from recollect.training.imitation.teachers import TeacherConfig
 from recollect.training.impala.loss import ReuseConfig
 from recollect.training.impala.trainer import ImpalaConfig
 
@@ -17,13 +16,12 @@ WINDOW, CHUNK = 7, 8
 WALK = 8
 """Steps after the name: three lead to a dancer."""
 LESSONS = Lessons(
-    steps=130,
-    teacher=TeacherConfig(acts=12),
+    steps=100,
     batch_size=32,
     reuse=ReuseConfig(passes=2, minibatches=4),
-    attention_cost=2.0,
+    attention_cost=1.0,
     gradients=True,
-    curriculum=CurriculumConfig(field="dancers", values=(2, 4), success=0.8, episodes=100),
+    curriculum=CurriculumConfig(field="dancers", values=(2, 4), success=0.8, episodes=60),
 )
 PAPER = {  # dancers, delay: what the paper reports for each core (table 3)
     (2, 16): {"hcam": "0.998", "transformer-xl": "0.969", "lstm": "0.974"},

@@ -6,7 +6,6 @@ from recollect.recipes.agent_sizes import lite_core, lite_spoken, paper, paper_c
 from recollect.recipes.base import Run, Scale, Test
 from recollect.recipes.hierarchical_transformer_memory.rows import Lessons, longest_episode, reads_all, row, study
 from recollect.tasks.worlds.object_permanence import LEVELS, ObjectPermanenceConfig
-from recollect.training.imitation.teachers import TeacherConfig
 from recollect.training.impala.trainer import ImpalaConfig
 
 LITE = ObjectPermanenceConfig(
@@ -66,6 +65,6 @@ _STUDY = study(
     permanence,
     {"lite": 4, "paper": 4},
     permanence_tests,
-    Lessons(steps=100, teacher=TeacherConfig(acts=30), attention_cost=0.3, gradients=True),
+    Lessons(steps=100, attention_cost=1.0, gradients=True),
 )
 PERMANENCE = replace(_STUDY, runs={**_STUDY.runs, "paper": lambda: [*_STUDY.runs["paper"](), *_longest_alone()]})

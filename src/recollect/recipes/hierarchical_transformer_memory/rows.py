@@ -45,8 +45,8 @@ class Lessons:
     """Rollouts that are imitated on."""
     reinforced: int = 0
     """Rollouts of reinforcement behind them."""
-    teacher: TeacherConfig = field(default_factory=lambda: TeacherConfig(acts=80))
-    """Who is imitated. It acts for long: where a learner strays to, less is decided by what it remembers."""
+    teacher: TeacherConfig = field(default_factory=lambda: TeacherConfig(acts=10, keeps=0.75))
+    """Who is imitated. It acts in most rows: where a learner strays, memory decides less of what it is shown."""
     batch_size: int = 64
     """Episodes that are played at a time."""
     unroll: int | None = None

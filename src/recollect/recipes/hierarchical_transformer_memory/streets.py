@@ -60,7 +60,7 @@ STREETS = study(
     _tests,
     Lessons(
         steps=250,
-        teacher=TeacherConfig(name="explorer", acts=50),
+        teacher=TeacherConfig(name="explorer", acts=20, keeps=0.5),
         attention_cost=0.1,
         gradients=True,
     ),

@@ -6,7 +6,6 @@ from recollect.recipes.agent_sizes import lite_core, lite_spoken, paper, paper_c
 from recollect.recipes.base import Scale, Test
 from recollect.recipes.hierarchical_transformer_memory.rows import Lessons, longest_episode, reads_all, study
 from recollect.tasks.worlds.word_learning import WordLearningConfig
-from recollect.training.imitation.teachers import TeacherConfig
 from recollect.training.impala.loss import ReuseConfig
 from recollect.training.impala.trainer import ImpalaConfig
 
@@ -72,12 +71,11 @@ WORDS = study(
     {"lite": 2, "paper": 4},
     word_tests,
     Lessons(
-        steps=120,
-        teacher=TeacherConfig(acts=60),
+        steps=100,
         batch_size=32,
         unroll=180,  # what is said in the first phase is asked for 50 to 90 steps later
         reuse=ReuseConfig(passes=2, minibatches=2),
-        attention_cost=2.0,
+        attention_cost=1.0,
         gradients=True,
     ),
 )

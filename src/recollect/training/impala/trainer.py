@@ -272,8 +272,8 @@ class ImpalaTrainer(Trainer):
         metrics |= {f"episode_{name}": value for name, value in delivery.episodes.means().items()}
         if self.curriculum is not None:
             metrics["level"] = float(self.curriculum.level)
-            if self.teacher is None or not self.teacher.acting:  # what a teacher can is no success of the learner
-                self.curriculum.record(delivery.episodes.ended, delivery.episodes.score)
+            # What a teacher can is no success of the learner.
+            self.curriculum.record(delivery.episodes.own, delivery.episodes.own_score)
         return metrics | {
             "environment_steps": float(now),
             "frames_per_second": (now - before) / (end - start),
