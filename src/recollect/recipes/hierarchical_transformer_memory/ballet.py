@@ -21,6 +21,7 @@ LESSONS = Lessons(
     unroll=135,  # two episodes of two dancers; an episode of eight is longer, but then the encoder knows what to keep
     reuse=ReuseConfig(minibatches=2),
     attention_cost=1.0,
+    decision_cost=1.0,
     gradients=True,
     curriculum=CurriculumConfig(field="dancers", values=(2,), success=0.8, episodes=60),
 )

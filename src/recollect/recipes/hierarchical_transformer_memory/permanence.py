@@ -65,6 +65,6 @@ _STUDY = study(
     permanence,
     {"lite": 4, "paper": 4},
     permanence_tests,
-    Lessons(steps=100, attention_cost=1.0, gradients=True),
+    Lessons(steps=100, attention_cost=1.0, decision_cost=1.0, gradients=True),
 )
 PERMANENCE = replace(_STUDY, runs={**_STUDY.runs, "paper": lambda: [*_STUDY.runs["paper"](), *_longest_alone()]})

@@ -57,6 +57,8 @@ class Lessons:
     """At the start; it falls to 0 as a cosine."""
     attention_cost: float = 0.0
     """Of targets for attention, beside the divergence from the teacher; for cores that attend to the past."""
+    decision_cost: float = 0.0
+    """Of the divergence where a decision depends on the past, beside that at all steps."""
     gradients: bool = False
     """Let gradients into the chunks of hcam that a rollout completes: it should hold whole episodes."""
     curriculum: CurriculumConfig = field(default_factory=CurriculumConfig)
@@ -131,9 +133,10 @@ def imitated(run: Run, lessons: Lessons) -> Run:
     """The same row, taught."""
     config = run.config
     assert isinstance(config, ImpalaConfig)
-    core, supervision = config.core, SupervisionConfig()
+    core = config.core
+    supervision = SupervisionConfig(decision_cost=lessons.decision_cost, until=1.0)
     if isinstance(core, (HierarchicalChunkMemoryConfig, TransformerXLConfig)):
-        supervision = SupervisionConfig(attention_cost=lessons.attention_cost, until=1.0)
+        supervision = replace(supervision, attention_cost=lessons.attention_cost)
     if isinstance(core, HierarchicalChunkMemoryConfig) and lessons.gradients:
         core = replace(core, reading=replace(core.reading, chunk_gradients="call"))
     taught = replace(

@@ -51,5 +51,5 @@ VISUAL_MATCH = study(
     visual_match,
     {"lite": 2, "paper": 4},
     _tests,
-    Lessons(steps=100, attention_cost=1.0, gradients=True),
+    Lessons(steps=100, attention_cost=1.0, decision_cost=1.0, gradients=True),
 )

@@ -71,11 +71,12 @@ WORDS = study(
     {"lite": 2, "paper": 4},
     word_tests,
     Lessons(
-        steps=100,
+        steps=150,
         batch_size=32,
         unroll=180,  # what is said in the first phase is asked for 50 to 90 steps later
-        reuse=ReuseConfig(passes=2, minibatches=2),
+        reuse=ReuseConfig(minibatches=2),
         attention_cost=1.0,
+        decision_cost=1.0,
         gradients=True,
     ),
 )

@@ -27,7 +27,7 @@ from recollect.state import detach
 from recollect.training.imitation.teachers import Teacher
 from recollect.training.impala.loss import LossConfig, clipped_rewards
 from recollect.training.impala.rollouts import Rollout, map_observation
-from recollect.training.impala.supervision import AttentionRecorder, supervise
+from recollect.training.impala.supervision import AttentionRecorder, decides, supervise
 
 
 class ImitationLosses(NamedTuple):
@@ -91,7 +91,8 @@ def imitation_loss(
     state, valid = detach(state), rollout.valid
     distribution = agent.distribution(output.policy)
     chosen: dict[str, Any] = {"valid": valid, "reduction": config.reduction}
-    imitation = reduce_steps(teacher.divergence(distribution, rollout.target), **chosen)
+    divergence = teacher.divergence(distribution, rollout.target)
+    imitation = reduce_steps(divergence, **chosen)
     restoring = sum(restored.values(), imitation.new_zeros(()))
     baseline, targets = imitation.new_zeros(()), None
     if config.baseline_cost:
@@ -102,7 +103,11 @@ def imitation_loss(
     helped: dict[str, Tensor] = {}
     if supervision:
         extra = supervise(agent, output.features, attention, rollout.truth, config.supervision, config.reduction)
-        total, helped = total + supervision * extra.loss, extra.reported
+        total, helped = total + supervision * extra.loss, dict(extra.reported)
+        if config.supervision.decision_cost:
+            decided = reduce_steps(divergence, valid & decides(rollout.truth, valid.shape[1]), config.reduction)
+            total = total + supervision * config.supervision.decision_cost * decided
+            helped["decision_loss"] = decided
     entropy = -entropy_loss(distribution.entropy().detach(), valid=valid, reduction="mean")
     same = distribution.mode() == teacher.choices(rollout.target)
     agreement = reduce_steps(same.reshape(*valid.shape, -1).all(2).float(), valid, "mean")
