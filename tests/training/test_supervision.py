@@ -147,6 +147,27 @@ def test_imitation_takes_the_same_targets(core):
     made.close()
 
 
+def test_decisions_that_depend_on_the_past_may_weigh_more_in_imitation():
+    costs = SupervisionConfig(decision_cost=2.0)
+    loss = LossConfig(reduction="mean", baseline_cost=0.0, supervision=costs, imitation=ImitationConfig(steps=12))
+    made = trainer(loss=loss)
+    rollout = played(made)
+    without, helped = (imitation_loss(made.model, rollout, made.teacher, loss, supervision=w) for w in (0.0, 0.5))
+    output, _ = made.model(rollout.inputs, rollout.state, rollout.is_first)
+    log_prob = made.model.distribution(output.policy[:, :-1]).log_prob(rollout.target)
+    decided = []
+    for row in range(6):
+        for t in range(9):
+            clock, start, stop = (rollout.truth[part][row, t].item() for part in ("clock", "start", "stop"))
+            if start >= 0 and stop <= clock and rollout.valid[row, t]:
+                decided.append(-log_prob[row, t])
+    assert 3 < len(decided) < int(rollout.valid.sum())
+    torch.testing.assert_close(helped.helped["decision_loss"], torch.stack(decided).mean())
+    torch.testing.assert_close(helped.loss - without.loss, 0.5 * 2.0 * torch.stack(decided).mean())
+    assert costs.helps == ("weight on decisions",) and "decision_loss" in made.step()
+    made.close()
+
+
 def test_it_is_annealed_and_gone_in_the_end():
     made = trainer(supervision=replace(BOTH, until=0.5))
     assert [made.config.loss.supervision.weight(step, 12) for step in (0, 3, 6, 11)] == [1.0, 0.5, 0.0, 0.0]
