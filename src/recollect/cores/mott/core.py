@@ -233,7 +233,9 @@ def spatial_basis(rows: int, columns: int, frequencies: int) -> Tensor:
     """S of equation 3.2: float ``[rows * columns, (2 * frequencies)^2]``."""
 
     def waves(length: int) -> Tensor:
-        angles = math.pi * torch.arange(1, frequencies + 1) * torch.arange(length).double()[:, None] / length
+        angles = (
+            torch.arange(length, dtype=torch.float64)[:, None] / length * torch.arange(1, frequencies + 1) * math.pi
+        )
         return torch.cat((angles.cos(), angles.sin()), 1)  # places, 2 frequencies
 
     down, across = waves(rows), waves(columns)
