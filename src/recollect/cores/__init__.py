@@ -6,6 +6,7 @@ from recollect.cores.feedback import FeedbackTransformer, FeedbackTransformerCon
 from recollect.cores.hcam import HierarchicalChunkMemory, HierarchicalChunkMemoryConfig
 from recollect.cores.long_short import LongShortTransformer, LongShortTransformerConfig
 from recollect.cores.memoryless import Memoryless, MemorylessConfig
+from recollect.cores.mott import SpatialAttentionMemory, SpatialAttentionMemoryConfig
 from recollect.cores.recurrent import GRU, LSTM, GRUConfig, LSTMConfig
 from recollect.cores.stream import Stream
 from recollect.cores.tlb import TemporalLatentBottleneck, TemporalLatentBottleneckConfig
@@ -29,4 +30,8 @@ CORES: dict[str, type[CoreConfig]] = {
     "feedback-transformer": FeedbackTransformerConfig,
     "recurrent-transformer": RecurrentTransformerConfig,
     "long-short-transformer": LongShortTransformerConfig,
+    "mott": SpatialAttentionMemoryConfig,
 }
+
+GENERAL_CORES = {key: config for key, config in CORES.items() if not config.reads_map}
+"""The cores that read any vector: rows of tables whose tasks show no images."""

@@ -51,6 +51,9 @@ class CoreConfig(ABC):
     """Authors and year, for tables."""
     remembers: ClassVar[str] = "-"
     """What the state holds, in a few words, for tables."""
+    reads_map: ClassVar[bool] = False
+    """Whether an input is a map of image features, and what is told beside it. At its default size such a core takes
+    any vector as one place of a map; tables whose tasks show no images leave it out (``GENERAL_CORES``)."""
 
     @property
     def helps(self) -> tuple[str, ...]:

@@ -16,7 +16,7 @@ Source: ours, on the T-maze of Ni et al. (2023).
 
 from dataclasses import replace
 
-from recollect.cores import CORES
+from recollect.cores import GENERAL_CORES
 from recollect.recipes.base import Recipe, Run, Scale, Test
 from recollect.recipes.hierarchical_transformer_memory import short_t_maze
 from recollect.tasks.worlds.t_maze import TMazeConfig
@@ -59,7 +59,7 @@ def _tests(core: str) -> dict[str, Test]:
 
 
 def _rows() -> list[Run]:
-    first = [*ASKED_AT_A_MILLION, *(key for key in CORES if key not in ASKED_AT_A_MILLION)]
+    first = [*ASKED_AT_A_MILLION, *(key for key in GENERAL_CORES if key not in ASKED_AT_A_MILLION)]
     return [Run(label=core, row=core, core=core, config=million(core), tests=_tests(core)) for core in first]
 
 
