@@ -31,8 +31,8 @@ class StopRunError(Exception):
 def config(schedule, **settings):
     return ImpalaConfig(
         world=StepsConfig(),
-        core=CounterConfig(),
-        agent=ActorCriticConfig(norm=False),
+        core=CounterConfig(told=1),
+        agent=ActorCriticConfig(norm=False, previous_action="logits"),
         # Too slow to change a weight, so that what an actor said can be compared at any lag.
         optimizer=OptimizerConfig(learning_rate=1e-30),
         loss=LossConfig(reuse=ReuseConfig(minibatches=2)),
@@ -67,9 +67,11 @@ def checked(monkeypatch):
         shown = rollout.observation[..., 0]
         output, _ = agent(rollout.inputs, rollout.state, rollout.is_first)
         assert torch.equal(output.features[..., 0], shown)  # the learner's memory
-        assert torch.equal(rollout.policy[..., 0].round(), shown[:, :-1])  # the actor's
+        assert torch.equal(rollout.policies[..., 0].round(), shown[:, :-1])  # the actor's
         assert torch.equal(shown == 0, rollout.is_first)
         carried = ~rollout.is_first[:, 0]
+        for said in (rollout.policy[..., 0].round(), rollout.features[..., 0]):  # the actor's, a step earlier
+            assert torch.equal(said[:, 1:], shown[:, :-1]) and torch.equal(said[carried, 0] + 1, shown[carried, 0])
         assert torch.equal(rollout.state.steps[carried].float(), shown[carried, 0])
         seen["rows"] += shown.numel()
         seen["carried"] += int((carried & (shown[:, 0] > 0)).sum())

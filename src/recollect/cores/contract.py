@@ -61,6 +61,13 @@ class CoreConfig(ABC):
         return ()
 
     @property
+    def told_output(self) -> int:
+        """Width of what stands last in its inputs: its own output of the step before, as whoever acted found it, so
+        that a sequence need not be run step by step. 0: inputs have none of it.
+        """
+        return 0
+
+    @property
     def reach(self) -> int | None:
         """Steps back that windows alone see: layers x window, chunks and landmarks not counted.
 

@@ -44,7 +44,7 @@ def million(core: str = "gru", scale: Scale = "lite") -> ImpalaConfig:
     if scale != "lite":
         raise ValueError(f"scale={scale!r}: the million is our own experiment and has only lite")
     config = short_t_maze(core)
-    agent = replace(config.agent, previous_action=False, previous_reward=False)
+    agent = replace(config.agent, previous_action="none", previous_reward=False)
     fit = replace(config.fit, steps=STEPS.get(core, DEFAULT_STEPS), evaluate_every=100, checkpoint_every=500)
     evaluation = replace(config.evaluation, time_limit=6 * 3600.0)  # a million steps, one by one
     return replace(config, agent=agent, fit=fit, evaluation=evaluation)

@@ -86,8 +86,8 @@ class EpisodeRows:
         parts = {name: part[index].to(self.device) for name, part in self.parts.items()}
         observation = _nested({name: leaf[index].to(self.device) for name, leaf in self.observation.items()})
         target = self.action[index[:, :-1]].to(self.device)
-        policy = parts["reward"].new_empty((len(index), steps, 0))
-        return Rollout(observation=observation, policy=policy, state=state, target=target, **parts)
+        unknown = parts["reward"].new_empty((len(index), steps + 1, 0))
+        return Rollout(observation=observation, policy=unknown, features=unknown, state=state, target=target, **parts)
 
     def tensors(self) -> dict[str, Tensor]:
         """Where it stands."""

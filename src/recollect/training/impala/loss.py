@@ -190,7 +190,7 @@ def impala_loss(
     distribution = agent.distribution(output.policy[:, :-1])
     value, valid = output.value, rollout.valid
     log_prob, entropy = distribution.log_prob(rollout.actions), distribution.entropy()
-    behaviour = agent.distribution(rollout.policy).log_prob(rollout.actions)
+    behaviour = agent.distribution(rollout.policies).log_prob(rollout.actions)
     if config.reuse.reference == "actor":
         reference = behaviour
     reference = log_prob.detach() if reference is None else reference
