@@ -28,8 +28,8 @@ from recollect.training.frame import EVALUATION_SEED, Trainer, below
 from recollect.training.imitation.loss import REPORTED, imitation_loss
 from recollect.training.imitation.teachers import NamedActions
 from recollect.training.impala.rollouts import Rollout
-from recollect.training.impala.trainer import ImpalaConfig, Undo
-from recollect.training.optimizers import begin_step, load_optimizer, optimizer_tensors, take_step
+from recollect.training.impala.trainer import ImpalaConfig
+from recollect.training.optimizers import Undo, begin_step, load_optimizer, optimizer_tensors, take_step
 
 
 class EpisodeRows:

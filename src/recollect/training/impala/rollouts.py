@@ -93,6 +93,15 @@ class Rollout(NamedTuple):
         truth = None if self.truth is None else map_observation(lambda leaf: leaf[index], self.truth)
         return Rollout(*parts, state=take_rows(self.state, index), target=target, truth=truth)
 
+    def between(self, start: int, stop: int, state: Any) -> "Rollout":
+        """Rows start .. stop - 1 of the T + 1, as a rollout that begins with a memory of its own."""
+
+        def cut(tree: Any, last: int) -> Any:
+            return None if tree is None else map_observation(lambda leaf: leaf[:, start:last], tree)
+
+        parts = [cut(part, stop) for part in self[: self._fields.index("state")]]
+        return Rollout(*parts, state=state, target=cut(self.target, stop - 1), truth=cut(self.truth, stop))
+
 
 class Episodes(NamedTuple):
     """What happened in a rollout, in numbers. The sums are over the episodes that ended."""
