@@ -169,6 +169,14 @@ class ActorCritic(nn.Module):
         self.num_labels = num_labels
         self.label_head = Linear(dim, num_labels) if num_labels else None
 
+    def require_actions(self, space: gymnasium.Space[Any], world: str) -> None:
+        """Raise ``ValueError`` unless a world has the actions that this agent was made for."""
+        if space != self.action_space:
+            raise ValueError(
+                f"action_space={space} of {world}: this agent was made for {self.action_space}; give the world the "
+                "same action set (in Atari the option full_action_space), or train another agent"
+            )
+
     def initial_state(self, batch_size: int) -> Any:
         """The initial state of ``batch_size`` rows."""
         return self.core.initial_state(batch_size)

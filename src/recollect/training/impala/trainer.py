@@ -164,9 +164,11 @@ class ImpalaConfig(TrainerConfig):
         greedy: bool | None = None,
     ) -> AgentEvaluation:
         """Score an agent in ``samples`` fresh episodes. See :meth:`TrainerConfig.evaluate`."""
+        where = self.world if task is None else task
+        model.require_actions(where.spec.action_space, where.title)
         return evaluate_agent(
             model,
-            self.world if task is None else task,
+            where,
             samples,
             seed=seed,
             greedy=self.evaluation.greedy if greedy is None else greedy,
