@@ -9,6 +9,7 @@ from recollect.cores.memoryless import Memoryless, MemorylessConfig
 from recollect.cores.mott import SpatialAttentionMemory, SpatialAttentionMemoryConfig
 from recollect.cores.recurrent import GRU, LSTM, GRUConfig, LSTMConfig
 from recollect.cores.stream import Stream
+from recollect.cores.timesformer import TimeSformer, TimeSformerConfig
 from recollect.cores.tlb import TemporalLatentBottleneck, TemporalLatentBottleneckConfig
 from recollect.cores.transformer_xl import TransformerXL, TransformerXLConfig
 from recollect.cores.ttm import (
@@ -30,6 +31,7 @@ CORES: dict[str, type[CoreConfig]] = {
     "feedback-transformer": FeedbackTransformerConfig,
     "recurrent-transformer": RecurrentTransformerConfig,
     "long-short-transformer": LongShortTransformerConfig,
+    "timesformer": TimeSformerConfig,
     "mott": SpatialAttentionMemoryConfig,
 }
 
