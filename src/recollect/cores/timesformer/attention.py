@@ -154,7 +154,8 @@ class WindowAttention(nn.Module):
         """
         inverse = aged.square().mean(-1, keepdim=True).add(self.norm.eps).rsqrt()
         entries = (keys_values * inverse.to(keys_values.dtype)).flatten(1, 2)  # b (w+1)n 2d
-        keys, values = (split_heads(part, self.num_heads) for part in entries.chunk(2, -1))
+        # Head by head in memory: the fused kernel is four times as slow on heads that lie interleaved.
+        keys, values = entries.unflatten(-1, (2, self.num_heads, -1)).permute(2, 0, 3, 1, 4).contiguous()  # b h s e
         q = split_heads(queries, self.num_heads)
         mask = None
         if visible is not None:
