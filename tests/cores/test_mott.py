@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from recollect.cores.mott import SpatialAttentionMemoryConfig
-from recollect.cores.mott.core import spatial_basis
+from recollect.layers.spatial_attention import spatial_basis
 
 
 def test_a_width_that_is_no_map_names_field_value_and_remedy():

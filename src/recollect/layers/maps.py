@@ -34,13 +34,15 @@ def split_inputs(grid: Grid, channels: int | None, input_dim: int) -> tuple[int,
     if channels is None:
         if input_dim < places or input_dim % places:
             raise ValueError(
-                f"input_dim={input_dim} is no multiple of the {places} places of grid={grid}: give channels, "
-                "and what is behind the map is told beside it"
+                f"input_dim={input_dim} is no multiple of the {places} places of grid={grid}: give the rows and "
+                "columns of the map that the core is to read, and channels where more is told behind the map"
             )
         return input_dim // places, 0
     if input_dim < places * channels:
         raise ValueError(
-            f"input_dim={input_dim}: a map of grid={grid} and channels={channels} has {places * channels} numbers"
+            f"input_dim={input_dim} is too small: a map of grid={grid} and channels={channels} has {places * channels} "
+            "numbers; give the map's own rows, columns and channels, and let the core read the encoder's vector as it is "
+            "(width=None)"
         )
     return channels, input_dim - places * channels
 

@@ -16,8 +16,7 @@ h is the output. The queries come from the h of the step before: where to look i
     i, f, g, o = W * X + b + U * H          C = sigmoid(f) C + sigmoid(i) tanh(g)          H = sigmoid(o) tanh(C)
 
 The basis has (2 U)^2 channels, all products of one of cos(pi u i / y), sin(pi u i / y) and one of the same for columns,
-u = 1..U. S is the same at every step, so that its share of every product is not taken step by step: q S^T and the
-mean of S under A are two products of small matrices.
+u = 1..U (``layers/spatial_attention.py``).
 
 Inputs are vectors ``[y * x * c + e]``: the map, ordered row, column, channel, then e.
 
@@ -40,6 +39,8 @@ from torch import Tensor, nn
 
 from recollect.config import require
 from recollect.cores.contract import CoreConfig, MemoryCore
+from recollect.layers.maps import require_map, split_inputs, take_map
+from recollect.layers.spatial_attention import look, perceptron, spatial_basis
 from recollect.layers.tap import Tap
 
 Vision = Literal["recurrent", "feedforward"]
@@ -92,10 +93,7 @@ class SpatialAttentionMemoryConfig(CoreConfig):
     def __post_init__(self) -> None:
         for field in ("dim", "map_dim", "key_dim", "kernel", "frequencies", "num_heads", "query_dim", "answer_dim"):
             require(getattr(self, field) >= 1, field, getattr(self, field), "give at least 1")
-        require(
-            len(self.grid) == 2 and min(self.grid) >= 1, "grid", self.grid, "give rows and columns, for example 11 11"
-        )
-        require(self.channels is None or self.channels >= 1, "channels", self.channels, "give at least 1, or None")
+        require_map(self.grid, self.channels)
         require(self.kernel % 2 == 1, "kernel", self.kernel, "give an odd side: the map keeps its size")
         require(
             self.key_dim < self.map_dim, "key_dim", self.key_dim, f"leave some of map_dim={self.map_dim} to the values"
@@ -126,7 +124,7 @@ class SpatialAttentionMemory(MemoryCore[SpatialAttentionMemoryState]):
         super().__init__()
         self.config = config
         self.input_shape, self.output_shape = (input_dim,), (config.dim,)
-        self.channels, self.told = split_inputs(config, input_dim)
+        self.channels, self.told = split_inputs(config.grid, config.channels, input_dim)
         self.register_buffer("basis", spatial_basis(*config.grid, config.frequencies), persistent=False)
         m, heads, padding = config.map_dim, config.num_heads, config.kernel // 2
         self.is_recurrent = config.vision == "recurrent"
@@ -135,20 +133,10 @@ class SpatialAttentionMemory(MemoryCore[SpatialAttentionMemoryState]):
         self.keep = nn.Conv2d(m, gates * m, config.kernel, padding=padding, bias=False) if self.is_recurrent else None
         width = config.key_dim + self.basis.shape[1]
         answer = m - config.key_dim + self.basis.shape[1]
-        self.query = nn.Sequential(
-            nn.Linear(config.dim, config.query_dim),
-            nn.ReLU(),
-            nn.Linear(config.query_dim, heads * width),
-            nn.ReLU(),
-            nn.Linear(heads * width, heads * width),
-        )
-        self.answer = nn.Sequential(
-            nn.Linear(heads * (answer + width) + self.told, config.answer_dim),
-            nn.ReLU(),
-            nn.Linear(config.answer_dim, config.dim),
-        )
+        self.query = perceptron(config.dim, config.query_dim, heads * width, heads * width)
+        self.answer = perceptron(heads * (answer + width) + self.told, config.answer_dim, config.dim)
         self.cell = nn.LSTMCell(config.dim, config.dim)
-        self.tap = Tap("b h y x")
+        self.tap = Tap("b h t y x")
 
     def initial_state(self, batch_size: int) -> SpatialAttentionMemoryState:
         """Zeros."""
@@ -162,8 +150,8 @@ class SpatialAttentionMemory(MemoryCore[SpatialAttentionMemoryState]):
     ) -> tuple[Tensor, SpatialAttentionMemoryState]:
         """See all maps at once, then look and remember step by step."""
         b, t, _ = inputs.shape
-        maps, told = inputs.split((inputs.shape[2] - self.told, self.told), 2)
-        maps = maps.reshape(b * t, *self.config.grid, self.channels).permute(0, 3, 1, 2)
+        maps, told = take_map(inputs, math.prod(self.config.grid), self.channels)
+        maps = maps.flatten(0, 1).transpose(1, 2).unflatten(2, self.config.grid)
         seen = self.see(maps).unflatten(0, (b, t))
         outputs = []
         steps = zip(seen.unbind(1), told.unbind(1), is_first.unbind(1), strict=True)
@@ -188,15 +176,11 @@ class SpatialAttentionMemory(MemoryCore[SpatialAttentionMemoryState]):
 
     def look(self, vision: Tensor, query: Tensor) -> Tensor:
         """Answers to queries: ``[b, m, y, x], [b, H (c_K + c_S)] -> [b, H (c_V + c_S)]``."""
-        keys, values = vision.flatten(2).split((self.config.key_dim, vision.shape[1] - self.config.key_dim), 1)
-        basis = self.basis.to(query.dtype)
         queries = query.unflatten(1, (self.config.num_heads, -1))
-        for_keys, for_basis = queries.split((self.config.key_dim, basis.shape[1]), 2)
-        logits = for_keys @ keys + for_basis @ basis.t()  # b h places
-        weights = logits.softmax(-1, dtype=torch.promote_types(logits.dtype, torch.float32)).to(logits.dtype)
+        answers, weights = look(vision.flatten(2), queries, self.basis.to(query.dtype), self.config.key_dim)
         if self.tap.listening:
-            self.tap(weights.unflatten(2, self.config.grid))
-        return torch.cat((weights @ values.transpose(1, 2), weights @ basis), 2).flatten(1)
+            self.tap(weights.unflatten(2, self.config.grid)[:, :, None])
+        return answers.flatten(1)
 
     def flops_per_step(self) -> int:
         """Convolutions over all places, the scores and answers of all heads, and the weights of all other layers."""
@@ -206,39 +190,3 @@ class SpatialAttentionMemory(MemoryCore[SpatialAttentionMemoryState]):
         products += sum(2 * weight.numel() for part in (self.query, self.answer, self.cell)
                         for weight in part.parameters() if weight.ndim == 2)  # fmt: skip
         return products + 2 * self.config.num_heads * places * (self.config.map_dim + 2 * self.basis.shape[1])
-
-
-def split_inputs(config: SpatialAttentionMemoryConfig, input_dim: int) -> tuple[int, int]:
-    """Channels of the map, and how many of ``input_dim`` inputs are told beside it.
-
-    Raises:
-        ValueError: there are too few inputs, or no whole number of channels.
-    """
-    places = math.prod(config.grid)
-    if config.channels is None:
-        if input_dim % places:
-            raise ValueError(
-                f"input_dim={input_dim} is no multiple of the {places} places of grid={config.grid}: give the rows and "
-                "columns of the map that the core is to read, and channels where more is told behind the map"
-            )
-        return input_dim // places, 0
-    if input_dim < places * config.channels:
-        raise ValueError(
-            f"input_dim={input_dim} is too small: a map of grid={config.grid} and channels={config.channels} has "
-            f"{places * config.channels} numbers; give the map's own rows, columns and channels, and let the core read "
-            "the encoder's vector as it is (width=None)"
-        )
-    return config.channels, input_dim - places * config.channels
-
-
-def spatial_basis(rows: int, columns: int, frequencies: int) -> Tensor:
-    """S of equation 3.2: float ``[rows * columns, (2 * frequencies)^2]``."""
-
-    def waves(length: int) -> Tensor:
-        angles = (
-            torch.arange(length, dtype=torch.float64)[:, None] / length * torch.arange(1, frequencies + 1) * math.pi
-        )
-        return torch.cat((angles.cos(), angles.sin()), 1)  # places, 2 frequencies
-
-    down, across = waves(rows), waves(columns)
-    return torch.einsum("yu,xv->yxuv", down, across).flatten(2).flatten(0, 1).float()

@@ -83,6 +83,7 @@ class TimeSformerConfig(CoreConfig):
 
     paper: ClassVar[str] = "Bertasius et al. 2021; with memory: George 2021"
     remembers: ClassVar[str] = "a window of maps"
+    reads_map: ClassVar[bool] = True
 
     dim: int = 256
     """Width of the output: of the linear map behind the tokens, and what is told."""
