@@ -8,6 +8,7 @@ from recollect.cores.long_short import LongShortTransformer, LongShortTransforme
 from recollect.cores.memoryless import Memoryless, MemorylessConfig
 from recollect.cores.mott import SpatialAttentionMemory, SpatialAttentionMemoryConfig
 from recollect.cores.recurrent import GRU, LSTM, GRUConfig, LSTMConfig
+from recollect.cores.spatio_temporal import SpatioTemporalAttention, SpatioTemporalConfig
 from recollect.cores.stream import Stream
 from recollect.cores.timesformer import TimeSformer, TimeSformerConfig
 from recollect.cores.tlb import TemporalLatentBottleneck, TemporalLatentBottleneckConfig
@@ -31,8 +32,9 @@ CORES: dict[str, type[CoreConfig]] = {
     "feedback-transformer": FeedbackTransformerConfig,
     "recurrent-transformer": RecurrentTransformerConfig,
     "long-short-transformer": LongShortTransformerConfig,
-    "timesformer": TimeSformerConfig,
     "mott": SpatialAttentionMemoryConfig,
+    "spatio-temporal": SpatioTemporalConfig,
+    "timesformer": TimeSformerConfig,
 }
 
 GENERAL_CORES = {key: config for key, config in CORES.items() if not config.reads_map}
