@@ -54,7 +54,7 @@ from recollect.layers.feedforward import feedforward_width
 from recollect.layers.maps import require_map, split_inputs, take_map
 from recollect.layers.spatial_attention import look, perceptron, spatial_basis
 from recollect.layers.tap import Tap
-from recollect.layers.window_attention import plan_window, slide_layers, window_steps
+from recollect.layers.window_attention import plan_window, slide_layers, steps_since_first, window_steps
 
 Query = Literal["sequential", "one-shot"]
 
@@ -202,7 +202,8 @@ class SpatioTemporalAttention(MemoryCore[SpatioTemporalState]):
         vision = self.vision(maps)
         if not self.given:
             return self._sequential(vision, told, state, is_first)
-        asked = self.look(vision, torch.where(is_first[..., None], 0.0, given), told)
+        begins = steps_since_first(is_first, state.memory.count) == 0  # also at the first step from an initial state
+        asked = self.look(vision, torch.where(begins[..., None], 0.0, given), told)
         outputs, memory = self.temporal.unroll(asked, state.memory, is_first)
         return outputs, SpatioTemporalState(memory, outputs[:, -1])
 

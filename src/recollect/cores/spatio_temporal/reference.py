@@ -39,7 +39,8 @@ def reference_unroll(
         outputs = []
         for x, first in zip(inputs[row], is_first[row], strict=True):
             before = x[-core.config.dim :] if core.config.query == "one-shot" else output[0]
-            answers = _look(core, x, torch.zeros_like(before) if first else before)
+            begins = bool(first) or int(memory.count) == 0
+            answers = _look(core, x, torch.zeros_like(before) if begins else before)
             output, memory = temporal_unroll(core.temporal, answers[None, None], memory, first[None, None])
             output = output[:, 0]
             outputs.append(output)

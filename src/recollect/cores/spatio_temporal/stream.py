@@ -40,10 +40,11 @@ class SpatioTemporalStream(Stream):
         core = self.core
         maps, others = take_map(inputs[:, None], core.basis.shape[0], core.channels)
         told, given = others.split((core.told, core.given), 2)
-        before = given if core.given else self._output[:, None]
         cleared = is_first is not self._never and bool(is_first.any())
-        if cleared:
-            before = torch.where(is_first[:, None, None], 0.0, before)
+        before = given if core.given else self._output[:, None]
+        if cleared or core.given:
+            begins = is_first | (self._temporal.count == 0)
+            before = torch.where(begins[:, None, None], 0.0, before)
         asked = core.look(core.vision(maps), before, told)[:, 0]
         output = self._temporal.advance(asked, is_first if cleared else self._temporal._never)
         self._output = output.clone()

@@ -60,6 +60,11 @@ class WindowAttention(nn.Module):
             self.map_tap = Tap("b h t s y x")
             """Mean over the places of a frame of what they give to each place of each frame of the window."""
 
+    @property
+    def listening(self) -> bool:
+        """Whether anybody wants the weights."""
+        return any(tap.listening for tap in self.children() if isinstance(tap, Tap))
+
     def folded(self) -> Folded:
         """The weights, with the norm's gain and shift and the scale of the scores."""
         d = self.qkv.in_features
@@ -130,37 +135,37 @@ class WindowAttention(nn.Module):
     def _all_places(
         self, queries: Tensor, frames: Tensor, visible: Tensor, times: Tensor, folded: Folded
     ) -> Tensor:
-        w = self.window
+        w, eps = self.window, self.norm.eps
         known = linear(frames, folded.keys_values)
         known_times = linear(times, folded.keys_values)[:, None]
         outs = []
         # Step by step: what a step attends to is many times what it takes to lay out its keys.
         for step, (q, seen) in enumerate(zip(queries.unbind(1), visible.unbind(1), strict=True)):
             now = slice(step, step + w + 1)
-            outs.append(self.read_all(q, frames[:, now] + times[:, None], known[:, now] + known_times, seen))
+            inverse = (frames[:, now] + times[:, None]).square().mean(-1, keepdim=True).add(eps).rsqrt()
+            entries = ((known[:, now] + known_times) * inverse.to(known.dtype)).flatten(1, 2)  # b s 2d
+            # Head by head in memory: the fused kernel is four times as slow on heads that lie interleaved.
+            keys, values = entries.unflatten(-1, (2, self.num_heads, -1)).permute(2, 0, 3, 1, 4).contiguous()
+            outs.append(self.read_all(q, keys, values, seen))
         return torch.stack(outs, 1)
 
-    def read_all(self, queries: Tensor, aged: Tensor, keys_values: Tensor, visible: Tensor | None) -> Tensor:
+    def read_all(self, queries: Tensor, keys: Tensor, values: Tensor, visible: Tensor | None) -> Tensor:
         """Joint attention of one step.
 
         Args:
             queries: ``[b, n, d]``.
-            aged: centred frames with their times ``[b, w + 1, n, d]``.
-            keys_values: their products with the weights, ``[b, w + 1, n, 2 d]``.
+            keys: ``[b, h, (w + 1) n, e]``.
+            values: the same.
             visible: bool ``[b, w + 1]``; None sees everything.
 
         Returns:
             ``[b, n, d]``.
         """
-        inverse = aged.square().mean(-1, keepdim=True).add(self.norm.eps).rsqrt()
-        entries = (keys_values * inverse.to(keys_values.dtype)).flatten(1, 2)  # b (w+1)n 2d
-        # Head by head in memory: the fused kernel is four times as slow on heads that lie interleaved.
-        keys, values = entries.unflatten(-1, (2, self.num_heads, -1)).permute(2, 0, 3, 1, 4).contiguous()  # b h s e
         q = split_heads(queries, self.num_heads)
         mask = None
         if visible is not None:
-            mask = visible.repeat_interleave(aged.shape[2], 1)[:, None, None].expand(-1, -1, q.shape[2], -1)
-        if not (self.tap.listening or self.map_tap.listening):
+            mask = visible.repeat_interleave(q.shape[2], 1)[:, None, None].expand(-1, -1, q.shape[2], -1)
+        if not self.listening:
             return merge_heads(F.scaled_dot_product_attention(q, keys, values, attn_mask=mask, scale=1.0))
         weights = masked_softmax(q @ keys.transpose(-1, -2), mask)
         self._show(weights)
