@@ -41,8 +41,8 @@ def split_inputs(grid: Grid, channels: int | None, input_dim: int) -> tuple[int,
     if input_dim < places * channels:
         raise ValueError(
             f"input_dim={input_dim} is too small: a map of grid={grid} and channels={channels} has {places * channels} "
-            "numbers; give the map's own rows, columns and channels, and let the core read the encoder's vector as it is "
-            "(width=None)"
+            "numbers; give the map's own rows, columns and channels, and let the core read the encoder's vector as it "
+            "is (width=None)"
         )
     return channels, input_dim - places * channels
 

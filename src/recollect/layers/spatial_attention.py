@@ -4,13 +4,14 @@
     A^n  = softmax over places of q^n K                 for the queries q^1..q^H
     a^n  = sum over places of A^n V                     answers
 
-S has the same numbers at every step, so that its share of every product is not taken step by step: q S^T and the mean of
-S under A are two products of small matrices.
+S has the same numbers at every step, so that its share of every product is not taken step by step: q S^T and the mean
+of S under A are two products of small matrices.
 
 Source: Mott et al. (2019), as in George (2021), section 3.1, equations 3.2 to 3.6.
 """
 
 import math
+from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
@@ -57,6 +58,6 @@ def look(vision: Tensor, queries: Tensor, basis: Tensor, key_dim: int) -> tuple[
 def perceptron(*widths: int) -> nn.Sequential:
     """Linear maps from width to width, with ReLU between them and none behind the last."""
     layers: list[nn.Module] = []
-    for width, following in zip(widths, widths[1:], strict=False):
+    for width, following in pairwise(widths):
         layers += [nn.Linear(width, following), nn.ReLU()]
     return nn.Sequential(*layers[:-1])

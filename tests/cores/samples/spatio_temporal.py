@@ -4,7 +4,16 @@ import random
 
 from recollect.cores.spatio_temporal.core import SpatioTemporalConfig
 
-TINY = {"dim": 6, "map_dim": 5, "key_dim": 2, "num_heads": 2, "query_dim": 4, "answer_dim": 7, "hidden_dim": 5, "memory_len": 3}
+TINY = {
+    "dim": 6,
+    "map_dim": 5,
+    "key_dim": 2,
+    "num_heads": 2,
+    "query_dim": 4,
+    "answer_dim": 7,
+    "hidden_dim": 5,
+    "memory_len": 3,
+}
 
 CONFIGS = [
     SpatioTemporalConfig(**TINY, query="one-shot", channels=1),  # one-shot: at places with wider inputs

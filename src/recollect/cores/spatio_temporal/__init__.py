@@ -1,7 +1,7 @@
 """Attention to places of a map, steered by a Transformer-XL that remembers what came back.
 
-Read ``core.py`` (the equations, the config, the state and the core), then ``reference.py`` (the same, one place after the
-other), then ``stream.py`` (one step).
+Read ``core.py`` (the equations, the config, the state and the core), then ``reference.py`` (the same, one place after
+the other), then ``stream.py`` (one step).
 """
 
 from recollect.cores.spatio_temporal.core import SpatioTemporalAttention, SpatioTemporalConfig, SpatioTemporalState

@@ -9,25 +9,25 @@ A step reads a map of y * x places and c channels, and what the agent is told be
     u        = MLP([a^1..a^H, q^1..q^H, e])                             answer processor
     h        = TransformerXL(u)                                         temporal attention, w steps back
 
-h is the output. The queries come from an earlier output o, so that where to look is decided before the step is seen:
+h is the output. The queries come from an earlier output o: where to look is decided before the step is seen.
 
     query = sequential    o is the core's output at the step before. A call is a loop over its steps.
     query = one-shot      o is given, in the last ``dim`` inputs. A call takes all steps at once.
 
 At the first step of an episode o is zero, in both forms, whatever is given.
 
-Inputs are vectors ``[y * x * c + e]`` (sequential) or ``[y * x * c + e + dim]`` (one-shot): the map, ordered row, column,
-channel, then e, then o.
+Inputs are vectors ``[y * x * c + e]`` (sequential) or ``[y * x * c + e + dim]`` (one-shot): the map, ordered row,
+column, channel, then e, then o.
 
-**Feeding the one-shot form.** Whoever acts gives the output of the step before, which the state holds, and keeps what it
-gave beside the observation:
+**Feeding the one-shot form.** Whoever acts gives the output of the step before, and keeps what it gave beside the
+observation (agents of this library do, as ``told_output`` asks for it); the state has it too:
 
     given = state.output                                                # [b, dim], before the step
-    outputs, state = core(torch.cat((maps, told, given), -1)[:, None], state, is_first[:, None])
+    outputs, state = core(torch.cat((map, told, given), -1)[:, None], state, is_first[:, None])
 
-Whoever learns gives the kept rows, as constants: row t of a rollout has the ``given`` of row t, which is what the actor's
-core gave at row t - 1. With the actor's weights both compute the same, step by step or all at once; with newer weights
-the queries lag behind, as the paper has it. A stream is given what its ``step`` returned last.
+Whoever learns gives the kept rows, as constants: row t of a rollout has the ``given`` of row t, which is what the
+actor's core gave at row t - 1. With the actor's weights both compute the same, step by step or all at once; with newer
+weights the queries lag behind, as the paper has it. A stream is given what its ``step`` returned last.
 
 Paper: George, Neural architecture impact on identifying temporally extended Reinforcement Learning tasks (master's
 thesis, Freiburg 2021), section 3.3 and figure 3.8; attention to places as in Mott et al. (2019).
@@ -86,8 +86,8 @@ class SpatioTemporalConfig(CoreConfig):
     grid: tuple[int, int] = (1, 1)
     """Rows and columns of the map."""
     channels: int | None = None
-    """Channels c of the map; what is behind y * x * c inputs is told to the answer processor as it is. None: all are the
-    map's (but for the output that one-shot is given)."""
+    """Channels c of the map; what is behind y * x * c inputs is told to the answer processor as it is. None: all are
+    the map's (but for the output that one-shot is given)."""
     query: Query = "sequential"
     """Where queries come from: the core's own output of the step before, or the last dim inputs (one-shot)."""
     map_dim: int | None = 128
@@ -128,6 +128,11 @@ class SpatioTemporalConfig(CoreConfig):
         return None if self.query == "sequential" else self.num_layers * self.memory_len
 
     @property
+    def told_output(self) -> int:
+        """Width of the output that one-shot is given."""
+        return self.dim if self.query == "one-shot" else 0
+
+    @property
     def temporal(self) -> TransformerXLConfig:
         """The settings of the temporal attention."""
         return TransformerXLConfig(
@@ -164,7 +169,7 @@ class SpatioTemporalAttention(MemoryCore[SpatioTemporalState]):
         super().__init__()
         self.config = config
         self.input_shape, self.output_shape = (input_dim,), (config.dim,)
-        self.given = config.dim if config.query == "one-shot" else 0
+        self.given = config.told_output
         if input_dim <= self.given:
             raise ValueError(
                 f"input_dim={input_dim}: with query=one-shot the last dim={config.dim} inputs are an earlier output, "

@@ -54,10 +54,9 @@ def _look(core: SpatioTemporalAttention, x: Tensor, before: Tensor) -> Tensor:
     rows, columns = core.config.grid
     size = rows * columns * core.channels
     vision = x[:size].reshape(rows, columns, core.channels).permute(2, 0, 1)
-    if isinstance(core.see, nn.Sequential):
-        first, _, second = core.see
-        vision = F.conv2d(vision, first.weight, first.bias, padding=1)
-        vision = F.conv2d(F.relu(vision), second.weight, second.bias, padding=1)
+    layers = [layer for layer in core.see.modules() if isinstance(layer, nn.Conv2d)]
+    for number, layer in enumerate(layers):
+        vision = F.conv2d(F.relu(vision) if number else vision, layer.weight, layer.bias, padding=1)
 
     query = _perceptron(core.query, before)
     key_dim = core.config.key_dim
@@ -85,5 +84,7 @@ def _perceptron(layers: nn.Sequential, x: Tensor) -> Tensor:
 
 def _basis(down: float, across: float) -> list[Tensor]:
     """The channels of S at one place, whose row and column are given as shares of the map."""
-    waves = [[wave(math.pi * u * share) for wave in (math.cos, math.sin) for u in (1, 2, 3, 4)] for share in (down, across)]
+    waves = [
+        [wave(math.pi * u * share) for wave in (math.cos, math.sin) for u in (1, 2, 3, 4)] for share in (down, across)
+    ]
     return [torch.tensor(a * b, dtype=torch.float32) for a in waves[0] for b in waves[1]]

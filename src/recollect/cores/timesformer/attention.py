@@ -1,6 +1,6 @@
 """The attention of TimeSformer: to a window of frames, whose keys carry the time they have now, and within a frame.
 
-The algebra is at the top of ``core.py``. Shapes: b rows, t steps, n places, d = h e token width, w frames before a step.
+The algebra is at the top of ``core.py``. Shapes: b rows, t steps, n places, d = h e token width, w frames before.
 """
 
 from typing import NamedTuple
@@ -90,9 +90,7 @@ class WindowAttention(nn.Module):
         read = self._same_place if self.grid is None else self._all_places
         return self.out(read(queries, frames, visible, times, folded) + folded.values_bias)
 
-    def _same_place(
-        self, queries: Tensor, frames: Tensor, visible: Tensor, times: Tensor, folded: Folded
-    ) -> Tensor:
+    def _same_place(self, queries: Tensor, frames: Tensor, visible: Tensor, times: Tensor, folded: Folded) -> Tensor:
         block = max(self.window, MIN_BLOCK)
         outs = []
         # Time before places: a window of one place is a matrix, and blocks are cut along one axis.
@@ -121,20 +119,18 @@ class WindowAttention(nn.Module):
         return merge_heads(to_full(weights) @ values + weights @ time_values)
 
     def _inverse_deviation(self, frames: Tensor, times: Tensor) -> Tensor:
-        """r of a window's frames at their ages: ``[b, n, w + t, d]`` to ``[b, n, t, w + 1]``."""
+        """The r of a window's frames at their ages: ``[b, n, w + t, d]`` to ``[b, n, t, w + 1]``."""
         w = self.window
         with full_precision(frames):
             products = frames @ times.t()  # b n w+t w+1: at every age, of which each step needs one
-            length = w + 1
-            strides = products.stride()
-            aged = products.as_strided((*products.shape[:2], products.shape[2] - w, length), (*strides[:2], length, length + 1))  # fmt: skip
+            length, steps = w + 1, products.shape[2] - w
+            shape, strides = (*products.shape[:2], steps, length), products.stride()
+            aged = products.as_strided(shape, (*strides[:2], length, length + 1))
             squares = frames.square().sum(-1).unfold(-1, length, 1) + times.square().sum(-1)
             # Rounding may leave a trifle below zero where a frame is its time's opposite.
             return (squares + 2 * aged).clamp(min=0).div(frames.shape[-1]).add(self.norm.eps).rsqrt()
 
-    def _all_places(
-        self, queries: Tensor, frames: Tensor, visible: Tensor, times: Tensor, folded: Folded
-    ) -> Tensor:
+    def _all_places(self, queries: Tensor, frames: Tensor, visible: Tensor, times: Tensor, folded: Folded) -> Tensor:
         w, eps = self.window, self.norm.eps
         known = linear(frames, folded.keys_values)
         known_times = linear(times, folded.keys_values)[:, None]

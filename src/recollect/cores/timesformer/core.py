@@ -37,14 +37,14 @@ Differs:
 - Nothing follows the linear map (the thesis does not say).
 - The gradient flows between the steps of a call; between calls it is the caller's ``detach`` that cuts it.
 
-Exact algebra. What is remembered is centred, z - mean(z), because every reader's norm removes the mean anyway. With z and
-P centred and W_k' = W_k diag(gain), a key is
+Exact algebra. What is remembered is centred, z - mean(z), because every reader's norm removes the mean anyway. With z
+and P centred and W_k' = W_k diag(gain), a key is
 
-    W_k LN(z_s + P_a) = (W_k' z_s + W_k' P_a) r_sa + const        r_sa = (|z_s|^2 + 2 z_s P_a + |P_a|^2) / d + eps)^-1/2
+    W_k LN(z_s + P_a) = (W_k' z_s + W_k' P_a) r_sa + const      r_sa = ((|z_s|^2 + 2 z_s P_a + |P_a|^2) / d + eps)^-1/2
 
-so that frames are projected once, though their keys change as they grow older: q W_k' z_s is one product, q W_k' P_a and
-z_s P_a are two with a table of w + 1 rows, and r multiplies scores and weights. The constant is the same for all keys of
-a query, and leaves the softmax. A stream absorbs W_k and W_v into the query and the answer instead (``stream.py``).
+so that frames are projected once, though their keys change as they grow older: q W_k' z_s is one product, q W_k' P_a
+and z_s P_a are two with a table of w + 1 rows, and r multiplies scores and weights. The constant is the same for all
+keys of a query, and leaves the softmax. A stream absorbs W_k and W_v into query and answer instead (``stream.py``).
 """
 
 import math
@@ -53,7 +53,6 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal, NamedTuple, get_args
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from recollect.config import require
@@ -94,8 +93,8 @@ class TimeSformerConfig(CoreConfig):
     token_dim: int = 16
     """Width d of a token; a map with other channels is projected."""
     attention: SpaceTime = "divided"
-    """divided: a token attends to its place in earlier frames, then to its own frame; joint: to all places of all frames
-    at once."""
+    """divided: a token attends to its place in earlier frames, then to its own frame; joint: to all places of all
+    frames at once."""
     num_layers: int = 1
     """Layers of attention and feed-forward."""
     num_heads: int = 4
@@ -253,13 +252,16 @@ class TimeSformer(MemoryCore[TimeSformerState]):
     def flops_per_step(self) -> int:
         """Of one step, with n places, tokens of width d, f = hidden_dim, w = memory_len and s = w + 1 frames.
 
-        Per layer and place: feed-forward 4 d f; divided: queries, answers (absorbed) and output of time 8 d^2, scores and
-        sum over the window 4 d h s, space 8 d^2 + 4 d n, F 2 d^2; joint: queries, keys, values and output 8 d^2, scores
-        and sum 4 d n s. Once: the projection of the map, 2 c d n, and the output, 2 n d dim.
+        Per layer and place: feed-forward 4 d f; divided: absorbed queries and answers 4 h d^2, scores and sum over the
+        window 4 d h s, space 8 d^2 + 4 d n, F 2 d^2; joint: queries, keys, values and output 8 d^2, scores and sum
+        4 d n s. Once: the projection of the map, 2 c d n, and the output, 2 n d dim.
         """
         c, n = self.config, self.places
         d, seen = c.token_dim, c.memory_len + 1
-        layer = 4 * d * feedforward_width(d, c.hidden_dim) + 8 * d * d
-        layer += 10 * d * d + 4 * d * (c.num_heads * seen + n) if c.attention == "divided" else 4 * d * n * seen
+        if c.attention == "divided":
+            layer = (4 * c.num_heads + 10) * d * d + 4 * d * (c.num_heads * seen + n)
+        else:
+            layer = 8 * d * d + 4 * d * n * seen
+        layer += 4 * d * feedforward_width(d, c.hidden_dim)
         project = 0 if self.channels == d else 2 * self.channels * d
         return n * (c.num_layers * layer + project) + 2 * self.out.weight.numel()

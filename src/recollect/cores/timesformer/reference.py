@@ -70,10 +70,7 @@ def _layer(core: TimeSformer, layer: TimeSformerLayer, x: Frame, frames: list[Fr
     aged = [[window.norm(z + time) for z in frame] for frame, time in zip(frames, times, strict=True)]
     y = []
     for p, x_p in enumerate(x):
-        if layer.time_out is None:
-            seen = [token for frame in aged for token in frame]
-        else:
-            seen = [frame[p] for frame in aged]
+        seen = [token for frame in aged for token in (frame if layer.time_out is None else [frame[p]])]
         answer = window.out(_attend(window.qkv.weight, window.num_heads, window.norm(x_p), seen))
         y.append(x_p + (answer if layer.time_out is None else layer.time_out(answer)))
     space = layer.space_attention

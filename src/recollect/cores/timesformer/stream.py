@@ -2,11 +2,11 @@
 
 A frame's keys change at every step, since its age does. Divided, nothing is projected but the query and the answer:
 
-    y_sa = (z_s + P_a) r_sa                        standardised: all that a step does to its window
-    scores = (W_k'^T q) y + const                  answer = W_v' (sum of weights * y) + const
+    y_sa = z_s + P_a              r_sa = (|y_sa|^2 / d + eps)^-1/2                 all that a step does to its window
+    scores = (W_k'^T q) y r       answer = W_v' (sum over s of weights r y)        and constants
 
-which takes O(n w d h) where projecting the window again takes O(n w d^2) more. Joint, n queries share n (w + 1) keys: their
-products W' z are in a ring too, so that a step adds W' P_a and multiplies by r.
+which takes O(n w d h) where projecting the window again takes O(n w d^2) more. Joint, the n queries of a frame share
+n (w + 1) keys, and these are many: their products W' z are in the ring too, and a step adds W' P_a and multiplies by r.
 """
 
 import math
@@ -23,7 +23,7 @@ from recollect.layers.ring_attention import Visibility, full_precision
 from recollect.layers.rings import MirrorRing
 
 MILD = 40.0
-"""Scores whose exponentials may be summed as they are: e^40 times a hundred million stays far below what float32 holds."""
+"""Scores whose exponentials may be summed as they are: e^40 a hundred million times is far below what float32 holds."""
 
 
 class SamePlaceStep:
