@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from recollect.cores.spatio_temporal import SpatioTemporalConfig
+from recollect.cores.spatio_temporal import SpatioTemporalAttentionConfig
 from recollect.layers.tap import listen
 
 ACTIONS = 6
@@ -15,7 +15,7 @@ def parameters(module):
 
 @pytest.mark.parametrize("query", ["sequential", "one-shot"])
 def test_size_as_reported(query):
-    config = SpatioTemporalConfig(grid=(11, 11), channels=32, query=query)
+    config = SpatioTemporalAttentionConfig(grid=(11, 11), channels=32, query=query)
     core = config.build(11 * 11 * 32 + 1 + ACTIONS + config.told_output)
     encoder, heads = 97_744, 257 * (ACTIONS + 1)
     # Three LayerNorms that the code behind George 2021 makes and never uses are counted in its 1.95 M.
@@ -29,7 +29,7 @@ def test_size_as_reported(query):
 def small(query, **settings):
     torch.manual_seed(0)
     base = {"dim": 8, "grid": (2, 3), "channels": 2, "map_dim": 4, "key_dim": 2, "num_heads": 2, "memory_len": 3}
-    config = SpatioTemporalConfig(**base | settings, query=query)
+    config = SpatioTemporalAttentionConfig(**base | settings, query=query)
     return config.build(12 + 3 + config.told_output).double()
 
 
@@ -79,6 +79,6 @@ def test_widths_that_do_not_fit_name_field_value_and_remedy():
     with pytest.raises(
         ValueError, match="input_dim=8: with query=one-shot the last dim=8 inputs are an earlier output"
     ):
-        SpatioTemporalConfig(dim=8, query="one-shot").build(8)
+        SpatioTemporalAttentionConfig(dim=8, query="one-shot").build(8)
     with pytest.raises(ValueError, match="key_dim=8: leave some of the map's 3 channels to the values"):
-        SpatioTemporalConfig(dim=8, map_dim=None).build(3)
+        SpatioTemporalAttentionConfig(dim=8, map_dim=None).build(3)

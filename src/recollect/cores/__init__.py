@@ -8,7 +8,7 @@ from recollect.cores.long_short import LongShortTransformer, LongShortTransforme
 from recollect.cores.memoryless import Memoryless, MemorylessConfig
 from recollect.cores.mott import SpatialAttentionMemory, SpatialAttentionMemoryConfig
 from recollect.cores.recurrent import GRU, LSTM, GRUConfig, LSTMConfig
-from recollect.cores.spatio_temporal import SpatioTemporalAttention, SpatioTemporalConfig
+from recollect.cores.spatio_temporal import SpatioTemporalAttention, SpatioTemporalAttentionConfig
 from recollect.cores.stream import Stream
 from recollect.cores.timesformer import TimeSformer, TimeSformerConfig
 from recollect.cores.tlb import TemporalLatentBottleneck, TemporalLatentBottleneckConfig
@@ -33,7 +33,7 @@ CORES: dict[str, type[CoreConfig]] = {
     "recurrent-transformer": RecurrentTransformerConfig,
     "long-short-transformer": LongShortTransformerConfig,
     "mott": SpatialAttentionMemoryConfig,
-    "spatio-temporal": SpatioTemporalConfig,
+    "spatio-temporal": SpatioTemporalAttentionConfig,
     "timesformer": TimeSformerConfig,
 }
 

@@ -1,4 +1,7 @@
-"""Attention to the places of a map, by queries that come from elsewhere.
+"""Maps inside vectors, and attention to their places by queries that come from elsewhere.
+
+A step's input is a vector ``[y * x * c + e]``: the map, ordered row, column, channel, and behind it what else the agent
+is told (reward, last action).
 
     K, V = [O[..., :c_K] | S], [O[..., c_K:] | S]       keys and values: a map's channels, and the basis of its places
     A^n  = softmax over places of q^n K                 for the queries q^1..q^H
@@ -11,10 +14,53 @@ Source: Mott et al. (2019), as in George (2021), section 3.1, equations 3.2 to 3
 """
 
 import math
-from itertools import pairwise
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
+
+from recollect.config import require
+
+Grid = tuple[int, int]
+
+
+def require_map(grid: Grid, channels: int | None) -> None:
+    """Raise ``ValueError`` unless a config's ``grid`` and ``channels`` describe a map."""
+    require(len(grid) == 2 and min(grid) >= 1, "grid", grid, "give rows and columns, for example 11 11")
+    require(channels is None or channels >= 1, "channels", channels, "give at least 1, or None")
+
+
+def split_inputs(grid: Grid, channels: int | None, input_dim: int) -> tuple[int, int]:
+    """Channels of the map, and how many of ``input_dim`` inputs are told beside it.
+
+    Args:
+        grid: rows and columns of the map.
+        channels: of the map; None when all inputs are the map's.
+        input_dim: width of a step's input.
+
+    Raises:
+        ValueError: there are too few inputs, or no whole number of channels.
+    """
+    places = math.prod(grid)
+    if channels is None:
+        if input_dim < places or input_dim % places:
+            raise ValueError(
+                f"input_dim={input_dim} is no multiple of the {places} places of grid={grid}: give the rows and "
+                "columns of the map that the core is to read, and channels where more is told behind the map"
+            )
+        return input_dim // places, 0
+    if input_dim < places * channels:
+        raise ValueError(
+            f"input_dim={input_dim} is too small: a map of grid={grid} and channels={channels} has {places * channels} "
+            "numbers; give the map's own rows, columns and channels, and let the core read the encoder's vector as it "
+            "is (width=None)"
+        )
+    return channels, input_dim - places * channels
+
+
+def take_map(inputs: Tensor, places: int, channels: int) -> tuple[Tensor, Tensor]:
+    """``[..., places * c + e]`` to the map's places ``[..., places, c]`` and what is told ``[..., e]``."""
+    size = places * channels
+    return inputs[..., :size].unflatten(-1, (places, channels)), inputs[..., size:]
 
 
 def spatial_basis(rows: int, columns: int, frequencies: int) -> Tensor:
@@ -53,11 +99,3 @@ def look(vision: Tensor, queries: Tensor, basis: Tensor, key_dim: int) -> tuple[
     logits = for_keys @ keys + for_basis @ basis.t()  # ... h n
     weights = logits.softmax(-1, dtype=torch.promote_types(logits.dtype, torch.float32)).to(logits.dtype)
     return torch.cat((weights @ values.transpose(-1, -2), weights @ basis), -1), weights
-
-
-def perceptron(*widths: int) -> nn.Sequential:
-    """Linear maps from width to width, with ReLU between them and none behind the last."""
-    layers: list[nn.Module] = []
-    for width, following in pairwise(widths):
-        layers += [nn.Linear(width, following), nn.ReLU()]
-    return nn.Sequential(*layers[:-1])

@@ -39,8 +39,8 @@ from torch import Tensor, nn
 
 from recollect.config import require
 from recollect.cores.contract import CoreConfig, MemoryCore
-from recollect.layers.maps import require_map, split_inputs, take_map
-from recollect.layers.spatial_attention import look, perceptron, spatial_basis
+from recollect.layers.feedforward import perceptron
+from recollect.layers.spatial_attention import look, require_map, spatial_basis, split_inputs, take_map
 from recollect.layers.tap import Tap
 
 Vision = Literal["recurrent", "feedforward"]

@@ -50,9 +50,8 @@ from torch import Tensor, nn
 from recollect.config import require
 from recollect.cores.contract import CoreConfig, MemoryCore
 from recollect.cores.transformer_xl.core import TransformerXLConfig, TransformerXLState
-from recollect.layers.feedforward import feedforward_width
-from recollect.layers.maps import require_map, split_inputs, take_map
-from recollect.layers.spatial_attention import look, perceptron, spatial_basis
+from recollect.layers.feedforward import feedforward_width, perceptron
+from recollect.layers.spatial_attention import look, require_map, spatial_basis, split_inputs, take_map
 from recollect.layers.tap import Tap
 from recollect.layers.window_attention import plan_window, slide_layers, steps_since_first, window_steps
 
@@ -64,7 +63,7 @@ KERNEL = 3
 """Side of the convolutions."""
 
 
-class SpatioTemporalState(NamedTuple):
+class SpatioTemporalAttentionState(NamedTuple):
     """What is remembered."""
 
     memory: TransformerXLState
@@ -74,7 +73,7 @@ class SpatioTemporalState(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SpatioTemporalConfig(CoreConfig):
+class SpatioTemporalAttentionConfig(CoreConfig):
     """Settings of :class:`SpatioTemporalAttention`."""
 
     paper: ClassVar[str] = "George 2021"
@@ -154,7 +153,7 @@ class SpatioTemporalConfig(CoreConfig):
         return SpatioTemporalAttention(self, input_dim)
 
 
-class SpatioTemporalAttention(MemoryCore[SpatioTemporalState]):
+class SpatioTemporalAttention(MemoryCore[SpatioTemporalAttentionState]):
     """Equations, paper and differences at the top of this file.
 
     Args:
@@ -165,7 +164,7 @@ class SpatioTemporalAttention(MemoryCore[SpatioTemporalState]):
     basis: Tensor
     """S: ``[y * x, c_S]``."""
 
-    def __init__(self, config: SpatioTemporalConfig, input_dim: int) -> None:
+    def __init__(self, config: SpatioTemporalAttentionConfig, input_dim: int) -> None:
         super().__init__()
         self.config = config
         self.input_shape, self.output_shape = (input_dim,), (config.dim,)
@@ -194,13 +193,15 @@ class SpatioTemporalAttention(MemoryCore[SpatioTemporalState]):
         first = nn.Conv2d(self.channels, m, KERNEL, padding=KERNEL // 2)
         return nn.Sequential(first, nn.ReLU(), nn.Conv2d(m, m, KERNEL, padding=KERNEL // 2))
 
-    def initial_state(self, batch_size: int) -> SpatioTemporalState:
+    def initial_state(self, batch_size: int) -> SpatioTemporalAttentionState:
         """An empty window, and an output of zeros."""
-        return SpatioTemporalState(self.temporal.initial_state(batch_size), self.zeros(batch_size, self.config.dim))
+        return SpatioTemporalAttentionState(
+            self.temporal.initial_state(batch_size), self.zeros(batch_size, self.config.dim)
+        )
 
     def unroll(
-        self, inputs: Tensor, state: SpatioTemporalState, is_first: Tensor
-    ) -> tuple[Tensor, SpatioTemporalState]:
+        self, inputs: Tensor, state: SpatioTemporalAttentionState, is_first: Tensor
+    ) -> tuple[Tensor, SpatioTemporalAttentionState]:
         """All maps at once; then step by step, or (one-shot) all steps at once."""
         maps, others = take_map(inputs, math.prod(self.config.grid), self.channels)
         told, given = others.split((self.told, self.given), 2)
@@ -210,7 +211,7 @@ class SpatioTemporalAttention(MemoryCore[SpatioTemporalState]):
         begins = steps_since_first(is_first, state.memory.count) == 0  # also at the first step from an initial state
         asked = self.look(vision, torch.where(begins[..., None], 0.0, given), told)
         outputs, memory = self.temporal.unroll(asked, state.memory, is_first)
-        return outputs, SpatioTemporalState(memory, outputs[:, -1])
+        return outputs, SpatioTemporalAttentionState(memory, outputs[:, -1])
 
     def vision(self, maps: Tensor) -> Tensor:
         """O: ``[b, t, n, c]`` to ``[b, t, m, n]``."""
@@ -227,8 +228,8 @@ class SpatioTemporalAttention(MemoryCore[SpatioTemporalState]):
         return self.answer(torch.cat((answers.flatten(2), query, told), 2))
 
     def _sequential(
-        self, vision: Tensor, told: Tensor, state: SpatioTemporalState, is_first: Tensor
-    ) -> tuple[Tensor, SpatioTemporalState]:
+        self, vision: Tensor, told: Tensor, state: SpatioTemporalAttentionState, is_first: Tensor
+    ) -> tuple[Tensor, SpatioTemporalAttentionState]:
         memory, layers = state.memory, self.temporal.layers
         plan = plan_window(is_first, memory.count, self.config.memory_len)
         positions = self.temporal.relative_positions()
@@ -248,7 +249,7 @@ class SpatioTemporalAttention(MemoryCore[SpatioTemporalState]):
             output = self.temporal.norm(x)
             outputs.append(output)
         window = slide_layers(memory.window, [torch.cat(rows, 1) for rows in raw], plan.count)
-        return torch.cat(outputs, 1), SpatioTemporalState(TransformerXLState(window, plan.count), output[:, 0])
+        return torch.cat(outputs, 1), SpatioTemporalAttentionState(TransformerXLState(window, plan.count), output[:, 0])
 
     def largest_counters(self) -> dict[str, int]:
         """How far the counters of the state go."""

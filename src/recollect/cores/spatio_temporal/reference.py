@@ -14,14 +14,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from recollect.cores.spatio_temporal.core import SpatioTemporalAttention, SpatioTemporalState
+from recollect.cores.spatio_temporal.core import SpatioTemporalAttention, SpatioTemporalAttentionState
 from recollect.cores.transformer_xl.reference import reference_unroll as temporal_unroll
 from recollect.state import concatenate, take_rows
 
 
 def reference_unroll(
-    core: SpatioTemporalAttention, inputs: Tensor, state: SpatioTemporalState, is_first: Tensor
-) -> tuple[Tensor, SpatioTemporalState]:
+    core: SpatioTemporalAttention, inputs: Tensor, state: SpatioTemporalAttentionState, is_first: Tensor
+) -> tuple[Tensor, SpatioTemporalAttentionState]:
     """What ``core(inputs, state, is_first)`` computes.
 
     Args:
@@ -45,7 +45,7 @@ def reference_unroll(
             output = output[:, 0]
             outputs.append(output)
         all_outputs.append(torch.cat(outputs))
-        all_states.append(SpatioTemporalState(memory, output))
+        all_states.append(SpatioTemporalAttentionState(memory, output))
     return torch.stack(all_outputs), concatenate(all_states)
 
 

@@ -3,10 +3,10 @@
 import torch
 from torch import Tensor
 
-from recollect.cores.spatio_temporal.core import SpatioTemporalAttention, SpatioTemporalState
+from recollect.cores.spatio_temporal.core import SpatioTemporalAttention, SpatioTemporalAttentionState
 from recollect.cores.stream import Stream
 from recollect.cores.transformer_xl.stream import TransformerXLStream
-from recollect.layers.maps import take_map
+from recollect.layers.spatial_attention import take_map
 
 
 class SpatioTemporalStream(Stream):
@@ -24,12 +24,12 @@ class SpatioTemporalStream(Stream):
         super().__init__(core, batch_size)
 
     @property
-    def state(self) -> SpatioTemporalState:
+    def state(self) -> SpatioTemporalAttentionState:
         """The memory as the core's state (a copy)."""
-        return SpatioTemporalState(self._temporal.state, self._output.clone())
+        return SpatioTemporalAttentionState(self._temporal.state, self._output.clone())
 
     @torch.no_grad()
-    def load_state(self, state: SpatioTemporalState) -> None:
+    def load_state(self, state: SpatioTemporalAttentionState) -> None:
         """Continue from a state of the core."""
         self.core.check_state(state, self.batch_size, self._never.device)
         self._temporal.load_state(state.memory)

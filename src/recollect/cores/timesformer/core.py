@@ -59,7 +59,7 @@ from recollect.config import require
 from recollect.cores.contract import CoreConfig, MemoryCore
 from recollect.cores.timesformer.attention import SpaceAttention, WindowAttention, centre
 from recollect.layers.feedforward import FeedForward, feedforward_width, input_projection
-from recollect.layers.maps import require_map, split_inputs, take_map
+from recollect.layers.spatial_attention import require_map, split_inputs, take_map
 from recollect.layers.window_attention import plan_window, slide_layers, window_steps
 from recollect.ops.linear import Linear
 
