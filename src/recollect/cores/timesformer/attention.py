@@ -22,6 +22,11 @@ def centre(x: Tensor) -> Tensor:
     return x - x.mean(-1, keepdim=True)
 
 
+def _at_least_float32(x: Tensor) -> Tensor:
+    # The cube of an inverse deviation, which the gradient needs, is too large for float16.
+    return x.to(torch.promote_types(x.dtype, torch.float32))
+
+
 class Folded(NamedTuple):
     """Weights that act on standardised (queries) or centred (keys, values) tokens."""
 
@@ -120,15 +125,15 @@ class WindowAttention(nn.Module):
 
     def _inverse_deviation(self, frames: Tensor, times: Tensor) -> Tensor:
         """The r of a window's frames at their ages: ``[b, n, w + t, d]`` to ``[b, n, t, w + 1]``."""
-        w = self.window
+        length, d = self.window + 1, frames.shape[-1]
+        frames, times = _at_least_float32(frames), _at_least_float32(times)
         with full_precision(frames):
             products = frames @ times.t()  # b n w+t w+1: at every age, of which each step needs one
-            length, steps = w + 1, products.shape[2] - w
-            shape, strides = (*products.shape[:2], steps, length), products.stride()
+            shape, strides = (*products.shape[:2], products.shape[2] - self.window, length), products.stride()
             aged = products.as_strided(shape, (*strides[:2], length, length + 1))
             squares = frames.square().sum(-1).unfold(-1, length, 1) + times.square().sum(-1)
             # Rounding may leave a trifle below zero where a frame is its time's opposite.
-            return (squares + 2 * aged).clamp(min=0).div(frames.shape[-1]).add(self.norm.eps).rsqrt()
+            return (squares + 2 * aged).clamp(min=0).div(d).add(self.norm.eps).rsqrt()
 
     def _all_places(self, queries: Tensor, frames: Tensor, visible: Tensor, times: Tensor, folded: Folded) -> Tensor:
         w, eps = self.window, self.norm.eps
@@ -138,7 +143,8 @@ class WindowAttention(nn.Module):
         # Step by step: what a step attends to is many times what it takes to lay out its keys.
         for step, (q, seen) in enumerate(zip(queries.unbind(1), visible.unbind(1), strict=True)):
             now = slice(step, step + w + 1)
-            inverse = (frames[:, now] + times[:, None]).square().mean(-1, keepdim=True).add(eps).rsqrt()
+            aged = _at_least_float32(frames[:, now] + times[:, None])
+            inverse = aged.square().mean(-1, keepdim=True).add(eps).rsqrt()
             entries = ((known[:, now] + known_times) * inverse.to(known.dtype)).flatten(1, 2)  # b s 2d
             # Head by head in memory: the fused kernel is four times as slow on heads that lie interleaved.
             keys, values = entries.unflatten(-1, (2, self.num_heads, -1)).permute(2, 0, 3, 1, 4).contiguous()
