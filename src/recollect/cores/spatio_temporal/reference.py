@@ -38,8 +38,9 @@ def reference_unroll(
         memory, output = take_rows(state, slice(row, row + 1))
         outputs = []
         for x, first in zip(inputs[row], is_first[row], strict=True):
-            before = x[-core.config.dim :] if core.config.query == "one-shot" else output[0]
-            begins = bool(first) or int(memory.count) == 0
+            is_given = core.config.query == "one-shot"
+            before = x[-core.config.dim :] if is_given else output[0]
+            begins = bool(first) or (is_given and int(memory.count) == 0)
             answers = _look(core, x, torch.zeros_like(before) if begins else before)
             output, memory = temporal_unroll(core.temporal, answers[None, None], memory, first[None, None])
             output = output[:, 0]
