@@ -70,13 +70,14 @@ def test_every_agent_steps_as_it_reads_whole_sequences_and_loads_again(name, sid
     agent = attention_agent(name, CatchConfig(side=side)).build_agent().eval()
     images = torch.randint(0, 256, (2, 5, 1, side, side), dtype=torch.uint8)
     is_first = torch.tensor([[True, False, False, True, False], [False] * 5])
-    told = ActorInputs(images, torch.zeros(2, 5).long(), torch.randn(2, 5), torch.randn(2, 5, 3))
+    features = torch.randn(2, 5, agent.feature_dim)
+    told = ActorInputs(images, torch.zeros(2, 5).long(), torch.randn(2, 5), torch.randn(2, 5, 3), features)
     with torch.no_grad():
         whole, _ = agent(told, agent.initial_state(2), is_first)
     agent.save(tmp_path)
     live = ActorCritic.load(tmp_path).stream(2)
     for t in range(5):
-        step = live.step(ActorInputs(*(part[:, t] for part in told[:4])), is_first[:, t])
+        step = live.step(ActorInputs(*(part[:, t] for part in told)), is_first[:, t])
         torch.testing.assert_close(step.policy, whole.policy[:, t], rtol=1e-4, atol=1e-5)
         torch.testing.assert_close(step.value, whole.value[:, t], rtol=1e-4, atol=1e-3)
 

@@ -2,6 +2,8 @@
 
     mott       residual network -> core ``mott``                                        section 3.1
     adaptive   residual network -> a layer of width 256 - a - 1 -> core ``transformer-xl``   section 3.2
+    spatio-temporal-sequential, -one-shot    residual network -> core ``spatio-temporal``    section 3.3
+    timesformer-divided, -joint   residual network, last stage of 16 -> core ``timesformer``   section 3.4
 
 All of them are shown, beside the image, the logits of the policy that they acted by (a of them) and the clipped reward.
 Policy and value are linear in the core's output. Pixels go in as they are, 0 to 255 (section 4.2.4).
@@ -20,6 +22,8 @@ Differs:
 """
 
 from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from typing import Literal
 
 import torch
@@ -32,6 +36,8 @@ from recollect.agents.policies import policy_for
 from recollect.config import lookup
 from recollect.cores.contract import CoreConfig
 from recollect.cores.mott import SpatialAttentionMemoryConfig
+from recollect.cores.spatio_temporal.core import Query, SpatioTemporalAttentionConfig
+from recollect.cores.timesformer.core import SpaceTime, TimeSformerConfig
 from recollect.cores.transformer_xl.core import TransformerXLConfig
 from recollect.tasks.worlds.contract import WorldConfig
 from recollect.training.frame import FitConfig
@@ -45,6 +51,8 @@ CHUNK, CHUNKS = 80, 3
 """Rows that a transformer learns from at once, and how many of them a rollout has."""
 MEMORY = 100
 """Steps that a transformer remembers."""
+EMBEDDING = 16
+"""Width of a token of TimeSformer: of the last stage of its residual network."""
 RESNET = "impala-resnet"
 
 MakeAgentRun = Callable[[WorldConfig], ImpalaConfig]
@@ -73,9 +81,52 @@ def adaptive(world: WorldConfig) -> ImpalaConfig:
     return attention_run(world, core, body, batch_size=16, unroll=CHUNKS * CHUNK - 1, reuse=in_chunks(CHUNK))
 
 
+def spatio_temporal(world: WorldConfig, query: Query) -> ImpalaConfig:
+    """Section 3.3: Mott's attention in front of a Transformer-XL.
+
+    Args:
+        world: shows images.
+        query: sequential asks with the learner's own outputs, one-shot with those of the actor.
+    """
+    rows, columns, channels = map_shape(image_of(world, f"spatio-temporal-{query}"))
+    core = SpatioTemporalAttentionConfig(
+        dim=WIDTH, grid=(rows, columns), channels=channels, query=query, memory_len=MEMORY
+    )
+    body, unroll = attention_body(RESNET), CHUNKS * CHUNK - 1
+    return attention_run(world, core, body, batch_size=12, unroll=unroll, reuse=in_chunks(CHUNK))
+
+
+def timesformer(world: WorldConfig, attention: SpaceTime) -> ImpalaConfig:
+    """Section 3.4: what is told stands behind the core, which the core itself sees to.
+
+    Args:
+        world: shows images; of 42 x 42 for joint attention, if time matters (the thesis does).
+        attention: to space and time, divided or joint.
+    """
+    rows, columns, _ = map_shape(image_of(world, f"timesformer-{attention}"))
+    chunk, batch_size = (CHUNK, 24) if attention == "divided" else (10, 4)
+    core = TimeSformerConfig(
+        dim=WIDTH,
+        grid=(rows, columns),
+        channels=EMBEDDING,
+        token_dim=EMBEDDING,
+        attention=attention,
+        memory_len=MEMORY,
+        time_rows=MEMORY + chunk,
+    )
+    body = attention_body(RESNET)
+    body = replace(body, encoders=replace(body.encoders, channels=(16, 32, EMBEDDING)))
+    unroll = CHUNKS * CHUNK - 1
+    return attention_run(world, core, body, batch_size=batch_size, unroll=unroll, reuse=in_chunks(chunk))
+
+
 ATTENTION_AGENTS: dict[str, MakeAgentRun] = {
     "mott": mott,
     "adaptive": adaptive,
+    "spatio-temporal-sequential": partial(spatio_temporal, query="sequential"),
+    "spatio-temporal-one-shot": partial(spatio_temporal, query="one-shot"),
+    "timesformer-divided": partial(timesformer, attention="divided"),
+    "timesformer-joint": partial(timesformer, attention="joint"),
 }
 """What ``--agent`` may name."""
 

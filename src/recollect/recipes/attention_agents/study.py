@@ -34,6 +34,10 @@ MILLIONS = {"Pong": 10, "Enduro": 30, "MsPacman": 60, "Breakout": 60}
 RETURNS: dict[str, dict[str, str]] = {
     "mott": {"Pong": "-20.24", "Enduro": "504", "MsPacman": "584", "Breakout": "66"},
     "adaptive": {"Pong": "20.38", "Enduro": "553", "MsPacman": "1333", "Breakout": "149"},
+    "spatio-temporal-sequential": {"Pong": "20", "Enduro": "590", "MsPacman": "1472", "Breakout": "149"},
+    "spatio-temporal-one-shot": {"Pong": "19.79", "Enduro": "548", "MsPacman": "1007", "Breakout": "142"},
+    "timesformer-divided": {"Pong": "20", "Enduro": "552", "MsPacman": "2100", "Breakout": "141"},
+    "timesformer-joint": {"Pong": "20.1", "Enduro": "582", "MsPacman": "855 (42 x 42)", "Breakout": "108 (42 x 42)"},
 }
 """Final returns of tables 4.1 to 4.4."""
 LITE: dict[str, WorldConfig] = {
