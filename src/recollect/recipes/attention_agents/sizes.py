@@ -13,7 +13,7 @@ from recollect.tasks.worlds.contract import WorldConfig
 from recollect.training.impala.trainer import ImpalaConfig
 
 UNUSED_NORMS = 3 * 2 * 256
-"""Of a layer of ``adaptive``: three LayerNorms that the code behind the thesis makes and never uses."""
+"""Of a layer of Transformer-XL: three LayerNorms that the code behind the thesis makes and never uses."""
 
 
 def _unchanged(config: ImpalaConfig) -> ImpalaConfig:
@@ -24,6 +24,15 @@ def _layers(number: int) -> Callable[[ImpalaConfig], ImpalaConfig]:
     def change(config: ImpalaConfig) -> ImpalaConfig:
         more: dict[str, Any] = {"num_layers": number}
         return replace(config, core=replace(config.core, **more))
+
+    return change
+
+
+def _embedding(width: int) -> Callable[[ImpalaConfig], ImpalaConfig]:
+    def change(config: ImpalaConfig) -> ImpalaConfig:
+        tokens: dict[str, Any] = {"channels": width, "token_dim": width}
+        encoders = replace(config.agent.encoders, channels=(16, 32, width))
+        return replace(config, core=replace(config.core, **tokens), agent=replace(config.agent, encoders=encoders))
 
     return change
 
@@ -73,5 +82,29 @@ SIZES = (
     ),
     Size(agent="adaptive", game="Enduro", published=1_909_392, unused=UNUSED_NORMS),
     Size(agent="adaptive", game="Breakout", published=1_927_472, unused=UNUSED_NORMS),
+    Size(agent="spatio-temporal-sequential", game="Pong", published=1_953_431, unused=UNUSED_NORMS),
+    Size(agent="spatio-temporal-one-shot", game="Pong", published=1_953_431, unused=UNUSED_NORMS),
+    Size(agent="timesformer-divided", game="Pong", published=558_944),
+    *(
+        Size(
+            agent="timesformer-divided",
+            game="Pong",
+            published=published,
+            changed=f"{layers} layers",
+            change=_layers(layers),
+        )
+        for layers, published in ((2, 563_520), (3, 568_096), (4, 572_672))
+    ),
+    *(
+        Size(
+            agent="timesformer-divided",
+            game="Pong",
+            published=published,
+            changed=f"tokens of {width}",
+            change=_embedding(width),
+        )
+        for width, published in ((8, 302_856), (32, 1_091_472), (64, 2_237_936))
+    ),
+    Size(agent="timesformer-joint", game="Pong", published=556_480),
 )
 """All that can be derived."""
