@@ -1,0 +1,1 @@
+"""What an agent looks at and remembers: records of episodes, maps, removal of memory, scores with their controls."""
