@@ -1,8 +1,8 @@
 """One episode of an agent, with all that was heard of it: plain NumPy arrays, read by scores and writers alike.
 
-Axes: ``T`` steps of the episode, its last observation included; ``LH`` heads (:attr:`EpisodeRecord.heads`); ``C`` chunks
-(:attr:`EpisodeRecord.chunks`); ``A`` parameters of the policy (for Discrete actions: one logit per action). Steps are
-counted from 0 at the start of the episode, and every map names the past by such absolute steps.
+Axes: ``T`` steps of the episode, its last observation included; ``LH`` heads (:attr:`EpisodeRecord.heads`); ``C``
+chunks (:attr:`EpisodeRecord.chunks`); ``A`` parameters of the policy (for Discrete actions: one logit per action). Steps
+are counted from 0 at the start of the episode, and every map names the past by such absolute steps.
 
 A map is None where the core keeps nothing of that kind; :attr:`EpisodeInfo.notes` then says so in words.
 """
