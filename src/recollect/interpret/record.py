@@ -205,6 +205,8 @@ class EpisodeRecord:
     """float32 ``[T, LH]``: mass outside the top k, that is, relevance of chunks that were not read; 0 for windows."""
     spatial: np.ndarray | None = None
     """float32 ``[T, LH, p, q]``: attention to cells of the present observation, mean over queries."""
+    what_where: np.ndarray | None = None
+    """float32 ``[T, LH, p, q]``, signed: share of content (above 0) or of location (below 0) in the score of a cell."""
     spacetime: SpaceTime | None = None
     slots: tuple[SlotWeights, ...] = ()
 
