@@ -1,8 +1,8 @@
 """One episode of an agent, with all that was heard of it: plain NumPy arrays, read by scores and writers alike.
 
 Axes: ``T`` steps of the episode, its last observation included; ``LH`` heads (:attr:`EpisodeRecord.heads`); ``C``
-chunks (:attr:`EpisodeRecord.chunks`); ``A`` parameters of the policy (for Discrete actions: one logit per action). Steps
-are counted from 0 at the start of the episode, and every map names the past by such absolute steps.
+chunks (:attr:`EpisodeRecord.chunks`); ``A`` parameters of the policy (for Discrete actions: one logit per action).
+Steps are counted from 0 at the start of the episode, and every map names the past by such absolute steps.
 
 A map is None where the core keeps nothing of that kind; :attr:`EpisodeInfo.notes` then says so in words.
 """
@@ -145,8 +145,9 @@ class Removal:
     """float32 ``[T, C]``: value without chunk c minus value; NaN as above."""
     logits: np.ndarray
     """float32 ``[T, C, A]``: the policy's parameters without chunk c; NaN as above."""
-    kl_control: np.ndarray | None = None
-    """float32 ``[T, C]``: KL when as many steps are taken at random from the others; NaN where there are none."""
+    unit: str = "chunk"
+    """``chunk``: C as in :attr:`EpisodeRecord.chunks`; ``slot``: C are the slots of the memory; ``all``: C is 1, the
+    whole memory set back to its initial state."""
     method: str = ""
     """How it was taken away, in words."""
 
