@@ -173,7 +173,8 @@ def headers(packed: Packed) -> list[dict[str, Any]]:
     offset, found = 0, []
     for block in packed.blocks:
         high = None if math.isnan(block.high) else block.high
-        place = {"name": block.name, "off": offset, "row0": block.first_row, "every": block.every, "high": high}
+        place = {"name": block.name, "off": offset, "bytes": len(block.encoded.data)}
+        place |= {"row0": block.first_row, "every": block.every, "high": high}
         found.append(place | block.encoded.header())
         offset += len(_aligned(block.encoded.data))
     return found
@@ -189,8 +190,6 @@ def _curves(record: EpisodeRecord) -> Iterator[Block]:
     yield _plain("reward", record.reward)
     yield _plain("value", record.value)
     yield _plain("logits", record.logits)
-    if record.chunk_tail is not None:
-        yield _plain("chunk_tail", record.chunk_tail)
 
 
 def _maps(record: EpisodeRecord, plan: Plan) -> Iterator[Block]:
@@ -206,6 +205,8 @@ def _maps(record: EpisodeRecord, plan: Plan) -> Iterator[Block]:
         yield _map("chunk_rel", record.chunk_rel[first:stop, heads], plan.maps, first)
     if record.chunk_read is not None:
         yield Block("chunk_read", encode(record.chunk_read[first:stop, heads], "bool"), first, 1, math.nan)
+    if record.chunk_tail is not None:
+        yield Block("chunk_tail", encode(record.chunk_tail[first:stop, heads], "f32"), first, 1, math.nan)
     every = plan.spatial_every
     for name, maps, encoding in (
         ("spatial", record.spatial, plan.maps),
@@ -242,8 +243,6 @@ def _effects(record: EpisodeRecord) -> Iterator[Block]:
     yield _plain("mem_kl", removal.kl, "f16")
     yield _plain("mem_dv", removal.dv, "f16")
     yield _plain("mem_logits", logits, "f16")
-    if removal.kl_control is not None:
-        yield _plain("mem_control", removal.kl_control, "f16")
 
 
 def _sparse(temporal: np.ndarray, first: int, encoding: str) -> Iterator[Block]:

@@ -1,0 +1,175 @@
+"""What the explorer says in words about a record: title, outcome, events, heads, and whether to believe the picture."""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from recollect.interpret.packing import Packed
+from recollect.interpret.record import EpisodeRecord
+
+SHARES = ("recall@", "mass", "choice", "lag-only", "accuracy")
+"""How the names of measures begin that are shares of one; they are shown in percent."""
+
+
+def describe(record: EpisodeRecord, report: Mapping[str, Any] | None, packed: Packed) -> dict[str, Any]:
+    """The words and small tables of a page's header, as JSON data without NaN."""
+    info = record.info
+    labels = {head["name"]: head["label"] for head in (report or {}).get("heads", ())}
+    kept = range(len(record.heads)) if packed.plan.heads is None else packed.plan.heads
+    heads = [record.heads[number] for number in kept]
+    blocks = [event for event in record.events if event.kind not in ("reward", "end")]
+    trained = "" if info.checkpoint_step is None else f", {info.checkpoint_step:,} training steps".replace(",", "\u202f")
+    removal = record.removal
+    return {
+        "T": record.num_steps,
+        "title": f"{info.task}, {info.core}",
+        "name": f"{info.core}{trained}, seed {info.seed}",
+        "about": f"{record.num_steps} steps, return {info.total_reward:.3g}, {info.agent}{trained}, seed {info.seed}"
+        + (f", recollect {info.version}" if info.version else ""),
+        "outcome": _outcome(record),
+        "provenance": dict(info.provenance),
+        "notes": list(info.notes) + [f"{name}: {text}" for name, text in info.provenance.items()],
+        "dropped": packed.dropped,
+        "over": bool(record.done[-1]),
+        "actions": list(record.actions),
+        "discrete": record.discrete,
+        "heads": [
+            {"layer": head.layer, "head": head.head, "kind": head.kind, "name": head.name, "label": labels.get(head.name)}
+            for head in heads
+        ],
+        "mixed": len({head.kind for head in heads}) > 1,
+        "nothing": "this core keeps no attention to show; " + (" ".join(info.notes) or "see the notes."),
+        "chunks": [list(chunk) for chunk in record.chunks],
+        "events": [_event(record, number) for number in range(len(record.events))],
+        "kinds": list(dict.fromkeys(event.label for event in blocks)),
+        "pairs": [{"query": list(pair.query), "key": list(pair.key)} for pair in record.pairs],
+        "opening": opening(record, list(kept)),
+        "removal": None if removal is None else {"unit": removal.unit, "method": removal.method},
+        "effectScale": 0.0 if removal is None else float(np.nan_to_num(removal.kl).max(initial=0)),
+        "saliencies": [{"method": one.method, "target": one.target, "stride": one.stride} for one in record.saliency],
+        "slots": [{"name": one.name, "kind": one.kind, "axes": one.axes} for one in record.slots],
+        "places": None if record.spacetime is None else list(record.spacetime.grid),
+        "objects": _objects(record),
+        "trust": trust_rows(report),
+        "verdict": (report or {}).get("verdict", ""),
+        "report": report,
+    }
+
+
+def opening(record: EpisodeRecord, heads: list[int]) -> dict[str, int]:
+    """Where the page opens: the step of the last question and the head that answers it best, else the largest effect.
+
+    The number of the head is its place among ``heads``.
+    """
+    temporal, removal = record.temporal, record.removal
+    steps = record.num_steps
+    asked = [pair for pair in record.pairs if pair.query[0] < steps]
+    step = steps - 1
+    if asked:
+        step = min((asked[-1].query[0] + asked[-1].query[1]) // 2, steps - 1)
+    elif removal is not None and np.isfinite(removal.kl).any():
+        step = int(np.nan_to_num(removal.kl, nan=-1.0).max(1).argmax())
+    if temporal is None or not heads:
+        return {"step": step, "head": 0}
+    if asked:
+        worth = [np.nansum(temporal[step, head, slice(*asked[-1].key)]) for head in heads]
+    else:
+        chunked = [float(record.heads[head].kind == "chunks") for head in heads]
+        past = np.nan_to_num(temporal[step][heads][:, : max(step - 8, 0)])
+        worth = [kind + mass for kind, mass in zip(chunked, past.sum(1), strict=True)]
+    return {"step": step, "head": int(np.argmax(worth))}
+
+
+def trust_rows(report: Mapping[str, Any] | None) -> list[dict[str, str]]:
+    """Rows of "Can this picture be believed?": failed checks first, every number beside its control."""
+    if report is None:
+        return []
+    gates = [
+        {
+            "name": gate["name"],
+            "value": "",
+            "control": "" if gate["passed"] is not None else "not tried",
+            "verdict": {True: "pass", False: "fail", None: ""}[gate["passed"]],
+            "note": gate["says"],
+        }
+        for gate in report.get("gates", ())
+    ]
+    failed = [gate for gate in gates if gate["verdict"] == "fail"]
+    rest = [gate for gate in gates if gate["verdict"] != "fail"]
+    metrics = [_trust_row(metric) for metric in report.get("metrics", ())]
+    heads = [
+        _trust_row({**metric, "name": f"{metric['name']}, {head['name']}"})
+        for head in report.get("heads", ())
+        for metric in head["metrics"]
+    ]
+    lag_only = [row for row in heads if row["name"].startswith("lag-only")]
+    return failed + metrics[:6] + lag_only + rest + metrics[6:] + [row for row in heads if row not in lag_only]
+
+
+def _trust_row(metric: Mapping[str, Any]) -> dict[str, str]:
+    share = metric["name"].startswith(SHARES)
+    low, high, chance = metric.get("low"), metric.get("high"), metric.get("chance")
+    interval = "" if _unknown(low) else f"; 95 % interval {_number(low, share)} to {_number(high, share)}"
+    unit = metric.get("unit", "")
+    return {
+        "name": metric["name"],
+        "value": _number(metric["value"], share) + (f" {unit}" if unit else ""),
+        "control": "–" if _unknown(chance) else f"{metric.get('against', 'chance')} {_number(chance, share)}",
+        "verdict": "",
+        "note": f"n = {metric.get('number', 0)}{interval}",
+    }
+
+
+def _unknown(number: float | None) -> bool:
+    return number is None or math.isnan(number)
+
+
+def _number(number: float | None, share: bool) -> str:
+    if number is None or math.isnan(number):
+        return "–"
+    return f"{100 * number:.0f} %" if share else f"{number:.2f}"
+
+
+def _outcome(record: EpisodeRecord) -> dict[str, str]:
+    info = record.info
+    if info.success is not None:
+        return {"text": "success" if info.success else "failure", "mark": "good" if info.success else "bad"}
+    return {"text": "cut" if info.score is None else f"score {info.score:.3g}", "mark": "open"}
+
+
+def _event(record: EpisodeRecord, number: int) -> dict[str, Any]:
+    event = record.events[number]
+    asks = any(event.t < pair.query[1] and pair.query[0] < event.t1 for pair in record.pairs)
+    block = event.kind not in ("reward", "end")
+    return {
+        "t": event.t, "t1": event.t1, "kind": event.kind, "label": event.label, "query": asks and block, "block": block,
+    }  # fmt: skip
+
+
+def _objects(record: EpisodeRecord) -> dict[str, Any] | None:
+    """Boxes of what matters at every step, in pixels of the observation, whose size is given."""
+    objects = record.objects
+    images = [array.shape[1:] for array in record.observations.values() if array.ndim == 4]
+    if objects is None or not images:
+        return None
+    height, width = max((shape[:2] if shape[-1] in (1, 3) else shape[-2:]) for shape in images)
+    matters = [
+        boxes[shown & needed].tolist()
+        for boxes, shown, needed in zip(objects.boxes, objects.visible, objects.matters, strict=True)
+    ]
+    return {"size": [height, width], "matters": matters}
+
+
+def finite(value: Any) -> Any:
+    """JSON data in which numbers that are not finite are null."""
+    if isinstance(value, Mapping):
+        return {str(name): finite(part) for name, part in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [finite(part) for part in value]
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    return value
