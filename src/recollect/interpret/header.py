@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from recollect.interpret.packing import Packed
-from recollect.interpret.record import EpisodeRecord
+from recollect.interpret.record import EpisodeRecord, Event, Head
 
 SHARES = ("recall@", "mass", "choice", "lag-only", "accuracy")
 """How the names of measures begin that are shares of one; they are shown in percent."""
@@ -19,7 +19,6 @@ def describe(record: EpisodeRecord, report: Mapping[str, Any] | None, packed: Pa
     labels = {head["name"]: head["label"] for head in (report or {}).get("heads", ())}
     kept = range(len(record.heads)) if packed.plan.heads is None else packed.plan.heads
     heads = [record.heads[number] for number in kept]
-    blocks = [event for event in record.events if event.kind not in ("reward", "end")]
     trained = "" if info.checkpoint_step is None else f", {info.checkpoint_step:,} training steps".replace(",", "\u202f")
     removal = record.removal
     return {
@@ -36,15 +35,17 @@ def describe(record: EpisodeRecord, report: Mapping[str, Any] | None, packed: Pa
         "actions": list(record.actions),
         "discrete": record.discrete,
         "heads": [
-            {"layer": head.layer, "head": head.head, "kind": head.kind, "name": head.name, "label": labels.get(head.name)}
+            {"layer": head.layer, "head": head.head, "kind": head.kind, "name": display_name(record, head)}
+            | {"label": labels.get(head.name)}
             for head in heads
         ],
         "mixed": len({head.kind for head in heads}) > 1,
         "nothing": "this core keeps no attention to show; " + (" ".join(info.notes) or "see the notes."),
         "chunks": [list(chunk) for chunk in record.chunks],
         "events": [_event(record, number) for number in range(len(record.events))],
-        "kinds": list(dict.fromkeys(event.label for event in blocks)),
+        "kinds": list(dict.fromkeys(event.label for event in _blocks(record))),
         "pairs": [{"query": list(pair.query), "key": list(pair.key)} for pair in record.pairs],
+        "marks": bookmarks(record),
         "opening": opening(record, list(kept)),
         "removal": None if removal is None else {"unit": removal.unit, "method": removal.method},
         "effectScale": 0.0 if removal is None else float(np.nan_to_num(removal.kl).max(initial=0)),
@@ -52,10 +53,51 @@ def describe(record: EpisodeRecord, report: Mapping[str, Any] | None, packed: Pa
         "slots": [{"name": one.name, "kind": one.kind, "axes": one.axes} for one in record.slots],
         "places": None if record.spacetime is None else list(record.spacetime.grid),
         "objects": _objects(record),
-        "trust": trust_rows(report),
+        "trust": trust_rows(report, {head.name: display_name(record, head) for head in record.heads}),
         "verdict": (report or {}).get("verdict", ""),
         "report": report,
     }
+
+
+def display_name(record: EpisodeRecord, head: Head) -> str:
+    """Name of a head for a person: counted from 1, and without what all heads share."""
+    layers, kinds = ({getattr(one, part) for one in record.heads} for part in ("layer", "kind"))
+    layer = f"layer {head.layer + 1} " if len(layers) > 1 else ""
+    return f"{layer}head {head.head + 1}" + (f" ({head.kind})" if len(kinds) > 1 else "")
+
+
+def bookmarks(record: EpisodeRecord) -> list[dict[str, Any]]:
+    """Steps worth a look: the largest surprises of the value, effects of memory, and jumps of recall; three of each."""
+    value = record.value.astype(np.float64)
+    scores = {"surprise of the value": np.append(np.abs(record.reward[1:] + value[1:] - value[:-1]), 0)}
+    if record.removal is not None:
+        scores["memory matters"] = np.nan_to_num(record.removal.kl).max(1, initial=0)
+    if record.temporal is not None:
+        top = np.nan_to_num(record.temporal).mean(1).max(1)
+        scores["recall jumps"] = np.append(0, top[1:] - top[:-1])
+    found: dict[int, str] = {}
+    for why, score in scores.items():
+        for step in np.argsort(-np.nan_to_num(score))[:3].tolist():
+            if score[step] > 0:
+                found.setdefault(step, why)
+    return [{"t": step, "why": found[step]} for step in sorted(found)]
+
+
+def alignment(first: EpisodeRecord, second: EpisodeRecord) -> list[tuple[int, int]]:
+    """Steps of two episodes that belong together: begin and end of events of the same kind, counted by kind."""
+    knots = [(0, 0)]
+    seen: dict[str, int] = {}
+    for event in _blocks(first):
+        number = seen[event.kind] = seen.get(event.kind, -1) + 1
+        twins = [one for one in _blocks(second) if one.kind == event.kind]
+        if number < len(twins) and event.t >= knots[-1][0] and twins[number].t >= knots[-1][1]:
+            knots += [(event.t, twins[number].t), (event.t1, twins[number].t1)]
+    return [*knots, (max(first.num_steps, knots[-1][0]), max(second.num_steps, knots[-1][1]))]
+
+
+def _blocks(record: EpisodeRecord) -> list[Event]:
+    """Events that last, which the timeline draws as blocks."""
+    return [event for event in record.events if event.kind not in ("reward", "end")]
 
 
 def opening(record: EpisodeRecord, heads: list[int]) -> dict[str, int]:
@@ -82,8 +124,13 @@ def opening(record: EpisodeRecord, heads: list[int]) -> dict[str, int]:
     return {"step": step, "head": int(np.argmax(worth))}
 
 
-def trust_rows(report: Mapping[str, Any] | None) -> list[dict[str, str]]:
-    """Rows of "Can this picture be believed?": failed checks first, every number beside its control."""
+def trust_rows(report: Mapping[str, Any] | None, names: Mapping[str, str]) -> list[dict[str, str]]:
+    """Rows of "Can this picture be believed?": failed checks first, every number beside its control.
+
+    Args:
+        report: of :func:`~recollect.interpret.score.score`, as JSON data.
+        names: of heads for a person, by their name in the report.
+    """
     if report is None:
         return []
     gates = [
@@ -100,7 +147,7 @@ def trust_rows(report: Mapping[str, Any] | None) -> list[dict[str, str]]:
     rest = [gate for gate in gates if gate["verdict"] != "fail"]
     metrics = [_trust_row(metric) for metric in report.get("metrics", ())]
     heads = [
-        _trust_row({**metric, "name": f"{metric['name']}, {head['name']}"})
+        _trust_row({**metric, "name": f"{metric['name']}, {names.get(head['name'], head['name'])}"})
         for head in report.get("heads", ())
         for metric in head["metrics"]
     ]
@@ -142,7 +189,7 @@ def _outcome(record: EpisodeRecord) -> dict[str, str]:
 def _event(record: EpisodeRecord, number: int) -> dict[str, Any]:
     event = record.events[number]
     asks = any(event.t < pair.query[1] and pair.query[0] < event.t1 for pair in record.pairs)
-    block = event.kind not in ("reward", "end")
+    block = event in _blocks(record)
     return {
         "t": event.t, "t1": event.t1, "kind": event.kind, "label": event.label, "query": asks and block, "block": block,
     }  # fmt: skip

@@ -29,16 +29,18 @@ from recollect.config import require
 from recollect.files import write_atomically
 from recollect.interpret.atlas import Atlas, atlases
 from recollect.interpret.checks import check_record
-from recollect.interpret.header import describe, finite
+from recollect.interpret.header import alignment, describe, finite
 from recollect.interpret.packing import Packed, Plan, fit, headers, pack
 from recollect.interpret.quantization import Encoded, decode
 from recollect.interpret.record import EpisodeRecord
+from recollect.interpret.report import Report
 
 FORMAT = "memx-1"
 HARD_STOP = 25
 """Megabytes that no page may exceed: browsers and mail refuse or crawl."""
 STYLES = ("default", "thesis")
-Report = Mapping[str, Any]
+Scores = Report | Mapping[str, Any] | None
+"""Of a record: what ``score`` gives, the same as JSON data, or nothing."""
 
 
 class Page(NamedTuple):
@@ -51,7 +53,7 @@ class Page(NamedTuple):
 
 def write_html(
     record: EpisodeRecord | Sequence[EpisodeRecord],
-    report: Report | None | Sequence[Report | None],
+    report: Scores | Sequence[Scores],
     path: str | PathLike[str],
     *,
     max_mb: float = 10,
@@ -61,7 +63,7 @@ def write_html(
 
     Args:
         record: what was recorded.
-        report: its scores (``score(record).to_json()``), or None; for two records a list.
+        report: its scores, or None; for two records a list.
         path: of the page; what stood there is replaced.
         max_mb: megabytes of a page, at most 25. What does not fit is left out in a fixed order and listed; if that is
             not enough, one episode is split into several pages and ``path`` becomes their index.
@@ -76,7 +78,8 @@ def write_html(
             ``max_mb``, or a folder that cannot be written.
     """
     records = [record] if isinstance(record, EpisodeRecord) else list(record)
-    reports = [report] if report is None or isinstance(report, Mapping) else list(report)
+    given = [report] if report is None or isinstance(report, Report | Mapping) else list(report)
+    reports = [one.to_json() if isinstance(one, Report) else one for one in given]
     require(1 <= len(records) <= 2, "records", len(records), "give one, or two to compare")
     require(len(reports) == len(records), "reports", len(reports), "give one for each record, or None")
     require(0 < max_mb <= HARD_STOP, "max_mb", max_mb, f"give a number above 0 and at most {HARD_STOP}")
@@ -137,7 +140,7 @@ def _inside(text: str, name: str, path: str | PathLike[str]) -> str:
 
 
 def _pages(
-    records: list[EpisodeRecord], reports: list[Report | None], name: str, max_bytes: int, style: str
+    records: list[EpisodeRecord], reports: list[Mapping[str, Any] | None], name: str, max_bytes: int, style: str
 ) -> dict[str, str]:
     """The text of every page, by file name; more than one where one would be too large."""
     pictures = [list(atlases(one.frames)) if one.frames.size else [] for one in records]
@@ -157,7 +160,7 @@ def _pages(
 
 def _split(
     record: EpisodeRecord,
-    report: Report | None,
+    report: Mapping[str, Any] | None,
     pictures: list[Atlas],
     packed: Packed,
     name: str,
@@ -190,7 +193,7 @@ def _split(
 
 def _page(
     records: list[EpisodeRecord],
-    reports: list[Report | None],
+    reports: list[Mapping[str, Any] | None],
     pictures: list[list[Atlas]],
     packs: list[Packed],
     *,
@@ -208,7 +211,9 @@ def _page(
         described.append(header)
         payload.append(_block(f"data-{number}", packed.data))
         payload += [_block(f"frames-{number}-{place}", sheet.png) for place, sheet in enumerate(sheets)]
-    meta = {"format": FORMAT, "style": style, "records": described}
+    meta: dict[str, Any] = {"format": FORMAT, "style": style, "records": described}
+    if len(records) > 1:
+        meta["knots"] = alignment(*records)
     return _filled(" and ".join(header["title"] for header in described), meta, "\n".join(payload))
 
 
@@ -237,7 +242,7 @@ def _block(name: str, data: bytes) -> str:
     return f'<script type="text/plain" id="{name}">{base64.b64encode(data).decode()}</script>'
 
 
-def _index(record: EpisodeRecord, report: Report | None, links: Sequence[Mapping[str, str]]) -> str:
+def _index(record: EpisodeRecord, report: Mapping[str, Any] | None, links: Sequence[Mapping[str, str]]) -> str:
     """A page with links to the parts; it has the scores, so that :func:`load_report` reads it like any other."""
     title = f"{escape(record.info.task)}, {escape(record.info.core)}: {len(links)} parts"
     rows = "".join(f'<li><a href="{escape(link["href"])}">{escape(link["text"])}</a></li>' for link in links)

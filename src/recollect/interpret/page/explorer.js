@@ -4,20 +4,23 @@
 "use strict";
 (() => {
 const $ = (id) => document.getElementById(id);
-const clamp = (x, low, high) => Math.min(high, Math.max(low, x));
+const { abs, ceil, exp, floor, log, max, min, round } = Math;
+const put = (id, text) => { $(id).textContent = text; };
+const on = (node, event, act) => node.addEventListener(event, act);
+const clamp = (x, low, high) => min(high, max(low, x));
 const product = (shape) => shape.reduce((a, b) => a * b, 1);
 const sum = (xs) => { let s = 0; for (const x of xs) if (x === x) s += x; return s; };
 const most = (xs) => { let m = -Infinity; for (const x of xs) if (x > m) m = x; return m; };
 const range = (n) => Array.from({ length: n }, (_, i) => i);
-const percent = (x) => x !== x ? "–" : `${x > 0 && x < 0.095 ? (100 * x).toFixed(1) : Math.round(100 * x)} %`;
-const short = (x) => x === null || x !== x ? "–" : Math.abs(x) >= 100 ? x.toFixed(0) : Math.abs(x) >= 0.1 || !x
+const percent = (x) => x !== x ? "–" : `${x > 0 && x < 0.095 ? (100 * x).toFixed(1) : round(100 * x)} %`;
+const short = (x) => x === null || x !== x ? "–" : abs(x) >= 100 ? x.toFixed(0) : abs(x) >= 0.1 || !x
   ? x.toFixed(2) : Number(x.toPrecision(2)).toString();
 const steps = (a, b) => b - a > 1 ? `${a}–${b - 1}` : `${a}`;
 function make(tag, attributes = {}, ...children) {
   const node = document.createElement(tag);
   for (const [name, value] of Object.entries(attributes))
     if (name === "text") node.textContent = value;
-    else if (name === "on") for (const [event, heard] of Object.entries(value)) node.addEventListener(event, heard);
+    else if (name === "on") for (const [event, heard] of Object.entries(value)) on(node, event, heard);
     else node.setAttribute(name, value);
   node.append(...children);
   return node;
@@ -63,7 +66,7 @@ class Numbers {
       for (let i = 0; i < count; i++) out[i] = this.enc === "f16" ? half(raw[start + i]) : raw[start + i];
       return out;
     }
-    const scale = this.scales[Math.floor(start / this.mapSize)], codes = CODES[this.enc];
+    const scale = this.scales[floor(start / this.mapSize)], codes = CODES[this.enc];
     if (this.enc === "u4")
       for (let i = 0, j = start; i < count; i++, j++) out[i] = codes[j & 1 ? raw[j >> 1] >> 4 : raw[j >> 1] & 15] * scale;
     else for (let i = 0; i < count; i++) out[i] = codes[raw[start + i]] * scale;
@@ -72,7 +75,7 @@ class Numbers {
   /** Row of step t, or -1 where none was kept. */
   row(t) {
     if (!this.every) return -1;
-    const row = Math.floor((t - this.row0) / this.every);
+    const row = floor((t - this.row0) / this.every);
     return row < 0 || row >= this.shape[0] ? -1 : row;
   }
   /** The map of step t and head h ([T, heads, ...]), or of step t ([T, ...]); null where none was kept. */
@@ -100,7 +103,6 @@ class Episode {
     this.labels = this.units.map(([a, b]) => this.eventOver(a, b)?.label ?? "");
     this.kept = new Map();
     this.bitmaps = meta.frames ? meta.frames.atlases.map(() => null) : [];
-    this.marks = bookmarks(this);
   }
   curve(name) { const numbers = this.all[name]; return numbers ? numbers.part(0, numbers.size) : null; }
   policy(t) { return softmax(this.logits.at(t)); }
@@ -108,7 +110,7 @@ class Episode {
   eventOver(a, b) {
     let best = null, covered = 0;
     for (const event of this.events) {
-      const common = Math.min(b, event.t1) - Math.max(a, event.t);
+      const common = min(b, event.t1) - max(a, event.t);
       if (common > covered && !event.query && event.block) [best, covered] = [event, common];
     }
     return best;
@@ -172,7 +174,13 @@ class Episode {
       });
     });
   }
-  effects(t) { return this.all.mem_kl ? this.cached(`kl/${t}`, () => this.all.mem_kl.at(t)) : null; }
+  /** Effect of removing every chunk at step t; null where chunks were not what was removed. */
+  effects(t) { return this.removal?.unit === "chunk" ? this.cached(`kl/${t}`, () => this.all.mem_kl.at(t)) : null; }
+  /** The largest effect of removing a part of a memory without chunks (a slot, or all of it): [place, nats]. */
+  largestEffect(t) {
+    const kl = this.all.mem_kl.at(t), nats = most(kl);
+    return [kl.indexOf(nats), nats > -1 ? nats : NaN];
+  }
   /** Saliency at step t, or the newest one before it: {map, shape, step}; null where there is none. */
   saliency(source, which, t) {
     const maps = this.all[`saliency${source}_${which}`];
@@ -181,11 +189,11 @@ class Episode {
     let i = at.length - 1;
     while (i >= 0 && at[i] > t) i--;
     const apart = at.length > 1 ? at[1] - at[0] : 1;
-    if (i < 0 || t - at[i] >= Math.max(apart, 1)) return null;
+    if (i < 0 || t - at[i] >= max(apart, 1)) return null;
     return { map: maps.part(i * maps.rowSize, maps.rowSize), shape: maps.shape.slice(1), step: at[i] };
   }
   /** Draws frame t into a rectangle, later if its picture is not open yet. */
-  draw(context, t, x, y, width, height) {
+  draw(g, t, x, y, width, height) {
     if (!this.frames) return;
     const { atlases, width: w, height: h } = this.frames;
     const sheet = atlases.findIndex((one) => one.first <= t && t < one.first + one.count);
@@ -193,8 +201,8 @@ class Episode {
     const bitmap = this.bitmaps[sheet];
     if (!bitmap || bitmap instanceof Promise) { this.open(sheet); return; }
     const place = t - atlases[sheet].first, columns = atlases[sheet].columns;
-    context.imageSmoothingEnabled = width < w;
-    context.drawImage(bitmap, (place % columns) * w, Math.floor(place / columns) * h, w, h, x, y, width, height);
+    g.imageSmoothingEnabled = width < w;
+    g.drawImage(bitmap, (place % columns) * w, floor(place / columns) * h, w, h, x, y, width, height);
   }
   open(sheet) {
     if (this.bitmaps[sheet]) return this.bitmaps[sheet];
@@ -209,10 +217,10 @@ class Episode {
   }
 }
 function softmax(logits) {
-  const top = most(logits), out = logits.map((x) => Math.exp(x - top)), total = sum(out);
+  const top = most(logits), out = logits.map((x) => exp(x - top)), total = sum(out);
   return out.map((x) => x / total);
 }
-function entropy(policy) { let s = 0; for (const p of policy) if (p > 0) s -= p * Math.log(p); return s; }
+function entropy(policy) { let s = 0; for (const p of policy) if (p > 0) s -= p * log(p); return s; }
 function meanMap(maps) {
   const there = maps.filter(Boolean);
   if (!there.length) return null;
@@ -223,20 +231,6 @@ function meanMap(maps) {
     if (n) out[i] = s / n;
   }
   return out;
-}
-/** Steps worth a look: largest surprise of the value, largest effects of memory. */
-function bookmarks(ep) {
-  const found = new Map(), T = ep.T;
-  const take = (scores, why) => range(T).filter((t) => Number.isFinite(scores[t]) && scores[t] > 0)
-    .sort((a, b) => scores[b] - scores[a]).slice(0, 3).forEach((t) => found.has(t) || found.set(t, why));
-  take(range(T).map((t) => t + 1 < T ? Math.abs(ep.reward[t + 1] + ep.value[t + 1] - ep.value[t]) : 0), "surprise");
-  if (ep.all.mem_kl) take(range(T).map((t) => most(ep.all.mem_kl.at(t).filter((x) => x === x))), "memory matters");
-  const h = ep.opening.head;
-  if (ep.H && T <= 1200) {
-    const tops = range(T).map((t) => { const m = ep.masses(t, h); return m ? most(m.filter((x) => x === x)) : NaN; });
-    take(tops.map((top, t) => t ? top - tops[t - 1] : 0), "recall jumps");
-  }
-  return [...found].map(([t, why]) => ({ t, why })).sort((a, b) => a.t - b.t);
 }
 
 // ---------------------------------------------------------------- 3 what is recalled
@@ -257,11 +251,11 @@ function recalled(ep, t, h) {
   });
 }
 const ago = (t, item) => item.b <= t + 1 && t - (item.a + item.b - 1) / 2 >= 1
-  ? `${Math.round(t - (item.a + item.b - 1) / 2)} ago` : "now";
+  ? `${round(t - (item.a + item.b - 1) / 2)} ago` : "now";
 function headName(ep, h) { return h < 0 ? `the mean of ${ep.meanOf().length} heads` : ep.heads[h].name; }
 /** What a person should know about this step, in one or two sentences. */
 function sentence(ep = here(), t = state.t, h = state.h) {
-  if (!ep.H) return `Step ${t}: ${ep.nothing}`;
+  if (!ep.H) return `Step ${t}: ${ep.nothing}${otherEffect(ep, t)}`;
   const items = recalled(ep, t, h);
   if (!items.length) return `Step ${t}: ${headName(ep, h)} has no past to recall here.`;
   const top = items[0], event = ep.eventOver(top.a, top.b), pair = ep.pairAt(t);
@@ -269,14 +263,20 @@ function sentence(ep = here(), t = state.t, h = state.h) {
   const cued = (a, b) => pair && pair.key[0] < b && a < pair.key[1];
   let [a, b, mass] = [top.a, top.b, top.mass];
   if (event && past && event.t1 <= t) [a, b, mass] = [event.t, event.t1, sum(past.subarray(event.t, event.t1))];
-  const middle = Math.round(t - (a + b - 1) / 2);
+  const middle = round(t - (a + b - 1) / 2);
   const what = [event ? `“${event.label}”` : "", cued(a, b) ? "the cued one" : ""].filter(Boolean).join(", ");
   let text = `Step ${t}: ${headName(ep, h)} puts ${percent(mass)} on steps ${steps(a, b)}${what ? ` (${what})` : ""}` +
     (middle > 0 ? `, about ${middle} steps ago.` : ", the present.");
   if (pair && !cued(a, b)) text += ` The cue asks for steps ${steps(...pair.key)}.`;
   if (top.kl === top.kl) text += ` Removing ${a === top.a && b === top.b ? "it" : `steps ${steps(top.a, top.b)}`} ` +
     `changes the policy by ${short(top.kl)} nats.`;
-  return text;
+  return text + otherEffect(ep, t);
+}
+/** What is said of a memory that was removed by slots or as a whole. */
+function otherEffect(ep, t) {
+  if (!ep.removal || ep.removal.unit === "chunk") return "";
+  const [place, nats] = ep.largestEffect(t);
+  return nats !== nats ? "" : ` ${ep.removal.unit === "all" ? "Setting the whole memory back" : `Removing slot ${place}`} changes the policy by ${short(nats)} nats.`;
 }
 
 // ---------------------------------------------------------------- 4 colours
@@ -294,7 +294,7 @@ function colours(name) {
   const stops = MAPS[name].match(/.{6}/g).map((hex) => [0, 2, 4].map((i) => parseInt(hex.slice(i, i + 2), 16)));
   const table = new Uint8Array(768);
   for (let i = 0; i < 256; i++) {
-    const at = i / 255 * (stops.length - 1), low = Math.min(Math.floor(at), stops.length - 2), share = at - low;
+    const at = i / 255 * (stops.length - 1), low = min(floor(at), stops.length - 2), share = at - low;
     for (let c = 0; c < 3; c++) table[3 * i + c] = stops[low][c] * (1 - share) + stops[low + 1][c] * share;
   }
   return tables[name] = table;
@@ -309,29 +309,34 @@ function readInk() {
     "cursor", "neutral"]) ink[name] = style.getPropertyValue(`--${name}`).trim();
 }
 const eventColour = (ep, event) => event.query ? QUERY : EVENTS[ep.kinds.indexOf(event.label) % EVENTS.length];
-/** Gives a canvas a size in CSS pixels, and its context, in the same units. */
+/** Widths of elements, measured once: to ask in every step would lay the page out in every step. */
+const rooms = new Map();
+function roomOf(id) {
+  if (!rooms.has(id)) rooms.set(id, $(id).clientWidth);
+  return rooms.get(id);
+}
+/** Gives a canvas a size in CSS pixels, and its g, in the same units. */
 function fit(canvas, width, height) {
-  const dense = Math.max(1, window.devicePixelRatio || 1);
-  const [w, h] = [Math.round(width * dense), Math.round(height * dense)];
+  const dense = max(1, window.devicePixelRatio || 1);
+  const [w, h] = [round(width * dense), round(height * dense)];
   if (canvas.width !== w || canvas.height !== h) {
     canvas.width = w; canvas.height = h;
     if (canvas.style) { canvas.style.width = `${width}px`; canvas.style.height = `${height}px`; }
   }
-  const context = canvas.getContext("2d");
-  context.setTransform(w / width, 0, 0, h / height, 0, 0);
-  context.clearRect(0, 0, width, height);
-  return context;
+  const g = canvas.getContext("2d");
+  g.setTransform(w / width, 0, 0, h / height, 0, 0);
+  g.clearRect(0, 0, width, height);
+  return g;
 }
-function write(context, text, x, y, colour = ink.soft, align = "left", size = 11) {
-  context.font = `${size}px system-ui, "DejaVu Sans", sans-serif`;
-  context.textAlign = align;
-  context.fillStyle = colour;
-  context.fillText(text, x, y);
+const box = (g, colour, x, y, w, h) => { g.fillStyle = colour; g.fillRect(x, y, w, h); };
+function write(g, text, x, y, colour = ink.soft, align = "left", size = 11) {
+  g.font = `${size}px system-ui, "DejaVu Sans", sans-serif`;
+  g.textAlign = align;
+  g.fillStyle = colour;
+  g.fillText(text, x, y);
 }
 
 // ---------------------------------------------------------------- 5 the frame
-const OVERLAYS = [["att", "attention", "a"], ["actor", "actor saliency", "s"], ["critic", "critic saliency", "c"],
-  ["both", "both saliencies", ""], ["topk", "top-k mask", "k"], ["ww", "what/where", "w"], ["off", "off", "o"]];
 const grid = document.createElement("canvas");
 /** The layers to lay over frame t: [{map, rows, columns, high, low, colours, unit}], or why there is none. */
 function layers(ep, t, h, kind) {
@@ -362,88 +367,94 @@ function layers(ep, t, h, kind) {
   if (kind === "topk") return [salient("actor", map)];
   return [{ why: "this agent has no attention to places of the frame" }];
 }
-/** Paints a map on the rectangle; opacity follows the number, so that little attention never tints the frame. */
-function paint(context, layer, width, height, opacity) {
-  const { map, rows, columns } = layer, table = colours(layer.colours);
-  const high = (state.scale === "frame" ? most(map.map(Math.abs).filter((x) => x === x)) : layer.high) || 1;
-  grid.width = columns; grid.height = rows;
-  const small = grid.getContext("2d"), image = small.createImageData(columns, rows), pixels = image.data;
-  for (let i = 0; i < map.length; i++) {
-    const share = clamp((map[i] || 0) / high, -1, 1);
-    const colour = 3 * Math.round(255 * (layer.signed ? (share + 1) / 2 : share));
+/** Colours a canvas of columns x rows: share(number) in -1 ... 1, NaN is clear; alpha(share) is how opaque. */
+function heat(canvas, numbers, columns, rows, share, table, alpha, signed) {
+  canvas.width = columns; canvas.height = rows;
+  const g = canvas.getContext("2d"), image = g.createImageData(columns, rows), pixels = image.data;
+  for (let i = 0; i < numbers.length; i++) {
+    const v = share(numbers[i]);
+    if (v !== v) continue;
+    const colour = 3 * round(255 * (signed ? (v + 1) / 2 : v));
     for (let c = 0; c < 3; c++) pixels[4 * i + c] = table[colour + c];
-    pixels[4 * i + 3] = 255 * opacity * Math.pow(Math.abs(share), 0.7);
+    pixels[4 * i + 3] = 255 * alpha(v);
   }
-  small.putImageData(image, 0, 0);
-  context.imageSmoothingEnabled = state.smooth;
-  context.imageSmoothingQuality = "high";
-  context.drawImage(grid, 0, 0, width, height);
+  g.putImageData(image, 0, 0);
+}
+/** Paints a map on the rectangle; opacity follows the number, so that little attention never tints the frame. */
+function paint(g, layer, width, height, opacity) {
+  const { map, rows, columns } = layer, table = colours(layer.colours);
+  const high = (state.scale === "frame" ? most(map.map(abs)) : layer.high) || 1;
+  heat(grid, map, columns, rows, (v) => clamp(v / high, -1, 1), table, (share) => opacity * abs(share) ** 0.7, layer.signed);
+  g.imageSmoothingEnabled = state.smooth;
+  g.imageSmoothingQuality = "high";
+  g.drawImage(grid, 0, 0, width, height);
 }
 /** Which cells are among the top share of a map. */
 function topCells(map, share) {
   const order = range(map.length).filter((i) => map[i] > 0).sort((a, b) => map[b] - map[a]);
   const inside = new Uint8Array(map.length);
-  order.slice(0, Math.max(1, Math.round(map.length * share))).forEach((i) => { inside[i] = 1; });
+  order.slice(0, max(1, round(map.length * share))).forEach((i) => { inside[i] = 1; });
   return inside;
 }
-function outline(context, inside, rows, columns, width, height) {
+function outline(g, inside, rows, columns, width, height) {
   const [w, h] = [width / columns, height / rows], path = new Path2D();
   const at = (y, x) => y >= 0 && x >= 0 && y < rows && x < columns && inside[y * columns + x];
   for (let y = 0; y <= rows; y++) for (let x = 0; x <= columns; x++) {
     if (x < columns && Boolean(at(y, x)) !== Boolean(at(y - 1, x))) { path.moveTo(x * w, y * h); path.lineTo((x + 1) * w, y * h); }
     if (y < rows && Boolean(at(y, x)) !== Boolean(at(y, x - 1))) { path.moveTo(x * w, y * h); path.lineTo(x * w, (y + 1) * h); }
   }
-  context.lineWidth = 2.5; context.strokeStyle = "#000a"; context.stroke(path);
-  context.lineWidth = 1; context.strokeStyle = "#fff"; context.stroke(path);
+  g.lineWidth = 2.5; g.strokeStyle = "#000a"; g.stroke(path);
+  g.lineWidth = 1; g.strokeStyle = "#fff"; g.stroke(path);
 }
-function mask(context, inside, rows, columns, width, height) {
-  context.fillStyle = "rgba(0,0,0,.86)";
+function mask(g, inside, rows, columns, width, height) {
+  g.fillStyle = "rgba(0,0,0,.86)";
   inside.forEach((kept, i) => {
-    const [x, y] = [i % columns, Math.floor(i / columns)];
-    if (!kept) context.fillRect(x * width / columns, y * height / rows, width / columns + .5, height / rows + .5);
+    const [x, y] = [i % columns, floor(i / columns)];
+    const [left, top] = [floor(x * width / columns), floor(y * height / rows)];
+    if (!kept) g.fillRect(left, top, floor((x + 1) * width / columns) - left, floor((y + 1) * height / rows) - top);
   });
 }
-function darken(context, width, height) {
-  context.globalCompositeOperation = "saturation";
-  context.fillStyle = "rgba(128,128,128,.7)"; context.fillRect(0, 0, width, height);
-  context.globalCompositeOperation = "multiply";
-  context.fillStyle = "#9a9a9a"; context.fillRect(0, 0, width, height);
-  context.globalCompositeOperation = "source-over";
+function darken(g, width, height) {
+  g.globalCompositeOperation = "saturation";
+  box(g, "rgba(128,128,128,.7)", 0, 0, width, height);
+  g.globalCompositeOperation = "multiply";
+  box(g, "#9a9a9a", 0, 0, width, height);
+  g.globalCompositeOperation = "source-over";
 }
 function stageSize(ep) {
   if (!ep.frames) return [300, 150];
-  const room = Math.min(366, $("now").clientWidth - 26), scale = Math.min(room / ep.frames.width, 366 / ep.frames.height);
-  const whole = scale > 1 && scale * ep.frames.width > 300 ? scale : Math.max(scale, 0.1);
-  return [Math.round(ep.frames.width * whole), Math.round(ep.frames.height * whole)];
+  const room = min(340, roomOf("now") - 26), scale = min(room / ep.frames.width, 340 / ep.frames.height);
+  const whole = scale > 1 && scale * ep.frames.width > 300 ? scale : max(scale, 0.1);
+  return [round(ep.frames.width * whole), round(ep.frames.height * whole)];
 }
 /** Frame t with what lies over it. */
-function drawFrame(context, ep, t, h, width, height, kind, edge = true) {
-  ep.draw(context, t, 0, 0, width, height);
+function drawFrame(g, ep, t, h, width, height, kind, edge = true) {
+  ep.draw(g, t, 0, 0, width, height);
   const found = layers(ep, t, h, kind).filter((layer) => layer.map);
-  if (!ep.frames && edge) write(context, "this agent sees no picture", width / 2, height / 2, "#bbb", "center", 13);
+  if (!ep.frames && edge) write(g, "this agent sees no picture", width / 2, height / 2, "#bbb", "center", 13);
   if (!found.length) return;
   const first = found[0];
-  if (kind === "topk") { mask(context, topCells(first.map, state.k / 100), first.rows, first.columns, width, height); return; }
-  if (state.dim) darken(context, width, height);
-  for (const layer of found) paint(context, layer, width, height, state.opacity);
-  if (edge && !first.signed) outline(context, topCells(first.map, state.k / 100), first.rows, first.columns, width, height);
+  if (kind === "topk") { mask(g, topCells(first.map, state.k / 100), first.rows, first.columns, width, height); return; }
+  if (state.dim) darken(g, width, height);
+  for (const layer of found) paint(g, layer, width, height, state.opacity);
+  if (edge && !first.signed) outline(g, topCells(first.map, state.k / 100), first.rows, first.columns, width, height);
 }
 function drawNow(ep) {
   const [width, height] = stageSize(ep);
   drawFrame(fit($("frame"), width, height), ep, state.t, state.h, width, height, state.ov);
   drawThings(ep, width, height);
-  $("now-text").textContent = nowText(ep);
+  put("now-text", nowText(ep));
   drawLegend(layers(ep, state.t, state.h, state.ov));
   drawPatch(ep);
 }
 /** Outlines what the decision depends on, where the world says so; only with the overlay off, as a caption. */
 function drawThings(ep, width, height) {
   if (state.ov !== "off" || !ep.objects || !ep.frames) return;
-  const context = $("frame").getContext("2d"), [h, w] = ep.objects.size;
+  const g = $("frame").getContext("2d"), [h, w] = ep.objects.size;
   for (const [y0, x0, y1, x1] of ep.objects.matters[state.t] ?? []) {
-    context.strokeStyle = "#fff"; context.setLineDash([4, 3]);
-    context.strokeRect(x0 / w * width, y0 / h * height, (x1 - x0) / w * width, (y1 - y0) / h * height);
-    context.setLineDash([]);
+    g.strokeStyle = "#fff"; g.setLineDash([4, 3]);
+    g.strokeRect(x0 / w * width, y0 / h * height, (x1 - x0) / w * width, (y1 - y0) / h * height);
+    g.setLineDash([]);
   }
 }
 function actionName(ep, t) {
@@ -457,51 +468,50 @@ function nowText(ep) {
     (state.t === ep.T - 1 && ep.over ? ", the end" : `, action ${actionName(ep, state.t)}`);
 }
 function drawLegend(found) {
-  const layer = found[0], context = $("legend").getContext("2d");
-  context.clearRect(0, 0, 140, 9);
+  const layer = found[0], g = $("legend").getContext("2d");
+  g.clearRect(0, 0, 140, 9);
   $("legend").hidden = !layer?.map || state.ov === "topk";
-  if (!layer) { $("legend-text").textContent = "no overlay"; return; }
-  if (layer.why) { $("legend-text").textContent = layer.why; return; }
+  if (!layer) { put("legend-text", "no overlay"); return; }
+  if (layer.why) { put("legend-text", layer.why); return; }
   const table = colours(layer.colours);
   for (let x = 0; x < 140; x++) {
-    const c = 3 * Math.round(x / 139 * 255);
-    context.fillStyle = `rgb(${table[c]},${table[c + 1]},${table[c + 2]})`;
-    context.fillRect(x, 0, 1, 9);
+    const c = 3 * round(x / 139 * 255);
+    box(g, `rgb(${table[c]},${table[c + 1]},${table[c + 2]})`, x, 0, 1, 9);
   }
-  const top = most([...layer.map].map(Math.abs).filter((x) => x === x)), high = state.scale === "frame" ? top : layer.high;
+  const top = most([...layer.map].map(abs)), high = state.scale === "frame" ? top : layer.high;
   const also = found[1]?.map ? " (orange); critic blue" : "";
-  $("legend-text").textContent = (state.ov === "topk" ? `the top ${state.k} % of places, by ${layer.unit}`
+  put("legend-text", (state.ov === "topk" ? `the top ${state.k} % of places, by ${layer.unit}`
     : `${layer.signed ? `−${short(high)}` : "0"} to ${short(high)} ${layer.unit}${also}`) + ` (this frame's max ${short(top)})` +
-    (layer.perturbed ? "; memory held as it was" : "");
+    (layer.perturbed ? "; memory held as it was" : ""));
 }
 function cellAt(event, layer) {
   const box = $("frame").getBoundingClientRect();
-  const x = Math.floor((event.clientX - box.left) / box.width * layer.columns);
-  const y = Math.floor((event.clientY - box.top) / box.height * layer.rows);
+  const x = floor((event.clientX - box.left) / box.width * layer.columns);
+  const y = floor((event.clientY - box.top) / box.height * layer.rows);
   return { x: clamp(x, 0, layer.columns - 1), y: clamp(y, 0, layer.rows - 1) };
 }
 function hoverFrame(event) {
   const layer = layers(here(), state.t, state.h, state.ov)[0];
   if (!layer?.map) return;
   const { x, y } = cellAt(event, layer);
-  $("hover").textContent = `row ${y}, column ${x}: ${short(layer.map[y * layer.columns + x])}`;
+  put("hover", `row ${y}, column ${x}: ${short(layer.map[y * layer.columns + x])}`);
 }
 /** The chosen patch over the whole episode. */
 function drawPatch(ep) {
   const numbers = ep.all.spatial;
   $("patch").hidden = !state.patch || !numbers;
   if (!state.patch || !numbers) return;
-  const { x, y } = state.patch, width = $("now").clientWidth - 26, context = fit($("patch-row"), width, 34);
+  const { x, y } = state.patch, width = roomOf("now") - 26, g = fit($("patch-row"), width, 34);
   const cell = y * numbers.shape[3] + x;
   const series = ep.cached(`patch/${cell}/${state.h}`, () => Float32Array.from(range(ep.T), (t) => {
     const map = state.h < 0 ? ep.map("spatial", t, -1) : numbers.at(t, state.h);
     return map ? map[cell] : NaN;
   }));
   const top = most(series) || 1;
-  context.fillStyle = ink.mass;
-  series.forEach((v, t) => { if (v > 0) context.fillRect(t / ep.T * width, 33 - 32 * v / top, Math.max(width / ep.T, .7), 32 * v / top); });
-  context.fillStyle = ink.cursor; context.fillRect((state.t + .5) / ep.T * width - .5, 0, 1, 34);
-  $("patch-text").textContent = `row ${y}, column ${x}: ${short(series[state.t])} now, at most ${short(top)}`;
+  g.fillStyle = ink.mass;
+  series.forEach((v, t) => { if (v > 0) g.fillRect(t / ep.T * width, 33 - 32 * v / top, max(width / ep.T, .7), 32 * v / top); });
+  box(g, ink.cursor, (state.t + .5) / ep.T * width - .5, 0, 1, 34);
+  put("patch-text", `row ${y}, column ${x}: ${short(series[state.t])} now, at most ${short(top)}`);
 }
 
 // ---------------------------------------------------------------- 6 heads and cards
@@ -535,40 +545,40 @@ function drawHeads(ep) {
     button.hidden = shown !== null && h >= 0 && ep.heads[h].layer !== shown;
     if (button.hidden) continue;
     if (spatial) {
-      const width = small, height = Math.round(small * ep.frames.height / ep.frames.width);
+      const width = small, height = round(small * ep.frames.height / ep.frames.width);
       drawFrame(fit(canvas, width, height), ep, state.t, h, width, height, "att", false);
     } else drawReach(ep, canvas, h, small, 38);
   }
   for (const button of $("layers").children)
     button.setAttribute("aria-checked", String(chosen ? chosen.layer === Number(button.dataset.layer) : false));
-  $("heads-text").textContent = spatial ? "where each looks now" : ep.H ? "how far back each looks now" : "";
+  put("heads-text", spatial ? "where each looks now" : ep.H ? "how far back each looks now" : "");
 }
 /** A head without a map of the frame: its attention over the steps so far, now at the right. */
 function drawReach(ep, canvas, h, width, height) {
-  const context = fit(canvas, width, height), past = ep.past(state.t, h) ?? ep.masses(state.t, h);
-  context.fillStyle = ink.grid; context.fillRect(0, height - 1, width, 1);
+  const g = fit(canvas, width, height), past = ep.past(state.t, h) ?? ep.masses(state.t, h);
+  box(g, ink.grid, 0, height - 1, width, 1);
   if (!past) return;
-  const span = ep.past(state.t, h) ? ep.T : past.length, top = most(past.filter((x) => x === x)) || 1;
-  bars(context, past, 0, width, height - 1, height - 3, span, top, h === state.h ? ink.mass : ink.soft);
-  if (span === ep.T) { context.fillStyle = ink.cursor; context.fillRect((state.t + .5) / span * width, 0, 1, height); }
+  const span = ep.past(state.t, h) ? ep.T : past.length, top = most(past) || 1;
+  bars(g, past, 0, width, height - 1, height - 3, span, top, h === state.h ? ink.mass : ink.soft);
+  if (span === ep.T) { box(g, ink.cursor, (state.t + .5) / span * width, 0, 1, height); }
 }
 /** Bars of numbers over [0, span), the largest of each pixel. */
-function bars(context, values, x0, width, base, height, span, top, colour) {
-  context.fillStyle = colour;
+function bars(g, values, x0, width, base, height, span, top, colour) {
+  g.fillStyle = colour;
   const wide = width / span;
   if (wide >= 1) {
     for (let i = 0; i < values.length; i++) if (values[i] > 0) {
       const h = values[i] / top * height;
-      context.fillRect(x0 + i * wide, base - h, Math.max(wide - (wide > 4 ? 1 : 0), 1), h);
+      g.fillRect(x0 + i * wide, base - h, max(wide - (wide > 4 ? 1 : 0), 1), h);
     }
     return;
   }
-  const columns = new Float32Array(Math.ceil(width));
+  const columns = new Float32Array(ceil(width));
   for (let i = 0; i < values.length; i++) if (values[i] > 0) {
-    const x = Math.floor(i * wide);
+    const x = floor(i * wide);
     if (values[i] > columns[x]) columns[x] = values[i];
   }
-  columns.forEach((v, x) => { if (v) context.fillRect(x0 + x, base - v / top * height, 1, v / top * height); });
+  columns.forEach((v, x) => { if (v) g.fillRect(x0 + x, base - v / top * height, 1, v / top * height); });
 }
 const CARDS = 8, cards = [];
 function makeCards() {
@@ -583,8 +593,8 @@ function makeCards() {
 function drawCards(ep) {
   const items = recalled(ep, state.t, state.h).slice(0, CARDS);
   const strongest = most(items.map((item) => item.kl).filter((x) => x === x)), top = items[0]?.mass || 1;
-  const wide = Math.max(40, Math.floor(cards[0].button.clientWidth - 10));
-  const tall = ep.frames ? Math.min(Math.round(wide * ep.frames.height / ep.frames.width), 150) : 0;
+  const columns = roomOf("cards") > 620 ? 8 : roomOf("cards") > 380 ? 4 : 2, wide = max(40, floor((roomOf("cards") - 7 * (columns - 1)) / columns - 12));
+  const tall = ep.frames ? min(round(wide * ep.frames.height / ep.frames.width), 150) : 0;
   cards.forEach((card, i) => {
     const item = items[i];
     card.button.classList.toggle("gone", !item);
@@ -602,15 +612,15 @@ function drawCards(ep) {
       `${item.label ? `, ${item.label}` : ""}${item.kl === item.kl ? `, removing it changes the policy by ${short(item.kl)} nats` : ""}`);
     card.button.title = `attention ${percent(item.mass)}` + (item.kl === item.kl ? `, effect ${short(item.kl)} nats` : "");
   });
-  $("recall-text").textContent = recallText(ep);
+  put("recall-text", recallText(ep));
   $("back").setAttribute("aria-disabled", String(!state.stack.length));
   const tail = ep.H ? ep.tail(state.t, state.h) : null;
-  $("tail").textContent = tail && tail[1] >= 0.0005 ? `${percent(tail[1])} of the mass ${tail[0]}` : "";
+  put("tail", tail && tail[1] >= 0.0005 ? `${percent(tail[1])} of the mass ${tail[0]}` : "");
 }
 /** The step whose frame stands for a memory: the most attended one in it, else its middle. */
 function middle(item) {
   const past = here().past(state.t, state.h);
-  if (!past) return Math.floor((item.a + item.b - 1) / 2);
+  if (!past) return floor((item.a + item.b - 1) / 2);
   let best = item.a;
   for (let s = item.a; s < item.b; s++) if (past[s] > past[best] || past[best] !== past[best]) best = s;
   return best;
@@ -621,10 +631,10 @@ function recallText(ep) {
   if (!total) return `${headName(ep, state.h)}: nothing in reach`;
   const past = ep.past(state.t, state.h) ?? masses.map((item) => item.mass), whole = sum(past);
   let spread = 0;
-  for (const v of past) if (v > 0) spread -= v / whole * Math.log(v / whole);
+  for (const v of past) if (v > 0) spread -= v / whole * log(v / whole);
   const length = ep.chunks.length ? ep.units[0][1] - ep.units[0][0] : 1;
-  return `${headName(ep, state.h)}, ${length > 1 ? `${length}-step chunks, ` : ""}spread over ${Math.round(Math.exp(spread))} steps` +
-    (ep.all.mem_kl ? "" : "; removal was not measured");
+  return `${headName(ep, state.h)}, ${length > 1 ? `${length}-step chunks, ` : ""}spread over ${round(exp(spread))} steps` +
+    (ep.removal ? "" : "; removal was not measured");
 }
 
 // ---------------------------------------------------------------- 7 timeline
@@ -632,8 +642,8 @@ const fixed = document.createElement("canvas");
 let fixedKey = "";
 /** Rows of the timeline that this episode has: [name, top, height]. */
 function trackRows(ep) {
-  const wanted = [["events", 22, ep.events.some((event) => event.block)], ["recall", 108, ep.H],
-    ["used (KL)", 24, ep.all.mem_kl], ["value", 44, true], ["entropy", 34, ep.entropy], ["reward", 22, true], ["action", 14, true]];
+  const wanted = [["events", 22, ep.events.some((event) => event.block)], ["recall", 92, ep.H],
+    ["used (KL)", 24, ep.removal], ["value", 40, true], ["entropy", 30, ep.entropy], ["reward", 22, true], ["action", 14, true]];
   let top = 2;
   const rows = {};
   for (const [name, height, there] of wanted) if (there) { rows[name] = { top, height, base: top + height }; top += height + 7; }
@@ -641,134 +651,133 @@ function trackRows(ep) {
   return { rows, height: top + 20 };
 }
 const GUTTER = 70;
-function trackSize(ep) { return { width: Math.max(200, $("timeline").clientWidth), left: GUTTER, right: 12, ...trackRows(ep) }; }
+function trackSize(ep) { return { width: max(200, roomOf("timeline")), left: GUTTER, right: 12, ...trackRows(ep) }; }
 const xOf = (size, ep, t) => size.left + (t + .5) / ep.T * (size.width - size.left - size.right);
 /** What does not change from step to step. */
 function drawFixed(ep, size) {
   const key = [ep.number, size.width, window.devicePixelRatio, ink.paper, ink.ink].join();
   if (key === fixedKey) return;
   fixedKey = key;
-  const context = fit(fixed, size.width, size.height), { rows } = size, wide = (size.width - size.left - size.right) / ep.T;
+  const g = fit(fixed, size.width, size.height), { rows } = size, wide = (size.width - size.left - size.right) / ep.T;
   for (const [name, row] of Object.entries(rows)) if (name !== "axis")
-    write(context, name, size.left - 8, name === "recall" ? row.base - 30 : row.top + row.height / 2 + 4, ink.soft, "right");
-  if (rows.events) for (const event of ep.events) if (event.block) {
-    const x = xOf(size, ep, event.t) - wide / 2, width = Math.max((event.t1 - event.t) * wide - 1, 2);
-    context.fillStyle = eventColour(ep, event);
-    context.fillRect(x, rows.events.top, width, 18);
-    context.save(); context.beginPath(); context.rect(x, rows.events.top, width, 18); context.clip();
-    write(context, event.query ? `cue: ${event.label}` : event.label, x + 4, rows.events.top + 13, "#fff");
-    context.restore();
-  }
+    write(g, name, size.left - 8, name === "recall" ? row.base - 30 : row.top + row.height / 2 + 4, ink.soft, "right");
+  if (rows.events) eventBlocks(g, ep, (t) => xOf(size, ep, t) - wide / 2, rows.events.top, 18);
   for (const mark of ep.marks) {
     const x = xOf(size, ep, mark.t), y = rows.axis.top - 3;
-    context.fillStyle = ink.accent; context.beginPath(); context.moveTo(x, y); context.lineTo(x - 3, y + 5); context.lineTo(x + 3, y + 5); context.fill();
+    g.fillStyle = ink.accent; g.beginPath(); g.moveTo(x, y); g.lineTo(x - 3, y + 5); g.lineTo(x + 3, y + 5); g.fill();
   }
-  line(context, ep, size, rows.value, ep.value, ink.value);
-  if (rows.entropy) line(context, ep, size, rows.entropy, ep.entropy, ink.entropy);
-  drawReward(context, ep, size, rows.reward, wide);
-  drawActions(context, ep, size, rows.action, wide);
+  line(g, ep, size, rows.value, ep.value, ink.value);
+  if (ep.removal && ep.removal.unit !== "chunk") line(g, ep, size, rows["used (KL)"], Float32Array.from(range(ep.T), (t) => ep.largestEffect(t)[1]), ink.effect);
+  if (rows.entropy) line(g, ep, size, rows.entropy, ep.entropy, ink.entropy);
+  drawReward(g, ep, size, rows.reward, wide);
+  drawActions(g, ep, size, rows.action, wide);
   const every = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000].find((n) => ep.T / n <= (size.width - size.left) / 62) ?? 5000;
-  for (let t = 0; t < ep.T; t += every) write(context, String(t), xOf(size, ep, t), rows.axis.top + 16, ink.soft, "center");
+  for (let t = 0; t < ep.T; t += every) write(g, String(t), xOf(size, ep, t), rows.axis.top + 16, ink.soft, "center");
 }
-function line(context, ep, size, row, values, colour) {
-  const real = [...values].filter(Number.isFinite), low = Math.min(...real.slice(0, 60000)), high = Math.max(...real.slice(0, 60000));
+/** Named blocks of the events, clipped to their lengths; x(t) is where step t begins. */
+function eventBlocks(g, ep, x, y, height) {
+  for (const event of ep.events.filter((one) => one.block)) {
+    const wide = max(x(event.t1) - x(event.t) - 1, 2);
+    box(g, eventColour(ep, event), x(event.t), y, wide, height);
+    g.save(); g.beginPath(); g.rect(x(event.t), y, wide, height); g.clip();
+    write(g, event.query ? `cue: ${event.label}` : event.label, x(event.t) + 4, y + height - 5, "#fff");
+    g.restore();
+  }
+}
+function line(g, ep, size, row, values, colour) {
+  const real = [...values].filter(Number.isFinite), low = min(...real.slice(0, 60000)), high = max(...real.slice(0, 60000));
   const y = (v) => row.base - 2 - (high > low ? (v - low) / (high - low) : .5) * (row.height - 4);
-  context.strokeStyle = ink.grid; context.lineWidth = 1; context.beginPath();
-  context.moveTo(size.left, row.base + .5); context.lineTo(size.width - size.right, row.base + .5); context.stroke();
-  context.strokeStyle = colour; context.lineWidth = 1.4; context.beginPath();
+  g.strokeStyle = ink.grid; g.lineWidth = 1; g.beginPath();
+  g.moveTo(size.left, row.base + .5); g.lineTo(size.width - size.right, row.base + .5); g.stroke();
+  g.strokeStyle = colour; g.lineWidth = 1.4; g.beginPath();
   let drawing = false;
   values.forEach((v, t) => {
     if (!Number.isFinite(v)) { drawing = false; return; }
-    context[drawing ? "lineTo" : "moveTo"](xOf(size, ep, t), y(v)); drawing = true;
+    g[drawing ? "lineTo" : "moveTo"](xOf(size, ep, t), y(v)); drawing = true;
   });
-  context.stroke();
-  if (ep.T === 1 && real.length) { context.fillStyle = colour; context.fillRect(xOf(size, ep, 0) - 2, y(values[0]) - 2, 4, 4); }
+  g.stroke();
+  if (ep.T === 1 && real.length) { box(g, colour, xOf(size, ep, 0) - 2, y(values[0]) - 2, 4, 4); }
 }
-function drawReward(context, ep, size, row, wide) {
-  const top = most(ep.reward.map(Math.abs)) || 1, zero = row.top + row.height / 2;
-  context.fillStyle = ink.grid; context.fillRect(size.left, zero, size.width - size.left - size.right, 1);
+function drawReward(g, ep, size, row, wide) {
+  const top = most(ep.reward.map(abs)) || 1, zero = row.top + row.height / 2;
+  box(g, ink.grid, size.left, zero, size.width - size.left - size.right, 1);
   ep.reward.forEach((r, t) => {
     if (!r || r !== r) return;
-    context.fillStyle = r > 0 ? ink.value : ink.mass;
-    context.fillRect(xOf(size, ep, t) - Math.max(wide, 2) / 2, zero, Math.max(wide, 2), -r / top * row.height / 2);
+    box(g, r > 0 ? ink.value : ink.mass, xOf(size, ep, t) - max(wide, 2) / 2, zero, max(wide, 2), -r / top * row.height / 2);
   });
 }
-function drawActions(context, ep, size, row, wide) {
-  if (!ep.discrete) { line(context, ep, size, row, ep.curve("action").filter((_, i) => i % ep.all.action.rowSize === 0), ink.soft); return; }
+function drawActions(g, ep, size, row, wide) {
+  if (!ep.discrete) { line(g, ep, size, row, ep.curve("action").filter((_, i) => i % ep.all.action.rowSize === 0), ink.soft); return; }
   for (let t = 0; t < ep.T; t++) {
-    context.fillStyle = ACTIONS[ep.all.action.raw[t * ep.all.action.rowSize] % ACTIONS.length];
-    context.fillRect(xOf(size, ep, t) - wide / 2, row.top, Math.max(wide - (wide > 3 ? .6 : 0), .5), row.height);
+    box(g, ACTIONS[ep.all.action.raw[t * ep.all.action.rowSize] % ACTIONS.length], xOf(size, ep, t) - wide / 2, row.top, max(wide - (wide > 3 ? .6 : 0), .5), row.height);
   }
 }
 function drawTrack(ep) {
-  const size = trackSize(ep), context = fit($("track"), size.width, size.height), { rows } = size;
+  const size = trackSize(ep), g = fit($("track"), size.width, size.height), { rows } = size;
   drawFixed(ep, size);
-  if (rows.recall) drawRecall(context, ep, size, state.t, rows.recall, rows["used (KL)"]);
-  context.drawImage(fixed, 0, 0, size.width, size.height);
+  if (rows.recall) drawRecall(g, ep, size, state.t, rows.recall, rows["used (KL)"]);
+  g.drawImage(fixed, 0, 0, size.width, size.height);
   const x = xOf(size, ep, state.t);
-  context.fillStyle = ink.cursor; context.fillRect(x - .75, 0, 1.5, rows.axis.top);
+  box(g, ink.cursor, x - .75, 0, 1.5, rows.axis.top);
   const right = x > size.width - 90, side = right ? -5 : 5, align = right ? "right" : "left";
-  label(context, short(ep.value[state.t]), x + side, rows.value.top + 11, align);
-  if (rows.entropy) label(context, short(ep.entropy[state.t]), x + side, rows.entropy.top + 11, align);
-  if (ep.reward[state.t]) label(context, `${ep.reward[state.t] > 0 ? "+" : ""}${short(ep.reward[state.t])}`, x + side, rows.reward.top + 11, align);
+  label(g, short(ep.value[state.t]), x + side, rows.value.top + 11, align);
+  if (rows.entropy) label(g, short(ep.entropy[state.t]), x + side, rows.entropy.top + 11, align);
+  if (ep.reward[state.t]) label(g, `${ep.reward[state.t] > 0 ? "+" : ""}${short(ep.reward[state.t])}`, x + side, rows.reward.top + 11, align);
 }
-function label(context, text, x, y, align) {
-  context.font = '11px system-ui, "DejaVu Sans", sans-serif';
-  const wide = context.measureText(text).width + 4;
-  context.globalAlpha = .8; context.fillStyle = ink.card;
-  context.fillRect(align === "left" ? x - 2 : x - wide + 2, y - 10, wide, 13);
-  context.globalAlpha = 1;
-  write(context, text, x, y, ink.ink, align);
+function label(g, text, x, y, align) {
+  g.font = '11px system-ui, "DejaVu Sans", sans-serif';
+  const wide = g.measureText(text).width + 4;
+  g.globalAlpha = .8; box(g, ink.card, align === "left" ? x - 2 : x - wide + 2, y - 10, wide, 13);
+  g.globalAlpha = 1;
+  write(g, text, x, y, ink.ink, align);
 }
 /** Bars of attention at step t, arcs from now to the memories it is on, and the effects of removing each. */
-function drawRecall(context, ep, size, t, row, used) {
+function drawRecall(g, ep, size, t, row, used) {
   const span = size.width - size.left - size.right, past = ep.past(t, state.h), items = recalled(ep, t, state.h);
-  const base = row.base, tall = Math.min(40, row.height * .4);
-  context.fillStyle = ink.grid; context.fillRect(size.left, base, span, 1);
+  const base = row.base, tall = min(40, row.height * .4);
+  box(g, ink.grid, size.left, base, span, 1);
   if (past) {
-    const top = most(past.filter((x) => x === x));
+    const top = most(past);
     if (top > 0) {
-      bars(context, past, size.left, span, base, tall, ep.T, top, ink.mass);
-      write(context, `highest ${percent(top)}`, size.left, row.top + 10, ink.soft);
+      bars(g, past, size.left, span, base, tall, ep.T, top, ink.mass);
+      write(g, `highest ${percent(top)}`, size.left, row.top + 10, ink.soft);
     }
   } else for (const item of items) {
     const x = xOf(size, ep, item.a) - span / ep.T / 2;
-    context.fillStyle = ink.mass;
-    context.fillRect(x, base - tall * item.mass / (items[0].mass || 1), Math.max((item.b - item.a) * span / ep.T - 1, 1), tall * item.mass / (items[0].mass || 1));
+    box(g, ink.mass, x, base - tall * item.mass / (items[0].mass || 1), max((item.b - item.a) * span / ep.T - 1, 1), tall * item.mass / (items[0].mass || 1));
   }
-  arcs(context, ep, size, t, items, base - tall - 2, row.top + 6, base);
-  if (used) drawUsed(context, ep, size, t, used);
+  arcs(g, ep, size, t, items, base - tall - 2, row.top + 6, base);
+  if (used) drawUsed(g, ep, size, t, used);
 }
-function arcs(context, ep, size, t, items, low, top, base) {
+function arcs(g, ep, size, t, items, low, top, base) {
   const now = xOf(size, ep, t);
   for (const item of items.slice(0, 5).reverse()) {
-    const x = xOf(size, ep, (item.a + item.b - 1) / 2), far = Math.abs(now - x) / (size.width - size.left);
+    const x = xOf(size, ep, (item.a + item.b - 1) / 2), far = abs(now - x) / (size.width - size.left);
     if (item.mass < .01 || item.b > t) continue;
-    const peak = low - (low - top) * (1.33 * Math.min(1, .25 + far));
-    context.globalAlpha = clamp(.2 + item.mass * 1.4, .2, .95);
-    context.strokeStyle = ink.mass; context.lineWidth = clamp(item.mass * 7, .8, 4); context.beginPath();
-    context.moveTo(now, base); context.bezierCurveTo(now, peak, x, peak, x, low + 1); context.stroke();
-    context.globalAlpha = 1;
+    const peak = low - (low - top) * (1.33 * min(1, .25 + far));
+    g.globalAlpha = clamp(.2 + item.mass * 1.4, .2, .95);
+    g.strokeStyle = ink.mass; g.lineWidth = clamp(item.mass * 7, .8, 4); g.beginPath();
+    g.moveTo(now, base); g.bezierCurveTo(now, peak, x, peak, x, low + 1); g.stroke();
+    g.globalAlpha = 1;
   }
 }
-function drawUsed(context, ep, size, t, row) {
+function drawUsed(g, ep, size, t, row) {
   const effects = ep.effects(t), span = size.width - size.left - size.right;
-  context.fillStyle = ink.grid; context.fillRect(size.left, row.base, span, 1);
+  box(g, ink.grid, size.left, row.base, span, 1);
   if (!effects) return;
-  const top = most(effects.filter((x) => x === x));
+  const top = most(effects);
   if (!(top > 0)) return;
-  const high = Math.max(top, ep.effectScale);
+  const high = max(top, ep.effectScale);
   effects.forEach((kl, unit) => {
     if (!(kl > 0)) return;
     const [a, b] = ep.units[unit], h = kl / high * row.height;
-    context.fillStyle = ink.effect;
-    context.fillRect(xOf(size, ep, a) - span / ep.T / 2, row.base - h, Math.max((b - a) * span / ep.T - 1, 1), h);
+    box(g, ink.effect, xOf(size, ep, a) - span / ep.T / 2, row.base - h, max((b - a) * span / ep.T - 1, 1), h);
   });
 }
 function stepAt(event) {
   const size = trackSize(here()), box = $("track").getBoundingClientRect();
   const share = (event.clientX - box.left - size.left) / (size.width - size.left - size.right);
-  return clamp(Math.floor(share * here().T), 0, here().T - 1);
+  return clamp(floor(share * here().T), 0, here().T - 1);
 }
 
 // ---------------------------------------------------------------- 8 the whole episode
@@ -778,27 +787,19 @@ function drawMatrixPicture(ep) {
   const key = [ep.number, state.h, state.lag, state.map].join();
   if (key === matrix.key) return;
   matrix.key = key;
-  const bin = matrix.bin = Math.ceil(ep.T / 700), n = Math.ceil(ep.T / bin), table = colours(state.map);
+  const bin = matrix.bin = ceil(ep.T / 700), n = ceil(ep.T / bin), table = colours(state.map);
   const cells = new Float32Array(n * n).fill(NaN);
   for (let t = 0; t < ep.T; t++) {
-    const past = matrixRow(ep, t), base = Math.floor(t / bin) * n;
+    const past = matrixRow(ep, t), base = floor(t / bin) * n;
     if (!past) continue;
     for (let s = 0; s <= t; s++) if (past[s] === past[s]) {
-      const cell = base + Math.floor((state.lag ? t - s : s) / bin);
+      const cell = base + floor((state.lag ? t - s : s) / bin);
       if (!(cells[cell] >= past[s])) cells[cell] = past[s];
     }
   }
-  const present = cells.filter((x) => x === x).sort(), high = present[Math.floor(.995 * (present.length - 1))] || 1;
+  const present = cells.filter((x) => x === x).sort(), high = present[floor(.995 * (present.length - 1))] || 1;
   matrix.high = high;
-  matrix.canvas.width = matrix.canvas.height = n;
-  const context = matrix.canvas.getContext("2d"), image = context.createImageData(n, n);
-  cells.forEach((v, i) => {
-    if (v !== v) return;
-    const c = 3 * Math.round(255 * clamp(v / high, 0, 1));
-    for (let k = 0; k < 3; k++) image.data[4 * i + k] = table[c + k];
-    image.data[4 * i + 3] = 255;
-  });
-  context.putImageData(image, 0, 0);
+  heat(matrix.canvas, cells, n, n, (v) => clamp(v / high, 0, 1), table, () => 1);
 }
 /** Row of the matrix without filling the cache of maps. */
 function matrixRow(ep, t) {
@@ -807,64 +808,68 @@ function matrixRow(ep, t) {
   const masses = ep.masses(t, state.h);
   if (!masses) return null;
   const out = new Float32Array(ep.T).fill(NaN);
-  masses.forEach((mass, unit) => { const [a, b] = ep.units[unit]; out.fill(mass / (b - a), a, Math.min(b, ep.T)); });
+  masses.forEach((mass, unit) => { const [a, b] = ep.units[unit]; out.fill(mass / (b - a), a, min(b, ep.T)); });
   return out;
 }
-function matrixSide() { return clamp($("matrix").clientWidth - 26, 180, 420); }
+function matrixSide() { return clamp(roomOf("matrix") - 26, 180, 420); }
 function drawMatrix(ep) {
   $("matrix").hidden = !ep.H || !state.matrix;
   $("matrix-button").setAttribute("aria-pressed", String(state.matrix));
   $("lag").setAttribute("aria-pressed", String(state.lag));
   if ($("matrix").hidden) return;
   drawMatrixPicture(ep);
-  const side = matrixSide(), left = 34, band = matrix.band, context = fit($("matrix-picture"), side, side);
+  const side = matrixSide(), left = 34, band = matrix.band, g = fit($("matrix-picture"), side, side);
   const inner = side - left - 4 - band, at = (t) => left + band + (t + .5) / ep.T * inner, down = (t) => band + 4 + (t + .5) / ep.T * inner;
-  context.fillStyle = ink.grid; context.fillRect(left + band, band + 4, inner, inner);
-  context.imageSmoothingEnabled = matrix.canvas.width > inner;
-  context.drawImage(matrix.canvas, left + band, band + 4, inner, inner);
+  box(g, ink.grid, left + band, band + 4, inner, inner);
+  g.imageSmoothingEnabled = matrix.canvas.width > inner;
+  g.drawImage(matrix.canvas, left + band, band + 4, inner, inner);
   for (const event of ep.events) if (event.block) {
-    const from = (event.t) / ep.T * inner, long = Math.max((event.t1 - event.t) / ep.T * inner - .5, 1);
-    context.fillStyle = eventColour(ep, event);
-    context.fillRect(left, band + 4 + from, band - 2, long);
-    if (!state.lag) context.fillRect(left + band + from, 2, long, band - 2);
+    const from = (event.t) / ep.T * inner, long = max((event.t1 - event.t) / ep.T * inner - .5, 1);
+    box(g, eventColour(ep, event), left, band + 4 + from, band - 2, long);
+    if (!state.lag) g.fillRect(left + band + from, 2, long, band - 2);
   }
-  context.strokeStyle = ink.accent; context.lineWidth = 1;
-  context.strokeRect(left + band - .5, down(state.t) - Math.max(1.5, inner / ep.T / 2), inner + 1, Math.max(3, inner / ep.T));
+  g.strokeStyle = ink.accent; g.lineWidth = 1;
+  g.strokeRect(left + band - .5, down(state.t) - max(1.5, inner / ep.T / 2), inner + 1, max(3, inner / ep.T));
   const top = recalled(ep, state.t, state.h)[0];
   if (top) {
     const where = (top.a + top.b - 1) / 2;
-    context.beginPath(); context.arc(at(state.lag ? state.t - where : where), down(state.t), 5, 0, 7); context.stroke();
+    g.beginPath(); g.arc(at(state.lag ? state.t - where : where), down(state.t), 5, 0, 7); g.stroke();
   }
-  for (const t of [0, Math.floor(ep.T / 2), ep.T - 1]) write(context, String(t), left - 4, down(t) + 4, ink.soft, "right");
-  $("matrix-text").textContent = `${headName(ep, state.h)}; down: now, across: ${state.lag ? "steps ago" : "the step attended to"}; ` +
+  for (const t of [0, floor(ep.T / 2), ep.T - 1]) write(g, String(t), left - 4, down(t) + 4, ink.soft, "right");
+  put("matrix-text", `${headName(ep, state.h)}; down: now, across: ${state.lag ? "steps ago" : "the step attended to"}; ` +
     `0 to ${short(matrix.high)}` + (matrix.bin > 1 ? `; each pixel is the largest of ${matrix.bin} × ${matrix.bin}` : "") +
-    (ep.all.temporal_step ? "; only the largest entries of a row were kept" : "");
+    (ep.all.temporal_step ? "; only the largest entries of a row were kept" : ""));
 }
 function matrixAt(event) {
   const box = $("matrix-picture").getBoundingClientRect(), ep = here(), side = matrixSide(), inner = side - 38 - matrix.band;
-  const x = Math.floor((event.clientX - box.left - 34 - matrix.band) / inner * ep.T), t = Math.floor((event.clientY - box.top - matrix.band - 4) / inner * ep.T);
+  const x = floor((event.clientX - box.left - 34 - matrix.band) / inner * ep.T), t = floor((event.clientY - box.top - matrix.band - 4) / inner * ep.T);
   if (t < 0 || t >= ep.T || x < 0 || x >= ep.T) return null;
   return { t, past: state.lag ? t - x : x };
 }
 function hoverMatrix(event) {
   const at = matrixAt(event);
-  if (!at || at.past < 0 || at.past > at.t) { $("matrix-hover").textContent = ""; return; }
+  if (!at || at.past < 0 || at.past > at.t) { put("matrix-hover", ""); return; }
   const row = matrixRow(here(), at.t), v = row ? row[at.past] : NaN;
-  $("matrix-hover").textContent = `now ${at.t}, past ${at.past} (${at.t - at.past} ago): ${v === v ? percent(v) : "not in reach, or not kept"}`;
+  put("matrix-hover", `now ${at.t}, past ${at.past} (${at.t - at.past} ago): ${v === v ? percent(v) : "not in reach, or not kept"}`);
 }
 
 // ---------------------------------------------------------------- 9 policy, past frames, slots
 function withoutItem(ep) {
+  if (ep.removal.unit !== "chunk") {
+    const [unit, kl] = ep.largestEffect(state.t);
+    return { unit, kl, dv: ep.all.mem_dv.at(state.t)[unit], name: ep.removal.unit === "all" ? "its whole memory" : `slot ${unit}` };
+  }
   const items = recalled(ep, state.t, state.h);
   if (state.without === "used") return items.filter((item) => item.kl === item.kl).sort((a, b) => b.kl - a.kl)[0];
   return items[Number(state.without)];
 }
 function drawPolicy(ep) {
-  const effects = ep.all.mem_kl;
+  const effects = ep.removal;
   $("policy").hidden = !ep.discrete;
   if (!ep.discrete) return;
-  const now = ep.policy(state.t), item = effects ? withoutItem(ep) : null;
-  let other = item ? ep.all.mem_logits.part((state.t * ep.units.length + item.unit) * now.length, now.length) : null;
+  $("without").parentNode.hidden = effects?.unit !== "chunk";
+  const now = ep.policy(state.t), item = effects ? withoutItem(ep) : null, places = ep.all.mem_kl?.shape[1];
+  let other = item ? ep.all.mem_logits.part((state.t * places + item.unit) * now.length, now.length) : null;
   if (other && !other.every(Number.isFinite)) other = null;
   const changed = other ? softmax(other) : null;
   drawPolicyBars(ep, now, changed);
@@ -874,21 +879,21 @@ function drawPolicy(ep) {
   else if (!item || item.kl !== item.kl) text += " There is no such memory to remove at this step.";
   else {
     const then = changed ? changed.indexOf(most(changed)) : -1;
-    text += ` Without steps ${steps(item.a, item.b)}: ` + (changed ? `${name(then)} ${percent(changed[then])}` : "the policy was not kept") +
-      `; KL ${short(item.kl)} nats, value ${item.dv >= 0 ? "+" : "−"}${short(Math.abs(item.dv))}.` +
+    text += ` Without ${item.name ?? `steps ${steps(item.a, item.b)}`}: ` + (changed ? `${name(then)} ${percent(changed[then])}` : "the policy was not kept") +
+      `; KL ${short(item.kl)} nats, value ${item.dv >= 0 ? "+" : "−"}${short(abs(item.dv))}.` +
       (then >= 0 && then !== best ? " It would act differently." : changed ? " It would act the same." : "");
   }
-  $("policy-text").textContent = text;
+  put("policy-text", text);
 }
 function drawPolicyBars(ep, now, changed) {
-  const width = Math.max(200, $("policy").clientWidth - 26), shown = range(now.length).slice(0, 24);
-  const row = changed ? 24 : 18, context = fit($("policy-picture"), width, shown.length * row + 4), left = 92, room = width - left - 52;
+  const width = clamp(roomOf("policy") - 26, 200, 620), shown = range(now.length).slice(0, 24);
+  const row = changed ? 24 : 18, g = fit($("policy-picture"), width, shown.length * row + 4), left = 92, room = width - left - 52;
   for (const i of shown) {
     const y = i * row + 2;
-    write(context, (ep.actions[i] ?? `action ${i}`).slice(0, 14), left - 8, y + 13, ink.ink, "right", 12);
-    context.fillStyle = ink.neutral; context.fillRect(left, y + 2, Math.max(room * now[i], 1), changed ? 9 : 13);
-    if (changed) { context.fillStyle = ink.effect; context.fillRect(left, y + 12, Math.max(room * changed[i], 1), 9); }
-    write(context, changed ? `${Math.round(100 * now[i])} → ${Math.round(100 * changed[i])} %` : percent(now[i]), width, y + 14, ink.soft, "right");
+    write(g, (ep.actions[i] ?? `action ${i}`).slice(0, 14), left - 8, y + 13, ink.ink, "right", 12);
+    box(g, ink.neutral, left, y + 2, max(room * now[i], 1), changed ? 9 : 13);
+    if (changed) { box(g, ink.effect, left, y + 12, max(room * changed[i], 1), 9); }
+    write(g, changed ? `${round(100 * now[i])} → ${round(100 * changed[i])} %` : percent(now[i]), width, y + 14, ink.soft, "right");
   }
 }
 /** What of past frames is attended to, where the memory keeps places; else plain frames, and words that say so. */
@@ -897,16 +902,16 @@ function drawPast(ep) {
   $("past").hidden = !ep.H || !ep.frames;
   if ($("past").hidden) return;
   const shown = places ? pastByPlace(ep) : recalled(ep, state.t, state.h).slice(0, 6).map((item) => ({ s: middle(item), mass: item.mass }));
-  $("past-text").textContent = places ? pastTail(ep) : "This memory keeps no pixels: the frames that it recalls are shown plain.";
-  const box = $("past-frames"), height = 120, width = Math.round(height * ep.frames.width / ep.frames.height);
+  put("past-text", places ? pastTail(ep) : "This memory keeps no pixels: the frames that it recalls are shown plain.");
+  const box = $("past-frames"), height = 120, width = round(height * ep.frames.width / ep.frames.height);
   while (box.children.length < shown.length) box.append(make("figure", {}, make("canvas"), make("figcaption")));
   [...box.children].forEach((figure, i) => {
     const item = shown[i];
     figure.hidden = !item;
     if (!item) return;
-    const context = fit(figure.firstChild, width, height);
-    ep.draw(context, item.s, 0, 0, width, height);
-    if (item.map) paintPlaces(context, ep, item, width, height);
+    const g = fit(figure.firstChild, width, height);
+    ep.draw(g, item.s, 0, 0, width, height);
+    if (item.map) paintPlaces(g, ep, item, width, height);
     figure.lastChild.textContent = `step ${item.s}, ${percent(item.mass)}`;
   });
 }
@@ -927,11 +932,11 @@ function pastTail(ep) {
   const row = ep.all.past_tail.row(state.t);
   return `${percent(ep.all.past_tail.part(row * ep.H + state.h, 1)[0])} of the mass is outside the stored places.`;
 }
-function paintPlaces(context, ep, item, width, height) {
+function paintPlaces(g, ep, item, width, height) {
   const [rows, columns] = ep.places;
-  darken(context, width, height);
-  paint(context, { map: item.map, rows, columns, high: ep.all.past_weight.high, colours: state.map }, width, height, state.opacity);
-  outline(context, item.map.map((x) => x > 0), rows, columns, width, height);
+  darken(g, width, height);
+  paint(g, { map: item.map, rows, columns, high: ep.all.past_weight.high, colours: state.map }, width, height, state.opacity);
+  outline(g, item.map.map((x) => x > 0), rows, columns, width, height);
 }
 const slotPicture = { canvas: document.createElement("canvas"), key: "" };
 /** Weights of every slot, mean over queries, by step. */
@@ -942,28 +947,22 @@ function drawSlots(ep) {
   const key = [ep.number, number, state.map].join();
   if (key !== slotPicture.key) {
     slotPicture.key = key;
-    const image = new ImageData(ep.T, slots), table = colours(state.map);
+    const cells = new Float32Array(slots * ep.T).fill(NaN);
     for (let t = 0; t < ep.T; t++) {
       const row = numbers.row(t);
       if (row < 0) continue;
-      const mean = new Float32Array(slots);
-      for (let q = 0; q < queries; q++) numbers.part((row * queries + q) * slots, slots).forEach((v, s) => { mean[s] += (v || 0) / queries; });
-      mean.forEach((v, s) => {
-        const c = 3 * Math.round(255 * clamp(v / numbers.high, 0, 1)), i = 4 * (s * ep.T + t);
-        for (let k = 0; k < 3; k++) image.data[i + k] = table[c + k];
-        image.data[i + 3] = 255;
-      });
+      const mean = meanMap(range(queries).map((q) => numbers.part((row * queries + q) * slots, slots)));
+      mean.forEach((v, s) => { cells[s * ep.T + t] = v; });
     }
-    slotPicture.canvas.width = ep.T; slotPicture.canvas.height = slots;
-    slotPicture.canvas.getContext("2d").putImageData(image, 0, 0);
+    heat(slotPicture.canvas, cells, ep.T, slots, (v) => clamp(v / numbers.high, 0, 1), colours(state.map), () => 1);
   }
-  const width = Math.max(200, $("slots").clientWidth - 26), height = clamp(slots * 10, 40, 220), context = fit($("slots-picture"), width, height);
-  context.imageSmoothingEnabled = false;
-  context.drawImage(slotPicture.canvas, 0, 0, width, height);
-  context.fillStyle = ink.cursor; context.fillRect((state.t + .5) / ep.T * width - .75, 0, 1.5, height);
+  const width = max(200, roomOf("slots") - 26), height = clamp(slots * 10, 40, 220), g = fit($("slots-picture"), width, height);
+  g.imageSmoothingEnabled = false;
+  g.drawImage(slotPicture.canvas, 0, 0, width, height);
+  box(g, ink.cursor, (state.t + .5) / ep.T * width - .75, 0, 1.5, height);
   const { name, kind, axes } = ep.slots[number];
-  $("slots-text").textContent = `${kind} weights of ${name}${axes ? `, ${axes}` : ""}: mean over ${queries} queries; down: ${slots} slots, ` +
-    `across: steps; 0 to ${short(numbers.high)}`;
+  put("slots-text", `${kind} weights of ${name}${axes ? `, ${axes}` : ""}: mean over ${queries} queries; down: ${slots} slots, ` +
+    `across: steps; 0 to ${short(numbers.high)}`);
 }
 
 // ---------------------------------------------------------------- 10 two episodes
@@ -971,16 +970,9 @@ function drawSlots(ep) {
 function aligned(from, to, t) {
   if (from === to) return t;
   if (state.align === "step") return clamp(t, 0, to.T - 1);
-  const knots = [[0, 0]];
-  const count = {};
-  for (const event of from.events.filter((one) => one.block)) {
-    const kind = event.query ? "query" : event.kind, nth = count[kind] = (count[kind] ?? -1) + 1;
-    const twin = to.events.filter((one) => one.block && (one.query ? "query" : one.kind) === kind)[nth];
-    if (twin && event.t >= knots.at(-1)[0] && twin.t >= knots.at(-1)[1]) knots.push([event.t, twin.t], [event.t1, twin.t1]);
-  }
-  knots.push([Math.max(from.T, knots.at(-1)[0]), Math.max(to.T, knots.at(-1)[1])]);
-  const i = Math.max(1, knots.findIndex(([a]) => a > t)), [a, b] = [knots[i - 1], knots[i]];
-  return clamp(Math.round(a[1] + (b[0] > a[0] ? (t - a[0]) / (b[0] - a[0]) : 0) * (b[1] - a[1])), 0, to.T - 1);
+  const knots = from.number ? pairing.map(([a, b]) => [b, a]) : pairing;
+  const i = max(1, knots.findIndex(([a]) => a > t)), [a, b] = [knots[i - 1], knots[i]];
+  return clamp(round(a[1] + (b[0] > a[0] ? (t - a[0]) / (b[0] - a[0]) : 0) * (b[1] - a[1])), 0, to.T - 1);
 }
 /** The head of another episode that is compared: the same one if it has it, else its best. */
 const headOf = (ep) => ep === here() ? state.h : state.h < ep.H && ep.H === here().H ? state.h : ep.opening.head;
@@ -991,8 +983,8 @@ function makeCompare() {
   for (const ep of episodes) {
     const row = { frame: make("canvas"), track: make("canvas"), text: make("p", { class: "fact" }) };
     $("compare-rows").append(make("div", { class: "pair" }, row.text, row.frame, row.track));
-    row.track.addEventListener("click", (event) => {
-      const box = row.track.getBoundingClientRect(), t = clamp(Math.floor((event.clientX - box.left) / box.width * ep.T), 0, ep.T - 1);
+    on(row.track, "click", (event) => {
+      const box = row.track.getBoundingClientRect(), t = clamp(floor((event.clientX - box.left) / box.width * ep.T), 0, ep.T - 1);
       go(aligned(ep, here(), t));
     });
     pairRows.push(row);
@@ -1004,51 +996,48 @@ function drawCompare() {
     const t = aligned(here(), ep, state.t), h = headOf(ep), row = pairRows[i];
     row.text.textContent = `${"AB"[i]}, ${ep.name}. ${sentence(ep, t, h)}`;
     if (ep.frames) {
-      const height = Math.round(132 * ep.frames.height / ep.frames.width);
+      const height = round(132 * ep.frames.height / ep.frames.width);
       drawFrame(fit(row.frame, 132, height), ep, t, h, 132, height, state.ov, false);
     }
-    const width = Math.max(160, Math.min($("compare").clientWidth - 172, 1300)), context = fit(row.track, width, 84);
-    for (const event of ep.events) if (event.block) {
-      const x = event.t / ep.T * width, long = Math.max((event.t1 - event.t) / ep.T * width - 1, 2);
-      context.fillStyle = eventColour(ep, event); context.fillRect(x, 0, long, 16);
-      context.save(); context.beginPath(); context.rect(x, 0, long, 16); context.clip();
-      write(context, event.label, x + 3, 12, "#fff"); context.restore();
-    }
-    const past = ep.H ? ep.past(t, h) : null, top = past ? most(past.filter((x) => x === x)) : 0;
-    if (top > 0) bars(context, past, 0, width, 56, 36, ep.T, top, ink.mass);
+    const width = max(160, min(roomOf("compare") - 172, 1300)), g = fit(row.track, width, 84);
+    eventBlocks(g, ep, (at) => at / ep.T * width, 0, 16);
+    const past = ep.H ? ep.past(t, h) : null, top = past ? most(past) : 0;
+    if (top > 0) bars(g, past, 0, width, 56, 36, ep.T, top, ink.mass);
     const effects = ep.effects(t), size = { left: 0, right: 0, width };
-    if (effects) drawUsed(context, ep, size, t, { top: 60, height: 20, base: 82 });
-    context.fillStyle = ink.cursor; context.fillRect((t + .5) / ep.T * width - .75, 0, 1.5, 84);
+    if (effects) drawUsed(g, ep, size, t, { top: 60, height: 20, base: 82 });
+    box(g, ink.cursor, (t + .5) / ep.T * width - .75, 0, 1.5, 84);
   });
 }
 
 // ---------------------------------------------------------------- 11 words and tables
 function showHeader(ep) {
-  $("title").textContent = ep.title;
-  $("badge").textContent = ep.outcome.text;
+  put("title", ep.title);
+  put("badge", ep.outcome.text);
+  put("verdict", ep.verdict);
   $("badge").className = `badge ${ep.outcome.mark}`;
-  $("about").textContent = ep.about;
+  put("about", ep.about);
   const said = [...ep.dropped.map((text) => `left out to fit: ${text}`), ...ep.notes];
   $("notes").hidden = !said.length;
   $("notes").firstElementChild.textContent = ep.dropped.length
-    ? `${ep.dropped.length} thing${ep.dropped.length > 1 ? "s" : ""} left out to fit, ${ep.notes.length} notes` : `${said.length} notes`;
+    ? `${ep.dropped.length} thing${ep.dropped.length > 1 ? "s" : ""} left out to fit, ${ep.notes.length} notes` : said.length > 1 ? `${said.length} notes` : "1 note";
   $("notes").lastElementChild.replaceChildren(...said.map((text) => make("li", { text })));
   $("parts").hidden = !ep.parts.length;
   $("parts").replaceChildren(...ep.parts.map((part) => make("a", { href: part.href, text: part.text,
     ...(part.here ? { "aria-current": "page" } : {}) })));
 }
-function showTrust(ep) {
-  const table = (rows) => make("table", {}, make("thead", {}, make("tr", {}, ...["measure", "value", "control", ""].map((text) =>
-    text ? make("th", { scope: "col", text }) : make("td")))), make("tbody", {}, ...rows.map(trustRow)));
-  const rows = ep.trust, first = rows.slice(0, 9), rest = rows.slice(9);
-  $("trust-rows").replaceChildren(...rows.length ? [table(first)]
-    : [make("p", { class: "soft", text: "No scores were computed for this record: nothing here says whether to believe it." })]);
-  if (rest.length) $("trust-rows").append(make("details", {}, make("summary", { text: `${rest.length} more measures` }), table(rest)));
+function table(heads, rows) {
+  const cell = (text) => text instanceof Node ? text : make("td", { text: String(text) });
+  return make("table", {}, make("thead", {}, make("tr", {}, ...heads.map((text) => text ? make("th", { scope: "col", text }) : make("td")))),
+    make("tbody", {}, ...rows.map((row) => make("tr", {}, ...row.map((text, i) => i ? cell(text) : make("th", { scope: "row", text: String(text) }))))));
 }
-function trustRow(row) {
-  const verdict = { pass: "passes", fail: "fails", "": "" }[row.verdict ?? ""];
-  return make("tr", { title: row.note ?? "" }, make("th", { scope: "row", text: row.name }), make("td", { text: row.value }),
-    make("td", { class: "soft", text: row.control }), make("td", { class: row.verdict ?? "", text: verdict }));
+function showTrust(ep) {
+  const words = { pass: "passes", fail: "fails" };
+  const rows = ep.trust.map((row) => [row.name, make("td", { text: row.value, title: row.note }), make("td", { class: "soft", text: row.control }),
+    make("td", { class: row.verdict, text: words[row.verdict] ?? "", title: row.note })]);
+  const some = (part) => table(["measure", "value", "control", ""], part);
+  $("trust-rows").replaceChildren(...rows.length ? [some(rows.slice(0, 9))]
+    : [make("p", { class: "soft", text: "No scores were computed for this record: nothing here says whether to believe it." })]);
+  if (rows.length > 9) $("trust-rows").append(make("details", {}, make("summary", { text: `${rows.length - 9} more measures` }), some(rows.slice(9))));
 }
 /** The step as a table, for screen readers and for people who want the numbers. */
 function showTable(ep) {
@@ -1056,27 +1045,36 @@ function showTable(ep) {
   const items = recalled(ep, state.t, state.h).slice(0, CARDS);
   const facts = [["step", state.t], ["action", actionName(ep, state.t)], ["value", short(ep.value[state.t])],
     ["entropy", ep.entropy ? short(ep.entropy[state.t]) : "–"], ["reward", short(ep.reward[state.t])]];
-  const cells = (tag, texts) => make("tr", {}, ...texts.map((text) => make(tag, { text: String(text) })));
-  $("table-rows").replaceChildren(
-    make("table", {}, make("tbody", {}, ...facts.map(([name, text]) => make("tr", {}, make("th", { scope: "row", text: name }), make("td", { text: String(text) }))))),
-    make("table", {}, make("thead", {}, make("tr", {}, ...["recalled steps", "attention", "effect, nats", "change of value", "event"].map((text) => make("th", { scope: "col", text })))),
-      make("tbody", {}, ...items.map((item) => cells("td", [steps(item.a, item.b), percent(item.mass), short(item.kl), short(item.dv), item.label || "–"])))));
+  $("table-rows").replaceChildren(table(["now", "is"], facts), table(["recalled steps", "attention", "effect, nats", "change of value", "event"],
+    items.map((item) => [steps(item.a, item.b), percent(item.mass), short(item.kl), short(item.dv), item.label || "–"])));
 }
-function say(text) { $("live").textContent = text; $("said").textContent = text; }
+function say(text) { put("live", text); put("said", text); }
 
 // ---------------------------------------------------------------- 12 control
 const state = { t: 0, h: 0, ov: "att", dim: true, smooth: false, opacity: .85, k: 20, scale: "episode", map: "inferno", lag: false,
   matrix: true, record: 0, source: 0, align: "step", without: "0", patch: null, stack: [], playing: false };
-let episodes = [], asked = 0, last = 0;
+let episodes = [], pairing = [], asked = 0, last = 0;
 const here = () => episodes[state.record];
 const memx = window.memx = { ready: false };
 function draw() {
   const ep = here();
-  $("sentence").textContent = sentence();
+  put("sentence", sentence());
   const slider = $("timeline");
   slider.setAttribute("aria-valuenow", state.t);
   slider.setAttribute("aria-valuetext", sentence());
-  for (const part of [drawNow, drawHeads, drawCards, drawTrack, drawMatrix, drawPolicy, drawPast, drawSlots, drawCompare, showTable]) part(ep);
+  for (const part of [drawNow, drawHeads, drawCards, drawTrack, showTable]) part(ep);
+  for (const [id, part] of Object.entries({ matrix: drawMatrix, policy: drawPolicy, past: drawPast, slots: drawSlots, compare: drawCompare }))
+    if (!unseen.has(id)) part(ep);
+}
+/** Panels that are scrolled out of sight: they are drawn when they come back. */
+const unseen = new Set();
+function watchPanels() {
+  const watch = new IntersectionObserver((seen) => {
+    for (const { target, isIntersecting } of seen) unseen[isIntersecting || target.hidden ? "delete" : "add"](target.id);
+    schedule();
+  });
+  for (const panel of $("below").children) watch.observe(panel);
+  new ResizeObserver(() => { rooms.clear(); fixedKey = ""; schedule(); }).observe($("timeline"));
 }
 function schedule() { if (!asked) asked = requestAnimationFrame(() => { asked = 0; draw(); }); }
 let hashing = 0;
@@ -1085,7 +1083,7 @@ function remember() {
   hashing = setTimeout(() => { try { history.replaceState(null, "", address()); } catch { /* in a frame without an address */ } }, 300);
 }
 const address = () => `#t=${state.t}&h=${state.h < 0 ? "mean" : state.h + 1}&ov=${state.ov}${state.record ? "&r=1" : ""}`;
-function go(t) { state.t = clamp(Math.round(t) || 0, 0, here().T - 1); remember(); schedule(); }
+function go(t) { state.t = clamp(round(t) || 0, 0, here().T - 1); remember(); schedule(); }
 function travel(t) {
   state.stack.push(state.t);
   go(t);
@@ -1096,7 +1094,7 @@ function back() { if (state.stack.length) { go(state.stack.pop()); say(`back at 
 function setHead(h) { if (h === -1 || (h >= 0 && h < here().H)) { state.h = h; remember(); schedule(); } }
 /** Key 1 ... 9: that head of the chosen layer and kind. */
 function numberedHead(n) {
-  const ep = here(), chosen = ep.heads[Math.max(state.h, 0)];
+  const ep = here(), chosen = ep.heads[max(state.h, 0)];
   if (ep.H <= 9) { setHead(n < ep.H ? n : state.h); return; }
   const same = range(ep.H).filter((h) => ep.heads[h].layer === chosen.layer);
   if (same[n] !== undefined) setHead(same[n]);
@@ -1104,7 +1102,7 @@ function numberedHead(n) {
 function nextLayer() {
   const ep = here(), all = [...new Set(ep.heads.map((head) => head.layer))];
   if (!all.length) return;
-  const layer = all[(all.indexOf(ep.heads[Math.max(state.h, 0)].layer) + 1) % all.length];
+  const layer = all[(all.indexOf(ep.heads[max(state.h, 0)].layer) + 1) % all.length];
   setHead(ep.heads.findIndex((head) => head.layer === layer));
 }
 function setOverlay(kind) {
@@ -1126,7 +1124,7 @@ function nextBookmark() {
 }
 function play(on = !state.playing) {
   state.playing = on;
-  $("play").textContent = on ? "❚❚ pause" : "▶ play";
+  put("play", on ? "❚❚ pause" : "▶ play");
   $("play").setAttribute("aria-label", on ? "Pause" : "Play");
   if (on) { if (state.t === here().T - 1) go(0); last = performance.now(); requestAnimationFrame(tick); }
 }
@@ -1148,7 +1146,7 @@ function nudge(id, name, by) {
   const input = $(id);
   input.value = Number(input.value) + by;
   state[name] = Number(input.value);
-  $("k-text").textContent = `${state.k} %`;
+  put("k-text", `${state.k} %`);
   schedule();
 }
 async function copyLink() {
@@ -1158,12 +1156,12 @@ async function copyLink() {
 /** The frame, the timeline and the sentence as one picture. */
 function savePicture() {
   const [a, b] = [$("frame"), $("track")], canvas = document.createElement("canvas");
-  const dense = Math.max(1, window.devicePixelRatio || 1), pad = 14 * dense;
-  canvas.width = a.width + b.width + 3 * pad; canvas.height = Math.max(a.height, b.height) + 2 * pad + 26 * dense;
-  const context = canvas.getContext("2d");
-  context.fillStyle = ink.card; context.fillRect(0, 0, canvas.width, canvas.height);
-  context.drawImage(a, pad, pad + 26 * dense); context.drawImage(b, a.width + 2 * pad, pad + 26 * dense);
-  write(context, `${here().title}: ${sentence()}`, pad, pad + 12 * dense, ink.ink, "left", 13 * dense);
+  const dense = max(1, window.devicePixelRatio || 1), pad = 14 * dense;
+  canvas.width = a.width + b.width + 3 * pad; canvas.height = max(a.height, b.height) + 2 * pad + 26 * dense;
+  const g = canvas.getContext("2d");
+  box(g, ink.card, 0, 0, canvas.width, canvas.height);
+  g.drawImage(a, pad, pad + 26 * dense); g.drawImage(b, a.width + 2 * pad, pad + 26 * dense);
+  write(g, `${here().title}: ${sentence()}`, pad, pad + 12 * dense, ink.ink, "left", 13 * dense);
   canvas.toBlob((blob) => {
     const link = make("a", { href: URL.createObjectURL(blob), download: `step-${state.t}.png` });
     link.click();
@@ -1171,10 +1169,6 @@ function savePicture() {
   });
   say("picture saved");
 }
-const KEYS = [["space", "play or pause"], ["← →", "one step; with shift ten"], ["home end", "first, last step"], ["n p", "next, previous event"],
-  ["x", "next bookmark: surprise, strong effect, jump of recall"], ["1 – 9", "head"], ["0", "mean of heads"], ["l", "layer"], ["a", "attention"], ["s", "actor saliency"],
-  ["c", "critic saliency"], ["k", "top-k mask"], ["w", "what/where"], ["o", "no overlay"], ["d", "dim the frame"], ["r", "travel to the most recalled memory"],
-  ["b", "back to where you were"], ["m", "T×T map"], ["t", "by step or by lag"], ["g", "smooth"], ["[ ]", "opacity"], [", .", "share of the top-k mask"], ["?", "this help"]];
 const ACTS = { " ": () => play(), n: () => jump(eventSteps(), true), p: () => jump(eventSteps(), false), x: nextBookmark, l: nextLayer,
   0: () => setHead(-1), a: () => setOverlay("att"), s: () => setOverlay("actor"), c: () => setOverlay("critic"), k: () => setOverlay("topk"),
   w: () => setOverlay("ww"), o: () => setOverlay("off"), d: () => toggle("dim"), r: () => travelTo(0), b: back, m: () => toggle("matrix"),
@@ -1201,45 +1195,37 @@ function radioArrow(event) {
   return true;
 }
 function wire() {
-  document.addEventListener("keydown", press);
+  on(document, "keydown", press);
   for (const [id, act] of Object.entries({ back, play: () => play(), previous: () => go(state.t - 1), next: () => go(state.t + 1), "previous-event": () => jump(eventSteps(), false),
     "next-event": () => jump(eventSteps(), true), bookmark: nextBookmark, "matrix-button": () => toggle("matrix"), lag: () => toggle("lag"), dim: () => toggle("dim"),
-    smooth: () => toggle("smooth"), copy: copyLink, save: savePicture, "help-button": () => $("help").showModal() })) $(id).addEventListener("click", act);
-  for (const id of ["scale", "map", "source", "align", "without"]) $(id).addEventListener("change", (event) => { state[id] = event.target.value; schedule(); });
-  $("slots-source").addEventListener("change", schedule);
-  for (const name of ["opacity", "k"]) $(name).addEventListener("input", () => nudge(name, name, 0));
+    smooth: () => toggle("smooth"), copy: copyLink, save: savePicture, "help-button": () => $("help").showModal() })) on($(id), "click", act);
+  for (const id of ["scale", "map", "source", "align", "without"]) on($(id), "change", (event) => { state[id] = event.target.value; schedule(); });
+  on($("slots-source"), "change", schedule);
+  for (const name of ["opacity", "k"]) on($(name), "input", () => nudge(name, name, 0));
   const scrub = (event) => { if (event.buttons & 1) go(stepAt(event)); };
-  $("timeline").addEventListener("pointerdown", (event) => { $("timeline").setPointerCapture?.(event.pointerId); go(stepAt(event)); });
-  $("timeline").addEventListener("pointermove", scrub);
-  $("frame").addEventListener("pointermove", hoverFrame);
-  $("frame").addEventListener("pointerleave", () => { $("hover").textContent = ""; });
-  $("frame").addEventListener("click", (event) => {
+  on($("timeline"), "pointerdown", (event) => { $("timeline").setPointerCapture?.(event.pointerId); go(stepAt(event)); });
+  on($("timeline"), "pointermove", scrub);
+  on($("frame"), "pointermove", hoverFrame);
+  on($("frame"), "pointerleave", () => { put("hover", ""); });
+  on($("frame"), "click", (event) => {
     const layer = layers(here(), state.t, state.h, "att")[0];
     if (layer?.map) { state.patch = cellAt(event, layer); schedule(); }
   });
-  $("matrix-picture").addEventListener("pointermove", hoverMatrix);
-  $("matrix-picture").addEventListener("click", (event) => { const at = matrixAt(event); if (at) go(at.t); });
-  $("table").addEventListener("toggle", () => showTable(here()));
-  window.addEventListener("resize", () => { fixedKey = ""; schedule(); });
-  window.addEventListener("hashchange", () => { readAddress(); schedule(); });
-  matchMedia("(prefers-color-scheme: light)").addEventListener("change", () => { readInk(); schedule(); });
+  on($("matrix-picture"), "pointermove", hoverMatrix);
+  on($("matrix-picture"), "click", (event) => { const at = matrixAt(event); if (at) go(at.t); });
+  on($("table"), "toggle", () => showTable(here()));
+  on(window, "hashchange", () => { readAddress(); schedule(); });
+  on(matchMedia("(prefers-color-scheme: light)"), "change", () => { readInk(); schedule(); });
 }
 function makeControls(meta) {
-  $("overlays").replaceChildren(...OVERLAYS.map(([kind, text, key]) => {
-    const button = make("button", { type: "button", role: "radio", text, title: key ? `key ${key}` : "keys s, c", on: { click: () => setOverlay(kind) } });
-    button.dataset.kind = kind;
-    return button;
-  }));
-  $("map").replaceChildren(...["inferno", "viridis", "cividis", ...(meta.style === "thesis" ? ["jet"] : [])].map((name) => make("option", { value: name, text: name })));
-  $("without").replaceChildren(...range(CARDS).map((i) => make("option", { value: String(i), text: `memory #${i + 1}` })),
-    make("option", { value: "used", text: "the most used memory" }));
-  $("keys").replaceChildren(...KEYS.map(([keys, text]) => make("div", {}, make("dt", {}, ...keys.split(" ").map((key) => make("kbd", { text: key }))), make("dd", { text }))));
+  for (const button of $("overlays").children) on(button, "click", () => setOverlay(button.dataset.kind));
   $("records").hidden = episodes.length < 2;
   $("records").replaceChildren(...episodes.map((ep, i) => make("button", { type: "button", role: "radio", text: `${"AB"[i]}: ${ep.name}`, on: { click: () => show(i) } })));
+  $("map").options[3].hidden = meta.style !== "thesis";
   if (meta.style === "thesis") Object.assign(state, { map: "jet", scale: "frame", smooth: true });
   for (const name of ["map", "scale", "opacity", "k"]) $(name).value = state[name];
   $("smooth").setAttribute("aria-pressed", String(state.smooth));
-  $("k-text").textContent = `${state.k} %`;
+  put("k-text", `${state.k} %`);
 }
 /** Makes one episode the one that fills the panels. */
 function show(number) {
@@ -1249,13 +1235,21 @@ function show(number) {
   state.h = h ?? (ep.H ? ep.opening.head : 0);
   state.t = t ?? ep.opening.step;
   state.stack = []; state.patch = null; fixedKey = "";
+  for (const id of ["recall", "matrix-button"]) $(id).hidden = !ep.H;
+  for (const button of $("overlays").children) button.hidden = !has(ep, button.dataset.kind);
   $("timeline").setAttribute("aria-valuemax", ep.T - 1);
   [...$("records").children].forEach((button, i) => button.setAttribute("aria-checked", String(i === number)));
   $("source").replaceChildren(...ep.saliencies.map((one, i) => make("option", { value: String(i), text: `${one.method}, ${one.target}` })));
-  $("source-label").hidden = ep.saliencies.length < 2;
+  $("source").hidden = ep.saliencies.length < 2;
   $("slots-source").replaceChildren(...ep.slots.map((slot, i) => make("option", { value: String(i), text: `${slot.kind}: ${slot.name}` })));
   makeHeads(ep); showHeader(ep); showTrust(ep);
   if (memx.ready) schedule();
+}
+/** Whether an episode has what an overlay shows. */
+function has(ep, kind) {
+  const saliency = (which) => ep.saliencies.some((_, i) => ep.all[`saliency${i}_${which}`]);
+  return { att: ep.all.spatial, ww: ep.all.what_where, actor: saliency("actor"), critic: saliency("critic"),
+    both: saliency("actor") && saliency("critic"), topk: ep.all.spatial || saliency("actor"), off: true }[kind];
 }
 /** The overlay to begin with: the first that this episode has. */
 function firstOverlay(ep) {
@@ -1266,10 +1260,10 @@ function firstOverlay(ep) {
 function readAddress() {
   const wanted = new URLSearchParams(location.hash.slice(1)), ep = here();
   const t = wanted.get("t"), h = wanted.get("h"), ov = wanted.get("ov");
-  if (t !== null && Number.isFinite(Number(t))) state.t = clamp(Math.round(Number(t)), 0, ep.T - 1);
+  if (t !== null && Number.isFinite(Number(t))) state.t = clamp(round(Number(t)), 0, ep.T - 1);
   if (h === "mean" && ep.H > 1) state.h = -1;
   else if (Number.isInteger(Number(h)) && Number(h) >= 1 && Number(h) <= ep.H) state.h = Number(h) - 1;
-  if (OVERLAYS.some(([kind]) => kind === ov)) setOverlay(ov);
+  if ($("overlays").querySelector(`[data-kind="${CSS.escape(ov ?? "")}"]`)) setOverlay(ov);
 }
 /** For tests and for the console: numbers as the page reads them; NaN is "absent". */
 function values(name, t, h) {
@@ -1289,6 +1283,7 @@ async function start() {
   const meta = JSON.parse($("meta").textContent);
   if (meta.format !== "memx-1") throw new Error(`this page has format ${meta.format}; its script reads memx-1`);
   const buffers = await Promise.all(meta.records.map((_, i) => gunzip(bytesOf(`data-${i}`))));
+  pairing = meta.knots ?? [];
   episodes = meta.records.map((record, i) => new Episode(record, buffers[i], i));
   readInk();
   makeControls(meta); makeCards(); makeCompare();
@@ -1296,6 +1291,7 @@ async function start() {
   setOverlay(firstOverlay(here()));
   readAddress();
   wire();
+  watchPanels();
   draw(); // asks for the pictures that the first view needs
   await Promise.all(episodes.flatMap((ep) => ep.bitmaps.filter((one) => one instanceof Promise)));
   draw();
