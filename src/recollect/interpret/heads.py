@@ -123,7 +123,7 @@ def staticness(maps: np.ndarray, frames: np.ndarray) -> float:
     """Of spatial maps ``[T, ...]`` and the pictures ``[T, H, W, 3]``; NaN where no picture changed."""
     flat = maps.reshape(len(maps), -1).astype(np.float64)
     flat = flat / np.maximum(flat.sum(-1, keepdims=True), 1e-12)
-    changed = (frames[1:] != frames[:-1]).reshape(len(frames) - 1, -1).any(-1)
+    changed = (frames[1:] != frames[:-1]).any((1, 2, 3))
     variation = 0.5 * np.abs(np.diff(flat, axis=0)).sum(-1)
     return float(1 - variation[changed].mean()) if changed.any() else float("nan")
 

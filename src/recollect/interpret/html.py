@@ -29,6 +29,7 @@ from recollect.config import require
 from recollect.files import write_atomically
 from recollect.interpret.atlas import Atlas, atlases
 from recollect.interpret.checks import check_record
+from recollect.interpret.colours import STOPS
 from recollect.interpret.header import alignment, describe, finite
 from recollect.interpret.packing import Packed, Plan, fit, headers, pack
 from recollect.interpret.quantization import Encoded, decode
@@ -211,7 +212,7 @@ def _page(
         described.append(header)
         payload.append(_block(f"data-{number}", packed.data))
         payload += [_block(f"frames-{number}-{place}", sheet.png) for place, sheet in enumerate(sheets)]
-    meta: dict[str, Any] = {"format": FORMAT, "style": style, "records": described}
+    meta: dict[str, Any] = {"format": FORMAT, "style": style, "colours": STOPS, "records": described}
     if len(records) > 1:
         meta["knots"] = alignment(*records)
     return _filled(" and ".join(header["title"] for header in described), meta, "\n".join(payload))

@@ -280,13 +280,7 @@ function otherEffect(ep, t) {
 }
 
 // ---------------------------------------------------------------- 4 colours
-const MAPS = {
-  inferno: "0000040b0724210c4a3d096557106e71196e8a226aa32c61bc3754d24644e45a31f1731df98e09fcac11f9cb35f2ea69fcffa4",
-  viridis: "44015448186a472d7b4240863b528b33638d2c728e26828e21918c1fa08828ae803fbc735ec96284d44baddc30d8e219fde725",
-  cividis: "00224e002e6a1a386f32436d434e6c535a6d61656f6f70737d7c788c88789b9476aba072bcae6ccdbb63dec958f0d846fee838",
-  jet: "0000800000c80000ff0040ff0080ff00c0ff16ffe149ffad7dff7ab1ff46e4ff13ffd000ff9400ff5900ff1e00c40000800000",
-  orange: "3a1a00ff8c1affd9a0", blue: "001a3a2a8cffb0d8ff", signed: "1e64dc8cb4f0f5f5f5ffbe6edc6e00",
-};
+let MAPS = {};
 const tables = {};
 /** 256 colours of a map, as [r, g, b, r, ...]. */
 function colours(name) {
@@ -1283,6 +1277,7 @@ async function start() {
   const meta = JSON.parse($("meta").textContent);
   if (meta.format !== "memx-1") throw new Error(`this page has format ${meta.format}; its script reads memx-1`);
   const buffers = await Promise.all(meta.records.map((_, i) => gunzip(bytesOf(`data-${i}`))));
+  MAPS = meta.colours;
   pairing = meta.knots ?? [];
   episodes = meta.records.map((record, i) => new Episode(record, buffers[i], i));
   readInk();
