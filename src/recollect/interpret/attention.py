@@ -167,7 +167,8 @@ def _put(out: np.ndarray, start: int, weights: np.ndarray, first: np.ndarray, be
         columns = first[rows, places] + offset
         share = weights[rows, :, places] / lengths[rows, places][:, None]
         out[start + rows, :, columns] = np.nan_to_num(out[start + rows, :, columns])
-        np.add.at(out, (start + rows, slice(None), columns), share)  # several landmarks stand for one segment
+        index = (start + rows[:, None], np.arange(out.shape[1]), columns[:, None])
+        np.add.at(out, index, share)  # several landmarks stand for one segment
 
 
 def _chunk_heads(
