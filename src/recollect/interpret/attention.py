@@ -166,9 +166,9 @@ def _put(out: np.ndarray, start: int, weights: np.ndarray, first: np.ndarray, be
         rows, places = np.nonzero((offset < lengths) & (first + offset < steps))
         columns = first[rows, places] + offset
         share = weights[rows, :, places] / lengths[rows, places][:, None]
-        known = out[start + rows, :, columns]
-        # No place is named twice at one offset: a plain assignment adds.
-        out[start + rows, :, columns] = np.where(np.isnan(known), 0.0, known) + share
+        out[start + rows, :, columns] = np.nan_to_num(out[start + rows, :, columns])
+        index = (start + rows[:, None], np.arange(out.shape[1]), columns[:, None])
+        np.add.at(out, index, share)  # several landmarks stand for one segment
 
 
 def _chunk_heads(

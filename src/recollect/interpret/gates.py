@@ -34,8 +34,7 @@ def _causality(records: Sequence[EpisodeRecord]) -> Gate:
     worst = 0.0
     for record in records:
         assert record.temporal is not None
-        steps = np.arange(record.num_steps)
-        future = steps > steps[:, None]
+        future = np.triu(np.ones((record.num_steps, record.num_steps)), 1) > 0
         worst = max(worst, float(np.nan_to_num(np.abs(record.temporal)).max(axis=1)[future].max(initial=0)))
     return Gate(name="causality", passed=worst == 0.0, says=f"largest weight on a later step: {worst:g}")
 
@@ -44,7 +43,8 @@ def _sums(records: Sequence[EpisodeRecord]) -> Gate:
     worst = 0.0
     for record in records:
         assert record.temporal is not None
-        sums, there = np.nansum(record.temporal, -1), ~np.isnan(record.temporal).all(-1)
+        sums: np.ndarray = np.nansum(record.temporal, -1)
+        there = np.asarray((~np.isnan(record.temporal)).any(-1))
         for index, head in enumerate(record.heads):
             part = sums[there[:, index], index]
             off = np.abs(part - 1) if head.kind == "window" else np.maximum(part - 1, 0)

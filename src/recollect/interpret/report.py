@@ -80,14 +80,15 @@ class Report:
 
     def to_json(self) -> dict[str, Any]:
         """As JSON data; a number that is not known is null."""
-        return _without_nan(asdict(self))
+        return without_nan(asdict(self))
 
 
-def _without_nan(value: Any) -> Any:
+def without_nan(value: Any) -> Any:
+    """Data for JSON, which does not know NaN: null stands there."""
     if isinstance(value, Mapping):
-        return {str(name): _without_nan(part) for name, part in value.items()}
+        return {str(name): without_nan(part) for name, part in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_without_nan(part) for part in value]
+        return [without_nan(part) for part in value]
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     return value
