@@ -46,6 +46,8 @@ def _check_shapes(record: EpisodeRecord) -> None:
         if array is not None:
             fits = array.ndim == 4 and array.shape[:2] == (steps, heads)
             require(fits, name, list(array.shape), f"give [{steps}, {heads}, rows, columns]")
+    if record.chunk_rel is not None and record.temporal is None:
+        raise ValueError("chunk_rel: without temporal there is nothing to draw by step; give both")
     removal = record.removal
     if removal is not None and removal.unit == "chunk":
         require(removal.kl.shape == (steps, chunks), "removal.kl", list(removal.kl.shape), f"give {[steps, chunks]}")

@@ -19,7 +19,7 @@ import numpy as np
 
 from recollect.config import require
 from recollect.interpret.colours import top_mask
-from recollect.interpret.heads import lag_only_share
+from recollect.interpret.heads import lag_only_share, lag_profile, rows_of
 from recollect.interpret.record import EpisodeRecord
 
 MASS, INK, SOFT, EVENT = "#b05c00", "0.1", "0.45", "#47699c"
@@ -91,26 +91,24 @@ def figure_top(
 
 
 def figure_lag(record: EpisodeRecord, path: str | PathLike[str], *, longest: int | None = None) -> Path:
-    """Mean attention by distance, a line for each head; the legend has the share that distance alone explains."""
-    temporal = _needed(record, "temporal")
-    steps = record.num_steps
-    longest = min(steps, longest or steps)
+    """Mean attention by distance, a line for each head; the legend has the share that distance alone explains.
+
+    Of the steps by which the scores judge a head: decisions where there are enough, else all.
+    """
+    _needed(record, "temporal")
+    longest = min(record.num_steps, record.num_steps if longest is None else longest)
     require(longest >= 1, "longest", longest, "give at least 1")
     figure = _figure((6.4, 3.6))
     panel = figure.subplots()
     for number, head in enumerate(record.heads):
-        by_lag = np.full((steps, longest), np.nan)
-        for t in range(steps):
-            back = temporal[t, number, : t + 1][::-1][:longest]
-            by_lag[t, : len(back)] = back
-        seen = np.isfinite(by_lag).any(0)
-        profile = np.full(longest, np.nan)
-        profile[seen] = np.nanmean(by_lag[:, seen], 0)
-        share = lag_only_share(temporal[:, number])
-        panel.plot(profile, linewidth=1.5, label=f"{head.name}: lag-only {share:.2f}")
+        steps, rows = rows_of(record, number)
+        if len(steps):
+            label = f"{head.name}: lag-only {lag_only_share(steps, rows):.2f}"
+            panel.plot(lag_profile(steps, rows)[:longest], linewidth=1.5, label=label)
     panel.set(xlabel="steps back", ylabel="mean attention", xlim=(0, max(longest - 1, 1)))
     panel.set_ylim(bottom=0)
-    panel.legend(fontsize=8, edgecolor="none")
+    if panel.lines:
+        panel.legend(fontsize=8, edgecolor="none")
     panel.spines[["top", "right"]].set_visible(False)
     return _saved(figure, path)
 

@@ -21,6 +21,8 @@ def describe(record: EpisodeRecord, report: Mapping[str, Any] | None, packed: Pa
     heads = [record.heads[number] for number in kept]
     trained = "" if info.checkpoint_step is None else f", {info.checkpoint_step:,} training steps".replace(",", "\u202f")
     removal = record.removal
+    notes = [f"left out to fit: {words}" for words in packed.dropped] + list(info.notes)
+    notes += [f"{name}: {text}" for name, text in info.provenance.items()]
     return {
         "T": record.num_steps,
         "title": f"{info.task}, {info.core}",
@@ -29,7 +31,10 @@ def describe(record: EpisodeRecord, report: Mapping[str, Any] | None, packed: Pa
         + (f", recollect {info.version}" if info.version else ""),
         "outcome": _outcome(record),
         "provenance": dict(info.provenance),
-        "notes": list(info.notes) + [f"{name}: {text}" for name, text in info.provenance.items()],
+        "notes": notes,
+        "noted": _counted(len(packed.dropped), "thing left out to fit", "things left out to fit")
+        if packed.dropped
+        else _counted(len(notes), "note", "notes"),
         "dropped": packed.dropped,
         "over": bool(record.done[-1]),
         "actions": list(record.actions),
@@ -52,18 +57,21 @@ def describe(record: EpisodeRecord, report: Mapping[str, Any] | None, packed: Pa
         "saliencies": [{"method": one.method, "target": one.target, "stride": one.stride} for one in record.saliency],
         "slots": [{"name": one.name, "kind": one.kind, "axes": one.axes} for one in record.slots],
         "places": None if record.spacetime is None else list(record.spacetime.grid),
-        "objects": _objects(record),
         "trust": trust_rows(report, {head.name: display_name(record, head) for head in record.heads}),
         "verdict": (report or {}).get("verdict", ""),
         "report": report,
     }
 
 
+def _counted(number: int, one: str, more: str) -> str:
+    return f"{number} {one if number == 1 else more}"
+
+
 def display_name(record: EpisodeRecord, head: Head) -> str:
-    """Name of a head for a person: counted from 1, and without what all heads share."""
-    layers, kinds = ({getattr(one, part) for one in record.heads} for part in ("layer", "kind"))
-    layer = f"layer {head.layer + 1} " if len(layers) > 1 else ""
-    return f"{layer}head {head.head + 1}" + (f" ({head.kind})" if len(kinds) > 1 else "")
+    """Name of a head without what all heads share."""
+    layer = f"layer {head.layer + 1} "
+    only = len({one.layer for one in record.heads}) == 1
+    return head.name.removeprefix(layer) if only else head.name
 
 
 def bookmarks(record: EpisodeRecord) -> list[dict[str, Any]]:
@@ -193,20 +201,6 @@ def _event(record: EpisodeRecord, number: int) -> dict[str, Any]:
     return {
         "t": event.t, "t1": event.t1, "kind": event.kind, "label": event.label, "query": asks and block, "block": block,
     }  # fmt: skip
-
-
-def _objects(record: EpisodeRecord) -> dict[str, Any] | None:
-    """Boxes of what matters at every step, in pixels of the observation, whose size is given."""
-    objects = record.objects
-    images = [array.shape[1:] for array in record.observations.values() if array.ndim == 4]
-    if objects is None or not images:
-        return None
-    height, width = max((shape[:2] if shape[-1] in (1, 3) else shape[-2:]) for shape in images)
-    matters = [
-        boxes[shown & needed].tolist()
-        for boxes, shown, needed in zip(objects.boxes, objects.visible, objects.matters, strict=True)
-    ]
-    return {"size": [height, width], "matters": matters}
 
 
 def finite(value: Any) -> Any:

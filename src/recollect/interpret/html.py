@@ -222,6 +222,7 @@ def _filled(title: str, meta: Mapping[str, Any], payload: str) -> str:
     """The template with everything in its place; a hash allows the page's own style and script, and no other."""
     folder = resources.files("recollect.interpret") / "page"
     template, style, script = ((folder / f"explorer.{ending}").read_text() for ending in ("html", "css", "js"))
+    script = _without_comments(script)
     policy = f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(style)}; img-src blob: data:"
     text = json.dumps(finite(meta), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     places = {
@@ -233,6 +234,12 @@ def _filled(title: str, meta: Mapping[str, Any], payload: str) -> str:
         "script": script,
     }
     return re.sub(r"\{\{(\w+)\}\}", lambda place: places[place[1]], template)
+
+
+def _without_comments(script: str) -> str:
+    """The script without lines that are comments, and without indentation: they are for who reads the source."""
+    lines = (line.strip() for line in re.sub(r"\A/\*.*?\*/", "", script, flags=re.DOTALL).splitlines())
+    return "\n".join(line for line in lines if line and not line.startswith(("//", "/**")))
 
 
 def _hash(text: str) -> str:

@@ -58,8 +58,8 @@ class Head:
 
     @property
     def name(self) -> str:
-        """For a person, unique in a record."""
-        return f"layer {self.layer} head {self.head}" + ("" if self.kind == "window" else f" ({self.kind})")
+        """For a person, counted from 1, unique in a record."""
+        return f"layer {self.layer + 1} head {self.head + 1}" + ("" if self.kind == "window" else f" ({self.kind})")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,14 +7,16 @@ const $ = (id) => document.getElementById(id);
 const { abs, ceil, exp, floor, log, max, min, round } = Math;
 const put = (id, text) => { $(id).textContent = text; };
 const on = (node, event, act) => node.addEventListener(event, act);
+/** NaN is the only number that is not itself. */
+const real = (x) => x === x;
 const clamp = (x, low, high) => min(high, max(low, x));
 const product = (shape) => shape.reduce((a, b) => a * b, 1);
-const sum = (xs) => { let s = 0; for (const x of xs) if (x === x) s += x; return s; };
+const sum = (xs) => { let s = 0; for (const x of xs) if (real(x)) s += x; return s; };
 const most = (xs) => { let m = -Infinity; for (const x of xs) if (x > m) m = x; return m; };
 const range = (n) => Array.from({ length: n }, (_, i) => i);
-const percent = (x) => x !== x ? "–" : `${x > 0 && x < 0.095 ? (100 * x).toFixed(1) : round(100 * x)} %`;
-const short = (x) => x === null || x !== x ? "–" : abs(x) >= 100 ? x.toFixed(0) : abs(x) >= 0.1 || !x
-  ? x.toFixed(2) : Number(x.toPrecision(2)).toString();
+const percent = (x) => !real(x) ? "–" : `${x > 0 && x < 0.095 ? (100 * x).toFixed(1) : round(100 * x)} %`;
+const short = (x) => x === null || !real(x) ? "–" : abs(x) >= 100 ? x.toFixed(0) : abs(x) >= 0.1 || !x
+  ? x.toFixed(2) : +x.toPrecision(2).toString();
 const steps = (a, b) => b - a > 1 ? `${a}–${b - 1}` : `${a}`;
 function make(tag, attributes = {}, ...children) {
   const node = document.createElement(tag);
@@ -25,6 +27,9 @@ function make(tag, attributes = {}, ...children) {
   node.append(...children);
   return node;
 }
+
+const pen = (canvas) => canvas.getContext("2d");
+const radio = (text, act, ...inside) => make("button", { type: "button", role: "radio", text, on: { click: act } }, ...inside);
 
 // ---------------------------------------------------------------- 1 numbers
 function bytesOf(id) {
@@ -148,6 +153,7 @@ class Episode {
       return out;
     });
   }
+  pastNow() { return this.past(now.t, now.h); }
   /** Mass that is not on the page, or was not read: [text, number], or null. */
   tail(t, h) {
     if (h < 0) return null;
@@ -170,7 +176,7 @@ class Episode {
       if (!this.chunks.length) return past;
       return Float32Array.from(this.chunks, ([a, b]) => {
         const inside = past.subarray(a, b);
-        return inside.some((x) => x === x) ? sum(inside) : NaN;
+        return inside.some(real) ? sum(inside) : NaN;
       });
     });
   }
@@ -227,7 +233,7 @@ function meanMap(maps) {
   const out = new Float32Array(there[0].length).fill(NaN);
   for (let i = 0; i < out.length; i++) {
     let s = 0, n = 0;
-    for (const map of there) if (map[i] === map[i]) { s += map[i]; n++; }
+    for (const map of there) if (real(map[i])) { s += map[i]; n++; }
     if (n) out[i] = s / n;
   }
   return out;
@@ -242,7 +248,7 @@ function recalled(ep, t, h) {
     if (!masses) return [];
     const found = [];
     masses.forEach((mass, unit) => {
-      if (mass !== mass) return;
+      if (!real(mass)) return;
       const [a, b] = ep.units[unit];
       found.push({ unit, a, b, mass, kl: effects ? effects[unit] : NaN, dv: changes ? changes[unit] : NaN,
         label: ep.labels[unit] });
@@ -250,14 +256,16 @@ function recalled(ep, t, h) {
     return found.sort((x, y) => y.mass - x.mass);
   });
 }
+const recalledNow = (ep = here()) => recalled(ep, now.t, now.h);
 const ago = (t, item) => item.b <= t + 1 && t - (item.a + item.b - 1) / 2 >= 1
   ? `${round(t - (item.a + item.b - 1) / 2)} ago` : "now";
-function headName(ep, h) { return h < 0 ? `the mean of ${ep.meanOf().length} heads` : ep.heads[h].name; }
+function headName(ep, h = now.h) { return h < 0 ? `the mean of ${ep.meanOf().length} heads` : ep.heads[h].name; }
 /** What a person should know about this step, in one or two sentences. */
-function sentence(ep = here(), t = state.t, h = state.h) {
+function sentence(ep = here(), t = now.t, h = now.h) {
   if (!ep.H) return `Step ${t}: ${ep.nothing}${otherEffect(ep, t)}`;
   const items = recalled(ep, t, h);
-  if (!items.length) return `Step ${t}: ${headName(ep, h)} has no past to recall here.`;
+  if (!items.length) return `Step ${t}: ${headName(ep, h)} has no past to recall here` +
+    (ep.parts.length ? ", or its maps are in another part." : ".");
   const top = items[0], event = ep.eventOver(top.a, top.b), pair = ep.pairAt(t);
   const past = ep.past(t, h);
   const cued = (a, b) => pair && pair.key[0] < b && a < pair.key[1];
@@ -268,7 +276,7 @@ function sentence(ep = here(), t = state.t, h = state.h) {
   let text = `Step ${t}: ${headName(ep, h)} puts ${percent(mass)} on steps ${steps(a, b)}${what ? ` (${what})` : ""}` +
     (middle > 0 ? `, about ${middle} steps ago.` : ", the present.");
   if (pair && !cued(a, b)) text += ` The cue asks for steps ${steps(...pair.key)}.`;
-  if (top.kl === top.kl) text += ` Removing ${a === top.a && b === top.b ? "it" : `steps ${steps(top.a, top.b)}`} ` +
+  if (real(top.kl)) text += ` Removing ${a === top.a && b === top.b ? "it" : `steps ${steps(top.a, top.b)}`} ` +
     `changes the policy by ${short(top.kl)} nats.`;
   return text + otherEffect(ep, t);
 }
@@ -276,7 +284,7 @@ function sentence(ep = here(), t = state.t, h = state.h) {
 function otherEffect(ep, t) {
   if (!ep.removal || ep.removal.unit === "chunk") return "";
   const [place, nats] = ep.largestEffect(t);
-  return nats !== nats ? "" : ` ${ep.removal.unit === "all" ? "Setting the whole memory back" : `Removing slot ${place}`} changes the policy by ${short(nats)} nats.`;
+  return !real(nats) ? "" : ` ${ep.removal.unit === "all" ? "Setting the whole memory back" : `Removing slot ${place}`} changes the policy by ${short(nats)} nats.`;
 }
 
 // ---------------------------------------------------------------- 4 colours
@@ -317,21 +325,22 @@ function fit(canvas, width, height) {
     canvas.width = w; canvas.height = h;
     if (canvas.style) { canvas.style.width = `${width}px`; canvas.style.height = `${height}px`; }
   }
-  const g = canvas.getContext("2d");
+  const g = pen(canvas);
   g.setTransform(w / width, 0, 0, h / height, 0, 0);
   g.clearRect(0, 0, width, height);
   return g;
 }
 const box = (g, colour, x, y, w, h) => { g.fillStyle = colour; g.fillRect(x, y, w, h); };
-function write(g, text, x, y, colour = ink.soft, align = "left", size = 11) {
+function write(g, text, x, y, colour = ink.soft, align = "left", size = 11, halo = false) {
   g.font = `${size}px system-ui, "DejaVu Sans", sans-serif`;
   g.textAlign = align;
   g.fillStyle = colour;
+  if (halo) g.strokeText(text, x, y);
   g.fillText(text, x, y);
 }
 
 // ---------------------------------------------------------------- 5 the frame
-const grid = document.createElement("canvas");
+const grid = make("canvas");
 /** The layers to lay over frame t: [{map, rows, columns, high, low, colours, unit}], or why there is none. */
 function layers(ep, t, h, kind) {
   const attention = (name, unit, colour, signed) => {
@@ -341,15 +350,15 @@ function layers(ep, t, h, kind) {
     return { map, rows: numbers.shape[2], columns: numbers.shape[3], high: numbers.high, colours: colour, unit, signed };
   };
   const salient = (which, colour) => {
-    const found = ep.saliency(state.source, which, t), numbers = ep.all[`saliency${state.source}_${which}`];
+    const found = ep.saliency(now.source, which, t), numbers = ep.all[`saliency${now.source}_${which}`];
     if (!numbers) return { why: ep.saliencies.length ? `no ${which} saliency in this source` : "no saliency was recorded" };
     if (!found) return { why: `no saliency at step ${t}` };
-    const source = ep.saliencies[state.source];
+    const source = ep.saliencies[now.source];
     return { map: found.map, rows: found.shape[0], columns: found.shape[1], high: numbers.high, colours: colour,
       unit: `${which} saliency (${source.method}, ${which === "actor" ? source.target : "value"}), step ${found.step}`,
       perturbed: source.method === "perturbation" };
   };
-  const map = state.map;
+  const map = now.map;
   if (kind === "off") return [];
   if (kind === "actor") return [salient("actor", map)];
   if (kind === "critic") return [salient("critic", map)];
@@ -364,10 +373,10 @@ function layers(ep, t, h, kind) {
 /** Colours a canvas of columns x rows: share(number) in -1 ... 1, NaN is clear; alpha(share) is how opaque. */
 function heat(canvas, numbers, columns, rows, share, table, alpha, signed) {
   canvas.width = columns; canvas.height = rows;
-  const g = canvas.getContext("2d"), image = g.createImageData(columns, rows), pixels = image.data;
+  const g = pen(canvas), image = g.createImageData(columns, rows), pixels = image.data;
   for (let i = 0; i < numbers.length; i++) {
     const v = share(numbers[i]);
-    if (v !== v) continue;
+    if (!real(v)) continue;
     const colour = 3 * round(255 * (signed ? (v + 1) / 2 : v));
     for (let c = 0; c < 3; c++) pixels[4 * i + c] = table[colour + c];
     pixels[4 * i + 3] = 255 * alpha(v);
@@ -377,9 +386,9 @@ function heat(canvas, numbers, columns, rows, share, table, alpha, signed) {
 /** Paints a map on the rectangle; opacity follows the number, so that little attention never tints the frame. */
 function paint(g, layer, width, height, opacity) {
   const { map, rows, columns } = layer, table = colours(layer.colours);
-  const high = (state.scale === "frame" ? most(map.map(abs)) : layer.high) || 1;
+  const high = (now.scale === "frame" ? most(map.map(abs)) : layer.high) || 1;
   heat(grid, map, columns, rows, (v) => clamp(v / high, -1, 1), table, (share) => opacity * abs(share) ** 0.7, layer.signed);
-  g.imageSmoothingEnabled = state.smooth;
+  g.imageSmoothingEnabled = now.smooth;
   g.imageSmoothingQuality = "high";
   g.drawImage(grid, 0, 0, width, height);
 }
@@ -417,9 +426,8 @@ function darken(g, width, height) {
 }
 function stageSize(ep) {
   if (!ep.frames) return [300, 150];
-  const room = min(340, roomOf("now") - 26), scale = min(room / ep.frames.width, 340 / ep.frames.height);
-  const whole = scale > 1 && scale * ep.frames.width > 300 ? scale : max(scale, 0.1);
-  return [round(ep.frames.width * whole), round(ep.frames.height * whole)];
+  const scale = min(340, roomOf("now") - 26) / max(ep.frames.width, ep.frames.height);
+  return [round(ep.frames.width * scale), round(ep.frames.height * scale)];
 }
 /** Frame t with what lies over it. */
 function drawFrame(g, ep, t, h, width, height, kind, edge = true) {
@@ -428,43 +436,32 @@ function drawFrame(g, ep, t, h, width, height, kind, edge = true) {
   if (!ep.frames && edge) write(g, "this agent sees no picture", width / 2, height / 2, "#bbb", "center", 13);
   if (!found.length) return;
   const first = found[0];
-  if (kind === "topk") { mask(g, topCells(first.map, state.k / 100), first.rows, first.columns, width, height); return; }
-  if (state.dim) darken(g, width, height);
-  for (const layer of found) paint(g, layer, width, height, state.opacity);
-  if (edge && !first.signed) outline(g, topCells(first.map, state.k / 100), first.rows, first.columns, width, height);
+  if (kind === "topk") { mask(g, topCells(first.map, now.k / 100), first.rows, first.columns, width, height); return; }
+  if (now.dim) darken(g, width, height);
+  for (const layer of found) paint(g, layer, width, height, now.opacity);
+  if (edge && !first.signed) outline(g, topCells(first.map, now.k / 100), first.rows, first.columns, width, height);
 }
 function drawNow(ep) {
   const [width, height] = stageSize(ep);
-  drawFrame(fit($("frame"), width, height), ep, state.t, state.h, width, height, state.ov);
-  drawThings(ep, width, height);
+  drawFrame(fit($("frame"), width, height), ep, now.t, now.h, width, height, now.ov);
   put("now-text", nowText(ep));
-  drawLegend(layers(ep, state.t, state.h, state.ov));
+  drawLegend(layers(ep, now.t, now.h, now.ov));
   drawPatch(ep);
-}
-/** Outlines what the decision depends on, where the world says so; only with the overlay off, as a caption. */
-function drawThings(ep, width, height) {
-  if (state.ov !== "off" || !ep.objects || !ep.frames) return;
-  const g = $("frame").getContext("2d"), [h, w] = ep.objects.size;
-  for (const [y0, x0, y1, x1] of ep.objects.matters[state.t] ?? []) {
-    g.strokeStyle = "#fff"; g.setLineDash([4, 3]);
-    g.strokeRect(x0 / w * width, y0 / h * height, (x1 - x0) / w * width, (y1 - y0) / h * height);
-    g.setLineDash([]);
-  }
 }
 function actionName(ep, t) {
   const action = ep.all.action.at(t);
   if (!ep.discrete) return [...action].map(short).join(" ");
-  return ep.actions[action[0]] ?? `${[...action].join(" ")}`;
+  return ep.actions[action[0]] ?? [...action].join(" ");
 }
 function nowText(ep) {
-  const event = ep.eventAt(state.t);
-  return `step ${state.t} of ${ep.T - 1}${event ? `, ${event.query ? "cue" : event.kind}: “${event.label}”` : ""}` +
-    (state.t === ep.T - 1 && ep.over ? ", the end" : `, action ${actionName(ep, state.t)}`);
+  const event = ep.eventAt(now.t);
+  return `step ${now.t} of ${ep.T - 1}${event ? `, ${event.query ? "cue" : event.kind}: “${event.label}”` : ""}` +
+    (now.t === ep.T - 1 && ep.over ? ", the end" : `, action ${actionName(ep, now.t)}`);
 }
 function drawLegend(found) {
-  const layer = found[0], g = $("legend").getContext("2d");
+  const layer = found[0], g = pen($("legend"));
   g.clearRect(0, 0, 140, 9);
-  $("legend").hidden = !layer?.map || state.ov === "topk";
+  $("legend").hidden = !layer?.map || now.ov === "topk";
   if (!layer) { put("legend-text", "no overlay"); return; }
   if (layer.why) { put("legend-text", layer.why); return; }
   const table = colours(layer.colours);
@@ -472,9 +469,9 @@ function drawLegend(found) {
     const c = 3 * round(x / 139 * 255);
     box(g, `rgb(${table[c]},${table[c + 1]},${table[c + 2]})`, x, 0, 1, 9);
   }
-  const top = most([...layer.map].map(abs)), high = state.scale === "frame" ? top : layer.high;
+  const top = most([...layer.map].map(abs)), high = now.scale === "frame" ? top : layer.high;
   const also = found[1]?.map ? " (orange); critic blue" : "";
-  put("legend-text", (state.ov === "topk" ? `the top ${state.k} % of places, by ${layer.unit}`
+  put("legend-text", (now.ov === "topk" ? `the top ${now.k} % of places, by ${layer.unit}`
     : `${layer.signed ? `−${short(high)}` : "0"} to ${short(high)} ${layer.unit}${also}`) + ` (this frame's max ${short(top)})` +
     (layer.perturbed ? "; memory held as it was" : ""));
 }
@@ -485,7 +482,7 @@ function cellAt(event, layer) {
   return { x: clamp(x, 0, layer.columns - 1), y: clamp(y, 0, layer.rows - 1) };
 }
 function hoverFrame(event) {
-  const layer = layers(here(), state.t, state.h, state.ov)[0];
+  const layer = layers(here(), now.t, now.h, now.ov)[0];
   if (!layer?.map) return;
   const { x, y } = cellAt(event, layer);
   put("hover", `row ${y}, column ${x}: ${short(layer.map[y * layer.columns + x])}`);
@@ -493,19 +490,18 @@ function hoverFrame(event) {
 /** The chosen patch over the whole episode. */
 function drawPatch(ep) {
   const numbers = ep.all.spatial;
-  $("patch").hidden = !state.patch || !numbers;
-  if (!state.patch || !numbers) return;
-  const { x, y } = state.patch, width = roomOf("now") - 26, g = fit($("patch-row"), width, 34);
+  $("patch").hidden = !now.patch || !numbers;
+  if (!now.patch || !numbers) return;
+  const { x, y } = now.patch, width = roomOf("now") - 26, g = fit($("patch-row"), width, 34);
   const cell = y * numbers.shape[3] + x;
-  const series = ep.cached(`patch/${cell}/${state.h}`, () => Float32Array.from(range(ep.T), (t) => {
-    const map = state.h < 0 ? ep.map("spatial", t, -1) : numbers.at(t, state.h);
+  const series = ep.cached(`patch/${cell}/${now.h}`, () => Float32Array.from(range(ep.T), (t) => {
+    const map = now.h < 0 ? ep.map("spatial", t, -1) : numbers.at(t, now.h);
     return map ? map[cell] : NaN;
   }));
   const top = most(series) || 1;
-  g.fillStyle = ink.mass;
-  series.forEach((v, t) => { if (v > 0) g.fillRect(t / ep.T * width, 33 - 32 * v / top, max(width / ep.T, .7), 32 * v / top); });
-  box(g, ink.cursor, (state.t + .5) / ep.T * width - .5, 0, 1, 34);
-  put("patch-text", `row ${y}, column ${x}: ${short(series[state.t])} now, at most ${short(top)}`);
+  bars(g, series, 0, width, 33, 32, ep.T, top, ink.mass);
+  box(g, ink.cursor, (now.t + .5) / ep.T * width - .5, 0, 1, 34);
+  put("patch-text", `row ${y}, column ${x}: ${short(series[now.t])} now, at most ${short(top)}`);
 }
 
 // ---------------------------------------------------------------- 6 heads and cards
@@ -516,13 +512,12 @@ function makeHeads(ep) {
   $("heads").replaceChildren();
   const layersOf = [...new Set(ep.heads.map((head) => head.layer))];
   $("layers").hidden = layersOf.length < 2;
-  $("layers").replaceChildren(...layersOf.map((layer) => make("button", { type: "button", role: "radio",
-    text: `layer ${layer}`, on: { click: () => setHead(ep.heads.findIndex((head) => head.layer === layer)) } })));
+  $("layers").replaceChildren(...layersOf.map((layer) => radio(`layer ${layer + 1}`, () => setHead(ep.heads.findIndex((head) => head.layer === layer)))));
   layersOf.forEach((layer, i) => { $("layers").children[i].dataset.layer = layer; });
   const offered = ep.H > 1 ? [...range(ep.H), -1] : range(ep.H);
   for (const h of offered) {
     const canvas = make("canvas"), name = make("span"), label = make("span", { class: "soft" });
-    const button = make("button", { type: "button", role: "radio", on: { click: () => setHead(h) } }, canvas, name, label);
+    const button = radio("", () => setHead(h), canvas, name, label);
     name.textContent = h < 0 ? "mean" : layersOf.length > 1 || ep.mixed ? ep.heads[h].name : `head ${ep.heads[h].head + 1}`;
     label.textContent = h < 0 ? `of ${ep.meanOf().length}` : ep.heads[h].label ?? "";
     $("heads").append(button);
@@ -531,30 +526,29 @@ function makeHeads(ep) {
   if (!ep.H) $("heads").append(make("p", { class: "soft", text: ep.nothing }));
 }
 function drawHeads(ep) {
-  const chosen = state.h < 0 ? null : ep.heads[state.h], spatial = Boolean(ep.all.spatial) && ep.frames;
+  const chosen = now.h < 0 ? null : ep.heads[now.h], spatial = Boolean(ep.all.spatial) && ep.frames;
   const shown = ep.H <= 8 ? null : chosen?.layer ?? ep.heads[0]?.layer;
   const small = !spatial ? 132 : ep.H > 6 ? 84 : 104;
   for (const [h, { button, canvas }] of headButtons) {
-    button.setAttribute("aria-checked", h === state.h);
+    button.setAttribute("aria-checked", h === now.h);
     button.hidden = shown !== null && h >= 0 && ep.heads[h].layer !== shown;
     if (button.hidden) continue;
     if (spatial) {
       const width = small, height = round(small * ep.frames.height / ep.frames.width);
-      drawFrame(fit(canvas, width, height), ep, state.t, h, width, height, "att", false);
+      drawFrame(fit(canvas, width, height), ep, now.t, h, width, height, "att", false);
     } else drawReach(ep, canvas, h, small, 38);
   }
   for (const button of $("layers").children)
-    button.setAttribute("aria-checked", String(chosen ? chosen.layer === Number(button.dataset.layer) : false));
+    button.setAttribute("aria-checked", chosen ? chosen.layer === +button.dataset.layer : false);
   put("heads-text", spatial ? "where each looks now" : ep.H ? "how far back each looks now" : "");
 }
 /** A head without a map of the frame: its attention over the steps so far, now at the right. */
 function drawReach(ep, canvas, h, width, height) {
-  const g = fit(canvas, width, height), past = ep.past(state.t, h) ?? ep.masses(state.t, h);
+  const g = fit(canvas, width, height), past = ep.past(now.t, h);
   box(g, ink.grid, 0, height - 1, width, 1);
   if (!past) return;
-  const span = ep.past(state.t, h) ? ep.T : past.length, top = most(past) || 1;
-  bars(g, past, 0, width, height - 1, height - 3, span, top, h === state.h ? ink.mass : ink.soft);
-  if (span === ep.T) { box(g, ink.cursor, (state.t + .5) / span * width, 0, 1, height); }
+  bars(g, past, 0, width, height - 1, height - 3, ep.T, most(past) || 1, h === now.h ? ink.mass : ink.soft);
+  box(g, ink.cursor, (now.t + .5) / ep.T * width, 0, 1, height);
 }
 /** Bars of numbers over [0, span), the largest of each pixel. */
 function bars(g, values, x0, width, base, height, span, top, colour) {
@@ -585,8 +579,8 @@ function makeCards() {
   }
 }
 function drawCards(ep) {
-  const items = recalled(ep, state.t, state.h).slice(0, CARDS);
-  const strongest = most(items.map((item) => item.kl).filter((x) => x === x)), top = items[0]?.mass || 1;
+  const items = recalledNow(ep).slice(0, CARDS);
+  const strongest = most(items.map((item) => item.kl)), top = items[0]?.mass || 1;
   const columns = roomOf("cards") > 620 ? 8 : roomOf("cards") > 380 ? 4 : 2, wide = max(40, floor((roomOf("cards") - 7 * (columns - 1)) / columns - 12));
   const tall = ep.frames ? min(round(wide * ep.frames.height / ep.frames.width), 150) : 0;
   cards.forEach((card, i) => {
@@ -597,46 +591,44 @@ function drawCards(ep) {
     card.canvas.hidden = !tall;
     if (tall) ep.draw(fit(card.canvas, wide, tall), middle(item), 0, 0, wide, tall);
     card.mass.style.width = `${100 * item.mass / top}%`;
-    card.effect.style.width = `${item.kl === item.kl && strongest > 0 ? 100 * item.kl / strongest : 0}%`;
-    card.effect.classList.toggle("none", item.kl !== item.kl);
+    card.effect.style.width = `${real(item.kl) && strongest > 0 ? 100 * item.kl / strongest : 0}%`;
+    card.effect.classList.toggle("none", !real(item.kl));
     card.where.textContent = `#${i + 1} step${item.b - item.a > 1 ? "s" : ""} ${steps(item.a, item.b)}`;
-    card.when.textContent = `${percent(item.mass)}, ${ago(state.t, item)}`;
-    card.label.textContent = item.label || (item.kl === item.kl ? `${short(item.kl)} nats` : "–");
-    card.button.setAttribute("aria-label", `Travel to steps ${steps(item.a, item.b)}: ${percent(item.mass)} of the attention` +
-      `${item.label ? `, ${item.label}` : ""}${item.kl === item.kl ? `, removing it changes the policy by ${short(item.kl)} nats` : ""}`);
-    card.button.title = `attention ${percent(item.mass)}` + (item.kl === item.kl ? `, effect ${short(item.kl)} nats` : "");
+    card.when.textContent = `${percent(item.mass)}, ${ago(now.t, item)}`;
+    card.label.textContent = item.label || (real(item.kl) ? `${short(item.kl)} nats` : "–");
+    card.button.title = `travel there: attention ${percent(item.mass)}` + (real(item.kl) ? `, effect ${short(item.kl)} nats` : "");
   });
   put("recall-text", recallText(ep));
-  $("back").setAttribute("aria-disabled", String(!state.stack.length));
-  const tail = ep.H ? ep.tail(state.t, state.h) : null;
+  $("back").setAttribute("aria-disabled", !now.stack.length);
+  const tail = ep.H ? ep.tail(now.t, now.h) : null;
   put("tail", tail && tail[1] >= 0.0005 ? `${percent(tail[1])} of the mass ${tail[0]}` : "");
 }
 /** The step whose frame stands for a memory: the most attended one in it, else its middle. */
 function middle(item) {
-  const past = here().past(state.t, state.h);
+  const past = here().past(now.t, now.h);
   if (!past) return floor((item.a + item.b - 1) / 2);
   let best = item.a;
-  for (let s = item.a; s < item.b; s++) if (past[s] > past[best] || past[best] !== past[best]) best = s;
+  for (let s = item.a; s < item.b; s++) if (past[s] > past[best] || !real(past[best])) best = s;
   return best;
 }
 function recallText(ep) {
   if (!ep.H) return ep.nothing;
-  const masses = recalled(ep, state.t, state.h), total = sum(masses.map((item) => item.mass));
-  if (!total) return `${headName(ep, state.h)}: nothing in reach`;
-  const past = ep.past(state.t, state.h) ?? masses.map((item) => item.mass), whole = sum(past);
+  const masses = recalledNow(ep), total = sum(masses.map((item) => item.mass));
+  if (!total) return `${headName(ep)}: nothing in reach`;
+  const past = ep.pastNow() ?? masses.map((item) => item.mass), whole = sum(past);
   let spread = 0;
   for (const v of past) if (v > 0) spread -= v / whole * log(v / whole);
   const length = ep.chunks.length ? ep.units[0][1] - ep.units[0][0] : 1;
-  return `${headName(ep, state.h)}, ${length > 1 ? `${length}-step chunks, ` : ""}spread over ${round(exp(spread))} steps` +
+  return `${headName(ep)}, ${length > 1 ? `${length}-step chunks, ` : ""}spread over ${round(exp(spread))} steps` +
     (ep.removal ? "" : "; removal was not measured");
 }
 
 // ---------------------------------------------------------------- 7 timeline
-const fixed = document.createElement("canvas");
+const fixed = make("canvas");
 let fixedKey = "";
 /** Rows of the timeline that this episode has: [name, top, height]. */
 function trackRows(ep) {
-  const wanted = [["events", 22, ep.events.some((event) => event.block)], ["recall", 92, ep.H],
+  const wanted = [["events", 22, ep.events.some((event) => event.block)], ["recall", 92, ep.all.temporal],
     ["used (KL)", 24, ep.removal], ["value", 40, true], ["entropy", 30, ep.entropy], ["reward", 22, true], ["action", 14, true]];
   let top = 2;
   const rows = {};
@@ -645,14 +637,17 @@ function trackRows(ep) {
   return { rows, height: top + 20 };
 }
 const GUTTER = 70;
-function trackSize(ep) { return { width: max(200, roomOf("timeline")), left: GUTTER, right: 12, ...trackRows(ep) }; }
-const xOf = (size, ep, t) => size.left + (t + .5) / ep.T * (size.width - size.left - size.right);
+function trackSize(ep) {
+  const width = max(200, roomOf("timeline"));
+  return { width, left: GUTTER, span: width - GUTTER - 12, ...trackRows(ep) };
+}
+const xOf = (size, ep, t) => size.left + (t + .5) / ep.T * (size.span);
 /** What does not change from step to step. */
 function drawFixed(ep, size) {
   const key = [ep.number, size.width, window.devicePixelRatio, ink.paper, ink.ink].join();
   if (key === fixedKey) return;
   fixedKey = key;
-  const g = fit(fixed, size.width, size.height), { rows } = size, wide = (size.width - size.left - size.right) / ep.T;
+  const g = fit(fixed, size.width, size.height), { rows } = size, wide = (size.span) / ep.T;
   for (const [name, row] of Object.entries(rows)) if (name !== "axis")
     write(g, name, size.left - 8, name === "recall" ? row.base - 30 : row.top + row.height / 2 + 4, ink.soft, "right");
   if (rows.events) eventBlocks(g, ep, (t) => xOf(size, ep, t) - wide / 2, rows.events.top, 18);
@@ -682,7 +677,7 @@ function line(g, ep, size, row, values, colour) {
   const real = [...values].filter(Number.isFinite), low = min(...real.slice(0, 60000)), high = max(...real.slice(0, 60000));
   const y = (v) => row.base - 2 - (high > low ? (v - low) / (high - low) : .5) * (row.height - 4);
   g.strokeStyle = ink.grid; g.lineWidth = 1; g.beginPath();
-  g.moveTo(size.left, row.base + .5); g.lineTo(size.width - size.right, row.base + .5); g.stroke();
+  g.moveTo(size.left, row.base + .5); g.lineTo(size.left + size.span, row.base + .5); g.stroke();
   g.strokeStyle = colour; g.lineWidth = 1.4; g.beginPath();
   let drawing = false;
   values.forEach((v, t) => {
@@ -694,9 +689,9 @@ function line(g, ep, size, row, values, colour) {
 }
 function drawReward(g, ep, size, row, wide) {
   const top = most(ep.reward.map(abs)) || 1, zero = row.top + row.height / 2;
-  box(g, ink.grid, size.left, zero, size.width - size.left - size.right, 1);
+  box(g, ink.grid, size.left, zero, size.span, 1);
   ep.reward.forEach((r, t) => {
-    if (!r || r !== r) return;
+    if (!r || !real(r)) return;
     box(g, r > 0 ? ink.value : ink.mass, xOf(size, ep, t) - max(wide, 2) / 2, zero, max(wide, 2), -r / top * row.height / 2);
   });
 }
@@ -709,54 +704,46 @@ function drawActions(g, ep, size, row, wide) {
 function drawTrack(ep) {
   const size = trackSize(ep), g = fit($("track"), size.width, size.height), { rows } = size;
   drawFixed(ep, size);
-  if (rows.recall) drawRecall(g, ep, size, state.t, rows.recall, rows["used (KL)"]);
+  if (rows.recall) drawRecall(g, ep, size, now.t, rows.recall, rows["used (KL)"]);
   g.drawImage(fixed, 0, 0, size.width, size.height);
-  const x = xOf(size, ep, state.t);
+  const x = xOf(size, ep, now.t);
   box(g, ink.cursor, x - .75, 0, 1.5, rows.axis.top);
   const right = x > size.width - 90, side = right ? -5 : 5, align = right ? "right" : "left";
-  label(g, short(ep.value[state.t]), x + side, rows.value.top + 11, align);
-  if (rows.entropy) label(g, short(ep.entropy[state.t]), x + side, rows.entropy.top + 11, align);
-  if (ep.reward[state.t]) label(g, `${ep.reward[state.t] > 0 ? "+" : ""}${short(ep.reward[state.t])}`, x + side, rows.reward.top + 11, align);
+  label(g, short(ep.value[now.t]), x + side, rows.value.top + 11, align);
+  if (rows.entropy) label(g, short(ep.entropy[now.t]), x + side, rows.entropy.top + 11, align);
+  if (ep.reward[now.t]) label(g, `${ep.reward[now.t] > 0 ? "+" : ""}${short(ep.reward[now.t])}`, x + side, rows.reward.top + 11, align);
 }
 function label(g, text, x, y, align) {
-  g.font = '11px system-ui, "DejaVu Sans", sans-serif';
-  const wide = g.measureText(text).width + 4;
-  g.globalAlpha = .8; box(g, ink.card, align === "left" ? x - 2 : x - wide + 2, y - 10, wide, 13);
-  g.globalAlpha = 1;
-  write(g, text, x, y, ink.ink, align);
+  g.lineWidth = 4; g.strokeStyle = ink.card; g.lineJoin = "round";
+  write(g, text, x, y, ink.ink, align, 11, true);
 }
 /** Bars of attention at step t, arcs from now to the memories it is on, and the effects of removing each. */
 function drawRecall(g, ep, size, t, row, used) {
-  const span = size.width - size.left - size.right, past = ep.past(t, state.h), items = recalled(ep, t, state.h);
+  const span = size.span, past = ep.past(t, now.h), items = recalled(ep, t, now.h);
   const base = row.base, tall = min(40, row.height * .4);
   box(g, ink.grid, size.left, base, span, 1);
-  if (past) {
-    const top = most(past);
-    if (top > 0) {
-      bars(g, past, size.left, span, base, tall, ep.T, top, ink.mass);
-      write(g, `highest ${percent(top)}`, size.left, row.top + 10, ink.soft);
-    }
-  } else for (const item of items) {
-    const x = xOf(size, ep, item.a) - span / ep.T / 2;
-    box(g, ink.mass, x, base - tall * item.mass / (items[0].mass || 1), max((item.b - item.a) * span / ep.T - 1, 1), tall * item.mass / (items[0].mass || 1));
+  const top = past ? most(past) : 0;
+  if (top > 0) {
+    bars(g, past, size.left, span, base, tall, ep.T, top, ink.mass);
+    write(g, `highest ${percent(top)}`, size.left, row.top + 10, ink.soft);
   }
   arcs(g, ep, size, t, items, base - tall - 2, row.top + 6, base);
   if (used) drawUsed(g, ep, size, t, used);
 }
 function arcs(g, ep, size, t, items, low, top, base) {
-  const now = xOf(size, ep, t);
+  const from = xOf(size, ep, t);
   for (const item of items.slice(0, 5).reverse()) {
-    const x = xOf(size, ep, (item.a + item.b - 1) / 2), far = abs(now - x) / (size.width - size.left);
+    const x = xOf(size, ep, (item.a + item.b - 1) / 2), far = abs(from - x) / (size.width - size.left);
     if (item.mass < .01 || item.b > t) continue;
     const peak = low - (low - top) * (1.33 * min(1, .25 + far));
     g.globalAlpha = clamp(.2 + item.mass * 1.4, .2, .95);
     g.strokeStyle = ink.mass; g.lineWidth = clamp(item.mass * 7, .8, 4); g.beginPath();
-    g.moveTo(now, base); g.bezierCurveTo(now, peak, x, peak, x, low + 1); g.stroke();
+    g.moveTo(from, base); g.bezierCurveTo(from, peak, x, peak, x, low + 1); g.stroke();
     g.globalAlpha = 1;
   }
 }
 function drawUsed(g, ep, size, t, row) {
-  const effects = ep.effects(t), span = size.width - size.left - size.right;
+  const effects = ep.effects(t), span = size.span;
   box(g, ink.grid, size.left, row.base, span, 1);
   if (!effects) return;
   const top = most(effects);
@@ -770,49 +757,43 @@ function drawUsed(g, ep, size, t, row) {
 }
 function stepAt(event) {
   const size = trackSize(here()), box = $("track").getBoundingClientRect();
-  const share = (event.clientX - box.left - size.left) / (size.width - size.left - size.right);
+  const share = (event.clientX - box.left - size.left) / (size.span);
   return clamp(floor(share * here().T), 0, here().T - 1);
 }
 
 // ---------------------------------------------------------------- 8 the whole episode
-const matrix = { canvas: document.createElement("canvas"), key: "", bin: 1, band: 8 };
+const matrix = { canvas: make("canvas"), key: "", bin: 1, band: 8 };
 /** All steps by all steps (or lags) as one picture, largest number of every pixel; drawn once per head. */
 function drawMatrixPicture(ep) {
-  const key = [ep.number, state.h, state.lag, state.map].join();
+  const key = [ep.number, now.h, now.lag, now.map].join();
   if (key === matrix.key) return;
   matrix.key = key;
-  const bin = matrix.bin = ceil(ep.T / 700), n = ceil(ep.T / bin), table = colours(state.map);
+  const bin = matrix.bin = ceil(ep.T / 700), n = ceil(ep.T / bin), table = colours(now.map);
   const cells = new Float32Array(n * n).fill(NaN);
   for (let t = 0; t < ep.T; t++) {
     const past = matrixRow(ep, t), base = floor(t / bin) * n;
     if (!past) continue;
-    for (let s = 0; s <= t; s++) if (past[s] === past[s]) {
-      const cell = base + floor((state.lag ? t - s : s) / bin);
+    for (let s = 0; s <= t; s++) if (real(past[s])) {
+      const cell = base + floor((now.lag ? t - s : s) / bin);
       if (!(cells[cell] >= past[s])) cells[cell] = past[s];
     }
   }
-  const present = cells.filter((x) => x === x).sort(), high = present[floor(.995 * (present.length - 1))] || 1;
-  matrix.high = high;
+  const high = matrix.high = ep.all.temporal.high || 1;
   heat(matrix.canvas, cells, n, n, (v) => clamp(v / high, 0, 1), table, () => 1);
 }
 /** Row of the matrix without filling the cache of maps. */
 function matrixRow(ep, t) {
-  if (ep.all.temporal && !ep.all.temporal_step && state.h >= 0) return ep.all.temporal.at(t, state.h);
-  if (ep.all.temporal) return ep.past(t, state.h);
-  const masses = ep.masses(t, state.h);
-  if (!masses) return null;
-  const out = new Float32Array(ep.T).fill(NaN);
-  masses.forEach((mass, unit) => { const [a, b] = ep.units[unit]; out.fill(mass / (b - a), a, min(b, ep.T)); });
-  return out;
+  if (ep.all.temporal && !ep.all.temporal_step && now.h >= 0) return ep.all.temporal.at(t, now.h);
+  return ep.past(t, now.h);
 }
 function matrixSide() { return clamp(roomOf("matrix") - 26, 180, 420); }
 function drawMatrix(ep) {
-  $("matrix").hidden = !ep.H || !state.matrix;
-  $("matrix-button").setAttribute("aria-pressed", String(state.matrix));
-  $("lag").setAttribute("aria-pressed", String(state.lag));
+  $("matrix").hidden = !ep.all.temporal || !now.matrix;
+  $("matrix-button").setAttribute("aria-pressed", now.matrix);
+  $("lag").setAttribute("aria-pressed", now.lag);
   if ($("matrix").hidden) return;
   drawMatrixPicture(ep);
-  const side = matrixSide(), left = 34, band = matrix.band, g = fit($("matrix-picture"), side, side);
+  const side = matrixSide(), left = 34, band = matrix.band, g = fit($("matrix-picture"), side, side - 26);
   const inner = side - left - 4 - band, at = (t) => left + band + (t + .5) / ep.T * inner, down = (t) => band + 4 + (t + .5) / ep.T * inner;
   box(g, ink.grid, left + band, band + 4, inner, inner);
   g.imageSmoothingEnabled = matrix.canvas.width > inner;
@@ -820,17 +801,17 @@ function drawMatrix(ep) {
   for (const event of ep.events) if (event.block) {
     const from = (event.t) / ep.T * inner, long = max((event.t1 - event.t) / ep.T * inner - .5, 1);
     box(g, eventColour(ep, event), left, band + 4 + from, band - 2, long);
-    if (!state.lag) g.fillRect(left + band + from, 2, long, band - 2);
+    if (!now.lag) g.fillRect(left + band + from, 2, long, band - 2);
   }
   g.strokeStyle = ink.accent; g.lineWidth = 1;
-  g.strokeRect(left + band - .5, down(state.t) - max(1.5, inner / ep.T / 2), inner + 1, max(3, inner / ep.T));
-  const top = recalled(ep, state.t, state.h)[0];
+  g.strokeRect(left + band - .5, down(now.t) - max(1.5, inner / ep.T / 2), inner + 1, max(3, inner / ep.T));
+  const top = recalledNow(ep)[0];
   if (top) {
     const where = (top.a + top.b - 1) / 2;
-    g.beginPath(); g.arc(at(state.lag ? state.t - where : where), down(state.t), 5, 0, 7); g.stroke();
+    g.beginPath(); g.arc(at(now.lag ? now.t - where : where), down(now.t), 5, 0, 7); g.stroke();
   }
   for (const t of [0, floor(ep.T / 2), ep.T - 1]) write(g, String(t), left - 4, down(t) + 4, ink.soft, "right");
-  put("matrix-text", `${headName(ep, state.h)}; down: now, across: ${state.lag ? "steps ago" : "the step attended to"}; ` +
+  put("matrix-text", `${headName(ep)}; down: now, across: ${now.lag ? "steps ago" : "the step attended to"}; ` +
     `0 to ${short(matrix.high)}` + (matrix.bin > 1 ? `; each pixel is the largest of ${matrix.bin} × ${matrix.bin}` : "") +
     (ep.all.temporal_step ? "; only the largest entries of a row were kept" : ""));
 }
@@ -838,39 +819,39 @@ function matrixAt(event) {
   const box = $("matrix-picture").getBoundingClientRect(), ep = here(), side = matrixSide(), inner = side - 38 - matrix.band;
   const x = floor((event.clientX - box.left - 34 - matrix.band) / inner * ep.T), t = floor((event.clientY - box.top - matrix.band - 4) / inner * ep.T);
   if (t < 0 || t >= ep.T || x < 0 || x >= ep.T) return null;
-  return { t, past: state.lag ? t - x : x };
+  return { t, past: now.lag ? t - x : x };
 }
 function hoverMatrix(event) {
   const at = matrixAt(event);
   if (!at || at.past < 0 || at.past > at.t) { put("matrix-hover", ""); return; }
   const row = matrixRow(here(), at.t), v = row ? row[at.past] : NaN;
-  put("matrix-hover", `now ${at.t}, past ${at.past} (${at.t - at.past} ago): ${v === v ? percent(v) : "not in reach, or not kept"}`);
+  put("matrix-hover", `now ${at.t}, past ${at.past} (${at.t - at.past} ago): ${real(v) ? percent(v) : "not in reach, or not kept"}`);
 }
 
 // ---------------------------------------------------------------- 9 policy, past frames, slots
 function withoutItem(ep) {
   if (ep.removal.unit !== "chunk") {
-    const [unit, kl] = ep.largestEffect(state.t);
-    return { unit, kl, dv: ep.all.mem_dv.at(state.t)[unit], name: ep.removal.unit === "all" ? "its whole memory" : `slot ${unit}` };
+    const [unit, kl] = ep.largestEffect(now.t);
+    return { unit, kl, dv: ep.all.mem_dv.at(now.t)[unit], name: ep.removal.unit === "all" ? "its whole memory" : `slot ${unit}` };
   }
-  const items = recalled(ep, state.t, state.h);
-  if (state.without === "used") return items.filter((item) => item.kl === item.kl).sort((a, b) => b.kl - a.kl)[0];
-  return items[Number(state.without)];
+  const items = recalledNow(ep);
+  if (now.without === "used") return items.filter((item) => real(item.kl)).sort((a, b) => b.kl - a.kl)[0];
+  return items[+now.without];
 }
 function drawPolicy(ep) {
   const effects = ep.removal;
   $("policy").hidden = !ep.discrete;
   if (!ep.discrete) return;
   $("without").parentNode.hidden = effects?.unit !== "chunk";
-  const now = ep.policy(state.t), item = effects ? withoutItem(ep) : null, places = ep.all.mem_kl?.shape[1];
-  let other = item ? ep.all.mem_logits.part((state.t * places + item.unit) * now.length, now.length) : null;
+  const policy = ep.policy(now.t), item = effects ? withoutItem(ep) : null, places = ep.all.mem_kl?.shape[1];
+  let other = item ? ep.all.mem_logits.part((now.t * places + item.unit) * policy.length, policy.length) : null;
   if (other && !other.every(Number.isFinite)) other = null;
   const changed = other ? softmax(other) : null;
-  drawPolicyBars(ep, now, changed);
-  const name = (i) => ep.actions[i] ?? `action ${i}`, best = now.indexOf(most(now));
-  let text = `Now: ${name(best)} ${percent(now[best])}.`;
+  drawPolicyBars(ep, policy, changed);
+  const name = (i) => ep.actions[i] ?? `action ${i}`, best = policy.indexOf(most(policy));
+  let text = `Now: ${name(best)} ${percent(policy[best])}.`;
   if (!effects) text += " The effect of removing a memory was not measured.";
-  else if (!item || item.kl !== item.kl) text += " There is no such memory to remove at this step.";
+  else if (!item || !real(item.kl)) text += " There is no such memory to remove at this step.";
   else {
     const then = changed ? changed.indexOf(most(changed)) : -1;
     text += ` Without ${item.name ?? `steps ${steps(item.a, item.b)}`}: ` + (changed ? `${name(then)} ${percent(changed[then])}` : "the policy was not kept") +
@@ -879,15 +860,15 @@ function drawPolicy(ep) {
   }
   put("policy-text", text);
 }
-function drawPolicyBars(ep, now, changed) {
-  const width = clamp(roomOf("policy") - 26, 200, 620), shown = range(now.length).slice(0, 24);
+function drawPolicyBars(ep, policy, changed) {
+  const width = clamp(roomOf("policy") - 26, 200, 620), shown = range(policy.length).slice(0, 24);
   const row = changed ? 24 : 18, g = fit($("policy-picture"), width, shown.length * row + 4), left = 92, room = width - left - 52;
   for (const i of shown) {
     const y = i * row + 2;
     write(g, (ep.actions[i] ?? `action ${i}`).slice(0, 14), left - 8, y + 13, ink.ink, "right", 12);
-    box(g, ink.neutral, left, y + 2, max(room * now[i], 1), changed ? 9 : 13);
+    box(g, ink.neutral, left, y + 2, max(room * policy[i], 1), changed ? 9 : 13);
     if (changed) { box(g, ink.effect, left, y + 12, max(room * changed[i], 1), 9); }
-    write(g, changed ? `${round(100 * now[i])} → ${round(100 * changed[i])} %` : percent(now[i]), width, y + 14, ink.soft, "right");
+    write(g, changed ? `${round(100 * policy[i])} → ${round(100 * changed[i])} %` : percent(policy[i]), width, y + 14, ink.soft, "right");
   }
 }
 /** What of past frames is attended to, where the memory keeps places; else plain frames, and words that say so. */
@@ -895,7 +876,7 @@ function drawPast(ep) {
   const places = ep.all.past_step;
   $("past").hidden = !ep.H || !ep.frames;
   if ($("past").hidden) return;
-  const shown = places ? pastByPlace(ep) : recalled(ep, state.t, state.h).slice(0, 6).map((item) => ({ s: middle(item), mass: item.mass }));
+  const shown = places ? pastByPlace(ep) : recalledNow(ep).slice(0, 6).map((item) => ({ s: middle(item), mass: item.mass }));
   put("past-text", places ? pastTail(ep) : "This memory keeps no pixels: the frames that it recalls are shown plain.");
   const box = $("past-frames"), height = 120, width = round(height * ep.frames.width / ep.frames.height);
   while (box.children.length < shown.length) box.append(make("figure", {}, make("canvas"), make("figcaption")));
@@ -910,8 +891,8 @@ function drawPast(ep) {
   });
 }
 function pastByPlace(ep) {
-  if (state.h < 0) return [];
-  const step = ep.all.past_step.at(state.t, state.h), cell = ep.all.past_cell.at(state.t, state.h), weight = ep.map("past_weight", state.t, state.h);
+  if (now.h < 0) return [];
+  const step = ep.all.past_step.at(now.t, now.h), cell = ep.all.past_cell.at(now.t, now.h), weight = ep.map("past_weight", now.t, now.h);
   if (!step) return [];
   const bySteps = new Map();
   step.forEach((s, i) => {
@@ -922,23 +903,23 @@ function pastByPlace(ep) {
   return [...bySteps.values()].sort((a, b) => b.mass - a.mass).slice(0, 6);
 }
 function pastTail(ep) {
-  if (state.h < 0) return "Choose one head to see its places.";
-  const row = ep.all.past_tail.row(state.t);
-  return `${percent(ep.all.past_tail.part(row * ep.H + state.h, 1)[0])} of the mass is outside the stored places.`;
+  if (now.h < 0) return "Choose one head to see its places.";
+  const row = ep.all.past_tail.row(now.t);
+  return `${percent(ep.all.past_tail.part(row * ep.H + now.h, 1)[0])} of the mass is outside the stored places.`;
 }
 function paintPlaces(g, ep, item, width, height) {
   const [rows, columns] = ep.places;
   darken(g, width, height);
-  paint(g, { map: item.map, rows, columns, high: ep.all.past_weight.high, colours: state.map }, width, height, state.opacity);
+  paint(g, { map: item.map, rows, columns, high: ep.all.past_weight.high, colours: now.map }, width, height, now.opacity);
   outline(g, item.map.map((x) => x > 0), rows, columns, width, height);
 }
-const slotPicture = { canvas: document.createElement("canvas"), key: "" };
+const slotPicture = { canvas: make("canvas"), key: "" };
 /** Weights of every slot, mean over queries, by step. */
 function drawSlots(ep) {
   $("slots").hidden = !ep.slots.length;
   if (!ep.slots.length) return;
-  const number = Number($("slots-source").value) || 0, numbers = ep.all[`slots${number}`], [, queries, slots] = numbers.shape;
-  const key = [ep.number, number, state.map].join();
+  const number = +$("slots-source").value || 0, numbers = ep.all[`slots${number}`], [, queries, slots] = numbers.shape;
+  const key = [ep.number, number, now.map].join();
   if (key !== slotPicture.key) {
     slotPicture.key = key;
     const cells = new Float32Array(slots * ep.T).fill(NaN);
@@ -948,12 +929,12 @@ function drawSlots(ep) {
       const mean = meanMap(range(queries).map((q) => numbers.part((row * queries + q) * slots, slots)));
       mean.forEach((v, s) => { cells[s * ep.T + t] = v; });
     }
-    heat(slotPicture.canvas, cells, ep.T, slots, (v) => clamp(v / numbers.high, 0, 1), colours(state.map), () => 1);
+    heat(slotPicture.canvas, cells, ep.T, slots, (v) => clamp(v / numbers.high, 0, 1), colours(now.map), () => 1);
   }
   const width = max(200, roomOf("slots") - 26), height = clamp(slots * 10, 40, 220), g = fit($("slots-picture"), width, height);
   g.imageSmoothingEnabled = false;
   g.drawImage(slotPicture.canvas, 0, 0, width, height);
-  box(g, ink.cursor, (state.t + .5) / ep.T * width - .75, 0, 1.5, height);
+  box(g, ink.cursor, (now.t + .5) / ep.T * width - .75, 0, 1.5, height);
   const { name, kind, axes } = ep.slots[number];
   put("slots-text", `${kind} weights of ${name}${axes ? `, ${axes}` : ""}: mean over ${queries} queries; down: ${slots} slots, ` +
     `across: steps; 0 to ${short(numbers.high)}`);
@@ -963,13 +944,13 @@ function drawSlots(ep) {
 /** The step of another episode that stands at the same place: the same step, or the same share of the same event. */
 function aligned(from, to, t) {
   if (from === to) return t;
-  if (state.align === "step") return clamp(t, 0, to.T - 1);
+  if (now.align === "step") return clamp(t, 0, to.T - 1);
   const knots = from.number ? pairing.map(([a, b]) => [b, a]) : pairing;
   const i = max(1, knots.findIndex(([a]) => a > t)), [a, b] = [knots[i - 1], knots[i]];
   return clamp(round(a[1] + (b[0] > a[0] ? (t - a[0]) / (b[0] - a[0]) : 0) * (b[1] - a[1])), 0, to.T - 1);
 }
 /** The head of another episode that is compared: the same one if it has it, else its best. */
-const headOf = (ep) => ep === here() ? state.h : state.h < ep.H && ep.H === here().H ? state.h : ep.opening.head;
+const headOf = (ep) => ep === here() ? now.h : now.h < ep.H && ep.H === here().H ? now.h : ep.opening.head;
 const pairRows = [];
 function makeCompare() {
   $("compare").hidden = episodes.length < 2;
@@ -987,17 +968,17 @@ function makeCompare() {
 function drawCompare() {
   if (episodes.length < 2) return;
   episodes.forEach((ep, i) => {
-    const t = aligned(here(), ep, state.t), h = headOf(ep), row = pairRows[i];
+    const t = aligned(here(), ep, now.t), h = headOf(ep), row = pairRows[i];
     row.text.textContent = `${"AB"[i]}, ${ep.name}. ${sentence(ep, t, h)}`;
     if (ep.frames) {
       const height = round(132 * ep.frames.height / ep.frames.width);
-      drawFrame(fit(row.frame, 132, height), ep, t, h, 132, height, state.ov, false);
+      drawFrame(fit(row.frame, 132, height), ep, t, h, 132, height, now.ov, false);
     }
     const width = max(160, min(roomOf("compare") - 172, 1300)), g = fit(row.track, width, 84);
     eventBlocks(g, ep, (at) => at / ep.T * width, 0, 16);
     const past = ep.H ? ep.past(t, h) : null, top = past ? most(past) : 0;
     if (top > 0) bars(g, past, 0, width, 56, 36, ep.T, top, ink.mass);
-    const effects = ep.effects(t), size = { left: 0, right: 0, width };
+    const effects = ep.effects(t), size = { left: 0, span: width };
     if (effects) drawUsed(g, ep, size, t, { top: 60, height: 20, base: 82 });
     box(g, ink.cursor, (t + .5) / ep.T * width - .75, 0, 1.5, 84);
   });
@@ -1010,11 +991,9 @@ function showHeader(ep) {
   put("verdict", ep.verdict);
   $("badge").className = `badge ${ep.outcome.mark}`;
   put("about", ep.about);
-  const said = [...ep.dropped.map((text) => `left out to fit: ${text}`), ...ep.notes];
-  $("notes").hidden = !said.length;
-  $("notes").firstElementChild.textContent = ep.dropped.length
-    ? `${ep.dropped.length} thing${ep.dropped.length > 1 ? "s" : ""} left out to fit, ${ep.notes.length} notes` : said.length > 1 ? `${said.length} notes` : "1 note";
-  $("notes").lastElementChild.replaceChildren(...said.map((text) => make("li", { text })));
+  $("notes").hidden = !ep.notes.length;
+  $("notes").firstElementChild.textContent = ep.noted;
+  $("notes").lastElementChild.replaceChildren(...ep.notes.map((text) => make("li", { text })));
   $("parts").hidden = !ep.parts.length;
   $("parts").replaceChildren(...ep.parts.map((part) => make("a", { href: part.href, text: part.text,
     ...(part.here ? { "aria-current": "page" } : {}) })));
@@ -1036,25 +1015,25 @@ function showTrust(ep) {
 /** The step as a table, for screen readers and for people who want the numbers. */
 function showTable(ep) {
   if (!$("table").open) return;
-  const items = recalled(ep, state.t, state.h).slice(0, CARDS);
-  const facts = [["step", state.t], ["action", actionName(ep, state.t)], ["value", short(ep.value[state.t])],
-    ["entropy", ep.entropy ? short(ep.entropy[state.t]) : "–"], ["reward", short(ep.reward[state.t])]];
+  const items = recalledNow(ep).slice(0, CARDS);
+  const facts = [["step", now.t], ["action", actionName(ep, now.t)], ["value", short(ep.value[now.t])],
+    ["entropy", ep.entropy ? short(ep.entropy[now.t]) : "–"], ["reward", short(ep.reward[now.t])]];
   $("table-rows").replaceChildren(table(["now", "is"], facts), table(["recalled steps", "attention", "effect, nats", "change of value", "event"],
     items.map((item) => [steps(item.a, item.b), percent(item.mass), short(item.kl), short(item.dv), item.label || "–"])));
 }
 function say(text) { put("live", text); put("said", text); }
 
 // ---------------------------------------------------------------- 12 control
-const state = { t: 0, h: 0, ov: "att", dim: true, smooth: false, opacity: .85, k: 20, scale: "episode", map: "inferno", lag: false,
+const now = { t: 0, h: 0, ov: "att", dim: true, smooth: false, opacity: .85, k: 20, scale: "episode", map: "inferno", lag: false,
   matrix: true, record: 0, source: 0, align: "step", without: "0", patch: null, stack: [], playing: false };
 let episodes = [], pairing = [], asked = 0, last = 0;
-const here = () => episodes[state.record];
+const here = () => episodes[now.record];
 const memx = window.memx = { ready: false };
 function draw() {
   const ep = here();
   put("sentence", sentence());
   const slider = $("timeline");
-  slider.setAttribute("aria-valuenow", state.t);
+  slider.setAttribute("aria-valuenow", now.t);
   slider.setAttribute("aria-valuetext", sentence());
   for (const part of [drawNow, drawHeads, drawCards, drawTrack, showTable]) part(ep);
   for (const [id, part] of Object.entries({ matrix: drawMatrix, policy: drawPolicy, past: drawPast, slots: drawSlots, compare: drawCompare }))
@@ -1076,38 +1055,35 @@ function remember() {
   clearTimeout(hashing);
   hashing = setTimeout(() => { try { history.replaceState(null, "", address()); } catch { /* in a frame without an address */ } }, 300);
 }
-const address = () => `#t=${state.t}&h=${state.h < 0 ? "mean" : state.h + 1}&ov=${state.ov}${state.record ? "&r=1" : ""}`;
-function go(t) { state.t = clamp(round(t) || 0, 0, here().T - 1); remember(); schedule(); }
+const address = () => `#t=${now.t}&h=${now.h < 0 ? "mean" : now.h + 1}&ov=${now.ov}`;
+function go(t) { now.t = clamp(round(t) || 0, 0, here().T - 1); remember(); schedule(); }
 function travel(t) {
-  state.stack.push(state.t);
+  now.stack.push(now.t);
   go(t);
-  say(`travelled to step ${state.t}`);
+  say(`travelled to step ${now.t}`);
 }
-function travelTo(i) { const item = recalled(here(), state.t, state.h)[i]; if (item) travel(middle(item)); }
-function back() { if (state.stack.length) { go(state.stack.pop()); say(`back at step ${state.t}`); } }
-function setHead(h) { if (h === -1 || (h >= 0 && h < here().H)) { state.h = h; remember(); schedule(); } }
-/** Key 1 ... 9: that head of the chosen layer and kind. */
+function travelTo(i) { const item = recalledNow()[i]; if (item) travel(middle(item)); }
+function back() { if (now.stack.length) { go(now.stack.pop()); say(`back at step ${now.t}`); } }
+function setHead(h) { if ((h === -1 && here().H > 1) || (h >= 0 && h < here().H)) { now.h = h; remember(); schedule(); } }
+const layerOf = (ep) => ep.heads[max(now.h, 0)]?.layer;
+/** Key 1 ... 9: of few heads that one, of many that one of the chosen layer. */
 function numberedHead(n) {
-  const ep = here(), chosen = ep.heads[max(state.h, 0)];
-  if (ep.H <= 9) { setHead(n < ep.H ? n : state.h); return; }
-  const same = range(ep.H).filter((h) => ep.heads[h].layer === chosen.layer);
-  if (same[n] !== undefined) setHead(same[n]);
+  const ep = here(), among = range(ep.H).filter((h) => ep.H <= 9 || ep.heads[h].layer === layerOf(ep));
+  if (n < among.length) setHead(among[n]);
 }
 function nextLayer() {
   const ep = here(), all = [...new Set(ep.heads.map((head) => head.layer))];
-  if (!all.length) return;
-  const layer = all[(all.indexOf(ep.heads[max(state.h, 0)].layer) + 1) % all.length];
-  setHead(ep.heads.findIndex((head) => head.layer === layer));
+  setHead(ep.heads.findIndex((head) => head.layer === all[(all.indexOf(layerOf(ep)) + 1) % all.length]));
 }
 function setOverlay(kind) {
-  if ((state.ov === "actor" && kind === "critic") || (state.ov === "critic" && kind === "actor")) kind = "both";
-  state.ov = kind;
-  for (const button of $("overlays").children) button.setAttribute("aria-checked", String(button.dataset.kind === kind));
+  if ((now.ov === "actor" && kind === "critic") || (now.ov === "critic" && kind === "actor")) kind = "both";
+  now.ov = kind;
+  for (const button of $("overlays").children) button.setAttribute("aria-checked", button.dataset.kind === kind);
   remember(); schedule();
 }
 /** The next (or previous) step of a sorted list; where there is none, nothing. */
 function jump(list, forward) {
-  const next = forward ? list.find((t) => t > state.t) : list.findLast((t) => t < state.t);
+  const next = forward ? list.find((t) => t > now.t) : list.findLast((t) => t < now.t);
   if (next !== undefined) go(next);
   return next;
 }
@@ -1116,31 +1092,31 @@ function nextBookmark() {
   const marks = here().marks, t = jump(marks.map((mark) => mark.t), true) ?? (marks.length ? (go(marks[0].t), marks[0].t) : undefined);
   if (t !== undefined) say(`bookmark at step ${t}: ${marks.find((mark) => mark.t === t).why}`);
 }
-function play(on = !state.playing) {
-  state.playing = on;
+function play(on = !now.playing) {
+  now.playing = on;
   put("play", on ? "❚❚ pause" : "▶ play");
   $("play").setAttribute("aria-label", on ? "Pause" : "Play");
-  if (on) { if (state.t === here().T - 1) go(0); last = performance.now(); requestAnimationFrame(tick); }
+  if (on) { if (now.t === here().T - 1) go(0); last = performance.now(); requestAnimationFrame(tick); }
 }
-function tick(now) {
-  if (!state.playing) return;
-  if (now - last >= 1000 / Number($("speed").value)) {
-    last = now;
-    if (state.t === here().T - 1) { play(false); return; }
-    state.t++; draw(); remember();
+function tick(time) {
+  if (!now.playing) return;
+  if (time - last >= 1000 / +$("speed").value) {
+    last = time;
+    if (now.t === here().T - 1) { play(false); return; }
+    now.t++; draw(); remember();
   }
   requestAnimationFrame(tick);
 }
 function toggle(name) {
-  state[name] = !state[name];
-  if ($(name)?.hasAttribute("aria-pressed")) $(name).setAttribute("aria-pressed", String(state[name]));
+  now[name] = !now[name];
+  if ($(name)?.hasAttribute("aria-pressed")) $(name).setAttribute("aria-pressed", now[name]);
   schedule();
 }
 function nudge(id, name, by) {
   const input = $(id);
-  input.value = Number(input.value) + by;
-  state[name] = Number(input.value);
-  put("k-text", `${state.k} %`);
+  input.value = +input.value + by;
+  now[name] = +input.value;
+  put("k-text", `${now.k} %`);
   schedule();
 }
 async function copyLink() {
@@ -1149,15 +1125,14 @@ async function copyLink() {
 }
 /** The frame, the timeline and the sentence as one picture. */
 function savePicture() {
-  const [a, b] = [$("frame"), $("track")], canvas = document.createElement("canvas");
-  const dense = max(1, window.devicePixelRatio || 1), pad = 14 * dense;
-  canvas.width = a.width + b.width + 3 * pad; canvas.height = max(a.height, b.height) + 2 * pad + 26 * dense;
-  const g = canvas.getContext("2d");
+  const [a, b] = [$("frame"), $("track")], canvas = make("canvas");
+  canvas.width = a.width + b.width + 42; canvas.height = max(a.height, b.height) + 54;
+  const g = pen(canvas);
   box(g, ink.card, 0, 0, canvas.width, canvas.height);
-  g.drawImage(a, pad, pad + 26 * dense); g.drawImage(b, a.width + 2 * pad, pad + 26 * dense);
-  write(g, `${here().title}: ${sentence()}`, pad, pad + 12 * dense, ink.ink, "left", 13 * dense);
+  g.drawImage(a, 14, 40); g.drawImage(b, a.width + 28, 40);
+  write(g, `${here().title}: ${sentence()}`, 14, 26, ink.ink, "left", 13);
   canvas.toBlob((blob) => {
-    const link = make("a", { href: URL.createObjectURL(blob), download: `step-${state.t}.png` });
+    const link = make("a", { href: URL.createObjectURL(blob), download: `step-${now.t}.png` });
     link.click();
     URL.revokeObjectURL(link.href);
   });
@@ -1168,15 +1143,14 @@ const ACTS = { " ": () => play(), n: () => jump(eventSteps(), true), p: () => ju
   w: () => setOverlay("ww"), o: () => setOverlay("off"), d: () => toggle("dim"), r: () => travelTo(0), b: back, m: () => toggle("matrix"),
   t: () => toggle("lag"), g: () => toggle("smooth"), "[": () => nudge("opacity", "opacity", -.05), "]": () => nudge("opacity", "opacity", .05),
   ",": () => nudge("k", "k", -5), ".": () => nudge("k", "k", 5), "?": () => $("help").showModal(),
-  Home: () => go(0), End: () => go(here().T - 1) };
+  ArrowLeft: (far) => go(now.t - (far ? 10 : 1)), ArrowRight: (far) => go(now.t + (far ? 10 : 1)), Home: () => go(0), End: () => go(here().T - 1) };
 function press(event) {
   if (event.ctrlKey || event.metaKey || event.altKey || $("help").open) return;
-  const tag = event.target.tagName, arrows = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
-  if (["SELECT", "TEXTAREA", "INPUT"].includes(tag) && (arrows || event.key === " " || event.key.length > 1)) return;
-  if ((tag === "BUTTON" || tag === "SUMMARY" || tag === "A") && event.key === " ") return;
-  if (arrows) go(state.t + arrows * (event.shiftKey ? 10 : 1));
-  else if (/^[1-9]$/.test(event.key)) numberedHead(Number(event.key) - 1);
-  else if (ACTS[event.key]) ACTS[event.key]();
+  const tag = event.target.tagName;
+  if (["SELECT", "INPUT"].includes(tag) && (event.key === " " || event.key.length > 1)) return;
+  if (["BUTTON", "SUMMARY", "A"].includes(tag) && event.key === " ") return;
+  if (/^[1-9]$/.test(event.key)) numberedHead(+event.key - 1);
+  else if (Object.hasOwn(ACTS, event.key)) ACTS[event.key](event.shiftKey);
   else if (radioArrow(event)) { /* moved */ } else return;
   event.preventDefault();
 }
@@ -1190,10 +1164,10 @@ function radioArrow(event) {
 }
 function wire() {
   on(document, "keydown", press);
-  for (const [id, act] of Object.entries({ back, play: () => play(), previous: () => go(state.t - 1), next: () => go(state.t + 1), "previous-event": () => jump(eventSteps(), false),
-    "next-event": () => jump(eventSteps(), true), bookmark: nextBookmark, "matrix-button": () => toggle("matrix"), lag: () => toggle("lag"), dim: () => toggle("dim"),
-    smooth: () => toggle("smooth"), copy: copyLink, save: savePicture, "help-button": () => $("help").showModal() })) on($(id), "click", act);
-  for (const id of ["scale", "map", "source", "align", "without"]) on($(id), "change", (event) => { state[id] = event.target.value; schedule(); });
+  for (const button of document.querySelectorAll("[data-key]")) on(button, "click", () => ACTS[button.dataset.key]());
+  on($("copy"), "click", copyLink);
+  on($("save"), "click", savePicture);
+  for (const id of ["scale", "map", "source", "align", "without"]) on($(id), "change", (event) => { now[id] = event.target.value; schedule(); });
   on($("slots-source"), "change", schedule);
   for (const name of ["opacity", "k"]) on($(name), "input", () => nudge(name, name, 0));
   const scrub = (event) => { if (event.buttons & 1) go(stepAt(event)); };
@@ -1202,8 +1176,8 @@ function wire() {
   on($("frame"), "pointermove", hoverFrame);
   on($("frame"), "pointerleave", () => { put("hover", ""); });
   on($("frame"), "click", (event) => {
-    const layer = layers(here(), state.t, state.h, "att")[0];
-    if (layer?.map) { state.patch = cellAt(event, layer); schedule(); }
+    const layer = layers(here(), now.t, now.h, "att")[0];
+    if (layer?.map) { now.patch = cellAt(event, layer); schedule(); }
   });
   on($("matrix-picture"), "pointermove", hoverMatrix);
   on($("matrix-picture"), "click", (event) => { const at = matrixAt(event); if (at) go(at.t); });
@@ -1214,25 +1188,25 @@ function wire() {
 function makeControls(meta) {
   for (const button of $("overlays").children) on(button, "click", () => setOverlay(button.dataset.kind));
   $("records").hidden = episodes.length < 2;
-  $("records").replaceChildren(...episodes.map((ep, i) => make("button", { type: "button", role: "radio", text: `${"AB"[i]}: ${ep.name}`, on: { click: () => show(i) } })));
+  $("records").replaceChildren(...episodes.map((ep, i) => radio(`${"AB"[i]}: ${ep.name}`, () => show(i))));
   $("map").options[3].hidden = meta.style !== "thesis";
-  if (meta.style === "thesis") Object.assign(state, { map: "jet", scale: "frame", smooth: true });
-  for (const name of ["map", "scale", "opacity", "k"]) $(name).value = state[name];
-  $("smooth").setAttribute("aria-pressed", String(state.smooth));
-  put("k-text", `${state.k} %`);
+  if (meta.style === "thesis") Object.assign(now, { map: "jet", scale: "frame", smooth: true });
+  for (const name of ["map", "scale", "opacity", "k"]) $(name).value = now[name];
+  $("smooth").setAttribute("aria-pressed", now.smooth);
+  put("k-text", `${now.k} %`);
 }
 /** Makes one episode the one that fills the panels. */
 function show(number) {
-  const t = memx.ready ? aligned(here(), episodes[number], state.t) : null, h = memx.ready ? headOf(episodes[number]) : null;
-  state.record = number;
+  const t = memx.ready ? aligned(here(), episodes[number], now.t) : null, h = memx.ready ? headOf(episodes[number]) : null;
+  now.record = number;
   const ep = here();
-  state.h = h ?? (ep.H ? ep.opening.head : 0);
-  state.t = t ?? ep.opening.step;
-  state.stack = []; state.patch = null; fixedKey = "";
-  for (const id of ["recall", "matrix-button"]) $(id).hidden = !ep.H;
+  now.h = h ?? (ep.H ? ep.opening.head : 0);
+  now.t = t ?? ep.opening.step;
+  now.stack = []; now.patch = null; fixedKey = "";
+  for (const id of ["recall", "matrix-button"]) $(id).hidden = !ep.all.temporal;
   for (const button of $("overlays").children) button.hidden = !has(ep, button.dataset.kind);
   $("timeline").setAttribute("aria-valuemax", ep.T - 1);
-  [...$("records").children].forEach((button, i) => button.setAttribute("aria-checked", String(i === number)));
+  [...$("records").children].forEach((button, i) => button.setAttribute("aria-checked", i === number));
   $("source").replaceChildren(...ep.saliencies.map((one, i) => make("option", { value: String(i), text: `${one.method}, ${one.target}` })));
   $("source").hidden = ep.saliencies.length < 2;
   $("slots-source").replaceChildren(...ep.slots.map((slot, i) => make("option", { value: String(i), text: `${slot.kind}: ${slot.name}` })));
@@ -1245,18 +1219,11 @@ function has(ep, kind) {
   return { att: ep.all.spatial, ww: ep.all.what_where, actor: saliency("actor"), critic: saliency("critic"),
     both: saliency("actor") && saliency("critic"), topk: ep.all.spatial || saliency("actor"), off: true }[kind];
 }
-/** The overlay to begin with: the first that this episode has. */
-function firstOverlay(ep) {
-  if (ep.all.spatial) return "att";
-  if (ep.saliencies.length) return ep.all.saliency0_actor ? "actor" : "critic";
-  return "off";
-}
 function readAddress() {
   const wanted = new URLSearchParams(location.hash.slice(1)), ep = here();
   const t = wanted.get("t"), h = wanted.get("h"), ov = wanted.get("ov");
-  if (t !== null && Number.isFinite(Number(t))) state.t = clamp(round(Number(t)), 0, ep.T - 1);
-  if (h === "mean" && ep.H > 1) state.h = -1;
-  else if (Number.isInteger(Number(h)) && Number(h) >= 1 && Number(h) <= ep.H) state.h = Number(h) - 1;
+  if (t && Number.isFinite(+t)) now.t = clamp(round(+t), 0, ep.T - 1);
+  setHead(h === "mean" ? -1 : +h - 1 in ep.heads ? +h - 1 : now.h);
   if ($("overlays").querySelector(`[data-kind="${CSS.escape(ov ?? "")}"]`)) setOverlay(ov);
 }
 /** For tests and for the console: numbers as the page reads them; NaN is "absent". */
@@ -1265,13 +1232,12 @@ function values(name, t, h) {
   if (name === "temporal") return [...ep.past(t, h) ?? []];
   if (name === "mass") return [...ep.masses(t, h) ?? []];
   if (name === "policy") return [...ep.policy(t)];
-  if (name === "entropy") return [ep.entropy[t]];
-  if (!numbers) throw new Error(`no array ${name}; there are ${Object.keys(ep.all).join(", ")}`);
+  if (!numbers) throw new Error(`there are ${Object.keys(ep.all)}`);
   if (!numbers.every) return [...numbers.part(t * numbers.rowSize, numbers.rowSize)];
   return [...(h === undefined || numbers.shape.length < 3 ? numbers.at(t) : ep.map(name, t, h)) ?? []];
 }
 Object.assign(memx, { values, sentence: () => sentence(), head: (h) => { setHead(h); draw(); }, go: (t) => { go(t); draw(); }, redraw: draw,
-  state: () => ({ ...state, stack: [...state.stack], steps: here().T, heads: here().H }) });
+  state: () => ({ ...now, stack: [...now.stack], steps: here().T, heads: here().H }) });
 
 async function start() {
   const meta = JSON.parse($("meta").textContent);
@@ -1283,11 +1249,12 @@ async function start() {
   readInk();
   makeControls(meta); makeCards(); makeCompare();
   show(0);
-  setOverlay(firstOverlay(here()));
+  setOverlay(["att", "actor", "critic", "off"].find((kind) => has(here(), kind)));
   readAddress();
   wire();
   watchPanels();
-  draw(); // asks for the pictures that the first view needs
+  draw();
+  // The first view asked for its pictures.
   await Promise.all(episodes.flatMap((ep) => ep.bitmaps.filter((one) => one instanceof Promise)));
   draw();
   Object.assign(memx, { ready: true, opened: performance.now() });
