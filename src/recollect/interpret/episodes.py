@@ -351,6 +351,8 @@ def _described(
 
 def _frames(frames: Sequence[np.ndarray]) -> np.ndarray:
     """Pictures as one array; smaller ones are padded with black."""
+    if len({frame.shape for frame in frames}) == 1:
+        return np.stack(frames)
     tall, wide = (max(frame.shape[axis] for frame in frames) for axis in (0, 1))
     padding = [((0, tall - frame.shape[0]), (0, wide - frame.shape[1]), (0, 0)) for frame in frames]
     return np.stack([np.pad(frame, pad) for frame, pad in zip(frames, padding, strict=True)])
