@@ -31,6 +31,7 @@ from recollect.interpret.hiding import can_hide_steps, forget_chunks, hiding
 from recollect.interpret.playback import Playback
 from recollect.interpret.record import EpisodeInfo, EpisodeRecord
 from recollect.interpret.removal import measure_removal
+from recollect.interpret.saliency import STRIDE, gradient_saliency, perturbation_saliency
 from recollect.tasks.worlds.contract import Scene, Step, Truth, WorldConfig
 from recollect.tasks.worlds.pictures import small_picture
 
@@ -75,6 +76,35 @@ class LiveEpisode(EpisodeRecord):
         """The same with :attr:`removal`; see :func:`recollect.interpret.removal.measure_removal`."""
         with no_trace(self.agent, self.info.seed):
             return replace(self, removal=measure_removal(self.playback(), self.chunks, unit))
+
+    def with_saliency(
+        self,
+        *,
+        targets: Sequence[str] = ("actor", "critic"),
+        of: str = "logits",
+        stride: int = STRIDE,
+        every: int = 1,
+        method: str = "perturbation",
+    ) -> Self:
+        """The same with one :attr:`saliency` more; see :mod:`recollect.interpret.saliency`.
+
+        Args:
+            targets: ``actor``, ``critic`` or both.
+            of: what the actor's map is of: ``logits``, ``action`` or ``sarfa``.
+            stride: pixels between places that are tried.
+            every: steps of the episode between maps.
+            method: ``perturbation`` or ``gradient`` (which has neither stride nor choice of ``of``).
+        """
+        require(method in ("perturbation", "gradient"), "method", method, "choose perturbation or gradient")
+        require(every >= 1, "every", every, "give at least 1")
+        steps = range(0, self.num_steps, every)
+        with no_trace(self.agent, self.info.seed):
+            if method == "gradient":
+                found = gradient_saliency(self.playback(), self.action, targets=targets, steps=steps)
+            else:
+                how = {"targets": targets, "of": of, "stride": stride, "steps": steps}
+                found = perturbation_saliency(self.playback(), self.action, **how)
+        return replace(self, saliency=(*self.saliency, found))
 
     def rerun_from(self, step: int, edit: Edit | None = None, *, hide: Sequence[tuple[int, int]] = ()) -> "LiveEpisode":
         """Live the episode again from a step on, with another memory; the world goes on as it did before.
@@ -321,6 +351,8 @@ def _described(
 
 def _frames(frames: Sequence[np.ndarray]) -> np.ndarray:
     """Pictures as one array; smaller ones are padded with black."""
+    if len({frame.shape for frame in frames}) == 1:
+        return np.stack(frames)
     tall, wide = (max(frame.shape[axis] for frame in frames) for axis in (0, 1))
     padding = [((0, tall - frame.shape[0]), (0, wide - frame.shape[1]), (0, 0)) for frame in frames]
     return np.stack([np.pad(frame, pad) for frame, pad in zip(frames, padding, strict=True)])

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from os import PathLike
 from pathlib import Path
+from typing import Any
 
 from recollect.config import require
 from recollect.files import write_atomically
@@ -89,19 +90,20 @@ def record_run(
     config = load_config(directory, trust=trust)
     if not config.has_films:
         raise ValueError(f"{directory} was trained on rows of a stream task: only runs in a world can be explored")
-    world = config.trained_on if world is None else world
-    _require_fit(config.trained_on, world)
+    where: WorldConfig = config.trained_on if world is None else world
+    _require_fit(config.trained_on, where)
     agent, step = load_model(directory, best=best, trust=trust), load_checkpoint(directory, best=best).progress["step"]
     info = EpisodeInfo(task="", core="", checkpoint_step=int(step), provenance={"run": str(directory)})
     found, count = [], Count(episodes, "episodes recorded")
     for number in range(episodes):
-        how = {"seed": FRESH_SEED + seed + number, "greedy": greedy, "longest": longest}
-        found.append(record_episode(agent, world, info=info, **how).with_removal())
+        one = FRESH_SEED + seed + number
+        record = record_episode(agent, where, info=info, seed=one, greedy=greedy, longest=longest)
+        found.append(record.with_removal())
         count.say(lambda: len(found))
     return found
 
 
-def _require_fit(trained: WorldConfig, world: WorldConfig) -> None:
+def _require_fit(trained: WorldConfig, world: Any) -> None:
     require(isinstance(world, WorldConfig), "world", world, "give a world, not a stream task")
     ours, theirs = trained.spec, world.spec
     if ours.observation_space != theirs.observation_space or ours.action_space != theirs.action_space:
@@ -116,7 +118,7 @@ def explore_run(
     folder: str | PathLike[str],
     *,
     writers: Sequence[str] = tuple(WRITERS),
-    **how: object,
+    **how: Any,
 ) -> Explored:
     """Record, score and write.
 
@@ -132,7 +134,7 @@ def explore_run(
     """
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)  # before anything is computed: a folder that cannot be made ends it here
-    episodes = record_run(directory, **how)  # type: ignore[arg-type]
+    episodes = record_run(directory, **how)
     report = score_with_controls(episodes)
     files = {name: WRITERS[name](episodes[0], report, folder) for name in writers}
     return Explored(episodes=episodes, report=report, files=files)
