@@ -137,7 +137,7 @@ class Explore:
         """Record, score, write and print the verdict."""
         for directory in self.directories:
             require_run(directory)
-        from recollect.interpret.explore import explore_run
+        from recollect.interpret.explore import compare_explored, explore_run
         from recollect.recipes.train import find_task
         from recollect.runs.interrupts import ends_at_a_signal
         from recollect.runs.progress import Counted
@@ -146,10 +146,12 @@ class Explore:
         how: dict[str, Any] = {name: getattr(self, name) for name in ("episodes", "seed", "longest", "best", "trust")}
         how |= {"greedy": self.policy == "greedy", "world": None if self.env is None else find_task(self.env)}
         many = len(self.directories) > 1
+        explored = []
         for directory in self.directories:
             folder = self.out / directory.resolve().name if many else self.out
             with ends_at_a_signal(), Counted(Console(stderr=True)):
                 found = explore_run(directory, folder, **how)
+            explored.append(found)
             for line in passed_over(directory, best=self.best):
                 tell(line, style="yellow")
             if self.json:
@@ -157,6 +159,8 @@ class Explore:
             else:
                 console.print(f"{directory}: {found.verdict}", soft_wrap=True, markup=False, highlight=False)
             tell(", ".join(f"{name}: {path}" for name, path in found.files.items()))
+        if len(explored) == 2:
+            tell(f"both on one cursor: {compare_explored(explored, self.out)}")
         return 0
 
 

@@ -9,6 +9,7 @@
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from importlib.util import find_spec
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,8 @@ from recollect.config import require
 from recollect.files import write_atomically
 from recollect.interpret.controls import score_with_controls
 from recollect.interpret.episodes import LONGEST, LiveEpisode, record_episode
+from recollect.interpret.html import write_html
+from recollect.interpret.movie import write_movie
 from recollect.interpret.record import EpisodeInfo, EpisodeRecord
 from recollect.interpret.report import Report, without_nan
 from recollect.runs.progress import Count
@@ -55,9 +58,34 @@ def write_metrics(record: EpisodeRecord, report: Report, folder: Path) -> Path:
     return path
 
 
+def write_explorer(record: EpisodeRecord, report: Report, folder: Path) -> Path:
+    """``explorer.html``: the memory explorer."""
+    return write_html(record, report, folder / "explorer.html")[0]
+
+
+def write_film(record: EpisodeRecord, report: Report, folder: Path) -> Path:
+    """``episode.mp4``."""
+    return write_movie(record, folder / "episode.mp4")
+
+
 WRITERS: dict[str, Writer] = {
     "metrics": write_metrics,
+    "explorer": write_explorer,
+    "movie": write_film,
 }
+
+
+def usable_writers() -> tuple[str, ...]:
+    """Keys of all writers whose extras are installed: a movie wants ``recollect[video]``."""
+    movies = all(find_spec(package) for package in ("imageio", "imageio_ffmpeg", "PIL"))
+    return tuple(name for name in WRITERS if name != "movie" or movies)
+
+
+def compare_explored(explored: Sequence[Explored], folder: str | PathLike[str]) -> Path:
+    """``compare.html``: the shown episodes of two runs on one cursor."""
+    episodes, reports = [one.episodes[0] for one in explored], [one.report for one in explored]
+    return write_html(episodes, reports, Path(folder) / "compare.html")[0]
+
 
 
 def record_run(
@@ -117,7 +145,7 @@ def explore_run(
     directory: str | PathLike[str],
     folder: str | PathLike[str],
     *,
-    writers: Sequence[str] = tuple(WRITERS),
+    writers: Sequence[str] | None = None,
     **how: Any,
 ) -> Explored:
     """Record, score and write.
@@ -125,7 +153,7 @@ def explore_run(
     Args:
         directory: of the run.
         folder: gets the files; made if it is not there.
-        writers: keys of :data:`WRITERS`.
+        writers: keys of :data:`WRITERS`; None for all whose extras are installed.
         how: for :func:`record_run`.
 
     Raises:
@@ -136,5 +164,5 @@ def explore_run(
     folder.mkdir(parents=True, exist_ok=True)  # before anything is computed: a folder that cannot be made ends it here
     episodes = record_run(directory, **how)
     report = score_with_controls(episodes)
-    files = {name: WRITERS[name](episodes[0], report, folder) for name in writers}
+    files = {name: WRITERS[name](episodes[0], report, folder) for name in (usable_writers() if writers is None else writers)}
     return Explored(episodes=episodes, report=report, files=files)
