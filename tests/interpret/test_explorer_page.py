@@ -15,7 +15,7 @@ from synthetic_records import ballet_like, without_attention
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium: apt-get install chromium")
 AXE = Path(os.environ.get("AXE_CORE", Path(__file__).parents[2] / ".venv/node_modules/axe-core/axe.min.js"))
-SHIFTED = {"wide": (1440, 960), "narrow": (400, 900)}
+WINDOWS = {"wide": (1440, 960), "narrow": (400, 900)}
 
 
 @pytest.fixture(scope="module")
@@ -102,11 +102,11 @@ def test_the_sentence_says_what_the_record_says(wide, record):
     mass = record.temporal[190, 1, 64:80].sum()
     said = wide.run("memx.sentence()")
     assert said.startswith(f"Step 190: layer 1 head 2 puts {100 * mass:.0f} % on steps 64–79 (“zee”, the cued one)")
-    assert "about 119 steps ago" in said and "changes the policy by 0.90 nats" in said
+    assert "about 119 steps ago" in said and "Removing steps 64–71" in said and "changes the policy by 0.90 nats" in said
     assert wide.run("document.getElementById('sentence').textContent") == said
     assert wide.run("document.getElementById('timeline').getAttribute('aria-valuetext')") == said
     wide.run("memx.head(0)")
-    assert "The cue asks for steps 64–79" in wide.run("memx.sentence()")
+    assert "The decision depends on steps 64–79" in wide.run("memx.sentence()")
 
 
 def test_every_key(wide):
@@ -227,11 +227,12 @@ def test_a_step_takes_less_than_a_frame(browser, name, request):
 
 
 @pytest.mark.skipif(not AXE.is_file(), reason="no axe-core: npm install --prefix .venv axe-core, or set AXE_CORE")
-@pytest.mark.parametrize("name", ["page", "pair"])
-@pytest.mark.parametrize("theme", ["dark", "light"])
-@pytest.mark.parametrize("size", SHIFTED)
+@pytest.mark.parametrize(
+    ("name", "theme", "size"),
+    [("page", theme, size) for theme in ("dark", "light") for size in WINDOWS] + [("pair", "dark", "wide")],
+)
 def test_axe_finds_nothing(browser, name, theme, size, request):
-    browser.window(*SHIFTED[size], theme=theme)
+    browser.window(*WINDOWS[size], theme=theme)
     browser.open(request.getfixturevalue(name))
     browser.run("document.querySelectorAll('details').forEach((one) => { one.open = true; })")
     browser.settle()
@@ -243,11 +244,11 @@ def test_axe_finds_nothing(browser, name, theme, size, request):
     assert found == []
 
 
-@pytest.mark.parametrize("size", SHIFTED)
+@pytest.mark.parametrize("size", WINDOWS)
 def test_nothing_is_wider_than_the_window(browser, page, size):
-    browser.window(*SHIFTED[size])
+    browser.window(*WINDOWS[size])
     browser.open(page)
-    assert browser.run("document.documentElement.scrollWidth") <= SHIFTED[size][0]
+    assert browser.run("document.documentElement.scrollWidth") <= WINDOWS[size][0]
 
 
 def test_the_first_screen_holds_what_matters(wide):

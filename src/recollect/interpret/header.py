@@ -9,6 +9,8 @@ import numpy as np
 from recollect.interpret.packing import Packed
 from recollect.interpret.record import EpisodeRecord, Event, Head
 
+LEAST_SCALE = 0.01
+"""Nats: smaller effects have smaller bars, even where there is nothing larger."""
 SHARES = ("recall@", "mass", "choice", "lag-only", "accuracy")
 """How the names of measures begin that are shares of one; they are shown in percent."""
 
@@ -19,7 +21,7 @@ def describe(record: EpisodeRecord, report: Mapping[str, Any] | None, packed: Pa
     labels = {head["name"]: head["label"] for head in (report or {}).get("heads", ())}
     kept = range(len(record.heads)) if packed.plan.heads is None else packed.plan.heads
     heads = [record.heads[number] for number in kept]
-    trained = "" if info.checkpoint_step is None else f", {info.checkpoint_step:,} training steps".replace(",", "\u202f")
+    trained = "" if info.checkpoint_step is None else f", {format(info.checkpoint_step, ',').replace(',', ' ')} training steps"
     removal = record.removal
     notes = [f"left out to fit: {words}" for words in packed.dropped] + list(info.notes)
     notes += [f"{name}: {text}" for name, text in info.provenance.items()]
@@ -44,7 +46,6 @@ def describe(record: EpisodeRecord, report: Mapping[str, Any] | None, packed: Pa
             | {"label": labels.get(head.name)}
             for head in heads
         ],
-        "mixed": len({head.kind for head in heads}) > 1,
         "nothing": "this core keeps no attention to show; " + (" ".join(info.notes) or "see the notes."),
         "chunks": [list(chunk) for chunk in record.chunks],
         "events": [_event(record, number) for number in range(len(record.events))],
@@ -53,7 +54,7 @@ def describe(record: EpisodeRecord, report: Mapping[str, Any] | None, packed: Pa
         "marks": bookmarks(record),
         "opening": opening(record, list(kept)),
         "removal": None if removal is None else {"unit": removal.unit, "method": removal.method},
-        "effectScale": 0.0 if removal is None else float(np.nan_to_num(removal.kl).max(initial=0)),
+        "effectScale": _effect_scale(record),
         "saliencies": [{"method": one.method, "target": one.target, "stride": one.stride} for one in record.saliency],
         "slots": [{"name": one.name, "kind": one.kind, "axes": one.axes} for one in record.slots],
         "places": None if record.spacetime is None else list(record.spacetime.grid),
@@ -61,6 +62,11 @@ def describe(record: EpisodeRecord, report: Mapping[str, Any] | None, packed: Pa
         "verdict": (report or {}).get("verdict", ""),
         "report": report,
     }
+
+
+def _effect_scale(record: EpisodeRecord) -> float:
+    """Nats at which the bars of effects end: the largest of the episode, but no effect is blown up to look like one."""
+    return LEAST_SCALE if record.removal is None else float(np.nan_to_num(record.removal.kl).max(initial=LEAST_SCALE))
 
 
 def _counted(number: int, one: str, more: str) -> str:
@@ -160,6 +166,7 @@ def trust_rows(report: Mapping[str, Any] | None, names: Mapping[str, str]) -> li
         for metric in head["metrics"]
     ]
     lag_only = [row for row in heads if row["name"].startswith("lag-only")]
+    lag_only.sort(key=lambda row: "(chunks)" not in row["name"])
     return failed + metrics[:6] + lag_only + rest + metrics[6:] + [row for row in heads if row not in lag_only]
 
 

@@ -17,7 +17,8 @@ const range = (n) => Array.from({ length: n }, (_, i) => i);
 const percent = (x) => !real(x) ? "–" : `${x > 0 && x < 0.095 ? (100 * x).toFixed(1) : round(100 * x)} %`;
 const short = (x) => x === null || !real(x) ? "–" : abs(x) >= 100 ? x.toFixed(0) : abs(x) >= 0.1 || !x
   ? x.toFixed(2) : +x.toPrecision(2).toString();
-const steps = (a, b) => b - a > 1 ? `${a}–${b - 1}` : `${a}`;
+const steps = (a, b) => b - a > 1 ? `steps ${a}–${b - 1}` : `step ${a}`;
+const nats = (x) => x < 5e-4 ? "about 0 nats" : `${short(x)} nats`;
 function make(tag, attributes = {}, ...children) {
   const node = document.createElement(tag);
   for (const [name, value] of Object.entries(attributes))
@@ -184,8 +185,8 @@ class Episode {
   effects(t) { return this.removal?.unit === "chunk" ? this.cached(`kl/${t}`, () => this.all.mem_kl.at(t)) : null; }
   /** The largest effect of removing a part of a memory without chunks (a slot, or all of it): [place, nats]. */
   largestEffect(t) {
-    const kl = this.all.mem_kl.at(t), nats = most(kl);
-    return [kl.indexOf(nats), nats > -1 ? nats : NaN];
+    const kl = this.all.mem_kl.at(t), top = most(kl);
+    return [kl.indexOf(top), top > -1 ? top : NaN];
   }
   /** Saliency at step t, or the newest one before it: {map, shape, step}; null where there is none. */
   saliency(source, which, t) {
@@ -270,21 +271,21 @@ function sentence(ep = here(), t = now.t, h = now.h) {
   const past = ep.past(t, h);
   const cued = (a, b) => pair && pair.key[0] < b && a < pair.key[1];
   let [a, b, mass] = [top.a, top.b, top.mass];
-  if (event && past && event.t1 <= t) [a, b, mass] = [event.t, event.t1, sum(past.subarray(event.t, event.t1))];
+  if (event && past && event.t1 <= t && 2 * (event.t1 - event.t) >= b - a) [a, b, mass] = [event.t, event.t1, sum(past.subarray(event.t, event.t1))];
   const middle = round(t - (a + b - 1) / 2);
   const what = [event ? `“${event.label}”` : "", cued(a, b) ? "the cued one" : ""].filter(Boolean).join(", ");
-  let text = `Step ${t}: ${headName(ep, h)} puts ${percent(mass)} on steps ${steps(a, b)}${what ? ` (${what})` : ""}` +
+  let text = `Step ${t}: ${headName(ep, h)} puts ${percent(mass)} on ${steps(a, b)}${what ? ` (${what})` : ""}` +
     (middle > 0 ? `, about ${middle} steps ago.` : ", the present.");
-  if (pair && !cued(a, b)) text += ` The cue asks for steps ${steps(...pair.key)}.`;
-  if (real(top.kl)) text += ` Removing ${a === top.a && b === top.b ? "it" : `steps ${steps(top.a, top.b)}`} ` +
-    `changes the policy by ${short(top.kl)} nats.`;
+  if (pair && !cued(a, b)) text += ` The decision depends on ${steps(...pair.key)}.`;
+  if (real(top.kl)) text += ` Removing ${a === top.a && b === top.b ? "it" : `${steps(top.a, top.b)}`} ` +
+    `changes the policy by ${nats(top.kl)}.`;
   return text + otherEffect(ep, t);
 }
 /** What is said of a memory that was removed by slots or as a whole. */
 function otherEffect(ep, t) {
   if (!ep.removal || ep.removal.unit === "chunk") return "";
-  const [place, nats] = ep.largestEffect(t);
-  return !real(nats) ? "" : ` ${ep.removal.unit === "all" ? "Setting the whole memory back" : `Removing slot ${place}`} changes the policy by ${short(nats)} nats.`;
+  const [place, kl] = ep.largestEffect(t);
+  return !real(kl) ? "" : ` ${ep.removal.unit === "all" ? "Setting the whole memory back" : `Removing slot ${place}`} changes the policy by ${nats(kl)}.`;
 }
 
 // ---------------------------------------------------------------- 4 colours
@@ -310,6 +311,7 @@ function readInk() {
   for (const name of ["paper", "card", "line", "ink", "soft", "mass", "effect", "value", "entropy", "accent", "grid",
     "cursor", "neutral"]) ink[name] = style.getPropertyValue(`--${name}`).trim();
 }
+const eventName = ({ kind, label, query }) => query && kind !== label ? `${kind}: ${label}` : label;
 const eventColour = (ep, event) => event.query ? QUERY : EVENTS[ep.kinds.indexOf(event.label) % EVENTS.length];
 /** Widths of elements, measured once: to ask in every step would lay the page out in every step. */
 const rooms = new Map();
@@ -455,7 +457,7 @@ function actionName(ep, t) {
 }
 function nowText(ep) {
   const event = ep.eventAt(now.t);
-  return `step ${now.t} of ${ep.T - 1}${event ? `, ${event.query ? "cue" : event.kind}: “${event.label}”` : ""}` +
+  return `step ${now.t} of ${ep.T - 1}${event ? `, ${eventName(event)}` : ""}` +
     (now.t === ep.T - 1 && ep.over ? ", the end" : `, action ${actionName(ep, now.t)}`);
 }
 function drawLegend(found) {
@@ -518,7 +520,7 @@ function makeHeads(ep) {
   for (const h of offered) {
     const canvas = make("canvas"), name = make("span"), label = make("span", { class: "soft" });
     const button = radio("", () => setHead(h), canvas, name, label);
-    name.textContent = h < 0 ? "mean" : layersOf.length > 1 || ep.mixed ? ep.heads[h].name : `head ${ep.heads[h].head + 1}`;
+    name.textContent = h < 0 ? "mean" : ep.H > 8 ? ep.heads[h].name.replace(/^layer \d+ /, "") : ep.heads[h].name;
     label.textContent = h < 0 ? `of ${ep.meanOf().length}` : ep.heads[h].label ?? "";
     $("heads").append(button);
     headButtons.set(h, { button, canvas });
@@ -528,7 +530,7 @@ function makeHeads(ep) {
 function drawHeads(ep) {
   const chosen = now.h < 0 ? null : ep.heads[now.h], spatial = Boolean(ep.all.spatial) && ep.frames;
   const shown = ep.H <= 8 ? null : chosen?.layer ?? ep.heads[0]?.layer;
-  const small = !spatial ? 132 : ep.H > 6 ? 84 : 104;
+  const small = !spatial ? (ep.H > 6 ? 96 : 132) : ep.H > 6 ? 84 : 104;
   for (const [h, { button, canvas }] of headButtons) {
     button.setAttribute("aria-checked", h === now.h);
     button.hidden = shown !== null && h >= 0 && ep.heads[h].layer !== shown;
@@ -580,7 +582,6 @@ function makeCards() {
 }
 function drawCards(ep) {
   const items = recalledNow(ep).slice(0, CARDS);
-  const strongest = most(items.map((item) => item.kl)), top = items[0]?.mass || 1;
   const columns = roomOf("cards") > 620 ? 8 : roomOf("cards") > 380 ? 4 : 2, wide = max(40, floor((roomOf("cards") - 7 * (columns - 1)) / columns - 12));
   const tall = ep.frames ? min(round(wide * ep.frames.height / ep.frames.width), 150) : 0;
   cards.forEach((card, i) => {
@@ -590,13 +591,13 @@ function drawCards(ep) {
     if (!item) return;
     card.canvas.hidden = !tall;
     if (tall) ep.draw(fit(card.canvas, wide, tall), middle(item), 0, 0, wide, tall);
-    card.mass.style.width = `${100 * item.mass / top}%`;
-    card.effect.style.width = `${real(item.kl) && strongest > 0 ? 100 * item.kl / strongest : 0}%`;
+    card.mass.style.width = `${100 * item.mass}%`;
+    card.effect.style.width = `${100 * (item.kl || 0) / ep.effectScale}%`;
     card.effect.classList.toggle("none", !real(item.kl));
-    card.where.textContent = `#${i + 1} step${item.b - item.a > 1 ? "s" : ""} ${steps(item.a, item.b)}`;
+    card.where.textContent = `#${i + 1} ${steps(item.a, item.b)}`;
     card.when.textContent = `${percent(item.mass)}, ${ago(now.t, item)}`;
-    card.label.textContent = item.label || (real(item.kl) ? `${short(item.kl)} nats` : "–");
-    card.button.title = `travel there: attention ${percent(item.mass)}` + (real(item.kl) ? `, effect ${short(item.kl)} nats` : "");
+    card.label.textContent = item.label || (real(item.kl) ? nats(item.kl) : "–");
+    card.button.title = `travel there: attention ${percent(item.mass)}` + (real(item.kl) ? `, effect ${nats(item.kl)}` : "");
   });
   put("recall-text", recallText(ep));
   $("back").setAttribute("aria-disabled", !now.stack.length);
@@ -669,7 +670,7 @@ function eventBlocks(g, ep, x, y, height) {
     const wide = max(x(event.t1) - x(event.t) - 1, 2);
     box(g, eventColour(ep, event), x(event.t), y, wide, height);
     g.save(); g.beginPath(); g.rect(x(event.t), y, wide, height); g.clip();
-    write(g, event.query ? `cue: ${event.label}` : event.label, x(event.t) + 4, y + height - 5, "#fff");
+    write(g, eventName(event), x(event.t) + 4, y + height - 5, "#fff");
     g.restore();
   }
 }
@@ -714,7 +715,7 @@ function drawTrack(ep) {
   if (ep.reward[now.t]) label(g, `${ep.reward[now.t] > 0 ? "+" : ""}${short(ep.reward[now.t])}`, x + side, rows.reward.top + 11, align);
 }
 function label(g, text, x, y, align) {
-  g.lineWidth = 4; g.strokeStyle = ink.card; g.lineJoin = "round";
+  g.lineWidth = 6; g.strokeStyle = ink.card; g.lineJoin = "round";
   write(g, text, x, y, ink.ink, align, 11, true);
 }
 /** Bars of attention at step t, arcs from now to the memories it is on, and the effects of removing each. */
@@ -746,12 +747,9 @@ function drawUsed(g, ep, size, t, row) {
   const effects = ep.effects(t), span = size.span;
   box(g, ink.grid, size.left, row.base, span, 1);
   if (!effects) return;
-  const top = most(effects);
-  if (!(top > 0)) return;
-  const high = max(top, ep.effectScale);
   effects.forEach((kl, unit) => {
     if (!(kl > 0)) return;
-    const [a, b] = ep.units[unit], h = kl / high * row.height;
+    const [a, b] = ep.units[unit], h = kl / ep.effectScale * row.height;
     box(g, ink.effect, xOf(size, ep, a) - span / ep.T / 2, row.base - h, max((b - a) * span / ep.T - 1, 1), h);
   });
 }
@@ -854,8 +852,8 @@ function drawPolicy(ep) {
   else if (!item || !real(item.kl)) text += " There is no such memory to remove at this step.";
   else {
     const then = changed ? changed.indexOf(most(changed)) : -1;
-    text += ` Without ${item.name ?? `steps ${steps(item.a, item.b)}`}: ` + (changed ? `${name(then)} ${percent(changed[then])}` : "the policy was not kept") +
-      `; KL ${short(item.kl)} nats, value ${item.dv >= 0 ? "+" : "−"}${short(abs(item.dv))}.` +
+    text += ` Without ${item.name ?? `${steps(item.a, item.b)}`}: ` + (changed ? `${name(then)} ${percent(changed[then])}` : "the policy was not kept") +
+      `; KL ${nats(item.kl)}, value ${item.dv >= 0 ? "+" : "−"}${short(abs(item.dv))}.` +
       (then >= 0 && then !== best ? " It would act differently." : changed ? " It would act the same." : "");
   }
   put("policy-text", text);
@@ -878,7 +876,8 @@ function drawPast(ep) {
   if ($("past").hidden) return;
   const shown = places ? pastByPlace(ep) : recalledNow(ep).slice(0, 6).map((item) => ({ s: middle(item), mass: item.mass }));
   put("past-text", places ? pastTail(ep) : "This memory keeps no pixels: the frames that it recalls are shown plain.");
-  const box = $("past-frames"), height = 120, width = round(height * ep.frames.width / ep.frames.height);
+  const box = $("past-frames"), scale = 120 / max(ep.frames.width, ep.frames.height);
+  const [width, height] = [round(ep.frames.width * scale), round(ep.frames.height * scale)];
   while (box.children.length < shown.length) box.append(make("figure", {}, make("canvas"), make("figcaption")));
   [...box.children].forEach((figure, i) => {
     const item = shown[i];
@@ -1203,6 +1202,7 @@ function show(number) {
   now.h = h ?? (ep.H ? ep.opening.head : 0);
   now.t = t ?? ep.opening.step;
   now.stack = []; now.patch = null; fixedKey = "";
+  $("tools").hidden = !["att", "ww", "actor", "critic"].some((kind) => has(ep, kind));
   for (const id of ["recall", "matrix-button"]) $(id).hidden = !ep.all.temporal;
   for (const button of $("overlays").children) button.hidden = !has(ep, button.dataset.kind);
   $("timeline").setAttribute("aria-valuemax", ep.T - 1);
