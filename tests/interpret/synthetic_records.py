@@ -8,7 +8,9 @@ from recollect.interpret.record import EpisodeInfo, EpisodeRecord, Event, Head, 
 
 DANCES = ("circle cw", "up-down", "zee", "plus ccw", "times cw", "chevron up")
 CHUNK = 8
-COLOURS = np.array([[203, 75, 60], [66, 133, 220], [168, 85, 190], [230, 177, 60], [60, 190, 190], [80, 170, 90]], np.uint8)
+COLOURS = np.array(
+    [[203, 75, 60], [66, 133, 220], [168, 85, 190], [230, 177, 60], [60, 190, 190], [80, 170, 90]], np.uint8
+)
 
 
 def ballet_like(steps=200, *, layers=1, seed=0, grid=(12, 12), spatial=True, saliency=True, side=84):
@@ -31,7 +33,13 @@ def ballet_like(steps=200, *, layers=1, seed=0, grid=(12, 12), spatial=True, sal
     events.append(Event(t=cue[0], t1=cue[1], kind="cue", label="zee", id="cue"))
     return EpisodeRecord(
         info=EpisodeInfo(
-            task="Ballet", core="synthetic", agent="made by hand", seed=seed, score=1.0, success=True, total_reward=1.0,
+            task="Ballet",
+            core="synthetic",
+            agent="made by hand",
+            seed=seed,
+            score=1.0,
+            success=True,
+            total_reward=1.0,
             provenance={"synthetic": "numbers made for a test, not heard of an agent"},
         ),
         actions=("N", "NE", "E", "SE", "S", "SW", "W", "NW"),
@@ -39,8 +47,12 @@ def ballet_like(steps=200, *, layers=1, seed=0, grid=(12, 12), spatial=True, sal
         observations={},
         action=rng.integers(0, 8, steps),
         reward=np.eye(1, steps, steps - 1, dtype=np.float32)[0],
-        value=(0.3 + 0.3 * (np.arange(steps) > 180 * steps / 200) + 0.03 * rng.standard_normal(steps)).astype(np.float32),
-        logits=(rng.standard_normal((steps, 8)) + 3 * (np.arange(steps) > 180 * steps / 200)[:, None] * (np.arange(8) == 7)).astype(np.float32),
+        value=(0.3 + 0.3 * (np.arange(steps) > 180 * steps / 200) + 0.03 * rng.standard_normal(steps)).astype(
+            np.float32
+        ),
+        logits=(
+            rng.standard_normal((steps, 8)) + 3 * (np.arange(steps) > 180 * steps / 200)[:, None] * (np.arange(8) == 7)
+        ).astype(np.float32),
         done=np.arange(steps) == steps - 1,
         heads=tuple(Head(layer=layer, head=head, kind="window") for layer in range(layers) for head in range(4)),
         temporal=temporal,
@@ -105,7 +117,7 @@ def _frames(steps, side, spans):
     frames = np.full((steps, side, side, 3), 28, np.uint8)
     edge = side // 12
     frames[:, :edge] = frames[:, -edge:] = frames[:, :, :edge] = frames[:, :, -edge:] = 64
-    places = np.array([[.2, .2], [.2, .75], [.75, .2], [.75, .75], [.1, .5], [.85, .45]])
+    places = np.array([[0.2, 0.2], [0.2, 0.75], [0.75, 0.2], [0.75, 0.75], [0.1, 0.5], [0.85, 0.45]])
     for t in range(steps):
         for i, (a, b) in enumerate(spans):
             moving = a <= t < b

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from PIL import Image
+from synthetic_records import ballet_like, without_attention
 
 from recollect.interpret.atlas import atlases, png
 from recollect.interpret.html import load_report, read_html, write_html
@@ -14,7 +15,6 @@ from recollect.interpret.packing import KEPT, Plan, fit, pack
 from recollect.interpret.quantization import ERROR_BOUND, decode, encode
 from recollect.interpret.record import EpisodeInfo, Event, Head, SpaceTime
 from recollect.interpret.score import score
-from synthetic_records import ballet_like, without_attention
 
 
 @pytest.fixture(scope="module")
@@ -61,11 +61,11 @@ def test_pictures_hold_every_pixel(tmp_path):
             with Image.open(path) as opened:
                 pixels = np.asarray(opened.convert("RGB"))
             y, x = frames.shape[1:3]
-            for place in range(sheet.count):
+            for place in range(sheet.frames):
                 row, column = divmod(place, sheet.columns)
                 tile = pixels[row * y : (row + 1) * y, column * x : (column + 1) * x]
                 assert (tile == frames[sheet.first + place]).all()
-            seen += sheet.count
+            seen += sheet.frames
         assert seen == len(frames)
     assert len(png(np.zeros((400, 400, 3), np.uint8))) < 400
 
@@ -134,7 +134,11 @@ def test_bad_records_are_refused_with_a_remedy(record, tmp_path):
     for broken, message in cases:
         with pytest.raises(ValueError, match=message):
             write_html(broken, None, tmp_path / "x.html")
-    for given, message in (({"max_mb": 0}, "max_mb=0"), ({"max_mb": 26}, "at most 25"), ({"style": "rainbow"}, "style=")):
+    for given, message in (
+        ({"max_mb": 0}, "max_mb=0"),
+        ({"max_mb": 26}, "at most 25"),
+        ({"style": "rainbow"}, "style="),
+    ):
         with pytest.raises(ValueError, match=message):
             write_html(record, None, tmp_path / "x.html", **given)
     assert not list(tmp_path.iterdir())
@@ -142,7 +146,7 @@ def test_bad_records_are_refused_with_a_remedy(record, tmp_path):
 
 def test_places_that_cannot_be_written_and_files_that_are_none(record, tmp_path):
     (tmp_path / "file").write_text("no folder")
-    with pytest.raises(ValueError, match="cannot be written .* give another folder"):
+    with pytest.raises(ValueError, match=r"cannot be written .* give another folder"):
         write_html(record, None, tmp_path / "file" / "x.html")
     with pytest.raises(ValueError, match="no memory explorer"):
         load_report(tmp_path / "file")
@@ -247,11 +251,12 @@ def test_places_in_past_frames_come_back(tmp_path):
     step = np.minimum(rng.integers(0, 40, (40, 4, 6)), np.arange(40)[:, None, None]).astype(np.int32)
     past = SpaceTime(
         step=step, cell=rng.integers(0, 12, step.shape).astype(np.int32), grid=(3, 4),
-        weight=np.sort(rng.random(step.shape).astype(np.float32))[..., ::-1], tail=rng.random((40, 4)).astype(np.float32),
+        weight=np.sort(rng.random(step.shape).astype(np.float32))[..., ::-1],
+        tail=rng.random((40, 4)).astype(np.float32),
     )  # fmt: skip
     (path,) = write_html(replace(record, spacetime=past), None, tmp_path / "joint.html")
     arrays = read_html(path).arrays[0]
     assert (arrays["past_step"] == step).all() and (arrays["past_cell"] == past.cell).all()
     ahead = replace(past, step=step + 1)
-    with pytest.raises(ValueError, match="spacetime: head .* later step"):
+    with pytest.raises(ValueError, match=r"spacetime: head .* later step"):
         write_html(replace(record, spacetime=ahead), None, tmp_path / "joint.html")

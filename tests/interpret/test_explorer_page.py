@@ -6,12 +6,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-
 from browser import CHROMIUM, Browser
+from synthetic_records import ballet_like, without_attention
+
 from recollect.interpret.html import read_html, write_html
 from recollect.interpret.record import Event, SlotWeights, SpaceTime
 from recollect.interpret.score import score
-from synthetic_records import ballet_like, without_attention
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium: apt-get install chromium")
 AXE = Path(os.environ.get("AXE_CORE", Path(__file__).parents[2] / ".venv/node_modules/axe-core/axe.min.js"))
@@ -102,7 +102,9 @@ def test_the_sentence_says_what_the_record_says(wide, record):
     mass = record.temporal[190, 1, 64:80].sum()
     said = wide.run("memx.sentence()")
     assert said.startswith(f"Step 190: layer 1 head 2 puts {100 * mass:.0f} % on steps 64–79 (“zee”, the cued one)")
-    assert "about 119 steps ago" in said and "Removing steps 64–71" in said and "changes the policy by 0.90 nats" in said
+    assert (
+        "about 119 steps ago" in said and "Removing steps 64–71" in said and "changes the policy by 0.90 nats" in said
+    )
     assert wide.run("document.getElementById('sentence').textContent") == said
     assert wide.run("document.getElementById('timeline').getAttribute('aria-valuetext')") == said
     wide.run("memx.head(0)")
@@ -117,7 +119,15 @@ def test_every_key(wide):
     ):  # fmt: skip
         wide.press(key, shift=shift)
         assert state(wide)["t"] == expected, key
-    for key, overlay in (("a", "att"), ("s", "actor"), ("c", "both"), ("k", "topk"), ("w", "ww"), ("o", "off"), ("c", "critic")):
+    for key, overlay in (
+        ("a", "att"),
+        ("s", "actor"),
+        ("c", "both"),
+        ("k", "topk"),
+        ("w", "ww"),
+        ("o", "off"),
+        ("c", "critic"),
+    ):
         wide.press(key)
         assert state(wide)["ov"] == overlay
         chosen = "[...document.querySelectorAll('#overlays [aria-checked=true]')].map((b) => b.dataset.kind)"
@@ -237,7 +247,9 @@ def test_axe_finds_nothing(browser, name, theme, size, request):
     browser.run("document.querySelectorAll('details').forEach((one) => { one.open = true; })")
     browser.settle()
     browser.run(AXE.read_text() + ";0")
-    found = browser.run("axe.run().then((r) => r.violations.map((v) => v.id + ': ' + v.nodes[0].html + v.nodes[0].failureSummary))")
+    found = browser.run(
+        "axe.run().then((r) => r.violations.map((v) => v.id + ': ' + v.nodes[0].html + v.nodes[0].failureSummary))"
+    )
     assert found == []
     browser.run("document.getElementById('help').showModal()")
     found = browser.run("axe.run('#help').then((r) => r.violations.map((v) => v.id))")
@@ -280,7 +292,13 @@ def test_strange_records_make_safe_pages(browser, folder):
     short = ballet_like(24)
     rng = np.random.default_rng(0)
     step = np.minimum(rng.integers(0, 24, (24, 4, 6)), np.arange(24)[:, None, None])
-    past = SpaceTime(step=step, cell=rng.integers(0, 12, step.shape), weight=rng.random(step.shape), tail=rng.random((24, 4)), grid=(3, 4))
+    past = SpaceTime(
+        step=step,
+        cell=rng.integers(0, 12, step.shape),
+        weight=rng.random(step.shape),
+        tail=rng.random((24, 4)),
+        grid=(3, 4),
+    )
     records = {
         "words": replace(
             short, info=replace(short.info, task=bad, notes=(bad,)), actions=(bad,) * 8,
@@ -297,7 +315,7 @@ def test_strange_records_make_safe_pages(browser, folder):
                 name: getattr(ballet_like(20).removal, name)[:, :1] for name in ("kl", "dv", "logits")}),
             slots=(SlotWeights(name="write", kind="write", weights=rng.random((20, 2, 7)).astype(np.float32)),),
         ),
-        "continuous": replace(short, discrete=False, actions=(), action=rng.standard_normal((24, 3)).astype(np.float32)),
+        "continuous": replace(short, discrete=False, actions=(), action=np.float32(rng.standard_normal((24, 3)))),
     }  # fmt: skip
     browser.window(1440, 2400)
     for name, record in records.items():

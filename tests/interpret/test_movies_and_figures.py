@@ -5,12 +5,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from PIL import Image
+from synthetic_records import ballet_like, without_attention
 
 from recollect.interpret.colours import colour_table, overlay, top_mask
 from recollect.interpret.figures import figure_heat, figure_lag, figure_matrix, figure_strip, figure_top
 from recollect.interpret.movie import write_movie
 from recollect.interpret.record import SpaceTime
-from synthetic_records import ballet_like, without_attention
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +68,8 @@ def test_movies_of_little_and_of_nothing(tmp_path):
     blind = replace(without_attention(), frames=np.zeros((20, 0, 0, 3), np.uint8))
     write_movie(blind, tmp_path / "c.webp")
     for given, message in (
-        ({"path": "x.avi"}, "path=.*end it in"), ({"panels": ("sound",)}, "panels=.*choose from"), ({"fps": 0}, "fps=0"),
+        ({"path": "x.avi"}, "path=.*end it in"),
+        ({"panels": ("sound",)}, "panels=.*choose from"), ({"fps": 0}, "fps=0"),
         ({"head": 9}, "head=9"), ({"panels": ("recall",)}, "nothing to show"),
     ):  # fmt: skip
         with pytest.raises(ValueError, match=message):
@@ -81,14 +82,23 @@ def test_movies_of_little_and_of_nothing(tmp_path):
 def test_figures_are_drawn(record, tmp_path):
     rng = np.random.default_rng(0)
     step = np.minimum(rng.integers(0, 24, (24, 4, 6)), np.arange(24)[:, None, None])
-    past = SpaceTime(step=step, cell=rng.integers(0, 12, step.shape), weight=rng.random(step.shape), tail=rng.random((24, 4)), grid=(3, 4))
+    past = SpaceTime(
+        step=step,
+        cell=rng.integers(0, 12, step.shape),
+        weight=rng.random(step.shape),
+        tail=rng.random((24, 4)),
+        grid=(3, 4),
+    )
     joint = replace(record, spacetime=past)
     for path in (
         figure_strip(record, tmp_path / "strip.png", steps=range(18, 24), head=1),
         figure_top(record, tmp_path / "top.png", step=20),
         figure_lag(record, tmp_path / "lag.png", longest=20),
         figure_matrix(record, tmp_path / "matrix.png", head=3),
-        *(figure_heat(joint, tmp_path / f"{kind}.png", step=20, kind=kind) for kind in ("spatial", "temporal", "spacetime")),
+        *(
+            figure_heat(joint, tmp_path / f"{kind}.png", step=20, kind=kind)
+            for kind in ("spatial", "temporal", "spacetime")
+        ),
     ):
         drawn = pixels(path)
         assert drawn.shape[1] > 500 and drawn.std() > 10
@@ -98,7 +108,10 @@ def test_figures_are_drawn(record, tmp_path):
 def test_figures_say_what_is_missing(record, tmp_path):
     path = tmp_path / "x.png"
     for draw, message in (
-        (lambda: figure_strip(without_attention(), path, steps=[1]), "gru keeps nothing of that kind; a GRU has no attention"),
+        (
+            lambda: figure_strip(without_attention(), path, steps=[1]),
+            "gru keeps nothing of that kind; a GRU has no attention",
+        ),
         (lambda: figure_strip(record, path, steps=[99]), "step=99"),
         (lambda: figure_strip(record, path, steps=[]), "steps="),
         (lambda: figure_top(record, path, step=1, k=(0,)), "k=0"),

@@ -23,8 +23,8 @@ class Atlas(NamedTuple):
     png: bytes
     first: int
     """Number of its first frame."""
-    count: int
-    """Frames in it."""
+    frames: int
+    """How many."""
     columns: int
     """Frames in a row."""
 

@@ -87,7 +87,6 @@ def compare_explored(explored: Sequence[Explored], folder: str | PathLike[str]) 
     return write_html(episodes, reports, Path(folder) / "compare.html")[0]
 
 
-
 def record_run(
     directory: str | PathLike[str],
     *,
@@ -164,5 +163,7 @@ def explore_run(
     folder.mkdir(parents=True, exist_ok=True)  # before anything is computed: a folder that cannot be made ends it here
     episodes = record_run(directory, **how)
     report = score_with_controls(episodes)
-    files = {name: WRITERS[name](episodes[0], report, folder) for name in (usable_writers() if writers is None else writers)}
+    files = {
+        name: WRITERS[name](episodes[0], report, folder) for name in (usable_writers() if writers is None else writers)
+    }
     return Explored(episodes=episodes, report=report, files=files)

@@ -126,14 +126,16 @@ def figure_matrix(record: EpisodeRecord, path: str | PathLike[str], *, head: int
     high = float(np.percentile(present, 99.5)) if present.size else 1.0
     figure = _figure((9.4, 4.6))
     panels = figure.subplots(1, 2)
+    images = []
     for panel, shown, name in zip(panels, (weights, lagged), ("step attended to", "steps back"), strict=True):
         panel.set_facecolor("0.9")
-        image = panel.imshow(shown, vmin=0, vmax=high or 1, cmap="inferno", interpolation="nearest", aspect="auto")
+        how = {"cmap": "inferno", "interpolation": "nearest", "aspect": "auto"}
+        images.append(panel.imshow(shown, vmin=0, vmax=high or 1, **how))
         panel.set(xlabel=name, ylabel="now")
         for event in record.events:
             if event.kind not in ("reward", "end"):
                 panel.axhspan(event.t - 0.5, event.t1 - 0.5, 0, 0.012, color=EVENT)
-    figure.colorbar(image, ax=panels, label=f"attention, {_head_name(record, head)}; to the 99.5th percentile")
+    figure.colorbar(images[0], ax=panels, label=f"attention, {_head_name(record, head)}; to the 99.5th percentile")
     return _saved(figure, path)
 
 

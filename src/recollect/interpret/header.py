@@ -21,7 +21,11 @@ def describe(record: EpisodeRecord, report: Mapping[str, Any] | None, packed: Pa
     labels = {head["name"]: head["label"] for head in (report or {}).get("heads", ())}
     kept = range(len(record.heads)) if packed.plan.heads is None else packed.plan.heads
     heads = [record.heads[number] for number in kept]
-    trained = "" if info.checkpoint_step is None else f", {format(info.checkpoint_step, ',').replace(',', ' ')} training steps"
+    trained = (
+        ""
+        if info.checkpoint_step is None
+        else f", {format(info.checkpoint_step, ',').replace(',', ' ')} training steps"
+    )
     removal = record.removal
     notes = [f"left out to fit: {words}" for words in packed.dropped] + list(info.notes)
     notes += [f"{name}: {text}" for name, text in info.provenance.items()]
@@ -48,7 +52,7 @@ def describe(record: EpisodeRecord, report: Mapping[str, Any] | None, packed: Pa
         ],
         "nothing": "this core keeps no attention to show; " + (" ".join(info.notes) or "see the notes."),
         "chunks": [list(chunk) for chunk in record.chunks],
-        "events": [_event(record, number) for number in range(len(record.events))],
+        "events": [_event(record, event) for event in sorted(record.events, key=lambda event: event.t)],
         "kinds": list(dict.fromkeys(event.label for event in _blocks(record))),
         "pairs": [{"query": list(pair.query), "key": list(pair.key)} for pair in record.pairs],
         "marks": bookmarks(record),
@@ -201,8 +205,7 @@ def _outcome(record: EpisodeRecord) -> dict[str, str]:
     return {"text": "cut" if info.score is None else f"score {info.score:.3g}", "mark": "open"}
 
 
-def _event(record: EpisodeRecord, number: int) -> dict[str, Any]:
-    event = record.events[number]
+def _event(record: EpisodeRecord, event: Event) -> dict[str, Any]:
     asks = any(event.t < pair.query[1] and pair.query[0] < event.t1 for pair in record.pairs)
     block = event in _blocks(record)
     return {

@@ -124,7 +124,9 @@ def read_html(path: str | PathLike[str]) -> Page:
 
 
 def _read(array: dict[str, Any], data: bytes) -> np.ndarray:
-    return decode(Encoded(array["enc"], tuple(array["shape"]), array["map_axes"], data[array["off"] :][: array["bytes"]]))
+    return decode(
+        Encoded(array["enc"], tuple(array["shape"]), array["map_axes"], data[array["off"] :][: array["bytes"]])
+    )
 
 
 def _meta(text: str, path: str | PathLike[str]) -> dict[str, Any]:
@@ -174,7 +176,8 @@ def _split(
         bounds = np.linspace(0, record.num_steps, count + 1).round().astype(int).tolist()
         names = [f"{stem}-{part + 1}.{ending}" for part in range(count)]
         links = [
-            {"href": names[part], "text": f"maps of steps {bounds[part]} to {bounds[part + 1] - 1}"} for part in range(count)
+            {"href": names[part], "text": f"maps of steps {bounds[part]} to {bounds[part + 1] - 1}"}
+            for part in range(count)
         ]
         pages: dict[str, str] = {}
         for part in range(count):
@@ -187,8 +190,8 @@ def _split(
         else:
             return {name: _index(record, report, links)} | pages
     raise ValueError(
-        f"max_mb={max_bytes / 1e6:g} does not hold the frames and curves of {record.num_steps} steps: give more, at most "
-        f"{HARD_STOP}, or record fewer steps"
+        f"max_mb={max_bytes / 1e6:g} does not hold the frames and curves of {record.num_steps} steps: give more, at "
+        f"most {HARD_STOP}, or record fewer steps"
     )
 
 
@@ -207,7 +210,7 @@ def _page(
         header["frames"] = None
         if sheets:
             _, height, width, _ = record.frames.shape
-            tiles = [{"first": sheet.first, "count": sheet.count, "columns": sheet.columns} for sheet in sheets]
+            tiles = [{"first": sheet.first, "count": sheet.frames, "columns": sheet.columns} for sheet in sheets]
             header["frames"] = {"width": width, "height": height, "atlases": tiles}
         described.append(header)
         payload.append(_block(f"data-{number}", packed.data))
@@ -258,7 +261,7 @@ def _index(record: EpisodeRecord, report: Mapping[str, Any] | None, links: Seque
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">'
         f'<meta name="color-scheme" content="dark light"><title>{title}</title></head><body><main><h1>{title}</h1>'
-        "<p>One page would have been too large. Every part has all frames and curves, and the maps of its own steps.</p>"
+        "<p>One page would have been too large. Every part has all frames and curves, and maps of its own steps.</p>"
         f'<ul>{rows}</ul></main><script type="application/json" id="meta">'
         f"{meta.replace('<', chr(92) + 'u003c')}</script></body></html>\n"
     )

@@ -42,7 +42,7 @@ def write_movie(
     Args:
         record: what was recorded.
         path: ends in ``.mp4``, ``.webp`` or ``.gif``.
-        panels: which of ``frame``, ``heads``, ``recall``, ``value``; those that the record has nothing for are left out.
+        panels: which of ``frame``, ``heads``, ``recall``, ``value``; what the record has nothing for is left out.
         fps: steps per second.
         head: whose recall is shown; None for the mean of all heads.
 
@@ -92,8 +92,8 @@ class _Scene:
         self.frames = record.frames if "frame" in panels and record.frames.size else None
         self.spatial = record.spatial if "heads" in panels and self.frames is not None else None
         self.past = self._past(head) if "recall" in panels else None
-        self.value = record.value if "value" in panels else None
-        rows = (self.past is not None) * RECALL + (self.value is not None) * VALUE
+        self.has_value = "value" in panels
+        rows = (self.past is not None) * RECALL + self.has_value * VALUE
         require(rows > 0 or self.frames is not None, "panels", panels, "this record has nothing to show in them")
         present = np.zeros(1) if record.spatial is None else record.spatial[np.isfinite(record.spatial)]
         self.high = float(np.percentile(present, 99.5)) if present.size else 1.0
@@ -121,13 +121,15 @@ class _Scene:
         top = self.picture[1]
         name = self.record.actions[int(self.record.action[t])] if self._named(t) else ""
         reward = self.record.reward[t]
-        caption = f"step {t}   {name}   value {self.record.value[t]:.2f}" + (f"   reward {reward:+.3g}" if reward else "")
+        caption = f"step {t}   {name}   value {self.record.value[t]:.2f}" + (
+            f"   reward {reward:+.3g}" if reward else ""
+        )
         draw.text((8, top + 6), caption, font=self.font, fill=INK)
         top += CAPTION
         if self.past is not None:
             self._draw_recall(draw, t, top)
             top += RECALL
-        if self.value is not None:
+        if self.has_value:
             self._draw_value(draw, t, top)
         return image
 
@@ -162,7 +164,9 @@ class _Scene:
         assert past is not None
         for event in self.record.events:
             if event.kind not in ("reward", "end"):
-                draw.rectangle((self._x(event.t), top, max(self._x(event.t1) - 1, self._x(event.t) + 1), top + 14), BLOCK)
+                draw.rectangle(
+                    (self._x(event.t), top, max(self._x(event.t1) - 1, self._x(event.t) + 1), top + 14), BLOCK
+                )
                 draw.text((self._x(event.t) + 3, top), event.label[:12], font=self.font, fill=INK)
         base, high = top + RECALL - 8, past[t].max() or 1
         draw.line((self._x(0), base, self._x(self.record.num_steps), base), GRID)
@@ -172,7 +176,7 @@ class _Scene:
         draw.line((self._x(t + 0.5), top, self._x(t + 0.5), base), INK)
 
     def _draw_value(self, draw: Any, t: int, top: int) -> None:
-        value = np.nan_to_num(self.value)
+        value = np.nan_to_num(self.record.value)
         low, high = value.min(), value.max()
         share = (value - low) / (high - low) if high > low else np.full(len(value), 0.5)
         points = [(self._x(s + 0.5), top + VALUE - 8 - part * (VALUE - 16)) for s, part in enumerate(share.tolist())]

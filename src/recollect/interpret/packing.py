@@ -126,7 +126,7 @@ def _ladder(record: EpisodeRecord) -> Iterator[tuple[str, Callable[[Plan], Plan]
 
 
 def best_heads(record: EpisodeRecord) -> tuple[int, ...]:
-    """Numbers of the heads of the last layer, and of the best eight others: by recall where pairs are known, else by use.
+    """Numbers of the heads of the last layer, and of the best eight others: by recall if pairs are known, else by use.
 
     Recall: mean mass on the key at the query's steps. Use: correlation of chunk mass with the effect of removal.
     Without either: by the mean of the largest entry.
@@ -267,9 +267,7 @@ def _plain(name: str, array: np.ndarray, encoding: str = "f32") -> Block:
     return Block(name, encode(array, encoding), 0, 1, math.nan)
 
 
-def _map(
-    name: str, maps: np.ndarray, encoding: str, first_row: int, *, every: int = 1, map_axes: int = 1
-) -> Block:
+def _map(name: str, maps: np.ndarray, encoding: str, first_row: int, *, every: int = 1, map_axes: int = 1) -> Block:
     present = np.abs(maps[np.isfinite(maps)])
     high = float(np.percentile(present, 99.5)) if present.size else math.nan
     if high == 0:

@@ -206,10 +206,11 @@ class Episode {
     const sheet = atlases.findIndex((one) => one.first <= t && t < one.first + one.count);
     if (sheet < 0) return;
     const bitmap = this.bitmaps[sheet];
-    if (!bitmap || bitmap instanceof Promise) { this.open(sheet); return; }
+    if (!bitmap || bitmap instanceof Promise) { this.open(sheet); return false; }
     const place = t - atlases[sheet].first, columns = atlases[sheet].columns;
     g.imageSmoothingEnabled = width < w;
     g.drawImage(bitmap, (place % columns) * w, floor(place / columns) * h, w, h, x, y, width, height);
+    return true;
   }
   open(sheet) {
     if (this.bitmaps[sheet]) return this.bitmaps[sheet];
@@ -308,7 +309,7 @@ const QUERY = "#b35f08";
 let ink = {};
 function readInk() {
   const style = getComputedStyle(document.documentElement);
-  for (const name of ["paper", "card", "line", "ink", "soft", "mass", "effect", "value", "entropy", "accent", "grid",
+  for (const name of ["paper", "card", "ink", "soft", "mass", "effect", "value", "entropy", "accent", "grid",
     "cursor", "neutral"]) ink[name] = style.getPropertyValue(`--${name}`).trim();
 }
 const eventName = ({ kind, label, query }) => query && kind !== label ? `${kind}: ${label}` : label;
@@ -319,13 +320,13 @@ function roomOf(id) {
   if (!rooms.has(id)) rooms.set(id, $(id).clientWidth);
   return rooms.get(id);
 }
-/** Gives a canvas a size in CSS pixels, and its g, in the same units. */
+/** Gives a canvas a size in CSS pixels, and its pen, in the same units. */
 function fit(canvas, width, height) {
-  const dense = max(1, window.devicePixelRatio || 1);
+  const dense = max(1, devicePixelRatio);
   const [w, h] = [round(width * dense), round(height * dense)];
   if (canvas.width !== w || canvas.height !== h) {
     canvas.width = w; canvas.height = h;
-    if (canvas.style) { canvas.style.width = `${width}px`; canvas.style.height = `${height}px`; }
+    Object.assign(canvas.style, { width: `${width}px`, height: `${height}px` });
   }
   const g = pen(canvas);
   g.setTransform(w / width, 0, 0, h / height, 0, 0);
@@ -366,11 +367,11 @@ function layers(ep, t, h, kind) {
   if (kind === "critic") return [salient("critic", map)];
   if (kind === "both") return [salient("actor", "orange"), salient("critic", "blue")];
   if (kind === "ww") return [attention("what_where", "what (orange) or where (blue)", "signed", true)
-    ?? { why: "this core does not split what from where" }];
+    ?? { why: "no split of what from where" }];
   const found = attention("spatial", "probability per patch", map);
   if (found) return [found];
   if (kind === "topk") return [salient("actor", map)];
-  return [{ why: "this agent has no attention to places of the frame" }];
+  return [{ why: "no attention to places of the frame" }];
 }
 /** Colours a canvas of columns x rows: share(number) in -1 ... 1, NaN is clear; alpha(share) is how opaque. */
 function heat(canvas, numbers, columns, rows, share, table, alpha, signed) {
@@ -391,7 +392,6 @@ function paint(g, layer, width, height, opacity) {
   const high = (now.scale === "frame" ? most(map.map(abs)) : layer.high) || 1;
   heat(grid, map, columns, rows, (v) => clamp(v / high, -1, 1), table, (share) => opacity * abs(share) ** 0.7, layer.signed);
   g.imageSmoothingEnabled = now.smooth;
-  g.imageSmoothingQuality = "high";
   g.drawImage(grid, 0, 0, width, height);
 }
 /** Which cells are among the top share of a map. */
@@ -419,27 +419,35 @@ function mask(g, inside, rows, columns, width, height) {
     if (!kept) g.fillRect(left, top, floor((x + 1) * width / columns) - left, floor((y + 1) * height / rows) - top);
   });
 }
-function darken(g, width, height) {
-  g.globalCompositeOperation = "saturation";
-  box(g, "rgba(128,128,128,.7)", 0, 0, width, height);
-  g.globalCompositeOperation = "multiply";
-  box(g, "#9a9a9a", 0, 0, width, height);
-  g.globalCompositeOperation = "source-over";
-}
 function stageSize(ep) {
   if (!ep.frames) return [300, 150];
   const scale = min(340, roomOf("now") - 26) / max(ep.frames.width, ep.frames.height);
   return [round(ep.frames.width * scale), round(ep.frames.height * scale)];
 }
+const dark = { canvas: make("canvas"), key: "" };
+/** Frame t, grey and dark, in its own size: made once a step, for the large picture and all small ones. */
+function darkFrame(ep, t) {
+  const key = [ep.number, t].join(), { width, height } = ep.frames;
+  if (key === dark.key) return dark.canvas;
+  [dark.canvas.width, dark.canvas.height] = [width, height];
+  const g = pen(dark.canvas);
+  dark.key = ep.draw(g, t, 0, 0, width, height) ? key : "";
+  g.globalCompositeOperation = "saturation";
+  box(g, "rgba(128,128,128,.7)", 0, 0, width, height);
+  g.globalCompositeOperation = "multiply";
+  box(g, "#9a9a9a", 0, 0, width, height);
+  return dark.canvas;
+}
 /** Frame t with what lies over it. */
 function drawFrame(g, ep, t, h, width, height, kind, edge = true) {
-  ep.draw(g, t, 0, 0, width, height);
-  const found = layers(ep, t, h, kind).filter((layer) => layer.map);
+  const found = layers(ep, t, h, kind).filter((layer) => layer.map), first = found[0];
   if (!ep.frames && edge) write(g, "this agent sees no picture", width / 2, height / 2, "#bbb", "center", 13);
-  if (!found.length) return;
-  const first = found[0];
+  if (first && kind !== "topk" && now.dim && ep.frames) {
+    g.imageSmoothingEnabled = width < ep.frames.width;
+    g.drawImage(darkFrame(ep, t), 0, 0, width, height);
+  } else ep.draw(g, t, 0, 0, width, height);
+  if (!first) return;
   if (kind === "topk") { mask(g, topCells(first.map, now.k / 100), first.rows, first.columns, width, height); return; }
-  if (now.dim) darken(g, width, height);
   for (const layer of found) paint(g, layer, width, height, now.opacity);
   if (edge && !first.signed) outline(g, topCells(first.map, now.k / 100), first.rows, first.columns, width, height);
 }
@@ -811,7 +819,7 @@ function drawMatrix(ep) {
   for (const t of [0, floor(ep.T / 2), ep.T - 1]) write(g, String(t), left - 4, down(t) + 4, ink.soft, "right");
   put("matrix-text", `${headName(ep)}; down: now, across: ${now.lag ? "steps ago" : "the step attended to"}; ` +
     `0 to ${short(matrix.high)}` + (matrix.bin > 1 ? `; each pixel is the largest of ${matrix.bin} × ${matrix.bin}` : "") +
-    (ep.all.temporal_step ? "; only the largest entries of a row were kept" : ""));
+    (ep.all.temporal_step ? "; only the largest entries were kept" : ""));
 }
 function matrixAt(event) {
   const box = $("matrix-picture").getBoundingClientRect(), ep = here(), side = matrixSide(), inner = side - 38 - matrix.band;
@@ -908,7 +916,7 @@ function pastTail(ep) {
 }
 function paintPlaces(g, ep, item, width, height) {
   const [rows, columns] = ep.places;
-  darken(g, width, height);
+  g.drawImage(darkFrame(ep, item.s), 0, 0, width, height);
   paint(g, { map: item.map, rows, columns, high: ep.all.past_weight.high, colours: now.map }, width, height, now.opacity);
   outline(g, item.map.map((x) => x > 0), rows, columns, width, height);
 }
@@ -1017,7 +1025,7 @@ function showTable(ep) {
   const items = recalledNow(ep).slice(0, CARDS);
   const facts = [["step", now.t], ["action", actionName(ep, now.t)], ["value", short(ep.value[now.t])],
     ["entropy", ep.entropy ? short(ep.entropy[now.t]) : "–"], ["reward", short(ep.reward[now.t])]];
-  $("table-rows").replaceChildren(table(["now", "is"], facts), table(["recalled steps", "attention", "effect, nats", "change of value", "event"],
+  $("table-rows").replaceChildren(table(["now", "is"], facts), table(["recalled steps", "attention", "effect, nats", "value change", "event"],
     items.map((item) => [steps(item.a, item.b), percent(item.mass), short(item.kl), short(item.dv), item.label || "–"])));
 }
 function say(text) { put("live", text); put("said", text); }
@@ -1084,17 +1092,15 @@ function setOverlay(kind) {
 function jump(list, forward) {
   const next = forward ? list.find((t) => t > now.t) : list.findLast((t) => t < now.t);
   if (next !== undefined) go(next);
-  return next;
 }
-const eventSteps = () => [...new Set(here().events.map((event) => event.t))].sort((a, b) => a - b);
+const eventSteps = () => here().events.map((event) => event.t);
 function nextBookmark() {
-  const marks = here().marks, t = jump(marks.map((mark) => mark.t), true) ?? (marks.length ? (go(marks[0].t), marks[0].t) : undefined);
-  if (t !== undefined) say(`bookmark at step ${t}: ${marks.find((mark) => mark.t === t).why}`);
+  const { marks } = here(), mark = marks.find(({ t }) => t > now.t) ?? marks[0];
+  if (mark) { go(mark.t); say(`bookmark at step ${mark.t}: ${mark.why}`); }
 }
 function play(on = !now.playing) {
   now.playing = on;
   put("play", on ? "❚❚ pause" : "▶ play");
-  $("play").setAttribute("aria-label", on ? "Pause" : "Play");
   if (on) { if (now.t === here().T - 1) go(0); last = performance.now(); requestAnimationFrame(tick); }
 }
 function tick(time) {
@@ -1230,7 +1236,6 @@ function readAddress() {
 function values(name, t, h) {
   const ep = here(), numbers = ep.all[name];
   if (name === "temporal") return [...ep.past(t, h) ?? []];
-  if (name === "mass") return [...ep.masses(t, h) ?? []];
   if (name === "policy") return [...ep.policy(t)];
   if (!numbers) throw new Error(`there are ${Object.keys(ep.all)}`);
   if (!numbers.every) return [...numbers.part(t * numbers.rowSize, numbers.rowSize)];
@@ -1260,7 +1265,7 @@ async function start() {
   Object.assign(memx, { ready: true, opened: performance.now() });
 }
 start().catch((error) => {
-  document.querySelector("main").replaceChildren(make("p", { class: "error", role: "alert", text: `This page could not be opened: ${error.message}` }));
+  document.querySelector("main").replaceChildren(make("p", { class: "error", role: "alert", text: `This page cannot be opened: ${error.message}` }));
   throw error;
 });
 })();
