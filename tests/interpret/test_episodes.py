@@ -1,6 +1,6 @@
 """Recording changes nothing; maps are in absolute steps; memory that is taken away is away; episodes live on."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -13,6 +13,7 @@ from recollect.evaluation.agents import no_trace, play
 from recollect.interpret.episodes import record_episode
 from recollect.interpret.playback import Playback
 from recollect.interpret.removal import measure_removal, policies_without
+from recollect.interpret.score import score
 from recollect.recipes.agent_sizes import lite_core
 from recollect.tasks.gymnasium.worlds import GymnasiumConfig
 from recollect.tasks.worlds.arcade.catch import CatchConfig
@@ -240,6 +241,25 @@ def test_bad_questions_have_clear_answers(maze):
         record_episode(maze.agent, MAZE, longest=0)
     with pytest.raises(ValueError, match="agent=Linear"):
         record_episode(torch.nn.Linear(1, 1), MAZE)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _BrokenSensor(TMazeConfig):
+    def build(self, batch_size, *, seed=0, device="cpu"):
+        world = super().build(batch_size, seed=seed, device=device)
+        observe = world.observe
+        world.observe = lambda state: torch.where((world.clock == 3)[:, None], torch.nan, observe(state))
+        return world
+
+
+def test_a_broken_frame_is_seen_and_does_not_spread():
+    record = record_episode(_agent("hcam"), _BrokenSensor(length=8, slack=10), seed=2).with_removal()
+    assert np.flatnonzero(np.isnan(record.value)).tolist() == [3]
+    assert np.isfinite(record.logits[4:]).all() and np.isfinite(np.nansum(record.temporal))
+    report = score(record)
+    assert {gate.name: gate.passed for gate in report.gates}["finite"] is False
+    assert "do not believe the picture: finite" in report.verdict
+    assert np.array_equal(record.rerun_from(6).action, record.action)
 
 
 def test_an_episode_of_one_step_is_a_record():

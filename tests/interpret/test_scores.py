@@ -148,6 +148,11 @@ def test_a_record_without_attention_has_a_verdict(record):
     assert "nothing that could be scored" in score(bare).verdict
 
 
+def test_without_ground_truth_there_is_still_a_verdict(record):
+    verdict = score(replace(record, pairs=())).verdict
+    assert "2 of 4 heads look back a constant number of steps" in verdict and "Pearson" in verdict
+
+
 def test_numbers_of_rows_by_hand():
     rows = np.array([[0.5, 0.25, 0.25, 0.0]])
     assert effective_number(rows) == pytest.approx(np.exp(1.5 * np.log(2)))

@@ -238,8 +238,25 @@ def _verdict(record: EpisodeRecord, report: Report) -> str:
         if f"removal KL of {unit}" in report:
             metric = report[f"removal KL of {unit}"]
             what = "the memory" if unit == "all" else "its most used slot"
-            parts.append(f"without {what} the policy changes by {metric.value:.2f} nats")
+            elsewhere = "" if math.isnan(metric.chance) else f", elsewhere by {metric.chance:.2f}"
+            parts.append(f"without {what} the policy changes by {metric.value:.2f} nats at the decision{elsewhere}")
+    if not parts and report.heads:
+        parts.append(_without_truth(report))
     failed = [gate.name for gate in report.gates if gate.passed is False]
     if failed:
         parts.append(f"do not believe the picture: {', '.join(failed)}")
     return "; ".join(parts) or "nothing that could be scored: the world does not say what its decisions depend on"
+
+
+def _without_truth(report: Report) -> str:
+    """What can be said where the world does not say what its decisions depend on."""
+    labels = [head.label for head in report.heads]
+    constant = sum(label == "recency" or label.startswith("offset") for label in labels)
+    spans = [metric.value for head in report.heads for metric in head.metrics if metric.name == "span90"]
+    said = f"no ground truth in this world; {constant} of {len(labels)} heads look back a constant number of steps"
+    if spans:
+        said += f"; 90 % of the attention lies in the last {np.mean(spans):.0f} steps"
+    if "attended and used, Pearson" in report:
+        metric = report["attended and used, Pearson"]
+        said += f"; attention and use agree by {metric.value:.2f} (Pearson), permuted {metric.chance:.2f}"
+    return said
