@@ -8,12 +8,17 @@ episodes.py    recording; the same episode lived again with another memory (``re
 attention.py   the attention of any core in absolute steps;  saliency.py  where the picture matters
 hiding.py      what it means that a moment is not remembered;  removal.py  what the policy is without it
 recall.py, use.py, heads.py, pointing.py, gates.py, controls.py    the numbers of score.py, each with its chance level
+html.py        the memory explorer, one HTML file (page/ has its template, style and script);  movie.py, figures.py
+               checks.py, header.py, packing.py, quantization.py, atlas.py, colours.py    its parts
 explore.py     from a run directory to files
 """
 
 from recollect.interpret.controls import score_with_controls
 from recollect.interpret.episodes import LiveEpisode, record_episode
 from recollect.interpret.explore import explore_run, record_run
+from recollect.interpret.figures import figure_heat, figure_lag, figure_matrix, figure_strip, figure_top
+from recollect.interpret.html import load_report, read_html, write_html
+from recollect.interpret.movie import write_movie
 from recollect.interpret.record import EpisodeRecord
 from recollect.interpret.report import Report
 from recollect.interpret.score import score
@@ -23,8 +28,17 @@ __all__ = [
     "LiveEpisode",
     "Report",
     "explore_run",
+    "figure_heat",
+    "figure_lag",
+    "figure_matrix",
+    "figure_strip",
+    "figure_top",
+    "load_report",
+    "read_html",
     "record_episode",
     "record_run",
     "score",
     "score_with_controls",
+    "write_html",
+    "write_movie",
 ]
