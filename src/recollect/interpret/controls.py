@@ -11,7 +11,6 @@ Source: deletion and insertion are those of Petsiuk et al., RISE (2018), over ch
 
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import permutations
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -118,19 +117,24 @@ def memory_swap(episodes: Sequence[LiveEpisode]) -> list[Metric]:
     Chance is how often the other's action is taken with the own memory. Episodes of Discrete actions only.
     """
     ratios = []
-    for one, other in permutations(episodes, 2):
-        steps = {decision.t for decision in decisions(one)} & {decision.t for decision in decisions(other)}
-        steps = {t for t in steps if one.discrete and one.action[t] != other.action[t]}
-        if not steps:
-            continue
-        t = min(steps)
-        with no_trace(one.agent, one.info.seed):
-            state = other.playback().state_before(t)
-            output, _ = one.playback().step(t, state)
-        chosen = int(one.agent.distribution(output.policy[:, 0]).mode()[0])
-        own = int(one.agent.distribution(torch.as_tensor(one.logits[t : t + 1])).mode()[0])
-        ratios.append(Ratio(float(chosen == other.action[t]), float(own == other.action[t]), 1))
+    for one in episodes:
+        followed = [found for other in episodes if (found := _swapped(one, other)) is not None]
+        ratios.append(Ratio(float(sum(f for f, _ in followed)), float(sum(own for _, own in followed)), len(followed)))
     return pooled("memory swap followed", ratios, against="own memory")
+
+
+def _swapped(one: LiveEpisode, other: LiveEpisode) -> tuple[bool, bool] | None:
+    """Whether the other's action is taken with the other's memory, and with the own; None where they chose alike."""
+    steps = {decision.t for decision in decisions(one)} & {decision.t for decision in decisions(other)}
+    steps = {t for t in steps if one.discrete and one.action[t] != other.action[t]}
+    if not steps:
+        return None
+    t, distribution = min(steps), one.agent.distribution
+    with no_trace(one.agent, one.info.seed):
+        output, _ = one.playback().step(t, other.playback().state_before(t))
+    chosen = int(distribution(output.policy[:, 0]).mode()[0])
+    own = int(distribution(torch.as_tensor(one.logits[t : t + 1])).mode()[0])
+    return chosen == other.action[t], own == other.action[t]
 
 
 @torch.no_grad()
