@@ -168,6 +168,14 @@ class MemoryCore(nn.Module, ABC, Generic[StateT]):
         """
         return {}
 
+    def attended_steps(self, clock: Tensor) -> dict[str, tuple[Tensor, Tensor]]:
+        """As :meth:`recalled_steps`, of all Taps behind whose weights stand steps of the episode, for pictures.
+
+        Args:
+            clock: long ``[b, t]``, the steps of one call, counted from 0 at the start of their episodes.
+        """
+        return self.recalled_steps(clock)
+
     def largest_counters(self) -> dict[str, int]:
         """Leaves of the state that count something bounded, and how far; a file with more is damaged."""
         return {}

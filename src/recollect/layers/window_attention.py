@@ -222,6 +222,8 @@ def sliding_attention(  # noqa: PLR0913 (an equation of many letters)
         if bias is not None:
             scores = scores + bias[:, None, None].to(scores.dtype)
         weights = _weights(scores, seen, top_k)
+        if tap is not None:
+            weights = tap.edit(weights.transpose(0, 1)).transpose(0, 1)
         return to_full(weights.to(v.dtype)) @ v, weights
 
     block = max(w, MIN_BLOCK)
