@@ -58,6 +58,8 @@ def environment(config: GymnasiumConfig) -> gymnasium.Env[Any, Any]:
         return TransformObservation(env, lambda o: o[seen], spaces.Box(space.low[seen], space.high[seen]))
     if name.startswith("MiniGrid-"):
         return FlattenObservation(FilterObservation(env, ["direction", "image"]))
+    if isinstance(env.observation_space, spaces.MultiDiscrete):  # sb3 makes sizes of it that torch refuses
+        return FlattenObservation(env)
     return env
 
 

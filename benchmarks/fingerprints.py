@@ -96,7 +96,9 @@ def core_cases(configs: int) -> Iterator[tuple[str, dict[str, str]]]:
                 yield f"core {key} {i} {str(dtype)[6:]}", run_core(core, i, dtype)
         torch.manual_seed(0)
         # Wide enough for the forms that are chosen by shape.
-        core = CORES[key](dim=128, num_layers=2).build(input_dim=40)
+        wide = {"dim": 128, "num_layers": 2}
+        sizes = {name: size for name, size in wide.items() if name in CORES[key].__dataclass_fields__}
+        core = CORES[key](**sizes).build(input_dim=40)
         yield f"core {key} wide", run_core(core, 0, torch.float32, batch=24, steps=40)
 
 

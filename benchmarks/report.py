@@ -35,6 +35,8 @@ from agents_report import (
 from recollect.benchmark.cores import CoresBenchmark, core_config
 from recollect.cores import CORES
 from recollect.recipes import RECIPES
+from recollect.recipes.attention_agents.sizes import SIZES
+from recollect.recipes.attention_agents.study import game
 from recollect.recipes.contents import tasks
 from recollect.recipes.hierarchical_transformer_memory import CORE_ROWS
 from recollect.recipes.memory_suite import grand_table
@@ -271,6 +273,7 @@ def main() -> None:
     between(ROOT / "docs" / "certificate.md", "all", certificate_table(card))
     between(ROOT / "docs" / "certificate.md", "mutations", mutation_table(RESULTS / "mutations.json"))
     between(ROOT / "docs" / "agents.md", "tasks", task_table())
+    between(ROOT / "docs" / "attention-agents.md", "sizes", size_table())
     figure(cores, ROOT / "docs" / "assets" / "streams.png")
 
 
@@ -279,6 +282,17 @@ def task_table() -> str:
     head = ["task", "chance", "lag: median, 95 %", "ends of episodes between", "other things between", "bits"]
     parts = ("chance", "lag", "ends", "past", "bits")
     return table(head, [(f"`{row['key']}`", *(row[part] for part in parts)) for row in tasks()])
+
+
+def size_table() -> str:
+    """Parameters of the attention agents, published and counted."""
+    rows = []
+    for size in SIZES:
+        ours = size.count(game(size.game))
+        name = f"`{size.agent}`, {size.game}" + (f", {size.changed}" if size.changed else "")
+        rows.append((name, f"{size.published:,}", f"{ours:,}", f"{size.unused:,}"))
+        assert ours + size.unused == size.published
+    return table(["agent, game", "thesis", "here", "in the thesis, and read by nothing"], rows)
 
 
 def card_text(card: dict[str, Any]) -> str:

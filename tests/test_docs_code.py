@@ -81,5 +81,10 @@ def test_atari(folder):
     assert scope["old"].spec.observation_space.shape == (1, 84, 84)
 
 
+def test_attention_agents(folder):
+    pytest.importorskip("ale_py")
+    assert run("attention-agents")["world"].spec.observation_space.shape == (1, 42, 42)
+
+
 def test_home():
     run("index")

@@ -256,7 +256,7 @@ def _decode_config(data: Mapping[str, Any], expected: type, kinds: _Kinds, where
     renamed = getattr(cls, "RENAMED", {})
     data = {renamed.get(key, key): value for key, value in data.items()}
     for field, values in getattr(cls, "RENAMED_VALUES", {}).items():
-        if isinstance(data.get(field), str):
+        if isinstance(data.get(field), (str, bool)):
             data[field] = values.get(data[field], data[field])
     known = {f.name for f in dataclasses.fields(cls)}
     unknown = [key for key in data if key not in known and key != "kind"]

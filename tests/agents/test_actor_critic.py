@@ -1,3 +1,5 @@
+from dataclasses import dataclass
+
 import numpy as np
 import pytest
 import torch
@@ -6,7 +8,11 @@ from gymnasium import spaces
 from recollect.agents.actor_critic import ActorCritic, ActorCriticConfig
 from recollect.agents.contract import ActorInputs
 from recollect.agents.encoders import EncoderConfig
+from recollect.agents.kinds import KINDS
+from recollect.agents.policies import policy_for
+from recollect.config import from_json, to_json
 from recollect.cores import CORES
+from recollect.cores.recurrent import GRUConfig
 from recollect.state import detach, leaves
 
 TINY = {
@@ -41,15 +47,16 @@ def tiny_inputs(observation_space=PLACE, action_space=MOVES, b=3, t=11, seed=0):
     action_space.seed(seed)
     is_first = torch.rand(b, t, generator=torch.Generator().manual_seed(seed)) < 0.2
     is_first[:, 0] = True
-    reward = torch.randn(b, t, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-    return ActorInputs(sample(observation_space, b, t), sample(action_space, b, t), reward), is_first
+    reward, said = (torch.randn(b, t, *width, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+                    for width in ((), (policy_for(action_space).num_parameters,)))  # fmt: skip
+    return ActorInputs(sample(observation_space, b, t), sample(action_space, b, t), reward, said), is_first
 
 
 def at(inputs, t):
     """One step of the inputs; a slice keeps the time axis."""
     seen = inputs.observation
     seen = {key: leaf[:, t] for key, leaf in seen.items()} if isinstance(seen, dict) else seen[:, t]
-    return ActorInputs(seen, inputs.action[:, t], inputs.reward[:, t])
+    return ActorInputs(seen, inputs.action[:, t], inputs.reward[:, t], inputs.policy[:, t])
 
 
 @pytest.mark.parametrize("key", CORES)
@@ -174,9 +181,77 @@ def test_previous_action_and_reward_count_except_at_the_first_step(actions):
         assert torch.equal(differs[:, :2], torch.stack((~is_first[:, 0], ~is_first[:, 1]), 1))
 
 
+@pytest.mark.parametrize(
+    "actions", [spaces.Discrete(4), spaces.MultiDiscrete([2, 3]), spaces.Box(-1, 1, (2,))], ids=str
+)
+def test_the_previous_policy_counts_in_the_place_of_the_action_except_at_the_first_step(actions):
+    agent = tiny_agent(action_space=actions, previous_action="logits")
+    inputs, is_first = tiny_inputs(action_space=actions)
+    assert agent.join.in_features == 8 + agent.policy.num_parameters + 1
+    out, _ = agent(inputs, agent.initial_state(3), is_first)
+    never_read = torch.full_like(inputs.action, 77)
+    dirty = inputs._replace(policy=torch.where(is_first[..., None], torch.nan, inputs.policy), action=never_read)
+    torch.testing.assert_close(agent(dirty, agent.initial_state(3), is_first)[0], out)
+    other, _ = agent(inputs._replace(policy=inputs.policy + 1), agent.initial_state(3), is_first)
+    differs = (other.policy != out.policy).any(-1)
+    assert torch.equal(differs[:, :2], torch.stack((~is_first[:, 0], ~is_first[:, 1]), 1))
+    live, steps = agent.stream(3), []
+    for t in range(11):
+        arrays = (part if part is None else part.numpy() for part in at(inputs, t))
+        steps.append(torch.from_numpy(live.step(ActorInputs(*arrays), is_first[:, t]).policy))
+    torch.testing.assert_close(torch.stack(steps, 1), out.policy)
+
+
+def test_a_previous_policy_that_is_missing_or_masked_is_named():
+    agent = tiny_agent(previous_action="logits")
+    inputs, is_first = tiny_inputs()
+    with pytest.raises(
+        ValueError, match=r"policy: missing; this agent takes \[3, 11, 4\]: give the policy of its output"
+    ):
+        agent(inputs._replace(policy=None), agent.initial_state(3), is_first)
+    with pytest.raises(ValueError, match=r"policy: of shape \[3, 11, 2\]; this agent takes \[3, 11, 4\]"):
+        agent(inputs._replace(policy=inputs.policy[..., :2]), agent.initial_state(3), is_first)
+    masked = spaces.Dict({"place": PLACE, "action_mask": spaces.MultiBinary(4)})
+    with pytest.raises(ValueError, match=r"previous_action='logits': .* use previous_action='action'"):
+        tiny_agent(observation_space=masked, previous_action="logits")
+    with pytest.raises(ValueError, match="previous_action=True: choose from none, action, logits"):
+        ActorCriticConfig(previous_action=True)
+
+
+def test_files_that_say_whether_the_action_was_shown_still_load():
+    for old, new in ((True, "action"), (False, "none")):
+        data = to_json(ActorCriticConfig(), KINDS) | {"previous_action": old}
+        assert from_json(data, ActorCriticConfig, KINDS).previous_action == new
+
+
+@dataclass(frozen=True, kw_only=True)
+class EchoConfig(GRUConfig):
+    """A GRU that is told its own last output."""
+
+    @property
+    def told_output(self):
+        return self.dim
+
+
+def test_a_core_is_told_the_output_of_the_step_before_as_the_actor_found_it():
+    config = ActorCriticConfig(width=None, norm=False, encoders=EncoderConfig(hidden=(8,)))
+    agent = config.build(EchoConfig(dim=5, num_layers=1), PLACE, MOVES).double().eval()
+    assert agent.feature_dim == 5 and agent.core.input_shape == (8 + 4 + 1 + 5,)
+    inputs, is_first = tiny_inputs()
+    live, features, seen = agent.stream(3), torch.full((3, 5), torch.nan, dtype=torch.float64), []
+    for t in range(11):
+        seen.append(features)
+        features = live.step(at(inputs, t)._replace(features=features), is_first[:, t]).features
+    told = inputs._replace(features=torch.stack(seen, 1))
+    out, _ = agent(told, agent.initial_state(3), is_first)
+    torch.testing.assert_close(out.features[:, -1], features)
+    with pytest.raises(ValueError, match=r"features: missing; this agent takes \[3, 11, 5\]"):
+        agent(inputs, agent.initial_state(3), is_first)
+
+
 def test_previous_action_and_reward_can_be_left_out_and_clipped():
     inputs, is_first = tiny_inputs()
-    blind = tiny_agent(previous_action=False, previous_reward=False)
+    blind = tiny_agent(previous_action="none", previous_reward=False)
     changed = inputs._replace(action=inputs.action.flip(0), reward=inputs.reward + 5)
     torch.testing.assert_close(*(blind(x, blind.initial_state(3), is_first)[0] for x in (inputs, changed)))
     clipped = tiny_agent(clip_reward=1.0)

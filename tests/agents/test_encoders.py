@@ -86,18 +86,32 @@ def test_layouts_scales_and_channels_last_change_no_number(kind):
     encoder = kind(pixels(45, 54, 3)).double()
     other = kind(pixels(3, 45, 54)).double()
     raw = kind(pixels(45, 54, 3), scale=False).double()
-    for twin in (other, raw):
+    floats = kind(spaces.Box(0, 1, (45, 54, 3))).double()
+    for twin in (other, raw, floats):
         twin.load_state_dict(encoder.state_dict())
     images = torch.randint(0, 256, (2, 45, 54, 3), dtype=torch.uint8)
     vectors = encoder(images)
     torch.testing.assert_close(other(images.permute(0, 3, 1, 2)), vectors)
-    torch.testing.assert_close(raw(images.double() / 255), vectors)
+    torch.testing.assert_close(floats(images.double() / 255), vectors)
     assert not torch.allclose(raw(images), vectors)
     # The plain way: contiguous maps, scaled pixels.
     plain = (images.double() / 255).permute(0, 3, 1, 2).contiguous()
     first = F.conv2d(plain, encoder.first.weight, encoder.first.bias, encoder.first.stride, encoder.first.padding)
     torch.testing.assert_close(encoder.convolve(first).permute(0, 2, 3, 1).flatten(1), vectors)
     assert encoder.dim == vectors.shape[1]
+    with pytest.raises(ValueError, match=r"images have dtype torch.float64: .* built for bytes 0..255, not floats"):
+        encoder(images.double())
+    with pytest.raises(ValueError, match=r"images have dtype torch.uint8: .* built for floats, not integers"):
+        floats(images)
+
+
+def test_a_layer_behind_the_map():
+    encoder = ImpalaResNet(pixels(4, 84, 84), dim=249)
+    assert encoder.dim == 249 and encoder(torch.zeros(2, 4, 84, 84, dtype=torch.uint8)).shape == (2, 249)
+    assert sum(p.numel() for p in encoder.parameters()) == 97_744 + 3872 * 249 + 249
+    assert (encoder(torch.randint(0, 256, (2, 4, 84, 84), dtype=torch.uint8)) >= 0).all()
+    with pytest.raises(ValueError, match="image_dim=0: give a positive width, or None"):
+        EncoderConfig(image_dim=0)
 
 
 @pytest.mark.parametrize("kind", ["ballet-cnn", "nature-cnn", "mlp", "tiles"])

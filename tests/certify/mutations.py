@@ -46,6 +46,9 @@ FOLDERS = {
     "feedback-transformer": "feedback",
     "recurrent-transformer": "ttm",
     "long-short-transformer": "long_short",
+    "mott": "mott",
+    "spatio-temporal": "spatio_temporal",
+    "timesformer": "timesformer",
 }
 SKIPPED_FILES = {"reference.py", "__init__.py", "lifelong.py", "chunk_store.py"}
 SKIPPED_FUNCTIONS = {"__post_init__", "flops_per_step", "made_with", "__repr__", "extra_repr", "nbytes", "buffers"}

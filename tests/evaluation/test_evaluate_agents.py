@@ -65,10 +65,10 @@ class Lottery(TensorWorld[LotteryState]):
         return torch.rand(len(state.taken), 2, generator=self.generator)
 
 
-def agent(world=None, core="gru", seed=0):
+def agent(world=None, core="gru", seed=0, **fields):
     torch.manual_seed(seed)
     spec = (world or LotteryConfig()).spec
-    config = ActorCriticConfig(width=8, policy_gain=1.0)
+    config = ActorCriticConfig(width=8, policy_gain=1.0, **fields)
     dim = {"dim": 6, "num_layers": 1}
     return config.build(CORES[core](**dim), spec.observation_space, spec.action_space)
 
@@ -79,6 +79,7 @@ class Counter(nn.Module):
     class Said(NamedTuple):
         policy: Tensor
         value: Tensor
+        features: Tensor
 
     class Live:
         def __init__(self, agent, batch_size):
@@ -89,7 +90,9 @@ class Counter(nn.Module):
 
         def step(self, inputs, is_first):
             self.state = torch.where(is_first, 0.0, self.state + 1)
-            return Counter.Said(self.agent.logits.expand(len(is_first), -1), self.state)
+            return Counter.Said(self.agent.logits.expand(len(is_first), -1), self.state, self.state[:, None])
+
+    feature_dim = 0
 
     def __init__(self, action_space, action):
         super().__init__()
@@ -175,9 +178,10 @@ def test_a_seed_is_an_evaluation(greedy):
     assert (found.chance, found.oracle) == (0.5, 1.0)
 
 
-def test_actions_rewards_and_starts_reach_the_agent_as_in_one_long_call():
+@pytest.mark.parametrize("previous", ["action", "logits"])
+def test_what_was_done_and_said_reaches_the_agent_as_in_one_long_call(previous):
     maze = TMazeConfig(length=2, slack=1)
-    one = agent(maze).eval()
+    one = agent(maze, previous_action=previous).eval()
     world = maze.build(3, seed=0)
     moments = [moment for moment, _ in zip(play(one, world, seed=0, greedy=False), range(12), strict=False)]
     stack = lambda tensors: torch.stack(list(tensors), 1)  # noqa: E731
@@ -185,6 +189,7 @@ def test_actions_rewards_and_starts_reach_the_agent_as_in_one_long_call():
         stack(m.step.observation for m in moments),
         stack([no_action(world), *(m.action for m in moments[:-1])]),
         stack(m.step.reward for m in moments),
+        stack([torch.full_like(moments[0].output.policy, torch.nan), *(m.output.policy for m in moments[:-1])]),
     )
     is_first = stack(m.step.is_first for m in moments)
     assert is_first[:, 1:].any()

@@ -3,7 +3,7 @@ import json
 import numpy as np
 import pytest
 
-from recollect.cores import CORES
+from recollect.cores import GENERAL_CORES
 from recollect.recipes.data_sheet import DATA_SHEET, GOOD, TRAINED_ON, data_sheet, measures
 from recollect.recipes.equal_sizes import SIZES, equal_core
 from recollect.recipes.reproduce import write_tables
@@ -35,8 +35,8 @@ def test_a_level_asks_what_it_says():
 
 
 def test_all_cores_have_about_the_same_size():
-    assert SIZES.keys() <= CORES.keys()
-    counts = {key: sum(p.numel() for p in equal_core(key).build(64).parameters()) for key in CORES}
+    assert SIZES.keys() <= GENERAL_CORES.keys()
+    counts = {key: sum(p.numel() for p in equal_core(key).build(64).parameters()) for key in GENERAL_CORES}
     assert min(counts.values()) >= 65_000 and max(counts.values()) <= 100_000, counts
     assert equal_core("hcam", top_k=2).top_k == 2 and not hasattr(equal_core("gru", top_k=2), "top_k")
 

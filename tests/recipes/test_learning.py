@@ -2,7 +2,7 @@
 
 import pytest
 
-from recollect.cores import CORES
+from recollect.cores import GENERAL_CORES
 from recollect.evaluation import sequences as evaluate
 from recollect.evaluation.agents import evaluate_agent
 from recollect.recipes.hierarchical_transformer_memory import t_maze, visual_match
@@ -18,7 +18,7 @@ def test_tlb_copies_perfectly(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("key", CORES)
+@pytest.mark.parametrize("key", GENERAL_CORES)
 def test_every_core_recalls_and_memoryless_is_at_chance(tmp_path, key):
     outcome = fit(recall(key), tmp_path / "run")
     scored = evaluate(outcome.agent, recall(key).task, num_rows=512, seed=11)

@@ -4,7 +4,7 @@ import re
 import numpy as np
 import pytest
 
-from recollect.cores import CORES
+from recollect.cores import GENERAL_CORES
 from recollect.recipes.memory_suite import COLUMNS, MEMORY_SUITE, ROWS, SECONDS, cell, label
 from recollect.recipes.recall import OPTIMIZERS
 from recollect.recipes.reproduce import write_tables
@@ -12,7 +12,7 @@ from recollect.recipes.reproduce import write_tables
 
 def test_every_core_meets_every_task():
     runs = MEMORY_SUITE.rows("lite")
-    assert {core for core, _ in ROWS.values()} == CORES.keys()
+    assert {core for core, _ in ROWS.values()} == GENERAL_CORES.keys()
     assert len(runs) == len(COLUMNS) * len(ROWS) == len({run.label for run in runs})
     for run in runs:
         assert run.config.fit.processor_seconds == SECONDS, "the same compute for all"

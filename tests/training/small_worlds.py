@@ -66,6 +66,12 @@ class Count(NamedTuple):
 class CounterConfig(CoreConfig):
     """Counts steps since the last reset, exactly, whatever it reads."""
 
+    told: int = 0
+
+    @property
+    def told_output(self):
+        return self.told
+
     def build(self, input_dim):
         return Counter(input_dim)
 

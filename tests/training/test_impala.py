@@ -98,7 +98,7 @@ def test_the_loss_is_that_of_a_plain_loop_over_episodes(unroll):
     output, _ = made.model(rollout.inputs, rollout.state, rollout.is_first)
     value = output.value.detach()
     log_pi = output.policy[:, :-1].log_softmax(-1)
-    log_mu = rollout.policy.log_softmax(-1)
+    log_mu = rollout.policies.log_softmax(-1)
     policy_loss = baseline = entropy = 0.0
     for row in range(16):
         behind, trace = value[row, -1], 0.0  # v_{t+1}, and v_{t+1} - V_{t+1}

@@ -28,14 +28,17 @@ class StopRunError(Exception):
     """Stands in for a crash."""
 
 
-def config(schedule, **settings):
+CHUNKS = ReuseConfig(minibatches=2, chunk=3, update_per="chunk")
+
+
+def config(schedule, reuse=ReuseConfig(minibatches=2), **settings):  # noqa: B008 (frozen)
     return ImpalaConfig(
         world=StepsConfig(),
-        core=CounterConfig(),
-        agent=ActorCriticConfig(norm=False),
+        core=CounterConfig(told=1),
+        agent=ActorCriticConfig(norm=False, previous_action="logits"),
         # Too slow to change a weight, so that what an actor said can be compared at any lag.
         optimizer=OptimizerConfig(learning_rate=1e-30),
-        loss=LossConfig(reuse=ReuseConfig(minibatches=2)),
+        loss=LossConfig(reuse=reuse),
         schedule=SCHEDULES[schedule],
         evaluation=EvaluationConfig(episodes=4),
         batch_size=6,
@@ -44,9 +47,9 @@ def config(schedule, **settings):
     )
 
 
-def trainer(schedule):
+def trainer(schedule, **settings):
     torch.manual_seed(0)
-    made = ImpalaTrainer(config(schedule))
+    made = ImpalaTrainer(config(schedule, **settings))
     with torch.no_grad():  # the policy's first parameter is the core's count
         made.model.policy_head[-1].weight.copy_(torch.tensor([[1.0], [0.0]]))
         made.model.core.weight.zero_()
@@ -67,9 +70,11 @@ def checked(monkeypatch):
         shown = rollout.observation[..., 0]
         output, _ = agent(rollout.inputs, rollout.state, rollout.is_first)
         assert torch.equal(output.features[..., 0], shown)  # the learner's memory
-        assert torch.equal(rollout.policy[..., 0].round(), shown[:, :-1])  # the actor's
+        assert torch.equal(rollout.policies[..., 0].round(), shown[:, :-1])  # the actor's
         assert torch.equal(shown == 0, rollout.is_first)
         carried = ~rollout.is_first[:, 0]
+        for said in (rollout.policy[..., 0].round(), rollout.features[..., 0]):  # the actor's, a step earlier
+            assert torch.equal(said[:, 1:], shown[:, :-1]) and torch.equal(said[carried, 0] + 1, shown[carried, 0])
         assert torch.equal(rollout.state.steps[carried].float(), shown[carried, 0])
         seen["rows"] += shown.numel()
         seen["carried"] += int((carried & (shown[:, 0] > 0)).sum())
@@ -102,6 +107,18 @@ def test_every_step_has_its_own_memory_before_and_after_a_resume(checked, schedu
         second.close()
     assert checked["rows"] == 24 * 6 * 6
     assert all(count > 20 for count in checked.values()), checked
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_every_chunk_goes_on_with_the_memory_of_the_one_before(checked, schedule):
+    made = trainer(schedule, reuse=CHUNKS)
+    try:
+        for _ in range(24):
+            made.step()
+    finally:
+        made.close()
+    assert checked["rows"] == 24 * 6 * 6
+    assert all(count > 10 for count in checked.values()), checked
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)

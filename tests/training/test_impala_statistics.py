@@ -96,7 +96,7 @@ def test_the_ratio_starts_from_the_policy_that_acted():
         for weight in one.model.policy_head.parameters():
             weight += 0.3 * torch.randn_like(weight)
     losses = impala_loss.impala_loss(one.model, rollout, one.config.loss)
-    moved = losses.log_prob - one.model.distribution(rollout.policy).log_prob(rollout.actions)
+    moved = losses.log_prob - one.model.distribution(rollout.policies).log_prob(rollout.actions)
     expected = (moved.exp() - 1 - moved)[rollout.valid].mean()
     torch.testing.assert_close(losses.kl, expected)
     assert losses.kl > 1e-3

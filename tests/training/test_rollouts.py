@@ -45,8 +45,8 @@ def test_rollouts_hold_what_a_plain_loop_sees(world):
             inputs = ActorInputs(before.get("", before), action[:, None], step.reward[:, None])
             with torch.no_grad():
                 output, state = agent(inputs, state, step.is_first[:, None])
-            torch.testing.assert_close(rollout.policy[:, t], output.policy[:, 0])
-            action = agent.distribution(rollout.policy[:, t]).sample(twin.generator)
+            torch.testing.assert_close(rollout.policies[:, t], output.policy[:, 0])
+            action = agent.distribution(rollout.policies[:, t]).sample(twin.generator)
             assert torch.equal(rollout.actions[:, t], action)
             step = twin.world.step(action)
 
@@ -57,16 +57,16 @@ def test_acting_in_bfloat16_is_what_a_learner_in_bfloat16_reads(core):
     ours, exact = collector(CueConfig(), core=core, bfloat16=True), collector(CueConfig(), core=core)
     for _ in range(3):
         rollout, _ = ours.collect(ours.buffer())
-    assert rollout.policy.dtype == torch.float32
+    assert rollout.policies.dtype == torch.float32
     kinds = [leaf.dtype for leaf in leaves(exact.snapshot.state)]
     assert [leaf.dtype for leaf in leaves(ours.snapshot.state)] == kinds
     with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
         learned, _ = ours.agent(rollout.inputs, rollout.state, rollout.is_first)
     with torch.no_grad():
         precise, _ = ours.agent(rollout.inputs, rollout.state, rollout.is_first)
-    torch.testing.assert_close(rollout.policy, learned.policy[:, :-1], atol=0.05, rtol=0.05)
+    torch.testing.assert_close(rollout.policies, learned.policy[:, :-1], atol=0.05, rtol=0.05)
     assert not torch.equal(learned.policy, precise.policy)
-    assert (rollout.policy - precise.policy[:, :-1]).abs().max() > 1e-4  # float32 agrees to 1e-6
+    assert (rollout.policies - precise.policy[:, :-1]).abs().max() > 1e-4  # float32 agrees to 1e-6
 
 
 def test_the_last_row_is_the_next_first_and_buffers_are_used_again():
@@ -108,7 +108,7 @@ def test_a_minibatch_takes_whole_rows():
     index = torch.tensor([3, 0])
     part = rollout.rows(index)
     assert torch.equal(part.observation["cue"], rollout.observation["cue"][index])
-    assert torch.equal(part.policy, rollout.policy[index])
+    assert torch.equal(part.policies, rollout.policies[index])
     assert torch.equal(leaves(part.state)[0], leaves(rollout.state)[0][index])
 
 

@@ -1,6 +1,7 @@
 """An agent around any memory core: what it sees, did and was given in; what to do and how good things stand out.
 
-    e_t = [encoders(observation_t), encoding(action_{t-1}), reward_t]          the last two are 0 at is_first
+    e_t = [encoders(observation_t), encoding(action_{t-1}), reward_t]          the last two are 0 at is_first;
+                                                                               ``logits`` shows policy_{t-1} instead
     u_t = LN(W_in e_t + b_in)                                                  [b, t, *core.input_shape]
     y_t, state = core(u_t, state, is_first)                                    [b, t, d_out] or [b, t, r, d_out]
     f_t = LN(mean_r y_t)                                                       features; with ``skip`` the heads read
@@ -15,7 +16,7 @@ George 2021, Neural architecture impact on identifying temporally extended reinf
 
 from dataclasses import dataclass, field
 from os import PathLike
-from typing import Any, NamedTuple, cast
+from typing import Any, ClassVar, Literal, NamedTuple, cast, get_args
 
 import gymnasium
 import torch
@@ -36,6 +37,8 @@ from recollect.cores.contract import CoreConfig
 from recollect.objectives.policy_gradient import Reduction
 from recollect.ops.linear import Linear
 
+Previous = Literal["none", "action", "logits"]
+
 
 class ActorCriticOutput(NamedTuple):
     """What an agent says at every step."""
@@ -52,13 +55,16 @@ class ActorCriticOutput(NamedTuple):
 class ActorCriticConfig:
     """Policy and value around a core: observations, actions and rewards in."""
 
+    RENAMED_VALUES: ClassVar[dict[str, dict[str | bool, str]]] = {"previous_action": {True: "action", False: "none"}}
+
     encoders: EncoderConfig = field(default_factory=EncoderConfig)
     """How observations become vectors."""
     width: int | None = 128
     """Width of what the core reads (of one token, for cores that read tokens). None: the core reads the encoders'
     vectors as they are."""
-    previous_action: bool = True
-    """Show the agent what it did."""
+    previous_action: Previous = "action"
+    """Show the agent what it did: the action; or the logits of the policy that it was drawn from, as it acted (George
+    2021); or none of it."""
     previous_reward: bool = True
     """Show the agent what it was given."""
     clip_reward: float | None = None
@@ -81,6 +87,10 @@ class ActorCriticConfig:
     """Add decoders that restore images, tiles and words from the features, for an auxiliary loss."""
 
     def __post_init__(self) -> None:
+        known = get_args(Previous)
+        require(
+            self.previous_action in known, "previous_action", self.previous_action, f"choose from {', '.join(known)}"
+        )
         require(self.width is None or self.width > 0, "width", self.width, "give a positive width, or None")
         require(self.head_dim is None or self.head_dim > 0, "head_dim", self.head_dim, "give a positive width, or None")
         clips = self.clip_reward is None or self.clip_reward > 0
@@ -134,8 +144,14 @@ class ActorCritic(nn.Module):
         self.encoder = ObservationEncoder(observation_space, config.encoders)
         self.policy = policy_for(action_space)
         self.masks_actions = has_action_mask(observation_space, action_space)
-        joined = self.encoder.dim
-        joined += self.policy.encoding_dim * config.previous_action + config.previous_reward
+        self.feature_dim = core.told_output
+        if config.previous_action == "logits" and self.masks_actions:
+            raise ValueError(
+                "previous_action='logits': observations say which actions are allowed, and the others' logits are no "
+                "numbers to compute with: use previous_action='action'"
+            )
+        shown = {"none": 0, "action": self.policy.encoding_dim, "logits": self.policy.num_parameters}
+        joined = self.encoder.dim + shown[config.previous_action] + config.previous_reward + self.feature_dim
         self.core = core.build(joined if config.width is None else config.width)
         self.join: nn.Module = nn.Identity()
         if config.width is not None or len(self.core.input_shape) > 1:
@@ -152,6 +168,14 @@ class ActorCritic(nn.Module):
         self.decoders = Decoders(self.encoder, dim) if config.reconstruct else None
         self.num_labels = num_labels
         self.label_head = Linear(dim, num_labels) if num_labels else None
+
+    def require_actions(self, space: gymnasium.Space[Any], world: str) -> None:
+        """Raise ``ValueError`` unless a world has the actions that this agent was made for."""
+        if space != self.action_space:
+            raise ValueError(
+                f"action_space={space} of {world}: this agent was made for {self.action_space}; give the world the "
+                "same action set (in Atari the option full_action_space), or train another agent"
+            )
 
     def initial_state(self, batch_size: int) -> Any:
         """The initial state of ``batch_size`` rows."""
@@ -181,13 +205,17 @@ class ActorCritic(nn.Module):
         self._check(inputs, is_first)
         seen = self.encoder(inputs.observation, is_first.ndim)
         past = []
-        if config.previous_action:
+        if config.previous_action == "action":
             past.append(self.policy.encode(inputs.action))
+        elif config.previous_action == "logits":
+            past.append(inputs.policy)
         if config.previous_reward:
             clip = config.clip_reward
             past.append((inputs.reward if clip is None else inputs.reward.clamp(-clip, clip))[..., None])
+        if self.feature_dim:
+            past.append(inputs.features)
         if past:
-            # Filled, not multiplied: at is_first the two may be anything, NaN too.
+            # Filled, not multiplied: at is_first all of them may be anything, NaN too.
             told = torch.cat(past, -1).masked_fill_(is_first[..., None], 0)
             seen = torch.cat((seen, told.to(seen.dtype)), -1)
         joined = self.join(seen)
@@ -283,11 +311,21 @@ class ActorCritic(nn.Module):
     def _check(self, inputs: ActorInputs, is_first: Tensor) -> None:
         lead = is_first.shape
         shape = self.action_space.shape or ()
-        if self.config.previous_action and inputs.action.shape != (*lead, *shape):
+        if self.config.previous_action == "action" and inputs.action.shape != (*lead, *shape):
             want = [*lead, *shape]
             raise ValueError(f"action has shape {list(inputs.action.shape)}; this agent takes {want}")
         if self.config.previous_reward and inputs.reward.shape != lead:
             raise ValueError(f"reward has shape {list(inputs.reward.shape)}; is_first asks for {list(lead)}")
+        said = {"policy": self.policy.num_parameters if self.config.previous_action == "logits" else 0}
+        said["features"] = self.feature_dim
+        for name, width in said.items():
+            part: Tensor | None = getattr(inputs, name)
+            if width and (part is None or part.shape != (*lead, width)):
+                found = "missing" if part is None else f"of shape {list(part.shape)}"
+                raise ValueError(
+                    f"{name}: {found}; this agent takes {[*lead, width]}: give the {name} of its output at the step "
+                    "before (zeros before the first)"
+                )
 
     def save(self, folder: str | PathLike[str]) -> None:
         """Write ``model.json`` and ``weights.safetensors`` into a folder (each beside the old one, then renamed)."""
@@ -344,9 +382,10 @@ class ActorStream(ModelStream):
         """
         agent = self.agent
         is_first = to_first(is_first, self.core.batch_size, self.core.like.device)
-        if not all_tensors(inputs):
+        if not all_tensors(tuple(part for part in inputs if part is not None)):
             like = self.core.like
-            given = ActorInputs(*(to_tensors(part, like, name) for name, part in inputs._asdict().items()))
+            parts = {name: part for name, part in inputs._asdict().items() if part is not None}
+            given = ActorInputs(**{name: to_tensors(part, like, name) for name, part in parts.items()})
             return ActorCriticOutput._make(map(to_array, self.step(given, is_first)))
         encoded = agent.encode(inputs, is_first)
         output = agent.decide(self.core.step(encoded, is_first), encoded)

@@ -22,6 +22,11 @@ class ActorInputs(NamedTuple):
     ``is_first``."""
     reward: Tensor
     """float ``[b, t]``: received with this observation; anything at ``is_first``."""
+    policy: Tensor | None = None
+    """``[b, t, p]``: parameters of the policy that ``action`` was drawn from; anything at ``is_first``. An agent that
+    does not read them takes None."""
+    features: Tensor | None = None
+    """``[b, t, d]``: what the agent's output had as features at the step before; the same."""
 
 
 class ActorOutput(Protocol):
@@ -35,6 +40,11 @@ class ActorOutput(Protocol):
     @property
     def value(self) -> Tensor:
         """``[b]``: expected discounted reward from here on."""
+        ...
+
+    @property
+    def features(self) -> Tensor:
+        """``[b, d]``: what the heads read."""
         ...
 
 
@@ -63,6 +73,11 @@ class Agent(Protocol):
         """How its actions are drawn and stored."""
         ...
 
+    @property
+    def feature_dim(self) -> int:
+        """Width of the features of its output that it wants to be shown at the next step; 0: it does not."""
+        ...
+
     def stream(self, batch_size: int) -> LiveAgent:
         """A live agent with the weights as they are now."""
         ...
@@ -86,3 +101,13 @@ class Agent(Protocol):
     def eval(self) -> Any:
         """Switch to acting: no dropout."""
         ...
+
+
+def nothing_said(agent: Agent, batch_size: int, like: Tensor) -> tuple[Tensor, Tensor]:
+    """What stands for policy ``[b, p]`` and features ``[b, d]`` before a first observation; no agent reads them."""
+    return like.new_zeros(batch_size, agent.policy.num_parameters), like.new_zeros(batch_size, agent.feature_dim)
+
+
+def what_was_said(agent: Agent, output: ActorOutput) -> tuple[Tensor, Tensor]:
+    """Policy ``[b, p]`` and features ``[b, d]`` of an output, as the agent is shown them at the next step."""
+    return output.policy, output.features[..., : agent.feature_dim]

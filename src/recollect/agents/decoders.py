@@ -10,6 +10,7 @@ repetition. They restore the present step.
     numbers     logits of numbers in [0, 1] [b, t, *space.shape]            where there is nothing else to restore
 """
 
+import math
 from itertools import pairwise
 from typing import Any
 
@@ -97,7 +98,7 @@ class ImageDecoder(nn.Module):
         super().__init__()
         self.axes, self.channels_first = encoder.axes, encoder.channels_first
         self.map_shape = (*encoder.map_sides, encoder.channels[-1])
-        self.start = Linear(dim, encoder.dim)
+        self.start = Linear(dim, math.prod(self.map_shape))
         self.layers = TRANSPOSES[type(encoder)](encoder)
 
     def forward(self, features: Tensor) -> Tensor:

@@ -42,6 +42,8 @@ class EncoderConfig:
     """Pairs (part, kind) where the automatic choice is not wanted: a key of a Dict, or ``observation``."""
     channels: tuple[int, ...] | None = None
     """Widths of an image encoder's three stages; None: 16, 32, 32, and 32, 64, 64 for nature-cnn."""
+    image_dim: int | None = None
+    """Width of a layer with ReLU behind an image's map; None: the map itself, ordered row, column, channel."""
     scale_images: bool = True
     """Divide uint8 by 255; off shows raw 0..255."""
     hidden: tuple[int, ...] = (64,)
@@ -70,6 +72,8 @@ class EncoderConfig:
         require(three, "channels", self.channels, "give three positive widths, or None")
         require(all(width > 0 for width in self.hidden), "hidden", self.hidden, "give positive widths")
         require(self.activation in ("relu", "tanh"), "activation", self.activation, "choose 'relu' or 'tanh'")
+        dim = self.image_dim
+        require(dim is None or dim > 0, "image_dim", dim, "give a positive width, or None")
         for field in ("tile_dim", "word_dim", "sentence_dim"):
             require(getattr(self, field) > 0, field, getattr(self, field), "give a positive width")
 
@@ -171,7 +175,7 @@ def _encoder(kind: str, name: str, space: spaces.Space[Any], config: EncoderConf
     made: Encoder
     try:
         if kind in IMAGE_ENCODERS:
-            made = IMAGE_ENCODERS[kind](space, config.channels, scale=config.scale_images)
+            made = IMAGE_ENCODERS[kind](space, config.channels, scale=config.scale_images, dim=config.image_dim)
         else:
             made = {"tiles": Tiles, "mlp": MLP, "words": WordLSTM, "one-hot": OneHot}[kind](space, config)
     except ValueError as error:

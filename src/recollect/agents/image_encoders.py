@@ -20,6 +20,7 @@ from gymnasium import spaces
 from torch import Tensor, nn
 
 from recollect.ops import allocation
+from recollect.ops.linear import Linear
 from recollect.ops.packed_linear import working_dtype
 
 LARGEST_GRID = 16
@@ -58,6 +59,7 @@ class ImageEncoder(Encoder):
         space: Box of images.
         channels: widths of the three stages; None: ``default_channels``.
         scale: divide uint8 by 255.
+        dim: width of a layer with ReLU behind the map; None: the map is the vector.
 
     Raises:
         ValueError: a space that holds no images, or too small ones.
@@ -71,7 +73,12 @@ class ImageEncoder(Encoder):
     """Shortest side that leaves something to see."""
 
     def __init__(
-        self, space: spaces.Space[Any], channels: tuple[int, ...] | None = None, *, scale: bool = True
+        self,
+        space: spaces.Space[Any],
+        channels: tuple[int, ...] | None = None,
+        *,
+        scale: bool = True,
+        dim: int | None = None,
     ) -> None:
         super().__init__()
         if not isinstance(space, spaces.Box) or len(space.shape) not in (2, 3):
@@ -85,10 +92,13 @@ class ImageEncoder(Encoder):
         self.sides = (y, x, c)
         self.channels_first = len(space.shape) == 3 and space.shape == (c, y, x) and space.shape != (y, x, c)
         self.axes = len(space.shape)
+        self.is_float = np.issubdtype(space.dtype, np.floating)
         self.scale = 1 / 255 if space.dtype == np.uint8 and scale else 1.0
         self.channels = channels or self.default_channels
         self.build()
-        self.dim = self.map_sides[0] * self.map_sides[1] * self.channels[-1]
+        places = self.map_sides[0] * self.map_sides[1] * self.channels[-1]
+        self.project = nn.Identity() if dim is None else nn.Sequential(Linear(places, dim), nn.ReLU())
+        self.dim = places if dim is None else dim
 
     @abstractmethod
     def build(self) -> None:
@@ -99,15 +109,23 @@ class ImageEncoder(Encoder):
         """The layers behind the first convolution: ``[n, c, y, x] -> [n, channels[-1], *map_sides]``."""
 
     def forward(self, observation: Tensor) -> Tensor:
-        """``[n, *space.shape] -> [n, dim]``, ordered y, x, channel."""
+        """``[n, *space.shape] -> [n, dim]``; a map is ordered y, x, channel.
+
+        Raises:
+            ValueError: bytes where the space has floats, or floats where it has bytes.
+        """
+        if observation.is_floating_point() != self.is_float:
+            found, wanted = ("floats", "bytes 0..255") if observation.is_floating_point() else ("integers", "floats")
+            raise ValueError(f"images have dtype {observation.dtype}: this agent was built for {wanted}, not {found}; "
+                             "show it what its observation space says")  # fmt: skip
         if observation.device.type != "cpu" or torch.compiler.is_compiling():
-            return self.encode(observation)
+            return self.project(self.encode(observation))
         y, x, c = self.sides
         widest = max(c, self.channels[0]) if self.first.stride == (1, 1) else c
         block = max(1, LARGEST_MAP // (y * x * widest * working_dtype(self.first.weight).itemsize))
         if len(observation) <= block:
-            return self.encode(observation)
-        return torch.cat([self.encode(part) for part in observation.split(block)])
+            return self.project(self.encode(observation))
+        return self.project(torch.cat([self.encode(part) for part in observation.split(block)]))
 
     def encode(self, observation: Tensor) -> Tensor:
         """One block."""

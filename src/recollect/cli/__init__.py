@@ -109,6 +109,62 @@ class Evaluate:
 
 
 @dataclass(frozen=True)
+class Explore:
+    """See what an agent remembers, and whether the picture can be believed: episodes recorded, scored, tested."""
+
+    directories: Positional[tuple[Path, ...]]
+    """Run directories."""
+    out: Annotated[Path, arg(aliases=("-o",))] = Path("explored")
+    """Folder that gets the files; with several runs, a folder in it for each."""
+    env: str | None = None
+    """Another world than that of the run: its key, gym:ID, or package.module:Name."""
+    episodes: int = 8
+    """How many are recorded and scored; the first one is shown."""
+    seed: int = 0
+    """Of the first episode; the others count on from it. None of them was seen in training."""
+    policy: Literal["greedy", "sampled"] = "greedy"
+    """The likeliest actions, or actions drawn from the policy."""
+    longest: int = 1000
+    """Steps that are recorded of an episode."""
+    best: bool = False
+    """Take the checkpoint of the run's best evaluation, instead of the newest."""
+    trust: bool = False
+    """Import the packages that the run's config names for its world or core: that runs their code."""
+    json: bool = False
+    """Print JSON."""
+
+    def run(self, console: Console) -> int:
+        """Record, score, write and print the verdict."""
+        for directory in self.directories:
+            require_run(directory)
+        from recollect.interpret.explore import compare_explored, explore_run
+        from recollect.recipes.train import find_task
+        from recollect.runs.interrupts import ends_at_a_signal
+        from recollect.runs.progress import Counted
+        from recollect.training.trained import passed_over
+
+        how: dict[str, Any] = {name: getattr(self, name) for name in ("episodes", "seed", "longest", "best", "trust")}
+        how |= {"greedy": self.policy == "greedy", "world": None if self.env is None else find_task(self.env)}
+        many = len(self.directories) > 1
+        explored = []
+        for directory in self.directories:
+            folder = self.out / directory.resolve().name if many else self.out
+            with ends_at_a_signal(), Counted(Console(stderr=True)):
+                found = explore_run(directory, folder, **how)
+            explored.append(found)
+            for line in passed_over(directory, best=self.best):
+                tell(line, style="yellow")
+            if self.json:
+                print_json(found.report.to_json())
+            else:
+                console.print(f"{directory}: {found.verdict}", soft_wrap=True, markup=False, highlight=False)
+            tell(", ".join(f"{name}: {path}" for name, path in found.files.items()))
+        if len(explored) == 2:
+            tell(f"both on one cursor: {compare_explored(explored, self.out)}")
+        return 0
+
+
+@dataclass(frozen=True)
 class Compare:
     """Compare runs: learning curves, interquartile means with intervals, probability of improvement."""
 
@@ -288,6 +344,7 @@ COMMANDS: dict[str, tuple[Any, str]] = {
     "list": (List, "cores, tasks, agents, trainers and recipes"),
     "train": (train, "train a core on a task: recollect train recall --core hcam"),
     "evaluate": (Evaluate, "score a run: recollect evaluate runs/recall-hcam-seed0"),
+    "explore": (Explore, "see what an agent remembers: recollect explore runs/t-maze-hcam-seed0"),
     "compare": (Compare, "runs side by side: recollect compare runs/t-maze-*"),
     "certify": (Certify, "prove the streaming contract: recollect certify all"),
     "benchmark": (_benchmark, "measure every core or kernel: recollect benchmark cores"),

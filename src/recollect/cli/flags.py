@@ -174,6 +174,11 @@ def trainers() -> list[str]:
     return _data()["trainers"]
 
 
+def agents() -> dict[str, str]:
+    """The agents that ``--agent`` may name, and the key of the core of each."""
+    return _data()["agents"]
+
+
 def flags(task: str, core: str, trainer: str | None = None) -> dict[str, Flag] | None:
     """The flags of a core on a task; None where the table does not know them."""
     data = _data()

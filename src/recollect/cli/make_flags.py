@@ -1,6 +1,6 @@
 """Makes ``flags.json``, the flags of every core on every task: ``python -m recollect.cli.make_flags``.
 
-cores, trainers    their keys;   recipes    the scales of each
+cores, trainers    their keys;   recipes    the scales of each;   agents    the core of each that ``--agent`` names
 benchmarks    for every benchmark, {flag: [metavar, number of values, text, default]}
 lists    the rows of ``recollect list``, by table
 texts    for every flag, the [metavar, number of values, text] that it has in one run or another
@@ -22,9 +22,10 @@ from recollect.cli.options import TrainOptions
 from recollect.cores import CORES
 from recollect.files import write_atomically
 from recollect.recipes import RECIPES
+from recollect.recipes.attention_agents import ATTENTION_AGENTS
 from recollect.recipes.contents import CONTENTS
-from recollect.recipes.train import training
-from recollect.tasks import TASKS, WorldConfig
+from recollect.recipes.train import core_name, training
+from recollect.tasks import TASKS, CatchConfig, WorldConfig
 from recollect.terminal import PrintOptions
 from recollect.training.trainers import TRAINERS
 
@@ -40,6 +41,7 @@ def table() -> str:
     runs |= {f"{task} {CLONING}": _parts(_cores(task, texts, CLONING)) for task in worlds}
     benchmarks = {name: _entries(settings(), PrintOptions()) for name, (settings, _, _) in BENCHMARKS.items()}
     keys: dict[str, Any] = {"cores": list(CORES), "trainers": list(TRAINERS)}
+    keys["agents"] = {name: core_name(make(CatchConfig())) for name, make in ATTENTION_AGENTS.items()}
     keys["recipes"] = {key: list(recipe.runs) for key, recipe in RECIPES.items()}
     lines = ["{" + "".join(f"{json.dumps(room)}: {json.dumps(names)}, " for room, names in keys.items()).rstrip()]
     lines += [f'"benchmarks": {json.dumps(benchmarks)},', '"lists": {']

@@ -28,6 +28,7 @@ flags' defaults, depends on them; and an example of each."""
 
 OPTIONS = {
     "--core KEY": f"The memory: {{cores}}. [{CORE}]",
+    "--agent NAME": "In a world of images, a whole agent of George 2021 in the place of --core: {agents}.",
     "--trainer KEY": "How it learns, where a task has several ways: cloning imitates a teacher (--teacher) in a world.",
     "--imitate INT": "In a world: first steps, which imitate a teacher; then reinforcement, drawn to it less and less.",
     "--teacher NAME": "Who is imitated: oracle, a run, or with --trainer cloning FILE.npz or minari:DATASET. [oracle]",
@@ -50,6 +51,8 @@ class Request(NamedTuple):
     """Key of a task, ``gym:ID`` or ``package.module:Name``."""
     core: str | None
     """Key of a core, or ``package.module:Name``."""
+    agent: str | None
+    """Name of a whole agent, which brings its core."""
     trainer: str | None
     """Key of a trainer; None for the task's own."""
     config: Path | None
@@ -73,6 +76,16 @@ class Request(NamedTuple):
             if word == flag and place + 1 < len(self.rest):
                 return self.rest[place + 1]
         return None
+
+    @property
+    def memory(self) -> str:
+        """The core, also where an agent brings it."""
+        return self.core or flags.agents().get(self.agent or "", CORE)
+
+    @property
+    def model(self) -> str:
+        """What a run is called after: the agent, or the core."""
+        return self.agent or self.memory
 
     def kept(self) -> Kept | None:
         """The file with the settings to begin with: of ``--config``, or of the run that ``--resume`` names alone."""
@@ -103,14 +116,19 @@ def read(words: Sequence[str]) -> Request:
     rest = flags.full_names(words)
     task = rest.pop(0) if rest and not rest[0].startswith("-") else None
     core = _take(rest, "--core", "the key of a core")
+    agent = _take(rest, "--agent", f"one of {', '.join(flags.agents())}")
     trainer = _take(rest, "--trainer", f"one of {', '.join(flags.trainers())}")
     config = _take(rest, "--config", "a config.json of a run")
     parallel = _number(_take(rest, "--parallel", "how many runs at a time") or "1", "--parallel")
     seeds = _take_many(rest, "--seeds")
-    if config is not None and (task or core or trainer):
+    if config is not None and (task or core or agent or trainer):
         raise ValueError(
-            "--config brings its task and its core, and its trainer: leave TASK, --core and --trainer away"
+            "--config brings its task and its core, and its trainer: leave TASK, --core, --agent and --trainer away"
         )
+    if agent is not None:
+        lookup(flags.agents(), agent, "agent")
+        if core is not None:
+            raise ValueError(f"--agent {agent} brings its core: leave --core {core} away, or --agent")
     if trainer is not None:
         lookup(dict.fromkeys(flags.trainers()), trainer, "trainer")
     if trainer == "cloning":
@@ -124,6 +142,7 @@ def read(words: Sequence[str]) -> Request:
     return Request(
         task,
         core,
+        agent,
         trainer,
         None if config is None else Path(config),
         seeds,
@@ -140,7 +159,7 @@ def _look_at(request: Request) -> None:
     if kept is not None:
         flags.require_known(kept.task, kept.core, request.rest, kept.trainer)
     elif request.task is not None:
-        core = request.core or CORE
+        core = request.memory
         flags.require_known(request.task, core, request.rest, request.trainer)
         for name, what in ((request.task, "task"), (core, "core")):
             if ":" in name:
@@ -158,7 +177,7 @@ def _one(request: Request, console: Console) -> int:
     task, core = task_name(default), core_name(default)
     words = [*request.rest, *(["--help"] if request.help else [])]
     config, options = parse(default, TrainOptions(), f"train {task} --core {core}", f"Train {core} on {task}.", words)
-    directory = options.directory or folder(task, core, config.fit.seed, request.trainer)
+    directory = options.directory or folder(task, request.agent or core, config.fit.seed, request.trainer)
     keep: dict[str, Any] = {"start_from": options.start_from, "log": options.loggers()}
     outcome = fit(config, directory, resume=options.resume, console=console, **keep)
     console.print(outcome.message, highlight=False, soft_wrap=True, markup=False)
@@ -178,15 +197,17 @@ def _default(request: Request) -> Any:
     fields, trust = _fields(request), "--trust" in request.rest
     if request.config is not None:
         return _changed(read_config(request.config, trust=trust), fields)
-    core = request.core or CORE
-    chosen = None if request.task is None else training(request.task, core, trainer=request.trainer, **fields)
+    chosen = None
+    if request.task is not None:
+        how: dict[str, Any] = {"trainer": request.trainer, "agent": request.agent}
+        chosen = training(request.task, request.memory, **how, **fields)
     given = request.value("--directory")
     if "--resume" not in request.rest or (given is None and chosen is None):
         if chosen is None:
             raise ValueError("name a task, or the run that is to go on: recollect train --resume --directory RUN")
         return chosen
     seed = int(request.value("--fit.seed") or (0 if chosen is None else chosen.fit.seed))
-    run = Path(given) if given is not None else folder(str(request.task), core, seed, request.trainer)
+    run = Path(given) if given is not None else folder(str(request.task), request.model, seed, request.trainer)
     if not (run / "config.json").is_file() and chosen is not None:
         return chosen
     if chosen is not None and isinstance(chosen.trained_on, GymnasiumConfig):
@@ -225,8 +246,8 @@ def _seed_folders(request: Request) -> dict[int, Path]:
         return {seed: Path(given) / f"seed{seed}" for seed in request.seeds}
     if request.config is not None:
         raise ValueError("--seeds with --config: say with --directory where the runs are to be kept")
-    task, core = str(request.task), request.core or CORE
-    return {seed: folder(task, core, seed, request.trainer) for seed in request.seeds}
+    task = str(request.task)
+    return {seed: folder(task, request.model, seed, request.trainer) for seed in request.seeds}
 
 
 def parse(default: Any, extra: Any, program: str, about: str, words: Sequence[str]) -> tuple[Any, Any]:
@@ -244,7 +265,9 @@ def parse(default: Any, extra: Any, program: str, about: str, words: Sequence[st
 def _help(request: Request, console: Console) -> bool:
     """Print the help; False where it takes the parser."""
     kept = request.kept()
-    task, core = (kept.task, kept.core) if kept else (request.task or "recall", request.core or CORE)
+    if request.agent is not None and request.task is not None:
+        return False  # its defaults stand in no table
+    task, core = (kept.task, kept.core) if kept else (request.task or "recall", request.memory)
     trainer = kept.trainer if kept else request.trainer
     known, own = flags.flags(task, core, trainer), ()
     if known is None and request.help == "--help" and (":" in task or ":" in core):
@@ -259,7 +282,14 @@ def _help(request: Request, console: Console) -> bool:
     console.print(
         overview({"TASK": f"What is learned: {', '.join(tasks)}, gym:ID (any Gymnasium environment), module:Class."})
     )
-    console.print(overview({name: text.format(cores=", ".join(cores)) for name, text in OPTIONS.items()}))
+    console.print(
+        overview(
+            {
+                name: text.format(cores=", ".join(cores), agents=", ".join(flags.agents()))
+                for name, text in OPTIONS.items()
+            }
+        )
+    )
     which = "All" if request.help == "--help-all" else "Common"
     console.print(f"\n{which} flags of {core} on {task}, in brackets the defaults:\n", **show)
     console.print(overview(flags.everything(known) if request.help == "--help-all" else flags.common(known)))

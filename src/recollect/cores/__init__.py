@@ -6,8 +6,11 @@ from recollect.cores.feedback import FeedbackTransformer, FeedbackTransformerCon
 from recollect.cores.hcam import HierarchicalChunkMemory, HierarchicalChunkMemoryConfig
 from recollect.cores.long_short import LongShortTransformer, LongShortTransformerConfig
 from recollect.cores.memoryless import Memoryless, MemorylessConfig
+from recollect.cores.mott import SpatialAttentionMemory, SpatialAttentionMemoryConfig
 from recollect.cores.recurrent import GRU, LSTM, GRUConfig, LSTMConfig
+from recollect.cores.spatio_temporal import SpatioTemporalAttention, SpatioTemporalAttentionConfig
 from recollect.cores.stream import Stream
+from recollect.cores.timesformer import TimeSformer, TimeSformerConfig
 from recollect.cores.tlb import TemporalLatentBottleneck, TemporalLatentBottleneckConfig
 from recollect.cores.transformer_xl import TransformerXL, TransformerXLConfig
 from recollect.cores.ttm import (
@@ -29,4 +32,10 @@ CORES: dict[str, type[CoreConfig]] = {
     "feedback-transformer": FeedbackTransformerConfig,
     "recurrent-transformer": RecurrentTransformerConfig,
     "long-short-transformer": LongShortTransformerConfig,
+    "mott": SpatialAttentionMemoryConfig,
+    "spatio-temporal": SpatioTemporalAttentionConfig,
+    "timesformer": TimeSformerConfig,
 }
+
+GENERAL_CORES = {key: config for key, config in CORES.items() if not config.reads_map}
+"""The cores that read any vector: rows of tables whose tasks show no images."""

@@ -51,11 +51,21 @@ class CoreConfig(ABC):
     """Authors and year, for tables."""
     remembers: ClassVar[str] = "-"
     """What the state holds, in a few words, for tables."""
+    reads_map: ClassVar[bool] = False
+    """Whether an input is a map of image features, and what is told beside it. At its default size such a core takes
+    any vector as one place of a map; tables whose tasks show no images leave it out (``GENERAL_CORES``)."""
 
     @property
     def helps(self) -> tuple[str, ...]:
         """What helps in learning beyond the paper, in a few words each: tables that use it say so."""
         return ()
+
+    @property
+    def told_output(self) -> int:
+        """Width of what stands last in its inputs: its own output of the step before, as whoever acted found it, so
+        that a sequence need not be run step by step. 0: inputs have none of it.
+        """
+        return 0
 
     @property
     def reach(self) -> int | None:
@@ -157,6 +167,14 @@ class MemoryCore(nn.Module, ABC, Generic[StateT]):
             for a core that does not attend to steps of the past.
         """
         return {}
+
+    def attended_steps(self, clock: Tensor) -> dict[str, tuple[Tensor, Tensor]]:
+        """As :meth:`recalled_steps`, of all Taps behind whose weights stand steps of the episode, for pictures.
+
+        Args:
+            clock: long ``[b, t]``, the steps of one call, counted from 0 at the start of their episodes.
+        """
+        return self.recalled_steps(clock)
 
     def largest_counters(self) -> dict[str, int]:
         """Leaves of the state that count something bounded, and how far; a file with more is damaged."""

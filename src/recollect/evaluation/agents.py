@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from recollect.agents.contract import ActorInputs, ActorOutput, Agent
+from recollect.agents.contract import ActorInputs, ActorOutput, Agent, nothing_said, what_was_said
 from recollect.evaluation.confidence_interval import confidence_interval
 from recollect.evaluation.score import Score
 from recollect.evaluation.watched import WatchedWorld
@@ -181,10 +181,12 @@ def play(agent: Agent, world: World, *, seed: int = 0, greedy: bool = True) -> I
     generator = torch.Generator(device).manual_seed(seed)
     stream = agent.stream(world.batch_size)
     step, action = world.reset(), no_action(world)
+    policy, features = nothing_said(agent, world.batch_size, torch.zeros((), device=device))
     while True:
         here = _to(step, device)
-        inputs = ActorInputs(here.observation, action.to(device), here.reward)
+        inputs = ActorInputs(here.observation, action.to(device), here.reward, policy, features)
         output = stream.step(inputs, here.is_first)
+        policy, features = what_was_said(agent, output)
         distribution = agent.distribution(output.policy)
         action = distribution.mode() if greedy else distribution.sample(generator=generator)
         yield PlayStep(step, output, action)

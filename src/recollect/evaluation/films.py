@@ -100,7 +100,7 @@ def record(
     """
     for name, number in (("episodes", episodes), ("fps", fps), ("longest", longest)):
         require(number >= 1, name, number, "give at least 1")
-    imageio, pillow = _imageio(), _pillow()
+    imageio, pillow = load_imageio(), load_pillow()
     mp4, gif = (Path(f"{target}.{ending}") for ending in ("mp4", "gif"))
     mp4.parent.mkdir(parents=True, exist_ok=True)
     scores, returns, stills = [], [], []
@@ -210,7 +210,8 @@ def named(action: Tensor, names: Sequence[str] = ()) -> str:
     return " ".join(str(number) for number in action.flatten().tolist())
 
 
-def _imageio() -> ModuleType:
+def load_imageio() -> ModuleType:
+    """What writes MP4; ``ValueError`` where it is missing."""
     try:
         import imageio.v2
         import imageio_ffmpeg  # noqa: F401  (what imageio writes MP4 with)
@@ -219,7 +220,8 @@ def _imageio() -> ModuleType:
     return imageio.v2
 
 
-def _pillow() -> ModuleType:
+def load_pillow() -> ModuleType:
+    """What draws and writes pictures; ``ValueError`` where it is missing."""
     try:
         import PIL.Image
         import PIL.ImageDraw

@@ -11,7 +11,7 @@ from torch import Tensor
 from recollect.runs.errors import RunError, WorldError
 from recollect.runs.interrupts import GivenUp, TimeIsUp, is_a_persons, may_be_given_up
 from recollect.tasks.worlds.answers import Answers
-from recollect.tasks.worlds.contract import Step, Truth, World, WorldConfig
+from recollect.tasks.worlds.contract import Scene, Step, Truth, World, WorldConfig
 
 CLOSING = 5.0
 """Seconds that a world may take to close."""
@@ -112,6 +112,10 @@ class WatchedWorld(World):
     def truth(self) -> Truth | None:
         """What only the world knows."""
         return self.world.truth()
+
+    def scene(self) -> Scene | None:
+        """The things in the present frame."""
+        return self.world.scene()
 
     def save(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """Everything that the next step reads."""

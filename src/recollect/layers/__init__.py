@@ -2,8 +2,9 @@
 
 attention          multi-head attention over given queries, keys, values and masks
 window_attention   attention in a sliding window: who sees which past step, what a cache keeps, the scores
+spatial_attention  maps inside vectors, the basis of their places, and attention to them
 positions          sinusoids, a learned table
-feedforward        W2 act(W1 x), the input projection, Glorot's first weights
+feedforward        W2 act(W1 x), longer stacks of linear maps, the input projection, Glorot's first weights
 gates              how the output of a sub-layer joins its stream: a sum, or GTrXL's gate
 finite             which inputs can be computed with
 tap                a point where a recorder may listen to attention weights

@@ -1,6 +1,7 @@
 """Feed-forward blocks, the projection that gives a core its width, and how the weights of a block are drawn."""
 
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Literal
 
 import torch.nn.functional as F
@@ -58,6 +59,14 @@ class FeedForward(nn.Module):
         """``[..., dim] -> [..., out_dim]``."""
         hidden = F.dropout(self.activation(self.expand(inputs)), self.dropout, self.training)
         return F.dropout(self.contract(hidden), self.dropout, self.training)
+
+
+def perceptron(*widths: int) -> nn.Sequential:
+    """Linear maps from width to width, with ReLU between them and none behind the last."""
+    layers: list[nn.Module] = []
+    for width, following in pairwise(widths):
+        layers += [nn.Linear(width, following), nn.ReLU()]
+    return nn.Sequential(*layers[:-1])
 
 
 def input_projection(input_dim: int, dim: int) -> nn.Module:

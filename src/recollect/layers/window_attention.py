@@ -222,6 +222,8 @@ def sliding_attention(  # noqa: PLR0913 (an equation of many letters)
         if bias is not None:
             scores = scores + bias[:, None, None].to(scores.dtype)
         weights = _weights(scores, seen, top_k)
+        if tap is not None:
+            weights = tap.edit(weights.transpose(0, 1)).transpose(0, 1)
         return to_full(weights.to(v.dtype)) @ v, weights
 
     block = max(w, MIN_BLOCK)
@@ -231,7 +233,7 @@ def sliding_attention(  # noqa: PLR0913 (an equation of many letters)
     else:
         # split, not slices: a slice would send a gradient of full length back from every block.
         p_blocks = repeat(None) if offset_queries is None else offset_queries.split(block, 2)
-        k_blocks, v_blocks = _blocks(keys, w, block), _blocks(values, w, block)
+        k_blocks, v_blocks = overlapping_blocks(keys, w, block), overlapping_blocks(values, w, block)
         blocks = zip(queries.split(block, 2), k_blocks, v_blocks, visible.split(block, 1), p_blocks, strict=False)
         outs, maps = zip(*(attend(*parts) for parts in blocks), strict=True)
         out = torch.cat(outs, 2)
@@ -250,8 +252,8 @@ def window_steps(clock: Tensor, window: int) -> tuple[Tensor, Tensor]:
     return steps, steps + 1
 
 
-def _blocks(steps: Tensor, window: int, block: int) -> list[Tensor]:
-    """``[h, b, w + t, e]`` cut into overlapping parts: ``block`` new steps and the w before them."""
+def overlapping_blocks(steps: Tensor, window: int, block: int) -> list[Tensor]:
+    """``[., ., w + t, .]`` cut into overlapping parts along time: ``block`` new steps and the w before them."""
     total = steps.shape[2] - window
     lengths = [min(block, total - start) for start in range(0, total, block)]
     before, *new = steps.split([window, *lengths], 2)

@@ -1,5 +1,6 @@
 """Complete runs as Python functions that return a config, one file per paper. ``RECIPES`` is the table of contents."""
 
+from recollect.recipes.attention_agents.study import STUDY
 from recollect.recipes.base import Recipe, Run, Scale, Test
 from recollect.recipes.data_sheet import DATA_SHEET
 from recollect.recipes.gymnasium import GYMNASIUM
@@ -19,6 +20,7 @@ RECIPES: dict[str, Recipe] = {
     "data-sheet": DATA_SHEET,
     "memory-suite": MEMORY_SUITE,
     "million": MILLION,
+    "attention-agents": STUDY,
     **{recipe.name: recipe for recipe in (*HTM_RECIPES, INFERENCE, ABLATIONS)},
 }
 

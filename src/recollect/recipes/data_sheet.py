@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from recollect.agents.sequence_model import SequenceModelConfig
-from recollect.cores import CORES
+from recollect.cores import GENERAL_CORES
 from recollect.recipes.base import Recipe, Run, Scale, Test
 from recollect.recipes.data_sheet_pages import Measure, Sheets, read_sheet
 from recollect.recipes.equal_sizes import equal_core
@@ -113,7 +113,7 @@ def _tests() -> dict[str, Test]:
 
 def _rows() -> list[Run]:
     tests = _tests()
-    return [Run(label=core, row=core, core=core, config=data_sheet(core), tests=tests) for core in CORES]
+    return [Run(label=core, row=core, core=core, config=data_sheet(core), tests=tests) for core in GENERAL_CORES]
 
 
 _ABOUT = (
@@ -138,7 +138,7 @@ def _pages(results: Sequence[Mapping[str, Any]], root: Path) -> str:
         Measure(key=key, title=TITLES[key], levels=list(levels), hardest=hardest[key])
         for key, levels in measures().items()
     ]
-    found = {core: read_sheet(core, results, shown) for core in CORES}
+    found = {core: read_sheet(core, results, shown) for core in GENERAL_CORES}
     failed = {one["core"]: f"failed: {one['error']}" for one in results if one["status"] != "ok"}
     return Sheets(
         sheets=[sheet for sheet in found.values() if sheet is not None],

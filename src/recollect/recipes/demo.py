@@ -20,7 +20,7 @@ from rich.console import Console
 from rich.table import Table
 
 from recollect.agents.actor_critic import ActorCritic
-from recollect.agents.contract import ActorInputs
+from recollect.agents.contract import ActorInputs, nothing_said, what_was_said
 from recollect.evaluation.agents import AgentEvaluation, evaluate_agent, no_action
 from recollect.evaluation.films import Video, record
 from recollect.recipes.hierarchical_transformer_memory import short_t_maze
@@ -155,18 +155,20 @@ def stream(agent: ActorCritic, world_config: WorldConfig, steps: int, console: C
     world = world_config.build(1, seed=FRESH_SEED + 1)
     live = agent.stream(1)
     step, action = world.reset(), no_action(world)
+    policy, features = nothing_said(agent, 1, step.reward)
     told: list[tuple[ActorInputs, torch.Tensor]] = []
     said: list[tuple[torch.Tensor, torch.Tensor]] = []
     times, ends, early_bytes = [], [], 0
     began = perf_counter()
     with Progress(console, "streaming · one step at a time", steps, 0) as progress:
         for number in range(steps):
-            inputs = ActorInputs(step.observation.clone(), action, step.reward)
+            inputs = ActorInputs(step.observation.clone(), action, step.reward, policy, features)
             start = perf_counter()
             output = live.step(inputs, step.is_first)
             times.append(perf_counter() - start)
             told.append((inputs, step.is_first))
-            said.append((output.policy, output.value))
+            policy, features = what_was_said(agent, output)
+            said.append((policy, output.value))
             if step.is_last[0]:
                 ends.append(float(step.score[0]))
             action = agent.distribution(output.policy).mode()

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from recollect.config import lookup
-from recollect.cores import CORES
+from recollect.cores import CORES, GENERAL_CORES
 from recollect.recipes import hierarchical_transformer_memory as htm
 from recollect.recipes.base import Recipe, Run, Scale, Test
 from recollect.recipes.equal_sizes import equal_core
@@ -80,7 +80,7 @@ COLUMNS = (
 """The table from left to right."""
 
 ROWS: dict[str, tuple[str, dict[str, Any]]] = {
-    **{key: (key, {}) for key in CORES},
+    **{key: (key, {}) for key in GENERAL_CORES},
     "transformer-xl, full window": ("transformer-xl", {"memory_len": FULL}),
 }
 """The table from top to bottom: key of a core, and what it has beside the sizes that all have."""

@@ -16,7 +16,7 @@ Source: ours, on the T-maze of Ni et al. (2023).
 
 from dataclasses import replace
 
-from recollect.cores import CORES
+from recollect.cores import GENERAL_CORES
 from recollect.recipes.base import Recipe, Run, Scale, Test
 from recollect.recipes.hierarchical_transformer_memory import short_t_maze
 from recollect.tasks.worlds.t_maze import TMazeConfig
@@ -44,7 +44,7 @@ def million(core: str = "gru", scale: Scale = "lite") -> ImpalaConfig:
     if scale != "lite":
         raise ValueError(f"scale={scale!r}: the million is our own experiment and has only lite")
     config = short_t_maze(core)
-    agent = replace(config.agent, previous_action=False, previous_reward=False)
+    agent = replace(config.agent, previous_action="none", previous_reward=False)
     fit = replace(config.fit, steps=STEPS.get(core, DEFAULT_STEPS), evaluate_every=100, checkpoint_every=500)
     evaluation = replace(config.evaluation, time_limit=6 * 3600.0)  # a million steps, one by one
     return replace(config, agent=agent, fit=fit, evaluation=evaluation)
@@ -59,7 +59,7 @@ def _tests(core: str) -> dict[str, Test]:
 
 
 def _rows() -> list[Run]:
-    first = [*ASKED_AT_A_MILLION, *(key for key in CORES if key not in ASKED_AT_A_MILLION)]
+    first = [*ASKED_AT_A_MILLION, *(key for key in GENERAL_CORES if key not in ASKED_AT_A_MILLION)]
     return [Run(label=core, row=core, core=core, config=million(core), tests=_tests(core)) for core in first]
 
 

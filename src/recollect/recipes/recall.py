@@ -8,7 +8,7 @@ from typing import Any
 
 from recollect.agents.sequence_model import SequenceModelConfig
 from recollect.config import lookup
-from recollect.cores import CORES
+from recollect.cores import CORES, GENERAL_CORES
 from recollect.cores.contract import CoreConfig
 from recollect.recipes.base import Recipe, Run, Scale
 from recollect.tasks.streams.recall import Recall
@@ -70,7 +70,7 @@ def _core(key: str) -> CoreConfig:
 
 
 def _lite() -> list[Run]:
-    return [Run(label=core, row=core, core=core, config=recall(core)) for core in CORES]
+    return [Run(label=core, row=core, core=core, config=recall(core)) for core in GENERAL_CORES]
 
 
 RECALL = Recipe(

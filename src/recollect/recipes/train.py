@@ -10,6 +10,7 @@ from recollect.config import load_object, lookup, require, typed
 from recollect.cores import CORES
 from recollect.cores.contract import CoreConfig
 from recollect.recipes import hierarchical_transformer_memory as htm
+from recollect.recipes.attention_agents import attention_agent
 from recollect.recipes.base import MakeConfig
 from recollect.recipes.gymnasium import gymnasium_run
 from recollect.recipes.htm_inference import inference
@@ -35,13 +36,16 @@ TRAINING: dict[str, MakeConfig] = {
 """Tasks whose recipe has chosen the settings; other tasks start from their defaults."""
 
 
-def training(task: str, core: str, *, trainer: str | None = None, **fields: Any) -> TrainerConfig:
+def training(
+    task: str, core: str, *, trainer: str | None = None, agent: str | None = None, **fields: Any
+) -> TrainerConfig:
     """A complete run of a core on a task.
 
     Args:
         task: key of a task, ``gym:ID`` for a Gymnasium environment, or ``package.module:Name`` for a stream task, a
             world or a Gymnasium environment of your own, installed or in the current folder.
         core: key of a core, or ``package.module:Name`` for the config of a core of your own.
+        agent: name of a whole agent for worlds of images, which brings its own core; ``core`` is not read then.
         trainer: key of a trainer; None takes the task's own. ``cloning`` takes sizes and optimiser from there.
         fields: of a Gymnasium environment's config.
 
@@ -49,12 +53,19 @@ def training(task: str, core: str, *, trainer: str | None = None, **fields: Any)
         ValueError: there is no such task, core or trainer, the trainer does not train on such a task, or the task is no
             Gymnasium environment and there are fields.
     """
-    config = _own_run(task, core, fields)
+    config = _own_run(task, core, fields) if agent is None else _run_of_agent(agent, task, fields)
     if trainer is None or isinstance(config, lookup(TRAINERS, trainer, "trainer")):
         return config
     if trainer == "cloning" and isinstance(config, ImpalaConfig):
         return cloning(config)
     raise ValueError(f"--trainer {trainer}: it does not train on {task}; leave --trainer away")
+
+
+def _run_of_agent(agent: str, task: str, fields: Mapping[str, Any]) -> TrainerConfig:
+    where = with_fields(find_task(task), fields)
+    if not isinstance(where, WorldConfig):
+        raise ValueError(f"--agent {agent}: it acts in worlds, and {task} is none: use --core")
+    return attention_agent(agent, where)
 
 
 def _own_run(task: str, core: str, fields: Mapping[str, Any]) -> TrainerConfig:

@@ -1,5 +1,6 @@
 """Optimisers: their settings, one step of them, and what they remember."""
 
+import copy
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -143,3 +144,24 @@ def load_optimizer(optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tenso
         index, name = key.split(".", 1)
         saved["state"].setdefault(int(index), {})[name] = value
     optimizer.load_state_dict(saved)
+
+
+class Undo:
+    """Weights, optimiser and generator as they were before a step of several updates.
+
+    Args:
+        model: whose weights and statistics change.
+        optimizer: of the model.
+        generator: that the step draws from.
+    """
+
+    def __init__(self, model: nn.Module, optimizer: torch.optim.Optimizer, generator: torch.Generator) -> None:
+        self.model, self.optimizer, self.generator = model, optimizer, generator
+        self.before = copy.deepcopy((model.state_dict(), optimizer.state_dict())), generator.get_state()
+
+    def __call__(self) -> None:
+        """Put them back."""
+        (weights, averages), state = self.before
+        self.model.load_state_dict(weights)
+        self.optimizer.load_state_dict(averages)
+        self.generator.set_state(state)

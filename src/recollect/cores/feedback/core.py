@@ -183,6 +183,14 @@ class FeedbackTransformer(MemoryCore[FeedbackState]):
         weights = self.mix.softmax(0)
         return sum((w * x for w, x in zip(weights.unbind(), stream, strict=True)), torch.zeros_like(stream[0]))
 
+    def attended_steps(self, clock: Tensor) -> dict[str, tuple[Tensor, Tensor]]:
+        """The steps before a call and those in it; see :class:`MemoryCore`. No step attends to itself."""
+        window = self.config.memory_len
+        steps = clock[:, :1, None] + torch.arange(-window, clock.shape[1], device=clock.device)
+        reached = (steps < clock[..., None]) & (steps >= clock[..., None] - window)
+        first = torch.where(reached, steps, -1)
+        return {f"layers.{i}.tap": (first, first + 1) for i in range(len(self.layers))}
+
     def largest_counters(self) -> dict[str, int]:
         """How far the counters of the state go."""
         return {"count": self.config.memory_len}

@@ -57,7 +57,7 @@ from recollect.cores.hcam.attention import (
 from recollect.layers.feedforward import FeedForward, feedforward_width, input_projection
 from recollect.layers.gates import make_gate
 from recollect.layers.positions import sinusoid
-from recollect.layers.window_attention import slide, steps_since_first, visible_steps
+from recollect.layers.window_attention import slide, steps_since_first, visible_steps, window_steps
 
 BLOCK = 128
 """Steps that are processed at once, if window and memory are not longer: the cost of a call is linear in its steps."""
@@ -79,7 +79,8 @@ class HierarchicalChunkMemoryState(NamedTuple):
 
     layers: tuple[LayerMemory, ...]
     lengths: Tensor
-    """``[b, n]`` int64: steps in each chunk (the last ones of its c places); 0 is no chunk."""
+    """``[b, n]`` int64: steps in each chunk (the last ones of its c places); 0 is no chunk. Without
+    ``carry_across_episodes`` a chunk is forgotten by writing a 0 here."""
     steps: Tensor
     """``[b]`` int64: steps of the running episode."""
 
@@ -239,7 +240,8 @@ def make_plan(config: HierarchicalChunkMemoryConfig, is_first: Tensor, steps: Te
         held=(torch.arange(w, 0, -1, device=device) <= steps[:, None]) & ~is_first[:, :1],
         members=members,
         lengths=lengths,
-        mask=(order < newest) & (order >= newest - count.clamp(max=n)[..., None]),
+        # A chunk that was taken out of the state leaves a gap, of length 0.
+        mask=(order < newest) & (order >= newest - count.clamp(max=n)[..., None]) & (lengths > 0)[:, None],
         kept=kept,
         kept_lengths=torch.where(age <= kept_count[:, None], lengths.gather(1, kept), 0),
         steps=since[:, -1] + 1,
@@ -410,6 +412,12 @@ class HierarchicalChunkMemory(MemoryCore[HierarchicalChunkMemoryState]):
         first = torch.where((order < newest) & (order >= newest - c.num_chunks) & (number >= 0), number * c.stride, -1)
         places = first, torch.where(first < 0, -1, first + c.chunk_len)
         return {f"layers.{i}.memory.choice_tap": places for i in range(c.num_layers)}
+
+    def attended_steps(self, clock: Tensor) -> dict[str, tuple[Tensor, Tensor]]:
+        """The chunks, and every layer's window; see :class:`MemoryCore`."""
+        places = window_steps(clock, self.config.memory_len)
+        windows = {f"layers.{i}.local.tap": places for i in range(self.config.num_layers)}
+        return windows | self.recalled_steps(clock)
 
     def largest_counters(self) -> dict[str, int]:
         """How far the counters of the state go."""

@@ -133,7 +133,8 @@ def attend_jointly(
     """
     weights = masked_softmax(torch.cat((far_scores, near_scores), -1), readable)
     if tap is not None and tap.listening:
-        tap(weights.transpose(0, 1))
+        weights = tap.edit(weights.transpose(0, 1))
+        weights = tap(weights).transpose(0, 1)
     if dropout:
         weights = F.dropout(weights, dropout)
     far, near = weights.to(near_values.dtype).split((far_scores.shape[-1], near_scores.shape[-1]), -1)

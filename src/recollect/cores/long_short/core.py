@@ -62,7 +62,7 @@ from recollect.layers.attention import merge_heads, split_heads
 from recollect.layers.feedforward import FeedForward, feedforward_width, input_projection
 from recollect.layers.positions import sinusoid
 from recollect.layers.tap import Tap
-from recollect.layers.window_attention import slide, to_window, visible_steps
+from recollect.layers.window_attention import slide, to_window, visible_steps, window_steps
 from recollect.ops.linear import Linear
 
 BLOCK = 128  # steps whose attention is computed at once (or memory_len, if that is more): linear cost in time
@@ -353,6 +353,16 @@ class LongShortTransformer(MemoryCore[LongShortTransformerState]):
         for block in self.layers:
             hidden = block.encode(hidden, empty)
         return torch.where(padding[..., None], 0.0, self.norm(hidden[:, :t]))
+
+    def attended_steps(self, clock: Tensor) -> dict[str, tuple[Tensor, Tensor]]:
+        """The segments of the landmarks, then the window; see :class:`MemoryCore`."""
+        c, nothing = self.config, torch.zeros_like(clock, dtype=torch.bool)
+        plan = plan_segments(nothing, clock[:, 0], c.chunk_len, c.num_segments, c.num_landmarks)
+        number = clock[..., None] // c.chunk_len - 1 - plan.distance // c.num_landmarks
+        far = torch.where(plan.visible, number * c.chunk_len, -1)
+        near, behind = window_steps(clock, c.memory_len)
+        places = torch.cat((far, near), -1), torch.cat((torch.where(far < 0, -1, far + c.chunk_len), behind), -1)
+        return {f"blocks.{i}.attention.tap": places for i in range(c.num_layers)}
 
     def flops_per_step(self) -> int:
         """A sum over layers, with w = memory_len, s = num_segments and r = num_landmarks.

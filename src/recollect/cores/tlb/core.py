@@ -387,6 +387,24 @@ class TemporalLatentBottleneck(MemoryCore[TemporalLatentBottleneckState]):
                 "whole sequences with core.encode(inputs, padding), in a SequenceModelConfig with whole_rows=True"
             )
 
+    def attended_steps(self, clock: Tensor) -> dict[str, tuple[Tensor, Tensor]]:
+        """The running chunk of self-attention, counted from the start of a chunk; see :class:`MemoryCore`.
+
+        For calls that begin a chunk. Taps hear whole chunks, several of them in the batch axis where they are
+        independent of each other.
+        """
+        steps = clock[..., None] // self.config.chunk_len * self.config.chunk_len
+        steps = steps + torch.arange(self.config.chunk_len, device=clock.device)
+        first = torch.where(steps <= clock[..., None], steps, -1)
+        blocks = [
+            (f"levels.{i}.{part}.{j}", block)
+            for i, level in enumerate(self.levels)
+            for part, layers in (("before", level.before), ("inner", level.inner))
+            for j, block in enumerate(layers)
+        ]
+        blocks += [(f"tail.{j}", block) for j, block in enumerate(self.tail)]
+        return {f"{name}.attention.tap": (first, first + 1) for name, block in blocks if not block.cross}
+
     def largest_counters(self) -> dict[str, int]:
         """How far the counters of the state go."""
         return {"position": self.config.chunk_len * (1 + (self.config.details.detach_every or 0))}

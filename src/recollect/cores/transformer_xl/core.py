@@ -134,6 +134,19 @@ class RelativePositions(NamedTuple):
     """``[dim]``, added to queries that meet positions."""
 
 
+class FoldedLayer(NamedTuple):
+    """Weights of a layer that act on standardised inputs."""
+
+    weight: Tensor
+    """``[3 dim, dim]``, gives (q + u) / sqrt(e), k and v."""
+    bias: Tensor
+    """``[3 dim]``."""
+    delta: Tensor | None
+    """(v - u) / sqrt(e), ``[dim]``."""
+    offset_keys: Tensor | None
+    """``[h, w + 1, e]``."""
+
+
 class TransformerXLLayer(nn.Module):
     """Windowed attention and feed-forward, each normed before and gated after."""
 
@@ -154,13 +167,8 @@ class TransformerXLLayer(nn.Module):
         self.gate_forward = make_gate(config.gate, d)
         self.tap = Tap("b h t s")
 
-    def folded(self, positions: RelativePositions) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
-        """Weights that act on standardised inputs.
-
-        Returns:
-            weight ``[3 dim, dim]`` and bias ``[3 dim]`` that give (q + u) / sqrt(e), k and v; the difference
-            ``(v - u) / sqrt(e)`` ``[dim]`` or None; the offset keys ``[h, w + 1, e]`` or None.
-        """
+    def folded(self, positions: RelativePositions) -> FoldedLayer:
+        """Weights that act on standardised inputs."""
         d = self.qkv.in_features
         scale = (d // self.num_heads) ** -0.5
         weight = self.qkv.weight * self.norm_attention.weight
@@ -177,7 +185,7 @@ class TransformerXLLayer(nn.Module):
         bias = torch.cat((query * scale, bias[d:]))
         if keys is not None:
             keys = keys.unflatten(-1, (self.num_heads, -1)).transpose(0, 1)
-        return weight, bias, delta, keys
+        return FoldedLayer(weight, bias, delta, keys)
 
     def forward(self, x: Tensor, memory: Tensor, held: Tensor, visible: Tensor, positions: RelativePositions) -> Tensor:
         """One layer.
@@ -189,34 +197,51 @@ class TransformerXLLayer(nn.Module):
             visible: bool ``[b, t, w + 1]``.
             positions: of the core.
         """
-        heads, d = self.num_heads, x.shape[-1]
-        weight, bias, delta, offset_keys = self.folded(positions)
-        new = linear(F.layer_norm(x, (d,)), weight, bias)  # b t 3d
+        folded = self.folded(positions)
+        return self.advance(x, self.project_memory(memory, held, folded), visible, folded)[0]
+
+    def project_memory(self, memory: Tensor, held: Tensor, folded: FoldedLayer) -> tuple[Tensor, Tensor]:
+        """Keys and values, each ``[h, b, w, e]``, of ``[b, w, dim]``; ``held`` as in :meth:`forward`."""
+        d = memory.shape[-1]
         # A selection: what an earlier episode or a broken state left must not reach a product, even with weight 0.
         if memory.requires_grad:  # nor may a gradient go back through it
             memory = torch.where(held, memory, 0.0)
         known = F.layer_norm(memory, (d,)).masked_fill_(~held, 0.0)
-        old = linear(known, weight[d:], bias[d:])  # b w 2d
+        old = linear(known, folded.weight[d:], folded.bias[d:])  # b w 2d
+        keys, values = old.unflatten(-1, (2, self.num_heads, -1)).permute(2, 3, 0, 1, 4)
+        return keys, values
+
+    def advance(
+        self, x: Tensor, known: tuple[Tensor, Tensor], visible: Tensor, folded: FoldedLayer
+    ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+        """The layer behind known keys and values ``[h, b, w, e]``.
+
+        Returns:
+            ``[b, t, dim]``, and keys and values with the new ones behind them, ``[h, b, w + t, e]``.
+        """
+        heads, d = self.num_heads, x.shape[-1]
+        new = linear(F.layer_norm(x, (d,)), folded.weight, folded.bias)  # b t 3d
         queries, new_keys, new_values = new.unflatten(-1, (3, heads, -1)).permute(2, 3, 0, 1, 4)  # each h b t e
-        keys, values = old.unflatten(-1, (2, heads, -1)).permute(2, 3, 0, 1, 4)
         queries = queries.contiguous()
         shifted = None
-        if offset_keys is not None:
+        if folded.offset_keys is not None:
             # (q + u) + (v - u), head by head
+            delta = folded.delta
             shifted = queries if delta is None else queries + delta.view(heads, 1, 1, -1).to(queries.dtype)
+        keys, values = torch.cat((known[0], new_keys), 2), torch.cat((known[1], new_values), 2)
         heads_out = sliding_attention(
             queries,
-            torch.cat((keys, new_keys), 2),
-            torch.cat((values, new_values), 2),
+            keys,
+            values,
             visible,
             offset_queries=shifted,
-            offset_keys=offset_keys,
+            offset_keys=folded.offset_keys,
             top_k=self.top_k,
             tap=self.tap,
         )
         update = self.out(heads_out.permute(1, 2, 0, 3).flatten(2))
         x = self.gate_attention(x, self.activate(F.dropout(update, self.dropout, self.training)))
-        return self.gate_forward(x, self.activate(self.feed_forward(self.norm_forward(x))))
+        return self.gate_forward(x, self.activate(self.feed_forward(self.norm_forward(x)))), (keys, values)
 
     def activate(self, update: Tensor) -> Tensor:
         """The ReLU of ``relu_outputs``, or nothing."""

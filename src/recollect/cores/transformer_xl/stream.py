@@ -50,7 +50,12 @@ class TransformerXLStream(Stream):
     def state(self) -> TransformerXLState:
         """The memory as the core's state (a copy)."""
         window = self._window.window().transpose(1, 2).clone(memory_format=torch.contiguous_format)
-        return TransformerXLState(window, self._stack.visible.count.clone())
+        return TransformerXLState(window, self.count.clone())
+
+    @property
+    def count(self) -> Tensor:
+        """``[b]`` int64: steps of the running episodes in the window (a view)."""
+        return self._stack.visible.count
 
     @torch.no_grad()
     def load_state(self, state: TransformerXLState) -> None:

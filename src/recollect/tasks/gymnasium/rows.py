@@ -237,6 +237,7 @@ class VectorRows:
         reader: of observations.
         writer: of actions.
         seed_limit: seeds are taken modulo this; None takes them as they are.
+        rest: action of a row that is first, where the environment does not ignore it; None where it does.
     """
 
     def __init__(
@@ -245,6 +246,7 @@ class VectorRows:
         reader: Reader,
         writer: Writer,
         seed_limit: int | None = None,
+        rest: int | None = None,
     ) -> None:
         mode = environment.metadata.get("autoreset_mode")
         if not isinstance(mode, AutoresetMode):
@@ -253,7 +255,7 @@ class VectorRows:
                 "or use single environments (native=False)"
             )
         self.environment, self.mode, self.reader, self.writer = environment, mode, reader, writer
-        self.seed_limit = seed_limit
+        self.seed_limit, self.rest = seed_limit, rest
 
     def reset(self, seed: int | None) -> Arrays:
         """Begin new episodes in all rows."""
@@ -263,6 +265,8 @@ class VectorRows:
 
     def step(self, actions: np.ndarray, first: np.ndarray) -> Answer:
         """One step of every row."""
+        if self.rest is not None:
+            actions = np.where(first, self.rest, actions)
         anew = self.mode is not AutoresetMode.NEXT_STEP and bool(first.any())
         if anew and self.mode is AutoresetMode.DISABLED:
             self.environment.reset(options={"reset_mask": first.copy()})  # it refuses to step an episode that is over

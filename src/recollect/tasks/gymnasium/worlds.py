@@ -46,20 +46,12 @@ from torch import Tensor
 
 from recollect.config import import_from_here, load_object
 from recollect.gymnasium_ids import HOMES, OLD_ATARI, entry
+from recollect.tasks.gymnasium.atari import ATARI, after_a_life, require_rom
 from recollect.tasks.gymnasium.rows import LocalRows, ProcessRows, Rows, VectorRows
 from recollect.tasks.gymnasium.spaces import Arrays, Reader, Writer
 from recollect.tasks.gymnasium.stacking import StackedRows, stacked_space
 from recollect.tasks.worlds.contract import Step, World, WorldConfig, WorldSpec, require_form
 
-ATARI = {
-    "stack_num": 4,
-    "noop_max": 30,
-    "use_fire_reset": True,
-    "episodic_life": False,
-    "reward_clipping": False,
-    "autoreset_mode": gymnasium.vector.AutoresetMode.NEXT_STEP,
-}
-"""Said aloud, because ale-py's own defaults differ (it clips rewards) or may change."""
 ATARI_CLASS = "ale_py.env:AtariEnv"
 
 
@@ -146,7 +138,8 @@ class GymnasiumConfig(WorldConfig):
         if found.native:
             # ale-py's seeds, one a row, are signed numbers of 32 bits.
             limit = 2**31 - batch_size if self._entry.id.startswith("ALE/") else None
-            return VectorRows(self._make_vector(batch_size), found.reader, found.writer, limit)
+            rest = after_a_life(self.options, found.action_names)
+            return VectorRows(self._make_vector(batch_size), found.reader, found.writer, limit, rest)
         arguments = (self._make, self.id, batch_size, found.reader, found.writer)
         if self.processes:
             return ProcessRows(*arguments, processes=self.processes, timeout=self.timeout)
@@ -222,7 +215,10 @@ class GymnasiumConfig(WorldConfig):
 
     def _make_vector(self, batch_size: int) -> gymnasium.vector.VectorEnv[Any, Any, Any]:
         entry = self._entry
-        keywords = {**(ATARI if entry.id.startswith("ALE/") else {}), **self.options}
+        atari = entry.id.startswith("ALE/")
+        keywords = {**(ATARI if atari else {}), **self.options}
+        if atari:
+            require_rom(entry.kwargs.get("game", ""), self.id)
         return gymnasium.make_vec(entry, batch_size, vectorization_mode="vector_entry_point", **keywords)
 
 

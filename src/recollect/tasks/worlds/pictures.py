@@ -27,9 +27,13 @@ def picture(world: World, observation: Any, row: int) -> np.ndarray:
     Returns:
         uint8 ``[y, x, 3]``.
     """
+    return _enlarge(small_picture(world, observation, row))
+
+
+def small_picture(world: World, observation: Any, row: int) -> np.ndarray:
+    """As :func:`picture`, in the size in which it was drawn."""
     draw = getattr(world, "render", None)
-    small = draw(row) if draw else draw_observation(observation, row)
-    return _enlarge(np.ascontiguousarray(small, dtype=np.uint8))
+    return np.ascontiguousarray(draw(row) if draw else draw_observation(observation, row), dtype=np.uint8)
 
 
 def draw_observation(observation: Any, row: int) -> np.ndarray:

@@ -28,8 +28,8 @@ from recollect.training.frame import EVALUATION_SEED, Trainer, below
 from recollect.training.imitation.loss import REPORTED, imitation_loss
 from recollect.training.imitation.teachers import NamedActions
 from recollect.training.impala.rollouts import Rollout
-from recollect.training.impala.trainer import ImpalaConfig, Undo
-from recollect.training.optimizers import begin_step, load_optimizer, optimizer_tensors, take_step
+from recollect.training.impala.trainer import ImpalaConfig
+from recollect.training.optimizers import Undo, begin_step, load_optimizer, optimizer_tensors, take_step
 
 
 class EpisodeRows:
@@ -86,8 +86,8 @@ class EpisodeRows:
         parts = {name: part[index].to(self.device) for name, part in self.parts.items()}
         observation = _nested({name: leaf[index].to(self.device) for name, leaf in self.observation.items()})
         target = self.action[index[:, :-1]].to(self.device)
-        policy = parts["reward"].new_empty((len(index), steps, 0))
-        return Rollout(observation=observation, policy=policy, state=state, target=target, **parts)
+        unknown = parts["reward"].new_empty((len(index), steps + 1, 0))
+        return Rollout(observation=observation, policy=unknown, features=unknown, state=state, target=target, **parts)
 
     def tensors(self) -> dict[str, Tensor]:
         """Where it stands."""

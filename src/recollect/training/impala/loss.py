@@ -18,7 +18,7 @@ section 3. A teacher beside reinforcement: Schmitt et al. (2018), Kickstarting d
 
 from contextlib import nullcontext
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 import torch
 from torch import Tensor
@@ -35,6 +35,7 @@ from recollect.objectives.policy_gradient import (
     reduce_steps,
 )
 from recollect.objectives.vtrace import VTrace, vtrace
+from recollect.state import detach
 from recollect.training.imitation.teachers import ImitationConfig, Teacher
 from recollect.training.impala.rollouts import Rollout, map_observation
 from recollect.training.impala.supervision import AttentionRecorder, SupervisionConfig, supervise
@@ -60,9 +61,13 @@ class VTraceConfig:
         require(0 <= self.lambda_ <= 1, "lambda_", self.lambda_, "give a share in [0, 1]")
 
 
+Update = Literal["rollout", "chunk"]
+LearnerMemory = Literal["stored", "empty"]
+
+
 @dataclass(frozen=True, kw_only=True)
 class ReuseConfig:
-    """How often a rollout is learned from (asynchronous PPO, when more than once)."""
+    """How a rollout is learned from: how often (asynchronous PPO, when more than once), and in which parts."""
 
     passes: int = 1
     """Times that every row of a rollout is learned from. From 2 on the policy loss is the clipped surrogate; the
@@ -75,6 +80,14 @@ class ReuseConfig:
     """Whose policy the ratio starts from: the learner's when it sees a row first, or the one that acted (PPO)."""
     kl_stop: float | None = None
     """End the passes over a rollout when a minibatch finds the policy this far, in nats, from where they began."""
+    chunk: int | None = None
+    """Rows that the learner runs over at once: gradients end there, and its memory goes on. It divides the unroll + 1
+    rows of a rollout (George 2021: 80 of 240). None: all of them."""
+    update_per: Update = "rollout"
+    """One optimiser step for the whole rollout; or for every chunk, which is then a rollout of its own: its last row
+    only gives the value behind those before it, and what was done there is not learned from (George 2021's code)."""
+    learner_memory: LearnerMemory = "stored"
+    """What a rollout begins with: the memory with which the actor began, or an empty one (George 2021's code)."""
 
     def __post_init__(self) -> None:
         require(self.passes >= 1, "passes", self.passes, "learn from a rollout at least once")
@@ -82,6 +95,23 @@ class ReuseConfig:
         far = self.kl_stop is None or self.kl_stop > 0
         require(far, "kl_stop", self.kl_stop, "give a positive distance, such as 0.02, or None")
         require(self.surrogate_clip > 0, "surrogate_clip", self.surrogate_clip, "give a positive distance, as 0.2")
+        for name, known in (("update_per", get_args(Update)), ("learner_memory", get_args(LearnerMemory))):
+            value = getattr(self, name)
+            require(value in known, name, value, f"choose one of {', '.join(known)}")
+        require(self.chunk is None or self.chunk >= 2, "chunk", self.chunk, "give 2 rows or more, or None")
+        whole = self.update_per == "rollout" or self.chunk is not None
+        require(whole, "update_per", self.update_per, "say how many rows a chunk has: chunk=80 for unroll=239")
+
+    def require_rows(self, rows: int) -> None:
+        """Raise ``ValueError`` unless ``rows`` are a whole number of chunks."""
+        fits = self.chunk is None or rows % self.chunk == 0
+        remedy = f"give a divisor of unroll + 1 = {rows}, or change the unroll (239 for chunks of 80)"
+        require(fits, "chunk", self.chunk, remedy)
+
+    def updates(self, rows: int) -> list[tuple[int, int]]:
+        """First row, and the one behind the last, of what each optimiser step reads."""
+        length = rows if self.chunk is None or self.update_per == "rollout" else self.chunk
+        return [(start, start + length) for start in range(0, rows, length)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,7 +159,7 @@ def clipped_rewards(rollout: Rollout, config: LossConfig) -> Tensor:
 
 
 class Losses(NamedTuple):
-    """What a rollout costs; scalars but for the last three."""
+    """What a rollout costs; scalars but for the last four."""
 
     loss: Tensor
     """The weighted sum, to differentiate."""
@@ -151,11 +181,13 @@ class Losses(NamedTuple):
     """What the values should have been, ``[b, T]``; constants, 0 where not valid."""
     helped: dict[str, Tensor]
     """Scalars of what helps in learning, by name; without their weights, and empty where nothing does."""
+    state: Any
+    """The memory behind the last row; a constant."""
 
 
 NOISE = 0.1
 """Advantages that differ by less than this share of the returns' deviation are not blown up."""
-REPORTED = Losses._fields[:-4]
+REPORTED = Losses._fields[:-5]
 """What is reported of every rollout; the divergence from a teacher only where there is one."""
 
 
@@ -186,11 +218,11 @@ def impala_loss(
     attention = None
     if supervision and config.supervision.attention_cost:
         attention = AttentionRecorder(agent.core, rollout.truth)
-    output, restored = _run(agent, rollout, attention, config.reduction, bfloat16)
+    output, restored, state = _run(agent, rollout, attention, config, bfloat16)
     distribution = agent.distribution(output.policy[:, :-1])
     value, valid = output.value, rollout.valid
     log_prob, entropy = distribution.log_prob(rollout.actions), distribution.entropy()
-    behaviour = agent.distribution(rollout.policy).log_prob(rollout.actions)
+    behaviour = agent.distribution(rollout.policies).log_prob(rollout.actions)
     if config.reuse.reference == "actor":
         reference = behaviour
     reference = log_prob.detach() if reference is None else reference
@@ -223,7 +255,7 @@ def impala_loss(
     moved = torch.where(valid, log_prob.detach() - reference, 0.0)
     kl = (moved.exp() - 1 - moved).sum() / valid.sum().clamp(min=1)
     return Losses(
-        total, policy, baseline, restoring, mean_entropy, kl, imitation, log_prob.detach(), trace.targets, helped
+        total, policy, baseline, restoring, mean_entropy, kl, imitation, log_prob.detach(), trace.targets, helped, state
     )
 
 
@@ -245,14 +277,26 @@ def _trace(rollout: Rollout, log_ratio: Tensor, value: Tensor, config: LossConfi
 
 
 def _run(
-    agent: ActorCritic, rollout: Rollout, attention: AttentionRecorder | None, reduction: Reduction, bfloat16: bool
-) -> tuple[ActorCriticOutput, dict[str, Tensor]]:
-    """What the agent says at all rows, heard by ``attention``; and its reconstruction losses at all but the last."""
+    agent: ActorCritic, rollout: Rollout, attention: AttentionRecorder | None, config: LossConfig, bfloat16: bool
+) -> tuple[ActorCriticOutput, dict[str, Tensor], Any]:
+    """What the agent says at all rows, heard by ``attention``; its reconstruction losses at all but the last row; and
+    its memory behind it. The chunks of ``config.reuse`` are run one after the other.
+    """
+    rows, state, outputs = rollout.is_first.shape[1], rollout.state, []
+    length = config.reuse.chunk or rows
     observed = map_observation(lambda leaf: leaf[:, :-1], rollout.observation)
     with torch.autocast(rollout.reward.device.type, torch.bfloat16, enabled=bfloat16):
         with attention or nullcontext():
-            output, _ = agent(rollout.inputs, rollout.state, rollout.is_first)
-        return output, agent.reconstruction_losses(output.features[:, :-1], observed, reduction=reduction)
+            for start in range(0, rows, length):
+                part = rollout.between(start, start + length, state)
+                output, state = agent(part.inputs, state, part.is_first)
+                state = detach(state)
+                outputs.append(output)
+        output = outputs[0]
+        if len(outputs) > 1:
+            output = ActorCriticOutput(*(torch.cat(parts, 1) for parts in zip(*outputs, strict=True)))
+        restored = agent.reconstruction_losses(output.features[:, :-1], observed, reduction=config.reduction)
+        return output, restored, state
 
 
 def _divergence(learner: Distribution, rollout: Rollout, teacher: Teacher, config: LossConfig) -> Tensor:

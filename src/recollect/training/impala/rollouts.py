@@ -1,7 +1,7 @@
 """Rollouts: what b rows of a world and an agent did in T steps, as a learner reads it.
 
     row        0     1     2    ...    T-1    T        T + 1 observations, T actions
-    action        a_0   a_1   ...   a_{T-1}            chosen by policy_t, the parameters at row t
+    action        a_0   a_1   ...   a_{T-1}            drawn from policy_t; both are kept at row t + 1
     reward           r_1   r_2   ...        r_T        r_{t+1} follows action t
     state      the agent's memory before row 0: one for the whole rollout
 
@@ -20,7 +20,7 @@ from typing import Any, NamedTuple, TypeVar
 import torch
 from torch import Tensor
 
-from recollect.agents.contract import ActorInputs, Agent, LiveAgent
+from recollect.agents.contract import ActorInputs, Agent, LiveAgent, nothing_said, what_was_said
 from recollect.evaluation.agents import no_action
 from recollect.evaluation.watched import named
 from recollect.runs.errors import NonFiniteError, WorldError
@@ -56,7 +56,9 @@ class Rollout(NamedTuple):
     score: Tensor
     """float32 ``[b, T + 1]``: of the episodes that end at a row, 0 elsewhere."""
     policy: Tensor
-    """float32 ``[b, T, p]``: parameters of the distribution that action t was drawn from."""
+    """float32 ``[b, T + 1, p]``: parameters of the distribution that the action before each row was drawn from."""
+    features: Tensor
+    """``[b, T + 1, d]``: the actor's features at the step before each row; none where the agent does not read them."""
     state: Any
     """The agent's memory before row 0, leading axis b."""
     target: Tensor | None = None
@@ -67,12 +69,17 @@ class Rollout(NamedTuple):
     @property
     def inputs(self) -> ActorInputs:
         """What the agent reads at rows 0 .. T."""
-        return ActorInputs(self.observation, self.action, self.reward)
+        return ActorInputs(self.observation, self.action, self.reward, self.policy, self.features)
 
     @property
     def actions(self) -> Tensor:
         """What was done at rows 0 .. T - 1, ``[b, T, *action_shape]``."""
         return self.action[:, 1:]
+
+    @property
+    def policies(self) -> Tensor:
+        """Parameters of the distributions that they were drawn from, ``[b, T, p]``."""
+        return self.policy[:, 1:]
 
     @property
     def valid(self) -> Tensor:
@@ -85,6 +92,15 @@ class Rollout(NamedTuple):
         target = None if self.target is None else self.target[index]
         truth = None if self.truth is None else map_observation(lambda leaf: leaf[index], self.truth)
         return Rollout(*parts, state=take_rows(self.state, index), target=target, truth=truth)
+
+    def between(self, start: int, stop: int, state: Any) -> "Rollout":
+        """Rows start .. stop - 1 of the T + 1, as a rollout that begins with a memory of its own."""
+
+        def cut(tree: Any, last: int) -> Any:
+            return None if tree is None else map_observation(lambda leaf: leaf[:, start:last], tree)
+
+        parts = [cut(part, stop) for part in self[: self._fields.index("state")]]
+        return Rollout(*parts, state=state, target=cut(self.target, stop - 1), truth=cut(self.truth, stop))
 
 
 class Episodes(NamedTuple):
@@ -115,6 +131,14 @@ class Episodes(NamedTuple):
 MEANS = {"return": "returned", "score": "score", "length": "length"}
 
 
+class Said(NamedTuple):
+    """What an actor did and said at the step before; see :class:`Rollout`."""
+
+    action: Tensor
+    policy: Tensor
+    features: Tensor
+
+
 class ActorSnapshot(NamedTuple):
     """All that the next rollout depends on, beside the weights. Its tensors are never written to again."""
 
@@ -122,6 +146,10 @@ class ActorSnapshot(NamedTuple):
     """What the rows show."""
     action: Tensor
     """What was done before it."""
+    policy: Tensor
+    """What that was drawn from."""
+    features: Tensor
+    """The actor's features before it; see :class:`Rollout`."""
     state: Any
     """The agent's memory before it."""
     generator: Tensor
@@ -137,7 +165,7 @@ class ActorSnapshot(NamedTuple):
 
     def tensors(self) -> dict[str, Tensor]:
         """All tensors, by name."""
-        named = {name: getattr(self, name) for name in ("action", "generator", "returned", "length")}
+        named = {name: getattr(self, name) for name in (*Said._fields, "generator", "returned", "length")}
         for field, value in self.step._asdict().items():
             named |= {f"step.{field}{name}": leaf for name, leaf in observation_leaves(value)}
         named |= {f"state.{name}": leaf for name, leaf in named_leaves(self.state)}
@@ -202,7 +230,11 @@ class Collector:
 
     def _beginning(self) -> ActorSnapshot:
         zero = torch.zeros(self.world.batch_size, dtype=torch.float64, device=self.world.device)
-        return self._snapshot(self._reset(), no_action(self.world), zero, zero.long())
+        return self._snapshot(self._reset(), self._nothing_said(), zero, zero.long())
+
+    def _nothing_said(self) -> Said:
+        like = torch.zeros((), device=self.world.device)
+        return Said(no_action(self.world), *nothing_said(self.agent, self.world.batch_size, like))
 
     def buffer(self) -> Rollout:
         """An empty rollout for :meth:`collect` to fill, again and again."""
@@ -212,11 +244,9 @@ class Collector:
             return lambda leaf: leaf.new_empty((leaf.shape[0], number, *leaf.shape[1:]))
 
         step = [map_observation(rows(self.unroll + 1), part) for part in snapshot.step]
-        observation, reward, is_first, terminated, truncated, score = step
-        action = rows(self.unroll + 1)(snapshot.action)
-        shape = (self.world.batch_size, self.unroll, self.agent.policy.num_parameters)
-        policy = reward.new_empty(shape)
-        return Rollout(observation, action, reward, is_first, terminated, truncated, score, policy, snapshot.state)
+        said = {name: rows(self.unroll + 1)(getattr(snapshot, name)) for name in Said._fields}
+        seen = dict(zip(Step._fields, step, strict=True))
+        return Rollout(**seen, **said, state=snapshot.state)
 
     @torch.no_grad()
     def collect(self, buffer: Rollout) -> tuple[Rollout, Episodes]:
@@ -232,7 +262,7 @@ class Collector:
         before = self.snapshot
         try:
             with may_be_given_up(self.timeout, PATIENCE) as block, named(self.name):
-                step, action, policies, actions, targets = self._play(buffer, block)
+                step, said, targets = self._play(buffer, block)
         except TimeIsUp:
             raise WorldError(
                 f"{self.name}: no answer for {self.timeout:g} s ({len(self.seen) - 1} steps into a rollout): its world "
@@ -241,26 +271,28 @@ class Collector:
         except WorldError as error:
             self._check_seen()  # what is not finite or outside its space makes all sorts of errors later
             raise WorldError(f"{error} ({len(self.seen) - 1} steps into a rollout)") from error.__cause__
-        for kept, field in zip(buffer[2:7], range(1, 6), strict=True):
-            torch.stack([seen[field] for seen in self.seen], 1, out=kept)
-        torch.stack(actions, 1, out=buffer.action)
-        torch.stack(policies, 1, out=buffer.policy)
+        for field in Step._fields[1:]:
+            torch.stack([getattr(seen, field) for seen in self.seen], 1, out=getattr(buffer, field))
+        for name, parts in zip(Said._fields, zip(*said, strict=True), strict=True):
+            torch.stack(parts, 1, out=getattr(buffer, name))
         rollout = buffer._replace(state=before.state, target=torch.stack(targets, 1) if targets else None)
         if self.truths is not None:
             rollout = rollout._replace(truth=self.truths.rows(rollout.is_first, before.length))
         episodes, returned, length = self._count(rollout)
-        self.snapshot = self._snapshot(step, action, returned, length)
+        self.snapshot = self._snapshot(step, said[-1], returned, length)
         return rollout, episodes
 
-    def _play(self, buffer: Rollout, block: Block) -> tuple[Step, Tensor, list[Tensor], list[Tensor], list[Tensor]]:
-        step, action = self.snapshot.step, self.snapshot.action
+    def _play(self, buffer: Rollout, block: Block) -> tuple[Step, list[Said], list[Tensor]]:
+        """The last step, what was done and said before every row, and what a teacher showed."""
+        step, said = self.snapshot.step, [Said(*(getattr(self.snapshot, name) for name in Said._fields))]
         agent, world, generator = self.agent, self.world, self.generator
         kept = [leaf.unbind(1) for _, leaf in observation_leaves(buffer.observation)]
-        policies, actions, targets = [], [action], []
+        targets = []
         self.seen = [step]
         self._keep(kept, step, 0)
         for t in range(self.unroll):
-            inputs = ActorInputs(step.observation, action, step.reward)
+            action, policy, features = said[-1]
+            inputs = ActorInputs(step.observation, action, step.reward, policy, features)
             with self._precision():
                 output = self.stream.step(inputs, step.is_first)
             action = agent.distribution(output.policy).sample(generator)
@@ -272,9 +304,9 @@ class Collector:
             self.answers.check(step)
             self._keep(kept, step, t + 1)
             self.seen.append(step)
-            policies.append(output.policy)
-            actions.append(action)
-        return step, action, policies, actions, targets
+            policy, shown = what_was_said(agent, output)
+            said.append(Said(action, policy, shown.to(features.dtype)))
+        return step, said, targets
 
     def _live_agent(self) -> LiveAgent:
         with self._precision():  # a stream multiplies in the precision that it was made under
@@ -290,14 +322,16 @@ class Collector:
         for rows, (_, leaf) in zip(kept, observation_leaves(step.observation), strict=True):
             rows[t].copy_(leaf)
 
-    def _snapshot(self, step: Step, action: Tensor, returned: Tensor, length: Tensor) -> ActorSnapshot:
+    def _snapshot(self, step: Step, said: Said, returned: Tensor, length: Tensor) -> ActorSnapshot:
         try:
             saved = self.world.save()
         except ValueError:
             saved = None
         teacher = () if self.teacher is None else self.teacher.state
         state, generator = self.stream.state, self.generator.get_state()
-        return ActorSnapshot(step, action, state, generator, returned, length, saved, teacher)
+        return ActorSnapshot(
+            step, said.action, said.policy, said.features, state, generator, returned, length, saved, teacher
+        )
 
     def _count(self, rollout: Rollout) -> tuple[Episodes, Tensor, Tensor]:
         """Statistics of rows 1 .. T, and the present episodes' returns and lengths. One wait for the device."""
@@ -317,12 +351,12 @@ class Collector:
         numbers += [ended[acting:].sum(), torch.where(ended, scores, 0.0)[acting:].sum()]
         floats = [leaf for _, leaf in observation_leaves(rollout.observation) if leaf.is_floating_point()]
         # A finite sum has finite terms.
-        numbers += [part.sum(dtype=torch.float64).isfinite() for part in (*floats, rollout.reward, rollout.policy)]
+        numbers += [part.sum(dtype=torch.float64).isfinite() for part in (*floats, rollout.reward, rollout.policies)]
         numbers = torch.stack([number.double() for number in numbers]).tolist()
         steps, count, total, score, actions, own, own_score, *finite = numbers
         if not all(finite):
             self._check_seen()
-            self._check(lambda: iter([("policy", rollout.policy)]))
+            self._check(lambda: iter([("policy", rollout.policies)]))
         episodes = Episodes(int(steps), int(count), total, score, int(actions), int(own), own_score)
         return episodes, returned[:, -1].clone(), length[:, -1].clone()
 
@@ -378,12 +412,14 @@ class Collector:
             self.teacher.load_state(below("teacher.", tensors))
         if data is None:
             zero = torch.zeros_like(self.snapshot.returned)
-            self.snapshot = self._snapshot(self._reset(seed), no_action(self.world), zero, zero.long())
+            self.snapshot = self._snapshot(self._reset(seed), self._nothing_said(), zero, zero.long())
             return
         self.world.load(below("world.", tensors), data)
         step = [_like(part, f"step.{field}", tensors) for field, part in self.snapshot.step._asdict().items()]
         others = (tensors[name].to(device) for name in ("returned", "length"))
-        self.snapshot = self._snapshot(Step(*step), tensors["action"].to(device), *others)
+        # Files of older runs have the action alone, which is all that their agents read.
+        said = (tensors.get(name, unread).to(device) for name, unread in self._nothing_said()._asdict().items())
+        self.snapshot = self._snapshot(Step(*step), Said(*said), *others)
 
 
 def observation_leaves(observation: Observation, prefix: str = "") -> Iterator[tuple[str, Tensor]]:

@@ -24,7 +24,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from recollect.agents.actor_critic import ActorCritic, ActorCriticConfig
 from recollect.config import require
@@ -35,6 +35,7 @@ from recollect.evaluation.recordings import Recording, record_episodes
 from recollect.evaluation.watched import build_world, close_world, named
 from recollect.runs.errors import NonFiniteError, WorldError
 from recollect.runs.interrupts import TimeIsUp, may_be_given_up
+from recollect.state import detach
 from recollect.tasks.worlds.contract import WorldConfig
 from recollect.training.curriculum import Curriculum, require_alike
 from recollect.training.devices import choose_device
@@ -46,7 +47,14 @@ from recollect.training.impala.loss import REPORTED, LossConfig, Losses, impala_
 from recollect.training.impala.rollouts import MEANS, ActorSnapshot, Collector, Rollout
 from recollect.training.impala.schedule import ScheduleConfig
 from recollect.training.impala.truths import TruthRecorder, some_of
-from recollect.training.optimizers import OptimizerConfig, begin_step, load_optimizer, optimizer_tensors, take_step
+from recollect.training.optimizers import (
+    OptimizerConfig,
+    Undo,
+    begin_step,
+    load_optimizer,
+    optimizer_tensors,
+    take_step,
+)
 
 TEACHING = ("imitation_loss", "agreement", "teacher_rows")
 """What is reported beside the rest where there is a teacher."""
@@ -110,6 +118,7 @@ class ImpalaConfig(TrainerConfig):
         parts = self.loss.reuse.minibatches
         remedy = f"there are only batch_size={self.batch_size} rows to share out"
         require(parts <= self.batch_size, "minibatches", parts, remedy)
+        self.loss.reuse.require_rows(self.unroll + 1)
         asked = self.loss.imitation.steps is None or self.schedule.mode == "synchronous"
         require(asked, "mode", self.schedule.mode, "a teacher needs the synchronous schedule (loss.imitation)")
 
@@ -155,9 +164,11 @@ class ImpalaConfig(TrainerConfig):
         greedy: bool | None = None,
     ) -> AgentEvaluation:
         """Score an agent in ``samples`` fresh episodes. See :meth:`TrainerConfig.evaluate`."""
+        where = self.world if task is None else task
+        model.require_actions(where.spec.action_space, where.title)
         return evaluate_agent(
             model,
-            self.world if task is None else task,
+            where,
             samples,
             seed=seed,
             greedy=self.evaluation.greedy if greedy is None else greedy,
@@ -329,12 +340,15 @@ class ImpalaTrainer(Trainer):
         reuse = self.config.loss.reuse
         rate = self.config.optimizer.rate(self.updates, self.config.fit.steps)
         self.model.train()
-        several = reuse.passes * reuse.minibatches > 1 or self.model.keeps_statistics
+        several = reuse.passes * reuse.minibatches * len(reuse.updates(self.config.unroll + 1)) > 1
+        several = several or self.model.keeps_statistics
         supervision = self.config.loss.supervision
         weight = supervision.weight(self.updates, self.config.fit.steps)
         undo = None
         if several or supervision.share < 1:
             undo = Undo(self.model, self.optimizer, self.generator)
+        if reuse.learner_memory == "empty":
+            rollout = rollout._replace(state=detach(self.model.initial_state(len(rollout.reward))))
         try:
             self._follow(rollout)
             if weight:
@@ -385,12 +399,17 @@ class ImpalaTrainer(Trainer):
         targets, numbers = [], []
         for done, index in self._minibatches(rollout.reward.shape[0]):
             part = rollout.rows(index) if reuse.minibatches > 1 else rollout
-            begin_step(self.optimizer, rate)
-            losses, values = self._update(part, reference[index] if done else None, supervision)
-            numbers.append(values)
-            if done == 0:
-                reference[index] = losses.log_prob
-                targets.append(losses.targets[part.valid])
+            memory, values = part.state, {}
+            for start, stop in reuse.updates(self.config.unroll + 1):
+                piece = part.between(start, stop, memory)
+                begin_step(self.optimizer, rate)
+                known = reference[index, start : stop - 1] if done else None
+                losses, values = self._update(piece, known, supervision)
+                numbers.append(values)
+                memory = losses.state
+                if done == 0:
+                    reference[index, start : stop - 1] = losses.log_prob
+                    targets.append(losses.targets[piece.valid])
             if reuse.kl_stop is not None and values["kl"] > reuse.kl_stop:
                 break
         self.model.update_return_statistics(torch.cat(targets))
@@ -474,24 +493,3 @@ class ImpalaTrainer(Trainer):
         """Seeds of a world and of actions; no two keys share any."""
         world, action = np.random.SeedSequence([self.config.fit.seed % 2**32, *key]).generate_state(2).tolist()
         return world, action
-
-
-class Undo:
-    """Weights, optimiser and generator as they were before a step of several updates.
-
-    Args:
-        model: whose weights and statistics change.
-        optimizer: of the model.
-        generator: that the step draws from.
-    """
-
-    def __init__(self, model: nn.Module, optimizer: torch.optim.Optimizer, generator: torch.Generator) -> None:
-        self.model, self.optimizer, self.generator = model, optimizer, generator
-        self.before = copy.deepcopy((model.state_dict(), optimizer.state_dict())), generator.get_state()
-
-    def __call__(self) -> None:
-        """Put them back."""
-        (weights, averages), state = self.before
-        self.model.load_state_dict(weights)
-        self.optimizer.load_state_dict(averages)
-        self.generator.set_state(state)

@@ -1,0 +1,192 @@
+"""Spatial attention that the memory steers: it looks at a map of features, answers come back, and it remembers both.
+
+A step reads a map X of y * x places and c channels, and what the agent is told beside it, e (reward, last action).
+
+    O, s_vis = ConvLSTM(X, s_vis)                                       vision core             equation 3.1
+    K, V     = O[..., :c_K], O[..., c_K:]                               keys and values
+    K, V     = [K | S], [V | S]                                         spatial basis           equation 3.2
+    q^1..q^H = Q(h)                                                     query network           equation 3.3
+    A^n      = softmax over places of sum_l q_l^n K_l                   attention               equations 3.4, 3.5
+    a^n      = sum over places of A^n V                                 answers                 equation 3.6
+    h, c     = LSTM(MLP([a^1..a^H, q^1..q^H, e]), h, c)                 policy core             equations 3.7, 3.8
+
+h is the output. The queries come from the h of the step before: where to look is decided before the step is seen
+("top-down"). ConvLSTM is an LSTM whose products are convolutions of size k x k over the map:
+
+    i, f, g, o = W * X + b + U * H          C = sigmoid(f) C + sigmoid(i) tanh(g)          H = sigmoid(o) tanh(C)
+
+The basis has (2 U)^2 channels, all products of one of cos(pi u i / y), sin(pi u i / y) and one of the same for columns,
+u = 1..U (``layers/spatial_attention.py``).
+
+Inputs are vectors ``[y * x * c + e]``: the map, ordered row, column, channel, then e.
+
+Paper: Mott et al. 2019 (Towards interpretable reinforcement learning using attention augmented agents), as described
+and measured by George 2021 (Neural architecture impact on identifying temporally extended reinforcement learning
+tasks), section 3.1; the ConvLSTM is that of Shi et al. 2015.
+
+Differs:
+- No peephole weights in the ConvLSTM, as in the agent of 2 176 663 parameters that is reported.
+- The MLPs have ReLU between their layers and none behind the last (the papers are silent).
+- ``vision="feedforward"`` leaves the ConvLSTM out: keys and values are a convolution of the map.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar, Literal, NamedTuple, get_args
+
+import torch
+from torch import Tensor, nn
+
+from recollect.config import require
+from recollect.cores.contract import CoreConfig, MemoryCore
+from recollect.layers.feedforward import perceptron
+from recollect.layers.spatial_attention import look, require_map, spatial_basis, split_inputs, take_map
+from recollect.layers.tap import Tap
+
+Vision = Literal["recurrent", "feedforward"]
+
+
+class SpatialAttentionMemoryState(NamedTuple):
+    """What is remembered."""
+
+    map_h: Tensor
+    """float ``[b, m, y, x]``: output of the ConvLSTM; without channels where there is none."""
+    map_c: Tensor
+    """float ``[b, m, y, x]``: its cell."""
+    h: Tensor
+    """float ``[b, d]``: output of the LSTM, from which the next queries come."""
+    c: Tensor
+    """float ``[b, d]``: its cell."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SpatialAttentionMemoryConfig(CoreConfig):
+    """Settings of :class:`SpatialAttentionMemory`."""
+
+    paper: ClassVar[str] = "Mott et al. 2019"
+    remembers: ClassVar[str] = "a map and a vector"
+    reads_map: ClassVar[bool] = True
+
+    dim: int = 256
+    """Width d of the LSTM and of the output."""
+    grid: tuple[int, int] = (1, 1)
+    """Rows and columns of the map."""
+    channels: int | None = None
+    """Channels c of the map; what is behind y * x * c inputs is told to the LSTM as it is. None: all are the map's."""
+    vision: Vision = "recurrent"
+    """What makes keys and values: a ConvLSTM, or a convolution alone."""
+    map_dim: int = 128
+    """Channels of keys and values together, c_K + c_V."""
+    key_dim: int = 8
+    """Channels of the keys, c_K."""
+    kernel: int = 3
+    """Side of the convolutions; odd."""
+    frequencies: int = 4
+    """U: frequencies of the basis along each axis."""
+    num_heads: int = 4
+    """Queries, H."""
+    query_dim: int = 128
+    """Width of the first hidden layer of the query network; its second is as wide as its output."""
+    answer_dim: int = 512
+    """Width of the hidden layer of the MLP in front of the LSTM."""
+
+    def __post_init__(self) -> None:
+        for field in ("dim", "map_dim", "key_dim", "kernel", "frequencies", "num_heads", "query_dim", "answer_dim"):
+            require(getattr(self, field) >= 1, field, getattr(self, field), "give at least 1")
+        require_map(self.grid, self.channels)
+        require(self.kernel % 2 == 1, "kernel", self.kernel, "give an odd side: the map keeps its size")
+        require(
+            self.key_dim < self.map_dim, "key_dim", self.key_dim, f"leave some of map_dim={self.map_dim} to the values"
+        )
+        require(self.vision in get_args(Vision), "vision", self.vision, f"choose one of {', '.join(get_args(Vision))}")
+
+    def build(self, input_dim: int) -> "SpatialAttentionMemory":
+        """Make the core for inputs of width ``input_dim``.
+
+        Raises:
+            ValueError: the width does not fit the map.
+        """
+        return SpatialAttentionMemory(self, input_dim)
+
+
+class SpatialAttentionMemory(MemoryCore[SpatialAttentionMemoryState]):
+    """See the module's docstring.
+
+    Args:
+        config: settings.
+        input_dim: width of the inputs: y * x * channels, and what is told.
+    """
+
+    basis: Tensor
+    """S: ``[y * x, c_S]``."""
+
+    def __init__(self, config: SpatialAttentionMemoryConfig, input_dim: int) -> None:
+        super().__init__()
+        self.config = config
+        self.input_shape, self.output_shape = (input_dim,), (config.dim,)
+        self.channels, self.told = split_inputs(config.grid, config.channels, input_dim)
+        self.register_buffer("basis", spatial_basis(*config.grid, config.frequencies), persistent=False)
+        m, heads, padding = config.map_dim, config.num_heads, config.kernel // 2
+        self.is_recurrent = config.vision == "recurrent"
+        gates = 4 if self.is_recurrent else 1
+        self.see = nn.Conv2d(self.channels, gates * m, config.kernel, padding=padding)
+        self.keep = nn.Conv2d(m, gates * m, config.kernel, padding=padding, bias=False) if self.is_recurrent else None
+        width = config.key_dim + self.basis.shape[1]
+        answer = m - config.key_dim + self.basis.shape[1]
+        self.query = perceptron(config.dim, config.query_dim, heads * width, heads * width)
+        self.answer = perceptron(heads * (answer + width) + self.told, config.answer_dim, config.dim)
+        self.cell = nn.LSTMCell(config.dim, config.dim)
+        self.tap = Tap("b h t y x")
+
+    def initial_state(self, batch_size: int) -> SpatialAttentionMemoryState:
+        """Zeros."""
+        m = self.config.map_dim if self.is_recurrent else 0
+        maps = self.zeros(batch_size, m, *self.config.grid)
+        vector = self.zeros(batch_size, self.config.dim)
+        return SpatialAttentionMemoryState(maps, maps.clone(), vector, vector.clone())
+
+    def unroll(
+        self, inputs: Tensor, state: SpatialAttentionMemoryState, is_first: Tensor
+    ) -> tuple[Tensor, SpatialAttentionMemoryState]:
+        """See all maps at once, then look and remember step by step."""
+        b, t, _ = inputs.shape
+        maps, told = take_map(inputs, math.prod(self.config.grid), self.channels)
+        maps = maps.flatten(0, 1).transpose(1, 2).unflatten(2, self.config.grid)
+        seen = self.see(maps).unflatten(0, (b, t))
+        outputs = []
+        steps = zip(seen.unbind(1), told.unbind(1), is_first.unbind(1), strict=True)
+        for step_seen, step_told, first in steps:
+            state = self.step(step_seen, step_told, self.reset(first, state))
+            outputs.append(state.h)
+        return torch.stack(outputs, 1), state
+
+    def step(self, seen: Tensor, told: Tensor, state: SpatialAttentionMemoryState) -> SpatialAttentionMemoryState:
+        """One step, after the convolution of what is seen: ``seen [b, 4 m, y, x]`` (``m`` without ConvLSTM)."""
+        map_h, map_c, h, c = state
+        if self.keep is None:
+            vision = seen
+        else:
+            i, f, g, o = (seen + self.keep(map_h)).chunk(4, 1)
+            map_c = (f.sigmoid() * map_c + i.sigmoid() * g.tanh()).to(map_c.dtype)
+            vision = map_h = (o.sigmoid() * map_c.tanh()).to(map_h.dtype)
+        query = self.query(h)
+        answers = self.look(vision, query)
+        h, c = self.cell(self.answer(torch.cat((answers, query, told), 1)), (h, c))
+        return SpatialAttentionMemoryState(map_h, map_c, h, c)
+
+    def look(self, vision: Tensor, query: Tensor) -> Tensor:
+        """Answers to queries: ``[b, m, y, x], [b, H (c_K + c_S)] -> [b, H (c_V + c_S)]``."""
+        queries = query.unflatten(1, (self.config.num_heads, -1))
+        answers, weights = look(vision.flatten(2), queries, self.basis.to(query.dtype), self.config.key_dim)
+        if self.tap.listening:
+            self.tap(weights.unflatten(2, self.config.grid)[:, :, None])
+        return answers.flatten(1)
+
+    def flops_per_step(self) -> int:
+        """Convolutions over all places, the scores and answers of all heads, and the weights of all other layers."""
+        places = math.prod(self.config.grid)
+        convolutions = [self.see] if self.keep is None else [self.see, self.keep]
+        products = sum(2 * places * layer.weight.numel() for layer in convolutions)
+        products += sum(2 * weight.numel() for part in (self.query, self.answer, self.cell)
+                        for weight in part.parameters() if weight.ndim == 2)  # fmt: skip
+        return products + 2 * self.config.num_heads * places * (self.config.map_dim + 2 * self.basis.shape[1])

@@ -1,0 +1,91 @@
+"""Spatial attention in front of a Transformer-XL, as a plain loop over rows, steps, heads and places.
+
+    O    = W_2 * relu(W_1 * X)
+    A_ij = exp(q . [K_ij | S_ij]) / sum_i'j' exp(q . [K_i'j' | S_i'j'])        for each of the queries Q(o)
+    a    = sum_ij A_ij [V_ij | S_ij]
+    h    = TransformerXL(MLP([a^1..a^H, q^1..q^H, e]))         o: the h of the step before, or what is given instead
+
+Papers: see ``core.py``.
+"""
+
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from recollect.cores.spatio_temporal.core import SpatioTemporalAttention, SpatioTemporalAttentionState
+from recollect.cores.transformer_xl.reference import reference_unroll as temporal_unroll
+from recollect.state import concatenate, take_rows
+
+
+def reference_unroll(
+    core: SpatioTemporalAttention, inputs: Tensor, state: SpatioTemporalAttentionState, is_first: Tensor
+) -> tuple[Tensor, SpatioTemporalAttentionState]:
+    """What ``core(inputs, state, is_first)`` computes.
+
+    Args:
+        core: whose weights are used.
+        inputs: ``[b, t, i]``.
+        state: of the core.
+        is_first: bool ``[b, t]``.
+
+    Returns:
+        Outputs ``[b, t, dim]`` and the state after the last step.
+    """
+    all_outputs, all_states = [], []
+    for row in range(inputs.shape[0]):
+        memory, output = take_rows(state, slice(row, row + 1))
+        outputs = []
+        for x, first in zip(inputs[row], is_first[row], strict=True):
+            is_given = core.config.query == "one-shot"
+            before = x[-core.config.dim :] if is_given else output[0]
+            begins = bool(first) or (is_given and int(memory.count) == 0)
+            answers = _look(core, x, torch.zeros_like(before) if begins else before)
+            output, memory = temporal_unroll(core.temporal, answers[None, None], memory, first[None, None])
+            output = output[:, 0]
+            outputs.append(output)
+        all_outputs.append(torch.cat(outputs))
+        all_states.append(SpatioTemporalAttentionState(memory, output))
+    return torch.stack(all_outputs), concatenate(all_states)
+
+
+def _look(core: SpatioTemporalAttention, x: Tensor, before: Tensor) -> Tensor:
+    """What the temporal attention reads at one step of one row, ``[dim]``, from the inputs and an earlier output."""
+    rows, columns = core.config.grid
+    size = rows * columns * core.channels
+    vision = x[:size].reshape(rows, columns, core.channels).permute(2, 0, 1)
+    layers = [layer for layer in core.see.modules() if isinstance(layer, nn.Conv2d)]
+    for number, layer in enumerate(layers):
+        vision = F.conv2d(F.relu(vision) if number else vision, layer.weight, layer.bias, padding=1)
+
+    query = _perceptron(core.query, before)
+    key_dim = core.config.key_dim
+    answers = []
+    for q in query.chunk(core.config.num_heads):
+        scores, values = [], []
+        for row in range(rows):
+            for column in range(columns):
+                place = torch.stack(_basis(row / rows, column / columns)).to(x)
+                scores.append(q @ torch.cat((vision[:key_dim, row, column], place)))
+                values.append(torch.cat((vision[key_dim:, row, column], place)))
+        weights = torch.stack(scores).softmax(0)
+        answers.append(torch.stack([weight * value for weight, value in zip(weights, values, strict=True)]).sum(0))
+    return _perceptron(core.answer, torch.cat([*answers, query, x[size : size + core.told]]))
+
+
+def _perceptron(layers: nn.Sequential, x: Tensor) -> Tensor:
+    """Linear maps with ReLU between them."""
+    first, *others = (layer for layer in layers if isinstance(layer, nn.Linear))
+    x = first.weight @ x + first.bias
+    for layer in others:
+        x = layer.weight @ F.relu(x) + layer.bias
+    return x
+
+
+def _basis(down: float, across: float) -> list[Tensor]:
+    """The channels of S at one place, whose row and column are given as shares of the map."""
+    waves = [
+        [wave(math.pi * u * share) for wave in (math.cos, math.sin) for u in (1, 2, 3, 4)] for share in (down, across)
+    ]
+    return [torch.tensor(a * b, dtype=torch.float32) for a in waves[0] for b in waves[1]]

@@ -1,0 +1,235 @@
+"""TimeSformer in a stream: each layer's frames in a ring, read as they are.
+
+A frame's keys change at every step, since its age does. Divided, nothing is projected but the query and the answer:
+
+    y_sa = z_s + P_a              r_sa = (|y_sa|^2 / d + eps)^-1/2                 all that a step does to its window
+    scores = (W_k'^T q) y r       answer = W_v' (sum over s of weights r y)        and constants
+
+which takes O(n w d h) where projecting the window again takes O(n w d^2) more. Joint, the n queries of a frame share
+n (w + 1) keys, and these are many: their products W' z are in the ring too, and a step adds W' P_a and multiplies by r.
+"""
+
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from recollect.cores.stream import Stream
+from recollect.cores.timesformer.attention import centre
+from recollect.cores.timesformer.core import TimeSformer, TimeSformerLayer, TimeSformerState
+from recollect.layers.attention import merge_heads, split_heads
+from recollect.layers.ring_attention import Visibility, full_precision
+from recollect.layers.rings import MirrorRing
+
+MILD = 40.0
+"""Scores whose exponentials may be summed as they are: e^40 a hundred million times is far below what float32 holds."""
+
+
+class SamePlaceStep:
+    """Divided attention to the window for one step: its ring is place by place.
+
+    Args:
+        layer: whose weights are used.
+        times: centred ``[w + 1, d]``.
+        batch_size: b.
+        places: n.
+    """
+
+    def __init__(self, layer: TimeSformerLayer, times: Tensor, batch_size: int, places: int) -> None:
+        attention = layer.window_attention
+        self.attention, self.times, self.places = attention, times, places
+        heads, d = attention.num_heads, times.shape[1]
+        folded = attention.folded()
+        keys, values = folded.keys_values.unflatten(0, (2, heads, -1))  # h e d
+        queries = folded.queries.unflatten(0, (heads, -1))
+        # W_k^T W_q, head by head: from a standardised token to what its frames are scored with.
+        self.absorbed = torch.einsum("hed,hec->hdc", keys, queries).flatten(0, 1).contiguous()
+        self.absorbed_bias = torch.einsum("hed,he->hd", keys, folded.queries_bias.unflatten(0, (heads, -1))).flatten()
+        # W_o W_v, head by head.
+        out = attention.out.weight.unflatten(1, (heads, -1))  # d h e
+        self.out = torch.einsum("che,hed->chd", out, values).flatten(1).contiguous()
+        self.out_bias = F.linear(folded.values_bias, attention.out.weight, attention.out.bias)
+        self.ring = MirrorRing(batch_size * places, len(times), (d,), times)
+
+    def load(self, frames: Tensor) -> None:
+        """Replace the window by ``[b, w, n, d]``, oldest first."""
+        rows = frames.transpose(1, 2).flatten(0, 1)
+        self.ring.load(F.pad(rows, (0, 0, 1, 0)))
+
+    def frames(self) -> Tensor:
+        """The window after a step, ``[b, w, n, d]``."""
+        return self.ring.window()[:, 1:].unflatten(0, (-1, self.places)).transpose(1, 2)
+
+    def clear(self, rows: Tensor) -> None:
+        """Rows of a bool mask ``[b]`` forget."""
+        self.ring.clear(rows.repeat_interleave(self.places))
+
+    def __call__(self, x: Tensor, hidden: Tensor | None) -> Tensor:
+        """``[b, n, d]``, and what must not be seen (0 or the smallest number) ``[b, w + 1]``, to ``[b, n, d]``."""
+        b, n, d = x.shape
+        heads = self.attention.num_heads
+        self.ring.push((centre(x) - self.times[-1]).flatten(0, 1))
+        aged = self.ring.window() + self.times  # bn w+1 d
+        inverse = aged.square().mean(-1).add_(self.attention.norm.eps).rsqrt_()[:, None]
+        queries = F.linear(F.layer_norm(x, (d,)), self.absorbed, self.absorbed_bias).view(b * n, heads, d)
+        scores = torch.bmm(queries, aged.transpose(1, 2)).mul_(inverse)
+        if hidden is not None:
+            scores += hidden.repeat_interleave(n, 0)[:, None]
+        weights = scores.softmax(-1)
+        self._show(weights, b)
+        read = torch.bmm(weights.mul_(inverse), aged)  # bn h d
+        return F.linear(read.view(b, n, heads * d), self.out, self.out_bias)
+
+    def _show(self, weights: Tensor, batch_size: int) -> None:
+        tap, place_tap = self.attention.tap, self.attention.place_tap
+        if tap.listening or place_tap.listening:
+            by_place = weights.unflatten(0, (batch_size, -1)).transpose(1, 2)[:, :, None]  # b h 1 n s
+            tap(by_place.mean(3))
+            place_tap(by_place.clone())
+
+    def buffers(self) -> list[Tensor]:
+        """The ring."""
+        return [self.ring.data]
+
+
+class AllPlacesStep:
+    """Joint attention to the window for one step: tokens and their products with the weights are in one ring.
+
+    Args:
+        layer: whose weights are used.
+        times: centred ``[w + 1, d]``.
+        batch_size: b.
+        places: n.
+    """
+
+    def __init__(self, layer: TimeSformerLayer, times: Tensor, batch_size: int, places: int) -> None:
+        self.attention, self.times, self.d = layer.window_attention, times, times.shape[1]
+        self.folded = self.attention.folded()
+        self.batch_size, self.places = batch_size, places
+        self.aged_times = self._entries(times[:, None])  # 3d w+1 1
+        # Component by component, so that what is done to every place runs along memory.
+        self.ring = MirrorRing(batch_size * 3 * self.d, len(times), (places,), times)
+
+    def _entries(self, frames: Tensor) -> Tensor:
+        """Centred frames ``[..., w, n, d]`` as the ring has them: with keys and values, ``[..., 3 d, w, n]``."""
+        return torch.cat((frames, F.linear(frames, self.folded.keys_values)), -1).movedim(-1, -3).contiguous()
+
+    def load(self, frames: Tensor) -> None:
+        """Replace the window by ``[b, w, n, d]``, oldest first."""
+        self.ring.load(self._entries(F.pad(frames, (0, 0, 0, 0, 1, 0))).flatten(0, 1))
+
+    def frames(self) -> Tensor:
+        """The window after a step, ``[b, w, n, d]``."""
+        return self._window()[:, : self.d, 1:].movedim(1, -1)
+
+    def _window(self) -> Tensor:
+        return self.ring.window().unflatten(0, (self.batch_size, -1))  # b 3d w+1 n
+
+    def clear(self, rows: Tensor) -> None:
+        """Rows of a bool mask ``[b]`` forget."""
+        self.ring.clear(rows.repeat_interleave(3 * self.d))
+
+    def __call__(self, x: Tensor, hidden: Tensor | None) -> Tensor:
+        """``[b, n, d]``, and what must not be seen (0 or the smallest number) ``[b, w + 1]``, to ``[b, n, d]``."""
+        attention, d = self.attention, self.d
+        self.ring.push(self._entries((centre(x) - self.times[-1])[:, None]).flatten(0, 1)[:, 0])
+        queries = F.linear(F.layer_norm(x, (d,)), self.folded.queries, self.folded.queries_bias)
+        aged = self._window() + self.aged_times
+        inverse = aged[:, :d].square().mean(1, keepdim=True).add_(attention.norm.eps).rsqrt_()
+        heads = (aged[:, d:] * inverse).flatten(2).unflatten(1, (2, attention.num_heads, -1))  # b 2 h e s
+        keys, values = heads.unbind(1)
+        if attention.listening or not _is_mild(queries, keys):
+            keys, values = keys.transpose(2, 3).contiguous(), values.transpose(2, 3).contiguous()
+            answers = attention.read_all(queries, keys, values, None if hidden is None else hidden == 0)
+        else:
+            answers = self._read(queries, keys, values, hidden)
+        return attention.out(answers + self.folded.values_bias)
+
+    def _read(self, queries: Tensor, keys: Tensor, values: Tensor, hidden: Tensor | None) -> Tensor:
+        """Attention as it is written, head by head in one buffer, with powers of two for those of e.
+
+        On processors that is twice as fast as the fused kernel, which must be ready for any score.
+        """
+        queries = split_heads(queries * math.log2(math.e), keys.shape[1])  # b h n e
+        values = F.pad(values, (0, 0, 0, 1), value=1.0)  # b h e+1 s: the last row sums the weights
+        scores = queries.new_empty(self.places, keys.shape[3])
+        read = queries.new_empty(*queries.shape[:2], values.shape[2], self.places)
+        for row in range(self.batch_size):
+            unseen = None if hidden is None else hidden[row].repeat_interleave(self.places)
+            for head in range(keys.shape[1]):
+                torch.mm(queries[row, head], keys[row, head], out=scores)
+                if unseen is not None:
+                    scores += unseen
+                torch.mm(values[row, head], scores.exp2_().t(), out=read[row, head])
+        return merge_heads((read[:, :, :-1] / read[:, :, -1:]).transpose(2, 3))
+
+    def buffers(self) -> list[Tensor]:
+        """The ring."""
+        return [self.ring.data]
+
+
+def _is_mild(queries: Tensor, keys: Tensor) -> bool:
+    """Whether no score can come near what an exponential of float32 bears, so that none must be subtracted first.
+
+    Args:
+        queries: ``[b, n, d]``.
+        keys: ``[b, h, e, s]``.
+    """
+    if keys.device.type != "cpu":
+        return False  # the fused kernel is the fast one there
+    largest = split_heads(queries, keys.shape[1]).square().sum(-1).amax() * keys.square().sum(2).amax()
+    return largest.item() < MILD**2
+
+
+class TimeSformerStream(Stream):
+    """One step in place; see the top of this file.
+
+    Args:
+        core: whose weights are used.
+        batch_size: number of streams.
+    """
+
+    core: TimeSformer
+
+    @torch.no_grad()
+    def __init__(self, core: TimeSformer, batch_size: int) -> None:
+        times = core.times()
+        kind = SamePlaceStep if core.config.attention == "divided" else AllPlacesStep
+        with full_precision(times):
+            self._layers = [kind(layer, times, batch_size, core.places) for layer in core.layers]
+        self._visible = Visibility(batch_size, core.config.memory_len, times.device, times.dtype)
+        super().__init__(core, batch_size)
+
+    @property
+    def state(self) -> TimeSformerState:
+        """The memory as the core's state (a copy)."""
+        window = torch.stack([layer.frames() for layer in self._layers], 1)
+        return TimeSformerState(window, self._visible.count.clone())
+
+    @torch.no_grad()
+    def load_state(self, state: TimeSformerState) -> None:
+        """Continue from a state of the core."""
+        self.core.check_state(state, self.batch_size, self._never.device)
+        self._visible.load(state.count)
+        with full_precision(state.window):
+            for layer, frames in zip(self._layers, state.window.unbind(1), strict=True):
+                layer.load(frames)
+
+    def advance(self, inputs: Tensor, is_first: Tensor) -> Tensor:
+        """One step ``[b, i] -> [b, dim]``."""
+        if is_first is not self._never and is_first.any():
+            self._visible.clear(is_first)
+            for layer in self._layers:
+                layer.clear(is_first)
+        with full_precision(inputs):
+            hidden = self._visible.step()
+            x, told = self.core.embed(inputs.to(self._dtype))
+            for layer, weights in zip(self._layers, self.core.layers, strict=True):
+                x = weights.finish(x, layer(x, hidden))
+            return self.core.answer(x, told)
+
+    def buffers(self) -> list[Tensor]:
+        """The rings and the counts."""
+        rings = [ring for layer in self._layers for ring in layer.buffers()]
+        return [*rings, self._visible.count]

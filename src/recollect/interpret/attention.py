@@ -1,0 +1,262 @@
+"""The attention of a core over an episode, heard through its Taps and laid out in absolute steps.
+
+An agent acts as always; afterwards its core reads the whole episode again, in calls of some steps, and this time the
+Taps listen. So recording cannot change an action, and costs one pass that sees many steps at once.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from recollect.cores import HierarchicalChunkMemory, TemporalLatentBottleneck
+from recollect.cores.contract import MemoryCore
+from recollect.interpret.record import Head, SlotWeights
+from recollect.layers.tap import Tap, listen
+
+CALL = 64
+"""Steps of a call. No core cuts so few into blocks, so that every Tap of steps is heard once a call."""
+MOST_GROUPS = 24
+"""Groups of steps that stand for chunks in a core that has none."""
+CHOICE, RELEVANCE, INSIDE = "memory.choice_tap", "memory.relevance_tap", "memory.tap"
+"""Ends of the names of the Taps of a hierarchical chunk memory."""
+
+
+class Attention(NamedTuple):
+    """What was heard; the fields are those of :class:`~recollect.interpret.record.EpisodeRecord`."""
+
+    heads: tuple[Head, ...]
+    temporal: np.ndarray | None
+    chunks: tuple[tuple[int, int], ...]
+    chunk_rel: np.ndarray | None
+    chunk_read: np.ndarray | None
+    chunk_tail: np.ndarray | None
+    slots: tuple[SlotWeights, ...]
+    outputs: Tensor
+    """``[1, T, *output_shape]``: of the core."""
+    notes: tuple[str, ...]
+
+
+Heard = Mapping[str, list[Tensor]]
+
+
+class _Call(NamedTuple):
+    """One call of the core."""
+
+    start: int
+    clock: Tensor
+    """long ``[1, t]``."""
+    heard: Heard
+
+
+@torch.no_grad()
+def hear(core: MemoryCore[Any], inputs: Tensor) -> Attention:
+    """Let a core read an episode, and lay out what its Taps say.
+
+    Args:
+        core: in ``eval`` mode.
+        inputs: ``[1, T, *input_shape]``, one episode from its start.
+    """
+    calls, outputs = [], []
+    state, steps = core.initial_state(1), inputs.shape[1]
+    length = CALL
+    if isinstance(core, TemporalLatentBottleneck):  # its Taps hear whole chunks
+        length = -(-CALL // core.config.chunk_len) * core.config.chunk_len
+    has_taps = any(isinstance(module, Tap) for module in core.modules())
+    for start in range(0, steps, length):
+        part = inputs[:, start : start + length]
+        is_first = torch.zeros(part.shape[:2], dtype=torch.bool, device=part.device)
+        is_first[:, 0] = start == 0
+        heard: dict[str, list[Tensor]] = {}
+        if has_taps:
+            with listen(core, lambda name, weights, heard=heard: heard.setdefault(name, []).append(weights)):
+                output, state = core(part, state, is_first)
+        else:
+            output, state = core(part, state, is_first)
+        outputs.append(output)
+        clock = torch.arange(start, start + part.shape[1], device=part.device)[None]
+        calls.append(_Call(start, clock, heard))
+    return _laid_out(core, calls, torch.cat(outputs, 1))
+
+
+def _laid_out(core: MemoryCore[Any], calls: list[_Call], outputs: Tensor) -> Attention:
+    steps = outputs.shape[1]
+    stepwise = [name for name in core.attended_steps(calls[0].clock) if name in calls[0].heard]
+    windows = [name for name in stepwise if not name.endswith(CHOICE)]
+    maps, heads = [], []
+    for name in windows:
+        found = _window(core, calls, name, steps)
+        maps.append(found)
+        heads += [Head(layer=_layer(name, windows), head=h, kind="window", tap=name) for h in range(found.shape[1])]
+    chunked = [name.removesuffix(CHOICE) for name in stepwise if name.endswith(CHOICE)]
+    chunks, notes = _chunks(core, steps), []
+    relevance = []
+    for prefix in chunked:
+        found, rel = _chunk_heads(core, calls, prefix, steps, chunks)
+        maps.append(found)
+        number, name = found.shape[1], prefix + INSIDE
+        heads += [Head(layer=_layer(prefix, chunked), head=h, kind="chunks", tap=name) for h in range(number)]
+        relevance += [rel] * number
+    slots = tuple(_slots(core, calls, set(stepwise), steps))
+    if not maps:
+        notes.append(_nothing(core, bool(slots)))
+        return Attention((), None, chunks, None, None, None, slots, outputs, tuple(notes))
+    if isinstance(core, HierarchicalChunkMemory) and core.config.reading.relevance == "topk_softmax":
+        notes.append(
+            f"relevance of chunks is shown over all of them; this core renormalises it over the {core.config.top_k} "
+            "that it reads, so its maps of steps sum to 1"
+        )
+    temporal = np.concatenate(maps, 1)
+    rel, read, tail = _by_chunk(temporal, chunks, len(heads) - len(relevance), relevance)
+    return Attention(tuple(heads), temporal, chunks, rel, read, tail, slots, outputs, tuple(notes))
+
+
+def _layer(name: str, names: list[str]) -> int:
+    """Number of the layer that a Tap's name says, or else its place among the names."""
+    found = re.match(r"(?:layers|blocks)\.(\d+)\.", name)
+    return int(found[1]) if found else names.index(name)
+
+
+def _nothing(core: MemoryCore[Any], has_slots: bool) -> str:
+    name = type(core).__name__
+    if isinstance(core, HierarchicalChunkMemory):
+        return "carry_across_episodes keeps chunks of other episodes, which have no place on this one's time axis"
+    if has_slots:
+        return f"{name} keeps slots and no single steps: it shows which slots are read and written, not which moments"
+    return f"{name} does not attend to the past: there is no attention to show; see what removing its memory does"
+
+
+def _chunks(core: MemoryCore[Any], steps: int) -> tuple[tuple[int, int], ...]:
+    """The chunks that the core completes in so many steps and may read in them; else groups of steps."""
+    if isinstance(core, HierarchicalChunkMemory) and not core.config.carry_across_episodes:
+        c = core.config
+        number = int(c.chunks_after(torch.tensor(steps - 1)))
+        if number:
+            return tuple((i * c.stride, i * c.stride + c.chunk_len) for i in range(number))
+    size = max(1, -(-steps // MOST_GROUPS))
+    return tuple((start, min(start + size, steps)) for start in range(0, steps, size))
+
+
+def _rows(parts: list[Tensor], steps: int) -> np.ndarray:
+    """What a Tap ``b h t s`` heard in one call of one row, as ``[t, h, s]``; more rows are later pieces of time."""
+    joined = torch.cat([part.movedim(1, 2).flatten(0, 1) for part in parts])
+    return joined[:steps].float().cpu().numpy()
+
+
+def _window(core: MemoryCore[Any], calls: list[_Call], name: str, steps: int) -> np.ndarray:
+    """``[T, h, T]`` of a Tap of single steps (or of intervals, over whose steps the weight is spread)."""
+    heads = calls[0].heard[name][0].shape[1]
+    out = np.full((steps, heads, steps), np.nan, np.float32)
+    for call in calls:
+        weights = _rows(call.heard[name], call.clock.shape[1])
+        places = core.attended_steps(call.clock)[name]
+        first, behind = (part.expand(1, *weights.shape[::2])[0].cpu().numpy() for part in places)
+        _put(out, call.start, weights, first, behind)
+    return out
+
+
+def _put(out: np.ndarray, start: int, weights: np.ndarray, first: np.ndarray, behind: np.ndarray) -> None:
+    """Add weights ``[t, h, s]`` of places ``first .. behind - 1`` (``[t, s]``) to the rows from ``start`` on."""
+    steps = out.shape[-1]
+    lengths = np.where(first >= 0, behind - first, 0)
+    for offset in range(int(lengths.max(initial=0))):
+        rows, places = np.nonzero((offset < lengths) & (first + offset < steps))
+        columns = first[rows, places] + offset
+        share = weights[rows, :, places] / lengths[rows, places][:, None]
+        out[start + rows, :, columns] = np.nan_to_num(out[start + rows, :, columns])
+        index = (start + rows[:, None], np.arange(out.shape[1]), columns[:, None])
+        np.add.at(out, index, share)  # several landmarks stand for one segment
+
+
+def _chunk_heads(
+    core: MemoryCore[Any], calls: list[_Call], prefix: str, steps: int, chunks: tuple[tuple[int, int], ...]
+) -> tuple[np.ndarray, "_Relevance"]:
+    """Steps inside chunks ``[T, h, T]``, weighted by the relevance that is used, and the relevance of all chunks."""
+    inside = calls[0].heard[prefix + INSIDE][0]
+    out = np.full((steps, inside.shape[1], steps), np.nan, np.float32)
+    choice = np.full((steps, len(chunks)), np.nan, np.float32)
+    read = np.zeros((steps, len(chunks)), bool)
+    starts = {start: number for number, (start, _) in enumerate(chunks)}
+    for call in calls:
+        first, behind = (part[0].cpu().numpy() for part in core.attended_steps(call.clock)[prefix + CHOICE])
+        (weights,), (used,), (all_of_them,) = (call.heard[prefix + end] for end in (INSIDE, RELEVANCE, CHOICE))
+        product = (weights * used[:, None, :, :, None])[0].movedim(0, 1).float().cpu().numpy()  # t h n c
+        for place in range(first.shape[-1]):
+            length = int((behind - first)[:, place].max())
+            columns = first[:, place, None] + np.arange(length)
+            columns = np.where(first[:, place, None] >= 0, columns, -1)
+            for offset in range(length):
+                one = columns[:, offset : offset + 1]
+                _put(out, call.start, product[:, :, place, offset][..., None], one, one + 1)
+        rows, places = np.nonzero(first >= 0)
+        numbers = np.array([starts[start] for start in first[rows, places].tolist()], int)
+        choice[call.start + rows, numbers] = all_of_them[0].float().cpu().numpy()[rows, places]
+        read[call.start + rows, numbers] = used[0].cpu().numpy()[rows, places] > 0
+    return out, _Relevance(choice, read)
+
+
+class _Relevance(NamedTuple):
+    choice: np.ndarray
+    """``[T, C]``, softmax over all visible chunks."""
+    read: np.ndarray
+    """bool ``[T, C]``."""
+
+
+def _by_chunk(
+    temporal: np.ndarray, chunks: tuple[tuple[int, int], ...], windows: int, relevance: list[_Relevance]
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """``chunk_rel``, ``chunk_read`` and ``chunk_tail``: sums of maps for windows, relevance for chunk heads."""
+    steps = len(temporal)
+    rel = np.stack([mass_inside(temporal[:, :windows], start, stop) for start, stop in chunks], -1)
+    read = ~np.isnan(rel)
+    tail = np.zeros((steps, windows), np.float32)
+    for one in relevance:
+        rel = np.concatenate([rel, one.choice[:, None]], 1)
+        read = np.concatenate([read, one.read[:, None]], 1)
+        unread = np.where(one.read, 0.0, np.nan_to_num(one.choice)).sum(-1, keepdims=True)
+        tail = np.concatenate([tail, unread.astype(np.float32)], 1)
+    return rel.astype(np.float32), read, tail
+
+
+def mass_inside(temporal: np.ndarray, start: int, stop: int) -> np.ndarray:
+    """Mass of maps ``[..., T]`` on the steps ``start .. stop - 1``; NaN where none of them is in reach."""
+    part = temporal[..., start:stop]
+    return np.where(np.isnan(part).all(-1), np.nan, np.nansum(part, -1))
+
+
+def _slots(core: MemoryCore[Any], calls: list[_Call], stepwise: set[str], steps: int) -> list[SlotWeights]:
+    """Reads and writes of slots, of the Taps that do not hear steps of the episode."""
+    found = []
+    for name in calls[0].heard:
+        axes = core.get_submodule(name).axes  # type: ignore[union-attr]
+        if name in stepwise or name.endswith((RELEVANCE, INSIDE, CHOICE)) or name.startswith("process."):
+            continue
+        kind = "write" if "write" in name or "erase" in name else "read"
+        if isinstance(core, TemporalLatentBottleneck):
+            weights = _latent_slots(core, calls, name, kind, steps)
+            words = "heads x slots" if kind == "read" else "slots x steps of the chunk, when it is complete"
+        else:
+            parts = [part for call in calls for part in call.heard[name]]
+            if len(parts) != steps or parts[0].ndim != 3:
+                continue
+            weights = torch.cat(parts).float().cpu().numpy()
+            words = f"{axes}: per step, queries x (slots, then tokens of this step)"
+        found.append(SlotWeights(name=name, kind=kind, weights=weights, axes=words))
+    return found
+
+
+def _latent_slots(core: TemporalLatentBottleneck, calls: list[_Call], name: str, kind: str, steps: int) -> np.ndarray:
+    """Cross-attention of a temporal latent bottleneck: reads ``[T, h, N]``; writes ``[T, N, K]``, NaN between them."""
+    if kind == "read":
+        return np.concatenate([_rows(call.heard[name], call.clock.shape[1]) for call in calls])
+    c = core.config
+    out = np.full((steps, c.num_slots, c.chunk_len), np.nan, np.float32)
+    for call in calls:
+        for i, part in enumerate(call.heard.get(name, [])):
+            ended = call.start + (i + 1) * c.chunk_len - 1
+            if ended < steps:
+                out[ended] = part[0].mean(0).float().cpu().numpy()
+    return out

@@ -1,0 +1,169 @@
+"""What a trained run remembers: episodes recorded, scored, and written in every form that there is.
+
+    found = explore_run("runs/t-maze-hcam-seed0", "explored")
+    print(found.verdict)                                   one line; explored/metrics.json has the numbers
+
+``WRITERS`` is the table of what is written: to add a form, write ``writer(record, report, folder)`` and add its line.
+"""
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from importlib.util import find_spec
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from recollect.config import require
+from recollect.files import write_atomically
+from recollect.interpret.controls import score_with_controls
+from recollect.interpret.episodes import LONGEST, LiveEpisode, record_episode
+from recollect.interpret.html import write_html
+from recollect.interpret.movie import write_movie
+from recollect.interpret.record import EpisodeInfo, EpisodeRecord
+from recollect.interpret.report import Report, without_nan
+from recollect.runs.progress import Count
+from recollect.runs.provenance import environment
+from recollect.tasks.worlds.contract import WorldConfig
+from recollect.training.frame import FRESH_SEED
+from recollect.training.trained import load_checkpoint, load_config, load_model
+
+EPISODES = 8
+"""Episodes that are scored; the first one is shown."""
+
+Writer = Callable[[EpisodeRecord, Report, Path], Path]
+"""Writes one file about an episode and the report of all of them into a folder, and says which."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Explored:
+    """What was found out about a run."""
+
+    episodes: list[LiveEpisode]
+    report: Report
+    files: dict[str, Path]
+    """By the keys of :data:`WRITERS`."""
+
+    @property
+    def verdict(self) -> str:
+        """One line."""
+        return self.report.verdict
+
+
+def write_metrics(record: EpisodeRecord, report: Report, folder: Path) -> Path:
+    """``metrics.json``: the report, the episode that is shown, and where all of it comes from."""
+    path = folder / "metrics.json"
+    data = {"report": report.to_json(), "episode": without_nan(asdict(record.info)), "environment": environment()}
+    write_atomically(path, json.dumps(data, indent=1) + "\n")
+    return path
+
+
+def write_explorer(record: EpisodeRecord, report: Report, folder: Path) -> Path:
+    """``explorer.html``: the memory explorer."""
+    return write_html(record, report, folder / "explorer.html")[0]
+
+
+def write_film(record: EpisodeRecord, report: Report, folder: Path) -> Path:
+    """``episode.mp4``."""
+    return write_movie(record, folder / "episode.mp4")
+
+
+WRITERS: dict[str, Writer] = {
+    "metrics": write_metrics,
+    "explorer": write_explorer,
+    "movie": write_film,
+}
+
+
+def usable_writers() -> tuple[str, ...]:
+    """Keys of all writers whose extras are installed: a movie wants ``recollect[video]``."""
+    movies = all(find_spec(package) for package in ("imageio", "imageio_ffmpeg", "PIL"))
+    return tuple(name for name in WRITERS if name != "movie" or movies)
+
+
+def compare_explored(explored: Sequence[Explored], folder: str | PathLike[str]) -> Path:
+    """``compare.html``: the shown episodes of two runs on one cursor."""
+    episodes, reports = [one.episodes[0] for one in explored], [one.report for one in explored]
+    return write_html(episodes, reports, Path(folder) / "compare.html")[0]
+
+
+def record_run(
+    directory: str | PathLike[str],
+    *,
+    world: WorldConfig | None = None,
+    episodes: int = EPISODES,
+    seed: int = 0,
+    greedy: bool = True,
+    longest: int = LONGEST,
+    best: bool = False,
+    trust: bool = False,
+) -> list[LiveEpisode]:
+    """Fresh episodes of the newest checkpoint of a run, with what removing each chunk of memory does.
+
+    Args:
+        directory: of the run.
+        world: another one than that of the run.
+        episodes: how many, of seeds that no training has seen.
+        seed: of the first.
+        greedy: take the likeliest action; False draws from the policy.
+        longest: as in :func:`~recollect.interpret.episodes.record_episode`.
+        best: the checkpoint of the run's best evaluation instead.
+        trust: import the packages that the run's config names.
+
+    Raises:
+        ValueError: not a run, no checkpoint, a run on a stream task, or a world that the agent cannot see or act in.
+    """
+    require(episodes >= 1, "episodes", episodes, "record at least one")
+    config = load_config(directory, trust=trust)
+    if not config.has_films:
+        raise ValueError(f"{directory} was trained on rows of a stream task: only runs in a world can be explored")
+    where: WorldConfig = config.trained_on if world is None else world
+    _require_fit(config.trained_on, where)
+    agent, step = load_model(directory, best=best, trust=trust), load_checkpoint(directory, best=best).progress["step"]
+    info = EpisodeInfo(task="", core="", checkpoint_step=int(step), provenance={"run": str(directory)})
+    found, count = [], Count(episodes, "episodes recorded")
+    for number in range(episodes):
+        one = FRESH_SEED + seed + number
+        record = record_episode(agent, where, info=info, seed=one, greedy=greedy, longest=longest)
+        found.append(record.with_removal())
+        count.say(lambda: len(found))
+    return found
+
+
+def _require_fit(trained: WorldConfig, world: Any) -> None:
+    require(isinstance(world, WorldConfig), "world", world, "give a world, not a stream task")
+    ours, theirs = trained.spec, world.spec
+    if ours.observation_space != theirs.observation_space or ours.action_space != theirs.action_space:
+        raise ValueError(
+            f"world={world.title!r}: this agent sees {ours.observation_space} and does {ours.action_space}, but there "
+            f"it would see {theirs.observation_space} and do {theirs.action_space}: give a world like that of its run"
+        )
+
+
+def explore_run(
+    directory: str | PathLike[str],
+    folder: str | PathLike[str],
+    *,
+    writers: Sequence[str] | None = None,
+    **how: Any,
+) -> Explored:
+    """Record, score and write.
+
+    Args:
+        directory: of the run.
+        folder: gets the files; made if it is not there.
+        writers: keys of :data:`WRITERS`; None for all whose extras are installed.
+        how: for :func:`record_run`.
+
+    Raises:
+        ValueError: as :func:`record_run`.
+        OSError: the folder cannot be written.
+    """
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)  # before anything is computed: a folder that cannot be made ends it here
+    episodes = record_run(directory, **how)
+    report = score_with_controls(episodes)
+    files = {
+        name: WRITERS[name](episodes[0], report, folder) for name in (usable_writers() if writers is None else writers)
+    }
+    return Explored(episodes=episodes, report=report, files=files)

@@ -1,0 +1,262 @@
+"""Figures of a record for a paper: PNG, SVG or PDF by the ending of the path. They want ``recollect[plots]``.
+
+    figure_strip(record, "strip.png", steps=range(180, 190))      what consecutive steps attend to
+    figure_top(record, "top.png", step=190)                       the frame masked to its most attended patches
+    figure_lag(record, "lag.svg")                                 attention by distance, head by head
+    figure_matrix(record, "matrix.png")                           every step on every step before it
+    figure_heat(record, "heat.png", step=190, kind="spatial")     heat maps as the seed thesis draws them
+
+Every figure states its scale; ``figure_heat`` scales each map by itself, as the thesis did, and says so.
+"""
+
+from collections.abc import Sequence
+from os import PathLike
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from recollect.config import require
+from recollect.interpret.colours import top_mask
+from recollect.interpret.heads import lag_only_share, lag_profile, rows_of
+from recollect.interpret.record import EpisodeRecord
+
+MASS, INK, SOFT, EVENT = "#b05c00", "0.1", "0.45", "#47699c"
+HEAT_KINDS = ("spatial", "temporal", "spacetime")
+
+
+def figure_strip(
+    record: EpisodeRecord, path: str | PathLike[str], *, steps: Sequence[int], head: int | None = None
+) -> Path:
+    """Frames of some steps, beside each its attention to all steps; one scale for all rows.
+
+    Args:
+        record: has ``temporal``.
+        path: of the figure.
+        steps: the rows.
+        head: whose attention; None for the mean of all heads.
+    """
+    temporal = _needed(record, "temporal")
+    _require_head(record, head)
+    for step in steps:
+        _require_step(record, step)
+    require(len(steps) > 0, "steps", list(steps), "give at least one step")
+    figure = _figure((9, 0.75 * len(steps) + 0.9))
+    panels = figure.subplots(len(steps), 2, squeeze=False, width_ratios=(1, 9), sharex="col")
+    rows = [np.nan_to_num(temporal[step].mean(0) if head is None else temporal[step, head]) for step in steps]
+    high = max(float(row.max()) for row in rows) or 1
+    for (left, right), step, row in zip(panels, steps, rows, strict=True):
+        if record.frames.size:
+            left.imshow(record.frames[step], interpolation="nearest")
+        left.set_axis_off()
+        right.bar(np.arange(record.num_steps), row, width=1, color=MASS)
+        right.axvline(step, color=INK, linewidth=1)
+        _shade_events(right, record)
+        right.set(ylim=(0, high), xlim=(-0.5, record.num_steps - 0.5), yticks=[])
+        right.set_ylabel(f"{step}", rotation=0, ha="right", va="center", fontsize=9)
+        right.spines[["top", "right", "left"]].set_visible(False)
+    panels[-1, 1].set_xlabel(f"step attended to; bars 0 to {high:.2g}, {_head_name(record, head)}", fontsize=9)
+    return _saved(figure, path)
+
+
+def figure_top(
+    record: EpisodeRecord,
+    path: str | PathLike[str],
+    *,
+    step: int,
+    k: Sequence[float] = (20, 30, 40, 50),
+    head: int | None = None,
+) -> Path:
+    """The frame, and it again with everything dark but the top k percent of patches.
+
+    Source: Temporal Latent Bottleneck (Didolkar et al. 2022), figures 2 and 7.
+    """
+    spatial = _needed(record, "spatial")
+    _require_head(record, head)
+    _require_step(record, step)
+    for share in k:
+        require(0 < share <= 100, "k", share, "give percents above 0 and up to 100")
+    weights = spatial[step].mean(0) if head is None else spatial[step, head]
+    figure = _figure((2.1 * (1 + len(k)), 2.6))
+    panels = figure.subplots(1, 1 + len(k), squeeze=False)[0]
+    panels[0].imshow(record.frames[step], interpolation="nearest")
+    panels[0].set_title(f"step {step}", fontsize=10)
+    for panel, share in zip(panels[1:], k, strict=True):
+        panel.imshow(top_mask(record.frames[step], weights, share / 100), interpolation="nearest")
+        panel.set_title(f"top {share:g} %", fontsize=10)
+    for panel in panels:
+        panel.set_axis_off()
+    return _saved(figure, path)
+
+
+def figure_lag(record: EpisodeRecord, path: str | PathLike[str], *, longest: int | None = None) -> Path:
+    """Mean attention by distance, a line for each head; the legend has the share that distance alone explains.
+
+    Of the steps by which the scores judge a head: decisions where there are enough, else all.
+    """
+    _needed(record, "temporal")
+    longest = min(record.num_steps, record.num_steps if longest is None else longest)
+    require(longest >= 1, "longest", longest, "give at least 1")
+    figure = _figure((6.4, 3.6))
+    panel = figure.subplots()
+    for number, head in enumerate(record.heads):
+        steps, rows = rows_of(record, number)
+        if len(steps):
+            label = f"{head.name}: lag-only {lag_only_share(steps, rows):.2f}"
+            panel.plot(lag_profile(steps, rows)[:longest], linewidth=1.5, label=label)
+    panel.set(xlabel="steps back", ylabel="mean attention", xlim=(0, max(longest - 1, 1)))
+    panel.set_ylim(bottom=0)
+    if panel.lines:
+        panel.legend(fontsize=8, edgecolor="none")
+    panel.spines[["top", "right"]].set_visible(False)
+    return _saved(figure, path)
+
+
+def figure_matrix(record: EpisodeRecord, path: str | PathLike[str], *, head: int | None = None) -> Path:
+    """Attention of every step to every step before it: by step, and by lag, where a constant offset is a line."""
+    temporal = _needed(record, "temporal")
+    _require_head(record, head)
+    steps = record.num_steps
+    weights = temporal.mean(1) if head is None else temporal[:, head]
+    lagged = np.full_like(weights, np.nan)
+    for t in range(steps):
+        lagged[t, : t + 1] = weights[t, : t + 1][::-1]
+    present = weights[np.isfinite(weights)]
+    high = float(np.percentile(present, 99.5)) if present.size else 1.0
+    figure = _figure((9.4, 4.6))
+    panels = figure.subplots(1, 2)
+    images = []
+    for panel, shown, name in zip(panels, (weights, lagged), ("step attended to", "steps back"), strict=True):
+        panel.set_facecolor("0.9")
+        how = {"cmap": "inferno", "interpolation": "nearest", "aspect": "auto"}
+        images.append(panel.imshow(shown, vmin=0, vmax=high or 1, **how))
+        panel.set(xlabel=name, ylabel="now")
+        for event in record.events:
+            if event.kind not in ("reward", "end"):
+                panel.axhspan(event.t - 0.5, event.t1 - 0.5, 0, 0.012, color=EVENT)
+    figure.colorbar(images[0], ax=panels, label=f"attention, {_head_name(record, head)}; to the 99.5th percentile")
+    return _saved(figure, path)
+
+
+def figure_heat(
+    record: EpisodeRecord, path: str | PathLike[str], *, step: int, kind: str = "spatial", most: int = 8
+) -> Path:
+    """Heat maps as in the seed thesis: jet, each map between its own smallest and largest number, one for each head.
+
+    Args:
+        record: has what ``kind`` needs.
+        path: of the figure.
+        step: now.
+        kind: ``spatial`` lays attention on the present frame; ``temporal`` draws the row of attention to the past;
+            ``spacetime`` lays attention on the past frames that get most of it.
+        most: heads, or past frames.
+    """
+    require(kind in HEAT_KINDS, "kind", kind, f"give one of {', '.join(HEAT_KINDS)}")
+    _require_step(record, step)
+    if kind == "temporal":
+        figure = _heat_rows(record, step, most)
+    else:
+        frames, maps, names = _on_present(record, step, most) if kind == "spatial" else _on_past(record, step, most)
+        figure = _figure((1.9 * len(maps), 2.5))
+        for panel, frame, weights, name in zip(
+            figure.subplots(1, len(maps), squeeze=False)[0], frames, maps, names, strict=True
+        ):
+            y, x, _ = frame.shape
+            panel.imshow(frame, interpolation="nearest")
+            panel.imshow(_spread(weights), cmap="jet", alpha=0.5, extent=(0, x, y, 0), interpolation="bicubic")
+            panel.set_title(name, fontsize=8)
+            panel.set_axis_off()
+    figure.suptitle(f"step {step}; every map from its own smallest to its own largest number", fontsize=8, color=SOFT)
+    return _saved(figure, path)
+
+
+def _on_present(record: EpisodeRecord, step: int, most: int) -> tuple[list[np.ndarray], list[np.ndarray], list[str]]:
+    maps = list(_needed(record, "spatial")[step][:most])
+    return [record.frames[step]] * len(maps), maps, [head.name for head in record.heads[:most]]
+
+
+def _on_past(record: EpisodeRecord, step: int, most: int) -> tuple[list[np.ndarray], list[np.ndarray], list[str]]:
+    past = record.spacetime
+    if past is None:
+        raise ValueError("kind='spacetime': this record has no attention to places of past frames; give another kind")
+    totals: dict[int, np.ndarray] = {}
+    for s, cell, weight in zip(past.step[step].flat, past.cell[step].flat, past.weight[step].flat, strict=True):
+        if s >= 0:
+            totals.setdefault(int(s), np.zeros(past.grid)).flat[int(cell)] += float(weight)
+    if not totals:
+        raise ValueError(f"step={step}: nothing of the past is attended to there; give a later step")
+    chosen = sorted(totals, key=lambda s: -totals[s].sum())[:most]
+    return [record.frames[s] for s in chosen], [totals[s] for s in chosen], [f"on step {s}" for s in chosen]
+
+
+def _heat_rows(record: EpisodeRecord, step: int, most: int) -> Any:
+    rows = _needed(record, "temporal")[step][:most]
+    figure = _figure((8, 0.42 * len(rows) + 0.9))
+    panels = figure.subplots(len(rows), 1, squeeze=False, sharex=True)[:, 0]
+    for panel, row, head in zip(panels, rows, record.heads, strict=False):
+        panel.imshow(_spread(row)[None, : step + 1], cmap="jet", aspect="auto", interpolation="nearest")
+        panel.set(yticks=[])
+        panel.set_ylabel(head.name, rotation=0, ha="right", va="center", fontsize=8)
+    panels[-1].set_xlabel("step attended to", fontsize=9)
+    return figure
+
+
+def _spread(weights: np.ndarray) -> np.ndarray:
+    """Between its own smallest and largest number."""
+    low, high = np.nanmin(weights), np.nanmax(weights)
+    return (weights - low) / (high - low) if high > low else np.zeros_like(weights)
+
+
+def _needed(record: EpisodeRecord, name: str) -> np.ndarray:
+    array = getattr(record, name)
+    if array is None or not record.heads:
+        raise ValueError(f"record.{name} is None: {record.info.core} keeps nothing of that kind; {_notes(record)}")
+    if name == "spatial" and not record.frames.size:
+        raise ValueError("record.frames is empty: there is no picture to lay a map on")
+    return array
+
+
+def _notes(record: EpisodeRecord) -> str:
+    return " ".join(record.info.notes) or "choose another figure"
+
+
+def _require_head(record: EpisodeRecord, head: int | None) -> None:
+    fits = head is None or 0 <= head < len(record.heads)
+    require(fits, "head", head, f"this record has {len(record.heads)} heads, counted from 0")
+
+
+def _require_step(record: EpisodeRecord, step: int) -> None:
+    require(0 <= step < record.num_steps, "step", step, f"this record has {record.num_steps} steps, counted from 0")
+
+
+def _head_name(record: EpisodeRecord, head: int | None) -> str:
+    return f"mean of {len(record.heads)} heads" if head is None else record.heads[head].name
+
+
+def _shade_events(panel: Any, record: EpisodeRecord) -> None:
+    for event in record.events:
+        if event.kind not in ("reward", "end"):
+            panel.axvspan(event.t - 0.5, event.t1 - 0.5, color=EVENT, alpha=0.13, linewidth=0)
+
+
+def _figure(size: tuple[float, float]) -> Any:
+    return _matplotlib().Figure(figsize=size, dpi=150, layout="constrained")
+
+
+def _saved(figure: Any, path: str | PathLike[str]) -> Path:
+    target = Path(path)
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        figure.savefig(target)
+    except OSError as error:
+        raise ValueError(f"path={str(target)!r} cannot be written ({error}): give another folder") from error
+    return target
+
+
+def _matplotlib() -> ModuleType:
+    try:
+        import matplotlib.figure
+    except ImportError as error:
+        raise ValueError("a figure needs matplotlib: run pip install 'recollect[plots]'") from error
+    return matplotlib.figure

@@ -1,0 +1,226 @@
+"""What the explorer says in words about a record: title, outcome, events, heads, and whether to believe the picture."""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from recollect.interpret.packing import Packed
+from recollect.interpret.record import EpisodeRecord, Event, Head
+
+LEAST_SCALE = 0.01
+"""Nats: smaller effects have smaller bars, even where there is nothing larger."""
+SHARES = ("recall@", "mass", "choice", "lag-only", "accuracy")
+"""How the names of measures begin that are shares of one; they are shown in percent."""
+
+
+def describe(record: EpisodeRecord, report: Mapping[str, Any] | None, packed: Packed) -> dict[str, Any]:
+    """The words and small tables of a page's header, as JSON data without NaN."""
+    info = record.info
+    labels = {head["name"]: head["label"] for head in (report or {}).get("heads", ())}
+    kept = range(len(record.heads)) if packed.plan.heads is None else packed.plan.heads
+    heads = [record.heads[number] for number in kept]
+    trained = (
+        ""
+        if info.checkpoint_step is None
+        else f", {format(info.checkpoint_step, ',').replace(',', ' ')} training steps"
+    )
+    removal = record.removal
+    notes = [f"left out to fit: {words}" for words in packed.dropped] + list(info.notes)
+    notes += [f"{name}: {text}" for name, text in info.provenance.items()]
+    return {
+        "T": record.num_steps,
+        "title": f"{info.task}, {info.core}",
+        "name": f"{info.core}{trained}, seed {info.seed}",
+        "about": f"{record.num_steps} steps, return {info.total_reward:.3g}, {info.agent}{trained}, seed {info.seed}"
+        + (f", recollect {info.version}" if info.version else ""),
+        "outcome": _outcome(record),
+        "provenance": dict(info.provenance),
+        "notes": notes,
+        "noted": _counted(len(packed.dropped), "thing left out to fit", "things left out to fit")
+        if packed.dropped
+        else _counted(len(notes), "note", "notes"),
+        "dropped": packed.dropped,
+        "over": bool(record.done[-1]),
+        "actions": list(record.actions),
+        "discrete": record.discrete,
+        "heads": [
+            {"layer": head.layer, "head": head.head, "kind": head.kind, "name": display_name(record, head)}
+            | {"label": labels.get(head.name)}
+            for head in heads
+        ],
+        "nothing": "this core keeps no attention to show; " + (" ".join(info.notes) or "see the notes."),
+        "chunks": [list(chunk) for chunk in record.chunks],
+        "events": [_event(record, event) for event in sorted(record.events, key=lambda event: event.t)],
+        "kinds": list(dict.fromkeys(event.label for event in _blocks(record))),
+        "pairs": [{"query": list(pair.query), "key": list(pair.key)} for pair in record.pairs],
+        "marks": bookmarks(record),
+        "opening": opening(record, list(kept)),
+        "removal": None if removal is None else {"unit": removal.unit, "method": removal.method},
+        "effectScale": _effect_scale(record),
+        "saliencies": [{"method": one.method, "target": one.target, "stride": one.stride} for one in record.saliency],
+        "slots": [{"name": one.name, "kind": one.kind, "axes": one.axes} for one in record.slots],
+        "places": None if record.spacetime is None else list(record.spacetime.grid),
+        "trust": trust_rows(report, {head.name: display_name(record, head) for head in record.heads}),
+        "verdict": (report or {}).get("verdict", ""),
+        "report": report,
+    }
+
+
+def _effect_scale(record: EpisodeRecord) -> float:
+    """Nats at which the bars of effects end: the largest of the episode, but no effect is blown up to look like one."""
+    return LEAST_SCALE if record.removal is None else float(np.nan_to_num(record.removal.kl).max(initial=LEAST_SCALE))
+
+
+def _counted(number: int, one: str, more: str) -> str:
+    return f"{number} {one if number == 1 else more}"
+
+
+def display_name(record: EpisodeRecord, head: Head) -> str:
+    """Name of a head without what all heads share."""
+    layer = f"layer {head.layer + 1} "
+    only = len({one.layer for one in record.heads}) == 1
+    return head.name.removeprefix(layer) if only else head.name
+
+
+def bookmarks(record: EpisodeRecord) -> list[dict[str, Any]]:
+    """Steps worth a look: the largest surprises of the value, effects of memory, and jumps of recall; three of each."""
+    value = record.value.astype(np.float64)
+    scores = {"surprise of the value": np.append(np.abs(record.reward[1:] + value[1:] - value[:-1]), 0)}
+    if record.removal is not None:
+        scores["memory matters"] = np.nan_to_num(record.removal.kl).max(1, initial=0)
+    if record.temporal is not None:
+        top = np.nan_to_num(record.temporal).mean(1).max(1)
+        scores["recall jumps"] = np.append(0, top[1:] - top[:-1])
+    found: dict[int, str] = {}
+    for why, score in scores.items():
+        for step in np.argsort(-np.nan_to_num(score))[:3].tolist():
+            if score[step] > 0:
+                found.setdefault(step, why)
+    return [{"t": step, "why": found[step]} for step in sorted(found)]
+
+
+def alignment(first: EpisodeRecord, second: EpisodeRecord) -> list[tuple[int, int]]:
+    """Steps of two episodes that belong together: begin and end of events of the same kind, counted by kind."""
+    knots = [(0, 0)]
+    seen: dict[str, int] = {}
+    for event in _blocks(first):
+        number = seen[event.kind] = seen.get(event.kind, -1) + 1
+        twins = [one for one in _blocks(second) if one.kind == event.kind]
+        if number < len(twins) and event.t >= knots[-1][0] and twins[number].t >= knots[-1][1]:
+            knots += [(event.t, twins[number].t), (event.t1, twins[number].t1)]
+    return [*knots, (max(first.num_steps, knots[-1][0]), max(second.num_steps, knots[-1][1]))]
+
+
+def _blocks(record: EpisodeRecord) -> list[Event]:
+    """Events that last, which the timeline draws as blocks."""
+    return [event for event in record.events if event.kind not in ("reward", "end")]
+
+
+def opening(record: EpisodeRecord, heads: list[int]) -> dict[str, int]:
+    """Where the page opens: the step of the last question and the head that answers it best, else the largest effect.
+
+    The number of the head is its place among ``heads``.
+    """
+    temporal, removal = record.temporal, record.removal
+    steps = record.num_steps
+    asked = [pair for pair in record.pairs if pair.query[0] < steps]
+    step = steps - 1
+    if asked:
+        step = min((asked[-1].query[0] + asked[-1].query[1]) // 2, steps - 1)
+    elif removal is not None and np.isfinite(removal.kl).any():
+        step = int(np.nan_to_num(removal.kl, nan=-1.0).max(1).argmax())
+    if temporal is None or not heads:
+        return {"step": step, "head": 0}
+    if asked:
+        worth = [np.nansum(temporal[step, head, slice(*asked[-1].key)]) for head in heads]
+    else:
+        chunked = [float(record.heads[head].kind == "chunks") for head in heads]
+        past = np.nan_to_num(temporal[step][heads][:, : max(step - 8, 0)])
+        worth = [kind + mass for kind, mass in zip(chunked, past.sum(1), strict=True)]
+    return {"step": step, "head": int(np.argmax(worth))}
+
+
+def trust_rows(report: Mapping[str, Any] | None, names: Mapping[str, str]) -> list[dict[str, str]]:
+    """Rows of "Can this picture be believed?": failed checks first, every number beside its control.
+
+    Args:
+        report: of :func:`~recollect.interpret.score.score`, as JSON data.
+        names: of heads for a person, by their name in the report.
+    """
+    if report is None:
+        return []
+    gates = [
+        {
+            "name": gate["name"],
+            "value": "",
+            "control": "" if gate["passed"] is not None else "not tried",
+            "verdict": {True: "pass", False: "fail", None: ""}[gate["passed"]],
+            "note": gate["says"],
+        }
+        for gate in report.get("gates", ())
+    ]
+    failed = [gate for gate in gates if gate["verdict"] == "fail"]
+    rest = [gate for gate in gates if gate["verdict"] != "fail"]
+    metrics = [_trust_row(metric) for metric in report.get("metrics", ())]
+    heads = [
+        _trust_row({**metric, "name": f"{metric['name']}, {names.get(head['name'], head['name'])}"})
+        for head in report.get("heads", ())
+        for metric in head["metrics"]
+    ]
+    lag_only = [row for row in heads if row["name"].startswith("lag-only")]
+    lag_only.sort(key=lambda row: "(chunks)" not in row["name"])
+    return failed + metrics[:6] + lag_only + rest + metrics[6:] + [row for row in heads if row not in lag_only]
+
+
+def _trust_row(metric: Mapping[str, Any]) -> dict[str, str]:
+    share = metric["name"].startswith(SHARES)
+    low, high, chance = metric.get("low"), metric.get("high"), metric.get("chance")
+    interval = "" if _unknown(low) else f"; 95 % interval {_number(low, share)} to {_number(high, share)}"
+    unit = metric.get("unit", "")
+    return {
+        "name": metric["name"],
+        "value": _number(metric["value"], share) + (f" {unit}" if unit else ""),
+        "control": "–" if _unknown(chance) else f"{metric.get('against', 'chance')} {_number(chance, share)}",
+        "verdict": "",
+        "note": f"n = {metric.get('number', 0)}{interval}",
+    }
+
+
+def _unknown(number: float | None) -> bool:
+    return number is None or math.isnan(number)
+
+
+def _number(number: float | None, share: bool) -> str:
+    if number is None or math.isnan(number):
+        return "–"
+    return f"{100 * number:.0f} %" if share else f"{number:.2f}"
+
+
+def _outcome(record: EpisodeRecord) -> dict[str, str]:
+    info = record.info
+    if info.success is not None:
+        return {"text": "success" if info.success else "failure", "mark": "good" if info.success else "bad"}
+    return {"text": "cut" if info.score is None else f"score {info.score:.3g}", "mark": "open"}
+
+
+def _event(record: EpisodeRecord, event: Event) -> dict[str, Any]:
+    asks = any(event.t < pair.query[1] and pair.query[0] < event.t1 for pair in record.pairs)
+    block = event in _blocks(record)
+    return {
+        "t": event.t, "t1": event.t1, "kind": event.kind, "label": event.label, "query": asks and block, "block": block,
+    }  # fmt: skip
+
+
+def finite(value: Any) -> Any:
+    """JSON data in which numbers that are not finite are null."""
+    if isinstance(value, Mapping):
+        return {str(name): finite(part) for name, part in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [finite(part) for part in value]
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    return value

@@ -1,0 +1,267 @@
+"""The memory explorer: an episode as one HTML file that needs no network, no server and no library.
+
+    write_html(record, score(record), "episode.html")
+    write_html([first, second], [scores_1, scores_2], "two.html")      two episodes on one cursor
+    load_report("episode.html")                                        the scores again
+
+Format ``memx-1``: ``<script id="meta">`` is JSON that says what everything is; ``data-0`` is the base64 of one gzip of
+all arrays of the first record (:mod:`~recollect.interpret.quantization`); ``frames-0-0`` is the base64 of a PNG with
+many frames. What was left out to stay below ``max_mb`` is listed on the page. A content security policy forbids all
+requests, and allows no script but the page's own.
+"""
+
+import base64
+import gzip
+import hashlib
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from html import escape
+from importlib import resources
+from os import PathLike
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from recollect.config import require
+from recollect.files import write_atomically
+from recollect.interpret.atlas import Atlas, atlases
+from recollect.interpret.checks import check_record
+from recollect.interpret.colours import STOPS
+from recollect.interpret.header import alignment, describe, finite
+from recollect.interpret.packing import Packed, Plan, fit, headers, pack
+from recollect.interpret.quantization import Encoded, decode
+from recollect.interpret.record import EpisodeRecord
+from recollect.interpret.report import Report
+
+FORMAT = "memx-1"
+HARD_STOP = 25
+"""Megabytes that no page may exceed: browsers and mail refuse or crawl."""
+STYLES = ("default", "thesis")
+Scores = Report | Mapping[str, Any] | None
+"""Of a record: what ``score`` gives, the same as JSON data, or nothing."""
+
+
+class Page(NamedTuple):
+    """What :func:`read_html` finds in a page."""
+
+    meta: dict[str, Any]
+    arrays: list[dict[str, np.ndarray]]
+    """Of each record, by name, up to rounding; NaN is absent."""
+
+
+def write_html(
+    record: EpisodeRecord | Sequence[EpisodeRecord],
+    report: Scores | Sequence[Scores],
+    path: str | PathLike[str],
+    *,
+    max_mb: float = 10,
+    style: str = "default",
+) -> list[Path]:
+    """Write the explorer of one episode, or of two on one cursor.
+
+    Args:
+        record: what was recorded.
+        report: its scores, or None; for two records a list.
+        path: of the page; what stood there is replaced.
+        max_mb: megabytes of a page, at most 25. What does not fit is left out in a fixed order and listed; if that is
+            not enough, one episode is split into several pages and ``path`` becomes their index.
+        style: ``thesis`` colours as the heat maps of the seed thesis: jet, each frame by its own largest number,
+            smooth.
+
+    Returns:
+        The files, ``path`` first.
+
+    Raises:
+        ValueError: a record that cannot be (see :mod:`~recollect.interpret.checks`), more than two, too small a
+            ``max_mb``, or a folder that cannot be written.
+    """
+    records = [record] if isinstance(record, EpisodeRecord) else list(record)
+    given = [report] if report is None or isinstance(report, Report | Mapping) else list(report)
+    reports = [one.to_json() if isinstance(one, Report) else one for one in given]
+    require(1 <= len(records) <= 2, "records", len(records), "give one, or two to compare")
+    require(len(reports) == len(records), "reports", len(reports), "give one for each record, or None")
+    require(0 < max_mb <= HARD_STOP, "max_mb", max_mb, f"give a number above 0 and at most {HARD_STOP}")
+    require(style in STYLES, "style", style, f"give one of {', '.join(STYLES)}")
+    for one in records:
+        check_record(one)
+    target = Path(path)
+    pages = _pages(records, reports, target.name, int(max_mb * 1e6), style)
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        for name, text in pages.items():
+            write_atomically(target.with_name(name), text)
+    except OSError as error:
+        raise ValueError(f"path={str(target)!r} cannot be written ({error.strerror}): give another folder") from error
+    return [target.with_name(name) for name in pages]
+
+
+def load_report(path: str | PathLike[str]) -> dict[str, Any] | list[dict[str, Any] | None] | None:
+    """The scores that a page was written with; of two records a list.
+
+    Raises:
+        ValueError: the file is no memory explorer.
+    """
+    reports = [record["report"] for record in _meta(Path(path).read_text(), path)["records"]]
+    return reports[0] if len(reports) == 1 else reports
+
+
+def read_html(path: str | PathLike[str]) -> Page:
+    """The numbers of a page.
+
+    Raises:
+        ValueError: the file is no memory explorer.
+    """
+    text = Path(path).read_text()
+    meta = _meta(text, path)
+    arrays = []
+    for number, record in enumerate(meta["records"]):
+        data = gzip.decompress(base64.b64decode(_inside(text, f"data-{number}", path)))
+        arrays.append({array["name"]: _read(array, data) for array in record["arrays"]})
+    return Page(meta, arrays)
+
+
+def _read(array: dict[str, Any], data: bytes) -> np.ndarray:
+    return decode(
+        Encoded(array["enc"], tuple(array["shape"]), array["map_axes"], data[array["off"] :][: array["bytes"]])
+    )
+
+
+def _meta(text: str, path: str | PathLike[str]) -> dict[str, Any]:
+    meta = json.loads(_inside(text, "meta", path))
+    require(meta.get("format") == FORMAT, "format", meta.get("format"), f"this version reads {FORMAT}")
+    return meta
+
+
+def _inside(text: str, name: str, path: str | PathLike[str]) -> str:
+    found = re.search(rf'<script type="[a-z/]+" id="{name}">(.*?)</script>', text, re.DOTALL)
+    if found is None:
+        raise ValueError(f"{path}: no memory explorer (it has no {name!r}); give a page that write_html wrote")
+    return found[1]
+
+
+def _pages(
+    records: list[EpisodeRecord], reports: list[Mapping[str, Any] | None], name: str, max_bytes: int, style: str
+) -> dict[str, str]:
+    """The text of every page, by file name; more than one where one would be too large."""
+    pictures = [list(atlases(one.frames)) if one.frames.size else [] for one in records]
+    fixed = len(_page(records, reports, pictures, [Packed([], b"", Plan(), []) for _ in records], style=style))
+    room = max(1, (max_bytes - fixed) * 3 // 4 // len(records))
+    packs = [fit(one, room) for one in records]
+    page = _page(records, reports, pictures, packs, style=style)
+    if len(page) <= max_bytes:
+        return {name: page}
+    if len(records) > 1:
+        raise ValueError(
+            f"max_mb={max_bytes / 1e6:g}: two records need {len(page) / 1e6:.1f} MB even with everything left out that "
+            "may be; write a page for each, or record fewer steps"
+        )
+    return _split(records[0], reports[0], pictures[0], packs[0], name, max_bytes, style)
+
+
+def _split(
+    record: EpisodeRecord,
+    report: Mapping[str, Any] | None,
+    pictures: list[Atlas],
+    packed: Packed,
+    name: str,
+    max_bytes: int,
+    style: str,
+) -> dict[str, str]:
+    """Pages with the maps of some steps each; every one has all frames and curves. The first file is an index."""
+    stem, ending = name.rsplit(".", 1) if "." in name else (name, "html")
+    for count in range(2, min(record.num_steps, 200) + 1):
+        bounds = np.linspace(0, record.num_steps, count + 1).round().astype(int).tolist()
+        names = [f"{stem}-{part + 1}.{ending}" for part in range(count)]
+        links = [
+            {"href": names[part], "text": f"maps of steps {bounds[part]} to {bounds[part + 1] - 1}"}
+            for part in range(count)
+        ]
+        pages: dict[str, str] = {}
+        for part in range(count):
+            rows = (bounds[part], bounds[part + 1])
+            cut = pack(record, replace(packed.plan, rows=rows))._replace(dropped=packed.dropped)
+            here = [link | {"here": number == part} for number, link in enumerate(links)]
+            pages[names[part]] = _page([record], [report], [pictures], [cut], style=style, parts=here)
+            if len(pages[names[part]]) > max_bytes:
+                break
+        else:
+            return {name: _index(record, report, links)} | pages
+    raise ValueError(
+        f"max_mb={max_bytes / 1e6:g} does not hold the frames and curves of {record.num_steps} steps: give more, at "
+        f"most {HARD_STOP}, or record fewer steps"
+    )
+
+
+def _page(
+    records: list[EpisodeRecord],
+    reports: list[Mapping[str, Any] | None],
+    pictures: list[list[Atlas]],
+    packs: list[Packed],
+    *,
+    style: str,
+    parts: Sequence[Mapping[str, Any]] = (),
+) -> str:
+    described, payload = [], []
+    for number, (record, report, sheets, packed) in enumerate(zip(records, reports, pictures, packs, strict=True)):
+        header = describe(record, report, packed) | {"arrays": headers(packed), "parts": list(parts)}
+        header["frames"] = None
+        if sheets:
+            _, height, width, _ = record.frames.shape
+            tiles = [{"first": sheet.first, "count": sheet.frames, "columns": sheet.columns} for sheet in sheets]
+            header["frames"] = {"width": width, "height": height, "atlases": tiles}
+        described.append(header)
+        payload.append(_block(f"data-{number}", packed.data))
+        payload += [_block(f"frames-{number}-{place}", sheet.png) for place, sheet in enumerate(sheets)]
+    meta: dict[str, Any] = {"format": FORMAT, "style": style, "colours": STOPS, "records": described}
+    if len(records) > 1:
+        meta["knots"] = alignment(*records)
+    return _filled(" and ".join(header["title"] for header in described), meta, "\n".join(payload))
+
+
+def _filled(title: str, meta: Mapping[str, Any], payload: str) -> str:
+    """The template with everything in its place; a hash allows the page's own style and script, and no other."""
+    folder = resources.files("recollect.interpret") / "page"
+    template, style, script = ((folder / f"explorer.{ending}").read_text() for ending in ("html", "css", "js"))
+    script = _without_comments(script)
+    policy = f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(style)}; img-src blob: data:"
+    text = json.dumps(finite(meta), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    places = {
+        "policy": f"{policy}; base-uri 'none'; form-action 'none'",
+        "title": escape(title),
+        "style": style,
+        "meta": text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029"),
+        "payload": payload,
+        "script": script,
+    }
+    return re.sub(r"\{\{(\w+)\}\}", lambda place: places[place[1]], template)
+
+
+def _without_comments(script: str) -> str:
+    """The script without lines that are comments, and without indentation: they are for who reads the source."""
+    lines = (line.strip() for line in re.sub(r"\A/\*.*?\*/", "", script, flags=re.DOTALL).splitlines())
+    return "\n".join(line for line in lines if line and not line.startswith(("//", "/**")))
+
+
+def _hash(text: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+
+
+def _block(name: str, data: bytes) -> str:
+    return f'<script type="text/plain" id="{name}">{base64.b64encode(data).decode()}</script>'
+
+
+def _index(record: EpisodeRecord, report: Mapping[str, Any] | None, links: Sequence[Mapping[str, str]]) -> str:
+    """A page with links to the parts; it has the scores, so that :func:`load_report` reads it like any other."""
+    title = f"{escape(record.info.task)}, {escape(record.info.core)}: {len(links)} parts"
+    rows = "".join(f'<li><a href="{escape(link["href"])}">{escape(link["text"])}</a></li>' for link in links)
+    meta = json.dumps(finite({"format": FORMAT, "records": [{"report": report, "arrays": []}]}), allow_nan=False)
+    return (
+        '<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">'
+        f'<meta name="color-scheme" content="dark light"><title>{title}</title></head><body><main><h1>{title}</h1>'
+        "<p>One page would have been too large. Every part has all frames and curves, and maps of its own steps.</p>"
+        f'<ul>{rows}</ul></main><script type="application/json" id="meta">'
+        f"{meta.replace('<', chr(92) + 'u003c')}</script></body></html>\n"
+    )

@@ -1,0 +1,278 @@
+"""Which arrays of a record stand on a page, how exactly, and what is left out to keep the page small.
+
+A :class:`Plan` says how much is kept. :func:`fit` goes down a ladder of plans until the bytes fit, and says in words,
+for the reader of the page, what each rung left out. Frames are never made smaller.
+"""
+
+import gzip
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from recollect.interpret.quantization import Encoded, encode
+from recollect.interpret.record import EpisodeRecord
+
+KEPT = 64
+"""Past steps that a sparse row of attention keeps, the largest ones."""
+LONG = 512
+"""Steps above which rows of attention to the past may be sparse."""
+DENSE_LIMIT = 1 << 25
+"""Entries of attention to the past above which they are sparse from the start: nobody waits for so many to open."""
+BEST_HEADS = 8
+REMOVED_KEPT = 8
+"""Chunks whose policy after removal a long episode keeps at every step: those of the largest effect."""
+ABSENT_STEP = 65_535
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """How much of a record is kept."""
+
+    sparse: bool = False
+    """Only the largest :data:`KEPT` entries of a row of attention to the past, and the mass of the rest."""
+    heads: tuple[int, ...] | None = None
+    """Numbers of the heads that are kept; None for all."""
+    saliency_every: int = 1
+    """Of the saliency maps, every so many-th."""
+    spatial_every: int = 1
+    """Attention to the present frame at every so many-th step."""
+    maps: str = "u8"
+    """Encoding of maps."""
+    rows: tuple[int, int] | None = None
+    """Half-open range of the steps whose maps are kept; None for all."""
+
+
+class Block(NamedTuple):
+    """One array of the page."""
+
+    name: str
+    encoded: Encoded
+    first_row: int
+    """Step of the first row."""
+    every: int
+    """Steps between rows; 0 where rows are not steps."""
+    high: float
+    """99.5th percentile of a map over the episode: where its colours end; NaN elsewhere."""
+
+
+class Packed(NamedTuple):
+    """A record as bytes."""
+
+    blocks: list[Block]
+    data: bytes
+    """All blocks, one after the other, as one gzip."""
+    plan: Plan
+    dropped: list[str]
+    """What was left out, in words."""
+
+
+def fit(record: EpisodeRecord, max_bytes: int) -> Packed:
+    """The record with as much as fits.
+
+    Args:
+        record: what was recorded.
+        max_bytes: of the gzip. The last rung is returned even if it is larger; the caller splits it.
+    """
+    plan, dropped = Plan(), []
+    entries = 0 if record.temporal is None else record.temporal.size
+    rungs = list(_ladder(record))
+    if entries > DENSE_LIMIT:
+        words, change = next(rung for rung in rungs if "largest" in rung[0])
+        plan, dropped = change(plan), [words]
+    packed = pack(record, plan)
+    for words, change in rungs:
+        if len(packed.data) <= max_bytes:
+            break
+        changed = change(plan)
+        if changed == plan:
+            continue
+        plan = changed
+        dropped.append(words)
+        packed = pack(record, plan)
+    return packed._replace(dropped=dropped)
+
+
+def _ladder(record: EpisodeRecord) -> Iterator[tuple[str, Callable[[Plan], Plan]]]:
+    """The rungs that say something about this record: what a reader is told, and the change of plan."""
+    if record.temporal is not None and record.num_steps > LONG:
+        yield (
+            f"attention to the past: of every row the {KEPT} largest entries, and the mass of the rest",
+            lambda plan: replace(plan, sparse=True),
+        )
+    heads = best_heads(record)
+    if len(heads) < len(record.heads):
+        names = ", ".join(record.heads[head].name for head in heads)
+        yield (
+            f"heads: {len(heads)} of {len(record.heads)} kept, the last layer's and those of the highest recall "
+            f"or use ({names})",
+            lambda plan: replace(plan, heads=heads),
+        )
+    if record.saliency:
+        for every in (2, 4):
+            yield (
+                f"saliency: every {'second' if every == 2 else 'fourth'} of its maps",
+                lambda plan, every=every: replace(plan, saliency_every=every),
+            )
+    if record.spatial is not None or record.what_where is not None:
+        yield "attention to the frame: every second step", lambda plan: replace(plan, spatial_every=2)
+    if record.temporal is not None or record.spatial is not None or record.saliency:
+        yield (
+            "maps: 4 bits a number (rounded to 1/14 of each map's maximum at worst)",
+            lambda plan: replace(plan, maps="u4"),
+        )
+
+
+def best_heads(record: EpisodeRecord) -> tuple[int, ...]:
+    """Numbers of the heads of the last layer, and of the best eight others: by recall if pairs are known, else by use.
+
+    Recall: mean mass on the key at the query's steps. Use: correlation of chunk mass with the effect of removal.
+    Without either: by the mean of the largest entry.
+    """
+    last = max((head.layer for head in record.heads), default=0)
+    in_last = [number for number, head in enumerate(record.heads) if head.layer == last]
+    others = [number for number in range(len(record.heads)) if number not in in_last]
+    scores = {number: _worth(record, number) for number in others}
+    best = sorted(others, key=lambda number: -scores[number])[:BEST_HEADS]
+    return tuple(sorted(in_last + best))
+
+
+def _worth(record: EpisodeRecord, head: int) -> float:
+    temporal, chunk_rel, removal = record.temporal, record.chunk_rel, record.removal
+    if temporal is not None and record.pairs:
+        masses = [
+            np.nansum(temporal[slice(*pair.query), head, slice(*pair.key)], -1).mean()
+            for pair in record.pairs
+            if pair.query[0] < record.num_steps
+        ]
+        return float(np.mean(masses)) if masses else 0.0
+    if chunk_rel is not None and removal is not None:
+        both = np.isfinite(chunk_rel[:, head]) & np.isfinite(removal.kl)
+        attended, used = chunk_rel[:, head][both], removal.kl[both]
+        if len(used) > 1 and attended.std() > 0 and used.std() > 0:
+            return float(np.corrcoef(attended, used)[0, 1])
+        return 0.0
+    maps = record.spatial if temporal is None else temporal
+    if maps is None:
+        return 0.0
+    flat = maps[:, head].reshape(len(maps), -1)
+    return float(np.nan_to_num(flat).max(-1, initial=0).mean())
+
+
+def pack(record: EpisodeRecord, plan: Plan) -> Packed:
+    """The arrays of a record as a plan says."""
+    blocks = list(_curves(record)) + list(_maps(record, plan)) + list(_effects(record))
+    joined = b"".join(_aligned(block.encoded.data) for block in blocks)
+    return Packed(blocks, gzip.compress(joined, 6, mtime=0), plan, [])
+
+
+def headers(packed: Packed) -> list[dict[str, Any]]:
+    """What the page must know of every array, for JSON; ``off`` counts bytes of the unzipped data."""
+    offset, found = 0, []
+    for block in packed.blocks:
+        high = None if math.isnan(block.high) else block.high
+        place = {"name": block.name, "off": offset, "bytes": len(block.encoded.data)}
+        place |= {"row0": block.first_row, "every": block.every, "high": high}
+        found.append(place | block.encoded.header())
+        offset += len(_aligned(block.encoded.data))
+    return found
+
+
+def _aligned(data: bytes) -> bytes:
+    return data + bytes(-len(data) % 4)
+
+
+def _curves(record: EpisodeRecord) -> Iterator[Block]:
+    discrete = np.issubdtype(record.action.dtype, np.integer)
+    yield _plain("action", record.action.reshape(record.num_steps, -1), "i32" if discrete else "f32")
+    yield _plain("reward", record.reward)
+    yield _plain("value", record.value)
+    yield _plain("logits", record.logits)
+
+
+def _maps(record: EpisodeRecord, plan: Plan) -> Iterator[Block]:
+    first, stop = plan.rows or (0, record.num_steps)
+    heads = np.arange(len(record.heads)) if plan.heads is None else np.array(plan.heads, int)
+    if record.temporal is not None:
+        temporal = record.temporal[first:stop, heads]
+        if plan.sparse:
+            yield from _sparse(temporal, first, plan.maps)
+        else:
+            yield _map("temporal", temporal, plan.maps, first)
+    if record.chunk_rel is not None:
+        yield _map("chunk_rel", record.chunk_rel[first:stop, heads], plan.maps, first)
+    if record.chunk_read is not None:
+        yield Block("chunk_read", encode(record.chunk_read[first:stop, heads], "bool"), first, 1, math.nan)
+    if record.chunk_tail is not None:
+        yield Block("chunk_tail", encode(record.chunk_tail[first:stop, heads], "f32"), first, 1, math.nan)
+    every = plan.spatial_every
+    for name, maps, encoding in (
+        ("spatial", record.spatial, plan.maps),
+        ("what_where", record.what_where, "s8"),
+    ):
+        if maps is not None:
+            yield _map(name, maps[first:stop:every, heads], encoding, first, every=every, map_axes=2)
+    if record.spacetime is not None:
+        past = record.spacetime
+        steps = np.where(past.step[first:stop, heads] < 0, ABSENT_STEP, past.step[first:stop, heads])
+        yield Block("past_step", encode(steps, "u16"), first, 1, math.nan)
+        yield Block("past_cell", encode(past.cell[first:stop, heads], "u16"), first, 1, math.nan)
+        yield _map("past_weight", past.weight[first:stop, heads], "u8", first)
+        yield Block("past_tail", encode(past.tail[first:stop, heads], "f32"), first, 1, math.nan)
+    for number, saliency in enumerate(record.saliency):
+        kept = np.flatnonzero((saliency.steps >= first) & (saliency.steps < stop))[:: plan.saliency_every]
+        yield Block(f"saliency{number}_steps", encode(saliency.steps[kept], "i32"), 0, 0, math.nan)
+        for which, maps in (("actor", saliency.actor), ("critic", saliency.critic)):
+            if maps is not None:
+                yield _map(f"saliency{number}_{which}", maps[kept], plan.maps, 0, every=0, map_axes=2)
+    for number, slots in enumerate(record.slots):
+        yield _map(f"slots{number}", slots.weights[first:stop], plan.maps, first)
+
+
+def _effects(record: EpisodeRecord) -> Iterator[Block]:
+    removal = record.removal
+    if removal is None:
+        return
+    logits = removal.logits
+    if record.num_steps > LONG and removal.kl.shape[1] > REMOVED_KEPT:
+        effects = np.nan_to_num(removal.kl, nan=-1.0)
+        least = np.partition(effects, -REMOVED_KEPT, -1)[:, -REMOVED_KEPT, None]
+        logits = np.where((effects >= least)[..., None], logits, np.nan)
+    yield _plain("mem_kl", removal.kl, "f16")
+    yield _plain("mem_dv", removal.dv, "f16")
+    yield _plain("mem_logits", logits, "f16")
+
+
+def _sparse(temporal: np.ndarray, first: int, encoding: str) -> Iterator[Block]:
+    """The largest entries of every row, sorted by step, and the mass that is not among them."""
+    rows, heads, steps = temporal.shape
+    kept = min(KEPT, steps)
+    index = np.empty((rows, heads, kept), np.int64)
+    weight = np.empty((rows, heads, kept), np.float32)
+    tail = np.empty((rows, heads), np.float32)
+    for row in range(rows):  # one row of heads at a time: the whole would not fit twice
+        filled = np.where(np.isnan(temporal[row]), -1.0, temporal[row])
+        largest = np.sort(np.argpartition(filled, steps - kept, -1)[:, steps - kept :], -1)
+        index[row], weight[row] = largest, np.take_along_axis(temporal[row], largest, -1)
+        tail[row] = np.nansum(temporal[row], -1) - np.nansum(weight[row], -1)
+    index = np.where(np.isnan(weight), ABSENT_STEP, index)
+    yield Block("temporal_step", encode(index, "u16"), first, 1, math.nan)
+    yield _map("temporal", weight, encoding, first)
+    yield Block("temporal_tail", encode(np.maximum(tail, 0), "f32"), first, 1, math.nan)
+
+
+def _plain(name: str, array: np.ndarray, encoding: str = "f32") -> Block:
+    return Block(name, encode(array, encoding), 0, 1, math.nan)
+
+
+def _map(name: str, maps: np.ndarray, encoding: str, first_row: int, *, every: int = 1, map_axes: int = 1) -> Block:
+    present = np.abs(maps[np.isfinite(maps)])
+    high = float(np.percentile(present, 99.5)) if present.size else math.nan
+    if high == 0:
+        high = float(present.max())
+    try:
+        return Block(name, encode(maps, encoding, map_axes=map_axes), first_row, every, high)
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from error

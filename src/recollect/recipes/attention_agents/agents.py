@@ -1,0 +1,207 @@
+"""The attention agents of George 2021, as complete runs in any world that shows one image a step.
+
+    mott       residual network -> core ``mott``                                        section 3.1
+    adaptive   residual network -> a layer of width 256 - a - 1 -> core ``transformer-xl``   section 3.2
+    spatio-temporal-sequential, -one-shot    residual network -> core ``spatio-temporal``    section 3.3
+    timesformer-divided, -joint   residual network, last stage of 16 -> core ``timesformer``   section 3.4
+
+All of them are shown, beside the image, the logits of the policy that they acted by (a of them) and the clipped reward.
+Policy and value are linear in the core's output. Pixels go in as they are, 0 to 255 (section 4.2.4).
+
+To add an agent: a function from a world to its run, and one line in :data:`ATTENTION_AGENTS`.
+
+Source: George (master's thesis, Freiburg 2021), Neural architecture impact on identifying temporally extended
+reinforcement learning tasks: sections 3 and 4.2, appendix A. It names no optimiser; rate, costs and clipping are those
+of the code behind its section 3.2 (Kumar's, of Parisotto et al. 2020).
+
+Differs:
+- One machine plays ``batch_size`` rows in turn with the learner, where the thesis has 32 to 50 actors and a queue
+  (``--schedule.mode asynchronous`` has them); so batch sizes count rows that are played, not rollouts from a queue.
+- No dropout. The code behind section 3.2 has 0.1, also while it acts; the thesis does not speak of it.
+- The learning rate falls as a cosine over the run, step by step.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import Literal
+
+import torch
+from gymnasium import spaces
+
+from recollect.agents.actor_critic import ActorCriticConfig
+from recollect.agents.encoders import EncoderConfig
+from recollect.agents.image_encoders import IMAGE_ENCODERS, is_image
+from recollect.agents.policies import policy_for
+from recollect.config import lookup
+from recollect.cores.contract import CoreConfig
+from recollect.cores.mott import SpatialAttentionMemoryConfig
+from recollect.cores.spatio_temporal.core import Query, SpatioTemporalAttentionConfig
+from recollect.cores.timesformer.core import SpaceTime, TimeSformerConfig
+from recollect.cores.transformer_xl.core import TransformerXLConfig
+from recollect.tasks.worlds.contract import WorldConfig
+from recollect.training.frame import FitConfig
+from recollect.training.impala.loss import LossConfig, ReuseConfig
+from recollect.training.impala.trainer import EvaluationConfig, ImpalaConfig
+from recollect.training.optimizers import OptimizerConfig
+
+WIDTH = 256
+"""Of what core and heads read."""
+CHUNK, CHUNKS = 80, 3
+"""Rows that a transformer learns from at once, and how many of them a rollout has."""
+MEMORY = 100
+"""Steps that a transformer remembers."""
+EMBEDDING = 16
+"""Width of a token of TimeSformer: of the last stage of its residual network."""
+RESNET = "impala-resnet"
+
+MakeAgentRun = Callable[[WorldConfig], ImpalaConfig]
+
+
+def mott(world: WorldConfig, kind: str = RESNET) -> ImpalaConfig:
+    """Section 3.1: attention over a ConvLSTM's map, steered by an LSTM; rollouts of 160 steps, memories carried on.
+
+    Args:
+        world: shows images.
+        kind: of the image encoder.
+    """
+    space = image_of(world, "mott")
+    rows, columns, channels = map_shape(space, kind)
+    core = SpatialAttentionMemoryConfig(dim=WIDTH, grid=(rows, columns), channels=channels)
+    return attention_run(world, core, attention_body(kind), batch_size=12, unroll=160, reuse=ReuseConfig())
+
+
+def adaptive(world: WorldConfig) -> ImpalaConfig:
+    """Section 3.2: one layer of Transformer-XL; rollouts of three chunks, the learner's memory empty at first."""
+    image_of(world, "adaptive")
+    core = TransformerXLConfig(
+        dim=WIDTH, num_layers=1, num_heads=4, hidden_dim=1024, memory_len=MEMORY, relu_outputs=True, activation="relu"
+    )
+    body = attention_body(RESNET, image_dim=WIDTH - told(world))
+    return attention_run(world, core, body, batch_size=16, unroll=CHUNKS * CHUNK - 1, reuse=in_chunks(CHUNK))
+
+
+def spatio_temporal(world: WorldConfig, query: Query) -> ImpalaConfig:
+    """Section 3.3: Mott's attention in front of a Transformer-XL.
+
+    Args:
+        world: shows images.
+        query: sequential asks with the learner's own outputs, one-shot with those of the actor.
+    """
+    rows, columns, channels = map_shape(image_of(world, f"spatio-temporal-{query}"))
+    core = SpatioTemporalAttentionConfig(
+        dim=WIDTH, grid=(rows, columns), channels=channels, query=query, memory_len=MEMORY
+    )
+    body, unroll = attention_body(RESNET), CHUNKS * CHUNK - 1
+    return attention_run(world, core, body, batch_size=12, unroll=unroll, reuse=in_chunks(CHUNK))
+
+
+def timesformer(world: WorldConfig, attention: SpaceTime) -> ImpalaConfig:
+    """Section 3.4: what is told stands behind the core, which the core itself sees to.
+
+    Args:
+        world: shows images; of 42 x 42 for joint attention, if time matters (the thesis does).
+        attention: to space and time, divided or joint.
+    """
+    rows, columns, _ = map_shape(image_of(world, f"timesformer-{attention}"))
+    chunk, batch_size = (CHUNK, 24) if attention == "divided" else (10, 4)
+    core = TimeSformerConfig(
+        dim=WIDTH,
+        grid=(rows, columns),
+        channels=EMBEDDING,
+        token_dim=EMBEDDING,
+        attention=attention,
+        memory_len=MEMORY,
+        time_rows=MEMORY + chunk,
+    )
+    body = attention_body(RESNET)
+    body = replace(body, encoders=replace(body.encoders, channels=(16, 32, EMBEDDING)))
+    unroll = CHUNKS * CHUNK - 1
+    return attention_run(world, core, body, batch_size=batch_size, unroll=unroll, reuse=in_chunks(chunk))
+
+
+ATTENTION_AGENTS: dict[str, MakeAgentRun] = {
+    "mott": mott,
+    "adaptive": adaptive,
+    "spatio-temporal-sequential": partial(spatio_temporal, query="sequential"),
+    "spatio-temporal-one-shot": partial(spatio_temporal, query="one-shot"),
+    "timesformer-divided": partial(timesformer, attention="divided"),
+    "timesformer-joint": partial(timesformer, attention="joint"),
+}
+"""What ``--agent`` may name."""
+
+
+def attention_agent(name: str, world: WorldConfig) -> ImpalaConfig:
+    """The run of an agent in a world.
+
+    Raises:
+        ValueError: there is no such agent, or the world shows no image.
+    """
+    return lookup(ATTENTION_AGENTS, name, "agent")(world)
+
+
+def attention_body(kind: str, image_dim: int | None = None) -> ActorCriticConfig:
+    """What surrounds the core in all of them: nothing but the encoder and linear heads.
+
+    Args:
+        kind: of the image encoder.
+        image_dim: width of a layer behind its map.
+    """
+    return ActorCriticConfig(
+        encoders=EncoderConfig(kinds=(("observation", kind),), scale_images=False, image_dim=image_dim),
+        width=None,
+        previous_action="logits",
+        clip_reward=1.0,
+        norm=False,
+    )
+
+
+def attention_run(
+    world: WorldConfig, core: CoreConfig, agent: ActorCriticConfig, *, batch_size: int, unroll: int, reuse: ReuseConfig
+) -> ImpalaConfig:
+    """The run that all of them share."""
+    return ImpalaConfig(
+        world=world,
+        core=core,
+        agent=agent,
+        optimizer=OptimizerConfig(
+            algorithm="rmsprop", learning_rate=4e-4, smoothing=0.99, epsilon=0.01, clip_norm=40.0, schedule="cosine"
+        ),
+        loss=LossConfig(discount=0.99, baseline_cost=0.5, entropy_cost=0.01, reward_clip=1.0, reuse=reuse),
+        evaluation=EvaluationConfig(episodes=16, greedy=False, time_limit=3600.0),
+        batch_size=batch_size,
+        unroll=unroll,
+        fit=FitConfig(steps=2600, report_every=10, evaluate_every=100, checkpoint_every=50),
+    )
+
+
+def in_chunks(chunk: int, memory: Literal["stored", "empty"] = "empty") -> ReuseConfig:
+    """One optimiser step for every chunk of a rollout."""
+    return ReuseConfig(chunk=chunk, update_per="chunk", learner_memory=memory)
+
+
+def told(world: WorldConfig) -> int:
+    """Width of what the agents are told beside the image: logits and reward."""
+    return policy_for(world.spec.action_space).num_parameters + 1
+
+
+def image_of(world: WorldConfig, agent: str) -> spaces.Box:
+    """The space of the images that a world shows.
+
+    Raises:
+        ValueError: it shows something else.
+    """
+    space = world.spec.observation_space
+    if isinstance(space, spaces.Box) and is_image(space):
+        return space
+    raise ValueError(
+        f"--agent {agent}: it looks at one image a step, and {world.title} shows {space}: take a world of images "
+        "(catch, track, key-door, gym:ALE/Pong-v5), or a core (--core) instead of an agent"
+    )
+
+
+def map_shape(space: spaces.Box, kind: str = RESNET) -> tuple[int, int, int]:
+    """Rows, columns and channels of the map that an image encoder makes of such images."""
+    with torch.device("meta"):  # sizes alone
+        encoder = IMAGE_ENCODERS[kind](space)
+    return (*encoder.map_sides, encoder.channels[-1])

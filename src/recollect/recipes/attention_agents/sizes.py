@@ -1,0 +1,110 @@
+"""How many parameters the agents of George 2021 have, as reported there and as counted here.
+
+The thesis gives them in millions (tables 4.1 to 4.13); the numbers here are what its descriptions and the code behind
+them add up to, and agree with all of its digits. To add an agent's: lines in :data:`SIZES`.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from recollect.recipes.attention_agents.agents import attention_agent
+from recollect.tasks.worlds.contract import WorldConfig
+from recollect.training.impala.trainer import ImpalaConfig
+
+UNUSED_NORMS = 3 * 2 * 256
+"""Of a layer of Transformer-XL: three LayerNorms that the code behind the thesis makes and never uses."""
+
+
+def _unchanged(config: ImpalaConfig) -> ImpalaConfig:
+    return config
+
+
+def _layers(number: int) -> Callable[[ImpalaConfig], ImpalaConfig]:
+    def change(config: ImpalaConfig) -> ImpalaConfig:
+        more: dict[str, Any] = {"num_layers": number}
+        return replace(config, core=replace(config.core, **more))
+
+    return change
+
+
+def _embedding(width: int) -> Callable[[ImpalaConfig], ImpalaConfig]:
+    def change(config: ImpalaConfig) -> ImpalaConfig:
+        tokens: dict[str, Any] = {"channels": width, "token_dim": width}
+        encoders = replace(config.agent.encoders, channels=(16, 32, width))
+        return replace(config, core=replace(config.core, **tokens), agent=replace(config.agent, encoders=encoders))
+
+    return change
+
+
+@dataclass(frozen=True, kw_only=True)
+class Size:
+    """Parameters of one agent for one game."""
+
+    agent: str
+    """Its name."""
+    game: str
+    """Whose actions it has."""
+    published: int
+    """What the thesis's agent has."""
+    unused: int = 0
+    """How many of them nothing reads; they are not made here."""
+    changed: str = ""
+    """What is not as ``--agent`` makes it."""
+    change: Callable[[ImpalaConfig], ImpalaConfig] = _unchanged
+    """The change."""
+
+    def count(self, world: WorldConfig) -> int:
+        """Parameters here.
+
+        Args:
+            world: with the frames and actions of the game.
+        """
+        agent = self.change(attention_agent(self.agent, world)).build_agent()
+        return sum(parameter.numel() for parameter in agent.parameters())
+
+
+SIZES = (
+    Size(agent="mott", game="Pong", published=2_176_663),
+    Size(agent="mott", game="Enduro", published=2_178_970),
+    Size(agent="mott", game="Breakout", published=2_175_125),
+    Size(agent="adaptive", game="Pong", published=1_920_240, unused=UNUSED_NORMS),
+    *(
+        Size(
+            agent="adaptive",
+            game="Pong",
+            published=published,
+            unused=layers * UNUSED_NORMS,
+            changed=f"{layers} layers",
+            change=_layers(layers),
+        )
+        for layers, published in ((2, 2_776_048), (3, 3_631_856))
+    ),
+    Size(agent="adaptive", game="Enduro", published=1_909_392, unused=UNUSED_NORMS),
+    Size(agent="adaptive", game="Breakout", published=1_927_472, unused=UNUSED_NORMS),
+    Size(agent="spatio-temporal-sequential", game="Pong", published=1_953_431, unused=UNUSED_NORMS),
+    Size(agent="spatio-temporal-one-shot", game="Pong", published=1_953_431, unused=UNUSED_NORMS),
+    Size(agent="timesformer-divided", game="Pong", published=558_944),
+    *(
+        Size(
+            agent="timesformer-divided",
+            game="Pong",
+            published=published,
+            changed=f"{layers} layers",
+            change=_layers(layers),
+        )
+        for layers, published in ((2, 563_520), (3, 568_096), (4, 572_672))
+    ),
+    *(
+        Size(
+            agent="timesformer-divided",
+            game="Pong",
+            published=published,
+            changed=f"tokens of {width}",
+            change=_embedding(width),
+        )
+        for width, published in ((8, 302_856), (32, 1_091_472), (64, 2_237_936))
+    ),
+    Size(agent="timesformer-joint", game="Pong", published=556_480),
+)
+"""All that can be derived."""

@@ -1,0 +1,196 @@
+"""The study of George 2021 (sections 4.1 and 4.2): agents with attention on four games, and one change at a time.
+
+``paper`` has the games and steps of the thesis. Its returns are those of training, means of the last 100 episodes (in
+Breakout 500), in which a lost life ends an episode. Here ``life`` is what training plays, and ``game`` whole games.
+
+``lite`` is ours: the worlds ``catch``, in light and in the dark, and ``track``, in frames of 42 x 42, for minutes. The
+agents are the same; how they learn is not (short rollouts, Adam, two passes, pixels scaled to 0..1).
+
+To add an agent's rows: its entry in ``agents.py``; what the thesis reports of it in :data:`RETURNS`; its changes of
+section 4.2 in :func:`_changes`.
+"""
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+from recollect.config import lookup
+from recollect.cores import CORES
+from recollect.cores.memoryless import MemorylessConfig
+from recollect.cores.transformer_xl.core import TransformerXLConfig
+from recollect.recipes.attention_agents.agents import ATTENTION_AGENTS, WIDTH, adaptive, attention_agent, mott
+from recollect.recipes.base import Recipe, Run, Scale, Test
+from recollect.tasks import CatchConfig, GymnasiumConfig, TrackConfig
+from recollect.tasks.gymnasium.atari import AtariRules
+from recollect.tasks.worlds.contract import WorldConfig
+from recollect.training.impala.loss import LossConfig, ReuseConfig, VTraceConfig
+from recollect.training.impala.trainer import EvaluationConfig, ImpalaConfig
+from recollect.training.optimizers import OptimizerConfig
+
+MILLIONS = {"Pong": 10, "Enduro": 30, "MsPacman": 60, "Breakout": 60}
+"""Agent steps of section 4.1."""
+RETURNS: dict[str, dict[str, str]] = {
+    "mott": {"Pong": "-20.24", "Enduro": "504", "MsPacman": "584", "Breakout": "66"},
+    "adaptive": {"Pong": "20.38", "Enduro": "553", "MsPacman": "1333", "Breakout": "149"},
+    "spatio-temporal-sequential": {"Pong": "20", "Enduro": "590", "MsPacman": "1472", "Breakout": "149"},
+    "spatio-temporal-one-shot": {"Pong": "19.79", "Enduro": "548", "MsPacman": "1007", "Breakout": "142"},
+    "timesformer-divided": {"Pong": "20", "Enduro": "552", "MsPacman": "2100", "Breakout": "141"},
+    "timesformer-joint": {"Pong": "20.1", "Enduro": "582", "MsPacman": "855 (42 x 42)", "Breakout": "108 (42 x 42)"},
+}
+"""Final returns of tables 4.1 to 4.4."""
+LITE: dict[str, WorldConfig] = {
+    "catch": CatchConfig(side=42),
+    "catch in the dark": CatchConfig(side=42, blackout=9),
+    "track": TrackConfig(side=42),
+}
+LITE_STEPS = {"catch": 400, "catch in the dark": 600, "track": 1000}
+"""Rollouts of 1 024 steps."""
+ABLATION = "memoryless"
+
+
+@cache
+def game(name: str, *, life_loss: bool = True, side: int = 84, stack: int = 4) -> GymnasiumConfig:
+    """A game by the thesis's rules; one object for all rows, which looks at the game once."""
+    rules = AtariRules(side=side, stack=stack, life_loss=life_loss)
+    return GymnasiumConfig(id=f"ALE/{name}-v5", options=rules.options)
+
+
+def attention_agents(core: str = "transformer-xl", scale: Scale = "lite") -> ImpalaConfig:
+    """The run of the agent that has a core, in ``catch`` or in Pong; around other cores, the agent ``adaptive``.
+
+    Args:
+        core: key of any core.
+        scale: lite or paper.
+    """
+    world = LITE["catch"] if scale == "lite" else game("Pong")
+    memory = lookup(CORES, core, "core")
+    made = next((run for run in (make(world) for make in ATTENTION_AGENTS.values()) if type(run.core) is memory), None)
+    if made is None:
+        made = memoryless(world) if memory is MemorylessConfig else replace(adaptive(world), core=memory())
+    return lite(made, LITE_STEPS["catch"]) if scale == "lite" else long(made, MILLIONS["Pong"])
+
+
+def memoryless(world: WorldConfig) -> ImpalaConfig:
+    """The ablation: what ``adaptive`` is without its memory, shown the image alone."""
+    base = adaptive(world)
+    encoders = replace(base.agent.encoders, image_dim=WIDTH)
+    body = replace(base.agent, encoders=encoders, previous_action="none", previous_reward=False)
+    return replace(base, core=MemorylessConfig(dim=WIDTH, num_layers=1), agent=body)
+
+
+def lite(config: ImpalaConfig, steps: int) -> ImpalaConfig:
+    """The same agent, made to learn in minutes."""
+    encoders = replace(config.agent.encoders, scale_images=True)
+    return replace(
+        config,
+        agent=replace(config.agent, encoders=encoders, norm_values=True),
+        optimizer=OptimizerConfig(algorithm="adam", learning_rate=5e-4, warmup_steps=10, clip_norm=0.5),
+        loss=LossConfig(
+            discount=0.97,
+            reduction="mean",
+            norm_advantages=True,
+            reward_clip=1.0,
+            vtrace=VTraceConfig(lambda_=0.95),
+            reuse=ReuseConfig(passes=2, minibatches=4, reference="actor", kl_stop=0.03),
+        ),
+        evaluation=EvaluationConfig(episodes=64),
+        batch_size=32,
+        unroll=31,
+        fit=replace(config.fit, steps=steps, evaluate_every=20, stop_score=0.97),
+    )
+
+
+def long(config: ImpalaConfig, millions: float) -> ImpalaConfig:
+    """The same run, as many agent steps long."""
+    steps = math.ceil(millions * 1e6 / (config.batch_size * config.unroll))
+    return replace(config, fit=replace(config.fit, steps=steps))
+
+
+def _lite_rows() -> Iterator[Run]:
+    for name, world in LITE.items():
+        runs = {agent: attention_agent(agent, world) for agent in ATTENTION_AGENTS} | {ABLATION: memoryless(world)}
+        for agent, config in runs.items():
+            yield _run(f"{agent}, {name}", lite(config, LITE_STEPS[name]), "lite", {})
+
+
+def _paper_rows() -> Iterator[Run]:
+    for name, millions in MILLIONS.items():
+        for agent in ATTENTION_AGENTS:
+            config = long(attention_agent(agent, game(name)), millions)
+            yield _run(f"{agent}, {name}", config, "paper", _tests(name, RETURNS.get(agent, {}).get(name, "-")))
+    for row, (name, config) in _changes().items():
+        yield _run(row, config, "paper", _tests(name, side=_side(config), stack=_stack(config)))
+
+
+def _changes() -> dict[str, tuple[str, ImpalaConfig]]:
+    """The studies of section 4.2: row, game and run."""
+    pong, enduro = game("Pong"), game("Enduro")
+    base = adaptive(pong)
+    assert isinstance(base.core, TransformerXLConfig)
+    raw = base.agent.encoders
+    return {
+        # 4.2.1; the thesis does not describe its small network, whose parameters say 16 channels.
+        "mott, small network, Enduro": ("Enduro", long(_with_channels(mott(enduro, "nature-cnn")), 40)),
+        "mott, one frame, Enduro": ("Enduro", long(mott(game("Enduro", stack=1)), 40)),  # 4.2.2
+        **{
+            f"adaptive, {layers} layers, Pong": (  # 4.2.3
+                "Pong",
+                long(replace(base, core=replace(base.core, num_layers=layers)), 10),
+            )
+            for layers in (2, 3)
+        },
+        "adaptive, pixels 0..1, Pong": (  # 4.2.4
+            "Pong",
+            long(replace(base, agent=replace(base.agent, encoders=replace(raw, scale_images=True))), 10),
+        ),
+        f"{ABLATION}, Pong": ("Pong", long(memoryless(pong), 10)),  # ours
+    }
+
+
+def _with_channels(config: ImpalaConfig, channels: tuple[int, int, int] = (16, 16, 16)) -> ImpalaConfig:
+    core: Any = replace(config.core, **{"channels": channels[-1]})
+    encoders = replace(config.agent.encoders, channels=channels)
+    return replace(config, core=core, agent=replace(config.agent, encoders=encoders))
+
+
+def _tests(name: str, paper: str = "-", *, side: int = 84, stack: int = 4) -> dict[str, Test]:
+    return {
+        "game": Test(where=game(name, life_loss=False, side=side, stack=stack), samples=32, paper=paper),
+        "life": Test(where=game(name, side=side, stack=stack), samples=32),
+    }
+
+
+def _side(config: ImpalaConfig) -> int:
+    return _options(config)["img_height"]
+
+
+def _stack(config: ImpalaConfig) -> int:
+    return _options(config)["stack_num"]
+
+
+def _options(config: ImpalaConfig) -> Mapping[str, Any]:
+    assert isinstance(config.world, GymnasiumConfig)
+    return config.world.options
+
+
+def _run(row: str, config: ImpalaConfig, scale: Scale, tests: Mapping[str, Test]) -> Run:
+    core = next(key for key, kind in CORES.items() if kind is type(config.core))
+    label = f"{row.lower().replace(', ', '-').replace('..', '-').replace(' ', '-')}-{scale}"
+    return Run(label=label, row=row, core=core, config=config, tests=tests)
+
+
+STUDY = Recipe(
+    name="attention-agents",
+    title="Agents with attention",
+    source="George 2021, sections 4.1 and 4.2",
+    about=(
+        "Paper: Atari, returns of whole games (game) and of lives (life). Lite: our worlds in frames of 42 x 42, share "
+        "of balls that are caught, in light and after 9 dark steps, and of episodes in which the right ball is picked; "
+        "the agents of the thesis, and another way to learn."
+    ),
+    config=attention_agents,
+    runs={"lite": lambda: list(_lite_rows()), "paper": lambda: list(_paper_rows())},
+    seeds={"lite": 3, "paper": 1},
+)

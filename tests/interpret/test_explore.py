@@ -1,0 +1,145 @@
+"""From a run directory to a verdict; controls that need the agent."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from recollect.cli import main
+from recollect.interpret.controls import Areas, area, depends_on_weights, memory_swap, score_with_controls
+from recollect.interpret.episodes import record_episode
+from recollect.interpret.explore import explore_run, record_run
+from recollect.interpret.record import Pair
+from recollect.recipes.agent_sizes import lite_core
+from recollect.recipes.demo import demo_config
+from recollect.recipes.hierarchical_transformer_memory import short_t_maze
+from recollect.tasks.worlds.arcade.catch import CatchConfig
+from recollect.tasks.worlds.t_maze import TMazeConfig
+from recollect.training.fit import fit
+
+MAZE = TMazeConfig(length=6, slack=10, penalty=0.05)
+
+
+def _config(core="hcam", world=MAZE):
+    config = short_t_maze(core)
+    memory = lite_core(core, steps=20, window=4, chunk=4, top_k=2)
+    short = replace(config.fit, steps=1, report_every=1)
+    evaluation = replace(config.evaluation, episodes=4)
+    return replace(config, core=memory, world=world, batch_size=8, unroll=4, fit=short, evaluation=evaluation)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs") / "maze"
+    fit(_config(), folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def episodes(run):
+    found = record_run(run, episodes=3, greedy=False)
+    # An untrained agent never gets to the junction: say that something depends on the first step all the same.
+    return [replace(one, pairs=(Pair(query=(10, 14), key=(0, 2)),)) for one in found]
+
+
+def test_the_command_writes_metrics_and_a_verdict(run, tmp_path, capsys):
+    assert main(["explore", str(run), "-o", str(tmp_path / "out"), "--episodes", "2", "--longest", "12"]) == 0
+    shown = capsys.readouterr()
+    assert str(run) in shown.out and "metrics.json" in shown.err
+    data = json.loads((tmp_path / "out" / "metrics.json").read_text())
+    assert data["report"]["episodes"] == 2 and data["episode"]["core"] == "hcam"
+    assert data["episode"]["checkpoint_step"] == 1 and data["environment"]["command"]
+    assert {gate["name"] for gate in data["report"]["gates"]} >= {"causality", "heard as acted", "equal seeds"}
+
+
+def test_another_world_than_that_of_the_run(run, tmp_path, capsys):
+    assert main(["explore", str(run), "-o", str(tmp_path), "--env", "catch"]) == 2
+    assert "give a world like that of its run" in capsys.readouterr().err
+    assert main(["explore", str(run), "-o", str(tmp_path), "--env", "recall"]) == 2
+    assert "not a stream task" in capsys.readouterr().err
+    longer = record_run(run, world=replace(MAZE, length=9), episodes=1, longest=12)
+    assert longer[0].num_steps == 12
+
+
+def test_bad_runs_and_folders(run, tmp_path, capsys):
+    assert main(["explore", str(tmp_path)]) == 2
+    assert "not a run directory" in capsys.readouterr().err
+    (tmp_path / "file").write_text("")
+    assert main(["explore", str(run), "-o", str(tmp_path / "file")]) == 2
+    assert capsys.readouterr().err
+    with pytest.raises(ValueError, match="episodes=0"):
+        explore_run(run, tmp_path, episodes=0)
+
+
+def test_controls_stand_beside_the_scores(episodes):
+    report = score_with_controls(episodes)
+    gates = {gate.name: gate for gate in report.gates}
+    assert gates["heard as acted"].passed and gates["equal seeds"].passed and gates["causality"].passed
+    assert "untrained agent recalls less" in gates
+    for name in ("deletion AUC", "insertion AUC", "deletion AUC, best order"):
+        assert 0 < report[name].value < 1 and report[name].against == "random order"
+    assert report.verdict
+
+
+def test_deletion_of_nothing_that_is_used_keeps_the_action(episodes):
+    one = episodes[0]
+    probability = float(np.mean([np.exp(_log_softmax(one.logits[t])[one.action[t]]) for t in range(10, 14)]))
+    found = area(one, take=True)
+    assert isinstance(found, Areas)
+    # The first point of every curve is the plain policy, so areas are near it for an untrained agent.
+    assert found.attention == pytest.approx(probability, abs=0.1)
+    assert area(replace(one, removal=None), take=True) is None
+
+
+def _log_softmax(logits):
+    return logits - np.log(np.exp(logits).sum())
+
+
+def test_memory_swap_counts_actions_of_the_other(episodes):
+    one, other = episodes[:2]
+    steps = [t for t in range(10, 14) if one.action[t] != other.action[t]]
+    found = memory_swap([one, other])
+    assert bool(found) == bool(steps)
+    same = memory_swap([one, one])
+    assert same == []
+
+
+def test_maps_that_do_not_depend_on_weights_fail(episodes):
+    assert depends_on_weights(episodes[0]).passed is not None
+    agentless = record_episode(episodes[0].agent, MAZE, longest=3)
+    assert depends_on_weights(agentless).passed is None  # too short to say
+    bare = replace(episodes[0], temporal=None)
+    assert depends_on_weights(bare).passed is None
+
+
+def test_pointing_game_of_an_agent_with_objects(tmp_path):
+    world = CatchConfig(side=42, balls=1)
+    config = _config("gru", world)
+    agent = config.build_agent().eval()
+    record = record_episode(agent, world, longest=6).with_saliency(every=3).with_removal()
+    report = score_with_controls([record])
+    metric = report["pointing, perturbation actor"]
+    assert 0 <= metric.value <= 1 and 0.02 < metric.chance < 0.9 and metric.number == 2
+    assert "removal KL of all" in report and "without the memory" in report.verdict
+
+
+@pytest.mark.slow
+def test_a_trained_agent_s_picture_can_be_believed(tmp_path):
+    """The agent of the demo: it recalls the cue, uses it, and follows a memory that is not its own."""
+    fit(demo_config(), tmp_path / "run")
+    found = explore_run(tmp_path / "run", tmp_path / "out", world=TMazeConfig(length=40, penalty=0.05))
+    report = found.report
+    assert report["recall@1"].value == 1.0 and report["recall@1"].chance < 0.3
+    assert report["lift"].low > 5
+    assert report["removal KL"].low > 0.3 > report["removal KL"].chance
+    assert report["deletion AUC"].value < report["deletion AUC"].chance
+    assert report["insertion AUC"].value > report["insertion AUC"].chance
+    assert report["memory swap followed"].value > 0.9
+    assert all(gate.passed for gate in report.gates)
+    assert "do not believe" not in found.verdict
+    untrained = [
+        record_episode(demo_config().build_agent(), TMazeConfig(length=40), seed=seed, longest=60) for seed in range(4)
+    ]
+    keyed = [replace(one, pairs=(Pair(query=(50, 60), key=(0, 1)),)).with_removal() for one in untrained]
+    assert not all(gate.passed for gate in score_with_controls(keyed).gates)

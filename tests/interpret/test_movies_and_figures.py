@@ -1,0 +1,124 @@
+"""Movies and figures of a record: right files, right numbers in them, clear errors."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from PIL import Image
+from synthetic_records import ballet_like, without_attention
+
+from recollect.interpret.colours import colour_table, overlay, top_mask
+from recollect.interpret.figures import figure_heat, figure_lag, figure_matrix, figure_strip, figure_top
+from recollect.interpret.movie import write_movie
+from recollect.interpret.record import SpaceTime
+
+
+@pytest.fixture(scope="module")
+def record():
+    return ballet_like(24)
+
+
+def pixels(path):
+    with Image.open(path) as image:
+        return np.asarray(image.convert("RGB"))
+
+
+def test_little_attention_never_tints_and_the_top_is_the_last_colour():
+    frame = np.full((8, 8, 3), 90, np.uint8)
+    weights = np.zeros((2, 2))
+    weights[1, 0] = 5.0
+    painted = overlay(frame, weights, 5.0)
+    assert (painted[:4] == 54).all() and (painted[4:, 4:] == 54).all()
+    assert abs(painted[6, 1].astype(int) - (0.85 * colour_table("inferno")[255] + 0.15 * 54)).max() <= 1
+
+
+def test_the_mask_keeps_the_top_share_of_patches():
+    frame = np.full((40, 40, 3), 210, np.uint8)
+    weights = np.random.default_rng(0).random((10, 10))
+    for share in (0.2, 0.3, 0.4, 0.5):
+        kept = (top_mask(frame, weights, share) == 210).all(-1)
+        assert kept.mean() == pytest.approx(share)
+    assert kept[::4, ::4][np.unravel_index(weights.argmax(), weights.shape)]
+
+
+@pytest.mark.parametrize("ending", ["webp", "gif", "mp4"])
+def test_movies_have_all_steps(record, tmp_path, ending):
+    path = write_movie(record, tmp_path / f"episode.{ending}", fps=10)
+    if ending == "mp4":
+        assert pytest.importorskip("imageio_ffmpeg").count_frames_and_secs(str(path))[0] == 24
+    else:
+        with Image.open(path) as movie:
+            assert movie.n_frames == 24
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_lossless_movie_shows_the_overlay(record, tmp_path):
+    path = write_movie(record, tmp_path / "episode.webp", panels=("frame", "heads"))
+    with Image.open(path) as movie:
+        movie.seek(7)
+        shown = np.asarray(movie.convert("RGB"))
+    high = float(np.percentile(record.spatial, 99.5))
+    expected = overlay(record.frames[7], record.spatial[7].mean(0), high)
+    assert (shown[2 : 84 * 4 : 4, 2 : 84 * 4 : 4] == expected).all()
+
+
+def test_movies_of_little_and_of_nothing(tmp_path):
+    write_movie(without_attention(), tmp_path / "a.webp")
+    write_movie(ballet_like(1), tmp_path / "b.gif")
+    blind = replace(without_attention(), frames=np.zeros((20, 0, 0, 3), np.uint8))
+    write_movie(blind, tmp_path / "c.webp")
+    for given, message in (
+        ({"path": "x.avi"}, "path=.*end it in"),
+        ({"panels": ("sound",)}, "panels=.*choose from"), ({"fps": 0}, "fps=0"),
+        ({"head": 9}, "head=9"), ({"panels": ("recall",)}, "nothing to show"),
+    ):  # fmt: skip
+        with pytest.raises(ValueError, match=message):
+            write_movie(without_attention(), **{"path": tmp_path / "x.webp", **given})
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ValueError, match="give another folder"):
+        write_movie(without_attention(), tmp_path / "file" / "x.webp")
+
+
+def test_figures_are_drawn(record, tmp_path):
+    rng = np.random.default_rng(0)
+    step = np.minimum(rng.integers(0, 24, (24, 4, 6)), np.arange(24)[:, None, None])
+    past = SpaceTime(
+        step=step,
+        cell=rng.integers(0, 12, step.shape),
+        weight=rng.random(step.shape),
+        tail=rng.random((24, 4)),
+        grid=(3, 4),
+    )
+    joint = replace(record, spacetime=past)
+    for path in (
+        figure_strip(record, tmp_path / "strip.png", steps=range(18, 24), head=1),
+        figure_top(record, tmp_path / "top.png", step=20),
+        figure_lag(record, tmp_path / "lag.png", longest=20),
+        figure_matrix(record, tmp_path / "matrix.png", head=3),
+        *(
+            figure_heat(joint, tmp_path / f"{kind}.png", step=20, kind=kind)
+            for kind in ("spatial", "temporal", "spacetime")
+        ),
+    ):
+        drawn = pixels(path)
+        assert drawn.shape[1] > 500 and drawn.std() > 10
+    assert figure_lag(record, tmp_path / "lag.svg").read_text().startswith("<?xml")
+
+
+def test_figures_say_what_is_missing(record, tmp_path):
+    path = tmp_path / "x.png"
+    for draw, message in (
+        (
+            lambda: figure_strip(without_attention(), path, steps=[1]),
+            "gru keeps nothing of that kind; a GRU has no attention",
+        ),
+        (lambda: figure_strip(record, path, steps=[99]), "step=99"),
+        (lambda: figure_strip(record, path, steps=[]), "steps="),
+        (lambda: figure_top(record, path, step=1, k=(0,)), "k=0"),
+        (lambda: figure_matrix(record, path, head=4), "head=4"),
+        (lambda: figure_heat(record, path, step=1, kind="spacetime"), "no attention to places of past frames"),
+        (lambda: figure_heat(record, path, step=1, kind="smell"), "kind='smell'"),
+        (lambda: figure_lag(record, tmp_path / "x.png" / "y.png", longest=0), "longest=0"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            draw()

@@ -1,0 +1,86 @@
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+
+from recollect.tasks import GymnasiumConfig
+from recollect.tasks.gymnasium.atari import AtariRules, after_a_life
+
+pytest.importorskip("ale_py")
+
+
+def game(name="Breakout", **rules):
+    return GymnasiumConfig(id=f"ALE/{name}-v5", options=AtariRules(**rules).options)
+
+
+@pytest.mark.parametrize("side", [84, 42, 21])
+@pytest.mark.parametrize("stack", [1, 4])
+def test_frames_have_the_size_and_stack_of_the_rules(side, stack):
+    config = game("Pong", side=side, stack=stack)
+    assert config.spec.observation_space == spaces.Box(0, 255, (stack, side, side), np.uint8)
+    step = config.build(2).reset()
+    assert step.observation.shape == (2, stack, side, side) and step.observation.dtype == torch.uint8
+    assert step.observation.float().std() > 0
+
+
+def test_action_sets_and_sticky_actions():
+    assert game().spec.action_space.n == 4 and game("Enduro").spec.action_space.n == 9
+    assert game("MsPacman").spec.action_space.n == 9 and game("Pong").spec.action_space.n == 6
+    assert game(full_actions=True).spec.action_space.n == 18
+    assert AtariRules().options["repeat_action_probability"] == 0.0
+    assert AtariRules(sticky=0.25).options["repeat_action_probability"] == 0.25
+
+
+def test_a_lost_life_ends_an_episode_and_the_game_goes_on():
+    world = game(noops=0).build(1, seed=3)
+    vector = world.rows.environment
+    lives, seen, original = [], [], vector.step
+
+    def step(actions):
+        answer = original(actions)
+        seen.append((int(actions[0]), int(answer[4]["lives"][0])))
+        return answer
+
+    vector.step = step
+    shown = world.reset()
+    while len(lives) < 6:
+        was_last = bool(shown.is_last[0])
+        shown = world.step(torch.full((1,), 3))  # left for ever: every ball is lost
+        if was_last:
+            assert shown.is_first[0] and seen[-1][0] == 1, "FIRE begins what follows a lost life"
+        else:
+            assert seen[-1][0] == 3
+        if shown.is_last[0]:
+            lives.append(seen[-1][1])
+    assert lives == [4, 3, 2, 1, 0, 4], "five lives are one game"
+    world.close()
+
+
+def test_what_begins_after_a_life():
+    assert after_a_life(AtariRules().options, ("noop", "fire", "up")) == 1
+    assert after_a_life(AtariRules(fire=False).options, ("noop", "fire", "up")) == 0
+    assert after_a_life(AtariRules().options, ("noop", "up")) == 0
+    assert after_a_life(AtariRules(life_loss=False).options, ("noop", "fire")) is None
+    assert after_a_life({}, ("noop", "fire")) is None
+
+
+@pytest.mark.parametrize(
+    ("rules", "message"),
+    [
+        ({"side": 7}, "side=7: give 84, 42 or 21 pixels"),
+        ({"stack": 0}, "stack=0: give at least the newest frame"),
+        ({"sticky": 1.0}, "sticky=1.0: give a probability below 1"),
+        ({"noops": -1}, "noops=-1: give 0 or more"),
+    ],
+)
+def test_rules_that_make_no_game_are_named(rules, message):
+    with pytest.raises(ValueError, match=message):
+        AtariRules(**rules)
+
+
+def test_an_unknown_game_and_a_missing_rom_say_what_to_do(monkeypatch, tmp_path):
+    with pytest.raises(ValueError, match=r"id='ALE/Pongg-v5': .* Did you mean: `Pong`"):
+        _ = game("Pongg").spec
+    monkeypatch.setenv("ALE_ROMS_DIR", str(tmp_path))
+    with pytest.raises(ValueError, match=r"id='ALE/Pong-v5': there is no ROM of pong .* ale-py's wheel again"):
+        _ = game("Pong").spec
