@@ -27,17 +27,17 @@ BESIDE = ["world", "seconds", "ours, last", "ours, best", "RecurrentPPO", "our s
 LEARNING = {  # recipe, what follows the core in a row's name, test: words
     ("htm-t-maze", ", length 100", ""): "T-maze, corridor of 100",
     ("htm-t-maze", " trained on length 20", "length 200"): "T-maze, trained on 20, played on 200",
-    ("htm-visual-match", "", ""): "visual match, 3 doors",
-    ("htm-ballet", "", "2 dances, delay 16"): "ballet, 2 dancers",
-    ("htm-ballet", "", "8 dances, delay 16"): "ballet, 8 dancers",
-    ("htm-ballet", "", "8 dances, delay 48"): "ballet, 8 dancers, long delays (never trained)",
-    ("htm-words", "", "0 distractors"): "words",
-    ("htm-words", "", "4 distractors"): "words, 4 distractors (never trained)",
-    ("htm-words", "", "2 episodes"): "words, asked in the next episode (never trained)",
-    ("htm-generalisation", "", "8 dances, delay 16"): "ballet, 8 dancers (trained with up to 6)",
-    ("htm-permanence", "", "delay 32"): "object permanence, 2 boxes",
     ("htm-inference", "", "AC"): "associative inference, two links",
-    ("htm-streets", "", "a city held out"): "streets, goals found in an episode",
+    ("htm-visual-match", ", imitated", ""): "visual match, 3 doors, imitated",
+    ("htm-ballet", ", imitated", "2 dances, delay 16"): "ballet, 2 dancers, imitated",
+    ("htm-ballet", ", imitated", "8 dances, delay 16"): "ballet, 8 dancers, imitated",
+    ("htm-ballet", ", imitated", "8 dances, delay 48"): "ballet, 8 dancers, long delays (never trained), imitated",
+    ("htm-words", ", imitated", "0 distractors"): "words, imitated",
+    ("htm-words", ", imitated", "4 distractors"): "words, 4 distractors (never trained), imitated",
+    ("htm-words", ", imitated", "2 episodes"): "words, asked in the next episode (never trained), imitated",
+    ("htm-generalisation", ", imitated", "8 dances, delay 16"): "ballet, 8 dancers (trained with up to 6), imitated",
+    ("htm-permanence", ", imitated", "delay 32"): "object permanence, 2 boxes, imitated",
+    ("htm-streets", ", imitated", "a city held out"): "streets, goals found in an episode, imitated",
 }
 
 

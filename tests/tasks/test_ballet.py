@@ -351,6 +351,17 @@ def test_the_device_path_of_new_episodes_keeps_all_rules(monkeypatch):
     assert play(world, Ballet.oracle, 3) == 1
 
 
+def test_time_to_walk_is_counted_from_the_name_whatever_the_number_of_dancers():
+    config = BalletConfig(dancers=(1, 3), delays=(1,), observation="tiles", walk_steps=4)
+    world = config.build(32)
+    step, cut = world.reset(), torch.zeros(32, dtype=torch.long)
+    for clock in range(1, config.spec.max_steps + 1):
+        step = world.step(torch.full((32,), 2 + 4 * (clock % 2)))  # east and west by turns: to nobody
+        cut = torch.where((cut == 0) & step.truncated, clock, cut)
+        assert not step.terminated.any()
+    assert set(cut.tolist()) == {1 * 16 + 4, 3 * 16 + 4} and config.spec.max_steps == 3 * 16 + 4
+
+
 @pytest.mark.gpu
 @pytest.mark.parametrize("form", ["pixels", "tiles"])
 def test_an_accelerator_shows_the_same(form):
@@ -377,6 +388,7 @@ def test_an_accelerator_shows_the_same(form):
         ({"observation": "text"}, "observation"),
         ({"max_steps": 0}, "max_steps=0"),
         ({"max_steps": 64}, "at least 65"),
+        ({"walk_steps": 2}, "walk_steps=2"),
         ({"dancers": (8,), "delays": (200,)}, "at least 1723"),
     ],
 )

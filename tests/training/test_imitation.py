@@ -172,8 +172,19 @@ def test_the_teacher_plays_a_falling_share_of_the_rows():
     rows = [TeacherConfig(acts=8).rows(step, 4) for step in range(10)]
     assert rows == sorted(rows, reverse=True) and rows[0] == 4 and rows[8:] == [0, 0]
     assert TeacherConfig(acts=0).rows(0, 4) == 0
+    assert [TeacherConfig(acts=2, keeps=0.5).rows(step, 4) for step in range(4)] == [4, 2, 2, 2]
     config = ImitationConfig(steps=4, teacher=TeacherConfig(acts=8))
     assert [config.rows(step, 4) for step in range(6)] == [4, 4, 3, 2, 0, 0]  # never beside reinforcement
+
+
+def test_a_teacher_s_episodes_are_not_counted_as_the_learner_s():
+    config, teacher = cloning(TMazeConfig(length=3), unroll=40), WorldTeacher("oracle")
+    _, ours, _ = rollout_of(config, teacher, acting=2)
+    rollout, episodes = ours.collect(ours.buffer())
+    ended = (rollout.terminated | rollout.truncated)[:, 1:]
+    score = torch.where(ended, rollout.score[:, 1:], 0.0)
+    assert episodes.ended == int(ended.sum()) > episodes.own == int(ended[2:].sum()) > 0
+    assert episodes.own_score == float(score[2:].sum()) < episodes.score == float(score.sum())
 
 
 def test_the_weight_of_the_divergence_falls_to_0_at_its_share_of_the_reinforcement():
@@ -341,6 +352,7 @@ def test_a_run_of_another_world_cannot_teach(tmp_path, teacher_run):
         (lambda: ImitationConfig(teacher=TeacherConfig(name="runs/x")), "cost, until and teacher ask for steps"),
         (lambda: TeacherConfig(name=""), "name=''"),
         (lambda: TeacherConfig(acts=-1), "acts=-1"),
+        (lambda: TeacherConfig(keeps=1.5), "keeps=1.5"),
         (
             lambda: impala(ImitationConfig(steps=1), schedule=ScheduleConfig(mode="asynchronous")),
             "synchronous schedule",

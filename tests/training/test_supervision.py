@@ -12,6 +12,8 @@ from recollect.layers.tap import listen
 from recollect.tasks import TASKS, StreetLearnConfig, TMazeConfig, VisualMatchConfig
 from recollect.training import fit
 from recollect.training.frame import FitConfig
+from recollect.training.imitation.loss import imitation_loss
+from recollect.training.imitation.teachers import ImitationConfig
 from recollect.training.impala import loss as impala_loss
 from recollect.training.impala.loss import LossConfig, ReuseConfig
 from recollect.training.impala.supervision import SupervisionConfig
@@ -119,6 +121,50 @@ def test_the_loss_and_its_gradients_are_those_of_a_literal_loop(core, reduction)
         expected = torch.zeros(()) if expected is None else expected
         got = torch.zeros_like(expected) if got is None else got
         torch.testing.assert_close(got, expected.expand_as(got), rtol=1e-3, atol=2e-5)
+    made.close()
+
+
+@pytest.mark.parametrize("core", [HCAM, WINDOW], ids=["hcam", "transformer-xl"])
+def test_imitation_takes_the_same_targets(core):
+    loss = LossConfig(reduction="mean", supervision=BOTH, imitation=ImitationConfig(steps=12))
+    made = trainer(core, loss=loss)
+    rollout, model = played(made), made.model
+    parameters, found = list(model.parameters()), []
+    for cost in (
+        lambda **how: impala_loss.impala_loss(model, rollout, loss, **how),
+        lambda **how: imitation_loss(model, rollout, made.teacher, loss, **how),
+    ):
+        without, helped = cost(), cost(supervision=0.5)
+        assert not without.helped and helped.helped.keys() == {"label_loss", "label_accuracy", "attention_loss"}
+        grads = torch.autograd.grad(helped.loss - without.loss, parameters, allow_unused=True)
+        found.append((helped.helped, grads))
+    (one, grads), (other, others) = found
+    torch.testing.assert_close(one, other)
+    for got, expected in zip(grads, others, strict=True):
+        both = [torch.zeros(()) if grad is None else grad for grad in (got, expected)]
+        torch.testing.assert_close(*torch.broadcast_tensors(*both), rtol=1e-3, atol=2e-5)
+    assert "attention_loss" in made.step()
+    made.close()
+
+
+def test_decisions_that_depend_on_the_past_may_weigh_more_in_imitation():
+    costs = SupervisionConfig(decision_cost=2.0)
+    loss = LossConfig(reduction="mean", baseline_cost=0.0, supervision=costs, imitation=ImitationConfig(steps=12))
+    made = trainer(loss=loss)
+    rollout = played(made)
+    without, helped = (imitation_loss(made.model, rollout, made.teacher, loss, supervision=w) for w in (0.0, 0.5))
+    output, _ = made.model(rollout.inputs, rollout.state, rollout.is_first)
+    log_prob = made.model.distribution(output.policy[:, :-1]).log_prob(rollout.target)
+    decided = []
+    for row in range(6):
+        for t in range(9):
+            clock, start, stop = (rollout.truth[part][row, t].item() for part in ("clock", "start", "stop"))
+            if start >= 0 and stop <= clock and rollout.valid[row, t]:
+                decided.append(-log_prob[row, t])
+    assert 3 < len(decided) < int(rollout.valid.sum())
+    torch.testing.assert_close(helped.helped["decision_loss"], torch.stack(decided).mean())
+    torch.testing.assert_close(helped.loss - without.loss, 0.5 * 2.0 * torch.stack(decided).mean())
+    assert costs.helps == ("weight on decisions",) and "decision_loss" in made.step()
     made.close()
 
 

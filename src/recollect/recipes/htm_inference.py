@@ -3,7 +3,8 @@
 The pairs are given as a memory: hcam has them as chunks that all layers share, the other cores read them as a stream;
 each trial is a sequence of its own that goes on from there. The mean of its outputs points at a choice.
 ``paper`` has table 1: 4 layers, width 512, chunks of 2, k 32, Adam 1e-4, 32 memories a step. ``lite`` asks 6 chains of
-items of 32 numbers, its last rows the paper's task of a small network; keys begin as copies of queries there.
+items of 128 numbers of two layers of width 128, its last rows the paper's task of the same network; keys begin as
+copies of queries there. Random items are the more alike the fewer numbers they have, and so are their projections.
 Inputs are normalised at both scales: random vectors of length 1 would drown in the encoder's bias.
 """
 
@@ -21,7 +22,8 @@ from recollect.training.supervised import SupervisedConfig
 
 TASK = AssociativeInference(form="paper", trials=0)
 """16 chains of three items of 1000 numbers; all 48 trials of a memory at once."""
-LITE_TASK = replace(TASK, num_chains=6, width=32)
+LITE_TASK = replace(TASK, num_chains=6, width=128)
+LITE_DIM = 128
 CORES = ("hcam", "transformer-xl", "lstm", "memoryless")
 PUBLISHED = {"AC": "0.975"}
 """Figure 6b and table 3, of chains of three."""
@@ -38,7 +40,7 @@ def inference(core: str = "hcam", scale: Scale = "lite", chain: int = 3) -> Supe
     task: AssociativeInference = replace(TASK if scale == "paper" else LITE_TASK, chain=chain)
     pairs, window = task.num_pairs, 2 * task.num_pairs + 2  # all that transformer-xl could see
     agent = SequenceModelConfig(
-        embedding_dim=512 if scale == "paper" else 64,
+        embedding_dim=512 if scale == "paper" else LITE_DIM,
         readout="pointer",
         norm_inputs=True,
         given_memory="shared" if core == "hcam" else "streamed",
@@ -57,22 +59,23 @@ def inference(core: str = "hcam", scale: Scale = "lite", chain: int = 3) -> Supe
             bfloat16=True,
             device="auto",
         )
-    memory = lite_core(core, steps=2 * pairs, window=2 if core == "hcam" else window, chunk=2, top_k=pairs, layers=4)
+    memory = lite_core(core, steps=2 * pairs, window=2 if core == "hcam" else window, chunk=2, top_k=pairs, layers=2)
+    memory = replace(memory, dim=LITE_DIM)  # type: ignore[call-arg]
     if isinstance(memory, HierarchicalChunkMemoryConfig):
         memory = replace(memory, reading=ChunkAttentionVariant(tied_start=True))
     return SupervisedConfig(
         task=task,
         core=memory,
         agent=agent,
-        optimizer=OptimizerConfig(learning_rate=2e-3, schedule="cosine", warmup_steps=50),
-        fit=FitConfig(steps=4500, report_every=100, evaluate_every=1000, checkpoint_every=1000),
+        optimizer=OptimizerConfig(learning_rate=3e-3, schedule="cosine", warmup_steps=100),
+        fit=FitConfig(steps=8500, report_every=100, evaluate_every=1000, checkpoint_every=1000),
         batch_size=16,
         evaluation_rows=64,
     )
 
 
 def wide_inference(chain: int = 3) -> SupervisedConfig:
-    """The paper's task, 16 chains of items of 1000 numbers, with a network of width 128 and few memories a step."""
+    """The paper's task, 16 chains of items of 1000 numbers, with the small network and few memories a step."""
     config = inference("hcam", "lite", chain)
     core = config.core
     assert isinstance(core, HierarchicalChunkMemoryConfig)
@@ -80,8 +83,7 @@ def wide_inference(chain: int = 3) -> SupervisedConfig:
     return replace(
         config,
         task=task,
-        core=replace(core, dim=128, hidden_dim=256, num_chunks=task.num_pairs, top_k=task.num_pairs),
-        agent=replace(config.agent, embedding_dim=128),
+        core=replace(core, num_chunks=task.num_pairs, top_k=task.num_pairs),
         fit=replace(config.fit, steps=3000),
         batch_size=4 if chain == 3 else 2,
         evaluation_rows=32,
@@ -123,8 +125,8 @@ INFERENCE = Recipe(
     source="Hierarchical Transformer Memory (Lampinen et al. 2021), figure 6b and appendix B.4; random vectors for the "
     "published embeddings",
     about="Share of right answers, by type of question: AC needs two memories at once. Pairs are a given memory: "
-    "chunks that all layers share for hcam, a stream for the others. Lite: 6 chains of 32 numbers an item where a row "
-    "says nothing else, four layers of width 64; 128 for items of 1000 numbers.",
+    "chunks that all layers share for hcam, a stream for the others. Lite: 6 chains of 128 numbers an item where a row "
+    "says nothing else, two layers of width 128.",
     config=inference,
     runs={"lite": _lite_rows, "paper": _paper_rows},
     seeds={"lite": 3, "paper": 3},

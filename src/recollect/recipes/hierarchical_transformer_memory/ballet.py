@@ -2,18 +2,29 @@
 
 from dataclasses import replace
 
-from recollect.recipes.agent_sizes import lite_core, lite_symbols, paper, paper_core
+from recollect.recipes.agent_sizes import lite_core, lite_spoken, paper, paper_core
 from recollect.recipes.base import Scale, Test
-from recollect.recipes.hierarchical_transformer_memory.rows import reads_all, study
+from recollect.recipes.hierarchical_transformer_memory.rows import Lessons, reads_all, study
 from recollect.tasks.worlds.ballet.dances import ALIKE
 from recollect.tasks.worlds.ballet.world import BalletConfig
-from recollect.training.imitation.teachers import ImitationConfig
+from recollect.training.curriculum import CurriculumConfig
+from recollect.training.impala.loss import ReuseConfig
 from recollect.training.impala.trainer import ImpalaConfig
 
 WINDOW, CHUNK = 7, 8
 """Less than half a dance; a period of 31 or 63 steps is no multiple of a chunk."""
-STROLL = 24
+WALK = 8
 """Steps after the name: three lead to a dancer."""
+LESSONS = Lessons(
+    steps=350,
+    batch_size=32,
+    unroll=135,  # two episodes of two dancers; an episode of eight is longer, but then the encoder knows what to keep
+    reuse=ReuseConfig(minibatches=2),
+    attention_cost=1.0,
+    decision_cost=1.0,
+    gradients=True,
+    curriculum=CurriculumConfig(field="dancers", values=(2,), success=0.8, episodes=60),
+)
 PAPER = {  # dancers, delay: what the paper reports for each core (table 3)
     (2, 16): {"hcam": "0.998", "transformer-xl": "0.969", "lstm": "0.974"},
     (8, 16): {"hcam": "0.981", "transformer-xl": "0.657", "lstm": "0.252"},
@@ -22,9 +33,16 @@ PAPER = {  # dancers, delay: what the paper reports for each core (table 3)
 
 
 def lite_level(*dancers: int, delay: int = 16) -> BalletConfig:
-    """A ballet in tiles: eight dances that no single step tells apart, the paper's delay, a stroll of 24 steps."""
-    level = BalletConfig(dancers=dancers, delays=(delay,), dances=ALIKE, observation="tiles", approach_reward=0.2)
-    return replace(level, max_steps=max(dancers) * level.period(delay) + STROLL)
+    """A ballet in tiles: eight dances that no single step tells apart, the paper's delay, eight steps to walk."""
+    return BalletConfig(
+        dancers=dancers,
+        delays=(delay,),
+        dances=ALIKE,
+        observation="tiles",
+        max_steps=8 * 63 + WALK,
+        walk_steps=WALK,
+        approach_reward=0.2,
+    )
 
 
 def ballet(core: str = "hcam", scale: Scale = "lite") -> ImpalaConfig:
@@ -51,7 +69,7 @@ def generalisation(core: str = "hcam", scale: Scale = "lite") -> ImpalaConfig:
 def _lite(world: BalletConfig, core: str) -> ImpalaConfig:
     longest = lite_level(8, delay=48).spec.max_steps
     memory = reads_all(lite_core(core, steps=longest, window=WINDOW, chunk=CHUNK, layers=1))
-    return lite_symbols(world, memory, steps=100, unroll=world.spec.max_steps + 1, discount=0.97)
+    return lite_spoken(world, memory, steps=100, unroll=world.spec.max_steps + 1, discount=0.97)
 
 
 def _test(core: str, scale: Scale, dancers: int, delay: int) -> Test:
@@ -81,7 +99,7 @@ BALLET = study(
     ballet,
     {"lite": 4, "paper": 4},
     ballet_tests,
-    ImitationConfig(steps=400),
+    LESSONS,
 )
 GENERALISATION = study(
     "htm-generalisation",
@@ -91,5 +109,5 @@ GENERALISATION = study(
     generalisation,
     {"lite": 4, "paper": 4},
     _generalisation_tests,
-    ImitationConfig(steps=400),
+    LESSONS,
 )

@@ -4,9 +4,8 @@ from dataclasses import replace
 
 from recollect.recipes.agent_sizes import lite_core, lite_spoken, paper, paper_core
 from recollect.recipes.base import Run, Scale, Test
-from recollect.recipes.hierarchical_transformer_memory.rows import longest_episode, reads_all, row, study
+from recollect.recipes.hierarchical_transformer_memory.rows import Lessons, longest_episode, reads_all, row, study
 from recollect.tasks.worlds.object_permanence import LEVELS, ObjectPermanenceConfig
-from recollect.training.imitation.teachers import ImitationConfig
 from recollect.training.impala.trainer import ImpalaConfig
 
 LITE = ObjectPermanenceConfig(
@@ -66,6 +65,6 @@ _STUDY = study(
     permanence,
     {"lite": 4, "paper": 4},
     permanence_tests,
-    ImitationConfig(steps=300),
+    Lessons(steps=100, attention_cost=1.0, decision_cost=1.0, gradients=True),
 )
 PERMANENCE = replace(_STUDY, runs={**_STUDY.runs, "paper": lambda: [*_STUDY.runs["paper"](), *_longest_alone()]})

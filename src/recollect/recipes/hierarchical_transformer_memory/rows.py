@@ -6,15 +6,15 @@
     transformer-xl, full window     a window as long as the longest episode: about as many bytes as hcam's chunks
     lstm, memoryless
 
-The lite scale has each of them twice: by reinforcement alone, and *imitated first*, where the steps before it imitate a
-teacher that the world offers. Tables say so beside the row.
+The lite scale has each of them twice: by reinforcement alone, and *imitated*, taught by a policy that the world
+offers and helped as :class:`Lessons` says. Tables name teacher and helps beside the row.
 
 A row's *reach* is layers x window of its core: what it sees without chunks and without having learned to carry
 anything on. Where a test is marked ``beyond_window`` the lag (tasks/ruler.py) is at least four times that.
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from recollect.cores.contract import CoreConfig
@@ -22,15 +22,47 @@ from recollect.cores.hcam import HierarchicalChunkMemoryConfig
 from recollect.cores.transformer_xl.core import TransformerXLConfig
 from recollect.recipes.base import Recipe, Run, Scale, Test
 from recollect.tasks.worlds.contract import WorldConfig
+from recollect.training.curriculum import CurriculumConfig
 from recollect.training.frame import TrainerConfig
-from recollect.training.imitation.teachers import ImitationConfig
+from recollect.training.imitation.teachers import ImitationConfig, TeacherConfig
+from recollect.training.impala.loss import ReuseConfig
+from recollect.training.impala.supervision import SupervisionConfig
 from recollect.training.impala.trainer import ImpalaConfig
+from recollect.training.optimizers import OptimizerConfig
 
 CORE_ROWS = ("hcam", "transformer-xl", "lstm", "memoryless")
 DOC = "Hierarchical Transformer Memory (Lampinen et al. 2021)"
 
 Tests = Callable[[str, Scale], dict[str, Test]]
 """Where the run of a core is scored at a scale, by name."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lessons:
+    """How the rows that imitate are taught."""
+
+    steps: int
+    """Rollouts that are imitated on."""
+    reinforced: int = 0
+    """Rollouts of reinforcement behind them."""
+    teacher: TeacherConfig = field(default_factory=lambda: TeacherConfig(acts=10, keeps=0.75))
+    """Who is imitated. It acts in most rows: where a learner strays, memory decides less of what it is shown."""
+    batch_size: int = 64
+    """Episodes that are played at a time."""
+    unroll: int | None = None
+    """Steps of a rollout; None: as many as without a teacher."""
+    reuse: ReuseConfig = field(default_factory=lambda: ReuseConfig(passes=2, minibatches=2))
+    """What is made of a rollout: four updates."""
+    learning_rate: float = 2e-3
+    """At the start; it falls to 0 as a cosine."""
+    attention_cost: float = 0.0
+    """Of targets for attention, beside the divergence from the teacher; for cores that attend to the past."""
+    decision_cost: float = 0.0
+    """Of the divergence where a decision depends on the past, beside that at all steps."""
+    gradients: bool = False
+    """Let gradients into the chunks of hcam that a rollout completes: it should hold whole episodes."""
+    curriculum: CurriculumConfig = field(default_factory=CurriculumConfig)
+    """From easy to hard."""
 
 
 class MakeAgent(Protocol):
@@ -49,7 +81,7 @@ def study(
     config: MakeAgent,
     few: Mapping[Scale, int],
     tests: Tests,
-    imitation: ImitationConfig,
+    lessons: Lessons,
 ) -> Recipe:
     """A recipe with the rows at the top of this file.
 
@@ -61,12 +93,12 @@ def study(
         config: the run of one core at one scale.
         few: k of the row that chooses, by scale.
         tests: where runs are scored, by name.
-        imitation: of the lite rows that imitate first; its steps come before those of reinforcement.
+        lessons: of the lite rows that imitate.
     """
 
     def lite() -> list[Run]:
         alone = list(study_rows(config, "lite", few["lite"], tests))
-        return [*alone, *(imitated_first(run, imitation) for run in alone)]
+        return [*alone, *(imitated(run, lessons) for run in alone)]
 
     return Recipe(
         name=name,
@@ -97,13 +129,36 @@ def study_rows(config: MakeAgent, scale: Scale, few: int, tests: Tests) -> Itera
             yield row(f"{core}, full window", core, replace(made, core=sees_all), scale, unmarked)
 
 
-def imitated_first(run: Run, imitation: ImitationConfig) -> Run:
-    """The same row, with steps before its reinforcement that imitate a teacher."""
+def imitated(run: Run, lessons: Lessons) -> Run:
+    """The same row, taught."""
     config = run.config
-    assert isinstance(config, ImpalaConfig) and imitation.steps is not None
-    fit = replace(config.fit, steps=imitation.steps + config.fit.steps)
-    taught = replace(config, fit=fit, loss=replace(config.loss, imitation=imitation))
-    return row(f"{run.row}, imitated first", run.core, taught, "lite", run.tests)
+    assert isinstance(config, ImpalaConfig)
+    core = config.core
+    supervision = SupervisionConfig(decision_cost=lessons.decision_cost, until=1.0)
+    if isinstance(core, (HierarchicalChunkMemoryConfig, TransformerXLConfig)):
+        supervision = replace(supervision, attention_cost=lessons.attention_cost)
+    if isinstance(core, HierarchicalChunkMemoryConfig) and lessons.gradients:
+        core = replace(core, reading=replace(core.reading, chunk_gradients="call"))
+    taught = replace(
+        config,
+        core=core,
+        batch_size=lessons.batch_size,
+        unroll=lessons.unroll or config.unroll,
+        fit=replace(config.fit, steps=lessons.steps + lessons.reinforced, evaluate_every=40),
+        optimizer=OptimizerConfig(
+            algorithm="adam", learning_rate=lessons.learning_rate, schedule="cosine", warmup_steps=3, clip_norm=1.0
+        ),
+        loss=replace(
+            config.loss,
+            # What the value is wrong by at a hundred steps must not drown the three at which the teacher decides.
+            baseline_cost=0.05,
+            reuse=lessons.reuse,
+            imitation=ImitationConfig(steps=lessons.steps, teacher=lessons.teacher),
+            supervision=supervision,
+        ),
+        schedule=replace(config.schedule, curriculum=lessons.curriculum),
+    )
+    return row(f"{run.row}, imitated", run.core, taught, "lite", run.tests)
 
 
 def row(name: str, core: str, config: TrainerConfig, scale: Scale, tests: Mapping[str, Test]) -> Run:

@@ -4,9 +4,8 @@ from dataclasses import replace
 
 from recollect.recipes.agent_sizes import lite_core, lite_symbols, paper, paper_core
 from recollect.recipes.base import Scale, Test
-from recollect.recipes.hierarchical_transformer_memory.rows import reads_all, study
+from recollect.recipes.hierarchical_transformer_memory.rows import Lessons, reads_all, study
 from recollect.tasks.worlds.visual_match import VisualMatchConfig
-from recollect.training.imitation.teachers import ImitationConfig
 from recollect.training.impala.trainer import ImpalaConfig
 
 LITE = VisualMatchConfig(
@@ -52,5 +51,5 @@ VISUAL_MATCH = study(
     visual_match,
     {"lite": 2, "paper": 4},
     _tests,
-    ImitationConfig(steps=150),
+    Lessons(steps=100, attention_cost=1.0, decision_cost=1.0, gradients=True),
 )

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 from recollect.recipes.agent_sizes import lite_core, lite_spoken, paper, paper_core
 from recollect.recipes.base import Scale, Test
-from recollect.recipes.hierarchical_transformer_memory.rows import longest_episode, reads_all, study
+from recollect.recipes.hierarchical_transformer_memory.rows import Lessons, longest_episode, reads_all, study
 from recollect.tasks.worlds.word_learning import WordLearningConfig
-from recollect.training.imitation.teachers import ImitationConfig
+from recollect.training.impala.loss import ReuseConfig
 from recollect.training.impala.trainer import ImpalaConfig
 
 LITE = WordLearningConfig(
@@ -70,5 +70,13 @@ WORDS = study(
     words,
     {"lite": 2, "paper": 4},
     word_tests,
-    ImitationConfig(steps=300),
+    Lessons(
+        steps=150,
+        batch_size=32,
+        unroll=180,  # what is said in the first phase is asked for 50 to 90 steps later
+        reuse=ReuseConfig(minibatches=2),
+        attention_cost=1.0,
+        decision_cost=1.0,
+        gradients=True,
+    ),
 )

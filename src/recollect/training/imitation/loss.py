@@ -2,6 +2,8 @@
 
     L = sum_t D(teacher_t, learner_t) + baseline_cost L_V + reconstruction_cost L_r
 
+and, where a run asks for it, targets from what the world knows (impala/supervision.py).
+
 D is the cross-entropy with a named action, or KL(teacher || learner) where the teacher is a policy. Both are in float32
 and go through the agent's own distribution: any action space, masks too. The value is trained on the returns of
 whoever played, so that reinforcement can go on with it: its targets are TD(lambda), bootstrapped from the row behind
@@ -11,6 +13,7 @@ Unlike IMPALA's, this loss gives the memory as it is behind row T - 1: what the 
 on with. Row T is read apart, for its value alone.
 """
 
+from contextlib import nullcontext
 from typing import Any, NamedTuple
 
 import torch
@@ -24,10 +27,11 @@ from recollect.state import detach
 from recollect.training.imitation.teachers import Teacher
 from recollect.training.impala.loss import LossConfig, clipped_rewards
 from recollect.training.impala.rollouts import Rollout, map_observation
+from recollect.training.impala.supervision import AttentionRecorder, decides, supervise
 
 
 class ImitationLosses(NamedTuple):
-    """What a rollout costs; scalars but for the last two."""
+    """What a rollout costs; scalars but for the last three."""
 
     loss: Tensor
     """The weighted sum, to differentiate."""
@@ -45,17 +49,25 @@ class ImitationLosses(NamedTuple):
     """What the values should have been, ``[b, T]``; constants, 0 where not valid. None where they are not trained."""
     state: Any
     """The memory behind row T - 1; a constant."""
+    helped: dict[str, Tensor]
+    """Scalars of what helps in learning, by name; without their weights, and empty where nothing does."""
 
     def scalars(self) -> dict[str, Tensor]:
-        """What is reported, by the names of :data:`REPORTED`."""
-        return {name: getattr(self, name) for name in REPORTED}
+        """What is reported, by the names of :data:`REPORTED` and of what helps."""
+        return {name: getattr(self, name) for name in REPORTED} | self.helped
 
 
-REPORTED = ImitationLosses._fields[:-2]
+REPORTED = ImitationLosses._fields[:-3]
 
 
 def imitation_loss(
-    agent: ActorCritic, rollout: Rollout, teacher: Teacher, config: LossConfig, *, bfloat16: bool = False
+    agent: ActorCritic,
+    rollout: Rollout,
+    teacher: Teacher,
+    config: LossConfig,
+    *,
+    bfloat16: bool = False,
+    supervision: float = 0.0,
 ) -> ImitationLosses:
     """The loss of a rollout whose targets a teacher has shown.
 
@@ -65,16 +77,22 @@ def imitation_loss(
         teacher: that made the targets.
         config: costs, discount, lambda and reduction; those of reinforcement are not read.
         bfloat16: run the agent under autocast. Heads, targets and losses stay in float32.
+        supervision: weight of the targets of ``config.supervision`` now; 0 leaves them out.
     """
     assert rollout.target is not None
+    attention = None
+    if supervision and config.supervision.attention_cost:
+        attention = AttentionRecorder(agent.core, rollout.truth)
     with torch.autocast(rollout.reward.device.type, torch.bfloat16, enabled=bfloat16):
         inputs = _rows(rollout.inputs, slice(0, -1))
-        output, state = agent(inputs, rollout.state, rollout.is_first[:, :-1])
+        with attention or nullcontext():
+            output, state = agent(inputs, rollout.state, rollout.is_first[:, :-1])
         restored = agent.reconstruction_losses(output.features, inputs.observation, reduction=config.reduction)
     state, valid = detach(state), rollout.valid
     distribution = agent.distribution(output.policy)
     chosen: dict[str, Any] = {"valid": valid, "reduction": config.reduction}
-    imitation = reduce_steps(teacher.divergence(distribution, rollout.target), **chosen)
+    divergence = teacher.divergence(distribution, rollout.target)
+    imitation = reduce_steps(divergence, **chosen)
     restoring = sum(restored.values(), imitation.new_zeros(()))
     baseline, targets = imitation.new_zeros(()), None
     if config.baseline_cost:
@@ -82,10 +100,18 @@ def imitation_loss(
         scale = agent.value_scale
         baseline = baseline_loss(output.value / scale, targets / scale, **chosen)
     total = imitation + config.baseline_cost * baseline + config.reconstruction_cost * restoring
+    helped: dict[str, Tensor] = {}
+    if supervision:
+        extra = supervise(agent, output.features, attention, rollout.truth, config.supervision, config.reduction)
+        total, helped = total + supervision * extra.loss, dict(extra.reported)
+        if config.supervision.decision_cost:
+            decided = reduce_steps(divergence, valid & decides(rollout.truth, valid.shape[1]), config.reduction)
+            total = total + supervision * config.supervision.decision_cost * decided
+            helped["decision_loss"] = decided
     entropy = -entropy_loss(distribution.entropy().detach(), valid=valid, reduction="mean")
     same = distribution.mode() == teacher.choices(rollout.target)
     agreement = reduce_steps(same.reshape(*valid.shape, -1).all(2).float(), valid, "mean")
-    return ImitationLosses(total, imitation, baseline, restoring, entropy, agreement, targets, state)
+    return ImitationLosses(total, imitation, baseline, restoring, entropy, agreement, targets, state, helped)
 
 
 @torch.no_grad()

@@ -45,7 +45,12 @@ class TeacherConfig:
     """Steps over which the share of rows that the teacher plays falls from 1 to 0; 0: the learner plays all. Of no
     meaning for recorded episodes."""
 
+    keeps: float = 0.0
+    """Least share of the rows that it plays as long as the learner only imitates. Where a learner strays from the
+    teacher's way for long, most of what it is shown is the way back."""
+
     def __post_init__(self) -> None:
+        require(0 <= self.keeps <= 1, "keeps", self.keeps, "give a share of the rows, from 0 to 1")
         require(bool(self.name), "name", self.name, "give oracle, the directory of a run, or recorded episodes")
         require(self.acts >= 0, "acts", self.acts, "give 0 or more steps")
 
@@ -56,7 +61,8 @@ class TeacherConfig:
 
     def rows(self, step: int, batch_size: int) -> int:
         """In how many of the rows the teacher acts at a step (from 0)."""
-        return round(batch_size * (1 - step / self.acts)) if step < self.acts else 0
+        share = 1 - step / self.acts if step < self.acts else 0.0
+        return round(batch_size * max(share, self.keeps))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -116,6 +116,10 @@ class Episodes(NamedTuple):
     """Sum of their scores."""
     length: int
     """Sum of their lengths, in actions."""
+    own: int
+    """Of those that ended, in rows in which no teacher acts."""
+    own_score: float
+    """Sum of their scores."""
 
     def means(self) -> dict[str, float]:
         """Return, score and length per episode; nothing when none ended."""
@@ -340,16 +344,20 @@ class Collector:
         sums = torch.nn.functional.pad(rollout.reward[:, 1:].double().cumsum(1), (1, 0))  # b T+1
         returned = sums[:, 1:] - sums.gather(1, began) + torch.where(older, snapshot.returned[:, None], 0.0)
         length = t - began + torch.where(older, snapshot.length[:, None], 0)
-        of_ended = (returned, rollout.score[:, 1:].double(), length.double())
+        scores = rollout.score[:, 1:].double()
+        of_ended = (returned, scores, length.double())
         numbers = [(~is_first).sum(), ended.sum(), *(torch.where(ended, value, 0.0).sum() for value in of_ended)]
+        acting = 0 if self.teacher is None else self.teacher.acting
+        numbers += [ended[acting:].sum(), torch.where(ended, scores, 0.0)[acting:].sum()]
         floats = [leaf for _, leaf in observation_leaves(rollout.observation) if leaf.is_floating_point()]
         # A finite sum has finite terms.
         numbers += [part.sum(dtype=torch.float64).isfinite() for part in (*floats, rollout.reward, rollout.policies)]
-        steps, count, total, score, actions, *finite = torch.stack([n.double() for n in numbers]).tolist()
+        numbers = torch.stack([number.double() for number in numbers]).tolist()
+        steps, count, total, score, actions, own, own_score, *finite = numbers
         if not all(finite):
             self._check_seen()
             self._check(lambda: iter([("policy", rollout.policies)]))
-        episodes = Episodes(int(steps), int(count), total, score, int(actions))
+        episodes = Episodes(int(steps), int(count), total, score, int(actions), int(own), own_score)
         return episodes, returned[:, -1].clone(), length[:, -1].clone()
 
     def _reset(self, seed: int | None = None) -> Step:

@@ -40,13 +40,16 @@ class SupervisionConfig:
     """Weight, at the start, of naming what must be remembered, beside a policy loss with advantages of 1."""
     attention_cost: float = 0.0
     """Weight, at the start, of attention to the steps at which it was to be seen."""
+    decision_cost: float = 0.0
+    """Weight, at the start, of the divergence from a teacher at the steps whose decision depends on the past, as the
+    world says, beside that at all steps; while a run imitates alone. They may be three of hundreds."""
     until: float = 0.5
     """Share of the run's steps after which both weights are 0; they fall to it in a straight line."""
     share: float = 1.0
     """Share of the steps that have targets, drawn anew for every rollout."""
 
     def __post_init__(self) -> None:
-        for name in ("label_cost", "attention_cost"):
+        for name in ("label_cost", "attention_cost", "decision_cost"):
             require(getattr(self, name) >= 0, name, getattr(self, name), "give 0 or more")
         require(0 < self.until <= 1, "until", self.until, "give a share of the run in (0, 1]")
         require(0 < self.share <= 1, "share", self.share, "give a share of the steps in (0, 1]")
@@ -54,13 +57,14 @@ class SupervisionConfig:
     @property
     def on(self) -> bool:
         """Whether there are any targets."""
-        return self.label_cost > 0 or self.attention_cost > 0
+        return self.label_cost > 0 or self.attention_cost > 0 or self.decision_cost > 0
 
     @property
     def helps(self) -> tuple[str, ...]:
         """What helps in learning, for tables."""
-        named = ("label targets",) if self.label_cost else ()
-        return (*named, "attention targets") if self.attention_cost else named
+        costs = (self.label_cost, self.attention_cost, self.decision_cost)
+        names = ("label targets", "attention targets", "weight on decisions")
+        return tuple(name for name, cost in zip(names, costs, strict=True) if cost)
 
     def weight(self, update: int, updates: int) -> float:
         """W at an update of so many."""
@@ -70,7 +74,8 @@ class SupervisionConfig:
     def metrics(self) -> tuple[str, ...]:
         """Names of what is reported."""
         labels = ("label_loss", "label_accuracy") if self.label_cost else ()
-        return (*labels, "attention_loss") if self.attention_cost else labels
+        looks = ("attention_loss",) if self.attention_cost else ()
+        return (*labels, *looks, "decision_loss") if self.decision_cost else (*labels, *looks)
 
     def require_targets(self, world: World, core: MemoryCore) -> None:
         """Raise ``ValueError`` unless the world and the core have what is asked for."""
@@ -79,12 +84,20 @@ class SupervisionConfig:
             none = f"{name} names nothing that must be remembered (Truth.label, spec.num_labels): use 0 here"
             truth = world.truth() if world.spec.num_labels else None
             require(truth is not None and truth.label is not None, "label_cost", self.label_cost, none)
+        none = f"{name} does not say what its decisions depend on (World.truth): use 0 here"
+        if self.decision_cost:
+            require(world.truth() is not None, "decision_cost", self.decision_cost, none)
         if self.attention_cost:
-            none = f"{name} does not say what its decisions depend on (World.truth): use 0 here"
             require(world.truth() is not None, "attention_cost", self.attention_cost, none)
             clock = torch.zeros(1, 1, dtype=torch.long)
             none = f"this {type(core).__name__} does not attend to steps of the episode (recalled_steps): use 0 here"
             require(bool(core.recalled_steps(clock)), "attention_cost", self.attention_cost, none)
+
+
+def decides(truth: dict[str, Tensor], steps: int) -> Tensor:
+    """Where the first steps of a rollout depend on what is past: bool ``[b, steps]``."""
+    clock, start, stop = (truth[part][:, :steps] for part in ("clock", "start", "stop"))
+    return (start >= 0) & (stop <= clock)
 
 
 class Supervised(NamedTuple):
@@ -153,14 +166,15 @@ def supervise(
     Args:
         agent: that learns.
         features: ``[b, T, d]``, which the head reads.
-        attention: what was heard while the agent ran over all T + 1 rows; None without a cost for it.
+        attention: what was heard while the agent ran over these rows, or one more; None without a cost for it.
         truth: of the rollout, ``[b, T + 1]``.
         config: costs.
         reduction: over steps with a target.
     """
     loss, reported = features.new_zeros((), dtype=torch.float32), {}
+    rows = slice(features.shape[1])
     if config.label_cost:
-        labels = truth["label"][:, :-1]
+        labels = truth["label"][:, rows]
         logits = agent.name_labels(features)
         reported["label_loss"] = label_loss(logits, labels, reduction=reduction)
         right = (logits.detach().argmax(-1) == labels).sum()
@@ -168,6 +182,6 @@ def supervise(
         loss = loss + config.label_cost * reported["label_loss"]
     if attention is not None:
         mass, valid = attention.mass()
-        reported["attention_loss"] = attention_loss(mass[:, :-1], valid[:, :-1], reduction=reduction)
+        reported["attention_loss"] = attention_loss(mass[:, rows], valid[:, rows], reduction=reduction)
         loss = loss + config.attention_cost * reported["attention_loss"]
     return Supervised(loss, reported)

@@ -283,8 +283,8 @@ class ImpalaTrainer(Trainer):
         metrics |= {f"episode_{name}": value for name, value in delivery.episodes.means().items()}
         if self.curriculum is not None:
             metrics["level"] = float(self.curriculum.level)
-            if self.teacher is None or not self.teacher.acting:  # what a teacher can is no success of the learner
-                self.curriculum.record(delivery.episodes.ended, delivery.episodes.score)
+            # What a teacher can is no success of the learner.
+            self.curriculum.record(delivery.episodes.own, delivery.episodes.own_score)
         return metrics | {
             "environment_steps": float(now),
             "frames_per_second": (now - before) / (end - start),
@@ -354,7 +354,7 @@ class ImpalaTrainer(Trainer):
             if weight:
                 rollout = rollout._replace(truth=some_of(rollout.truth, supervision.share, self.generator))
             alone = self.teacher is not None and self.config.loss.imitation.alone(self.updates)
-            numbers = self._imitate(rollout, rate) if alone else self._passes(rollout, rate, weight)
+            numbers = (self._imitate if alone else self._passes)(rollout, rate, weight)
         except NonFiniteError:
             if undo is not None:
                 undo()
@@ -375,15 +375,16 @@ class ImpalaTrainer(Trainer):
                 targets = impala_loss(self.model, rollout, self.config.loss).targets
             self.model.update_return_statistics(targets[rollout.valid])
 
-    def _imitate(self, rollout: Rollout, rate: float) -> list[dict[str, float]]:
+    def _imitate(self, rollout: Rollout, rate: float, supervision: float) -> list[dict[str, float]]:
         """All optimiser steps on a rollout that only imitate; the numbers to report of each."""
         assert self.teacher is not None
         config, numbers, targets = self.config, [], []
         for done, index in self._minibatches(rollout.reward.shape[0]):
             part = rollout.rows(index) if config.loss.reuse.minibatches > 1 else rollout
             begin_step(self.optimizer, rate)
-            losses = imitation_loss(self.model, part, self.teacher, config.loss, bfloat16=config.bfloat16)
-            how: dict[str, Any] = {"finite": losses.scalars()}
+            how: dict[str, Any] = {"bfloat16": config.bfloat16, "supervision": supervision}
+            losses = imitation_loss(self.model, part, self.teacher, config.loss, **how)
+            how = {"finite": losses.scalars()}
             numbers.append(take_step(self.model, self.optimizer, config.optimizer, losses.loss, **how))
             if done == 0 and losses.targets is not None:
                 targets.append(losses.targets[part.valid])

@@ -66,6 +66,9 @@ OFFICIAL_STEPS = {16: 320}
 OTHER_STEPS = 1024
 """... and for all other delays."""
 
+WAY = 3
+"""Steps from the middle of the room to any dancer."""
+
 COMMON_MULTIPLE = 840
 """The least common multiple of 1..8: a remainder of a number below it is uniform."""
 
@@ -89,6 +92,9 @@ class BalletConfig(WorldConfig):
     """``pixels``: 99 x 99 x 3, as published; ``tiles``: 11 x 11 symbols."""
     max_steps: int | None = None
     """Time limit of every episode; None is the official one, 320 for a delay of 16, else 1024."""
+    walk_steps: int | None = None
+    """Time limit from the name on, where that is the shorter one; None sets none beside ``max_steps``. With few dancers
+    the episode else leaves hundreds of steps to stray in."""
     approach_reward: float = 0.0
     """Added for a step that leads nearer to the nearest dancer, and taken off for one that leads away (a potential:
     Ng et al., 1999). It says where dancers are, never which one; for agents that have minutes to learn. Official: 0."""
@@ -107,8 +113,10 @@ class BalletConfig(WorldConfig):
             )
         if self.observation not in ("pixels", "tiles"):
             raise ValueError(f"observation={self.observation!r}: use 'pixels' or 'tiles'")
+        if self.walk_steps is not None and self.walk_steps < WAY:
+            raise ValueError(f"walk_steps={self.walk_steps}: a dancer is {WAY} steps away; give at least {WAY}")
         for delay in self.delays:
-            needed = max(self.dancers) * self.period(delay) + 3
+            needed = max(self.dancers) * self.period(delay) + WAY
             if self.limit(delay) < needed:
                 raise ValueError(
                     f"max_steps={self.max_steps}: with {max(self.dancers)} dancers and a delay of {delay} the shortest "
@@ -123,10 +131,15 @@ class BalletConfig(WorldConfig):
         """The time limit of episodes with this delay."""
         return OFFICIAL_STEPS.get(delay, OTHER_STEPS) if self.max_steps is None else self.max_steps
 
+    def level_limit(self, dancers: int, delay: int) -> int:
+        """The time limit of episodes with so many dancers and this delay."""
+        limit = self.limit(delay)
+        return limit if self.walk_steps is None else min(limit, dancers * self.period(delay) + self.walk_steps)
+
     @property
     def spec(self) -> WorldSpec:
         """An image and one word; eight moves. Step 0 may decide about the last action before the longest time limit."""
-        limit = max(self.limit(delay) for delay in self.delays)
+        limit = max(self.level_limit(max(self.dancers), delay) for delay in self.delays)
         return WorldSpec(
             observation_space=gymnasium.spaces.Dict(
                 {
@@ -188,7 +201,7 @@ class Ballet(TensorWorld[BalletState]):
         self.homes = torch.tensor(HOMES, device=self.device)
         self.levels = torch.tensor(
             [
-                (count, config.period(delay), count * config.period(delay), config.limit(delay))
+                (count, config.period(delay), count * config.period(delay), config.level_limit(count, delay))
                 for count in config.dancers
                 for delay in config.delays
             ],
@@ -258,7 +271,7 @@ class Ballet(TensorWorld[BalletState]):
             target=target,
             period=per_row([self.config.period(level.delay) for level in levels]),
             cue=per_row([len(level.dancers) * self.config.period(level.delay) for level in levels]),
-            limit=per_row([self.config.limit(level.delay) for level in levels]),
+            limit=per_row([self.config.level_limit(len(level.dancers), level.delay) for level in levels]),
             agent=torch.full_like(target, START),
             frame=torch.zeros_like(target),
         )
