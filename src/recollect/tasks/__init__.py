@@ -4,6 +4,7 @@ A name that is imported ``as`` itself is exported.
 """
 
 from recollect.tasks.gymnasium.worlds import GymnasiumConfig as GymnasiumConfig
+from recollect.tasks.long_range.listops import ListOps as ListOps
 from recollect.tasks.streams.arrays import Arrays as Arrays
 from recollect.tasks.streams.associative_inference import AssociativeInference as AssociativeInference
 from recollect.tasks.streams.contract import Batch as Batch
@@ -34,6 +35,7 @@ TASKS: dict[str, type[StreamTask] | type[WorldConfig]] = {
     "associative-inference": AssociativeInference,
     "mixture": Mixture,
     "arrays": Arrays,
+    "listops": ListOps,
     "t-maze": TMazeConfig,
     "visual-match": VisualMatchConfig,
     "ballet": BalletConfig,
