@@ -6,6 +6,7 @@ from recollect.recipes.gymnasium import GYMNASIUM
 from recollect.recipes.hierarchical_transformer_memory import HTM_RECIPES
 from recollect.recipes.htm_ablations import ABLATIONS
 from recollect.recipes.htm_inference import INFERENCE
+from recollect.recipes.long_range import LISTOPS
 from recollect.recipes.memory_suite import MEMORY_SUITE
 from recollect.recipes.million import MILLION
 from recollect.recipes.recall import RECALL
@@ -14,6 +15,7 @@ from recollect.recipes.train import TRAINING, training
 
 RECIPES: dict[str, Recipe] = {
     "copying": COPYING,
+    "listops": LISTOPS,
     "recall": RECALL,
     "gymnasium": GYMNASIUM,
     "data-sheet": DATA_SHEET,

@@ -28,6 +28,8 @@ import numpy as np
 import torch
 from rich.console import Console
 
+from recollect.agents.sequence_classifier import SequenceClassifier
+from recollect.agents.sequence_model import SequenceModel
 from recollect.config import from_json, lookup, to_json
 from recollect.evaluation.confidence_interval import interquartile_mean, seeds_interval
 from recollect.files import replace_between, write_atomically
@@ -190,7 +192,13 @@ def _test(run: Run, agent: Any, test: Test) -> dict[str, Any]:
 
 
 def _memory(agent: Any) -> dict[str, Any]:
-    """What the memory costs: bytes of the state of one row, and the processor time of a streamed step."""
+    """What the memory costs: bytes of the state of one row, and the processor time of a streamed step.
+
+    Nothing for a model that reads whole rows, and keeps no memory.
+    """
+    whole = isinstance(agent, SequenceModel) and agent.config.whole_rows
+    if whole or isinstance(agent, SequenceClassifier):
+        return {}
     core = agent.core
     weight = next(core.parameters())
     step = torch.randn(1, *core.input_shape, device=weight.device, dtype=weight.dtype)
@@ -279,8 +287,11 @@ def table(recipe: Recipe, scale: str, results: Sequence[Mapping[str, Any]]) -> s
 
 def lag_and_reach(run: Run, test: Test) -> str:
     """Steps between what must be kept and its use, and steps back that the core's windows show; "-" where unknown."""
-    demand, reach = demand_of(test.where), run.config.core.reach  # type: ignore[attr-defined]
-    return "-" if demand is None else f"{demand.lag:g} / {'∞' if reach is None else reach}"
+    demand = demand_of(test.where)
+    if demand is None:
+        return "-"
+    reach = run.config.core.reach  # type: ignore[attr-defined]
+    return f"{demand.lag:g} / {'∞' if reach is None else reach}"
 
 
 def _reference_lines(rows: Sequence[Run]) -> list[str]:

@@ -40,6 +40,8 @@ class TaskSpec:
     """Most that must be kept for an answer that is still to come, in bits; NaN when nobody knows it."""
     class_weights: tuple[float, ...] | None = None
     """Weight of each class in the loss; None weighs all alike."""
+    parts: int = 1
+    """Sequences of equal length side by side in a row, which one answer compares; for models that read whole rows."""
     given_memory: bool = False
     """The first episode of a row is a memory and each later one a question about it: a model must be given it."""
 
@@ -71,8 +73,7 @@ class Batch(NamedTuple):
         return self._each(lambda field: field.to(device, non_blocking=True))
 
     def _each(self, change: Callable[[Tensor], Tensor]) -> "Batch":
-        padding = None if self.padding is None else change(self.padding)
-        return Batch(*(change(field) for field in self[:6]), padding)
+        return Batch(**{name: change(field) for name, field in self._asdict().items() if field is not None})
 
 
 @dataclass(frozen=True, kw_only=True)
