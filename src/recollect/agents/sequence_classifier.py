@@ -16,6 +16,7 @@ from os import PathLike
 from typing import Any, Literal
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from recollect.agents.folders import read_description, read_weights, write_model
@@ -40,9 +41,12 @@ class SequenceClassifierConfig:
     """Width of the head's hidden layer."""
     dropout: float = 0.0
     """Probability of dropping embeddings in training."""
+    length_groups: int = 1
+    """Rows of like length are read together, in so many groups, so that less padding is computed. Changes no number
+    but those of dropout."""
 
     def __post_init__(self) -> None:
-        for name in ("embedding_dim", "hidden_dim", "embedding_std"):
+        for name in ("embedding_dim", "hidden_dim", "embedding_std", "length_groups"):
             require(getattr(self, name) > 0, name, getattr(self, name), "give a positive number")
         known = ("learned", "sinusoid", "none")
         require(self.positions in known, "positions", self.positions, f"choose one of {', '.join(known)}")
@@ -139,7 +143,26 @@ class SequenceClassifier(nn.Module):
         if self.config.positions != "none":
             table = self.waves if self.positions is None else self.positions
             x = x + table[: x.shape[1]]
-        return self.encoder(self.dropout(x), padding), padding
+        return self._grouped(self.dropout(x), padding), padding
+
+    def _grouped(self, x: Tensor, padding: Tensor | None) -> Encoding:
+        """The encoder's reading of rows, those of like length together."""
+        groups = min(self.config.length_groups, len(x))
+        if padding is None or groups == 1:
+            return self.encoder(x, padding)
+        steps = torch.arange(1, x.shape[1] + 1, device=x.device)
+        lengths = torch.where(padding, 0, steps).amax(1).clamp(min=1)
+        order = lengths.argsort(stable=True)
+        parts = order.chunk(groups)
+        read = []
+        for rows, longest in zip(parts, [int(lengths[rows[-1]]) for rows in parts], strict=True):
+            outputs, summary = self.encoder(x[rows, :longest], padding[rows, :longest])
+            read.append(Encoding(F.pad(outputs, (0, 0, 0, x.shape[1] - longest)), summary))
+        back = order.argsort()
+        summaries = [summary for _, summary in read if summary is not None]
+        return Encoding(
+            torch.cat([part.outputs for part in read])[back], torch.cat(summaries)[back] if summaries else None
+        )
 
     def answer(self, batch: Batch) -> Tensor:
         """The row's answer at each of its steps, as a sequence model gives it: ``[b, t, classes]``."""

@@ -90,7 +90,11 @@ def small(reader: EncoderConfig, task: StreamTask) -> ClassificationConfig:
     paper = task.spec.length >= 1000
     bottleneck = isinstance(reader, TwoWayTLBConfig)  # it has positions in the chunk
     agent = SequenceClassifierConfig(
-        embedding_dim=64, embedding_std=0.02, positions="none" if bottleneck else "learned", hidden_dim=128
+        embedding_dim=64,
+        embedding_std=0.02,
+        positions="none" if bottleneck else "learned",
+        hidden_dim=128,
+        length_groups=4 if paper else 1,
     )
     steps, warmup, rate = (5000, 1000, 1e-4) if paper else (3000, 100, 1e-3)
     return ClassificationConfig(
