@@ -7,6 +7,7 @@ from recollect.recipes.hierarchical_transformer_memory import HTM_RECIPES
 from recollect.recipes.htm_ablations import ABLATIONS
 from recollect.recipes.htm_inference import INFERENCE
 from recollect.recipes.long_range import LISTOPS
+from recollect.recipes.long_range_arena import ARENA_RECIPES
 from recollect.recipes.memory_suite import MEMORY_SUITE
 from recollect.recipes.million import MILLION
 from recollect.recipes.recall import RECALL
@@ -21,7 +22,7 @@ RECIPES: dict[str, Recipe] = {
     "data-sheet": DATA_SHEET,
     "memory-suite": MEMORY_SUITE,
     "million": MILLION,
-    **{recipe.name: recipe for recipe in (*HTM_RECIPES, INFERENCE, ABLATIONS)},
+    **{recipe.name: recipe for recipe in (*ARENA_RECIPES, *HTM_RECIPES, INFERENCE, ABLATIONS)},
 }
 
 __all__ = ["RECIPES", "TRAINING", "Recipe", "Run", "Scale", "Test", "training"]

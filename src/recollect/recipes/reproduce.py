@@ -33,6 +33,7 @@ from recollect.agents.sequence_model import SequenceModel
 from recollect.config import from_json, lookup, to_json
 from recollect.evaluation.confidence_interval import interquartile_mean, seeds_interval
 from recollect.files import replace_between, write_atomically
+from recollect.machine import forget_peak, peak_bytes
 from recollect.recipes.base import Recipe, Run, Test
 from recollect.recipes.demands import demand_of, policies_of
 from recollect.recipes.learner_frames import frames_table
@@ -374,19 +375,10 @@ def _say(console: Console | None, line: str) -> None:
 def _reset_peak() -> None:
     if torch.cuda.is_available():
         torch.cuda.reset_peak_memory_stats()
-    try:  # Linux: forget the peak of earlier runs in this process
-        Path("/proc/self/clear_refs").write_text("5")
-    except OSError:
-        return
+    forget_peak()  # of earlier runs in this process
 
 
 def _peak() -> float | None:
     """Peak memory since :func:`_reset_peak` in MiB: of the accelerator if there is one, else of the process."""
-    if torch.cuda.is_available():
-        return round(torch.cuda.max_memory_allocated() / 2**20, 1)
-    status = Path("/proc/self/status")
-    if status.is_file():
-        for line in status.read_text().splitlines():
-            if line.startswith("VmHWM:"):
-                return round(int(line.split()[1]) / 2**10, 1)
-    return None
+    most = torch.cuda.max_memory_allocated() if torch.cuda.is_available() else peak_bytes()
+    return None if most is None else round(most / 2**20, 1)
