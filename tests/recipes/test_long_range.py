@@ -1,11 +1,15 @@
 """The settings of the long rows' recipes are the published ones."""
 
-from recollect.recipes import RECIPES
+import json
+from dataclasses import replace
+
+from recollect.recipes import RECIPES, Run, base
 from recollect.recipes.long_range import arena, listops
 from recollect.recipes.long_range_arena import STUDIES
 from recollect.recipes.long_range_arena import arena as task_of_the_arena
+from recollect.recipes.reproduce import reproduce
 from recollect.tasks import ListOps
-from recollect.training import ClassificationConfig
+from recollect.training import ClassificationConfig, FitConfig
 
 
 def rows(name, scale="paper"):
@@ -79,3 +83,18 @@ def test_every_task_of_the_arena_has_its_sizes():
 def test_the_half_words_are_a_row_of_text():
     run = rows("arena-text")["two-way-tlb, every word in two chunks of 10"]
     assert run.tests[""].paper == "0.813" and run.config.task.split_words == 10 == run.tests[""].where.split_words
+
+
+def test_a_row_runs_and_its_table_is_made(tmp_path):
+    task = ListOps(min_length=5, max_length=20, train_rows=60, validation_rows=20, test_rows=20)
+    config = replace(listops(), task=task, fit=FitConfig(steps=2, evaluate_every=1), batch_size=4)
+    test = base.Test(where=task.scored_on(final=True), paper="0.382", best=True)
+    recipe = replace(
+        RECIPES["listops"],
+        runs={"lite": lambda: [Run(label="tlb", row="tlb", core="two-way-tlb", config=config, tests={"": test})]},
+    )
+    page = reproduce(recipe, root=tmp_path, seeds=1).read_text()
+    assert "| tlb | 0.382 | 0." in page and "failed" not in page
+    result = json.loads((tmp_path / "results/listops/tlb-seed0.json").read_text())
+    assert result["status"] == "ok" and len(result["tests"][""]["correct"]) == 20
+    assert result["config"]["encoder"]["kind"] == "two-way-tlb" and "state_bytes" not in result
