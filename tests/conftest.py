@@ -1,10 +1,17 @@
 """Every test starts from the same seed, with one thread and with fresh memory full of NaN."""
 
+import os
 from collections.abc import Iterator
 
 import pytest
 import torch
 from torch.utils import deterministic
+
+
+@pytest.fixture(autouse=True, scope="session")
+def data_folder(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Data that tests make and keep goes where nobody else looks."""
+    os.environ["RECOLLECT_DATA"] = str(tmp_path_factory.mktemp("data"))
 
 
 @pytest.fixture(autouse=True)

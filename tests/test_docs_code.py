@@ -35,6 +35,11 @@ def test_your_own_world(folder):
     assert scope["action"].shape == (1,) and scope["world"].spec.action_names == ("left", "right")
 
 
+def test_datasets(folder):
+    scope = run("datasets")
+    assert scope["outcome"].status == "finished" and scope["outcome"].step == 3
+
+
 def test_your_own_data(folder):
     scope = run("your-own-data")
     assert scope["cloned"].status == "finished"

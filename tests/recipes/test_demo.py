@@ -6,7 +6,7 @@ import torch
 from rich.console import Console
 
 from recollect.cores import CORES
-from recollect.recipes.demo import demo, demo_config, stream, ten_times
+from recollect.recipes.demo import demo, demo_config, longer, stream
 from recollect.training import FitConfig, evaluate_run
 
 
@@ -31,6 +31,9 @@ def test_the_demo_shows_what_it_says(tmp_path):
     assert shown.streamed.early_bytes == shown.streamed.late_bytes
     assert shown.streamed.episodes >= 2000 // (3 * 10 + 1 + 5 + 1)
     assert shown.video.mp4.stat().st_size > 1000
+    page = shown.explored.files["explorer"]
+    assert page.read_text().startswith("<!doctype html>") and f"See for yourself: {page}" in text
+    assert shown.explored.verdict in text and len(shown.explored.episodes) == 4
     assert evaluate_run(shown.directory, samples=4).chance == shown.memory[0].chance
     again = demo(tmp_path / "runs", **settings)
     assert again.directory != shown.directory, "a second demo leaves the first alone"
@@ -69,4 +72,4 @@ def test_the_ablation_differs_in_nothing_but_memory_and_time():
     ours, ablation = demo_config(), demo_config("memoryless")
     assert (ours.world, ours.agent, ours.optimizer) == (ablation.world, ablation.agent, ablation.optimizer)
     assert ours.core.memory_len < ours.world.length, "the window alone does not do it"
-    assert ten_times(ours.world).spec.max_steps <= ours.core.num_chunks * ours.core.chunk_len
+    assert longer(ours.world, 10).spec.max_steps <= ours.core.num_chunks * ours.core.chunk_len

@@ -10,7 +10,6 @@ import torch
 from recollect.tasks import BalletConfig, Copying, Recall, TMazeConfig, VisualMatchConfig, WordLearningConfig
 from recollect.tasks.arrangements import arrangement_bits
 from recollect.tasks.ruler import Demand, measure, policy_scores
-from recollect.tasks.streams.contract import Batch
 from recollect.tasks.worlds.contract import NEW_EPISODE, Advance, TensorWorld, Truth, WorldConfig, WorldSpec
 from recollect.tasks.worlds.object_permanence import ObjectPermanenceConfig
 from recollect.tasks.worlds.street_learn.world import StreetLearnConfig
@@ -112,7 +111,7 @@ def test_what_nobody_knows_is_none():
     class Silent(Copying):
         def sample(self, batch_size, generator):
             batch = super().sample(batch_size, generator)
-            return Batch(*batch[:-1], torch.full_like(batch.source, -1))
+            return batch._replace(source=torch.full_like(batch.source, -1))
 
     assert measure(Silent(length=3)) is None
     with pytest.raises(ValueError, match="episodes=0"):

@@ -8,10 +8,19 @@ import torch
 from recollect.agents.actor_critic import ActorCriticConfig
 from recollect.config import from_json, renew, to_json
 from recollect.cores import CORES
+from recollect.encoders.transformer import TransformerConfig
 from recollect.evaluation.score import Score
 from recollect.runs.errors import NonFiniteError
-from recollect.tasks import Recall, TMazeConfig
-from recollect.training import TRAINERS, FitConfig, ImpalaConfig, SupervisedConfig, TrainerConfig, fit
+from recollect.tasks import ListOps, Recall, TMazeConfig
+from recollect.training import (
+    TRAINERS,
+    ClassificationConfig,
+    FitConfig,
+    ImpalaConfig,
+    SupervisedConfig,
+    TrainerConfig,
+    fit,
+)
 from recollect.training.imitation.cloning import cloning
 from recollect.training.impala.trainer import EvaluationConfig
 from recollect.training.optimizers import OptimizerConfig, begin_step, take_step
@@ -36,18 +45,24 @@ CONFIGS = {
     ),
 }
 CONFIGS["cloning"] = cloning(CONFIGS["impala"])
+CONFIGS["classification"] = ClassificationConfig(
+    task=ListOps(min_length=5, max_length=20, train_rows=60, validation_rows=20, test_rows=6),
+    encoder=TransformerConfig(dim=8, num_layers=1),
+    batch_size=4,
+)
 
 
 @pytest.mark.parametrize("key", TRAINERS)
 def test_what_is_asked_outside_a_trainer_has_one_answer_for_all(key):
     config = CONFIGS[key]
     assert isinstance(config.trained_on, type(config).task_class())
-    assert trainer_for(type(config.trained_on)) in (type(config), ImpalaConfig)  # the first that can
+    assert trainer_for(type(config.trained_on)) in (type(config), ImpalaConfig, SupervisedConfig)  # the first that can
     torch.manual_seed(0)
     model = config.build_agent().eval()
     score = config.evaluate(model, samples=6, seed=3)
     assert isinstance(score, Score)
-    assert score == config.evaluate(model, config.trained_on, samples=6, seed=3, batch_size=config.batch_size)
+    again = config.trained_on.scored_on(final=True) if key == "classification" else config.trained_on
+    assert score == config.evaluate(model, again, samples=6, seed=3, batch_size=config.batch_size)
     trainer = config.build()
     assert tuple(score.metrics()) == trainer.evaluation_metrics
     trainer.close()
@@ -66,7 +81,7 @@ def test_a_model_is_scored_elsewhere_too():
 
 
 def test_a_task_that_nobody_trains_on_is_named():
-    with pytest.raises(ValueError, match="no trainer takes a int: trainers are supervised, impala, cloning"):
+    with pytest.raises(ValueError, match="no trainer takes a int: trainers are supervised, impala, cloning, class"):
         trainer_for(int)
 
 

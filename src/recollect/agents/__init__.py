@@ -2,9 +2,11 @@
 
 from recollect.agents.actor_critic import ActorCritic, ActorCriticConfig, ActorCriticOutput, ActorStream
 from recollect.agents.contract import ActorInputs, Agent
+from recollect.agents.sequence_classifier import SequenceClassifier, SequenceClassifierConfig
 from recollect.agents.sequence_model import SequenceModel, SequenceModelConfig, SequenceStream
 
-AGENTS: dict[str, type[SequenceModelConfig] | type[ActorCriticConfig]] = {
+AGENTS: dict[str, type[SequenceModelConfig] | type[SequenceClassifierConfig] | type[ActorCriticConfig]] = {
     "sequence-model": SequenceModelConfig,
+    "sequence-classifier": SequenceClassifierConfig,
     "actor-critic": ActorCriticConfig,
 }

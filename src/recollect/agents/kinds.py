@@ -1,6 +1,7 @@
-"""The kinds of config that an agent's JSON may name: cores and tasks, by the keys of their tables."""
+"""The kinds of config that an agent's JSON may name: cores, encoders and tasks, by the keys of their tables."""
 
 from recollect.cores import CORES
+from recollect.encoders import ENCODERS
 from recollect.tasks import TASKS
 
-KINDS: dict[str, type] = {**CORES, **TASKS}
+KINDS: dict[str, type] = {**CORES, **ENCODERS, **TASKS}

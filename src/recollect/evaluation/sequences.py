@@ -4,17 +4,19 @@ Rows are the independent units: the interval is the percentile bootstrap over ro
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch import Tensor, nn
 
 from recollect.agents.sequence_model import SequenceModel
 from recollect.evaluation.confidence_interval import confidence_interval
 from recollect.evaluation.score import Score
 from recollect.objectives.answers import answer_loss, answer_score
 from recollect.runs.progress import Count
-from recollect.tasks.streams.contract import StreamTask
+from recollect.tasks.streams.contract import Batch, StreamTask
 
 METRICS = ("score", "low", "high", "perfect")
 
@@ -53,7 +55,6 @@ class Evaluation(Score):
         )
 
 
-@torch.no_grad()
 def evaluate(
     model: SequenceModel,
     task: StreamTask,
@@ -75,6 +76,41 @@ def evaluate(
         unroll: steps per call, with the memory carried; None takes a row at once. The numbers are the same.
         bfloat16: use autocast.
     """
+
+    def answer(batch: Batch) -> Tensor:
+        state: Any = model.initial_state(batch.inputs.shape[0])
+        cuts = []
+        for begin in range(0, batch.inputs.shape[1], unroll or batch.inputs.shape[1]):
+            part = batch.steps(begin, begin + (unroll or batch.inputs.shape[1]))
+            logits, state = model(part.inputs, state, part.is_first)
+            cuts.append(logits.float())
+        return torch.cat(cuts, 1)
+
+    return score_answers(model, answer, task, num_rows=num_rows, batch_size=batch_size, seed=seed, bfloat16=bfloat16)
+
+
+@torch.no_grad()
+def score_answers(
+    model: nn.Module,
+    answer: Callable[[Batch], Tensor],
+    task: StreamTask,
+    *,
+    num_rows: int,
+    batch_size: int,
+    seed: int,
+    bfloat16: bool = False,
+) -> Evaluation:
+    """Score whatever answers rows; see :func:`evaluate`.
+
+    Args:
+        model: that answers.
+        answer: a batch on the model's device to answers ``[b, t, k]``.
+        task: what is asked.
+        num_rows: how many rows, at most.
+        batch_size: rows at a time.
+        seed: of the rows.
+        bfloat16: use autocast.
+    """
     if num_rows < 1:
         raise ValueError(f"num_rows={num_rows}: evaluate on at least one row")
     device = next(model.parameters()).device
@@ -87,14 +123,9 @@ def evaluate(
         for drawn in task.batches(num_rows, batch_size, generator):
             count.say(lambda: sum(map(len, asked)))
             batch = drawn.to(device)
-            state: Any = model.initial_state(batch.inputs.shape[0])
-            cuts = []
-            for begin in range(0, batch.inputs.shape[1], unroll or batch.inputs.shape[1]):
-                part = batch.steps(begin, begin + (unroll or batch.inputs.shape[1]))
-                with torch.autocast(device.type, torch.bfloat16, enabled=bfloat16):
-                    logits, state = model(part.inputs, state, part.is_first)
-                cuts.append(logits.float())
-            logits = torch.cat(cuts, 1)
+            with torch.autocast(device.type, torch.bfloat16, enabled=bfloat16):
+                logits = answer(batch)
+            logits = logits.float()
             right.append(answer_score(logits, batch.targets, batch.score_mask).double().sum(1))
             asked.append(batch.score_mask.sum(1))
             values = batch.targets.is_floating_point()

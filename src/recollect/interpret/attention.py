@@ -5,15 +5,17 @@ Taps listen. So recording cannot change an action, and costs one pass that sees 
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from recollect.cores import HierarchicalChunkMemory, TemporalLatentBottleneck
+from recollect.cores import HierarchicalChunkMemory, SpatioTemporalAttention, TemporalLatentBottleneck
 from recollect.cores.contract import MemoryCore
+from recollect.interpret.places import NOW, NOW_AND_PAST, SAME_PLACE, Places, lay_out
+from recollect.interpret.places import Heard as HeardPlaces
 from recollect.interpret.record import Head, SlotWeights
 from recollect.layers.tap import Tap, listen
 
@@ -35,6 +37,7 @@ class Attention(NamedTuple):
     chunk_read: np.ndarray | None
     chunk_tail: np.ndarray | None
     slots: tuple[SlotWeights, ...]
+    places: Places
     outputs: Tensor
     """``[1, T, *output_shape]``: of the core."""
     notes: tuple[str, ...]
@@ -101,9 +104,12 @@ def _laid_out(core: MemoryCore[Any], calls: list[_Call], outputs: Tensor) -> Att
         heads += [Head(layer=_layer(prefix, chunked), head=h, kind="chunks", tap=name) for h in range(number)]
         relevance += [rel] * number
     slots = tuple(_slots(core, calls, set(stepwise), steps))
+    places = lay_out(core, _of_places(core, calls), heads)
+    if isinstance(core, SpatioTemporalAttention):
+        notes.append("maps of places are of the queries of this core: query h beside head h of its memory")
     if not maps:
-        notes.append(_nothing(core, bool(slots)))
-        return Attention((), None, chunks, None, None, None, slots, outputs, tuple(notes))
+        notes.append(_nothing(core, bool(slots), bool(places.heads)))
+        return Attention(places.heads, None, chunks, None, None, None, slots, places, outputs, tuple(notes))
     if isinstance(core, HierarchicalChunkMemory) and core.config.reading.relevance == "topk_softmax":
         notes.append(
             f"relevance of chunks is shown over all of them; this core renormalises it over the {core.config.top_k} "
@@ -111,7 +117,25 @@ def _laid_out(core: MemoryCore[Any], calls: list[_Call], outputs: Tensor) -> Att
         )
     temporal = np.concatenate(maps, 1)
     rel, read, tail = _by_chunk(temporal, chunks, len(heads) - len(relevance), relevance)
-    return Attention(tuple(heads), temporal, chunks, rel, read, tail, slots, outputs, tuple(notes))
+    return Attention(tuple(heads), temporal, chunks, rel, read, tail, slots, places, outputs, tuple(notes))
+
+
+def _of_places(core: MemoryCore[Any], calls: list[_Call]) -> dict[str, list[HeardPlaces]]:
+    """What the Taps with an axis of places heard, call by call; several shows of a call are later pieces of time."""
+    found: dict[str, list[HeardPlaces]] = {}
+    for name in calls[0].heard:
+        axes = core.get_submodule(name).axes  # type: ignore[union-attr]
+        if axes in (NOW, NOW_AND_PAST, SAME_PLACE):
+            found[name] = [HeardPlaces(torch.cat(call.heard[name], 2), _steps_of(core, call)) for call in calls]
+    return found
+
+
+def _steps_of(core: MemoryCore[Any], call: _Call) -> Callable[[str], np.ndarray]:
+    def steps(name: str) -> np.ndarray:
+        first, _ = core.attended_steps(call.clock)[name]
+        return first.expand(1, call.clock.shape[1], -1)[0].cpu().numpy()
+
+    return steps
 
 
 def _layer(name: str, names: list[str]) -> int:
@@ -120,10 +144,12 @@ def _layer(name: str, names: list[str]) -> int:
     return int(found[1]) if found else names.index(name)
 
 
-def _nothing(core: MemoryCore[Any], has_slots: bool) -> str:
+def _nothing(core: MemoryCore[Any], has_slots: bool, has_places: bool) -> str:
     name = type(core).__name__
     if isinstance(core, HierarchicalChunkMemory):
         return "carry_across_episodes keeps chunks of other episodes, which have no place on this one's time axis"
+    if has_places:
+        return f"{name} attends to places of the present picture, not to the past; see what removing its memory does"
     if has_slots:
         return f"{name} keeps slots and no single steps: it shows which slots are read and written, not which moments"
     return f"{name} does not attend to the past: there is no attention to show; see what removing its memory does"

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from recollect import __version__
 from recollect.agents.actor_critic import ActorCritic
-from recollect.agents.contract import ActorInputs, Agent
+from recollect.agents.contract import ActorInputs, Agent, nothing_said, what_was_said
 from recollect.config import require
 from recollect.cores import CORES
 from recollect.evaluation.agents import no_action, no_trace, play
@@ -47,6 +47,8 @@ class Moment(NamedTuple):
     step: Step
     told: Tensor
     """The action before it, ``[1, *action_shape]``."""
+    said: tuple[Tensor, Tensor]
+    """Policy ``[1, p]`` and features ``[1, d]`` of the step before it, as the agent is shown them."""
     action: Tensor
     policy: Tensor
     value: Tensor
@@ -188,11 +190,12 @@ def record_episode(
     moments: list[Moment] = []
     try:
         with no_trace(agent, seed):
-            told = no_action(watched)
+            told, said = no_action(watched), None
             for played in play(agent, watched, seed=seed, greedy=greedy):
                 output = played.output
-                moments.append(_moment(watched, played.step, told, played.action, output.policy, output.value))
-                told = played.action
+                said = nothing_said(agent, 1, output.value) if said is None else said
+                moments.append(_moment(watched, played.step, told, said, played.action, output.policy, output.value))
+                told, said = played.action, what_was_said(agent, output)
                 if bool(played.step.is_last[0]) or len(moments) == longest:
                     break
     finally:
@@ -203,16 +206,25 @@ def record_episode(
         return _assemble(agent, world, moments, known, ())
 
 
-def _moment(watched: WatchedWorld, step: Step, told: Tensor, action: Tensor, policy: Tensor, value: Tensor) -> Moment:
+def _moment(
+    watched: WatchedWorld,
+    step: Step,
+    told: Tensor,
+    said: tuple[Tensor, Tensor],
+    action: Tensor,
+    policy: Tensor,
+    value: Tensor,
+) -> Moment:
     world = watched.world
     frame = small_picture(world, step.observation, 0)
-    return Moment(step, told, action, policy, value, frame, world.truth(), world.scene())
+    return Moment(step, told, said, action, policy, value, frame, world.truth(), world.scene())
 
 
 @torch.no_grad()
 def _live_again(episode: LiveEpisode, start: int, state: Any, hide: Sequence[tuple[int, int]]) -> Iterator[Moment]:
     """The moments of an episode: as they were before ``start``, then those of an agent with this memory."""
-    agent, seed = episode.agent, episode.info.seed
+    agent, seed, inputs = episode.agent, episode.info.seed, episode.inputs
+    assert inputs.policy is not None and inputs.features is not None  # recorded for every agent
     device = next(agent.parameters()).device
     watched = WatchedWorld(episode.world, 1, seed=seed, device=device)
     generator = torch.Generator(device).manual_seed(seed)
@@ -221,22 +233,28 @@ def _live_again(episode: LiveEpisode, start: int, state: Any, hide: Sequence[tup
     limit = max(LONGEST, episode.num_steps)
     try:
         step, told = watched.reset(), no_action(watched)
+        said = inputs.policy[:, 0], inputs.features[:, 0]
         for t in range(limit):
+            if t <= start:
+                said = inputs.policy[:, t], inputs.features[:, t]
+            lived = said
             if t < start:
                 _require_same(episode, step, t)
                 policy, value = logits[t : t + 1], values[t : t + 1]
             else:
                 hidden = _hidden(hide, max(limit, t + 1), device)
                 state = forget_chunks(agent.core, state, hidden, t)
-                now = ActorInputs(_in_time(step.observation), told[:, None], step.reward[:, None])
-                first = step.is_first[:, None]
+                heard = (part[:, None] for part in (told, step.reward, *said))
                 with hiding(agent.core, hidden, t):
-                    output, state = agent(now, state, first)
-                policy, value = output.policy[:, 0], output.value[:, 0]
+                    output, state = agent(
+                        ActorInputs(_in_time(step.observation), *heard), state, step.is_first[:, None]
+                    )
+                output = type(output)(*(part[:, 0] for part in output))
+                policy, value, said = output.policy, output.value, what_was_said(agent, output)
             distribution = agent.distribution(policy)
             action = distribution.mode() if episode.info.greedy else distribution.sample(generator=generator)
             action = actions[t : t + 1] if t < start else action
-            yield _moment(watched, step, told, action, policy, value)
+            yield _moment(watched, step, told, lived, action, policy, value)
             if bool(step.is_last[0]):
                 return
             step, told = watched.step(action), action
@@ -291,6 +309,7 @@ def _assemble(
         _stacked([step.observation for step in steps]),
         torch.stack([moment.told for moment in moments], 1),
         torch.stack([step.reward for step in steps], 1),
+        *(torch.stack([moment.said[part] for moment in moments], 1) for part in range(2)),
     )
     spec, over = world.spec, bool(steps[-1].is_last[0])
     attention = hear(agent.core, Playback(agent, inputs).encoded)
@@ -321,6 +340,9 @@ def _assemble(
         chunk_rel=attention.chunk_rel,
         chunk_read=attention.chunk_read,
         chunk_tail=attention.chunk_tail,
+        spatial=attention.places.spatial,
+        what_where=attention.places.what_where,
+        spacetime=attention.places.spacetime,
         slots=attention.slots,
         events=find_events(truths, reward, spec, over),
         pairs=find_pairs(truths, len(steps)),

@@ -52,7 +52,8 @@ class Head:
     head: int
     """Counted from 0 within its layer and kind."""
     kind: str
-    """``window`` (attention to the last steps one by one) or ``chunks`` (hierarchical attention to stored chunks)."""
+    """``window`` (attention to the last steps one by one), ``chunks`` (hierarchical attention to stored chunks) or
+    ``places`` (attention to the present picture alone)."""
     tap: str = ""
     """Name of the Tap below the core that was heard."""
 
@@ -102,7 +103,8 @@ class SlotWeights:
 
 @dataclass(frozen=True, kw_only=True)
 class SpaceTime:
-    """Joint attention to cells of past frames: the largest k weights of every step and head."""
+    """Attention to cells of all frames that a window holds, the present one too: the largest k weights of every step
+    and head. With the tail they sum to 1."""
 
     step: np.ndarray
     """int32 ``[T, LH, k]``; -1 where there is no such entry."""
@@ -205,9 +207,11 @@ class EpisodeRecord:
     chunk_tail: np.ndarray | None = None
     """float32 ``[T, LH]``: mass outside the top k, that is, relevance of chunks that were not read; 0 for windows."""
     spatial: np.ndarray | None = None
-    """float32 ``[T, LH, p, q]``: attention to cells of the present observation, mean over queries."""
+    """float32 ``[T, LH, p, q]``: attention to cells of the present observation, mean over queries. Sums to 1, or where
+    the same attention goes to past observations as well (``spacetime``), to what is left for the present one."""
     what_where: np.ndarray | None = None
-    """float32 ``[T, LH, p, q]``, signed: share of content (above 0) or of location (below 0) in the score of a cell."""
+    """float32 ``[T, LH, p, q]``, signed: by how many nats content (above 0) or location (below 0) says more for a cell
+    than the other, each against its mean over cells; cut at log 10."""
     spacetime: SpaceTime | None = None
     slots: tuple[SlotWeights, ...] = ()
 

@@ -284,7 +284,8 @@ def _with_image(inputs: ActorInputs, image: Image, change: Callable[[Tensor], Te
         return other
 
     observation = changed(inputs.observation, image.keys)
-    return ActorInputs(*(_repeated(part, rows[0]) for part in (observation, inputs.action, inputs.reward)))
+    parts = inputs._replace(observation=observation)
+    return ActorInputs(*(None if part is None else _repeated(part, rows[0]) for part in parts))
 
 
 def _repeated(part: Any, rows: int) -> Any:

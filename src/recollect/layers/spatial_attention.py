@@ -82,6 +82,17 @@ def spatial_basis(rows: int, columns: int, frequencies: int) -> Tensor:
     return torch.einsum("yu,xv->yxuv", down, across).flatten(2).flatten(0, 1).float()
 
 
+def what_and_where(vision: Tensor, queries: Tensor, basis: Tensor, key_dim: int) -> Tensor:
+    """By how much content says more for a place than location does, ``[..., H, n]``; arguments as of :func:`look`.
+
+    Both are parts of the same score, each counted from its mean over places, which the softmax does not see.
+    Source: the what-where maps of Mott et al. (2019).
+    """
+    for_keys, for_basis = queries.split((key_dim, basis.shape[1]), -1)
+    content, location = for_keys @ vision[..., :key_dim, :], for_basis @ basis.t()  # ... h n
+    return (content - content.mean(-1, keepdim=True)) - (location - location.mean(-1, keepdim=True))
+
+
 def look(vision: Tensor, queries: Tensor, basis: Tensor, key_dim: int) -> tuple[Tensor, Tensor]:
     """Answers to queries.
 

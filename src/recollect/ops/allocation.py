@@ -30,3 +30,16 @@ def keep_freed_memory() -> bool:
     if not hasattr(library, "gnu_get_libc_version"):
         return False
     return bool(library.mallopt(_MMAP_THRESHOLD, LARGEST)) and bool(library.mallopt(_TRIM_THRESHOLD, _NEVER))
+
+
+def return_freed_memory() -> bool:
+    """Give what the C library keeps of freed memory back to the system, so that the process's memory is what it uses.
+
+    Returns:
+        Whether it was asked to: not on other systems than Linux with glibc.
+    """
+    library = ctypes.CDLL(None) if sys.platform.startswith("linux") else None
+    if library is None or not hasattr(library, "malloc_trim"):
+        return False
+    library.malloc_trim(0)
+    return True

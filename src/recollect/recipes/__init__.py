@@ -7,6 +7,8 @@ from recollect.recipes.gymnasium import GYMNASIUM
 from recollect.recipes.hierarchical_transformer_memory import HTM_RECIPES
 from recollect.recipes.htm_ablations import ABLATIONS
 from recollect.recipes.htm_inference import INFERENCE
+from recollect.recipes.long_range import LISTOPS
+from recollect.recipes.long_range_arena import ARENA_RECIPES
 from recollect.recipes.memory_suite import MEMORY_SUITE
 from recollect.recipes.million import MILLION
 from recollect.recipes.recall import RECALL
@@ -15,13 +17,14 @@ from recollect.recipes.train import TRAINING, training
 
 RECIPES: dict[str, Recipe] = {
     "copying": COPYING,
+    "listops": LISTOPS,
     "recall": RECALL,
     "gymnasium": GYMNASIUM,
     "data-sheet": DATA_SHEET,
     "memory-suite": MEMORY_SUITE,
     "million": MILLION,
     "attention-agents": STUDY,
-    **{recipe.name: recipe for recipe in (*HTM_RECIPES, INFERENCE, ABLATIONS)},
+    **{recipe.name: recipe for recipe in (*ARENA_RECIPES, *HTM_RECIPES, INFERENCE, ABLATIONS)},
 }
 
 __all__ = ["RECIPES", "TRAINING", "Recipe", "Run", "Scale", "Test", "training"]

@@ -81,6 +81,8 @@ def all_tasks() -> Iterator[Task]:
 def _demand(task: Task) -> dict[str, Any] | None:
     if isinstance(task, GymnasiumConfig):  # a foreign world tells no truth, and may have to be installed
         return None
+    if isinstance(task, StreamTask) and not task.spec.memory_span:  # it says that nobody knows; it may need files
+        return None
     steps = task.spec.max_steps if isinstance(task, WorldConfig) else 0
     if steps > LONGEST:
         return None

@@ -4,6 +4,7 @@
 2. the same without memory                                 a small table, with chance, and with ten times the length
 3. film it                                                 an MP4 and a GIF
 4. let it play on, one step at a time                      equal decisions, constant time, constant bytes
+5. look at what it remembers                               the memory explorer, one HTML file, and its verdict
 """
 
 import itertools
@@ -23,6 +24,7 @@ from recollect.agents.actor_critic import ActorCritic
 from recollect.agents.contract import ActorInputs, nothing_said, what_was_said
 from recollect.evaluation.agents import AgentEvaluation, evaluate_agent, no_action
 from recollect.evaluation.films import Video, record
+from recollect.interpret.explore import Explored, explore_run
 from recollect.recipes.hierarchical_transformer_memory import short_t_maze
 from recollect.runs.progress import Progress
 from recollect.tasks.worlds.contract import WorldConfig
@@ -35,6 +37,8 @@ WINDOW = 1000  # steps whose median time is compared, at the start and at the en
 SEGMENT = 1000  # steps of a whole-sequence pass: the contract says that cuts do not matter
 STEPS = {"memoryless": 300}  # rollouts; its steps cost a tenth
 DEFAULT_STEPS = 150
+EXPLORED = 4
+"""Episodes that are recorded and scored: seconds."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,6 +79,8 @@ class Demo:
     """The film."""
     streamed: Streamed
     """The long stream."""
+    explored: Explored
+    """What it remembers."""
     directory: Path
     """The run directory of the agent with memory."""
 
@@ -90,9 +96,9 @@ def demo_config(core: str = "hcam") -> ImpalaConfig:
     return replace(config, fit=replace(config.fit, steps=steps, report_every=5, evaluate_every=25))
 
 
-def ten_times(world: TMazeConfig) -> TMazeConfig:
-    """The corridor of a T-maze, ten times as long."""
-    return replace(world, length=10 * world.length)
+def longer(world: TMazeConfig, times: int) -> TMazeConfig:
+    """The corridor of a T-maze, so many times as long."""
+    return replace(world, length=times * world.length)
 
 
 def demo(
@@ -121,7 +127,7 @@ def demo(
     memory = demo_config("hcam") if memory is None else memory
     ablation = demo_config("memoryless") if ablation is None else ablation
     assert isinstance(memory.world, TMazeConfig)
-    worlds = (memory.world, ten_times(memory.world))
+    worlds = (memory.world, longer(memory.world, 10))
     _introduce(console, worlds)
     folder = _free(Path(root), "demo")
     outcomes = [_train(config, folder / name, console) for name, config in (("hcam", memory), ("memoryless", ablation))]
@@ -132,13 +138,21 @@ def demo(
     console.print(f"Film: {video.mp4}", highlight=False, soft_wrap=True)
     streamed = stream(agents[0], worlds[1], steps, console)
     _show_stream(console, streamed)
+    explored = _explore(console, memory.world, folder / "hcam")
     console.print(
         f"Try next: [bold]recollect evaluate {folder / 'hcam'}[/bold], "
         "or another memory: [bold]recollect train t-maze --core gru[/bold]",
         highlight=False,
         soft_wrap=True,
     )
-    return Demo(memory=scores[0], memoryless=scores[1], video=video, streamed=streamed, directory=folder / "hcam")
+    return Demo(
+        memory=scores[0],
+        memoryless=scores[1],
+        video=video,
+        streamed=streamed,
+        explored=explored,
+        directory=folder / "hcam",
+    )
 
 
 @torch.no_grad()
@@ -274,6 +288,16 @@ def _show_stream(console: Console, seen: Streamed) -> None:
         f"After {steps} steps a step takes {abs(grew):.1%} {'more' if grew > 0 else 'less'} time and {memory}.",
         highlight=False,
     )
+
+
+def _explore(console: Console, world: TMazeConfig, directory: Path) -> Explored:
+    """The memory explorer, in a corridor of twice the length: another lag than the one that it was trained with."""
+    found = explore_run(
+        directory, directory / "explored", writers=("metrics", "explorer"), world=longer(world, 2), episodes=EXPLORED
+    )
+    console.print(f"What it remembers: {found.verdict}", highlight=False, soft_wrap=True, markup=False)
+    console.print(f"See for yourself: {found.files['explorer']}", highlight=False, soft_wrap=True, markup=False)
+    return found
 
 
 def _free(root: Path, name: str) -> Path:

@@ -28,9 +28,12 @@ import numpy as np
 import torch
 from rich.console import Console
 
+from recollect.agents.sequence_classifier import SequenceClassifier
+from recollect.agents.sequence_model import SequenceModel
 from recollect.config import from_json, lookup, to_json
 from recollect.evaluation.confidence_interval import interquartile_mean, seeds_interval
 from recollect.files import replace_between, write_atomically
+from recollect.machine import forget_peak, peak_bytes
 from recollect.recipes.base import Recipe, Run, Test
 from recollect.recipes.demands import demand_of, policies_of
 from recollect.recipes.learner_frames import frames_table
@@ -190,7 +193,13 @@ def _test(run: Run, agent: Any, test: Test) -> dict[str, Any]:
 
 
 def _memory(agent: Any) -> dict[str, Any]:
-    """What the memory costs: bytes of the state of one row, and the processor time of a streamed step."""
+    """What the memory costs: bytes of the state of one row, and the processor time of a streamed step.
+
+    Nothing for a model that reads whole rows, and keeps no memory.
+    """
+    whole = isinstance(agent, SequenceModel) and agent.config.whole_rows
+    if whole or isinstance(agent, SequenceClassifier):
+        return {}
     core = agent.core
     weight = next(core.parameters())
     step = torch.randn(1, *core.input_shape, device=weight.device, dtype=weight.dtype)
@@ -279,8 +288,11 @@ def table(recipe: Recipe, scale: str, results: Sequence[Mapping[str, Any]]) -> s
 
 def lag_and_reach(run: Run, test: Test) -> str:
     """Steps between what must be kept and its use, and steps back that the core's windows show; "-" where unknown."""
-    demand, reach = demand_of(test.where), run.config.core.reach  # type: ignore[attr-defined]
-    return "-" if demand is None else f"{demand.lag:g} / {'∞' if reach is None else reach}"
+    demand = demand_of(test.where)
+    if demand is None:
+        return "-"
+    reach = run.config.core.reach  # type: ignore[attr-defined]
+    return f"{demand.lag:g} / {'∞' if reach is None else reach}"
 
 
 def _reference_lines(rows: Sequence[Run]) -> list[str]:
@@ -363,19 +375,10 @@ def _say(console: Console | None, line: str) -> None:
 def _reset_peak() -> None:
     if torch.cuda.is_available():
         torch.cuda.reset_peak_memory_stats()
-    try:  # Linux: forget the peak of earlier runs in this process
-        Path("/proc/self/clear_refs").write_text("5")
-    except OSError:
-        return
+    forget_peak()  # of earlier runs in this process
 
 
 def _peak() -> float | None:
     """Peak memory since :func:`_reset_peak` in MiB: of the accelerator if there is one, else of the process."""
-    if torch.cuda.is_available():
-        return round(torch.cuda.max_memory_allocated() / 2**20, 1)
-    status = Path("/proc/self/status")
-    if status.is_file():
-        for line in status.read_text().splitlines():
-            if line.startswith("VmHWM:"):
-                return round(int(line.split()[1]) / 2**10, 1)
-    return None
+    most = torch.cuda.max_memory_allocated() if torch.cuda.is_available() else peak_bytes()
+    return None if most is None else round(most / 2**20, 1)

@@ -58,6 +58,11 @@ def training(
         return config
     if trainer == "cloning" and isinstance(config, ImpalaConfig):
         return cloning(config)
+    if trainer == "classification":
+        raise ValueError(
+            "--trainer classification: it trains encoders of whole rows, not cores: use recollect reproduce listops, "
+            "or ClassificationConfig in Python (docs/datasets.md)"
+        )
     raise ValueError(f"--trainer {trainer}: it does not train on {task}; leave --trainer away")
 
 

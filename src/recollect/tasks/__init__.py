@@ -4,6 +4,11 @@ A name that is imported ``as`` itself is exported.
 """
 
 from recollect.tasks.gymnasium.worlds import GymnasiumConfig as GymnasiumConfig
+from recollect.tasks.long_range.aan import AAN as AAN
+from recollect.tasks.long_range.cifar import GreyCIFAR as GreyCIFAR
+from recollect.tasks.long_range.imdb import IMDB as IMDB
+from recollect.tasks.long_range.listops import ListOps as ListOps
+from recollect.tasks.long_range.pathfinder import Pathfinder as Pathfinder
 from recollect.tasks.streams.arrays import Arrays as Arrays
 from recollect.tasks.streams.associative_inference import AssociativeInference as AssociativeInference
 from recollect.tasks.streams.contract import Batch as Batch
@@ -34,6 +39,11 @@ TASKS: dict[str, type[StreamTask] | type[WorldConfig]] = {
     "associative-inference": AssociativeInference,
     "mixture": Mixture,
     "arrays": Arrays,
+    "listops": ListOps,
+    "pathfinder": Pathfinder,
+    "imdb": IMDB,
+    "aan": AAN,
+    "grey-cifar": GreyCIFAR,
     "t-maze": TMazeConfig,
     "visual-match": VisualMatchConfig,
     "ballet": BalletConfig,

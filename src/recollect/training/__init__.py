@@ -1,5 +1,6 @@
 """The loops: ``fit`` drives every trainer; a trainer is one file and one line in ``trainers.py``."""
 
+from recollect.training.classification import ClassificationConfig, PretrainingConfig
 from recollect.training.fit import Outcome, fit
 from recollect.training.frame import FitConfig, Trainer, TrainerConfig
 from recollect.training.imitation.cloning import CloningConfig
@@ -11,11 +12,13 @@ from recollect.training.trainers import TRAINERS
 
 __all__ = [
     "TRAINERS",
+    "ClassificationConfig",
     "CloningConfig",
     "FitConfig",
     "ImpalaConfig",
     "OptimizerConfig",
     "Outcome",
+    "PretrainingConfig",
     "SupervisedConfig",
     "Trainer",
     "TrainerConfig",

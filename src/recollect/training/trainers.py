@@ -1,6 +1,7 @@
 """The trainers, and the kinds of config that a run's JSON may name."""
 
 from recollect.agents.kinds import KINDS as AGENT_KINDS
+from recollect.training.classification import ClassificationConfig
 from recollect.training.frame import TrainerConfig
 from recollect.training.imitation.cloning import CloningConfig
 from recollect.training.impala.trainer import ImpalaConfig
@@ -10,10 +11,11 @@ TRAINERS: dict[str, type[TrainerConfig]] = {
     "supervised": SupervisedConfig,
     "impala": ImpalaConfig,
     "cloning": CloningConfig,
+    "classification": ClassificationConfig,
 }
 
 KINDS: dict[str, type] = {**AGENT_KINDS, **TRAINERS}
-"""Cores, tasks and trainers by the keys of their tables."""
+"""Cores, encoders, tasks and trainers by the keys of their tables."""
 
 
 def trainer_for(task: type) -> type[TrainerConfig]:

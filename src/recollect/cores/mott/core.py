@@ -40,7 +40,14 @@ from torch import Tensor, nn
 from recollect.config import require
 from recollect.cores.contract import CoreConfig, MemoryCore
 from recollect.layers.feedforward import perceptron
-from recollect.layers.spatial_attention import look, require_map, spatial_basis, split_inputs, take_map
+from recollect.layers.spatial_attention import (
+    look,
+    require_map,
+    spatial_basis,
+    split_inputs,
+    take_map,
+    what_and_where,
+)
 from recollect.layers.tap import Tap
 
 Vision = Literal["recurrent", "feedforward"]
@@ -137,6 +144,8 @@ class SpatialAttentionMemory(MemoryCore[SpatialAttentionMemoryState]):
         self.answer = perceptron(heads * (answer + width) + self.told, config.answer_dim, config.dim)
         self.cell = nn.LSTMCell(config.dim, config.dim)
         self.tap = Tap("b h t y x")
+        self.what_where_tap = Tap("b h t y x")
+        """Nats by which content says more for a place than location does."""
 
     def initial_state(self, batch_size: int) -> SpatialAttentionMemoryState:
         """Zeros."""
@@ -180,6 +189,9 @@ class SpatialAttentionMemory(MemoryCore[SpatialAttentionMemoryState]):
         answers, weights = look(vision.flatten(2), queries, self.basis.to(query.dtype), self.config.key_dim)
         if self.tap.listening:
             self.tap(weights.unflatten(2, self.config.grid)[:, :, None])
+        if self.what_where_tap.listening:
+            shares = what_and_where(vision.flatten(2), queries, self.basis.to(query.dtype), self.config.key_dim)
+            self.what_where_tap(shares.unflatten(2, self.config.grid)[:, :, None])
         return answers.flatten(1)
 
     def flops_per_step(self) -> int:

@@ -51,7 +51,14 @@ from recollect.config import require
 from recollect.cores.contract import CoreConfig, MemoryCore
 from recollect.cores.transformer_xl.core import TransformerXLConfig, TransformerXLState
 from recollect.layers.feedforward import feedforward_width, perceptron
-from recollect.layers.spatial_attention import look, require_map, spatial_basis, split_inputs, take_map
+from recollect.layers.spatial_attention import (
+    look,
+    require_map,
+    spatial_basis,
+    split_inputs,
+    take_map,
+    what_and_where,
+)
 from recollect.layers.tap import Tap
 from recollect.layers.window_attention import plan_window, slide_layers, steps_since_first, window_steps
 
@@ -185,6 +192,8 @@ class SpatioTemporalAttention(MemoryCore[SpatioTemporalAttentionState]):
         self.answer = perceptron(answers + heads * width + self.told, config.answer_dim, config.dim)
         self.temporal = config.temporal.build(config.dim)
         self.map_tap = Tap("b h t y x")
+        self.what_where_tap = Tap("b h t y x")
+        """Nats by which content says more for a place than location does."""
 
     def _vision(self) -> nn.Module:
         m = self.config.map_dim
@@ -225,6 +234,9 @@ class SpatioTemporalAttention(MemoryCore[SpatioTemporalAttentionState]):
         answers, weights = look(vision, queries, self.basis.to(query.dtype), self.config.key_dim)
         if self.map_tap.listening:
             self.map_tap(weights.transpose(1, 2).unflatten(-1, self.config.grid))
+        if self.what_where_tap.listening:
+            shares = what_and_where(vision, queries, self.basis.to(query.dtype), self.config.key_dim)
+            self.what_where_tap(shares.transpose(1, 2).unflatten(-1, self.config.grid))
         return self.answer(torch.cat((answers.flatten(2), query, told), 2))
 
     def _sequential(

@@ -135,6 +135,8 @@ class Data:
     """Classes, long ``[n, t]``, or values, float ``[n, t, k]``."""
     asked: Tensor
     """bool ``[n, t]``."""
+    lengths: Tensor
+    """long ``[n]``: steps of each row."""
     parts: dict[str, Tensor]
     """Numbers of the rows of each part."""
     vocabulary: int | None
@@ -152,7 +154,8 @@ class Data:
         is_first = torch.zeros_like(asked)
         is_first[:, 0] = True
         source = torch.full_like(asked, -1, dtype=torch.long)
-        return Batch(self.inputs[rows], is_first, self.targets[rows], asked, asked, source)
+        padding = torch.arange(asked.shape[1]) >= self.lengths[rows, None]
+        return Batch(self.inputs[rows], is_first, self.targets[rows], asked, asked, source, padding)
 
 
 @lru_cache(maxsize=4)
@@ -182,6 +185,7 @@ def _load(task: Arrays, changed: float) -> Data:
         else:
             answers, names = _classes(answers, asked)
     common = {"inputs": torch.from_numpy(inputs), "asked": torch.from_numpy(asked), "parts": parts}
+    common |= {"lengths": torch.from_numpy(rows.lengths.astype(np.int64))}
     common |= {"vocabulary": vocabulary, "target_scale": scale}
     if numbers:
         values = torch.from_numpy(np.where(asked[..., None], answers, 0).astype(np.float32))

@@ -8,7 +8,7 @@ tells a probe (never the model) its secret: which past step each answer depends 
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -40,6 +40,8 @@ class TaskSpec:
     """Most that must be kept for an answer that is still to come, in bits; NaN when nobody knows it."""
     class_weights: tuple[float, ...] | None = None
     """Weight of each class in the loss; None weighs all alike."""
+    parts: int = 1
+    """Sequences of equal length side by side in a row, which one answer compares; for models that read whole rows."""
     given_memory: bool = False
     """The first episode of a row is a memory and each later one a question about it: a model must be given it."""
 
@@ -59,14 +61,19 @@ class Batch(NamedTuple):
     """bool ``[b, t]``: steps that are scored."""
     source: Tensor
     """long ``[b, t]``: the step of the same row that the answer depends on; -1 where there is none. For probes."""
+    padding: Tensor | None = None
+    """bool ``[b, t]``: steps that only fill a row up, for models that read whole rows; None where rows are full."""
 
     def steps(self, start: int, stop: int) -> "Batch":
         """The steps from ``start`` up to ``stop`` of every row (``source`` still counts from the row's start)."""
-        return Batch(*(field[:, start:stop] for field in self))
+        return self._each(lambda field: field[:, start:stop])
 
     def to(self, device: torch.device | str) -> "Batch":
         """The batch on another device."""
-        return Batch(*(field.to(device, non_blocking=True) for field in self))
+        return self._each(lambda field: field.to(device, non_blocking=True))
+
+    def _each(self, change: Callable[[Tensor], Tensor]) -> "Batch":
+        return Batch(**{name: change(field) for name, field in self._asdict().items() if field is not None})
 
 
 @dataclass(frozen=True, kw_only=True)

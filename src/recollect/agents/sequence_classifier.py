@@ -1,0 +1,231 @@
+"""One answer for a whole row: tokens or float vectors in, an encoder that sees all of them, classes out.
+
+    e_t = embedding[token_t]  (or W_in x_t)  + P_t               P: positions of the whole row
+    y, s = encoder(e, padding)
+    row = the encoder's own summary s, or the mean of y over the steps that are not padding
+    logits = W_2 relu(W_1 row)
+
+A task may ask about several sequences that stand side by side in a row (``TaskSpec.parts``): each is read alone, by
+the same encoder, and for two of them the head gets [a, b, a * b, a - b].
+
+    pretraining:  restored_t = W_r y_t                           the tokens that were hidden
+"""
+
+from dataclasses import dataclass
+from os import PathLike
+from typing import Any, Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from recollect.agents.folders import read_description, read_weights, write_model
+from recollect.agents.kinds import KINDS
+from recollect.config import from_json, require, to_json
+from recollect.encoders.contract import EncoderConfig, Encoding
+from recollect.layers.positions import sinusoid
+from recollect.tasks.streams.contract import Batch, TaskSpec
+
+
+@dataclass(frozen=True, kw_only=True)
+class SequenceClassifierConfig:
+    """One answer for a whole row, around an encoder."""
+
+    embedding_dim: int = 64
+    """Width of a token's embedding (or of the projected float input)."""
+    embedding_std: float = 1.0
+    """Deviation with which embeddings, and learned positions, are drawn."""
+    positions: Literal["learned", "sinusoid", "none"] = "learned"
+    """Positions in the whole row, added to the embeddings."""
+    hidden_dim: int = 128
+    """Width of the head's hidden layer."""
+    dropout: float = 0.0
+    """Probability of dropping embeddings in training."""
+    length_groups: int = 1
+    """Rows of like length are read together, in so many groups, so that less padding is computed. Changes no number
+    but those of dropout."""
+
+    def __post_init__(self) -> None:
+        for name in ("embedding_dim", "hidden_dim", "embedding_std", "length_groups"):
+            require(getattr(self, name) > 0, name, getattr(self, name), "give a positive number")
+        known = ("learned", "sinusoid", "none")
+        require(self.positions in known, "positions", self.positions, f"choose one of {', '.join(known)}")
+        require(0 <= self.dropout < 1, "dropout", self.dropout, "give a probability in [0, 1)")
+
+    def build(self, encoder: EncoderConfig, spec: TaskSpec, *, restores: bool = False) -> "SequenceClassifier":
+        """Make the model for one encoder and one task.
+
+        Args:
+            encoder: what reads the row.
+            spec: of the task: its tokens (or the width of its input), answers, steps and parts.
+            restores: whether it can also restore hidden tokens, which pretraining asks for.
+        """
+        task = {name: getattr(spec, name) for name in SIZES}
+        return SequenceClassifier(self, encoder, restores=restores, **task)
+
+
+SIZES = ("vocabulary", "input_dim", "num_classes", "length", "parts")
+"""What a model needs to know of a task's spec."""
+
+
+class SequenceClassifier(nn.Module):
+    """Tokens or float vectors -> encoder -> one answer a row. Made by :meth:`SequenceClassifierConfig.build`."""
+
+    def __init__(
+        self,
+        config: SequenceClassifierConfig,
+        encoder: EncoderConfig,
+        *,
+        restores: bool,
+        **task: Any,
+    ) -> None:
+        super().__init__()
+        self.config, self.encoder_config, self.restores, self.task = config, encoder, restores, task
+        self.vocabulary: int | None = task["vocabulary"]
+        self.parts: int = task["parts"]
+        require(self.parts in (1, 2), "parts", self.parts, "a row has one sequence, or two that are compared")
+        whole = task["length"] % self.parts == 0
+        require(whole, "length", task["length"], f"the {self.parts} parts of a row must be of equal length")
+        length, width = task["length"] // self.parts, config.embedding_dim
+        self.embedding: nn.Module
+        if self.vocabulary is not None:
+            embedding = nn.Embedding(self.vocabulary + restores, width)  # the last one hides a token
+            nn.init.normal_(embedding.weight, std=config.embedding_std)
+            self.embedding = embedding
+        else:
+            require(not restores, "pretraining", True, "only tokens can be hidden and restored")
+            self.embedding = nn.Linear(task["input_dim"], width)
+        self.positions = None
+        if config.positions == "learned":
+            self.positions = nn.Parameter(torch.randn(length, width) * config.embedding_std)
+        self.waves: Tensor
+        self.register_buffer("waves", sinusoid(torch.arange(length), width), persistent=False)
+        self.encoder = encoder.build(width, length)
+        out = self.encoder.output_dim
+        self.head = nn.Sequential(
+            nn.Linear(out * (4 if self.parts == 2 else 1), config.hidden_dim),
+            nn.ReLU(),
+            nn.Linear(config.hidden_dim, task["num_classes"]),
+        )
+        self.restore = nn.Linear(out, self.vocabulary) if restores and self.vocabulary is not None else None
+        self.dropout = nn.Dropout(config.dropout)
+
+    def forward(self, inputs: Tensor, padding: Tensor | None = None) -> Tensor:
+        """One answer a row.
+
+        Args:
+            inputs: tokens, long ``[b, t]``, or floats ``[b, t, input_dim]``.
+            padding: bool ``[b, t]``, True where there is nothing; None pads nothing.
+
+        Returns:
+            Logits ``[b, classes]``.
+
+        Raises:
+            ValueError: inputs of the wrong rank, width or dtype, or rows that are too long.
+        """
+        encoding, padding = self.encode(inputs, padding)
+        rows = encoding.summary
+        if rows is None:
+            real = encoding.outputs.shape[1] if padding is None else (~padding).sum(1, keepdim=True).clamp(min=1)
+            rows = encoding.outputs.sum(1) / real
+        if self.parts == 2:
+            one, two = rows.unflatten(0, (-1, 2)).unbind(1)
+            rows = torch.cat((one, two, one * two, one - two), -1)
+        return self.head(rows)
+
+    def encode(self, inputs: Tensor, padding: Tensor | None = None) -> tuple[Encoding, Tensor | None]:
+        """What the encoder makes of every part of every row, ``[b * parts, t / parts]`` steps, and their padding."""
+        self.check(inputs)
+        inputs = inputs.unflatten(1, (self.parts, -1)).flatten(0, 1)
+        if padding is not None:
+            padding = padding.unflatten(1, (self.parts, -1)).flatten(0, 1)
+        x = self.embedding(inputs)
+        if self.config.positions != "none":
+            table = self.waves if self.positions is None else self.positions
+            x = x + table[: x.shape[1]]
+        return self._grouped(self.dropout(x), padding), padding
+
+    def _grouped(self, x: Tensor, padding: Tensor | None) -> Encoding:
+        """The encoder's reading of rows, those of like length together."""
+        groups = min(self.config.length_groups, len(x))
+        if padding is None or groups == 1:
+            return self.encoder(x, padding)
+        steps = torch.arange(1, x.shape[1] + 1, device=x.device)
+        lengths = torch.where(padding, 0, steps).amax(1).clamp(min=1)
+        order = lengths.argsort(stable=True)
+        parts = order.chunk(groups)
+        read = []
+        for rows, longest in zip(parts, [int(lengths[rows[-1]]) for rows in parts], strict=True):
+            outputs, summary = self.encoder(x[rows, :longest], padding[rows, :longest])
+            read.append(Encoding(F.pad(outputs, (0, 0, 0, x.shape[1] - longest)), summary))
+        back = order.argsort()
+        summaries = [summary for _, summary in read if summary is not None]
+        return Encoding(
+            torch.cat([part.outputs for part in read])[back], torch.cat(summaries)[back] if summaries else None
+        )
+
+    def answer(self, batch: Batch) -> Tensor:
+        """The row's answer at each of its steps, as a sequence model gives it: ``[b, t, classes]``."""
+        logits = self(batch.inputs, batch.padding)
+        return logits[:, None].expand(-1, batch.inputs.shape[1], -1)
+
+    def restored(self, inputs: Tensor, hidden: Tensor, padding: Tensor | None) -> Tensor:
+        """What the model thinks that hidden tokens are.
+
+        Args:
+            inputs: tokens ``[b, t]``.
+            hidden: bool ``[b, t]``: those that it does not see.
+            padding: bool ``[b, t]``, or None.
+
+        Returns:
+            Logits ``[b, t, vocabulary]``.
+
+        Raises:
+            ValueError: the model was built without this.
+        """
+        if self.restore is None:
+            raise ValueError("this model restores no tokens: build it with restores=True")
+        assert self.vocabulary is not None
+        encoding, _ = self.encode(inputs.masked_fill(hidden, self.vocabulary), padding)
+        return self.restore(encoding.outputs).unflatten(0, (-1, self.parts)).flatten(1, 2)
+
+    def check(self, inputs: Tensor) -> None:
+        """Raise ``ValueError`` unless these are inputs of this model."""
+        length = self.task["length"]
+        if self.vocabulary is None:
+            good = inputs.ndim == 3 and inputs.shape[-1] == self.task["input_dim"] and inputs.is_floating_point()
+            wanted = f"floats [b, t, {self.task['input_dim']}]"
+        else:
+            good = inputs.ndim == 2 and inputs.dtype in (torch.int64, torch.int32)
+            wanted = "tokens, int64 [b, t]"
+        if not good or inputs.shape[1] > length or inputs.shape[1] % self.parts:
+            raise ValueError(
+                f"inputs are {inputs.dtype} {list(inputs.shape)}; this model takes {wanted}, at most {length} steps"
+            )
+
+    def save(self, folder: str | PathLike[str]) -> None:
+        """Write ``model.json`` and ``weights.safetensors`` into a folder (each beside the old one, then renamed)."""
+        description = {
+            "agent": to_json(self.config, KINDS),
+            "encoder": to_json(self.encoder_config, KINDS),
+            "restores": self.restores,
+            **self.task,
+        }
+        write_model(folder, self, description)
+
+    @staticmethod
+    def load(folder: str | PathLike[str], device: torch.device | str = "cpu") -> "SequenceClassifier":
+        """The model that :meth:`save` wrote, in ``eval`` mode.
+
+        Raises:
+            ValueError: a file is missing, or the config names an unknown encoder.
+        """
+        description = read_description(folder, "SequenceClassifier")
+        model = SequenceClassifier(
+            from_json(description["agent"], SequenceClassifierConfig, KINDS),
+            from_json(description["encoder"], EncoderConfig, KINDS),
+            restores=description["restores"],
+            **{name: description[name] for name in SIZES},
+        )
+        read_weights(folder, model)
+        return model.to(device).eval()

@@ -1,0 +1,244 @@
+"""The temporal latent bottleneck by chunk length, beside attention over the whole row: time and memory.
+
+Both are encoders of whole rows with the paper's sizes for text: width 256, feed-forward 1024, 4 heads; the Transformer
+has 4 layers, the bottleneck 2 self layers, a cross layer, and 10 slots. Attention is measured twice: explicit, with its
+table of weights in memory, which is what there was when the paper was written; and fused.
+
+Training is forward and backward without optimiser. Memory is what the process (or the accelerator) has at most during
+one call, less what it had before.
+
+Source: Didolkar et al. 2022, table 5.
+"""
+
+import gc
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+import torch
+from rich.console import Group
+from rich.table import Table
+
+from recollect.benchmark.flops import count
+from recollect.benchmark.machine import describe
+from recollect.benchmark.results import save
+from recollect.benchmark.timing import matmul_peak, measure
+from recollect.config import require
+from recollect.cores.tlb import TemporalLatentBottleneckConfig
+from recollect.encoders import EncoderConfig
+from recollect.encoders.tlb import TwoWayTLBConfig
+from recollect.encoders.transformer import TransformerConfig
+from recollect.machine import forget_peak, peak_bytes, resident_bytes
+from recollect.ops.allocation import return_freed_memory
+
+PAPER = {  # table 5: inference speed and memory, training speed and memory, beside the paper's Transformer
+    1000: (3.5, 0.09, 4.4, 0.14),
+    100: (3.6, 0.08, 4.4, 0.08),
+    40: (3.3, 0.12, 2.2, 0.49),
+    20: (2.2, 0.08, 1.4, 0.40),
+    10: (1.2, 0.1, 0.7, 0.42),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChunksBenchmark:
+    """Time and memory of the bottleneck by chunk length beside explicit and fused attention (table 5 of the paper)."""
+
+    length: int = 4000
+    """Steps of a row."""
+    batch_size: int = 1
+    """Rows of a call."""
+    chunks: tuple[int, ...] = (1000, 100, 40, 20, 10)
+    """Chunk lengths."""
+    explicit: bool = True
+    """Also measure attention that keeps its table of weights; it takes gigabytes for every row."""
+    dtype: str = "float32"
+    """float32, or bfloat16 by autocast."""
+    device: str = "cpu"
+    """Where to compute: cpu, cuda, ..."""
+    repeats: int = 3
+    """Rounds of every timing; the best counts."""
+    quick: bool = False
+    """A try-out with rows of 64 steps. Says nothing about speed."""
+    output: str = "benchmarks/results"
+    """Folder for the CSV and JSON files; empty saves nothing."""
+
+    def __post_init__(self) -> None:
+        for name in ("length", "batch_size"):
+            require(getattr(self, name) >= 1, name, getattr(self, name), "use at least 1")
+        require(all(chunk >= 1 for chunk in self.chunks), "chunks", self.chunks, "use lengths of at least 1")
+        require(self.dtype in ("float32", "bfloat16"), "dtype", self.dtype, "choose float32 or bfloat16")
+        require(self.repeats >= 2, "repeats", self.repeats, "use at least 2")
+
+
+@dataclass(frozen=True)
+class ChunkRow:
+    """One encoder."""
+
+    encoder: str
+    """explicit or fused attention, or the chunk length of the bottleneck."""
+    chunk: int | None
+    train_s: float
+    """Seconds of forward and backward, best repeat."""
+    inference_s: float
+    train_bytes: int | None
+    """Memory that a call needs beyond what was there; None where the system does not tell."""
+    inference_bytes: int | None
+    train_share: float
+    """FLOPs that were executed, by torch's counter, per second, over the peak of a matrix product."""
+    inference_share: float
+
+
+@dataclass(frozen=True)
+class ChunkResults:
+    """One run of the benchmark."""
+
+    environment: dict[str, Any]
+    config: dict[str, Any]
+    peak: float
+    """FLOP/s of a 2048-cubed product in this dtype."""
+    rows: list[ChunkRow]
+
+    def to_json(self) -> dict[str, Any]:
+        """Everything, as plain data."""
+        return asdict(self)
+
+
+def run_chunks(config: ChunksBenchmark, progress: Callable[[str], None] | None = None) -> ChunkResults:
+    """Measure, and save if ``config.output`` names a folder.
+
+    Args:
+        config: what to measure.
+        progress: told what is being measured.
+
+    Raises:
+        ValueError: the output folder cannot be written.
+    """
+    length = 64 if config.quick else config.length
+    dtype = getattr(torch, config.dtype)
+    results = ChunkResults(describe(), asdict(config), matmul_peak(dtype, 128 if config.quick else 2048), [])
+    for name, (chunk, encoder) in _encoders(config).items():
+        if progress is not None:
+            progress(name)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(0)
+            results.rows.append(_measure(name, chunk, encoder, config, length, results.peak))
+    if config.output:
+        names = [field.name for field in fields(ChunkRow)]
+        table = [[getattr(row, name) for name in names] + [*results.environment.values()] for row in results.rows]
+        save(config.output, "chunks", results.environment, results.to_json(), [[*names, *results.environment], *table])
+    return results
+
+
+def _encoders(config: ChunksBenchmark) -> dict[str, tuple[int | None, EncoderConfig]]:
+    sizes: dict[str, Any] = {"dim": 256, "hidden_dim": 1024, "num_heads": 4}
+    kinds = {"explicit attention": False, "fused attention": True}
+    found: dict[str, tuple[int | None, EncoderConfig]] = {
+        name: (None, TransformerConfig(**sizes, num_layers=4, fused=fused))
+        for name, fused in kinds.items()
+        if fused or config.explicit
+    }
+    for chunk in config.chunks:
+        core = TemporalLatentBottleneckConfig(
+            **sizes, num_layers=2, self_per_cross=2, num_slots=10, chunk_len=chunk, causal=False
+        )
+        found[f"chunks of {chunk}"] = chunk, TwoWayTLBConfig(core=core)
+    return found
+
+
+def _measure(
+    name: str, chunk: int | None, config: EncoderConfig, settings: ChunksBenchmark, length: int, peak: float
+) -> ChunkRow:
+    device = torch.device(settings.device)
+    encoder = config.build(256, length).to(device)
+    inputs = torch.randn(settings.batch_size, length, 256, device=device)
+
+    def forward() -> torch.Tensor:
+        with torch.autocast(device.type, torch.bfloat16, enabled=settings.dtype == "bfloat16"):
+            outputs, summary = encoder(inputs)
+        return (outputs.mean(1) if summary is None else summary).float().square().sum()
+
+    def train() -> None:
+        encoder.zero_grad(set_to_none=True)
+        forward().backward()
+        _wait(device)
+
+    @torch.no_grad()
+    def infer() -> None:
+        forward()
+        _wait(device)
+
+    numbers: dict[str, Any] = {}
+    for what, function in (("inference", infer), ("train", train)):
+        numbers[f"{what}_bytes"] = _memory(function, device)
+        timing = measure(function, settings.repeats)
+        numbers[f"{what}_s"] = round(timing.best, 6)
+        numbers[f"{what}_share"] = round(count(function) / timing.best / peak, 4)
+        encoder.zero_grad(set_to_none=True)
+    return ChunkRow(encoder=name, chunk=chunk, **numbers)
+
+
+def _wait(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def _memory(function: Callable[[], None], device: torch.device) -> int | None:
+    """Bytes that a call needs at most, beyond what was there."""
+    function()  # what is made once is not counted
+    gc.collect()
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
+        before = torch.cuda.memory_allocated(device)
+        function()
+        return torch.cuda.max_memory_allocated(device) - before
+    return_freed_memory()
+    forget_peak()
+    before = resident_bytes()
+    function()
+    most = peak_bytes()
+    return None if most is None else max(most - before, 0)
+
+
+def render_chunks(results: ChunkResults) -> Group:
+    """What was measured, as a table for a terminal."""
+    settings = results.config
+    table = Table(
+        title=f"Rows of {64 if settings['quick'] else settings['length']} steps, batch {settings['batch_size']}"
+    )
+    table.add_column("encoder")
+    for name in ("train\nms", "of peak", "inference\nms", "of peak", "train\nMB", "inference\nMB"):
+        table.add_column(name, justify="right")
+    baselines = [row for row in results.rows if row.chunk is None]
+    for row in baselines:
+        table.add_column(f"beside {row.encoder}:\ntrain, inference,\nmemory of both", justify="right")
+    table.add_column("paper", justify="right")
+    for row in results.rows:
+        cells = [f"{1e3 * row.train_s:,.0f}", f"{row.train_share:.0%}", f"{1e3 * row.inference_s:,.0f}"]
+        cells += [f"{row.inference_share:.0%}", _megabytes(row.train_bytes), _megabytes(row.inference_bytes)]
+        cells += [_beside(row, other) for other in baselines]
+        paper = PAPER.get(row.chunk or 0)
+        said = "-" if paper is None else f"{paper[2]:.1f}x, {paper[0]:.1f}x, {paper[3]:.2f}x, {paper[1]:.2f}x"
+        table.add_row(row.encoder, *cells, said)
+    where = results.environment
+    return Group(
+        table,
+        f"{where['cpu']}, {where['threads']} threads, torch {where['torch']}, commit {where['commit']}",
+        f"{settings['dtype']}; matmul peak {results.peak / 1e9:.0f} GFLOP/s. Best of the repeats. {where['date']}",
+        "Times as fast, and share of the memory. The paper measured beside explicit attention, on an accelerator.",
+    )
+
+
+def _beside(row: ChunkRow, other: ChunkRow) -> str:
+    speeds = f"{other.train_s / row.train_s:.2f}x, {other.inference_s / row.inference_s:.2f}x"
+    return (
+        f"{speeds}, {_share(row.train_bytes, other.train_bytes)}, {_share(row.inference_bytes, other.inference_bytes)}"
+    )
+
+
+def _share(one: int | None, other: int | None) -> str:
+    return "-" if one is None or not other else f"{one / other:.2f}x"
+
+
+def _megabytes(number: int | None) -> str:
+    return "-" if number is None else f"{number / 1e6:,.0f}"

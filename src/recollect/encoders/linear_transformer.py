@@ -1,0 +1,66 @@
+"""The linear Transformer: attention with a kernel, so that sums over steps are made once for all queries.
+
+    mix_i = phi(q_i)^T S / phi(q_i)^T z,   S = sum_j phi(k_j) v_j^T,   z = sum_j phi(k_j),   phi(x) = elu(x) + 1
+
+which equals attention with weights phi(q_i)^T phi(k_j) / sum_j, at a cost that grows with the length, not its square.
+
+Paper:    Katharopoulos et al., Transformers are RNNs (2020), equations 5 to 7.
+Differs:  the form that looks both ways; no biases in the projections.
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from recollect.encoders.contract import Mixer, StackConfig
+from recollect.layers.attention import MultiHeadAttention, merge_heads, split_heads
+
+
+@dataclass(frozen=True, kw_only=True)
+class LinearTransformerConfig(StackConfig):
+    """Attention with the kernel elu + 1, linear in the length."""
+
+    paper: ClassVar[str] = "Katharopoulos et al. 2020"
+
+    def mixer(self, length: int) -> "LinearAttention":
+        """Attention."""
+        return LinearAttention(self)
+
+
+class LinearAttention(Mixer):
+    """Attention with a kernel.
+
+    Args:
+        config: of the encoder.
+    """
+
+    def __init__(self, config: LinearTransformerConfig) -> None:
+        super().__init__()
+        self.attention = MultiHeadAttention(config.dim, config.num_heads)
+
+    def forward(self, inputs: Tensor, padding: Tensor | None) -> Tensor:
+        """See :class:`Mixer`."""
+        queries = F.elu(split_heads(self.attention.query(inputs), self.attention.num_heads)) + 1
+        keys, values = self.attention.project(inputs)
+        keys = F.elu(keys) + 1
+        if padding is not None:
+            keys = torch.where(padding[:, None, :, None], 0.0, keys)
+        return self.attention.out(merge_heads(read_sums(queries, keys, values)))
+
+
+def read_sums(queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+    """Attention whose weights are products of features that are not negative, divided by their sum.
+
+    Args:
+        queries: features ``[b, h, t, m]``.
+        keys: features ``[b, h, s, m]``, zeros where nothing may be read.
+        values: ``[b, h, s, e]``.
+
+    Returns:
+        ``[b, h, t, e]``; zeros for a query that sees nothing.
+    """
+    total = (queries * keys.sum(-2, keepdim=True)).sum(-1, keepdim=True)
+    return queries @ (keys.transpose(-1, -2) @ values) / torch.where(total > 0, total, 1.0)

@@ -1,0 +1,55 @@
+"""The table of chunk lengths: what it measures, and its files."""
+
+import json
+
+import pytest
+import torch
+from rich.console import Console
+
+from recollect.benchmark import ChunksBenchmark, chunks, render_chunks, run_chunks
+from recollect.encoders.transformer import TransformerConfig
+
+
+def test_a_quick_run_has_every_row_and_writes_its_files(tmp_path):
+    told = []
+    results = run_chunks(ChunksBenchmark(quick=True, repeats=2, chunks=(16, 10), output=str(tmp_path)), told.append)
+    assert told == ["explicit attention", "fused attention", "chunks of 16", "chunks of 10"]
+    assert [row.chunk for row in results.rows] == [None, None, 16, 10]
+    for row in results.rows:
+        assert row.train_s > row.inference_s > 0
+        assert 0 < row.inference_share < 3 and row.train_share > 0
+    explicit, fused = results.rows[:2]
+    assert explicit.encoder == "explicit attention" and fused.encoder == "fused attention"
+    (file,) = tmp_path.glob("chunks-*.json")
+    assert json.loads(file.read_text())["rows"][2]["chunk"] == 16
+    assert len(next(iter(tmp_path.glob("chunks-*.csv"))).read_text().splitlines()) == 5
+    assert "chunks of 10" in render_text(results) and "0.7x" in render_text(results)
+
+
+def render_text(results):
+    with open("/dev/null", "w") as nothing:
+        console = Console(width=200, record=True, file=nothing)
+        console.print(render_chunks(results))
+        return console.export_text()
+
+
+def test_explicit_attention_can_be_left_out():
+    assert [*chunks._encoders(ChunksBenchmark(chunks=(16,), explicit=False))] == ["fused attention", "chunks of 16"]
+
+
+def test_explicit_attention_needs_the_memory_of_its_table():
+    found = {}
+    for fused in (False, True):
+        encoder = TransformerConfig(dim=16, num_layers=4, num_heads=4, fused=fused).build(16, 500)
+        inputs = torch.randn(1, 500, 16)
+        found[fused] = chunks._memory(lambda e=encoder, x=inputs: e(x).outputs.sum().backward(), torch.device("cpu"))
+    if found[True] is not None:
+        table = 4 * 4 * 500 * 500 * 4  # heads, bytes, queries, keys, layers
+        assert found[False] > table * 0.9
+        assert found[True] < found[False] / 2
+
+
+def test_bad_settings_are_named():
+    for field, value in {"length": 0, "batch_size": 0, "chunks": (0,), "dtype": "int8", "repeats": 1}.items():
+        with pytest.raises(ValueError, match=field):
+            ChunksBenchmark(**{field: value})
