@@ -102,7 +102,7 @@ def test_a_row_states_its_lag_and_its_reach():
 
 
 def test_reach_of_every_core():
-    windowed = {"causal-transformer", "transformer-xl", "hcam", "long-short-transformer"}
+    windowed = {"causal-transformer", "transformer-xl", "hcam", "long-short-transformer", "timesformer"}
     for key, config in CORES.items():
         core = config()
         expected = core.num_layers * core.memory_len if key in windowed else 0 if key == "memoryless" else None

@@ -10,6 +10,8 @@ Differs: padding of the 3x3 convolutions of ballet-cnn is not published; here th
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import pairwise
 from typing import Any
 
@@ -71,6 +73,8 @@ class ImageEncoder(Encoder):
     """Rows and columns of the last map."""
     smallest = 1
     """Shortest side that leaves something to see."""
+    takes_any_numbers = False
+    """See :func:`any_numbers`."""
 
     def __init__(
         self,
@@ -114,7 +118,7 @@ class ImageEncoder(Encoder):
         Raises:
             ValueError: bytes where the space has floats, or floats where it has bytes.
         """
-        if observation.is_floating_point() != self.is_float:
+        if observation.is_floating_point() != self.is_float and not self.takes_any_numbers:
             found, wanted = ("floats", "bytes 0..255") if observation.is_floating_point() else ("integers", "floats")
             raise ValueError(f"images have dtype {observation.dtype}: this agent was built for {wanted}, not {found}; "
                              "show it what its observation space says")  # fmt: skip
@@ -138,6 +142,19 @@ class ImageEncoder(Encoder):
             weight = weight * self.scale
         first = F.conv2d(images, weight, self.first.bias, self.first.stride, self.first.padding)
         return self.convolve(first).permute(0, 2, 3, 1).flatten(1)
+
+
+@contextmanager
+def any_numbers(model: nn.Module) -> Iterator[None]:
+    """Let a model that was built for bytes 0..255 see what lies between them, as blurred pictures do."""
+    encoders = [module for module in model.modules() if isinstance(module, ImageEncoder)]
+    for encoder in encoders:
+        encoder.takes_any_numbers = True
+    try:
+        yield
+    finally:
+        for encoder in encoders:
+            encoder.takes_any_numbers = False
 
 
 class BalletCNN(ImageEncoder):
