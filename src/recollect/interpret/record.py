@@ -104,7 +104,8 @@ class SlotWeights:
 @dataclass(frozen=True, kw_only=True)
 class SpaceTime:
     """Attention to cells of all frames that a window holds, the present one too: the largest k weights of every step
-    and head. With the tail they sum to 1."""
+    and head. With the tail they sum to 1.
+    """
 
     step: np.ndarray
     """int32 ``[T, LH, k]``; -1 where there is no such entry."""
