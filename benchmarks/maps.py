@@ -1,6 +1,6 @@
 """One map that can be believed and two that cannot: the numbers and pictures of docs/believe.md.
 
-    python benchmarks/maps.py [--folder runs/maps]      two minutes of one core; a run that is there is not trained again
+    python benchmarks/maps.py [--folder runs/maps]      three minutes of one core; a run that is there is kept
 
 t-maze    the agent of ``recollect demo``, trained in a corridor of 20 steps, watched in one of 120
 catch     an agent that attends to places of the picture, with the weights that training begins with
@@ -15,6 +15,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
+import numpy as np
 import torch
 from PIL import Image
 
@@ -64,23 +65,16 @@ def t_maze(folder: Path, world: TMazeConfig) -> dict[str, object]:
     report = score_with_controls(episodes)
     record = episodes[0]
     decision = record.pairs[-1].query[0]
-    for kind, number in (("chunks", best(report, "content")), ("window", best(report, "recency"))):
+    for kind, number in (("chunks", best(report, "mass on key")), ("window", best(report, "lag-only share"))):
         steps = [record.num_steps // 3, 2 * record.num_steps // 3, decision]
         figure_strip(record, ASSETS / f"believe-{kind}.png", steps=steps, head=number)
     return {"report": report.to_json(), "successes": sum(bool(one.info.success) for one in episodes)}
 
 
-def best(report: Report, label: str) -> int:
-    """The head with this label (or, without one, of any) that recalls most; of those that look at lags: least."""
-    worth = [
-        (head.label.startswith(label), -index if label == "recency" else _metric(report, index, "recall@1"))
-        for index, head in enumerate(report.heads)
-    ]
-    return max(range(len(worth)), key=worth.__getitem__)
-
-
-def _metric(report: Report, head: int, name: str) -> float:
-    return next((metric.value for metric in report.heads[head].metrics if metric.name == name), 0.0)
+def best(report: Report, name: str) -> int:
+    """The head with the largest number of that name."""
+    numbers = [{metric.name: metric.value for metric in head.metrics}[name] for head in report.heads]
+    return max(range(len(numbers)), key=numbers.__getitem__)
 
 
 def catch() -> dict[str, object]:
@@ -91,12 +85,18 @@ def catch() -> dict[str, object]:
     episodes = [record_episode(agent, CATCH, seed=seed).with_removal() for seed in seeds]
     report = score_with_controls(episodes)
     figure_heat(episodes[0], ASSETS / "believe-untrained.png", step=episodes[0].num_steps // 2)
-    return {"report": report.to_json(), "successes": sum(bool(one.info.success) for one in episodes)}
+    maps = np.concatenate([one.spatial for one in episodes if one.spatial is not None])
+    return {
+        "report": report.to_json(),
+        "successes": sum(bool(one.info.success) for one in episodes),
+        "largest_over_even": float((maps.max((2, 3)) * maps[0, 0].size).mean()),
+    }
 
 
 def take_picture(folder: Path, episodes: list[LiveEpisode]) -> None:
-    """The memory explorer, at the decision."""
-    page = write_html(episodes[0], score_with_controls(episodes), folder / "explorer.html")[0]
+    """The memory explorer at the decision, in the episode where the memory matters most."""
+    shown = max(episodes, key=lambda one: np.nan_to_num(one.removal.kl[-3:]).max() if one.removal else 0)
+    page = write_html(shown, score_with_controls(episodes), folder / "explorer.html")[0]
     shot = folder / "explorer.png"
     browser = shutil.which("chromium") or shutil.which("google-chrome") or "chromium"
     options = ["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--window-size=1440,900"]
