@@ -1,85 +1,102 @@
-"""One map that can be believed and one that cannot: the numbers and pictures of docs/believe.md.
+"""One map that can be believed and two that cannot: the numbers and pictures of docs/believe.md.
 
-    python benchmarks/maps.py [--folder runs/maps]      ten minutes of one core; runs that are there are not trained again
+    python benchmarks/maps.py [--folder runs/maps]      three minutes of one core; a run that is there is kept
 
 t-maze    the agent of ``recollect demo``, trained in a corridor of 20 steps, watched in one of 120
-words     an agent that learns the names of objects, stopped while it still guesses
+catch     an agent that attends to places of the picture, with the weights that training begins with
 
 What is measured goes to ``benchmarks/results/maps.json``, pictures to ``docs/assets/``. The picture of README is a page
-of the first agent, in a corridor of 40 steps, taken by Chromium. Then ``python benchmarks/report.py`` writes the tables.
+of the first agent, in a corridor of 40 steps, taken by Chromium. ``benchmarks/report.py`` writes the tables.
 """
 
 import argparse
 import json
 import shutil
 import subprocess
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
+import numpy as np
+import torch
 from PIL import Image
 
-from recollect.interpret import figure_strip, record_run, score_with_controls, write_html
+from recollect.interpret import (
+    figure_heat,
+    figure_strip,
+    record_episode,
+    record_run,
+    score_with_controls,
+    write_html,
+)
 from recollect.interpret.episodes import LiveEpisode
-from recollect.recipes import RECIPES
-from recollect.recipes.demo import demo_config
+from recollect.interpret.report import Report
+from recollect.recipes.attention_agents import attention_agent
+from recollect.recipes.demo import demo_config, longer
 from recollect.runs.provenance import environment
+from recollect.tasks.worlds.arcade.catch import CatchConfig
+from recollect.tasks.worlds.t_maze import TMazeConfig
 from recollect.training.fit import fit
-from recollect.training.impala.trainer import ImpalaConfig
+from recollect.training.frame import FRESH_SEED
 
 ROOT = Path(__file__).parents[1]
 ASSETS, OUTPUT = ROOT / "docs" / "assets", ROOT / "benchmarks" / "results" / "maps.json"
-WORDS, WORDS_STEPS = "hcam-imitated-first-lite", 150
-EPISODES = 8
-CORRIDORS = {"numbers": 120, "picture": 40}
-
-
-def words_config() -> ImpalaConfig:
-    """The recipe's agent that imitates first, stopped early."""
-    (config,) = (run.config for run in RECIPES["htm-words"].runs["lite"]() if run.label == WORDS)
-    assert isinstance(config, ImpalaConfig)
-    return replace(config, fit=replace(config.fit, steps=WORDS_STEPS, stop_score=None))
+EPISODES, UNTRAINED_EPISODES = 8, 4
+CATCH = CatchConfig(side=42, balls=1)
 
 
 def main() -> None:
     """Train, record, score, draw."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--folder", type=Path, default=Path("runs/maps"))
-    parser.add_argument("--only", choices=("t-maze", "words"), help="train this one, and write nothing")
-    options = parser.parse_args()
-    configs = {"t-maze": demo_config("hcam"), "words": words_config()}
-    for name, config in configs.items():
-        if options.only in (None, name) and not (options.folder / name).exists():
-            fit(config, options.folder / name)
-    if options.only is None:
-        write(options.folder, configs)
+    folder = parser.parse_args().folder
+    config = demo_config("hcam")
+    world = config.world
+    assert isinstance(world, TMazeConfig)
+    if not (folder / "t-maze").exists():
+        fit(config, folder / "t-maze")
+    agents = {"t-maze": t_maze(folder, world), "catch": catch()}
+    data = {"environment": environment(), "agents": agents}
+    OUTPUT.write_text(json.dumps(data, indent=1) + "\n")
+    take_picture(folder, record_run(folder / "t-maze", world=longer(world, 2), episodes=EPISODES))
 
 
-def write(folder: Path, configs: dict[str, ImpalaConfig]) -> None:
-    """What the runs of a folder remember."""
-    maze: Any = configs["t-maze"].world
-    worlds = {"t-maze": replace(maze, length=CORRIDORS["numbers"]), "words": None}
-    agents = {}
-    for name, world in worlds.items():
-        episodes = record_run(folder / name, world=world, episodes=EPISODES)
-        report = score_with_controls(episodes)
-        agents[name] = {"report": report.to_json(), "successes": sum(bool(one.info.success) for one in episodes)}
-        draw(name, episodes[0])
-    OUTPUT.write_text(json.dumps({"environment": environment(), "agents": agents}, indent=1) + "\n")
-    take_picture(folder, record_run(folder / "t-maze", world=replace(maze, length=CORRIDORS["picture"])))
+def t_maze(folder: Path, world: TMazeConfig) -> dict[str, object]:
+    """Numbers and the picture of the trained agent."""
+    episodes = record_run(folder / "t-maze", world=longer(world, 6), episodes=EPISODES)
+    report = score_with_controls(episodes)
+    record = episodes[0]
+    decision = record.pairs[-1].query[0]
+    for kind, number in (("chunks", best(report, "mass on key")), ("window", best(report, "lag-only share"))):
+        steps = [record.num_steps // 3, 2 * record.num_steps // 3, decision]
+        figure_strip(record, ASSETS / f"believe-{kind}.png", steps=steps, head=number)
+    return {"report": report.to_json(), "successes": sum(bool(one.info.success) for one in episodes)}
 
 
-def draw(name: str, record: LiveEpisode) -> None:
-    """What every part of the episode attends to."""
-    decisions = sorted({t for pair in record.pairs for t in range(*pair.query)})
-    steps = [record.num_steps // 3, 2 * record.num_steps // 3, *decisions[:1]]
-    chunk_heads = [number for number, head in enumerate(record.heads) if head.kind == "chunks"]
-    figure_strip(record, ASSETS / f"believe-{name}.png", steps=steps, head=chunk_heads[0])
+def best(report: Report, name: str) -> int:
+    """The head with the largest number of that name."""
+    numbers = [{metric.name: metric.value for metric in head.metrics}[name] for head in report.heads]
+    return max(range(len(numbers)), key=numbers.__getitem__)
+
+
+def catch() -> dict[str, object]:
+    """Numbers and the picture of the agent that has learned nothing."""
+    torch.manual_seed(0)
+    agent = attention_agent("mott", CATCH).build_agent().eval()
+    seeds = range(FRESH_SEED, FRESH_SEED + UNTRAINED_EPISODES)
+    episodes = [record_episode(agent, CATCH, seed=seed).with_removal() for seed in seeds]
+    report = score_with_controls(episodes)
+    figure_heat(episodes[0], ASSETS / "believe-untrained.png", step=episodes[0].num_steps // 2)
+    maps = np.concatenate([one.spatial for one in episodes if one.spatial is not None])
+    return {
+        "report": report.to_json(),
+        "successes": sum(bool(one.info.success) for one in episodes),
+        "largest_over_even": float((maps.max((2, 3)) * maps[0, 0].size).mean()),
+    }
 
 
 def take_picture(folder: Path, episodes: list[LiveEpisode]) -> None:
-    """The memory explorer, at the decision."""
-    page = write_html(episodes[0], score_with_controls(episodes), folder / "explorer.html")[0]
+    """The memory explorer at the decision, in the episode where the memory matters most."""
+    shown = max(episodes, key=lambda one: np.nan_to_num(one.removal.kl[-3:]).max() if one.removal else 0)
+    page = write_html(shown, score_with_controls(episodes), folder / "explorer.html")[0]
     shot = folder / "explorer.png"
     browser = shutil.which("chromium") or shutil.which("google-chrome") or "chromium"
     options = ["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--window-size=1440,900"]

@@ -4,7 +4,7 @@
 
 Reads the newest file of each kind in benchmarks/results/ (``cores-*.json``, ``ratios-*.json``, ``certificate.json``,
 ``mutations.json``, ``rl-*.json``, ``beside-sb3.json``, ``training-profile.json``, ``worlds.json``,
-``lifelong.json``).
+``lifelong.json``, ``maps.json``).
 Needs matplotlib (extra ``dev``).
 """
 
@@ -32,6 +32,7 @@ from agents_report import (
     rl_rows,
     world_rows,
 )
+from maps_report import HEADS, TRUSTED, UNTRAINED, map_rows
 from recollect.benchmark.cores import CoresBenchmark, core_config
 from recollect.cores import CORES
 from recollect.recipes import RECIPES
@@ -273,6 +274,13 @@ def main() -> None:
     between(ROOT / "docs" / "certificate.md", "all", certificate_table(card))
     between(ROOT / "docs" / "certificate.md", "mutations", mutation_table(RESULTS / "mutations.json"))
     between(ROOT / "docs" / "agents.md", "tasks", task_table())
+    trusted, heads, untrained, line = map_rows(RESULTS)
+    for name, head, rows in (
+        ("trusted", TRUSTED, trusted),
+        ("heads", HEADS, heads),
+        ("untrained", UNTRAINED, untrained),
+    ):
+        between(ROOT / "docs" / "believe.md", name, table(head, rows) + (f"\n\n{line}" if name == "trusted" else ""))
     between(ROOT / "docs" / "attention-agents.md", "sizes", size_table())
     figure(cores, ROOT / "docs" / "assets" / "streams.png")
 

@@ -78,6 +78,13 @@ def test_the_loop_of_your_own_learns():
     assert (~scope["valid"]).sum() <= 8, "episodes of less than 64 steps on average"
 
 
+def test_can_this_picture_be_believed(folder, capsys):
+    scope = run("believe")
+    assert (folder / "explorer.html").stat().st_size > 10_000
+    assert scope["report"].verdict in (shown := capsys.readouterr().out) and "heard as acted" not in shown
+    assert "causality holds" in shown
+
+
 def test_atari(folder):
     pytest.importorskip("ale_py")
     scope = run("atari")

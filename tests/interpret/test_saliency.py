@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from recollect.agents.actor_critic import ActorCriticConfig
-from recollect.agents.image_encoders import any_numbers
+from recollect.agents.image_encoders import fractions
 from recollect.interpret.episodes import record_episode
 from recollect.interpret.playback import Playback
 from recollect.interpret.saliency import (
@@ -66,13 +66,13 @@ def test_every_place_as_in_the_equations(record):
     state, says = agent.initial_state(1), None
     with torch.no_grad():
         for step in range(t):
-            now = Playback(agent, record.inputs).part(step, step + 1)
+            now = type(record.inputs)(*(part[:, step : step + 1] for part in record.inputs))
             _, state = agent(now, state, torch.tensor([[step == 0]]))
         told = record.inputs.action[:, t : t + 1], record.inputs.reward[:, t : t + 1]
 
         def say(picture):
             inputs = type(record.inputs)(torch.as_tensor(picture, dtype=torch.float32)[None, None], *told)
-            with any_numbers(agent):
+            with fractions(agent):
                 output, _ = agent(inputs, state, torch.tensor([[False]]))
             return output.policy[0, 0].numpy(), float(output.value)
 
@@ -137,9 +137,9 @@ def test_gradient_is_the_slope(record):
     """Beside finite differences of the value, on noise: a flat picture has kinks everywhere (max pooling)."""
     agent, t = record.agent, 3
     noise = record.inputs._replace(observation=255 * torch.rand(record.inputs.observation.shape))
-    with any_numbers(agent):
+    with fractions(agent):
         playback = Playback(agent, noise)
-    found = gradient_saliency(playback, record.action, steps=[t]).critic[0]
+        found = gradient_saliency(playback, record.action, steps=[t]).critic[0]
     place = np.unravel_index(int(found.argmax()), found.shape)
     state, slopes = playback.state_before(t), []
     for channel in range(noise.observation.shape[2]):
@@ -147,7 +147,7 @@ def test_gradient_is_the_slope(record):
         for change in (-0.5, 0.5):
             inputs = playback.part(t, t + 1)
             inputs.observation[0, 0, channel, place[0], place[1]] += change
-            with any_numbers(agent):
+            with fractions(agent):
                 encoded = agent.encode(inputs, playback.is_first[:, t : t + 1])
             values.append(float(playback.step(t, state, encoded)[0].value))
             inputs.observation[0, 0, channel, place[0], place[1]] -= change

@@ -50,6 +50,20 @@ class Encoder(nn.Module, ABC):
         return
 
 
+@contextmanager
+def fractions(agent: nn.Module) -> Iterator[None]:
+    """Within this context encoders of images of bytes take floats 0..255 too: a picture between two pictures."""
+    encoders = [module for module in agent.modules() if isinstance(module, ImageEncoder)]
+    before = [encoder.takes_fractions for encoder in encoders]
+    for encoder in encoders:
+        encoder.takes_fractions = True
+    try:
+        yield
+    finally:
+        for encoder, took in zip(encoders, before, strict=True):
+            encoder.takes_fractions = took
+
+
 class ImageEncoder(Encoder):
     """Base of the image encoders: any layout and number type to a convolutional network, and its map to a vector.
 
@@ -73,8 +87,8 @@ class ImageEncoder(Encoder):
     """Rows and columns of the last map."""
     smallest = 1
     """Shortest side that leaves something to see."""
-    takes_any_numbers = False
-    """See :func:`any_numbers`."""
+    takes_fractions = False
+    """Whether an encoder built for bytes takes floats 0..255 as well; see :func:`fractions`."""
 
     def __init__(
         self,
@@ -118,7 +132,8 @@ class ImageEncoder(Encoder):
         Raises:
             ValueError: bytes where the space has floats, or floats where it has bytes.
         """
-        if observation.is_floating_point() != self.is_float and not self.takes_any_numbers:
+        may_be = (True, False) if self.takes_fractions else (self.is_float,)
+        if observation.is_floating_point() not in may_be:
             found, wanted = ("floats", "bytes 0..255") if observation.is_floating_point() else ("integers", "floats")
             raise ValueError(f"images have dtype {observation.dtype}: this agent was built for {wanted}, not {found}; "
                              "show it what its observation space says")  # fmt: skip
@@ -142,19 +157,6 @@ class ImageEncoder(Encoder):
             weight = weight * self.scale
         first = F.conv2d(images, weight, self.first.bias, self.first.stride, self.first.padding)
         return self.convolve(first).permute(0, 2, 3, 1).flatten(1)
-
-
-@contextmanager
-def any_numbers(model: nn.Module) -> Iterator[None]:
-    """Let a model that was built for bytes 0..255 see what lies between them, as blurred pictures do."""
-    encoders = [module for module in model.modules() if isinstance(module, ImageEncoder)]
-    for encoder in encoders:
-        encoder.takes_any_numbers = True
-    try:
-        yield
-    finally:
-        for encoder in encoders:
-            encoder.takes_any_numbers = False
 
 
 class BalletCNN(ImageEncoder):

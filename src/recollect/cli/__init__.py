@@ -349,7 +349,7 @@ COMMANDS: dict[str, tuple[Any, str]] = {
     "certify": (Certify, "prove the streaming contract: recollect certify all"),
     "benchmark": (_benchmark, "measure every core or kernel: recollect benchmark cores"),
     "reproduce": (Reproduce, "an experiment of a paper: recollect reproduce copying --scale lite"),
-    "demo": (Demo, "train an agent, film it, stream it for 100 000 steps"),
+    "demo": (Demo, "train an agent, film it, stream it for 100 000 steps, see what it remembers"),
 }
 
 

@@ -41,7 +41,7 @@ class Heard(NamedTuple):
 
 
 class Places(NamedTuple):
-    """The fields of :class:`~recollect.interpret.record.EpisodeRecord` of these names, and the heads that they are of."""
+    """The fields of an :class:`~recollect.interpret.record.EpisodeRecord` of these names, and heads of their own."""
 
     heads: tuple[Head, ...] = ()
     spatial: np.ndarray | None = None

@@ -34,7 +34,7 @@ from torch import Tensor
 from recollect.agents.actor_critic import ActorCriticOutput
 from recollect.agents.contract import ActorInputs
 from recollect.agents.encoders import parts
-from recollect.agents.image_encoders import any_numbers, is_image, sides
+from recollect.agents.image_encoders import fractions, is_image, sides
 from recollect.config import lookup, require
 from recollect.interpret.playback import Playback
 from recollect.interpret.record import Saliency
@@ -296,13 +296,13 @@ def _repeated(part: Any, rows: int) -> Any:
 
 def _encode(playback: Playback, t: int, inputs: ActorInputs) -> Tensor:
     rows = len(inputs.reward)
-    with any_numbers(playback.agent):
+    with fractions(playback.agent):
         return playback.agent.encode(inputs, playback.is_first[:, t : t + 1].expand(rows, 1))
 
 
 def _differentiable(playback: Playback, t: int, state: Any, inputs: ActorInputs) -> ActorCriticOutput:
     agent, first = playback.agent, playback.is_first[:, t : t + 1]
-    with any_numbers(agent):
+    with fractions(agent):
         encoded = agent.encode(inputs, first)
     outputs, _ = agent.core(encoded, state, first)
     return agent.allowed(agent.decide(outputs, encoded), inputs)
