@@ -94,7 +94,7 @@ def write_live(
     found = LIVE_WORLDS[type(world)]
     meta = {
         "format": "live-1",
-        "title": f"{world.title}, {core_key(agent)}: live",
+        "title": f"{found.key}, {core_key(agent)}: live",
         "about": f"the agent itself acts in this page, offline · Recollect {__version__} · onnxruntime-web {VERSION} (MIT)",
         "unit": _unit(agent),
         "agent": _described(agent, step, world.spec.action_names),

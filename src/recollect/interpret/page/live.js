@@ -347,8 +347,10 @@ function later(what) {
 
 function fail(error) {
   playing = false;
-  document.querySelector("main").replaceChildren(element("p", `This page cannot run here: ${error.message ?? error}. It needs `
-    + "WebAssembly and DecompressionStream: open it in a current Firefox, Chromium or Safari.", { className: "error" }));
+  console.error(error);
+  $("sentence").textContent = `This page cannot go on: ${error.message ?? error}. It needs WebAssembly and `
+    + "DecompressionStream, which current Firefox, Chromium and Safari have.";
+  $("sentence").className = "error";
 }
 
 async function play(fast = false) {
@@ -407,7 +409,6 @@ window.memx = {
     begin(settings.episodes[0].up);
     await think();
     show();
-    $("wait").hidden = true;
   } catch (error) { fail(error); }
   window.memx.ready = true;
   window.memx.opened = performance.now() - START;
