@@ -1,6 +1,7 @@
 """The agent in the page: its step as ONNX, the world's twin, and edits of memory, against Python's."""
 
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 import pytest
@@ -8,10 +9,9 @@ import torch
 from browser import CHROMIUM, Browser
 
 from recollect.agents.contract import ActorInputs
-from recollect.cli import main
 from recollect.interpret.episodes import record_episode
-from recollect.interpret.live import require_live, write_live
-from recollect.interpret.onnx_step import LIVE_CORES, export_step
+from recollect.interpret.live import page_text, require_live
+from recollect.interpret.onnx_step import LIVE_CORES, PACKAGES, export_step
 from recollect.interpret.onnxruntime_web import BINARY, SCRIPT, find_runtime
 from recollect.recipes.agent_sizes import lite_core
 from recollect.recipes.hierarchical_transformer_memory import short_t_maze
@@ -19,7 +19,6 @@ from recollect.state import leaves, map_state
 from recollect.tasks.worlds.arcade.catch import CatchConfig
 from recollect.tasks.worlds.t_maze import TMazeConfig
 from recollect.training.frame import FRESH_SEED
-
 
 MAZE = TMazeConfig(length=9, slack=7, penalty=0.05)
 STEPS = 50
@@ -37,17 +36,19 @@ def _agent(core, world=MAZE):
     return agent
 
 
-def _without_export():
-    pytest.importorskip("onnx")
-    pytest.importorskip("onnxscript")
+@cache
+def _exported(core):
+    """An agent and its step: seconds."""
+    for package in PACKAGES:
+        pytest.importorskip(package)
+    agent = _agent(core)
+    return agent, export_step(agent)
 
 
 @pytest.mark.parametrize("core", LIVE_CORES)
 def test_the_exported_step_equals_the_stream(core):
-    _without_export()
     onnxruntime = pytest.importorskip("onnxruntime")
-    agent = _agent(core)
-    step = export_step(agent)
+    agent, step = _exported(core)
     session = onnxruntime.InferenceSession(step.model, providers=["CPUExecutionProvider"])
     stream, state = agent.stream(1), [leaf.first for leaf in step.leaves]
     generator = torch.Generator().manual_seed(0)
@@ -70,8 +71,9 @@ def test_the_exported_step_equals_the_stream(core):
         state = [found[f"next.{leaf.name}"] for leaf in step.leaves]
 
 
-def test_what_cannot_be_live(tmp_path):
-    _without_export()
+def test_what_cannot_be_live():
+    for package in PACKAGES:
+        pytest.importorskip(package)
     with pytest.raises(ValueError, match="only worlds with a live twin can be played in a page: t-maze"):
         require_live(_agent("gru"), CatchConfig())
     with pytest.raises(ValueError, match="can have hcam, transformer-xl, causal-transformer, gru, lstm"):
@@ -89,12 +91,6 @@ def test_a_runtime_that_is_not_there(tmp_path, monkeypatch):
     (tmp_path / SCRIPT).write_bytes(b"script")
     (tmp_path / BINARY).write_bytes(b"binary")
     assert find_runtime(tmp_path) == (b"script", b"binary")
-
-
-def test_the_command_says_at_once_what_is_missing(tmp_path, capsys):
-    (tmp_path / "run").mkdir()
-    assert main(["explore", str(tmp_path / "run"), "--live", "--runtime", str(tmp_path)]) == 2
-    assert capsys.readouterr().err
 
 
 @pytest.fixture(scope="module")
@@ -115,9 +111,10 @@ def runtime():
 
 
 def _page(core, runtime, folder):
-    _without_export()
-    agent = _agent(core)
-    return agent, write_live(agent, MAZE, folder / "live.html", runtime=runtime)
+    agent, step = _exported(core)
+    path = folder / "live.html"
+    path.write_text(page_text(agent, MAZE, step, runtime))
+    return agent, path
 
 
 def _require_same(shown, record, t):

@@ -48,6 +48,7 @@ def _side(config: WorldConfig, seed: int) -> dict[str, Any]:
     world = config.build(1, seed=seed)
     assert isinstance(world, TMaze)
     world.reset()
+    assert world.state is not None
     return {"seed": seed, "up": bool(world.state.up[0])}
 
 
@@ -90,12 +91,23 @@ def write_live(
     require_live(agent, world)
     if not isinstance(runtime, Runtime):
         runtime = find_runtime(None if runtime is None else Path(runtime))
-    step = export_step(agent)
+    text = page_text(agent, world, export_step(agent), runtime, seed)
+    target = Path(path)
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(target, text)
+    except OSError as error:
+        raise ValueError(f"path={str(target)!r} cannot be written ({error.strerror}): give another folder") from error
+    return target
+
+
+def page_text(agent: ActorCritic, world: WorldConfig, step: ExportedStep, runtime: Runtime, seed: int = 0) -> str:
+    """The page; see :func:`write_live`. ``step`` is the agent's."""
     found = LIVE_WORLDS[type(world)]
     meta = {
         "format": "live-1",
         "title": f"{found.key}, {core_key(agent)}: live",
-        "about": f"the agent itself acts in this page, offline · Recollect {__version__} · onnxruntime-web {VERSION} (MIT)",
+        "about": f"the agent itself acts here, offline · Recollect {__version__}, onnxruntime-web {VERSION} (MIT)",
         "unit": _unit(agent),
         "agent": _described(agent, step, world.spec.action_names),
         "world": {
@@ -106,16 +118,7 @@ def write_live(
     }
     payload = {"model": step.model, "runtime": runtime.script, "binary": gzip.compress(runtime.binary, 9, mtime=0)}
     blocks = "\n".join(block(name, data) for name, data in payload.items())
-    page = fill(
-        "live", meta["title"], meta, blocks, styles=("explorer", "live"), scripts=" blob: 'wasm-unsafe-eval'"
-    )
-    target = Path(path)
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(target, page)
-    except OSError as error:
-        raise ValueError(f"path={str(target)!r} cannot be written ({error.strerror}): give another folder") from error
-    return target
+    return fill("live", meta["title"], meta, blocks, styles=("explorer", "live"), scripts=" blob: 'wasm-unsafe-eval'")
 
 
 def _described(agent: ActorCritic, step: ExportedStep, names: Sequence[str]) -> dict[str, Any]:

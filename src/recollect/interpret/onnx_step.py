@@ -12,6 +12,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from importlib.util import find_spec
 from typing import Any, Literal, NamedTuple
 
@@ -105,7 +106,7 @@ class _Step(nn.Module):
         inputs = ActorInputs(observation[:, None], action[:, None], reward[:, None])
         with ExitStack() as contexts:
             if hidden is not None:
-                edits = {name: lambda tensor: without(tensor, hidden) for name in self.windows}
+                edits = {name: partial(without, hidden=hidden) for name in self.windows}
                 contexts.enter_context(editing(self.windows, edits))
             if self.heard:
                 contexts.enter_context(listen(self.agent.core, hear))
@@ -138,7 +139,9 @@ def require_exportable(agent: ActorCritic) -> None:
     if not isinstance(agent.observation_space, Box):
         raise ValueError(f"observation_space={agent.observation_space}: a live page shows one array, so give a Box")
     if agent.config.previous_action == "logits" or agent.feature_dim:
-        raise ValueError("an agent that is told its own logits or features has no live page: use previous_action=action")
+        raise ValueError(
+            "an agent that is told its own logits or features has no live page: use previous_action=action"
+        )
 
 
 def export_step(agent: ActorCritic) -> ExportedStep:

@@ -100,8 +100,8 @@ def _fetch(cache: Path) -> None:
 
 def _absent(why: str) -> ValueError:
     return ValueError(
-        f"a live page needs onnxruntime-web {VERSION}: {why}; run `npm pack onnxruntime-web@{VERSION}` where there is a "
-        f"network, and name the file with --runtime {NAME} or in {PLACE}"
+        f"a live page needs onnxruntime-web {VERSION}: {why}; run `npm pack onnxruntime-web@{VERSION}` where there is "
+        f"a network, and name the file with --runtime {NAME} or in {PLACE}"
     )
 
 
