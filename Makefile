@@ -55,4 +55,5 @@ clean:
 .venv/installed-dev: .venv/bin/python pyproject.toml constraints.txt
 	$(PIP) -e ".[dev]"
 	-npm install --silent --no-fund --no-audit --prefix .venv axe-core@4.14.1 # tests of pages skip what is not there
+	-$(BIN)/python -m recollect.interpret.onnxruntime_web # for tests of the live page, which skip without it
 	@touch $@ .venv/installed

@@ -62,6 +62,13 @@ def test_another_world_than_that_of_the_run(run, tmp_path, capsys):
     assert longer[0].num_steps == 12
 
 
+def test_a_live_page_without_its_runtime(run, tmp_path, capsys):
+    assert main(["explore", str(run), "-o", str(tmp_path / "out"), "--live", "--runtime", str(tmp_path)]) == 2
+    said = capsys.readouterr().err
+    assert "npm pack onnxruntime-web" in said and "--runtime" in said
+    assert not list((tmp_path / "out").iterdir())  # said before anything was computed
+
+
 def test_bad_runs_and_folders(run, tmp_path, capsys):
     assert main(["explore", str(tmp_path)]) == 2
     assert "not a run directory" in capsys.readouterr().err

@@ -126,6 +126,10 @@ class Explore:
     """The likeliest actions, or actions drawn from the policy."""
     longest: int = 1000
     """Steps that are recorded of an episode."""
+    live: bool = False
+    """Write live.html too: the agent itself acts in the page, and its memory can be edited there."""
+    runtime: Path | None = None
+    """For --live: onnxruntime-web, as a folder or as the archive of npm pack; None asks the cache, then npm."""
     best: bool = False
     """Take the checkpoint of the run's best evaluation, instead of the newest."""
     trust: bool = False
@@ -144,6 +148,7 @@ class Explore:
         from recollect.training.trained import passed_over
 
         how: dict[str, Any] = {name: getattr(self, name) for name in ("episodes", "seed", "longest", "best", "trust")}
+        how |= {"live": self.live, "runtime": self.runtime}
         how |= {"greedy": self.policy == "greedy", "world": None if self.env is None else find_task(self.env)}
         many = len(self.directories) > 1
         explored = []

@@ -10,6 +10,8 @@ hiding.py      what it means that a moment is not remembered;  removal.py  what 
 recall.py, use.py, heads.py, pointing.py, gates.py, controls.py    the numbers of score.py, each with its chance level
 html.py        the memory explorer, one HTML file (page/ has its template, style and script);  movie.py, figures.py
                checks.py, header.py, packing.py, quantization.py, atlas.py, colours.py    its parts
+live.py        the agent itself in a page, its memory to be edited there;  onnx_step.py, onnxruntime_web.py,
+               template.py    its parts
 explore.py     from a run directory to files
 """
 
@@ -18,6 +20,7 @@ from recollect.interpret.episodes import LiveEpisode, record_episode
 from recollect.interpret.explore import explore_run, record_run
 from recollect.interpret.figures import figure_heat, figure_lag, figure_matrix, figure_strip, figure_top
 from recollect.interpret.html import load_report, read_html, write_html
+from recollect.interpret.live import write_live
 from recollect.interpret.movie import write_movie
 from recollect.interpret.record import EpisodeRecord
 from recollect.interpret.report import Report
@@ -40,5 +43,6 @@ __all__ = [
     "score",
     "score_with_controls",
     "write_html",
+    "write_live",
     "write_movie",
 ]

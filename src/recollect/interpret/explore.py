@@ -19,7 +19,9 @@ from recollect.files import write_atomically
 from recollect.interpret.controls import score_with_controls
 from recollect.interpret.episodes import LONGEST, LiveEpisode, record_episode
 from recollect.interpret.html import write_html
+from recollect.interpret.live import require_live, write_live
 from recollect.interpret.movie import write_movie
+from recollect.interpret.onnxruntime_web import find_runtime
 from recollect.interpret.record import EpisodeInfo, EpisodeRecord
 from recollect.interpret.report import Report, without_nan
 from recollect.runs.progress import Count
@@ -42,7 +44,7 @@ class Explored:
     episodes: list[LiveEpisode]
     report: Report
     files: dict[str, Path]
-    """By the keys of :data:`WRITERS`."""
+    """By the keys of :data:`WRITERS`; ``live`` where it was asked for."""
 
     @property
     def verdict(self) -> str:
@@ -145,6 +147,8 @@ def explore_run(
     folder: str | PathLike[str],
     *,
     writers: Sequence[str] | None = None,
+    live: bool = False,
+    runtime: str | PathLike[str] | None = None,
     **how: Any,
 ) -> Explored:
     """Record, score and write.
@@ -153,17 +157,27 @@ def explore_run(
         directory: of the run.
         folder: gets the files; made if it is not there.
         writers: keys of :data:`WRITERS`; None for all whose extras are installed.
+        live: write ``live.html`` too, the agent itself in a page; see :mod:`recollect.interpret.live`.
+        runtime: onnxruntime-web for it: folder or archive; None looks for it, and asks npm.
         how: for :func:`record_run`.
 
     Raises:
-        ValueError: as :func:`record_run`.
+        ValueError: as :func:`record_run`; with ``live`` also as :func:`~recollect.interpret.live.write_live`.
         OSError: the folder cannot be written.
     """
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)  # before anything is computed: a folder that cannot be made ends it here
+    engine = find_runtime(None if runtime is None else Path(runtime)) if live else None
     episodes = record_run(directory, **how)
+    shown = episodes[0]
+    if live:  # before the scores, which take longest
+        require_live(shown.agent, shown.world)
     report = score_with_controls(episodes)
     files = {
         name: WRITERS[name](episodes[0], report, folder) for name in (usable_writers() if writers is None else writers)
     }
+    if engine is not None:
+        files["live"] = write_live(
+            shown.agent, shown.world, folder / "live.html", runtime=engine, seed=int(how.get("seed", 0))
+        )
     return Explored(episodes=episodes, report=report, files=files)

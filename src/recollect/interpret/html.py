@@ -12,13 +12,11 @@ requests, and allows no script but the page's own.
 
 import base64
 import gzip
-import hashlib
 import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from html import escape
-from importlib import resources
 from os import PathLike
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -35,6 +33,7 @@ from recollect.interpret.packing import Packed, Plan, fit, headers, pack
 from recollect.interpret.quantization import Encoded, decode
 from recollect.interpret.record import EpisodeRecord
 from recollect.interpret.report import Report
+from recollect.interpret.template import block, fill
 
 FORMAT = "memx-1"
 HARD_STOP = 25
@@ -213,44 +212,12 @@ def _page(
             tiles = [{"first": sheet.first, "count": sheet.frames, "columns": sheet.columns} for sheet in sheets]
             header["frames"] = {"width": width, "height": height, "atlases": tiles}
         described.append(header)
-        payload.append(_block(f"data-{number}", packed.data))
-        payload += [_block(f"frames-{number}-{place}", sheet.png) for place, sheet in enumerate(sheets)]
+        payload.append(block(f"data-{number}", packed.data))
+        payload += [block(f"frames-{number}-{place}", sheet.png) for place, sheet in enumerate(sheets)]
     meta: dict[str, Any] = {"format": FORMAT, "style": style, "colours": STOPS, "records": described}
     if len(records) > 1:
         meta["knots"] = alignment(*records)
-    return _filled(" and ".join(header["title"] for header in described), meta, "\n".join(payload))
-
-
-def _filled(title: str, meta: Mapping[str, Any], payload: str) -> str:
-    """The template with everything in its place; a hash allows the page's own style and script, and no other."""
-    folder = resources.files("recollect.interpret") / "page"
-    template, style, script = ((folder / f"explorer.{ending}").read_text() for ending in ("html", "css", "js"))
-    script = _without_comments(script)
-    policy = f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(style)}; img-src blob: data:"
-    text = json.dumps(finite(meta), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    places = {
-        "policy": f"{policy}; base-uri 'none'; form-action 'none'",
-        "title": escape(title),
-        "style": style,
-        "meta": text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029"),
-        "payload": payload,
-        "script": script,
-    }
-    return re.sub(r"\{\{(\w+)\}\}", lambda place: places[place[1]], template)
-
-
-def _without_comments(script: str) -> str:
-    """The script without lines that are comments, and without indentation: they are for who reads the source."""
-    lines = (line.strip() for line in re.sub(r"\A/\*.*?\*/", "", script, flags=re.DOTALL).splitlines())
-    return "\n".join(line for line in lines if line and not line.startswith(("//", "/**")))
-
-
-def _hash(text: str) -> str:
-    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
-
-
-def _block(name: str, data: bytes) -> str:
-    return f'<script type="text/plain" id="{name}">{base64.b64encode(data).decode()}</script>'
+    return fill("explorer", " and ".join(header["title"] for header in described), meta, "\n".join(payload))
 
 
 def _index(record: EpisodeRecord, report: Mapping[str, Any] | None, links: Sequence[Mapping[str, str]]) -> str:
