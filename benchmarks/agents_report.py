@@ -116,15 +116,15 @@ def _speeds(folder: Path, libraries: Libraries) -> tuple[dict[str, Any], list[tu
 
 def cost_rows(folder: Path) -> Rows:
     """Attention agents in Pong: times, also as ratios to ``adaptive`` beside those of the thesis, bytes and FLOPs."""
-    found = json.loads((folder / "attention-agents.json").read_text())
+    files = [json.loads(path.read_text()) for path in sorted(folder.glob("attention-agents-*.json"), reverse=True)]
     rows, (hours, milliseconds) = [], COSTS["adaptive"]
-    for side in dict.fromkeys(row["side"] for row in found["rows"]):
-        mine = {row["agent"]: row for row in found["rows"] if row["side"] == side}
+    for found in files:
+        mine = {row["agent"]: row for row in found["rows"]}
         base = mine["adaptive"]
         for agent, row in mine.items():
             trained, acted = COSTS[agent]
             rows.append((
-                *(f"`{agent}`, {side}", f"{row['training_steps_per_s']:,.0f}"),
+                *(f"`{agent}`, {row['side']}", f"{row['training_steps_per_s']:,.0f}"),
                 f"{base['training_steps_per_s'] / row['training_steps_per_s']:.2f}",
                 *(f"{trained / hours:.2f}", f"{row['acting_ms_1']:.2f}"),
                 f"{row['acting_ms_1'] / base['acting_ms_1']:.2f}",
@@ -132,7 +132,7 @@ def cost_rows(folder: Path) -> Rows:
                 *(f"{row[name]:,}" for name in ("parameters", "state_bytes", "stream_bytes")),
                 *(f"{row[name] / 1e6:,.1f}" for name in ("acting_flops", "training_flops")),
             ))  # fmt: skip
-    return rows, found["environment"]
+    return rows, files[0]["environment"]
 
 
 def profile_rows(folder: Path) -> Rows:

@@ -1,6 +1,6 @@
 """What the attention agents of George 2021 cost: parameters, FLOPs, bytes, acting and training, in Pong.
 
-    python benchmarks/attention_agents.py [--sides 84 42] [--agents mott adaptive ...] [--rounds 2]
+    python benchmarks/attention_agents.py [--side 84] [--agents mott adaptive ...] [--rounds 2]
 
 Times are processor time on one thread, so that other programs on the machine matter less, and are taken in turns:
 every agent once, then every agent again; the fastest round counts. An agent acts with a full memory, by its live form,
@@ -121,35 +121,31 @@ def timed(call: Callable[[], object], least: float) -> tuple[float, int]:
 def main() -> None:
     """Measure, print the table, save the numbers."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--sides", type=int, nargs="+", default=[84, 42])
+    parser.add_argument("--side", type=int, default=84, help="of a frame: 84, 42 or 21")
     parser.add_argument("--agents", nargs="+", default=list(ATTENTION_AGENTS))
     parser.add_argument("--rounds", type=int, default=2)
-    parser.add_argument("--output", default="benchmarks/results/attention-agents.json", help="'' saves nothing")
+    parser.add_argument("--output", default="benchmarks/results", help="folder of attention-agents-SIDE.json")
     options = parser.parse_args()
     torch.set_num_threads(1)
     torch.manual_seed(0)
     keep_freed_memory()
     found: dict[str, Any] = {"environment": describe(), "rows": []}
-    table = Table(
-        "agent", "side", "parameters", "training steps/s", "acting ms, 1", "32", "state bytes", "MFLOPs, acting"
-    )
-    for side in options.sides:
-        costs = [Cost(name, side) for name in options.agents]
-        for _ in range(options.rounds):
-            for cost in costs:
-                cost.round()
+    head = ("parameters", "training steps/s", "acting ms, 1", "32", "state bytes", "MFLOPs, acting")
+    table = Table("agent", *head, title=f"Pong, frames of {options.side}")
+    costs = [Cost(name, options.side) for name in options.agents]
+    for _ in range(options.rounds):
         for cost in costs:
-            row = cost.result()
-            found["rows"].append(row)
-            acting = (f"{row[f'acting_ms_{rows}']:.2f}" for rows in BATCHES)
-            speed, flops = f"{row['training_steps_per_s']:,.0f}", f"{row['acting_flops'] / 1e6:,.1f}"
-            parameters, state = f"{row['parameters']:,}", f"{row['state_bytes']:,}"
-            table.add_row(row["agent"], str(side), parameters, speed, *acting, state, flops)
+            cost.round()
+    for cost in costs:
+        row = cost.result()
+        found["rows"].append(row)
+        acting = (f"{row[f'acting_ms_{rows}']:.2f}" for rows in BATCHES)
+        speed, flops = f"{row['training_steps_per_s']:,.0f}", f"{row['acting_flops'] / 1e6:,.1f}"
+        table.add_row(row["agent"], f"{row['parameters']:,}", speed, *acting, f"{row['state_bytes']:,}", flops)
     for column in table.columns[1:]:
         column.justify = "right"
     Console().print(table)
-    if options.output:
-        Path(options.output).write_text(json.dumps(found, indent=1) + "\n")
+    Path(options.output, f"attention-agents-{options.side}.json").write_text(json.dumps(found, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@
 
 Reads the newest file of each kind in benchmarks/results/ (``cores-*.json``, ``ratios-*.json``, ``certificate.json``,
 ``mutations.json``, ``rl-*.json``, ``beside-sb3.json``, ``training-profile.json``, ``worlds.json``,
-``lifelong.json``, ``attention-agents.json``).
+``lifelong.json``, ``attention-agents-*.json``).
 Needs matplotlib (extra ``dev``).
 """
 

@@ -4,8 +4,8 @@
 Breakout 500), in which a lost life ends an episode. Here ``life`` is what training plays, and ``game`` whole games.
 
 ``lite`` is ours: the worlds ``catch``, in light and in the dark, and ``track``, in frames of 42 x 42, for minutes. The
-agents are the same; how they learn is not: rollouts of 31 steps, learned from whole and in three passes with the clipped
-surrogate, Adam, pixels scaled to 0..1, values in units of the returns, a discount of 0.95, and bfloat16.
+agents are the same; how they learn is not: rollouts of 31 steps, each learned from whole and in three passes with the
+clipped surrogate, Adam, pixels scaled to 0..1, values in units of the returns, a discount of 0.95, and bfloat16.
 
 To add an agent's rows: its entry in ``agents.py``; what the thesis reports of it in :data:`RETURNS`; its changes of
 section 4.2 in :func:`_changes`.
