@@ -20,8 +20,16 @@ from typing import Any
 from recollect.config import lookup
 from recollect.cores import CORES
 from recollect.cores.memoryless import MemorylessConfig
-from recollect.cores.transformer_xl.core import TransformerXLConfig
-from recollect.recipes.attention_agents.agents import ATTENTION_AGENTS, WIDTH, adaptive, attention_agent, mott
+from recollect.recipes.attention_agents.agents import (
+    ATTENTION_AGENTS,
+    WIDTH,
+    adaptive,
+    attention_agent,
+    mott,
+    timesformer,
+    with_layers,
+    with_tokens,
+)
 from recollect.recipes.base import Recipe, Run, Scale, Test
 from recollect.tasks import CatchConfig, GymnasiumConfig, TrackConfig
 from recollect.tasks.gymnasium.atari import AtariRules
@@ -118,7 +126,22 @@ def _lite_rows() -> Iterator[Run]:
     for name, world in LITE.items():
         runs = {agent: attention_agent(agent, world) for agent in ATTENTION_AGENTS} | {ABLATION: memoryless(world)}
         for agent, config in runs.items():
-            yield _run(f"{agent}, {name}", lite(config, LITE_STEPS[name]), "lite", {"": Test(where=world, samples=256)})
+            yield _run(f"{agent}, {name}", lite(config, LITE_STEPS[name]), "lite", _lite_test(world))
+    world = LITE["catch"]
+    divided = timesformer(world, "divided")
+    for row, config in _timesformers(divided).items():
+        run = _run(f"{row}, catch", lite(config, LITE_STEPS["catch"]), "lite", _lite_test(world))
+        yield replace(run, seeds=1)
+
+
+def _lite_test(world: WorldConfig) -> dict[str, Test]:
+    return {"": Test(where=world, samples=256)}
+
+
+def _timesformers(divided: ImpalaConfig) -> dict[str, ImpalaConfig]:
+    """Sections 4.2.8 and 4.2.9; with tokens of 16 and one layer it is the agent itself."""
+    tokens = {f"timesformer-divided, tokens of {width}": with_tokens(divided, width) for width in (8, 32, 64)}
+    return tokens | {f"timesformer-divided, {layers} layers": with_layers(divided, layers) for layers in (2, 3, 4)}
 
 
 def _paper_rows() -> Iterator[Run]:
@@ -134,7 +157,6 @@ def _changes() -> dict[str, tuple[str, ImpalaConfig]]:
     """The studies of section 4.2: row, game and run."""
     pong, enduro = game("Pong"), game("Enduro")
     base = adaptive(pong)
-    assert isinstance(base.core, TransformerXLConfig)
     raw = base.agent.encoders
     return {
         # 4.2.1; the thesis does not describe its small network, whose parameters say 16 channels.
@@ -143,13 +165,28 @@ def _changes() -> dict[str, tuple[str, ImpalaConfig]]:
         **{
             f"adaptive, {layers} layers, Pong": (  # 4.2.3
                 "Pong",
-                long(replace(base, core=replace(base.core, num_layers=layers)), 10),
+                long(with_layers(base, layers), 10),
             )
             for layers in (2, 3)
         },
         "adaptive, pixels 0..1, Pong": (  # 4.2.4
             "Pong",
             long(replace(base, agent=replace(base.agent, encoders=replace(raw, scale_images=True))), 10),
+        ),
+        **{
+            f"timesformer-divided, frames of {side}, Pong": (  # 4.2.6
+                "Pong",
+                long(timesformer(game("Pong", side=side), "divided"), 40),
+            )
+            for side in (42, 21)
+        },
+        **{
+            f"{row}, Pong": ("Pong", long(config, 40))
+            for row, config in _timesformers(timesformer(pong, "divided")).items()
+        },
+        "timesformer-joint, frames of 42, Pong": (  # 4.2.10
+            "Pong",
+            long(timesformer(game("Pong", side=42), "joint"), 20),
         ),
         f"{ABLATION}, Pong": ("Pong", long(memoryless(pong), 10)),  # ours
     }
