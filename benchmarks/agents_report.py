@@ -24,6 +24,19 @@ PONG: Libraries = {
     "rl-plain-pong-our-encoder": ("plain loop, 2 actors, with our encoder", 4.0),
 }
 BESIDE = ["world", "seconds", "ours, last", "ours, best", "RecurrentPPO", "our steps", "its steps"]
+COSTS = {  # George 2021, table 4.5, means over four games: hours of training, ms of a step that is acted
+    "mott": (11.8, 23.0),
+    "adaptive": (6.62, 12.0),
+    "spatio-temporal-sequential": (22.92, 17.0),
+    "spatio-temporal-one-shot": (10.49, 21.0),
+    "timesformer-divided": (8.45, 16.5),
+    "timesformer-joint": (27.70, 52.0),
+}
+COST_HEADING = [
+    *("agent, frame", "training steps/s", "time / adaptive", "thesis"),
+    *("acting ms, one row", "/ adaptive", "thesis", "32 rows"),
+    *("parameters", "state bytes", "live bytes", "MFLOPs acted", "MFLOPs trained"),
+]
 LEARNING = {  # recipe, what follows the core in a row's name, test: words
     ("htm-t-maze", ", length 100", ""): "T-maze, corridor of 100",
     ("htm-t-maze", " trained on length 20", "length 200"): "T-maze, trained on 20, played on 200",
@@ -99,6 +112,27 @@ def _speeds(folder: Path, libraries: Libraries) -> tuple[dict[str, Any], list[tu
         against = "-" if aim is None else f"{ratio:.1f} (aim {aim:g})" + (", missed" if ratio < aim else "")
         rows.append((words, f"{rate:,.0f}", against))
     return found, rows
+
+
+def cost_rows(folder: Path) -> Rows:
+    """Attention agents in Pong: times, also as ratios to ``adaptive`` beside those of the thesis, bytes and FLOPs."""
+    files = [json.loads(path.read_text()) for path in sorted(folder.glob("attention-agents-*.json"), reverse=True)]
+    rows, (hours, milliseconds) = [], COSTS["adaptive"]
+    for found in files:
+        mine = {row["agent"]: row for row in found["rows"]}
+        base = mine["adaptive"]
+        for agent, row in mine.items():
+            trained, acted = COSTS[agent]
+            rows.append((
+                *(f"`{agent}`, {row['side']}", f"{row['training_steps_per_s']:,.0f}"),
+                f"{base['training_steps_per_s'] / row['training_steps_per_s']:.2f}",
+                *(f"{trained / hours:.2f}", f"{row['acting_ms_1']:.2f}"),
+                f"{row['acting_ms_1'] / base['acting_ms_1']:.2f}",
+                *(f"{acted / milliseconds:.2f}", f"{row['acting_ms_32']:.1f}"),
+                *(f"{row[name]:,}" for name in ("parameters", "state_bytes", "stream_bytes")),
+                *(f"{row[name] / 1e6:,.1f}" for name in ("acting_flops", "training_flops")),
+            ))  # fmt: skip
+    return rows, files[0]["environment"]
 
 
 def profile_rows(folder: Path) -> Rows:

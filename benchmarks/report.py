@@ -4,7 +4,7 @@
 
 Reads the newest file of each kind in benchmarks/results/ (``cores-*.json``, ``ratios-*.json``, ``certificate.json``,
 ``mutations.json``, ``rl-*.json``, ``beside-sb3.json``, ``training-profile.json``, ``worlds.json``,
-``lifelong.json``, ``maps.json``).
+``lifelong.json``, ``maps.json``, ``attention-agents-*.json``).
 Needs matplotlib (extra ``dev``).
 """
 
@@ -23,7 +23,9 @@ from matplotlib.ticker import NullFormatter
 
 from agents_report import (
     BESIDE,
+    COST_HEADING,
     beside_rows,
+    cost_rows,
     learning_rows,
     lifelong_rows,
     pong_rows,
@@ -281,7 +283,10 @@ def main() -> None:
         ("untrained", UNTRAINED, untrained),
     ):
         between(ROOT / "docs" / "believe.md", name, table(head, rows) + (f"\n\n{line}" if name == "trusted" else ""))
-    between(ROOT / "docs" / "attention-agents.md", "sizes", size_table())
+    attention = ROOT / "docs" / "attention-agents.md"
+    between(attention, "sizes", size_table())
+    rows, where = cost_rows(RESULTS)
+    between(attention, "costs", table(COST_HEADING, rows) + "\n\n" + measured_where(where))
     figure(cores, ROOT / "docs" / "assets" / "streams.png")
 
 

@@ -24,7 +24,7 @@ Differs:
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from gymnasium import spaces
@@ -178,6 +178,19 @@ def attention_run(
 def in_chunks(chunk: int, memory: Literal["stored", "empty"] = "empty") -> ReuseConfig:
     """One optimiser step for every chunk of a rollout."""
     return ReuseConfig(chunk=chunk, update_per="chunk", learner_memory=memory)
+
+
+def with_layers(config: ImpalaConfig, number: int) -> ImpalaConfig:
+    """The same run with so many layers in its core."""
+    more: dict[str, Any] = {"num_layers": number}
+    return replace(config, core=replace(config.core, **more))
+
+
+def with_tokens(config: ImpalaConfig, width: int) -> ImpalaConfig:
+    """A run of TimeSformer whose tokens, and the last stage of the network before them, have another width."""
+    tokens: dict[str, Any] = {"channels": width, "token_dim": width}
+    encoders = replace(config.agent.encoders, channels=(16, 32, width))
+    return replace(config, core=replace(config.core, **tokens), agent=replace(config.agent, encoders=encoders))
 
 
 def told(world: WorldConfig) -> int:

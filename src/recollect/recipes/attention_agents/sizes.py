@@ -5,10 +5,10 @@ them add up to, and agree with all of its digits. To add an agent's: lines in :d
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass
+from functools import partial
 
-from recollect.recipes.attention_agents.agents import attention_agent
+from recollect.recipes.attention_agents.agents import attention_agent, with_layers, with_tokens
 from recollect.tasks.worlds.contract import WorldConfig
 from recollect.training.impala.trainer import ImpalaConfig
 
@@ -18,23 +18,6 @@ UNUSED_NORMS = 3 * 2 * 256
 
 def _unchanged(config: ImpalaConfig) -> ImpalaConfig:
     return config
-
-
-def _layers(number: int) -> Callable[[ImpalaConfig], ImpalaConfig]:
-    def change(config: ImpalaConfig) -> ImpalaConfig:
-        more: dict[str, Any] = {"num_layers": number}
-        return replace(config, core=replace(config.core, **more))
-
-    return change
-
-
-def _embedding(width: int) -> Callable[[ImpalaConfig], ImpalaConfig]:
-    def change(config: ImpalaConfig) -> ImpalaConfig:
-        tokens: dict[str, Any] = {"channels": width, "token_dim": width}
-        encoders = replace(config.agent.encoders, channels=(16, 32, width))
-        return replace(config, core=replace(config.core, **tokens), agent=replace(config.agent, encoders=encoders))
-
-    return change
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,7 +59,7 @@ SIZES = (
             published=published,
             unused=layers * UNUSED_NORMS,
             changed=f"{layers} layers",
-            change=_layers(layers),
+            change=partial(with_layers, number=layers),
         )
         for layers, published in ((2, 2_776_048), (3, 3_631_856))
     ),
@@ -91,7 +74,7 @@ SIZES = (
             game="Pong",
             published=published,
             changed=f"{layers} layers",
-            change=_layers(layers),
+            change=partial(with_layers, number=layers),
         )
         for layers, published in ((2, 563_520), (3, 568_096), (4, 572_672))
     ),
@@ -101,7 +84,7 @@ SIZES = (
             game="Pong",
             published=published,
             changed=f"tokens of {width}",
-            change=_embedding(width),
+            change=partial(with_tokens, width=width),
         )
         for width, published in ((8, 302_856), (32, 1_091_472), (64, 2_237_936))
     ),
