@@ -16,8 +16,12 @@ def map_rows(results: Path) -> tuple[list[list[str]], list[list[str]], list[list
     trained, untrained = data["agents"]["t-maze"], data["agents"]["catch"]
     metrics = _by_name(trained["report"]["metrics"])
     rows = [
-        [f"{name} ({metrics[name]['unit']})" if metrics[name]["unit"] else name]
-        + [_number(metrics[name]["value"]), _interval(metrics[name]), _control(metrics[name])]
+        [
+            f"{name} ({metrics[name]['unit']})" if metrics[name]["unit"] else name,
+            _number(metrics[name]["value"]),
+            _interval(metrics[name]),
+            _control(metrics[name]),
+        ]
         for name in SHOWN
     ]
     heads = [_head(head) for head in trained["report"]["heads"]]
