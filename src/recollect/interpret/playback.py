@@ -30,7 +30,7 @@ class Playback:
 
     def part(self, start: int, stop: int) -> ActorInputs:
         """The inputs of some steps, ``[1, stop - start, ...]``."""
-        return ActorInputs(*(None if part is None else _cut(part, start, stop) for part in self.inputs))
+        return ActorInputs._make(None if part is None else _cut(part, start, stop) for part in self.inputs)
 
     @torch.no_grad()
     def step(self, t: int, state: Any, encoded: Tensor | None = None) -> tuple[ActorCriticOutput, Any]:

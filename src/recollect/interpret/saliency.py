@@ -285,7 +285,7 @@ def _with_image(inputs: ActorInputs, image: Image, change: Callable[[Tensor], Te
 
     observation = changed(inputs.observation, image.keys)
     parts = inputs._replace(observation=observation)
-    return ActorInputs(*(None if part is None else _repeated(part, rows[0]) for part in parts))
+    return ActorInputs._make(None if part is None else _repeated(part, rows[0]) for part in parts)
 
 
 def _repeated(part: Any, rows: int) -> Any:
