@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from functools import cache
+from importlib import resources
 
 import numpy as np
 import pytest
@@ -78,6 +79,11 @@ def test_what_cannot_be_live():
         require_live(_agent("gru"), CatchConfig())
     with pytest.raises(ValueError, match="can have hcam, transformer-xl, causal-transformer, gru, lstm"):
         require_live(_agent("ttm"), MAZE)
+
+
+def test_the_script_is_small():
+    script = resources.files("recollect.interpret") / "page" / "live.js"
+    assert len(script.read_bytes()) < 30_000
 
 
 def test_a_runtime_that_is_not_there(tmp_path, monkeypatch):

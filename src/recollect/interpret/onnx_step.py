@@ -27,6 +27,7 @@ from recollect.cores import CORES, HierarchicalChunkMemory, HierarchicalChunkMem
 from recollect.interpret.attention import RELEVANCE
 from recollect.interpret.hiding import can_hide_steps
 from recollect.layers.tap import Tap, editing, listen, without
+from recollect.ops.single_step import single_step_decompositions
 from recollect.state import leaves, map_state, named_leaves
 
 PACKAGES = ("onnx", "onnxscript")
@@ -171,7 +172,7 @@ def export_step(agent: ActorCritic) -> ExportedStep:
     outputs = step.named_outputs()
     with torch.no_grad(), _quiet():
         program = torch.export.export(step, tuple(given.values()), strict=False)
-        program = program.run_decompositions({torch.ops.aten.cummax.default: _largest_of_one})
+        program = program.run_decompositions(single_step_decompositions())
         found = torch.onnx.export(
             program, (), dynamo=True, verbose=False, input_names=list(given), output_names=list(outputs)
         )
@@ -179,12 +180,6 @@ def export_step(agent: ActorCritic) -> ExportedStep:
     axes = LIVE_CORES[core_key(agent)]
     kept = tuple(Leaf(name, leaf.numpy(), axes.get(name.rsplit(".", 1)[-1])) for name, leaf in named)
     return ExportedStep(model=found.model_proto.SerializeToString(), leaves=kept, window=window, outputs=outputs)
-
-
-def _largest_of_one(tensor: Tensor, dim: int) -> tuple[Tensor, Tensor]:
-    """``cummax``, which ONNX does not have, along an axis of length 1: there is one step in a call."""
-    assert tensor.shape[dim] == 1
-    return tensor.clone(), torch.zeros_like(tensor, dtype=torch.long)
 
 
 @contextmanager

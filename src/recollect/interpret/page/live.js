@@ -319,7 +319,7 @@ function showCards() {
       return made;
     };
     box.append(canvas, element("span", `steps ${card.start} to ${card.stop - 1}`, { className: "text" }),
-      element("span", `${says || "corridor"}${card.swapped ? ", the twin's" : ""}${card.erased ? ", erased" : ""}`, { className: "text soft" }));
+      element("span", `${says || "corridor"}${card.swapped ? " (twin's)" : ""}${card.erased ? ", erased" : ""}`, { className: "text soft" }));
     if (!card.erased) {
       if (agent.unit) box.append(element("span", `attended ${percent(card.mass)}`, { className: "text" }), bar(card.mass, "mass"));
       box.append(element("span", `used ${card.kl.toFixed(3)} nats`, { className: "text" }), bar(card.kl / largest, "effect"));
