@@ -53,7 +53,8 @@ PROCESSES = ["environment", "vector form", "this process", "`--world.processes 1
 LIFELONG = ["contents in", "position", "median ms", "99 % ms"]
 BESIDE_HEADING = (
     "### Other people's environments, beside RecurrentPPO of sb3-contrib\n\n"
-    "Both by their defaults, on one thread, for the same seconds (`python benchmarks/beside_sb3.py`)."
+    "Both by their defaults, on one thread; RecurrentPPO for at least the seconds that ours took "
+    "(`python benchmarks/beside_sb3.py`)."
 )
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
