@@ -81,7 +81,7 @@ def rl_rows(folder: Path) -> Rows:
 
 
 def beside_rows(results: Path, folder: Path) -> Rows:
-    """Other people's environments: ours beside RecurrentPPO, both by default, seed 0, RecurrentPPO for at least as long."""
+    """Other people's environments: ours beside RecurrentPPO for at least as long; defaults, seed 0."""
     found = json.loads((folder / "beside-sb3.json").read_text())
     rows, ahead = [], 0
     for label, theirs in found["worlds"].items():
