@@ -132,8 +132,7 @@ class ImageEncoder(Encoder):
         Raises:
             ValueError: bytes where the space has floats, or floats where it has bytes.
         """
-        may_be = (True, False) if self.takes_fractions else (self.is_float,)
-        if observation.is_floating_point() not in may_be:
+        if observation.is_floating_point() != self.is_float and not self.takes_fractions:
             found, wanted = ("floats", "bytes 0..255") if observation.is_floating_point() else ("integers", "floats")
             raise ValueError(f"images have dtype {observation.dtype}: this agent was built for {wanted}, not {found}; "
                              "show it what its observation space says")  # fmt: skip

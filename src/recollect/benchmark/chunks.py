@@ -12,7 +12,7 @@ Source: Didolkar et al. 2022, table 5.
 
 import gc
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
@@ -21,7 +21,7 @@ from rich.table import Table
 
 from recollect.benchmark.flops import count
 from recollect.benchmark.machine import describe
-from recollect.benchmark.results import save
+from recollect.benchmark.results import save_rows
 from recollect.benchmark.timing import matmul_peak, measure
 from recollect.config import require
 from recollect.cores.tlb import TemporalLatentBottleneckConfig
@@ -124,9 +124,7 @@ def run_chunks(config: ChunksBenchmark, progress: Callable[[str], None] | None =
             torch.manual_seed(0)
             results.rows.append(_measure(name, chunk, encoder, config, length, results.peak))
     if config.output:
-        names = [field.name for field in fields(ChunkRow)]
-        table = [[getattr(row, name) for name in names] + [*results.environment.values()] for row in results.rows]
-        save(config.output, "chunks", results.environment, results.to_json(), [[*names, *results.environment], *table])
+        save_rows(config.output, "chunks", results.environment, results.to_json(), results.rows)
     return results
 
 

@@ -1,7 +1,7 @@
 """Every hand-written kernel beside its plain twin: what it gains on this machine, and whether it runs here at all."""
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any
 
@@ -11,7 +11,7 @@ from rich.table import Table
 from torch import Tensor
 
 from recollect.benchmark.machine import describe
-from recollect.benchmark.results import save
+from recollect.benchmark.results import save_rows
 from recollect.benchmark.timing import interleave, ratio
 from recollect.config import lookup, require
 from recollect.ops import OPS
@@ -94,10 +94,7 @@ def run_ops(config: OpsBenchmark, progress: Callable[[str], None] | None = None)
             torch.manual_seed(0)
             results.rows.append(measure_op(name, config))
     if config.output:
-        names = [field.name for field in fields(OpRow)]
-        table = [[getattr(row, name) for name in names] + [*results.environment.values()] for row in results.rows]
-        header = [*names, *results.environment]
-        save(config.output, "ops", results.environment, results.to_json(), [header, *table])
+        save_rows(config.output, "ops", results.environment, results.to_json(), results.rows)
     return results
 
 

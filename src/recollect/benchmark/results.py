@@ -94,6 +94,15 @@ class Results:
         return table
 
 
+def save_rows(
+    folder: str | Path, name: str, environment: dict[str, Any], data: dict[str, Any], rows: Sequence[Any]
+) -> tuple[Path, Path]:
+    """:func:`save`, with a table of dataclasses, each beside the environment."""
+    names = [field.name for field in fields(rows[0])]
+    table = [[getattr(row, name) for name in names] + [*environment.values()] for row in rows]
+    return save(folder, name, environment, data, [[*names, *environment], *table])
+
+
 def save(
     folder: str | Path, name: str, environment: dict[str, Any], data: dict[str, Any], table: Sequence[Sequence[Any]]
 ) -> tuple[Path, Path]:

@@ -24,7 +24,7 @@ from recollect.interpret.playback import Playback
 from recollect.interpret.recall import Ratio, decisions, maps_of
 from recollect.interpret.removal import policies_without
 from recollect.interpret.report import Gate, Metric, Report
-from recollect.interpret.score import memory_heads, pooled, score
+from recollect.interpret.score import memory_heads, pooled, score, verdict
 
 ORDERS = 4
 """Random orders that stand beside an order."""
@@ -57,10 +57,8 @@ def score_with_controls(episodes: Sequence[LiveEpisode]) -> Report:
     metrics += memory_swap(episodes)
     gates += [decides_alike(episodes), repeats(episodes[0]), depends_on_weights(episodes[0])]
     gates += untrained(episodes)
-    failed = [gate.name for gate in gates if gate.passed is False]
-    verdict = report.verdict.split("; do not believe")[0]
-    verdict += f"; do not believe the picture: {', '.join(failed)}" if failed else ""
-    return replace(report, metrics=tuple(metrics), gates=tuple(gates), verdict=verdict)
+    report = replace(report, metrics=tuple(metrics), gates=tuple(gates))
+    return replace(report, verdict=verdict(episodes[0], report))
 
 
 @torch.no_grad()

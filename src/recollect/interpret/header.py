@@ -211,16 +211,3 @@ def _event(record: EpisodeRecord, event: Event) -> dict[str, Any]:
     return {
         "t": event.t, "t1": event.t1, "kind": event.kind, "label": event.label, "query": asks and block, "block": block,
     }  # fmt: skip
-
-
-def finite(value: Any) -> Any:
-    """JSON data in which numbers that are not finite are null."""
-    if isinstance(value, Mapping):
-        return {str(name): finite(part) for name, part in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [finite(part) for part in value]
-    if isinstance(value, np.generic):
-        value = value.item()
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    return value

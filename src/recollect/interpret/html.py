@@ -28,11 +28,11 @@ from recollect.files import write_atomically
 from recollect.interpret.atlas import Atlas, atlases
 from recollect.interpret.checks import check_record
 from recollect.interpret.colours import STOPS
-from recollect.interpret.header import alignment, describe, finite
+from recollect.interpret.header import alignment, describe
 from recollect.interpret.packing import Packed, Plan, fit, headers, pack
 from recollect.interpret.quantization import Encoded, decode
 from recollect.interpret.record import EpisodeRecord
-from recollect.interpret.report import Report
+from recollect.interpret.report import Report, without_nan
 from recollect.interpret.template import block, fill
 
 FORMAT = "memx-1"
@@ -224,7 +224,7 @@ def _index(record: EpisodeRecord, report: Mapping[str, Any] | None, links: Seque
     """A page with links to the parts; it has the scores, so that :func:`load_report` reads it like any other."""
     title = f"{escape(record.info.task)}, {escape(record.info.core)}: {len(links)} parts"
     rows = "".join(f'<li><a href="{escape(link["href"])}">{escape(link["text"])}</a></li>' for link in links)
-    meta = json.dumps(finite({"format": FORMAT, "records": [{"report": report, "arrays": []}]}), allow_nan=False)
+    meta = json.dumps(without_nan({"format": FORMAT, "records": [{"report": report, "arrays": []}]}), allow_nan=False)
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">'
         f'<meta name="color-scheme" content="dark light"><title>{title}</title></head><body><main><h1>{title}</h1>'

@@ -5,6 +5,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+import numpy as np
+
 
 @dataclass(frozen=True, kw_only=True)
 class Metric:
@@ -84,11 +86,13 @@ class Report:
 
 
 def without_nan(value: Any) -> Any:
-    """Data for JSON, which does not know NaN: null stands there."""
+    """Data for JSON, which knows no NaN and no infinity: null stands there."""
     if isinstance(value, Mapping):
         return {str(name): without_nan(part) for name, part in value.items()}
     if isinstance(value, (list, tuple)):
         return [without_nan(part) for part in value]
+    if isinstance(value, np.generic):
+        value = value.item()
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     return value

@@ -9,10 +9,11 @@ agent does) and heads.py (what kind of head is it).
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 
-from recollect.evaluation.confidence_interval import confidence_interval
+from recollect.evaluation.confidence_interval import confidence_interval, quantiles
 from recollect.interpret.gates import check_records
 from recollect.interpret.heads import effective_number, label_head, lag_only_share, redundancy, rows_of, span90
 from recollect.interpret.heads import staticness as how_static
@@ -74,7 +75,7 @@ def score(records: EpisodeRecord | Records) -> Report:
         gates=tuple(check_records(records, metrics)),
         notes=tuple(dict.fromkeys(note for record in records for note in record.info.notes)),
     )
-    return Report(**{**vars(report), "verdict": _verdict(records[0], report)})
+    return replace(report, verdict=verdict(records[0], report))
 
 
 def memory_heads(record: EpisodeRecord) -> list[int]:
@@ -143,7 +144,7 @@ def couple(records: Records, memory: Sequence[Maps]) -> tuple[Metric | None, dic
         return None, table
     generator = np.random.default_rng(0)
     drawn = [difference(flags[generator.integers(0, len(flags), len(flags))]) for _ in range(1000)]
-    low, high = np.nanquantile(drawn, [0.025, 0.975])
+    low, high = quantiles(np.array([one for one in drawn if not math.isnan(one)]))
     found = Metric(name="recall-success coupling", value=value, chance=0.0, number=len(flags), low=low, high=high)
     return found, table
 
@@ -217,8 +218,8 @@ def _space(records: Records) -> list[Metric]:
     return found
 
 
-def _verdict(record: EpisodeRecord, report: Report) -> str:
-    """One line."""
+def verdict(record: EpisodeRecord, report: Report) -> str:
+    """One line: what the metrics say, and which gates forbid to believe it."""
     parts = []
     if "mass on key" in report:
         metric = report["mass on key"]

@@ -12,7 +12,7 @@ from html import escape
 from importlib import resources
 from typing import Any
 
-from recollect.interpret.header import finite
+from recollect.interpret.report import without_nan
 
 
 def fill(
@@ -21,7 +21,7 @@ def fill(
     """The template with everything in its place.
 
     Args:
-        name: ``page/NAME.html`` and ``page/NAME.js``.
+        name: ``page/NAME.html``, the body of ``page/page.html``, and ``page/NAME.js``.
         title: of the page.
         meta: what the script reads as JSON; NaN becomes null.
         payload: blocks of data, from :func:`block`.
@@ -29,11 +29,11 @@ def fill(
         scripts: more sources that the policy allows scripts to have.
     """
     folder = resources.files("recollect.interpret") / "page"
-    template = (folder / f"{name}.html").read_text()
+    template = (folder / "page.html").read_text().replace("{{body}}", (folder / f"{name}.html").read_text())
     script = _without_comments((folder / f"{name}.js").read_text())
     style = "".join((folder / f"{part}.css").read_text() for part in styles or (name,))
     policy = f"default-src 'none'; script-src {_hash(script)}{scripts}; style-src {_hash(style)}; img-src blob: data:"
-    text = json.dumps(finite(meta), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    text = json.dumps(without_nan(meta), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     places = {
         "policy": f"{policy}; base-uri 'none'; form-action 'none'",
         "title": escape(title),

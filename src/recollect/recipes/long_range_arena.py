@@ -71,6 +71,13 @@ def _cosine(peak: float, warmup: int) -> OptimizerConfig:
     )
 
 
+_OF_BYTES: dict[str, Any] = {
+    "num_layers": 2,
+    "self_per_cross": 2,
+    "num_slots": 10,
+    "chunk_len": 10,
+    "positions": "sinusoid",
+}
 _NARROW = TemporalLatentBottleneckVariant(head_dim=8)
 _ROWS = ("linear-transformer", "performer", "linformer")
 
@@ -99,13 +106,7 @@ STUDIES = {
             paper=IMDB(validation=0),
             lite=IMDB(path=STAND_IN, length=400, validation=100),
             sizes={"dim": 256, "num_layers": 4, "num_heads": 4, "hidden_dim": 1024, "dropout": 0.1},
-            bottleneck={
-                "num_layers": 2,
-                "self_per_cross": 2,
-                "num_slots": 10,
-                "chunk_len": 10,
-                "positions": "sinusoid",
-            },
+            bottleneck=_OF_BYTES,
             chunk_len=10,
             optimizer=_rsqrt(0.05),
             steps=20_000,
@@ -123,13 +124,7 @@ STUDIES = {
             paper=AAN(),
             lite=AAN(path=STAND_IN, length=200),
             sizes={"dim": 128, "num_layers": 4, "num_heads": 4, "hidden_dim": 512, "dropout": 0.1},
-            bottleneck={
-                "num_layers": 2,
-                "self_per_cross": 2,
-                "num_slots": 10,
-                "chunk_len": 10,
-                "positions": "sinusoid",
-            },
+            bottleneck=_OF_BYTES,
             chunk_len=10,
             optimizer=_rsqrt(0.05),
             steps=20_000,

@@ -12,7 +12,7 @@ from Scratch (2024), showed that pretraining on the task's own rows lifts plain 
 above the published rows.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,13 +22,13 @@ from torch import Tensor
 from recollect.agents.sequence_classifier import SequenceClassifier, SequenceClassifierConfig
 from recollect.config import require
 from recollect.encoders.contract import EncoderConfig
-from recollect.evaluation.sequences import METRICS, Evaluation, score_answers
+from recollect.evaluation.sequences import Evaluation, score_answers
 from recollect.objectives.answers import answer_loss, mean_score
 from recollect.objectives.cross_entropy import accuracy, cross_entropy
 from recollect.tasks.streams.contract import Batch, StreamTask
-from recollect.training.devices import choose_device
-from recollect.training.frame import EVALUATION_SEED, Trainer, TrainerConfig, below
-from recollect.training.optimizers import OptimizerConfig, begin_step, load_optimizer, optimizer_tensors, take_step
+from recollect.training.frame import below
+from recollect.training.optimizers import begin_step, load_optimizer, optimizer_tensors, take_step
+from recollect.training.streams import StreamConfig, StreamTrainer
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,29 +46,20 @@ class PretrainingConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ClassificationConfig(TrainerConfig):
+class ClassificationConfig(StreamConfig):
     """Train an encoder to give one answer for a whole row of a stream task."""
 
-    task: StreamTask
-    """What is learned."""
     encoder: EncoderConfig
     """What reads the row."""
     agent: SequenceClassifierConfig = field(default_factory=SequenceClassifierConfig)
     """What surrounds it."""
-    optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
-    """Optimiser and schedule, over all steps."""
     batch_size: int = 32
-    """Rows that are trained together."""
     evaluation_rows: int = 512
-    """Rows of an evaluation, the same ones every time; at most the validation part, for data that has one."""
-    bfloat16: bool = False
-    """Compute in bfloat16 where torch's autocast does."""
     pretraining: PretrainingConfig = field(default_factory=PretrainingConfig)
     """Restore hidden tokens first."""
 
     def __post_init__(self) -> None:
-        require(self.batch_size >= 1, "batch_size", self.batch_size, "train at least one row")
-        require(self.evaluation_rows >= 1, "evaluation_rows", self.evaluation_rows, "evaluate at least one row")
+        super().__post_init__()
         first = self.pretraining.steps
         require(first < self.fit.steps, "pretraining.steps", first, f"leave some of the {self.fit.steps} steps")
 
@@ -85,10 +76,6 @@ class ClassificationConfig(TrainerConfig):
     def build_agent(self) -> SequenceClassifier:
         """The model alone, with new weights, on the CPU."""
         return self.agent.build(self.encoder, self.task.spec, restores=self.pretraining.steps > 0)
-
-    def learning_rate(self, step: int) -> float:
-        """That of the optimiser."""
-        return self.optimizer.rate(step, self.fit.steps)
 
     def build(self) -> "ClassificationTrainer":
         """The trainer."""
@@ -115,39 +102,16 @@ class ClassificationConfig(TrainerConfig):
             bfloat16=self.bfloat16,
         )
 
-    def experience(self, rows: Sequence[Mapping[str, str]]) -> dict[str, Any]:
-        """Rows that were trained on, and how many of them until a first perfect evaluation."""
-        perfect = [int(row["step"]) for row in rows if row["score"] and float(row["score"]) >= 1.0]
-        return {
-            "samples": int(rows[-1]["step"]) * self.batch_size,
-            "samples_to_perfect": perfect[0] * self.batch_size if perfect else None,
-        }
 
-
-class ClassificationTrainer(Trainer):
+class ClassificationTrainer(StreamTrainer[ClassificationConfig, SequenceClassifier]):
     """One optimiser step per batch of whole rows.
 
     Args:
         config: of the run.
     """
 
-    step_metrics = ("loss", "accuracy", "gradient_norm", "learning_rate")
-    evaluation_metrics = METRICS
-
     def __init__(self, config: ClassificationConfig) -> None:
-        self.config = config
-        self.device = choose_device(config.device)
-        self.model = config.build_agent().to(self.device)
-        self.optimizer = config.optimizer.build(self.model)
-        self.generator = torch.Generator().manual_seed(config.fit.seed)
-        weights = config.task.spec.class_weights
-        self.class_weights = None if weights is None else torch.tensor(weights, device=self.device)
-        self.updates = 0
-
-    @property
-    def agent(self) -> SequenceClassifier:
-        """The model."""
-        return self.model
+        super().__init__(config, config.build_agent())
 
     def step(self) -> dict[str, float]:
         """Train on the next rows."""
@@ -184,13 +148,6 @@ class ClassificationTrainer(Trainer):
             hidden &= ~batch.padding
         logits = self.model.restored(batch.inputs, hidden, batch.padding)
         return cross_entropy(logits, batch.inputs, hidden), accuracy(logits.detach(), batch.inputs, hidden)
-
-    def evaluate(self) -> dict[str, float]:
-        """Score on the validation part, or on fresh rows, the same at every evaluation."""
-        config = self.config
-        seed = config.fit.seed + EVALUATION_SEED
-        task = config.task.scored_on(final=False)
-        return config.evaluate(self.model, task, samples=config.evaluation_rows, seed=seed).metrics()
 
     def save(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """Optimiser and data generator."""

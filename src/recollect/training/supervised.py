@@ -7,7 +7,7 @@
 Without ``unroll`` a row is one unroll, and gradients reach from its end to its beginning.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,43 +17,32 @@ from torch import Tensor
 from recollect.agents.sequence_model import SequenceModel, SequenceModelConfig
 from recollect.config import require
 from recollect.cores.contract import CoreConfig
-from recollect.evaluation.sequences import METRICS, Evaluation, evaluate
+from recollect.evaluation.sequences import Evaluation, evaluate
 from recollect.objectives.answers import answer_loss, mean_score
 from recollect.state import detach, map_state, named_leaves
 from recollect.tasks.streams.contract import Batch, StreamTask
 from recollect.training.curriculum import Curriculum, CurriculumConfig, require_alike
-from recollect.training.devices import choose_device
-from recollect.training.frame import EVALUATION_SEED, Trainer, TrainerConfig, below
-from recollect.training.optimizers import OptimizerConfig, begin_step, load_optimizer, optimizer_tensors, take_step
+from recollect.training.frame import below
+from recollect.training.optimizers import begin_step, load_optimizer, optimizer_tensors, take_step
+from recollect.training.streams import StreamConfig, StreamTrainer
 
 
 @dataclass(frozen=True, kw_only=True)
-class SupervisedConfig(TrainerConfig):
+class SupervisedConfig(StreamConfig):
     """Train a sequence model around a core on a stream task."""
 
-    task: StreamTask
-    """What is learned."""
     core: CoreConfig
     """The memory."""
     agent: SequenceModelConfig = field(default_factory=SequenceModelConfig)
     """What surrounds the memory."""
-    optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
-    """Optimiser and schedule."""
-    batch_size: int = 64
-    """Rows that are trained together."""
     unroll: int | None = None
     """Steps per optimiser step; the memory is carried on, the gradient is not. None takes whole rows."""
-    evaluation_rows: int = 256
-    """Fresh rows of an evaluation, the same ones every time; at most the validation part, for data of yours."""
-    bfloat16: bool = False
-    """Compute in bfloat16 where torch's autocast does."""
     curriculum: CurriculumConfig = field(default_factory=CurriculumConfig)
     """A field of the task that grows with success."""
 
     def __post_init__(self) -> None:
-        require(self.batch_size >= 1, "batch_size", self.batch_size, "train at least one row")
+        super().__post_init__()
         require(self.unroll is None or self.unroll >= 1, "unroll", self.unroll, "give at least one step, or None")
-        require(self.evaluation_rows >= 1, "evaluation_rows", self.evaluation_rows, "evaluate at least one row")
         given = self.agent.given_memory
         if self.task.spec.given_memory:
             remedy = "the task asks about the first episode of a row: choose 'shared' (hcam) or 'streamed'"
@@ -78,10 +67,6 @@ class SupervisedConfig(TrainerConfig):
         return self.agent.build(
             self.core, num_classes=spec.num_classes, vocabulary=spec.vocabulary, input_dim=spec.input_dim
         )
-
-    def learning_rate(self, step: int) -> float:
-        """That of the optimiser."""
-        return self.optimizer.rate(step, self.fit.steps)
 
     def build(self) -> "SupervisedTrainer":
         """The trainer."""
@@ -108,29 +93,12 @@ class SupervisedConfig(TrainerConfig):
             bfloat16=self.bfloat16,
         )
 
-    def experience(self, rows: Sequence[Mapping[str, str]]) -> dict[str, Any]:
-        """Rows that were trained on, and how many of them until a first perfect evaluation."""
-        perfect = [int(row["step"]) for row in rows if row["score"] and float(row["score"]) >= 1.0]
-        return {
-            "samples": int(rows[-1]["step"]) * self.batch_size,
-            "samples_to_perfect": perfect[0] * self.batch_size if perfect else None,
-        }
 
-
-class SupervisedTrainer(Trainer):
+class SupervisedTrainer(StreamTrainer[SupervisedConfig, SequenceModel]):
     """One optimiser step per unroll."""
 
-    step_metrics = ("loss", "accuracy", "gradient_norm", "learning_rate")
-    evaluation_metrics = METRICS
-
     def __init__(self, config: SupervisedConfig) -> None:
-        self.config = config
-        self.device = choose_device(config.device)
-        self.model = config.build_agent().to(self.device)
-        self.optimizer = config.optimizer.build(self.model)
-        self.generator = torch.Generator().manual_seed(config.fit.seed)
-        weights = config.task.spec.class_weights
-        self.class_weights = None if weights is None else torch.tensor(weights, device=self.device)
+        super().__init__(config, config.build_agent())
         curriculum = config.curriculum
         levels = curriculum.levels(config.task)
         require_alike(levels, ("num_classes", "vocabulary", "input_dim"), curriculum.field)
@@ -138,18 +106,12 @@ class SupervisedTrainer(Trainer):
         if self.curriculum is not None:
             self.step_metrics += ("level",)
             self.counters += ("level",)
-        self.updates = 0
         self.position = 0
         """Step of the row at which the next unroll starts."""
         self.before_row = self.generator.get_state()
         """The generator before it drew the current row: enough to draw it again."""
         self.batch: Batch | None = None
         self.state: Any = None
-
-    @property
-    def agent(self) -> SequenceModel:
-        """The model."""
-        return self.model
 
     def step(self) -> dict[str, float]:
         """Train on the next unroll."""
@@ -196,13 +158,6 @@ class SupervisedTrainer(Trainer):
         self.generator.set_state(self.before_row)
         task = self.config.task if self.curriculum is None else self.curriculum.task
         return task.sample(self.config.batch_size, self.generator).to(self.device)
-
-    def evaluate(self) -> dict[str, float]:
-        """Score on fresh rows, the same at every evaluation."""
-        config = self.config
-        seed = config.fit.seed + EVALUATION_SEED
-        task = config.task.scored_on(final=False)
-        return config.evaluate(self.model, task, samples=config.evaluation_rows, seed=seed).metrics()
 
     def save(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """Optimiser, data generator and, in the middle of a row, the memory."""

@@ -59,24 +59,29 @@ def step(core: SpatialAttentionMemory, x: Tensor, map_h: Tensor, map_c: Tensor, 
         vision = map_h = o.sigmoid() * map_c.tanh()
 
     query = perceptron(core.query, h)
-
-    key_dim = core.config.key_dim
-    answers = []
-    for q in query.chunk(core.config.num_heads):
-        scores, values = [], []
-        for row in range(rows):
-            for column in range(columns):
-                place = torch.stack(basis(row / rows, column / columns, core.config.frequencies)).to(x)
-                scores.append(q @ torch.cat((vision[:key_dim, row, column], place)))
-                values.append(torch.cat((vision[key_dim:, row, column], place)))
-        weights = torch.stack(scores).softmax(0)
-        answers.append(torch.stack([weight * value for weight, value in zip(weights, values, strict=True)]).sum(0))
+    answers = look(vision, query, core.config.num_heads, core.config.key_dim, core.config.frequencies)
 
     u = perceptron(core.answer, torch.cat([*answers, query, x[size:]]))
     cell = core.cell
     i, f, g, o = (cell.weight_ih @ u + cell.bias_ih + cell.weight_hh @ h + cell.bias_hh).chunk(4)
     c = f.sigmoid() * c + i.sigmoid() * g.tanh()
     return [map_h, map_c, o.sigmoid() * c.tanh(), c]
+
+
+def look(vision: Tensor, query: Tensor, num_heads: int, key_dim: int, frequencies: int) -> list[Tensor]:
+    """What each head is answered: ``vision [c, y, x]``, of which the first ``key_dim`` channels are keys."""
+    _, rows, columns = vision.shape
+    answers = []
+    for q in query.chunk(num_heads):
+        scores, values = [], []
+        for row in range(rows):
+            for column in range(columns):
+                place = torch.stack(basis(row / rows, column / columns, frequencies)).to(vision)
+                scores.append(q @ torch.cat((vision[:key_dim, row, column], place)))
+                values.append(torch.cat((vision[key_dim:, row, column], place)))
+        weights = torch.stack(scores).softmax(0)
+        answers.append(torch.stack([weight * value for weight, value in zip(weights, values, strict=True)]).sum(0))
+    return answers
 
 
 def perceptron(layers: nn.Sequential, x: Tensor) -> Tensor:

@@ -8,13 +8,12 @@
 Papers: see ``core.py``.
 """
 
-import math
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from recollect.cores.spatio_temporal.core import SpatioTemporalAttention, SpatioTemporalAttentionState
+from recollect.cores.mott.reference import look, perceptron
+from recollect.cores.spatio_temporal.core import FREQUENCIES, SpatioTemporalAttention, SpatioTemporalAttentionState
 from recollect.cores.transformer_xl.reference import reference_unroll as temporal_unroll
 from recollect.state import concatenate, take_rows
 
@@ -59,33 +58,6 @@ def _look(core: SpatioTemporalAttention, x: Tensor, before: Tensor) -> Tensor:
     for number, layer in enumerate(layers):
         vision = F.conv2d(F.relu(vision) if number else vision, layer.weight, layer.bias, padding=1)
 
-    query = _perceptron(core.query, before)
-    key_dim = core.config.key_dim
-    answers = []
-    for q in query.chunk(core.config.num_heads):
-        scores, values = [], []
-        for row in range(rows):
-            for column in range(columns):
-                place = torch.stack(_basis(row / rows, column / columns)).to(x)
-                scores.append(q @ torch.cat((vision[:key_dim, row, column], place)))
-                values.append(torch.cat((vision[key_dim:, row, column], place)))
-        weights = torch.stack(scores).softmax(0)
-        answers.append(torch.stack([weight * value for weight, value in zip(weights, values, strict=True)]).sum(0))
-    return _perceptron(core.answer, torch.cat([*answers, query, x[size : size + core.told]]))
-
-
-def _perceptron(layers: nn.Sequential, x: Tensor) -> Tensor:
-    """Linear maps with ReLU between them."""
-    first, *others = (layer for layer in layers if isinstance(layer, nn.Linear))
-    x = first.weight @ x + first.bias
-    for layer in others:
-        x = layer.weight @ F.relu(x) + layer.bias
-    return x
-
-
-def _basis(down: float, across: float) -> list[Tensor]:
-    """The channels of S at one place, whose row and column are given as shares of the map."""
-    waves = [
-        [wave(math.pi * u * share) for wave in (math.cos, math.sin) for u in (1, 2, 3, 4)] for share in (down, across)
-    ]
-    return [torch.tensor(a * b, dtype=torch.float32) for a in waves[0] for b in waves[1]]
+    query = perceptron(core.query, before)
+    answers = look(vision, query, core.config.num_heads, core.config.key_dim, FREQUENCIES)
+    return perceptron(core.answer, torch.cat([*answers, query, x[size : size + core.told]]))

@@ -328,7 +328,7 @@ function showCards() {
         const button = element("button", kind, { type: "button" });
         button.setAttribute("aria-label", `${kind} the memory of steps ${card.start} to ${card.stop - 1}`);
         button.dataset.card = `${kind}-${card.start}`;
-        button.onclick = () => later(() => edit(now.cards?.find(same2(card)), kind));
+        button.onclick = () => later(() => edit(now.cards?.find(sameSteps(card)), kind));
         buttons.append(button);
       }
       box.append(buttons);
@@ -337,7 +337,7 @@ function showCards() {
   }));
   if (focus) document.querySelector(`[data-card="${focus}"]`)?.focus();
 }
-const same2 = (card) => (other) => other.start === card.start && other.stop === card.stop;
+const sameSteps = (card) => (other) => other.start === card.start && other.stop === card.stop;
 
 /* One thing after the other: a click while the agent thinks waits. */
 function later(what) {

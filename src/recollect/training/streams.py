@@ -1,0 +1,84 @@
+"""What runs on stream tasks have in common, whatever reads the rows: optimiser, generator of the rows, scores."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
+
+import torch
+from torch import nn
+
+from recollect.config import require
+from recollect.evaluation.sequences import METRICS
+from recollect.tasks.streams.contract import StreamTask
+from recollect.training.devices import choose_device
+from recollect.training.frame import EVALUATION_SEED, Trainer, TrainerConfig
+from recollect.training.optimizers import OptimizerConfig
+
+ConfigT = TypeVar("ConfigT", bound="StreamConfig")
+ModelT = TypeVar("ModelT", bound=nn.Module)
+
+
+@dataclass(frozen=True, kw_only=True)
+class StreamConfig(TrainerConfig):
+    """Train a model on the rows of a stream task."""
+
+    task: StreamTask
+    """What is learned."""
+    optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
+    """Optimiser and schedule, over all steps."""
+    batch_size: int = 64
+    """Rows that are trained together."""
+    evaluation_rows: int = 256
+    """Rows of an evaluation, the same ones every time; at most the validation part, for data that has one."""
+    bfloat16: bool = False
+    """Compute in bfloat16 where torch's autocast does."""
+
+    def __post_init__(self) -> None:
+        require(self.batch_size >= 1, "batch_size", self.batch_size, "train at least one row")
+        require(self.evaluation_rows >= 1, "evaluation_rows", self.evaluation_rows, "evaluate at least one row")
+
+    def learning_rate(self, step: int) -> float:
+        """That of the optimiser."""
+        return self.optimizer.rate(step, self.fit.steps)
+
+    def experience(self, rows: Sequence[Mapping[str, str]]) -> dict[str, Any]:
+        """Rows that were trained on, and how many of them until a first perfect evaluation."""
+        perfect = [int(row["step"]) for row in rows if row["score"] and float(row["score"]) >= 1.0]
+        return {
+            "samples": int(rows[-1]["step"]) * self.batch_size,
+            "samples_to_perfect": perfect[0] * self.batch_size if perfect else None,
+        }
+
+
+class StreamTrainer(Trainer, Generic[ConfigT, ModelT]):
+    """A model, its optimiser and the generator of its rows.
+
+    Args:
+        config: of the run.
+        model: with new weights, on the CPU.
+    """
+
+    step_metrics = ("loss", "accuracy", "gradient_norm", "learning_rate")
+    evaluation_metrics = METRICS
+
+    def __init__(self, config: ConfigT, model: ModelT) -> None:
+        self.config = config
+        self.device = choose_device(config.device)
+        self.model = model.to(self.device)
+        self.optimizer = config.optimizer.build(self.model)
+        self.generator = torch.Generator().manual_seed(config.fit.seed)
+        weights = config.task.spec.class_weights
+        self.class_weights = None if weights is None else torch.tensor(weights, device=self.device)
+        self.updates = 0
+
+    @property
+    def agent(self) -> ModelT:
+        """The model."""
+        return self.model
+
+    def evaluate(self) -> dict[str, float]:
+        """Score on the validation part, or on fresh rows, the same at every evaluation."""
+        config = self.config
+        seed = config.fit.seed + EVALUATION_SEED
+        task = config.task.scored_on(final=False)
+        return dict(config.evaluate(self.model, task, samples=config.evaluation_rows, seed=seed).metrics())
