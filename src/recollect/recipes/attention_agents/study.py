@@ -58,6 +58,10 @@ LITE_STEPS = {"catch": 400, "catch in the dark": 600, "track": 1000}
 """Rollouts of 992 steps; a run ends sooner when 95 % of the balls are caught in an evaluation of 64 episodes."""
 LITE_SECONDS = 2400.0
 """Processor time of a run: 20 minutes on two cores."""
+LITE_PONG_STEPS = {"adaptive": 2600}
+"""Rollouts of 992 steps in Pong: 2.6 million steps of the agent that learns it first, else :data:`LITE_PONG_SHORT`."""
+LITE_PONG_SHORT = 303
+"""300 thousand steps: the beginning of a curve, named so."""
 ABLATION = "memoryless"
 
 
@@ -116,6 +120,18 @@ def lite(config: ImpalaConfig, steps: int) -> ImpalaConfig:
     )
 
 
+def lite_pong(config: ImpalaConfig, steps: int) -> ImpalaConfig:
+    """Pong for two processor cores: as :func:`lite`, but points lie dozens of steps apart, and games are long."""
+    config = lite(config, steps)
+    return replace(
+        config,
+        optimizer=replace(config.optimizer, learning_rate=5e-4),
+        loss=replace(config.loss, discount=0.99),
+        evaluation=EvaluationConfig(episodes=8),
+        fit=replace(config.fit, evaluate_every=100, stop_score=18.0, processor_seconds=None),
+    )
+
+
 def long(config: ImpalaConfig, millions: float) -> ImpalaConfig:
     """The same run, as many agent steps long."""
     steps = math.ceil(millions * 1e6 / (config.batch_size * config.unroll))
@@ -132,6 +148,10 @@ def _lite_rows() -> Iterator[Run]:
     for row, config in _timesformers(divided).items():
         run = _run(f"{row}, catch", lite(config, LITE_STEPS["catch"]), "lite", _lite_test(world))
         yield replace(run, seeds=1)
+    pong = game("Pong", side=42, life_loss=False)
+    for agent in ATTENTION_AGENTS:
+        config = lite_pong(attention_agent(agent, pong), LITE_PONG_STEPS.get(agent, LITE_PONG_SHORT))
+        yield replace(_run(f"{agent}, Pong", config, "lite", {"": Test(where=pong, samples=16)}), seeds=1)
 
 
 def _lite_test(world: WorldConfig) -> dict[str, Test]:
