@@ -3,7 +3,7 @@
 The pairs are given as a memory: hcam has them as chunks that all layers share, the other cores read them as a stream;
 each trial is a sequence of its own that goes on from there. The mean of its outputs points at a choice.
 ``paper`` has table 1: 4 layers, width 512, chunks of 2, k 32, Adam 1e-4, 32 memories a step. ``lite`` asks 6 chains of
-items of 128 numbers of two layers of width 128, its last rows the paper's task of the same network; keys begin as
+items of 64 numbers of two layers of width 128, its last rows the paper's task of the same network; keys begin as
 copies of queries there. Random items are the more alike the fewer numbers they have, and so are their projections.
 Inputs are normalised at both scales: random vectors of length 1 would drown in the encoder's bias.
 """
@@ -22,7 +22,7 @@ from recollect.training.supervised import SupervisedConfig
 
 TASK = AssociativeInference(form="paper", trials=0)
 """16 chains of three items of 1000 numbers; all 48 trials of a memory at once."""
-LITE_TASK = replace(TASK, num_chains=6, width=128)
+LITE_TASK = replace(TASK, num_chains=6, width=64)
 LITE_DIM = 128
 CORES = ("hcam", "transformer-xl", "lstm", "memoryless")
 PUBLISHED = {"AC": "0.975"}
@@ -67,8 +67,8 @@ def inference(core: str = "hcam", scale: Scale = "lite", chain: int = 3) -> Supe
         task=task,
         core=memory,
         agent=agent,
-        optimizer=OptimizerConfig(learning_rate=3e-3, schedule="cosine", warmup_steps=100),
-        fit=FitConfig(steps=8500, report_every=100, evaluate_every=1000, checkpoint_every=1000),
+        optimizer=OptimizerConfig(learning_rate=2e-3, schedule="cosine", warmup_steps=100),
+        fit=FitConfig(steps=9000, report_every=100, evaluate_every=1000, checkpoint_every=1000),
         batch_size=16,
         evaluation_rows=64,
     )
@@ -125,7 +125,7 @@ INFERENCE = Recipe(
     source="Hierarchical Transformer Memory (Lampinen et al. 2021), figure 6b and appendix B.4; random vectors for the "
     "published embeddings",
     about="Share of right answers, by type of question: AC needs two memories at once. Pairs are a given memory: "
-    "chunks that all layers share for hcam, a stream for the others. Lite: 6 chains of 128 numbers an item where a row "
+    "chunks that all layers share for hcam, a stream for the others. Lite: 6 chains of 64 numbers an item where a row "
     "says nothing else, two layers of width 128.",
     config=inference,
     runs={"lite": _lite_rows, "paper": _paper_rows},
