@@ -16,7 +16,7 @@ WINDOW, CHUNK = 7, 8
 WALK = 8
 """Steps after the name: three lead to a dancer."""
 LESSONS = Lessons(
-    steps=350,
+    steps=500,
     batch_size=32,
     unroll=135,  # two episodes of two dancers; an episode of eight is longer, but then the encoder knows what to keep
     reuse=ReuseConfig(minibatches=2),

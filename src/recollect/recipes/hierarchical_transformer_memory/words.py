@@ -71,7 +71,7 @@ WORDS = study(
     {"lite": 2, "paper": 4},
     word_tests,
     Lessons(
-        steps=150,
+        steps=250,
         batch_size=32,
         unroll=180,  # what is said in the first phase is asked for 50 to 90 steps later
         reuse=ReuseConfig(minibatches=2),
