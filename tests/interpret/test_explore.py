@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 
 from recollect.cli import main
-from recollect.interpret.controls import Areas, area, depends_on_weights, memory_swap, score_with_controls
+from recollect.interpret.controls import Areas, area, depends_on_weights, score_with_controls
 from recollect.interpret.episodes import record_episode
 from recollect.interpret.explore import explore_run, record_run
 from recollect.interpret.record import Pair
+from recollect.interpret.swaps import memory_swap
 from recollect.recipes.agent_sizes import lite_core
 from recollect.recipes.demo import demo_config
 from recollect.recipes.hierarchical_transformer_memory import short_t_maze
