@@ -19,6 +19,7 @@ import torch
 
 from recollect.agents.actor_critic import ActorCritic
 from recollect.evaluation.agents import no_trace
+from recollect.interpret.agreement import blurred_places
 from recollect.interpret.attention import Attention, hear
 from recollect.interpret.episodes import LiveEpisode, record_episode
 from recollect.interpret.playback import Playback
@@ -57,6 +58,8 @@ def score_with_controls(episodes: Sequence[LiveEpisode]) -> Report:
         metrics += pooled(
             f"{name} AUC, best order", [Ratio(c.best, c.random, 1) for c in curves], against="random order"
         )
+    for name, ratios in blurred_places(episodes).items():
+        metrics += pooled(name, ratios, against="random order")
     metrics += memory_swap(episodes) + cue_swap(episodes) + moved_boundaries(episodes) + sufficiency(episodes)
     gates += [decides_alike(episodes), repeats(episodes[0]), depends_on_weights(episodes[0])]
     gates += untrained(episodes)
