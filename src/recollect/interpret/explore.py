@@ -24,6 +24,7 @@ from recollect.interpret.movie import write_movie
 from recollect.interpret.onnxruntime_web import find_runtime
 from recollect.interpret.record import EpisodeInfo, EpisodeRecord
 from recollect.interpret.report import Report, without_nan
+from recollect.interpret.rerun_file import require_rerun, write_rerun
 from recollect.runs.progress import Count
 from recollect.runs.provenance import environment
 from recollect.tasks.worlds.contract import WorldConfig
@@ -70,17 +71,25 @@ def write_film(record: EpisodeRecord, report: Report, folder: Path) -> Path:
     return write_movie(record, folder / "episode.mp4")
 
 
+def write_recording(record: EpisodeRecord, report: Report, folder: Path) -> Path:
+    """``episode.rrd``, for rerun."""
+    return write_rerun(record, folder / "episode.rrd", report)
+
+
 WRITERS: dict[str, Writer] = {
     "metrics": write_metrics,
     "explorer": write_explorer,
     "movie": write_film,
+    "rerun": write_recording,
 }
+ASKED_FOR = ("rerun",)
+"""Writers that write only when they are named."""
 
 
 def usable_writers() -> tuple[str, ...]:
-    """Keys of all writers whose extras are installed: a movie wants ``recollect[video]``."""
+    """Keys of the writers of every report whose extras are installed: a movie wants ``recollect[video]``."""
     movies = all(find_spec(package) for package in ("imageio", "imageio_ffmpeg", "PIL"))
-    return tuple(name for name in WRITERS if name != "movie" or movies)
+    return tuple(name for name in WRITERS if name not in ASKED_FOR and (name != "movie" or movies))
 
 
 def compare_explored(explored: Sequence[Explored], folder: str | PathLike[str]) -> Path:
@@ -156,7 +165,7 @@ def explore_run(
     Args:
         directory: of the run.
         folder: gets the files; made if it is not there.
-        writers: keys of :data:`WRITERS`; None for all whose extras are installed.
+        writers: keys of :data:`WRITERS`; None for all whose extras are installed, but those of :data:`ASKED_FOR`.
         live: write ``live.html`` too, the agent itself in a page; see :mod:`recollect.interpret.live`.
         runtime: onnxruntime-web for it: folder or archive; None looks for it, and asks npm.
         how: for :func:`record_run`.
@@ -165,6 +174,9 @@ def explore_run(
         ValueError: as :func:`record_run`; with ``live`` also as :func:`~recollect.interpret.live.write_live`.
         OSError: the folder cannot be written.
     """
+    writers = usable_writers() if writers is None else writers
+    if "rerun" in writers:
+        require_rerun()
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)  # before anything is computed: a folder that cannot be made ends it here
     engine = find_runtime(None if runtime is None else Path(runtime)) if live else None
@@ -173,9 +185,7 @@ def explore_run(
     if live:  # before the scores, which take longest
         require_live(shown.agent, shown.world)
     report = score_with_controls(episodes)
-    files = {
-        name: WRITERS[name](episodes[0], report, folder) for name in (usable_writers() if writers is None else writers)
-    }
+    files = {name: WRITERS[name](episodes[0], report, folder) for name in writers}
     if engine is not None:
         files["live"] = write_live(
             shown.agent, shown.world, folder / "live.html", runtime=engine, seed=int(how.get("seed", 0))
