@@ -60,9 +60,7 @@ ATTENTION_AGENTS = (
 SUBJECTS = {
     "hcam-ballet": Subject(run="htm-ballet/hcam-imitated-lite-seed0", episodes=48),
     "hcam-t-maze": Subject(run="htm-t-maze/hcam-seed0", episodes=24),
-    "adaptive-pong": Subject(
-        run="attention-agents/adaptive-pong-lite-seed0", episodes=4, saliency=True, longest=300
-    ),
+    "adaptive-pong": Subject(run="attention-agents/adaptive-pong-lite-seed0", episodes=4, saliency=True, longest=300),
     **{f"{agent}-catch": _catch(agent) for agent in ATTENTION_AGENTS},
     **{
         f"{agent}-track": replace(_catch(agent), run=f"attention-agents/{agent}-track-lite-seed0")

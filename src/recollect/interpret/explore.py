@@ -172,13 +172,16 @@ def explore_run(
 
     Raises:
         ValueError: as :func:`record_run`; with ``live`` also as :func:`~recollect.interpret.live.write_live`.
-        OSError: the folder cannot be written.
+            Also a folder that cannot be made.
     """
     writers = usable_writers() if writers is None else writers
     if "rerun" in writers:
         require_rerun()
     folder = Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)  # before anything is computed: a folder that cannot be made ends it here
+    try:  # before anything is computed
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ValueError(f"out={str(folder)!r} cannot be made ({error.strerror}): give another folder") from error
     engine = find_runtime(None if runtime is None else Path(runtime)) if live else None
     episodes = record_run(directory, **how)
     shown = episodes[0]

@@ -54,7 +54,9 @@ def write_rerun(record: EpisodeRecord, path: str | PathLike[str], report: Report
         target.touch()
     except OSError as error:
         raise ValueError(f"path={str(target)!r} cannot be written ({error.strerror}): give another folder") from error
-    stream = rerun.RecordingStream("recollect", recording_id=f"{record.info.task}-{record.info.core}-{record.info.seed}")
+    stream = rerun.RecordingStream(
+        "recollect", recording_id=f"{record.info.task}-{record.info.core}-{record.info.seed}"
+    )
     stream.save(str(target))
     says = [] if report is None else [report.verdict]
     stream.log("about", rerun.TextDocument("\n\n".join([*says, *record.info.notes])), static=True)
@@ -86,7 +88,10 @@ def _step(rerun: Any, record: EpisodeRecord, t: int) -> Iterator[tuple[str, Any]
         yield f"memory/removal KL by {record.removal.unit}", rerun.BarChart(np.nan_to_num(record.removal.kl[t]))
     if record.temporal is not None:
         for number, head in enumerate(record.heads):  # steps in the future are not zero: they are not there
-            yield f"memory/attention/{_path(head.name)}", rerun.BarChart(np.nan_to_num(record.temporal[t, number, : t + 1]))
+            yield (
+                f"memory/attention/{_path(head.name)}",
+                rerun.BarChart(np.nan_to_num(record.temporal[t, number, : t + 1])),
+            )
 
 
 def _picture(rerun: Any, record: EpisodeRecord, t: int) -> Iterator[tuple[str, Any]]:

@@ -274,11 +274,11 @@ def verdict(record: EpisodeRecord, report: Report) -> str:
 
 
 def _without_truth(report: Report) -> str:
-    """What can be said where the world does not say what its decisions depend on."""
+    """What can be said where the world names no decision that depends on the past, or none was reached."""
     labels = [head.label for head in report.heads]
     constant = sum(label == "recency" or label.startswith("offset") for label in labels)
     spans = [metric.value for head in report.heads for metric in head.metrics if metric.name == "span90"]
-    said = f"no ground truth in this world; {constant} of {len(labels)} heads look back a constant number of steps"
+    said = f"no step here is known to depend on an earlier one; {constant} of {len(labels)} heads look back a constant number of steps"
     if spans:
         said += f"; 90 % of the attention lies in the last {np.mean(spans):.0f} steps"
     if "attended and used, Pearson" in report:

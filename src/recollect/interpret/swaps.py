@@ -130,4 +130,3 @@ def _decided(episode: LiveEpisode, t: int, state: Any) -> int:
 
 def _choice(episode: LiveEpisode, policy: torch.Tensor) -> int:
     return int(episode.agent.distribution(policy).mode()[0])
-
