@@ -139,7 +139,7 @@ def _moving(data: dict[str, Any]) -> str:
     """The thing that an agent cannot find without looking: not what it moves itself."""
     names = [metric["name"] for metric in data["report"]["metrics"] if metric["name"].startswith("pointing at ")]
     things = [name.removeprefix("pointing at ").split(",")[0] for name in names]
-    return next((thing for thing in things if thing != "paddle"), "ball")
+    return "ball" if "ball" in things or not things else next(thing for thing in things if thing != "paddle")
 
 
 def _verdict(data: dict[str, Any], agent: str) -> str:

@@ -14,6 +14,7 @@ html.py        the memory explorer, one HTML file (page/ has its template, style
 live.py        the agent itself in a page, its memory to be edited there;  onnx_step.py, onnxruntime_web.py,
                template.py    its parts
 rerun_file.py  the episode for the viewer rerun
+ocatari.py     where the things are in Pong, if OCAtari is installed
 explore.py     from a run directory to files
 """
 

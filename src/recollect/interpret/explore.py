@@ -21,6 +21,7 @@ from recollect.interpret.episodes import LONGEST, LiveEpisode, record_episode
 from recollect.interpret.html import write_html
 from recollect.interpret.live import require_live, write_live
 from recollect.interpret.movie import write_movie
+from recollect.interpret.ocatari import with_things
 from recollect.interpret.onnxruntime_web import find_runtime
 from recollect.interpret.record import EpisodeInfo, EpisodeRecord
 from recollect.interpret.report import Report, without_nan
@@ -136,7 +137,7 @@ def record_run(
     for number in range(episodes):
         one = FRESH_SEED + seed + number
         record = record_episode(agent, where, info=info, seed=one, greedy=greedy, longest=longest)
-        found.append(record.with_removal())
+        found.append(with_things(record.with_removal()))
         count.say(lambda: len(found))
     return found
 
