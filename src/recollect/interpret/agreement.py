@@ -1,6 +1,6 @@
 """Do two maps of the same picture agree, and are the places that they name the ones that count?
 
-    IoU          of the fifth of places that attention favours and the fifth that saliency favours: common ones over all;
+    IoU          of the fifth of places that attention favours and the fifth that saliency favours: common over all;
                  beside it the same with attention at another step, for two maps may agree because neither ever moves
     deletion     the taken action's probability while places are blurred, the ones that a map names first: low is good
     insertion    the same while all others are blurred: high is good; both beside random orders
@@ -59,7 +59,7 @@ def _iou(one: np.ndarray, other: np.ndarray) -> float:
 
 @torch.no_grad()
 def blurred_places(episodes: Sequence[LiveEpisode]) -> dict[str, list[Ratio]]:
-    """Deletion and insertion of places by attention and by every saliency of the actor, at some steps of each episode."""
+    """Deletion and insertion of places by attention and by every saliency of the actor, at some steps of each."""
     found: dict[str, list[Ratio]] = {}
     for episode in episodes:
         for name, steps, maps in _maps_of(episode):

@@ -11,7 +11,7 @@ Of a chunk memory only: other cores have no boundaries.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 import torch
@@ -56,7 +56,7 @@ def moved_boundaries(episodes: Sequence[LiveEpisode]) -> list[Metric]:
     return found
 
 
-def _has_chunks(core: Any) -> bool:
+def _has_chunks(core: Any) -> TypeGuard[HierarchicalChunkMemory]:
     return isinstance(core, HierarchicalChunkMemory) and not core.config.carry_across_episodes
 
 

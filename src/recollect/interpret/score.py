@@ -278,7 +278,8 @@ def _without_truth(report: Report) -> str:
     labels = [head.label for head in report.heads]
     constant = sum(label == "recency" or label.startswith("offset") for label in labels)
     spans = [metric.value for head in report.heads for metric in head.metrics if metric.name == "span90"]
-    said = f"no step here is known to depend on an earlier one; {constant} of {len(labels)} heads look back a constant number of steps"
+    said = "no step here is known to depend on an earlier one; "
+    said += f"{constant} of {len(labels)} heads look back a constant number of steps"
     if spans:
         said += f"; 90 % of the attention lies in the last {np.mean(spans):.0f} steps"
     if "attended and used, Pearson" in report:
