@@ -18,13 +18,13 @@ FIRST = (
     "removal KL",
     "cue swap followed",
     "success with the 1 most attended",
-    "pointing, attention",
-    "pointing, perturbation actor",
+    "pointing at",
+    "pointing",
     "deletion AUC",
     "recall-success coupling",
     "attended and used, Pearson",
 )
-"""Measures that stand before the others: found, used, followed, enough."""
+"""How the names of measures begin that stand before the others: found, used, followed, enough, on the things."""
 SHOWN_FIRST = 7
 SHARES = ("recall@", "mass", "choice", "lag-only", "accuracy", "pointing", "cue swap", "memory swap", "success with")
 """How the names of measures begin that are shares of one; they are shown in percent."""
@@ -186,7 +186,7 @@ def trust_rows(report: Mapping[str, Any] | None, names: Mapping[str, str]) -> li
     ]
     lag_only = [row for row in heads if row["name"].startswith("lag-only")]
     lag_only.sort(key=lambda row: "(chunks)" not in row["name"])
-    metrics.sort(key=lambda row: FIRST.index(row["name"]) if row["name"] in FIRST else len(FIRST))
+    metrics.sort(key=lambda row: next((i for i, name in enumerate(FIRST) if row["name"].startswith(name)), len(FIRST)))
     shown, others = metrics[:SHOWN_FIRST], metrics[SHOWN_FIRST:]
     return failed + shown + lag_only + rest + others + [row for row in heads if row not in lag_only]
 

@@ -265,12 +265,26 @@ def verdict(record: EpisodeRecord, report: Report) -> str:
             what = "the memory" if unit == "all" else "its most used slot"
             elsewhere = "" if math.isnan(metric.chance) else f", elsewhere by {metric.chance:.2f}"
             parts.append(f"without {what} the policy changes by {metric.value:.2f} nats at the decision{elsewhere}")
+    parts += _pointed(report)
     if not parts and report.heads:
         parts.append(_without_truth(report))
     failed = [gate.name for gate in report.gates if gate.passed is False]
     if failed:
         parts.append(f"do not believe the picture: {', '.join(failed)}")
     return "; ".join(parts) or "nothing that could be scored: the world does not say what its decisions depend on"
+
+
+def _pointed(report: Report) -> list[str]:
+    """Of attention to places, or else saliency of the actor: at what it points, beside the map of another step."""
+    for kind, name in (("attention", "attention"), ("perturbation actor", "saliency")):
+        found = [
+            one for one in report.metrics if one.name.startswith("pointing at ") and one.name.endswith(f", {kind}")
+        ]
+        if found:
+            things = [(one.name.removeprefix("pointing at ").removesuffix(f", {kind}"), one) for one in found]
+            says = [f"{thing} in {one.value:.0%}, another step's map in {one.chance:.0%}" for thing, one in things]
+            return [f"{name} points at the {'; at the '.join(says)}"]
+    return []
 
 
 def _without_truth(report: Report) -> str:
