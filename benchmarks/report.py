@@ -4,7 +4,7 @@
 
 Reads the newest file of each kind in benchmarks/results/ (``cores-*.json``, ``ratios-*.json``, ``certificate.json``,
 ``mutations.json``, ``rl-*.json``, ``beside-sb3.json``, ``training-profile.json``, ``worlds.json``,
-``lifelong.json``, ``maps.json``, ``attention-agents-*.json``).
+``lifelong.json``, ``maps.json``, ``attention-agents-*.json``), and the recipes' and explorer's in results/.
 Needs matplotlib (extra ``dev``).
 """
 
@@ -34,6 +34,7 @@ from agents_report import (
     rl_rows,
     world_rows,
 )
+from faithfulness_report import PLACES, faithful_rows, place_rows
 from maps_report import HEADS, TRUSTED, UNTRAINED, map_rows
 from recollect.benchmark.cores import CoresBenchmark, core_config
 from recollect.cores import CORES
@@ -284,6 +285,10 @@ def main() -> None:
         ("untrained", UNTRAINED, untrained),
     ):
         between(ROOT / "docs" / "believe.md", name, table(head, rows) + (f"\n\n{line}" if name == "trusted" else ""))
+    believe = ROOT / "docs" / "believe.md"
+    heading, rows, places = faithful_rows(ROOT / "results")
+    between(believe, "faithful", f"{table(heading, rows)}\n\n{places}")
+    between(believe, "places", table(PLACES, place_rows(ROOT / "results")))
     attention = ROOT / "docs" / "attention-agents.md"
     between(attention, "sizes", size_table())
     rows, where = cost_rows(RESULTS)

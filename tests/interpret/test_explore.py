@@ -1,19 +1,24 @@
 """From a run directory to a verdict; controls that need the agent."""
 
 import json
+import shutil
 from dataclasses import replace
 
+import gymnasium
 import numpy as np
 import pytest
 
 from recollect.cli import main
-from recollect.interpret.controls import Areas, area, depends_on_weights, memory_swap, score_with_controls
+from recollect.interpret.controls import Areas, area, depends_on_weights, score_with_controls
 from recollect.interpret.episodes import record_episode
 from recollect.interpret.explore import explore_run, record_run
+from recollect.interpret.html import load_report, write_html
 from recollect.interpret.record import Pair
+from recollect.interpret.swaps import memory_swap
 from recollect.recipes.agent_sizes import lite_core
 from recollect.recipes.demo import demo_config
 from recollect.recipes.hierarchical_transformer_memory import short_t_maze
+from recollect.tasks import GymnasiumConfig
 from recollect.tasks.worlds.arcade.catch import CatchConfig
 from recollect.tasks.worlds.t_maze import TMazeConfig
 from recollect.training.fit import fit
@@ -74,9 +79,66 @@ def test_bad_runs_and_folders(run, tmp_path, capsys):
     assert "not a run directory" in capsys.readouterr().err
     (tmp_path / "file").write_text("")
     assert main(["explore", str(run), "-o", str(tmp_path / "file")]) == 2
-    assert capsys.readouterr().err
+    assert "cannot be made" in capsys.readouterr().err
+    assert main(["explore", str(run), "-o", str(tmp_path / "file" / "deep")]) == 2
+    assert "give another folder" in capsys.readouterr().err
     with pytest.raises(ValueError, match="episodes=0"):
         explore_run(run, tmp_path, episodes=0)
+
+
+def test_a_run_of_another_version(run, tmp_path, capsys):
+    other = tmp_path / "other"
+    shutil.copytree(run, other)
+    config = json.loads((other / "config.json").read_text())
+    config["core"]["later_field"] = 3
+    (other / "config.json").write_text(json.dumps(config))
+    assert main(["explore", str(other), "-o", str(tmp_path / "out")]) == 2
+    assert "core.later_field" in capsys.readouterr().err
+
+
+def test_an_episode_of_one_step(run, tmp_path, capsys):
+    assert main(["explore", str(run), "-o", str(tmp_path), "--episodes", "1", "--longest", "1"]) == 0
+    assert "no step here is known to depend on an earlier one" in capsys.readouterr().out
+    assert load_report(tmp_path / "explorer.html")["episodes"] == 1
+
+
+class Broken(gymnasium.Env):
+    """Its third picture has a hole."""
+
+    observation_space = gymnasium.spaces.Box(0, 1, (1, 12, 12), np.float32)
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.clock = 0
+        return np.zeros((1, 12, 12), np.float32), {}
+
+    def step(self, action):
+        self.clock += 1
+        picture = np.full((1, 12, 12), 0.5, np.float32)
+        if self.clock == 2:
+            picture[0, 3] = np.nan
+        return picture, 0.0, self.clock >= 5, False, {}
+
+
+def test_pictures_that_are_not_numbers(tmp_path):
+    world = GymnasiumConfig(id=f"{__name__}:Broken")
+    record = record_episode(_config("hcam", world).build_agent().eval(), world).with_removal()
+    report = score_with_controls([record])
+    finite = next(gate for gate in report.gates if gate.name == "finite")
+    assert not finite.passed and "observation of episode 0 from step 2 on" in finite.says
+    assert "do not believe the picture: finite" in report.verdict
+    assert write_html(record, report, tmp_path / "episode.html")
+
+
+def test_two_runs_on_one_cursor(run, tmp_path, capsys):
+    how = ["--episodes", "1", "--longest", "12", "-o", str(tmp_path)]
+    other = tmp_path / "again"
+    shutil.copytree(run, other)
+    assert main(["explore", str(run), str(other), *how]) == 0
+    assert f"both on one cursor: {tmp_path / 'compare.html'}" in capsys.readouterr().err.replace("\n", "")
+    assert len(load_report(tmp_path / "compare.html")) == 2
+    assert (tmp_path / run.name / "explorer.html").is_file() and (tmp_path / "again" / "metrics.json").is_file()
 
 
 def test_controls_stand_beside_the_scores(episodes):
@@ -143,6 +205,9 @@ def test_a_trained_agent_s_picture_can_be_believed(tmp_path):
     assert report["deletion AUC"].value < report["deletion AUC"].chance
     assert report["insertion AUC"].value > report["insertion AUC"].chance
     assert report["memory swap followed"].value > 0.9
+    assert report["cue swap followed"].value > 0.9 > report["cue swap followed"].chance
+    assert report["success with the 1 most attended"].value > report["success with the 1 most attended"].chance
+    assert report["recall@1, boundaries moved"].value > 0.9
     assert all(gate.passed for gate in report.gates)
     assert "do not believe" not in found.verdict
     untrained = [

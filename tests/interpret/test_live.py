@@ -212,3 +212,23 @@ def test_a_chunk_of_the_twin(browser, runtime, tmp_path):
     _told(browser, other, other.num_steps - 1, at)
     browser.run(f"(async () => {{ for (let i = {at}; i < {other.num_steps}; i++) await window.memx.back(); }})()")
     assert browser.run("window.memx.state().logits") == before["logits"]
+
+
+def test_the_page_is_there_before_the_agent(browser, runtime, tmp_path):
+    agent, path = _page("hcam", runtime, tmp_path)
+    record = record_episode(agent, MAZE, seed=FRESH_SEED, longest=6)
+    browser.window(1440, 960)
+    browser.open(path, wait=False)
+    up = str(bool(record.observations["observation"][0, 2])).lower()
+    # As a person does it, who does not wait: the first steps are taken before the runtime is unpacked.
+    walked = browser.run(f"""(async () => {{
+        while (!window.memx) await new Promise((done) => setTimeout(done, 1));
+        memx.begin({up});
+        for (const action of {record.action[:3].tolist()}) memx.step(action);
+        await new Promise((done) => setTimeout(done, 1));
+        return [memx.ready, memx.state().t, memx.opened];
+    }})()""")
+    assert walked[:2] == [False, 3]
+    browser.run("(async () => { while (!memx.ready) await new Promise((done) => setTimeout(done, 20)); })()")
+    _require_same(browser.run("window.memx.state()"), record, 3)  # the agent has lived what was walked
+    assert browser.run("document.getElementById('loading').hidden") and browser.errors == []

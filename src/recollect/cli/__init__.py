@@ -130,6 +130,8 @@ class Explore:
     """Write live.html too: the agent itself acts in the page, and its memory can be edited there."""
     runtime: Path | None = None
     """For --live: onnxruntime-web, as a folder or as the archive of npm pack; None asks the cache, then npm."""
+    rerun: bool = False
+    """Write episode.rrd too, for the viewer rerun; needs recollect[rerun]."""
     best: bool = False
     """Take the checkpoint of the run's best evaluation, instead of the newest."""
     trust: bool = False
@@ -141,7 +143,7 @@ class Explore:
         """Record, score, write and print the verdict."""
         for directory in self.directories:
             require_run(directory)
-        from recollect.interpret.explore import compare_explored, explore_run
+        from recollect.interpret.explore import compare_explored, explore_run, usable_writers
         from recollect.recipes.train import find_task
         from recollect.runs.interrupts import ends_at_a_signal
         from recollect.runs.progress import Counted
@@ -149,6 +151,7 @@ class Explore:
 
         how: dict[str, Any] = {name: getattr(self, name) for name in ("episodes", "seed", "longest", "best", "trust")}
         how |= {"live": self.live, "runtime": self.runtime}
+        how["writers"] = (*usable_writers(), "rerun") if self.rerun else None
         how |= {"greedy": self.policy == "greedy", "world": None if self.env is None else find_task(self.env)}
         many = len(self.directories) > 1
         explored = []

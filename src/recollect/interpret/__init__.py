@@ -7,11 +7,14 @@ record.py      one episode as plain arrays, which scores and writers read
 episodes.py    recording; the same episode lived again with another memory (``rerun_from``, ``without_memory``, ...)
 attention.py   the attention of any core in absolute steps;  saliency.py  where the picture matters
 hiding.py      what it means that a moment is not remembered;  removal.py  what the policy is without it
-recall.py, use.py, heads.py, pointing.py, gates.py, controls.py    the numbers of score.py, each with its chance level
+recall.py, use.py, heads.py, pointing.py, agreement.py, gates.py    the numbers of score.py, each with its chance level
+controls.py, swaps.py, robustness.py    numbers that need the agent: other memories, other chunks, fewer of them
 html.py        the memory explorer, one HTML file (page/ has its template, style and script);  movie.py, figures.py
                checks.py, header.py, packing.py, quantization.py, atlas.py, colours.py    its parts
 live.py        the agent itself in a page, its memory to be edited there;  onnx_step.py, onnxruntime_web.py,
                template.py    its parts
+rerun_file.py  the episode for the viewer rerun
+ocatari.py     where the things are in Pong, if OCAtari is installed
 explore.py     from a run directory to files
 """
 
@@ -24,6 +27,7 @@ from recollect.interpret.live import write_live
 from recollect.interpret.movie import write_movie
 from recollect.interpret.record import EpisodeRecord
 from recollect.interpret.report import Report
+from recollect.interpret.rerun_file import write_rerun
 from recollect.interpret.score import score
 
 __all__ = [
@@ -45,4 +49,5 @@ __all__ = [
     "write_html",
     "write_live",
     "write_movie",
+    "write_rerun",
 ]

@@ -3,7 +3,8 @@
     deletion     the original action's probability while chunks are taken away, the most attended first: a low area
                  means that attention names what is used
     insertion    the same while only the most attended chunks are there: a high area means the same
-    memory swap  with the memory of an episode that ended in another action, is that action taken?
+
+swaps.py has what happens with another's memory, robustness.py what does not hang on where chunks begin.
 
 Areas stand beside those of a random order, and of the best one (by what each chunk's removal does).
 Source: deletion and insertion are those of Petsiuk et al., RISE (2018), over chunks of time instead of pixels.
@@ -18,13 +19,16 @@ import torch
 
 from recollect.agents.actor_critic import ActorCritic
 from recollect.evaluation.agents import no_trace
+from recollect.interpret.agreement import blurred_places
 from recollect.interpret.attention import Attention, hear
 from recollect.interpret.episodes import LiveEpisode, record_episode
 from recollect.interpret.playback import Playback
 from recollect.interpret.recall import Ratio, decisions, maps_of
 from recollect.interpret.removal import policies_without
-from recollect.interpret.report import Gate, Metric, Report
+from recollect.interpret.report import Gate, Report
+from recollect.interpret.robustness import moved_boundaries, sufficiency
 from recollect.interpret.score import memory_heads, pooled, score, verdict
+from recollect.interpret.swaps import cue_swap, memory_swap
 
 ORDERS = 4
 """Random orders that stand beside an order."""
@@ -54,7 +58,9 @@ def score_with_controls(episodes: Sequence[LiveEpisode]) -> Report:
         metrics += pooled(
             f"{name} AUC, best order", [Ratio(c.best, c.random, 1) for c in curves], against="random order"
         )
-    metrics += memory_swap(episodes)
+    for name, ratios in blurred_places(episodes).items():
+        metrics += pooled(name, ratios, against="random order")
+    metrics += memory_swap(episodes) + cue_swap(episodes) + moved_boundaries(episodes) + sufficiency(episodes)
     gates += [decides_alike(episodes), repeats(episodes[0]), depends_on_weights(episodes[0])]
     gates += untrained(episodes)
     report = replace(report, metrics=tuple(metrics), gates=tuple(gates))
@@ -106,33 +112,6 @@ def _prefixes(episode: LiveEpisode, orders: Sequence[np.ndarray], take: bool) ->
                 row[start:stop] = True
             rows.append(row)
     return torch.stack(rows)
-
-
-@torch.no_grad()
-def memory_swap(episodes: Sequence[LiveEpisode]) -> list[Metric]:
-    """At the same decision step of two episodes that chose differently there: with the other's memory, its choice?
-
-    Chance is how often the other's action is taken with the own memory. Episodes of Discrete actions only.
-    """
-    ratios = []
-    for one in episodes:
-        followed = [found for other in episodes if (found := _swapped(one, other)) is not None]
-        ratios.append(Ratio(float(sum(f for f, _ in followed)), float(sum(own for _, own in followed)), len(followed)))
-    return pooled("memory swap followed", ratios, against="own memory")
-
-
-def _swapped(one: LiveEpisode, other: LiveEpisode) -> tuple[bool, bool] | None:
-    """Whether the other's action is taken with the other's memory, and with the own; None where they chose alike."""
-    steps = {decision.t for decision in decisions(one)} & {decision.t for decision in decisions(other)}
-    steps = {t for t in steps if one.discrete and one.action[t] != other.action[t]}
-    if not steps:
-        return None
-    t, distribution = min(steps), one.agent.distribution
-    with no_trace(one.agent, one.info.seed):
-        output, _ = one.playback().step(t, other.playback().state_before(t))
-    chosen = int(distribution(output.policy[:, 0]).mode()[0])
-    own = int(distribution(torch.as_tensor(one.logits[t : t + 1])).mode()[0])
-    return chosen == other.action[t], own == other.action[t]
 
 
 @torch.no_grad()

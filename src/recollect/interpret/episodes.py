@@ -133,6 +133,12 @@ class LiveEpisode(EpisodeRecord):
         notes = (f"lived again from step {step} on with {what}",)
         return _assemble(self.agent, self.world, moments, self.info, notes)
 
+    def outcome_from(self, step: int, *, hide: Sequence[tuple[int, int]] = ()) -> float | None:
+        """The world's score when the episode is lived again, as :meth:`rerun_from` does; None where it does not end."""
+        with no_trace(self.agent, self.info.seed):
+            *_, last = _live_again(self, step, self.playback().state_before(step), hide)
+        return float(last.step.score[0]) if bool(last.step.is_last[0]) else None
+
     def without_memory(self, chunk: int, step: int | None = None) -> "LiveEpisode":
         """Live on without one chunk.
 

@@ -21,9 +21,11 @@ from recollect.interpret.episodes import LONGEST, LiveEpisode, record_episode
 from recollect.interpret.html import write_html
 from recollect.interpret.live import require_live, write_live
 from recollect.interpret.movie import write_movie
+from recollect.interpret.ocatari import with_things
 from recollect.interpret.onnxruntime_web import find_runtime
 from recollect.interpret.record import EpisodeInfo, EpisodeRecord
 from recollect.interpret.report import Report, without_nan
+from recollect.interpret.rerun_file import require_rerun, write_rerun
 from recollect.runs.progress import Count
 from recollect.runs.provenance import environment
 from recollect.tasks.worlds.contract import WorldConfig
@@ -70,17 +72,25 @@ def write_film(record: EpisodeRecord, report: Report, folder: Path) -> Path:
     return write_movie(record, folder / "episode.mp4")
 
 
+def write_recording(record: EpisodeRecord, report: Report, folder: Path) -> Path:
+    """``episode.rrd``, for rerun."""
+    return write_rerun(record, folder / "episode.rrd", report)
+
+
 WRITERS: dict[str, Writer] = {
     "metrics": write_metrics,
     "explorer": write_explorer,
     "movie": write_film,
+    "rerun": write_recording,
 }
+ASKED_FOR = ("rerun",)
+"""Writers that write only when they are named."""
 
 
 def usable_writers() -> tuple[str, ...]:
-    """Keys of all writers whose extras are installed: a movie wants ``recollect[video]``."""
+    """Keys of the writers of every report whose extras are installed: a movie wants ``recollect[video]``."""
     movies = all(find_spec(package) for package in ("imageio", "imageio_ffmpeg", "PIL"))
-    return tuple(name for name in WRITERS if name != "movie" or movies)
+    return tuple(name for name in WRITERS if name not in ASKED_FOR and (name != "movie" or movies))
 
 
 def compare_explored(explored: Sequence[Explored], folder: str | PathLike[str]) -> Path:
@@ -127,7 +137,7 @@ def record_run(
     for number in range(episodes):
         one = FRESH_SEED + seed + number
         record = record_episode(agent, where, info=info, seed=one, greedy=greedy, longest=longest)
-        found.append(record.with_removal())
+        found.append(with_things(record.with_removal()))
         count.say(lambda: len(found))
     return found
 
@@ -156,26 +166,30 @@ def explore_run(
     Args:
         directory: of the run.
         folder: gets the files; made if it is not there.
-        writers: keys of :data:`WRITERS`; None for all whose extras are installed.
+        writers: keys of :data:`WRITERS`; None for all whose extras are installed, but those of :data:`ASKED_FOR`.
         live: write ``live.html`` too, the agent itself in a page; see :mod:`recollect.interpret.live`.
         runtime: onnxruntime-web for it: folder or archive; None looks for it, and asks npm.
         how: for :func:`record_run`.
 
     Raises:
         ValueError: as :func:`record_run`; with ``live`` also as :func:`~recollect.interpret.live.write_live`.
-        OSError: the folder cannot be written.
+            Also a folder that cannot be made.
     """
+    writers = usable_writers() if writers is None else writers
+    if "rerun" in writers:
+        require_rerun()
     folder = Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)  # before anything is computed: a folder that cannot be made ends it here
+    try:  # before anything is computed
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ValueError(f"out={str(folder)!r} cannot be made ({error.strerror}): give another folder") from error
     engine = find_runtime(None if runtime is None else Path(runtime)) if live else None
     episodes = record_run(directory, **how)
     shown = episodes[0]
     if live:  # before the scores, which take longest
         require_live(shown.agent, shown.world)
     report = score_with_controls(episodes)
-    files = {
-        name: WRITERS[name](episodes[0], report, folder) for name in (usable_writers() if writers is None else writers)
-    }
+    files = {name: WRITERS[name](episodes[0], report, folder) for name in writers}
     if engine is not None:
         files["live"] = write_live(
             shown.agent, shown.world, folder / "live.html", runtime=engine, seed=int(how.get("seed", 0))

@@ -25,9 +25,16 @@ def check_records(records: Sequence[EpisodeRecord], metrics: Sequence[Metric]) -
 
 
 def _finite(records: Sequence[EpisodeRecord]) -> Gate:
-    broken = sum(not (np.isfinite(record.logits).all() and np.isfinite(record.value).all()) for record in records)
-    says = "policies and values are finite" if not broken else f"{broken} episodes have policies or values that are not"
-    return Gate(name="finite", passed=not broken, says=says)
+    found = []
+    for number, record in enumerate(records):
+        parts = {**record.observations, "policy": record.logits, "value": record.value}
+        for name, part in parts.items():
+            broken = ~np.isfinite(part.astype(np.float64)).reshape(record.num_steps, -1).all(-1)
+            if broken.any():
+                found.append(f"{name} of episode {number} from step {int(np.argmax(broken))} on")
+                break
+    says = f"not a number: {', '.join(found[:3])}" if found else "what was seen, policies and values are finite"
+    return Gate(name="finite", passed=not found, says=says)
 
 
 def _causality(records: Sequence[EpisodeRecord]) -> Gate:

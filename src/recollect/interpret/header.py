@@ -11,7 +11,22 @@ from recollect.interpret.record import EpisodeRecord, Event, Head
 
 LEAST_SCALE = 0.01
 """Nats: smaller effects have smaller bars, even where there is nothing larger."""
-SHARES = ("recall@", "mass", "choice", "lag-only", "accuracy")
+FIRST = (
+    "recall@1",
+    "mass on key",
+    "lift",
+    "removal KL",
+    "cue swap followed",
+    "success with the 1 most attended",
+    "pointing at",
+    "pointing",
+    "deletion AUC",
+    "recall-success coupling",
+    "attended and used, Pearson",
+)
+"""How the names of measures begin that stand before the others: found, used, followed, enough, on the things."""
+SHOWN_FIRST = 7
+SHARES = ("recall@", "mass", "choice", "lag-only", "accuracy", "pointing", "cue swap", "memory swap", "success with")
 """How the names of measures begin that are shares of one; they are shown in percent."""
 
 
@@ -171,7 +186,9 @@ def trust_rows(report: Mapping[str, Any] | None, names: Mapping[str, str]) -> li
     ]
     lag_only = [row for row in heads if row["name"].startswith("lag-only")]
     lag_only.sort(key=lambda row: "(chunks)" not in row["name"])
-    return failed + metrics[:6] + lag_only + rest + metrics[6:] + [row for row in heads if row not in lag_only]
+    metrics.sort(key=lambda row: next((i for i, name in enumerate(FIRST) if row["name"].startswith(name)), len(FIRST)))
+    shown, others = metrics[:SHOWN_FIRST], metrics[SHOWN_FIRST:]
+    return failed + shown + lag_only + rest + others + [row for row in heads if row not in lag_only]
 
 
 def _trust_row(metric: Mapping[str, Any]) -> dict[str, str]:

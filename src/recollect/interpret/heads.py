@@ -4,6 +4,8 @@
     place share         the same for its mean profile by absolute step, over episodes whose keys differ
     span90              steps back that hold 90 % of the mass
     effective number    exp(entropy): how many steps are attended to
+    surprise            AUC of attention, less its profile by lag, as a detector of steps with a reward
+    neighbours          of two recalls in a row of different chunks, how often are the chunks neighbours
     staticness          of spatial maps: 1 - mean total variation between steps at which the picture changed
 
 Both shares are ``1 - sum (a - profile)^2 / sum (a - uniform)^2``, at least 0, over what is in reach.
@@ -17,7 +19,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from recollect.interpret.recall import decisions
+from recollect.interpret.recall import Ratio, decisions, roc_auc
 from recollect.interpret.record import EpisodeRecord
 
 FEW = 8
@@ -117,6 +119,42 @@ def _jensen_shannon(p: np.ndarray, q: np.ndarray) -> np.ndarray:
         return np.where(x > 0, x * np.log2(np.where(x > 0, x, 1) / np.where(middle > 0, middle, 1)), 0).sum(-1)
 
     return np.sqrt(np.maximum((bits(p) + bits(q)) / 2, 0))
+
+
+def surprise(record: EpisodeRecord, head: int) -> Ratio:
+    """Are steps with a reward attended to, more than others that are as far back? Chance 1/2."""
+    steps, rows = rows_of(record, head)
+    struck = record.reward != 0
+    if not len(steps) or not struck.any():
+        return Ratio(0.0, 0.0, 0)
+    lagged = _by_lag(steps, rows) - lag_profile(steps, rows)
+    total, number = 0.0, 0
+    for t, row in zip(steps, lagged, strict=True):
+        past = row[: t + 1][::-1]
+        seen = ~np.isnan(past)
+        if struck[: t + 1][seen].any() and not struck[: t + 1][seen].all():
+            total, number = total + roc_auc(past[seen], struck[: t + 1][seen]), number + 1
+    return Ratio(total, 0.5 * number, number)
+
+
+def neighbours(record: EpisodeRecord, head: int) -> Ratio:
+    """Is the next recalled chunk a neighbour of the last one, as in free recall of people (Kahana 1996)?
+
+    Of steps at which the most attended chunk is another one than at the step before; chance is even among the others.
+    """
+    assert record.chunk_rel is not None
+    total, chance, number, last = 0.0, 0.0, 0, -1
+    for weights in record.chunk_rel[:, head]:
+        seen = np.flatnonzero(~np.isnan(weights))
+        if len(seen) < 2:
+            continue
+        best = int(seen[np.argmax(weights[seen])])
+        if last >= 0 and best != last:
+            others = seen[seen != last]
+            total, number = total + (abs(best - last) == 1), number + 1
+            chance += float((np.abs(others - last) == 1).mean())
+        last = best
+    return Ratio(total, chance, number)
 
 
 def staticness(maps: np.ndarray, frames: np.ndarray) -> float:

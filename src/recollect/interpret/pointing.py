@@ -3,11 +3,16 @@
     hit      the largest value of a map lies in the box of a visible thing that matters, or ``NEAR`` pixels around it
     chance   the share of the picture that these boxes cover, margins included
 
+Mass on things: the share of a map that lies in those boxes, without a margin; chance is their share of the picture.
+
+Pointing at one thing alone stands beside the hits of another step's map: what never moves is found by chance alone.
+
 Source: Zhang et al., Top-down neural attention by excitation backprop (2016), with boxes from the world's truth. An
 object that never moves would be found by a static map too: read it beside ``staticness``.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -34,7 +39,49 @@ def pointing_game(records: Sequence[EpisodeRecord]) -> dict[str, list[Ratio]]:
         for name, when, values in maps:
             if values is not None:
                 found.setdefault(f"pointing, {name}", []).append(play(values, when, record.objects, size))
+                found.setdefault(f"mass on things, {name}", []).append(mass_on(values, when, record.objects, size))
+                for thing, alone in _each(record.objects):
+                    ratio = _against_another_step(values, when, alone, size)
+                    found.setdefault(f"pointing at {thing}, {name}", []).append(ratio)
     return found
+
+
+def _each(objects: Objects) -> Iterator[tuple[str, Objects]]:
+    """Every thing that ever matters, as the only one that does; nothing where there is one only."""
+    ever = np.flatnonzero((objects.visible & objects.matters).any(0))
+    for thing in ever if len(ever) > 1 else ():
+        yield objects.names[thing], replace(objects, matters=objects.matters & (np.arange(len(objects.names)) == thing))
+
+
+def _against_another_step(maps: np.ndarray, steps: np.ndarray, objects: Objects, size: tuple[int, int]) -> Ratio:
+    """Hits, and in the place of chance those of the map of a step half an episode away: a static map has as many."""
+    if len(maps) < 2:
+        return Ratio(0.0, 0.0, 0)
+    hits, _, number = play(maps, steps, objects, size)
+    other, _, tried = play(np.roll(maps, len(maps) // 2, 0), steps, objects, size)
+    return Ratio(hits, other * number / max(tried, 1), number)
+
+
+def mass_on(maps: np.ndarray, steps: np.ndarray, objects: Objects, size: tuple[int, int]) -> Ratio:
+    """The share of maps ``[n, m, k]`` in the boxes of visible things that matter; arguments as of :func:`play`."""
+    masses, chance, number = 0.0, 0.0, 0
+    places = [np.arange(n) * m // n for n, m in zip(size, maps.shape[1:], strict=True)]
+    for values, t in zip(maps, steps, strict=True):
+        covered = cover(objects, t, size, 0)
+        if covered is None or np.isnan(values).any() or values.sum() <= 0:
+            continue
+        pixels = values[np.ix_(*places)]
+        masses, chance, number = masses + pixels[covered].sum() / pixels.sum(), chance + covered.mean(), number + 1
+    return Ratio(float(masses), float(chance), number)
+
+
+def cover(objects: Objects, t: int, size: tuple[int, int], near: int) -> np.ndarray | None:
+    """The pixels of visible things that matter, and ``near`` ones around; None where there is no such thing."""
+    chosen = objects.visible[t] & objects.matters[t]
+    covered = np.zeros(size, bool)
+    for top, left, bottom, right in objects.boxes[t, chosen]:
+        covered[max(top - near, 0) : max(bottom + near, 0), max(left - near, 0) : max(right + near, 0)] = True
+    return covered if chosen.any() else None
 
 
 def picture_size(record: EpisodeRecord) -> tuple[int, int]:
@@ -57,12 +104,9 @@ def play(maps: np.ndarray, steps: np.ndarray, objects: Objects, size: tuple[int,
     """
     hits, chance, number = 0.0, 0.0, 0
     for values, t in zip(maps, steps, strict=True):
-        chosen = objects.visible[t] & objects.matters[t]
-        if not chosen.any() or np.isnan(values).any() or values.max() <= values.min():
+        covered = cover(objects, t, size, NEAR)
+        if covered is None or np.isnan(values).any() or values.max() <= values.min():
             continue
-        covered = np.zeros(size, bool)
-        for top, left, bottom, right in objects.boxes[t, chosen]:
-            covered[max(top - NEAR, 0) : max(bottom + NEAR, 0), max(left - NEAR, 0) : max(right + NEAR, 0)] = True
         row, column = np.unravel_index(int(np.argmax(values)), values.shape)
         y, x = (min(int((i + 0.5) * n / m), n - 1) for i, n, m in zip((row, column), size, values.shape, strict=True))
         hits, chance, number = hits + covered[y, x], chance + covered.mean(), number + 1

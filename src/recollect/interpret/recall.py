@@ -8,6 +8,7 @@ Every number comes with what a head that knows nothing would score.
     AUC             attention as a detector of the key's steps, of all past steps  1/2
     choice          of the events that the key is one of, the key has most weight  1 / number of events
     latency         steps from the start of a question to the first recall@1
+    persistence     recall@1 at the steps of a question that follow its first recall@1
 
 recall-success coupling is score.py's: it compares episodes.
 """
@@ -149,3 +150,16 @@ def latency(record: EpisodeRecord, maps: Maps) -> Ratio:
         if hit:
             found.setdefault(decision.since, decision.t - decision.since)
     return Ratio(float(sum(found.values())), float("nan"), len(found))
+
+
+def persistence(record: EpisodeRecord, maps: Maps) -> Ratio:
+    """Once recalled, does it stay so until the question is over? Chance as in recall@1."""
+    hits, chance, number = 0.0, 0.0, 0
+    begun: set[int] = set()
+    asked = [one for one in decisions(record) if (~np.isnan(maps.chunks[one.t])).sum() > 1]
+    for decision, (hit, by_chance) in zip(asked, _recalls(record, maps, 1), strict=True):
+        if decision.since in begun:
+            hits, chance, number = hits + hit, chance + by_chance, number + 1
+        elif hit:
+            begun.add(decision.since)
+    return Ratio(hits, chance, number)

@@ -102,6 +102,18 @@ def masks(size: tuple[int, int], stride: int = STRIDE) -> Tensor:
 
 
 @torch.no_grad()
+def policy_with_blur(playback: Playback, t: int, state: Any, mask: Tensor) -> Tensor:
+    """The policy's parameters ``[r, p]`` at step t where the picture is blurred by each mask ``[r, y, x]``."""
+    image = find_image(playback)
+    blurs = [gaussian_matrix(size, BLUR).to(mask.device) for size in image.size]
+    found = []
+    for part in mask.split(ROWS):
+        inputs = _with_image(playback.part(t, t + 1), image, lambda now, part=part: _mixed(now, part, image, blurs))
+        found.append(playback.step(t, _spread(state, len(part)), _encode(playback, t, inputs))[0].policy[:, 0])
+    return torch.cat(found)
+
+
+@torch.no_grad()
 def perturbation_saliency(
     playback: Playback,
     actions: np.ndarray,

@@ -14,8 +14,18 @@ from dataclasses import replace
 import numpy as np
 
 from recollect.evaluation.confidence_interval import confidence_interval, quantiles
+from recollect.interpret.agreement import agreement
 from recollect.interpret.gates import check_records
-from recollect.interpret.heads import effective_number, label_head, lag_only_share, redundancy, rows_of, span90
+from recollect.interpret.heads import (
+    effective_number,
+    label_head,
+    lag_only_share,
+    neighbours,
+    redundancy,
+    rows_of,
+    span90,
+    surprise,
+)
 from recollect.interpret.heads import staticness as how_static
 from recollect.interpret.pointing import pointing_game
 from recollect.interpret.recall import (
@@ -27,6 +37,7 @@ from recollect.interpret.recall import (
     localisation,
     maps_of,
     mass_on_key,
+    persistence,
     recall_at,
 )
 from recollect.interpret.record import EpisodeRecord
@@ -114,6 +125,7 @@ def _recall(records: Records, memory: Sequence[Maps]) -> list[Metric]:
         *pooled("localisation AUC", [localisation(record, maps) for record, maps in pairs]),
         *pooled("choice", [choice(record, maps) for record, maps in pairs]),
         *pooled("latency", [latency(record, maps) for record, maps in pairs], unit="steps"),
+        *pooled("persistence", [persistence(record, maps) for record, maps in pairs]),
     ]
 
 
@@ -202,6 +214,8 @@ def _head(records: Records, index: int) -> HeadReport:
         *_per_episode("lag-only share", [lag_only_share(*one) for one in judged]),
         *_per_episode("span90", [span90(*one) for one in judged]),
         *_per_episode("effective number", [effective_number(rows) for _, rows in judged]),
+        *pooled("surprise", [surprise(record, index) for record in records]),
+        *pooled("neighbours", [neighbours(record, index) for record in records]),
         *_use(records, maps),
     ]
     return HeadReport(name=records[0].heads[index].name, label=label_head(records, index), metrics=tuple(metrics))
@@ -214,8 +228,18 @@ def _space(records: Records) -> list[Metric]:
         values = [how_static(one, record.frames) for one, record in zip(maps, records, strict=True)]
         found += _per_episode("staticness", values)
     for name, ratios in pointing_game(records).items():
-        found += pooled(name, ratios)
-    return found
+        control = "another step's map" if name.startswith("pointing at") else "chance"
+        found += pooled(name, ratios, against=control)
+    return found + overlap(records)
+
+
+def overlap(records: Records) -> list[Metric]:
+    """How much of the places that attention favours are those that saliency favours."""
+    found: dict[str, list[Ratio]] = {}
+    for record in records:
+        for name, ratio in agreement(record).items():
+            found.setdefault(name, []).append(ratio)
+    return [metric for name, ratios in found.items() for metric in pooled(name, ratios, against="another step's map")]
 
 
 def verdict(record: EpisodeRecord, report: Report) -> str:
@@ -241,6 +265,7 @@ def verdict(record: EpisodeRecord, report: Report) -> str:
             what = "the memory" if unit == "all" else "its most used slot"
             elsewhere = "" if math.isnan(metric.chance) else f", elsewhere by {metric.chance:.2f}"
             parts.append(f"without {what} the policy changes by {metric.value:.2f} nats at the decision{elsewhere}")
+    parts += _pointed(report)
     if not parts and report.heads:
         parts.append(_without_truth(report))
     failed = [gate.name for gate in report.gates if gate.passed is False]
@@ -249,12 +274,26 @@ def verdict(record: EpisodeRecord, report: Report) -> str:
     return "; ".join(parts) or "nothing that could be scored: the world does not say what its decisions depend on"
 
 
+def _pointed(report: Report) -> list[str]:
+    """Of attention to places, or else saliency of the actor: at what it points, beside the map of another step."""
+    for kind, name in (("attention", "attention"), ("perturbation actor", "saliency")):
+        found = [
+            one for one in report.metrics if one.name.startswith("pointing at ") and one.name.endswith(f", {kind}")
+        ]
+        if found:
+            things = [(one.name.removeprefix("pointing at ").removesuffix(f", {kind}"), one) for one in found]
+            says = [f"{thing} in {one.value:.0%}, another step's map in {one.chance:.0%}" for thing, one in things]
+            return [f"{name} points at the {'; at the '.join(says)}"]
+    return []
+
+
 def _without_truth(report: Report) -> str:
-    """What can be said where the world does not say what its decisions depend on."""
+    """What can be said where the world names no decision that depends on the past, or none was reached."""
     labels = [head.label for head in report.heads]
     constant = sum(label == "recency" or label.startswith("offset") for label in labels)
     spans = [metric.value for head in report.heads for metric in head.metrics if metric.name == "span90"]
-    said = f"no ground truth in this world; {constant} of {len(labels)} heads look back a constant number of steps"
+    said = "no step here is known to depend on an earlier one; "
+    said += f"{constant} of {len(labels)} heads look back a constant number of steps"
     if spans:
         said += f"; 90 % of the attention lies in the last {np.mean(spans):.0f} steps"
     if "attended and used, Pearson" in report:

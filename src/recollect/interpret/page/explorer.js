@@ -6,6 +6,7 @@
 const $ = (id) => document.getElementById(id);
 const { abs, ceil, exp, floor, log, max, min, round } = Math;
 const put = (id, text) => { $(id).textContent = text; };
+const Floats = Float32Array;
 const on = (node, event, act) => node.addEventListener(event, act);
 /** NaN is the only number that is not itself. */
 const real = (x) => x === x;
@@ -43,7 +44,7 @@ function bytesOf(id) {
 async function gunzip(bytes) {
   return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"))).arrayBuffer();
 }
-const companded = (levels, zero) => Float32Array.from({ length: 256 }, (_, code) => code === 0 ? NaN
+const companded = (levels, zero) => Floats.from({ length: 256 }, (_, code) => code === 0 ? NaN
   : Math.sign(code - zero) * ((code - zero) / levels) ** 2);
 const CODES = { u8: companded(254, 1), u4: companded(14, 1), s8: companded(127, 128) };
 function half(bits) {
@@ -58,16 +59,16 @@ class Numbers {
     Object.assign(this, header);
     this.size = product(this.shape);
     this.rowSize = product(this.shape.slice(1));
-    const plain = { f32: Float32Array, i32: Int32Array, f16: Uint16Array, u16: Uint16Array, bool: Uint8Array };
+    const plain = { f32: Floats, i32: Int32Array, f16: Uint16Array, u16: Uint16Array, bool: Uint8Array };
     if (plain[this.enc]) { this.raw = new plain[this.enc](buffer, this.off, this.size); return; }
     const stored = this.enc === "u4" ? (this.size + 1) >> 1 : this.size;
     this.mapSize = product(this.shape.slice(this.shape.length - this.map_axes));
     this.raw = new Uint8Array(buffer, this.off, stored);
-    this.scales = new Float32Array(buffer.slice(this.off + stored, this.off + stored + 4 * this.size / this.mapSize));
+    this.scales = new Floats(buffer.slice(this.off + stored, this.off + stored + 4 * this.size / this.mapSize));
   }
   /** Numbers [start, start + count); of maps they lie inside one map. */
   part(start, count) {
-    const out = new Float32Array(count), raw = this.raw;
+    const out = new Floats(count), raw = this.raw;
     if (!this.scales) {
       for (let i = 0; i < count; i++) out[i] = this.enc === "f16" ? half(raw[start + i]) : raw[start + i];
       return out;
@@ -104,7 +105,7 @@ class Episode {
     this.value = this.curve("value");
     this.reward = this.curve("reward");
     this.logits = this.all.logits;
-    this.entropy = this.discrete ? Float32Array.from(range(this.T), (t) => entropy(this.policy(t))) : null;
+    this.entropy = this.discrete ? Floats.from(range(this.T), (t) => entropy(this.policy(t))) : null;
     this.units = meta.chunks.length ? meta.chunks : range(this.T).map((t) => [t, t + 1]);
     this.labels = this.units.map(([a, b]) => this.eventOver(a, b)?.label ?? "");
     this.kept = new Map();
@@ -149,7 +150,7 @@ class Episode {
     return this.cached(`past/${t}/${h}`, () => {
       const weights = this.all.temporal.at(t, h);
       if (!weights) return null;
-      const index = this.all.temporal_step.at(t, h), out = new Float32Array(this.T).fill(NaN);
+      const index = this.all.temporal_step.at(t, h), out = new Floats(this.T).fill(NaN);
       weights.forEach((weight, i) => { if (index[i] !== 65535) out[index[i]] = weight; });
       return out;
     });
@@ -175,7 +176,7 @@ class Episode {
       const past = this.past(t, h);
       if (!past) return null;
       if (!this.chunks.length) return past;
-      return Float32Array.from(this.chunks, ([a, b]) => {
+      return Floats.from(this.chunks, ([a, b]) => {
         const inside = past.subarray(a, b);
         return inside.some(real) ? sum(inside) : NaN;
       });
@@ -232,7 +233,7 @@ function entropy(policy) { let s = 0; for (const p of policy) if (p > 0) s -= p 
 function meanMap(maps) {
   const there = maps.filter(Boolean);
   if (!there.length) return null;
-  const out = new Float32Array(there[0].length).fill(NaN);
+  const out = new Floats(there[0].length).fill(NaN);
   for (let i = 0; i < out.length; i++) {
     let s = 0, n = 0;
     for (const map of there) if (real(map[i])) { s += map[i]; n++; }
@@ -504,7 +505,7 @@ function drawPatch(ep) {
   if (!now.patch || !numbers) return;
   const { x, y } = now.patch, width = roomOf("now") - 26, g = fit($("patch-row"), width, 34);
   const cell = y * numbers.shape[3] + x;
-  const series = ep.cached(`patch/${cell}/${now.h}`, () => Float32Array.from(range(ep.T), (t) => {
+  const series = ep.cached(`patch/${cell}/${now.h}`, () => Floats.from(range(ep.T), (t) => {
     const map = now.h < 0 ? ep.map("spatial", t, -1) : numbers.at(t, now.h);
     return map ? map[cell] : NaN;
   }));
@@ -571,7 +572,7 @@ function bars(g, values, x0, width, base, height, span, top, colour) {
     }
     return;
   }
-  const columns = new Float32Array(ceil(width));
+  const columns = new Floats(ceil(width));
   for (let i = 0; i < values.length; i++) if (values[i] > 0) {
     const x = floor(i * wide);
     if (values[i] > columns[x]) columns[x] = values[i];
@@ -650,13 +651,13 @@ function trackSize(ep) {
   const width = max(200, roomOf("timeline"));
   return { width, left: GUTTER, span: width - GUTTER - 12, ...trackRows(ep) };
 }
-const xOf = (size, ep, t) => size.left + (t + .5) / ep.T * (size.span);
+const xOf = (size, ep, t) => size.left + (t + .5) / ep.T * size.span;
 /** What does not change from step to step. */
 function drawFixed(ep, size) {
   const key = [ep.number, size.width, window.devicePixelRatio, ink.paper, ink.ink].join();
   if (key === fixedKey) return;
   fixedKey = key;
-  const g = fit(fixed, size.width, size.height), { rows } = size, wide = (size.span) / ep.T;
+  const g = fit(fixed, size.width, size.height), { rows } = size, wide = size.span / ep.T;
   for (const [name, row] of Object.entries(rows)) if (name !== "axis")
     write(g, name, size.left - 8, name === "recall" ? row.base - 30 : row.top + row.height / 2 + 4, ink.soft, "right");
   if (rows.events) eventBlocks(g, ep, (t) => xOf(size, ep, t) - wide / 2, rows.events.top, 18);
@@ -665,7 +666,7 @@ function drawFixed(ep, size) {
     g.fillStyle = ink.accent; g.beginPath(); g.moveTo(x, y); g.lineTo(x - 3, y + 5); g.lineTo(x + 3, y + 5); g.fill();
   }
   line(g, ep, size, rows.value, ep.value, ink.value);
-  if (ep.removal && ep.removal.unit !== "chunk") line(g, ep, size, rows["used (KL)"], Float32Array.from(range(ep.T), (t) => ep.largestEffect(t)[1]), ink.effect);
+  if (ep.removal && ep.removal.unit !== "chunk") line(g, ep, size, rows["used (KL)"], Floats.from(range(ep.T), (t) => ep.largestEffect(t)[1]), ink.effect);
   if (rows.entropy) line(g, ep, size, rows.entropy, ep.entropy, ink.entropy);
   drawReward(g, ep, size, rows.reward, wide);
   drawActions(g, ep, size, rows.action, wide);
@@ -763,7 +764,7 @@ function drawUsed(g, ep, size, t, row) {
 }
 function stepAt(event) {
   const size = trackSize(here()), box = $("track").getBoundingClientRect();
-  const share = (event.clientX - box.left - size.left) / (size.span);
+  const share = (event.clientX - box.left - size.left) / size.span;
   return clamp(floor(share * here().T), 0, here().T - 1);
 }
 
@@ -775,7 +776,7 @@ function drawMatrixPicture(ep) {
   if (key === matrix.key) return;
   matrix.key = key;
   const bin = matrix.bin = ceil(ep.T / 700), n = ceil(ep.T / bin), table = colours(now.map);
-  const cells = new Float32Array(n * n).fill(NaN);
+  const cells = new Floats(n * n).fill(NaN);
   for (let t = 0; t < ep.T; t++) {
     const past = matrixRow(ep, t), base = floor(t / bin) * n;
     if (!past) continue;
@@ -904,7 +905,7 @@ function pastByPlace(ep) {
   const bySteps = new Map();
   step.forEach((s, i) => {
     if (s === 65535 || !(weight[i] > 0)) return;
-    if (!bySteps.has(s)) bySteps.set(s, { s, mass: 0, map: new Float32Array(ep.places[0] * ep.places[1]) });
+    if (!bySteps.has(s)) bySteps.set(s, { s, mass: 0, map: new Floats(ep.places[0] * ep.places[1]) });
     bySteps.get(s).map[cell[i]] += weight[i]; bySteps.get(s).mass += weight[i];
   });
   return [...bySteps.values()].sort((a, b) => b.mass - a.mass).slice(0, 6);
@@ -929,7 +930,7 @@ function drawSlots(ep) {
   const key = [ep.number, number, now.map].join();
   if (key !== slotPicture.key) {
     slotPicture.key = key;
-    const cells = new Float32Array(slots * ep.T).fill(NaN);
+    const cells = new Floats(slots * ep.T).fill(NaN);
     for (let t = 0; t < ep.T; t++) {
       const row = numbers.row(t);
       if (row < 0) continue;
@@ -1060,7 +1061,8 @@ function schedule() { if (!asked) asked = requestAnimationFrame(() => { asked = 
 let hashing = 0;
 function remember() {
   clearTimeout(hashing);
-  hashing = setTimeout(() => { try { history.replaceState(null, "", address()); } catch { /* in a frame without an address */ } }, 300);
+  // In a frame there is no address to write to.
+  hashing = setTimeout(() => { try { history.replaceState(null, "", address()); } catch {} }, 300);
 }
 const address = () => `#t=${now.t}&h=${now.h < 0 ? "mean" : now.h + 1}&ov=${now.ov}`;
 function go(t) { now.t = clamp(round(t) || 0, 0, here().T - 1); remember(); schedule(); }
@@ -1156,7 +1158,7 @@ function press(event) {
   if (["BUTTON", "SUMMARY", "A"].includes(tag) && event.key === " ") return;
   if (/^[1-9]$/.test(event.key)) numberedHead(+event.key - 1);
   else if (Object.hasOwn(ACTS, event.key)) ACTS[event.key](event.shiftKey);
-  else if (radioArrow(event)) { /* moved */ } else return;
+  else if (!radioArrow(event)) return;
   event.preventDefault();
 }
 /** Up and down move inside a group of radio buttons; left and right stay steps of time. */
@@ -1247,6 +1249,8 @@ Object.assign(memx, { values, sentence: () => sentence(), head: (h) => { setHead
 async function start() {
   const meta = JSON.parse($("meta").textContent);
   if (meta.format !== "memx-1") throw new Error(`this page has format ${meta.format}; its script reads memx-1`);
+  // The blocks of data stand behind this script.
+  if (document.readyState === "loading") await new Promise((done) => on(document, "DOMContentLoaded", done));
   const buffers = await Promise.all(meta.records.map((_, i) => gunzip(bytesOf(`data-${i}`))));
   MAPS = meta.colours;
   pairing = meta.knots ?? [];

@@ -3,9 +3,18 @@
    tasks/worlds/t_maze.py, its picture t_maze_picture.py, what erasing means hiding.py. */
 "use strict";
 (() => {
-const START = performance.now();
 const $ = (id) => document.getElementById(id);
-const bytes = (id) => Uint8Array.from(atob($(id).textContent), (c) => c.charCodeAt(0));
+/* The blocks of data stand behind this script: the page is there before they are. */
+const whole = new Promise((done) => {
+  if (document.readyState === "loading") document.addEventListener("DOMContentLoaded", done); else done();
+});
+function bytes(id) {
+  const text = $(id).textContent;
+  if (Uint8Array.fromBase64) return Uint8Array.fromBase64(text);
+  const raw = atob(text), found = new Uint8Array(raw.length);
+  for (let i = 0; i < raw.length; i++) found[i] = raw.charCodeAt(i);
+  return found;
+}
 const meta = JSON.parse($("meta").textContent);
 const { agent, world: settings } = meta;
 const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
@@ -79,12 +88,26 @@ let ort = null, session = null;
 const ARRAYS = { float32: Float32Array, int64: BigInt64Array, bool: Uint8Array };
 
 async function load() {
+  progress(0.05, "reading this file");
+  await whole;
+  progress(0.15, "unpacking the runtime");
   const unzipped = new Blob([bytes("binary")]).stream().pipeThrough(new DecompressionStream("gzip"));
   const address = URL.createObjectURL(new Blob([bytes("runtime")], { type: "text/javascript" }));
-  ort = await import(address);
+  const [engine, binary] = await Promise.all([import(address), new Response(unzipped).arrayBuffer()]);
+  ort = engine;
   ort.env.wasm.numThreads = 1;
-  ort.env.wasm.wasmBinary = await new Response(unzipped).arrayBuffer();
-  session = await ort.InferenceSession.create(bytes("model"), { executionProviders: ["wasm"] });
+  ort.env.wasm.wasmBinary = binary;
+  progress(0.4, "starting the runtime and the agent");
+  const made = await ort.InferenceSession.create(bytes("model"), { executionProviders: ["wasm"] });
+  progress(0.95, "the agent meets its first observation");
+  return made;
+}
+
+/* A line that says how far the loading is; the world can be walked meanwhile. */
+function progress(share, text) {
+  $("loading").hidden = share >= 1;
+  $("loading-bar").value = share;
+  $("loading-text").textContent = text;
 }
 
 /* A state is a list of typed arrays that nobody writes to; editing makes new ones. */
@@ -173,7 +196,7 @@ function begin(up) {
   const world = new WORLDS[settings.key](settings.config, up);
   past = [];
   now = { t: 0, world, twin: world.mirrored(), state: initial(), other: initial(), plain: initial(), told: 0,
-    hidden: [], swapped: [], trace: [world.copy()], log: [] };
+    hidden: [], swapped: [], trace: [world.copy()], log: [], walked: [] };
 }
 
 /* Memories that can be edited before step t: chunks, groups of steps in a window, or all there is. */
@@ -193,7 +216,7 @@ const same = (a) => (b) => a[0] === b[0] && a[1] === b[1];
 /* Asks the agent about the present step: as it is, as it would be without any edit, and without each memory. */
 async function think() {
   const { t, world, told, hidden } = now;
-  if (world.over || now.said) return;
+  if (world.over || now.said || !session) return;
   now.said = await ask(now.state, world, told, t, hidden);
   now.otherSaid = await ask(now.other, now.twin, told, t, []);
   now.plainSaid = now.log.some((one) => one.edit) ? await ask(now.plain, world, told, t, []) : now.said;
@@ -216,13 +239,32 @@ async function think() {
 
 async function act(action = null) {
   if (now.world.over) return;
-  const { said, t } = now, best = said.logits.indexOf(Math.max(...said.logits));
+  const { said, t } = now;
+  if (!said) { if (action !== null) walk(action); return; }
+  const best = said.logits.indexOf(Math.max(...said.logits));
   const chosen = action ?? best, world = now.world.copy(), twin = now.twin.copy();
   world.step(chosen); twin.step(chosen);
   past.push(now);
   const line = { t, text: `${agent.actions[chosen]}${action === null ? ` (${percent(said.policy[chosen])})` : ", your choice"}` };
   now = { ...now, t: t + 1, world, twin, told: chosen + agent.start, state: said.next, other: now.otherSaid.next,
     plain: now.plainSaid.next, said: null, cards: [], trace: [...now.trace, world.copy()], log: [...now.log, line] };
+}
+
+/* A person's step while the agent is being loaded; the agent is told of it afterwards. */
+function walk(action) {
+  const world = now.world.copy(), twin = now.twin.copy();
+  world.step(action); twin.step(action);
+  past.push(now);
+  now = { ...now, t: now.t + 1, world, twin, walked: [...now.walked, action], trace: [...now.trace, world.copy()],
+    log: [...now.log, { t: now.t, text: `${agent.actions[action]}, your choice` }] };
+}
+
+/* The agent is here: it lives the steps that a person has taken. */
+async function meet(found) {
+  const { walked, world } = now;
+  session = found;
+  begin(world.up);
+  for (const action of walked) { await think(); await act(action); }
 }
 
 function edit(card, kind) {
@@ -257,7 +299,7 @@ function show() {
   $("frame").setAttribute("aria-label", `Maze from above: cell ${world.x} of ${settings.config.length}, ${text}`);
   $("now-text").textContent = `step ${t} · cell ${world.x} of ${settings.config.length}${world.says() ? ` · ${world.says()}` : ""}`;
   $("sentence").textContent = sentence();
-  for (const id of ["step", "play", "end"]) $(id).disabled = world.over;
+  for (const id of ["step", "play", "end"]) $(id).disabled = world.over || !said;
   $("back").disabled = !past.length;
   $("play").setAttribute("aria-pressed", String(playing));
   $("value").textContent = said && !world.over ? `value ${said.value.toFixed(4)}` : "";
@@ -272,6 +314,7 @@ function sentence() {
     const edits = now.log.filter((one) => one.edit).length;
     return `The episode is over after ${t} actions: ${world.outcome()[1]}${edits ? `, with ${edits} edit${edits > 1 ? "s" : ""} of the memory` : ""}.`;
   }
+  if (!said) return `Step ${t}: the agent is being loaded. Until it is here, walk yourself: click an action.`;
   const best = said.logits.indexOf(Math.max(...said.logits));
   let text = `Step ${t}: the agent does "${agent.actions[best]}" with ${percent(said.policy[best])}.`;
   const most = now.cards.filter((card) => !card.erased).sort((a, b) => b.kl - a.kl)[0];
@@ -289,7 +332,7 @@ function showPolicy() {
     button.onclick = () => later(() => act(a));
     const first = element("th", "", { scope: "row" }), bars = element("td", "", { className: "bars" });
     first.append(button);
-    if (said && !world.over) {
+    if (said && plainSaid && !world.over) {
       for (const [one, style] of [[said, "bar"], [plainSaid, "bar plain"]]) {
         const bar = element("span", "", { className: style });
         bar.style.width = `${100 * one.policy[a]}%`;
@@ -348,12 +391,14 @@ function later(what) {
 function fail(error) {
   playing = false;
   console.error(error);
+  progress(1, "");
   $("sentence").textContent = `This page cannot go on: ${error.message ?? error}. It needs WebAssembly and `
     + "DecompressionStream, which current Firefox, Chromium and Safari have.";
   $("sentence").className = "error";
 }
 
 async function play(fast = false) {
+  if (!session) return;
   if (playing && !fast) { playing = false; show(); return; }
   playing = true;
   while (playing && !now.world.over) {
@@ -404,13 +449,14 @@ window.memx = {
     $("title").textContent = meta.title; document.title = meta.title; $("about").textContent = meta.about;
     $("unit").textContent = meta.unit;
     $("cards").classList.toggle("whole", !agent.unit);
-    await load();
     wire();
     begin(settings.episodes[0].up);
-    await think();
     show();
+    window.memx.opened = performance.now();
+    const found = await load();
+    await later(() => meet(found));
+    progress(1, "");
   } catch (error) { fail(error); }
-  window.memx.ready = true;
-  window.memx.opened = performance.now() - START;
+  Object.assign(window.memx, { ready: true, loaded: performance.now() });
 })();
 })();

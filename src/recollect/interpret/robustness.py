@@ -1,0 +1,160 @@
+"""Does what was found hang on an accident of the memory, and is what is attended to enough?
+
+    boundaries moved    the first observation is told some times more, so that chunks begin elsewhere in the episode: is
+                        the key still recalled, is the same action still taken (Lampinen et al. 2021, appendix D.2)
+    chunks of n         the same weights with chunks of another length: is the key still recalled
+    sufficiency         the agent goes on from its first decision with nothing but the k most attended chunks: does it
+                        succeed as often as with all, and more often than with k others
+
+Of a chunk memory only: other cores have no boundaries.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any, TypeGuard
+
+import numpy as np
+import torch
+
+from recollect.agents.actor_critic import ActorCritic
+from recollect.agents.contract import ActorInputs
+from recollect.cores import HierarchicalChunkMemory
+from recollect.evaluation.agents import no_trace
+from recollect.interpret.attention import Attention, hear
+from recollect.interpret.episodes import LiveEpisode
+from recollect.interpret.playback import Playback
+from recollect.interpret.recall import Ratio, decisions, maps_of, recall_at
+from recollect.interpret.record import Pair
+from recollect.interpret.report import Metric
+from recollect.interpret.score import memory_heads, pooled
+
+ENOUGH = (1, 2, 4)
+"""Chunks that are left."""
+ORDERS = 2
+"""Random choices of chunks that stand beside the most attended ones."""
+
+
+@torch.no_grad()
+def moved_boundaries(episodes: Sequence[LiveEpisode]) -> list[Metric]:
+    """Recall and decisions where chunks begin elsewhere, or have another length; beside those of the episode."""
+    core = episodes[0].agent.core
+    if not _has_chunks(core) or not any(decisions(episode) for episode in episodes):
+        return []
+    size, found = core.config.chunk_len, []
+    own = [recall_at(one, maps_of(one, memory_heads(one))) for one in episodes]
+    moved, kept = [], []
+    for one, before in zip(episodes, own, strict=True):
+        told = [_told_later(one, extra) for extra in sorted({max(1, size // 4), max(1, size // 2)})]
+        moved += [_beside(recalled, before) for recalled, _ in told]
+        kept += [same for _, same in told]
+    found += pooled("recall@1, boundaries moved", moved, against="as trained")
+    found += pooled("decision kept, boundaries moved", kept)
+    for length in (size // 2, 2 * size):
+        if (other := _with_chunks_of(episodes[0].agent, length)) is not None:
+            ratios = [_beside(_recall_of(one, other), before) for one, before in zip(episodes, own, strict=True)]
+            found += pooled(f"recall@1, chunks of {length}", ratios, against=f"of {size}, as trained")
+    return found
+
+
+def _has_chunks(core: Any) -> TypeGuard[HierarchicalChunkMemory]:
+    return isinstance(core, HierarchicalChunkMemory) and not core.config.carry_across_episodes
+
+
+def _beside(found: Ratio, before: Ratio) -> Ratio:
+    """With the recall as trained in the place of chance."""
+    share = before.total / before.number if before.number else 0.0
+    return Ratio(found.total, share * found.number, found.number)
+
+
+def _told_later(episode: LiveEpisode, extra: int) -> tuple[Ratio, Ratio]:
+    """Recall, and decisions that stay, when the first observation comes ``extra`` times more."""
+    agent, inputs = episode.agent, _repeat_first(episode.inputs, extra)
+    playback = Playback(agent, inputs)
+    with no_trace(agent, episode.info.seed):
+        heard = hear(agent.core, playback.encoded)
+        said = agent.allowed(agent.decide(heard.outputs, playback.encoded), inputs)
+    pairs = tuple(
+        Pair(query=_shifted(pair.query, extra), key=_shifted(pair.key, extra), strength=pair.strength)
+        for pair in episode.pairs
+    )
+    steps = sorted({decision.t for decision in decisions(episode)})
+    action = agent.distribution(said.policy[0, [t + extra for t in steps]]).mode().cpu().numpy()
+    same = [np.array_equal(one, episode.action[t]) for one, t in zip(action, steps, strict=True)]
+    longer = {name: np.pad(getattr(episode, name), (extra, 0)) for name in ("reward", "done")}
+    return _recall(episode, heard, pairs=pairs, **longer), Ratio(float(sum(same)), float("nan"), len(same))
+
+
+def _shifted(interval: tuple[int, int], extra: int) -> tuple[int, int]:
+    return interval[0] + extra, interval[1] + extra
+
+
+def _repeat_first(inputs: ActorInputs, extra: int) -> ActorInputs:
+    def longer(part: Any) -> Any:
+        if isinstance(part, dict):
+            return {name: longer(child) for name, child in part.items()}
+        return None if part is None else torch.cat([part[:, :1]] * extra + [part], 1)
+
+    return ActorInputs._make(longer(part) for part in inputs)
+
+
+def _recall(episode: LiveEpisode, heard: Attention, **also: Any) -> Ratio:
+    names = ("temporal", "chunks", "chunk_rel", "chunk_read", "chunk_tail")
+    other = replace(episode, **{name: getattr(heard, name) for name in names}, **also)
+    return recall_at(other, maps_of(other, memory_heads(other)))
+
+
+def _recall_of(episode: LiveEpisode, other: ActorCritic) -> Ratio:
+    with no_trace(other, episode.info.seed):
+        return _recall(episode, hear(other.core, Playback(other, episode.inputs).encoded))
+
+
+def _with_chunks_of(agent: ActorCritic, length: int) -> ActorCritic | None:
+    """The same weights around chunks of another length and as many steps of memory; None where they do not fit."""
+    config = agent.core_config
+    assert isinstance(agent.core, HierarchicalChunkMemory)
+    old = agent.core.config
+    if length <= old.chunk_overlap or old.memory_len < length - 1:
+        return None
+    number, top = (max(1, round(part * old.chunk_len / length)) for part in (old.num_chunks, old.top_k))
+    memory = replace(config, chunk_len=length, num_chunks=number, top_k=top)
+    with no_trace(agent, 0):
+        other = ActorCritic(
+            agent.config, memory, agent.observation_space, agent.action_space, num_labels=agent.num_labels
+        )
+    other.load_state_dict(agent.state_dict())
+    return other.to(next(agent.parameters()).device).eval()
+
+
+def sufficiency(episodes: Sequence[LiveEpisode]) -> list[Metric]:
+    """Success with the k most attended chunks alone, from the first decision on; beside k others."""
+    if not _has_chunks(episodes[0].agent.core):
+        return []
+    ratios: dict[int, list[Ratio]] = {k: [] for k in ENOUGH}
+    for episode in episodes:
+        for k, succeeded, others in _with_few(episode):
+            ratios[k].append(Ratio(float(succeeded), others, 1))
+    return [
+        metric
+        for k, found in ratios.items()
+        for metric in pooled(f"success with the {k} most attended", found, against=f"with {k} others")
+    ]
+
+
+def _with_few(episode: LiveEpisode) -> Iterator[tuple[int, bool, float]]:
+    """Of every k: success, and the mean success with random chunks."""
+    first = next(iter(decisions(episode)), None)
+    if first is None or episode.info.success is None or not np.isfinite(episode.world.spec.oracle):
+        return
+    attended, generator = maps_of(episode, memory_heads(episode)).chunks[first.t], np.random.default_rng(0)
+    held = np.flatnonzero(~np.isnan(attended))
+    best = held[np.argsort(-attended[held], kind="stable")]
+
+    def succeeds(kept: np.ndarray) -> bool:
+        hide = [episode.chunks[chunk] for chunk in held if chunk not in kept]
+        score = episode.outcome_from(first.t, hide=hide)
+        return score is not None and score >= episode.world.spec.oracle - 1e-6
+
+    for k in ENOUGH:
+        if len(held) > k:
+            others = [succeeds(generator.permutation(best[k:])[:k]) for _ in range(ORDERS)]
+            yield k, succeeds(best[:k]), float(np.mean(others))
