@@ -35,6 +35,13 @@ def test_your_own_world(folder):
     assert scope["action"].shape == (1,) and scope["world"].spec.action_names == ("left", "right")
 
 
+def test_images(folder):
+    scope = run("images")
+    assert scope["maps"].shape == (4, 256) and (folder / "top.png").is_file()
+    assert torch.equal(scope["pictures"].foreground, scope["foreground"]), "the same four"
+    assert scope["outcome"].status == "finished"
+
+
 def test_datasets(folder):
     scope = run("datasets")
     assert scope["outcome"].status == "finished" and scope["outcome"].step == 3

@@ -1,12 +1,33 @@
 import itertools
+import tempfile
 from dataclasses import replace
+from pathlib import Path
 
+import image_files
 import pytest
 import torch
 
-from recollect.tasks import AAN, IMDB, TASKS, Copying, GreyCIFAR, ListOps, Mixture, Pathfinder, Recall, StreamTask
+from recollect.tasks import (
+    AAN,
+    CIFAR,
+    IMDB,
+    STL10,
+    TASKS,
+    Copying,
+    GreyCIFAR,
+    ListOps,
+    Mixture,
+    Pathfinder,
+    Recall,
+    Shapes,
+    StreamTask,
+)
 from recollect.tasks.streams.arrays import Arrays
 from recollect.tasks.streams.associative_inference import AssociativeInference
+
+_FOLDER = tempfile.TemporaryDirectory()
+CIFAR_10 = str(image_files.cifar(Path(_FOLDER.name) / "cifar"))
+STL_10 = str(image_files.stl10(Path(_FOLDER.name) / "stl"))
 
 SMALL = {
     "copying": [Copying(length=0), Copying(length=7, num_digits=3), Copying(length=100, loss_on="all")],
@@ -29,6 +50,9 @@ SMALL = {
     ],
     "aan": [AAN(path="stand-in", length=200), AAN(path="stand-in", length=50, part="validation")],
     "grey-cifar": [GreyCIFAR(path="stand-in"), GreyCIFAR(path="stand-in", zero_is_padding=True, part="test")],
+    "shapes": [Shapes(size=16), Shapes(size=32, patch=8, clutter=0)],
+    "cifar": [CIFAR(path=CIFAR_10, size=16, validation=4), CIFAR(path=CIFAR_10, size=16, part="test")],
+    "stl-10": [STL10(path=STL_10, size=32, patch=8, validation=1), STL10(path=STL_10, patch=32, unlabelled=True)],
     "associative-inference": [
         AssociativeInference(num_chains=3, width=8),
         AssociativeInference(num_chains=2, width=3, types=("AC",)),

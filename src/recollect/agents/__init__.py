@@ -4,9 +4,13 @@ from recollect.agents.actor_critic import ActorCritic, ActorCriticConfig, ActorC
 from recollect.agents.contract import ActorInputs, Agent
 from recollect.agents.sequence_classifier import SequenceClassifier, SequenceClassifierConfig
 from recollect.agents.sequence_model import SequenceModel, SequenceModelConfig, SequenceStream
+from recollect.agents.sit import SiT, SiTConfig
 
-AGENTS: dict[str, type[SequenceModelConfig] | type[SequenceClassifierConfig] | type[ActorCriticConfig]] = {
+AGENTS: dict[
+    str, type[SequenceModelConfig] | type[SequenceClassifierConfig] | type[SiTConfig] | type[ActorCriticConfig]
+] = {
     "sequence-model": SequenceModelConfig,
     "sequence-classifier": SequenceClassifierConfig,
+    "sit": SiTConfig,
     "actor-critic": ActorCriticConfig,
 }

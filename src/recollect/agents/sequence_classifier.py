@@ -5,6 +5,10 @@
     row = the encoder's own summary s, or the mean of y over the steps that are not padding
     logits = W_2 relu(W_1 row)
 
+For pictures as rows of patches (``positions="grid"``) P is a table of the square grid of patches, which is
+interpolated for a picture of another resolution. An encoder that reads patches as they are (``reads_patches``) gets
+them without embedding and positions.
+
 A task may ask about several sequences that stand side by side in a row (``TaskSpec.parts``): each is read alone, by
 the same encoder, and for two of them the head gets [a, b, a * b, a - b].
 
@@ -12,6 +16,7 @@ the same encoder, and for two of them the head gets [a, b, a * b, a - b].
 """
 
 from dataclasses import dataclass
+from math import isqrt
 from os import PathLike
 from typing import Any, Literal
 
@@ -23,7 +28,7 @@ from recollect.agents.folders import read_description, read_weights, write_model
 from recollect.agents.kinds import KINDS
 from recollect.config import from_json, require, to_json
 from recollect.encoders.contract import EncoderConfig, Encoding
-from recollect.layers.positions import sinusoid
+from recollect.layers.positions import resize_grid, sinusoid
 from recollect.tasks.streams.contract import Batch, TaskSpec
 
 
@@ -35,8 +40,9 @@ class SequenceClassifierConfig:
     """Width of a token's embedding (or of the projected float input)."""
     embedding_std: float = 1.0
     """Deviation with which embeddings, and learned positions, are drawn."""
-    positions: Literal["learned", "sinusoid", "none"] = "learned"
-    """Positions in the whole row, added to the embeddings."""
+    positions: Literal["learned", "sinusoid", "grid", "none"] = "learned"
+    """Positions in the whole row, added to the embeddings. ``grid``: learned, of a square grid of patches, and
+    interpolated for grids of another size."""
     hidden_dim: int = 128
     """Width of the head's hidden layer."""
     dropout: float = 0.0
@@ -48,7 +54,7 @@ class SequenceClassifierConfig:
     def __post_init__(self) -> None:
         for name in ("embedding_dim", "hidden_dim", "embedding_std", "length_groups"):
             require(getattr(self, name) > 0, name, getattr(self, name), "give a positive number")
-        known = ("learned", "sinusoid", "none")
+        known = ("learned", "sinusoid", "grid", "none")
         require(self.positions in known, "positions", self.positions, f"choose one of {', '.join(known)}")
         require(0 <= self.dropout < 1, "dropout", self.dropout, "give a probability in [0, 1)")
 
@@ -87,16 +93,21 @@ class SequenceClassifier(nn.Module):
         whole = task["length"] % self.parts == 0
         require(whole, "length", task["length"], f"the {self.parts} parts of a row must be of equal length")
         length, width = task["length"] // self.parts, config.embedding_dim
+        self.raw = encoder.reads_patches
+        self._check_pictures(length)
         self.embedding: nn.Module
-        if self.vocabulary is not None:
+        if self.vocabulary is None:
+            require(not restores, "pretraining", True, "only tokens can be hidden and restored")
+        if self.raw:
+            self.embedding, width = nn.Identity(), task["input_dim"]
+        elif self.vocabulary is not None:
             embedding = nn.Embedding(self.vocabulary + restores, width)  # the last one hides a token
             nn.init.normal_(embedding.weight, std=config.embedding_std)
             self.embedding = embedding
         else:
-            require(not restores, "pretraining", True, "only tokens can be hidden and restored")
             self.embedding = nn.Linear(task["input_dim"], width)
         self.positions = None
-        if config.positions == "learned":
+        if config.positions in ("learned", "grid"):
             self.positions = nn.Parameter(torch.randn(length, width) * config.embedding_std)
         self.waves: Tensor
         self.register_buffer("waves", sinusoid(torch.arange(length), width), persistent=False)
@@ -139,11 +150,24 @@ class SequenceClassifier(nn.Module):
         inputs = inputs.unflatten(1, (self.parts, -1)).flatten(0, 1)
         if padding is not None:
             padding = padding.unflatten(1, (self.parts, -1)).flatten(0, 1)
+        return self._grouped(self.dropout(self._placed(inputs)), padding), padding
+
+    def _placed(self, inputs: Tensor) -> Tensor:
+        """Embeddings with their positions."""
         x = self.embedding(inputs)
-        if self.config.positions != "none":
-            table = self.waves if self.positions is None else self.positions
-            x = x + table[: x.shape[1]]
-        return self._grouped(self.dropout(x), padding), padding
+        if self.config.positions == "none":
+            return x
+        table = self.waves if self.positions is None else self.positions
+        return x + (resize_grid(table, x.shape[1]) if self.config.positions == "grid" else table[: x.shape[1]])
+
+    def summary_attention(self, inputs: Tensor) -> Tensor:
+        """How much attention the encoder's summary gives to each step, ``[b, t]``, for pictures of it.
+
+        Raises:
+            ValueError: wrong inputs, or an encoder that sums up without attention to single steps.
+        """
+        self.check(inputs)
+        return self.encoder.summary_attention(self._placed(inputs))
 
     def _grouped(self, x: Tensor, padding: Tensor | None) -> Encoding:
         """The encoder's reading of rows, those of like length together."""
@@ -198,10 +222,26 @@ class SequenceClassifier(nn.Module):
         else:
             good = inputs.ndim == 2 and inputs.dtype in (torch.int64, torch.int32)
             wanted = "tokens, int64 [b, t]"
-        if not good or inputs.shape[1] > length or inputs.shape[1] % self.parts:
-            raise ValueError(
-                f"inputs are {inputs.dtype} {list(inputs.shape)}; this model takes {wanted}, at most {length} steps"
+        if self.config.positions == "grid" or self.raw:
+            steps, fits = (
+                "one for each patch of a square picture",
+                good and isqrt(inputs.shape[1]) ** 2 == inputs.shape[1],
             )
+        else:
+            steps, fits = f"at most {length} steps", good and inputs.shape[1] <= length
+        if not fits or inputs.shape[1] % self.parts:
+            raise ValueError(f"inputs are {inputs.dtype} {list(inputs.shape)}; this model takes {wanted}, {steps}")
+
+    def _check_pictures(self, length: int) -> None:
+        """Raise ``ValueError`` unless rows of this length fit positions and encoder."""
+        positions = self.config.positions
+        if self.raw:
+            place = type(self.encoder_config).__name__
+            require(positions == "none", "positions", positions, f'{place} places patches itself: choose "none"')
+            require(self.vocabulary is None and self.parts == 1, "task", self.task, f"{place} reads pictures alone")
+        if positions == "grid":
+            good = isqrt(length) ** 2 == length and self.parts == 1
+            require(good, "positions", positions, f"{length} steps are no square grid of patches")
 
     def save(self, folder: str | PathLike[str]) -> None:
         """Write ``model.json`` and ``weights.safetensors`` into a folder (each beside the old one, then renamed)."""

@@ -6,8 +6,11 @@ from recollect.encoders.linformer import LinformerConfig
 from recollect.encoders.long_short import TwoWayLongShortConfig
 from recollect.encoders.past_chunks import PastChunksConfig
 from recollect.encoders.performer import PerformerConfig
+from recollect.encoders.swin_v2 import SwinV2Config
 from recollect.encoders.tlb import TwoWayTLBConfig
 from recollect.encoders.transformer import TransformerConfig
+from recollect.encoders.vit import ViTConfig
+from recollect.encoders.vit_tlb import ViTTLBConfig
 
 ENCODERS: dict[str, type[EncoderConfig]] = {
     "two-way-tlb": TwoWayTLBConfig,
@@ -17,6 +20,9 @@ ENCODERS: dict[str, type[EncoderConfig]] = {
     "linear-transformer": LinearTransformerConfig,
     "performer": PerformerConfig,
     "linformer": LinformerConfig,
+    "vit": ViTConfig,
+    "vit-tlb": ViTTLBConfig,
+    "swin-v2": SwinV2Config,
 }
 
 __all__ = ["ENCODERS", "EncoderConfig", "Encoding", "SequenceEncoder"]

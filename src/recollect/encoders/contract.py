@@ -38,6 +38,11 @@ class EncoderConfig(ABC):
 
     paper: ClassVar[str] = "-"
     """Authors and year, for tables."""
+    has_summary: ClassVar[bool] = False
+    """Whether it sums up the row itself, so that nobody has to pool its outputs."""
+    reads_patches: ClassVar[bool] = False
+    """Whether it reads the patches of square pictures as they are, and embeds and places them itself; nothing can be
+    padded then."""
 
     @abstractmethod
     def build(self, input_dim: int, length: int) -> "SequenceEncoder":
@@ -58,6 +63,16 @@ class SequenceEncoder(nn.Module, ABC):
             inputs: float ``[b, t, input_dim]``.
             padding: bool ``[b, t]``, True where there is nothing; None pads nothing.
         """
+
+    def summary_attention(self, inputs: Tensor) -> Tensor:
+        """How much attention the summary of a row gives to each of its steps, ``[b, t]``, for pictures of it.
+
+        Raises:
+            ValueError: this encoder sums up without attention to single steps.
+        """
+        raise ValueError(
+            f"{type(self).__name__} has no attention from its summary to single steps: take vit or vit-tlb"
+        )
 
 
 class Mixer(nn.Module, ABC):

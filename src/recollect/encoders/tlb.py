@@ -20,6 +20,7 @@ class TwoWayTLBConfig(EncoderConfig):
     """Chunks and a slow stream of slots, for whole rows."""
 
     paper: ClassVar[str] = "Didolkar et al. 2022"
+    has_summary: ClassVar[bool] = True
 
     core: TemporalLatentBottleneckConfig = field(default_factory=lambda: TemporalLatentBottleneckConfig(causal=False))
     """The core; two-way chunks need causal=False."""

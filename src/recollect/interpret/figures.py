@@ -2,6 +2,7 @@
 
     figure_strip(record, "strip.png", steps=range(180, 190))      what consecutive steps attend to
     figure_top(record, "top.png", step=190)                       the frame masked to its most attended patches
+    figure_patches(images, maps, "top.png")                       the same for pictures without an episode
     figure_lag(record, "lag.svg")                                 attention by distance, head by head
     figure_matrix(record, "matrix.png")                           every step on every step before it
     figure_heat(record, "heat.png", step=190, kind="spatial")     heat maps as the seed thesis draws them
@@ -16,6 +17,7 @@ from types import ModuleType
 from typing import Any
 
 import numpy as np
+from torch import Tensor
 
 from recollect.config import require
 from recollect.interpret.colours import top_mask
@@ -87,6 +89,35 @@ def figure_top(
         panel.set_title(f"top {share:g} %", fontsize=10)
     for panel in panels:
         panel.set_axis_off()
+    return _saved(figure, path)
+
+
+def figure_patches(
+    images: Tensor, maps: Tensor, path: str | PathLike[str], *, k: Sequence[float] = (20, 30, 40, 50)
+) -> Path:
+    """Pictures, and each again with everything dark but the top k percent of patches.
+
+    Args:
+        images: float ``[b, 3, y, x]``, 0..1: a row each.
+        maps: attention ``[b, n]`` to the patches of a square grid (:func:`recollect.interpret.foreground.look`).
+        path: of the figure.
+        k: percents.
+
+    Source: Temporal Latent Bottleneck (Didolkar et al. 2022), figures 2 and 7.
+    """
+    for share in k:
+        require(0 < share <= 100, "k", share, "give percents above 0 and up to 100")
+    figure = _figure((1.5 * (1 + len(k)), 1.5 * len(images) + 0.3))
+    panels = figure.subplots(len(images), 1 + len(k), squeeze=False)
+    frames = (images.movedim(1, -1) * 255).round().byte().numpy()
+    side = round(maps.shape[1] ** 0.5)
+    for row, frame, weights in zip(panels, frames, maps.view(-1, side, side).numpy(), strict=True):
+        shown = [frame, *(top_mask(frame, weights, share / 100) for share in k)]
+        for panel, picture in zip(row, shown, strict=True):
+            panel.imshow(picture, interpolation="nearest")
+            panel.set_axis_off()
+    for panel, share in zip(panels[0, 1:], k, strict=True):
+        panel.set_title(f"top {share:g} %", fontsize=10)
     return _saved(figure, path)
 
 

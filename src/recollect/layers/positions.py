@@ -1,9 +1,10 @@
-"""Where a token stands: sinusoidal and learned tables."""
+"""Where a token stands: sinusoidal and learned tables; pictures as grids of patches."""
 
 import math
 from typing import Literal
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 Layout = Literal["interleaved", "concatenated"]
@@ -39,3 +40,35 @@ class LearnedPositions(nn.Module):
     def forward(self, positions: Tensor) -> Tensor:
         """Rows of the table for integer positions of any shape."""
         return self.table[positions]
+
+
+def resize_grid(table: Tensor, length: int) -> Tensor:
+    """Positions of a square picture's patches, for a picture with another number of patches.
+
+    Args:
+        table: ``[n, d]``, row by row of a square grid.
+        length: number of patches that are wanted, a square too.
+
+    Returns:
+        ``[length, d]``, by bicubic interpolation; the table itself where the number is its own.
+
+    Source: Dosovitskiy et al., An Image is Worth 16x16 Words (2021), section 3.2.
+    """
+    if length == len(table):
+        return table
+    old, new = math.isqrt(len(table)), math.isqrt(length)
+    grid = table.T.unflatten(1, (old, old))[None]
+    return F.interpolate(grid, size=(new, new), mode="bicubic", align_corners=False)[0].flatten(1).T
+
+
+def patches(images: Tensor, patch: int) -> Tensor:
+    """``[b, c, y, x] -> [b, n, c * p * p]``: the patches row by row, each with its channels one after the other."""
+    tiles = images.unflatten(3, (-1, patch)).unflatten(2, (-1, patch))  # b c Y p X q
+    return tiles.permute(0, 2, 4, 1, 3, 5).flatten(3).flatten(1, 2)
+
+
+def from_patches(rows: Tensor, patch: int) -> Tensor:
+    """``[b, n, c * p * p] -> [b, c, y, x]`` of a square picture: the inverse of :func:`patches`."""
+    side = math.isqrt(rows.shape[1])
+    tiles = rows.unflatten(2, (-1, patch, patch)).unflatten(1, (side, side))  # b Y X c p q
+    return tiles.permute(0, 3, 1, 4, 2, 5).flatten(4).flatten(2, 3)

@@ -13,6 +13,8 @@ from recollect.recipes.memory_suite import MEMORY_SUITE
 from recollect.recipes.million import MILLION
 from recollect.recipes.recall import RECALL
 from recollect.recipes.temporal_latent_bottleneck import COPYING
+from recollect.recipes.tlb_images import IMAGES
+from recollect.recipes.tlb_self_supervised import SELF_SUPERVISED
 from recollect.recipes.train import TRAINING, training
 
 RECIPES: dict[str, Recipe] = {
@@ -24,7 +26,7 @@ RECIPES: dict[str, Recipe] = {
     "memory-suite": MEMORY_SUITE,
     "million": MILLION,
     "attention-agents": STUDY,
-    **{recipe.name: recipe for recipe in (*ARENA_RECIPES, *HTM_RECIPES, INFERENCE, ABLATIONS)},
+    **{recipe.name: recipe for recipe in (*ARENA_RECIPES, IMAGES, SELF_SUPERVISED, *HTM_RECIPES, INFERENCE, ABLATIONS)},
 }
 
 __all__ = ["RECIPES", "TRAINING", "Recipe", "Run", "Scale", "Test", "training"]

@@ -5,11 +5,20 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
+from recollect.evaluation.score import Score
 from recollect.tasks.streams.contract import StreamTask
 from recollect.tasks.worlds.contract import WorldConfig
 from recollect.training.frame import TrainerConfig
 
 Scale = Literal["lite", "paper"]
+
+
+class Measure(Protocol):
+    """Scores an agent by something else than its answers."""
+
+    def __call__(self, agent: Any, where: Any, *, samples: int, seed: int) -> Score:
+        """The score of so many rows or episodes."""
+        ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,6 +35,8 @@ class Test:
     """Score the checkpoint of the run's best evaluation instead of the newest."""
     beyond_window: bool = False
     """It asks for what windows do not show: the lag is at least four times the reach of the core, where it has one."""
+    measure: Measure | None = None
+    """What is measured; None: the score of its answers."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -30,6 +30,7 @@ from rich.console import Console
 
 from recollect.agents.sequence_classifier import SequenceClassifier
 from recollect.agents.sequence_model import SequenceModel
+from recollect.agents.sit import SiT
 from recollect.config import from_json, lookup, to_json
 from recollect.evaluation.confidence_interval import interquartile_mean, seeds_interval
 from recollect.files import replace_between, write_atomically
@@ -182,7 +183,8 @@ def _trained(test: str) -> str:
 def _test(run: Run, agent: Any, test: Test) -> dict[str, Any]:
     """Score an agent in one place; sums of scores and numbers of answers or episodes, row by row, for the intervals."""
     config = run.config
-    found = config.evaluate(
+    measure = config.evaluate if test.measure is None else test.measure
+    found = measure(
         agent,
         test.where,
         samples=FINAL_SAMPLES if test.samples is None else test.samples,
@@ -198,7 +200,7 @@ def _memory(agent: Any) -> dict[str, Any]:
     Nothing for a model that reads whole rows, and keeps no memory.
     """
     whole = isinstance(agent, SequenceModel) and agent.config.whole_rows
-    if whole or isinstance(agent, SequenceClassifier):
+    if whole or isinstance(agent, (SequenceClassifier, SiT)):
         return {}
     core = agent.core
     weight = next(core.parameters())

@@ -58,10 +58,10 @@ def training(
         return config
     if trainer == "cloning" and isinstance(config, ImpalaConfig):
         return cloning(config)
-    if trainer == "classification":
+    if trainer in ("classification", "self-supervised"):
         raise ValueError(
-            "--trainer classification: it trains encoders of whole rows, not cores: use recollect reproduce listops, "
-            "or ClassificationConfig in Python (docs/datasets.md)"
+            f"--trainer {trainer}: it trains encoders of whole rows, not cores: use recollect reproduce listops, "
+            f"or tlb-images, or {TRAINERS[trainer].__name__} in Python (docs/datasets.md, docs/images.md)"
         )
     raise ValueError(f"--trainer {trainer}: it does not train on {task}; leave --trainer away")
 

@@ -4,6 +4,11 @@ A name that is imported ``as`` itself is exported.
 """
 
 from recollect.tasks.gymnasium.worlds import GymnasiumConfig as GymnasiumConfig
+from recollect.tasks.images.cifar import CIFAR as CIFAR
+from recollect.tasks.images.contract import ImageTask as ImageTask
+from recollect.tasks.images.contract import Pictures as Pictures
+from recollect.tasks.images.shapes import Shapes as Shapes
+from recollect.tasks.images.stl10 import STL10 as STL10
 from recollect.tasks.long_range.aan import AAN as AAN
 from recollect.tasks.long_range.cifar import GreyCIFAR as GreyCIFAR
 from recollect.tasks.long_range.imdb import IMDB as IMDB
@@ -44,6 +49,9 @@ TASKS: dict[str, type[StreamTask] | type[WorldConfig]] = {
     "imdb": IMDB,
     "aan": AAN,
     "grey-cifar": GreyCIFAR,
+    "shapes": Shapes,
+    "cifar": CIFAR,
+    "stl-10": STL10,
     "t-maze": TMazeConfig,
     "visual-match": VisualMatchConfig,
     "ballet": BalletConfig,

@@ -6,6 +6,7 @@ from recollect.training.frame import FitConfig, Trainer, TrainerConfig
 from recollect.training.imitation.cloning import CloningConfig
 from recollect.training.impala.trainer import ImpalaConfig
 from recollect.training.optimizers import OptimizerConfig
+from recollect.training.self_supervised import SelfSupervisedConfig
 from recollect.training.supervised import SupervisedConfig
 from recollect.training.trained import evaluate_run, load_config, load_model, record_run
 from recollect.training.trainers import TRAINERS
@@ -19,6 +20,7 @@ __all__ = [
     "OptimizerConfig",
     "Outcome",
     "PretrainingConfig",
+    "SelfSupervisedConfig",
     "SupervisedConfig",
     "Trainer",
     "TrainerConfig",

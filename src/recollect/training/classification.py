@@ -12,9 +12,7 @@ from Scratch (2024), showed that pretraining on the task's own rows lifts plain 
 above the published rows.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -26,8 +24,7 @@ from recollect.evaluation.sequences import Evaluation, score_answers
 from recollect.objectives.answers import answer_loss, mean_score
 from recollect.objectives.cross_entropy import accuracy, cross_entropy
 from recollect.tasks.streams.contract import Batch, StreamTask
-from recollect.training.frame import below
-from recollect.training.optimizers import begin_step, load_optimizer, optimizer_tensors, take_step
+from recollect.training.optimizers import begin_step, take_step
 from recollect.training.streams import StreamConfig, StreamTrainer
 
 
@@ -148,15 +145,3 @@ class ClassificationTrainer(StreamTrainer[ClassificationConfig, SequenceClassifi
             hidden &= ~batch.padding
         logits = self.model.restored(batch.inputs, hidden, batch.padding)
         return cross_entropy(logits, batch.inputs, hidden), accuracy(logits.detach(), batch.inputs, hidden)
-
-    def save(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
-        """Optimiser and data generator."""
-        tensors = {"generator": self.generator.get_state()}
-        tensors |= {f"optimizer.{name}": value for name, value in optimizer_tensors(self.optimizer).items()}
-        return tensors, {"updates": self.updates}
-
-    def load(self, tensors: Mapping[str, Tensor], data: Mapping[str, Any]) -> None:
-        """Continue from what :meth:`save` gave."""
-        self.updates = data["updates"]
-        self.generator.set_state(tensors["generator"])
-        load_optimizer(self.optimizer, below("optimizer.", tensors))

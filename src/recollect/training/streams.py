@@ -5,14 +5,14 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from recollect.config import require
 from recollect.evaluation.sequences import METRICS
 from recollect.tasks.streams.contract import StreamTask
 from recollect.training.devices import choose_device
-from recollect.training.frame import EVALUATION_SEED, Trainer, TrainerConfig
-from recollect.training.optimizers import OptimizerConfig
+from recollect.training.frame import EVALUATION_SEED, Trainer, TrainerConfig, below
+from recollect.training.optimizers import OptimizerConfig, load_optimizer, optimizer_tensors
 
 ConfigT = TypeVar("ConfigT", bound="StreamConfig")
 ModelT = TypeVar("ModelT", bound=nn.Module)
@@ -82,3 +82,15 @@ class StreamTrainer(Trainer, Generic[ConfigT, ModelT]):
         seed = config.fit.seed + EVALUATION_SEED
         task = config.task.scored_on(final=False)
         return dict(config.evaluate(self.model, task, samples=config.evaluation_rows, seed=seed).metrics())
+
+    def save(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """Optimiser and generator of the rows."""
+        tensors = {"generator": self.generator.get_state()}
+        tensors |= {f"optimizer.{name}": value for name, value in optimizer_tensors(self.optimizer).items()}
+        return tensors, {"updates": self.updates}
+
+    def load(self, tensors: Mapping[str, Tensor], data: Mapping[str, Any]) -> None:
+        """Continue from what :meth:`save` gave."""
+        self.updates = data["updates"]
+        self.generator.set_state(tensors["generator"])
+        load_optimizer(self.optimizer, below("optimizer.", tensors))

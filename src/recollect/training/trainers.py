@@ -5,6 +5,7 @@ from recollect.training.classification import ClassificationConfig
 from recollect.training.frame import TrainerConfig
 from recollect.training.imitation.cloning import CloningConfig
 from recollect.training.impala.trainer import ImpalaConfig
+from recollect.training.self_supervised import SelfSupervisedConfig
 from recollect.training.supervised import SupervisedConfig
 
 TRAINERS: dict[str, type[TrainerConfig]] = {
@@ -12,6 +13,7 @@ TRAINERS: dict[str, type[TrainerConfig]] = {
     "impala": ImpalaConfig,
     "cloning": CloningConfig,
     "classification": ClassificationConfig,
+    "self-supervised": SelfSupervisedConfig,
 }
 
 KINDS: dict[str, type] = {**AGENT_KINDS, **TRAINERS}

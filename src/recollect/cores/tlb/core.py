@@ -322,6 +322,7 @@ class TemporalLatentBottleneck(MemoryCore[TemporalLatentBottleneckState]):
         padding: Tensor | None = None,
         *,
         remainder: Literal["update", "drop"] = "update",
+        chunk_len: int | None = None,
     ) -> tuple[Tensor, TemporalLatentBottleneckState]:
         """Read whole sequences at once, from the initial slots; the only way with two-way chunks.
 
@@ -333,14 +334,17 @@ class TemporalLatentBottleneck(MemoryCore[TemporalLatentBottleneckState]):
             padding: bool ``[b, t]``, True where there is nothing; None pads nothing.
             remainder: whether a last chunk of fewer than ``chunk_len`` steps updates the slots, or not (the paper
                 counts floor(t / K) updates). Its outputs are computed in either case.
+            chunk_len: steps in a chunk of this call, where it is not the config's K: a picture of a higher resolution
+                has more patches (section 7.1). None takes K.
 
         Returns:
             Outputs ``[b, t, dim]`` and the state after the last chunk, for :class:`SlotReadout`. A later call of the
             core on this state would begin a new chunk.
 
         Raises:
-            ValueError: wrong shapes or dtypes.
+            ValueError: wrong shapes or dtypes, or another ``chunk_len`` where the config has positions in the chunk.
         """
+        c = require_chunk_len(self.config, chunk_len)
         state = self.initial_state(inputs.shape[0])
         blank = inputs.new_zeros(inputs.shape[:2], dtype=torch.bool)
         self.check(inputs, state, blank)
@@ -352,7 +356,7 @@ class TemporalLatentBottleneck(MemoryCore[TemporalLatentBottleneckState]):
         finite = is_finite(inputs).all(-1)
         used = finite if padding is None else finite & ~padding
         new = self.project(torch.where(used[..., None], inputs, 0.0))
-        c, t = self.config.chunk_len, inputs.shape[1]
+        t = inputs.shape[1]
         chunks = F.pad(new, (0, 0, 0, -t % c)).unflatten(1, (-1, c)).transpose(0, 1).contiguous()  # n b K d
         marks = whole_chunks(padding, t, c, self.config.details.detach_every, device=inputs.device)
         if t % c and remainder == "drop":
@@ -431,6 +435,16 @@ class TemporalLatentBottleneck(MemoryCore[TemporalLatentBottleneckState]):
         for level in self.folded_levels():
             chunk += k * 4 * w * d + n * ((4 * len(level.crosses) + 4) * w * d + 4 * w * k + forward_cross)
         return -(-chunk // k)
+
+
+def require_chunk_len(config: TemporalLatentBottleneckConfig, chunk_len: int | None) -> int:
+    """Steps in a chunk of one call of ``encode``: the config's, or others where it has no positions in the chunk."""
+    if chunk_len is None or chunk_len == config.chunk_len:
+        return config.chunk_len
+    require(chunk_len > 0, "chunk_len", chunk_len, "give a positive number")
+    remedy = f'the config has positions of {config.chunk_len} steps: build the core with positions="none"'
+    require(config.positions == "none", "chunk_len", chunk_len, remedy)
+    return chunk_len
 
 
 class SlotReadout(nn.Module):

@@ -74,10 +74,11 @@ def reference_encode(
     padding: Tensor | None = None,
     *,
     remainder: Literal["update", "drop"] = "update",
+    chunk_len: int | None = None,
 ) -> tuple[Tensor, TemporalLatentBottleneckState]:
-    """What ``core.encode(inputs, padding, remainder=remainder)`` computes on finite inputs."""
+    """What ``core.encode`` with the same arguments computes on finite inputs."""
     require_no_dropout(core)
-    length, state = core.config.chunk_len, core.initial_state(len(inputs))
+    length, state = chunk_len or core.config.chunk_len, core.initial_state(len(inputs))
     padding = torch.zeros(inputs.shape[:2], dtype=torch.bool, device=inputs.device) if padding is None else padding
     projected = core.project(torch.where(padding[..., None], 0.0, inputs))
     rows = []

@@ -9,25 +9,23 @@ Paper:    Krizhevsky 2009; Tay et al. 2021, Long Range Arena: 45 000, 5000 and 1
 Differs:  black pixels are pixels; the arena's code takes 0 for padding (``zero_is_padding=True``).
 """
 
-import codecs
-import pickle
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from recollect.config import require
+from recollect.tasks.images.cifar_files import PIXELS, read_batch
 from recollect.tasks.long_range.bytes import STAND_IN, asked_at_the_end, batches_of, where
 from recollect.tasks.streams.contract import Batch, StreamTask, TaskSpec
 
 FILES = {"train": [f"data_batch_{number}" for number in range(1, 6)], "test": ["test_batch"]}
 REMEDY = "download it as docs/datasets.md says, or set path to its folder, or to 'stand-in' for made-up rows"
-PIXELS = 1024
 GREY = np.array([0.2989, 0.587, 0.114])
 
 
@@ -109,46 +107,9 @@ def grey(colours: np.ndarray) -> np.ndarray:
 
 @lru_cache(maxsize=2)
 def _read(folder: Path, half: str) -> Pictures:
-    pictures, labels = zip(*(_batch_file(folder / name) for name in FILES[half]), strict=True)
+    files = [read_batch(folder / name, labels="labels", classes=10, remedy=REMEDY) for name in FILES[half]]
+    pictures, labels = zip(*files, strict=True)
     return Pictures(torch.from_numpy(grey(np.concatenate(pictures))), torch.from_numpy(np.concatenate(labels)))
-
-
-NAMED = {
-    "_reconstruct": np.empty(0).__reduce__()[0],
-    "ndarray": np.ndarray,
-    "dtype": np.dtype,
-    "encode": codecs.encode,
-}
-"""All that a file of pictures has to name."""
-
-
-class _OnlyArrays(pickle.Unpickler):
-    """Reads arrays and plain data, and runs nothing else that a file may name."""
-
-    def find_class(self, module_name: str, global_name: str) -> Any:
-        if global_name in NAMED and module_name.partition(".")[0] in ("numpy", "_codecs"):
-            return NAMED[global_name]
-        raise ValueError(f"it names {module_name}.{global_name}")
-
-
-def _batch_file(file: Path) -> tuple[np.ndarray, np.ndarray]:
-    """Pictures ``[n, 3072]`` and labels of one file."""
-    if not file.is_file():
-        raise ValueError(f"{file} does not exist: {REMEDY}")
-    try:
-        with file.open("rb") as opened:
-            found = _OnlyArrays(opened, encoding="bytes").load()
-        pictures, labels = np.asarray(found[b"data"]), np.asarray(found[b"labels"])
-    except (pickle.UnpicklingError, EOFError, KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
-        raise ValueError(f"{file} is damaged, or no batch of CIFAR-10 ({error}): unpack the archive again") from None
-    if pictures.dtype != np.uint8 or pictures.ndim != 2 or pictures.shape[1] != 3 * PIXELS or not len(pictures):
-        raise ValueError(f"{file}: pictures are {pictures.dtype} {list(pictures.shape)}, not uint8 [n, 3072]")
-    if labels.shape != (len(pictures),) or labels.dtype.kind not in "iu":
-        raise ValueError(f"{file}: {list(labels.shape)} labels for {len(pictures)} pictures")
-    wrong = np.flatnonzero((labels < 0) | (labels > 9))
-    if len(wrong):
-        raise ValueError(f"{file}, picture {wrong[0]}: the label is {labels[wrong[0]]}; there are ten classes, 0..9")
-    return pictures, labels.astype(np.int64)
 
 
 @lru_cache(maxsize=2)

@@ -1,0 +1,96 @@
+"""A linear probe: how well does a linear map from frozen features tell the classes?
+
+    W, v = argmin  mean cross-entropy(W z + v, label) + (decay / 2) |W|^2      z: features, each scaled by its deviation
+
+Source: linear evaluation, Chen et al. 2020, section 2.3; Ahmed et al. 2021, section 4. Differs: the problem is convex
+and is solved by L-BFGS to its end, so the probe has no learning rate and no luck; the papers take hundreds of epochs of
+a gradient method.
+"""
+
+from collections.abc import Callable, Iterator
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from recollect.evaluation.confidence_interval import confidence_interval
+from recollect.evaluation.sequences import Evaluation
+from recollect.layers.positions import patches
+from recollect.tasks.images.contract import ImageTask, Pictures, normalised
+
+DECAY = 1e-3
+ROUNDS = 200
+
+
+def linear_probe(
+    features: Callable[[Tensor], Tensor],
+    task: ImageTask,
+    *,
+    train_rows: int,
+    test_rows: int,
+    batch_size: int,
+    seed: int,
+) -> Evaluation:
+    """Train a probe on pictures with labels, and score it on others.
+
+    Args:
+        features: of normalised patches ``[b, n, 3 * p * p]`` on the CPU: ``[b, d]``.
+        task: the pictures that are scored; :meth:`ImageTask.probed_on` are trained on.
+        train_rows: pictures of each kind, at most.
+        test_rows: the same.
+        batch_size: pictures at a time.
+        seed: of the pictures.
+    """
+
+    def read(pictures: Iterator[Pictures]) -> tuple[Tensor, Tensor]:
+        read = [(features(patches(normalised(one.images), task.patch)).cpu(), one.labels) for one in pictures]
+        return torch.cat([z for z, _ in read]).double(), torch.cat([labels for _, labels in read])
+
+    def draw(where: ImageTask, rows: int, number: int) -> tuple[Tensor, Tensor]:
+        generator = torch.Generator().manual_seed(2 * seed + number)
+        return read(where.picture_batches(rows, batch_size, generator))
+
+    train, labels = draw(task.probed_on(), train_rows, 0)
+    test, answers = draw(task, test_rows, 1)
+    middle, spread = train.mean(0), train.std(0).clamp(min=1e-6)
+    logits = fitted((train - middle) / spread, labels, task.num_classes)((test - middle) / spread)
+    right = (logits.argmax(1) == answers).numpy().astype(int)
+    asked = [1] * len(right)
+    low, high = confidence_interval(right, torch.ones(len(right)).numpy())
+    share = float(right.mean())
+    return Evaluation(
+        score=share,
+        low=low,
+        high=high,
+        perfect=share,
+        loss=float(F.cross_entropy(logits, answers)),
+        chance=task.spec.chance,
+        correct=right.tolist(),
+        asked=asked,
+    )
+
+
+@torch.enable_grad()
+def fitted(inputs: Tensor, labels: Tensor, num_classes: int) -> Callable[[Tensor], Tensor]:
+    """The linear map with the least loss: ``[n, d] -> [n, num_classes]``.
+
+    Args:
+        inputs: ``[n, d]``, of like scale.
+        labels: long ``[n]``.
+        num_classes: k.
+    """
+    weights = torch.zeros(num_classes, inputs.shape[1] + 1, dtype=inputs.dtype, requires_grad=True)
+    solver = torch.optim.LBFGS([weights], max_iter=ROUNDS, line_search_fn="strong_wolfe", tolerance_change=1e-9)
+
+    def logits(z: Tensor) -> Tensor:
+        return z @ weights[:, :-1].T + weights[:, -1]
+
+    def closure() -> Tensor:
+        solver.zero_grad()
+        loss = F.cross_entropy(logits(inputs), labels) + DECAY / 2 * weights[:, :-1].square().sum()
+        loss.backward()
+        return loss
+
+    solver.step(closure)
+    weights.requires_grad_(False)
+    return logits

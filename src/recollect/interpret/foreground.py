@@ -1,0 +1,174 @@
+"""Does attention find the foreground? Numbers for what figures 2 and 7 of the bottleneck's paper show.
+
+    overlap     IoU of the patches with the largest weights (20, 30, 40, 50 % of them) and the foreground's pixels
+    pointing    the patch with the largest weight has its middle on the foreground, or ``NEAR`` pixels from it
+
+Every number has two controls: ``chance`` is what as many patches would score that are drawn by lot, and ``static`` what
+one map would score that is the same for all pictures, the mean of the model's own. Whose attention: the encoder's
+``summary_attention``, what its answer is read from.
+
+Source: Didolkar et al. 2022, section 3.1 and figures 2 and 7, which show examples where these are numbers; Zhang et
+al., Top-down neural attention by excitation backprop (2016), for the pointing game.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from recollect.agents.sequence_classifier import SequenceClassifier
+from recollect.config import require
+from recollect.evaluation.confidence_interval import confidence_interval
+from recollect.evaluation.score import Score
+from recollect.interpret.pointing import NEAR
+from recollect.layers.positions import patches
+from recollect.tasks.images.contract import ImageTask, normalised
+
+SHARES = (0.2, 0.3, 0.4, 0.5)
+"""Of the patches, as in figure 7."""
+BATCH_SIZE = 64
+
+
+@dataclass(frozen=True, kw_only=True)
+class Found(Score):
+    """How well attention finds the foreground."""
+
+    static: float
+    """What one map for all pictures scores: the mean of the model's own."""
+    rows: list[float]
+    """Score of each picture."""
+
+    def metrics(self) -> dict[str, float]:
+        """Score, interval and both controls."""
+        return {name: getattr(self, name) for name in ("score", "low", "high", "chance", "static")}
+
+    def to_json(self) -> dict[str, Any]:
+        """Those of :meth:`metrics`, and the number of pictures."""
+        return {**self.metrics(), "rows": len(self.rows)}
+
+    def by_row(self) -> tuple[list[float], list[int]]:
+        """Score of each picture."""
+        return self.rows, [1] * len(self.rows)
+
+    def describe(self) -> str:
+        """One line for a person."""
+        return f"{self.score:.4f} ({self.interval()}chance {self.chance:.4f}, one map for all {self.static:.4f})"
+
+
+@dataclass(frozen=True)
+class ForegroundOverlap:
+    """Measure of a model: IoU of the most attended patches and the foreground."""
+
+    share: float
+    """Of the patches."""
+
+    def __call__(self, agent: SequenceClassifier, where: ImageTask, *, samples: int, seed: int) -> Found:
+        """See :func:`find`."""
+        require(0 < self.share <= 1, "share", self.share, "give a share above 0 and up to 1")
+        return find(agent, where, lambda maps, seen: overlap(maps, seen, self.share), samples=samples, seed=seed)
+
+
+@dataclass(frozen=True)
+class ForegroundPointing:
+    """Measure of a model: is the most attended patch on the foreground?"""
+
+    def __call__(self, agent: SequenceClassifier, where: ImageTask, *, samples: int, seed: int) -> Found:
+        """See :func:`find`."""
+        return find(agent, where, pointing, samples=samples, seed=seed)
+
+
+class Marks(NamedTuple):
+    """What a measure says of b pictures."""
+
+    scores: Tensor
+    """``[b]``."""
+    chance: Tensor
+    """``[b]``: of as many patches, drawn by lot."""
+
+
+def find(
+    agent: SequenceClassifier,
+    where: ImageTask,
+    measure: Callable[[Tensor, Tensor], Marks],
+    *,
+    samples: int,
+    seed: int,
+) -> Found:
+    """Look at pictures, and measure what is attended to.
+
+    Args:
+        agent: its encoder has a ``summary_attention``.
+        where: pictures whose foreground is known.
+        measure: of maps ``[b, n]`` and foregrounds ``[b, y, x]``.
+        samples: pictures.
+        seed: of the pictures.
+
+    Raises:
+        ValueError: nobody knows the foreground of these pictures.
+    """
+    maps, seen = look(agent, where, samples=samples, seed=seed)
+    scores, chance = measure(maps, seen)
+    static = measure(maps.mean(0).expand_as(maps), seen).scores
+    rows = scores.double().numpy()
+    low, high = confidence_interval(rows, np.ones(len(rows)))
+    means = {"score": float(rows.mean()), "chance": float(chance.mean()), "static": float(static.mean())}
+    return Found(**means, low=low, high=high, rows=rows.tolist())
+
+
+@torch.no_grad()
+def look(agent: SequenceClassifier, where: ImageTask, *, samples: int, seed: int) -> tuple[Tensor, Tensor]:
+    """Attention ``[b, n]`` to the patches of pictures, and their foregrounds ``[b, y, x]``, on the CPU."""
+    generator, maps, seen = torch.Generator().manual_seed(seed), [], []
+    device, was_training = next(agent.parameters()).device, agent.training
+    agent.eval()
+    try:
+        for pictures in where.picture_batches(samples, BATCH_SIZE, generator):
+            if pictures.foreground is None:
+                raise ValueError(f"{type(where).__name__}: nobody knows the foreground of these pictures: take Shapes")
+            inputs = patches(normalised(pictures.images), where.patch)
+            maps.append(agent.summary_attention(inputs.to(device)).float().cpu())
+            seen.append(pictures.foreground)
+    finally:
+        agent.train(was_training)
+    return torch.cat(maps), torch.cat(seen)
+
+
+def overlap(maps: Tensor, seen: Tensor, share: float) -> Marks:
+    """IoU of the patches with the largest weights and the foreground.
+
+    Args:
+        maps: weights ``[b, n]`` of the patches of a square grid.
+        seen: foreground, bool ``[b, y, x]``.
+        share: of the patches that are taken, at least one.
+    """
+    count = max(1, round(share * maps.shape[1]))
+    order = maps.argsort(dim=1, descending=True, stable=True)
+    chosen = torch.zeros_like(maps, dtype=torch.bool).scatter(1, order[:, :count], True)
+    inside = _per_patch(seen, maps.shape[1])  # foreground's share of each patch
+    common, foreground = (inside * chosen).sum(1), inside.sum(1)
+    by_lot = foreground * count / maps.shape[1]
+    return Marks(common / (count + foreground - common), by_lot / (count + foreground - by_lot))
+
+
+def pointing(maps: Tensor, seen: Tensor) -> Marks:
+    """Whether the middle of the patch with the largest weight lies on the foreground, or near it.
+
+    Args:
+        maps: weights ``[b, n]`` of the patches of a square grid.
+        seen: foreground, bool ``[b, y, x]``.
+    """
+    near = F.max_pool2d(seen[:, None].float(), 2 * NEAR + 1, stride=1, padding=NEAR)[:, 0]
+    side, size = round(maps.shape[1] ** 0.5), seen.shape[1]
+    middles = ((torch.arange(side) + 0.5) * size / side).long().clamp(max=size - 1)
+    hits = near[:, middles][:, :, middles].flatten(1)  # b n
+    return Marks(hits.gather(1, maps.argmax(1, keepdim=True))[:, 0], hits.mean(1))
+
+
+def _per_patch(seen: Tensor, number: int) -> Tensor:
+    """Share of each patch's pixels: ``[b, y, x] -> [b, n]``."""
+    side = round(number**0.5)
+    return F.avg_pool2d(seen[:, None].float(), seen.shape[1] // side).flatten(1)

@@ -1,0 +1,140 @@
+"""Pictures without labels (Didolkar et al. 2022, sections 3.1 and 7.2, figures 3 and 8) as configs: SiT, SiT + TLB.
+
+``paper`` trains on the 100 000 pictures of STL-10 without labels at 224 pixels, or on CIFAR-10, and probes CIFAR-10 and
+STL-10. ``lite`` trains and probes on shapes, drawn by us. The paper has curves and no table; the weights that training
+begins with are probed too, because random features tell much already.
+
+Differs: a probe is solved to its end (evaluation/probe.py). The bottleneck and SiT have the published widths and
+layers at the paper scale, so the bottleneck has more parameters there (its cross layers come on top); at the lite scale
+both have as many.
+"""
+
+from dataclasses import replace
+from typing import Any
+
+from recollect.agents.sequence_model import SequenceModelConfig
+from recollect.agents.sit import SiTConfig
+from recollect.config import lookup
+from recollect.cores.memoryless import MemorylessConfig
+from recollect.cores.tlb import TemporalLatentBottleneckConfig
+from recollect.encoders.contract import EncoderConfig
+from recollect.encoders.transformer import TransformerConfig
+from recollect.encoders.vit_tlb import ViTTLBConfig
+from recollect.recipes.base import Recipe, Run, Scale, Test
+from recollect.tasks.images.cifar import CIFAR
+from recollect.tasks.images.contract import ImageTask
+from recollect.tasks.images.shapes import Shapes
+from recollect.tasks.images.stl10 import STL10
+from recollect.training.frame import FitConfig
+from recollect.training.optimizers import OptimizerConfig
+from recollect.training.self_supervised import SelfSupervisedConfig
+from recollect.training.supervised import SupervisedConfig
+
+ROWS = {"transformer": "SiT", "vit-tlb": "SiT + TLB"}
+LITE = Shapes(size=32, patch=4)
+PAPER_STL, PAPER_CIFAR = STL10(size=224, patch=16, unlabelled=True), CIFAR(size=224, patch=16)
+BATCH = 72
+PROBED = 5000
+"""Pictures that the probes of the paper scale are trained on, at most: STL-10 has no more."""
+
+
+def encoder(core: str, scale: Scale) -> EncoderConfig:
+    """SiT's Transformer, or the bottleneck."""
+    lookup(ROWS, core, "encoder")
+    sizes: dict[str, Any]
+    if scale == "paper":
+        sizes = {"dim": 768, "num_layers": 12, "num_heads": 12, "hidden_dim": 3072}
+        chunk_len = 20
+    else:
+        sizes = {"dim": 64, "num_layers": 4, "num_heads": 4, "hidden_dim": 190 if core == "transformer" else 52}
+        chunk_len = 8
+    if core == "transformer":
+        return TransformerConfig(**sizes)
+    own: dict[str, Any] = {"chunk_len": chunk_len, "num_slots": 5, "self_per_cross": 2}
+    return ViTTLBConfig(core=TemporalLatentBottleneckConfig(**sizes, **own, causal=False, positions="none"))
+
+
+def self_supervised(
+    core: str = "vit-tlb", scale: Scale = "lite", task: ImageTask | None = None
+) -> SelfSupervisedConfig:
+    """Learning without labels.
+
+    Args:
+        core: transformer (SiT) or vit-tlb.
+        scale: lite or paper.
+        task: None takes shapes at the lite scale and STL-10 at the paper's.
+    """
+    if scale == "lite":
+        return SelfSupervisedConfig(
+            task=task or LITE,
+            encoder=encoder(core, scale),
+            agent=SiTConfig(embedding_dim=64, contrast_dim=64),
+            optimizer=OptimizerConfig(learning_rate=1e-3, warmup_steps=50, schedule="cosine", weight_decay=0.05),
+            fit=FitConfig(steps=1000, evaluate_every=500, checkpoint_every=250),
+            batch_size=32,
+            probe_rows=2000,
+        )
+    chosen = task or PAPER_STL
+    epoch = (100_000 if isinstance(chosen, STL10) else 45_000) // BATCH
+    return SelfSupervisedConfig(
+        task=chosen,
+        encoder=encoder(core, scale),
+        agent=SiTConfig(embedding_dim=768),
+        optimizer=OptimizerConfig(
+            learning_rate=5e-4 * BATCH / 512, warmup_steps=5 * epoch, schedule="cosine", weight_decay=0.05
+        ),
+        fit=FitConfig(steps=400 * epoch, evaluate_every=10 * epoch, checkpoint_every=epoch),
+        batch_size=BATCH,
+        probe_rows=PROBED,
+        evaluation_rows=500,
+        device="auto",
+    )
+
+
+def _rows(scale: Scale) -> list[Run]:
+    paper = scale == "paper"
+    sets: dict[str, ImageTask] = {"stl10": PAPER_STL, "cifar10": PAPER_CIFAR} if paper else {"shapes": LITE}
+    rows = []
+    for name, task in sets.items():
+        wheres = {f"probe of {name}": replace(task, unlabelled=False) if isinstance(task, STL10) else task}
+        if isinstance(task, STL10):
+            wheres = {"probe of cifar10": PAPER_CIFAR, **wheres}
+        samples = 8000 if paper else 1024
+        tests = {test: Test(where=where.scored_on(final=True), samples=samples) for test, where in wheres.items()}
+        for core, row in ROWS.items():
+            rows.append(
+                Run(
+                    label=f"{name}-{core}-{scale}" if paper else core,
+                    row=f"{row}, trained on {name}" if paper else row,
+                    core=core,
+                    config=self_supervised(core, scale, task),
+                    tests=tests,
+                    untrained=True,
+                )
+            )
+    memoryless = SupervisedConfig(
+        task=LITE,
+        core=MemorylessConfig(dim=64, num_layers=2),
+        agent=SequenceModelConfig(embedding_dim=64),
+        fit=FitConfig(steps=50, evaluate_every=50),
+        batch_size=32,
+    )
+    row = "memoryless (with labels, the last patch of shapes alone)"
+    label = f"memoryless-{scale}" if paper else "memoryless"
+    return [*rows, Run(label=label, row=row, core="memoryless", config=memoryless, tests={"": Test(where=LITE)})]
+
+
+SELF_SUPERVISED = Recipe(
+    name="tlb-self-supervised",
+    title="Pictures without labels: a linear probe of what was learned",
+    source="Temporal Latent Bottleneck (Didolkar et al. 2022), sections 3.1 and 7.2, figures 3 and 8",
+    about=(
+        "Restore damaged pictures, say how they were turned, know another view again; then a linear map from the "
+        "frozen features to labels is scored. The paper scale trains on STL-10 or CIFAR-10 at 224 pixels; the paper "
+        "has curves, no table. The lite scale has **shapes of 32 pixels, drawn by us**. *Untrained* are the weights "
+        "that training begins with."
+    ),
+    config=self_supervised,
+    runs={"lite": lambda: _rows("lite"), "paper": lambda: _rows("paper")},
+    seeds={"lite": 3, "paper": 1},
+)

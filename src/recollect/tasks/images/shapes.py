@@ -1,0 +1,121 @@
+"""Shapes: a coloured shape before a lit, striped and cluttered background. Which one of eight?
+
+    a scene     a background colour, lighter above; a wave of stripes; ``clutter`` short strokes of any colour; before
+                all of that one shape, turned by up to 20 degrees, lighter than the background
+    picture     a scene at any size: the same draws at 64 and at 128 pixels are the same scene
+    foreground  the pixels whose middle lies inside the shape's outline, exactly
+
+Edges are smoothed over a pixel. Scenes are drawn many at a time, fresh ones for every batch.
+
+Source: ours, for what photographs cannot say: where the thing is that the label names, and what the very same scene
+looks like at another resolution. Numbers on it are no numbers of a published set.
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from recollect.config import require
+from recollect.tasks.images.contract import ImageTask, Pictures
+from recollect.tasks.images.outlines import OUTLINES
+
+SCALES = (0.42, 0.68)  # of a shape, in halves of the picture
+TURN = math.radians(20)
+COLOURS = (0.1, 0.5)  # of the background, in every channel
+LIGHTER = (0.25, 0.5)  # the shape's colour, in every channel
+STROKES = {"length": (0.02, 0.18), "width": (0.03, 0.07)}
+STROKE_NUMBERS = 8  # x, y, angle, length, width, three colours
+SCENE_NUMBERS = 17
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shapes(ImageTask):
+    """Which of eight shapes stands before a cluttered background (ours, drawn on the fly)."""
+
+    clutter: int = 8
+    """Strokes in the background."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(self.clutter >= 0, "clutter", self.clutter, "give 0 strokes or more")
+
+    @property
+    def num_classes(self) -> int:
+        """Eight."""
+        return len(OUTLINES)
+
+    def pictures(self, batch_size: int, generator: torch.Generator) -> Pictures:
+        """Draw scenes; their foreground is known."""
+        labels = torch.randint(self.num_classes, (batch_size,), generator=generator)
+        scene = torch.rand(SCENE_NUMBERS, batch_size, 1, 1, generator=generator)
+        strokes = torch.rand(self.clutter, STROKE_NUMBERS, batch_size, 1, 1, generator=generator)
+        return draw(labels, scene, strokes, self.size)
+
+
+def draw(labels: Tensor, scene: Tensor, strokes: Tensor, size: int) -> Pictures:
+    """Scenes as pictures.
+
+    Args:
+        labels: long ``[b]``.
+        scene: numbers 0..1, ``[SCENE_NUMBERS, b, 1, 1]``.
+        strokes: numbers 0..1, ``[clutter, STROKE_NUMBERS, b, 1, 1]``.
+        size: pixels of a side.
+    """
+    pixel = 2 / size
+    places = (torch.arange(size) + 0.5) * pixel - 1
+    x, y = places.expand(1, 1, size), places[:, None].expand(1, size, 1)
+    numbers = iter(scene)
+    colour = torch.stack([_between(COLOURS, next(numbers)) for _ in range(3)], 1)  # b 3 1 1
+    images = _background(x, y, colour, numbers)
+    for stroke in strokes:
+        sx, sy, angle, length, width, *paint = stroke
+        cover = _cover(_stroke(x - 2 * sx + 1, y - 2 * sy + 1, math.pi * angle, length, width), pixel)
+        images = torch.lerp(images, torch.stack(paint, 1), cover[:, None])
+    distance = _outlines(x, y, labels, numbers)
+    lighter = torch.stack([_between(LIGHTER, next(numbers)) for _ in range(3)], 1)
+    images = torch.lerp(images, colour + lighter, _cover(distance, pixel)[:, None])
+    return Pictures(images.clamp(0, 1), labels, distance <= 0)
+
+
+def _background(x: Tensor, y: Tensor, colour: Tensor, numbers: Iterator[Tensor]) -> Tensor:
+    """Light from above, and a wave: ``[b, 3, y, x]``."""
+    light = 0.15 + 0.25 * next(numbers)
+    angle, frequency = math.pi * next(numbers), 4 + 10 * next(numbers)
+    phase, height = 2 * math.pi * next(numbers), 0.04 + 0.1 * next(numbers)
+    wave = height * (frequency * (angle.cos() * x + angle.sin() * y) + phase).sin()
+    return colour * (1 - light * y)[:, None] + wave[:, None]
+
+
+def _outlines(x: Tensor, y: Tensor, labels: Tensor, numbers: Iterator[Tensor]) -> Tensor:
+    """Distance of every pixel to the edge of its picture's shape, ``[b, y, x]``; negative inside."""
+    scale = _between(SCALES, next(numbers))
+    free = 1 - scale
+    dx, dy = free * (2 * next(numbers) - 1), free * (2 * next(numbers) - 1)
+    turn = TURN * (2 * next(numbers) - 1)
+    px, py = (x - dx) / scale, (y - dy) / scale
+    px, py = turn.cos() * px + turn.sin() * py, turn.cos() * py - turn.sin() * px
+    distance = torch.empty_like(px)
+    for label, outline in enumerate(OUTLINES.values()):
+        rows = labels == label
+        distance[rows] = outline(px[rows], py[rows])
+    return distance * scale
+
+
+def _stroke(x: Tensor, y: Tensor, angle: Tensor, length: Tensor, width: Tensor) -> Tensor:
+    """Distance to a short line with round ends."""
+    cos, sin = angle.cos(), angle.sin()
+    half = _between(STROKES["length"], length)
+    along = cos * x + sin * y
+    return torch.hypot(along - along.clamp(min=-half, max=half), cos * y - sin * x) - _between(STROKES["width"], width)
+
+
+def _cover(distance: Tensor, pixel: float) -> Tensor:
+    """How much of a pixel lies inside."""
+    return (0.5 - distance / pixel).clamp(0, 1)
+
+
+def _between(ends: tuple[float, float], share: Tensor) -> Tensor:
+    return ends[0] + (ends[1] - ends[0]) * share

@@ -1,0 +1,23 @@
+"""NT-Xent beside a literal loop."""
+
+import math
+
+import torch
+
+from recollect.objectives.contrastive import nt_xent
+
+
+def test_it_is_the_papers_equation():
+    one, other = torch.randn(2, 5, 7, dtype=torch.float64)
+    views = [*one, *other]
+    total = 0.0
+    for i, z in enumerate(views):
+        likeness = [math.exp(torch.cosine_similarity(z, w, dim=0).item() / 0.5) for w in views]
+        total -= math.log(likeness[(i + 5) % 10] / (sum(likeness) - likeness[i]))
+    assert abs(nt_xent(one, other, 0.5).item() - total / 10) < 1e-9
+
+
+def test_equal_views_that_differ_from_all_others_cost_next_to_nothing():
+    one = torch.eye(6)
+    assert nt_xent(one, one, 0.05) < 1e-6 < nt_xent(one, one.roll(1, 0), 0.05)
+    assert nt_xent(one.bfloat16(), one.bfloat16(), 0.05).dtype == torch.float32
