@@ -35,8 +35,17 @@ COSTS = {  # George 2021, table 4.5, means over four games: hours of training, m
 COST_HEADING = [
     *("agent, frame", "training steps/s", "time / adaptive", "thesis"),
     *("acting ms, one row", "/ adaptive", "thesis", "32 rows"),
-    *("parameters", "state bytes", "live bytes", "MFLOPs acted", "MFLOPs trained"),
+    *("parameters", "state bytes", "live bytes", "MiB to train", "MFLOPs acted", "MFLOPs trained"),
 ]
+ATTENTION_PAGES = {
+    "mott": ("mott",),
+    "adaptive": ("adaptive",),
+    "spatio-temporal": ("spatio-temporal-sequential", "spatio-temporal-one-shot"),
+    "timesformer": ("timesformer-divided", "timesformer-joint"),
+}
+"""Pages of docs/attention, and their agents."""
+ATTENTION_HEADING = ["agent, world", "score", "95 % interval", "seeds", "steps of the agent", "minutes"]
+PLAIN_HEADING = ["step in Pong", "frame", "plain, ms", "ours, ms", "ratio"]
 LEARNING = {  # recipe, what follows the core in a row's name, test: words
     ("htm-t-maze", ", length 100", ""): "T-maze, corridor of 100",
     ("htm-t-maze", " trained on length 20", "length 200"): "T-maze, trained on 20, played on 200",
@@ -130,9 +139,39 @@ def cost_rows(folder: Path) -> Rows:
                 f"{row['acting_ms_1'] / base['acting_ms_1']:.2f}",
                 *(f"{acted / milliseconds:.2f}", f"{row['acting_ms_32']:.1f}"),
                 *(f"{row[name]:,}" for name in ("parameters", "state_bytes", "stream_bytes")),
+                f"{row['training_bytes'] / 2**20:,.0f}" if row.get("training_bytes") else "-",
                 *(f"{row[name] / 1e6:,.1f}" for name in ("acting_flops", "training_flops")),
             ))  # fmt: skip
     return rows, files[0]["environment"]
+
+
+def attention_rows(results: Path, agents: tuple[str, ...]) -> list[tuple[str, ...]]:
+    """What some attention agents have learned, a row for every row of the study: means over seeds."""
+    files = [json.loads(path.read_text()) for path in sorted((results / "attention-agents").glob("*.json"))]
+    found: dict[str, list[dict[str, Any]]] = {}
+    for one in files:
+        if one["status"] == "ok" and one["row"].split(", ")[0] in agents:
+            has_norms = one["config"]["agent"]["norm"] or ", Pong" in one["row"]
+            found.setdefault(one["row"] + ("" if has_norms else ", without the norms"), []).append(one)
+    rows = []
+    for name, runs in found.items():
+        tests = [run["tests"][""] for run in runs]
+        score, low, high = (statistics.fmean(test[part] for test in tests) for part in ("score", "low", "high"))
+        steps, minutes = (statistics.fmean(run[part] for run in runs) for part in ("environment_steps", "seconds"))
+        agent, rest = name.split(", ", 1)
+        numbers = (f"{score:.3f}", f"{low:.3f} to {high:.3f}", str(len(runs)), f"{steps:,.0f}", f"{minutes / 60:.1f}")
+        rows.append((f"`{agent}`, {rest}", *numbers))
+    return rows
+
+
+def plain_rows(folder: Path) -> Rows:
+    """Attention agents beside their plain forms."""
+    found, rows = json.loads((folder / "attention-plain.json").read_text()), []
+    for row in found["rows"]:
+        ratio = f"{row['ratio']:.2f} (aim {row['aim']:g})" + (", missed" if row["ratio"] < row["aim"] else "")
+        times = (f"{1e3 * row[form]:.2f}" for form in ("plain", "ours"))
+        rows.append((f"`{row['what'].replace(', ', '`, ')}", f"{row['side']}", *times, ratio))
+    return rows, found["environment"]
 
 
 def profile_rows(folder: Path) -> Rows:

@@ -22,12 +22,17 @@ import matplotlib.pyplot as plt
 from matplotlib.ticker import NullFormatter
 
 from agents_report import (
+    ATTENTION_HEADING,
+    ATTENTION_PAGES,
     BESIDE,
     COST_HEADING,
+    PLAIN_HEADING,
+    attention_rows,
     beside_rows,
     cost_rows,
     learning_rows,
     lifelong_rows,
+    plain_rows,
     pong_rows,
     process_rows,
     profile_rows,
@@ -293,6 +298,13 @@ def main() -> None:
     between(attention, "sizes", size_table())
     rows, where = cost_rows(RESULTS)
     between(attention, "costs", table(COST_HEADING, rows) + "\n\n" + measured_where(where))
+    for page, agents in ATTENTION_PAGES.items():
+        path = ROOT / "docs" / "attention" / f"{page}.md"
+        own = [row for row in rows if row[0].split("`")[1] in agents]
+        between(path, "costs", table(COST_HEADING, own) + "\n\n" + measured_where(where))
+        between(path, "learned", table(ATTENTION_HEADING, attention_rows(ROOT / "results", agents)))
+    rows, where = plain_rows(RESULTS)
+    between(attention, "plain", table(PLAIN_HEADING, rows) + "\n\n" + measured_where(where))
     figure(cores, ROOT / "docs" / "assets" / "streams.png")
 
 

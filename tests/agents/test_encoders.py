@@ -6,7 +6,14 @@ from gymnasium import spaces
 
 from recollect.agents import image_encoders
 from recollect.agents.encoders import MLP, EncoderConfig, ObservationEncoder, Tiles, WordLSTM, choose
-from recollect.agents.image_encoders import BalletCNN, ImpalaResNet, NatureCNN
+from recollect.agents.image_encoders import (
+    BalletCNN,
+    ImpalaResNet,
+    ImpalaResNetInstanceNorm,
+    NatureCNN,
+    Patches7,
+    Patches14,
+)
 
 
 def pixels(*shape):
@@ -103,6 +110,34 @@ def test_layouts_scales_and_channels_last_change_no_number(kind):
         encoder(images.double())
     with pytest.raises(ValueError, match=r"images have dtype torch.uint8: .* built for floats, not integers"):
         floats(images)
+
+
+def test_patches_are_a_linear_map_of_their_pixels():
+    encoder = Patches7(pixels(2, 21, 14), (1, 1, 5)).double()
+    images = torch.randint(0, 256, (4, 2, 21, 14), dtype=torch.uint8)
+    patches = (images.double() / 255).unfold(2, 7, 7).unfold(3, 7, 7)  # n c rows columns 7 7
+    weight = encoder.first.weight.flatten(1)
+    want = patches.permute(0, 2, 3, 1, 4, 5).flatten(3) @ weight.t() + encoder.first.bias
+    torch.testing.assert_close(encoder(images), want.flatten(1))
+    assert encoder.map_sides == (3, 2) and encoder.dim == 30
+    with pytest.raises(ValueError, match=r"images of 20 x 20 are no whole number of patches of 14 x 14: choose a"):
+        Patches14(pixels(20, 20))
+
+
+def test_instance_norm_tells_frames_apart_before_anything_is_learned():
+    frames = torch.zeros(30, 42, 42, dtype=torch.uint8)
+    for number, (y, x) in enumerate(np.ndindex(5, 6)):
+        frames[number, 8 * y : 8 * y + 3, 7 * x : 7 * x + 3] = 255
+    shares = []
+    for kind in (ImpalaResNet, ImpalaResNetInstanceNorm):
+        torch.manual_seed(0)
+        maps = kind(pixels(42, 42))(frames).detach()
+        shares.append((maps - maps.mean(0)).norm(dim=1).mean() / maps.mean(0).norm())
+    assert shares[0] < 0.3 < 0.8 < shares[1]
+    by_channel = maps.unflatten(1, (36, 32))
+    assert by_channel.mean(1).abs().max() < 1e-5
+    deviations = by_channel.std(1, correction=0)  # 0 where a channel says nothing at all
+    assert deviations.max() < 1.001 and (deviations > 0.9).float().mean() > 0.5
 
 
 def test_a_layer_behind_the_map():

@@ -18,7 +18,8 @@ def test_a_small_agent_is_counted_and_timed(monkeypatch):
     import attention_agents
 
     monkeypatch.setattr(attention_agents, "ROWS", 1)
-    cost = attention_agents.Cost("adaptive", 21)
+    first = attention_agents.first_steps(["adaptive"], [21])["adaptive", 21]
+    cost = attention_agents.Cost("adaptive", 21, first)
     cost.round()
     row = cost.result()
     agent = cost.trainer.agent
@@ -27,6 +28,8 @@ def test_a_small_agent_is_counted_and_timed(monkeypatch):
     # A trained step is acted once, read once, and its gradient costs two readings, of inputs and of weights.
     assert 3.5 < row["training_flops"] / row["acting_flops"] < 4.5
     assert row["acting_flops"] > agent.core.flops_per_step()
+    # Weights, their gradients and averages at least.
+    assert row["training_bytes"] is None or 12 * row["parameters"] < row["training_bytes"] < 2**30
     assert row["training_steps_per_s"] > 0 and row["acting_ms_32"] > row["acting_ms_1"] > 0
     assert {rows: stream.state.count.tolist() for rows, stream in cost.streams.items()} == {1: [100], 32: [100] * 32}
 
@@ -36,7 +39,9 @@ def test_the_table_divides_by_adaptive(tmp_path):
     from recollect.recipes.attention_agents import ATTENTION_AGENTS
 
     def row(agent, speed):
-        numbers = dict.fromkeys(("parameters", "state_bytes", "stream_bytes", "acting_flops", "training_flops"), 10**6)
+        numbers = dict.fromkeys(
+            ("parameters", "state_bytes", "stream_bytes", "acting_flops", "training_flops", "training_bytes"), 10**6
+        )
         times = {"training_steps_per_s": speed, "acting_ms_1": 1000 / speed, "acting_ms_32": 1.0}
         return {"agent": agent, "side": 42, **numbers, **times}
 

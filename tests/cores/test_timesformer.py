@@ -3,8 +3,9 @@
 import pytest
 import torch
 
-from recollect.cores.timesformer import TimeSformerConfig, stream
+from recollect.cores.timesformer import TimeSformerConfig
 from recollect.layers.tap import listen
+from recollect.ops import unshifted_attention
 
 AGENT = {"dim": 256, "token_dim": 16}
 ACTIONS = 6
@@ -147,11 +148,11 @@ def test_a_joint_step_bears_any_score(size):
     with torch.no_grad():
         core.layers[0].window_attention.qkv.weight *= size
     inputs = torch.randn(2, 9, 26).double()
-    want, _ = core(inputs, core.initial_state(2), torch.zeros(2, 9, dtype=torch.bool))
-    mild, seen = stream._is_mild, []
+    want, _ = core.reference_unroll(inputs, core.initial_state(2), torch.zeros(2, 9, dtype=torch.bool))
+    mild, seen = unshifted_attention._is_mild, []
     live = core.stream(2)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(stream, "_is_mild", lambda *arguments: seen.append(mild(*arguments)) or seen[-1])
+        patch.setattr(unshifted_attention, "_is_mild", lambda *arguments: seen.append(mild(*arguments)) or seen[-1])
         got = torch.stack([live.step(x) for x in inputs.unbind(1)], 1)
     assert set(seen) == {size == 1.0}
     torch.testing.assert_close(got, want)

@@ -127,6 +127,8 @@ def test_studies_and_games_of_the_thesis_are_rows():
     assert rows["adaptive, Pong"].tests["game"].paper == "20.38"
     assert rows["mott, one frame, Enduro"].config.world.spec.observation_space.shape == (1, 84, 84)
     assert rows["adaptive, pixels 0..1, Pong"].config.agent.encoders.scale_images
+    for side, places in ((7, 12), (14, 6), (28, 3)):
+        assert rows[f"timesformer-divided, patches of {side}, Pong"].config.core.grid == (places, places)
     steps = rows["adaptive, Pong"].config
     assert 0 <= steps.fit.steps * steps.batch_size * steps.unroll - 10_000_000 < steps.batch_size * steps.unroll
     assert all(set(run.tests) == {"game", "life"} for run in rows.values())

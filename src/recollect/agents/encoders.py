@@ -7,7 +7,9 @@ Each part of the observation has its encoder, chosen by its space; the results s
 
     ballet-cnn      images of 99 x 99: one tile of nine pixels per cell                      (image_encoders.py)
     impala-resnet   other images                                                             (image_encoders.py)
+    impala-resnet-instance-norm   the same, its map normed frame by frame, when asked for    (image_encoders.py)
     nature-cnn      images from 36 x 36, when asked for                                      (image_encoders.py)
+    patches-7       images whose sides 7 divides, when asked for; also patches-14, -28       (image_encoders.py)
     tiles           integer grids up to 16 cells a side: an embedding per cell, then ``hidden`` layers
     mlp             everything else that is numbers: ``hidden`` layers
     words           sentences (key ``language``): word embeddings and an LSTM         (Lampinen et al. 2021, appendix A)
@@ -31,7 +33,19 @@ from recollect.agents.policies import policy_for
 from recollect.config import require
 from recollect.ops.linear import Linear
 
-Kind = Literal["ballet-cnn", "impala-resnet", "nature-cnn", "tiles", "mlp", "words", "one-hot"]
+Kind = Literal[
+    "ballet-cnn",
+    "impala-resnet",
+    "impala-resnet-instance-norm",
+    "nature-cnn",
+    "patches-7",
+    "patches-14",
+    "patches-28",
+    "tiles",
+    "mlp",
+    "words",
+    "one-hot",
+]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,7 +55,8 @@ class EncoderConfig:
     kinds: tuple[tuple[str, str], ...] = ()
     """Pairs (part, kind) where the automatic choice is not wanted: a key of a Dict, or ``observation``."""
     channels: tuple[int, ...] | None = None
-    """Widths of an image encoder's three stages; None: 16, 32, 32, and 32, 64, 64 for nature-cnn."""
+    """Widths of an image encoder's three stages; None: 16, 32, 32, and 32, 64, 64 for nature-cnn. Patches have the
+    last one's."""
     image_dim: int | None = None
     """Width of a layer with ReLU behind an image's map; None: the map itself, ordered row, column, channel."""
     scale_images: bool = True

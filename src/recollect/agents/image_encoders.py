@@ -1,8 +1,10 @@
-"""Encoders of images: three convolutional networks, each as published.
+"""Encoders of images: convolutional networks, each as published.
 
     ballet-cnn      9x9 stride 9, 3x3, 3x3; ReLU after each                       (Lampinen et al. 2021, appendix A)
     impala-resnet   three stages of 3x3, pooling and two residual blocks          (Espeholt et al., 2018)
+    impala-resnet-instance-norm   the same, its last map normed frame by frame    (Ulyanov et al., 2016)
     nature-cnn      8x8 stride 4, 4x4 stride 2, 3x3; ReLU after each              (Mnih et al., 2015)
+    patches-7       a linear map of every 7x7 pixels; also -14 and -28            (Dosovitskiy et al., 2021)
 
 Images may be [y, x, c], [c, y, x] or [y, x], bytes or floats.
 
@@ -13,7 +15,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import pairwise
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -21,6 +23,7 @@ import torch.nn.functional as F
 from gymnasium import spaces
 from torch import Tensor, nn
 
+from recollect.layers.feedforward import lecun
 from recollect.ops import allocation
 from recollect.ops.linear import Linear
 from recollect.ops.packed_linear import working_dtype
@@ -73,7 +76,7 @@ class ImageEncoder(Encoder):
 
     Args:
         space: Box of images.
-        channels: widths of the three stages; None: ``default_channels``.
+        channels: widths of the three stages (patches have the last one's); None: ``default_channels``.
         scale: divide uint8 by 255.
         dim: width of a layer with ReLU behind the map; None: the map is the vector.
 
@@ -220,6 +223,24 @@ class ImpalaResNet(ImageEncoder):
         return F.relu(x)
 
 
+class ImpalaResNetInstanceNorm(ImpalaResNet):
+    """The same without biases at first, and every channel of its last map has mean 0 and deviation 1 over its places.
+
+    An untrained network of torch says nearly the same of every frame and place. Attention to places begins as the mean
+    over them, and of what it answers then, next to nothing is about the frame (docs/log.md). Sources: Ulyanov et al.
+    2016, Instance normalization; first weights of :func:`lecun`, as in IMPALA's own code.
+    """
+
+    def build(self) -> None:
+        """Three stages."""
+        super().build()
+        lecun(self)
+
+    def convolve(self, first: Tensor) -> Tensor:
+        """As :meth:`ImpalaResNet.convolve`."""
+        return F.instance_norm(super().convolve(first))
+
+
 class NatureCNN(ImageEncoder):
     """Convolutions 8x8 stride 4, 4x4 stride 2 and 3x3; ReLU after each."""
 
@@ -240,10 +261,58 @@ class NatureCNN(ImageEncoder):
         return F.relu(self.third(F.relu(self.second(F.relu(first)))))
 
 
+class Patches(ImageEncoder):
+    """A linear map of every patch, nothing behind it: a convolution whose stride is its side, ``channels[-1]`` wide.
+
+    The plain form of a Vision Transformer's tokens; a residual network's map is the hybrid form (Dosovitskiy et al.
+    2021, section 3.1; George 2021, sections 2.8 and 4.2.7).
+    """
+
+    side: ClassVar[int]
+    """Pixels along one side of a patch."""
+
+    def build(self) -> None:
+        """One convolution."""
+        y, x, c = self.sides
+        if y % self.side or x % self.side:
+            raise ValueError(
+                f"images of {y} x {x} are no whole number of patches of {self.side} x {self.side}: choose a divisor of "
+                "both sides (patches-7, patches-14, patches-28), or another kind"
+            )
+        self.first = nn.Conv2d(c, self.channels[-1], self.side, stride=self.side)
+        self.map_sides = (y // self.side, x // self.side)
+
+    def convolve(self, first: Tensor) -> Tensor:
+        """``[n, 16, 12, 12]`` as it is, for images of 84 x 84, patches of 7 and 16 channels."""
+        return first
+
+
+class Patches7(Patches):
+    """Of 7 x 7 pixels."""
+
+    side = 7
+
+
+class Patches14(Patches):
+    """Of 14 x 14 pixels."""
+
+    side = 14
+
+
+class Patches28(Patches):
+    """Of 28 x 28 pixels."""
+
+    side = 28
+
+
 IMAGE_ENCODERS: dict[str, type[ImageEncoder]] = {
     "ballet-cnn": BalletCNN,
     "impala-resnet": ImpalaResNet,
+    "impala-resnet-instance-norm": ImpalaResNetInstanceNorm,
     "nature-cnn": NatureCNN,
+    "patches-7": Patches7,
+    "patches-14": Patches14,
+    "patches-28": Patches28,
 }
 
 

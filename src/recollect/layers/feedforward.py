@@ -69,6 +69,22 @@ def perceptron(*widths: int) -> nn.Sequential:
     return nn.Sequential(*layers[:-1])
 
 
+def lecun(module: nn.Module) -> None:
+    """Draw every linear map and convolution below ``module`` by its fan in, and zero its bias.
+
+        W ~ N(0, 1 / fan_in), cut off at two deviations
+
+    The default of Sonnet (Reynolds et al. 2017), the library of IMPALA and Mott et al. 2019. torch's own weights are
+    narrower by sqrt(3), and its biases are as large: untrained, they say more than what is seen does.
+    """
+    for child in module.modules():
+        if isinstance(child, (nn.Linear, nn.Conv2d)):
+            deviation = child.weight[0].numel() ** -0.5
+            nn.init.trunc_normal_(child.weight, std=deviation, a=-2 * deviation, b=2 * deviation)
+            if child.bias is not None:
+                nn.init.zeros_(child.bias)
+
+
 def input_projection(input_dim: int, dim: int) -> nn.Module:
     """A linear map to the core's width, or nothing when the widths agree already."""
     return nn.Identity() if input_dim == dim else Linear(input_dim, dim)

@@ -15,6 +15,7 @@ from recollect.ops import (
     packed_linear,
     recurrent_scans,
     tracing,
+    unshifted_attention,
     weight_grads,
 )
 from recollect.ops.operation import Operation
@@ -78,6 +79,14 @@ OPS: dict[str, Operation] = {
         example=examples.tokens,
         use=examples.use_tokens,
         typical_rows=3136,
+    ),
+    "unshifted-attention": Operation(
+        kernel=unshifted_attention.attention,
+        twin=unshifted_attention.plain_attention,
+        is_available=unshifted_attention.is_available,
+        needs="answer whether a function transform is at work",
+        example=examples.heads,
+        typical_rows=121,
     ),
     "copy-each": Operation(
         kernel=copying.copy_each,

@@ -106,3 +106,15 @@ def use_tokens(pool: Callable[..., Any], x: Tensor, *weights: Tensor) -> Tensors
     """Logits and means of both poolings."""
     fused = fuse([PoolingWeights(*weights[:7], eps=1e-6), PoolingWeights(*weights[7:], eps=1e-6)])
     return tuple(tensor for pooled in pool(x, fused) for tensor in pooled)
+
+
+def heads(rows: int, width: int, dtype: torch.dtype) -> Tensors:
+    """Queries ``[2, 4, r, e]`` and ten times as many keys and values, some of them visible; e is 4 at most.
+
+    Their scores are small, as behind a norm.
+    """
+    e, scale = min(width, 4), 0.3
+    drawn = torch.randn(2, 4, rows, e) * scale, torch.randn(2, 4, e, 10 * rows), torch.randn(2, 4, e, 10 * rows)
+    visible = torch.rand(2, 10 * rows) < 0.8
+    visible[:, 0] = True
+    return *(tensor.to(dtype) for tensor in drawn), visible

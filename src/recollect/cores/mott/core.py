@@ -26,6 +26,8 @@ tasks), section 3.1; the ConvLSTM is that of Shi et al. 2015.
 
 Differs:
 - No peephole weights in the ConvLSTM, as in the agent of 2 176 663 parameters that is reported.
+- First weights are those of the library that Mott et al. used: normal by fan in, no biases (the LSTM's are torch's, but
+  for biases). With torch's, 0.06 % of a fresh core's output is about the frame.
 - The MLPs have ReLU between their layers and none behind the last (the papers are silent).
 - ``vision="feedforward"`` leaves the ConvLSTM out: keys and values are a convolution of the map.
 """
@@ -39,7 +41,7 @@ from torch import Tensor, nn
 
 from recollect.config import require
 from recollect.cores.contract import CoreConfig, MemoryCore
-from recollect.layers.feedforward import perceptron
+from recollect.layers.feedforward import lecun, perceptron
 from recollect.layers.spatial_attention import (
     look,
     require_map,
@@ -143,6 +145,9 @@ class SpatialAttentionMemory(MemoryCore[SpatialAttentionMemoryState]):
         self.query = perceptron(config.dim, config.query_dim, heads * width, heads * width)
         self.answer = perceptron(heads * (answer + width) + self.told, config.answer_dim, config.dim)
         self.cell = nn.LSTMCell(config.dim, config.dim)
+        lecun(self)
+        for bias in (self.cell.bias_ih, self.cell.bias_hh):
+            nn.init.zeros_(bias)
         self.tap = Tap("b h t y x")
         self.what_where_tap = Tap("b h t y x")
         """Nats by which content says more for a place than location does."""

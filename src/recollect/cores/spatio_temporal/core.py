@@ -37,6 +37,7 @@ Differs:
   reports; ``map_dim=None`` takes the channels of the map as they are.
 - Temporal attention is that of ``transformer-xl`` with ``relu_outputs``, relative positions and a ReLU feed-forward, as
   in the code behind the paper; its window slides, and the three LayerNorms that it never uses are not there.
+- First weights of convolutions and MLPs are normal by fan in, without biases, as in ``mott``.
 - The MLPs have ReLU between their layers and none behind the last (the paper is silent).
 """
 
@@ -50,7 +51,7 @@ from torch import Tensor, nn
 from recollect.config import require
 from recollect.cores.contract import CoreConfig, MemoryCore
 from recollect.cores.transformer_xl.core import TransformerXLConfig, TransformerXLState
-from recollect.layers.feedforward import feedforward_width, perceptron
+from recollect.layers.feedforward import feedforward_width, lecun, perceptron
 from recollect.layers.spatial_attention import (
     look,
     require_map,
@@ -190,6 +191,8 @@ class SpatioTemporalAttention(MemoryCore[SpatioTemporalAttentionState]):
         answers = heads * (m - config.key_dim + self.basis.shape[1])
         self.query = perceptron(config.dim, config.query_dim, heads * width, heads * width)
         self.answer = perceptron(answers + heads * width + self.told, config.answer_dim, config.dim)
+        for part in (self.see, self.query, self.answer):
+            lecun(part)
         self.temporal = config.temporal.build(config.dim)
         self.map_tap = Tap("b h t y x")
         self.what_where_tap = Tap("b h t y x")

@@ -14,6 +14,7 @@ from recollect.layers.ring_attention import full_precision
 from recollect.layers.spatial_attention import Grid
 from recollect.layers.tap import Tap
 from recollect.layers.window_attention import MIN_BLOCK, overlapping_blocks, to_full, to_window
+from recollect.ops import unshifted_attention
 from recollect.ops.linear import Linear, linear
 
 
@@ -137,17 +138,17 @@ class WindowAttention(nn.Module):
 
     def _all_places(self, queries: Tensor, frames: Tensor, visible: Tensor, times: Tensor, folded: Folded) -> Tensor:
         w, eps = self.window, self.norm.eps
-        known = linear(frames, folded.keys_values)
-        known_times = linear(times, folded.keys_values)[:, None]
+        # Component by component, so that what is done to every place runs along memory.
+        known = linear(frames, folded.keys_values).movedim(-1, 1).contiguous()  # b 2d w+t n
+        known_times = linear(times, folded.keys_values).t()[..., None]  # 2d w+1 1
+        frames, aged_times = _at_least_float32(frames).movedim(-1, 1).contiguous(), times.t()[..., None]
         outs = []
         # Step by step: what a step attends to is many times what it takes to lay out its keys.
         for step, (q, seen) in enumerate(zip(queries.unbind(1), visible.unbind(1), strict=True)):
             now = slice(step, step + w + 1)
-            aged = _at_least_float32(frames[:, now] + times[:, None])
-            inverse = aged.square().mean(-1, keepdim=True).add(eps).rsqrt()
-            entries = ((known[:, now] + known_times) * inverse.to(known.dtype)).flatten(1, 2)  # b s 2d
-            # Head by head in memory: the fused kernel is four times as slow on heads that lie interleaved.
-            keys, values = entries.unflatten(-1, (2, self.num_heads, -1)).permute(2, 0, 3, 1, 4).contiguous()
+            inverse = (frames[:, :, now] + aged_times).square().mean(1, keepdim=True).add(eps).rsqrt()
+            entries = ((known[:, :, now] + known_times) * inverse.to(known.dtype)).flatten(2)  # b 2d s
+            keys, values = entries.unflatten(1, (2, self.num_heads, -1)).unbind(1)
             outs.append(self.read_all(q, keys, values, seen))
         return torch.stack(outs, 1)
 
@@ -156,7 +157,7 @@ class WindowAttention(nn.Module):
 
         Args:
             queries: ``[b, n, d]``.
-            keys: ``[b, h, (w + 1) n, e]``.
+            keys: ``[b, h, e, (w + 1) n]``.
             values: the same.
             visible: bool ``[b, w + 1]``; None sees everything.
 
@@ -164,14 +165,12 @@ class WindowAttention(nn.Module):
             ``[b, n, d]``.
         """
         q = split_heads(queries, self.num_heads)
-        mask = None
-        if visible is not None:
-            mask = visible.repeat_interleave(q.shape[2], 1)[:, None, None].expand(-1, -1, q.shape[2], -1)
+        seen = None if visible is None else visible.repeat_interleave(q.shape[2], 1)
         if not self.listening:
-            return merge_heads(F.scaled_dot_product_attention(q, keys, values, attn_mask=mask, scale=1.0))
-        weights = masked_softmax(q @ keys.transpose(-1, -2), mask)
+            return merge_heads(unshifted_attention.attention(q, keys, values, seen))
+        weights = masked_softmax(q @ keys, None if seen is None else seen[:, None, None])
         self._show(weights)
-        return merge_heads(weights.to(values.dtype) @ values)
+        return merge_heads(weights.to(values.dtype) @ values.transpose(-1, -2))
 
     def _show(self, weights: Tensor) -> None:
         """Shows ``[b, h, n, (w + 1) n]`` to the Taps."""

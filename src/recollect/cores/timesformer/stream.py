@@ -9,8 +9,6 @@ which takes O(n w d h) where projecting the window again takes O(n w d^2) more. 
 n (w + 1) keys, and these are many: their products W' z are in the ring too, and a step adds W' P_a and multiplies by r.
 """
 
-import math
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -18,12 +16,8 @@ from torch import Tensor
 from recollect.cores.stream import Stream
 from recollect.cores.timesformer.attention import centre
 from recollect.cores.timesformer.core import TimeSformer, TimeSformerLayer, TimeSformerState
-from recollect.layers.attention import merge_heads, split_heads
 from recollect.layers.ring_attention import Visibility, full_precision
 from recollect.layers.rings import MirrorRing
-
-MILD = 40.0
-"""Scores whose exponentials may be summed as they are: e^40 a hundred million times is far below what float32 holds."""
 
 
 class SamePlaceStep:
@@ -139,47 +133,12 @@ class AllPlacesStep:
         inverse = aged[:, :d].square().mean(1, keepdim=True).add_(attention.norm.eps).rsqrt_()
         heads = (aged[:, d:] * inverse).flatten(2).unflatten(1, (2, attention.num_heads, -1))  # b 2 h e s
         keys, values = heads.unbind(1)
-        if attention.listening or not _is_mild(queries, keys):
-            keys, values = keys.transpose(2, 3).contiguous(), values.transpose(2, 3).contiguous()
-            answers = attention.read_all(queries, keys, values, None if hidden is None else hidden == 0)
-        else:
-            answers = self._read(queries, keys, values, hidden)
+        answers = attention.read_all(queries, keys, values, None if hidden is None else hidden == 0)
         return attention.out(answers + self.folded.values_bias)
-
-    def _read(self, queries: Tensor, keys: Tensor, values: Tensor, hidden: Tensor | None) -> Tensor:
-        """Attention as it is written, head by head in one buffer, with powers of two for those of e.
-
-        On processors that is twice as fast as the fused kernel, which must be ready for any score.
-        """
-        queries = split_heads(queries * math.log2(math.e), keys.shape[1])  # b h n e
-        values = F.pad(values, (0, 0, 0, 1), value=1.0)  # b h e+1 s: the last row sums the weights
-        scores = queries.new_empty(self.places, keys.shape[3])
-        read = queries.new_empty(*queries.shape[:2], values.shape[2], self.places)
-        for row in range(self.batch_size):
-            unseen = None if hidden is None else hidden[row].repeat_interleave(self.places)
-            for head in range(keys.shape[1]):
-                torch.mm(queries[row, head], keys[row, head], out=scores)
-                if unseen is not None:
-                    scores += unseen
-                torch.mm(values[row, head], scores.exp2_().t(), out=read[row, head])
-        return merge_heads((read[:, :, :-1] / read[:, :, -1:]).transpose(2, 3))
 
     def buffers(self) -> list[Tensor]:
         """The ring."""
         return [self.ring.data]
-
-
-def _is_mild(queries: Tensor, keys: Tensor) -> bool:
-    """Whether no score can come near what an exponential of float32 bears, so that none must be subtracted first.
-
-    Args:
-        queries: ``[b, n, d]``.
-        keys: ``[b, h, e, s]``.
-    """
-    if keys.device.type != "cpu":
-        return False  # the fused kernel is the fast one there
-    largest = split_heads(queries, keys.shape[1]).square().sum(-1).amax() * keys.square().sum(2).amax()
-    return largest.item() < MILD**2
 
 
 class TimeSformerStream(Stream):

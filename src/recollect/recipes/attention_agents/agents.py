@@ -96,14 +96,15 @@ def spatio_temporal(world: WorldConfig, query: Query) -> ImpalaConfig:
     return attention_run(world, core, body, batch_size=12, unroll=unroll, reuse=in_chunks(CHUNK))
 
 
-def timesformer(world: WorldConfig, attention: SpaceTime) -> ImpalaConfig:
+def timesformer(world: WorldConfig, attention: SpaceTime, kind: str = RESNET) -> ImpalaConfig:
     """Section 3.4: what is told stands behind the core, which the core itself sees to.
 
     Args:
         world: shows images; of 42 x 42 for joint attention, if time matters (the thesis does).
         attention: to space and time, divided or joint.
+        kind: of the image encoder: what makes tokens of an image (sections 4.2.5 and 4.2.7).
     """
-    rows, columns, _ = map_shape(image_of(world, f"timesformer-{attention}"))
+    rows, columns, _ = map_shape(image_of(world, f"timesformer-{attention}"), kind)
     chunk, batch_size = (CHUNK, 24) if attention == "divided" else (10, 4)
     core = TimeSformerConfig(
         dim=WIDTH,
@@ -114,7 +115,7 @@ def timesformer(world: WorldConfig, attention: SpaceTime) -> ImpalaConfig:
         memory_len=MEMORY,
         time_rows=MEMORY + chunk,
     )
-    body = attention_body(RESNET)
+    body = attention_body(kind)
     body = replace(body, encoders=replace(body.encoders, channels=(16, 32, EMBEDDING)))
     unroll = CHUNKS * CHUNK - 1
     return attention_run(world, core, body, batch_size=batch_size, unroll=unroll, reuse=in_chunks(chunk))
@@ -191,6 +192,11 @@ def with_tokens(config: ImpalaConfig, width: int) -> ImpalaConfig:
     tokens: dict[str, Any] = {"channels": width, "token_dim": width}
     encoders = replace(config.agent.encoders, channels=(16, 32, width))
     return replace(config, core=replace(config.core, **tokens), agent=replace(config.agent, encoders=encoders))
+
+
+def with_patches(config: ImpalaConfig, side: int) -> ImpalaConfig:
+    """A run of divided TimeSformer whose tokens are patches of so many pixels a side, without a network before them."""
+    return timesformer(config.world, "divided", f"patches-{side}")
 
 
 def told(world: WorldConfig) -> int:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-from recollect.recipes.attention_agents.agents import attention_agent, with_layers, with_tokens
+from recollect.recipes.attention_agents.agents import attention_agent, with_layers, with_patches, with_tokens
 from recollect.tasks.worlds.contract import WorldConfig
 from recollect.training.impala.trainer import ImpalaConfig
 
@@ -87,6 +87,16 @@ SIZES = (
             change=partial(with_tokens, width=width),
         )
         for width, published in ((8, 302_856), (32, 1_091_472), (64, 2_237_936))
+    ),
+    *(
+        Size(
+            agent="timesformer-divided",
+            game="Pong",
+            published=published,
+            changed=f"patches of {side}",
+            change=partial(with_patches, side=side),
+        )
+        for side, published in ((7, 588_688), (14, 166_096), (28, 95_728))
     ),
     Size(agent="timesformer-joint", game="Pong", published=556_480),
 )

@@ -4,8 +4,9 @@
 Breakout 500), in which a lost life ends an episode. Here ``life`` is what training plays, and ``game`` whole games.
 
 ``lite`` is ours: the worlds ``catch``, in light and in the dark, and ``track``, in frames of 42 x 42, for minutes. The
-agents are the same; how they learn is not: rollouts of 31 steps, each learned from whole and in three passes with the
-clipped surrogate, Adam, pixels scaled to 0..1, values in units of the returns, a discount of 0.95, and bfloat16.
+agents are the same but for two norms (not in Pong): of every channel of the residual network's map over its places, and
+of what the heads read. How they learn is not: rollouts of 31 steps, each learned from whole and in three passes with
+the clipped surrogate, Adam, pixels scaled to 0..1, values in units of the returns, a discount of 0.95, and bfloat16.
 
 To add an agent's rows: its entry in ``agents.py``; what the thesis reports of it in :data:`RETURNS`; its changes of
 section 4.2 in :func:`_changes`.
@@ -28,6 +29,7 @@ from recollect.recipes.attention_agents.agents import (
     mott,
     timesformer,
     with_layers,
+    with_patches,
     with_tokens,
 )
 from recollect.recipes.base import Recipe, Run, Scale, Test
@@ -62,6 +64,10 @@ LITE_PONG_STEPS = {"adaptive": 2600}
 """Rollouts of 992 steps in Pong: 2.6 million steps of the agent that learns it first, else :data:`LITE_PONG_SHORT`."""
 LITE_PONG_SHORT = 303
 """300 thousand steps: the beginning of a curve, named so."""
+NORMED_KINDS = {"impala-resnet": "impala-resnet-instance-norm"}
+"""Encoders whose maps tell frames apart before anything is learned."""
+LITE_PATCHES = (7, 14)
+"""Sides of patches that divide frames of 42 (section 4.2.5 has 28 too, in frames of 84)."""
 ABLATION = "memoryless"
 
 
@@ -84,7 +90,7 @@ def attention_agents(core: str = "transformer-xl", scale: Scale = "lite") -> Imp
     made = next((run for run in (make(world) for make in ATTENTION_AGENTS.values()) if type(run.core) is memory), None)
     if made is None:
         made = memoryless(world) if memory is MemorylessConfig else replace(adaptive(world), core=memory())
-    return lite(made, LITE_STEPS["catch"]) if scale == "lite" else long(made, MILLIONS["Pong"])
+    return lite(with_norms(made), LITE_STEPS["catch"]) if scale == "lite" else long(made, MILLIONS["Pong"])
 
 
 def memoryless(world: WorldConfig) -> ImpalaConfig:
@@ -120,6 +126,13 @@ def lite(config: ImpalaConfig, steps: int) -> ImpalaConfig:
     )
 
 
+def with_norms(config: ImpalaConfig) -> ImpalaConfig:
+    """The same run with the two norms of the lite rows in our worlds."""
+    encoders = config.agent.encoders
+    kinds = tuple((part, NORMED_KINDS.get(kind, kind)) for part, kind in encoders.kinds)
+    return replace(config, agent=replace(config.agent, encoders=replace(encoders, kinds=kinds), norm=True))
+
+
 def lite_pong(config: ImpalaConfig, steps: int) -> ImpalaConfig:
     """Pong for two processor cores: as :func:`lite`, but points lie dozens of steps apart, and games are long."""
     config = lite(config, steps)
@@ -142,11 +155,12 @@ def _lite_rows() -> Iterator[Run]:
     for name, world in LITE.items():
         runs = {agent: attention_agent(agent, world) for agent in ATTENTION_AGENTS} | {ABLATION: memoryless(world)}
         for agent, config in runs.items():
-            yield _run(f"{agent}, {name}", lite(config, LITE_STEPS[name]), "lite", _lite_test(world))
+            yield _run(f"{agent}, {name}", lite(with_norms(config), LITE_STEPS[name]), "lite", _lite_test(world))
     world = LITE["catch"]
     divided = timesformer(world, "divided")
-    for row, config in _timesformers(divided).items():
-        run = _run(f"{row}, catch", lite(config, LITE_STEPS["catch"]), "lite", _lite_test(world))
+    patches = {f"timesformer-divided, patches of {side}": with_patches(divided, side) for side in LITE_PATCHES}
+    for row, config in (_timesformers(divided) | patches).items():
+        run = _run(f"{row}, catch", lite(with_norms(config), LITE_STEPS["catch"]), "lite", _lite_test(world))
         yield replace(run, seeds=1)
     pong = game("Pong", side=42, life_loss=False)
     for agent in ATTENTION_AGENTS:
@@ -204,6 +218,14 @@ def _changes() -> dict[str, tuple[str, ImpalaConfig]]:
             f"{row}, Pong": ("Pong", long(config, 40))
             for row, config in _timesformers(timesformer(pong, "divided")).items()
         },
+        **{
+            # 4.2.5; patches of 7 are also the plain form of 4.2.7, whose hybrid form is the agent itself.
+            f"timesformer-divided, patches of {side}, Pong": (
+                "Pong",
+                long(with_patches(timesformer(pong, "divided"), side), 60),
+            )
+            for side in (7, 14, 28)
+        },
         "timesformer-joint, frames of 42, Pong": (  # 4.2.10
             "Pong",
             long(timesformer(game("Pong", side=42), "joint"), 20),
@@ -251,8 +273,9 @@ STUDY = Recipe(
     about=(
         "Paper: Atari, returns of whole games (game) and of lives (life). Lite: our worlds in frames of 42 x 42, share "
         "of balls that are caught, in light and after 9 dark steps, and of episodes in which the right ball is picked; "
-        "the agents of the thesis, and another way to learn (Adam, short rollouts in three passes, scaled pixels, "
-        "bfloat16), for at most 20 minutes of two cores."
+        "the agents of the thesis with two more norms (of the residual network's map, frame by frame, and of what the "
+        "heads read), and another way to learn (Adam, short rollouts in three passes, scaled pixels, bfloat16), for at "
+        "most 20 minutes of two cores."
     ),
     config=attention_agents,
     runs={"lite": lambda: list(_lite_rows()), "paper": lambda: list(_paper_rows())},
