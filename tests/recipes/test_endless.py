@@ -44,7 +44,7 @@ def test_it_imitates_and_then_reinforces(tmp_path):
     config = endless("gru")
     short = replace(
         config,
-        batch_size=2,
+        batch_size=4,
         unroll=48,
         world=replace(WORLD, steps=60),
         loss=replace(config.loss, imitation=replace(config.loss.imitation, steps=1)),
