@@ -21,14 +21,17 @@ from gymnasium.envs.registration import EnvSpec
 
 NAMESPACE = "recollect"
 _MAKE = "recollect.tasks.gymnasium.make"
+MEMORY_GYM = "pip install --no-deps memory-gym && pip install pygame-ce"
+"""Its own requirements pin old versions of gymnasium and pygame."""
 HOMES = {
     "ALE/": ("ale_py", "pip install 'recollect[atari]'"),
     "MiniGrid-": ("minigrid", "pip install 'recollect[minigrid]'"),
     "BabyAI-": ("minigrid", "pip install 'recollect[minigrid]'"),
     "popgym-": ("popgym", "pip install popgym"),
-    "MortarMayhem": ("memory_gym", "pip install memory-gym"),
-    "MysteryPath": ("memory_gym", "pip install memory-gym"),
-    "SearingSpotlights": ("memory_gym", "pip install memory-gym"),
+    "MortarMayhem": ("memory_gym", MEMORY_GYM),
+    "MysteryPath": ("memory_gym", MEMORY_GYM),
+    "SearingSpotlights": ("memory_gym", MEMORY_GYM),
+    "Endless-": ("memory_gym", MEMORY_GYM),
 }
 """Package that registers the ids with a prefix, and how to get it."""
 OLD_ATARI = re.compile(r"(\w+?)(NoFrameskip|Deterministic)?-v[04]")

@@ -48,6 +48,18 @@ def test_a_mean_is_over_the_tasks_that_all_have_met():
     assert nobody.shared == [] and np.isnan(nobody.mean("a")) and np.isnan(nobody.beats("a", "c"))
 
 
+def test_the_fullest_part_compares_nobody_on_what_others_have_not_met():
+    one = np.array([0.5])
+    done = {"a": "xyz", "b": "xyz", "c": "xy", "d": "z", "e": ""}
+    scores = {(method, task): one for method, tasks in done.items() for task in tasks}
+    table = Suite(methods=[*"edcba"], tasks=[*"wxyz"], scores=scores)
+    part = table.fullest()
+    assert (part.methods, part.tasks) == ([*"cba"], ["x", "y"]), "three by two; of equal parts the one of more methods"
+    assert part.shared == ["x", "y"]
+    alone = Suite(methods=["a", "b"], tasks=["x"], scores={("a", "x"): one}).fullest()
+    assert alone.methods == [] and alone.tasks == []
+
+
 def test_improvement_and_profile_are_those_of_the_protocol():
     found = suite()
     per_task = []

@@ -9,6 +9,7 @@ from recollect.recipes import RECIPES
 from recollect.recipes.recall import recall
 from recollect.recipes.temporal_latent_bottleneck import LENGTHS, ROWS, copying
 from recollect.tasks import Copying, GymnasiumConfig, ImageTask, Mixture, WorldConfig
+from recollect.tasks.gymnasium.mortar_mayhem import EndlessMortarMayhemConfig
 from recollect.training import SupervisedConfig, TrainerConfig
 from recollect.training.trainers import KINDS
 
@@ -19,6 +20,8 @@ def is_missing(config):
     """Whether the world needs a package that the tests do not."""
     prefixes = {"popgym-": "popgym", "MortarMayhem": "memory_gym", "MiniGrid-": "minigrid"}
     world = config.trained_on
+    if isinstance(world, EndlessMortarMayhemConfig):
+        return importlib.util.find_spec("memory_gym") is None
     packages = [
         p for prefix, p in prefixes.items() if isinstance(world, GymnasiumConfig) and world.id.startswith(prefix)
     ]

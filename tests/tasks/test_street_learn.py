@@ -171,7 +171,7 @@ def play(world, act, episodes=1, seed=None):
 
 
 @pytest.mark.parametrize("rule", RULES)
-@pytest.mark.parametrize("observation", ["one_hot", "rendered"])
+@pytest.mark.parametrize("observation", ["one_hot", "symbols", "rendered"])
 def test_contract(rule, observation):
     config = replace(SMALL, rule=rule, observation=observation)
     world, twin = config.build(16, seed=4), config.build(16, seed=4)
@@ -352,25 +352,54 @@ def test_what_is_seen_is_enough_for_one_who_remembers():
     assert step.score.mean() > 0.5 * world.spec.oracle > 5 * world.spec.chance
 
 
-def test_truth_names_goals_and_first_visits():
+def way_to_walk_again(walk, clock, goal):
+    """The step behind which to look, by going through a walk: an edge, and the goals reached until then, by step."""
+    here = walk[clock][0]
+    ways = []
+    for begun in (step for step in range(clock) if walk[step][0] == here):
+        arrived = next((step for step in range(begun, clock) if walk[step][0] == goal), None)
+        if arrived is not None and walk[arrived][1] == walk[begun][1]:
+            ways.append((arrived - begun, begun))
+    first = next((step for step in range(clock) if walk[step][0] == here), None)
+    return min(ways)[1] if ways else first
+
+
+def test_truth_names_goals_and_the_way_to_walk_again():
     config = replace(SMALL, steps=40)
     world = config.build(8, seed=2)
     step = world.reset()
-    visits = [{} for _ in range(8)]
-    seen_span = 0
+    walks = [[] for _ in range(8)]
+    goals, again, spans = [0] * 8, 0, []
     for clock in range(41):
-        truth = world.truth()
+        truth, state = world.truth(), world.state
         for row in range(8):
             event = "goal reached" if step.reward[row] else "new goal" if clock == 0 else None
             assert truth.event[row] == (-1 if event is None else world.spec.events.index(event))
-            place = int(world.map.place[world.state.neighbourhood[row], world.state.here[row]])
-            first = visits[row].setdefault(place, clock)
-            depends = first < clock < config.steps
-            assert truth.start[row] == (first if depends else -1)
-            assert truth.stop[row] == (first + 1 if depends else -1)
-            seen_span = max(seen_span, (clock - first) * depends)
-        step = world.step(torch.full((8,), LEFT) if clock % 3 else world.oracle())
-    assert 30 < seen_span <= world.spec.memory_span == 39
+            goals[row] += int(step.reward[row])
+            walks[row].append((int(state.here[row]), goals[row]))
+            begun = way_to_walk_again(walks[row], clock, int(state.goal[row]))
+            depends = begun is not None and clock < config.steps
+            assert truth.start[row] == (begun + 1 if depends else -1)
+            assert truth.stop[row] == (begun + 2 if depends else -1)
+            spans += [clock - begun] if depends else []
+            first = [edge for edge, _ in walks[row]].index(walks[row][-1][0])
+            again += depends and begun != first
+        step = world.step(world.expert("explorer"))
+    assert 30 < max(spans) <= world.spec.memory_span == 39 and again > 20
+
+
+def test_symbols_name_the_same_edges_and_the_one_before():
+    plain, shown = SMALL.build(16, seed=3), replace(SMALL, observation="symbols").build(16, seed=3)
+    named, symbols = plain.reset().observation, shown.reset().observation
+    before = torch.zeros(16, dtype=torch.long)
+    generator = torch.Generator().manual_seed(0)
+    for _ in range(70):
+        here, goal = named.unflatten(1, (2, MAX_EDGES)).argmax(2).unbind(1)
+        assert torch.equal(symbols, torch.stack((here + 1, goal + 1, before), 1)[:, None])
+        actions = torch.randint(3, (16,), generator=generator)
+        step, other = plain.step(actions), shown.step(actions)
+        named, symbols = step.observation, other.observation
+        before = torch.where(step.is_first, 0, here + 1)
 
 
 # --- published graphs ---

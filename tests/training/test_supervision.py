@@ -16,7 +16,7 @@ from recollect.training.imitation.loss import imitation_loss
 from recollect.training.imitation.teachers import ImitationConfig
 from recollect.training.impala import loss as impala_loss
 from recollect.training.impala.loss import LossConfig, ReuseConfig
-from recollect.training.impala.supervision import SupervisionConfig
+from recollect.training.impala.supervision import AttentionRecorder, SupervisionConfig
 from recollect.training.impala.trainer import EvaluationConfig, ImpalaConfig, ImpalaTrainer, ScheduleConfig
 from recollect.training.impala.truths import some_of
 
@@ -122,6 +122,50 @@ def test_the_loss_and_its_gradients_are_those_of_a_literal_loop(core, reduction)
         got = torch.zeros_like(expected) if got is None else got
         torch.testing.assert_close(got, expected.expand_as(got), rtol=1e-3, atol=2e-5)
     made.close()
+
+
+def test_targets_inside_chunks_are_those_of_a_literal_loop():
+    made = trainer(HCAM)
+    rollout, model = played(made), made.model
+    clock, heard = clocks(made, rollout), {}
+    recorder = AttentionRecorder(model.core, rollout.truth, inside=True)
+    with listen(model.core, heard.__setitem__), recorder:
+        model(rollout.inputs, rollout.state, rollout.is_first)
+    mass, valid = recorder.mass()
+    wanted = 0
+    for row in range(6):
+        for t in range(9):
+            start, stop = (rollout.truth[part][row, t].item() for part in ("start", "stop"))
+            found = [
+                (n, place[0] + j)
+                for n, place in enumerate(intervals(HCAM, clock, t, row))
+                if place and start >= 0 and stop <= clock[row, t]
+                for j in range(2)
+            ]
+            inside = [(n, step) for n, step in found if start <= step < stop]
+            assert bool(valid[row, t]) == bool(inside)
+            if not inside:
+                continue
+            wanted += 1
+            total = sum(
+                heard[f"layers.{layer}.memory.relevance_tap"][row, t, n]
+                * heard[f"layers.{layer}.memory.tap"][row, :, t, n, step % 2].mean()
+                for layer in range(2)
+                for n, step in inside
+            )
+            torch.testing.assert_close(mass[row, t], total / 2)
+    assert wanted > 3
+    made.close()
+    assert "attention targets inside chunks" in replace(BOTH, inside=True).helps
+    windows = trainer(WINDOW)
+    rollout = played(windows)
+    masses = []
+    for inside in (False, True):
+        with AttentionRecorder(windows.model.core, rollout.truth, inside) as recorder:
+            windows.model(rollout.inputs, rollout.state, rollout.is_first)
+        masses.append(recorder.mass()[0])
+    assert torch.equal(*masses), "who reads no chunks has steps anyway"
+    windows.close()
 
 
 @pytest.mark.parametrize("core", [HCAM, WINDOW], ids=["hcam", "transformer-xl"])

@@ -1,7 +1,7 @@
 """Many methods on many tasks, in the statistics of Agarwal et al. (2021): one score over all, and who beats whom.
 
 Scores are scaled by task: 0 is chance, 1 the oracle. A number over all tasks is taken over those in which every method
-has been run; a table that is not full yet compares nobody on tasks that others have not met.
+has been run; a table that is not full yet compares nobody on tasks that others have not met (:meth:`Suite.fullest`).
 """
 
 from collections.abc import Mapping, Sequence
@@ -47,6 +47,23 @@ class Suite:
     def shared(self) -> list[str]:
         """Tasks in which every method has been run."""
         return [task for task in self.tasks if all((method, task) in self.scores for method in self.methods)]
+
+    def fullest(self) -> "Suite":
+        """The largest part of a table that is not full in which every method has every task; most methods if equal.
+
+        Methods are taken by the number of tasks they have been run in. Of fewer than two methods nothing can be said,
+        and the part is empty.
+        """
+        done = {method: {task for task in self.tasks if (method, task) in self.scores} for method in self.methods}
+        order = sorted(self.methods, key=lambda method: -len(done[method]))
+        best: tuple[int, list[str], list[str]] = (0, [], [])
+        for number in range(2, len(order) + 1):
+            shared = set.intersection(*(done[method] for method in order[:number]))
+            size = number * len(shared)
+            if size and size >= best[0]:
+                best = (size, order[:number], [task for task in self.tasks if task in shared])
+        methods = [method for method in self.methods if method in best[1]]
+        return Suite(methods=methods, tasks=best[2], scores=self.scores)
 
     def strata(self, method: str) -> list[np.ndarray]:
         """Scores of a method on the shared tasks."""

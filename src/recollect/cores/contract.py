@@ -168,6 +168,16 @@ class MemoryCore(nn.Module, ABC, Generic[StateT]):
         """
         return {}
 
+    def read_steps(self, clock: Tensor) -> dict[str, tuple[Tensor, Tensor]]:
+        """As :meth:`recalled_steps`, step by step where a core reads inside chunks.
+
+        Such a Tap hears ``[b, h, t, n, c]``, which is to be multiplied by what ``relevance_tap``, its neighbour, hears.
+
+        Args:
+            clock: long ``[b, t]``, the steps that a Tap hears about, counted from 0 at the start of their episodes.
+        """
+        return self.recalled_steps(clock)
+
     def attended_steps(self, clock: Tensor) -> dict[str, tuple[Tensor, Tensor]]:
         """As :meth:`recalled_steps`, of all Taps behind whose weights stand steps of the episode, for pictures.
 

@@ -3,6 +3,7 @@
 from recollect.recipes.attention_agents.study import STUDY
 from recollect.recipes.base import Recipe, Run, Scale, Test
 from recollect.recipes.data_sheet import DATA_SHEET
+from recollect.recipes.endless import ENDLESS
 from recollect.recipes.gymnasium import GYMNASIUM
 from recollect.recipes.hierarchical_transformer_memory import HTM_RECIPES
 from recollect.recipes.htm_ablations import ABLATIONS
@@ -25,6 +26,7 @@ RECIPES: dict[str, Recipe] = {
     "data-sheet": DATA_SHEET,
     "memory-suite": MEMORY_SUITE,
     "million": MILLION,
+    "endless": ENDLESS,
     "attention-agents": STUDY,
     **{recipe.name: recipe for recipe in (*ARENA_RECIPES, IMAGES, SELF_SUPERVISED, *HTM_RECIPES, INFERENCE, ABLATIONS)},
 }

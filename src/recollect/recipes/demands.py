@@ -19,6 +19,7 @@ from recollect.config import to_json
 from recollect.files import write_atomically
 from recollect.recipes import RECIPES
 from recollect.tasks import TASKS, GymnasiumConfig, StreamTask, WorldConfig
+from recollect.tasks.gymnasium.mortar_mayhem import EndlessMortarMayhemConfig
 from recollect.tasks.ruler import EPISODES, Demand, measure, policy_scores
 
 FILE = Path(__file__).with_name("demands.json")
@@ -79,7 +80,8 @@ def all_tasks() -> Iterator[Task]:
 
 
 def _demand(task: Task) -> dict[str, Any] | None:
-    if isinstance(task, GymnasiumConfig):  # a foreign world tells no truth, and may have to be installed
+    # A foreign world tells no truth, or has to be installed before it does.
+    if isinstance(task, (GymnasiumConfig, EndlessMortarMayhemConfig)):
         return None
     if isinstance(task, StreamTask) and not task.spec.memory_span:  # it says that nobody knows; it may need files
         return None

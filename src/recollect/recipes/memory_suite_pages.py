@@ -7,7 +7,7 @@ docs/assets/memory-suite-profile.svg     how many runs of a core reach how much
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -38,6 +38,8 @@ class Heading:
     oracle: float
     span: int
     """Most steps between what must be kept and its use; 0 where nobody knows it."""
+    seconds: float
+    """Processor time of a cell."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,8 +58,8 @@ class Cells:
     columns: Sequence[Heading]
     rows: Sequence[Line]
     results: Sequence[Mapping[str, Any]]
-    seconds: float
-    """Processor time of a cell."""
+    left_out: Sequence[str] = ()
+    """Cores that read images alone, and have no row."""
 
     def write(self, root: Path) -> str:
         """Write page and pictures under ``root/docs``; return the table."""
@@ -66,7 +68,7 @@ class Cells:
         table = self.table()
         write_atomically(assets / "memory-suite.svg", heat_map_svg(self.heat_map()))
         beats = profile = ""
-        if self.suite.shared:
+        if self.compared.tasks:
             write_atomically(assets / "memory-suite-beats.svg", heat_map_svg(self.beats()))
             write_atomically(assets / "memory-suite-profile.svg", self.profile())
             beats = "![Probability that one core beats another](assets/memory-suite-beats.svg)"
@@ -88,7 +90,7 @@ class Cells:
 
     @cached_property
     def suite(self) -> Suite:
-        """Scaled scores; the best row over all columns first, as far as that can be said."""
+        """Scaled scores."""
         scores = {}
         for row in self.rows:
             for column in self.columns:
@@ -96,23 +98,40 @@ class Cells:
                 if found:
                     scaled = [normalised(score, column.chance, column.oracle) for score in found]
                     scores[row.name, column.key] = np.array(scaled)
-        keys = [column.key for column in self.columns]
-        suite = Suite(methods=[row.name for row in self.rows], tasks=keys, scores=scores)
-        if not suite.shared:
-            return suite
-        order = sorted(suite.methods, key=suite.mean, reverse=True)
-        return Suite(methods=order, tasks=keys, scores=scores)
+        names, keys = [row.name for row in self.rows], [column.key for column in self.columns]
+        return Suite(methods=names, tasks=keys, scores=scores)
+
+    @cached_property
+    def compared(self) -> Suite:
+        """Rows that have been run in the same columns, and those columns; the best row first."""
+        part = self.suite.fullest()
+        return replace(part, methods=sorted(part.methods, key=part.mean, reverse=True))
 
     @property
     def ordered(self) -> list[Line]:
-        """The rows in the order of the table."""
-        rows = {row.name: row for row in self.rows}
-        return [rows[name] for name in self.suite.methods]
+        """The rows in the order of the table: those that are compared, then those that have been run at all."""
+        order, scores = self.compared.methods, self.suite.scores
+        done = {row.name: sum(name == row.name for name, _ in scores) for row in self.rows}
+        return sorted(
+            self.rows,
+            key=lambda row: order.index(row.name) if row.name in order else len(order) + 1 / (1 + done[row.name]),
+        )
+
+    @property
+    def over(self) -> str:
+        """What a number over many columns is about."""
+        part = self.compared
+        tasks = "all tasks" if len(part.tasks) == len(self.columns) else f"{len(part.tasks)} full columns"
+        return tasks if len(part.methods) == len(self.rows) else f"{tasks}, of {len(part.methods)} rows"
 
     def reason(self, row: Line, column: Heading) -> str:
         """Why a cell has no number."""
         failed = [one["error"] for one in self.runs.get(row.labels[column.key], []) if one["status"] != "ok"]
         return f"failed: {failed[0]}" if failed else "not run yet"
+
+    def _brief(self, row: Line, column: Heading) -> str:
+        """The same in a few words: not run yet, or failed."""
+        return self.reason(row, column).partition(":")[0]
 
     def _empty(self, column: Heading) -> dict[str, list[str]]:
         """Rows without a number in a column, by their reason."""
@@ -127,11 +146,9 @@ class Cells:
 
     def heat_map(self) -> HeatMap:
         """How far from chance to the oracle, core by world."""
-        suite = self.suite
-        bars = [self._bar(row.name) for row in self.ordered] if suite.shared else []
-        done = sum(len(scores) for scores in suite.scores.values())
-        few = min((len(scores) for scores in suite.scores.values()), default=0)
-        over = "all tasks" if len(suite.shared) == len(self.columns) else f"{len(suite.shared)} full columns"
+        compared, scores = self.compared.methods, self.suite.scores.values()
+        bars = [self._bar(row.name) if row.name in compared else None for row in self.ordered] if compared else []
+        done, few = sum(map(len, scores)), min(map(len, scores), default=0)
         return HeatMap(
             title="When does which memory pay, and how much?",
             rows=[row.name for row in self.ordered],
@@ -141,7 +158,7 @@ class Cells:
             foot="lag, steps",
             groups=self._groups(),
             bars=bars,
-            bar=f"IQM over {over}",
+            bar=f"IQM over {self.over}",
             caption=[
                 "0 is chance, 100 the oracle: interquartile mean over seeds. Bold: the best of its column, and what "
                 "reaches its worst seed.",
@@ -163,8 +180,8 @@ class Cells:
     def _cell(self, row: Line, column: Heading) -> Cell:
         scores = self.suite.scores.get((row.name, column.key))
         if scores is None:
-            reason = self.reason(row, column)
-            return Cell(None, reason.partition(":")[0].removesuffix(" yet"), f"{row.name}, {column.title}: {reason}")
+            brief, said = self._brief(row, column).removesuffix(" yet"), self.reason(row, column)
+            return Cell(None, brief, f"{row.name}, {column.title}: {said}")
         middle = self._middle(scores)
         title = f"{row.name}, {column.title}: {', '.join(f'{100 * score:.0f}' for score in scores)}"
         test = self.good(row, column)[0]["tests"][""]
@@ -183,17 +200,17 @@ class Cells:
         return float(interquartile_mean(scores))
 
     def _bar(self, name: str) -> Bar:
-        mean, interval = self.suite.mean(name), self.suite.interval(name)
+        mean, interval = self.compared.mean(name), self.compared.interval(name)
         return Bar(mean, *(interval or (mean, mean)))
 
     def beats(self) -> HeatMap:
         """How probable it is that the row beats the column."""
-        names = self.suite.methods
+        names = self.compared.methods
         cells = []
         for ours in names:
             line = []
             for theirs in names:
-                share = self.suite.beats(ours, theirs)
+                share = self.compared.beats(ours, theirs)
                 title = f"{ours} beats {theirs}: {100 * share:.0f} %"
                 line.append(Cell(None, "", ours) if ours == theirs else Cell(share, f"{100 * share:.0f}", title))
             cells.append(line)
@@ -207,7 +224,7 @@ class Cells:
 
     def profile(self) -> str:
         """Share of runs above each score."""
-        curves = {name: self.suite.profile(name, THRESHOLDS) for name in self.suite.methods}
+        curves = {name: self.compared.profile(name, THRESHOLDS) for name in self.compared.methods}
         return profile_svg("Share of runs that score more than ...", THRESHOLDS, curves)
 
     def table(self) -> str:
@@ -226,7 +243,7 @@ class Cells:
         for column in self.columns:
             good = self.good(row, column)
             if not good:
-                cells.append("")
+                cells.append(self._brief(row, column))
                 continue
             tests = [one["tests"][""] for one in good]
             sums = [[np.array(test[part]) for test in tests] for part in ("correct", "asked")]
@@ -237,13 +254,50 @@ class Cells:
         return cells
 
     def _overall(self, name: str) -> list[str]:
-        if not self.suite.shared:
+        part = self.compared
+        if name not in part.methods:
             return ["", ""]
-        interval, beats = self.suite.interval(name), self.suite.beats(name, ABLATION)
+        interval = part.interval(name)
         spread = f" ({interval.low:.2f} to {interval.high:.2f})" if interval else ""
-        between = self.suite.beats_interval(name, ABLATION)
-        chance = f"{100 * beats:.0f} %" + (f" ({100 * between.low:.0f} to {100 * between.high:.0f})" if between else "")
-        return [f"{self.suite.mean(name):.2f}{spread}", "" if name == ABLATION else chance]
+        return [f"{part.mean(name):.2f}{spread}", self._beats_ablation(name)]
+
+    def _beats_ablation(self, name: str) -> str:
+        part = self.compared
+        if name == ABLATION or ABLATION not in part.methods:
+            return ""
+        between = part.beats_interval(name, ABLATION)
+        spread = f" ({100 * between.low:.0f} to {100 * between.high:.0f})" if between else ""
+        return f"{100 * part.beats(name, ABLATION):.0f} %{spread}"
+
+    def lessons(self) -> list[str]:
+        """How every column is learned, as Markdown: time of a cell, teacher, and what helps which rows."""
+        lines = ["| task | how | seconds of a cell | helps |", "|---|---|---:|---|"]
+        for column in self.columns:
+            runs = {row.name: good[0] for row in self.rows if (good := self.good(row, column))}
+            rows: dict[str, list[str]] = {}
+            for name, run in runs.items():
+                for helped in run.get("helps", ()):
+                    rows.setdefault(helped, []).append(name)
+            helps = [
+                helped if len(names) == len(runs) else f"{helped} ({', '.join(names)})"
+                for helped, names in rows.items()
+            ]
+            lines.append(f"| {column.title} | {column.how} | {column.seconds:g} | {'; '.join(helps)} |")
+        return lines
+
+    def _statistics(self) -> str:
+        if not self.compared.tasks:
+            return ""
+        return (
+            f" IQM: interquartile mean of the scaled scores over {self.over}; beats: probability that a run scores "
+            f"higher than one of {ABLATION} on a task drawn at random."
+        )
+
+    def _absent(self) -> list[str]:
+        if not self.left_out:
+            return []
+        names = ", ".join(f"`{name}`" for name in self.left_out)
+        return [f"Without a row: {names}. They read images, and the tasks here show none.", ""]
 
     def page(self, table: str, beats: str, profile: str) -> str:
         """The page."""
@@ -260,20 +314,24 @@ class Cells:
                 "",
                 "![How far every core gets in every task, from chance to the oracle](assets/memory-suite.svg)",
                 "",
-                f"Every cell is trained with about the same number of parameters and at most {self.seconds:g} s of "
-                "processor time; it ends early when it is solved. *Supervised*: right answers are shown. *Imitation*: "
-                "the world's oracle shows what to do. *Reinforcement*: nothing but reward.",
+                "Every cell is trained with about the same number of parameters, and with at most the processor time "
+                "that its column has ([below](#how-each-column-is-learned)); it ends early when it is solved. "
+                "*Supervised*: right answers are shown. *Imitated*: a policy that knows the world's secrets shows what "
+                "to do. *Reinforcement*: nothing but reward.",
                 "",
                 *(part for picture in (beats, profile) if picture for part in (picture, "")),
                 "## Scores",
                 "",
-                "In the units of each task, with 95 % intervals over seeds and evaluated rows. IQM: interquartile mean "
-                "of the scaled scores over all tasks that every core has been run in; beats: probability that a run "
-                f"scores higher than one of {ABLATION} on a task drawn at random.",
+                f"In the units of each task, with 95 % intervals over seeds and evaluated rows.{self._statistics()}",
                 "",
                 table,
                 "",
                 *reasons,
+                "## How each column is learned",
+                "",
+                *self.lessons(),
+                "",
+                *self._absent(),
                 "Made from `results/memory-suite/` by `recollect reproduce memory-suite`, which goes on where it was.",
                 "",
             ]

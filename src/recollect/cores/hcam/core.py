@@ -413,6 +413,15 @@ class HierarchicalChunkMemory(MemoryCore[HierarchicalChunkMemoryState]):
         places = first, torch.where(first < 0, -1, first + c.chunk_len)
         return {f"layers.{i}.memory.choice_tap": places for i in range(c.num_layers)}
 
+    def read_steps(self, clock: Tensor) -> dict[str, tuple[Tensor, Tensor]]:
+        """The steps inside all chunks, in every layer; see :class:`MemoryCore`."""
+        found = {}
+        for name, (first, _) in self.recalled_steps(clock).items():
+            inside = first[..., None] + torch.arange(self.config.chunk_len, device=clock.device)
+            step = torch.where(first[..., None] < 0, -1, inside).flatten(-2)
+            found[name.removesuffix("choice_tap") + "tap"] = step, torch.where(step < 0, -1, step + 1)
+        return found
+
     def attended_steps(self, clock: Tensor) -> dict[str, tuple[Tensor, Tensor]]:
         """The chunks, and every layer's window; see :class:`MemoryCore`."""
         places = window_steps(clock, self.config.memory_len)

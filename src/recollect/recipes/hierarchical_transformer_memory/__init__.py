@@ -21,12 +21,18 @@ from recollect.recipes.hierarchical_transformer_memory.ballet import (
     ballet,
     ballet_tests,
     generalisation,
+    lite_level,
 )
+from recollect.recipes.hierarchical_transformer_memory.ballet import LESSONS as BALLET_LESSONS
+from recollect.recipes.hierarchical_transformer_memory.permanence import LESSONS as PERMANENCE_LESSONS
 from recollect.recipes.hierarchical_transformer_memory.permanence import PERMANENCE, permanence, permanence_tests
-from recollect.recipes.hierarchical_transformer_memory.rows import CORE_ROWS, longest_episode
+from recollect.recipes.hierarchical_transformer_memory.rows import CORE_ROWS, Lessons, longest_episode, taught
+from recollect.recipes.hierarchical_transformer_memory.streets import LESSONS as STREETS_LESSONS
 from recollect.recipes.hierarchical_transformer_memory.streets import STREETS, streets
 from recollect.recipes.hierarchical_transformer_memory.t_maze import T_MAZE, short_t_maze, t_maze
+from recollect.recipes.hierarchical_transformer_memory.visual_match import LESSONS as VISUAL_MATCH_LESSONS
 from recollect.recipes.hierarchical_transformer_memory.visual_match import VISUAL_MATCH, visual_match
+from recollect.recipes.hierarchical_transformer_memory.words import LESSONS as WORDS_LESSONS
 from recollect.recipes.hierarchical_transformer_memory.words import WORDS, word_tests, words
 
 HTM_RECIPES = [
@@ -39,18 +45,31 @@ HTM_RECIPES = [
     STREETS,
 ]
 
+LESSONS: dict[str, Lessons] = {
+    "ballet": BALLET_LESSONS,
+    "visual-match": VISUAL_MATCH_LESSONS,
+    "words": WORDS_LESSONS,
+    "permanence": PERMANENCE_LESSONS,
+    "streets": STREETS_LESSONS,
+}
+"""How the rows that imitate are taught, by world."""
+
 __all__ = [
     "CORE_ROWS",
     "HTM_RECIPES",
+    "LESSONS",
+    "Lessons",
     "ballet",
     "ballet_tests",
     "generalisation",
+    "lite_level",
     "longest_episode",
     "permanence",
     "permanence_tests",
     "short_t_maze",
     "streets",
     "t_maze",
+    "taught",
     "visual_match",
     "word_tests",
     "words",

@@ -11,6 +11,7 @@ from recollect.training.impala.trainer import ImpalaConfig
 LITE = ObjectPermanenceConfig(
     num_boxes=2, num_shapes=2, jumps=1, delays=(32,), free_steps=28, side=7, random_places=False
 )
+LESSONS = Lessons(steps=100, attention_cost=1.0, decision_cost=1.0, gradients=True)
 PAPER = replace(LEVELS["varying"], observation="pixels")
 DELAY_LEVELS = {  # table 3, figures 4b and 4c: trained on varying delays, tested with none and with the longest
     "no delay": {"hcam": "0.967", "transformer-xl": "0.822", "lstm": "0.332"},
@@ -65,6 +66,6 @@ _STUDY = study(
     permanence,
     {"lite": 4, "paper": 4},
     permanence_tests,
-    Lessons(steps=100, attention_cost=1.0, decision_cost=1.0, gradients=True),
+    LESSONS,
 )
 PERMANENCE = replace(_STUDY, runs={**_STUDY.runs, "paper": lambda: [*_STUDY.runs["paper"](), *_longest_alone()]})

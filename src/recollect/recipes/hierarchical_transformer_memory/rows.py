@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
+from recollect.cores.causal_transformer import CausalTransformerConfig
 from recollect.cores.contract import CoreConfig
 from recollect.cores.hcam import HierarchicalChunkMemoryConfig
 from recollect.cores.transformer_xl.core import TransformerXLConfig
@@ -57,6 +58,8 @@ class Lessons:
     """At the start; it falls to 0 as a cosine."""
     attention_cost: float = 0.0
     """Of targets for attention, beside the divergence from the teacher; for cores that attend to the past."""
+    inside: bool = False
+    """Let the targets for attention name steps inside chunks, too."""
     decision_cost: float = 0.0
     """Of the divergence where a decision depends on the past, beside that at all steps."""
     gradients: bool = False
@@ -133,13 +136,20 @@ def imitated(run: Run, lessons: Lessons) -> Run:
     """The same row, taught."""
     config = run.config
     assert isinstance(config, ImpalaConfig)
+    return row(f"{run.row}, imitated", run.core, taught(config, lessons), "lite", run.tests)
+
+
+def taught(config: ImpalaConfig, lessons: Lessons) -> ImpalaConfig:
+    """The run of an agent with a teacher, and with the helps that its core can take."""
     core = config.core
     supervision = SupervisionConfig(decision_cost=lessons.decision_cost, until=1.0)
-    if isinstance(core, (HierarchicalChunkMemoryConfig, TransformerXLConfig)):
+    if isinstance(core, (HierarchicalChunkMemoryConfig, TransformerXLConfig, CausalTransformerConfig)):
         supervision = replace(supervision, attention_cost=lessons.attention_cost)
+    if isinstance(core, HierarchicalChunkMemoryConfig):
+        supervision = replace(supervision, inside=lessons.inside)
     if isinstance(core, HierarchicalChunkMemoryConfig) and lessons.gradients:
         core = replace(core, reading=replace(core.reading, chunk_gradients="call"))
-    taught = replace(
+    return replace(
         config,
         core=core,
         batch_size=lessons.batch_size,
@@ -158,7 +168,6 @@ def imitated(run: Run, lessons: Lessons) -> Run:
         ),
         schedule=replace(config.schedule, curriculum=lessons.curriculum),
     )
-    return row(f"{run.row}, imitated", run.core, taught, "lite", run.tests)
 
 
 def row(name: str, core: str, config: TrainerConfig, scale: Scale, tests: Mapping[str, Test]) -> Run:

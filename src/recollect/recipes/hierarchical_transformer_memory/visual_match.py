@@ -16,6 +16,7 @@ LITE = VisualMatchConfig(
     target_reward=1.0,
     shuffle_doors=False,
 )
+LESSONS = Lessons(steps=100, attention_cost=1.0, decision_cost=1.0, gradients=True)
 
 
 def visual_match(core: str = "hcam", scale: Scale = "lite") -> ImpalaConfig:
@@ -51,5 +52,5 @@ VISUAL_MATCH = study(
     visual_match,
     {"lite": 2, "paper": 4},
     _tests,
-    Lessons(steps=100, attention_cost=1.0, decision_cost=1.0, gradients=True),
+    LESSONS,
 )

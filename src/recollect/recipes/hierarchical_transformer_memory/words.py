@@ -23,6 +23,15 @@ LITE = WordLearningConfig(
 )
 PAPER = WordLearningConfig(distractor_phases=(0, 1, 2), observation="pixels", pause_steps=80)
 """With pauses of 80 steps all levels that the paper tests ask for more than its own windows show: 4 x 128 steps."""
+LESSONS = Lessons(
+    steps=250,
+    batch_size=32,
+    unroll=180,  # what is said in the first phase is asked for 50 to 90 steps later
+    reuse=ReuseConfig(minibatches=2),
+    attention_cost=1.0,
+    decision_cost=1.0,
+    gradients=True,
+)
 LITE_LEVELS = {"0 distractors": (0, 1), "1 distractor": (1, 1), "4 distractors": (4, 1), "2 episodes": (0, 2)}
 """Distractor phases and episodes."""
 PAPER_LEVELS = {
@@ -70,13 +79,5 @@ WORDS = study(
     words,
     {"lite": 2, "paper": 4},
     word_tests,
-    Lessons(
-        steps=250,
-        batch_size=32,
-        unroll=180,  # what is said in the first phase is asked for 50 to 90 steps later
-        reuse=ReuseConfig(minibatches=2),
-        attention_cost=1.0,
-        decision_cost=1.0,
-        gradients=True,
-    ),
+    LESSONS,
 )

@@ -82,7 +82,7 @@ def imitation_loss(
     assert rollout.target is not None
     attention = None
     if supervision and config.supervision.attention_cost:
-        attention = AttentionRecorder(agent.core, rollout.truth)
+        attention = AttentionRecorder(agent.core, rollout.truth, config.supervision.inside)
     with torch.autocast(rollout.reward.device.type, torch.bfloat16, enabled=bfloat16):
         inputs = _rows(rollout.inputs, slice(0, -1))
         with attention or nullcontext():

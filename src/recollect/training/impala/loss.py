@@ -217,7 +217,7 @@ def impala_loss(
     """
     attention = None
     if supervision and config.supervision.attention_cost:
-        attention = AttentionRecorder(agent.core, rollout.truth)
+        attention = AttentionRecorder(agent.core, rollout.truth, config.supervision.inside)
     output, restored, state = _run(agent, rollout, attention, config, bfloat16)
     distribution = agent.distribution(output.policy[:, :-1])
     value, valid = output.value, rollout.valid

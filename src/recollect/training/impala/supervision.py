@@ -8,13 +8,15 @@ target, like the policy loss, and a step's cross-entropy is of the size of its p
 cost of 1 is the ratio 1 : 1 at the start of a world whose episodes are worth 1.
 
 Attention is heard through Taps, with gradients: the weights of every layer's window in ``transformer-xl`` and
-``causal-transformer``, and in ``hcam`` the softmax over all chunks before k of them are chosen (which steps inside a
-chunk are read is not supervised). Mass is averaged over heads and layers before the log, so that some of them suffice.
-Only steps whose interval is in the past and in some place of the memory have a target.
+``causal-transformer``, and in ``hcam`` the softmax over all chunks before k of them are chosen; with ``inside`` the
+weights of the steps inside the chunks that are read, times the relevance of their chunk. Mass is averaged over heads
+and layers before the log, so that some of them suffice. Only steps whose interval is in the past and in some place of
+the memory have a target.
 
 The critic reads nothing that the agent does not: privileged critics hurt recall (arXiv 2509.26000).
 """
 
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from types import TracebackType
@@ -43,6 +45,8 @@ class SupervisionConfig:
     decision_cost: float = 0.0
     """Weight, at the start, of the divergence from a teacher at the steps whose decision depends on the past, as the
     world says, beside that at all steps; while a run imitates alone. They may be three of hundreds."""
+    inside: bool = False
+    """Where a core reads inside chunks, ask for the steps inside them as well: relevance times attention inside."""
     until: float = 0.5
     """Share of the run's steps after which both weights are 0; they fall to it in a straight line."""
     share: float = 1.0
@@ -63,7 +67,8 @@ class SupervisionConfig:
     def helps(self) -> tuple[str, ...]:
         """What helps in learning, for tables."""
         costs = (self.label_cost, self.attention_cost, self.decision_cost)
-        names = ("label targets", "attention targets", "weight on decisions")
+        inside = "attention targets inside chunks" if self.inside else "attention targets"
+        names = ("label targets", inside, "weight on decisions")
         return tuple(name for name, cost in zip(names, costs, strict=True) if cost)
 
     def weight(self, update: int, updates: int) -> float:
@@ -100,6 +105,11 @@ def decides(truth: dict[str, Tensor], steps: int) -> Tensor:
     return (start >= 0) & (stop <= clock)
 
 
+def _relevance(name: str) -> str:
+    """The Tap of chunks beside one of the steps inside them."""
+    return name.removesuffix("tap") + "relevance_tap"
+
+
 class Supervised(NamedTuple):
     """What targets cost."""
 
@@ -115,21 +125,28 @@ class AttentionRecorder:
     Args:
         core: that is called once in this context.
         truth: of the rows of that call: ``clock``, ``start``, ``stop``, long ``[b, t]``.
+        inside: hear the steps inside chunks.
     """
 
-    def __init__(self, core: MemoryCore, truth: dict[str, Tensor]) -> None:
+    def __init__(self, core: MemoryCore, truth: dict[str, Tensor], inside: bool = False) -> None:
         self.core, self.truth = core, truth
+        self.inside, self.places = inside, core.read_steps if inside else core.recalled_steps
+        self.relevance: dict[str, Tensor] = {}
+        """Of the chunks whose steps are heard next, by the name of the Tap that hears them."""
         self.heard: dict[str, list[tuple[Tensor, Tensor]]] = {}
         self._stack = ExitStack()
 
     def __enter__(self) -> Self:
-        for name in self.core.recalled_steps(self.truth["clock"][:, :1]):
-            tap = self.core.get_submodule(name)
-            assert isinstance(tap, Tap)
-            self._stack.enter_context(
-                listen(tap, lambda _, weights, name=name: self._hear(name, weights), gradients=True)
-            )
+        for name in self.places(self.truth["clock"][:, :1]):
+            self._listen(name, lambda weights, name=name: self._hear(name, weights))
+            if self.inside and _relevance(name) in dict(self.core.named_modules()):
+                self._listen(_relevance(name), lambda weights, name=name: self.relevance.update({name: weights}))
         return self
+
+    def _listen(self, name: str, hear: Callable[[Tensor], None]) -> None:
+        tap = self.core.get_submodule(name)
+        assert isinstance(tap, Tap)
+        self._stack.enter_context(listen(tap, lambda _, weights: hear(weights), gradients=True))
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, place: TracebackType | None
@@ -137,14 +154,16 @@ class AttentionRecorder:
         self._stack.close()
 
     def _hear(self, name: str, weights: Tensor) -> None:
-        """``[b, t, s]`` or ``[b, h, t, s]`` of the next t steps: a long call is heard in several parts."""
+        """``[b, t, s]``, ``[b, h, t, s]`` or ``[b, h, t, n, c]`` of the next t steps: a long call has several parts."""
+        if weights.ndim == 5:
+            weights = (weights.mean(1) * self.relevance[name][..., None]).flatten(-2)
         weights = weights.mean(1) if weights.ndim == 4 else weights
         parts = self.heard.setdefault(name, [])
         began = sum(part.shape[1] for part, _ in parts)
         now = slice(began, began + weights.shape[1])
         clock, start, stop = (self.truth[part][:, now] for part in ("clock", "start", "stop"))
         past = torch.where(stop <= clock, start, -1)
-        parts.append(interval_mass(weights, self.core.recalled_steps(clock)[name], past, stop))
+        parts.append(interval_mass(weights, self.places(clock)[name], past, stop))
 
     def mass(self) -> tuple[Tensor, Tensor]:
         """Mass on the intervals, the mean over layers, ``[b, t]``; and where there is a target, bool ``[b, t]``."""

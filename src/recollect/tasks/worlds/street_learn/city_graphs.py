@@ -59,11 +59,6 @@ class Neighbourhoods(NamedTuple):
     best: Tensor
     """uint8 ``[p, e, e]``: first move of a shortest way; of equal ones the earliest of forward, left, right."""
 
-    @property
-    def num_places(self) -> int:
-        """v: most places of a neighbourhood."""
-        return int(self.place.max()) + 1
-
 
 def grow_city(seed: int, size: int = 16) -> CityGraph:
     """A made-up city: a distorted chequerboard with streets missing and alleys across some blocks.

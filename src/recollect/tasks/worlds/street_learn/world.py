@@ -16,6 +16,9 @@ the number of goals.
 An observation names edges by symbols, 60 of them, dealt anew in every episode (neighbourhoods have at most 60 edges):
 
 - ``one_hot``: 120 numbers, the symbol of the present edge and the symbol of the goal.
+- ``symbols``: the same two as integers 1 to 60, and the edge before the last action (0 at first): a grid of one row. An
+  encoder of grids has one table for all, so that an edge looks the same when it is the goal as when one is on it (with
+  ``one_hot`` that has to be learned symbol by symbol), and an observation says what the last action led to.
 - ``rendered``: an image of 16 x 32 pixels, on the left the view from the present edge, on the right that from the
   goal. A view is a mosaic of 4 x 4 stones of 4 x 4 pixels; every symbol has its own 16 random colours, the same ones
   for ever. It stands in for the photographs of the papers: pixels that must be told apart, and that say nothing about
@@ -78,8 +81,8 @@ class StreetLearnConfig(WorldConfig):
     rule: Rule = "paper"
     """A goal is reached by walking there and both ends of the next way are drawn, or it is collected with a fourth
     action and the next way starts there."""
-    observation: Literal["one_hot", "rendered"] = "one_hot"
-    """Symbols, or small images."""
+    observation: Literal["one_hot", "symbols", "rendered"] = "one_hot"
+    """Symbols, one-hot or as integers, or small images."""
     num_junctions: int = 5
     """Junctions of a neighbourhood (the last street walked to find it may bring more)."""
     steps: int = 200
@@ -94,8 +97,8 @@ class StreetLearnConfig(WorldConfig):
     def __post_init__(self) -> None:
         if self.rule not in ("paper", "collect"):
             raise ValueError(f"rule={self.rule!r}: choose 'paper' or 'collect'")
-        if self.observation not in ("one_hot", "rendered"):
-            raise ValueError(f"observation={self.observation!r}: choose 'one_hot' or 'rendered'")
+        if self.observation not in ("one_hot", "symbols", "rendered"):
+            raise ValueError(f"observation={self.observation!r}: choose 'one_hot', 'symbols' or 'rendered'")
         for field in ("num_junctions", "steps", "pool"):
             if getattr(self, field) < 1:
                 raise ValueError(f"{field}={getattr(self, field)}: give at least 1")
@@ -117,10 +120,13 @@ class StreetLearnConfig(WorldConfig):
         chance, oracle = _levels(self)
         edges = self.neighbourhoods.num_edges
         side = STONES * PIXELS
+        shown = {
+            "one_hot": gymnasium.spaces.Box(0.0, 1.0, (2 * MAX_EDGES,), np.float32),
+            "symbols": gymnasium.spaces.Box(0, MAX_EDGES, (1, 3), np.int64),
+            "rendered": gymnasium.spaces.Box(0, 255, (side, 2 * side, 3), np.uint8),
+        }
         return WorldSpec(
-            observation_space=gymnasium.spaces.Box(0.0, 1.0, (2 * MAX_EDGES,), np.float32)
-            if self.observation == "one_hot"
-            else gymnasium.spaces.Box(0, 255, (side, 2 * side, 3), np.uint8),
+            observation_space=shown[self.observation],
             action_space=gymnasium.spaces.Discrete(4 if self.rule == "collect" else 3),
             max_steps=self.steps,
             memory_span=self.steps - 1,
@@ -148,12 +154,16 @@ class StreetLearnState(NamedTuple):
     """long ``[b]``: the present edge."""
     goal: Tensor
     """long ``[b]``: the edge to reach."""
+    before: Tensor
+    """long ``[b]``: the edge before the last action; -1 at first."""
     reached: Tensor
     """bool ``[b]``: the last action reached a goal; ``here`` and ``goal`` show the next task."""
     collected: Tensor
     """float32 ``[b]``: goals so far."""
-    first_seen: Tensor
-    """long ``[b, v]``: step at which the walker was first at each place; -1 where it never was."""
+    walked: Tensor
+    """int32 ``[b, steps + 1]``: the edges it was on, step by step; -1 where it has not been yet."""
+    task: Tensor
+    """int32 ``[b, steps + 1]``: goals reached until then, a change of which means that no move led there."""
     tried: Tensor
     """bool ``[b, e, 3]``: moves whose end the walker knows, see ``explorer.py``."""
 
@@ -162,9 +172,10 @@ class StreetLearn(TensorWorld[StreetLearnState]):
     """Walks in neighbourhoods, as tables.
 
     ``truth``: the event "goal reached" is a step whose reward is 1 (a new goal is to be seen at once), "new goal" is
-    the first step of an episode. The interval is the step at which the walker first was at its present place: what it
-    learned there about the streets it may face now. None at a first visit, nor at the last observation, where nothing
-    is to be decided.
+    the first step of an episode. The interval is the step that shows what to do again on the present edge: behind the
+    one from which the walker came from here to the goal on the shortest way it has walked; where it never has, behind
+    the first one here, which shows what was tried. None where it has not been here, nor at the last observation, where
+    nothing is to be decided.
     """
 
     def __init__(
@@ -173,7 +184,6 @@ class StreetLearn(TensorWorld[StreetLearnState]):
         super().__init__(config.spec, batch_size, seed=seed, device=device)
         self.config = config
         self.map = Neighbourhoods(*(table.to(self.device) for table in config.neighbourhoods))
-        self.num_places = config.neighbourhoods.num_places
         self.views = rendered_views().to(self.device) if config.observation == "rendered" else None
 
     def begin(self, batch_size: int) -> StreetLearnState:
@@ -183,16 +193,18 @@ class StreetLearn(TensorWorld[StreetLearnState]):
         )
         symbols = torch.rand(batch_size, MAX_EDGES, generator=self.generator, device=self.device).argsort(1)
         here = self._draw(self.map.num_edges[neighbourhood])
-        place = self.map.place[neighbourhood, here]
-        never = torch.full((batch_size, self.num_places), -1, dtype=torch.long, device=self.device)
+        walked = torch.full((batch_size, self.config.steps + 1), -1, dtype=torch.int32, device=self.device)
+        walked[:, 0] = here.int()
         return StreetLearnState(
             neighbourhood,
             symbols,
             here,
             self._draw_goal(neighbourhood, here),
+            torch.full_like(here, -1),
             torch.zeros(batch_size, dtype=torch.bool, device=self.device),
             torch.zeros(batch_size, device=self.device),
-            never.scatter(1, place[:, None], 0),
+            walked,
+            torch.zeros_like(walked),
             torch.zeros(batch_size, *self.map.move.shape[1:], dtype=torch.bool, device=self.device),
         )
 
@@ -208,18 +220,22 @@ class StreetLearn(TensorWorld[StreetLearnState]):
             reached = (actions == COLLECT) & (state.here == state.goal)
             here = torch.where(actions == COLLECT, state.here, moved)
         goal = torch.where(reached, self._draw_goal(n, here), state.goal)
-        place = self.map.place[n, here][:, None]
-        known = state.first_seen.gather(1, place)
-        first_seen = state.first_seen.scatter(1, place, torch.where(known < 0, self.clock[:, None] + 1, known))
+        now = (self.clock[:, None] + 1).clamp(max=self.config.steps)
+        walked = state.walked.scatter(1, now, here[:, None].int())
         collected = state.collected + reached
+        task = state.task.scatter(1, now, collected[:, None].int())
         tried = note(state.tried, state.here, actions, moved)
-        moved_on = StreetLearnState(n, state.symbols, here, goal, reached, collected, first_seen, tried)
+        moved_on = StreetLearnState(n, state.symbols, here, goal, state.here, reached, collected, walked, task, tried)
         return Advance(moved_on, reached.float(), torch.zeros_like(reached), collected)
 
     def observe(self, state: StreetLearnState) -> Tensor:
         """Symbols or views of the present edge and of the goal."""
         edges = torch.stack((state.here, state.goal), 1)
         symbols = state.symbols.gather(1, edges)  # b 2
+        if self.config.observation == "symbols":
+            before = state.symbols.gather(1, state.before.clamp(min=0)[:, None])
+            before = torch.where(state.before[:, None] < 0, 0, before + 1)
+            return torch.cat((symbols + 1, before), 1)[:, None]
         if self.views is not None:
             here, goal = self.views[symbols].unbind(1)
             return torch.cat((here, goal), 2)  # b y x c
@@ -245,12 +261,20 @@ class StreetLearn(TensorWorld[StreetLearnState]):
         return super().expert(name)
 
     def look(self, state: StreetLearnState) -> Truth:
-        """Events, and the first visit of the present place."""
+        """Events, and the step that shows what to do again."""
         event = torch.where(state.reached, 0, torch.where(self.clock == 0, 1, -1))
-        place = self.map.place[state.neighbourhood, state.here]
-        first = state.first_seen.gather(1, place[:, None])[:, 0]
-        depends = (first < self.clock) & ~self.over
-        return Truth(event, torch.where(depends, first, -1), torch.where(depends, first + 1, -1))
+        step = torch.arange(state.walked.shape[1], device=self.device)
+        past = step < self.clock[:, None]
+        here = (state.walked == state.here[:, None]) & past
+        goal = torch.where((state.walked == state.goal[:, None]) & past, step, len(step))
+        arrival = goal.flip(1).cummin(1).values.flip(1)  # first step on the goal from each step on
+        same = state.task.gather(1, arrival.clamp(max=len(step) - 1)) == state.task
+        way = torch.where(here & same & (arrival < len(step)), arrival - step, len(step))
+        shortest, best = way.min(1)
+        first = here.long().argmax(1)
+        shows = torch.where(shortest < len(step), best, first) + 1
+        depends = here.any(1) & ~self.over
+        return Truth(event, torch.where(depends, shows, -1), torch.where(depends, shows + 1, -1))
 
     def _draw(self, number: Tensor) -> Tensor:
         drawn = torch.randint(1 << 40, number.shape, generator=self.generator, device=self.device)

@@ -1,0 +1,90 @@
+"""Endless Mortar Mayhem (Memory Gym): a list of commands that grows by one every round, until the first mistake.
+
+An oracle of ours (tasks/gymnasium/mortar_mayhem.py) reads the official environment's state and shows what to do; the
+agent imitates it, and is then reinforced. Every core is taught the same way, has about as many parameters, and learns
+for the same processor time. Targets from the environment's state help all of them: which command is due (a head that
+is not used in play), and for cores that attend to the past when it was shown.
+
+Published agents learned by reinforcement alone, from 84 x 84 pixels and hundreds of millions of steps: GRU 84 to 120
+commands, TrXL 17 (56 at best). Lite: frames of 42 x 42, ten minutes of one core, episodes that are cut after 512 steps
+in training and 1024 in the test, which are 20 and 41 commands at most.
+"""
+
+from dataclasses import replace
+
+from recollect.config import lookup
+from recollect.cores import CORES
+from recollect.recipes.agent_sizes import lite
+from recollect.recipes.base import Recipe, Run, Scale, Test
+from recollect.recipes.equal_sizes import equal_core
+from recollect.recipes.hierarchical_transformer_memory import Lessons, taught
+from recollect.tasks.gymnasium.mortar_mayhem import EndlessMortarMayhemConfig
+from recollect.training.imitation.teachers import TeacherConfig
+from recollect.training.impala.loss import ReuseConfig
+from recollect.training.impala.trainer import EvaluationConfig, ImpalaConfig
+
+WORLD = EndlessMortarMayhemConfig(steps=512, side=42)
+LONG = replace(WORLD, steps=1024)
+SECONDS = 560.0
+"""Processor time of a lite row's steps; evaluations come on top."""
+UNROLL = 256
+"""Steps of a rollout: half an episode without a mistake, in which the first four commands are learned and repeated."""
+WINDOW, CHUNK = 16, 8
+"""Steps of a window in each of two layers; of a chunk, in which a command is shown as a whole or in halves."""
+LESSONS = Lessons(
+    steps=220,
+    reinforced=60,
+    teacher=TeacherConfig(acts=60, keeps=0.5),
+    batch_size=16,
+    unroll=UNROLL,
+    reuse=ReuseConfig(passes=2, minibatches=4),  # who plays in pixels waits for the world, not for the learner
+    attention_cost=0.3,
+    decision_cost=1.0,
+    gradients=True,
+)
+CORE_ROWS = ("hcam", "transformer-xl", "gru", "lstm", "memoryless")
+
+
+def endless(core: str = "hcam", scale: Scale = "lite") -> ImpalaConfig:
+    """Do all commands ever shown, in order.
+
+    Args:
+        core: key of any core.
+        scale: only lite: published runs took hundreds of millions of steps.
+    """
+    if scale != "lite":
+        raise ValueError(f"scale={scale!r}: endless has only lite")
+    lookup(CORES, core, "core")
+    chunks = LONG.steps // CHUNK
+    memory = equal_core(core, memory_len=WINDOW, chunk_len=CHUNK, num_chunks=chunks, top_k=16)
+    if core == "transformer-xl":
+        # As many steps in reach as an unroll has; gates of GRUs as GTrXL and Memory Gym's TrXL have them.
+        memory = equal_core(core, dim=48, hidden_dim=96, memory_len=UNROLL // 2, gate="gru", relu_outputs=True)
+    config = taught(lite(WORLD, memory, steps=1, discount=0.99, entropy_cost=1e-3), LESSONS)
+    encoders = replace(config.agent.encoders, kinds=(("observation", "nature-cnn"),), channels=(16, 32, 64))
+    return replace(
+        config,
+        agent=replace(config.agent, encoders=encoders),
+        loss=replace(config.loss, supervision=replace(config.loss.supervision, label_cost=1.0)),
+        evaluation=EvaluationConfig(episodes=32),
+        fit=replace(config.fit, processor_seconds=SECONDS, stop_score=None),
+    )
+
+
+def _lite() -> list[Run]:
+    tests = {f"{world.steps} steps": Test(where=world, samples=64) for world in (WORLD, LONG)}
+    return [Run(label=core, row=core, core=core, config=endless(core), tests=tests) for core in CORE_ROWS]
+
+
+ENDLESS = Recipe(
+    name="endless",
+    title="Endless Mortar Mayhem",
+    source="Memory Gym (Pleines et al. 2025, JMLR 26(6)); published, by reinforcement alone and without a limit of "
+    "steps: GRU 84 to 120 commands, TrXL 17",
+    about="Commands completed in an episode of the official environment. All rows imitate an oracle of ours, which "
+    "reads the environment's state, and are then reinforced; frames of 42 x 42, episodes cut after 512 steps in "
+    "training. The oracle completes 20 commands in 512 steps and 41 in 1024.",
+    config=endless,
+    runs={"lite": _lite},
+    seeds={"lite": 3},
+)
