@@ -58,6 +58,9 @@ def ids() -> Iterator[tuple[str, dict[str, Any]]]:
     yield "CatchBlackout-v0", {"task": "catch", "blackout": 9}
     yield "Track-v0", {"task": "track"}
     yield "KeyDoor-v0", {"task": "key-door"}
+    yield "GoalShownOnce-v0", {"task": "goal-shown-once"}
+    yield "OrderShownOnce-v0", {"task": "order-shown-once"}
+    yield "CoveredObjects-v0", {"task": "covered-objects"}
 
 
 def register() -> None:

@@ -28,6 +28,9 @@ FIELDS = {
     "catch": [{"side": 42, "balls": 2}, {"side": 42, "balls": 1, "blackout": 9}],
     "track": [{"side": 42, "cue_steps": 2, "run_steps": 4}],
     "key-door": [{"side": 42, "max_steps": 45}],
+    "goal-shown-once": [{"side": 20}, {"num_pads": 6, "num_blocks": 3, "delay": 0}],
+    "order-shown-once": [{"side": 20}, {"num_buttons": 2, "backwards": True, "delay": 0}],
+    "covered-objects": [{"side": 20}, {"num_cups": 5, "delay": 0}],
     "gym": [{"masked": (1, 3)}, {"native": False}],
 }
 """Small forms of the worlds; a world that is not named here is tested as it is."""
@@ -44,6 +47,9 @@ def random_actions(world, generator=None):
     space = world.spec.action_space
     if isinstance(space, gymnasium.spaces.Discrete):
         return torch.randint(int(space.n), (world.batch_size,), generator=generator)
+    if isinstance(space, gymnasium.spaces.Box):
+        low, high = torch.from_numpy(space.low), torch.from_numpy(space.high)
+        return low + (high - low) * torch.rand(world.batch_size, *space.shape, generator=generator)
     assert isinstance(space, gymnasium.spaces.MultiDiscrete)
     rows = torch.rand(world.batch_size, len(space.nvec), generator=generator)
     return (rows * torch.as_tensor(space.nvec)).long()
@@ -177,7 +183,8 @@ def test_the_action_after_the_end_is_ignored(config):
     other, ends = torch.Generator().manual_seed(9), 0
     for _ in range(horizon(config) + 5):
         actions = mixed_actions(one)
-        strange = torch.where(step.is_last, random_actions(two, other), actions)
+        last = step.is_last.reshape(-1, *[1] * (actions.ndim - 1))
+        strange = torch.where(last, random_actions(two, other), actions)
         ends += int(step.is_last.sum())
         step = one.step(actions)
         assert_same(step, two.step(strange))
@@ -294,7 +301,7 @@ def test_wrong_use_is_caught(config):
     with pytest.raises(ValueError, match="actions"):
         world.step(good[:2])
     with pytest.raises(ValueError, match="actions"):
-        world.step(good.float())
+        world.step(good.long() if good.is_floating_point() else good.float())
     if isinstance(config.spec.action_space, gymnasium.spaces.Discrete):
         for bad in (-1, int(config.spec.action_space.n)):
             with pytest.raises(ValueError, match=f"action {bad} is out of range"):
@@ -323,7 +330,8 @@ def test_every_named_policy_acts_everywhere(config):
     for _ in range(40):
         for name in ("oracle", *config.spec.policies):
             actions = world.expert(name)
-            assert actions.shape == (6,) and actions.dtype == torch.int64, name
+            like = random_actions(world)
+            assert actions.shape == like.shape and actions.dtype == like.dtype, name
         world.step(mixed_actions(world))
     assert world.expert("nobody") is None
     assert config.spec.bits > 0 or config.spec.bits != config.spec.bits

@@ -7,6 +7,8 @@
     f_t = LN(mean_r y_t)                                                       features; with ``skip`` the heads read
     policy_t = parameters of the action distribution;   value_t = V(f_t)       [f_t, mean u_t]
 
+Where an image is read with FiLM and the core reads tokens, W_in makes them of its places (film_encoders.py).
+
 It keeps the contract of the cores: state in, state out, ``is_first`` the only reset signal, and a live form
 (:meth:`ActorCritic.stream`) with the same numbers. The encoders see all b * t steps at once.
 
@@ -14,6 +16,7 @@ Source: Lampinen et al. 2021, Towards mental time travel, section 2 and appendix
 George 2021, Neural architecture impact on identifying temporally extended reinforcement learning tasks, section 2.3.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from os import PathLike
 from typing import Any, ClassVar, Literal, NamedTuple, cast, get_args
@@ -25,6 +28,7 @@ from torch import Tensor, nn
 from recollect.agents.contract import ActorInputs
 from recollect.agents.decoders import Decoders
 from recollect.agents.encoders import EncoderConfig, Layers, ObservationEncoder
+from recollect.agents.film_encoders import TokenJoin
 from recollect.agents.folders import read_description, read_weights, write_model
 from recollect.agents.kinds import KINDS
 from recollect.agents.normalization import ReturnNorm
@@ -155,8 +159,8 @@ class ActorCritic(nn.Module):
         self.core = core.build(joined if config.width is None else config.width)
         self.join: nn.Module = nn.Identity()
         if config.width is not None or len(self.core.input_shape) > 1:
-            self.join = Linear(joined, torch.Size(self.core.input_shape).numel())
-        has_norm = config.norm_inputs and isinstance(self.join, Linear)
+            self.join = self._joined(joined)
+        has_norm = config.norm_inputs and not isinstance(self.join, nn.Identity)
         self.norm_inputs = nn.LayerNorm(torch.Size(self.core.input_shape)[-1]) if has_norm else nn.Identity()
         dim = self.core.output_shape[-1]
         self.norm = nn.LayerNorm(dim) if config.norm else nn.Identity()
@@ -168,6 +172,12 @@ class ActorCritic(nn.Module):
         self.decoders = Decoders(self.encoder, dim) if config.reconstruct else None
         self.num_labels = num_labels
         self.label_head = Linear(dim, num_labels) if num_labels else None
+
+    def _joined(self, width: int) -> nn.Module:
+        """From all that is known at a step to what the core reads."""
+        if self.encoder.map is not None and len(self.core.input_shape) > 1:
+            return TokenJoin(width, *self.encoder.map, self.core.input_shape)
+        return Linear(width, torch.Size(self.core.input_shape).numel())
 
     def require_actions(self, space: gymnasium.Space[Any], world: str) -> None:
         """Raise ``ValueError`` unless a world has the actions that this agent was made for."""
@@ -329,14 +339,32 @@ class ActorCritic(nn.Module):
 
     def save(self, folder: str | PathLike[str]) -> None:
         """Write ``model.json`` and ``weights.safetensors`` into a folder (each beside the old one, then renamed)."""
-        description = {
+        write_model(folder, self, self.describe())
+
+    def describe(self) -> dict[str, Any]:
+        """All but the weights, as JSON data."""
+        return {
             "agent": to_json(self.config, KINDS),
             "core": to_json(self.core_config, KINDS),
             "observation_space": space_to_json(self.observation_space),
             "action_space": space_to_json(self.action_space),
             "num_labels": self.num_labels,
         }
-        write_model(folder, self, description)
+
+    @staticmethod
+    def described(description: Mapping[str, Any]) -> "ActorCritic":
+        """The agent that :meth:`describe` described, with new weights.
+
+        Raises:
+            ValueError: the config names an unknown core.
+        """
+        return ActorCritic(
+            from_json(description["agent"], ActorCriticConfig, KINDS),
+            from_json(description["core"], CoreConfig, KINDS),
+            space_from_json(description["observation_space"]),
+            space_from_json(description["action_space"]),
+            num_labels=description.get("num_labels", 0),
+        )
 
     @staticmethod
     def load(folder: str | PathLike[str], device: torch.device | str = "cpu") -> "ActorCritic":
@@ -345,14 +373,7 @@ class ActorCritic(nn.Module):
         Raises:
             ValueError: a file is missing, or the config names an unknown core.
         """
-        description = read_description(folder, "ActorCritic")
-        agent = ActorCritic(
-            from_json(description["agent"], ActorCriticConfig, KINDS),
-            from_json(description["core"], CoreConfig, KINDS),
-            space_from_json(description["observation_space"]),
-            space_from_json(description["action_space"]),
-            num_labels=description.get("num_labels", 0),
-        )
+        agent = ActorCritic.described(read_description(folder, "ActorCritic"))
         read_weights(folder, agent)
         return agent.to(device).eval()
 

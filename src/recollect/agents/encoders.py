@@ -12,6 +12,7 @@ Each part of the observation has its encoder, chosen by its space; the results s
     patches-7       images whose sides 7 divides, when asked for; also patches-14, -28       (image_encoders.py)
     tiles           integer grids up to 16 cells a side: an embedding per cell, then ``hidden`` layers
     mlp             everything else that is numbers: ``hidden`` layers
+    film-...        images, in the light of the sentence, when asked for                     (film_encoders.py)
     words           sentences (key ``language``): word embeddings and an LSTM         (Lampinen et al. 2021, appendix A)
     one-hot         Discrete, MultiDiscrete, MultiBinary
 """
@@ -27,25 +28,31 @@ import torch.nn.functional as F
 from gymnasium import spaces
 from torch import Tensor, nn
 
+from recollect.agents.film_encoders import FILM_ENCODERS, FiLMEncoder
 from recollect.agents.image_encoders import IMAGE_ENCODERS, LARGEST_GRID, Encoder, is_image
 from recollect.agents.normalization import RunningNorm
 from recollect.agents.policies import policy_for
 from recollect.config import require
 from recollect.ops.linear import Linear
 
-Kind = Literal[
-    "ballet-cnn",
-    "impala-resnet",
-    "impala-resnet-instance-norm",
-    "nature-cnn",
-    "patches-7",
-    "patches-14",
-    "patches-28",
-    "tiles",
-    "mlp",
-    "words",
-    "one-hot",
-]
+Film = Literal["film-cnn", "film-resnet", "film-efficientnet-b0", "film-efficientnet-b3"]
+Kind = (
+    Literal[
+        "ballet-cnn",
+        "impala-resnet",
+        "impala-resnet-instance-norm",
+        "nature-cnn",
+        "patches-7",
+        "patches-14",
+        "patches-28",
+        "tiles",
+        "mlp",
+        "words",
+        "one-hot",
+    ]
+    | Film
+)
+KNOWN = tuple(name for part in get_args(Kind) for name in get_args(part) or (part,))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,7 +89,7 @@ class EncoderConfig:
 
     def __post_init__(self) -> None:
         for part, kind in self.kinds:
-            require(kind in get_args(Kind), "kinds", f"{part}: {kind}", f"choose one of {', '.join(get_args(Kind))}")
+            require(kind in KNOWN, "kinds", f"{part}: {kind}", f"choose one of {', '.join(KNOWN)}")
         three = self.channels is None or (len(self.channels) == 3 and min(self.channels) > 0)
         require(three, "channels", self.channels, "give three positive widths, or None")
         require(all(width > 0 for width in self.hidden), "hidden", self.hidden, "give positive widths")
@@ -113,8 +120,14 @@ class ObservationEncoder(nn.Module):
         if not self.parts:
             raise ValueError(f"observation space {space}: there is nothing to see")
         self.encoders = nn.ModuleDict()
-        for name, part in self.parts.items():
-            self.encoders[name] = _encoder(kinds.get(name) or choose(name, part), name, part, config)
+        chosen = {name: kinds.get(name) or choose(name, part) for name, part in self.parts.items()}
+        films = [name for name, kind in chosen.items() if kind in FILM_ENCODERS]
+        for name, kind in chosen.items():
+            if name not in films:
+                self.encoders[name] = _encoder(kind, name, self.parts[name], config)
+        self.sentence = next((name for name, made in self.encoders.items() if isinstance(made, WordLSTM)), None)
+        for name in films:
+            self.encoders[name] = _film(chosen[name], name, self.parts[name], config, self.sentence is not None)
         self.keeps_statistics: bool = any(encoder.keeps_statistics for encoder in self.encoders.values())  # type: ignore[misc]
         """Whether some part of the observation is normalised by running statistics."""
         self.dim = sum(encoder.dim for encoder in self.encoders.values())  # type: ignore[misc]
@@ -125,12 +138,31 @@ class ObservationEncoder(nn.Module):
         Raises:
             ValueError: a part is missing or has the wrong shape.
         """
-        encoded = [self.encoders[name](leaf) for name, leaf in self.leaves(observation, lead)]
+        leaves = dict(self.leaves(observation, lead))
+        encoded: list[Tensor] = []
+        sentence = self.encoders[self.sentence](leaves[self.sentence]) if self.sentence else None
+        for name, leaf in leaves.items():
+            encoder = self.encoders[name]
+            if isinstance(encoder, FiLMEncoder):
+                encoded.append(encoder(leaf, sentence))
+            else:
+                encoded.append(sentence if sentence is not None and name == self.sentence else encoder(leaf))
         joined = torch.cat(encoded, -1) if len(encoded) > 1 else encoded[0]
         if lead == 1:
             return joined
         _, leaf = next(self.leaves(observation, lead, flat=False))
         return joined.unflatten(0, leaf.shape[:lead])
+
+    @property
+    def map(self) -> tuple[int, int, int] | None:
+        """Where the first map of a FiLM encoder begins in the vector, its places and its depth; None without one."""
+        at = 0
+        for name in self.parts:
+            encoder = cast(Encoder, self.encoders[name])
+            if isinstance(encoder, FiLMEncoder):
+                return at, encoder.places, encoder.depth
+            at += encoder.dim
+        return None
 
     def update_statistics(self, observation: Any) -> None:
         """Let running statistics take a tree of ``[b, t, ...]`` into account (``EncoderConfig.norm_numbers``)."""
@@ -196,6 +228,17 @@ def _encoder(kind: str, name: str, space: spaces.Space[Any], config: EncoderConf
     except ValueError as error:
         raise ValueError(f"{name}: {error}") from None
     return made
+
+
+def _film(kind: str, name: str, space: spaces.Space[Any], config: EncoderConfig, spoken: bool) -> FiLMEncoder:
+    if not spoken:
+        raise ValueError(
+            f"{name}: {kind} reads images in the light of a sentence, and this observation has no part 'language'"
+        )
+    try:
+        return FILM_ENCODERS[kind](space, config.sentence_dim, config.channels, scale=config.scale_images)
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from None
 
 
 def _pick(observation: Any, name: str, space: spaces.Space[Any]) -> Tensor:

@@ -68,7 +68,7 @@ class Evaluate:
     video: Path | None = None
     """Folder that gets a video (MP4 and GIF) of four episodes; None films nothing."""
     record: str | None = None
-    """FILE.npz or minari:DATASET that gets as many episodes as are scored, for the trainer cloning."""
+    """FILE.npz, minari:DATASET or lerobot:FOLDER that gets as many episodes as are scored, for the trainer cloning."""
     best: bool = False
     """Take the checkpoint of the run's best evaluation, instead of the newest."""
     seed: int = 0

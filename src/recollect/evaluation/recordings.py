@@ -1,8 +1,9 @@
 """Recorded episodes: what an agent saw, did and was given, kept for a learner that imitates it.
 
     recording = record_episodes(agent, world_config, episodes=200)
-    write_recording(recording, "episodes.npz")          or "minari:ballet/mine-v0"
-    recording = read_recording("episodes.npz")          or "minari:..." of anybody
+    recording = demonstrate(world_config, episodes=200)          the world's oracle plays
+    write_recording(recording, "episodes.npz")          or "minari:ballet/mine-v0", "lerobot:FOLDER"
+    recording = read_recording("episodes.npz")          or "minari:..." and "lerobot:FOLDER" of anybody
 
 All episodes lie one behind the other. An episode of k actions has k + 1 steps: its last one is the true final
 observation, at which nobody acts.
@@ -14,6 +15,7 @@ observation, at which nobody acts.
     terminated     [e]          it came to its end; else a time limit cut it, and more could have been gained
     score          [e]          how good it was, as its world counts
     action_space   text         JSON, where it is known
+    words          text         word of every number in observation.language, where they are known
 """
 
 import json
@@ -30,7 +32,7 @@ from torch import Tensor
 from recollect.agents.contract import Agent
 from recollect.agents.spaces import space_from_json, space_to_json
 from recollect.config import require
-from recollect.evaluation import minari_datasets
+from recollect.evaluation import lerobot, minari_datasets
 from recollect.evaluation.agents import no_trace, play
 from recollect.evaluation.watched import WatchedWorld
 from recollect.files import new_file
@@ -56,6 +58,35 @@ class Recording(NamedTuple):
     score: np.ndarray
     action_space: gymnasium.Space[Any] | None
     """None where nobody knows it."""
+    words: tuple[str, ...] = ()
+    """Word of every number in the part ``language``, the first one empty; empty where nobody knows them."""
+
+    def spoken_as(self, spec: WorldSpec, name: str) -> "Recording":
+        """The same episodes, their sentences in the numbers of a world's words.
+
+        Args:
+            spec: of the world.
+            name: of the recording, for messages.
+
+        Raises:
+            ValueError: the world lacks a word, or its sentences are shorter.
+        """
+        space = spec.observation_space
+        told = self.observation.get("language")
+        if told is None or not self.words or not spec.words or self.words == spec.words:
+            return self
+        assert isinstance(space, gymnasium.spaces.Dict)
+        missing = [self.words[index] for index in np.unique(told) if self.words[index] not in spec.words]
+        require(
+            not missing, "language", ", ".join(missing), f"{name}: the world's words are {', '.join(spec.words[1:])}"
+        )
+        length = (space["language"].shape or (0,))[0]
+        short = told.shape[1] <= length or not told[:, length:].any()
+        require(short, "language", f"{told.shape[1]} words", f"{name}: the world's sentences have at most {length}")
+        table = np.array([spec.words.index(word) if word in spec.words else 0 for word in self.words])
+        numbers = np.zeros((len(told), length), np.int64)
+        numbers[:, : told.shape[1]] = table[told][:, :length]
+        return self._replace(observation={**self.observation, "language": numbers}, words=spec.words)
 
     def require(self, spec: WorldSpec, name: str) -> None:
         """Look whether an agent of a world could have seen and done this.
@@ -126,34 +157,75 @@ def record_episodes(
     return _cut(steps, actions, share, world.spec)
 
 
-def write_recording(recording: Recording, target: str | PathLike[str]) -> None:
-    """Write episodes as FILE.npz or minari:DATASET.
+def demonstrate(config: WorldConfig, episodes: int, *, policy: str = "oracle", seed: int = 0) -> Recording:
+    """Let a policy that the world offers play fresh episodes, and keep them: demonstrations.
+
+    Args:
+        config: of the world.
+        episodes: how many, exactly.
+        policy: ``oracle``, or another one that the world names.
+        seed: of the world.
 
     Raises:
-        ValueError: another ending, a missing package, or a name that Minari does not take.
+        ValueError: fewer than one episode, or the world has no such policy.
+        WorldError: an episode does not end.
+    """
+    require(episodes >= 1, "episodes", episodes, "record at least one")
+    rows = min(episodes, ROWS)
+    share = np.array([episodes // rows + (row < episodes % rows) for row in range(rows)])
+    world = WatchedWorld(config, rows, seed=seed, device=torch.device("cpu"))
+    steps, actions, done = [world.reset()], [], np.zeros(rows, dtype=np.int64)
+    limit = int(share.max()) * ((world.spec.max_steps or WAIT) + 1)
+    try:
+        while not (done >= share).all():
+            if len(steps) > limit:
+                raise WorldError(f"an episode of {world.name} is not over after {limit} steps", "set max_steps")
+            chosen = world.expert(policy)
+            require(chosen is not None, "policy", policy, f"{config.title} offers no such policy")
+            assert chosen is not None
+            actions.append(chosen)
+            steps.append(world.step(chosen))
+            done += steps[-1].is_last.cpu().numpy()
+    finally:
+        world.close()
+    return _cut(steps, [*actions, torch.zeros_like(actions[-1])], share, world.spec)
+
+
+def write_recording(recording: Recording, target: str | PathLike[str]) -> None:
+    """Write episodes as FILE.npz, minari:DATASET or lerobot:FOLDER.
+
+    Raises:
+        ValueError: another ending, a missing package, a name that Minari does not take, or a folder that exists.
     """
     if str(target).startswith("minari:"):
         minari_datasets.write(str(target).removeprefix("minari:"), recording._asdict())
         return
+    if str(target).startswith("lerobot:"):
+        lerobot.write(str(target).removeprefix("lerobot:"), recording._asdict())
+        return
     path = Path(target)
-    require(path.suffix == ".npz", "record", str(target), "give FILE.npz, or minari:DATASET")
+    require(path.suffix == ".npz", "record", str(target), "give FILE.npz, minari:DATASET or lerobot:FOLDER")
     path.parent.mkdir(parents=True, exist_ok=True)
     arrays = {f"observation.{name}" if name else "observation": leaf for name, leaf in recording.observation.items()}
     arrays |= {name: getattr(recording, name) for name in PARTS}
     if recording.action_space is not None:
         arrays["action_space"] = np.array(json.dumps(space_to_json(recording.action_space)))
+    if recording.words:
+        arrays["words"] = np.array(recording.words)
     with new_file(path) as unfinished, open(unfinished, "wb") as file:
         np.savez_compressed(file, allow_pickle=False, **arrays)
 
 
 def read_recording(source: str | PathLike[str]) -> Recording:
-    """Read what :func:`write_recording` wrote, or any dataset of Minari.
+    """Read what :func:`write_recording` wrote, or any dataset of Minari or LeRobot.
 
     Raises:
         ValueError: no such file or dataset, parts are missing, or a package is.
     """
     if str(source).startswith("minari:"):
         return Recording(**minari_datasets.read(str(source).removeprefix("minari:")))
+    if str(source).startswith("lerobot:"):
+        return Recording(**lerobot.read(str(source).removeprefix("lerobot:")))
     try:
         with np.load(source) as file:
             arrays = dict(file)
@@ -171,7 +243,9 @@ def read_recording(source: str | PathLike[str]) -> Recording:
         "score": np.zeros(episodes, np.float32),
     } | {name: arrays[name] for name in PARTS if name in arrays}
     space = arrays.get("action_space")
-    return Recording(seen, action_space=None if space is None else space_from_json(json.loads(str(space))), **parts)
+    words = tuple(str(word) for word in arrays.get("words", ()))
+    made = None if space is None else space_from_json(json.loads(str(space)))
+    return Recording(seen, action_space=made, words=words, **parts)
 
 
 def _cut(steps: list[Step], actions: list[Tensor], share: np.ndarray, spec: WorldSpec) -> Recording:
@@ -202,6 +276,7 @@ def _cut(steps: list[Step], actions: list[Tensor], share: np.ndarray, spec: Worl
         terminated=terminated[last],
         score=score[last],
         action_space=spec.action_space,
+        words=spec.words,
     )
 
 

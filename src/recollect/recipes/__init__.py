@@ -13,6 +13,7 @@ from recollect.recipes.long_range_arena import ARENA_RECIPES
 from recollect.recipes.memory_suite import MEMORY_SUITE
 from recollect.recipes.million import MILLION
 from recollect.recipes.recall import RECALL
+from recollect.recipes.robots import ROBOTS
 from recollect.recipes.temporal_latent_bottleneck import COPYING
 from recollect.recipes.tlb_images import IMAGES
 from recollect.recipes.tlb_self_supervised import SELF_SUPERVISED
@@ -28,6 +29,7 @@ RECIPES: dict[str, Recipe] = {
     "million": MILLION,
     "endless": ENDLESS,
     "attention-agents": STUDY,
+    "ttm-robots": ROBOTS,
     **{recipe.name: recipe for recipe in (*ARENA_RECIPES, IMAGES, SELF_SUPERVISED, *HTM_RECIPES, INFERENCE, ABLATIONS)},
 }
 

@@ -15,10 +15,12 @@ from recollect.recipes.base import MakeConfig
 from recollect.recipes.gymnasium import gymnasium_run
 from recollect.recipes.htm_inference import inference
 from recollect.recipes.recall import RECALL
+from recollect.recipes.robots import covered_objects, goal_shown_once, order_shown_once
 from recollect.recipes.temporal_latent_bottleneck import COPYING
 from recollect.tasks import TASKS, GymnasiumConfig, StreamTask, WorldConfig
 from recollect.training.frame import TrainerConfig
-from recollect.training.imitation.cloning import cloning
+from recollect.training.imitation.cloning import CloningConfig, cloning
+from recollect.training.impala.loss import LossConfig
 from recollect.training.impala.trainer import ImpalaConfig
 from recollect.training.trainers import TRAINERS, trainer_for
 
@@ -32,6 +34,9 @@ TRAINING: dict[str, MakeConfig] = {
     "object-permanence": htm.permanence,
     "street-learn": htm.streets,
     "associative-inference": inference,
+    "goal-shown-once": goal_shown_once,
+    "order-shown-once": order_shown_once,
+    "covered-objects": covered_objects,
 }
 """Tasks whose recipe has chosen the settings; other tasks start from their defaults."""
 
@@ -58,6 +63,8 @@ def training(
         return config
     if trainer == "cloning" and isinstance(config, ImpalaConfig):
         return cloning(config)
+    if trainer == "impala" and isinstance(config, CloningConfig):
+        return replace(config.learner, loss=LossConfig())
     if trainer in ("classification", "self-supervised"):
         raise ValueError(
             f"--trainer {trainer}: it trains encoders of whole rows, not cores: use recollect reproduce listops, "

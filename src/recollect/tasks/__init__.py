@@ -35,6 +35,9 @@ from recollect.tasks.worlds.contract import WorldSpec as WorldSpec
 from recollect.tasks.worlds.object_permanence import ObjectPermanenceConfig as ObjectPermanenceConfig
 from recollect.tasks.worlds.street_learn.world import StreetLearnConfig as StreetLearnConfig
 from recollect.tasks.worlds.t_maze import TMazeConfig as TMazeConfig
+from recollect.tasks.worlds.tabletop.covered import CoveredObjectsConfig as CoveredObjectsConfig
+from recollect.tasks.worlds.tabletop.goal import GoalShownOnceConfig as GoalShownOnceConfig
+from recollect.tasks.worlds.tabletop.order import OrderShownOnceConfig as OrderShownOnceConfig
 from recollect.tasks.worlds.visual_match import VisualMatchConfig as VisualMatchConfig
 from recollect.tasks.worlds.word_learning import WordLearningConfig as WordLearningConfig
 
@@ -61,5 +64,8 @@ TASKS: dict[str, type[StreamTask] | type[WorldConfig]] = {
     "catch": CatchConfig,
     "track": TrackConfig,
     "key-door": KeyDoorConfig,
+    "goal-shown-once": GoalShownOnceConfig,
+    "order-shown-once": OrderShownOnceConfig,
+    "covered-objects": CoveredObjectsConfig,
     "gym": GymnasiumConfig,
 }

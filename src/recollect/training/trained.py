@@ -145,7 +145,7 @@ def save_episodes(
 
     Args:
         directory: of the run.
-        target: FILE.npz, or minari:DATASET.
+        target: FILE.npz, minari:DATASET or lerobot:FOLDER.
         episodes: how many; None takes 128.
         seed: of the world.
         greedy: take the likeliest action, or else draw from the policy; None does what the run's evaluations did.

@@ -62,6 +62,8 @@ class WorldSpec:
     """Classes of what must be remembered, for :class:`Truth`; 0 when the world names none."""
     bits: float = math.nan
     """Most that must be kept for a decision that is still to come, in bits; NaN when the world does not say."""
+    words: tuple[str, ...] = ()
+    """Word of every number in ``language``, the first of them empty; empty when the world does not say."""
     policies: tuple[str, ...] = ()
     """Policies beside the oracle that a score is to be compared with, by name: see :meth:`World.expert`."""
 

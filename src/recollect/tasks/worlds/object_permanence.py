@@ -126,6 +126,7 @@ class ObjectPermanenceConfig(WorldConfig):
             events=tuple(f"jump of object {1 + i}" for i in range(self.num_boxes)),
             action_names=("left", "right", "walk"),
             num_labels=len(spaced_cells(self.side, self.side - 4)),
+            words=WORDS,
             bits=arrangement_bits(self.num_shapes, self.num_boxes),
         )
 

@@ -171,6 +171,7 @@ class WordLearningConfig(WorldConfig):
             events=(*names, *(f"distraction {1 + i}" for i in range(most)), NEW_EPISODE),
             action_names=EIGHT_NAMES,
             num_labels=_LOOKS,
+            words=WORDS,
             bits=arrangement_bits(self.num_words, self.lessons * self.num_objects),
         )
 

@@ -8,7 +8,7 @@ Sources: Ross et al. (2011), A reduction of imitation learning and structured pr
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -23,7 +23,8 @@ from recollect.tasks.worlds.contract import WorldConfig
 from recollect.training.frame import Trainer, TrainerConfig
 from recollect.training.imitation.recorded import RecordedTrainer
 from recollect.training.imitation.teachers import ImitationConfig, TeacherConfig
-from recollect.training.impala.loss import LossConfig, VTraceConfig
+from recollect.training.impala.loss import LossConfig, ReuseConfig, VTraceConfig
+from recollect.training.impala.supervision import SupervisionConfig
 from recollect.training.impala.trainer import EvaluationConfig, ImpalaConfig, ImpalaTrainer
 from recollect.training.optimizers import OptimizerConfig
 
@@ -44,6 +45,13 @@ class CloningLossConfig:
     """Over the steps of a rollout: their mean, or their sum."""
     reward_clip: float | None = None
     """Bound on the rewards that the value is trained on, on either side."""
+    passes: int = 1
+    """Times that what was played is learned from before more is played. Of no meaning for recorded episodes, which come
+    again by themselves."""
+    minibatches: int = 1
+    """Parts, by rows, that each pass is cut into; one optimiser step each. Of no meaning for recorded episodes."""
+    supervision: SupervisionConfig = field(default_factory=SupervisionConfig)
+    """Targets from what the world knows, beside the teacher. Of no meaning for recorded episodes."""
 
     def __post_init__(self) -> None:
         require(0 <= self.lambda_ <= 1, "lambda_", self.lambda_, "give a share in [0, 1]")
@@ -58,6 +66,8 @@ class CloningLossConfig:
             reconstruction_cost=self.reconstruction_cost,
             reduction=self.reduction,
             reward_clip=self.reward_clip,
+            reuse=ReuseConfig(passes=self.passes, minibatches=self.minibatches),
+            supervision=self.supervision,
             imitation=imitation,
         )
 
@@ -103,7 +113,8 @@ class CloningConfig(TrainerConfig):
         shared = {name: getattr(self, name) for name in SHARED}
         recorded = self.teacher.recorded
         imitation = ImitationConfig() if recorded else ImitationConfig(steps=self.fit.steps, teacher=self.teacher)
-        return ImpalaConfig(**shared, loss=self.loss.costs(imitation))
+        loss = replace(self.loss, supervision=SupervisionConfig()) if recorded else self.loss
+        return ImpalaConfig(**shared, loss=loss.costs(imitation))
 
     @property
     def taught_by(self) -> str:
@@ -112,8 +123,8 @@ class CloningConfig(TrainerConfig):
 
     @property
     def helps(self) -> tuple[str, ...]:
-        """Of core and agent."""
-        return (*self.core.helps, *self.agent.helps)
+        """Of core, agent and targets."""
+        return (*self.core.helps, *self.agent.helps, *self.learner.loss.supervision.helps)
 
     @property
     def title(self) -> str:

@@ -130,7 +130,7 @@ class RecordedTrainer(Trainer):
 
     Args:
         learner: agent, optimiser, unroll and batch size.
-        source: the episodes, FILE.npz or minari:DATASET.
+        source: the episodes, FILE.npz, minari:DATASET or lerobot:FOLDER.
     """
 
     counters = ("recorded_steps",)
@@ -139,7 +139,7 @@ class RecordedTrainer(Trainer):
 
     def __init__(self, learner: ImpalaConfig, source: str) -> None:
         self.learner = learner
-        recording = read_recording(source)
+        recording = read_recording(source).spoken_as(learner.world.spec, source)
         recording.require(learner.world.spec, source)
         self.device = choose_device(learner.device)
         self.model = learner.build_agent().to(self.device)

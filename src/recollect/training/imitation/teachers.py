@@ -40,7 +40,7 @@ class TeacherConfig:
 
     name: str = "oracle"
     """oracle, or another policy that the world offers; the directory of a run (RUN/best for its best weights); with
-    the trainer cloning also recorded episodes, FILE.npz or minari:DATASET."""
+    the trainer cloning also recorded episodes, FILE.npz, minari:DATASET or lerobot:FOLDER."""
     acts: int = 50
     """Steps over which the share of rows that the teacher plays falls from 1 to 0; 0: the learner plays all. Of no
     meaning for recorded episodes."""
@@ -57,7 +57,7 @@ class TeacherConfig:
     @property
     def recorded(self) -> bool:
         """Whether it names recorded episodes."""
-        return self.name.endswith(".npz") or self.name.startswith("minari:")
+        return self.name.endswith(".npz") or self.name.startswith(("minari:", "lerobot:"))
 
     def rows(self, step: int, batch_size: int) -> int:
         """In how many of the rows the teacher acts at a step (from 0)."""

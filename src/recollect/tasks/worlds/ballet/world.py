@@ -155,6 +155,7 @@ class BalletConfig(WorldConfig):
             events=(*(f"dance {1 + i}" for i in range(max(self.dancers))), "cue"),
             action_names=EIGHT_NAMES,
             num_labels=len(HOMES),
+            words=WORDS,
             bits=arrangement_bits(len(self.dances), max(self.dancers)),
         )
 

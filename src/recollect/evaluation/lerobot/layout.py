@@ -1,0 +1,151 @@
+"""What reader and writer of LeRobot's format have in common: names, paths, and how films and pictures are coded."""
+
+import io
+from collections.abc import Iterator
+from fractions import Fraction
+from pathlib import Path
+from types import ModuleType
+from typing import Any, NamedTuple
+
+import numpy as np
+
+VERSION = "v3.0"
+INFO, STATS, TASKS = "meta/info.json", "meta/stats.json", "meta/tasks.parquet"
+EPISODES = "meta/episodes/chunk-{chunk_index:03d}/file-{file_index:03d}.parquet"
+DATA = "data/chunk-{chunk_index:03d}/file-{file_index:03d}.parquet"
+VIDEOS = "videos/{video_key}/chunk-{chunk_index:03d}/file-{file_index:03d}.mp4"
+OURS = "meta/recollect.json"
+"""A file of our own, which other readers do not look at: what their format has no place for."""
+FILES_PER_CHUNK, DATA_MB, VIDEO_MB = 1000, 100, 200
+FPS = 30
+"""Frames a second of what has no clock."""
+
+ACTION, REWARD, DONE, TRUNCATED, SCORE = "action", "next.reward", "next.done", "next.truncated", "next.score"
+INDICES: dict[str, str] = {
+    "timestamp": "float32",
+    "frame_index": "int64",
+    "episode_index": "int64",
+    "index": "int64",
+    "task_index": "int64",
+}
+"""Columns that every dataset has, and their types."""
+
+
+class Place(NamedTuple):
+    """A file: its folder's number and its own."""
+
+    chunk: int
+    file: int
+
+    def next(self) -> "Place":
+        """The file after it."""
+        return Place(self.chunk, self.file + 1) if self.file + 1 < FILES_PER_CHUNK else Place(self.chunk + 1, 0)
+
+    def path(self, template: str, key: str = "") -> str:
+        """Its path below the dataset's folder."""
+        return template.format(video_key=key, chunk_index=self.chunk, file_index=self.file)
+
+
+def packages() -> tuple[ModuleType, ModuleType, ModuleType]:
+    """Pyarrow, its parquet module, and PyAV.
+
+    Raises:
+        ValueError: one of them is missing.
+    """
+    try:
+        import av
+        import pyarrow
+        import pyarrow.compute
+        import pyarrow.parquet
+    except ImportError as error:
+        raise ValueError(
+            f"datasets of LeRobot need the package {error.name}: run pip install 'recollect[robots]'"
+        ) from error
+    return pyarrow, pyarrow.parquet, av
+
+
+class FilmWriter:
+    """A film without loss: H.264 in RGB, so that pixels come back as they were.
+
+    Args:
+        path: of the film.
+        fps: frames a second.
+    """
+
+    def __init__(self, path: Path, fps: int) -> None:
+        _, _, av = packages()
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self.path, self.fps = path, fps
+        self.container = av.open(str(path), "w")
+        self.stream: Any = None
+        self.frames = self.bytes = 0
+        self._new_frame = av.VideoFrame.from_ndarray
+
+    def add(self, image: np.ndarray) -> None:
+        """The next frame, uint8 ``[y, x, 3]``."""
+        if self.stream is None:
+            self.stream = self.container.add_stream("libx264rgb", rate=self.fps)
+            self.stream.height, self.stream.width = image.shape[:2]
+            self.stream.pix_fmt = "rgb24"
+            self.stream.time_base = Fraction(1, self.fps)
+            # A key frame at every second one, as LeRobot has it: readers jump to any frame.
+            self.stream.options = {"crf": "0", "preset": "ultrafast", "g": "2", "bf": "0"}
+        frame = self._new_frame(np.ascontiguousarray(image), format="rgb24")
+        frame.pts = self.frames
+        frame.time_base = Fraction(1, self.fps)
+        self._write(self.stream.encode(frame))
+        self.frames += 1
+
+    def close(self) -> None:
+        """Write what is still on its way."""
+        if self.stream is not None:
+            self._write(self.stream.encode(None))
+        self.container.close()
+
+    def _write(self, packets: list[Any]) -> None:
+        for packet in packets:
+            self.bytes += packet.size
+            self.container.mux(packet)
+
+
+def film_frames(path: Path) -> Iterator[np.ndarray]:
+    """All frames of a film in order, uint8 ``[y, x, 3]``.
+
+    Raises:
+        ValueError: it cannot be read; says at which frame.
+    """
+    _, _, av = packages()
+    at = 0
+    try:
+        with av.open(str(path)) as container:
+            if not container.streams.video:
+                raise ValueError(f"{path}: it holds no film")
+            for frame in container.decode(video=0):
+                yield frame.to_ndarray(format="rgb24")
+                at += 1
+    except (av.error.FFmpegError, OSError, EOFError) as error:
+        raise ValueError(f"{path}: frame {at} cannot be read ({error}): the film is damaged or cut off") from None
+
+
+def to_png(image: np.ndarray) -> bytes:
+    """A picture uint8 ``[y, x, 3]`` as PNG, without loss."""
+    _, _, av = packages()
+    codec = av.CodecContext.create("png", "w")
+    codec.height, codec.width = image.shape[:2]
+    codec.pix_fmt, codec.time_base = "rgb24", Fraction(1, 1)
+    frame = av.VideoFrame.from_ndarray(np.ascontiguousarray(image), format="rgb24")
+    return b"".join(bytes(packet) for packet in (*codec.encode(frame), *codec.encode(None)))
+
+
+def from_encoded(data: bytes) -> np.ndarray:
+    """A picture in any coding that PyAV reads: uint8 ``[y, x, 3]``.
+
+    Raises:
+        ValueError: it is none.
+    """
+    _, _, av = packages()
+    try:
+        with av.open(io.BytesIO(data)) as container:
+            return next(container.decode(video=0)).to_ndarray(format="rgb24")
+    except (av.error.FFmpegError, StopIteration, IndexError, OSError) as error:
+        raise ValueError(f"no picture ({error})") from None

@@ -1,0 +1,300 @@
+"""Episodes into a new folder of LeRobot's format; the folder is whole, or not there.
+
+A row is an observation, the action that was taken there, and what came of it (``next.reward``, ``next.done``,
+``next.truncated``, ``next.score``). An episode of k actions has k rows: the format has no place for the observation
+behind the last action.
+
+Images become a lossless film, or PNG pictures in the table (``images="image"``); both come back byte for byte. Words
+stay as numbers (``observation.language``) and become the row's sentence too, where the world says what they mean.
+"""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from recollect.agents.image_encoders import LARGEST_GRID, SMALLEST_SIDE
+from recollect.agents.spaces import space_to_json
+from recollect.config import require
+from recollect.evaluation.lerobot.layout import (
+    ACTION,
+    DATA,
+    DATA_MB,
+    DONE,
+    EPISODES,
+    FILES_PER_CHUNK,
+    FPS,
+    INDICES,
+    INFO,
+    OURS,
+    REWARD,
+    SCORE,
+    STATS,
+    TASKS,
+    TRUNCATED,
+    VERSION,
+    VIDEO_MB,
+    VIDEOS,
+    FilmWriter,
+    Place,
+    packages,
+    to_png,
+)
+from recollect.files import new_folder, write_synced
+
+LANGUAGE = "language"
+MEGABYTE = 1 << 20
+QUANTILES = {"q01": 0.01, "q10": 0.1, "q50": 0.5, "q90": 0.9, "q99": 0.99}
+
+
+def write(
+    folder: str | Path,
+    parts: Mapping[str, Any],
+    *,
+    fps: int = FPS,
+    images: Literal["video", "image"] = "video",
+    data_mb: float = DATA_MB,
+    video_mb: float = VIDEO_MB,
+) -> None:
+    """Write the parts of a recording as a new dataset.
+
+    Args:
+        folder: that does not exist yet.
+        parts: of a :class:`~recollect.evaluation.recordings.Recording`, by name.
+        fps: frames a second that the dataset says it has.
+        images: films, or pictures in the table.
+        data_mb: size at which another file of rows is begun.
+        video_mb: size at which another film is begun.
+
+    Raises:
+        ValueError: the folder exists, or a package is missing.
+    """
+    packages()
+    root = Path(folder)
+    require(fps >= 1, "fps", fps, "give at least one frame a second")
+    require(not root.exists(), "record", f"lerobot:{folder}", "this folder exists already: name a new one")
+    root.parent.mkdir(parents=True, exist_ok=True)
+    with new_folder(root) as unfinished:
+        _Dataset(unfinished, parts, fps, images, data_mb, video_mb).write()
+
+
+def feature_name(leaf: str, is_image: bool) -> str:
+    """What a part of the observation is called there."""
+    if is_image:
+        return f"observation.images.{leaf}" if leaf else "observation.image"
+    return f"observation.{leaf}" if leaf else "observation.state"
+
+
+def holds_pictures(array: np.ndarray) -> bool:
+    """Whether a column ``[n, ...]`` has coloured pictures, and not a small grid of symbols."""
+    shape = array.shape[1:]
+    large = len(shape) == 3 and shape[2] == 3 and min(shape[:2]) >= SMALLEST_SIDE and max(shape[:2]) > LARGEST_GRID
+    return large and array.dtype == np.uint8
+
+
+class _Dataset:
+    """One dataset on its way to a folder."""
+
+    def __init__(
+        self, root: Path, parts: Mapping[str, Any], fps: int, images: str, data_mb: float, video_mb: float
+    ) -> None:
+        self.root, self.parts, self.fps = root, parts, fps
+        self.limits = (data_mb * MEGABYTE, video_mb * MEGABYTE)
+        self.lengths = np.asarray(parts["lengths"]) - 1  # the observation behind the last action has no row
+        stops = np.cumsum(parts["lengths"])
+        last = stops - 1
+        acted = np.ones(int(stops[-1]) if len(stops) else 0, dtype=bool)
+        acted[last] = False
+        observed = parts["observation"]
+        pictures = {leaf for leaf, array in observed.items() if holds_pictures(array)}
+        self.films = {feature_name(leaf, True): observed[leaf][acted] for leaf in pictures}
+        self.in_table = images == "image"
+        self.names = {feature_name(leaf, leaf in pictures): leaf for leaf in observed}
+        self.columns = {name: observed[leaf][acted] for name, leaf in self.names.items() if name not in self.films} | {
+            ACTION: parts["action"][acted]
+        }
+        ends = np.cumsum(self.lengths) - 1
+        self.columns[REWARD] = np.delete(parts["reward"], stops - parts["lengths"])
+        for name, values in ((DONE, np.ones(len(ends), bool)), (TRUNCATED, ~np.asarray(parts["terminated"]))):
+            self.columns[name] = np.zeros(len(self.columns[REWARD]), bool)
+            self.columns[name][ends] = values
+        self.columns[SCORE] = np.zeros(len(self.columns[REWARD]), np.float32)
+        self.columns[SCORE][ends] = parts["score"]
+        self.sentences, self.tasks = _sentences(observed.get(LANGUAGE), acted, parts.get("words") or ())
+
+    def write(self) -> None:
+        """All files."""
+        _, parquet, _ = packages()
+        (self.root / "meta").mkdir()
+        films = {} if self.in_table else {key: self._write_films(key, array) for key, array in self.films.items()}
+        places = self._write_rows()
+        starts = np.cumsum(self.lengths) - self.lengths
+        rows = []
+        for episode, (start, length) in enumerate(zip(starts, self.lengths, strict=True)):
+            told = dict.fromkeys(self.sentences[task] for task in self.tasks[start : start + length])
+            row = {"episode_index": episode, "tasks": list(told), "length": int(length)}
+            row |= {"data/chunk_index": places[episode].chunk, "data/file_index": places[episode].file}
+            row |= {"dataset_from_index": int(start), "dataset_to_index": int(start + length)}
+            for key, where in films.items():
+                place, begin = where[episode]
+                row |= {f"videos/{key}/chunk_index": place.chunk, f"videos/{key}/file_index": place.file}
+                row |= {
+                    f"videos/{key}/from_timestamp": begin / self.fps,
+                    f"videos/{key}/to_timestamp": (begin + int(length)) / self.fps,
+                }
+            rows.append(row | {"meta/episodes/chunk_index": 0, "meta/episodes/file_index": 0})
+        self._table(Place(0, 0).path(EPISODES), rows)
+        parquet.write_table(_task_table(self.sentences), self.root / TASKS)
+        self._json(STATS, {name: _statistics(array) for name, array in (self.columns | self.films).items()})
+        self._json(INFO, self._info())
+        space = self.parts.get("action_space")
+        kept = {"parts": self.names, "words": list(self.parts.get("words") or ())}
+        self._json(OURS, kept | {"action_space": None if space is None else space_to_json(space)})
+
+    def _write_films(self, key: str, images: np.ndarray) -> list[tuple[Place, int]]:
+        """The films of one camera; where every episode begins: the film, and the frame in it."""
+        place, where, at = Place(0, 0), [], 0
+        writer = FilmWriter(self.root / place.path(VIDEOS, key), self.fps)
+        try:
+            for length in self.lengths:
+                if writer.frames and writer.bytes >= self.limits[1]:
+                    writer.close()
+                    place = place.next()
+                    writer = FilmWriter(self.root / place.path(VIDEOS, key), self.fps)
+                where.append((place, writer.frames))
+                for image in images[at : at + length]:
+                    writer.add(image)
+                at += length
+        finally:
+            writer.close()
+        return where
+
+    def _write_rows(self) -> list[Place]:
+        """The tables of rows, one row group an episode; in which file each episode is."""
+        arrow, parquet, _ = packages()
+        steps = len(self.tasks)
+        episode = np.repeat(np.arange(len(self.lengths)), self.lengths)
+        frame = np.arange(steps) - np.repeat(np.cumsum(self.lengths) - self.lengths, self.lengths)
+        indices = {
+            "timestamp": (frame / self.fps).astype(np.float32),
+            "frame_index": frame,
+            "episode_index": episode,
+            "index": np.arange(steps),
+            "task_index": self.tasks,
+        }
+        arrays = {name: _column(array) for name, array in (self.columns | indices).items()}
+        if self.in_table:
+            arrays |= {key: _pictures(array, key) for key, array in self.films.items()}
+        table = arrow.table(arrays)
+        place, places, at, size, writer = Place(0, 0), [], 0, 0, None
+        try:
+            for length in self.lengths:
+                part = table.slice(at, int(length))
+                if writer is not None and size >= self.limits[0]:
+                    writer.close()
+                    writer, place, size = None, place.next(), 0
+                if writer is None:
+                    path = self.root / place.path(DATA)
+                    path.parent.mkdir(parents=True, exist_ok=True)
+                    writer = parquet.ParquetWriter(path, table.schema)
+                writer.write_table(part)
+                places.append(place)
+                at, size = at + int(length), size + part.nbytes
+        finally:
+            if writer is not None:
+                writer.close()
+        return places
+
+    def _info(self) -> dict[str, Any]:
+        features: dict[str, Any] = {}
+        for key, array in self.films.items():
+            y, x, c = array.shape[1:]
+            dtype = "image" if self.in_table else "video"
+            features[key] = {"dtype": dtype, "shape": [y, x, c], "names": ["height", "width", "channels"]}
+            if not self.in_table:
+                film = {"height": y, "width": x, "codec": "h264", "pix_fmt": "gbrp", "is_depth_map": False}
+                film |= {"fps": self.fps, "channels": c}
+                features[key]["info"] = {f"video.{name}": value for name, value in film.items()} | {"has_audio": False}
+        for name, array in self.columns.items():
+            features[name] = {"dtype": str(array.dtype), "shape": list(array.shape[1:] or (1,)), "names": None}
+        for name, dtype in INDICES.items():
+            features[name] = {"dtype": dtype, "shape": [1], "names": None}
+        return {
+            "codebase_version": VERSION,
+            "robot_type": None,
+            "total_episodes": len(self.lengths),
+            "total_frames": int(self.lengths.sum()),
+            "total_tasks": len(self.sentences),
+            "chunks_size": FILES_PER_CHUNK,
+            "data_files_size_in_mb": DATA_MB,
+            "video_files_size_in_mb": VIDEO_MB,
+            "fps": self.fps,
+            "splits": {"train": f"0:{len(self.lengths)}"},
+            "data_path": DATA,
+            "video_path": VIDEOS if self.films and not self.in_table else None,
+            "features": features,
+        }
+
+    def _table(self, path: str, rows: list[dict[str, Any]]) -> None:
+        arrow, parquet, _ = packages()
+        (self.root / path).parent.mkdir(parents=True, exist_ok=True)
+        parquet.write_table(arrow.Table.from_pylist(rows), self.root / path)
+
+    def _json(self, path: str, content: Any) -> None:
+        write_synced(self.root / path, json.dumps(content, indent=1).encode())
+
+
+def _sentences(tokens: np.ndarray | None, acted: np.ndarray, words: tuple[str, ...]) -> tuple[list[str], np.ndarray]:
+    """The different sentences, and which one each row has; one empty sentence where nobody knows the words."""
+    if tokens is None or not words:
+        return [""], np.zeros(int(acted.sum()), np.int64)
+    different, which = np.unique(tokens[acted], axis=0, return_inverse=True)
+    return [" ".join(words[token] for token in row if token) for row in different], which.reshape(-1)
+
+
+def _task_table(sentences: list[str]) -> Any:
+    """Sentences as the index of a pandas frame, which is how the format keeps them."""
+    arrow, _, _ = packages()
+    columns = [("task_index", "int64", "int64"), ("task", "unicode", "object")]
+    described = [
+        {"name": name, "field_name": name, "pandas_type": kind, "numpy_type": numpy, "metadata": None}
+        for name, kind, numpy in columns
+    ]
+    frame = {"index_columns": ["task"], "column_indexes": [], "columns": described, "pandas_version": "2.0.0"}
+    table = arrow.table({"task_index": arrow.array(range(len(sentences)), arrow.int64()), "task": sentences})
+    return table.replace_schema_metadata({"pandas": json.dumps(frame)})
+
+
+def _column(array: np.ndarray) -> Any:
+    """A column of numbers, or of lists of numbers of one length, nested for more axes."""
+    arrow, _, _ = packages()
+    column = arrow.array(np.ascontiguousarray(array).reshape(-1))
+    for size in reversed(array.shape[1:]):
+        column = arrow.FixedSizeListArray.from_arrays(column, size)
+    return column
+
+
+def _pictures(images: np.ndarray, key: str) -> Any:
+    """A column of PNG pictures."""
+    arrow, _, _ = packages()
+    coded = [{"bytes": to_png(image), "path": f"{key}-{number:06d}.png"} for number, image in enumerate(images)]
+    return arrow.array(coded, arrow.struct([("bytes", arrow.binary()), ("path", arrow.string())]))
+
+
+def _statistics(array: np.ndarray) -> dict[str, Any]:
+    """Per number, or for images per channel as shares of 255 and of shape [3, 1, 1]."""
+    if holds_pictures(array):
+        shares = array.reshape(-1, array.shape[-1])[:, :, None, None]
+        found = _moments(shares, 255.0)
+    else:
+        found = _moments(array.reshape(len(array), *(array.shape[1:] or (1,))), 1.0)
+    return found | {"count": [len(array)]}
+
+
+def _moments(values: np.ndarray, unit: float) -> dict[str, Any]:
+    numbers = values.astype(np.float64) / unit
+    found = {"min": numbers.min(0), "max": numbers.max(0), "mean": numbers.mean(0), "std": numbers.std(0)}
+    found |= {name: np.quantile(numbers, share, axis=0) for name, share in QUANTILES.items()}
+    return {name: value.tolist() for name, value in found.items()}

@@ -1,0 +1,135 @@
+"""Images read in the light of a sentence, and their places as tokens."""
+
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+
+from recollect.agents import ActorCriticConfig, ActorInputs
+from recollect.agents.encoders import EncoderConfig, ObservationEncoder
+from recollect.agents.film_encoders import FILM_ENCODERS, FiLMCNN
+from recollect.cores import CORES
+
+SPACE = spaces.Dict({"image": spaces.Box(0, 255, (32, 32, 3), np.uint8), "language": spaces.MultiDiscrete([9] * 4)})
+ACTIONS = spaces.Box(-1, 1, (3,), np.float32)
+OURS = ["film-cnn", "film-resnet"]
+
+
+def config(kind):
+    return EncoderConfig(kinds=(("image", kind),), sentence_dim=16, word_dim=8)
+
+
+def seen(*lead):
+    generator = torch.Generator().manual_seed(0)
+    image = torch.randint(256, (*lead, 32, 32, 3), generator=generator, dtype=torch.uint8)
+    return {"image": image, "language": torch.randint(1, 9, (*lead, 4), generator=generator)}
+
+
+@pytest.mark.parametrize("kind", OURS)
+def test_the_sentence_changes_what_is_seen_of_an_image_once_it_is_learned(kind):
+    torch.manual_seed(0)
+    encoder = ObservationEncoder(SPACE, config(kind))
+    at, places, depth = encoder.map
+    one, two = seen(3), seen(3)
+    two["language"] = two["language"].flip(1)
+    first, second = encoder(one, 1), encoder(two, 1)
+    image = slice(at, at + places * depth)
+    assert torch.equal(first[:, image], second[:, image]), "gamma and beta begin as 0"
+    for film in encoder.encoders["image"].films:
+        torch.nn.init.normal_(film.map.weight, std=0.5)
+    first, second = encoder(one, 1), encoder(two, 1)
+    assert not torch.allclose(first[:, image], second[:, image], atol=1e-3)
+    first.sum().backward()
+    assert all(p.grad is not None for p in encoder.encoders["language"].parameters() if p.requires_grad)
+
+
+@pytest.mark.parametrize("kind", OURS)
+def test_steps_and_rows_are_read_alike(kind):
+    torch.manual_seed(0)
+    encoder = ObservationEncoder(SPACE, config(kind))
+    observation = seen(2, 3)
+    whole = encoder(observation, 2)
+    assert whole.shape == (2, 3, encoder.dim)
+    for row in range(2):
+        one = encoder({name: part[row] for name, part in observation.items()}, 1)
+        assert torch.allclose(whole[row], one, atol=1e-5)
+
+
+def test_points_say_where_something_is():
+    torch.manual_seed(0)
+    encoder = FiLMCNN(SPACE["image"], 4, None, scale=True)
+    images = torch.zeros(3, 32, 32, 3, dtype=torch.uint8)
+    for image, (y, x) in zip(images, ((4, 4), (4, 26), (26, 15)), strict=True):
+        image[y : y + 3, x : x + 3] = 255
+    with torch.no_grad():
+        encoder.sharpness.fill_(100.0)
+        points = encoder(images, torch.zeros(3, 4))[:, -2 * encoder.points :].unflatten(1, (2, encoder.points))
+    inside = points.abs().amax((0, 1)) < 1  # channels that the square makes bright, not its surroundings
+    wanted = torch.tensor([[5 / 15.5 - 1, 5 / 15.5 - 1], [5 / 15.5 - 1, 27 / 15.5 - 1], [27 / 15.5 - 1, 16 / 15.5 - 1]])
+    away = (points - wanted[..., None]).abs().amax((0, 1))
+    assert inside.any() and float(away.min()) < 0.15
+
+
+@pytest.mark.parametrize("kind", OURS)
+@pytest.mark.parametrize(("core", "tokens"), [("ttm", 17), ("ttm", 5), ("recurrent-transformer", 5), ("lstm", None)])
+def test_any_core_reads_the_map_and_streams_the_same_numbers(kind, core, tokens):
+    torch.manual_seed(0)
+    sizes = {"num_tokens": tokens, "num_slots": 4, "num_reads": 2} if tokens else {}
+    agent = ActorCriticConfig(encoders=config(kind), width=16).build(CORES[core](dim=16, **sizes), SPACE, ACTIONS)
+    agent.eval()
+    observation, first = seen(2, 5), torch.zeros(2, 5, dtype=torch.bool)
+    first[:, 0] = first[1, 3] = True
+    inputs = ActorInputs(observation, torch.rand(2, 5, 3), torch.zeros(2, 5))
+    with torch.no_grad():
+        whole, _ = agent(inputs, agent.initial_state(2), first)
+        stream = agent.stream(2)
+        for t in range(5):
+            now = {name: part[:, t] for name, part in observation.items()}
+            step = stream.step(ActorInputs(now, inputs.action[:, t], inputs.reward[:, t]), first[:, t])
+            assert torch.allclose(step.policy, whole.policy[:, t], atol=1e-5)
+
+
+def test_tokens_are_places_and_the_rest():
+    torch.manual_seed(0)
+    core = CORES["ttm"](dim=16, num_tokens=17, num_slots=4, num_reads=2)
+    agent = ActorCriticConfig(encoders=config("film-resnet"), width=16, previous_reward=False).build(
+        core, SPACE, ACTIONS
+    )
+    observation, none = seen(1), torch.zeros(1, dtype=torch.bool)
+    changed = {name: part.clone() for name, part in observation.items()}
+    changed["language"] = changed["language"].flip(1)
+    one, two = (agent.encode(ActorInputs(part, torch.zeros(1, 3), torch.zeros(1)), none)[0]
+                for part in (observation, changed))  # fmt: skip
+    assert one.shape == (17, 16)
+    assert torch.equal(one[:16], two[:16]) and not torch.allclose(one[16], two[16])
+
+
+def test_efficientnet_is_film_conditioned_and_keeps_its_statistics():
+    pytest.importorskip("transformers")
+    torch.manual_seed(0)
+    encoder = FILM_ENCODERS["film-efficientnet-b0"](SPACE["image"], 4, None, scale=True).train()
+    before = {name: part.clone() for name, part in encoder.named_buffers() if "running" in name}
+    first = encoder(seen(2)["image"], torch.zeros(2, 4)).detach()
+    assert first.shape == (2, encoder.places * 320) and encoder.points == 0
+    assert all(torch.equal(part, before[name]) for name, part in encoder.named_buffers() if name in before)
+    assert 0.01 < float((first[0] - first[1]).std()) < 100, "two images do not look the same"
+    torch.nn.init.normal_(encoder.films[0].map.weight)
+    assert not torch.allclose(first, encoder(seen(2)["image"], torch.ones(2, 4)))
+
+
+def test_what_cannot_be_is_named(monkeypatch):
+    silent = spaces.Dict({"image": SPACE["image"]})
+    with pytest.raises(ValueError, match="no part 'language'"):
+        ObservationEncoder(silent, config("film-cnn"))
+    with pytest.raises(ValueError, match="images of 8 x 8 are too small"):
+        ObservationEncoder(spaces.Dict({**SPACE.spaces, "image": spaces.Box(0, 255, (8, 8, 3), np.uint8)}),
+                           config("film-cnn"))  # fmt: skip
+    with pytest.raises(ValueError, match="num_tokens=18: an image of 16 places gives 2 to 17 tokens"):
+        ActorCriticConfig(encoders=config("film-cnn")).build(CORES["ttm"](num_tokens=18), SPACE, ACTIONS)
+    monkeypatch.setitem(__import__("sys").modules, "transformers", None)
+    with pytest.raises(
+        ValueError, match=r"image: it needs the package transformers: pip install 'recollect\[backbones\]'"
+    ):
+        ObservationEncoder(SPACE, config("film-efficientnet-b0"))
+    with pytest.raises(ValueError, match="choose one of"):
+        EncoderConfig(kinds=(("image", "film"),))
