@@ -11,8 +11,10 @@ Each part of the observation has its encoder, chosen by its space; the results s
     nature-cnn      images from 36 x 36, when asked for                                      (image_encoders.py)
     patches-7       images whose sides 7 divides, when asked for; also patches-14, -28       (image_encoders.py)
     tiles           integer grids up to 16 cells a side: an embedding per cell, then ``hidden`` layers
+    told-tiles      such grids beside a sentence, when asked for: its words scale and shift cells  (Perez et al. 2018)
     mlp             everything else that is numbers: ``hidden`` layers
     words           sentences (key ``language``): word embeddings and an LSTM         (Lampinen et al. 2021, appendix A)
+    word-tokens     sentences, when asked for: word embeddings side by side, for a core that reads them one by one
     one-hot         Discrete, MultiDiscrete, MultiBinary
 """
 
@@ -42,8 +44,10 @@ Kind = Literal[
     "patches-14",
     "patches-28",
     "tiles",
+    "told-tiles",
     "mlp",
     "words",
+    "word-tokens",
     "one-hot",
 ]
 
@@ -114,7 +118,10 @@ class ObservationEncoder(nn.Module):
             raise ValueError(f"observation space {space}: there is nothing to see")
         self.encoders = nn.ModuleDict()
         for name, part in self.parts.items():
-            self.encoders[name] = _encoder(kinds.get(name) or choose(name, part), name, part, config)
+            kind = kinds.get(name) or choose(name, part)
+            self.encoders[name] = (
+                self._told(name, config) if kind == "told-tiles" else _encoder(kind, name, part, config)
+            )
         self.keeps_statistics: bool = any(encoder.keeps_statistics for encoder in self.encoders.values())  # type: ignore[misc]
         """Whether some part of the observation is normalised by running statistics."""
         self.dim = sum(encoder.dim for encoder in self.encoders.values())  # type: ignore[misc]
@@ -125,12 +132,26 @@ class ObservationEncoder(nn.Module):
         Raises:
             ValueError: a part is missing or has the wrong shape.
         """
-        encoded = [self.encoders[name](leaf) for name, leaf in self.leaves(observation, lead)]
+        seen = dict(self.leaves(observation, lead))
+        encoded = []
+        for name, leaf in seen.items():
+            encoder = self.encoders[name]
+            encoded.append(encoder(leaf, seen[encoder.teller]) if isinstance(encoder, ToldTiles) else encoder(leaf))
         joined = torch.cat(encoded, -1) if len(encoded) > 1 else encoded[0]
         if lead == 1:
             return joined
         _, leaf = next(self.leaves(observation, lead, flat=False))
         return joined.unflatten(0, leaf.shape[:lead])
+
+    def _told(self, name: str, config: EncoderConfig) -> "ToldTiles":
+        words = [other for other, space in self.parts.items() if choose(other, space) == "words"]
+        require(
+            len(words) == 1, "kinds", f"{name}: told-tiles", "there must be one sentence beside the grid (language)"
+        )
+        try:
+            return ToldTiles(self.parts[name], self.parts[words[0]], words[0], config)
+        except ValueError as error:
+            raise ValueError(f"{name}: {error}") from None
 
     def update_statistics(self, observation: Any) -> None:
         """Let running statistics take a tree of ``[b, t, ...]`` into account (``EncoderConfig.norm_numbers``)."""
@@ -192,7 +213,9 @@ def _encoder(kind: str, name: str, space: spaces.Space[Any], config: EncoderConf
         if kind in IMAGE_ENCODERS:
             made = IMAGE_ENCODERS[kind](space, config.channels, scale=config.scale_images, dim=config.image_dim)
         else:
-            made = {"tiles": Tiles, "mlp": MLP, "words": WordLSTM, "one-hot": OneHot}[kind](space, config)
+            made = {"tiles": Tiles, "mlp": MLP, "words": WordLSTM, "word-tokens": WordTokens, "one-hot": OneHot}[kind](
+                space, config
+            )
     except ValueError as error:
         raise ValueError(f"{name}: {error}") from None
     return made
@@ -307,6 +330,43 @@ class Tiles(Encoder):
         return self.layers(cells.reshape(len(observation), -1))
 
 
+class ToldTiles(Tiles):
+    """A grid of symbols, beside a sentence that says what matters in it.
+
+        g, s = sum over words i of table[word_i] * (1 + place_i)          2 x ``tile_dim`` numbers
+        cell'  = relu(W_2 relu((1 + g) * W_1 cell + s))                   for every cell, then ``hidden`` layers
+
+    Perez et al. (2018), FiLM: visual reasoning with a general conditioning layer; so did the first agents of BabyAI.
+
+    Args:
+        space: of the grid, as :class:`Tiles` takes it.
+        words: of the sentence, as :class:`WordTokens` takes it.
+        teller: name of the part that is the sentence.
+        config: settings.
+    """
+
+    def __init__(self, space: spaces.Space[Any], words: spaces.Space[Any], teller: str, config: EncoderConfig) -> None:
+        if not isinstance(space, (spaces.Box, spaces.MultiDiscrete)):
+            raise ValueError(f"{space} is no grid of symbols: [y, x] or [y, x, c] of few different integers")
+        super().__init__(space, config)
+        self.teller = teller
+        width, (number,) = config.tile_dim, words.shape or (0,)
+        self.words = nn.Embedding(symbols(words)[1] + 1, 2 * width, padding_idx=0)
+        nn.init.normal_(self.words.weight, std=0.5)
+        with torch.no_grad():
+            self.words.weight[0] = 0
+        self.places = nn.Parameter(torch.randn(number, 2 * width) * 0.5)
+        self.inner, self.outer = nn.Linear(width, width), nn.Linear(width, width)
+
+    def forward(self, observation: Tensor, words: Tensor) -> Tensor:  # type: ignore[override]
+        """``[n, y, x(, c)]`` and sentences ``[n, words]`` to ``[n, dim]``."""
+        index = observation.reshape(-1, self.sides[2]).int() + self.offset
+        cells = F.embedding_bag(index, self.table.weight, mode="sum").unflatten(0, (len(observation), -1))  # n yx d
+        scale, shift = (self.words(words.int()) * (1 + self.places)).sum(1, keepdim=True).chunk(2, -1)
+        cells = F.relu(self.outer(F.relu(self.inner(cells) * (1 + scale) + shift)))
+        return self.layers(cells.flatten(1))
+
+
 def symbols(space: spaces.Space[Any]) -> tuple[int, int]:
     """The least and the largest symbol of an integer space.
 
@@ -361,6 +421,26 @@ class WordLSTM(Encoder):
         length = torch.where(words != 0, position, 0).amax(1)  # s
         last = (length - 1).clamp(min=0)[:, None, None].expand(-1, 1, self.dim)
         return torch.where(length[:, None] > 0, self.norm(outputs.gather(1, last)[:, 0]), 0.0)
+
+
+class WordTokens(Encoder):
+    """A sentence as its words: their embeddings side by side, padding included.
+
+    Args:
+        space: MultiDiscrete, one entry a word.
+        config: settings.
+    """
+
+    def __init__(self, space: spaces.MultiDiscrete, config: EncoderConfig) -> None:
+        super().__init__()
+        if not isinstance(space, spaces.MultiDiscrete) or len(space.shape) != 1 or symbols(space)[0] != 0:
+            raise ValueError(f"{space} holds no sentences: use MultiDiscrete([vocabulary] * words), 0 is padding")
+        self.table = nn.Embedding(symbols(space)[1] + 1, config.word_dim)
+        self.dim = space.shape[0] * config.word_dim
+
+    def forward(self, observation: Tensor) -> Tensor:
+        """``[n, words] -> [n, words * word_dim]``."""
+        return self.table(observation.int()).flatten(1)
 
 
 class OneHot(Encoder):

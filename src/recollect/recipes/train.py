@@ -20,6 +20,7 @@ from recollect.tasks import TASKS, GymnasiumConfig, StreamTask, WorldConfig
 from recollect.training.frame import TrainerConfig
 from recollect.training.imitation.cloning import cloning
 from recollect.training.impala.trainer import ImpalaConfig
+from recollect.training.offline.decision_transformer import OfflineConfig
 from recollect.training.trainers import TRAINERS, trainer_for
 
 TRAINING: dict[str, MakeConfig] = {
@@ -58,6 +59,8 @@ def training(
         return config
     if trainer == "cloning" and isinstance(config, ImpalaConfig):
         return cloning(config)
+    if trainer == "decision-transformer" and isinstance(config, ImpalaConfig):
+        return OfflineConfig(world=config.world, core=config.core, fit=config.fit, device=config.device)
     if trainer in ("classification", "self-supervised"):
         raise ValueError(
             f"--trainer {trainer}: it trains encoders of whole rows, not cores: use recollect reproduce listops, "
