@@ -76,7 +76,7 @@ class Curve:
 def cartpole(seed: int) -> "ImpalaConfig":
     """Our IMPALA with several passes on masked CartPole."""
     from recollect.agents.actor_critic import ActorCriticConfig
-    from recollect.agents.encoders import EncoderConfig
+    from recollect.agents.encoder_config import EncoderConfig
     from recollect.cores.recurrent.core import LSTMConfig
     from recollect.tasks import GymnasiumConfig
     from recollect.training import FitConfig, ImpalaConfig, OptimizerConfig

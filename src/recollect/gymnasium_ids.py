@@ -20,6 +20,8 @@ import gymnasium
 from gymnasium.envs.registration import EnvSpec
 
 NAMESPACE = "recollect"
+BABYAI = f"{NAMESPACE}/BabyAI-v0"
+"""Levels of BabyAI, scored by success; with the keyword ``levels``."""
 _MAKE = "recollect.tasks.gymnasium.make"
 MEMORY_GYM = "pip install --no-deps memory-gym && pip install pygame-ce"
 """Its own requirements pin old versions of gymnasium and pygame."""
@@ -27,6 +29,7 @@ HOMES = {
     "ALE/": ("ale_py", "pip install 'recollect[atari]'"),
     "MiniGrid-": ("minigrid", "pip install 'recollect[minigrid]'"),
     "BabyAI-": ("minigrid", "pip install 'recollect[minigrid]'"),
+    BABYAI: ("minigrid", "pip install 'recollect[minigrid]'"),
     "popgym-": ("popgym", "pip install popgym"),
     "MortarMayhem": ("memory_gym", MEMORY_GYM),
     "MysteryPath": ("memory_gym", MEMORY_GYM),
@@ -77,6 +80,14 @@ def register() -> None:
                 order_enforce=False,
                 disable_env_checker=True,
             )
+
+    if BABYAI not in gymnasium.registry:
+        gymnasium.register(
+            id=BABYAI,
+            entry_point="recollect.tasks.gymnasium.babyai:BabyAI",
+            order_enforce=False,
+            disable_env_checker=True,
+        )
 
 
 def entry(name: str) -> EnvSpec:

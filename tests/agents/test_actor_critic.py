@@ -7,7 +7,7 @@ from gymnasium import spaces
 
 from recollect.agents.actor_critic import ActorCritic, ActorCriticConfig
 from recollect.agents.contract import ActorInputs
-from recollect.agents.encoders import EncoderConfig
+from recollect.agents.encoder_config import EncoderConfig
 from recollect.agents.kinds import KINDS
 from recollect.agents.policies import policy_for
 from recollect.config import from_json, to_json

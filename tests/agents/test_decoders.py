@@ -9,7 +9,8 @@ from gymnasium import spaces
 from recollect.agents.actor_critic import ActorCriticConfig
 from recollect.agents.contract import ActorInputs
 from recollect.agents.decoders import Decoders
-from recollect.agents.encoders import EncoderConfig, ObservationEncoder
+from recollect.agents.encoder_config import EncoderConfig
+from recollect.agents.encoders import ObservationEncoder
 from recollect.cores import CORES
 from recollect.tasks import TASKS, GymnasiumConfig, WorldConfig
 

@@ -5,7 +5,8 @@ import torch.nn.functional as F
 from gymnasium import spaces
 
 from recollect.agents import image_encoders
-from recollect.agents.encoders import MLP, EncoderConfig, ObservationEncoder, Tiles, WordLSTM, choose
+from recollect.agents.encoder_config import EncoderConfig
+from recollect.agents.encoders import MLP, ObservationEncoder, Tiles, WordLSTM, choose
 from recollect.agents.image_encoders import (
     BalletCNN,
     ImpalaResNet,

@@ -6,7 +6,8 @@ import torch
 from gymnasium import spaces
 
 from recollect.agents import ActorCriticConfig, ActorInputs
-from recollect.agents.encoders import EncoderConfig, ObservationEncoder
+from recollect.agents.encoder_config import EncoderConfig
+from recollect.agents.encoders import ObservationEncoder
 from recollect.agents.film_encoders import FILM_ENCODERS, FiLMCNN
 from recollect.cores import CORES
 

@@ -11,7 +11,7 @@ import pytest
 from gymnasium import spaces
 from gymnasium.utils.env_checker import check_env
 
-from recollect.agents.encoders import EncoderConfig
+from recollect.agents.encoder_config import EncoderConfig
 from recollect.cores import LSTMConfig, MemorylessConfig
 from recollect.evaluation.agents import evaluate_agent
 from recollect.recipes.gymnasium import GYMNASIUM, gymnasium_run

@@ -6,7 +6,7 @@ from small_worlds import CueConfig, StepsConfig
 from test_impala import run, same, trainer, weights
 
 from recollect.agents.actor_critic import ActorCriticConfig
-from recollect.agents.encoders import EncoderConfig
+from recollect.agents.encoder_config import EncoderConfig
 from recollect.runs.errors import NonFiniteError
 from recollect.training.impala import loss as impala_loss
 from recollect.training.impala import trainer as impala

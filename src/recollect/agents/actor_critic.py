@@ -27,7 +27,8 @@ from torch import Tensor, nn
 
 from recollect.agents.contract import ActorInputs
 from recollect.agents.decoders import Decoders
-from recollect.agents.encoders import EncoderConfig, Layers, ObservationEncoder
+from recollect.agents.encoder_config import EncoderConfig
+from recollect.agents.encoders import Layers, ObservationEncoder
 from recollect.agents.film_encoders import TokenJoin
 from recollect.agents.folders import read_description, read_weights, write_model
 from recollect.agents.kinds import KINDS

@@ -11,16 +11,17 @@ Each part of the observation has its encoder, chosen by its space; the results s
     nature-cnn      images from 36 x 36, when asked for                                      (image_encoders.py)
     patches-7       images whose sides 7 divides, when asked for; also patches-14, -28       (image_encoders.py)
     tiles           integer grids up to 16 cells a side: an embedding per cell, then ``hidden`` layers
+    told-tiles      such grids beside a sentence, when asked for: its words scale and shift cells  (Perez et al. 2018)
     mlp             everything else that is numbers: ``hidden`` layers
     film-...        images, in the light of the sentence, when asked for                     (film_encoders.py)
     words           sentences (key ``language``): word embeddings and an LSTM         (Lampinen et al. 2021, appendix A)
+    word-tokens     sentences, when asked for: word embeddings side by side, for a core that reads them one by one
     one-hot         Discrete, MultiDiscrete, MultiBinary
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Literal, cast, get_args
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -28,76 +29,13 @@ import torch.nn.functional as F
 from gymnasium import spaces
 from torch import Tensor, nn
 
+from recollect.agents.encoder_config import EncoderConfig, Kind
 from recollect.agents.film_encoders import FILM_ENCODERS, FiLMEncoder
 from recollect.agents.image_encoders import IMAGE_ENCODERS, LARGEST_GRID, Encoder, is_image
 from recollect.agents.normalization import RunningNorm
 from recollect.agents.policies import policy_for
 from recollect.config import require
 from recollect.ops.linear import Linear
-
-Film = Literal["film-cnn", "film-resnet", "film-efficientnet-b0", "film-efficientnet-b3"]
-Kind = (
-    Literal[
-        "ballet-cnn",
-        "impala-resnet",
-        "impala-resnet-instance-norm",
-        "nature-cnn",
-        "patches-7",
-        "patches-14",
-        "patches-28",
-        "tiles",
-        "mlp",
-        "words",
-        "one-hot",
-    ]
-    | Film
-)
-KNOWN = tuple(name for part in get_args(Kind) for name in get_args(part) or (part,))
-
-
-@dataclass(frozen=True, kw_only=True)
-class EncoderConfig:
-    """How observations become vectors."""
-
-    kinds: tuple[tuple[str, str], ...] = ()
-    """Pairs (part, kind) where the automatic choice is not wanted: a key of a Dict, or ``observation``."""
-    channels: tuple[int, ...] | None = None
-    """Widths of an image encoder's three stages; None: 16, 32, 32, and 32, 64, 64 for nature-cnn. Patches have the
-    last one's."""
-    image_dim: int | None = None
-    """Width of a layer with ReLU behind an image's map; None: the map itself, ordered row, column, channel."""
-    scale_images: bool = True
-    """Divide uint8 by 255; off shows raw 0..255."""
-    hidden: tuple[int, ...] = (64,)
-    """Widths of the layers after numbers and tiles; may be empty."""
-    activation: Literal["relu", "tanh"] = "relu"
-    """After each of ``hidden``."""
-    norm_numbers: bool = False
-    """Bring numbers to mean 0 and variance 1, by running statistics that training keeps."""
-    norm_choices: bool = False
-    """Show one of n choices as a vector of length sqrt(n) instead of 1, whose numbers are as large as normalised ones.
-    At 1, what all choices have in common outweighs which one it is (docs/log.md)."""
-    tile_dim: int = 16
-    """Width of a cell's embedding."""
-    word_dim: int = 32
-    """Width of a word's embedding."""
-    sentence_dim: int = 256
-    """Width of the LSTM that reads the words."""
-    norm_sentences: bool = False
-    """Normalise the LSTM's output. Untrained it is small beside the encoding of an image, and a memory that is asked in
-    words finds nothing by them (docs/log.md)."""
-
-    def __post_init__(self) -> None:
-        for part, kind in self.kinds:
-            require(kind in KNOWN, "kinds", f"{part}: {kind}", f"choose one of {', '.join(KNOWN)}")
-        three = self.channels is None or (len(self.channels) == 3 and min(self.channels) > 0)
-        require(three, "channels", self.channels, "give three positive widths, or None")
-        require(all(width > 0 for width in self.hidden), "hidden", self.hidden, "give positive widths")
-        require(self.activation in ("relu", "tanh"), "activation", self.activation, "choose 'relu' or 'tanh'")
-        dim = self.image_dim
-        require(dim is None or dim > 0, "image_dim", dim, "give a positive width, or None")
-        for field in ("tile_dim", "word_dim", "sentence_dim"):
-            require(getattr(self, field) > 0, field, getattr(self, field), "give a positive width")
 
 
 class ObservationEncoder(nn.Module):
@@ -123,7 +61,9 @@ class ObservationEncoder(nn.Module):
         chosen = {name: kinds.get(name) or choose(name, part) for name, part in self.parts.items()}
         films = [name for name, kind in chosen.items() if kind in FILM_ENCODERS]
         for name, kind in chosen.items():
-            if name not in films:
+            if kind == "told-tiles":
+                self.encoders[name] = self._told(name, config)
+            elif name not in films:
                 self.encoders[name] = _encoder(kind, name, self.parts[name], config)
         self.sentence = next((name for name, made in self.encoders.items() if isinstance(made, WordLSTM)), None)
         for name in films:
@@ -145,6 +85,8 @@ class ObservationEncoder(nn.Module):
             encoder = self.encoders[name]
             if isinstance(encoder, FiLMEncoder):
                 encoded.append(encoder(leaf, sentence))
+            elif isinstance(encoder, ToldTiles):
+                encoded.append(encoder(leaf, leaves[encoder.teller]))
             else:
                 encoded.append(sentence if sentence is not None and name == self.sentence else encoder(leaf))
         joined = torch.cat(encoded, -1) if len(encoded) > 1 else encoded[0]
@@ -163,6 +105,16 @@ class ObservationEncoder(nn.Module):
                 return at, encoder.places, encoder.depth
             at += encoder.dim
         return None
+
+    def _told(self, name: str, config: EncoderConfig) -> "ToldTiles":
+        words = [other for other, space in self.parts.items() if choose(other, space) == "words"]
+        require(
+            len(words) == 1, "kinds", f"{name}: told-tiles", "there must be one sentence beside the grid (language)"
+        )
+        try:
+            return ToldTiles(self.parts[name], self.parts[words[0]], words[0], config)
+        except ValueError as error:
+            raise ValueError(f"{name}: {error}") from None
 
     def update_statistics(self, observation: Any) -> None:
         """Let running statistics take a tree of ``[b, t, ...]`` into account (``EncoderConfig.norm_numbers``)."""
@@ -224,7 +176,9 @@ def _encoder(kind: str, name: str, space: spaces.Space[Any], config: EncoderConf
         if kind in IMAGE_ENCODERS:
             made = IMAGE_ENCODERS[kind](space, config.channels, scale=config.scale_images, dim=config.image_dim)
         else:
-            made = {"tiles": Tiles, "mlp": MLP, "words": WordLSTM, "one-hot": OneHot}[kind](space, config)
+            made = {"tiles": Tiles, "mlp": MLP, "words": WordLSTM, "word-tokens": WordTokens, "one-hot": OneHot}[kind](
+                space, config
+            )
     except ValueError as error:
         raise ValueError(f"{name}: {error}") from None
     return made
@@ -350,6 +304,43 @@ class Tiles(Encoder):
         return self.layers(cells.reshape(len(observation), -1))
 
 
+class ToldTiles(Tiles):
+    """A grid of symbols, beside a sentence that says what matters in it.
+
+        g, s = sum over words i of table[word_i] * (1 + place_i)          2 x ``tile_dim`` numbers
+        cell'  = relu(W_2 relu((1 + g) * W_1 cell + s))                   for every cell, then ``hidden`` layers
+
+    Perez et al. (2018), FiLM: visual reasoning with a general conditioning layer; so did the first agents of BabyAI.
+
+    Args:
+        space: of the grid, as :class:`Tiles` takes it.
+        words: of the sentence, as :class:`WordTokens` takes it.
+        teller: name of the part that is the sentence.
+        config: settings.
+    """
+
+    def __init__(self, space: spaces.Space[Any], words: spaces.Space[Any], teller: str, config: EncoderConfig) -> None:
+        if not isinstance(space, (spaces.Box, spaces.MultiDiscrete)):
+            raise ValueError(f"{space} is no grid of symbols: [y, x] or [y, x, c] of few different integers")
+        super().__init__(space, config)
+        self.teller = teller
+        width, (number,) = config.tile_dim, words.shape or (0,)
+        self.words = nn.Embedding(symbols(words)[1] + 1, 2 * width, padding_idx=0)
+        nn.init.normal_(self.words.weight, std=0.5)
+        with torch.no_grad():
+            self.words.weight[0] = 0
+        self.places = nn.Parameter(torch.randn(number, 2 * width) * 0.5)
+        self.inner, self.outer = nn.Linear(width, width), nn.Linear(width, width)
+
+    def forward(self, observation: Tensor, words: Tensor) -> Tensor:  # type: ignore[override]
+        """``[n, y, x(, c)]`` and sentences ``[n, words]`` to ``[n, dim]``."""
+        index = observation.reshape(-1, self.sides[2]).int() + self.offset
+        cells = F.embedding_bag(index, self.table.weight, mode="sum").unflatten(0, (len(observation), -1))  # n yx d
+        scale, shift = (self.words(words.int()) * (1 + self.places)).sum(1, keepdim=True).chunk(2, -1)
+        cells = F.relu(self.outer(F.relu(self.inner(cells) * (1 + scale) + shift)))
+        return self.layers(cells.flatten(1))
+
+
 def symbols(space: spaces.Space[Any]) -> tuple[int, int]:
     """The least and the largest symbol of an integer space.
 
@@ -404,6 +395,26 @@ class WordLSTM(Encoder):
         length = torch.where(words != 0, position, 0).amax(1)  # s
         last = (length - 1).clamp(min=0)[:, None, None].expand(-1, 1, self.dim)
         return torch.where(length[:, None] > 0, self.norm(outputs.gather(1, last)[:, 0]), 0.0)
+
+
+class WordTokens(Encoder):
+    """A sentence as its words: their embeddings side by side, padding included.
+
+    Args:
+        space: MultiDiscrete, one entry a word.
+        config: settings.
+    """
+
+    def __init__(self, space: spaces.MultiDiscrete, config: EncoderConfig) -> None:
+        super().__init__()
+        if not isinstance(space, spaces.MultiDiscrete) or len(space.shape) != 1 or symbols(space)[0] != 0:
+            raise ValueError(f"{space} holds no sentences: use MultiDiscrete([vocabulary] * words), 0 is padding")
+        self.table = nn.Embedding(symbols(space)[1] + 1, config.word_dim)
+        self.dim = space.shape[0] * config.word_dim
+
+    def forward(self, observation: Tensor) -> Tensor:
+        """``[n, words] -> [n, words * word_dim]``."""
+        return self.table(observation.int()).flatten(1)
 
 
 class OneHot(Encoder):

@@ -68,7 +68,10 @@ class Evaluate:
     video: Path | None = None
     """Folder that gets a video (MP4 and GIF) of four episodes; None films nothing."""
     record: str | None = None
-    """FILE.npz, minari:DATASET or lerobot:FOLDER that gets as many episodes as are scored, for the trainer cloning."""
+    """FILE.npz, minari:DATASET or lerobot:FOLDER that gets as many episodes as are scored, to clone or to learn from
+    offline."""
+    noise: tuple[float, ...] = ()
+    """For --record: shares of the actions that know nothing, in turns over the rows, so that returns are mixed."""
     best: bool = False
     """Take the checkpoint of the run's best evaluation, instead of the newest."""
     seed: int = 0
@@ -103,8 +106,49 @@ class Evaluate:
             tell(f"video: {film.mp4}, {film.gif}")
         if self.record is not None:
             with ends_at_a_signal(), Counted(Console(stderr=True)):
-                kept = save_episodes(self.directory, self.record, episodes=self.samples, **how)
+                kept = save_episodes(self.directory, self.record, episodes=self.samples, noise=self.noise, **how)
             tell(f"recorded: {len(kept.lengths)} episodes in {self.record}, mean score {kept.score.mean():.4g}")
+        return 0
+
+
+@dataclass(frozen=True)
+class Demonstrations:
+    """Record minigrid's bot in BabyAI levels, for the trainer cloning; goes on where it was when it is typed again."""
+
+    levels: Positional[tuple[str, ...]]
+    """Levels, as BabyAI-GoToLocal-v0 or GoToLocal; of several, all episodes are in one file."""
+    out: Annotated[Path, arg(aliases=("-o",))]
+    """FILE.npz; FILE.json beside it says what was recorded."""
+    episodes: int = 1000
+    """Episodes of each level."""
+    seed: int = 0
+    """From which the seeds of all episodes follow; the file does not depend on the number of processes."""
+    words: int = 16
+    """Words of an instruction that are kept: as many as --world.words of the run that learns from them."""
+    vocabulary: int = 1024
+    """Numbers that the words are hashed to: as many as --world.vocabulary."""
+    seconds: float = 10.0
+    """Time limit of an episode: on some seeds the bot hangs, and another seed is taken."""
+    processes: int | None = None
+    """Episodes that are played at a time; the number of processors when None."""
+
+    def run(self, console: Console) -> int:
+        """Record, and say what was left out."""
+        from recollect.evaluation.demonstrations import DemonstrationsConfig, record_demonstrations
+        from recollect.runs.interrupts import ends_at_a_signal
+        from recollect.runs.progress import Count, Counted
+
+        names = ("levels", "episodes", "seed", "words", "vocabulary", "seconds")
+        config = DemonstrationsConfig(**{name: getattr(self, name) for name in names})
+        processes = self.processes or os.cpu_count() or 1
+        with ends_at_a_signal(), Counted(Console(stderr=True)):
+            count = Count(self.episodes * len(self.levels), "episodes")
+            about = record_demonstrations(
+                config, self.out, processes=processes, say=lambda there: count.say(lambda: there)
+            )
+        tell(f"recorded: {about['episodes']} episodes, {about['steps']} steps, the longest of {about['longest']}")
+        for level, counts in about["another_seed"].items():
+            tell(f"{level}: another seed for " + ", ".join(f"{number} that {why}" for why, number in counts.items()))
         return 0
 
 
@@ -352,6 +396,7 @@ COMMANDS: dict[str, tuple[Any, str]] = {
     "list": (List, "cores, tasks, agents, trainers and recipes"),
     "train": (train, "train a core on a task: recollect train recall --core hcam"),
     "evaluate": (Evaluate, "score a run: recollect evaluate runs/recall-hcam-seed0"),
+    "demonstrations": (Demonstrations, "record a bot: recollect demonstrations BabyAI-GoToLocal-v0 -o demos.npz"),
     "explore": (Explore, "see what an agent remembers: recollect explore runs/t-maze-hcam-seed0"),
     "compare": (Compare, "runs side by side: recollect compare runs/t-maze-*"),
     "certify": (Certify, "prove the streaming contract: recollect certify all"),

@@ -47,6 +47,7 @@ ALIASES: dict[str, str] = {
     **dict.fromkeys(("--gae-lambda",), "--loss.vtrace.lambda_"),
     **dict.fromkeys(("--imitate",), "--loss.imitation.steps"),
     **dict.fromkeys(("--teacher",), "--loss.imitation.teacher.name"),
+    **dict.fromkeys(("--data", "--dataset"), "--data.source"),
     **dict.fromkeys(("--hidden-size", "--d-model"), "--core.dim"),
     **dict.fromkeys(("--weight-decay",), "--optimizer.weight-decay"),
     **dict.fromkeys(("--report-every",), "--fit.report-every"),

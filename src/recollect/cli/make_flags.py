@@ -4,8 +4,8 @@ cores, trainers    their keys;   recipes    the scales of each;   agents    the 
 benchmarks    for every benchmark, {flag: [metavar, number of values, text, default]}
 lists    the rows of ``recollect list``, by table
 texts    for every flag, the [metavar, number of values, text] that it has in one run or another
-runs     for every task, and every world with the trainer cloning, {flag: [which text, default]}: what all cores have
-         in common, and what each has of its own
+runs     for every task, and every world with the other trainers on worlds, {flag: [which text, default]}: what all
+         cores have in common, and what each has of its own
 """
 
 import json
@@ -30,7 +30,8 @@ from recollect.terminal import PrintOptions
 from recollect.training.trainers import TRAINERS
 
 Values = dict[str, tuple[int, str]]
-CLONING = "cloning"
+OTHER_WAYS = ("cloning", "decision-transformer")
+"""Trainers on worlds that are not the first choice."""
 
 
 def table() -> str:
@@ -38,7 +39,7 @@ def table() -> str:
     texts: dict[str, list[list[str]]] = {}
     runs = {task: _parts(_cores(task, texts)) for task in TASKS}
     worlds = [task for task, kind in TASKS.items() if issubclass(kind, WorldConfig)]
-    runs |= {f"{task} {CLONING}": _parts(_cores(task, texts, CLONING)) for task in worlds}
+    runs |= {f"{task} {way}": _parts(_cores(task, texts, way)) for way in OTHER_WAYS for task in worlds}
     benchmarks = {name: _entries(settings(), PrintOptions()) for name, (settings, _, _) in BENCHMARKS.items()}
     keys: dict[str, Any] = {"cores": list(CORES), "trainers": list(TRAINERS)}
     keys["agents"] = {name: core_name(make(CatchConfig())) for name, make in ATTENTION_AGENTS.items()}

@@ -29,9 +29,11 @@ flags' defaults, depends on them; and an example of each."""
 OPTIONS = {
     "--core KEY": f"The memory: {{cores}}. [{CORE}]",
     "--agent NAME": "In a world of images, a whole agent of George 2021 in the place of --core: {agents}.",
-    "--trainer KEY": "How it learns, where a task has several ways: cloning imitates a teacher (--teacher) in a world.",
+    "--trainer KEY": "How it learns, where a task has several ways: in a world, cloning imitates (--teacher), and "
+    "decision-transformer learns from recorded episodes (--data).",
     "--imitate INT": "In a world: first steps, which imitate a teacher; then reinforcement, drawn to it less and less.",
     "--teacher NAME": "Who is imitated: oracle, a run, or, cloning, FILE.npz, minari:NAME or lerobot:FOLDER. [oracle]",
+    "--data NAME": "What a decision-transformer learns from: FILE.npz, minari:DATASET or dqn-replay:FOLDER.",
     "--directory PATH": "Run directory. [runs/<task>-<core>-seed<seed>]",
     "--resume": "Go on in that directory; more --steps, another --stop-score or evaluation are allowed.",
     "--config FILE": "Begin with the settings of a run's config.json, in the place of TASK and --core; flags on top.",

@@ -4,6 +4,7 @@ from recollect.cores.causal_transformer import CausalTransformer, CausalTransfor
 from recollect.cores.contract import CoreConfig, MemoryCore
 from recollect.cores.feedback import FeedbackTransformer, FeedbackTransformerConfig
 from recollect.cores.hcam import HierarchicalChunkMemory, HierarchicalChunkMemoryConfig
+from recollect.cores.instructed import InstructedTransformer, InstructedTransformerConfig
 from recollect.cores.long_short import LongShortTransformer, LongShortTransformerConfig
 from recollect.cores.memoryless import Memoryless, MemorylessConfig
 from recollect.cores.mott import SpatialAttentionMemory, SpatialAttentionMemoryConfig
@@ -28,6 +29,7 @@ CORES: dict[str, type[CoreConfig]] = {
     "transformer-xl": TransformerXLConfig,
     "hcam": HierarchicalChunkMemoryConfig,
     "tlb": TemporalLatentBottleneckConfig,
+    "instructed": InstructedTransformerConfig,
     "ttm": TokenTuringMachineConfig,
     "feedback-transformer": FeedbackTransformerConfig,
     "recurrent-transformer": RecurrentTransformerConfig,

@@ -6,7 +6,7 @@ Rows are the independent units of the interval (an agent may carry memory from o
 """
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -24,6 +24,7 @@ from recollect.runs.errors import RunError, WorldError
 from recollect.runs.interrupts import TimeIsUp, may_be_given_up
 from recollect.runs.progress import Count
 from recollect.runs.random_states import random_states, restore_random_states, seed_everything
+from recollect.state import spread_rows
 from recollect.tasks.worlds.contract import Step, World, WorldConfig
 
 TIME_LIMIT = 3600.0
@@ -168,7 +169,9 @@ def _play_shares(agent: Agent, world: WatchedWorld, tally: "_Tally", seed: int, 
     tally.check(world.name)
 
 
-def play(agent: Agent, world: World, *, seed: int = 0, greedy: bool = True) -> Iterator[PlayStep]:
+def play(
+    agent: Agent, world: World, *, seed: int = 0, greedy: bool = True, noise: Sequence[float] = ()
+) -> Iterator[PlayStep]:
     """Play for ever, from a reset: one :class:`PlayStep` after the other. The caller stops.
 
     Args:
@@ -176,10 +179,13 @@ def play(agent: Agent, world: World, *, seed: int = 0, greedy: bool = True) -> I
         world: where; it is reset, without a new seed.
         seed: of sampled actions.
         greedy: take the most probable action; False draws from the policy.
+        noise: shares of the actions that a policy takes which knows nothing, in turns over the rows; empty: none.
     """
     device = next(agent.parameters()).device
     generator = torch.Generator(device).manual_seed(seed)
     stream = agent.stream(world.batch_size)
+    turns = torch.arange(world.batch_size) % len(noise) if noise else None
+    share = None if turns is None else torch.tensor(list(noise), device=device)[turns.to(device)]
     step, action = world.reset(), no_action(world)
     policy, features = nothing_said(agent, world.batch_size, torch.zeros((), device=device))
     while True:
@@ -189,6 +195,10 @@ def play(agent: Agent, world: World, *, seed: int = 0, greedy: bool = True) -> I
         policy, features = what_was_said(agent, output)
         distribution = agent.distribution(output.policy)
         action = distribution.mode() if greedy else distribution.sample(generator=generator)
+        if share is not None:
+            knows_nothing = agent.distribution(output.policy.masked_fill(output.policy.isfinite(), 0.0))
+            drawn = torch.rand(share.shape, generator=generator, device=device) < share
+            action = torch.where(spread_rows(drawn, action), knows_nothing.sample(generator=generator), action)
         yield PlayStep(step, output, action)
         step = world.step(action.to(world.device))
 

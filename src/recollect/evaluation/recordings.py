@@ -19,7 +19,7 @@ observation, at which nobody acts.
 """
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -119,7 +119,13 @@ class Recording(NamedTuple):
 
 
 def record_episodes(
-    agent: Agent, world_config: WorldConfig, episodes: int, *, seed: int = 0, greedy: bool = True
+    agent: Agent,
+    world_config: WorldConfig,
+    episodes: int,
+    *,
+    seed: int = 0,
+    greedy: bool = True,
+    noise: Sequence[float] = (),
 ) -> Recording:
     """Let an agent play fresh episodes, and keep them. Leaves no trace on its modes or on global generators.
 
@@ -129,12 +135,14 @@ def record_episodes(
         episodes: how many, exactly; rows that end theirs sooner wait.
         seed: of the world and of sampled actions.
         greedy: take the likeliest action; False draws from the policy.
+        noise: shares of the actions that know nothing, in turns over the rows: for episodes of mixed quality.
 
     Raises:
-        ValueError: fewer than one episode.
+        ValueError: fewer than one episode, or a share that is none.
         WorldError: the world raises or answers nonsense, or an episode does not end.
     """
     require(episodes >= 1, "episodes", episodes, "record at least one")
+    require(all(0 <= share <= 1 for share in noise), "noise", list(noise), "give shares of the actions, from 0 to 1")
     rows = min(episodes, ROWS)
     share = np.array([episodes // rows + (row < episodes % rows) for row in range(rows)])
     world = WatchedWorld(world_config, rows, seed=seed, device=next(agent.parameters()).device)
@@ -144,7 +152,7 @@ def record_episodes(
     done = np.zeros(rows, dtype=np.int64)
     try:
         with no_trace(agent, seed):
-            for played in play(agent, world, seed=seed, greedy=greedy):
+            for played in play(agent, world, seed=seed, greedy=greedy, noise=noise):
                 steps.append(played.step)
                 actions.append(played.action)
                 done += played.step.is_last.cpu().numpy()

@@ -63,7 +63,8 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """``x W^T + b`` along the last axis: ``[..., i], [o, i], [o] -> [..., o]``. Twin: ``F.linear``."""
     if not _prefers_onednn(x, weight):
         return F.linear(x, weight, bias)
-    return _Linear.apply(x.reshape(-1, x.shape[-1]), weight, bias).unflatten(0, x.shape[:-1])
+    # A slice of wider rows must be copied: oneDNN multiplies such strides by a plain loop, hundreds of times slower.
+    return _Linear.apply(x.reshape(-1, x.shape[-1]).contiguous(), weight, bias).unflatten(0, x.shape[:-1])
 
 
 class Linear(nn.Linear):

@@ -1,8 +1,10 @@
 """Complete runs as Python functions that return a config, one file per paper. ``RECIPES`` is the table of contents."""
 
 from recollect.recipes.attention_agents.study import STUDY
+from recollect.recipes.babyai import BABYAI
 from recollect.recipes.base import Recipe, Run, Scale, Test
 from recollect.recipes.data_sheet import DATA_SHEET
+from recollect.recipes.decision_transformer import DECISION_TRANSFORMER
 from recollect.recipes.endless import ENDLESS
 from recollect.recipes.gymnasium import GYMNASIUM
 from recollect.recipes.hierarchical_transformer_memory import HTM_RECIPES
@@ -28,6 +30,8 @@ RECIPES: dict[str, Recipe] = {
     "memory-suite": MEMORY_SUITE,
     "million": MILLION,
     "endless": ENDLESS,
+    "tlb-babyai": BABYAI,
+    "tlb-decision-transformer": DECISION_TRANSFORMER,
     "attention-agents": STUDY,
     "ttm-robots": ROBOTS,
     **{recipe.name: recipe for recipe in (*ARENA_RECIPES, IMAGES, SELF_SUPERVISED, *HTM_RECIPES, INFERENCE, ABLATIONS)},

@@ -11,7 +11,8 @@ from dataclasses import replace
 from gymnasium import spaces
 
 from recollect.agents.actor_critic import ActorCriticConfig
-from recollect.agents.encoders import EncoderConfig, parts
+from recollect.agents.encoder_config import EncoderConfig
+from recollect.agents.encoders import parts
 from recollect.agents.image_encoders import is_image
 from recollect.config import lookup
 from recollect.cores import CORES

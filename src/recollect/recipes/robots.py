@@ -18,7 +18,7 @@ from dataclasses import replace
 from typing import Any
 
 from recollect.agents.actor_critic import ActorCriticConfig
-from recollect.agents.encoders import EncoderConfig
+from recollect.agents.encoder_config import EncoderConfig
 from recollect.config import lookup
 from recollect.cores import CORES
 from recollect.cores.contract import CoreConfig

@@ -22,6 +22,7 @@ from recollect.training.frame import TrainerConfig
 from recollect.training.imitation.cloning import CloningConfig, cloning
 from recollect.training.impala.loss import LossConfig
 from recollect.training.impala.trainer import ImpalaConfig
+from recollect.training.offline.decision_transformer import OfflineConfig
 from recollect.training.trainers import TRAINERS, trainer_for
 
 TRAINING: dict[str, MakeConfig] = {
@@ -65,6 +66,9 @@ def training(
         return cloning(config)
     if trainer == "impala" and isinstance(config, CloningConfig):
         return replace(config.learner, loss=LossConfig())
+    if trainer == "decision-transformer" and isinstance(config, ImpalaConfig | CloningConfig):
+        where = config.learner if isinstance(config, CloningConfig) else config
+        return OfflineConfig(world=where.world, core=where.core, fit=config.fit, device=where.device)
     if trainer in ("classification", "self-supervised"):
         raise ValueError(
             f"--trainer {trainer}: it trains encoders of whole rows, not cores: use recollect reproduce listops, "

@@ -181,7 +181,9 @@ class TrainerConfig(ABC):
         """Record episodes as ``target.mp4`` and ``target.gif``; only where :attr:`has_films`."""
         raise ValueError(f"{self.title}: only runs in a world can be filmed")
 
-    def record(self, model: Any, *, episodes: int, seed: int, greedy: bool | None = None) -> Recording:
+    def record(
+        self, model: Any, *, episodes: int, seed: int, greedy: bool | None = None, noise: Sequence[float] = ()
+    ) -> Recording:
         """Play episodes and keep them; only where :attr:`has_films`."""
         raise ValueError(f"{self.title}: only runs in a world have episodes to record")
 

@@ -31,6 +31,8 @@ class OptimizerConfig:
     """Peak learning rate."""
     schedule: Schedule = "constant"
     """After warm-up: stay; fall to 0 after the last step as a line or as a cosine; fall as 1 / sqrt(step)."""
+    floor: float = 0.0
+    """Least share of the peak to which a line or a cosine falls."""
     warmup_steps: int = 0
     """Steps over which the rate rises linearly from 0."""
     weight_decay: float = 0.0
@@ -48,6 +50,7 @@ class OptimizerConfig:
         for name, known in (("algorithm", get_args(Algorithm)), ("schedule", get_args(Schedule))):
             require(getattr(self, name) in known, name, getattr(self, name), f"choose one of {', '.join(known)}")
         require(self.learning_rate > 0, "learning_rate", self.learning_rate, "give a positive rate")
+        require(0 <= self.floor <= 1, "floor", self.floor, "give a share of the peak, from 0 to 1")
         require(self.warmup_steps >= 0, "warmup_steps", self.warmup_steps, "give 0 or more")
         require(self.weight_decay >= 0, "weight_decay", self.weight_decay, "give 0 or more")
         require(0 <= self.smoothing < 1, "smoothing", self.smoothing, "give a factor from 0 to below 1")
@@ -63,9 +66,9 @@ class OptimizerConfig:
             return self.learning_rate * math.sqrt(max(self.warmup_steps, 1) / max(step, 1))
         share = (step - self.warmup_steps) / max(steps - self.warmup_steps, 1)
         if self.schedule == "linear":
-            return self.learning_rate * (1 - share)
+            return self.learning_rate * max(self.floor, 1 - share)
         if self.schedule == "cosine":
-            return self.learning_rate * 0.5 * (1 + math.cos(math.pi * share))
+            return self.learning_rate * max(self.floor, 0.5 * (1 + math.cos(math.pi * share)))
         return self.learning_rate
 
     def build(self, model: nn.Module) -> torch.optim.Optimizer:

@@ -1,6 +1,6 @@
 """What a run directory holds, ready to use: its config, its model, its scores and its films."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from os import PathLike
@@ -130,13 +130,14 @@ def load_model(
     return model.to(where).eval()
 
 
-def save_episodes(
+def save_episodes(  # noqa: PLR0913  (how it plays)
     directory: str | PathLike[str],
     target: str | PathLike[str],
     *,
     episodes: int | None = None,
     seed: int = 0,
     greedy: bool | None = None,
+    noise: Sequence[float] = (),
     device: torch.device | str = "cpu",
     best: bool = False,
     trust: bool = False,
@@ -149,6 +150,7 @@ def save_episodes(
         episodes: how many; None takes 128.
         seed: of the world.
         greedy: take the likeliest action, or else draw from the policy; None does what the run's evaluations did.
+        noise: shares of the actions that know nothing, in turns over the rows: for episodes of mixed quality.
         device: where to compute.
         best: let the checkpoint of the run's best evaluation play instead.
         trust: as in :func:`load_config`.
@@ -162,7 +164,7 @@ def save_episodes(
     model = load_model(directory, device, best=best, trust=trust)
     with _advised():
         number = config.final_samples if episodes is None else episodes
-        recording = config.record(model, episodes=number, seed=FRESH_SEED + seed, greedy=greedy)
+        recording = config.record(model, episodes=number, seed=FRESH_SEED + seed, greedy=greedy, noise=noise)
     write_recording(recording, target)
     return recording
 

@@ -5,6 +5,7 @@ from recollect.training.classification import ClassificationConfig
 from recollect.training.frame import TrainerConfig
 from recollect.training.imitation.cloning import CloningConfig
 from recollect.training.impala.trainer import ImpalaConfig
+from recollect.training.offline.decision_transformer import OfflineConfig
 from recollect.training.self_supervised import SelfSupervisedConfig
 from recollect.training.supervised import SupervisedConfig
 
@@ -14,6 +15,7 @@ TRAINERS: dict[str, type[TrainerConfig]] = {
     "cloning": CloningConfig,
     "classification": ClassificationConfig,
     "self-supervised": SelfSupervisedConfig,
+    "decision-transformer": OfflineConfig,
 }
 
 KINDS: dict[str, type] = {**AGENT_KINDS, **TRAINERS}

@@ -42,6 +42,7 @@ class FoldedLevel:
         added: ``[N, d]``, added to the slots whenever a chunk begins; None adds nothing.
         always: whether it stays added even if the chunk is empty.
         causal: whether self-attention sees only the past of its chunk.
+        unwritten: how many of the first entries of a chunk the write does not read.
     """
 
     def __init__(
@@ -53,8 +54,10 @@ class FoldedLevel:
         added: Tensor | None,
         always: bool,
         causal: bool,
+        unwritten: int = 0,
     ) -> None:
         self.initial, self.added, self.always, self.causal = initial, added, always, causal
+        self.unwritten = unwritten
         self.before = [FoldedBlock(block) for block in level.before]
         self.inner = [FoldedBlock(block) for block in level.inner]
         self.write = FoldedBlock(level.write)
@@ -103,6 +106,8 @@ class FoldedLevel:
                 slots = choose(marks.empty[i] if self.always else False, used, slots)
                 if marks.done[i] is not False:
                     keys, values = self.write.project(x, self.write.from_context) if self.crosses else projected
+                    if self.unwritten:
+                        keys, values = keys[..., self.unwritten :, :], values[..., self.unwritten :, :]
                     written = self.write.join(used, write_queries, keys, values, marks.keys[i])
                     slots = choose(marks.done[i], written, slots)
             x, slots = leave(torch.stack(outputs), slots)

@@ -30,7 +30,7 @@ import torch
 from gymnasium import spaces
 
 from recollect.agents.actor_critic import ActorCriticConfig
-from recollect.agents.encoders import EncoderConfig
+from recollect.agents.encoder_config import EncoderConfig
 from recollect.agents.image_encoders import IMAGE_ENCODERS, is_image
 from recollect.agents.policies import policy_for
 from recollect.config import lookup

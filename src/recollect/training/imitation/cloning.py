@@ -21,8 +21,10 @@ from recollect.evaluation.recordings import Recording
 from recollect.objectives.policy_gradient import Reduction
 from recollect.tasks.worlds.contract import WorldConfig
 from recollect.training.frame import Trainer, TrainerConfig
-from recollect.training.imitation.recorded import RecordedTrainer
+from recollect.training.imitation.recorded import EpisodeRows, RecordedTrainer
+from recollect.training.imitation.sources import recorded_episodes
 from recollect.training.imitation.teachers import ImitationConfig, TeacherConfig
+from recollect.training.imitation.whole import WholeEpisodes
 from recollect.training.impala.loss import LossConfig, ReuseConfig, VTraceConfig
 from recollect.training.impala.supervision import SupervisionConfig
 from recollect.training.impala.trainer import EvaluationConfig, ImpalaConfig, ImpalaTrainer
@@ -142,7 +144,8 @@ class CloningConfig(TrainerConfig):
     def build(self) -> Trainer:
         """The trainer."""
         if self.teacher.recorded:
-            return RecordedTrainer(self.learner, self.teacher.name)
+            recording = recorded_episodes(self.teacher.name, self.world)
+            return RecordedTrainer(self.learner, recording, WholeEpisodes if self.teacher.whole else EpisodeRows)
         return CloningTrainer(self.learner)
 
     def evaluate(
@@ -163,9 +166,11 @@ class CloningConfig(TrainerConfig):
         """Record a video of episodes in the world of the run."""
         return self.learner.film(model, target, episodes=episodes, seed=seed, greedy=greedy)
 
-    def record(self, model: ActorCritic, *, episodes: int, seed: int, greedy: bool | None = None) -> Recording:
+    def record(
+        self, model: ActorCritic, *, episodes: int, seed: int, greedy: bool | None = None, noise: Sequence[float] = ()
+    ) -> Recording:
         """Episodes in the world of the run."""
-        return self.learner.record(model, episodes=episodes, seed=seed, greedy=greedy)
+        return self.learner.record(model, episodes=episodes, seed=seed, greedy=greedy, noise=noise)
 
     def experience(self, rows: Sequence[Mapping[str, str]]) -> dict[str, Any]:
         """Steps in the world and how fast they were made, or recorded steps that were read."""

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from recollect.agents.actor_critic import ActorCritic
 from recollect.evaluation.agents import METRICS
-from recollect.evaluation.recordings import Recording, read_recording
+from recollect.evaluation.recordings import Recording
 from recollect.runs.errors import NonFiniteError
 from recollect.state import detach, map_state, named_leaves
 from recollect.training.devices import choose_device
@@ -41,6 +41,9 @@ class EpisodeRows:
         device: where unrolls go.
         seed: of the order.
     """
+
+    carries = True
+    """Whether an unroll goes on where the one before it stopped, with the memory of then."""
 
     def __init__(self, recording: Recording, batch_size: int, device: torch.device, seed: int) -> None:
         self.device = device
@@ -72,8 +75,7 @@ class EpisodeRows:
         self.order = torch.randperm(len(self.lengths), generator=self.generator)
         self.next = 0
         """Place in the order of the episode that the next free row gets."""
-        self.places = torch.tensor([self._begin() for _ in range(batch_size)])
-        """``[b, 2]``: episode and step of it at which the next unroll of each row begins."""
+        self._stand(batch_size)
 
     def take(self, steps: int, state: Any) -> Rollout:
         """The next unroll of all rows.
@@ -82,11 +84,15 @@ class EpisodeRows:
             steps: T.
             state: the learner's memory before it.
         """
-        index = torch.from_numpy(np.stack([self._walk(row, steps) for row in range(len(self.places))]))  # b T+1
+        walked = [self._walk(row, steps) for row in range(len(self.places))]
+        return self.gather(torch.from_numpy(np.stack(walked)), state)
+
+    def gather(self, index: Tensor, state: Any) -> Rollout:
+        """The recorded steps at these places, long ``[b, T + 1]``."""
         parts = {name: part[index].to(self.device) for name, part in self.parts.items()}
-        observation = _nested({name: leaf[index].to(self.device) for name, leaf in self.observation.items()})
+        observation = nested({name: leaf[index].to(self.device) for name, leaf in self.observation.items()})
         target = self.action[index[:, :-1]].to(self.device)
-        unknown = parts["reward"].new_empty((len(index), steps + 1, 0))
+        unknown = parts["reward"].new_empty((*index.shape, 0))
         return Rollout(observation=observation, policy=unknown, features=unknown, state=state, target=target, **parts)
 
     def tensors(self) -> dict[str, Tensor]:
@@ -104,6 +110,11 @@ class EpisodeRows:
             raise ValueError(f"there were {len(tensors['order'])} recorded episodes, and now {len(self.lengths)}")
         self.order, self.places, self.next = tensors["order"], tensors["places"], int(tensors["next"])
         self.generator.set_state(tensors["generator"])
+
+    def _stand(self, batch_size: int) -> None:
+        """Begin as many rows."""
+        self.places = torch.tensor([self._begin() for _ in range(batch_size)])
+        """``[b, 2]``: episode and step of it at which the next unroll of each row begins."""
 
     def _walk(self, row: int, steps: int) -> np.ndarray:
         """Places of the next T + 1 steps of a row; the row then stands at the last of them."""
@@ -130,22 +141,21 @@ class RecordedTrainer(Trainer):
 
     Args:
         learner: agent, optimiser, unroll and batch size.
-        source: the episodes, FILE.npz, minari:DATASET or lerobot:FOLDER.
+        recording: the episodes.
+        rows: how they are read: endless rows, or :class:`~recollect.training.imitation.whole.WholeEpisodes`.
     """
 
     counters = ("recorded_steps",)
     step_metrics = ("recorded_steps", *REPORTED, "gradient_norm", "learning_rate")
     evaluation_metrics = METRICS
 
-    def __init__(self, learner: ImpalaConfig, source: str) -> None:
+    def __init__(self, learner: ImpalaConfig, recording: Recording, rows: type[EpisodeRows] = EpisodeRows) -> None:
         self.learner = learner
-        recording = read_recording(source).spoken_as(learner.world.spec, source)
-        recording.require(learner.world.spec, source)
         self.device = choose_device(learner.device)
         self.model = learner.build_agent().to(self.device)
         self.optimizer = learner.optimizer.build(self.model)
         self.generator = torch.Generator()
-        self.rows = EpisodeRows(recording, learner.batch_size, self.device, learner.fit.seed)
+        self.rows = rows(recording, learner.batch_size, self.device, learner.fit.seed)
         self.teacher = NamedActions()
         self.state: Any = detach(self.model.initial_state(learner.batch_size))
         self.updates = 0
@@ -177,9 +187,10 @@ class RecordedTrainer(Trainer):
             raise
         if losses.targets is not None:
             self.model.update_return_statistics(losses.targets[rollout.valid])
-        self.state = losses.state
+        if self.rows.carries:
+            self.state = losses.state
         self.updates += 1
-        self.recorded_steps += rollout.valid.numel()
+        self.recorded_steps += rollout.valid.numel() if self.rows.carries else int(rollout.valid.sum())
         return numbers | {"learning_rate": rate, "recorded_steps": float(self.recorded_steps)}
 
     def evaluate(self) -> dict[str, float]:
@@ -203,8 +214,8 @@ class RecordedTrainer(Trainer):
         self.state = map_state(lambda leaf: tensors[f"memory.{next(names)}"].to(leaf.device), self.state)
 
 
-def _nested(parts: Mapping[str, Tensor]) -> Any:
-    """An observation of its parts by dotted names."""
+def nested(parts: Mapping[str, Tensor]) -> Any:
+    """An observation of its parts by dotted names; a lone part has no name."""
     if "" in parts:
         return parts[""]
     nested: dict[str, Any] = {}

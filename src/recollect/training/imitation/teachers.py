@@ -33,6 +33,9 @@ from recollect.state import map_state, named_leaves
 from recollect.tasks import TASKS
 from recollect.tasks.worlds.contract import World, WorldConfig, WorldSpec
 
+BOT = "babyai-bot:"
+"""How the names of teachers begin that are demonstrations of minigrid's bot; their number follows."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class TeacherConfig:
@@ -40,7 +43,8 @@ class TeacherConfig:
 
     name: str = "oracle"
     """oracle, or another policy that the world offers; the directory of a run (RUN/best for its best weights); with
-    the trainer cloning also recorded episodes, FILE.npz, minari:DATASET or lerobot:FOLDER."""
+    the trainer cloning also recorded episodes, FILE.npz, minari:DATASET or lerobot:FOLDER, and in BabyAI babyai-bot:N,
+    which are N demonstrations of a level by minigrid's bot, recorded once and kept."""
     acts: int = 50
     """Steps over which the share of rows that the teacher plays falls from 1 to 0; 0: the learner plays all. Of no
     meaning for recorded episodes."""
@@ -49,15 +53,23 @@ class TeacherConfig:
     """Least share of the rows that it plays as long as the learner only imitates. Where a learner strays from the
     teacher's way for long, most of what it is shown is the way back."""
 
+    whole: bool = False
+    """Read recorded episodes whole, one a row and cut behind ``unroll`` steps; else in endless rows, cut into unrolls
+    from one to the next of which the memory is carried, and the gradient is not."""
+
     def __post_init__(self) -> None:
         require(0 <= self.keeps <= 1, "keeps", self.keeps, "give a share of the rows, from 0 to 1")
         require(bool(self.name), "name", self.name, "give oracle, the directory of a run, or recorded episodes")
+        number = self.name.removeprefix(BOT)
+        counted = number == self.name or (number.isdecimal() and int(number) > 0)
+        require(counted, "name", self.name, f"say how many demonstrations of a level, for example {BOT}10000")
+        require(not self.whole or self.recorded, "whole", self.whole, "only recorded episodes can be read whole")
         require(self.acts >= 0, "acts", self.acts, "give 0 or more steps")
 
     @property
     def recorded(self) -> bool:
         """Whether it names recorded episodes."""
-        return self.name.endswith(".npz") or self.name.startswith(("minari:", "lerobot:"))
+        return self.name.endswith(".npz") or self.name.startswith(("minari:", "lerobot:", BOT))
 
     def rows(self, step: int, batch_size: int) -> int:
         """In how many of the rows the teacher acts at a step (from 0)."""

@@ -181,10 +181,12 @@ class ImpalaConfig(TrainerConfig):
         how = self.evaluation.greedy if greedy is None else greedy
         return record(model, self.world, target, episodes=episodes, seed=seed, greedy=how)
 
-    def record(self, model: ActorCritic, *, episodes: int, seed: int, greedy: bool | None = None) -> Recording:
+    def record(
+        self, model: ActorCritic, *, episodes: int, seed: int, greedy: bool | None = None, noise: Sequence[float] = ()
+    ) -> Recording:
         """Episodes in the world of the run."""
         how = self.evaluation.greedy if greedy is None else greedy
-        return record_episodes(model, self.world, episodes, seed=seed, greedy=how)
+        return record_episodes(model, self.world, episodes, seed=seed, greedy=how, noise=noise)
 
     def experience(self, rows: Sequence[Mapping[str, str]]) -> dict[str, Any]:
         """Steps in the world, and how fast they were made."""

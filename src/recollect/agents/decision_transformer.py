@@ -1,0 +1,298 @@
+"""Decision Transformer around any core: which action was followed by a given return?
+
+    tokens of step t:    R_t = tanh(W_R rtg_t + b),   s_t = tanh(W_s encoder(o_t) + b),   a_t = tanh(W_a action_t)
+    sequence:            R_1, s_1, a_1, R_2, s_2, a_2, ..., each + P[place in the context] + T[timestep]
+    policy_t           = W y(s_t)                                      y: the core's output at the token s_t
+
+A context has at most C steps: 3 C tokens, read from the core's initial state. rtg_t is what is still to be gained: in
+recorded episodes the sum of the rewards that follow, in play the wished return less what was gained so far.
+
+Around the core ``causal-transformer`` with ``positions="none"`` this is Decision Transformer; around ``tlb`` it is
+DT + TLB.
+
+Papers: Chen et al., "Decision Transformer: Reinforcement Learning via Sequence Modeling" (2021), section 3 and the
+authors' code for Atari; Didolkar et al., "Temporal Latent Bottleneck" (2022), sections 3.2 and 7.5.
+
+Differs: T is of the context's *first* step, in training and in play; the authors' code trains so, and acts with the
+present step's, which training never showed (``timestep="each"`` gives every token its own step's). In play a full
+context drops its oldest ``stride`` steps at a time. With ``stride=1`` it always has the newest C steps, as published,
+and all of it is read again at each step; with C / 2 that happens every C / 2 steps, and a step in between costs three
+tokens. Weights begin as our layers' do.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple, get_args
+
+import gymnasium
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from recollect.agents.contract import ActorInputs
+from recollect.agents.encoder_config import EncoderConfig
+from recollect.agents.encoders import ObservationEncoder
+from recollect.agents.policies import Distribution, policy_for
+from recollect.config import require
+from recollect.cores.contract import CoreConfig
+from recollect.state import clone, put_rows, where_first
+
+Timestep = Literal["first", "each", "none"]
+TOKENS = 3
+"""Of a step: return-to-go, observation, action."""
+
+
+class DecisionOutput(NamedTuple):
+    """What the agent says at a step of play."""
+
+    policy: Tensor
+    """``[b, p]``."""
+    value: Tensor
+    """``[b]``: the return that it was told to reach from here on."""
+    features: Tensor
+    """``[b, d]``: the core's output."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DecisionTransformerConfig:
+    """Actions from returns-to-go, observations and actions of a context."""
+
+    width: int = 128
+    """Width of a token."""
+    context: int = 30
+    """C: steps that are seen at a time."""
+    stride: int = 1
+    """In play, steps that a full context drops at a time: 1 as published, more to read again less often."""
+    target_return: float = 1.0
+    """The return that is wished for in play."""
+    return_scale: float = 1.0
+    """Returns-to-go are shown divided by this."""
+    timestep: Timestep = "first"
+    """The steps since the episode's start that are shown: of the context's first step, of each step, or none."""
+    max_timestep: int = 10_000
+    """The largest number of them; later ones are shown as this."""
+    dropout: float = 0.1
+    """Probability of dropping, on the tokens in training."""
+    encoders: EncoderConfig = field(default_factory=EncoderConfig)
+    """How observations become vectors."""
+
+    def __post_init__(self) -> None:
+        require(self.width > 0, "width", self.width, "give a positive width")
+        require(self.context >= 2, "context", self.context, "give at least 2 steps")
+        fits = 1 <= self.stride < self.context
+        require(fits, "stride", self.stride, f"give 1 to {self.context - 1} steps of a context of {self.context}")
+        require(self.return_scale > 0, "return_scale", self.return_scale, "give a positive number")
+        known = get_args(Timestep)
+        require(self.timestep in known, "timestep", self.timestep, f"choose from {', '.join(known)}")
+        require(self.max_timestep >= 1, "max_timestep", self.max_timestep, "give at least 1")
+        require(0 <= self.dropout < 1, "dropout", self.dropout, "give a probability in [0, 1)")
+
+    def build(
+        self, core: CoreConfig, observation_space: gymnasium.Space[Any], action_space: gymnasium.Space[Any]
+    ) -> "DecisionTransformer":
+        """Make the agent for one core and one world.
+
+        Raises:
+            ValueError: a space that the agent cannot see or act in, or a core that takes no plain vectors.
+        """
+        return DecisionTransformer(self, core, observation_space, action_space)
+
+
+class DecisionTransformer(nn.Module):
+    """Returns-to-go, observations and actions -> core -> policy. Made by :meth:`DecisionTransformerConfig.build`."""
+
+    feature_dim = 0
+    masks_actions = False
+
+    def __init__(
+        self,
+        config: DecisionTransformerConfig,
+        core: CoreConfig,
+        observation_space: gymnasium.Space[Any],
+        action_space: gymnasium.Space[Any],
+    ) -> None:
+        super().__init__()
+        self.config = config
+        self.core_config = core
+        self.observation_space, self.action_space = observation_space, action_space
+        width = config.width
+        self.encoder = ObservationEncoder(observation_space, config.encoders)
+        self.policy = policy_for(action_space)
+        self.embed_return = nn.Linear(1, width)
+        self.embed_observation = nn.Linear(self.encoder.dim, width)
+        self.embed_action = nn.Linear(self.policy.encoding_dim, width, bias=False)
+        self.positions = nn.Embedding(TOKENS * config.context, width)
+        nn.init.zeros_(self.positions.weight)
+        self.timesteps = nn.Embedding(config.max_timestep + 1, width)
+        nn.init.zeros_(self.timesteps.weight)
+        self.core = core.build(width)
+        plain = self.core.input_shape == (width,) and len(self.core.output_shape) == 1
+        require(plain and not core.told_output, "core", type(core).__name__, "choose a core that reads plain vectors")
+        self.head = nn.Linear(self.core.output_shape[0], self.policy.num_outputs, bias=False)
+
+    def require_actions(self, space: gymnasium.Space[Any], world: str) -> None:
+        """Raise ``ValueError`` unless a world has the actions that this agent was made for."""
+        if space != self.action_space:
+            raise ValueError(f"action_space={space} of {world}: this agent was made for {self.action_space}")
+
+    def forward(self, observation: Any, action: Tensor, return_to_go: Tensor, timestep: Tensor) -> Tensor:
+        """The policy at every step of b contexts.
+
+        Args:
+            observation: a tree of ``[b, t, ...]``.
+            action: ``[b, t, *action_shape]``, done at each step; the last one is not read.
+            return_to_go: float ``[b, t]``.
+            timestep: long ``[b]``, steps from the episode's start to the context's first.
+
+        Returns:
+            Parameters for :meth:`distribution`, ``[b, t, p]``.
+
+        Raises:
+            ValueError: more steps than a context has, or parts of wrong shapes.
+        """
+        b, t = return_to_go.shape
+        require(t <= self.config.context, "context", t, f"give at most {self.config.context} steps")
+        tokens = torch.stack(
+            (self.return_token(return_to_go), self.observation_token(observation, 2), self.action_token(action)), 2
+        )  # b t 3 d
+        read = self.placed(tokens, timestep)
+        outputs, _ = self.core(read, self.core.initial_state(b), first_tokens(read))
+        return self.policy.complete(self.head(outputs[:, 1::TOKENS]))
+
+    def placed(self, tokens: Tensor, timestep: Tensor) -> Tensor:
+        """Tokens ``[b, t, 3, d]`` of contexts that begin at a timestep ``[b]``, as the core reads them."""
+        b, t = tokens.shape[:2]
+        flat = tokens.flatten(1, 2)
+        places = torch.arange(TOKENS * t, device=tokens.device).expand(b, -1)
+        return F.dropout(self.place(flat, places, timestep[:, None]), self.config.dropout, self.training)
+
+    def place(self, tokens: Tensor, places: Tensor, timestep: Tensor) -> Tensor:
+        """Add what says where tokens ``[..., d]`` stand: at ``places`` of contexts that begin at a timestep."""
+        placed = tokens + self.positions(places)
+        if self.config.timestep == "none":
+            return placed
+        step = timestep if self.config.timestep == "first" else timestep + places // TOKENS
+        return placed + self.timesteps(step.clamp(max=self.config.max_timestep))
+
+    def return_token(self, return_to_go: Tensor) -> Tensor:
+        """``[...] -> [..., d]``."""
+        scaled = return_to_go[..., None].to(self.embed_return.weight.dtype) / self.config.return_scale
+        return self.embed_return(scaled).tanh()
+
+    def observation_token(self, observation: Any, lead: int) -> Tensor:
+        """``[b, ...]`` or ``[b, t, ...]``, with ``lead`` axes before those of the space, to ``[..., d]``."""
+        return self.embed_observation(self.encoder(observation, lead)).tanh()
+
+    def action_token(self, action: Tensor) -> Tensor:
+        """``[..., *action_shape] -> [..., d]``."""
+        return self.embed_action(self.policy.encode(action).to(self.embed_action.weight.dtype)).tanh()
+
+    def distribution(self, policy: Tensor) -> Distribution:
+        """The action distribution of policy parameters ``[..., p]``."""
+        return self.policy.distribution(policy)
+
+    def stream(self, batch_size: int) -> "DecisionStream":
+        """An agent in play, with the weights as they are now."""
+        return DecisionStream(self, batch_size)
+
+
+class DecisionState(NamedTuple):
+    """What an agent in play remembers."""
+
+    core: Any
+    """The core's state behind the newest observation token."""
+    tokens: Tensor
+    """``[b, C, 3, d]``: the steps of the context, not placed; the newest step's action is not there yet."""
+    count: Tensor  # type: ignore[assignment]  # hides tuple.count, which nobody asks for
+    """Long ``[b]``: steps of the context."""
+    start: Tensor
+    """Long ``[b]``: steps from the episode's start to the context's first."""
+    wished: Tensor
+    """Float ``[b]``: the return-to-go of the newest step."""
+
+
+class DecisionStream:
+    """An agent in play: three tokens a step, and now and then the context again from its beginning.
+
+    Args:
+        agent: whose weights are used.
+        batch_size: rows.
+    """
+
+    def __init__(self, agent: DecisionTransformer, batch_size: int) -> None:
+        self.agent = agent
+        self.core = agent.core.stream(batch_size)
+        config, like = agent.config, self.core.like
+        self.tokens = like.new_zeros(batch_size, config.context, TOKENS, config.width)
+        self.count = torch.zeros(batch_size, dtype=torch.long, device=like.device)
+        self.start = torch.zeros_like(self.count)
+        self.wished = torch.full((batch_size,), float(config.target_return), device=like.device)
+        self.rows = torch.arange(batch_size, device=like.device)
+
+    @property
+    def state(self) -> DecisionState:
+        """The memory (a copy)."""
+        return clone(DecisionState(self.core.state, self.tokens, self.count, self.start, self.wished))
+
+    def load_state(self, state: DecisionState) -> None:
+        """Continue from a state."""
+        self.core.load_state(state.core)
+        _, self.tokens, self.count, self.start, self.wished = clone(state)
+
+    @torch.no_grad()
+    def step(self, inputs: ActorInputs, is_first: Tensor) -> DecisionOutput:
+        """One step of every row.
+
+        Args:
+            inputs: observation, the action before it and the reward that came with it, without a time axis.
+            is_first: bool ``[b]``; an episode begins, and with it a context.
+        """
+        agent, config = self.agent, self.agent.config
+        fresh = where_first(
+            is_first,
+            (torch.zeros_like(self.count), torch.zeros_like(self.start)),
+            (self.count, self.start),
+        )
+        self._consume_action(inputs.action, is_first)
+        self.count, self.start = fresh
+        target = torch.full_like(self.wished, config.target_return)
+        self.wished = torch.where(is_first, target, self.wished - inputs.reward.to(self.wished.dtype))
+        full = self.count == config.context
+        if bool(full.any()):
+            self._move(full.nonzero()[:, 0])
+        wished, seen = agent.return_token(self.wished), agent.observation_token(inputs.observation, 1)
+        self.tokens[self.rows, self.count, 0], self.tokens[self.rows, self.count, 1] = wished, seen
+        place = TOKENS * self.count
+        self.core.step(agent.place(wished, place, self.start), self.count == 0)
+        outputs = self.core.step(agent.place(seen, place + 1, self.start))
+        self.count = self.count + 1
+        return DecisionOutput(agent.policy.complete(agent.head(outputs)), self.wished, outputs)
+
+    def _consume_action(self, action: Tensor, is_first: Tensor) -> None:
+        """The action behind the newest observation; of no meaning in rows that begin, and cleared by their reset."""
+        if bool((is_first | (self.count == 0)).all()):
+            return
+        done = self.agent.action_token(action)
+        newest = (self.count - 1).clamp(min=0)
+        self.tokens[self.rows, newest, 2] = done
+        if bool((is_first | (self.count == self.agent.config.context)).all()):
+            return  # nobody would read what the core makes of it
+        self.core.step(self.agent.place(done, TOKENS * newest + 2, self.start))
+
+    def _move(self, rows: Tensor) -> None:
+        """Drop the oldest steps of full contexts, and read the rest again."""
+        agent, stride = self.agent, self.agent.config.stride
+        kept = self.tokens[rows, stride:]
+        self.tokens[rows, :-stride] = kept
+        self.count[rows] -= stride
+        self.start[rows] += stride
+        places = torch.arange(TOKENS * kept.shape[1], device=kept.device).expand(len(rows), -1)
+        read = agent.place(kept.flatten(1, 2), places, self.start[rows][:, None])
+        _, state = agent.core(read, agent.core.initial_state(len(rows)), first_tokens(read))
+        self.core.load_state(state if len(rows) == len(self.rows) else put_rows(self.core.state, rows, state))
+
+
+def first_tokens(tokens: Tensor) -> Tensor:
+    """``is_first`` of sequences ``[b, s, d]`` that begin at their first token."""
+    first = torch.zeros(tokens.shape[:2], dtype=torch.bool, device=tokens.device)
+    first[:, 0] = True
+    return first

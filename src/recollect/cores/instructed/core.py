@@ -1,0 +1,235 @@
+"""Temporal latent bottleneck with an instruction: its words stand before the steps of every chunk.
+
+The last m * w numbers of an input are an instruction: m vectors of w numbers, one a word. What comes before them is the
+step itself. At the first step of a chunk of K steps its instruction is read, W_l = words U, and stands before the
+chunk in the fast stream:
+
+    X_l = [W_l + Q; x_1 + P_1, ..., x_K + P_K]                                         m + K entries
+
+    S:  X    <- X + ATTENTION(LN(X), LN(X), LN(X)),    X <- X + FFN(LN(X))             causal: x_k sees W_l, x_1 ... x_k
+    C:  X    <- X + ATTENTION(LN(X), LN(I_l), LN(I_l)), X <- X + FFN(LN(X))
+    G:  I_{l+1} = what the steps of X_l, and not its words, write into the slots I_l
+
+P and Q are positions in the chunk and in the instruction. All else is :mod:`recollect.cores.tlb.core`. The outputs are
+those of the steps. With ``feedback="none"`` and a chunk as long as an episode this is the paper's baseline: a causal
+Transformer over [instruction; steps].
+
+Paper: Didolkar et al., "Temporal Latent Bottleneck" (2022), section 3.2: "the language instruction is appended to each
+chunk, allowing each chunk to attend to it"; for the baseline, to the sequence of states.
+
+Differs: the paper does not say where in a chunk the words stand; here they come first, so that a causal chunk may
+read them. It does not say whether the words write the slots; here they do not. Attention inside the instruction is
+causal too. An instruction that changes inside a chunk is read at the next one.
+"""
+
+from dataclasses import dataclass, field
+from typing import ClassVar, Literal, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from recollect.config import require
+from recollect.cores.contract import CoreConfig, MemoryCore
+from recollect.cores.tlb.chunks import plan_chunks
+from recollect.cores.tlb.core import (
+    DROPOUT_EXEMPTION,
+    TemporalLatentBottleneck,
+    TemporalLatentBottleneckConfig,
+    TemporalLatentBottleneckVariant,
+)
+from recollect.cores.tlb.level import FoldedLevel
+from recollect.layers.feedforward import input_projection
+from recollect.layers.positions import sinusoid
+from recollect.layers.window_attention import slide
+
+
+class InstructedTransformerState(NamedTuple):
+    """Slots, and the inputs and the instruction of the chunk that is not yet complete."""
+
+    slots: Tensor
+    """``[b, N, d]``: I before the running chunk."""
+    inputs: Tensor
+    """``[b, K - 1, d]``: projected steps of the running chunk, newest last; zeros where there is none."""
+    words: Tensor
+    """``[b, m, d]``: projected instruction of the running chunk; zeros where there is none."""
+    position: Tensor
+    """Long ``[b]``: steps of the running chunk so far."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class InstructedTransformerConfig(CoreConfig):
+    """Settings of :class:`InstructedTransformer`."""
+
+    paper: ClassVar[str] = "Didolkar et al. 2022"
+    remembers: ClassVar[str] = "slots, one chunk and its instruction"
+
+    dim: int = 128
+    """Width of both streams, and of the outputs."""
+    num_layers: int = 2
+    """Self-attention layers of the fast stream."""
+    num_heads: int = 4
+    """Attention heads."""
+    hidden_dim: int | None = None
+    """Width of the feed-forwards; 4 x dim when None."""
+    self_per_cross: int = 1
+    """R: self-attention layers to one cross-attention layer."""
+    chunk_len: int = 16
+    """K: steps of a chunk."""
+    num_slots: int = 5
+    """N: vectors of the slow state."""
+    dropout: float = 0.0
+    """Probability of dropping, in training."""
+    feedback: Literal["top_down", "none"] = "top_down"
+    """Whether the fast stream reads the slots; ``none`` is a Transformer that sees the running chunk alone."""
+    words: int = 0
+    """m: words of an instruction, last in an input; 0: there is none."""
+    word_dim: int = 32
+    """w: numbers of a word."""
+    details: TemporalLatentBottleneckVariant = field(default_factory=TemporalLatentBottleneckVariant)
+    """Choices on which the paper is silent; ``detach_every`` is of no use here."""
+
+    def __post_init__(self) -> None:
+        require(self.words >= 0, "words", self.words, "give the number of words, or 0 for none")
+        require(self.word_dim > 0, "word_dim", self.word_dim, "give a positive width")
+        cut = self.details.detach_every
+        require(cut is None, "details.detach_every", cut, "gradients go through all chunks here: give None")
+        _ = self.inner  # looks at the others
+
+    @property
+    def inner(self) -> TemporalLatentBottleneckConfig:
+        """The temporal latent bottleneck that runs the chunks, words and steps."""
+        return TemporalLatentBottleneckConfig(
+            dim=self.dim,
+            num_layers=self.num_layers,
+            num_heads=self.num_heads,
+            hidden_dim=self.hidden_dim,
+            self_per_cross=self.self_per_cross,
+            chunk_len=self.chunk_len,
+            num_slots=self.num_slots,
+            dropout=self.dropout,
+            positions="none",
+            feedback=self.feedback,
+            details=self.details,
+        )
+
+    @property
+    def reach(self) -> int | None:
+        """Without slots the running chunk; with them there is no end."""
+        return self.chunk_len if self.feedback == "none" else None
+
+    def build(self, input_dim: int) -> "InstructedTransformer":
+        """Make the core."""
+        return InstructedTransformer(self, input_dim)
+
+
+class InstructedTransformer(MemoryCore[InstructedTransformerState]):
+    """Chunks of steps behind their instruction, and slots that carry the past from chunk to chunk.
+
+    Args:
+        config: see :class:`InstructedTransformerConfig`.
+        input_dim: width of the inputs, the words included.
+
+    Raises:
+        ValueError: the words leave nothing for the step.
+    """
+
+    def __init__(self, config: InstructedTransformerConfig, input_dim: int) -> None:
+        super().__init__()
+        self.config = config
+        self.told = config.words * config.word_dim
+        remedy = f"an input has {input_dim} numbers; give fewer words, or show the agent more than them"
+        require(self.told < input_dim, "words", f"{config.words} x {config.word_dim}", remedy)
+        self.input_shape, self.output_shape = (input_dim,), (config.dim,)
+        self.chunks = TemporalLatentBottleneck(config.inner, config.dim)
+        self.project = input_projection(input_dim - self.told, config.dim)
+        self.read_words = nn.Linear(config.word_dim, config.dim) if config.words else None
+        if config.dropout or config.details.attention_dropout:
+            self.exemptions = dict.fromkeys(("rows", "future"), DROPOUT_EXEMPTION)
+        self.waves: Tensor
+        places = torch.arange(max(config.chunk_len, config.words))
+        self.register_buffer("waves", sinusoid(places, config.dim), persistent=False)
+
+    def initial_state(self, batch_size: int) -> InstructedTransformerState:
+        """Slots as ``details.initial_slots`` says, and no unfinished chunk."""
+        config = self.config
+        return InstructedTransformerState(
+            slots=self.chunks.initial_slots()[0].expand(batch_size, -1, -1),
+            inputs=self.zeros(batch_size, config.chunk_len - 1, config.dim),
+            words=self.zeros(batch_size, config.words, config.dim),
+            position=self.zeros(batch_size, dtype=torch.long),
+        )
+
+    def split(self, inputs: Tensor) -> tuple[Tensor, Tensor]:
+        """Projected steps ``[b, t, d]`` and instructions ``[b, t, m, d]`` of inputs ``[b, t, input_dim]``."""
+        step, told = inputs.split((inputs.shape[-1] - self.told, self.told), -1)
+        if self.read_words is None:
+            return self.project(step), inputs.new_zeros(*inputs.shape[:2], 0, self.config.dim)
+        return self.project(step), self.read_words(told.unflatten(-1, (self.config.words, self.config.word_dim)))
+
+    def unroll(
+        self, inputs: Tensor, state: InstructedTransformerState, is_first: Tensor
+    ) -> tuple[Tensor, InstructedTransformerState]:
+        """See the module's docstring."""
+        k, m = self.config.chunk_len, self.config.words
+        new, said = self.split(inputs)
+        b, _, d = new.shape
+        plan = plan_chunks(is_first, state.position, k)
+        rows = torch.arange(b, device=new.device)
+        steps = torch.cat((state.inputs, new, new.new_zeros(b, 1, d)), 1)
+        chunks = steps.flatten(0, 1)[plan.source + rows[:, None] * steps.shape[1]]  # n b K d
+        words = self._words_of_chunks(said, state.words, plan.source[..., 0])  # n b m d
+        x = torch.cat((words + self.waves[:m], chunks + self.waves[:k]), 2)
+        x, slots = self._level().walk(x, state.slots, plan.marks)
+        chunk, inside = plan.place // k, plan.place % k
+        place = (chunk * b + rows[:, None]) * (m + k) + m + inside
+        outputs = self.chunks.final_norm(x).flatten(0, 2)[place]  # b t d
+        unfinished = plan.position % k
+        last = words[chunk[:, -1], rows]
+        kept = torch.where((unfinished > 0)[:, None, None], last, torch.zeros_like(last))
+        cached = slide(state.inputs, new, unfinished)
+        return outputs, InstructedTransformerState(slots, cached, kept, plan.position)
+
+    def _words_of_chunks(self, said: Tensor, kept: Tensor, first: Tensor) -> Tensor:
+        """The instruction at the first step of each chunk, ``[n, b, m, d]``.
+
+        Args:
+            said: ``[b, t, m, d]``.
+            kept: ``[b, m, d]``, of the chunk that was running before the call.
+            first: long ``[n, b]``: where the first steps come from, as in :class:`ChunkPlan`.
+        """
+        b, t = said.shape[:2]
+        cached = self.config.chunk_len - 1
+        choices = torch.cat((kept[:, None], said, torch.zeros_like(kept)[:, None]), 1)  # b t+2 m d
+        index = torch.where(first < cached, 0, first - cached + 1)
+        rows = torch.arange(b, device=said.device)
+        return choices.flatten(0, 1)[index + rows * (t + 2)]
+
+    def _level(self) -> FoldedLevel:
+        details, initial = self.config.details, self.chunks.initial_slots()
+        every = details.initial_slots == "sinusoid_every_chunk"
+        return FoldedLevel(
+            self.chunks.levels[0],
+            after=(),
+            initial=initial[0],
+            added=self.chunks.waves[: self.config.num_slots] if every else None,
+            always=False,
+            causal=True,
+            unwritten=self.config.words,
+        )
+
+    def largest_counters(self) -> dict[str, int]:
+        """How far the counters of the state go."""
+        return {"position": self.config.chunk_len}
+
+    def flops_per_step(self) -> int:
+        """One streamed step, as the mean over a chunk: that of the inner core, and the words' share.
+
+        Words cost what steps do, once in K steps; a step also reads m words in each self layer.
+        """
+        config, d = self.config, self.config.dim
+        k, m = config.chunk_len, config.words
+        w = d if config.details.head_dim is None else config.num_heads * config.details.head_dim
+        inner = self.chunks.flops_per_step()
+        projected = 2 * (self.input_shape[0] - self.told) * d if isinstance(self.project, nn.Linear) else 0
+        words = -(-m * (inner + 2 * config.word_dim * d) // k)
+        return inner + projected + words + config.num_layers * 4 * w * m

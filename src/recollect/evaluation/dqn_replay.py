@@ -1,0 +1,215 @@
+"""The DQN replay dataset: what a DQN agent met in 200 million frames of an Atari game, as gzipped NumPy arrays.
+
+    FOLDER/$store$_observation_ckpt.N.gz   uint8  [n, 84, 84]   one frame a step
+    FOLDER/$store$_action_ckpt.N.gz        int    [n]           what was done at it
+    FOLDER/$store$_reward_ckpt.N.gz        float  [n]           what that action earned
+    FOLDER/$store$_terminal_ckpt.N.gz      uint8  [n]           1 where it ended the game
+
+There are 50 buffers N = 0 ... 49 of a million steps each. As in Decision Transformer, buffers are visited in random
+order, each visit reads the next ten trajectories of a buffer, and of a buffer the first 100 000 steps are used. Only as
+much of a file is decompressed as is read.
+
+Sources: Agarwal et al. (2020), An optimistic perspective on offline reinforcement learning; Chen et al. (2021),
+Decision Transformer, create_dataset.py of the authors' code.
+
+Differs: the frame after the last action is not in the files; the last frame stands for it (nobody acts on it). Frames
+are stacked where they are read, with zeros before a game's first.
+"""
+
+import gzip
+import re
+import zlib
+from collections.abc import Sequence
+from os import PathLike
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+
+from recollect.config import require
+from recollect.evaluation.recordings import Recording
+
+USED = 100_000
+"""Steps of a buffer that are used."""
+VISIT = 10
+"""Trajectories of a visit."""
+KINDS = {"observation": ("u", 3), "action": ("iu", 1), "reward": ("fiu", 1), "terminal": ("iub", 1)}
+"""Kinds of numbers and axes of each file."""
+
+
+def read_dqn_replay(
+    folder: str | PathLike[str], transitions: int = 500_000, *, seed: int = 0, visit: int = VISIT, used: int = USED
+) -> Recording:
+    """Whole trajectories of a replay, drawn from its buffers, until there are enough steps.
+
+    Args:
+        folder: with the files, such as ``dqn/Pong/1/replay_logs``.
+        transitions: steps to be read, at least; the trajectory that reaches the number is whole.
+        seed: of the visits.
+        visit: trajectories that a visit reads.
+        used: steps of a buffer that are used, from its beginning.
+
+    Returns:
+        Single frames as observations.
+
+    Raises:
+        ValueError: a file is missing, empty, cut short, damaged, or holds something else; says which and where. Or all
+            buffers together have fewer trajectories.
+    """
+    require(transitions >= 1, "transitions", transitions, "read at least one step")
+    base = Path(folder)
+    buffers = _buffers(base)
+    ends = {number: _ends(base, number, used) for number in buffers}
+    chosen = _visits(ends, transitions, seed, visit)
+    parts = [_buffer(base, number, chosen[number]) for number in buffers if number in chosen]
+    observation, action, reward, lengths = (np.concatenate([part[i] for part in parts]) for i in range(4))
+    ends_at = lengths.cumsum()
+    scores = [float(one.sum()) for one in np.split(reward, ends_at[:-1])]
+    return Recording(
+        observation={"": observation},
+        action=action,
+        reward=reward,
+        lengths=lengths,
+        terminated=np.ones(len(lengths), bool),
+        score=np.array(scores, np.float32),
+        action_space=None,
+    )
+
+
+def read_array(path: str | PathLike[str], kinds: str, axes: int, rows: int | None = None) -> np.ndarray:
+    """The first rows of a gzipped NumPy array; all of them where ``rows`` is None.
+
+    Raises:
+        ValueError: missing, empty, cut short, damaged, not NumPy's format, or other numbers than asked for.
+    """
+    try:
+        with gzip.open(path) as file:
+            shape, order, kind = _header(file, path)  # type: ignore[arg-type]
+            if kind.kind not in kinds or len(shape) != axes or order:
+                raise ValueError(
+                    f"{path}: holds {kind} {list(shape)}{' by columns' if order else ''}; here belong numbers of "
+                    f"kind {' or '.join(kinds)} with {axes} {'axis' if axes == 1 else 'axes'}: is it another file "
+                    "under this name?"
+                )
+            count = shape[0] if rows is None else min(rows, shape[0])
+            require(count > 0, "rows", count, f"{path} has none")
+            size = kind.itemsize * int(np.prod(shape[1:], dtype=np.int64))
+            data = _read(file, size * count, size, path)  # type: ignore[arg-type]
+            if count == shape[0]:
+                _read_end(file, path)
+            return np.frombuffer(data, kind).reshape(count, *shape[1:])
+    except FileNotFoundError:
+        raise ValueError(f"{path}: there is no such file: a buffer has four, see docs/imitation.md") from None
+    except gzip.BadGzipFile as error:
+        raise ValueError(f"{path}: is not gzip ({error}): download it again") from None
+
+
+def _header(file: IO[bytes], path: Any) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+    try:
+        version = np.lib.format.read_magic(file)
+        read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        return read(file)
+    except gzip.BadGzipFile:
+        raise
+    except (ValueError, EOFError, zlib.error) as error:
+        raise ValueError(
+            f"{path}: no NumPy array begins at byte 0 ({error}): empty, cut short or another file"
+        ) from None
+
+
+def _read(file: IO[bytes], size: int, row: int, path: Any) -> bytes:
+    parts, there = [], 0
+    try:
+        while there < size:
+            part = file.read(min(1 << 24, size - there))
+            if not part:
+                raise EOFError("the file ends")
+            parts.append(part)
+            there += len(part)
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise ValueError(
+            f"{path}: {error} in row {there // row} of {size // row} that are needed (byte {there} behind the header): "
+            "cut short or damaged, download it again"
+        ) from None
+    return b"".join(parts)
+
+
+def _read_end(file: Any, path: Any) -> None:
+    """Look whether what was read has the checksum behind it."""
+    try:
+        rest = file.read(1)
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise ValueError(f"{path}: {error} behind the last row: cut short or damaged, download it again") from None
+    if rest:
+        raise ValueError(f"{path}: there is more in it than its header says: damaged, download it again")
+
+
+def _buffers(base: Path) -> list[int]:
+    found = [re.fullmatch(r"\$store\$_observation_ckpt\.(\d+)\.gz", path.name) for path in base.glob("*.gz")]
+    buffers = sorted(int(name[1]) for name in found if name)
+    if not buffers:
+        raise ValueError(
+            f"{base}: there is no $store$_observation_ckpt.N.gz in it: give the folder replay_logs of a game "
+            "(docs/imitation.md says how to get it)"
+        )
+    return buffers
+
+
+def _path(base: Path, part: str, number: int) -> Path:
+    return base / f"$store$_{part}_ckpt.{number}.gz"
+
+
+def _ends(base: Path, number: int, used: int) -> np.ndarray:
+    """The last steps of a buffer's trajectories."""
+    path = _path(base, "terminal", number)
+    terminal = read_array(path, *KINDS["terminal"], used)
+    wrong = np.flatnonzero((terminal != 0) & (terminal != 1))
+    if len(wrong):
+        raise ValueError(f"{path}: row {wrong[0]} is {terminal[wrong[0]]}; 0 or 1 says whether the game ended")
+    return np.flatnonzero(terminal)
+
+
+def _visits(
+    ends: dict[int, np.ndarray], transitions: int, seed: int, visit: int
+) -> dict[int, Sequence[tuple[int, int]]]:
+    """First and last steps of the trajectories that are read, by buffer."""
+    draw = np.random.default_rng(seed)
+    chosen: dict[int, list[tuple[int, int]]] = {}
+    missing = transitions
+    while missing > 0:
+        left = [number for number, found in ends.items() if len(chosen.get(number, ())) < len(found)]
+        if not left:
+            have = transitions - missing
+            raise ValueError(f"transitions={transitions}: the buffers have {have} in whole trajectories; ask for fewer")
+        number = int(draw.choice(left))
+        mine = chosen.setdefault(number, [])
+        for last in ends[number][len(mine) : len(mine) + visit].tolist():
+            first = mine[-1][1] + 1 if mine else 0
+            mine.append((first, last))
+            missing -= last - first + 1
+            if missing <= 0:
+                break
+    return chosen  # type: ignore[return-value]
+
+
+def _buffer(base: Path, number: int, trajectories: Sequence[tuple[int, int]]) -> tuple[np.ndarray, ...]:
+    """Observations, actions, rewards and lengths of a buffer's first trajectories, with a final observation each."""
+    steps = trajectories[-1][1] + 1
+    arrays = {part: read_array(_path(base, part, number), *kind, steps) for part, kind in KINDS.items()}
+    for part, array in arrays.items():
+        if len(array) != steps:
+            path = _path(base, part, number)
+            raise ValueError(f"{path}: has {len(array)} rows, and its terminals speak of {steps}: not of one buffer?")
+    reward = arrays["reward"].astype(np.float32)
+    if not np.isfinite(reward).all():
+        at = int(np.flatnonzero(~np.isfinite(reward))[0])
+        raise ValueError(f"{_path(base, 'reward', number)}: row {at} is {reward[at]}, no reward")
+    lasts = np.array([last for _, last in trajectories])
+    lengths = np.diff(lasts, prepend=-1) + 1
+    final = lengths.cumsum() - 1  # places of final observations
+    where = np.insert(np.arange(steps), lasts + 1, lasts)
+    action = arrays["action"].astype(np.int64)[where]
+    action[final] = 0
+    earned = np.insert(reward, lasts + 1, 0.0)
+    received = np.concatenate(([np.float32(0)], earned[:-1]))
+    return arrays["observation"][where], action, received.astype(np.float32), lengths

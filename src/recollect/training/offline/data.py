@@ -1,0 +1,148 @@
+"""Contexts of recorded episodes: what a Decision Transformer is trained on.
+
+    episode            0 1 2 3 4 5 6 7 8 9 |          a step is drawn, all of all episodes with equal probability;
+    context of C = 4         3 4 5 6                  the context begins there, or sooner, so that it ends in time
+    short episode      0 1 2 - |                      what is behind an episode's end counts for nothing
+
+Differs from the authors' code, whose contexts reach back into the episode before where an episode is short.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from recollect.config import require
+from recollect.evaluation.dqn_replay import read_dqn_replay
+from recollect.evaluation.recordings import Recording, read_recording
+from recollect.objectives.returns import returns_to_go
+from recollect.tasks.long_range.kept import data_folder
+from recollect.tasks.worlds.contract import WorldSpec
+from recollect.training.imitation.recorded import nested
+
+REPLAY, KEPT = "dqn-replay:", "kept:"
+
+
+@dataclass(frozen=True, kw_only=True)
+class OfflineDataConfig:
+    """Which episodes are learned from."""
+
+    source: str = ""
+    """FILE.npz or minari:DATASET of recorded episodes; kept:NAME for offline/NAME.npz in the data folder; or
+    dqn-replay:FOLDER with files of the DQN replay dataset, from the data folder on."""
+    transitions: int = 500_000
+    """Steps that are read of a DQN replay; other episodes are read whole."""
+
+    def __post_init__(self) -> None:
+        require(self.transitions >= 1, "transitions", self.transitions, "read at least one step")
+
+    def read(self, spec: WorldSpec, seed: int) -> tuple[Recording, int]:
+        """The episodes, and how many frames an agent is shown at a time.
+
+        Args:
+            spec: of the world that the agent will act in.
+            seed: of the parts of a DQN replay.
+
+        Raises:
+            ValueError: nothing is there, or it is of another world.
+        """
+        remedy = "say what to learn from: --data FILE.npz, minari:DATASET or dqn-replay:FOLDER"
+        require(bool(self.source), "data.source", self.source, remedy)
+        if not self.source.startswith(REPLAY):
+            recording = read_recording(_path(self.source))
+            recording.require(spec, self.source)
+            return recording, 1
+        folder = data_folder() / self.source.removeprefix(REPLAY)  # an absolute path stands for itself
+        recording = read_dqn_replay(folder, self.transitions, seed=seed)
+        frames, shown = recording.observation[""], spec.observation_space.shape or ()
+        if len(shown) != 3 or shown[1:] != frames.shape[1:]:
+            raise ValueError(
+                f"{self.source}: its frames are {list(frames.shape[1:])}, and the world shows {list(shown)}: give "
+                "the world AtariRules(side=84, stack=4)"
+            )
+        stacked = np.broadcast_to(frames[:, None], (len(frames), *shown))  # a view: for its shape alone
+        recording._replace(observation={"": stacked}).require(spec, self.source)
+        return recording, shown[0]
+
+
+class Contexts(NamedTuple):
+    """b contexts of t steps, for an agent to read and to answer."""
+
+    observation: Any
+    """A tree of ``[b, t, ...]``."""
+    action: Tensor
+    """``[b, t, *action_shape]``, done at each step."""
+    return_to_go: Tensor
+    """float32 ``[b, t]``: what was still gained from this step on."""
+    timestep: Tensor
+    """Long ``[b]``: steps from the episode's start to the context's first."""
+    valid: Tensor
+    """bool ``[b, t]``: a step of the episode, at which something was done."""
+
+
+class OfflineData:
+    """Recorded episodes, of which contexts are drawn.
+
+    Args:
+        recording: the episodes.
+        stack: frames that are shown at a time, of single frames in the recording; zeros before an episode's first.
+        device: where contexts go.
+    """
+
+    def __init__(self, recording: Recording, *, stack: int = 1, device: torch.device | str = "cpu") -> None:
+        self.device, self.stack = torch.device(device), stack
+        lengths = torch.from_numpy(recording.lengths).long()
+        starts = lengths.cumsum(0) - lengths
+        self.actions = lengths - 1  # done in each episode
+        self.starts = starts
+        self.last = self.actions.cumsum(0)
+        self.observation = {name: torch.from_numpy(leaf) for name, leaf in recording.observation.items()}
+        self.action = torch.from_numpy(recording.action)
+        self.to_go = torch.from_numpy(returns_to_go(recording.reward, recording.lengths))
+        self.returns = self.to_go[starts]
+        """Of all episodes, ``[e]``."""
+
+    def draw(self, batch_size: int, steps: int, generator: torch.Generator) -> Contexts:
+        """Contexts of so many steps that begin anywhere."""
+        drawn = torch.randint(int(self.last[-1]), (batch_size,), generator=generator)
+        episode = torch.searchsorted(self.last, drawn, right=True)
+        step = drawn - (self.last - self.actions)[episode]
+        return self.contexts(episode, torch.minimum(step, (self.actions[episode] - steps).clamp(min=0)), steps)
+
+    def contexts(self, episode: Tensor, step: Tensor, steps: int) -> Contexts:
+        """The contexts of episodes ``[b]`` that begin at a step ``[b]`` of theirs."""
+        inside = step[:, None] + torch.arange(steps)
+        valid = inside < self.actions[episode][:, None]
+        begin = self.starts[episode][:, None]
+        index = begin + torch.minimum(inside, self.actions[episode][:, None])
+        seen = {name: self._frames(leaf, index, begin) for name, leaf in self.observation.items()}
+        parts = (nested(seen), self.action[index], self.to_go[index], step, valid)
+        observation, *others = parts
+        return Contexts(_to(observation, self.device), *(part.to(self.device) for part in others))
+
+    def _frames(self, leaf: Tensor, index: Tensor, begin: Tensor) -> Tensor:
+        if self.stack == 1:
+            return leaf[index]
+        earlier = index[..., None] - torch.arange(self.stack - 1, -1, -1)  # b t stack
+        missing = earlier < begin[..., None]
+        frames = leaf[torch.where(missing, index[..., None], earlier)]
+        return frames.masked_fill_(missing.reshape(*missing.shape, *[1] * (leaf.ndim - 1)), 0)
+
+
+def _path(source: str) -> str:
+    if not source.startswith(KEPT):
+        return source
+    path = data_folder() / "offline" / f"{source.removeprefix(KEPT)}.npz"
+    if not Path(path).is_file():
+        raise ValueError(
+            f"{source}: there is no {path}: record it from a trained run (recollect evaluate RUN --record {path} "
+            "--policy sampled --noise 0 0.25 0.5 0.75 1 --episodes 640), see docs/imitation.md"
+        )
+    return str(path)
+
+
+def _to(tree: Any, device: torch.device) -> Any:
+    return {name: _to(part, device) for name, part in tree.items()} if isinstance(tree, dict) else tree.to(device)

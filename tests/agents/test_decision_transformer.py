@@ -1,0 +1,117 @@
+"""Decision Transformer: the order of its tokens, and play that equals reading the whole context again."""
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+
+from recollect.agents.contract import ActorInputs
+from recollect.agents.decision_transformer import DecisionTransformerConfig
+from recollect.cores import CORES
+
+CORE_CONFIGS = {
+    "causal-transformer": CORES["causal-transformer"](
+        dim=16, num_layers=2, num_heads=2, memory_len=29, positions="none"
+    ),
+    "tlb": CORES["tlb"](
+        dim=16, num_layers=2, num_heads=2, chunk_len=6, num_slots=2, self_per_cross=1, positions="none"
+    ),
+    "gru": CORES["gru"](dim=16, num_layers=1),
+}
+SEEN = gymnasium.spaces.Box(-1, 1, (3,), np.float32)
+ACTIONS = gymnasium.spaces.Discrete(4)
+
+
+def agent_for(key, stride=1, timestep="first"):
+    torch.manual_seed(0)
+    config = DecisionTransformerConfig(
+        width=16, context=10, stride=stride, timestep=timestep, target_return=5.0, return_scale=2.0, max_timestep=9
+    )
+    agent = config.build(CORE_CONFIGS[key], SEEN, ACTIONS).eval()
+    torch.nn.init.normal_(agent.positions.weight)
+    torch.nn.init.normal_(agent.timesteps.weight)
+    return agent
+
+
+@pytest.mark.parametrize("timestep", ["first", "each", "none"])
+def test_tokens_are_interleaved_as_in_a_literal_loop(timestep):
+    agent = agent_for("causal-transformer", timestep=timestep)
+    observation, action, to_go = torch.randn(2, 4, 3), torch.randint(0, 4, (2, 4)), torch.randn(2, 4)
+    begins = torch.tensor([0, 7])
+    found = agent(observation, action, to_go, begins)
+    for row in range(2):
+        tokens = []
+        for t in range(4):
+            for kind in range(3):
+                if kind == 0:
+                    token = torch.tanh(agent.embed_return.weight[:, 0] * to_go[row, t] / 2 + agent.embed_return.bias)
+                elif kind == 1:
+                    token = torch.tanh(agent.embed_observation(agent.encoder(observation[row, t][None], 1)))[0]
+                else:
+                    token = torch.tanh(agent.embed_action.weight[:, action[row, t]])
+                token = token + agent.positions.weight[3 * t + kind]
+                step = int(begins[row]) + (t if timestep == "each" else 0)
+                if timestep != "none":
+                    token = token + agent.timesteps.weight[min(step, 9)]
+                tokens.append(token)
+        first = torch.zeros(1, 12, dtype=torch.bool)
+        first[:, 0] = True
+        outputs, _ = agent.core(torch.stack(tokens)[None], agent.core.initial_state(1), first)
+        for t in range(4):
+            torch.testing.assert_close(found[row, t], agent.head.weight @ outputs[0, 3 * t + 1])
+
+
+def test_no_policy_sees_its_own_action_or_what_comes_later():
+    agent = agent_for("tlb")
+    observation, action, to_go = torch.randn(1, 6, 3), torch.randint(0, 4, (1, 6)), torch.randn(1, 6)
+    before = agent(observation, action, to_go, torch.zeros(1, dtype=torch.long))
+    action[:, 3], observation[:, 4:], to_go[:, 4:] = (action[:, 3] + 1) % 4, 9.0, 9.0
+    after = agent(observation, action, to_go, torch.zeros(1, dtype=torch.long))
+    assert torch.equal(before[:, :4], after[:, :4]) and not torch.allclose(before[:, 4], after[:, 4])
+
+
+@pytest.mark.parametrize("key", CORE_CONFIGS)
+@pytest.mark.parametrize(("stride", "timestep"), [(1, "first"), (4, "first"), (5, "each")])
+def test_play_says_what_reading_the_whole_context_again_says(key, stride, timestep):
+    agent = agent_for(key, stride, timestep)
+    b, steps = 3, 26
+    observation, action = torch.randn(b, steps, 3), torch.randint(0, 4, (b, steps))
+    reward, first = torch.randn(b, steps), torch.zeros(b, steps, dtype=torch.bool)
+    first[:, 0] = first[1, 7] = first[2, 21] = True
+    stream, said, values = agent.stream(b), [], []
+    for t in range(steps):
+        before = action[:, t - 1] if t else torch.full((b,), -1)
+        output = stream.step(ActorInputs(observation[:, t], before, reward[:, t]), first[:, t])
+        said.append(output.policy)
+        values.append(output.value)
+        if t == 15:  # a state is enough to go on
+            kept, stream = stream.state, agent.stream(b)
+            stream.load_state(kept)
+    for row in range(b):
+        wished = []
+        begin = low = 0
+        for t in range(steps):
+            if first[row, t]:
+                begin = low = t
+            wished.append(5.0 if first[row, t] else wished[-1] - float(reward[row, t]))
+            low += stride if t - low == 10 else 0
+            context = slice(low, t + 1)
+            with torch.no_grad():
+                again = agent(
+                    observation[None, row, context],
+                    action[None, row, context],
+                    torch.tensor(wished[context])[None],
+                    torch.tensor([low - begin]),
+                )[0, -1]
+            torch.testing.assert_close(said[t][row], again, atol=1e-5, rtol=1e-4)
+            assert float(values[t][row]) == pytest.approx(wished[-1], abs=1e-4)
+
+
+def test_mistakes_are_named():
+    with pytest.raises(ValueError, match=r"stride=10: give 1 to 9 steps"):
+        DecisionTransformerConfig(context=10, stride=10)
+    agent = agent_for("gru")
+    with pytest.raises(ValueError, match="context=11: give at most 10 steps"):
+        agent(torch.zeros(1, 11, 3), torch.zeros(1, 11, dtype=torch.long), torch.zeros(1, 11), torch.zeros(1).long())
+    with pytest.raises(ValueError, match=r"core='TokenTuringMachineConfig': choose a core that reads plain vectors"):
+        DecisionTransformerConfig(width=16).build(CORES["ttm"](), SEEN, ACTIONS)

@@ -1,0 +1,141 @@
+"""Demonstrations of a bot: the same from any number of processes, after a kill, and with a bot that hangs."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import gymnasium
+import numpy as np
+import pytest
+
+pytest.importorskip("minigrid")
+
+from fake_bots import always_asleep, sometimes_asleep
+
+from recollect.evaluation import demonstrations
+from recollect.evaluation.demonstrations import DemonstrationsConfig, record_demonstrations
+from recollect.evaluation.recordings import read_recording
+from recollect.tasks import GymnasiumConfig
+from recollect.tasks.gymnasium.babyai import HangingError, at_most, level_id, words_of
+from recollect.tasks.gymnasium.spaces import hash_words
+
+
+@pytest.fixture
+def small_parts(monkeypatch):
+    monkeypatch.setattr(demonstrations, "PART", 4)
+
+
+def same(one, two):
+    return all(np.array_equal(one.observation[name], two.observation[name]) for name in one.observation) and all(
+        np.array_equal(getattr(one, name), getattr(two, name)) for name in ("action", "reward", "lengths", "score")
+    )
+
+
+def test_the_recorded_actions_carry_out_the_instruction(tmp_path, small_parts):
+    config = DemonstrationsConfig(levels=("GoToLocal", "BabyAI-PickupLoc-v0"), episodes=6)
+    about = record_demonstrations(config, tmp_path / "demos.npz")
+    recording = read_recording(tmp_path / "demos.npz")
+    assert about == json.loads((tmp_path / "demos.json").read_text())
+    assert about["episodes"] == 12 and about["steps"] == (recording.lengths - 1).sum()
+    assert not (tmp_path / "demos.npz.parts").exists()
+    assert {name: leaf.dtype.name for name, leaf in recording.observation.items()} == {
+        "direction": "uint8",
+        "image": "uint8",
+        "language": "int16",
+    }
+    recording.require(GymnasiumConfig(id="BabyAI-GoToLocal-v0").spec, "demos")
+    begin = 0
+    for number, length in enumerate(recording.lengths):
+        level, episode = ("GoToLocal", number) if number < 6 else ("PickupLoc", number - 6)
+        environment = gymnasium.make(level_id(level))
+        seen, _ = environment.reset(seed=config.seed_of(level, episode, 0))
+        reward = 0.0
+        for t in range(length):
+            assert np.array_equal(recording.observation["image"][begin + t], seen["image"])
+            assert np.array_equal(recording.observation["language"][begin + t], hash_words(seen["mission"], 16, 1024))
+            if t < length - 1:
+                seen, reward, over, _, _ = environment.step(int(recording.action[begin + t]))
+                assert over == (t == length - 2)
+        assert float(reward) == pytest.approx(recording.reward[begin + length - 1]) and reward > 0
+        begin += length
+
+
+def test_a_bot_that_hangs_or_raises_gets_another_seed_and_is_counted(tmp_path, small_parts):
+    config = DemonstrationsConfig(levels=("GoToLocal",), episodes=5, seconds=0.3)
+    about = record_demonstrations(config, tmp_path / "one.npz", make_bot=sometimes_asleep)
+    counts = about["another_seed"]["GoToLocal"]
+    assert counts["hung"] > 0 and counts["raised"] > 0 and counts["failed"] == 0
+    assert len(read_recording(tmp_path / "one.npz").lengths) == 5
+    twin = record_demonstrations(config, tmp_path / "two.npz", make_bot=sometimes_asleep)
+    assert twin["another_seed"]["GoToLocal"]["raised"] == counts["raised"]
+    assert same(read_recording(tmp_path / "one.npz"), read_recording(tmp_path / "two.npz"))
+
+
+def test_a_bot_that_never_answers_ends_the_recording(tmp_path):
+    config = DemonstrationsConfig(episodes=1, seconds=0.05, attempts=2)
+    with pytest.raises(
+        RuntimeError, match=r"BabyAI-GoToLocal-v0: the bot did not finish episode 0 with any of 2 seeds"
+    ):
+        record_demonstrations(config, tmp_path / "demos.npz", make_bot=always_asleep)
+    assert not (tmp_path / "demos.npz").exists()
+
+
+def test_a_killed_recording_goes_on_and_ends_the_same(tmp_path, small_parts):
+    config = DemonstrationsConfig(episodes=30)
+    script = (
+        "from fake_bots import killed_later\n"
+        "from recollect.evaluation import demonstrations as d\n"
+        "d.PART = 4\n"
+        f"d.record_demonstrations(d.DemonstrationsConfig(episodes=30), {str(tmp_path / 'killed.npz')!r}, "
+        "make_bot=killed_later)\n"
+    )
+    killed = subprocess.run([sys.executable, "-c", script], cwd=Path(__file__).parent, check=False, capture_output=True)
+    assert killed.returncode == 9, killed.stderr.decode()
+    parts = sorted((tmp_path / "killed.npz.parts").glob("*.npz"))
+    assert len(parts) == 5 and not (tmp_path / "killed.npz").exists()  # 20 whole episodes; the 21st died
+    before = parts[0].stat().st_mtime_ns
+    there = []
+    kept = {}
+    record_demonstrations(config, tmp_path / "killed.npz", say=lambda n: (there.append(n), kept.update(
+        {n: parts[0].stat().st_mtime_ns if parts[0].exists() else before})))  # fmt: skip
+    assert there[0] == 20 and there[-1] == 30 and set(kept.values()) == {before}  # what was there was not made again
+    record_demonstrations(config, tmp_path / "whole.npz")
+    assert same(read_recording(tmp_path / "killed.npz"), read_recording(tmp_path / "whole.npz"))
+
+
+def test_parts_of_other_demonstrations_are_not_mixed_in(tmp_path, small_parts):
+    folder = tmp_path / "demos.npz.parts"
+    folder.mkdir()
+    (folder / "settings.json").write_text('{"seed": 1}')
+    with pytest.raises(ValueError, match="holds parts of other demonstrations"):
+        record_demonstrations(DemonstrationsConfig(episodes=2), tmp_path / "demos.npz")
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"levels": ()}, "levels=.*name at least one level"),
+        ({"levels": ("GoToLocal", "BabyAI-GoToLocal-v0")}, "name each level once"),
+        ({"levels": ("GoToLocl",)}, "BabyAI-GoToLocl"),
+        ({"episodes": 0}, "episodes=0: record at least one"),
+    ],
+)
+def test_mistakes_are_named(tmp_path, fields, message):
+    with pytest.raises(ValueError, match=message):
+        record_demonstrations(DemonstrationsConfig(**fields), tmp_path / "demos.npz")
+
+
+def test_time_limits_end_what_sleeps_and_nothing_else():
+    with at_most(5.0):
+        pass
+    import time
+
+    began = time.monotonic()
+    with pytest.raises(HangingError, match=r"not done after 0\.05 s"), at_most(0.05):
+        time.sleep(5)
+    assert time.monotonic() - began < 2
+
+
+def test_levels_have_room_for_their_words():
+    assert words_of(("GoToLocal",)) == 16 and words_of(("GoToLocal", "BabyAI-BossLevel-v0")) == 40

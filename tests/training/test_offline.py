@@ -1,0 +1,162 @@
+"""Learning from recorded episodes: returns-to-go, contexts, and a run that learns what earns."""
+
+import numpy as np
+import pytest
+import torch
+from small_worlds import CueConfig
+
+from recollect.agents.decision_transformer import DecisionTransformerConfig
+from recollect.cores import CORES
+from recollect.evaluation.recordings import Recording, write_recording
+from recollect.objectives.returns import returns_to_go
+from recollect.training import FitConfig, fit, load_model
+from recollect.training.offline.data import OfflineData, OfflineDataConfig
+from recollect.training.offline.decision_transformer import OfflineConfig, TargetsConfig, context_loss
+from recollect.training.optimizers import OptimizerConfig
+
+LENGTHS = np.array([2, 9, 4, 17, 3])
+GRU = CORES["gru"](dim=16, num_layers=1)
+
+
+def episodes(lengths=LENGTHS, seed=0):
+    draw = np.random.default_rng(seed)
+    steps = int(lengths.sum())
+    first = np.concatenate(([0], lengths.cumsum()[:-1]))
+    reward = draw.normal(size=steps).astype(np.float32)
+    reward[first] = 0
+    return Recording(
+        observation={"cue": np.arange(2 * steps, dtype=np.float32).reshape(steps, 2)},
+        action=draw.integers(0, 2, steps),
+        reward=reward,
+        lengths=lengths,
+        terminated=np.ones(len(lengths), bool),
+        score=np.zeros(len(lengths), np.float32),
+        action_space=None,
+    )
+
+
+def config(path, **settings):
+    return OfflineConfig(
+        world=CueConfig(),
+        core=GRU,
+        agent=DecisionTransformerConfig(width=16, context=6, dropout=0.0),
+        data=OfflineDataConfig(source=str(path)),
+        batch_size=4,
+        evaluation=TargetsConfig(episodes=4, targets=(0.0,)),
+        fit=FitConfig(steps=6, checkpoint_every=1, evaluate_every=3),
+        **settings,
+    )
+
+
+def test_returns_to_go_are_sums_of_a_literal_loop():
+    recording = episodes()
+    found, begin = returns_to_go(recording.reward, recording.lengths), 0
+    for length in LENGTHS:
+        for t in range(length):
+            rest = sum(float(recording.reward[begin + later]) for later in range(t + 1, length))
+            assert found[begin + t] == pytest.approx(rest, abs=1e-5)
+        begin += length
+
+
+def test_contexts_lie_in_one_episode_and_every_step_is_drawn():
+    recording = episodes()
+    data = OfflineData(recording)
+    starts = np.concatenate(([0], LENGTHS.cumsum()[:-1]))
+    generator, seen = torch.Generator().manual_seed(0), set()
+    for _ in range(60):
+        contexts = data.draw(8, 5, generator)
+        for row in range(8):
+            places = (contexts.observation["cue"][row, :, 0] / 2).long()
+            episode = int(np.searchsorted(starts, int(places[0]), side="right")) - 1
+            length, valid = int(LENGTHS[episode]), contexts.valid[row]
+            step = int(contexts.timestep[row])
+            assert int(places[0]) - starts[episode] == step
+            assert int(valid.sum()) == min(5, length - 1)  # shifted back: as much as the episode has
+            assert (places[valid] == places[0] + torch.arange(int(valid.sum()))).all()
+            assert step + int(valid.sum()) <= length - 1  # nobody acts on the last observation
+            assert torch.equal(contexts.action[row][valid], torch.from_numpy(recording.action)[places[valid]])
+            seen |= set(places[valid].tolist())
+    acted = {int(s + t) for s, n in zip(starts, LENGTHS, strict=True) for t in range(n - 1)}
+    assert seen == acted
+
+
+def test_frames_are_stacked_inside_their_episode_with_zeros_before_it():
+    lengths = np.array([3, 4])
+    frames = np.arange(1, 8, dtype=np.uint8).reshape(7, 1, 1)
+    recording = episodes(lengths)._replace(observation={"": frames})
+    data = OfflineData(recording, stack=3)
+    contexts = data.contexts(torch.tensor([0, 1]), torch.tensor([0, 1]), 2)
+    assert contexts.observation[..., 0, 0].tolist() == [[[0, 0, 1], [0, 1, 2]], [[0, 4, 5], [4, 5, 6]]]
+
+
+def test_steps_that_are_not_valid_cost_nothing():
+    data = OfflineData(episodes(np.array([3, 3])))
+    spec = CueConfig().spec
+    torch.manual_seed(0)
+    agent = DecisionTransformerConfig(width=16, context=6).build(GRU, spec.observation_space, spec.action_space).eval()
+    contexts = data.contexts(torch.tensor([0, 1]), torch.tensor([0, 0]), 6)
+    loss, _ = context_loss(agent, contexts)
+    short, _ = context_loss(agent, data.contexts(torch.tensor([0, 1]), torch.tensor([0, 0]), 2))
+    assert contexts.valid.sum(1).tolist() == [2, 2] and loss.item() == pytest.approx(short.item(), rel=1e-5)
+
+
+def test_a_run_resumes_exactly_and_tells_targets(tmp_path):
+    write_recording(episodes(), tmp_path / "episodes.npz")
+    whole = fit(config(tmp_path / "episodes.npz"), tmp_path / "whole")
+    shorter = config(tmp_path / "episodes.npz")
+    part = fit(
+        OfflineConfig(**{**vars(shorter), "fit": FitConfig(steps=3, checkpoint_every=1, evaluate_every=3)}),
+        tmp_path / "part",
+    )
+    assert part.step == 3
+    again = fit(shorter, tmp_path / "part", resume=True)
+    one, two = load_model(tmp_path / "whole"), load_model(tmp_path / "part")
+    rates = [line.split(",") for line in (tmp_path / "part" / "metrics.csv").read_text().splitlines()]
+    assert again.step == whole.step == 6 and len(rates) > 2
+    assert [n for n, _ in one.named_parameters()] == [n for n, _ in two.named_parameters()]
+    found = shorter.evaluate(one, samples=4, seed=1).to_json()
+    assert found["target"] == 1.0 and set(found["by_target"]) == {"0"} and one.config.target_return == 1.0
+
+
+def test_an_agent_told_more_earns_more():
+    """Two kinds of episodes: action 0 was followed by nothing, action 1 by a reward. Told which, it does which."""
+    draw = np.random.default_rng(0)
+    lengths = np.full(64, 2)
+    action = np.zeros(128, np.int64)
+    action[::2] = np.arange(64) % 2
+    reward = np.zeros(128, np.float32)
+    reward[1::2] = action[::2]
+    recording = episodes(lengths)._replace(
+        action=action, reward=reward, observation={"cue": draw.normal(size=(128, 2)).astype(np.float32)}
+    )
+    data, spec = OfflineData(recording), CueConfig().spec
+    torch.manual_seed(0)
+    agent = DecisionTransformerConfig(width=16, context=2, dropout=0.0).build(
+        GRU, spec.observation_space, spec.action_space
+    )
+    optimizer, generator = torch.optim.Adam(agent.parameters(), 1e-2), torch.Generator().manual_seed(0)
+    for _ in range(60):
+        optimizer.zero_grad()
+        context_loss(agent, data.draw(32, 2, generator))[0].backward()
+        optimizer.step()
+    agent.eval()
+    seen, done = torch.randn(1, 1, 2), torch.zeros(1, 1, dtype=torch.long)
+    for told in (0.0, 1.0):
+        policy = agent({"cue": seen}, done, torch.tensor([[told]]), torch.zeros(1, dtype=torch.long))
+        assert int(policy.argmax()) == int(told)
+
+
+def test_sources_that_are_missing_are_named(tmp_path, monkeypatch):
+    monkeypatch.setenv("RECOLLECT_DATA", str(tmp_path))
+    spec = CueConfig().spec
+    with pytest.raises(ValueError, match=r"say what to learn from: --data FILE\.npz"):
+        OfflineDataConfig().read(spec, 0)
+    with pytest.raises(ValueError, match=r"kept:catch: there is no .*catch\.npz: record it from a trained run"):
+        OfflineDataConfig(source="kept:catch").read(spec, 0)
+
+
+def test_a_schedule_stays_above_its_floor():
+    optimizer = OptimizerConfig(learning_rate=1.0, schedule="cosine", floor=0.1, warmup_steps=2)
+    rates = [optimizer.rate(step, 100) for step in range(100)]
+    assert rates[0] == 0.5 and min(rates) == 0.1 == rates[-1] and max(rates) == 1.0
+    assert OptimizerConfig(schedule="linear").rate(99, 100) == pytest.approx(1e-5)
