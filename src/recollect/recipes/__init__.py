@@ -17,6 +17,7 @@ from recollect.recipes.temporal_latent_bottleneck import COPYING
 from recollect.recipes.tlb_images import IMAGES
 from recollect.recipes.tlb_self_supervised import SELF_SUPERVISED
 from recollect.recipes.train import TRAINING, training
+from recollect.recipes.ttm_video import TTM_VIDEO
 
 RECIPES: dict[str, Recipe] = {
     "copying": COPYING,
@@ -28,6 +29,7 @@ RECIPES: dict[str, Recipe] = {
     "million": MILLION,
     "endless": ENDLESS,
     "attention-agents": STUDY,
+    "ttm-video": TTM_VIDEO,
     **{recipe.name: recipe for recipe in (*ARENA_RECIPES, IMAGES, SELF_SUPERVISED, *HTM_RECIPES, INFERENCE, ABLATIONS)},
 }
 

@@ -16,6 +16,7 @@ from recollect.recipes.gymnasium import gymnasium_run
 from recollect.recipes.htm_inference import inference
 from recollect.recipes.recall import RECALL
 from recollect.recipes.temporal_latent_bottleneck import COPYING
+from recollect.recipes.ttm_video import ttm_video
 from recollect.tasks import TASKS, GymnasiumConfig, StreamTask, WorldConfig
 from recollect.training.frame import TrainerConfig
 from recollect.training.imitation.cloning import cloning
@@ -32,6 +33,7 @@ TRAINING: dict[str, MakeConfig] = {
     "object-permanence": htm.permanence,
     "street-learn": htm.streets,
     "associative-inference": inference,
+    "shape-activities": ttm_video,
 }
 """Tasks whose recipe has chosen the settings; other tasks start from their defaults."""
 
