@@ -47,6 +47,10 @@ def test_datasets(folder):
     assert scope["outcome"].status == "finished" and scope["outcome"].step == 3
 
 
+def test_video(folder):
+    assert len(run("video")["said"]) == 40
+
+
 def test_your_own_data(folder):
     scope = run("your-own-data")
     assert scope["cloned"].status == "finished"

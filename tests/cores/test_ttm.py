@@ -24,8 +24,8 @@ def options():
         for positions in ("paper", "released", "none"):
             yield dataclasses.replace(TINY, summarizer=summarizer, positions=positions)
     for processor in ("transformer", "mixer", "mlp"):
-        for memory in ("token_summary", "erase_add", "erase_add_released", "concatenate", "none"):
-            slots = 6 if memory == "concatenate" else 5
+        for memory in ("token_summary", "erase_add", "erase_add_released", "concatenate", "sample", "none"):
+            slots = 6 if memory in ("concatenate", "sample") else 5
             yield dataclasses.replace(
                 TINY,
                 processor=processor,
@@ -34,13 +34,17 @@ def options():
                 learned_initial_state=processor == "mixer",
                 num_layers=2,
             )
+        for memory in ("concatenate", "sample", "none"):
+            yield dataclasses.replace(
+                TINY, processor=processor, memory=memory, summarizer="none", num_slots=6, num_reads=3
+            )
     rng = random.Random(0)
     yield from (samples.sample(rng) for _ in range(12))
 
 
 def use(path, core, monkeypatch):
     """Take one of the three ways to the same numbers, whatever the sizes ask for."""
-    core.hoists = path != "loop"
+    core.hoists = path != "loop" and not core.reads_all
     monkeypatch.setattr(fused_pooling, "MIN_SIZE", 0 if path == "fused" else 1 << 60)
     monkeypatch.setattr(fused_pooling, "_blocks", lambda tokens: [range(0, 2), range(2, 3)][: tokens.shape[1] - 1])
 

@@ -15,7 +15,7 @@ def problem(config, input_dim=4, batch=2, steps=5, resets=0.3):
     """A core in float64 with inputs, a state in the middle of an episode, and resets."""
     core = scramble(config.build(input_dim).double())
     inputs = torch.randn(batch, steps, config.num_tokens, input_dim, dtype=torch.float64, requires_grad=True)
-    memory = torch.randn(batch, config.num_slots, config.dim, dtype=torch.float64, requires_grad=True)
+    memory = torch.randn_like(core.initial_state(batch).memory).requires_grad_()
     is_first = torch.rand(batch, steps) < resets
     return core, inputs, type(core.initial_state(1))(memory), is_first
 

@@ -9,7 +9,7 @@ from recollect.cores import CORES
 from recollect.recipes import RECIPES, demands
 from recollect.recipes.demands import all_tasks, demand_of, name_of, policies_of
 from recollect.recipes.hierarchical_transformer_memory.words import PAPER_LEVELS
-from recollect.recipes.reproduce import lag_and_reach
+from recollect.recipes.reproduce import lag_and_reach, reach_of
 from recollect.tasks import Copying, Recall, StreetLearnConfig, TMazeConfig
 from recollect.tasks.ruler import measure
 
@@ -26,7 +26,7 @@ def test_what_is_said_to_need_more_than_windows_does(recipe, scale):
         for name, test in run.scored.items():
             if not test.beyond_window:
                 continue
-            reach = run.config.core.reach
+            reach = reach_of(run.config)
             if reach is not None:
                 demand = demand_of(test.where)
                 assert demand is not None and demand.lag >= 4 * reach, f"{run.row}, {name}: {demand}, reach {reach}"

@@ -10,14 +10,16 @@ from recollect.recipes.recall import recall
 from recollect.recipes.temporal_latent_bottleneck import LENGTHS, ROWS, copying
 from recollect.tasks import Copying, GymnasiumConfig, ImageTask, Mixture, WorldConfig
 from recollect.tasks.gymnasium.mortar_mayhem import EndlessMortarMayhemConfig
-from recollect.training import SupervisedConfig, TrainerConfig
+from recollect.training import DetectionConfig, SupervisedConfig, TrainerConfig
 from recollect.training.trainers import KINDS
 
 SCALES = [pytest.param(recipe, scale, id=f"{key}-{scale}") for key, recipe in RECIPES.items() for scale in recipe.runs]
 
 
 def is_missing(config):
-    """Whether the world needs a package that the tests do not."""
+    """Whether the world needs a package, or a backbone weights, that the tests do not have."""
+    if isinstance(config, DetectionConfig) and config.agent.backbone != "patches":
+        return True
     prefixes = {"popgym-": "popgym", "MortarMayhem": "memory_gym", "MiniGrid-": "minigrid"}
     world = config.trained_on
     if isinstance(world, EndlessMortarMayhemConfig):

@@ -347,6 +347,57 @@ class Reproduce:
 
 
 @dataclass(frozen=True)
+class Watch:
+    """Let a trained detector watch a film or a camera, frame by frame: print activities as they begin and end."""
+
+    source: Positional[str]
+    """Film, number of a camera (0 is the first), device, or address (rtsp://, http://)."""
+    run_directory: Annotated[Path, arg(name="run")]
+    """Run directory of a detector that was trained on frames."""
+    out: Annotated[Path | None, arg(aliases=("-o",))] = None
+    """Annotated film (.mp4, .mkv, .mov, .avi) that is written; None writes none."""
+    threshold: float = 0.5
+    """Probability from which an activity goes on."""
+    frames: int | None = None
+    """Frames after which it ends; None goes on until the film ends, or Ctrl-C."""
+    best: bool = False
+    """Take the checkpoint of the run's best evaluation, instead of the newest."""
+    device: str = "cpu"
+    """Where to compute."""
+    trust: bool = False
+    """Import the packages that the run's config names for its task or core: that runs their code."""
+    json: bool = False
+    """Print JSON, a line for every activity that begins or ends."""
+
+    def run(self, console: Console) -> int:
+        """Watch and print."""
+        require_run(self.run_directory)
+        from recollect.interpret.watch import Watched, load_detector, tell_events, watch
+        from recollect.training.trained import passed_over
+
+        model = load_detector(self.run_directory, self.device, best=self.best, trust=self.trust)
+        for line in passed_over(self.run_directory, best=self.best):
+            tell(line, style="yellow")
+        told = Watched()
+        options: dict[str, Any] = {"threshold": self.threshold, "out": self.out, "most_frames": self.frames}
+        frames = watch(model, self.source, summary=told, **options)
+        try:
+            for event in tell_events(frames, model.class_names):
+                if self.json:
+                    print_json(event.to_json(), indent=None)
+                else:
+                    console.print(event.describe(), highlight=False, soft_wrap=True, markup=False)
+        except KeyboardInterrupt:
+            tell("stopped", style="yellow")
+        finally:
+            frames.close()
+        tell(told.describe())
+        if self.out is not None:
+            tell(f"film: {self.out}")
+        return 0
+
+
+@dataclass(frozen=True)
 class Demo:
     """Train an agent with a memory, film it, and stream it for 100 000 steps: it neither forgets nor grows."""
 
@@ -402,6 +453,7 @@ COMMANDS: dict[str, tuple[Any, str]] = {
     "certify": (Certify, "prove the streaming contract: recollect certify all"),
     "benchmark": (_benchmark, "measure every core or kernel: recollect benchmark cores"),
     "reproduce": (Reproduce, "an experiment of a paper: recollect reproduce copying --scale lite"),
+    "watch": (Watch, "a detector on a film or camera: recollect watch FILE --run runs/shape-activities-ttm-seed0"),
     "demo": (Demo, "train an agent, film it, stream it for 100 000 steps, see what it remembers"),
 }
 

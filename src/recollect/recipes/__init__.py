@@ -20,6 +20,7 @@ from recollect.recipes.temporal_latent_bottleneck import COPYING
 from recollect.recipes.tlb_images import IMAGES
 from recollect.recipes.tlb_self_supervised import SELF_SUPERVISED
 from recollect.recipes.train import TRAINING, training
+from recollect.recipes.ttm_video import TTM_VIDEO
 
 RECIPES: dict[str, Recipe] = {
     "copying": COPYING,
@@ -34,6 +35,7 @@ RECIPES: dict[str, Recipe] = {
     "tlb-decision-transformer": DECISION_TRANSFORMER,
     "attention-agents": STUDY,
     "ttm-robots": ROBOTS,
+    "ttm-video": TTM_VIDEO,
     **{recipe.name: recipe for recipe in (*ARENA_RECIPES, IMAGES, SELF_SUPERVISED, *HTM_RECIPES, INFERENCE, ABLATIONS)},
 }
 

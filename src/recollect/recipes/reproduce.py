@@ -44,6 +44,7 @@ from recollect.runs.provenance import environment
 from recollect.runs.random_states import seed_everything
 from recollect.state import nbytes
 from recollect.tasks import GymnasiumConfig
+from recollect.training.detection import DetectionConfig
 from recollect.training.fit import Outcome, fit
 from recollect.training.frame import FRESH_SEED, TrainerConfig
 from recollect.training.trained import load_model
@@ -293,8 +294,14 @@ def lag_and_reach(run: Run, test: Test) -> str:
     demand = demand_of(test.where)
     if demand is None:
         return "-"
-    reach = run.config.core.reach  # type: ignore[attr-defined]
+    reach = reach_of(run.config)
     return f"{demand.lag:g} / {'∞' if reach is None else reach}"
+
+
+def reach_of(config: TrainerConfig) -> int | None:
+    """Steps of the task back that the core's windows show; None where nothing but learning says how far."""
+    # A frame may be several steps of a detector's core.
+    return config.reach if isinstance(config, DetectionConfig) else config.core.reach  # type: ignore[attr-defined]
 
 
 def _reference_lines(rows: Sequence[Run]) -> list[str]:

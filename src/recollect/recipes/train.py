@@ -17,6 +17,7 @@ from recollect.recipes.htm_inference import inference
 from recollect.recipes.recall import RECALL
 from recollect.recipes.robots import covered_objects, goal_shown_once, order_shown_once
 from recollect.recipes.temporal_latent_bottleneck import COPYING
+from recollect.recipes.ttm_video import ttm_video
 from recollect.tasks import TASKS, GymnasiumConfig, StreamTask, WorldConfig
 from recollect.training.frame import TrainerConfig
 from recollect.training.imitation.cloning import CloningConfig, cloning
@@ -38,6 +39,7 @@ TRAINING: dict[str, MakeConfig] = {
     "goal-shown-once": goal_shown_once,
     "order-shown-once": order_shown_once,
     "covered-objects": covered_objects,
+    "shape-activities": ttm_video,
 }
 """Tasks whose recipe has chosen the settings; other tasks start from their defaults."""
 

@@ -22,6 +22,10 @@ from recollect.tasks.streams.contract import TaskSpec as TaskSpec
 from recollect.tasks.streams.copying import Copying as Copying
 from recollect.tasks.streams.mixture import Mixture as Mixture
 from recollect.tasks.streams.recall import Recall as Recall
+from recollect.tasks.videos.charades import Charades as Charades
+from recollect.tasks.videos.contract import VideoTask as VideoTask
+from recollect.tasks.videos.shape_activities import ShapeActivities as ShapeActivities
+from recollect.tasks.videos.thumos import Thumos as Thumos
 from recollect.tasks.worlds.arcade.catch import CatchConfig as CatchConfig
 from recollect.tasks.worlds.arcade.key_door import KeyDoorConfig as KeyDoorConfig
 from recollect.tasks.worlds.arcade.track import TrackConfig as TrackConfig
@@ -55,6 +59,9 @@ TASKS: dict[str, type[StreamTask] | type[WorldConfig]] = {
     "shapes": Shapes,
     "cifar": CIFAR,
     "stl-10": STL10,
+    "shape-activities": ShapeActivities,
+    "charades": Charades,
+    "thumos": Thumos,
     "t-maze": TMazeConfig,
     "visual-match": VisualMatchConfig,
     "ballet": BalletConfig,

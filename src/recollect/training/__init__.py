@@ -1,6 +1,7 @@
 """The loops: ``fit`` drives every trainer; a trainer is one file and one line in ``trainers.py``."""
 
 from recollect.training.classification import ClassificationConfig, PretrainingConfig
+from recollect.training.detection import DetectionConfig
 from recollect.training.fit import Outcome, fit
 from recollect.training.frame import FitConfig, Trainer, TrainerConfig
 from recollect.training.imitation.cloning import CloningConfig
@@ -15,6 +16,7 @@ __all__ = [
     "TRAINERS",
     "ClassificationConfig",
     "CloningConfig",
+    "DetectionConfig",
     "FitConfig",
     "ImpalaConfig",
     "OptimizerConfig",

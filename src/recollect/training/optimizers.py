@@ -2,7 +2,7 @@
 
 import copy
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -15,6 +15,8 @@ from recollect.runs.errors import NonFiniteError
 
 Algorithm = Literal["adamw", "adam", "rmsprop"]
 Schedule = Literal["constant", "linear", "cosine", "rsqrt"]
+FACTOR = "rate_factor"
+"""In a group of parameters: what its learning rate is multiplied by."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,8 +92,20 @@ class OptimizerConfig:
 def begin_step(optimizer: torch.optim.Optimizer, rate: float) -> None:
     """Before the forward pass: the learning rate of all parameters, and no gradient left of the step before."""
     for group in optimizer.param_groups:
-        group["lr"] = rate
+        group["lr"] = rate * group.get(FACTOR, 1.0)
     optimizer.zero_grad(set_to_none=True)
+
+
+def split_rates(optimizer: torch.optim.Optimizer, parameters: Iterable[nn.Parameter], factor: float) -> None:
+    """Let some parameters learn at ``factor`` times the rate of the others; a factor of 1 changes nothing."""
+    if factor == 1.0:
+        return
+    theirs = {id(parameter) for parameter in parameters}
+    for group in list(optimizer.param_groups):
+        slow = [parameter for parameter in group["params"] if id(parameter) in theirs]
+        if slow:
+            group["params"] = [parameter for parameter in group["params"] if id(parameter) not in theirs]
+            optimizer.add_param_group({**group, "params": slow, FACTOR: factor})
 
 
 def take_step(

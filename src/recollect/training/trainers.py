@@ -2,6 +2,7 @@
 
 from recollect.agents.kinds import KINDS as AGENT_KINDS
 from recollect.training.classification import ClassificationConfig
+from recollect.training.detection import DetectionConfig
 from recollect.training.frame import TrainerConfig
 from recollect.training.imitation.cloning import CloningConfig
 from recollect.training.impala.trainer import ImpalaConfig
@@ -10,6 +11,7 @@ from recollect.training.self_supervised import SelfSupervisedConfig
 from recollect.training.supervised import SupervisedConfig
 
 TRAINERS: dict[str, type[TrainerConfig]] = {
+    "detection": DetectionConfig,  # before "supervised", which takes any stream task
     "supervised": SupervisedConfig,
     "impala": ImpalaConfig,
     "cloning": CloningConfig,

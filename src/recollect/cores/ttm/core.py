@@ -17,7 +17,13 @@ What a step writes is the choice of ``memory`` (tables 4 and 5):
     erase_add            M * prod_s (1 - w_s e_s^T) + sum_s w_s a_s^T, steered by O alone (``erase_add.py``)
     erase_add_released   the same as the released code has it
     concatenate          the last m input tokens, oldest first: a bounded form of "concatenate every input token"
+    sample               every fifth of the last 5 m input tokens: m of them are read
     none                 zeros: the memory is forgotten after every step
+
+With the summariser ``none`` nothing is summarised: Process works on all of [M^t | I^t], and what it makes of I^t is
+O^t. With ``concatenate`` that is the temporal Transformer or Mixer of table 2 over a window of tokens, with ``sample``
+the one with strides ("aggressive (spatial) pooling and (temporal) striding"). "Pooling + sampling" of table 5 is the
+latter on averaged input tokens: it has the mAP (21.63) and the GFLOPS (0.103) of "temporal Transformer (16 + 16)".
 
 Fast path: all that concerns the n input tokens is known before the first step. Their share of the read and of the
 write is summarised for all steps at once (``PartialSoftmax``), and the loop over steps touches m + r tokens only. To
@@ -33,6 +39,8 @@ Differs:
 - The memory starts as zeros, as in the released code (the paper is silent), or is learned
   (``learned_initial_state``). The first-in-first-out memory of ``concatenate`` starts full of these tokens and holds
   whole steps.
+- How history is sampled is not published; every fifth token makes the 16 of table 2 from the five steps of 16 that come
+  before the present one. The temporal Mixer's hidden width along the tokens is d, which fits the FLOPS of table 2.
 - ``none`` does not compute the write whose result it throws away.
 - A linear map brings the input tokens to width d when they have another one.
 - No dropout (the released code's default rate is 0).
@@ -48,7 +56,7 @@ from recollect.config import require
 from recollect.cores.contract import CoreConfig, MemoryCore
 from recollect.cores.stream import Stream
 from recollect.cores.ttm.erase_add import EraseAdd
-from recollect.cores.ttm.processors import Processor, TokenProcessor, check_processor
+from recollect.cores.ttm.processors import TOKEN_HIDDEN_DIM, Processor, TokenProcessor, check_processor
 from recollect.cores.ttm.summarizers import (
     PartialSoftmax,
     Summarizer,
@@ -61,9 +69,13 @@ from recollect.cores.ttm.summarizers import (
 from recollect.layers.feedforward import feedforward_width, input_projection
 from recollect.ops.fused_pooling import FusedWeights, extra_flops, fused_pooling
 
-Memory = Literal["token_summary", "erase_add", "erase_add_released", "concatenate", "none"]
+Memory = Literal["token_summary", "erase_add", "erase_add_released", "concatenate", "sample", "none"]
 Positions = Literal["paper", "released", "none"]
 
+WINDOWS = ("concatenate", "sample")
+"""Memories that hold input tokens, first in, first out."""
+STRIDE = 5
+"""Of the memory ``sample``."""
 
 GROWS = (
     "memory='erase_add_released' adds about one to every entry at every step, as the released code does, so that after "
@@ -75,7 +87,7 @@ class TokenTuringMachineState(NamedTuple):
     """The memory."""
 
     memory: Tensor
-    """float ``[b, m, d]``."""
+    """float ``[b, m, d]``; ``[b, 5 m, d]`` where every fifth token is read."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,11 +112,11 @@ class TokenTuringMachineConfig(CoreConfig):
     hidden_dim: int | None = None
     """Hidden width of the processing unit; 4 * dim when None (the paper has 512)."""
     summarizer: SummarizerKind = "mlp"
-    """How tokens are summarised in read and write: mlp, latent_query, mha (8 heads) or pooling."""
+    """How tokens are summarised in read and write: mlp, latent_query, mha (8 heads), pooling, or none (read all)."""
     processor: Processor = "transformer"
     """The processing unit: transformer, mixer or mlp."""
     memory: Memory = "token_summary"
-    """What a step writes: token_summary, erase_add, erase_add_released, concatenate or none."""
+    """What a step writes: token_summary, erase_add, erase_add_released, concatenate, sample or none."""
     positions: Positions = "paper"
     """Position tables of read and write: paper (write order M, O, I), released (M, I, O) or none."""
     learned_initial_state: bool = False
@@ -126,16 +138,27 @@ class TokenTuringMachineConfig(CoreConfig):
             value = getattr(self, field)
             require(value in choices, field, value, f"choose one of {', '.join(choices)}")
         require(
-            self.memory != "concatenate" or self.num_slots % self.num_tokens == 0,
+            self.memory not in WINDOWS or self.held % self.num_tokens == 0,
             "num_slots",
             self.num_slots,
-            f"the memory 'concatenate' holds whole steps: give a multiple of num_tokens={self.num_tokens}",
+            f"the memory {self.memory!r} holds whole steps: {self.held} tokens are no multiple of "
+            f"num_tokens={self.num_tokens}",
         )
+        if self.summarizer == "none":
+            remedy = "the summarizer 'none' makes no summary to write: choose concatenate, sample or another"
+            require(self.memory != "token_summary", "memory", self.memory, remedy)
+            remedy = f"the summarizer 'none' gives one output per input token: give num_tokens={self.num_tokens}"
+            require(self.num_reads == self.num_tokens, "num_reads", self.num_reads, remedy)
+
+    @property
+    def held(self) -> int:
+        """Tokens in the state."""
+        return self.num_slots * (STRIDE if self.memory == "sample" else 1)
 
     @property
     def reach(self) -> int | None:
         """What the first-in-first-out memory holds, nothing without a memory; None where memory is written anew."""
-        kept = {"concatenate": self.num_slots // self.num_tokens, "none": 0}
+        kept = {"none": 0, **dict.fromkeys(WINDOWS, self.held // self.num_tokens)}
         return kept.get(self.memory)
 
     def build(self, input_dim: int) -> "TokenTuringMachine":
@@ -172,12 +195,17 @@ class TokenTuringMachine(MemoryCore[TokenTuringMachineState]):
         d, n, m, r = config.dim, config.num_tokens, config.num_slots, config.num_reads
         self.input_shape = (n, input_dim)
         self.output_shape = (r, d)
-        self.hoists = n > m
+        self.reads_all = config.summarizer == "none"
+        self.hoists = n > m and not self.reads_all
         """Whether input tokens are summarised before the loop; either way gives the same numbers."""
         self.project = input_projection(input_dim, d)
         self.read = make_summarizer(config.summarizer, d, r, range(m + n))
         hidden = feedforward_width(d, config.hidden_dim)
-        self.process = TokenProcessor(config.processor, d, r, config.num_layers, config.num_heads, hidden)
+        width = d if self.reads_all else TOKEN_HIDDEN_DIM
+        tokens = m + n if self.reads_all else r
+        self.process = TokenProcessor(
+            config.processor, d, tokens, config.num_layers, config.num_heads, hidden, token_hidden_dim=width
+        )
         self.write: Summarizer | None = None
         self.erase_add: EraseAdd | None = None
         if config.memory == "token_summary":
@@ -196,13 +224,13 @@ class TokenTuringMachine(MemoryCore[TokenTuringMachineState]):
             if self.write is not None:
                 self.write_table = nn.Parameter(torch.randn(m + n + r, d) * 0.02)
         if config.learned_initial_state:
-            self.start = nn.Parameter(torch.randn(m, d) * 0.02)
+            self.start = nn.Parameter(torch.randn(config.held, d) * 0.02)
 
     def initial_state(self, batch_size: int) -> TokenTuringMachineState:
         """Zeros, or the learned initial state."""
         if self.start is not None:
             return TokenTuringMachineState(self.start.expand(batch_size, -1, -1))
-        return TokenTuringMachineState(self.zeros(batch_size, self.config.num_slots, self.config.dim))
+        return TokenTuringMachineState(self.zeros(batch_size, self.config.held, self.config.dim))
 
     def unroll(
         self, inputs: Tensor, state: TokenTuringMachineState, is_first: Tensor
@@ -267,7 +295,7 @@ class TokenTuringMachine(MemoryCore[TokenTuringMachineState]):
         """Equations 6 to 8.
 
         Args:
-            memory: M^t, ``[b, m, d]``.
+            memory: M^t, ``[b, m, d]``, or the tokens that it is sampled from.
             tokens: I^t, ``[b, n, d]``.
             read: share of I^t in the read, where it is known already.
             write: share of I^t in the write, where it is known already.
@@ -277,12 +305,15 @@ class TokenTuringMachine(MemoryCore[TokenTuringMachineState]):
             O^t ``[b, r, d]`` and M^{t+1}.
         """
         inputs = () if self.hoists else (tokens,)
-        outputs = self.process(self.read(add(torch.cat((memory, *inputs), 1), weights.read_rows), read))
+        seen = memory[:, STRIDE - 1 :: STRIDE] if self.config.memory == "sample" else memory
+        outputs = self.process(self.read(add(torch.cat((seen, *inputs), 1), weights.read_rows), read))
+        if self.reads_all:
+            outputs = outputs[:, -self.config.num_tokens :]
         if self.write is not None:
             return outputs, self.write(add(torch.cat((memory, outputs, *inputs), 1), weights.write_rows), write)
         if self.erase_add is not None:
             return outputs, self.erase_add(memory, outputs)
-        if self.config.memory == "concatenate":
+        if self.config.memory in WINDOWS:
             return outputs, torch.cat((memory[:, self.config.num_tokens :], tokens.to(memory.dtype)), 1)
         return outputs, torch.zeros_like(memory)
 

@@ -108,24 +108,33 @@ class TokenProcessor(nn.Module):
         num_layers: L.
         num_heads: of the Transformer.
         hidden_dim: hidden width along the channels.
+        token_hidden_dim: of the mixer, along the tokens.
     """
 
     table: nn.Parameter | None
 
     def __init__(
-        self, kind: Processor, dim: int, num_tokens: int, num_layers: int, num_heads: int, hidden_dim: int
+        self,
+        kind: Processor,
+        dim: int,
+        num_tokens: int,
+        num_layers: int,
+        num_heads: int,
+        hidden_dim: int,
+        *,
+        token_hidden_dim: int = TOKEN_HIDDEN_DIM,
     ) -> None:
         super().__init__()
         self.kind = kind
         self.dim = dim
         self.num_tokens = num_tokens
-        self.hidden_dim = hidden_dim
+        self.hidden_dim, self.token_hidden_dim = hidden_dim, token_hidden_dim
         self.register_parameter("table", None)
         if kind == "transformer":
             self.table = nn.Parameter(torch.randn(num_tokens, dim) * 0.02)
             blocks = [TransformerBlock(dim, num_heads, hidden_dim) for _ in range(num_layers)]
         elif kind == "mixer":
-            blocks = [MixerBlock(dim, num_tokens, hidden_dim, TOKEN_HIDDEN_DIM) for _ in range(num_layers)]
+            blocks = [MixerBlock(dim, num_tokens, hidden_dim, token_hidden_dim) for _ in range(num_layers)]
         else:
             blocks = [MLPBlock(dim, hidden_dim) for _ in range(num_layers)]
         self.blocks = nn.ModuleList(blocks)
@@ -144,10 +153,10 @@ class TokenProcessor(nn.Module):
         """Matrix and attention products of one row, 2 per multiply-add.
 
         Per layer ``4 p d h`` for the feed-forward, and ``8 p d^2 + 4 p^2 d`` (transformer) or
-        ``4 * 128 p d`` (mixer) between the tokens.
+        ``4 * token_hidden_dim p d`` (mixer) between the tokens.
         """
         p, d = self.num_tokens, self.dim
-        between = {"transformer": 8 * p * d * d + 4 * p * p * d, "mixer": 4 * p * d * TOKEN_HIDDEN_DIM, "mlp": 0}
+        between = {"transformer": 8 * p * d * d + 4 * p * p * d, "mixer": 4 * p * d * self.token_hidden_dim, "mlp": 0}
         return len(self.blocks) * (4 * p * d * self.hidden_dim + between[self.kind])
 
 

@@ -81,6 +81,8 @@ class RecurrentTransformerConfig(CoreConfig):
         feedforward_width(self.dim, self.hidden_dim)
         check_summarizer(self.summarizer, self.dim, self.num_reads, self.num_tokens)
         check_processor(self.processor, self.dim, self.num_heads)
+        remedy = "its input is summarised to num_reads tokens: choose mlp, latent_query, mha or pooling"
+        require(self.summarizer != "none", "summarizer", self.summarizer, remedy)
         require(self.variant in get_args(Variant), "variant", self.variant, "choose paper or released")
 
     def build(self, input_dim: int) -> "RecurrentTransformer":

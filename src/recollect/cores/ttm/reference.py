@@ -22,7 +22,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from recollect.cores.ttm.core import TokenTuringMachine, TokenTuringMachineState
+from recollect.cores.ttm.core import STRIDE, TokenTuringMachine, TokenTuringMachineState
 from recollect.cores.ttm.erase_add import EraseAdd
 from recollect.cores.ttm.processors import MixerBlock, MLPBlock, TokenProcessor, TransformerBlock
 from recollect.cores.ttm.recurrent_transformer import RecurrentTransformer, RecurrentTransformerState
@@ -52,15 +52,19 @@ def reference_unroll(
             if is_first[row, t]:
                 memory = core.initial_state(1).memory[0]
             tokens = project(core.project, inputs[row, t])  # n d
-            seen = torch.cat((memory, tokens))
+            known = memory[STRIDE - 1 :: STRIDE] if core.config.memory == "sample" else memory
+            seen = torch.cat((known, tokens))
             if core.read_table is not None:
                 seen = seen + core.read_table
-            outputs = process(core.process, summarize(core.read, seen))  # r d
+            if core.config.summarizer == "none":
+                outputs = process(core.process, seen)[-len(tokens) :]  # n d
+            else:
+                outputs = process(core.process, summarize(core.read, seen))  # r d
             if core.write is not None:
                 memory = summarize(core.write, offered(core, memory, outputs, tokens))
             elif core.erase_add is not None:
                 memory = erase_and_add(core.erase_add, memory, outputs)
-            elif core.config.memory == "concatenate":
+            elif core.config.memory in ("concatenate", "sample"):
                 memory = torch.cat((memory, tokens))[-len(memory) :]
             else:
                 memory = torch.zeros_like(memory)

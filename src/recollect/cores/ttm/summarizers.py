@@ -5,6 +5,7 @@
     z_i = w_i V                                              both           equation 3
     Z = MHA(queries Q, keys and values V), 8 heads           mha            the released code's latent query
     z_i = mean of the i-th group of neighbours               pooling        table 4
+    Z = V                                                    none           table 2, temporal Transformer and Mixer
 
 Source: Ryoo et al. 2023, section 2.1.1, equations 1 to 3. The LN, the hidden width of 64, the 8 heads, and that the
 values are not normalised follow the released code; the equations are silent about them. Pooling is described in one
@@ -20,7 +21,7 @@ them beside tokens that are known late. The numbers are the same.
 """
 
 from collections.abc import Sequence
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 import torch
 from torch import Tensor, nn
@@ -30,7 +31,7 @@ from recollect.layers.feedforward import FeedForward, xavier
 from recollect.layers.tap import Tap
 from recollect.ops.fused_pooling import FusedWeights, PoolingWeights, fuse, pays
 
-SummarizerKind = Literal["mlp", "latent_query", "mha", "pooling"]
+SummarizerKind = Literal["mlp", "latent_query", "mha", "pooling", "none"]
 
 BOTTLENECK = 64
 """Hidden width of the scoring MLP, fixed in the released code."""
@@ -249,6 +250,22 @@ class PoolingSummarizer(Summarizer):
         return 0
 
 
+class NoSummarizer(Summarizer):
+    """All tokens as they are."""
+
+    def forward(self, tokens: Tensor, others: PartialSoftmax | None = None) -> Tensor:
+        """The tokens; nothing is weighed, so that a tap hears nothing."""
+        return tokens
+
+    def flops_per_score(self) -> int:
+        """No scores."""
+        return 0
+
+    def flops(self, num_tokens: int, hoisted: bool = False) -> int:
+        """No products."""
+        return 0
+
+
 def make_summarizer(kind: SummarizerKind, dim: int, num_out: int, order: Sequence[int]) -> Summarizer:
     """The summariser named in a config; ``order`` is for pooling, see there."""
     if kind == "mlp":
@@ -257,6 +274,8 @@ def make_summarizer(kind: SummarizerKind, dim: int, num_out: int, order: Sequenc
         return QuerySummarizer(dim, num_out)
     if kind == "mha":
         return AttentionSummarizer(dim, num_out)
+    if kind == "none":
+        return NoSummarizer(dim, num_out)
     return PoolingSummarizer(dim, num_out, order)
 
 
@@ -288,8 +307,8 @@ def unbind_steps(partial: PartialSoftmax | None, steps: int) -> list[PartialSoft
 
 def check_summarizer(kind: str, dim: int, num_out: int, num_in: int) -> None:
     """Raise ``ValueError``, in a config's words, unless such a summariser can be made."""
-    if kind not in ("mlp", "latent_query", "mha", "pooling"):
-        raise ValueError(f"summarizer={kind!r}: choose one of mlp, latent_query, mha, pooling")
+    if kind not in get_args(SummarizerKind):
+        raise ValueError(f"summarizer={kind!r}: choose one of {', '.join(get_args(SummarizerKind))}")
     if kind == "mha" and dim % HEADS:
         raise ValueError(f"dim={dim!r}: the summarizer 'mha' has {HEADS} heads: give a multiple of {HEADS}")
     if kind == "pooling" and num_out > num_in:

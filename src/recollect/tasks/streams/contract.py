@@ -50,7 +50,7 @@ class Batch(NamedTuple):
     """b independent rows of t steps."""
 
     inputs: Tensor
-    """Tokens, long ``[b, t]``, or floats ``[b, t, d]``."""
+    """Tokens, long ``[b, t]``, or floats ``[b, t, d]``; of video tasks frames, uint8 ``[b, t, y, x, 3]``."""
     is_first: Tensor
     """bool ``[b, t]``: an episode starts at this step."""
     targets: Tensor

@@ -1,0 +1,315 @@
+"""Temporal activity detection: frames in, which activities go on out, frame by frame, from what was seen so far.
+
+    v_t = backbone(frame_t)                      tokens of the frame                [b, t, p, dim]
+    u_t = average of v_t to the n tokens that the core reads, W_u, + places          [b, t, n, width]
+    y_t, state = core(u_t, state, is_first)                                         [b, t, r, d]
+    logits_t = W_o LN(mean_r y_t)                one sigmoid per activity            [b, t, k]
+
+A core that reads vectors gets the tokens of a frame side by side, or one after the other (``vector_tokens="steps"``):
+then a frame is n steps of the core, the first of which resets it, and y_t is what it says to them. A backbone that
+reads several frames at once (ViViT) makes one step of them; its answer comes with the last one, and stands for all.
+Features that others computed are spread to the n tokens by one matrix.
+
+Source: Ryoo et al. 2023 (Token Turing Machines), sections 2 and 3.1; equation 9 leaves the mean over r open.
+"""
+
+from dataclasses import dataclass
+from os import PathLike
+from typing import Any, Literal, get_args
+
+import torch
+from torch import Tensor, nn
+
+from recollect.agents.folders import read_description, read_weights, write_model
+from recollect.agents.kinds import KINDS
+from recollect.agents.streams import ModelStream
+from recollect.agents.video_backbones import Backbone, Patches, places, pool, pool_shape, pretrained
+from recollect.config import from_json, require, to_json
+from recollect.cores.contract import CoreConfig
+
+BackboneKind = Literal["patches", "image", "vivit"]
+PRIOR = -2.0
+"""Of all logits at the beginning: most activities do not go on."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ActivityDetectorConfig:
+    """Activities at every frame around a core: frames, or features of others, in."""
+
+    backbone: BackboneKind = "patches"
+    """What makes tokens of frames: patches (ours, small), image (a model of transformers) or vivit."""
+    model: str = ""
+    """Of image and vivit: folder of a model, or its name in the Hugging Face Hub."""
+    frozen: bool = True
+    """Of image and vivit: keep the weights that came."""
+    size: int = 32
+    """Of patches: pixels along a side to which frames are brought first."""
+    patch: int = 4
+    """Of patches: pixels along a side of a patch."""
+    width: int = 32
+    """Width of a token that the core reads."""
+    num_tokens: int = 16
+    """Tokens of a step, for cores that read vectors; others say themselves how many they read."""
+    vector_tokens: Literal["joined", "steps"] = "joined"
+    """How a core that reads vectors gets them: side by side as one vector, or each as a step of its own."""
+
+    def __post_init__(self) -> None:
+        known = get_args(BackboneKind)
+        require(self.backbone in known, "backbone", self.backbone, f"choose one of {', '.join(known)}")
+        for field in ("size", "patch", "width", "num_tokens"):
+            require(getattr(self, field) >= 1, field, getattr(self, field), "give at least 1")
+        ways = ("joined", "steps")
+        require(self.vector_tokens in ways, "vector_tokens", self.vector_tokens, "choose 'joined' or 'steps'")
+
+    def build(
+        self,
+        core: CoreConfig,
+        *,
+        class_names: tuple[str, ...],
+        frame_shape: tuple[int, int, int] | None,
+        feature_dim: int | None = None,
+    ) -> "ActivityDetector":
+        """Make the detector for one core and one task.
+
+        Args:
+            core: the memory.
+            class_names: of the activities.
+            frame_shape: rows, columns and 3 of a frame; None where steps are features.
+            feature_dim: width of features; None where steps are frames.
+        """
+        return ActivityDetector(self, core, class_names=class_names, frame_shape=frame_shape, feature_dim=feature_dim)
+
+
+class ActivityDetector(nn.Module):
+    """Frames or features -> tokens -> core -> activities. Made by :meth:`ActivityDetectorConfig.build`."""
+
+    def __init__(
+        self,
+        config: ActivityDetectorConfig,
+        core: CoreConfig,
+        *,
+        class_names: tuple[str, ...],
+        frame_shape: tuple[int, int, int] | None,
+        feature_dim: int | None,
+    ) -> None:
+        super().__init__()
+        if (frame_shape is None) == (feature_dim is None):
+            raise ValueError(f"frame_shape={frame_shape!r}, feature_dim={feature_dim!r}: give exactly one of the two")
+        self.config, self.core_config, self.class_names = config, core, class_names
+        self.frame_shape, self.feature_dim = frame_shape, feature_dim
+        self.backbone: Backbone | None = None
+        if frame_shape is not None:
+            self.backbone = (
+                Patches(config.size, config.patch, config.width)
+                if config.backbone == "patches"
+                else pretrained(config.backbone, config.model, config.frozen)
+            )
+        self.core = core.build(config.width)
+        self.reads_tokens = len(self.core.input_shape) == 2
+        self.joined = not self.reads_tokens and config.vector_tokens == "joined"
+        self.num_tokens = self.core.input_shape[0] if self.reads_tokens else config.num_tokens
+        if self.joined:
+            self.core = core.build(self.num_tokens * config.width)
+        self.project: nn.Module = nn.Identity()
+        self.places: nn.Parameter | None = None
+        if self.backbone is not None:
+            grid = pool_shape(self.backbone.grid, self.num_tokens)
+            if self.backbone.dim != config.width:
+                self.project = nn.Linear(self.backbone.dim, config.width)
+            self.places = nn.Parameter(places(grid, config.width))
+        else:
+            assert feature_dim is not None
+            self.project = nn.Sequential(
+                nn.LayerNorm(feature_dim), nn.Linear(feature_dim, self.num_tokens * config.width)
+            )
+        out = self.core.output_shape[-1]
+        self.norm = nn.LayerNorm(out)
+        self.readout = nn.Linear(out, len(class_names))
+        nn.init.constant_(self.readout.bias, PRIOR)
+
+    @property
+    def frames_per_step(self) -> int:
+        """Frames that make one step of the core."""
+        return 1 if self.backbone is None else self.backbone.frames_per_step
+
+    def train(self, mode: bool = True) -> "ActivityDetector":
+        """Training mode; a frozen backbone stays as it is."""
+        super().train(mode)
+        if self.backbone is not None and self.config.backbone != "patches" and self.config.frozen:
+            self.backbone.eval()
+        return self
+
+    def initial_state(self, batch_size: int) -> Any:
+        """The initial state of ``batch_size`` rows."""
+        return self.core.initial_state(batch_size)
+
+    def forward(self, inputs: Tensor, state: Any, is_first: Tensor) -> tuple[Tensor, Any]:
+        """Which activities go on, at every frame.
+
+        Args:
+            inputs: frames, uint8 ``[b, t, y, x, 3]``, or features, float ``[b, t, feature_dim]``.
+            state: from :meth:`initial_state` or an earlier call.
+            is_first: bool ``[b, t]``; True clears the row's memory before that frame.
+
+        Returns:
+            Logits ``[b, t, k]`` and the new state.
+
+        Raises:
+            ValueError: inputs of the wrong shape or dtype, or frames that do not fill the backbone's segments.
+        """
+        self.check(inputs, time=True)
+        batch, steps, f = *inputs.shape[:2], self.frames_per_step
+        if steps % f:
+            raise ValueError(f"inputs have {steps} frames: this backbone reads {f} at once, give a multiple")
+        tokens = self.tokens(inputs.unflatten(1, (steps // f, f)).flatten(0, 1)).unflatten(0, (batch, steps // f))
+        outputs, state = self.core(*self.fed(tokens, state, is_first.unflatten(1, (-1, f)).any(-1)))
+        return self.decode(outputs).repeat_interleave(f, 1), state
+
+    def tokens(self, steps: Tensor) -> Tensor:
+        """Frames ``[n, frames_per_step, y, x, 3]``, or features ``[n, 1, feature_dim]``, to ``[n, tokens, width]``."""
+        if self.backbone is None:
+            return self.project(steps[:, 0]).unflatten(-1, (self.num_tokens, -1))
+        assert self.places is not None
+        return self.project(pool(self.backbone(steps), self.backbone.grid, self.num_tokens)) + self.places
+
+    def fed(self, tokens: Tensor, state: Any, is_first: Tensor) -> tuple[Tensor, Any, Tensor]:
+        """What the core is called with for tokens ``[b, t, n, width]``."""
+        if self.reads_tokens:
+            return tokens, state, is_first
+        if self.joined:
+            return tokens.flatten(2), state, is_first
+        first = torch.zeros(tokens.shape[:3], dtype=torch.bool, device=tokens.device)
+        first[:, :, 0] = is_first
+        return tokens.flatten(1, 2), state, first.flatten(1)
+
+    def decode(self, outputs: Tensor) -> Tensor:
+        """The core's outputs to logits ``[b, t, k]``."""
+        if self.reads_tokens:
+            outputs = outputs.mean(-2)
+        elif not self.joined:
+            outputs = outputs.unflatten(1, (-1, self.num_tokens)).mean(2)
+        return self.readout(self.norm(outputs))
+
+    def stream(self, batch_size: int) -> "ActivityStream":
+        """A live detector: one frame at a time, without gradients, at constant cost."""
+        return ActivityStream(self, batch_size)
+
+    def flops_per_step(self) -> int:
+        """Products of the core and the readout for one step: what comes on top of the backbone."""
+        steps = 1 if self.reads_tokens or self.joined else self.num_tokens
+        return steps * self.core.flops_per_step() + 2 * self.readout.weight.numel()
+
+    def check(self, inputs: Tensor, *, time: bool) -> None:
+        """Raise ``ValueError`` unless these are inputs of this detector, with or without a time axis."""
+        lead = 2 if time else 1
+        axes = ", ".join(["b", "t"][:lead])
+        if self.backbone is not None:
+            if inputs.dtype != torch.uint8 or inputs.ndim != lead + 3 or inputs.shape[-1] != 3:
+                raise ValueError(
+                    f"inputs are {inputs.dtype} {list(inputs.shape)}; this detector takes frames, "
+                    f"uint8 [{axes}, y, x, 3]"
+                )
+            return
+        if not inputs.is_floating_point() or inputs.ndim != lead + 1 or inputs.shape[-1] != self.feature_dim:
+            raise ValueError(
+                f"inputs are {inputs.dtype} {list(inputs.shape)}; this detector takes features, floats "
+                f"[{axes}, {self.feature_dim}]"
+            )
+
+    def save(self, folder: str | PathLike[str]) -> None:
+        """Write ``model.json`` and ``weights.safetensors`` into a folder (each beside the old one, then renamed)."""
+        description = {
+            "agent": to_json(self.config, KINDS),
+            "core": to_json(self.core_config, KINDS),
+            "class_names": self.class_names,
+            "frame_shape": self.frame_shape,
+            "feature_dim": self.feature_dim,
+        }
+        write_model(folder, self, description)
+
+    @staticmethod
+    def load(folder: str | PathLike[str], device: torch.device | str = "cpu") -> "ActivityDetector":
+        """The detector that :meth:`save` wrote, in ``eval`` mode.
+
+        Raises:
+            ValueError: a file is missing, or the config names an unknown core.
+        """
+        description = read_description(folder, "ActivityDetector")
+        shape = description["frame_shape"]
+        model = ActivityDetector(
+            from_json(description["agent"], ActivityDetectorConfig, KINDS),
+            from_json(description["core"], CoreConfig, KINDS),
+            class_names=tuple(description["class_names"]),
+            frame_shape=None if shape is None else tuple(shape),
+            feature_dim=description["feature_dim"],
+        )
+        read_weights(folder, model)
+        return model.to(device).eval()
+
+
+class ActivityStream(ModelStream):
+    """A live detector: owns its memory, takes one frame of every row at a time.
+
+    Args:
+        model: whose weights are used, as they are now.
+        batch_size: rows that advance together.
+    """
+
+    def __init__(self, model: ActivityDetector, batch_size: int) -> None:
+        super().__init__(model.core, batch_size)
+        self.model, self.batch_size = model, batch_size
+        self._waiting: list[Tensor] = []
+        self._first = torch.zeros(batch_size, dtype=torch.bool, device=self.core.like.device)
+
+    @torch.no_grad()
+    def step(self, inputs: Tensor, is_first: Tensor | bool | None = None) -> Tensor | None:
+        """Frames ``[b, y, x, 3]``, or features ``[b, feature_dim]``, of one moment to logits ``[b, k]``.
+
+        Args:
+            inputs: one frame of every row.
+            is_first: bool ``[b]``, or one bool for all rows; True clears that row before the frame.
+
+        Returns:
+            Logits, or None while a segment of a backbone that reads several frames is not full.
+        """
+        self.model.check(inputs, time=False)
+        if is_first is not None:
+            self._first = self._first | torch.as_tensor(is_first, device=self._first.device)
+        self._waiting.append(inputs)
+        if len(self._waiting) < self.model.frames_per_step:
+            return None
+        tokens = self.model.tokens(torch.stack(self._waiting, 1))
+        return self._advance(tokens)
+
+    @torch.no_grad()
+    def broken(self) -> Tensor:
+        """A step whose frames cannot be read: NaN, and zeros for the memory (the contract's shield)."""
+        size = (self.batch_size, self.model.num_tokens, self.model.config.width)
+        return self._advance(torch.full(size, torch.nan, dtype=self.core.like.dtype, device=self.core.like.device))
+
+    def _advance(self, tokens: Tensor) -> Tensor:
+        first, self._first, self._waiting = self._first, torch.zeros_like(self._first), []
+        if self.model.reads_tokens or self.model.joined:
+            fed = tokens if self.model.reads_tokens else tokens.flatten(1)
+            return self.model.decode(self.core.step(fed, first)[:, None])[:, 0]
+        outputs = [
+            self.core.step(token, first if number == 0 else None) for number, token in enumerate(tokens.unbind(1))
+        ]
+        return self.model.decode(torch.stack(outputs, 1))[:, 0]
+
+    def reset(self, rows: Any = None) -> None:
+        """Forget: all rows, or those named; frames of an unfinished segment go with all rows."""
+        super().reset(rows)
+        if rows is None:
+            self._waiting = []
+
+    def fork(self) -> "ActivityStream":
+        """A second live detector with the same memory."""
+        twin = super().fork()
+        twin._waiting = list(self._waiting)
+        return twin
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes held between steps; at most those of a segment of frames on top of the memory."""
+        return self.core.nbytes + sum(frame.nbytes for frame in self._waiting)

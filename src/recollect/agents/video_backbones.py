@@ -1,0 +1,218 @@
+"""What makes tokens of frames: a small convolution of ours, or a vision model that others trained.
+
+    patches   one convolution whose stride is its width, and one of 3 x 3; trained with the rest
+    image     any image model of the package transformers, frame by frame (ViT, Swin, DINOv2, EfficientNet, ...)
+    vivit     ViViT (Arnab et al. 2021), which reads 32 frames at once: they are one step of the core
+
+Tokens of a step stand on a grid [times, rows, columns], and are averaged to as many as the core reads: over places
+first, so that ViViT's 16 x 14 x 14 become 16 x 1 x 1, "spatial average pooling per frame" (Ryoo et al. 2023,
+section 3.1.2).
+"""
+
+import math
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from recollect.config import require
+from recollect.layers.positions import sinusoid
+
+Grid = tuple[int, int, int]
+"""Times, rows and columns of the tokens of a step."""
+Colours = tuple[tuple[float, ...], tuple[float, ...]]
+"""Mean and deviation of red, green and blue."""
+
+
+class Backbone(nn.Module):
+    """Base of all backbones: frames of a step to tokens."""
+
+    grid: Grid
+    """How its tokens stand."""
+    dim: int
+    """Width of a token."""
+    frames_per_step: int = 1
+    """Frames that make one step of the core."""
+
+    def forward(self, frames: Tensor) -> Tensor:
+        """uint8 ``[n, frames_per_step, y, x, 3]`` to ``[n, times * rows * columns, dim]``."""
+        raise NotImplementedError
+
+
+class Patches(Backbone):
+    """Patches of a small picture, each seen with its neighbours.
+
+    Args:
+        size: pixels along a side.
+        patch: along a side of a patch.
+        dim: width of a token.
+    """
+
+    def __init__(self, size: int, patch: int, dim: int) -> None:
+        super().__init__()
+        require(size % patch == 0, "patch", patch, f"give a divisor of size={size}")
+        self.size, self.dim = size, dim
+        self.grid = (1, size // patch, size // patch)
+        self.patches = nn.Conv2d(3, dim, patch, stride=patch)
+        self.neighbours = nn.Conv2d(dim, dim, 3, padding=1)
+
+    def forward(self, frames: Tensor) -> Tensor:
+        """See :class:`Backbone`."""
+        pixels = resized(frames[:, 0], self.size).to(self.patches.weight.dtype) * (4 / 255) - 0.5
+        seen = F.gelu(self.patches(pixels))
+        return F.gelu(self.neighbours(seen) + seen).flatten(2).mT
+
+
+class ImageModel(Backbone):
+    """An image model of transformers, frame by frame.
+
+    Args:
+        model: made by ``AutoModel``.
+        frozen: keep its weights, and compute it without gradients.
+        colours: mean and deviation that it was trained with.
+    """
+
+    def __init__(self, model: Any, frozen: bool, colours: Colours) -> None:
+        super().__init__()
+        self.model, self.frozen, self.colours = model, frozen, colours
+        self.size = _image_size(model.config)
+        freeze(model, frozen)
+        with torch.no_grad():
+            seen = self._seen(torch.zeros(1, 3, self.size, self.size))
+        side = math.isqrt(seen.shape[1])
+        self.grid, self.dim = (1, side, side), seen.shape[2]
+
+    def forward(self, frames: Tensor) -> Tensor:
+        """See :class:`Backbone`."""
+        with torch.set_grad_enabled(torch.is_grad_enabled() and not self.frozen):
+            return self._seen(normalized(resized(frames[:, 0], self.size), self.colours))
+
+    def _seen(self, pixels: Tensor) -> Tensor:
+        found = self.model(pixel_values=pixels).last_hidden_state
+        if found.ndim == 4:  # n d y x
+            return found.flatten(2).mT
+        side = math.isqrt(found.shape[1])  # patches come behind the tokens for the class and the registers
+        return found[:, found.shape[1] - side * side :]
+
+
+class ViViT(Backbone):
+    """ViViT: a segment of frames at once.
+
+    Args:
+        model: ``VivitModel`` of transformers.
+        frozen: keep its weights, and compute it without gradients.
+        colours: mean and deviation that it was trained with.
+    """
+
+    def __init__(self, model: Any, frozen: bool, colours: Colours) -> None:
+        super().__init__()
+        self.model, self.frozen, self.colours = model, frozen, colours
+        config = model.config
+        times, rows, columns = config.tubelet_size
+        self.size, self.frames_per_step, self.dim = config.image_size, config.num_frames, config.hidden_size
+        self.grid = (config.num_frames // times, self.size // rows, self.size // columns)
+        freeze(model, frozen)
+
+    def forward(self, frames: Tensor) -> Tensor:
+        """See :class:`Backbone`."""
+        n, f = frames.shape[:2]
+        pixels = normalized(resized(frames.flatten(0, 1), self.size), self.colours).unflatten(0, (n, f))
+        with torch.set_grad_enabled(torch.is_grad_enabled() and not self.frozen):
+            return self.model(pixel_values=pixels).last_hidden_state[:, 1:]  # the first token is for the class
+
+
+def pretrained(kind: str, name: str, frozen: bool) -> Backbone:
+    """A vision model from a folder, or from the Hugging Face Hub.
+
+    Args:
+        kind: image or vivit.
+        name: folder that ``save_pretrained`` wrote, or the Hub's name.
+        frozen: keep its weights.
+
+    Raises:
+        ValueError: transformers is missing, or there is no such model.
+    """
+    require(bool(name), "model", name, "name a folder, or a model of the Hub such as facebook/dinov2-small")
+    try:
+        import transformers
+    except ImportError as error:
+        raise ValueError(
+            f"backbone={kind!r} needs the package transformers: run pip install 'recollect[backbones]'"
+        ) from error
+    from transformers.image_processing_base import ImageProcessingMixin
+
+    here = Path(name).is_dir()
+    maker: Any = transformers.VivitModel if kind == "vivit" else transformers.AutoModel
+    try:
+        model = maker.from_pretrained(name, local_files_only=here)
+    except (OSError, ValueError, KeyError) as error:
+        reason = str(error).strip().splitlines()[0]
+        raise ValueError(f"model={name!r} cannot be loaded ({reason}): give a folder or a name of the Hub") from error
+    try:
+        known = ImageProcessingMixin.get_image_processor_dict(name, local_files_only=True)[0]
+    except OSError:  # the model came without a word about its pictures
+        known = {}
+    half = [0.5] * 3
+    colours = tuple(known.get("image_mean") or half), tuple(known.get("image_std") or half)
+    return ViViT(model, frozen, colours) if kind == "vivit" else ImageModel(model, frozen, colours)
+
+
+def freeze(model: nn.Module, frozen: bool) -> None:
+    """Let the weights of a model have no gradient where ``frozen``."""
+    model.requires_grad_(not frozen)
+
+
+def resized(frames: Tensor, size: int) -> Tensor:
+    """Frames ``[n, y, x, 3]`` of bytes to floats ``[n, 3, size, size]`` of 0..255, averaged over areas."""
+    pixels = frames.permute(0, 3, 1, 2).float()
+    if pixels.shape[-2:] == (size, size):
+        return pixels
+    return F.interpolate(pixels, (size, size), mode="area")
+
+
+def normalized(pixels: Tensor, colours: Colours) -> Tensor:
+    """Values 0..255, ``[n, 3, y, x]``, with the mean and deviation that a model was trained with."""
+    mean, std = (torch.tensor(part, device=pixels.device)[:, None, None] for part in colours)
+    return (pixels / 255 - mean) / std
+
+
+def pool_shape(grid: Grid, count: int) -> Grid:
+    """The grid of ``count`` tokens to which one is averaged: most times first, then as square as can be.
+
+    Raises:
+        ValueError: there is none.
+    """
+    times, rows, columns = grid
+    found = [
+        (-t, abs(count // t // y - y), (t, y, count // t // y))
+        for t in range(1, times + 1)
+        if count % t == 0
+        for y in range(1, rows + 1)
+        if count // t % y == 0 and count // t // y <= columns
+    ]
+    if not found:
+        shape = " x ".join(map(str, grid))
+        raise ValueError(f"num_tokens={count}: the backbone's {shape} tokens of a step cannot be averaged to so many")
+    return min(found)[2]
+
+
+def pool(tokens: Tensor, grid: Grid, count: int) -> Tensor:
+    """Tokens ``[n, times * rows * columns, d]`` averaged to ``[n, count, d]``."""
+    shape = pool_shape(grid, count)
+    if shape == grid:
+        return tokens
+    maps = tokens.mT.unflatten(-1, grid)
+    return F.adaptive_avg_pool3d(maps, shape).flatten(2).mT
+
+
+def places(grid: Grid, dim: int) -> Tensor:
+    """A vector for every place of a grid, with which learned positions begin: ``[count, dim]``."""
+    return sinusoid(torch.arange(math.prod(grid)), dim) * 0.1
+
+
+def _image_size(config: Any) -> int:
+    """Pixels along a side, as a model's config says; 224 where it does not."""
+    size = config.to_dict().get("image_size", 224)
+    return size if isinstance(size, int) else size[0]

@@ -1,0 +1,189 @@
+"""Films and cameras, frame by frame, through PyAV: what is broken is said and passed over, nothing is read ahead.
+
+    for frame in read_film("kitchen.mp4"):
+        frame.pixels            uint8 [y, x, 3]; None where the frame cannot be decoded
+        frame.seconds           since the film's start
+
+A camera is a number (0 is the first), a device such as /dev/video0, or an address (rtsp://, http://).
+"""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from recollect.config import require
+
+MOST_BROKEN = 1000
+"""Broken frames in a row after which a film counts as ended."""
+
+
+class Frame(NamedTuple):
+    """One frame of a film."""
+
+    number: int
+    """From 0; broken ones count."""
+    seconds: float
+    """Since the film's start, as the film says, or by its rate."""
+    pixels: np.ndarray | None
+    """uint8 ``[y, x, 3]``, red, green, blue; None where it cannot be decoded."""
+
+
+class Film:
+    """An open film or camera. Iterate over its frames once; a ``with`` block closes it.
+
+    Args:
+        source: path, number of a camera, device, or address.
+
+    Raises:
+        ValueError: there is none, it holds no video, or PyAV is missing.
+    """
+
+    def __init__(self, source: str | Path) -> None:
+        self.name = str(source)
+        av = load_av()
+        self._errors: tuple[type[Exception], ...] = (av.error.FFmpegError, ValueError, EOFError)
+        target, options = _target(self.name)
+        if options.get("format") is None and "://" not in target:
+            path = Path(target)
+            if not path.is_file():
+                raise ValueError(f"{target} does not exist: give a film, or the number of a camera (0, 1, ...)")
+            require(path.stat().st_size > 0, "film", target, "the file is empty")
+        try:
+            self._container: Any = av.open(target, **options)
+        except (av.error.FFmpegError, OSError) as error:
+            raise ValueError(f"{target} cannot be opened ({_reason(error)}): is it a film or a camera?") from error
+        if not self._container.streams.video:
+            self._container.close()
+            raise ValueError(f"{target} holds no video: give a film with pictures")
+        self._stream = self._container.streams.video[0]
+        self._stream.thread_type = "SLICE"  # frames come one by one: none waits for a later one
+        rate = self._stream.average_rate or self._stream.guessed_rate
+        self.rate = float(rate) if rate else 25.0
+        """Frames per second, 25 where the film does not say."""
+        self.is_camera = options.get("format") is not None or "://" in target
+
+    @property
+    def seconds(self) -> float | None:
+        """Length, as the film says; None where it does not."""
+        stream = self._stream
+        if stream.duration is not None and stream.time_base is not None:
+            return float(stream.duration * stream.time_base)
+        return None if self._container.duration is None else self._container.duration / 1e6
+
+    def __enter__(self) -> "Film":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the file or the device."""
+        self._container.close()
+
+    def __iter__(self) -> Iterator[Frame]:
+        number, broken, seconds, start = 0, 0, 0.0, None
+        packets = iter(self._container.demux(self._stream))
+        while broken < MOST_BROKEN:
+            try:
+                packet = next(packets, None)
+                if packet is None:
+                    return
+                decoded = packet.decode()
+                pictures = [(frame.time, frame.to_ndarray(format="rgb24")) for frame in decoded]
+            except self._errors as error:
+                if isinstance(error, EOFError):
+                    return
+                broken += 1
+                yield Frame(number, seconds, None)
+                number, seconds = number + 1, seconds + 1 / self.rate
+                continue
+            for time, pixels in pictures:
+                broken = 0
+                if time is not None:
+                    start = float(time) if start is None else start
+                    seconds = max(0.0, float(time) - start)
+                yield Frame(number, seconds, pixels)
+                number, seconds = number + 1, seconds + 1 / self.rate
+
+
+def read_film(source: str | Path) -> Iterator[Frame]:
+    """The frames of a film or camera; see :class:`Film`."""
+    with Film(source) as film:
+        yield from film
+
+
+class FilmWriter:
+    """Writes frames as a film of one rate (H.264 where PyAV has it, else MPEG-4).
+
+    Args:
+        path: ends in .mp4, .mkv, .mov or .avi.
+        rate: frames per second.
+        size: rows and columns; both are made even.
+    """
+
+    def __init__(self, path: Path, rate: float, size: tuple[int, int]) -> None:
+        av = load_av()
+        from fractions import Fraction
+
+        self._av = av
+        self.size = (size[0] - size[0] % 2, size[1] - size[1] % 2)
+        kinds = {".mp4": "mp4", ".mkv": "matroska", ".mov": "mov", ".avi": "avi"}
+        suffix = path.suffix
+        require(suffix in kinds, "out", str(path), f"end it in one of {', '.join(kinds)}")
+        try:
+            self._container: Any = av.open(str(path), "w", format=kinds[suffix])
+        except (av.error.FFmpegError, OSError) as error:
+            raise ValueError(f"{path} cannot be written ({_reason(error)}): give another folder") from error
+        codec = "libx264" if "libx264" in av.codecs_available else "mpeg4"
+        self._stream = self._container.add_stream(codec, rate=Fraction(rate).limit_denominator(1001))
+        self._stream.height, self._stream.width = self.size
+        self._stream.pix_fmt = "yuv420p"
+        if codec == "libx264":
+            self._stream.options = {"preset": "ultrafast", "crf": "20"}
+        self._stream.thread_count = 1
+
+    def add(self, pixels: np.ndarray) -> None:
+        """Append a picture, uint8 ``[y, x, 3]``."""
+        y, x = self.size
+        frame = self._av.VideoFrame.from_ndarray(np.ascontiguousarray(pixels[:y, :x]), format="rgb24")
+        for packet in self._stream.encode(frame):
+            self._container.mux(packet)
+
+    def close(self) -> None:
+        """Write what is left."""
+        for packet in self._stream.encode():
+            self._container.mux(packet)
+        self._container.close()
+
+
+def load_av() -> Any:
+    """PyAV; ``ValueError`` where it is missing."""
+    try:
+        import av
+        import av.logging
+    except ImportError as error:
+        raise ValueError("films are read with PyAV: run pip install 'recollect[video]'") from error
+    av.logging.set_level(av.logging.PANIC)  # what is broken is told once, by us
+    return av
+
+
+def _target(source: str) -> tuple[str, dict[str, Any]]:
+    """What PyAV opens, and how."""
+    if source.isdecimal():
+        if sys.platform == "darwin":
+            return source, {"format": "avfoundation"}
+        if sys.platform == "win32":
+            return f"video={source}", {"format": "dshow"}
+        source = f"/dev/video{source}"
+    if source.startswith("/dev/"):
+        if not Path(source).exists():
+            raise ValueError(f"{source} does not exist: there is no such camera")
+        return source, {"format": "v4l2"}
+    return source, {}
+
+
+def _reason(error: Exception) -> str:
+    return " ".join(str(error).split())[:160]

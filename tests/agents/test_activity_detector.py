@@ -1,0 +1,120 @@
+import pytest
+import torch
+
+from recollect.agents import ActivityDetector, ActivityDetectorConfig
+from recollect.agents.video_backbones import pool, pool_shape
+from recollect.cores import CORES
+from recollect.objectives.detection import detection_loss
+
+NAMES = ("run", "sit", "eat")
+SMALL = {
+    "ttm": {"dim": 8, "num_tokens": 4, "num_slots": 3, "num_reads": 2, "num_heads": 2},
+    "recurrent-transformer": {"dim": 8, "num_tokens": 4, "num_slots": 3, "num_reads": 2, "num_heads": 2},
+    "lstm": {"dim": 8, "num_layers": 1},
+    "memoryless": {"dim": 8},
+    "causal-transformer": {"dim": 8, "num_layers": 2, "num_heads": 2, "memory_len": 7},
+}
+
+
+def build(core="ttm", frame_shape=(16, 16, 3), **fields):
+    torch.manual_seed(0)
+    config = ActivityDetectorConfig(**{"size": 16, "width": 8, "num_tokens": 4, **fields})
+    feature_dim = None if frame_shape else 5
+    memory = CORES[core](**SMALL[core])
+    return config.build(memory, class_names=NAMES, frame_shape=frame_shape, feature_dim=feature_dim).eval()
+
+
+def video(batch=2, steps=12, side=16):
+    generator = torch.Generator().manual_seed(1)
+    frames = torch.randint(0, 256, (batch, steps, side, side, 3), generator=generator, dtype=torch.uint8)
+    is_first = torch.zeros(batch, steps, dtype=torch.bool)
+    is_first[:, 0] = is_first[1, 5] = True
+    return frames, is_first
+
+
+@pytest.mark.parametrize("tokens", ["joined", "steps"])
+@pytest.mark.parametrize("core", SMALL)
+def test_a_stream_says_what_the_whole_video_says(core, tokens):
+    model = build(core, vector_tokens=tokens)
+    frames, is_first = video()
+    logits, _ = model(frames, model.initial_state(2), is_first)
+    stream = model.stream(2)
+    said = torch.stack([stream.step(frames[:, t], is_first[:, t]) for t in range(12)], 1)
+    assert logits.shape == (2, 12, 3)
+    torch.testing.assert_close(said, logits, atol=1e-5, rtol=1e-5)
+    before = stream.nbytes
+    for t in range(12):
+        stream.step(frames[:, t])
+    assert stream.nbytes == before
+
+
+def test_a_broken_step_is_nan_and_the_next_one_is_not():
+    model, (frames, _) = build(), video()
+    stream = model.stream(2)
+    stream.step(frames[:, 0], True)
+    assert stream.broken().isnan().all()
+    assert stream.step(frames[:, 1]).isfinite().all()
+
+
+def test_features_instead_of_frames_and_files(tmp_path):
+    model = build(frame_shape=None)
+    inputs = torch.randn(2, 6, 5)
+    logits, _ = model(inputs, model.initial_state(2), torch.zeros(2, 6, dtype=torch.bool))
+    model.save(tmp_path)
+    again, _ = ActivityDetector.load(tmp_path)(inputs, model.initial_state(2), torch.zeros(2, 6, dtype=torch.bool))
+    assert torch.equal(logits, again)
+    with pytest.raises(ValueError, match="takes features"):
+        model(torch.randn(2, 6, 4), model.initial_state(2), torch.zeros(2, 6, dtype=torch.bool))
+    with pytest.raises(ValueError, match="takes frames"):
+        build()(inputs, model.initial_state(2), torch.zeros(2, 6, dtype=torch.bool))
+
+
+def test_tokens_are_averaged_as_in_the_paper():
+    assert pool_shape((16, 14, 14), 16) == (16, 1, 1) and pool_shape((16, 14, 14), 3136) == (16, 14, 14)
+    assert pool_shape((1, 8, 8), 16) == (1, 4, 4) and pool_shape((16, 14, 14), 512) == (16, 4, 8)
+    with pytest.raises(ValueError, match="num_tokens=17"):
+        pool_shape((1, 8, 8), 17)
+    tokens = torch.randn(2, 16, 3)
+    means = tokens.unflatten(1, (2, 2, 2, 2)).mean((2, 4)).flatten(1, 2)
+    torch.testing.assert_close(pool(tokens, (1, 4, 4), 4), means)
+
+
+def test_models_of_transformers_frame_by_frame_and_a_segment_at_a_time(tmp_path):
+    transformers = pytest.importorskip("transformers")
+    common = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
+    image = transformers.ViTModel(transformers.ViTConfig(image_size=16, patch_size=4, **common))
+    image.save_pretrained(tmp_path / "image")
+    segments = transformers.VivitConfig(image_size=16, num_frames=4, tubelet_size=[2, 4, 4], **common)
+    transformers.VivitModel(segments).save_pretrained(tmp_path / "vivit")
+    frames, is_first = video()
+    for kind, f in (("image", 1), ("vivit", 4)):
+        model = build("ttm", backbone=kind, model=str(tmp_path / kind)).train()
+        assert model.frames_per_step == f and not model.backbone.model.training
+        assert not any(weight.requires_grad for weight in model.backbone.parameters())
+        resets = torch.zeros_like(is_first)
+        logits, _ = model(frames, model.initial_state(2), resets)
+        stream = model.eval().stream(2)
+        said = [stream.step(frames[:, t]) for t in range(12)]
+        assert [x is None for x in said] == [t % f < f - 1 for t in range(12)]
+        torch.testing.assert_close(torch.stack(said[f - 1 :: f], 1), logits[:, f - 1 :: f], atol=1e-5, rtol=1e-5)
+    with pytest.raises(ValueError, match="give a multiple"):
+        model(frames[:, :6], model.initial_state(2), is_first[:, :6])
+    with pytest.raises(ValueError, match="model='': name a folder"):
+        build(backbone="vivit")
+    tuned = build("ttm", backbone="image", model=str(tmp_path / "image"), frozen=False)
+    assert all(weight.requires_grad for weight in tuned.backbone.parameters())
+
+
+def test_smoothed_labels_as_a_loop():
+    logits, targets = torch.randn(2, 3, 4), (torch.rand(2, 3, 4) > 0.5).float()
+    mask = torch.tensor([[True, False, True], [False, True, False]])
+    total, count = 0.0, 0
+    for b, t in mask.nonzero().tolist():
+        for k in range(4):
+            label = 0.9 if targets[b, t, k] else 0.1 / 4
+            p = logits[b, t, k].sigmoid()
+            total, count = total - label * p.log() - (1 - label) * (1 - p).log(), count + 1
+    torch.testing.assert_close(detection_loss(logits, targets, mask, 0.1), total / count)
+    assert detection_loss(logits, targets, torch.zeros_like(mask)) == 0
+    with pytest.raises(ValueError, match="do not agree"):
+        detection_loss(logits, targets[:, :2], mask)

@@ -1,0 +1,131 @@
+import gc
+import json
+import time
+
+import numpy as np
+import pytest
+import torch
+
+from recollect.agents import ActivityDetectorConfig
+from recollect.cli import main
+from recollect.cores import CORES
+from recollect.interpret.watch import Watched, Watcher, tell_events, watch
+from recollect.machine import peak_bytes
+from recollect.tasks import ShapeActivities
+from recollect.tasks.videos.films import FilmWriter, Frame, read_film
+from recollect.training import DetectionConfig, FitConfig, fit
+
+TASK = ShapeActivities(length=12, max_lag=4, boxes=1)
+CORE = CORES["ttm"](dim=8, num_tokens=4, num_slots=3, num_reads=2, num_heads=2, hidden_dim=8)
+
+
+def detector():
+    torch.manual_seed(0)
+    model = ActivityDetectorConfig(width=8).build(CORE, class_names=TASK.class_names, frame_shape=TASK.frame_shape)
+    with torch.no_grad():
+        model.readout.weight.mul_(8)  # so that activities begin and end
+        model.readout.bias.zero_()
+    return model.eval()
+
+
+def film(path, count, side=64, seed=0):
+    writer = FilmWriter(path, 25, (side, side))
+    task = ShapeActivities(size=side)
+    generator = torch.Generator().manual_seed(seed)
+    written = 0
+    while written < count:
+        for frame in task.sample(1, generator).inputs[0, : count - written].numpy():
+            writer.add(frame)
+            written += 1
+    writer.close()
+    return path
+
+
+def test_watching_says_what_the_whole_film_says(tmp_path):
+    model, path = detector(), film(tmp_path / "film.mp4", 30)
+    frames = torch.from_numpy(np.stack([frame.pixels for frame in read_film(path)]))[None]
+    first = torch.zeros(1, 30, dtype=torch.bool)
+    whole, _ = model(frames, model.initial_state(1), first)
+    told = Watched()
+    seen = list(watch(model, path, out=tmp_path / "seen.mp4", summary=told))
+    said = torch.from_numpy(np.stack([one.probabilities for one in seen]))
+    torch.testing.assert_close(said, whole[0].detach().sigmoid(), atol=1e-5, rtol=1e-5)
+    assert told.frames == 30 and told.broken == 0 and told.detections == sum(told.by_activity.values()) > 0
+    assert len(list(read_film(tmp_path / "seen.mp4"))) == 30
+    events = list(tell_events(seen, model.class_names))
+    open_ = set()
+    for event in events:
+        assert (event.activity in open_) == (event.kind == "ends")
+        open_ ^= {event.activity}
+
+
+def test_a_broken_frame_is_survived():
+    model, pixels = detector(), np.zeros((32, 32, 3), np.uint8)
+    frames = [Frame(t, t / 25, None if t in (3, 4) else pixels) for t in range(8)]
+    seen = list(watch(model, frames))
+    assert [one.probabilities is None for one in seen] == [t in (3, 4) for t in range(8)]
+    assert all(np.isfinite(one.probabilities).all() for one in seen if one.probabilities is not None)
+    assert [event.frame for event in tell_events(seen, model.class_names) if event.kind == "broken"] == [3]
+
+
+def test_nothing_is_left_behind_where_no_frame_can_be_read(tmp_path):
+    with pytest.raises(ValueError, match="not one frame"):
+        list(watch(detector(), [Frame(0, 0.0, None)], out=tmp_path / "seen.mp4"))
+    assert list(tmp_path.iterdir()) == []
+    for path, said in ((tmp_path / "none.mp4", "does not exist"), (tmp_path, "does not exist")):
+        with pytest.raises(ValueError, match=said):
+            next(watch(detector(), path))
+
+
+def test_the_command(tmp_path, capsys):
+    config = DetectionConfig(
+        task=TASK,
+        core=CORE,
+        agent=ActivityDetectorConfig(width=8),
+        batch_size=2,
+        evaluation_rows=4,
+        fit=FitConfig(steps=1),
+    )
+    fit(config, tmp_path / "run")
+    path = film(tmp_path / "film.mp4", 10)
+    words = ["watch", str(path), "--run", str(tmp_path / "run"), "--threshold", "0.05", "--json"]
+    assert main([*words, "--out", str(tmp_path / "seen.mp4")]) == 0
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert lines and {line["kind"] for line in lines} <= {"begins", "ends"}
+    assert (tmp_path / "seen.mp4").is_file()
+    assert main(["watch", str(tmp_path / "no.mp4"), "--run", str(tmp_path / "run")]) == 2
+    assert main(["watch", str(path), "--run", str(tmp_path)]) == 2
+    assert "not a run directory" in capsys.readouterr().err
+
+
+def flat(frames, settle):
+    model = detector()
+    watcher = Watcher(model)
+    pixels = np.random.default_rng(0).integers(0, 255, (8, 224, 224, 3), dtype=np.uint8)
+    bytes_ = []
+    for t in range(frames):
+        watcher.see(Frame(t, t / 25, None if t % 97 == 5 else pixels[t % 8]))
+        if t in (settle, frames - 1):
+            gc.collect()
+            bytes_.append((watcher.stream.nbytes, peak_bytes()))
+    (state, before), (later, after) = bytes_
+    assert later == state and (before is None or after - before < 8 << 20)
+
+
+def test_memory_is_flat_over_a_thousand_frames():
+    flat(1000, 300)
+
+
+@pytest.mark.slow
+def test_memory_is_flat_over_a_hundred_thousand_frames():
+    flat(100_000, 1000)
+
+
+@pytest.mark.slow
+def test_a_film_of_ten_minutes_from_end_to_end(tmp_path):
+    path, told = film(tmp_path / "long.mp4", 15_000, side=224), Watched()
+    began = time.perf_counter()
+    for _ in watch(detector(), path, out=tmp_path / "seen.mp4", summary=told):
+        pass
+    assert told.frames == 15_000
+    assert told.frames / (time.perf_counter() - began) > 25
