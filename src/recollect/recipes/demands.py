@@ -1,7 +1,8 @@
 """What the tasks of recipes ask of a memory, as :mod:`recollect.tasks.ruler` measured it.
 
-``demands.json`` has it for every task of the library and of its recipes, so that tables need not play: made again by
-``make tables`` (or ``python -m recollect.recipes.demands``). What is not in it is measured when it is asked for.
+``demands.json`` has it for every task of the library and of its recipes, so that tables need not play. ``make tables``
+(or ``python -m recollect.recipes.demands``) measures what is new; after a world has changed, delete its lines first, or
+measure everything, for minutes, with ``--again``. What is not in the file is measured when it is asked for.
 
     demands     by the name of a task: its Demand, null where nobody knows it
     policies    by the name of a world: the scores of the policies it names beside its oracle
@@ -9,6 +10,7 @@
 
 import json
 import math
+import sys
 from collections.abc import Iterator
 from dataclasses import asdict, fields
 from functools import cache
@@ -97,14 +99,23 @@ def _kept() -> dict[str, dict[str, Any]]:
     return json.loads(FILE.read_text())
 
 
-def measured() -> str:
-    """The text of ``demands.json``, measured anew."""
+def measured(*, again: bool = False) -> str:
+    """The text of ``demands.json``: what it has, without tasks that are gone, and what is new.
+
+    Args:
+        again: measure everything anew.
+    """
+    kept = {"demands": {}, "policies": {}} if again else _kept()
     tasks = {name_of(task): task for task in all_tasks()}
     worlds = {name: task for name, task in tasks.items() if _names_policies(task)}
-    demands = {name: _demand(task) for name, task in sorted(tasks.items())}
-    policies = {name: policy_scores(world, POLICY_EPISODES) for name, world in sorted(worlds.items())}
+    demands, policies = kept["demands"], kept["policies"]
+    demands = {name: demands[name] if name in demands else _demand(task) for name, task in sorted(tasks.items())}
+    policies = {
+        name: policies[name] if name in policies else policy_scores(world, POLICY_EPISODES)
+        for name, world in sorted(worlds.items())
+    }
     return json.dumps({"demands": demands, "policies": policies}, indent=1) + "\n"
 
 
 if __name__ == "__main__":
-    write_atomically(FILE, measured())
+    write_atomically(FILE, measured(again="--again" in sys.argv[1:]))
