@@ -109,6 +109,7 @@ def test_what_the_parser_takes_is_let_through():
 
 def test_every_usual_name_stands_for_a_flag_that_there_is():
     known = {**flags.flags("recall", "gru"), **flags.flags("t-maze", "gru")}
+    known |= flags.flags("t-maze", "gru", "decision-transformer")
     assert set(flags.ALIASES.values()) <= set(known)
     assert {flag for _, flag in flags.COMMON} <= set(known) and len(flags.COMMON) == 12
     assert not set(flags.ALIASES) & set(known), "one of ours"

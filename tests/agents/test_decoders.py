@@ -149,7 +149,8 @@ def test_what_every_world_of_ours_shows_can_be_reconstructed(key):
         settings = ActorCriticConfig(width=8, encoders=EncoderConfig(hidden=(), tile_dim=4), reconstruct=True)
         agent = settings.build(CORES["gru"](dim=8), config.spec.observation_space, config.spec.action_space)
         seen = torch.utils._pytree.tree_map(lambda leaf: leaf[:, None], step.observation)
-        inputs = ActorInputs(seen, torch.zeros(2, 1, dtype=torch.long), torch.zeros(2, 1))
+        drawn = np.stack([config.spec.action_space.sample() for _ in range(2)])
+        inputs = ActorInputs(seen, torch.from_numpy(drawn)[:, None], torch.zeros(2, 1))
         output, _ = agent(inputs, agent.initial_state(2), torch.ones(2, 1, dtype=torch.bool))
         losses = agent.reconstruction_losses(output.features, seen)
         assert sum(losses.values()) > 0 and all(loss.isfinite() for loss in losses.values())  # silence costs nothing

@@ -8,6 +8,7 @@ import torch
 from recollect.cores import CORES
 from recollect.recipes.train import training
 from recollect.tasks import TASKS
+from recollect.training import CloningConfig
 
 SMALL = {
     "listops": {"min_length": 10, "max_length": 40, "train_rows": 64, "validation_rows": 16, "test_rows": 16},
@@ -17,16 +18,20 @@ SMALL = {
     "grey-cifar": {"path": "stand-in"},
 }
 """Long rows made shorter, and made up where they are read from files that are not here."""
+PUBLISHED = {"cifar", "stl-10", "charades", "thumos"}
+"""Read from published files alone; ``shapes`` and ``shape-activities`` train in the same way."""
 
 
-@pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize("task", sorted(TASKS.keys() - PUBLISHED))
 def test_every_core_takes_a_step_by_default_on(task):
     # A small batch and a short unroll: what a default may get wrong is how sizes fit each other.
     for core in CORES:
         config = training(task, core)
         if task in SMALL:
             config = replace(config, task=replace(config.trained_on, **SMALL[task]))
-        if config.has_films:
+        if isinstance(config, CloningConfig):
+            config = replace(config, unroll=2, loss=replace(config.loss, passes=1, minibatches=1))
+        elif config.has_films:
             loss = replace(config.loss, reuse=replace(config.loss.reuse, passes=1, minibatches=1))
             config = replace(config, unroll=2, loss=loss)
         trainer = replace(config, batch_size=2).build()

@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from recollect.cores.contract import CoreConfig, MemoryCore
+from recollect.evaluation.recordings import Recording
 from recollect.tasks.worlds.contract import Advance, TensorWorld, WorldConfig, WorldSpec
 
 
@@ -181,3 +182,24 @@ class Cue(TensorWorld[CueState]):
         if not self.config.saveable:
             raise ValueError("Cue cannot be saved")
         return super().save()
+
+
+LENGTHS = np.array([2, 9, 4, 17, 3])
+
+
+def episodes_of_cues(lengths=LENGTHS, seed=0):
+    """Recorded episodes of :class:`CueConfig`, nobody's."""
+    draw = np.random.default_rng(seed)
+    steps = int(lengths.sum())
+    first = np.concatenate(([0], lengths.cumsum()[:-1]))
+    reward = draw.normal(size=steps).astype(np.float32)
+    reward[first] = 0
+    return Recording(
+        observation={"cue": np.arange(2 * steps, dtype=np.float32).reshape(steps, 2)},
+        action=draw.integers(0, 2, steps),
+        reward=reward,
+        lengths=lengths,
+        terminated=np.ones(len(lengths), bool),
+        score=np.zeros(len(lengths), np.float32),
+        action_space=None,
+    )

@@ -3,36 +3,18 @@
 import numpy as np
 import pytest
 import torch
-from small_worlds import CueConfig
+from small_worlds import LENGTHS, CueConfig, episodes_of_cues
 
 from recollect.agents.decision_transformer import DecisionTransformerConfig
 from recollect.cores import CORES
-from recollect.evaluation.recordings import Recording, write_recording
+from recollect.evaluation.recordings import write_recording
 from recollect.objectives.returns import returns_to_go
 from recollect.training import FitConfig, fit, load_model
 from recollect.training.offline.data import OfflineData, OfflineDataConfig
 from recollect.training.offline.decision_transformer import OfflineConfig, TargetsConfig, context_loss
 from recollect.training.optimizers import OptimizerConfig
 
-LENGTHS = np.array([2, 9, 4, 17, 3])
 GRU = CORES["gru"](dim=16, num_layers=1)
-
-
-def episodes(lengths=LENGTHS, seed=0):
-    draw = np.random.default_rng(seed)
-    steps = int(lengths.sum())
-    first = np.concatenate(([0], lengths.cumsum()[:-1]))
-    reward = draw.normal(size=steps).astype(np.float32)
-    reward[first] = 0
-    return Recording(
-        observation={"cue": np.arange(2 * steps, dtype=np.float32).reshape(steps, 2)},
-        action=draw.integers(0, 2, steps),
-        reward=reward,
-        lengths=lengths,
-        terminated=np.ones(len(lengths), bool),
-        score=np.zeros(len(lengths), np.float32),
-        action_space=None,
-    )
 
 
 def config(path, **settings):
@@ -49,7 +31,7 @@ def config(path, **settings):
 
 
 def test_returns_to_go_are_sums_of_a_literal_loop():
-    recording = episodes()
+    recording = episodes_of_cues()
     found, begin = returns_to_go(recording.reward, recording.lengths), 0
     for length in LENGTHS:
         for t in range(length):
@@ -59,7 +41,7 @@ def test_returns_to_go_are_sums_of_a_literal_loop():
 
 
 def test_contexts_lie_in_one_episode_and_every_step_is_drawn():
-    recording = episodes()
+    recording = episodes_of_cues()
     data = OfflineData(recording)
     starts = np.concatenate(([0], LENGTHS.cumsum()[:-1]))
     generator, seen = torch.Generator().manual_seed(0), set()
@@ -83,14 +65,14 @@ def test_contexts_lie_in_one_episode_and_every_step_is_drawn():
 def test_frames_are_stacked_inside_their_episode_with_zeros_before_it():
     lengths = np.array([3, 4])
     frames = np.arange(1, 8, dtype=np.uint8).reshape(7, 1, 1)
-    recording = episodes(lengths)._replace(observation={"": frames})
+    recording = episodes_of_cues(lengths)._replace(observation={"": frames})
     data = OfflineData(recording, stack=3)
     contexts = data.contexts(torch.tensor([0, 1]), torch.tensor([0, 1]), 2)
     assert contexts.observation[..., 0, 0].tolist() == [[[0, 0, 1], [0, 1, 2]], [[0, 4, 5], [4, 5, 6]]]
 
 
 def test_steps_that_are_not_valid_cost_nothing():
-    data = OfflineData(episodes(np.array([3, 3])))
+    data = OfflineData(episodes_of_cues(np.array([3, 3])))
     spec = CueConfig().spec
     torch.manual_seed(0)
     agent = DecisionTransformerConfig(width=16, context=6).build(GRU, spec.observation_space, spec.action_space).eval()
@@ -101,7 +83,7 @@ def test_steps_that_are_not_valid_cost_nothing():
 
 
 def test_a_run_resumes_exactly_and_tells_targets(tmp_path):
-    write_recording(episodes(), tmp_path / "episodes.npz")
+    write_recording(episodes_of_cues(), tmp_path / "episodes.npz")
     whole = fit(config(tmp_path / "episodes.npz"), tmp_path / "whole")
     shorter = config(tmp_path / "episodes.npz")
     part = fit(
@@ -126,7 +108,7 @@ def test_an_agent_told_more_earns_more():
     action[::2] = np.arange(64) % 2
     reward = np.zeros(128, np.float32)
     reward[1::2] = action[::2]
-    recording = episodes(lengths)._replace(
+    recording = episodes_of_cues(lengths)._replace(
         action=action, reward=reward, observation={"cue": draw.normal(size=(128, 2)).astype(np.float32)}
     )
     data, spec = OfflineData(recording), CueConfig().spec

@@ -39,5 +39,5 @@ CORES: dict[str, type[CoreConfig]] = {
     "timesformer": TimeSformerConfig,
 }
 
-GENERAL_CORES = {key: config for key, config in CORES.items() if not config.reads_map}
-"""The cores that read any vector: rows of tables whose tasks show no images."""
+GENERAL_CORES = {key: config for key, config in CORES.items() if not (config.reads_map or config.reads_words)}
+"""The cores that read any vector: rows of tables whose tasks show no images and give no instructions."""

@@ -54,6 +54,8 @@ class CoreConfig(ABC):
     reads_map: ClassVar[bool] = False
     """Whether an input is a map of image features, and what is told beside it. At its default size such a core takes
     any vector as one place of a map; tables whose tasks show no images leave it out (``GENERAL_CORES``)."""
+    reads_words: ClassVar[bool] = False
+    """Whether an input ends in the words of an instruction; tables whose tasks give none leave it out."""
 
     @property
     def helps(self) -> tuple[str, ...]:

@@ -59,7 +59,7 @@ class Cells:
     rows: Sequence[Line]
     results: Sequence[Mapping[str, Any]]
     left_out: Sequence[str] = ()
-    """Cores that read images alone, and have no row."""
+    """Cores that read images alone, or instructions, and have no row."""
 
     def write(self, root: Path) -> str:
         """Write page and pictures under ``root/docs``; return the table."""
@@ -297,7 +297,7 @@ class Cells:
         if not self.left_out:
             return []
         names = ", ".join(f"`{name}`" for name in self.left_out)
-        return [f"Without a row: {names}. They read images, and the tasks here show none.", ""]
+        return [f"Without a row: {names}. They read images or instructions, and the tasks here give neither.", ""]
 
     def page(self, table: str, beats: str, profile: str) -> str:
         """The page."""

@@ -90,7 +90,15 @@ ROWS: dict[str, Row] = {
 """Rows that stand in several tables are one: "pooling + sampling" is transformer-16-16, the MLP summary and the whole
 TTM of tables 3 to 5 are ttm-transformer."""
 
-LITE = {"dim": 32, "num_slots": 16, "num_reads": 8, "num_heads": 4, "hidden_dim": 64, "num_layers": 1}
+LITE = {
+    "dim": 32,
+    "num_slots": 16,
+    "num_reads": 8,
+    "num_heads": 4,
+    "hidden_dim": 64,
+    "num_layers": 1,
+    "self_per_cross": 1,
+}
 PAPER = {"dim": 768, "num_slots": 96, "num_reads": 16, "num_heads": 12, "hidden_dim": 512, "num_layers": 1}
 
 

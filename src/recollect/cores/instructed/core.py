@@ -38,7 +38,7 @@ from recollect.cores.tlb.core import (
     TemporalLatentBottleneckVariant,
 )
 from recollect.cores.tlb.level import FoldedLevel
-from recollect.layers.feedforward import input_projection
+from recollect.layers.feedforward import feedforward_width, input_projection
 from recollect.layers.positions import sinusoid
 from recollect.layers.window_attention import slide
 
@@ -62,6 +62,7 @@ class InstructedTransformerConfig(CoreConfig):
 
     paper: ClassVar[str] = "Didolkar et al. 2022"
     remembers: ClassVar[str] = "slots, one chunk and its instruction"
+    reads_words: ClassVar[bool] = True
 
     dim: int = 128
     """Width of both streams, and of the outputs."""
@@ -222,14 +223,26 @@ class InstructedTransformer(MemoryCore[InstructedTransformerState]):
         return {"position": self.config.chunk_len}
 
     def flops_per_step(self) -> int:
-        """One streamed step, as the mean over a chunk: that of the inner core, and the words' share.
+        """One streamed step, as the mean over a chunk of K steps (rounded up); it reads the running chunk anew.
 
-        Words cost what steps do, once in K steps; a step also reads m words in each self layer.
+            input            2 d_in d, with the words' own map
+            self layer       E (8 w d + feed-forward) + 4 w E E               E = m + K entries
+            cross layer      E (4 w d + 4 w N + feed-forward) + N 4 w d       and the slots' keys and values
+            write            N 2 w d, and once a K: E 4 w d + N (2 w d + 4 w K + feed-forward)
+
+        with w = heads * head_dim, and 2 (2 d d_hidden) for a feed-forward. Without slots there is no write.
         """
-        config, d = self.config, self.config.dim
-        k, m = config.chunk_len, config.words
+        config, d, m = self.config, self.config.dim, self.config.words
+        k, n, entries = config.chunk_len, config.num_slots, config.words + config.chunk_len
         w = d if config.details.head_dim is None else config.num_heads * config.details.head_dim
-        inner = self.chunks.flops_per_step()
-        projected = 2 * (self.input_shape[0] - self.told) * d if isinstance(self.project, nn.Linear) else 0
-        words = -(-m * (inner + 2 * config.word_dim * d) // k)
-        return inner + projected + words + config.num_layers * 4 * w * m
+        forward = 4 * d * feedforward_width(d, config.hidden_dim)
+        forward_cross = forward if config.details.cross_feedforward else 0
+        step = 2 * (self.input_shape[0] - self.told) * d if isinstance(self.project, nn.Linear) else 0
+        step += 2 * m * config.word_dim * d
+        step += config.num_layers * (entries * (8 * w * d + forward) + 4 * w * entries**2)
+        crosses = config.inner.layers.count("cross")
+        if not crosses:
+            return step
+        step += crosses * (entries * (4 * w * d + 4 * w * n + forward_cross) + 4 * n * w * d) + 2 * n * w * d
+        write = 4 * entries * w * d + n * (2 * w * d + 4 * w * k + forward_cross)
+        return step - (-write // k)
