@@ -1,6 +1,7 @@
 """Sanity gates: what must hold before any picture is believed (Adebayo et al. 2018; Atrey et al. 2020).
 
-of records alone    causality, rows that sum to what they should, finite numbers, recall above chance
+of records alone    causality, rows that sum to what they should, finite numbers, recall above chance, and a policy
+                    that changes when the recalled memory is removed
 with the agent      the pass in which attention was heard decides as the agent did; equal seeds give equal records;
                     other weights give other maps; an untrained agent does not recall
 """
@@ -13,6 +14,10 @@ from recollect.interpret.record import EpisodeRecord
 from recollect.interpret.report import Gate, Metric
 
 TOLERANCE = 1e-3
+USED = 0.01
+"""Nats of a policy's change below which a memory is said not to be used: an untrained agent may look at the right
+moment, because it looks unlike the others, but nothing follows from it (1e-7 nats; trained agents have 0.06 and more).
+"""
 
 
 def check_records(records: Sequence[EpisodeRecord], metrics: Sequence[Metric]) -> list[Gate]:
@@ -21,7 +26,7 @@ def check_records(records: Sequence[EpisodeRecord], metrics: Sequence[Metric]) -
     if records[0].temporal is not None:
         gates += [_causality(records), _sums(records)]
     gates += [_above_chance(metric) for metric in metrics if metric.name in ("recall@1", "lift")]
-    return gates
+    return gates + [_is_used(metric) for metric in metrics if metric.name == "removal KL"]
 
 
 def _finite(records: Sequence[EpisodeRecord]) -> Gate:
@@ -60,7 +65,18 @@ def _sums(records: Sequence[EpisodeRecord]) -> Gate:
 
 
 def _above_chance(metric: Metric) -> Gate:
-    bound = metric.value if np.isnan(metric.low) else metric.low
-    passed = bool(bound > metric.chance)
+    passed = bool(_least(metric) > metric.chance)
     shown = f"{metric.value:.2f}, chance {metric.chance:.2f}"
     return Gate(name=f"{metric.name} above chance", passed=passed, says=shown)
+
+
+def _is_used(metric: Metric) -> Gate:
+    """Removing the memory of the right moment changes the policy, and more than removing another one."""
+    other = 0.0 if np.isnan(metric.chance) else metric.chance
+    shown = f"removing it changes the policy by {metric.value:.1g} nats, another by {other:.1g}; asked: {USED:g}"
+    return Gate(name="what is recalled is used", passed=bool(_least(metric) > max(USED, other)), says=shown)
+
+
+def _least(metric: Metric) -> float:
+    """The lower end of the interval, or the value where there is none."""
+    return metric.value if np.isnan(metric.low) else metric.low
