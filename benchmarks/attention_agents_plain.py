@@ -167,12 +167,15 @@ def measure(side: int, rounds: int) -> dict[str, dict[str, float]]:
     world = game("Pong", side=side)
     ours, frames = (replace(attention_agent(name, world), batch_size=ROWS) for name in
                     ("adaptive", "timesformer-divided"))  # fmt: skip
-    learners = [ours.build()]
+    learners, actors = [ours.build()], [ours.build_agent()]
     with plain_images():
         learners.append(plain(ours).build())
-    learners[1].agent.load_state_dict(learners[0].agent.state_dict())
+        actors.append(plain(ours).build_agent())
+    # Actors of their own: a stream keeps to the weights it was made with, and learners change theirs.
+    for agent in (learners[1].agent, *actors):
+        agent.load_state_dict(learners[0].agent.state_dict())
     cached = frames.build_agent()
-    acting = [Stepping(learner.agent, ours) for learner in learners]
+    acting = [Stepping(agent.eval(), ours) for agent in actors]
     both = [Stepping(cached, frames), Again(cached, frames)]
     for pair in (acting, both):
         torch.testing.assert_close(pair[0].last, pair[1].last, rtol=1e-3, atol=1e-4)
