@@ -6,12 +6,10 @@ With ``loss_on="last"`` every batch ends at a frame that is drawn, and only that
 the last step only. This allows better training for the TTM memory module" (Ryoo et al. 2023, appendix A.1).
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
 import torch
-from torch import Tensor
 
 from recollect.agents.activity_detector import ActivityDetector, ActivityDetectorConfig
 from recollect.config import require
@@ -20,8 +18,7 @@ from recollect.evaluation.detection import METRICS, DetectionScore, evaluate_det
 from recollect.objectives.detection import detection_loss
 from recollect.tasks.streams.contract import Batch
 from recollect.tasks.videos.contract import VideoTask
-from recollect.training.frame import below
-from recollect.training.optimizers import begin_step, load_optimizer, optimizer_tensors, split_rates, take_step
+from recollect.training.optimizers import begin_step, split_rates, take_step
 from recollect.training.streams import StreamConfig, StreamTrainer
 
 
@@ -146,15 +143,3 @@ class DetectionTrainer(StreamTrainer[DetectionConfig, ActivityDetector]):
         last = torch.zeros_like(part.loss_mask)
         last[:, -f:] = True
         return part._replace(loss_mask=last & part.loss_mask)
-
-    def save(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
-        """Optimiser and generator of the videos."""
-        tensors = {"generator": self.generator.get_state()}
-        tensors |= {f"optimizer.{name}": value for name, value in optimizer_tensors(self.optimizer).items()}
-        return tensors, {"updates": self.updates}
-
-    def load(self, tensors: Mapping[str, Tensor], data: Mapping[str, Any]) -> None:
-        """Continue from what :meth:`save` gave."""
-        self.updates = data["updates"]
-        self.generator.set_state(tensors["generator"])
-        load_optimizer(self.optimizer, below("optimizer.", tensors))

@@ -5,14 +5,14 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from recollect.config import require
 from recollect.evaluation.sequences import METRICS
 from recollect.tasks.streams.contract import StreamTask
-from recollect.training.devices import choose_device
-from recollect.training.frame import EVALUATION_SEED, Trainer, TrainerConfig, below
-from recollect.training.optimizers import OptimizerConfig, load_optimizer, optimizer_tensors
+from recollect.training.drawn import DrawnTrainer
+from recollect.training.frame import EVALUATION_SEED, TrainerConfig
+from recollect.training.optimizers import OptimizerConfig
 
 ConfigT = TypeVar("ConfigT", bound="StreamConfig")
 ModelT = TypeVar("ModelT", bound=nn.Module)
@@ -50,8 +50,8 @@ class StreamConfig(TrainerConfig):
         }
 
 
-class StreamTrainer(Trainer, Generic[ConfigT, ModelT]):
-    """A model, its optimiser and the generator of its rows.
+class StreamTrainer(DrawnTrainer[ModelT], Generic[ConfigT, ModelT]):
+    """Rows of a stream task are drawn, and scored.
 
     Args:
         config: of the run.
@@ -62,19 +62,10 @@ class StreamTrainer(Trainer, Generic[ConfigT, ModelT]):
     evaluation_metrics = METRICS
 
     def __init__(self, config: ConfigT, model: ModelT) -> None:
+        super().__init__(model, config.optimizer, config.fit, config.device)
         self.config = config
-        self.device = choose_device(config.device)
-        self.model = model.to(self.device)
-        self.optimizer = config.optimizer.build(self.model)
-        self.generator = torch.Generator().manual_seed(config.fit.seed)
         weights = config.task.spec.class_weights
         self.class_weights = None if weights is None else torch.tensor(weights, device=self.device)
-        self.updates = 0
-
-    @property
-    def agent(self) -> ModelT:
-        """The model."""
-        return self.model
 
     def evaluate(self) -> dict[str, float]:
         """Score on the validation part, or on fresh rows, the same at every evaluation."""
@@ -82,15 +73,3 @@ class StreamTrainer(Trainer, Generic[ConfigT, ModelT]):
         seed = config.fit.seed + EVALUATION_SEED
         task = config.task.scored_on(final=False)
         return dict(config.evaluate(self.model, task, samples=config.evaluation_rows, seed=seed).metrics())
-
-    def save(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
-        """Optimiser and generator of the rows."""
-        tensors = {"generator": self.generator.get_state()}
-        tensors |= {f"optimizer.{name}": value for name, value in optimizer_tensors(self.optimizer).items()}
-        return tensors, {"updates": self.updates}
-
-    def load(self, tensors: Mapping[str, Tensor], data: Mapping[str, Any]) -> None:
-        """Continue from what :meth:`save` gave."""
-        self.updates = data["updates"]
-        self.generator.set_state(tensors["generator"])
-        load_optimizer(self.optimizer, below("optimizer.", tensors))

@@ -9,18 +9,16 @@ Sources: Ross et al. (2011), A reduction of imitation learning and structured pr
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 from recollect.agents.actor_critic import ActorCritic, ActorCriticConfig
 from recollect.config import require
 from recollect.cores.contract import CoreConfig
 from recollect.evaluation.agents import AgentEvaluation
-from recollect.evaluation.films import Video
-from recollect.evaluation.recordings import Recording
 from recollect.objectives.policy_gradient import Reduction
 from recollect.tasks.worlds.contract import WorldConfig
-from recollect.training.frame import Trainer, TrainerConfig
+from recollect.training.acting import ActingConfig
+from recollect.training.frame import Trainer
 from recollect.training.imitation.recorded import EpisodeRows, RecordedTrainer
 from recollect.training.imitation.sources import recorded_episodes
 from recollect.training.imitation.teachers import ImitationConfig, TeacherConfig
@@ -75,15 +73,9 @@ class CloningLossConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
-class CloningConfig(TrainerConfig):
+class CloningConfig(ActingConfig):
     """Train an agent around a core to do what a teacher does."""
 
-    task_field: ClassVar[str] = "world"
-    final_samples: ClassVar[int] = 128
-    has_films: ClassVar[bool] = True
-
-    world: WorldConfig
-    """Where it acts."""
     core: CoreConfig
     """Memory of the agent."""
     agent: ActorCriticConfig = field(default_factory=ActorCriticConfig)
@@ -117,6 +109,11 @@ class CloningConfig(TrainerConfig):
         imitation = ImitationConfig() if recorded else ImitationConfig(steps=self.fit.steps, teacher=self.teacher)
         loss = replace(self.loss, supervision=SupervisionConfig()) if recorded else self.loss
         return ImpalaConfig(**shared, loss=loss.costs(imitation))
+
+    @property
+    def is_greedy(self) -> bool:
+        """As ``evaluation`` says."""
+        return self.evaluation.greedy
 
     @property
     def taught_by(self) -> str:
@@ -161,16 +158,6 @@ class CloningConfig(TrainerConfig):
         """Score an agent in ``samples`` fresh episodes. See :meth:`TrainerConfig.evaluate`."""
         how: dict[str, Any] = {"batch_size": batch_size, "greedy": greedy}
         return self.learner.evaluate(model, task, samples=samples, seed=seed, **how)
-
-    def film(self, model: ActorCritic, target: Path, *, episodes: int, seed: int, greedy: bool | None = None) -> Video:
-        """Record a video of episodes in the world of the run."""
-        return self.learner.film(model, target, episodes=episodes, seed=seed, greedy=greedy)
-
-    def record(
-        self, model: ActorCritic, *, episodes: int, seed: int, greedy: bool | None = None, noise: Sequence[float] = ()
-    ) -> Recording:
-        """Episodes in the world of the run."""
-        return self.learner.record(model, episodes=episodes, seed=seed, greedy=greedy, noise=noise)
 
     def experience(self, rows: Sequence[Mapping[str, str]]) -> dict[str, Any]:
         """Steps in the world and how fast they were made, or recorded steps that were read."""

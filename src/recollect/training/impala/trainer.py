@@ -17,7 +17,6 @@ import copy
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from time import perf_counter
 from types import MappingProxyType
 from typing import Any, ClassVar
@@ -30,16 +29,15 @@ from recollect.agents.actor_critic import ActorCritic, ActorCriticConfig
 from recollect.config import require
 from recollect.cores.contract import CoreConfig
 from recollect.evaluation.agents import METRICS, TIME_LIMIT, AgentEvaluation, evaluate_agent
-from recollect.evaluation.films import Video, record
-from recollect.evaluation.recordings import Recording, record_episodes
 from recollect.evaluation.watched import build_world, close_world, named
 from recollect.runs.errors import NonFiniteError, WorldError
 from recollect.runs.interrupts import TimeIsUp, may_be_given_up
 from recollect.state import detach
 from recollect.tasks.worlds.contract import WorldConfig
+from recollect.training.acting import ActingConfig
 from recollect.training.curriculum import Curriculum, require_alike
 from recollect.training.devices import choose_device
-from recollect.training.frame import EVALUATION_SEED, Trainer, TrainerConfig, below
+from recollect.training.frame import EVALUATION_SEED, Trainer, below
 from recollect.training.imitation.loss import imitation_loss
 from recollect.training.imitation.teachers import Teacher, make_teacher
 from recollect.training.impala.actors import Actors, AsyncActors, SyncActors, Weights
@@ -80,16 +78,10 @@ class EvaluationConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ImpalaConfig(TrainerConfig):
+class ImpalaConfig(ActingConfig):
     """Train an agent around a core in a world."""
 
-    task_field: ClassVar[str] = "world"
-    final_samples: ClassVar[int] = 128
-    has_films: ClassVar[bool] = True
     RENAMED: ClassVar[dict[str, str]] = {"rows": "batch_size"}
-
-    world: WorldConfig
-    """Where it acts."""
     core: CoreConfig
     """Memory of the agent."""
     agent: ActorCriticConfig = field(default_factory=ActorCriticConfig)
@@ -121,6 +113,11 @@ class ImpalaConfig(TrainerConfig):
         self.loss.reuse.require_rows(self.unroll + 1)
         asked = self.loss.imitation.steps is None or self.schedule.mode == "synchronous"
         require(asked, "mode", self.schedule.mode, "a teacher needs the synchronous schedule (loss.imitation)")
+
+    @property
+    def is_greedy(self) -> bool:
+        """As ``evaluation`` says."""
+        return self.evaluation.greedy
 
     @property
     def taught_by(self) -> str | None:
@@ -175,18 +172,6 @@ class ImpalaConfig(TrainerConfig):
             batch_size=self.batch_size if batch_size is None else batch_size,
             time_limit=self.evaluation.time_limit,
         )
-
-    def film(self, model: ActorCritic, target: Path, *, episodes: int, seed: int, greedy: bool | None = None) -> Video:
-        """Record episodes in the world of the run."""
-        how = self.evaluation.greedy if greedy is None else greedy
-        return record(model, self.world, target, episodes=episodes, seed=seed, greedy=how)
-
-    def record(
-        self, model: ActorCritic, *, episodes: int, seed: int, greedy: bool | None = None, noise: Sequence[float] = ()
-    ) -> Recording:
-        """Episodes in the world of the run."""
-        how = self.evaluation.greedy if greedy is None else greedy
-        return record_episodes(model, self.world, episodes, seed=seed, greedy=how, noise=noise)
 
     def experience(self, rows: Sequence[Mapping[str, str]]) -> dict[str, Any]:
         """Steps in the world, and how fast they were made."""

@@ -10,8 +10,7 @@ Source: Chen et al. (2021), Decision Transformer, algorithm 1 and the authors' c
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -20,14 +19,13 @@ from recollect.agents.decision_transformer import DecisionTransformer, DecisionT
 from recollect.config import require
 from recollect.cores.contract import CoreConfig
 from recollect.evaluation.agents import METRICS, TIME_LIMIT, AgentEvaluation, evaluate_agent
-from recollect.evaluation.films import Video, record
-from recollect.evaluation.recordings import Recording, record_episodes
 from recollect.objectives.policy_gradient import reduce_steps
 from recollect.tasks.worlds.contract import WorldConfig
-from recollect.training.devices import choose_device
-from recollect.training.frame import EVALUATION_SEED, Trainer, TrainerConfig, below
+from recollect.training.acting import ActingConfig
+from recollect.training.drawn import DrawnTrainer
+from recollect.training.frame import EVALUATION_SEED
 from recollect.training.offline.data import Contexts, OfflineData, OfflineDataConfig
-from recollect.training.optimizers import OptimizerConfig, begin_step, load_optimizer, optimizer_tensors, take_step
+from recollect.training.optimizers import OptimizerConfig, begin_step, take_step
 
 OTHERS = 4
 """Other targets are tried in as many times fewer episodes."""
@@ -66,15 +64,9 @@ class TargetedEvaluation(AgentEvaluation):
 
 
 @dataclass(frozen=True, kw_only=True)
-class OfflineConfig(TrainerConfig):
+class OfflineConfig(ActingConfig):
     """Train a Decision Transformer on recorded episodes of a world."""
 
-    task_field: ClassVar[str] = "world"
-    final_samples: ClassVar[int] = 128
-    has_films: ClassVar[bool] = True
-
-    world: WorldConfig
-    """Where it acts when it is scored, and where the episodes are from."""
     core: CoreConfig
     """What reads the tokens."""
     agent: DecisionTransformerConfig = field(default_factory=DecisionTransformerConfig)
@@ -96,6 +88,11 @@ class OfflineConfig(TrainerConfig):
 
     def __post_init__(self) -> None:
         require(self.batch_size >= 1, "batch_size", self.batch_size, "learn from at least one context")
+
+    @property
+    def is_greedy(self) -> bool:
+        """As ``evaluation`` says."""
+        return self.evaluation.greedy
 
     @property
     def taught_by(self) -> str:
@@ -152,26 +149,6 @@ class OfflineConfig(TrainerConfig):
         numbers = {name: getattr(found, name) for name in found.__dataclass_fields__}
         return TargetedEvaluation(**numbers, target=model.config.target_return, by_target=others)
 
-    def film(
-        self, model: DecisionTransformer, target: Path, *, episodes: int, seed: int, greedy: bool | None = None
-    ) -> Video:
-        """Record a video of episodes in the world of the run."""
-        how = self.evaluation.greedy if greedy is None else greedy
-        return record(model, self.world, target, episodes=episodes, seed=seed, greedy=how)
-
-    def record(
-        self,
-        model: DecisionTransformer,
-        *,
-        episodes: int,
-        seed: int,
-        greedy: bool | None = None,
-        noise: Sequence[float] = (),
-    ) -> Recording:
-        """Episodes in the world of the run."""
-        how = self.evaluation.greedy if greedy is None else greedy
-        return record_episodes(model, self.world, episodes, seed=seed, greedy=how, noise=noise)
-
     def experience(self, rows: Sequence[Mapping[str, str]]) -> dict[str, Any]:
         """Contexts that were learned from."""
         return {"contexts": int(rows[-1]["step"]) * self.batch_size, "samples_to_perfect": None}
@@ -188,7 +165,7 @@ def told(agent: DecisionTransformer, target: float) -> Iterator[None]:
         agent.config = before
 
 
-class OfflineTrainer(Trainer):
+class OfflineTrainer(DrawnTrainer[DecisionTransformer]):
     """One step learns from ``batch_size`` contexts.
 
     Args:
@@ -199,19 +176,10 @@ class OfflineTrainer(Trainer):
     evaluation_metrics = METRICS
 
     def __init__(self, config: OfflineConfig) -> None:
-        self.config = config
-        self.device = choose_device(config.device)
         recording, stack = config.data.read(config.world.spec, config.fit.seed)
+        super().__init__(config.build_agent(), config.optimizer, config.fit, config.device)
+        self.config = config
         self.data = OfflineData(recording, stack=stack, device=self.device)
-        self.model = config.build_agent().to(self.device)
-        self.optimizer = config.optimizer.build(self.model)
-        self.generator = torch.Generator().manual_seed(config.fit.seed)
-        self.updates = 0
-
-    @property
-    def agent(self) -> DecisionTransformer:
-        """The agent."""
-        return self.model
 
     def step(self) -> dict[str, float]:
         """Learn from the next contexts."""
@@ -243,18 +211,6 @@ class OfflineTrainer(Trainer):
         config = replace(self.config, evaluation=replace(self.config.evaluation, targets=()))
         seed = config.fit.seed + EVALUATION_SEED
         return config.evaluate(self.model, samples=config.evaluation.episodes, seed=seed).metrics()
-
-    def save(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
-        """Optimiser and generator of the contexts."""
-        tensors = {"generator": self.generator.get_state()}
-        tensors |= {f"optimizer.{name}": value for name, value in optimizer_tensors(self.optimizer).items()}
-        return tensors, {"updates": self.updates}
-
-    def load(self, tensors: Mapping[str, Tensor], data: Mapping[str, Any]) -> None:
-        """Continue from what :meth:`save` gave."""
-        self.updates = data["updates"]
-        self.generator.set_state(tensors["generator"])
-        load_optimizer(self.optimizer, below("optimizer.", tensors))
 
 
 def context_loss(agent: DecisionTransformer, contexts: Contexts) -> tuple[Tensor, Tensor]:
