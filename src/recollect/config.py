@@ -261,7 +261,8 @@ def _decode_config(data: Mapping[str, Any], expected: type, kinds: _Kinds, where
     known = {f.name for f in dataclasses.fields(cls)}
     unknown = [key for key in data if key not in known and key != "kind"]
     if unknown:
-        raise ValueError(f"{where}.{unknown[0]}: {cls.__name__} has no such field, only {sorted(known)}")
+        remedy = "take it out, or use the version of recollect that wrote it"
+        raise ValueError(f"{where}.{unknown[0]}: {cls.__name__} has no such field, only {sorted(known)}; {remedy}")
     values = {k: _decode(data[k], hints[k], kinds, f"{where}.{k}") for k in data if k in known}
     try:
         made = cls(**values)

@@ -10,6 +10,7 @@ section 3.1.2).
 """
 
 import math
+from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ Colours = tuple[tuple[float, ...], tuple[float, ...]]
 """Mean and deviation of red, green and blue."""
 
 
-class Backbone(nn.Module):
+class Backbone(nn.Module, ABC):
     """Base of all backbones: frames of a step to tokens."""
 
     grid: Grid
@@ -36,9 +37,9 @@ class Backbone(nn.Module):
     frames_per_step: int = 1
     """Frames that make one step of the core."""
 
+    @abstractmethod
     def forward(self, frames: Tensor) -> Tensor:
         """uint8 ``[n, frames_per_step, y, x, 3]`` to ``[n, times * rows * columns, dim]``."""
-        raise NotImplementedError
 
 
 class Patches(Backbone):

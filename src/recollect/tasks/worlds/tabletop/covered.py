@@ -29,7 +29,6 @@ from recollect.tasks.worlds.tabletop.table import (
     around,
     colours_of,
     sentence,
-    spaces,
 )
 
 WORDS = ("", "watch", "lift", "the", "cup", "over", "ball", *COLOURS)
@@ -45,20 +44,10 @@ class CoveredObjectsConfig(TabletopConfig):
 
     num_cups: int = 3
     """Balls, and cups over them."""
-    show_steps: int = 2
-    """Steps at which the balls are to be seen."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not 2 <= self.num_cups <= 6:
-            raise ValueError(f"num_cups={self.num_cups}: give 2 to 6, or they touch")
-        if self.show_steps < 1:
-            raise ValueError(f"show_steps={self.show_steps}: give at least 1, or nothing could be known")
-
-    @property
-    def shown(self) -> int:
-        """Steps without cups."""
-        return self.show_steps
+        self.require_around("num_cups")
 
     @property
     def ways(self) -> int:
@@ -68,18 +57,13 @@ class CoveredObjectsConfig(TabletopConfig):
     @property
     def spec(self) -> WorldSpec:
         """A picture, seven words and the hand's state; dx, dy and grip."""
-        observation, action = spaces(self, len(WORDS), 7)
-        return WorldSpec(
-            observation_space=observation,
-            action_space=action,
-            max_steps=self.max_steps,
-            memory_span=self.max_steps - 1,
-            chance=1 / self.num_cups,
-            oracle=1.0,
+        return self.spec_of(
+            WORDS,
+            7,
             events=("balls", "cups", "question"),
-            words=WORDS,
             num_labels=self.num_cups,
             bits=arrangement_bits(self.num_cups, self.num_cups),
+            chance=1 / self.num_cups,
         )
 
     def build(self, batch_size: int, *, seed: int = 0, device: torch.device | str = "cpu") -> "CoveredObjects":
@@ -153,9 +137,7 @@ class CoveredObjects(Tabletop[CoveredState]):
     def plan(self, state: CoveredState) -> Tensor:
         """To the right cup, and lift it."""
         rows = torch.arange(len(state.asked), device=self.device)
-        target = state.places[rows, self._right(state)]
-        grip = torch.where(self.arrives(state.hand, target), 1.0, -1.0)
-        return self.wait_while_locked(self.go(state.hand, target, grip))
+        return self.press(state.hand, state.places[rows, self._right(state)])
 
     def look(self, state: CoveredState) -> Truth:
         """Where to go depends on what was to be seen without cups; the label is the right cup, once it is asked for."""

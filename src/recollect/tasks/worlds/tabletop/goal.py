@@ -19,6 +19,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from recollect.config import require
 from recollect.tasks.worlds.contract import Advance, Truth, WorldSpec
 from recollect.tasks.worlds.tabletop.table import (
     COLOURS,
@@ -32,7 +33,6 @@ from recollect.tasks.worlds.tabletop.table import (
     around,
     colours_of,
     sentence,
-    spaces,
 )
 
 WORDS = ("", "put", "the", "block", "where", "light", "was", *COLOURS)
@@ -49,22 +49,12 @@ class GoalShownOnceConfig(TabletopConfig):
     """Places where the light may be."""
     num_blocks: int = 2
     """Blocks on the table, one of which is asked for."""
-    show_steps: int = 2
-    """Steps at which the light is on."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not 2 <= self.num_pads <= 6:
-            raise ValueError(f"num_pads={self.num_pads}: give 2 to 6, or they touch")
-        if not 1 <= self.num_blocks <= 3:
-            raise ValueError(f"num_blocks={self.num_blocks}: give 1 to 3, or there is no room between the pads")
-        if self.show_steps < 1:
-            raise ValueError(f"show_steps={self.show_steps}: give at least 1, or nothing could be known")
-
-    @property
-    def shown(self) -> int:
-        """Steps with the light on."""
-        return self.show_steps
+        self.require_around("num_pads")
+        blocks = self.num_blocks
+        require(1 <= blocks <= 3, "num_blocks", blocks, "give 1 to 3, or there is no room between the pads")
 
     @property
     def ways(self) -> int:
@@ -74,18 +64,13 @@ class GoalShownOnceConfig(TabletopConfig):
     @property
     def spec(self) -> WorldSpec:
         """A picture, seven words and the hand's state; dx, dy and grip."""
-        observation, action = spaces(self, len(WORDS), 7)
-        return WorldSpec(
-            observation_space=observation,
-            action_space=action,
-            max_steps=self.max_steps,
-            memory_span=self.max_steps - 1,
-            chance=1 / self.num_pads,
-            oracle=1.0,
+        return self.spec_of(
+            WORDS,
+            7,
             events=("light", "block in hand"),
-            words=WORDS,
             num_labels=self.num_pads,
             bits=math.log2(self.num_pads),
+            chance=1 / self.num_pads,
         )
 
     def build(self, batch_size: int, *, seed: int = 0, device: torch.device | str = "cpu") -> "GoalShownOnce":

@@ -32,7 +32,6 @@ from recollect.tasks.worlds.tabletop.table import (
     TabletopConfig,
     around,
     sentence,
-    spaces,
 )
 
 WORDS = ("", "press", "in", "order", "reverse")
@@ -51,17 +50,12 @@ class OrderShownOnceConfig(TabletopConfig):
     """Actions that an episode may take once the hand is free; then it is truncated, with score 0."""
     num_buttons: int = 3
     """Buttons, all of which are to be pressed."""
-    show_steps: int = 2
-    """Steps for which each is lit."""
     backwards: bool = False
     """Half of the episodes ask for the reverse order, once the hand is free."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not 2 <= self.num_buttons <= 6:
-            raise ValueError(f"num_buttons={self.num_buttons}: give 2 to 6, or they touch")
-        if self.show_steps < 1:
-            raise ValueError(f"show_steps={self.show_steps}: give at least 1, or nothing could be known")
+        self.require_around("num_buttons")
 
     @property
     def shown(self) -> int:
@@ -76,19 +70,14 @@ class OrderShownOnceConfig(TabletopConfig):
     @property
     def spec(self) -> WorldSpec:
         """A picture, three words and the hand's state; dx, dy and grip."""
-        observation, action = spaces(self, len(WORDS), 3)
         orders = math.factorial(self.num_buttons)
-        return WorldSpec(
-            observation_space=observation,
-            action_space=action,
-            max_steps=self.max_steps,
-            memory_span=self.max_steps - 1,
-            chance=1 / orders,
-            oracle=1.0,
+        return self.spec_of(
+            WORDS,
+            3,
             events=("light", "button pressed"),
-            words=WORDS,
             num_labels=orders,
             bits=arrangement_bits(self.num_buttons, self.num_buttons),
+            chance=1 / orders,
         )
 
     def build(self, batch_size: int, *, seed: int = 0, device: torch.device | str = "cpu") -> "OrderShownOnce":
@@ -163,16 +152,12 @@ class OrderShownOnce(Tabletop[OrderState]):
     def plan(self, state: OrderState) -> Tensor:
         """To the next button, closed when it is there and open on the way."""
         rows = torch.arange(len(state.pressed), device=self.device)
-        target = state.buttons[rows, self._next(state)]
-        grip = torch.where(self.arrives(state.hand, target), 1.0, -1.0)
-        return self.wait_while_locked(self.go(state.hand, target, grip))
+        return self.press(state.hand, state.buttons[rows, self._next(state)])
 
     def look(self, state: OrderState) -> Truth:
         """Where to go depends on when the next button was lit; the label is the order."""
         decides = self.is_free & ~self.over
-        turn = state.pressed.clamp(max=self.config.num_buttons - 1)
-        turn = torch.where(state.reverse, self.config.num_buttons - 1 - turn, turn)
-        start = turn * self.config.show_steps
+        start = self._turn(state) * self.config.show_steps
         event = torch.where(self.is_shown, 0, torch.where(state.pressed > 0, 1, -1))
         label = torch.where(~self.is_shown & ~self.over, self._number(state.order), -1)
         return Truth(
@@ -181,9 +166,12 @@ class OrderShownOnce(Tabletop[OrderState]):
 
     def _next(self, state: OrderState) -> Tensor:
         """The button that is to be pressed now, long ``[b]``."""
+        return state.order.gather(1, self._turn(state)[:, None])[:, 0]
+
+    def _turn(self, state: OrderState) -> Tensor:
+        """When the button was lit that is to be pressed now: first, second, ...; long ``[b]``."""
         turn = state.pressed.clamp(max=self.config.num_buttons - 1)
-        turn = torch.where(state.reverse, self.config.num_buttons - 1 - turn, turn)
-        return state.order.gather(1, turn[:, None])[:, 0]
+        return torch.where(state.reverse, self.config.num_buttons - 1 - turn, turn)
 
     def _is_dark(self, state: OrderState) -> Tensor:
         """Buttons that were pressed, bool ``[b, buttons]``."""

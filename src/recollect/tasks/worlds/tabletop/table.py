@@ -23,7 +23,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from recollect.tasks.worlds.contract import Advance, TensorWorld, WorldConfig
+from recollect.config import require
+from recollect.tasks.worlds.contract import Advance, TensorWorld, WorldConfig, WorldSpec
 
 HOME = (0.0, 0.9)
 """Where the hand begins."""
@@ -52,6 +53,8 @@ S = TypeVar("S")
 class TabletopConfig(WorldConfig):
     """What all tabletop worlds have."""
 
+    show_steps: int = 2
+    """Steps at which the secret, or each part of it, is to be seen."""
     delay: int = 8
     """Steps between what was shown and the first that the hand is free."""
     slack: int = 40
@@ -62,19 +65,23 @@ class TabletopConfig(WorldConfig):
     """Pixels along a side of the picture."""
 
     def __post_init__(self) -> None:
-        if self.delay < 0:
-            raise ValueError(f"delay={self.delay}: give at least 0 steps")
-        if not 0 < self.speed <= 1:
-            raise ValueError(f"speed={self.speed}: give a part of the table, more than 0 and at most 1")
-        if self.slack < self.steps_needed:
-            raise ValueError(f"slack={self.slack}: with speed={self.speed} give at least {self.steps_needed}")
-        if self.side < 20:
-            raise ValueError(f"side={self.side}: give at least 20 pixels, or nothing can be told apart")
+        require(self.show_steps >= 1, "show_steps", self.show_steps, "give at least 1, or nothing could be known")
+        require(self.delay >= 0, "delay", self.delay, "give at least 0 steps")
+        remedy = "give a part of the table, more than 0 and at most 1"
+        require(0 < self.speed <= 1, "speed", self.speed, remedy)
+        needed = self.steps_needed
+        require(self.slack >= needed, "slack", self.slack, f"with speed={self.speed} give at least {needed}")
+        require(self.side >= 20, "side", self.side, "give at least 20 pixels, or nothing can be told apart")
+
+    def require_around(self, field: str) -> None:
+        """Raise ``ValueError`` unless so many things have room around the middle."""
+        count = getattr(self, field)
+        require(2 <= count <= 6, field, count, "give 2 to 6, or they touch")
 
     @property
-    @abstractmethod
     def shown(self) -> int:
-        """Steps at which the secret is to be seen."""
+        """Steps at which the secret, all of it, is to be seen."""
+        return self.show_steps
 
     @property
     @abstractmethod
@@ -95,6 +102,42 @@ class TabletopConfig(WorldConfig):
     def max_steps(self) -> int:
         """Actions of the longest episode."""
         return self.locked + self.slack
+
+    def spec_of(
+        self,
+        vocabulary: tuple[str, ...],
+        num_words: int,
+        *,
+        events: tuple[str, ...],
+        num_labels: int,
+        bits: float,
+        chance: float,
+    ) -> WorldSpec:
+        """The spec, with picture, sentence and the hand's own state seen, and dx, dy and grip acted.
+
+        Args:
+            vocabulary: of the sentences.
+            num_words: of a sentence.
+            events: names of them.
+            num_labels: secrets that there may be.
+            bits: of the secret.
+            chance: success without it.
+        """
+        image = gymnasium.spaces.Box(0, 255, (self.side, self.side, 3), np.uint8)
+        language = gymnasium.spaces.MultiDiscrete([len(vocabulary)] * num_words)
+        hand = gymnasium.spaces.Box(-1.0, 1.0, (3,), np.float32)
+        return WorldSpec(
+            observation_space=gymnasium.spaces.Dict({"image": image, "language": language, "state": hand}),
+            action_space=gymnasium.spaces.Box(-1.0, 1.0, (3,), np.float32),
+            max_steps=self.max_steps,
+            memory_span=self.max_steps - 1,
+            chance=chance,
+            oracle=1.0,
+            events=events,
+            words=vocabulary,
+            num_labels=num_labels,
+            bits=bits,
+        )
 
 
 class Hand(NamedTuple):
@@ -119,18 +162,6 @@ class Shapes(NamedTuple):
     """uint8 or float ``[b, k, 3]``."""
     visible: Tensor
     """bool ``[b, k]``."""
-
-
-def spaces(config: TabletopConfig, vocabulary: int, words: int) -> tuple[gymnasium.spaces.Dict, gymnasium.spaces.Box]:
-    """Picture, sentence and the hand's own state; dx, dy and grip."""
-    image = gymnasium.spaces.Box(0, 255, (config.side, config.side, 3), np.uint8)
-    language = gymnasium.spaces.MultiDiscrete([vocabulary] * words)
-    return (
-        gymnasium.spaces.Dict(
-            {"image": image, "language": language, "state": gymnasium.spaces.Box(-1.0, 1.0, (3,), np.float32)}
-        ),
-        gymnasium.spaces.Box(-1.0, 1.0, (3,), np.float32),
-    )
 
 
 def sentence(words: tuple[str, ...], vocabulary: tuple[str, ...], length: int) -> list[int]:
@@ -208,6 +239,10 @@ class Tabletop(TensorWorld[S]):
     def arrives(self, hand: Hand, target: Tensor) -> Tensor:
         """Whether the next step of :meth:`go` ends near enough, bool ``[b]``."""
         return (target - hand.place).norm(dim=1) <= self.settings.speed + SURE
+
+    def press(self, hand: Hand, target: Tensor) -> Tensor:
+        """The action that closes the hand over ``target [b, 2]``, open on the way; none while the hand is not free."""
+        return self.wait_while_locked(self.go(hand, target, torch.where(self.arrives(hand, target), 1.0, -1.0)))
 
     def wait_while_locked(self, actions: Tensor) -> Tensor:
         """Nothing at all, where the hand is not free."""
