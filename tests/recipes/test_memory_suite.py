@@ -113,14 +113,14 @@ def test_the_page_orders_rows_and_gives_every_empty_cell_its_reason(tmp_path):
     assert f"| {third.title}, {third.how} | gru | failed: NaN in the loss at step 7 |" in empty
     missing = next(line for line in empty.splitlines() if line.startswith(f"| {third.title}, {third.how} | tlb;"))
     assert "lstm" in missing and "hcam" not in missing and missing.endswith("| not run yet |")
-    assert f"| {COLUMNS[-1].title}, {COLUMNS[-1].how} | all | not run yet |" in empty
+    assert f"| {COLUMNS[-1].title}, {COLUMNS[-1].how} | all above | not run yet |" in empty
     assert first.title not in empty
     picture = (tmp_path / "docs" / "assets" / "memory-suite.svg").read_text()
     assert "IQM over 2 full columns" in picture and ">97<" in picture and ">failed<" in picture
     for name in ("memory-suite-beats", "memory-suite-profile"):
         assert f"](assets/{name}.svg)" in page and (tmp_path / "docs" / "assets" / f"{name}.svg").is_file()
     assert "| tlb |" in (tmp_path / "docs" / "results.md").read_text()
-    assert "| tlb | **" in page and page.count("| not run yet |") > 12, "blanks say why they are blank"
+    assert "| tlb | **" in page and page.count(" - |") > 12 and page.count("| not run yet |") >= 6
 
 
 def test_a_table_that_is_not_full_compares_the_rows_that_are(tmp_path):
@@ -132,10 +132,12 @@ def test_a_table_that_is_not_full_compares_the_rows_that_are(tmp_path):
     page = (tmp_path / "docs" / "memory-suite.md").read_text()
     assert "over 3 full columns, of 4 rows; beats" in page
     rows = re.findall(r"^\| ([a-z][\w, -]*) \|", page.partition("## Scores")[2].partition("*chance*")[0], re.M)
-    assert rows[:4] == list(FIRST) and set(rows) == set(ROWS)
+    assert rows[:4] == list(FIRST) and set(rows) == {*FIRST, "gru"}
+    waiting = next(line for line in page.splitlines() if line.startswith("Rows of which nothing is run yet: "))
+    assert all(row in waiting for row in set(ROWS) - set(rows)), "a row without any run is named below the table"
     line = {name: next(line for line in page.splitlines() if line.startswith(f"| {name} |")) for name in rows}
     assert line["hcam"].endswith("| 0.90 | 100 % |") and line["memoryless"].endswith("| 0.30 |  |")
-    assert line["gru"].endswith("| not run yet |  |  |"), "one column says nothing about the others"
+    assert line["gru"].endswith("| - |  |  |"), "one column says nothing about the others"
     assert "attention targets (hcam)" in page and "`mott`, `spatio-temporal`, `timesformer`" in page
     assert "memory-suite-beats.svg" in page
 

@@ -124,36 +124,42 @@ class Cells:
         tasks = "all tasks" if len(part.tasks) == len(self.columns) else f"{len(part.tasks)} full columns"
         return tasks if len(part.methods) == len(self.rows) else f"{tasks}, of {len(part.methods)} rows"
 
+    @property
+    def shown(self) -> list[Line]:
+        """The rows that have been run anywhere, in order; all of them where none has."""
+        begun = [row for row in self.ordered if any(label in self.runs for label in row.labels.values())]
+        return begun or self.ordered
+
     def reason(self, row: Line, column: Heading) -> str:
         """Why a cell has no number."""
         failed = [one["error"] for one in self.runs.get(row.labels[column.key], []) if one["status"] != "ok"]
         return f"failed: {failed[0]}" if failed else "not run yet"
 
     def _brief(self, row: Line, column: Heading) -> str:
-        """The same in a few words: not run yet, or failed."""
-        return self.reason(row, column).partition(":")[0]
+        """The same in a word: a dash for what is not run yet, or failed."""
+        return "failed" if self.reason(row, column).startswith("failed") else "-"
 
     def _empty(self, column: Heading) -> dict[str, list[str]]:
         """Rows without a number in a column, by their reason."""
         found: dict[str, list[str]] = {}
-        for row in self.ordered:
+        for row in self.shown:
             if not self.good(row, column):
                 found.setdefault(self.reason(row, column), []).append(row.name)
         return found
 
     def _names(self, rows: Sequence[str]) -> str:
-        return "all" if len(rows) == len(self.rows) else "; ".join(rows)
+        return "all above" if len(rows) == len(self.shown) else "; ".join(rows)
 
     def heat_map(self) -> HeatMap:
         """How far from chance to the oracle, core by world."""
         compared, scores = self.compared.methods, self.suite.scores.values()
-        bars = [self._bar(row.name) if row.name in compared else None for row in self.ordered] if compared else []
+        bars = [self._bar(row.name) if row.name in compared else None for row in self.shown] if compared else []
         done, few = sum(map(len, scores)), min(map(len, scores), default=0)
         return HeatMap(
             title="When does which memory pay, and how much?",
-            rows=[row.name for row in self.ordered],
+            rows=[row.name for row in self.shown],
             columns=[column.title for column in self.columns],
-            cells=[[self._cell(row, column) for column in self.columns] for row in self.ordered],
+            cells=[[self._cell(row, column) for column in self.columns] for row in self.shown],
             feet=[self._foot(column) for column in self.columns],
             foot="lag, steps",
             groups=self._groups(),
@@ -162,7 +168,7 @@ class Cells:
             caption=[
                 "0 is chance, 100 the oracle: interquartile mean over seeds. Bold: the best of its column, and what "
                 "reaches its worst seed.",
-                f"{done} runs, at least {few} to a cell that has any. What is not run yet or has failed stands below.",
+                f"{done} runs, at least {few} to a cell that has any. A dash: not run yet. What failed stands below.",
                 "Framed: the lag is longer than what the core's windows show. Lag: from what must be kept to its use, "
                 "by the oracle's play (with <: at most).",
             ],
@@ -180,8 +186,7 @@ class Cells:
     def _cell(self, row: Line, column: Heading) -> Cell:
         scores = self.suite.scores.get((row.name, column.key))
         if scores is None:
-            brief, said = self._brief(row, column).removesuffix(" yet"), self.reason(row, column)
-            return Cell(None, brief, f"{row.name}, {column.title}: {said}")
+            return Cell(None, self._brief(row, column), f"{row.name}, {column.title}: {self.reason(row, column)}")
         middle = self._middle(scores)
         title = f"{row.name}, {column.title}: {', '.join(f'{100 * score:.0f}' for score in scores)}"
         test = self.good(row, column)[0]["tests"][""]
@@ -231,7 +236,7 @@ class Cells:
         """Scores in the tasks' own units, as Markdown; reasons where there are none."""
         heads = ["", *(column.title for column in self.columns), "IQM", f"beats {ABLATION}"]
         lines = ["| " + " | ".join(heads) + " |", "|---" + "|---:" * (len(heads) - 1) + "|"]
-        for row in self.ordered:
+        for row in self.shown:
             lines.append(f"| {row.name} | " + " | ".join([*self._scores(row), *self._overall(row.name)]) + " |")
         for name in ("chance", "oracle"):
             known = [f"{getattr(column, name):.2f}" for column in self.columns]
@@ -307,6 +312,8 @@ class Cells:
             for reason, rows in self._empty(column).items()
         ]
         reasons = ["## Empty cells", "", "| task | cores | reason |", "|---|---|---|", *empty, ""] if empty else []
+        waiting = [row.name for row in self.rows if row not in self.shown]
+        reasons += [f"Rows of which nothing is run yet: {', '.join(waiting)}.", ""] if waiting else []
         return "\n".join(
             [
                 *WIDE_PAGE,
