@@ -49,6 +49,8 @@ SPEED = 2
 """Pixels of SIDE that the ball moves in a frame."""
 TURN = 0.12
 """Probability that the ball takes a new direction in a frame."""
+BEGINS = 8
+"""Most frames before the first shape comes; less in a short video."""
 AREA = (3, 15, 3, 28)
 """Least and largest y and x of the ball."""
 BOX_Y, RADIUS = 27, 3.2
@@ -133,7 +135,7 @@ class ShapeActivities(VideoTask):
         """What happens at every box: wait, put, lag, take, and again as long as there are frames."""
         b, t = batch_size, self.length
         cycles = t // (PUT + self.min_lag + TAKE)
-        waits = t - (PUT + self.max_lag + TAKE)
+        waits = min(t - (PUT + self.max_lag + TAKE), BEGINS)
         boxes = []
         for _ in range(self.boxes):
             putting, taking = torch.full((b, t), -1), torch.full((b, t), -1)
