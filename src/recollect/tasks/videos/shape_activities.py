@@ -8,7 +8,8 @@
 
 Boxes are filled and emptied independently, so that activities overlap; a box is filled again after it was emptied.
 ``lag`` is counted from the last frame of ``put`` to the first of ``take``: whoever keeps the last lag - 1 frames
-only knows that something is taken. All that must be kept is one shape per box: ``boxes * log2(shapes)`` bits.
+only knows that something is taken. Its logarithm is drawn uniformly, so that short lags show what is to be learned.
+All that must be kept is one shape per box: ``boxes * log2(shapes)`` bits.
 
 Score: mean average precision over activities. Whoever sees one frame alone has 1 for ``put``, a quarter for the ball
 and ``1 / shapes`` for ``take``: that is ``chance``.
@@ -143,7 +144,7 @@ class ShapeActivities(VideoTask):
             begin = torch.randint(waits + 1, (b,), generator=generator)
             steps = torch.arange(t)
             for _ in range(cycles):
-                lag = torch.randint(self.min_lag, self.max_lag + 1, (b,), generator=generator)
+                lag = self._lags(torch.rand(b, generator=generator))
                 kind = torch.randint(self.shapes, (b,), generator=generator)
                 pause = torch.randint(1, 5, (b,), generator=generator)
                 shown = begin + PUT - 1  # the last frame in which the shape is seen
@@ -160,6 +161,11 @@ class ShapeActivities(VideoTask):
                 begin = torch.where(fits[:, 0], leaves + TAKE + pause, begin)
             boxes.append(_Box(putting, taking, shape, source))
         return boxes
+
+    def _lags(self, uniform: Tensor) -> Tensor:
+        """Lags by numbers in [0, 1), long: short ones are as frequent as those twice as long together."""
+        low, high = float(self.min_lag), float(self.max_lag + 1)
+        return (low * (high / low) ** uniform).long().clamp(self.min_lag, self.max_lag)
 
     def _draw(self, story: list["_Box"], ball: Tensor, generator: torch.Generator) -> Tensor:
         """Frames, uint8 ``[b, t, size, size, 3]``."""
