@@ -1,8 +1,27 @@
-"""How many bits it takes to say which thing is where."""
+"""Which thing is where: how many bits it takes to say so, and a number for every arrangement."""
 
 import math
+
+import torch
+from torch import Tensor
 
 
 def arrangement_bits(n: int, k: int) -> float:
     """Bits of an ordered choice of k of n things without repetition: log2(n! / (n - k)!)."""
     return (math.lgamma(n + 1) - math.lgamma(n - k + 1)) / math.log(2)
+
+
+def arrangement_number(order: Tensor) -> Tensor:
+    """Every permutation a number of its own: how many of the later things are smaller, as digits.
+
+    Args:
+        order: permutations of 0 .. n - 1, long ``[b, n]``.
+
+    Returns:
+        Long ``[b]``, 0 to n! - 1.
+    """
+    n = order.shape[1]
+    later = torch.ones(n, n, dtype=torch.bool, device=order.device).triu(1)
+    smaller = (order[:, None, :] < order[:, :, None]) & later
+    weights = torch.tensor([math.factorial(k) for k in reversed(range(n))], device=order.device)
+    return (smaller.sum(2) * weights).sum(1)

@@ -11,13 +11,14 @@ independently of all else, so who does not know them any more is right with prob
 Source: ours; a tabletop form of the shell game, and of the object permanence of Lampinen et al. 2021.
 """
 
+import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from recollect.tasks.arrangements import arrangement_bits
+from recollect.tasks.arrangements import arrangement_bits, arrangement_number
 from recollect.tasks.worlds.contract import Advance, Truth, WorldSpec
 from recollect.tasks.worlds.tabletop.table import (
     COLOURS,
@@ -61,7 +62,7 @@ class CoveredObjectsConfig(TabletopConfig):
             WORDS,
             7,
             events=("balls", "cups", "question"),
-            num_labels=self.num_cups,
+            num_labels=math.factorial(self.num_cups),
             bits=arrangement_bits(self.num_cups, self.num_cups),
             chance=1 / self.num_cups,
         )
@@ -140,10 +141,10 @@ class CoveredObjects(Tabletop[CoveredState]):
         return self.press(state.hand, state.places[rows, self._right(state)])
 
     def look(self, state: CoveredState) -> Truth:
-        """Where to go depends on what was to be seen without cups; the label is the right cup, once it is asked for."""
+        """Where to go depends on what was to be seen without cups; the label is which colour is where."""
         decides = self.is_free & ~self.over
         event = torch.where(self.is_shown, 0, torch.where(self.is_free, 2, 1))
-        label = torch.where(decides, self._right(state), -1)
+        label = torch.where(~self.is_shown & ~self.over, arrangement_number(state.colours), -1)
         return Truth(event, torch.where(decides, 0, -1), torch.where(decides, self.config.show_steps, -1), label)
 
     def _right(self, state: CoveredState) -> Tensor:

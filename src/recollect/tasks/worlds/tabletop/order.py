@@ -20,7 +20,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from recollect.tasks.arrangements import arrangement_bits
+from recollect.tasks.arrangements import arrangement_bits, arrangement_number
 from recollect.tasks.worlds.contract import Advance, Truth, WorldSpec
 from recollect.tasks.worlds.tabletop.table import (
     COLOURS,
@@ -111,8 +111,6 @@ class OrderShownOnce(Tabletop[OrderState]):
         self.places = around(config.num_buttons, 0.62)
         told = [sentence(("press", "in", word), WORDS, 3) for word in ("order", "reverse")]
         self.sentences = torch.tensor(told, device=self.device)
-        self.kinds = torch.arange(config.num_buttons, device=self.device)
-        self.rank_weights = torch.tensor([math.factorial(k) for k in reversed(range(config.num_buttons))])
 
     def begin(self, batch_size: int) -> OrderState:
         """Places and order drawn anew."""
@@ -159,7 +157,7 @@ class OrderShownOnce(Tabletop[OrderState]):
         decides = self.is_free & ~self.over
         start = self._turn(state) * self.config.show_steps
         event = torch.where(self.is_shown, 0, torch.where(state.pressed > 0, 1, -1))
-        label = torch.where(~self.is_shown & ~self.over, self._number(state.order), -1)
+        label = torch.where(~self.is_shown & ~self.over, arrangement_number(state.order), -1)
         return Truth(
             event, torch.where(decides, start, -1), torch.where(decides, start + self.config.show_steps, -1), label
         )
@@ -182,9 +180,3 @@ class OrderShownOnce(Tabletop[OrderState]):
     def _is_lit(self, state: OrderState) -> Tensor:
         """The button that is lit now, bool ``[b, buttons]``."""
         return self.is_shown[:, None] & (state.order.argsort(1) == (self.clock // self.config.show_steps)[:, None])
-
-    def _number(self, order: Tensor) -> Tensor:
-        """Every order a number of its own, long ``[b]``: how many of the later ones are smaller, as digits."""
-        later = torch.ones(len(self.kinds), len(self.kinds), dtype=torch.bool, device=self.device).triu(1)
-        smaller = (order[:, None, :] < order[:, :, None]) & later
-        return (smaller.sum(2) * self.rank_weights.to(self.device)).sum(1)
