@@ -4,7 +4,8 @@
 
 Reads the newest file of each kind in benchmarks/results/ (``cores-*.json``, ``ratios-*.json``, ``certificate.json``,
 ``mutations.json``, ``rl-*.json``, ``beside-sb3.json``, ``training-profile.json``, ``worlds.json``,
-``lifelong.json``, ``maps.json``, ``attention-agents-*.json``), and the recipes' and explorer's in results/.
+``lifelong.json``, ``maps.json``, ``robot-rate.json``, ``attention-agents-*.json``), and the recipes' and explorer's
+in results/.
 Needs matplotlib (extra ``dev``).
 """
 
@@ -50,6 +51,7 @@ from recollect.recipes.contents import tasks
 from recollect.recipes.hierarchical_transformer_memory import CORE_ROWS
 from recollect.recipes.memory_suite import grand_table
 from recollect.state import nbytes
+from stream_report import RATES, VIDEO, rate_rows, video_rows
 
 RL = ["masked CartPole", "steps/s", "ours against it", "return 400 after", "steps"]
 PONG = ["Pong, IMPALA ResNet, LSTM 256", "steps/s", "ours against it"]
@@ -294,6 +296,9 @@ def main() -> None:
     heading, rows, places = faithful_rows(ROOT / "results")
     between(believe, "faithful", f"{table(heading, rows)}\n\n{places}")
     between(believe, "places", table(PLACES, place_rows(ROOT / "results")))
+    between(ROOT / "docs" / "video.md", "rows", table(VIDEO, video_rows(ROOT / "results")))
+    rows, where = rate_rows(RESULTS)
+    between(ROOT / "docs" / "robots.md", "rates", table(RATES, rows) + "\n\n" + measured_where(where))
     attention = ROOT / "docs" / "attention-agents.md"
     between(attention, "sizes", size_table())
     rows, where = cost_rows(RESULTS)
