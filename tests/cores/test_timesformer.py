@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from recollect.cores.timesformer import TimeSformerConfig
+from recollect.cores.timesformer import TimeSformerConfig, stream
 from recollect.layers.tap import listen
 from recollect.ops import unshifted_attention
 
@@ -156,6 +156,18 @@ def test_a_joint_step_bears_any_score(size):
         got = torch.stack([live.step(x) for x in inputs.unbind(1)], 1)
     assert set(seen) == {size == 1.0}
     torch.testing.assert_close(got, want)
+
+
+def test_joint_rows_that_step_one_by_one_step_as_all_together(monkeypatch):
+    core, (inputs, is_first) = small(attention="joint"), (torch.randn(3, 9, 26).double(), torch.rand(3, 9) < 0.2)
+    outputs = []
+    for scores in (1, 2**21):
+        monkeypatch.setattr(stream, "SCORES", scores)
+        live = core.stream(3)
+        outputs.append(
+            torch.stack([live.step(x, f) for x, f in zip(inputs.unbind(1), is_first.unbind(1), strict=True)])
+        )
+    torch.testing.assert_close(*outputs)
 
 
 def test_sequences_longer_than_a_block_are_cut_into_blocks():

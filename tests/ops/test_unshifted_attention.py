@@ -3,21 +3,27 @@
 import pytest
 import torch
 
-from recollect.ops import examples, unshifted_attention
+from recollect.ops import examples, packed_linear, unshifted_attention
 from recollect.ops.unshifted_attention import attention, plain_attention
 
 
-def drawn():
+def drawn(dtype=torch.float64):
     torch.manual_seed(0)
-    *floats, visible = examples.heads(9, 4, torch.float64)
+    *floats, visible = examples.heads(9, 4, dtype)
     return [tensor.requires_grad_() for tensor in floats], visible
 
 
-@pytest.mark.parametrize("block", [1, 100, 9 * 90, 3 * 9 * 90, 2**18])
+@pytest.mark.parametrize(("block", "large"), [
+    (2, 2), (100, 200), (9 * 90, 4 * 90), (3 * 9 * 90, 2), (2**18, 2**21), (9, 2 * 9 * 90)
+])  # fmt: skip
+@pytest.mark.parametrize("maker", ["amd", "somebody"])
 @pytest.mark.parametrize("hides", [True, False])
-def test_blocks_of_any_size_give_the_same_numbers(block, hides, monkeypatch):
+def test_blocks_of_any_size_give_the_same_numbers(block, large, maker, hides, monkeypatch):
+    """Also by either library."""
     monkeypatch.setattr(unshifted_attention, "BLOCK", block)
-    (q, k, v), visible = drawn()
+    monkeypatch.setattr(unshifted_attention, "LARGE_BLOCK", large)
+    monkeypatch.setattr(packed_linear, "MAKER", maker)
+    (q, k, v), visible = drawn(torch.float32 if maker == "amd" else torch.float64)  # oneDNN knows no float64
     results = [form(q, k, v, visible if hides else None) for form in (attention, plain_attention)]
     torch.testing.assert_close(*results)
     factor = torch.randn_like(results[0])
@@ -25,15 +31,30 @@ def test_blocks_of_any_size_give_the_same_numbers(block, hides, monkeypatch):
     torch.testing.assert_close(*grads)
 
 
-def test_what_is_hidden_has_no_gradient_and_large_scores_are_borne():
+def test_what_is_hidden_has_no_gradient():
     (q, k, v), visible = drawn()
     hidden = ~visible[:, None, None].expand_as(k)
     grads = torch.autograd.grad(attention(q, k, v, visible).sum(), (k, v))
     assert all(grad[hidden].eq(0).all() for grad in grads)
-    large = 200 * q.detach()
-    torch.testing.assert_close(attention(large, k, v, visible), plain_attention(large, k, v, visible))
-    assert not unshifted_attention._is_mild(large, k)
-    assert not unshifted_attention._is_mild(q, k.detach().where(visible[:, None, None], torch.nan))
+
+
+@pytest.mark.parametrize("form", ["large", "negative", "nan"])
+def test_sums_that_are_not_mild_are_taken_by_the_fused_kernel(form, monkeypatch):
+    """Exponentials that overflow, that all vanish, and what is no number."""
+    (q, k, v), visible = drawn()
+    q, k, v = (part.detach().float() for part in (q, k, v))
+    shifted, seen = unshifted_attention._shifted, []
+    monkeypatch.setattr(unshifted_attention, "_shifted", lambda *parts: seen.append(True) or shifted(*parts))
+    if form == "large":
+        q = 200 * q
+    elif form == "negative":
+        q, k = torch.ones_like(q), -20.0 + 0.1 * k
+    else:
+        k[..., 0] = torch.nan
+    got, want = attention(q, k, v, visible), plain_attention(q, k, v, visible)
+    torch.testing.assert_close(got, want, equal_nan=True)
+    assert want.isnan().any() == (form == "nan")
+    assert seen
 
 
 def test_it_can_be_differentiated_again():

@@ -42,7 +42,8 @@ def is_available() -> bool:
     return torch.backends.mkldnn.is_available() and all(map(find_operator, _PRIVATE))  # type: ignore[attr-defined]
 
 
-def _prefers_onednn(weight: Tensor, rows: int, packed: bool) -> bool:
+def prefers_onednn(weight: Tensor, rows: int, packed: bool = False) -> bool:
+    """Whether oneDNN is the faster library for so many rows and a matrix of this shape, packed or not."""
     if weight.device.type != "cpu" or not is_available():
         return False
     if weight.dtype == torch.bfloat16:
@@ -61,7 +62,7 @@ def working_dtype(weight: Tensor) -> torch.dtype:
 
 def multiply(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """``x W^T + b`` once, where no gradient is recorded: ``[r, i], [o, i], [o] -> [r, o]``. Twin: ``F.linear``."""
-    if _prefers_onednn(weight, x.shape[0], packed=False):
+    if prefers_onednn(weight, x.shape[0]):
         return _ops._linear_pointwise(x, weight, bias, "none", [], "")
     with _without_autocast(x):
         return x @ weight.t() if bias is None else torch.addmm(bias, x, weight.t())
@@ -81,7 +82,7 @@ class PackedLinear:
         self.weight = weight.detach()
         self.bias = None if bias is None else bias.detach()
         packed = uses > 4
-        self.fast = _prefers_onednn(weight, rows, packed)
+        self.fast = prefers_onednn(weight, rows, packed)
         if self.fast and packed:
             self.weight = _ops._reorder_linear_weight(self.weight, rows)
         elif packed and MAKER == "intel" and weight.device.type == "cpu" and rows < _PACKED_ROWS.stop:

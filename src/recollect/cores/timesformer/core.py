@@ -253,15 +253,15 @@ class TimeSformer(MemoryCore[TimeSformerState]):
         """Of one step, with n places, tokens of width d, f = hidden_dim, w = memory_len and s = w + 1 frames.
 
         Per layer and place: feed-forward 4 d f; divided: absorbed queries and answers 4 h d^2, scores and sum over the
-        window 4 d h s, space 8 d^2 + 4 d n, F 2 d^2; joint: queries, keys, values and output 8 d^2, scores and sum
-        4 d n s. Once: the projection of the map, 2 c d n, and the output, 2 n d dim.
+        window 4 d h s, space 8 d^2 + 4 d n, F 2 d^2; joint: queries and output 4 d^2, keys and values 4 d^2 s, scores
+        and sum 4 d n s. Once: the projection of the map, 2 c d n, and the output, 2 n d dim.
         """
         c, n = self.config, self.places
         d, seen = c.token_dim, c.memory_len + 1
         if c.attention == "divided":
             layer = (4 * c.num_heads + 10) * d * d + 4 * d * (c.num_heads * seen + n)
         else:
-            layer = 8 * d * d + 4 * d * n * seen
+            layer = 4 * d * d * (1 + seen) + 4 * d * n * seen
         layer += 4 * d * feedforward_width(d, c.hidden_dim)
         project = 0 if self.channels == d else 2 * self.channels * d
         return n * (c.num_layers * layer + project) + 2 * self.out.weight.numel()

@@ -6,7 +6,8 @@ A frame's keys change at every step, since its age does. Divided, nothing is pro
     scores = (W_k'^T q) y r       answer = W_v' (sum over s of weights r y)        and constants
 
 which takes O(n w d h) where projecting the window again takes O(n w d^2) more. Joint, the n queries of a frame share
-n (w + 1) keys, and these are many: their products W' z are in the ring too, and a step adds W' P_a and multiplies by r.
+n (w + 1) keys, and what these cost is small beside n^2 (w + 1) scores: a step projects y r anew, a few rows at a time,
+which takes less time than reading products that were kept.
 """
 
 import torch
@@ -18,6 +19,9 @@ from recollect.cores.timesformer.attention import centre
 from recollect.cores.timesformer.core import TimeSformer, TimeSformerLayer, TimeSformerState
 from recollect.layers.ring_attention import Visibility, full_precision
 from recollect.layers.rings import MirrorRing
+
+SCORES = 2**21
+"""Of joint attention: rows of a step that have no more are dealt with together."""
 
 
 class SamePlaceStep:
@@ -88,7 +92,7 @@ class SamePlaceStep:
 
 
 class AllPlacesStep:
-    """Joint attention to the window for one step: tokens and their products with the weights are in one ring.
+    """Joint attention to the window for one step.
 
     Args:
         layer: whose weights are used.
@@ -98,43 +102,42 @@ class AllPlacesStep:
     """
 
     def __init__(self, layer: TimeSformerLayer, times: Tensor, batch_size: int, places: int) -> None:
-        self.attention, self.times, self.d = layer.window_attention, times, times.shape[1]
+        self.attention, self.times = layer.window_attention, times
         self.folded = self.attention.folded()
-        self.batch_size, self.places = batch_size, places
-        self.aged_times = self._entries(times[:, None])  # 3d w+1 1
-        # Component by component, so that what is done to every place runs along memory.
-        self.ring = MirrorRing(batch_size * 3 * self.d, len(times), (places,), times)
-
-    def _entries(self, frames: Tensor) -> Tensor:
-        """Centred frames ``[..., w, n, d]`` as the ring has them: with keys and values, ``[..., 3 d, w, n]``."""
-        return torch.cat((frames, F.linear(frames, self.folded.keys_values)), -1).movedim(-1, -3).contiguous()
+        self.rows = max(1, SCORES // (self.attention.num_heads * places**2 * len(times)))
+        self.ring = MirrorRing(batch_size, len(times), (places, times.shape[1]), times)
 
     def load(self, frames: Tensor) -> None:
         """Replace the window by ``[b, w, n, d]``, oldest first."""
-        self.ring.load(self._entries(F.pad(frames, (0, 0, 0, 0, 1, 0))).flatten(0, 1))
+        self.ring.load(F.pad(frames, (0, 0, 0, 0, 1, 0)))
 
     def frames(self) -> Tensor:
         """The window after a step, ``[b, w, n, d]``."""
-        return self._window()[:, : self.d, 1:].movedim(1, -1)
-
-    def _window(self) -> Tensor:
-        return self.ring.window().unflatten(0, (self.batch_size, -1))  # b 3d w+1 n
+        return self.ring.window()[:, 1:]
 
     def clear(self, rows: Tensor) -> None:
         """Rows of a bool mask ``[b]`` forget."""
-        self.ring.clear(rows.repeat_interleave(3 * self.d))
+        self.ring.clear(rows)
 
     def __call__(self, x: Tensor, hidden: Tensor | None) -> Tensor:
         """``[b, n, d]``, and what must not be seen (0 or the smallest number) ``[b, w + 1]``, to ``[b, n, d]``."""
-        attention, d = self.attention, self.d
-        self.ring.push(self._entries((centre(x) - self.times[-1])[:, None]).flatten(0, 1)[:, 0])
-        queries = F.linear(F.layer_norm(x, (d,)), self.folded.queries, self.folded.queries_bias)
-        aged = self._window() + self.aged_times
-        inverse = aged[:, :d].square().mean(1, keepdim=True).add_(attention.norm.eps).rsqrt_()
-        heads = (aged[:, d:] * inverse).flatten(2).unflatten(1, (2, attention.num_heads, -1))  # b 2 h e s
-        keys, values = heads.unbind(1)
-        answers = attention.read_all(queries, keys, values, None if hidden is None else hidden == 0)
-        return attention.out(answers + self.folded.values_bias)
+        self.ring.push(centre(x) - self.times[-1])
+        queries = F.linear(F.layer_norm(x, x.shape[-1:]), self.folded.queries, self.folded.queries_bias)
+        visible = None if hidden is None else hidden == 0
+        # A few rows at a time: what is laid out for them is still in the cache when it is read. Taps hear all at once.
+        together = len(x) if self.attention.listening else self.rows
+        parts = [slice(row, row + together) for row in range(0, len(x), together)]
+        answers = [self._answer(queries[part], part, None if visible is None else visible[part]) for part in parts]
+        return self.attention.out(torch.cat(answers) + self.folded.values_bias)
+
+    def _answer(self, queries: Tensor, rows: slice, visible: Tensor | None) -> Tensor:
+        """Some rows, ``[b, n, d]`` to ``[b, n, d]``."""
+        attention = self.attention
+        tokens = (self.ring.window()[rows] + self.times[:, None]).flatten(1, 2)  # b s d
+        tokens *= tokens.square().mean(-1, keepdim=True).add_(attention.norm.eps).rsqrt_()
+        entries = self.folded.keys_values @ tokens.transpose(1, 2)  # b 2d s
+        keys, values = entries.unflatten(1, (2, attention.num_heads, -1)).unbind(1)
+        return attention.read_all(queries, keys, values, visible)
 
     def buffers(self) -> list[Tensor]:
         """The ring."""
