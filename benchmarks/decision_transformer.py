@@ -1,11 +1,11 @@
 """Play of a Decision Transformer with kept tokens, beside reading the whole context again at every step.
 
-python benchmarks/decision_transformer.py [--steps 150] [--output benchmarks/results/decision-transformer.json]
+python benchmarks/decision_transformer.py [--steps 150] [--turns 5] [--output FILE]
 
 Sizes are the paper's (6 layers, width 128, contexts of 30 steps in Breakout and 50 in Pong, frames of 84 x 84, four at
 a time), one row, new weights. ``kept`` and ``again`` see the same contexts, of which a full one drops its oldest half;
 their actions are compared at every step. ``window`` reads the newest steps at every step, as published: a context that
-is always full.
+is always full. The three take turns, and the quickest turn of each counts: whoever else uses the machine only adds.
 """
 
 import argparse
@@ -70,7 +70,7 @@ def window(agent: DecisionTransformer, frames: Tensor) -> float:
     return (process_time() - began) / WINDOWS
 
 
-def measure(core: str, game: str, steps: int) -> dict[str, Any]:
+def measure(core: str, game: str, steps: int, turns: int) -> dict[str, Any]:
     """Milliseconds of a step in all forms."""
     config = decision_transformer(core, "paper", game)
     torch.manual_seed(0)
@@ -80,15 +80,20 @@ def measure(core: str, game: str, steps: int) -> dict[str, Any]:
     frames = torch.randint(256, (steps, *SEEN.shape), dtype=torch.uint8, generator=generator)
     rewards = torch.randint(2, (steps,), generator=generator).float()
     kept(agent, frames[:20], rewards), again(agent, frames[:20], rewards)  # warm
-    (one, fast), (two, slow) = kept(agent, frames, rewards), again(agent, frames, rewards)
-    full = window(agent, frames)
+    fast, slow, full, same = [], [], [], True
+    for _ in range(turns):
+        (one, few), (two, many) = kept(agent, frames, rewards), again(agent, frames, rewards)
+        same = same and one == two
+        fast.append(few / steps)
+        slow.append(many / steps)
+        full.append(window(agent, frames))
     return {
-        "kept_ms": round(1e3 * fast / steps, 3),
-        "again_ms": round(1e3 * slow / steps, 3),
-        "window_ms": round(1e3 * full, 3),
-        "again_over_kept": round(slow / fast, 2),
-        "window_over_kept": round(full * steps / fast, 2),
-        "same_actions": one == two,
+        "kept_ms": round(1e3 * min(fast), 3),
+        "again_ms": round(1e3 * min(slow), 3),
+        "window_ms": round(1e3 * min(full), 3),
+        "again_over_kept": round(min(slow) / min(fast), 2),
+        "window_over_kept": round(min(full) / min(fast), 2),
+        "same_actions": same,
     }
 
 
@@ -96,15 +101,16 @@ def main() -> None:
     """Measure, print, write."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--steps", type=int, default=150)
+    parser.add_argument("--turns", type=int, default=5)
     parser.add_argument("--output", type=Path)
     options = parser.parse_args()
     torch.set_num_threads(1)
     found = {
-        f"{name}, {game}": measure(core, game, options.steps)
+        f"{name}, {game}": measure(core, game, options.steps, options.turns)
         for game in ("Breakout", "Pong")
         for name, core in CORES.items()
     }
-    report = {"machine": describe(), "steps": options.steps, "rows": found}
+    report = {"machine": describe(), "steps": options.steps, "turns": options.turns, "rows": found}
     print(json.dumps(found, indent=1))
     if options.output is not None:
         options.output.write_text(json.dumps(report, indent=1) + "\n")

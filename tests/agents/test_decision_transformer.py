@@ -71,13 +71,14 @@ def test_no_policy_sees_its_own_action_or_what_comes_later():
 
 
 @pytest.mark.parametrize("key", CORE_CONFIGS)
-@pytest.mark.parametrize(("stride", "timestep"), [(1, "first"), (4, "first"), (5, "each")])
-def test_play_says_what_reading_the_whole_context_again_says(key, stride, timestep):
+@pytest.mark.parametrize(("stride", "timestep"), [(1, "first"), (4, "first"), (5, "each"), (9, "none")])
+@pytest.mark.parametrize("b", [1, 3])
+def test_play_says_what_reading_the_whole_context_again_says(key, stride, timestep, b):
     agent = agent_for(key, stride, timestep)
-    b, steps = 3, 26
+    steps = 26
     observation, action = torch.randn(b, steps, 3), torch.randint(0, 4, (b, steps))
     reward, first = torch.randn(b, steps), torch.zeros(b, steps, dtype=torch.bool)
-    first[:, 0] = first[1, 7] = first[2, 21] = True
+    first[:, 0] = first[1 % b, 7] = first[2 % b, 21] = True  # some rows alone; of one row, all of them
     stream, said, values = agent.stream(b), [], []
     for t in range(steps):
         before = action[:, t - 1] if t else torch.full((b,), -1)

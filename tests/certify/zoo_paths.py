@@ -595,6 +595,18 @@ class StreamKeepsInput(Recurrent):
     stream_type = KeepsInput
 
 
+class SkipsInBlocks(Stream):
+    def advance_block(self, inputs: Tensor, is_first: Tensor) -> Tensor:
+        out = super().advance_block(inputs, is_first)
+        if inputs.shape[1] == 3:  # two of the new steps are not in the memory
+            self.load_state(self.core(inputs[:, -1:], self.core.initial_state(self.batch_size), is_first[:, None])[1])
+        return out
+
+
+class BlocksLoseSteps(Recurrent):
+    stream_type = SkipsInBlocks
+
+
 class ClosureStream(Stream):
     """Its step is a closure over a buffer, so a copy steps the original's buffer."""
 
@@ -699,6 +711,7 @@ ONE_PATH: dict[type[nn.Module], str] = {
     StreamOfOneIsDeaf: "stream",
     StreamReusesOutput: "stream",
     StreamKeepsInput: "stream",
+    BlocksLoseSteps: "stream",
     StreamCopiesShare: "copies",
     StreamCannotBeCopied: "copies",
     PartsFromPlainForm: "reference",

@@ -1,3 +1,4 @@
+import pytest
 import torch
 
 from recollect.layers.rings import MirrorRing
@@ -27,3 +28,15 @@ def test_an_empty_ring_holds_nothing():
     ring = MirrorRing(2, 0, (3,), torch.zeros(1))
     ring.push(torch.ones(2, 3))
     assert ring.window().shape == (2, 0, 3)
+
+
+@pytest.mark.parametrize("lengths", [(1, 2, 3, 1, 4), (3, 3, 3), (9, 2), (4, 5)])
+def test_many_entries_at_once_are_those_entries_one_by_one(lengths):
+    one, many = (MirrorRing(2, 4, (3,), torch.zeros(1)) for _ in range(2))
+    for length in lengths:
+        entries = torch.randn(2, length, 3)
+        many.extend(entries)
+        for entry in entries.unbind(1):
+            one.push(entry)
+        assert torch.equal(many.window(), one.window())
+    assert MirrorRing(2, 0, (3,), torch.zeros(1)).extend(torch.zeros(2, 2, 3)) is None

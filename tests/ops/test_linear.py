@@ -86,6 +86,15 @@ def test_products_equal_torch_by_every_path(rows, uses):
     torch.testing.assert_close(product.plus(x, z), F.linear(x, weight) + z, rtol=1e-5, atol=1e-4)
 
 
+def test_a_stream_of_few_rows_takes_more_rows_too():
+    weight, bias = torch.randn(64, 128), torch.randn(64)
+    product = products.PackedLinear(weight, bias, rows=1, uses=1000)
+    for rows in (1, 3, 32, 33, 100):
+        x, z = torch.randn(rows, 128), torch.randn(rows, 64)
+        torch.testing.assert_close(product(x), F.linear(x, weight, bias), rtol=1e-5, atol=1e-4)
+        torch.testing.assert_close(product.plus(x, z), F.linear(x, weight) + z, rtol=1e-5, atol=1e-4)
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_products_keep_their_dtype_under_autocast(dtype):
     x, weight, bias, z = (torch.randn(*shape, dtype=dtype) for shape in ((3, 24), (17, 24), (17,), (3, 17)))

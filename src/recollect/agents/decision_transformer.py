@@ -34,7 +34,7 @@ from recollect.agents.encoders import ObservationEncoder
 from recollect.agents.policies import Distribution, policy_for
 from recollect.config import require
 from recollect.cores.contract import CoreConfig
-from recollect.state import clone, put_rows, where_first
+from recollect.state import put_rows
 
 Timestep = Literal["first", "each", "none"]
 TOKENS = 3
@@ -213,6 +213,9 @@ class DecisionState(NamedTuple):
 class DecisionStream:
     """An agent in play: three tokens a step, and now and then the context again from its beginning.
 
+    A step gives its core the action before it, the return-to-go and the observation as one block; where all rows read
+    a context again, it ends with the step.
+
     Args:
         agent: whose weights are used.
         batch_size: rows.
@@ -223,20 +226,21 @@ class DecisionStream:
         self.core = agent.core.stream(batch_size)
         config, like = agent.config, self.core.like
         self.tokens = like.new_zeros(batch_size, config.context, TOKENS, config.width)
-        self.count = torch.zeros(batch_size, dtype=torch.long, device=like.device)
-        self.start = torch.zeros_like(self.count)
         self.wished = torch.full((batch_size,), float(config.target_return), device=like.device)
         self.rows = torch.arange(batch_size, device=like.device)
+        self.count, self.start = [0] * batch_size, [0] * batch_size  # of the state, on the host
 
     @property
     def state(self) -> DecisionState:
         """The memory (a copy)."""
-        return clone(DecisionState(self.core.state, self.tokens, self.count, self.start, self.wished))
+        count, start = self._long(self.count), self._long(self.start)
+        return DecisionState(self.core.state, self.tokens.clone(), count, start, self.wished.clone())
 
     def load_state(self, state: DecisionState) -> None:
         """Continue from a state."""
         self.core.load_state(state.core)
-        _, self.tokens, self.count, self.start, self.wished = clone(state)
+        self.tokens, self.wished = state.tokens.clone(), state.wished.clone()
+        self.count, self.start = state.count.tolist(), state.start.tolist()
 
     @torch.no_grad()
     def step(self, inputs: ActorInputs, is_first: Tensor) -> DecisionOutput:
@@ -247,48 +251,75 @@ class DecisionStream:
             is_first: bool ``[b]``; an episode begins, and with it a context.
         """
         agent, config = self.agent, self.agent.config
-        fresh = where_first(
-            is_first,
-            (torch.zeros_like(self.count), torch.zeros_like(self.start)),
-            (self.count, self.start),
-        )
-        self._consume_action(inputs.action, is_first)
-        self.count, self.start = fresh
-        target = torch.full_like(self.wished, config.target_return)
-        self.wished = torch.where(is_first, target, self.wished - inputs.reward.to(self.wished.dtype))
-        full = self.count == config.context
-        if bool(full.any()):
-            self._move(full.nonzero()[:, 0])
-        wished, seen = agent.return_token(self.wished), agent.observation_token(inputs.observation, 1)
-        self.tokens[self.rows, self.count, 0], self.tokens[self.rows, self.count, 1] = wished, seen
-        place = TOKENS * self.count
-        self.core.step(agent.place(wished, place, self.start), self.count == 0)
-        outputs = self.core.step(agent.place(seen, place + 1, self.start))
-        self.count = self.count + 1
+        first = is_first.tolist()
+        begins = [new or not count for new, count in zip(first, self.count, strict=True)]
+        self.wished = self.wished - inputs.reward.to(self.wished.dtype)
+        if any(first):
+            self.wished = torch.where(is_first, config.target_return, self.wished)
+        tokens = torch.stack((agent.return_token(self.wished), agent.observation_token(inputs.observation, 1)), 1)
+        if not all(begins):  # in rows that begin the action has no meaning, and is cleared by their reset
+            done = agent.action_token(inputs.action)
+            self._keep([max(count - 1, 0) for count in self.count], slice(2, 3), done[:, None])
+            tokens = torch.cat((done[:, None], tokens), 1)
+        self.count = [0 if new else count for new, count in zip(begins, self.count, strict=True)]
+        self.start = [0 if new else start for new, start in zip(begins, self.start, strict=True)]
+        full = [row for row, count in enumerate(self.count) if count == config.context]
+        if full:
+            self._drop_oldest(full)
+        self._keep(self.count, slice(0, 2), tokens[:, -2:])
+        if all(begins) or len(full) == len(self.count):
+            outputs = self._read_all()
+        else:
+            if full:
+                self._read_again(full)
+            outputs = self._go_on(tokens, begins)
+        self.count = [count + 1 for count in self.count]
         return DecisionOutput(agent.policy.complete(agent.head(outputs)), self.wished, outputs)
 
-    def _consume_action(self, action: Tensor, is_first: Tensor) -> None:
-        """The action behind the newest observation; of no meaning in rows that begin, and cleared by their reset."""
-        if bool((is_first | (self.count == 0)).all()):
-            return
-        done = self.agent.action_token(action)
-        newest = (self.count - 1).clamp(min=0)
-        self.tokens[self.rows, newest, 2] = done
-        if bool((is_first | (self.count == self.agent.config.context)).all()):
-            return  # nobody would read what the core makes of it
-        self.core.step(self.agent.place(done, TOKENS * newest + 2, self.start))
+    def _long(self, numbers: list[Any]) -> Tensor:
+        return torch.tensor(numbers, dtype=torch.long, device=self.rows.device)
 
-    def _move(self, rows: Tensor) -> None:
-        """Drop the oldest steps of full contexts, and read the rest again."""
-        agent, stride = self.agent, self.agent.config.stride
-        kept = self.tokens[rows, stride:]
-        self.tokens[rows, :-stride] = kept
-        self.count[rows] -= stride
-        self.start[rows] += stride
-        places = torch.arange(TOKENS * kept.shape[1], device=kept.device).expand(len(rows), -1)
-        read = agent.place(kept.flatten(1, 2), places, self.start[rows][:, None])
-        _, state = agent.core(read, agent.core.initial_state(len(rows)), first_tokens(read))
-        self.core.load_state(state if len(rows) == len(self.rows) else put_rows(self.core.state, rows, state))
+    def _keep(self, steps: list[int], kinds: slice, tokens: Tensor) -> None:
+        """Write tokens ``[b, k, d]`` of these kinds into a step of each row's context."""
+        if steps.count(steps[0]) == len(steps):
+            self.tokens[:, steps[0], kinds] = tokens
+        else:
+            self.tokens[self.rows, self._long(steps), kinds] = tokens
+
+    def _drop_oldest(self, rows: list[int]) -> None:
+        """Full contexts lose their oldest steps."""
+        stride, index = self.agent.config.stride, self._long(rows)
+        self.tokens[index, :-stride] = self.tokens[index, stride:]
+        for row in rows:
+            self.count[row] -= stride
+            self.start[row] += stride
+
+    def _context(self, rows: list[int], length: int) -> Tensor:
+        """The first tokens ``[r, length, d]`` of contexts, placed."""
+        index = self._long(rows)
+        places = torch.arange(length, device=index.device).expand(len(rows), -1)
+        start = self._long([self.start[row] for row in rows])
+        return self.agent.place(self.tokens[index].flatten(1, 2)[:, :length], places, start[:, None])
+
+    def _read_all(self) -> Tensor:
+        """Rows whose contexts have the same length read them from the beginning up to the newest observation."""
+        placed = self._context(list(range(len(self.count))), TOKENS * self.count[0] + 2)
+        return self.core.unroll(placed, first_tokens(placed))[:, -1]
+
+    def _read_again(self, rows: list[int]) -> None:
+        """Some rows read their contexts from the beginning up to the last but one action; the others wait."""
+        placed, core = self._context(rows, TOKENS * self.count[rows[0]] - 1), self.agent.core
+        _, state = core(placed, core.initial_state(len(rows)), first_tokens(placed))
+        self.core.load_state(put_rows(self.core.state, self._long(rows), state))
+
+    def _go_on(self, tokens: Tensor, begins: list[bool]) -> Tensor:
+        """The action before, and the tokens of the step, ``[b, 3, d]``, with which a context may begin."""
+        places = [[max(TOKENS * count + ahead, 0) for ahead in (-1, 0, 1)] for count in self.count]
+        placed = self.agent.place(tokens, self._long(places), self._long(self.start)[:, None])
+        first = None
+        if any(begins):
+            first = torch.tensor([[False, new, False] for new in begins], device=placed.device)
+        return self.core.unroll(placed, first)[:, -1]
 
 
 def first_tokens(tokens: Tensor) -> Tensor:

@@ -3,6 +3,7 @@
 import copy
 import pickle
 import tempfile
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from torch import Tensor
 
 from recollect.certify.compare import Comparison, Violation
 from recollect.certify.subject import Subject, stride
+from recollect.cores.stream import Stream
 from recollect.state import clone, leaves, put_rows, take_rows
 
 
@@ -22,12 +24,14 @@ def stream(subject: Subject) -> str:
     if not subject.options.quick:
         _stream_follows(subject.variant(batch=1), meter, "a stream of one row")
         _stream_follows(subject.variant(batch=7), meter, "a stream of seven rows")
+    _stream_unrolls(subject, meter)
     _stream_without_resets(subject, meter)
     _stream_forks(subject, meter)
     _stream_resets_rows(subject, meter)
     _stream_saves(subject, meter)
     _stream_modes(subject, meter)
-    return f"{subject.steps} steps with resets, 1 and more rows, state, fork, reset(rows), save, load: {meter.report()}"
+    what = "1 and more rows, blocks of steps, state, fork, reset(rows), save, load"
+    return f"{subject.steps} steps with resets, {what}: {meter.report()}"
 
 
 def _stream_follows(subject: Subject, meter: Comparison, who: str = "stream") -> None:
@@ -126,6 +130,30 @@ def _follow(subject: Subject, meter: Comparison, live: Any, state: Any, salt: in
         want, state = subject(inputs[:, t : t + 1], state, subject.never(steps=1))
         _same_step(meter, live.step(inputs[:, t]), want, t, what, cause)
     meter.states(live.state, state, what, step=5, cause=cause)
+
+
+def _stream_unrolls(subject: Subject, meter: Comparison) -> None:
+    """Blocks of 2, 1, 3, 5 steps and so on, with resets inside them, against the core. Classes of others that are no
+    :class:`Stream` promise single steps only.
+    """
+    live = subject.live()
+    if not isinstance(live, Stream):
+        return
+    state = subject.used_state(5)
+    live.load_state(clone(state))
+    inputs, is_first = subject.inputs(19), subject.resets(20)
+    is_first[:, 0] = False  # the first block goes on from the state
+    want, end = subject(inputs, state, is_first)
+    outputs, t = [], 0
+    for length in cycle((2, 1, 3, 5)):
+        if t >= subject.steps:
+            break
+        here = slice(t, min(t + length, subject.steps))
+        outputs.append(live.unroll(inputs[:, here], is_first[:, here] if is_first[:, here].any() else None))
+        t += length
+    what, cause = "`stream.unroll` against sequence", "a block of steps sees or keeps something else than single steps"
+    meter.outputs(torch.cat(outputs, 1), want, what, cause=cause)
+    meter.states(live.state, end, f"{what}, `stream.state`", step=subject.steps - 1, cause=cause)
 
 
 def _stream_without_resets(subject: Subject, meter: Comparison) -> None:

@@ -2,15 +2,18 @@
 
     stream = core.stream(batch_size=1)
     output = stream.step(frame)                 # [b, *input_shape] -> [b, *output_shape]; NumPy in, NumPy out
+    outputs = stream.unroll(frames)             # [b, t, *input_shape] -> [b, t, *output_shape]: the same as t steps
 
 A stream owns its memory, needs no gradients, and costs the same at step 10 and at step 10^7. The plain class
 below calls the core with one step; cores with windows override the three methods marked "override", to write
-into ring buffers in place. ``state`` and ``load_state`` translate between the two forms at any moment.
+into ring buffers in place. ``state`` and ``load_state`` translate between the two forms at any moment. Cores whose
+layers can take several steps at once also override ``advance_block``: what comes in threes is then read in one pass.
 
 A stream belongs to the weights it was made with: after a change of weights its next step raises a ValueError.
 """
 
 from collections.abc import Iterator
+from itertools import pairwise
 from os import PathLike
 from pathlib import Path
 from typing import Any, Protocol, overload
@@ -27,6 +30,8 @@ from recollect.files import write_atomically
 from recollect.layers.finite import is_finite, surely_finite
 from recollect.state import clone, leaves, map_state, named_leaves, nbytes, put_rows, spread_rows
 
+LONGEST_BLOCK = 128
+"""Steps that a stream takes at once: memory beside the state is bounded, however many are given."""
 COUNTED = 2**53
 """More than a counter of steps reaches."""
 
@@ -101,6 +106,13 @@ class Stream:
         outputs, self._state = self.core(inputs[:, None], self._state, is_first[:, None])
         return outputs[:, 0]
 
+    def advance_block(self, inputs: Tensor, is_first: Tensor) -> Tensor:
+        """Steps on checked inputs ``[b, t, *input_shape]``; ``is_first [b]`` is of the first, and no other begins
+        an episode. Override it where one pass can read them all.
+        """
+        flags = [is_first, *[self._never] * (inputs.shape[1] - 1)]
+        return torch.stack([self.advance(*step) for step in zip(inputs.unbind(1), flags, strict=True)], 1)
+
     def buffers(self) -> list[Tensor]:
         """Every tensor that is kept between steps (override if there are others than the state)."""
         return leaves(self._state)
@@ -133,26 +145,73 @@ class Stream:
         self.check_weights()
         if is_first is not None and not isinstance(is_first, Tensor):
             is_first = to_first(is_first, self.batch_size, self._never.device)
-        if tuple(inputs.shape) != (self.batch_size, *self.core.input_shape):
-            want = [self.batch_size, *self.core.input_shape]
-            raise ValueError(f"inputs have shape {list(inputs.shape)}; a step of this stream takes {want}")
-        if inputs.dtype != self._dtype and not torch.is_autocast_enabled(inputs.device.type):
-            raise ValueError(
-                f"inputs are {inputs.dtype}; this stream computes in {self._dtype}: "
-                f"cast them with inputs.to({self._dtype})"
-            )
+        self._check_step(inputs, is_first, [self.batch_size], "a step of this stream takes")
         if is_first is None:
             is_first = self._never
-        elif is_first.dtype != torch.bool or tuple(is_first.shape) != (self.batch_size,):
-            raise ValueError(
-                f"is_first is {is_first.dtype} {list(is_first.shape)}; it must be bool [{self.batch_size}]"
-            )
         if surely_finite(inputs):
             return self.advance(inputs, is_first)
         # The core's shield (see recollect.cores.contract): a broken step is NaN at that step, and zeros in the memory.
         finite = is_finite(inputs).flatten(1).all(-1)
         outputs = self.advance(torch.where(spread_rows(finite, inputs), inputs, 0.0), is_first)
         return torch.where(spread_rows(finite, outputs), outputs, torch.nan)
+
+    @overload
+    def unroll(self, inputs: Tensor, is_first: Tensor | np.ndarray | None = None) -> Tensor: ...
+
+    @overload
+    def unroll(self, inputs: Numbers, is_first: Tensor | np.ndarray | None = None) -> np.ndarray: ...
+
+    @torch.no_grad()
+    def unroll(self, inputs: Tensor | Numbers, is_first: Tensor | np.ndarray | None = None) -> Tensor | np.ndarray:
+        """Consume t steps of every stream: the same as t times :meth:`step`, in as few passes as the core can.
+
+        Args:
+            inputs: ``[b, t, *input_shape]``, as :meth:`step` takes them.
+            is_first: bool ``[b, t]``; None clears nothing.
+
+        Returns:
+            ``[b, t, *output_shape]``.
+
+        Raises:
+            ValueError: a wrong shape or dtype, or no step; the weights have changed since the stream was made.
+        """
+        if not isinstance(inputs, Tensor):
+            return to_array(self.unroll(to_tensor(inputs, self.like, floats=True), is_first))
+        self.check_weights()
+        if is_first is not None:
+            is_first = torch.as_tensor(is_first, device=self._never.device)
+        steps = inputs.shape[1] if inputs.ndim > 1 else 0
+        if not steps:
+            raise ValueError(f"inputs have shape {list(inputs.shape)}: give at least one step, [b, t, ...]")
+        self._check_step(inputs, is_first, [self.batch_size, steps], f"{steps} steps of this stream are")
+        if surely_finite(inputs):
+            return self._unroll(inputs, is_first)
+        finite = is_finite(inputs).flatten(2).all(-1)  # b t
+        outputs = self._unroll(torch.where(_spread_steps(finite, inputs), inputs, 0.0), is_first)
+        return torch.where(_spread_steps(finite, outputs), outputs, torch.nan)
+
+    def _unroll(self, inputs: Tensor, is_first: Tensor | None) -> Tensor:
+        """Blocks that begin where some row begins an episode, and are not too long."""
+        steps = inputs.shape[1]
+        begins = [False] * steps if is_first is None else is_first.any(0).tolist()
+        starts = [t for t in range(steps) if begins[t] or t % LONGEST_BLOCK == 0]
+        blocks = []
+        for start, end in pairwise((*starts, steps)):
+            first = is_first[:, start] if is_first is not None and begins[start] else self._never
+            blocks.append(self.advance_block(inputs[:, start:end], first))
+        return blocks[0] if len(blocks) == 1 else torch.cat(blocks, 1)
+
+    def _check_step(self, inputs: Tensor, is_first: Tensor | None, lead: list[int], takes: str) -> None:
+        """Raise ``ValueError`` unless inputs ``[*lead, *input_shape]`` and their flags can be computed with."""
+        if list(inputs.shape) != (want := [*lead, *self.core.input_shape]):
+            raise ValueError(f"inputs have shape {list(inputs.shape)}; {takes} {want}")
+        if inputs.dtype != self._dtype and not torch.is_autocast_enabled(inputs.device.type):
+            raise ValueError(
+                f"inputs are {inputs.dtype}; this stream computes in {self._dtype}: "
+                f"cast them with inputs.to({self._dtype})"
+            )
+        if is_first is not None and (is_first.dtype != torch.bool or list(is_first.shape) != lead):
+            raise ValueError(f"is_first is {is_first.dtype} {list(is_first.shape)}; it must be bool {lead}")
 
     def check_weights(self) -> None:
         """Raise ``ValueError`` if the core's weights have changed since the stream was made."""
@@ -242,6 +301,11 @@ class Stream:
     def nbytes(self) -> int:
         """Bytes held between steps, the same for ever."""
         return nbytes(tuple(self.buffers()))
+
+
+def _spread_steps(flags: Tensor, like: Tensor) -> Tensor:
+    """``[b, t]`` to the rank of ``like``."""
+    return flags.reshape(*flags.shape, *[1] * (like.ndim - 2))
 
 
 def _make_again(kind: type[Stream], core: Streamable, batch_size: int, arguments: dict[str, Any], state: Any) -> Stream:

@@ -1,4 +1,4 @@
-"""One step of a pre-norm attention layer, in place: what the streams of windowed Transformers are made of.
+"""One step, or a few, of a pre-norm attention layer, in place: what the streams of windowed Transformers are made of.
 
     q, k, v = W n(x) + b                      norm, scale and biases are folded into W and b
     a = softmax(q K^T + q R^T + c)            K, V: rings of the last w + 1 steps, newest last;  R, c: fixed
@@ -20,7 +20,7 @@ from recollect.layers.feedforward import FeedForward
 from recollect.layers.gates import GRUGate
 from recollect.layers.rings import MirrorRing
 from recollect.layers.tap import Tap
-from recollect.layers.window_attention import keep_top
+from recollect.layers.window_attention import keep_top, to_full, to_window
 from recollect.ops.packed_linear import PackedLinear, working_dtype
 
 
@@ -140,6 +140,60 @@ class RingAttention:
         read = torch.bmm(weights.to(self.dtype), values)  # h*b 1 e
         return read.view(h, b, -1).transpose(0, 1).reshape(b, d)
 
+    def block(self, x: Tensor, hidden: Tensor, turn: Callable[[Tensor], Tensor] | None = None) -> Tensor:
+        """Read the windows of t new steps in one pass.
+
+        Args:
+            x: ``[b*t, dim]``, raw.
+            hidden: float ``[h, b, t, s]``, from :meth:`Visibility.block`, in the dtype of the products.
+            turn: applied to queries and keys ``[b, t, 2 dim]`` before they meet.
+
+        Returns:
+            ``[b*t, dim]``, before the output projection.
+        """
+        h, b, t, s = hidden.shape
+        d = self.width
+        qkv = self.qkv(F.layer_norm(x, x.shape[-1:]).to(self.dtype)).view(b, t, 3 * d)
+        if turn is not None:
+            qkv = torch.cat((turn(qkv[..., : 2 * d]), qkv[..., 2 * d :]), -1)
+        heads = qkv.view(b, t, 3, h, d // h).permute(3, 0, 1, 2, 4).reshape(h * b, t, 3, d // h)
+        queries, new = heads[:, :, 0], heads[:, :, 1:]
+        keys, values = self._push(new, s).unbind(2)  # h*b s e
+        scores = torch.baddbmm(self._known(queries, hidden), queries, keys.transpose(1, 2))
+        if scores.dtype in (torch.bfloat16, torch.float16):
+            scores = scores.float()
+        if self.top_k is None:
+            weights = scores.softmax(-1)
+        else:
+            weights = keep_top(scores, hidden.view_as(scores) == 0, self.top_k)
+        if self.tap.listening:
+            padded = F.pad(weights.view(hidden.shape), (self.window + t - s, 0))
+            self.tap(to_window(padded, self.window).transpose(0, 1))
+        read = torch.bmm(weights.to(self.dtype), values)  # h*b t e
+        return read.view(h, b, t, -1).permute(1, 2, 0, 3).reshape(b * t, d)
+
+    def _push(self, new: Tensor, size: int) -> Tensor:
+        """Take ``[h*b, t, 2, e]`` in; the newest entries ``[h*b, size, 2, e]``, if need be more than are kept."""
+        if size <= self.ring.length:
+            self.ring.extend(new)
+            return self.ring.window()[:, -size:]
+        older = self.ring.window()[:, self.ring.length + new.shape[1] - size :]
+        entries = torch.cat((older, new), 1)  # before the oldest are overwritten
+        self.ring.extend(new)
+        return entries
+
+    def _known(self, queries: Tensor, hidden: Tensor) -> Tensor:
+        """What scores ``[h*b, t, s]`` have beside the products with keys."""
+        h, b, t, s = hidden.shape
+        scores = hidden
+        if self.offset_keys is not None:
+            offsets = torch.bmm(queries.reshape(h, b * t, -1), self.offset_keys)
+            offsets = offsets if self.offset_bias is None else offsets + self.offset_bias
+            scores = scores + to_full(offsets.unflatten(1, (b, t)))[..., -s:]
+        elif self.offset_bias is not None:
+            scores = scores + to_full(self.offset_bias.expand(h, t, -1))[:, None, :, -s:]
+        return scores.reshape(h * b, t, s)
+
 
 class StreamGate:
     """A gate (layers/gates.py) for one step, its biases folded away.
@@ -213,7 +267,15 @@ class StreamLayer:
 
     def __call__(self, x: Tensor, hidden: Tensor | None, turn: Callable[[Tensor], Tensor] | None = None) -> Tensor:
         """``[b, dim] -> [b, dim]``; arguments as in :meth:`RingAttention.__call__`."""
-        update = self.out(self.attention(x, hidden, turn))
+        return self._after(x, self.attention(x, hidden, turn))
+
+    def block(self, x: Tensor, hidden: Tensor, turn: Callable[[Tensor], Tensor] | None = None) -> Tensor:
+        """``[b*t, dim] -> [b*t, dim]``; arguments as in :meth:`RingAttention.block`."""
+        return self._after(x, self.attention.block(x, hidden, turn))
+
+    def _after(self, x: Tensor, read: Tensor) -> Tensor:
+        """Everything behind the read heads ``[b, dim]``."""
+        update = self.out(read)
         x = self.gate_attention(x, self._close(update))
         middle = self.feed_forward.activation(self.expand(F.layer_norm(x, x.shape[-1:]).to(self.dtype)))
         return self.gate_forward(x, self._close(self.contract(self._drop(middle))))
@@ -244,16 +306,20 @@ class Visibility:
         self._lowest = torch.finfo(dtype).min
         self._zeros = torch.zeros(batch_size, window + 1, device=device, dtype=dtype)
         self._steps_to_full = window
+        self._most = 0  # no count is larger
 
     def load(self, count: Tensor) -> None:
         """Take over the counts of a state, ``[b]``."""
         self.count.copy_(count)
         self._steps_to_full = self.window
+        self._most = int(count.max())
 
     def clear(self, rows: Tensor) -> None:
         """Rows of a bool mask ``[b]`` forget their window."""
         self.count.masked_fill_(rows, 0)
         self._steps_to_full = self.window
+        if bool(rows.all()):
+            self._most = 0
 
     def step(self) -> Tensor | None:
         """What the next step must not see (``hidden`` of :class:`RingAttention`); then counts that step."""
@@ -262,6 +328,24 @@ class Visibility:
         hidden = self._zeros.masked_fill(self._offsets > self.count[:, None], self._lowest)
         self.count.add_(1).clamp_(max=self.window)
         self._steps_to_full -= 1
+        self._most = min(self._most + 1, self.window)
+        return hidden
+
+    def block(self, steps: int, heads: int) -> Tensor:
+        """What the next t steps must not see; then counts them.
+
+        Returns:
+            Float ``[h, b, t, s]``, the same for all heads: 0 where a step sees one of the newest s entries, of which
+            the last t are the steps themselves, and the smallest number elsewhere.
+        """
+        ahead = torch.arange(steps, device=self.count.device)[:, None]
+        back = ahead + self._most - torch.arange(self._most + steps, device=self.count.device)  # t s
+        reach = (self.count[:, None, None] + ahead).clamp(max=self.window)  # b t 1
+        hidden = self._zeros.new_zeros(heads, *reach.shape[:2], back.shape[1])
+        hidden.masked_fill_((back < 0) | (back > reach), self._lowest)
+        self.count.add_(steps).clamp_(max=self.window)
+        self._steps_to_full -= steps
+        self._most = min(self._most + steps, self.window)
         return hidden
 
 
@@ -297,6 +381,14 @@ class StreamStack:
         for layer in self.layers:
             stages.append(layer(stages[-1], hidden, turn))
         return stages
+
+    def block(self, x: Tensor, turn: Callable[[Tensor], Tensor] | None = None) -> list[Tensor]:
+        """:meth:`step` for ``[b, t, dim]``, every stage ``[b, t, dim]``."""
+        hidden = self.visible.block(x.shape[1], self.layers[0].attention.num_heads)
+        stages = [x.flatten(0, 1)]
+        for layer in self.layers:
+            stages.append(layer.block(stages[-1], hidden, turn))
+        return [stage.view(x.shape) for stage in stages]
 
     def buffers(self) -> list[Tensor]:
         """The rings and the counts."""

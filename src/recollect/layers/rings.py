@@ -32,6 +32,18 @@ class MirrorRing:
         self._halves.select(2, self._next).copy_(entry.unsqueeze(1))  # both places in one operation
         self._next = (self._next + 1) % self.length
 
+    def extend(self, entries: Tensor) -> None:
+        """Write ``[b, t, *shape]``, oldest first, over the oldest t."""
+        if self._halves is None:
+            return
+        entries = entries[:, -self.length :]
+        steps = entries.shape[1]
+        until_end = min(steps, self.length - self._next)
+        self._halves.narrow(2, self._next, until_end).copy_(entries[:, None, :until_end])
+        if until_end < steps:
+            self._halves.narrow(2, 0, steps - until_end).copy_(entries[:, None, until_end:])
+        self._next = (self._next + steps) % self.length
+
     def window(self) -> Tensor:
         """A view ``[b, length, *shape]``, oldest first, newest last. The next push changes it."""
         return self.data[:, self._next : self._next + self.length]

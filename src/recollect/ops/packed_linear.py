@@ -7,7 +7,9 @@ anew in every call and is slow on processors of other makers. oneDNN, which torc
 LSTM, can pack W once. Which is faster was measured with two threads, and is decided by maker and shape, never by a
 trial run: the same machine always computes the same numbers.
 
-- AMD (EPYC, Zen 5): oneDNN throughout; 2.3x for 2048 rows, 2.8x for 32 rows, 1.6x for one row.
+- AMD (EPYC, Zen 5): oneDNN; 2.3x for 2048 rows, 2.8x for 32 rows. Its call takes 9 us more than ``addmm``, which is
+  therefore taken in streams of few rows, while rows times entries of W are at most 2^18 (1.1x to 4x, one thread and
+  two); such a W is not packed, which costs larger products 1 %.
 - Intel (Xeon with AMX): oneDNN with W packed for 8 to 128 rows and large W (1.2x to 2x); else MKL, and where W
   is used often for up to 128 rows with its transpose laid out anew (1.1x to 1.7x; oneDNN's call alone takes 17 us).
 - Others have not been measured: ``addmm``.
@@ -34,6 +36,13 @@ _PRIVATE = tuple(
 _PACKED_ROWS = range(8, 129)
 _LARGE = 2**19
 """Entries of a matrix from which on packing pays on Intel; at half a million both take as long."""
+
+
+_FEW_ROWS = 8
+_STREAM = 1000
+"""Uses that a stream announces."""
+_SMALL = 2**18
+"""Rows times entries of a matrix up to which MKL is faster on AMD."""
 
 
 @cache
@@ -83,21 +92,24 @@ class PackedLinear:
         self.bias = None if bias is None else bias.detach()
         packed = uses > 4
         self.fast = prefers_onednn(weight, rows, packed)
-        if self.fast and packed:
+        often = uses >= _STREAM and rows < _FEW_ROWS
+        few = self.fast and often and MAKER == "amd" and weight.dtype == torch.float32
+        self.plain_rows = _SMALL // max(1, weight.numel()) if few else 0  # up to here addmm is faster
+        if self.fast and packed and rows > self.plain_rows:
             self.weight = _ops._reorder_linear_weight(self.weight, rows)
         elif packed and MAKER == "intel" and weight.device.type == "cpu" and rows < _PACKED_ROWS.stop:
             self.weight = self.weight.t().contiguous().t()
 
     def __call__(self, x: Tensor) -> Tensor:
         """``x W^T + b``: ``[r, i] -> [r, o]``."""
-        if self.fast:
+        if self.fast and len(x) > self.plain_rows:
             return _ops._linear_pointwise(x, self.weight, self.bias, "none", [], "")
         with _without_autocast(x):
             return x @ self.weight.t() if self.bias is None else torch.addmm(self.bias, x, self.weight.t())
 
     def plus(self, x: Tensor, z: Tensor) -> Tensor:
         """``x W^T + z``, without b: ``[r, i], [r, o] -> [r, o]``."""
-        if self.fast:
+        if self.fast and len(x) > self.plain_rows:
             return _ops._linear_pointwise.binary(x, z, self.weight, None, "add")
         with _without_autocast(x):
             return torch.addmm(z, x, self.weight.t())

@@ -76,9 +76,26 @@ class CausalTransformerStream(Stream):
             self._position += 1
             return self.core.norm(x)
 
+    def advance_block(self, inputs: Tensor, is_first: Tensor) -> Tensor:
+        """Steps ``[b, t, i] -> [b, t, dim]`` in one pass."""
+        if is_first is not self._never and is_first.any():
+            self._stack.clear(is_first)
+        with full_precision(inputs):
+            x = self.core.project(inputs.to(self._dtype))
+            *_, x = self._stack.block(x, self._turn_block(inputs.shape[1]) if self._head_dim else None)
+            self._position += inputs.shape[1]
+            return self.core.norm(x)
+
     def _turn(self) -> Callable[[Tensor], Tensor]:
         """What turns this step's queries and keys ``[b, 2 dim]``."""
         angles = phases(self._back[-1:] + (self._position + 1), self._head_dim, self._stack.dtype)
+        return lambda heads: rotate(heads.unflatten(-1, (-1, self._head_dim)), angles).flatten(-2)
+
+    def _turn_block(self, steps: int) -> Callable[[Tensor], Tensor]:
+        """What turns the queries and keys ``[b, t, 2 dim]`` of the next steps."""
+        positions = torch.arange(self._position, self._position + steps, device=self._back.device)
+        cos, sin = phases(positions, self._head_dim, self._stack.dtype)
+        angles = cos[:, None], sin[:, None]  # t 1 e/2: the same for all heads
         return lambda heads: rotate(heads.unflatten(-1, (-1, self._head_dim)), angles).flatten(-2)
 
     def buffers(self) -> list[Tensor]:

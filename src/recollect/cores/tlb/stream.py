@@ -4,9 +4,13 @@ Kept between steps: the keys and values of the running chunk for each self layer
 layer, and those of the chunk's outputs for the write. A step is then one step of each layer. The K-th step of a
 chunk also writes the slots, which costs as much as a few steps.
 
+Several steps of one chunk can be read at once: each layer takes them together, as a chunk is read in training.
+
 Rows that stand at the same place of their chunks share slices of the buffers. After a reset of some rows only, each
 row has a mask of its own. The buffers have fixed sizes, and dropout is never applied.
 """
+
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -18,8 +22,29 @@ from recollect.cores.tlb.level import FoldedLevel
 from recollect.ops.packed_linear import PackedLinear
 from recollect.ops.weight_grads import Affine
 
-Place = int | Tensor
-"""Where in their chunks the rows stand: all at one place, or long ``[b]``."""
+
+class Span(NamedTuple):
+    """Where in their chunks the next steps stand, all inside them."""
+
+    where: slice | Tensor
+    """Places, the same for all rows, or long ``[b, t]``."""
+    end: int
+    """Entries behind it are read by none of the steps."""
+    hidden: Tensor | None
+    """Which entries before the end each step must not read, bool ``[t, end]`` or ``[b*h, t, end]``; None: none."""
+
+
+def span_of(places: list[int], steps: int, length: int, heads: int, device: torch.device) -> Span:
+    """Steps from a place of each row on, in chunks of a length that are read by so many heads."""
+    ahead = torch.arange(steps, device=device)
+    first = places[0]
+    if places.count(first) == len(places):
+        end = first + steps
+        later = None if steps == 1 else torch.arange(end, device=device) > first + ahead[:, None]
+        return Span(slice(first, end), end, later)
+    where = torch.tensor(places, device=device)[:, None] + ahead
+    later = torch.arange(length, device=device) > where[..., None]
+    return Span(where, length, later.repeat_interleave(heads, 0))
 
 
 class KVCache:
@@ -38,33 +63,32 @@ class KVCache:
         self.rows = torch.arange(batch_size, device=like.device)
         self.flat = self.data.view(2, batch_size * heads, length, width)
 
-    def put(self, pair: Tensor, place: Place) -> None:
-        """Write ``[b, 2, h, e]``."""
-        if isinstance(place, int):
-            self.data[:, :, :, place] = pair.transpose(0, 1)
+    def put(self, pairs: Tensor, where: slice | Tensor) -> None:
+        """Write ``[b, t, 2, h, e]`` at the places of a span."""
+        if isinstance(where, slice):
+            self.data[:, :, :, where] = pairs.permute(2, 0, 3, 1, 4)
         else:
-            self.data[:, self.rows, :, place] = pair
+            self.data[:, self.rows[:, None], :, where] = pairs
 
-    def read(self, queries: Tensor, last: Place, layer: FoldedBlock) -> Tensor:
-        """What scaled queries ``[b, h*e]`` read in the entries up to ``last``: ``[b, h*e]``."""
-        _, b, heads, length, width = self.data.shape
-        keys, values = self.flat.unbind(0)
-        if isinstance(last, int):
-            keys, values = keys[:, : last + 1], values[:, : last + 1]
-        scores = torch.bmm(queries.reshape(b * heads, 1, width), keys.transpose(1, 2))
-        if not isinstance(last, int):
-            later = torch.arange(length, device=last.device) > last[:, None]
-            later = later.repeat_interleave(heads, 0).unsqueeze(1)
-            scores = scores.masked_fill(later, torch.finfo(scores.dtype).min)
+    def read(self, queries: Tensor, end: int, hidden: Tensor | None, layer: FoldedBlock) -> Tensor:
+        """What scaled queries ``[b, t, h*e]`` read before an end, where nothing is hidden: ``[b*t, h*e]``."""
+        _, b, heads, _, width = self.data.shape
+        t = queries.shape[1]
+        keys, values = self.flat[:, :, :end].unbind(0)
+        queries = queries.reshape(b, t, heads, width).transpose(1, 2).reshape(b * heads, t, width)
+        scores = torch.bmm(queries, keys.transpose(1, 2))
+        if hidden is not None:
+            scores = scores.masked_fill(hidden, torch.finfo(scores.dtype).min)
         weights = scores.softmax(-1, dtype=torch.promote_types(scores.dtype, torch.float32))
         tap = layer.block.attention.tap
         if tap.listening:
-            tap(weights.view(b, heads, 1, -1))
-        return torch.bmm(weights.to(values.dtype), values).view(b, heads * width)
+            tap(weights.view(b, heads, t, -1))
+        read = torch.bmm(weights.to(values.dtype), values).view(b, heads, t, width)
+        return read.transpose(1, 2).reshape(b * t, heads * width)
 
 
 class StreamLayer:
-    """A folded layer that takes one step of each row.
+    """A folded layer that takes a few steps of each row.
 
     Args:
         layer: its weights.
@@ -91,14 +115,16 @@ class StreamLayer:
         keys, values = self.cache.data.unbind(0)
         return self.layer.join(x, queries, keys, values, causal=not self.cross)
 
-    def step(self, x: Tensor, place: Place) -> Tensor:
-        """``[b, d] -> [b, d]``."""
-        projected = self.inward(normalise(x, self.eps).to(self.dtype))
+    def __call__(self, x: Tensor, span: Span) -> Tensor:
+        """The steps of a span: ``[b*t, d] -> [b*t, d]``."""
+        _, b, heads, length, width = self.cache.data.shape
+        t = len(x) // b
+        projected = self.inward(normalise(x, self.eps).to(self.dtype)).view(b, t, -1)
         if self.cross:
-            read = self.cache.read(projected, self.cache.data.shape[3] - 1, self.layer)
+            read = self.cache.read(projected, length, None, self.layer)
         else:
-            self.cache.put(projected[:, self.width :].view(len(x), 2, self.cache.data.shape[2], -1), place)
-            read = self.cache.read(projected[:, : self.width], place, self.layer)
+            self.cache.put(projected[..., self.width :].view(b, t, 2, heads, width), span.where)
+            read = self.cache.read(projected[..., : self.width], span.end, span.hidden, self.layer)
         x = self.out.plus(read, x) if x.dtype == self.dtype else x + self.out(read)
         feedforward = self.layer.block.feedforward
         if feedforward is None or self.expand is None or self.contract is None:
@@ -112,7 +138,7 @@ def _packed(affine: Affine, cache: KVCache) -> PackedLinear:
 
 
 class StreamLevel:
-    """A level that takes one step of each row, and writes its slots when told.
+    """A level that takes a few steps of each row, and writes its slots when told.
 
     Args:
         level: its layers.
@@ -160,14 +186,15 @@ class StreamLevel:
         self.slots[rows] = self.initial
         self.begin(rows)
 
-    def step(self, x: Tensor, place: Place) -> Tensor:
-        """``[b, d] -> [b, d]``."""
+    def __call__(self, x: Tensor, span: Span) -> Tensor:
+        """The steps of a span: ``[b*t, d] -> [b*t, d]``."""
         for layer in self.layers:
-            x = layer.step(x, place)
-        pair = self.to_outputs(normalise(x, self.level.write.block.eps).to(self.queries.dtype))
-        self.outputs.put(pair.view(len(x), 2, self.queries.shape[1], -1), place)
+            x = layer(x, span)
+        pairs = self.to_outputs(normalise(x, self.level.write.block.eps).to(self.queries.dtype))
+        batch_size, heads, _, width = self.queries.shape
+        self.outputs.put(pairs.view(batch_size, len(x) // batch_size, 2, heads, width), span.where)
         for layer in self.after:
-            x = layer.step(x, place)
+            x = layer(x, span)
         return x
 
     def write(self, rows: Tensor | slice) -> None:
@@ -237,6 +264,10 @@ class TemporalLatentBottleneckStream(Stream):
 
     def advance(self, inputs: Tensor, is_first: Tensor) -> Tensor:
         """One step on checked inputs."""
+        return self.advance_block(inputs[:, None], is_first)[:, 0]
+
+    def advance_block(self, inputs: Tensor, is_first: Tensor) -> Tensor:
+        """Steps ``[b, t, i] -> [b, t, dim]``, in one pass for each part that completes a chunk in some row."""
         kind = inputs.device.type
         if not torch.is_autocast_enabled(kind):
             return self._advance(inputs, is_first)
@@ -248,20 +279,30 @@ class TemporalLatentBottleneckStream(Stream):
         x = self.core.project(inputs).to(self._inputs.dtype)
         if is_first is not self._never:
             self._reset(is_first.tolist())
-        c = self._chunk_len
-        places = [steps % c for steps in self._steps]
-        same = places.count(places[0]) == len(places)
-        place: Place = places[0] if same else torch.tensor(places, device=self._rows.device)
-        if isinstance(place, int):
-            self._inputs[:, place] = x
+        parts = []
+        while x.shape[1]:
+            ahead = min(self._chunk_len - steps % self._chunk_len for steps in self._steps)
+            parts.append(self._inside(x[:, :ahead]))
+            x = x[:, ahead:]
+        return self.core.final_norm(parts[0] if len(parts) == 1 else torch.cat(parts, 1))
+
+    def _inside(self, x: Tensor) -> Tensor:
+        """Steps ``[b, t, d]`` of which only the last may complete a chunk."""
+        b, t, d = x.shape
+        places = [steps % self._chunk_len for steps in self._steps]
+        heads = self._levels[0].queries.shape[1]
+        span = span_of(places, t, self._chunk_len, heads, x.device)
+        if isinstance(span.where, slice):
+            self._inputs[:, span.where] = x
         else:
-            self._inputs[self._rows, place] = x
+            self._inputs[self._rows[:, None], span.where] = x
         if self._positions is not None:
-            x = x + self._positions[place]
+            x = x + self._positions[span.where]
+        x = x.reshape(b * t, d)
         for level in self._levels:
-            x = level.step(x, place)
-        self._finish(places, same)
-        return self.core.final_norm(x)
+            x = level(x, span)
+        self._finish(places, t)
+        return x.view(b, t, d)
 
     def _reset(self, is_first: list[bool]) -> None:
         rows = [row for row, first in enumerate(is_first) if first]
@@ -274,13 +315,14 @@ class TemporalLatentBottleneckStream(Stream):
         for level in self._levels:
             level.clear(index)
 
-    def _finish(self, places: list[int], same: bool) -> None:
-        """Count the step, and write the slots of rows whose chunk it completes."""
+    def _finish(self, places: list[int], t: int) -> None:
+        """Count t steps from these places on, and write the slots of rows whose chunk they complete."""
         c, stretch = self._chunk_len, self.core.config.details.detach_every
-        self._steps = [after_step(steps, c, stretch) for steps in self._steps]
-        full = [row for row, place in enumerate(places) if place == c - 1]
+        for _ in range(t):
+            self._steps = [after_step(steps, c, stretch) for steps in self._steps]
+        full = [row for row, place in enumerate(places) if place + t == c]
         if full:
-            rows = slice(None) if same else torch.tensor(full, device=self._rows.device)
+            rows = slice(None) if len(full) == len(places) else torch.tensor(full, device=self._rows.device)
             for level in self._levels:
                 level.write(rows)
 

@@ -78,6 +78,16 @@ class TransformerXLStream(Stream):
             self._window.push(torch.stack(raw, 1))
             return self.core.norm(x)
 
+    def advance_block(self, inputs: Tensor, is_first: Tensor) -> Tensor:
+        """Steps ``[b, t, i] -> [b, t, dim]`` in one pass."""
+        if is_first is not self._never and is_first.any():
+            self._stack.clear(is_first)
+            self._window.clear(is_first)
+        with full_precision(inputs):
+            *raw, x = self._stack.block(self.core.project(inputs.to(self._window.data.dtype)))
+            self._window.extend(torch.stack(raw, 2))
+            return self.core.norm(x)
+
     def buffers(self) -> list[Tensor]:
         """The rings and the counts."""
         return [self._window.data, *self._stack.buffers()]
