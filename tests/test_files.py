@@ -41,3 +41,7 @@ def test_a_folder_appears_whole_or_not_at_all(tmp_path):
             (unfinished / text).write_text(text)
     assert [found.name for found in tmp_path.iterdir()] == ["folder"]
     assert [found.name for found in path.iterdir()] == ["2"]
+    (tmp_path / ".writing-folder").mkdir()  # as a process leaves it that is killed
+    with files.new_folder(path) as unfinished:
+        (unfinished / "3").touch()
+    assert [found.name for found in tmp_path.iterdir()] == ["folder"]

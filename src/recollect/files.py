@@ -38,6 +38,7 @@ def new_file(path: Path) -> Iterator[Path]:
 def new_folder(path: Path) -> Iterator[Path]:
     """An empty folder that becomes ``path`` when the block ends well; else it is removed."""
     unfinished = path.with_name(f"{WRITING}{path.name}")
+    shutil.rmtree(unfinished, ignore_errors=True)  # of a process that was killed while it wrote
     try:
         unfinished.mkdir()
         yield unfinished

@@ -141,6 +141,43 @@ def test_statistics_are_those_of_the_rows(written, recording):
     assert np.shape(image["mean"]) == (3, 1, 1) and np.min(image["min"]) >= 0 and np.max(image["max"]) == 1
 
 
+def test_statistics_of_an_episode_are_in_its_record(written, recording):
+    stats = json.loads((written / "meta/stats.json").read_text())
+    records = parquet.read_table(written / EPISODES).to_pylist()
+    assert set(stats) == set(json.loads((written / "meta/info.json").read_text())["features"])
+    begin = 0
+    for record, length in zip(records, recording.lengths, strict=True):
+        frames = recording.observation["image"][begin : begin + length - 1].reshape(-1, 3) / 255
+        actions = recording.action[begin : begin + length - 1]
+        begin += length
+        of = {name.removeprefix("stats/"): value for name, value in record.items() if name.startswith("stats/")}
+        assert set(of) == {f"{name}/{what}" for name, found in stats.items() for what in found}
+        for name, values, shape in (("observation.images.image", frames, (3, 1, 1)), ("action", actions, (3,))):
+            assert np.shape(of[f"{name}/mean"]) == shape and of[f"{name}/count"] == [length - 1]
+            assert np.allclose(np.ravel(of[f"{name}/std"]), values.std(0), atol=1e-6)
+            assert np.allclose(np.ravel(of[f"{name}/q10"]), np.quantile(values, 0.1, axis=0), atol=1e-6)
+
+
+def test_columns_have_the_types_that_the_format_gives_their_features(written):
+    schema = parquet.read_schema(written / DATA)
+    features = json.loads((written / "meta/info.json").read_text())["features"]
+    assert set(schema.names) == {name for name, feature in features.items() if feature["dtype"] != "video"}
+    for name in schema.names:
+        kind, (size, *more) = schema.field(name).type, features[name]["shape"]
+        if size > 1:
+            assert kind.list_size == size
+            kind = kind.value_type
+        assert not more and kind.to_pandas_dtype() == np.dtype(features[name]["dtype"])
+
+
+def test_nothing_is_written_of_no_episode(recording, tmp_path):
+    none = {name: part[:0] for name, part in recording._asdict().items() if name not in ("observation", "action_space")}
+    none["observation"] = {name: part[:0] for name, part in recording.observation.items()}
+    with pytest.raises(ValueError, match=r"lengths=\[\]: give at least one episode"):
+        lerobot.write(tmp_path / "set", none | {"action_space": recording.action_space})
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_pandas_reads_the_sentences_as_an_index(written):
     pandas = pytest.importorskip("pandas")
     tasks = pandas.read_parquet(written / "meta/tasks.parquet")

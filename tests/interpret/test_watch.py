@@ -1,5 +1,7 @@
 import gc
 import json
+import os
+import signal
 import time
 
 import numpy as np
@@ -77,7 +79,53 @@ def test_nothing_is_left_behind_where_no_frame_can_be_read(tmp_path):
             next(watch(detector(), path))
 
 
-def test_the_command(tmp_path, capsys):
+def test_at_a_low_threshold_activities_end_too():
+    watcher, pixels = Watcher(detector(), threshold=0.08), np.zeros((32, 32, 3), np.uint8)
+    watcher.model.readout.bias.data.fill_(9.0)
+    watcher.model.readout.weight.data.zero_()
+    began = watcher.see(Frame(0, 0.0, pixels)).begins
+    watcher.model.readout.bias.data.fill_(-9.0)
+    assert watcher.see(Frame(1, 0.1, pixels)).ends == began != ()
+
+
+def test_where_a_film_cannot_be_written_is_said_before_a_frame_is_read(tmp_path):
+    path = film(tmp_path / "film.mp4", 2)
+    before = path.read_bytes()
+    (tmp_path / "folder.mp4").mkdir()
+    for out, said in (
+        (path, "this is the film that is watched"),
+        (tmp_path / ".." / tmp_path.name / "film.mp4", "this is the film that is watched"),
+        (tmp_path / "folder.mp4", "this is a folder"),
+        (tmp_path / "seen.txt", r"seen\.txt.*end it in one of \.mp4"),
+    ):
+        with pytest.raises(ValueError, match=said):
+            next(watch(detector(), path, out=out))
+    assert path.read_bytes() == before and len(list(tmp_path.iterdir())) == 2
+
+
+def frames_until_stopped(count):
+    for t in range(count):
+        yield Frame(t, t / 25, np.zeros((32, 32, 3), np.uint8))
+    raise KeyboardInterrupt
+
+
+def test_what_was_seen_before_ctrl_c_becomes_the_film(tmp_path):
+    out = tmp_path / "new" / "seen.MP4"
+    for count in (5, 0):
+        with pytest.raises(KeyboardInterrupt):
+            list(watch(detector(), frames_until_stopped(count), out=out))
+        assert [len(list(read_film(path))) for path in out.parent.iterdir()] == ([5] if count else [])
+        out.unlink(missing_ok=True)
+
+
+def test_one_long_line_of_pixels_is_drawn(tmp_path):
+    seen = list(watch(detector(), [Frame(0, 0.0, np.zeros((1, 3000, 3), np.uint8))], out=tmp_path / "seen.mp4"))
+    (drawn,) = read_film(tmp_path / "seen.mp4")
+    assert len(seen) == 1 and drawn.pixels is not None and drawn.pixels.shape[1] == 3250
+
+
+@pytest.fixture
+def run_directory(tmp_path):
     config = DetectionConfig(
         task=TASK,
         core=CORE,
@@ -87,13 +135,31 @@ def test_the_command(tmp_path, capsys):
         fit=FitConfig(steps=1),
     )
     fit(config, tmp_path / "run")
+    return tmp_path / "run"
+
+
+def test_a_signal_ends_the_command_and_keeps_the_film(run_directory, tmp_path, monkeypatch, capsys):
+    path, see = film(tmp_path / "film.mp4", 30), Watcher.see
+
+    def killed(self, frame):
+        if frame.number == 3:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return see(self, frame)
+
+    monkeypatch.setattr(Watcher, "see", killed)
+    assert main(["watch", str(path), "--run", str(run_directory), "--out", str(tmp_path / "seen.mp4")]) == 0
+    assert len(list(read_film(tmp_path / "seen.mp4"))) == 4
+    assert "stopped by SIGTERM" in capsys.readouterr().err
+
+
+def test_the_command(run_directory, tmp_path, capsys):
     path = film(tmp_path / "film.mp4", 10)
-    words = ["watch", str(path), "--run", str(tmp_path / "run"), "--threshold", "0.05", "--json"]
+    words = ["watch", str(path), "--run", str(run_directory), "--threshold", "0.05", "--json"]
     assert main([*words, "--out", str(tmp_path / "seen.mp4")]) == 0
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert lines and {line["kind"] for line in lines} <= {"begins", "ends"}
     assert (tmp_path / "seen.mp4").is_file()
-    assert main(["watch", str(tmp_path / "no.mp4"), "--run", str(tmp_path / "run")]) == 2
+    assert main(["watch", str(tmp_path / "no.mp4"), "--run", str(run_directory)]) == 2
     assert main(["watch", str(path), "--run", str(tmp_path)]) == 2
     assert "not a run directory" in capsys.readouterr().err
 

@@ -122,6 +122,8 @@ def test_wrong_use_is_named(plugin, run):
         policy.select_action(batch_of(step, words=False) | {"task": ["fly away"] * 2})
     with pytest.raises(ValueError, match=r"pictures have shape \[3, 9, 9\]"):
         policy.select_action(batch_of(step) | {"observation.images.image": torch.zeros(2, 3, 9, 9)})
+    with pytest.raises(ValueError, match=r"pictures have shape \[9, 9\]"):
+        policy.select_action(batch_of(step) | {"observation.images.image": torch.zeros(2, 9, 9)})
     with pytest.raises(ValueError, match="run='': name the directory"):
         plugin.RecollectPolicy(plugin.RecollectConfig())
     with pytest.raises(NotImplementedError, match="windows"):

@@ -1,5 +1,6 @@
 """Videos: the procedural world, and loaders on files that these tests write."""
 
+import struct
 from dataclasses import replace
 
 import numpy as np
@@ -95,12 +96,53 @@ def test_charades_frames_and_labels_are_those_of_their_times(charades):
     assert [len(batch.inputs) for batch in whole] == [1, 1]
     batch = whole[0]
     for place, frame in enumerate(batch.inputs[0]):
-        assert abs(float(frame.float().mean()) - 20 * place) < 5  # every second frame of the film
+        assert abs(float(frame.float().mean()) - 10 * place) < 5  # every frame of the film: it is short
     asked = batch.score_mask[0].nonzero()[:, 0]
-    assert len(asked) == 13 and not whole[1].targets.any()
+    assert len(asked) == 25 and not whole[1].targets.any()
     assert batch.targets[0, :, 156].all()
-    # charades_v1_localize: moments i / 25 * 2.5 s = 0.1 i; of the two at a frame the later one decides.
-    assert batch.targets[0, asked, 1].nonzero()[:, 0].tolist() == [2, 3, 4, 5]
+    # charades_v1_localize: moments i / 25 * 2.5 s = 0.1 i, both ends included.
+    assert batch.targets[0, asked, 1].nonzero()[:, 0].tolist() == [5, 6, 7, 8, 9, 10]
+
+
+def literal_labels(seconds, activities):
+    """charades_v1_localize, line by line."""
+    table = [[0] * 157 for _ in range(25)]
+    for j in range(1, 26):
+        moment = (j - 1) / 25 * seconds
+        for kind, start, end in activities:
+            if start <= moment <= end:
+                table[j - 1][kind] = 1
+    return table
+
+
+def test_charades_scores_25_moments_of_every_film_as_its_own_code_does(tmp_path):
+    (tmp_path / "Charades_v1_480").mkdir()
+    random, lines, wanted = np.random.default_rng(0), [], []
+    for seconds in (0.8, 3.3, 17.5, 31.7):
+        name = f"V{round(10 * seconds)}"
+        write_film(tmp_path / "Charades_v1_480" / f"{name}.mp4", grey([9] * round(10 * seconds), side=16))
+        # Begin and end at moments themselves: the last bit of a number decides.
+        times = [sorted(random.choice(25, 2) / 25 * seconds) for _ in range(40)]
+        told = [(k, round(start, 2), round(end, 2)) for k, (start, end) in enumerate(times)]
+        lines.append(f"{name},s,K,{';'.join(f'c{k:03d} {start:.2f} {end:.2f}' for k, start, end in told)},{seconds}\n")
+        wanted.append(literal_labels(seconds, told))
+    (tmp_path / "Charades_v1_test.csv").write_text(HEADER + "".join(lines))
+    batches = Charades(path=str(tmp_path), size=8, part="test").batches(9, 1, torch.Generator())
+    for batch, labels in zip(batches, wanted, strict=True):
+        assert batch.targets[0, batch.score_mask[0]].tolist() == labels
+
+
+def test_a_film_that_ends_long_before_the_table_says_is_named(charades, tmp_path):
+    table = tmp_path / "Charades_v1_test.csv"
+    table.write_text(HEADER + "AAAAA,s,Kitchen,,9.0\n")
+    with pytest.raises(ValueError, match=r"AAAAA\.mp4 ends before second 2\..*lasts 9\.0"):
+        next(replace(charades, part="test").batches(1, 1, torch.Generator()))
+
+
+def test_a_part_without_a_video_is_named(charades, tmp_path):
+    (tmp_path / "Charades_v1_train.csv").write_text(HEADER + "AAAAA,s,Kitchen,,2.5\n")
+    with pytest.raises(ValueError, match=r"Charades_v1_train\.csv: part='train' has no video: there are 1"):
+        draw(charades, 2)
 
 
 def test_charades_is_cut_to_pieces_for_training(charades):
@@ -176,6 +218,20 @@ def test_damaged_files_of_thumos_are_named(thumos, tmp_path):
     whole = file.read_bytes()
     nan = np.zeros((5, 4), np.float32)
     nan[3, 1] = np.nan
+    noise = np.random.default_rng(0).normal(size=(200, 4)).astype(np.float32)
+    for arrays, cut, said in (
+        ({"a": noise, "b": noise}, None, "arrays a, b, and one was expected"),
+        ({}, None, "arrays none"),
+        ({"a": noise}, slice(200, 260), "cut off or damaged"),
+    ):
+        packed = tmp_path / "features" / "video_2.npz"
+        np.savez_compressed(packed, **arrays)
+        if cut is not None:
+            content = bytearray(packed.read_bytes())
+            content[cut] = bytes(60)
+            packed.write_bytes(content)
+        with pytest.raises(ValueError, match=rf"video_2\.npz.*{said}"):
+            list(task.batches(2, 1, torch.Generator()))
     for broken, said in (
         (whole[:-9], "cut off"),
         (b"", "cut off"),
@@ -208,6 +264,34 @@ def test_a_broken_frame_is_told_and_passed_over(tmp_path):
     content[size // 2 : size // 2 + 3000] = bytes(3000)
     file.write_bytes(bytes(content[: size - size // 8]))
     frames = list(read_film(file))
-    assert 1 <= sum(frame.pixels is not None for frame in frames) <= 12
+    assert 1 <= sum(frame.pixels is not None for frame in frames) < len(frames) <= 12
     with pytest.raises(ValueError, match="does not exist"):
         Film("/dev/video99")
+
+
+def test_a_frame_that_the_decoder_guesses_is_broken(tmp_path):
+    """Decoders hide damage: they fill it in from the frames around it, and raise nothing."""
+    pytest.importorskip("av")
+    file = tmp_path / "film.mp4"
+    noise = np.random.default_rng(0).integers(0, 255, (12, 64, 64, 3), dtype=np.uint8)
+    write_film(file, list(noise))
+    content = bytearray(file.read_bytes())
+    content[len(content) // 2 : len(content) // 2 + 200] = bytes(200)
+    file.write_bytes(content)
+    frames = list(read_film(file))
+    assert len(frames) == 12 and 1 <= sum(frame.pixels is None for frame in frames) < 6
+
+
+def test_a_film_of_a_telephone_held_upright_is_turned(tmp_path):
+    pytest.importorskip("av")
+    file = tmp_path / "film.mp4"
+    frame = np.zeros((32, 64, 3), np.uint8)
+    frame[:16, :32] = 250
+    write_film(file, [frame] * 2)
+    content = bytearray(file.read_bytes())
+    begin = content.index(b"tkhd") + 40  # of the matrix by which a film is shown
+    content[begin : begin + 36] = struct.pack(">9i", 0, 1 << 16, 0, -1 << 16, 0, 0, 32 << 16, 0, 1 << 30)
+    file.write_bytes(content)
+    for shown in read_film(file):
+        assert shown.pixels is not None and shown.pixels.shape == (64, 32, 3)
+        assert shown.pixels[4, -4, 0] > 240 and shown.pixels[:, :12].max() < 10

@@ -7,7 +7,9 @@ function of the library, named in ``run``. Rooms are imported by the command tha
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -373,6 +375,7 @@ class Watch:
         """Watch and print."""
         require_run(self.run_directory)
         from recollect.interpret.watch import Watched, load_detector, tell_events, watch
+        from recollect.runs.interrupts import Interrupts
         from recollect.training.trained import passed_over
 
         model = load_detector(self.run_directory, self.device, best=self.best, trust=self.trust)
@@ -380,19 +383,16 @@ class Watch:
             tell(line, style="yellow")
         told = Watched()
         options: dict[str, Any] = {"threshold": self.threshold, "out": self.out, "most_frames": self.frames}
-        frames = watch(model, self.source, summary=told, **options)
-        try:
-            for event in tell_events(frames, model.class_names):
+        with Interrupts() as interrupts, closing(watch(model, self.source, summary=told, **options)) as frames:
+            for event in tell_events(takewhile(lambda _: not interrupts.received, frames), model.class_names):
                 if self.json:
                     print_json(event.to_json(), indent=None)
                 else:
                     console.print(event.describe(), highlight=False, soft_wrap=True, markup=False)
-        except KeyboardInterrupt:
-            tell("stopped", style="yellow")
-        finally:
-            frames.close()
+        if interrupts.received:
+            tell(f"stopped by {interrupts.received}", style="yellow")
         tell(told.describe())
-        if self.out is not None:
+        if self.out is not None and told.frames > told.broken:
             tell(f"film: {self.out}")
         return 0
 

@@ -40,7 +40,7 @@ class DetectionScore(Score):
     weighted: float
     """mAP weighed by the number of frames with each activity."""
     loss: float
-    """Mean sigmoid cross-entropy of a scored frame and activity, in nats."""
+    """Mean over videos of the sigmoid cross-entropy of a scored frame and activity, in nats."""
     by_class: dict[str, float] = field(default_factory=dict)
     """Average precision of every activity that some frame has."""
     pseudo_values: list[float]

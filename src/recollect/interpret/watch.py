@@ -3,9 +3,10 @@
     for seen in watch(model, "kitchen.mp4"):
         seen.begins, seen.ends          activities that begin or end at this frame
 
-An activity begins when its probability reaches ``threshold``, and ends when it falls below ``threshold - SLACK``, so
-that one doubtful frame does not end it. A frame that cannot be decoded is a broken step: the memory takes zeros, as
-the streaming contract says, and nothing begins or ends. Nothing is kept but the memory and what goes on.
+An activity begins when its probability reaches ``threshold``, and ends when it falls below ``threshold - SLACK``, or
+half the threshold if that is more, so that one doubtful frame does not end it. A frame that cannot be decoded is a
+broken step: the memory takes zeros, as the streaming contract says, and nothing begins or ends. Nothing is kept but the
+memory and what goes on.
 """
 
 import math
@@ -23,7 +24,7 @@ from recollect.agents.activity_detector import ActivityDetector
 from recollect.config import require
 from recollect.files import new_file
 from recollect.interpret.watch_picture import Painter
-from recollect.tasks.videos.films import Film, FilmWriter, Frame
+from recollect.tasks.videos.films import Film, FilmWriter, Frame, require_film_name
 from recollect.training.trained import load_model
 
 SLACK = 0.1
@@ -36,7 +37,7 @@ class Seen(NamedTuple):
     frame: Frame
     """The frame itself."""
     probabilities: np.ndarray | None
-    """float ``[k]``; None where the frame is broken, or a backbone waits for the rest of its segment."""
+    """float ``[k]``, what was last said; None where the frame is broken, or a backbone's first segment is not full."""
     going_on: tuple[int, ...]
     """Activities that go on."""
     begins: tuple[int, ...]
@@ -127,7 +128,8 @@ class Watcher:
             return Seen(frame, self._said, self._now(), (), ())
         self._said = logits[0].float().sigmoid().cpu().numpy()
         before = self._goes_on
-        self._goes_on = np.where(before, self._said >= self.threshold - SLACK, self._said >= self.threshold)
+        ends_below = max(self.threshold - SLACK, self.threshold / 2)
+        self._goes_on = self._said >= np.where(before, ends_below, self.threshold)
         begins = tuple(np.flatnonzero(self._goes_on & ~before).tolist())
         ends = tuple(np.flatnonzero(before & ~self._goes_on).tolist())
         return Seen(frame, self._said, self._now(), begins, ends)
@@ -182,20 +184,31 @@ def watch(
         model: of a run that was trained on frames.
         source: film, camera (see ``tasks/videos/films.py``), or frames.
         threshold: probability from which an activity goes on.
-        out: annotated film that is written beside its place and moved there at the end, also when the caller stops.
+        out: annotated film that is written beside its place and moved there at the end, also when the caller stops or
+            Ctrl-C comes.
         most_frames: after which it ends; None goes on as long as frames come.
         summary: gets the counts as they grow.
 
     Raises:
-        ValueError: the source cannot be opened, the run has features for inputs, or a number is out of range.
+        ValueError: the source cannot be opened, the run has features for inputs, a number is out of range, or ``out``
+            is no name of a film, a folder, or the source itself.
     """
     require(most_frames is None or most_frames >= 1, "frames", most_frames, "give at least 1, or None")
     watcher, told = Watcher(model, threshold), Watched() if summary is None else summary
+    if out is not None:
+        _require_out(Path(out), source)
     if isinstance(source, (str, PathLike)):
         with Film(str(source)) as film:
             yield from _watched(watcher, film, film.rate, told, out, most_frames)
     else:
         yield from _watched(watcher, source, 25.0, told, out, most_frames)
+
+
+def _require_out(out: Path, source: Any) -> None:
+    require_film_name(out)
+    require(not out.is_dir(), "out", str(out), "this is a folder: name a film in it")
+    same = isinstance(source, (str, PathLike)) and out.exists() and Path(source).exists() and out.samefile(source)
+    require(not same, "out", str(out), "this is the film that is watched: name another one")
 
 
 def _watched(
@@ -213,6 +226,7 @@ def _watched(
     target.parent.mkdir(parents=True, exist_ok=True)
     painter = Painter(watcher.model.class_names)
     writer: FilmWriter | None = None
+    stopped: BaseException | None = None
     with new_file(target) as unfinished:
         try:
             for seen in _counted(watcher, frames, told, most_frames):
@@ -222,13 +236,15 @@ def _watched(
                         writer = FilmWriter(unfinished, rate, picture.shape[:2])
                     writer.add(picture)
                 yield seen
-        except GeneratorExit:  # the caller has seen enough: what there is becomes the film
-            pass
+        except (GeneratorExit, KeyboardInterrupt) as stop:  # a person has seen enough: what there is becomes the film
+            stopped = stop
         finally:
             if writer is not None:
                 writer.close()
         if writer is None:
-            raise ValueError(f"out={str(out)!r}: not one frame could be read, so there is nothing to write")
+            raise stopped or ValueError(f"out={str(out)!r}: not one frame could be read, so there is nothing to write")
+    if stopped is not None:
+        raise stopped
 
 
 def _counted(

@@ -11,8 +11,8 @@ import numpy as np
 from recollect.evaluation.films import INK, PAPER, SOFT, load_pillow
 from recollect.tasks.videos.films import Frame
 
-TALL = 336
-"""Height of the picture of the frame, at least; smaller frames are enlarged by whole numbers."""
+TALL, WIDE = 336, 1280
+"""Height and width up to which smaller frames are enlarged, by whole numbers."""
 MOST = 14
 """Activities that are shown; of more the likeliest."""
 PANEL, LINE, TOP = 250, 22, 30
@@ -87,7 +87,7 @@ class Painter:
     def _enlarged(self, pixels: np.ndarray) -> np.ndarray:
         y, x = pixels.shape[:2]
         if self.size is None:
-            factor = max(1, TALL // max(y, 1))
+            factor = max(1, min(TALL // y, WIDE // x))
             self.size = (y * factor, x * factor)
         if (y, x) == self.size:
             return pixels

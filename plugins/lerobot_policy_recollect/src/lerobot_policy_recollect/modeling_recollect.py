@@ -189,8 +189,9 @@ def _pictures(values: Tensor, space: spaces.Box) -> Tensor:
     """LeRobot's pictures, floats [batch, c, y, x] in [0, 1], as the space has them."""
     if values.is_floating_point() and space.dtype == "uint8":
         values = (values * 255).round().to(torch.uint8)
-    if tuple(values.shape[1:]) != space.shape and tuple(values.permute(0, 2, 3, 1).shape[1:]) == space.shape:
-        values = values.permute(0, 2, 3, 1)
+    turned = values.permute(0, 2, 3, 1) if values.ndim == 4 else values
+    if tuple(values.shape[1:]) != space.shape and tuple(turned.shape[1:]) == space.shape:
+        values = turned
     if tuple(values.shape[1:]) != space.shape:
         raise ValueError(
             f"pictures have shape {list(values.shape[1:])}; this policy was trained on {list(space.shape)}"

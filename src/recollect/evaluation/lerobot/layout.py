@@ -9,6 +9,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from recollect.tasks.videos.films import Film
+
 VERSION = "v3.0"
 INFO, STATS, TASKS = "meta/info.json", "meta/stats.json", "meta/tasks.parquet"
 EPISODES = "meta/episodes/chunk-{chunk_index:03d}/file-{file_index:03d}.parquet"
@@ -108,23 +110,21 @@ class FilmWriter:
             self.container.mux(packet)
 
 
-def film_frames(path: Path) -> Iterator[np.ndarray]:
-    """All frames of a film in order, uint8 ``[y, x, 3]``.
+def film_frames(path: Path) -> Iterator[tuple[float, np.ndarray]]:
+    """All frames of a film in order: seconds since its start, and pixels, uint8 ``[y, x, 3]``.
 
     Raises:
-        ValueError: it cannot be read; says at which frame.
+        ValueError: it cannot be read, or a frame is damaged; says at which frame.
     """
-    _, _, av = packages()
-    at = 0
     try:
-        with av.open(str(path)) as container:
-            if not container.streams.video:
-                raise ValueError(f"{path}: it holds no film")
-            for frame in container.decode(video=0):
-                yield frame.to_ndarray(format="rgb24")
-                at += 1
-    except (av.error.FFmpegError, OSError, EOFError) as error:
-        raise ValueError(f"{path}: frame {at} cannot be read ({error}): the film is damaged or cut off") from None
+        film = Film(path)
+    except ValueError as error:
+        raise ValueError(f"{path}: frame 0 cannot be read ({error}): the film is damaged or cut off") from None
+    with film:
+        for frame in film:
+            if frame.pixels is None:
+                raise ValueError(f"{path}: frame {frame.number} cannot be read: the film is damaged or cut off")
+            yield frame.seconds, frame.pixels
 
 
 def to_png(image: np.ndarray) -> bytes:

@@ -9,20 +9,25 @@ the last one stands there again. Nothing is learned at that step; only a value t
 Without ``next.done`` and ``next.truncated`` an episode counts as brought to its end.
 
 Parts are named as in the datasets: ``observation.state`` is ``state``, ``observation.images.top`` is ``top``; datasets
-of ours keep the names of their world. A dataset with sentences and without ``observation.language`` gets the part
-``language``: numbers of the words that occur in its sentences, in alphabetical order, 0 behind the last.
+of ours keep the names of their world. A single real number is a vector of one. Texts, and columns that belong neither
+to the observation nor to what was done and given, are not read. A dataset with sentences and without
+``observation.language`` gets the part ``language``: numbers of the words that occur in its sentences, in alphabetical
+order, 0 behind the last.
 """
 
-import json
-from collections.abc import Iterator, Mapping
+import math
+import os
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import gymnasium
 import numpy as np
 
 from recollect.agents.spaces import space_from_json
 from recollect.evaluation.lerobot.layout import (
     ACTION,
+    DATA,
     DONE,
     INDICES,
     INFO,
@@ -31,14 +36,29 @@ from recollect.evaluation.lerobot.layout import (
     SCORE,
     TASKS,
     TRUNCATED,
+    VIDEOS,
     Place,
     film_frames,
-    from_encoded,
     packages,
+)
+from recollect.evaluation.lerobot.tables import (
+    REMEDY,
+    column_values,
+    is_dtype,
+    read_json,
+    read_table,
+    require_none,
+    require_shape,
 )
 
 LANGUAGE = "language"
-REMEDY = "give a folder of LeRobot's format v3.0"
+SINGLE = (*INDICES, REWARD, DONE, TRUNCATED, SCORE)
+"""Columns of one number a row."""
+PICTURES = ("video", "image")
+PATHS = {"data_path": DATA, "video_path": VIDEOS}
+"""What ``info.json`` means where it does not say."""
+EARLY = 0.25
+"""Share of a frame by which one may come early in a film and still be that frame."""
 
 
 def read(folder: str | Path) -> dict[str, Any]:
@@ -52,23 +72,56 @@ def read(folder: str | Path) -> dict[str, Any]:
     return _Dataset(Path(folder)).read()
 
 
+class _Ours(NamedTuple):
+    """What a dataset of ours knows beside the format."""
+
+    parts: dict[str, str]
+    """Our names of features."""
+    words: tuple[str, ...]
+    """That the numbers in ``language`` stand for."""
+    scalars: tuple[str, ...] | None
+    """Columns that are single numbers, and no vectors of one; None where nobody knows."""
+    action_space: gymnasium.Space[Any] | None
+
+
 class _Dataset:
     """One dataset on its way from a folder."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        self.info = _json(root / INFO)
+        self.info = read_json(root / INFO)
         version = str(self.info.get("codebase_version"))
         if not version.startswith("v3."):
             raise ValueError(
                 f"{root / INFO}: codebase_version={version!r}: {REMEDY}; lerobot converts older ones "
                 "(python -m lerobot.scripts.convert_dataset_v21_to_v30)"
             )
-        self.features = self._entry("features", dict)
+        self.features = self._features()
         self.fps = self._entry("fps", (int, float))
-        if ACTION not in self.features:
-            raise ValueError(f"{root / INFO}: no feature {ACTION!r}: its episodes say nothing of what was done")
-        self.ours = _json(root / OURS) if (root / OURS).is_file() else {}
+        if not 0 < self.fps < math.inf:
+            raise ValueError(f"{root / INFO}: fps={self.fps}: give a positive number")
+        self.ours = _read_ours(root / OURS)
+
+    def _features(self) -> dict[str, dict[str, Any]]:
+        """Features that are read, by name; their dtype and shape make sense."""
+        at = self.root / INFO
+        found = {}
+        for name, feature in self._entry("features", dict).items():
+            if name not in (*SINGLE, ACTION) and not name.startswith("observation."):
+                continue
+            dtype, shape = (feature.get("dtype"), feature.get("shape")) if isinstance(feature, dict) else (None, None)
+            if dtype in ("string", "language"):
+                continue
+            if not (isinstance(dtype, str) and (dtype in PICTURES or is_dtype(dtype))):
+                raise ValueError(f"{at}: feature {name!r}: dtype={dtype!r}: {REMEDY}")
+            if not (isinstance(shape, list) and all(type(size) is int and size > 0 for size in shape)):
+                raise ValueError(f"{at}: feature {name!r}: shape={shape!r}: {REMEDY}")
+            if name in SINGLE and shape != [1]:
+                raise ValueError(f"{at}: feature {name!r}: shape={shape}, and [1] was expected")
+            found[name] = {"dtype": dtype, "shape": tuple(shape)}
+        if ACTION not in found:
+            raise ValueError(f"{at}: no feature {ACTION!r}: its episodes say nothing of what was done")
+        return found
 
     def read(self) -> dict[str, Any]:
         """All of it."""
@@ -76,27 +129,27 @@ class _Dataset:
         episodes = self._episodes()
         lengths = np.array([row["length"] for row in episodes])
         columns = self._rows(episodes, len(sentences))
-        films = {key: self._film(key, episodes) for key, kind in self._kinds("video")}
-        columns |= films
-        again = np.repeat(np.arange(int(lengths.sum())), 1 + _marks(lengths, np.ones(len(lengths), int)))
-        stops = np.cumsum(lengths + 1)
+        for key in self._films():
+            columns[key] = self._film(key, episodes)
+        stops = np.cumsum(lengths)
+        starts, last = stops - lengths, stops - 1
+        again = np.insert(np.arange(stops[-1]), stops, last)
         action = columns[ACTION][again]
-        action[stops - 1] = 0
-        reward = np.insert(_flat(columns, REWARD, np.float32, lengths), np.cumsum(lengths) - lengths, 0)
-        truncated = _flat(columns, TRUNCATED, bool, lengths)[np.cumsum(lengths) - 1]
-        done = _flat(columns, DONE, bool, lengths, missing=True)[np.cumsum(lengths) - 1]
-        score = columns.get(SCORE)
-        returns = np.add.reduceat(_flat(columns, REWARD, np.float32, lengths), np.cumsum(lengths) - lengths)
-        space = self.ours.get("action_space")
+        action[np.cumsum(lengths + 1) - 1] = 0
+        rows = int(stops[-1])
+        gained = columns.get(REWARD, np.zeros(rows)).astype(np.float32)
+        done = columns.get(DONE, np.ones(rows)).astype(bool)[last]
+        truncated = columns.get(TRUNCATED, np.zeros(rows)).astype(bool)[last]
+        score = columns[SCORE][last] if SCORE in columns else np.add.reduceat(gained, starts)
         observation, words = self._observation(columns, sentences, again)
         return {
             "observation": observation,
             "action": action.astype(np.float32) if action.dtype == np.float64 else action,
-            "reward": reward,
+            "reward": np.insert(gained, starts, 0),
             "lengths": lengths + 1,
             "terminated": done & ~truncated,
-            "score": returns.astype(np.float32) if score is None else score.reshape(-1)[np.cumsum(lengths) - 1],
-            "action_space": None if space is None else space_from_json(space),
+            "score": score,
+            "action_space": self.ours.action_space,
             "words": words,
         }
 
@@ -104,14 +157,13 @@ class _Dataset:
         self, columns: Mapping[str, np.ndarray], sentences: list[str], again: np.ndarray
     ) -> tuple[dict[str, np.ndarray], tuple[str, ...]]:
         """Parts of the observation by our names, and the words that numbers in ``language`` stand for."""
-        keys = [name for name in self.features if name.startswith("observation.") and name in columns]
+        keys = [name for name in self.features if name.startswith("observation.")]
         if not keys:
             raise ValueError(f"{self.root / INFO}: no feature begins with 'observation.': there is nothing to see")
-        known = self.ours.get("parts", {})
-        parts = {known.get(key, _short(key)): columns[key][again] for key in keys}
+        parts = {self.ours.parts.get(key, _short(key)): columns[key][again] for key in keys}
         if len(parts) < len(keys):
             raise ValueError(f"{self.root / INFO}: {', '.join(keys)}: two of them would have one name")
-        words = tuple(self.ours.get("words", ()))
+        words = self.ours.words
         if LANGUAGE not in parts and any(sentences):
             words = ("", *sorted({word for sentence in sentences for word in sentence.split()}))
             number = {word: index for index, word in enumerate(words)}
@@ -120,26 +172,26 @@ class _Dataset:
             for row, sentence in enumerate(sentences):
                 told = [number[word] for word in sentence.split()]
                 table[row, : len(told)] = told
-            parts[LANGUAGE] = table[columns["task_index"].reshape(-1)][again]
+            parts[LANGUAGE] = table[columns["task_index"]][again]
         return parts, words
 
-    def _kinds(self, *kinds: str) -> Iterator[tuple[str, str]]:
-        """Features of some dtypes, with these."""
-        for name, feature in self.features.items():
-            if feature.get("dtype") in kinds:
-                yield name, feature["dtype"]
+    def _films(self) -> list[str]:
+        """Features that are films."""
+        return [name for name, feature in self.features.items() if feature["dtype"] == "video"]
 
     def _tasks(self) -> list[str]:
         """Sentences by their numbers."""
         path = self.root / TASKS
-        table = self._table(path)
+        table = read_table(path)
         text = next((name for name in ("task", "__index_level_0__") if name in table), None)
         if text is None or "task_index" not in table:
             raise ValueError(f"{path}: it has the columns {', '.join(table)}, and not task and task_index")
-        found = dict(zip(table["task_index"], table[text], strict=True))
-        if sorted(found) != list(range(len(found))):
-            raise ValueError(f"{path}: task_index counts {sorted(found)[:8]}, and not 0, 1, 2 and on")
-        return [str(found[index]) for index in range(len(found))]
+        numbers, texts = table["task_index"].to_pylist(), table[text].to_pylist()
+        if not all(isinstance(number, int) for number in numbers) or sorted(numbers) != list(range(len(numbers))):
+            raise ValueError(f"{path}: task_index counts {numbers[:8]}, and not 0, 1, 2 and on")
+        if not all(isinstance(sentence, str) for sentence in texts):
+            raise ValueError(f"{path}: {text} holds {texts[:8]}: sentences were expected")
+        return [sentence for _, sentence in sorted(zip(numbers, texts, strict=True))]
 
     def _episodes(self) -> list[dict[str, Any]]:
         """Records of all episodes, in order."""
@@ -149,28 +201,35 @@ class _Dataset:
             raise ValueError(f"{folder}: there is no record of any episode: {REMEDY}")
         rows: list[dict[str, Any]] = []
         for path in paths:
-            table = self._table(path, but="stats/")
+            table = read_table(path, lambda name: not name.startswith(("stats/", "tasks")))
             wanted = ["episode_index", "length", "dataset_from_index", "dataset_to_index"]
             wanted += ["data/chunk_index", "data/file_index"]
-            for key, _ in self._kinds("video"):
+            for key in self._films():
                 wanted += [f"videos/{key}/{what}" for what in ("chunk_index", "file_index", "from_timestamp")]
             missing = [name for name in wanted if name not in table]
             if missing:
                 raise ValueError(f"{path}: the columns {', '.join(missing)} are missing")
-            for number, values in enumerate(zip(*(table[name] for name in wanted), strict=True)):
-                row = dict(zip(wanted, values, strict=True))
+            for number, cells in enumerate(zip(*(table[name].to_pylist() for name in wanted), strict=True)):
+                row = dict(zip(wanted, cells, strict=True))
                 self._check_episode(path, number, row, rows)
                 rows.append(row)
         total = self._entry("total_episodes", int)
         if len(rows) != total or not rows:
             raise ValueError(f"{folder}: there are records of {len(rows)} episodes, and {INFO} says {total}")
+        frames, total = rows[-1]["dataset_to_index"], self.info.get("total_frames")
+        if total not in (None, frames):
+            raise ValueError(f"{folder}: its episodes have {frames} rows, and {INFO} says total_frames={total}")
         return rows
 
     def _check_episode(self, path: Path, number: int, row: dict[str, Any], before: list[dict[str, Any]]) -> None:
         at = f"{path}: row {number}"
         start = before[-1]["dataset_to_index"] if before else 0
-        if any(value is None for value in row.values()):
-            raise ValueError(f"{at}: {next(name for name, value in row.items() if value is None)} is empty")
+        for name, value in row.items():
+            kinds = (int, float) if name.endswith("timestamp") else int
+            if value is None:
+                raise ValueError(f"{at}: {name} is empty")
+            if not (isinstance(value, kinds) and 0 <= value < math.inf):
+                raise ValueError(f"{at}: {name}={value!r}: a number of 0 or more was expected")
         if row["episode_index"] != len(before):
             raise ValueError(f"{at}: episode_index={row['episode_index']}, and {len(before)} comes next")
         if row["length"] < 1 or (row["dataset_from_index"], row["dataset_to_index"]) != (start, start + row["length"]):
@@ -180,167 +239,124 @@ class _Dataset:
             )
 
     def _rows(self, episodes: list[dict[str, Any]], tasks: int) -> dict[str, np.ndarray]:
-        """Columns of all rows, in order; pictures as arrays."""
+        """Columns of all rows, in the order of episodes; pictures as arrays."""
+        names = [*INDICES, *(name for name in self.features if name not in (*INDICES, *self._films()))]
         parts: list[dict[str, np.ndarray]] = []
         for place, group in _by_file(episodes, "data"):
             path = self._path("data_path", place)
-            table = self._table(path, arrays=True)
-            columns = {name: self._values(path, name, column) for name, column in table.items()}
+            table = read_table(path, lambda name: name in names)
+            missing = [name for name in names if name not in table]
+            if missing:
+                raise ValueError(f"{path}: the columns {', '.join(missing)} are missing")
+            columns = {name: self._values(path, name, table[name]) for name in names}
             self._check_rows(path, columns, group, tasks)
             parts.append(columns)
-        names = [name for name in parts[0] if all(name in part for part in parts)]
-        missing = [
-            name
-            for name, feature in self.features.items()
-            if name not in names and feature.get("dtype") not in ("video", "string")
-        ]
-        if missing:
-            raise ValueError(f"{self._path('data_path', Place(0, 0))}: the columns {', '.join(missing)} are missing")
-        return {name: np.concatenate([part[name] for part in parts]) for name in names}
+        order = np.argsort(np.concatenate([part["index"] for part in parts]))
+        return {name: np.concatenate([part[name] for part in parts])[order] for name in names}
 
     def _check_rows(
         self, path: Path, columns: Mapping[str, np.ndarray], episodes: list[dict[str, Any]], tasks: int
     ) -> None:
-        missing = [name for name in (*INDICES, ACTION) if name not in columns]
-        if missing:
-            raise ValueError(f"{path}: the columns {', '.join(missing)} are missing")
         rows, wanted = len(columns["index"]), sum(row["length"] for row in episodes)
         if rows != wanted:
             raise ValueError(
                 f"{path}: it has {rows} rows, and its episodes ask for {wanted}: it is cut off, or mixed up"
             )
-        first = episodes[0]["dataset_from_index"]
         lengths = [row["length"] for row in episodes]
         expected = {
-            "index": first + np.arange(rows),
+            "index": np.concatenate(
+                [np.arange(row["dataset_from_index"], row["dataset_to_index"]) for row in episodes]
+            ),
             "episode_index": np.repeat([row["episode_index"] for row in episodes], lengths),
             "frame_index": np.concatenate([np.arange(length) for length in lengths]),
         }
-        for name, values in expected.items():
-            _require_none(
-                columns[name] != values, path, lambda at, n=name, v=values: f"{n}={columns[n][at]}, not {v[at]}"
-            )
+        for name, wants in expected.items():
+            require_none(columns[name] != wants, path, lambda at, n=name, v=wants: f"{n}={columns[n][at]}, not {v[at]}")
         late = np.abs(columns["timestamp"] - expected["frame_index"] / self.fps) > 0.5 / self.fps
-        _require_none(
+        require_none(
             late, path, lambda at: f"timestamp={columns['timestamp'][at]}: not frame by frame at {self.fps} fps"
         )
         strange = (columns["task_index"] < 0) | (columns["task_index"] >= tasks)
-        _require_none(
-            strange, path, lambda at: f"task_index={columns['task_index'][at]}: {TASKS} has {tasks} sentences"
-        )
+        require_none(strange, path, lambda at: f"task_index={columns['task_index'][at]}: {TASKS} has {tasks} sentences")
         for name, column in columns.items():
-            if column.dtype.kind == "f" and name in self.features:
+            if column.dtype.kind == "f":
                 wrong = ~np.isfinite(column.reshape(rows, -1)).all(1)
-                _require_none(wrong, path, lambda at, n=name: f"{n} is not finite")
+                require_none(wrong, path, lambda at, n=name: f"{n} is not finite")
 
     def _values(self, path: Path, name: str, column: Any) -> np.ndarray:
-        """One column as an array ``[rows, ...]``."""
-        feature = self.features.get(name, {})
-        if feature.get("dtype") == "image":
-            return self._pictures(path, name, column, feature)
-        if column.null_count:
-            row = next(row for row, value in enumerate(column) if not value.is_valid)
-            raise ValueError(f"{path}: row {row}: {name} is empty")
-        arrow, _, _ = packages()
-        shape: list[int] = []
-        rows = len(column)
-        flat = column.combine_chunks() if isinstance(column, arrow.ChunkedArray) else column
-        while arrow.types.is_list(flat.type) or arrow.types.is_large_list(flat.type) or _fixed(flat.type):
-            sizes = np.asarray(arrow.compute.list_value_length(flat))
-            if len(sizes) and (sizes != sizes[0]).any():
-                row = int((sizes != sizes[0]).argmax()) // max(1, int(np.prod(shape)))
-                raise ValueError(f"{path}: row {row}: {name} has another number of entries than the rows before")
-            shape.append(int(sizes[0]) if len(sizes) else 0)
-            flat = flat.flatten()
-        values = flat.to_numpy(zero_copy_only=False)
-        wanted = tuple(feature.get("shape", ()))
-        if wanted and wanted not in (tuple(shape), (1,) if not shape else ()):
-            raise ValueError(f"{path}: {name} has the shape {shape}, and {INFO} says {list(wanted)}")
-        dtype = feature.get("dtype")
-        if dtype not in (None, "string", "language") and values.dtype != np.dtype(dtype):
-            raise ValueError(f"{path}: {name} is {values.dtype}, and {INFO} says {dtype}")
-        return values.reshape(rows, *shape)
-
-    def _pictures(self, path: Path, name: str, column: Any, feature: Mapping[str, Any]) -> np.ndarray:
-        images = []
-        for row, value in enumerate(column):
-            entry = value.as_py()
-            data = entry.get("bytes") if isinstance(entry, dict) else entry
-            if not data:
-                raise ValueError(f"{path}: row {row}: {name} holds no picture")
-            try:
-                images.append(from_encoded(data))
-            except ValueError as error:
-                raise ValueError(f"{path}: row {row}: {name}: {error}") from None
-            _require_shape(images[-1], feature, f"{path}: row {row}: {name}")
-        return np.stack(images)
+        """One column as an array; the format's shapes do not tell one number from a vector of one."""
+        feature = self.features.get(name) or {"dtype": INDICES[name], "shape": (1,)}
+        found = column_values(path, name, column, feature)
+        scalars = self.ours.scalars
+        known = found.dtype.kind != "f" if scalars is None else name in scalars
+        return found.reshape(-1) if feature["shape"] == (1,) and (known or name in SINGLE) else found
 
     def _film(self, key: str, episodes: list[dict[str, Any]]) -> np.ndarray:
-        """All frames of a camera, in order: uint8 ``[rows, y, x, 3]``."""
-        shots: list[np.ndarray] = []
+        """What a camera saw at every row: uint8 ``[rows, y, x, 3]``. Frames are found by their time."""
+        images: np.ndarray | None = None
         for place, group in _by_file(episodes, f"videos/{key}"):
             path = self._path("video_path", place, key)
-            starts = [round(row[f"videos/{key}/from_timestamp"] * self.fps) for row in group]
-            wanted = np.concatenate(
-                [start + np.arange(row["length"]) for start, row in zip(starts, group, strict=True)]
-            )
-            if (np.diff(wanted) < 1).any():
-                raise ValueError(f"{path}: its episodes lie over each other: from_timestamp is wrong in meta/episodes")
-            frames = np.empty(0)
-            needed, found = set(wanted.tolist()), []
-            at = -1
-            for at, frame in enumerate(film_frames(path)):
-                if at in needed:
-                    _require_shape(frame, self.features[key], f"{path}: frame {at}")
-                    found.append(frame)
-            if len(found) < len(wanted):
-                raise ValueError(f"{path}: frame {at + 1} is missing: its episodes ask for {int(wanted[-1]) + 1}")
-            frames = np.stack(found)
-            shots.append(frames)
-        return np.concatenate(shots)
+            rows: dict[int, int] = {}  # by the number of the frame that shows them
+            for episode in group:
+                first = round(episode[f"videos/{key}/from_timestamp"] * self.fps)
+                shown = {first + step: episode["dataset_from_index"] + step for step in range(episode["length"])}
+                if not rows.keys().isdisjoint(shown):
+                    raise ValueError(
+                        f"{path}: its episodes lie over each other: from_timestamp is wrong in meta/episodes"
+                    )
+                rows |= shown
+            for seconds, image in film_frames(path):
+                number = math.floor(seconds * self.fps + EARLY)
+                row = rows.pop(number, None)
+                if row is not None:
+                    require_shape(image, self.features[key], f"{path}: frame {number}")
+                    if images is None:
+                        images = np.empty((episodes[-1]["dataset_to_index"], *image.shape), np.uint8)
+                    images[row] = image
+                if not rows:
+                    break
+            if rows:
+                raise ValueError(f"{path}: frame {min(rows)} is missing, and {len(rows)} in all: it is cut off, or has "
+                                 f"another rate than {self.fps} frames a second")  # fmt: skip
+        assert images is not None
+        return images
 
     def _path(self, template: str, place: Place, key: str = "") -> Path:
         """A file of the dataset, below its folder."""
-        text = self._entry(template, str)
+        text = self._entry(template, str, missing=PATHS[template])
         try:
-            path = (self.root / place.path(text, key)).resolve()
+            path = Path(os.path.normpath(self.root / place.path(text, key)))  # files may be links, as in a cache
         except (KeyError, IndexError, ValueError, AttributeError, TypeError) as error:
             raise ValueError(f"{self.root / INFO}: {template}={text!r} is no path ({error})") from None
-        if not path.is_relative_to(self.root.resolve()):
+        if not path.is_relative_to(os.path.normpath(self.root)):
             raise ValueError(f"{self.root / INFO}: {template}={text!r} leads out of the dataset")
         if not path.is_file():
             raise ValueError(f"{path}: there is no such file, and meta/episodes names it")
         return path
 
-    def _table(self, path: Path, *, arrays: bool = False, but: str | None = None) -> dict[str, Any]:
-        """Columns of a parquet file: lists, or as pyarrow has them."""
-        arrow, parquet, _ = packages()
-        if not path.is_file():
-            raise ValueError(f"{path}: there is no such file: {REMEDY}")
-        try:
-            names = [name for name in parquet.read_schema(path).names if but is None or not name.startswith(but)]
-            table = parquet.ParquetFile(path).read(columns=names)
-        except (arrow.ArrowException, OSError, ValueError) as error:
-            raise ValueError(f"{path}: it cannot be read ({str(error).splitlines()[0]}): damaged, or cut off") from None
-        return {name: table[name] if arrays else table[name].to_pylist() for name in table.column_names}
-
-    def _entry(self, name: str, kind: type | tuple[type, ...]) -> Any:
-        found = self.info.get(name)
+    def _entry(self, name: str, kind: type | tuple[type, ...], *, missing: Any = None) -> Any:
+        found = self.info.get(name, missing)
         if not isinstance(found, kind) or isinstance(found, bool):
             raise ValueError(f"{self.root / INFO}: {name}={found!r}: {REMEDY}")
         return found
 
 
-def _json(path: Path) -> dict[str, Any]:
+def _read_ours(path: Path) -> _Ours:
+    found = read_json(path) if path.is_file() else {}
+    parts, words, scalars = found.get("parts", {}), found.get("words", []), found.get("scalars")
+    if not isinstance(parts, dict) or not all(
+        _are_texts(texts) for texts in ([*parts.values()], words, [] if scalars is None else scalars)
+    ):
+        raise ValueError(f"{path}: parts, words or scalars are no texts: remove the file, or write the dataset again")
     try:
-        found = json.loads(path.read_text())
-    except FileNotFoundError:
-        raise ValueError(f"{path}: there is no such file: {REMEDY}") from None
-    except (ValueError, RecursionError, OSError) as error:
-        raise ValueError(f"{path} is not JSON ({error}): {REMEDY}") from None
-    if not isinstance(found, dict):
-        raise ValueError(f"{path}: it holds no object {{...}}: {REMEDY}")
-    return found
+        space = None if found.get("action_space") is None else space_from_json(found["action_space"])
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"{path}: action_space is none ({error!r}): remove the file, or write it again") from None
+    return _Ours(parts, tuple(words), None if scalars is None else tuple(scalars), space)
+
+
+def _are_texts(found: Any) -> bool:
+    return isinstance(found, list) and all(isinstance(text, str) for text in found)
 
 
 def _by_file(episodes: list[dict[str, Any]], what: str) -> list[tuple[Place, list[dict[str, Any]]]]:
@@ -353,37 +369,3 @@ def _by_file(episodes: list[dict[str, Any]], what: str) -> list[tuple[Place, lis
 
 def _short(key: str) -> str:
     return key.removeprefix("observation.").removeprefix("images.")
-
-
-def _fixed(kind: Any) -> bool:
-    arrow, _, _ = packages()
-    return arrow.types.is_fixed_size_list(kind)
-
-
-def _marks(lengths: np.ndarray, values: np.ndarray) -> np.ndarray:
-    """Zeros, and ``values`` at the last row of every episode."""
-    marked = np.zeros(int(lengths.sum()), values.dtype)
-    marked[np.cumsum(lengths) - 1] = values
-    return marked
-
-
-def _flat(
-    columns: Mapping[str, np.ndarray], name: str, dtype: Any, lengths: np.ndarray, *, missing: bool = False
-) -> np.ndarray:
-    """A column of single numbers; where it is missing, one value for all."""
-    if name not in columns:
-        return np.full(int(lengths.sum()), missing, dtype)
-    return columns[name].reshape(-1).astype(dtype)
-
-
-def _require_none(wrong: Any, path: Path, what: Any) -> None:
-    """Raise ``ValueError`` at the first row that is wrong."""
-    if wrong.any():
-        row = int(wrong.argmax())
-        raise ValueError(f"{path}: row {row}: {what(row)}")
-
-
-def _require_shape(image: np.ndarray, feature: Mapping[str, Any], at: str) -> None:
-    shape = tuple(feature.get("shape", ()))
-    if image.shape != shape and image.shape != (*shape[1:], *shape[:1]):
-        raise ValueError(f"{at} has {list(image.shape)} pixels and channels, and {INFO} says {list(shape)}")

@@ -46,6 +46,8 @@ from recollect.files import new_folder, write_synced
 
 LANGUAGE = "language"
 MEGABYTE = 1 << 20
+LEVELS = 256
+"""Values of a channel of a pixel."""
 QUANTILES = {"q01": 0.01, "q10": 0.1, "q50": 0.5, "q90": 0.9, "q99": 0.99}
 
 
@@ -69,12 +71,15 @@ def write(
         video_mb: size at which another film is begun.
 
     Raises:
-        ValueError: the folder exists, or a package is missing.
+        ValueError: the folder exists, there is no episode, one has no action, or a package is missing.
     """
     packages()
     root = Path(folder)
     require(fps >= 1, "fps", fps, "give at least one frame a second")
     require(not root.exists(), "record", f"lerobot:{folder}", "this folder exists already: name a new one")
+    steps = np.asarray(parts["lengths"])
+    require(len(steps) > 0 and int(steps.min()) >= 2, "lengths", steps.tolist()[:8],
+            "give at least one episode, and every one an action and an observation behind it")  # fmt: skip
     root.parent.mkdir(parents=True, exist_ok=True)
     with new_folder(root) as unfinished:
         _Dataset(unfinished, parts, fps, images, data_mb, video_mb).write()
@@ -105,7 +110,7 @@ class _Dataset:
         self.lengths = np.asarray(parts["lengths"]) - 1  # the observation behind the last action has no row
         stops = np.cumsum(parts["lengths"])
         last = stops - 1
-        acted = np.ones(int(stops[-1]) if len(stops) else 0, dtype=bool)
+        acted = np.ones(int(stops[-1]), dtype=bool)
         acted[last] = False
         observed = parts["observation"]
         pictures = {leaf for leaf, array in observed.items() if holds_pictures(array)}
@@ -115,6 +120,7 @@ class _Dataset:
         self.columns = {name: observed[leaf][acted] for name, leaf in self.names.items() if name not in self.films} | {
             ACTION: parts["action"][acted]
         }
+        self.scalars = [name for name, array in self.columns.items() if array.ndim == 1]
         ends = np.cumsum(self.lengths) - 1
         self.columns[REWARD] = np.delete(parts["reward"], stops - parts["lengths"])
         for name, values in ((DONE, np.ones(len(ends), bool)), (TRUNCATED, ~np.asarray(parts["terminated"]))):
@@ -123,6 +129,12 @@ class _Dataset:
         self.columns[SCORE] = np.zeros(len(self.columns[REWARD]), np.float32)
         self.columns[SCORE][ends] = parts["score"]
         self.sentences, self.tasks = _sentences(observed.get(LANGUAGE), acted, parts.get("words") or ())
+        self.starts = np.cumsum(self.lengths) - self.lengths
+        steps = np.arange(len(self.tasks))
+        frame = steps - np.repeat(self.starts, self.lengths)
+        episode = np.repeat(np.arange(len(self.lengths)), self.lengths)
+        for name, values in zip(INDICES, (frame / fps, frame, episode, steps, self.tasks), strict=True):
+            self.columns[name] = values.astype(INDICES[name])
 
     def write(self) -> None:
         """All files."""
@@ -130,9 +142,9 @@ class _Dataset:
         (self.root / "meta").mkdir()
         films = {} if self.in_table else {key: self._write_films(key, array) for key, array in self.films.items()}
         places = self._write_rows()
-        starts = np.cumsum(self.lengths) - self.lengths
+        levels = {key: np.zeros((LEVELS, array.shape[-1]), np.int64) for key, array in self.films.items()}
         rows = []
-        for episode, (start, length) in enumerate(zip(starts, self.lengths, strict=True)):
+        for episode, (start, length) in enumerate(zip(self.starts, self.lengths, strict=True)):
             told = dict.fromkeys(self.sentences[task] for task in self.tasks[start : start + length])
             row = {"episode_index": episode, "tasks": list(told), "length": int(length)}
             row |= {"data/chunk_index": places[episode].chunk, "data/file_index": places[episode].file}
@@ -144,13 +156,22 @@ class _Dataset:
                     f"videos/{key}/from_timestamp": begin / self.fps,
                     f"videos/{key}/to_timestamp": (begin + int(length)) / self.fps,
                 }
+            found = {name: _statistics(array[start : start + length]) for name, array in self.columns.items()
+                     if array.ndim <= 2}  # fmt: skip
+            for key, array in self.films.items():
+                seen = _levels(array[start : start + length])
+                found[key] = _picture_statistics(seen, int(length))
+                levels[key] += seen
+            row |= {f"stats/{name}/{what}": value for name, of in found.items() for what, value in of.items()}
             rows.append(row | {"meta/episodes/chunk_index": 0, "meta/episodes/file_index": 0})
         self._table(Place(0, 0).path(EPISODES), rows)
         parquet.write_table(_task_table(self.sentences), self.root / TASKS)
-        self._json(STATS, {name: _statistics(array) for name, array in (self.columns | self.films).items()})
+        stats = {name: _statistics(array) for name, array in self.columns.items()}
+        frames = len(self.tasks)
+        self._json(STATS, stats | {key: _picture_statistics(seen, frames) for key, seen in levels.items()})
         self._json(INFO, self._info())
         space = self.parts.get("action_space")
-        kept = {"parts": self.names, "words": list(self.parts.get("words") or ())}
+        kept = {"parts": self.names, "words": list(self.parts.get("words") or ()), "scalars": self.scalars}
         self._json(OURS, kept | {"action_space": None if space is None else space_to_json(space)})
 
     def _write_films(self, key: str, images: np.ndarray) -> list[tuple[Place, int]]:
@@ -174,17 +195,7 @@ class _Dataset:
     def _write_rows(self) -> list[Place]:
         """The tables of rows, one row group an episode; in which file each episode is."""
         arrow, parquet, _ = packages()
-        steps = len(self.tasks)
-        episode = np.repeat(np.arange(len(self.lengths)), self.lengths)
-        frame = np.arange(steps) - np.repeat(np.cumsum(self.lengths) - self.lengths, self.lengths)
-        indices = {
-            "timestamp": (frame / self.fps).astype(np.float32),
-            "frame_index": frame,
-            "episode_index": episode,
-            "index": np.arange(steps),
-            "task_index": self.tasks,
-        }
-        arrays = {name: _column(array) for name, array in (self.columns | indices).items()}
+        arrays = {name: _column(array) for name, array in self.columns.items()}
         if self.in_table:
             arrays |= {key: _pictures(array, key) for key, array in self.films.items()}
         table = arrow.table(arrays)
@@ -219,8 +230,6 @@ class _Dataset:
                 features[key]["info"] = {f"video.{name}": value for name, value in film.items()} | {"has_audio": False}
         for name, array in self.columns.items():
             features[name] = {"dtype": str(array.dtype), "shape": list(array.shape[1:] or (1,)), "names": None}
-        for name, dtype in INDICES.items():
-            features[name] = {"dtype": dtype, "shape": [1], "names": None}
         return {
             "codebase_version": VERSION,
             "robot_type": None,
@@ -228,8 +237,8 @@ class _Dataset:
             "total_frames": int(self.lengths.sum()),
             "total_tasks": len(self.sentences),
             "chunks_size": FILES_PER_CHUNK,
-            "data_files_size_in_mb": DATA_MB,
-            "video_files_size_in_mb": VIDEO_MB,
+            "data_files_size_in_mb": max(1, round(self.limits[0] / MEGABYTE)),
+            "video_files_size_in_mb": max(1, round(self.limits[1] / MEGABYTE)),
             "fps": self.fps,
             "splits": {"train": f"0:{len(self.lengths)}"},
             "data_path": DATA,
@@ -268,8 +277,9 @@ def _task_table(sentences: list[str]) -> Any:
 
 
 def _column(array: np.ndarray) -> Any:
-    """A column of numbers, or of lists of numbers of one length, nested for more axes."""
+    """A column of numbers, or of lists of numbers of one length, nested for more axes; a vector of one is a number."""
     arrow, _, _ = packages()
+    array = array[:, 0] if array.shape[1:] == (1,) else array
     column = arrow.array(np.ascontiguousarray(array).reshape(-1))
     for size in reversed(array.shape[1:]):
         column = arrow.FixedSizeListArray.from_arrays(column, size)
@@ -284,17 +294,27 @@ def _pictures(images: np.ndarray, key: str) -> Any:
 
 
 def _statistics(array: np.ndarray) -> dict[str, Any]:
-    """Per number, or for images per channel as shares of 255 and of shape [3, 1, 1]."""
-    if holds_pictures(array):
-        shares = array.reshape(-1, array.shape[-1])[:, :, None, None]
-        found = _moments(shares, 255.0)
-    else:
-        found = _moments(array.reshape(len(array), *(array.shape[1:] or (1,))), 1.0)
-    return found | {"count": [len(array)]}
-
-
-def _moments(values: np.ndarray, unit: float) -> dict[str, Any]:
-    numbers = values.astype(np.float64) / unit
+    """Of every number of a column."""
+    numbers = array.reshape(len(array), *(array.shape[1:] or (1,))).astype(np.float64)
     found = {"min": numbers.min(0), "max": numbers.max(0), "mean": numbers.mean(0), "std": numbers.std(0)}
     found |= {name: np.quantile(numbers, share, axis=0) for name, share in QUANTILES.items()}
-    return {name: value.tolist() for name, value in found.items()}
+    return {name: value.tolist() for name, value in found.items()} | {"count": [len(array)]}
+
+
+def _levels(images: np.ndarray) -> np.ndarray:
+    """How often each value occurs in each channel: ``[256, c]``."""
+    channels = images.reshape(-1, images.shape[-1]).T
+    return np.stack([np.bincount(channel, minlength=LEVELS) for channel in channels], 1)
+
+
+def _picture_statistics(levels: np.ndarray, frames: int) -> dict[str, Any]:
+    """Of each channel, as shares of 255 and of shape [3, 1, 1]; by counts of values, for pixels are too many."""
+    value, total = np.arange(LEVELS)[:, None] / (LEVELS - 1), levels.sum(0)
+    mean = (levels * value).sum(0) / total
+    below = levels.cumsum(0)
+    found = {"mean": mean, "std": np.sqrt((levels * (value - mean) ** 2).sum(0) / total)}
+    for name, share in {"min": 0.0, "max": 1.0, **QUANTILES}.items():
+        place = share * (total - 1)
+        low, high = ((below <= edge).sum(0) / (LEVELS - 1) for edge in (np.floor(place), np.ceil(place)))
+        found[name] = low + (high - low) * (place % 1)
+    return {name: part[:, None, None].tolist() for name, part in found.items()} | {"count": [frames]}

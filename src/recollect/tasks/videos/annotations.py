@@ -105,6 +105,20 @@ def read_thumos(folder: Path, class_names: tuple[str, ...], half: str) -> list[V
     return [Video(name, math.nan, tuple(found[name])) for name in sorted(found)]
 
 
+def part_of(videos: list[Video], part: str, every: int, file: Path) -> list[Video]:
+    """The videos of a part: all for test, every so many-th for validation, the rest for train.
+
+    Raises:
+        ValueError: there is none.
+    """
+    found = videos if part == "test" else videos[::every]
+    if part == "train":
+        found = [video for place, video in enumerate(videos) if place % every]
+    if not found:
+        raise ValueError(f"{file}: part={part!r} has no video: there are {len(videos)} in all, give more")
+    return found
+
+
 def number(text: str, where: str, field: str) -> float:
     """A time in seconds that is finite and not negative."""
     try:

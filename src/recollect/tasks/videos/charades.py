@@ -10,7 +10,8 @@ both included. Frames after which nothing is asked are not read.
 
 Where the data is from: docs/datasets.md.
 Paper:   Sigurdsson et al. 2016, Hollywood in homes; Ryoo et al. 2023, section 3.1.1.
-Differs: frames are taken at ``rate`` a second, the nearest one to each moment is the one that is scored.
+Differs: frames are taken at ``rate`` a second, and the nearest one to each moment is the one that is scored; of a film
+so short that two moments would share a frame, as many are taken as keep them apart.
 """
 
 from collections.abc import Iterator
@@ -26,7 +27,7 @@ from torch import Tensor
 from recollect.config import require
 from recollect.tasks.long_range.bytes import where
 from recollect.tasks.streams.contract import Batch, TaskSpec
-from recollect.tasks.videos.annotations import Video, read_charades
+from recollect.tasks.videos.annotations import Video, part_of, read_charades
 from recollect.tasks.videos.contract import VideoTask
 from recollect.tasks.videos.films import Film
 from recollect.tasks.videos.thumos import stacked
@@ -34,6 +35,8 @@ from recollect.tasks.videos.thumos import stacked
 NUM_CLASSES = 157
 MOMENTS = 25
 """Of a film that are scored."""
+SHORT = 1.0
+"""Seconds by which a film may be shorter than the table says."""
 KEPT_OUT = 20
 """Every so many-th training film is for evaluations during a run."""
 
@@ -88,17 +91,18 @@ class Charades(VideoTask):
             video = videos[pick]
             spare = max(0.0, video.seconds - self.length / self.rate)
             start = spare * float(torch.rand((), generator=generator))
-            rows.append(self._piece(video, start, self.length))
+            rows.append(self._piece(video, start + torch.arange(self.length) / self.rate))
         return stacked(rows)
 
     def batches(self, num_rows: int, batch_size: int, generator: torch.Generator) -> Iterator[Batch]:
         """Every film of this part once, at most ``num_rows``, one at a time; 25 moments of each are scored."""
         for video in self._videos[:num_rows]:
-            moments = torch.arange(MOMENTS) / MOMENTS * video.seconds
-            places = (moments * self.rate).round().long()
+            moments = torch.arange(MOMENTS, dtype=torch.float64) / MOMENTS * video.seconds
+            rate = max(self.rate, MOMENTS / video.seconds)
+            places = (moments * rate).round().long()
             f = 32 if self.length % 32 == 0 else 1  # whole segments, for backbones that read 32 frames at once
             length = -(-(int(places[-1]) + 1) // f) * f
-            batch = stacked([self._piece(video, 0.0, length)])
+            batch = stacked([self._piece(video, torch.arange(length) / rate)])
             asked = torch.zeros_like(batch.score_mask)
             asked[0, places] = True
             targets = batch.targets.clone()
@@ -116,19 +120,21 @@ class Charades(VideoTask):
     @property
     def _videos(self) -> list[Video]:
         half = "test" if self.part == "test" else "train"
-        videos = _read(self._folder / f"Charades_v1_{half}.csv")
-        if self.part == "test":
-            return videos
-        return [video for i, video in enumerate(videos) if (i % KEPT_OUT == 0) == (self.part == "validation")]
+        file = self._folder / f"Charades_v1_{half}.csv"
+        return part_of(_read(file), self.part, KEPT_OUT, file)
 
-    def _piece(self, video: Video, start: float, length: int) -> tuple[Tensor, Tensor, Tensor]:
-        """Inputs ``[t, y, x, 3]``, targets ``[t, k]`` and what is real ``[t]``."""
+    def _piece(self, video: Video, times: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Inputs ``[t, y, x, 3]``, targets ``[t, k]`` and what is real ``[t]``, at times in seconds."""
         file = self._folder / self.films / f"{video.name}.mp4"
-        times = start + torch.arange(length) / self.rate
         frames = read_frames(file, times.tolist(), self.size)
-        inputs = torch.zeros(length, self.size, self.size, 3, dtype=torch.uint8)
+        if len(frames) < len(times) and float(times[len(frames)]) < video.seconds - SHORT:
+            raise ValueError(
+                f"{file} ends before second {float(times[len(frames)]):.1f}, and the table says that it lasts "
+                f"{video.seconds:.1f}: it is cut off, or another film: download it again"
+            )
+        inputs = torch.zeros(len(times), self.size, self.size, 3, dtype=torch.uint8)
         inputs[: len(frames)] = frames
-        return inputs, labels(video, times), torch.arange(length) < len(frames)
+        return inputs, labels(video, times), torch.arange(len(times)) < len(frames)
 
 
 def labels(video: Video, times: Tensor) -> Tensor:
@@ -152,14 +158,14 @@ def read_frames(file: Path, times: list[float], size: int) -> Tensor:
             if frame.pixels is None:
                 raise ValueError(f"{file}, frame {frame.number}: it cannot be decoded: download the film again")
             while shown is not None and len(found) < len(times) and times[len(found)] < frame.seconds - 1e-6:
-                found.append(shown)
+                found.append(_square(shown, size))
             if len(found) == len(times):
                 break
-            shown, end = _square(frame.pixels, size), frame.seconds + 1 / film.rate
+            shown, end = frame.pixels, frame.seconds + 1 / film.rate
         if shown is None:
             raise ValueError(f"{file}: not one frame can be read: download the film again")
         while len(found) < len(times) and times[len(found)] < end:
-            found.append(shown)
+            found.append(_square(shown, size))
     if not found:
         raise ValueError(f"{file} ends before second {times[0]:.1f}, where the table says that it goes on")
     return torch.stack(found)

@@ -1,7 +1,9 @@
 """Films and cameras, frame by frame, through PyAV: what is broken is said and passed over, nothing is read ahead.
 
+A frame is broken where it cannot be decoded, and where the decoder had to guess parts of it.
+
     for frame in read_film("kitchen.mp4"):
-        frame.pixels            uint8 [y, x, 3]; None where the frame cannot be decoded
+        frame.pixels            uint8 [y, x, 3]; None where the frame is broken
         frame.seconds           since the film's start
 
 A camera is a number (0 is the first), a device such as /dev/video0, or an address (rtsp://, http://).
@@ -16,6 +18,8 @@ import numpy as np
 
 from recollect.config import require
 
+KINDS = {".mp4": "mp4", ".mkv": "matroska", ".mov": "mov", ".avi": "avi"}
+"""Endings of films that are written, and what FFmpeg calls them."""
 MOST_BROKEN = 1000
 """Broken frames in a row after which a film counts as ended."""
 
@@ -28,7 +32,7 @@ class Frame(NamedTuple):
     seconds: float
     """Since the film's start, as the film says, or by its rate."""
     pixels: np.ndarray | None
-    """uint8 ``[y, x, 3]``, red, green, blue; None where it cannot be decoded."""
+    """uint8 ``[y, x, 3]``, red, green, blue; None where it is broken."""
 
 
 class Film:
@@ -91,8 +95,7 @@ class Film:
                 packet = next(packets, None)
                 if packet is None:
                     return
-                decoded = packet.decode()
-                pictures = [(frame.time, frame.to_ndarray(format="rgb24")) for frame in decoded]
+                pictures = [(frame.time, _pixels(frame)) for frame in packet.decode()]
             except self._errors as error:
                 if isinstance(error, EOFError):
                     return
@@ -101,7 +104,7 @@ class Film:
                 number, seconds = number + 1, seconds + 1 / self.rate
                 continue
             for time, pixels in pictures:
-                broken = 0
+                broken = broken + 1 if pixels is None else 0
                 if time is not None:
                     start = float(time) if start is None else start
                     seconds = max(0.0, float(time) - start)
@@ -130,11 +133,9 @@ class FilmWriter:
 
         self._av = av
         self.size = (size[0] - size[0] % 2, size[1] - size[1] % 2)
-        kinds = {".mp4": "mp4", ".mkv": "matroska", ".mov": "mov", ".avi": "avi"}
-        suffix = path.suffix
-        require(suffix in kinds, "out", str(path), f"end it in one of {', '.join(kinds)}")
+        require_film_name(path)
         try:
-            self._container: Any = av.open(str(path), "w", format=kinds[suffix])
+            self._container: Any = av.open(str(path), "w", format=KINDS[path.suffix.lower()])
         except (av.error.FFmpegError, OSError) as error:
             raise ValueError(f"{path} cannot be written ({_reason(error)}): give another folder") from error
         codec = "libx264" if "libx264" in av.codecs_available else "mpeg4"
@@ -157,6 +158,11 @@ class FilmWriter:
         for packet in self._stream.encode():
             self._container.mux(packet)
         self._container.close()
+
+
+def require_film_name(path: Path) -> None:
+    """Raise ``ValueError`` unless a film of this name can be written."""
+    require(path.suffix.lower() in KINDS, "out", str(path), f"end it in one of {', '.join(KINDS)}")
 
 
 def load_av() -> Any:
@@ -183,6 +189,13 @@ def _target(source: str) -> tuple[str, dict[str, Any]]:
             raise ValueError(f"{source} does not exist: there is no such camera")
         return source, {"format": "v4l2"}
     return source, {}
+
+
+def _pixels(frame: Any) -> np.ndarray | None:
+    """A decoded frame as it is to be shown, telephones held upright too; None where the decoder guessed."""
+    if frame.is_corrupt:
+        return None
+    return np.ascontiguousarray(np.rot90(frame.to_ndarray(format="rgb24"), round(frame.rotation / 90)))
 
 
 def _reason(error: Exception) -> str:

@@ -12,6 +12,7 @@ Paper:   Idrees et al. 2017, The THUMOS challenge on action recognition for vide
 Differs: steps that are marked as ambiguous are scored like others.
 """
 
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -26,7 +27,7 @@ from torch import Tensor
 from recollect.config import require
 from recollect.tasks.long_range.bytes import where
 from recollect.tasks.streams.contract import Batch, TaskSpec
-from recollect.tasks.videos.annotations import Video, read_thumos
+from recollect.tasks.videos.annotations import Video, part_of, read_thumos
 from recollect.tasks.videos.contract import VideoTask
 
 CLASSES = (
@@ -99,10 +100,8 @@ class Thumos(VideoTask):
 
     @property
     def _videos(self) -> list[Video]:
-        videos = _read(self._folder / "annotations", "test" if self.part == "test" else "val")
-        if self.part == "test":
-            return videos
-        return [video for i, video in enumerate(videos) if (i % KEPT_OUT == 0) == (self.part == "validation")]
+        folder = self._folder / "annotations"
+        return part_of(_read(folder, "test" if self.part == "test" else "val"), self.part, KEPT_OUT, folder)
 
     def _features(self, video: Video) -> np.ndarray:
         return read_features(self._folder / "features", video.name, self.feature_dim)
@@ -140,10 +139,13 @@ def read_features(folder: Path, name: str, width: int) -> np.ndarray:
     try:
         found = np.load(file, allow_pickle=False)
         if isinstance(found, np.lib.npyio.NpzFile):
-            require(len(found.files) == 1, "features", str(file), f"one array was expected, it has {found.files}")
-            found = found[found.files[0]]
-    except (OSError, EOFError, BadZipFile, ValueError) as error:
+            with found:
+                arrays = {array: found[array] for array in found.files}
+            found = arrays.popitem()[1] if len(arrays) == 1 else arrays
+    except (OSError, EOFError, BadZipFile, zlib.error, ValueError) as error:
         raise ValueError(f"{file} is cut off or damaged ({error}): download it again") from None
+    if isinstance(found, dict):
+        raise ValueError(f"{file} holds the arrays {', '.join(found) or 'none'}, and one was expected")
     if found.ndim != 2 or found.dtype.kind != "f" or not len(found):
         raise ValueError(f"{file}: features are {found.dtype} {list(found.shape)}, not floats [steps, width]")
     if found.shape[1] != width:
