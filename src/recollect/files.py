@@ -8,6 +8,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 WRITING = ".writing-"
 """How the names of unfinished files and folders begin."""
 
@@ -81,6 +83,20 @@ def read_json(path: Path, remedy: str) -> Any:
         return json.loads(path.read_text())
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{path} is not JSON ({error}): {remedy}") from None
+
+
+def read_arrays(path: Path) -> dict[str, np.ndarray]:
+    """The arrays of an ``.npz`` file.
+
+    Raises:
+        ValueError: there is none, or it is damaged; names the file.
+    """
+    try:
+        with open(path, "rb") as opened:
+            found = np.load(opened, allow_pickle=False)
+            return {name: found[name] for name in found.files}
+    except Exception as error:  # zipfile, zlib and NumPy raise whatever a damaged file leads them to
+        raise ValueError(f"{path}: it is damaged or no .npz file ({error})") from None
 
 
 def require_kind(found: Any, kind: type, path: Path) -> None:

@@ -3,6 +3,8 @@
 import os
 import platform
 import re
+import threading
+from multiprocessing import parent_process
 from pathlib import Path
 from typing import Literal
 
@@ -45,6 +47,21 @@ def resident_bytes() -> int:
     except (OSError, IndexError, ValueError):
         return 0
     return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+def end_with_parent() -> None:
+    """End this worker process when the one that started it ends, however it does: else a killed one leaves it behind.
+
+    For the ``initializer`` of a pool of processes.
+    """
+    parent = parent_process()
+    assert parent is not None
+
+    def wait() -> None:
+        parent.join()
+        os._exit(1)
+
+    threading.Thread(target=wait, daemon=True).start()
 
 
 def forget_peak() -> None:

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 
 from recollect.cores.tlb import TemporalLatentBottleneckConfig
 from recollect.encoders import ENCODERS
-from recollect.encoders.linear_transformer import LinearTransformerConfig
+from recollect.encoders.linear_transformer import LinearTransformerConfig, kernel_features
 from recollect.encoders.linformer import LinformerConfig
 from recollect.encoders.past_chunks import PastChunksConfig
 from recollect.encoders.performer import PerformerConfig, log_features, orthogonal_directions
@@ -224,3 +224,22 @@ def test_bad_settings_are_named():
     ):
         with pytest.raises(ValueError, match=message):
             make()
+
+
+def test_linear_attention_keeps_small_features():
+    """elu(x) + 1 by the letter is 0 in float32 from about -17 on."""
+    x = torch.linspace(-40, 4, 12, dtype=torch.float64, requires_grad=True)
+    features = kernel_features(x)
+    assert torch.allclose(features, torch.where(x > 0, x + 1, x.exp()), rtol=1e-12)
+    assert torch.allclose(kernel_features(x.float()).double(), features, rtol=1e-5)
+    assert (kernel_features(x.float()) > 0).all()
+    assert torch.autograd.gradcheck(kernel_features, x)
+
+
+def test_attention_of_the_class_token_does_not_depend_on_how_it_is_computed():
+    maps = []
+    for fused in (True, False):
+        torch.manual_seed(0)
+        encoder = ENCODERS["vit"](dim=8, num_layers=2, num_heads=2, fused=fused).build(6, 9)
+        maps.append(encoder.summary_attention(torch.ones(2, 9, 6)))
+    assert maps[0].shape == (2, 9) and torch.allclose(*maps)

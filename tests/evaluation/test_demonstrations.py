@@ -16,6 +16,7 @@ from fake_bots import always_asleep, sometimes_asleep
 from recollect.evaluation import demonstrations
 from recollect.evaluation.demonstrations import DemonstrationsConfig, record_demonstrations
 from recollect.evaluation.recordings import read_recording
+from recollect.runs.lock import Lock
 from recollect.tasks import GymnasiumConfig
 from recollect.tasks.gymnasium.babyai import HangingError, at_most, level_id, words_of
 from recollect.tasks.gymnasium.spaces import hash_words
@@ -110,6 +111,19 @@ def test_parts_of_other_demonstrations_are_not_mixed_in(tmp_path, small_parts):
     (folder / "settings.json").write_text('{"seed": 1}')
     with pytest.raises(ValueError, match="holds parts of other demonstrations"):
         record_demonstrations(DemonstrationsConfig(episodes=2), tmp_path / "demos.npz")
+    (folder / "settings.json").write_text('{"seed"')
+    with pytest.raises(ValueError, match=r"settings\.json is not JSON .*remove the folder"):
+        record_demonstrations(DemonstrationsConfig(episodes=2), tmp_path / "demos.npz")
+
+
+def test_two_do_not_record_the_same_file(tmp_path):
+    folder = tmp_path / "demos.npz.parts"
+    folder.mkdir()
+    lock = Lock(folder)
+    lock.take()
+    with pytest.raises(ValueError, match=r"demos\.npz\.parts is in use by process"):
+        record_demonstrations(DemonstrationsConfig(episodes=2), tmp_path / "demos.npz")
+    lock.release()
 
 
 @pytest.mark.parametrize(

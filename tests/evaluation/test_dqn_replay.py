@@ -98,12 +98,24 @@ def test_files_that_are_something_else_are_named(tmp_path):
     write(tmp_path, 0, [4, 4], action=written["action"][:5])
     with pytest.raises(ValueError, match=r"action_ckpt\.0\.gz: has 5 rows, and its terminals speak of 8"):
         read_dqn_replay(tmp_path, 8)
+    for shape in (b"(10, -4, 4)", b"(10, 4, 4 "):
+        header = gzip.decompress(path(tmp_path, "observation").read_bytes()).replace(b"(10, 4, 4)", shape)
+        (tmp_path / "bad.gz").write_bytes(gzip.compress(header))
+        with pytest.raises(ValueError, match=r"bad\.gz: (holds uint8|no NumPy array begins)"):
+            read_array(tmp_path / "bad.gz", "u", 3)
     write(tmp_path, 0, [4, 4], terminal=np.full(10, 7, np.uint8))
     with pytest.raises(ValueError, match=r"terminal_ckpt\.0\.gz: row 0 is 7; 0 or 1"):
         read_dqn_replay(tmp_path, 8)
     write(tmp_path, 0, [4, 4], reward=np.full(10, np.nan, np.float32))
     with pytest.raises(ValueError, match=r"reward_ckpt\.0\.gz: row 0 is nan, no reward"):
         read_dqn_replay(tmp_path, 8)
+
+
+def test_buffers_of_two_games_are_named(tmp_path):
+    write(tmp_path, 0, [4, 4])
+    write(tmp_path, 1, [4, 4], observation=np.zeros((10, 4, 2), np.uint8))
+    with pytest.raises(ValueError, match=r"buffers have frames of \(4, 2\) and \(4, 4\)"):
+        read_dqn_replay(tmp_path, 16)
 
 
 def test_empty_and_missing_files_are_named(tmp_path):

@@ -108,6 +108,20 @@ def test_files_that_are_none_and_targets_that_are_none_are_named(tmp_path):
     for name in ("text.npz", "missing.npz"):
         with pytest.raises(ValueError, match=f"{name}: .*recollect evaluate --record"):
             read_recording(tmp_path / name)
+    np.savez_compressed(tmp_path / "cut.npz", **EPISODES)
+    whole = (tmp_path / "cut.npz").read_bytes()
+    np.save(tmp_path / "array.npy", np.zeros(3))
+    (tmp_path / "array.npy").rename(tmp_path / "array.npz")
+    damaged = {
+        "empty.npz": b"",
+        "cut.npz": whole[: len(whole) // 2],
+        "flipped.npz": whole.replace(b"action.npy", b"actiom.npy", 1),
+    }
+    for name, content in damaged.items():
+        (tmp_path / name).write_bytes(content)
+    for name in ("array.npz", *damaged):
+        with pytest.raises(ValueError, match=f"{name}: it is damaged or no .npz file .*recollect evaluate --record"):
+            read_recording(tmp_path / name)
     recording = Recording(EPISODES, np.zeros(5), np.zeros(5), np.array([5]), np.array([True]), np.zeros(1), None)
     with pytest.raises(ValueError, match=r"record='x\.txt': give FILE"):
         write_recording(recording, "x.txt")
@@ -128,6 +142,28 @@ def test_minari_keeps_all_but_the_score(tmp_path, monkeypatch, key):
         write_recording(recording, "minari:recollect/mine-v0")
     with pytest.raises(ValueError, match="minari:nobody/none-v0"):
         read_recording("minari:nobody/none-v0")
+
+
+def test_damaged_datasets_of_minari_are_named_and_none_is_half_written(tmp_path, monkeypatch):
+    pytest.importorskip("minari")
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path))
+    world = WORLDS["t-maze"]
+    recording = record_episodes(agent_for(world), world, 5, seed=3, greedy=False)
+    for bad in (
+        recording._replace(action_space=None),
+        recording._replace(lengths=recording.lengths + 1),
+        recording._replace(observation={"": np.array([object()] * len(recording.action))}),
+    ):
+        with pytest.raises(Exception, match=r"minari|object"):
+            write_recording(bad, "minari:recollect/mine-v0")
+        assert not (tmp_path / "recollect" / "mine-v0").exists()
+    write_recording(recording, "minari:recollect/mine-v0")
+    file = tmp_path / "recollect" / "mine-v0" / "data" / "main_data.hdf5"
+    whole = file.read_bytes()
+    for damaged in (whole[: len(whole) // 2], b"", whole.replace(b"TREE", b"TEER")):
+        file.write_bytes(damaged)
+        with pytest.raises(ValueError, match=r"minari:recollect/mine-v0: .*damaged"):
+            read_recording("minari:recollect/mine-v0")
 
 
 def test_datasets_of_gymnasium_environments_are_read(tmp_path, monkeypatch):

@@ -1,5 +1,6 @@
 """Pictures: shapes whose foreground is exact, and loaders of published files on small ones."""
 
+import contextlib
 import math
 import pickle
 
@@ -12,6 +13,7 @@ import torch.nn.functional as F
 from recollect.layers.positions import from_patches, patches
 from recollect.tasks import CIFAR, STL10, Shapes
 from recollect.tasks.images import shapes
+from recollect.tasks.images.cifar_files import read_batch
 from recollect.tasks.images.contract import normalised
 from recollect.tasks.images.outlines import OUTLINES
 from recollect.tasks.images.photographs import moved_and_mirrored
@@ -146,6 +148,25 @@ def test_damaged_files_of_cifar_are_named(tmp_path, damage, message):
     with pytest.raises(ValueError, match=message):
         CIFAR(path=str(tmp_path), classes=100, validation=2).sample(2, generator())
     assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
+
+
+@pytest.mark.parametrize("protocol", [2, 4, 5])
+def test_any_damage_of_a_file_of_cifar_is_named(tmp_path, protocol):
+    """NumPy's own unpickling ends the process on some of these, and raises other errors on others."""
+    draw, file = np.random.default_rng(protocol), tmp_path / "test_batch"
+    data = draw.integers(0, 256, (2, 3072), dtype=np.uint8)
+    whole = pickle.dumps({b"data": data, b"labels": np.array([3, 9])}, protocol=protocol)
+    arguments = {"labels": "labels", "classes": 10, "remedy": ""}
+    file.write_bytes(whole)
+    pictures, labels = read_batch(file, **arguments)
+    assert np.array_equal(pictures, data) and labels.tolist() == [3, 9]
+    places = [place for place in range(len(whole)) if place < 200 or place > len(whole) - 200]
+    for _ in range(300):
+        damaged = bytearray(whole)
+        damaged[draw.choice(places)] = draw.integers(256)
+        file.write_bytes(damaged)
+        with contextlib.suppress(ValueError):
+            read_batch(file, **arguments)
 
 
 def test_stl10_is_read_column_by_column(tmp_path):

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from recollect.encoders.contract import Mixer, StackConfig
@@ -43,12 +42,17 @@ class LinearAttention(Mixer):
 
     def forward(self, inputs: Tensor, padding: Tensor | None) -> Tensor:
         """See :class:`Mixer`."""
-        queries = F.elu(split_heads(self.attention.query(inputs), self.attention.num_heads)) + 1
+        queries = kernel_features(split_heads(self.attention.query(inputs), self.attention.num_heads))
         keys, values = self.attention.project(inputs)
-        keys = F.elu(keys) + 1
+        keys = kernel_features(keys)
         if padding is not None:
             keys = torch.where(padding[:, None, :, None], 0.0, keys)
         return self.attention.out(merge_heads(read_sums(queries, keys, values)))
+
+
+def kernel_features(x: Tensor) -> Tensor:
+    """elu(x) + 1, without losing what is small: ``elu(-20) + 1`` is 0 in float32."""
+    return torch.where(x > 0, x + 1, x.clamp(max=0).exp())
 
 
 def read_sums(queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:

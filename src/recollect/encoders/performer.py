@@ -22,7 +22,7 @@ from torch import Tensor
 from recollect.config import require
 from recollect.encoders.contract import Mixer, StackConfig
 from recollect.encoders.linear_transformer import read_sums
-from recollect.layers.attention import MultiHeadAttention, split_heads
+from recollect.layers.attention import MultiHeadAttention, merge_heads, split_heads
 
 LEAST = 1e-3
 """Least feature of the relu kernel, as in the released code."""
@@ -75,7 +75,7 @@ class FeatureAttention(Mixer):
         else:
             queries, keys = self._softmax_features(queries, keys, hidden)
         read = read_sums(queries, keys, values.to(keys.dtype)).to(inputs.dtype)
-        return self.attention.out(read.transpose(1, 2).flatten(-2))
+        return self.attention.out(merge_heads(read))
 
     def _softmax_features(self, queries: Tensor, keys: Tensor, hidden: Tensor | None) -> tuple[Tensor, Tensor]:
         """Features of queries and keys, up to factors that the division by the sum takes away."""

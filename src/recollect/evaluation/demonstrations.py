@@ -29,8 +29,10 @@ import numpy as np
 
 from recollect.config import require
 from recollect.evaluation.recordings import Recording, read_recording, write_recording
-from recollect.files import write_atomically
+from recollect.files import read_json, write_atomically
 from recollect.gymnasium_ids import entry
+from recollect.machine import end_with_parent
+from recollect.runs.lock import Lock
 from recollect.tasks.gymnasium.babyai import Bot, HangingError, at_most, babyai_bot, demonstrate, level_id, level_name
 from recollect.tasks.gymnasium.spaces import Reader
 
@@ -96,7 +98,8 @@ def record_demonstrations(
         another seed, and why, level by level.
 
     Raises:
-        ValueError: a level that does not exist, another ending, or a folder of parts that was recorded otherwise.
+        ValueError: a level that does not exist, another ending, or a folder of parts that was recorded otherwise, is
+            damaged, or that another process is recording.
         RuntimeError: one episode after the other fails, or a process died.
     """
     path = Path(target)
@@ -106,6 +109,23 @@ def record_demonstrations(
         entry(level_id(level))
     folder = path.with_name(f"{path.name}.parts")
     folder.mkdir(parents=True, exist_ok=True)
+    lock = Lock(folder)
+    lock.take()
+    try:
+        return _record(config, path, folder, processes, make_bot, say)
+    finally:
+        lock.release()
+
+
+def _record(
+    config: DemonstrationsConfig,
+    path: Path,
+    folder: Path,
+    processes: int,
+    make_bot: Callable[[Any], Bot],
+    say: Callable[[int], None],
+) -> dict[str, Any]:
+    """Record the parts that are missing from a folder, and make one file of all."""
     _require_same(folder / "settings.json", _settings(config))
     parts = [(level, begin) for level in config.levels for begin in range(0, config.episodes, PART)]
     there = sum(_size(config, begin) for level, begin in parts if _part(folder, level, begin).is_file())
@@ -148,7 +168,8 @@ def _work(
             yield _record_part(*part)
         return
     context = multiprocessing.get_context("forkserver")  # torch has threads by now: they would not survive a fork
-    pool = ProcessPoolExecutor(min(processes, max(len(missing), 1)), mp_context=context)
+    workers = min(processes, max(len(missing), 1))
+    pool = ProcessPoolExecutor(workers, mp_context=context, initializer=end_with_parent)
     try:
         yield from pool.map(_record_part, *zip(*arguments, strict=True)) if arguments else ()
     except BrokenProcessPool:
@@ -234,10 +255,9 @@ def _settings(config: DemonstrationsConfig) -> dict[str, Any]:
 
 
 def _require_same(path: Path, settings: Mapping[str, Any]) -> None:
-    if path.is_file() and json.loads(path.read_text()) != settings:
-        raise ValueError(
-            f"{path.parent} holds parts of other demonstrations ({path.read_text()}): remove it, or give another file"
-        )
+    remedy = "remove the folder, or give another file"
+    if path.is_file() and (found := read_json(path, remedy)) != settings:
+        raise ValueError(f"{path.parent} holds parts of other demonstrations ({found}): {remedy}")
     write_atomically(path, json.dumps(settings))
 
 

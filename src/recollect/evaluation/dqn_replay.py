@@ -62,6 +62,11 @@ def read_dqn_replay(
     ends = {number: _ends(base, number, used) for number in buffers}
     chosen = _visits(ends, transitions, seed, visit)
     parts = [_buffer(base, number, chosen[number]) for number in buffers if number in chosen]
+    shapes = {part[0].shape[1:] for part in parts}
+    if len(shapes) > 1:
+        raise ValueError(
+            f"{base}: its buffers have frames of {' and '.join(map(str, sorted(shapes)))}: not of one game?"
+        )
     observation, action, reward, lengths = (np.concatenate([part[i] for part in parts]) for i in range(4))
     ends_at = lengths.cumsum()
     scores = [float(one.sum()) for one in np.split(reward, ends_at[:-1])]
@@ -85,7 +90,7 @@ def read_array(path: str | PathLike[str], kinds: str, axes: int, rows: int | Non
     try:
         with gzip.open(path) as file:
             shape, order, kind = _header(file, path)  # type: ignore[arg-type]
-            if kind.kind not in kinds or len(shape) != axes or order:
+            if kind.kind not in kinds or len(shape) != axes or order or min(shape) < 0:
                 raise ValueError(
                     f"{path}: holds {kind} {list(shape)}{' by columns' if order else ''}; here belong numbers of "
                     f"kind {' or '.join(kinds)} with {axes} {'axis' if axes == 1 else 'axes'}: is it another file "
@@ -111,7 +116,7 @@ def _header(file: IO[bytes], path: Any) -> tuple[tuple[int, ...], bool, np.dtype
         return read(file)
     except gzip.BadGzipFile:
         raise
-    except (ValueError, EOFError, zlib.error) as error:
+    except Exception as error:  # NumPy reads a header as Python text, and raises whatever a damaged one leads it to
         raise ValueError(
             f"{path}: no NumPy array begins at byte 0 ({error}): empty, cut short or another file"
         ) from None

@@ -5,6 +5,7 @@ their masks, stacks and wrappers. The parts have the names of those of a
 :class:`~recollect.evaluation.recordings.Recording`.
 """
 
+import shutil
 import warnings
 from collections.abc import Mapping
 from types import ModuleType
@@ -13,6 +14,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 
+from recollect.config import require
 from recollect.tasks.gymnasium.spaces import Reader, Writer
 
 
@@ -20,21 +22,31 @@ def read(name: str) -> dict[str, Any]:
     """The parts of a recording, from a local dataset.
 
     Raises:
-        ValueError: minari is missing, there is no such dataset here, or its spaces have no form here.
+        ValueError: minari is missing, there is no such dataset here, it is damaged, or its spaces have no form here.
     """
     minari = _minari()
     try:
         dataset = minari.load_dataset(name)
-    except (FileNotFoundError, KeyError, OSError, ValueError) as error:
+        episodes = list(dataset.iterate_episodes())
+    except Exception as error:  # minari and h5py raise whatever a missing or damaged file leads them to
         raise ValueError(
-            f"minari:{name}: {error}; minari list local shows what is here, minari download gets more"
+            f"minari:{name}: {type(error).__name__}: {error}; minari list local shows what is here, minari download "
+            "gets more; of a damaged dataset, remove the folder first"
         ) from None
+    if not episodes:
+        raise ValueError(f"minari:{name} has no episodes")
     reader, space = Reader(source=dataset.observation_space), dataset.action_space
     start = getattr(space, "start", 0)
     shown, actions, rewards, lengths, terminated = [], [], [], [], []
-    for episode in dataset.iterate_episodes():
+    for number, episode in enumerate(episodes):
         seen = reader.read(episode.observations)
         shown.append(seen if isinstance(seen, dict) else {"": seen})
+        sizes = {key: len(leaf) for key, leaf in shown[-1].items()} | {"actions": len(episode.actions) + 1}
+        if set(sizes.values()) != {len(episode.rewards) + 1} or not len(episode.rewards):
+            raise ValueError(
+                f"minari:{name}, episode {number}: {sizes} of {len(episode.rewards)} rewards; every reward wants an "
+                "action, and an observation before and behind it"
+            )
         done = np.asarray(episode.actions) - start
         actions.append(np.concatenate((done, np.zeros_like(done[:1]))))
         rewards.append(np.concatenate(([0.0], episode.rewards)))
@@ -57,15 +69,20 @@ def write(name: str, parts: Mapping[str, Any]) -> None:
     """Write the parts of a recording as a new local dataset.
 
     Raises:
-        ValueError: minari is missing, or does not take the name.
+        ValueError: minari is missing, or does not take the name or the parts. Nothing is left of the dataset then.
     """
     minari = _minari()
     from minari.data_collector import EpisodeBuffer
+    from minari.storage import get_dataset_path
 
+    lengths, steps = parts["lengths"], len(parts["action"])
+    whole = len(lengths) > 0 and int(min(lengths)) >= 2 and int(sum(lengths)) == steps
+    require(whole, "lengths", lengths, f"minari:{name}: give at least 2 to each episode, and {steps} in all")
+    require(parts["action_space"] is not None, "action_space", None, f"minari:{name}: a dataset has to know it")
     seen, buffers = parts["observation"], []
     space: Any = gymnasium.spaces.Dict({key: _box(leaf) for key, leaf in seen.items()})
     begin = 0
-    for number, (length, ended) in enumerate(zip(parts["lengths"], parts["terminated"], strict=True)):
+    for number, (length, ended) in enumerate(zip(lengths, parts["terminated"], strict=True)):
         rows, done = slice(begin, begin + length), slice(begin, begin + length - 1)
         last = np.arange(length - 1) == length - 2
         shown = {key: leaf[rows] for key, leaf in seen.items()}
@@ -80,6 +97,8 @@ def write(name: str, parts: Mapping[str, Any]) -> None:
             )
         )
         begin += length
+    folder = get_dataset_path(name)
+    new = not folder.exists()
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # it would like to know the author, the environment and the code
@@ -90,8 +109,12 @@ def write(name: str, parts: Mapping[str, Any]) -> None:
                 action_space=parts["action_space"],
                 jpeg_encoding=False,  # which loses something
             )
-    except ValueError as error:
-        raise ValueError(f"minari:{name}: {error}") from None
+    except BaseException as error:
+        if new:
+            shutil.rmtree(folder, ignore_errors=True)
+        if isinstance(error, ValueError):
+            raise ValueError(f"minari:{name}: {error}") from None
+        raise
 
 
 def _box(leaf: np.ndarray) -> gymnasium.spaces.Box:

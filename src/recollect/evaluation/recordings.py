@@ -35,7 +35,7 @@ from recollect.config import require
 from recollect.evaluation import lerobot, minari_datasets
 from recollect.evaluation.agents import no_trace, play
 from recollect.evaluation.watched import WatchedWorld
-from recollect.files import new_file
+from recollect.files import new_file, read_arrays
 from recollect.runs.errors import WorldError
 from recollect.tasks.worlds.contract import Step, WorldConfig, WorldSpec
 
@@ -235,10 +235,9 @@ def read_recording(source: str | PathLike[str]) -> Recording:
     if str(source).startswith("lerobot:"):
         return Recording(**lerobot.read(str(source).removeprefix("lerobot:")))
     try:
-        with np.load(source) as file:
-            arrays = dict(file)
-    except (OSError, ValueError) as error:
-        raise ValueError(f"{source}: {error}: give episodes that recollect evaluate --record wrote") from None
+        arrays = read_arrays(Path(source))
+    except ValueError as error:
+        raise ValueError(f"{error}: give episodes that recollect evaluate --record wrote") from None
     missing = [name for name in ("action", "lengths") if name not in arrays]
     seen = {name.removeprefix("observation").removeprefix("."): leaf for name, leaf in arrays.items()
             if name == "observation" or name.startswith("observation.")}  # fmt: skip

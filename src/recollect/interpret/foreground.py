@@ -3,8 +3,9 @@
     overlap     IoU of the patches with the largest weights (20, 30, 40, 50 % of them) and the foreground's pixels
     pointing    the patch with the largest weight has its middle on the foreground, or ``NEAR`` pixels from it
 
-Every number has two controls: ``chance`` is what as many patches would score that are drawn by lot, and ``static`` what
-one map would score that is the same for all pictures, the mean of the model's own. Whose attention: the encoder's
+Every number has two controls: ``chance`` is what as many patches would score that are drawn by lot (of the overlap:
+with the common area of the mean draw, which is a little less than the mean overlap), and ``static`` what one map would
+score that is the same for all pictures, the mean of the model's own. Whose attention: the encoder's
 ``summary_attention``, what its answer is read from.
 
 Source: Didolkar et al. 2022, section 3.1 and figures 2 and 7, which show examples where these are numbers; Zhang et

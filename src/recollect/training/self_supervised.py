@@ -12,7 +12,9 @@ A score is that of a linear probe on the frozen features (:mod:`recollect.evalua
 
 Paper:    Ahmed et al., SiT: Self-supervised Vision Transformer (2021), section 3 and its code (commit 1767b91);
           Didolkar et al. 2022, sections 3.1 and 7.2, with a bottleneck in it.
-Differs:  views and damages as tasks/images/views.py says.
+Differs:  views and damages as tasks/images/views.py says. Views are mirrored after they are turned, as in that code: a
+          mirrored quarter to the left looks like a quarter to the right of what is as common the other way round, so
+          rotation cannot be learned to its end.
 """
 
 from dataclasses import dataclass, field

@@ -114,6 +114,10 @@ def _read(file: Path, length: int) -> Pairs:
         for number, line in enumerate(lines, 1):
             cells = line.rstrip(b"\r\n").split(b"\t")
             labels.append(_checked(file, number, cells))
+            if not line.endswith(b"\n"):
+                raise ValueError(
+                    f"{file}, line {number}: the line does not end. Is it cut short? Download the file again"
+                )
             for kept, text in zip(texts, cells[3:], strict=True):
                 kept.append(text[:length])
     if not labels:

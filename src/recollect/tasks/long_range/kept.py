@@ -3,13 +3,12 @@
 import hashlib
 import os
 import warnings
-import zipfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import numpy as np
 
-from recollect.files import WRITING
+from recollect.files import WRITING, read_arrays
 
 FOLDER = "RECOLLECT_DATA"
 """Environment variable that names the folder of kept and downloaded data."""
@@ -30,19 +29,18 @@ def kept(path: Path, make: Callable[[], Mapping[str, np.ndarray]]) -> dict[str, 
     if path.is_file():
         try:
             return _read(path)
-        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
-            warnings.warn(f"{path} is damaged ({error}): it is made again", stacklevel=2)
+        except ValueError as error:
+            warnings.warn(f"{error}: it is made again", stacklevel=2)
     arrays = dict(make())
     _write(path, arrays)
     return arrays
 
 
 def _read(path: Path) -> dict[str, np.ndarray]:
-    with open(path, "rb") as opened, np.load(opened, allow_pickle=False) as file:
-        arrays = {name: file[name] for name in file.files}
-    expected = str(arrays.pop("digest"))
+    arrays = read_arrays(path)
+    expected = str(arrays.pop("digest", ""))
     if digest(arrays) != expected:
-        raise ValueError("its contents do not have the digest that it names")
+        raise ValueError(f"{path}: it is damaged (its contents do not have the digest that it names)")
     return arrays
 
 

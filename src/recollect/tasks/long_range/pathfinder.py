@@ -9,6 +9,9 @@ distract, and two discs: one at the end of the first long path, and one at its b
 and then brought down. Pictures are drawn many at a time; one whose long paths find no way is drawn anew, before anybody
 knows its answer. A distractor that finds none is left out.
 
+The ends of one path are farther from each other than an end and the other's beginning: how far the discs are apart
+tells 0.556 of the answers, by the best threshold for 6000 pictures.
+
 Paper:    Linsley et al. 2018; Tay et al. 2021, Long Range Arena, whose numbers these are (contours of 14 dashes,
           distractors of 14 // 3, as many of them as 20 // (14 // 3), seeds 7 apart).
 Differs:  the drawing is ours, and rows are fresh ones, made on the fly; the published data is 200 000 kept pictures.

@@ -16,6 +16,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from recollect.files import read_arrays
+
 Table = Mapping[str, Sequence[Any]]
 
 
@@ -62,8 +64,7 @@ def read_rows(path: str, *, sequence: str, inputs: Sequence[str], target: str) -
 
 
 def _from_npz(path: str) -> Rows:
-    with np.load(_existing(path)) as file:
-        arrays = {name: file[name] for name in file.files}
+    arrays = read_arrays(_existing(path))
     if "inputs" not in arrays or arrays["inputs"].ndim not in (2, 3):
         shapes = ", ".join(f"{name} {list(array.shape)}" for name, array in arrays.items())
         raise ValueError(f"{path} needs an array inputs [rows, steps] or [rows, steps, width]; it has {shapes}")
