@@ -108,7 +108,7 @@ def test_pairs_are_read_side_by_side(tmp_path):
         ((LINES[0] + "\n" + LINES[1].replace("0.0", "yes")).encode(), r"line 2: the label is 'yes'"),
         (b"1\tx\ty\t \tother", r"line 1: a text is empty"),
         (b"1\tx\ty\tone\tother\xff\xfe", r"line 1: this is no UTF-8"),
-        ((LINES[0] + "\n" + LINES[1]).encode(), r"train.tsv, line 2: the line does not end. Is it cut short\?"),
+        ((LINES[0] + "\n" + LINES[1]).encode(), r"train.tsv, line 2: the line does not end, as if it were cut short"),
     ],
 )
 def test_damaged_pairs_are_named(tmp_path, content, message):

@@ -115,9 +115,8 @@ def _read(file: Path, length: int) -> Pairs:
             cells = line.rstrip(b"\r\n").split(b"\t")
             labels.append(_checked(file, number, cells))
             if not line.endswith(b"\n"):
-                raise ValueError(
-                    f"{file}, line {number}: the line does not end. Is it cut short? Download the file again"
-                )
+                remedy = "download the file again, or end the line"
+                raise ValueError(f"{file}, line {number}: the line does not end, as if it were cut short: {remedy}")
             for kept, text in zip(texts, cells[3:], strict=True):
                 kept.append(text[:length])
     if not labels:
