@@ -7,9 +7,11 @@ from typing import Any
 import numpy as np
 
 from recollect.evaluation.confidence_interval import interquartile_mean
+from recollect.recipes.robots import WORLDS
 from recollect.recipes.ttm_video import ROWS, TESTS, paper_gflops
 
 VIDEO = ["row", "GFLOPS", "paper: mAP, Charades", *(f"ours: {name}" for name in TESTS), "seeds"]
+ROBOTS = ["policy", *WORLDS]
 RATES = ["core", "ms a step", "slowest of 100", "steps/s at the slowest", "the same after 10 000 steps"]
 
 
@@ -28,6 +30,19 @@ def video_rows(results: Path) -> list[tuple[str, ...]]:
 def _score(scores: list[float]) -> str:
     middle = f"{float(interquartile_mean(np.array(scores))):.3f}"
     return middle if len(scores) == 1 else f"{middle} ({min(scores):.3f} to {max(scores):.3f})"
+
+
+def robot_rows(results: Path) -> list[tuple[str, ...]]:
+    """Success of every policy by world, seed by seed; the last row is the best that is possible without memory."""
+    found = [json.loads(path.read_text()) for path in sorted((results / "ttm-robots").glob("*-lite-seed*.json"))]
+    cells: dict[str, dict[str, list[str]]] = {}
+    for one in found:
+        if one["status"] == "ok":
+            policy, _, place = one["row"].partition(": ")
+            cells.setdefault(policy, {}).setdefault(place, []).append(f"{one['tests']['']['score']:.2f}")
+    rows = [(policy, *(", ".join(by.get(place, ["-"])) for place in WORLDS)) for policy, by in cells.items()]
+    rows.sort(key=lambda row: (row[1:].count("-"), row[0] != "ttm", row[0]))
+    return [*rows, ("*at best without memory*", *(f"{world.spec.chance:.2f}" for world in WORLDS.values()))]
 
 
 def rate_rows(folder: Path) -> tuple[list[tuple[str, ...]], dict[str, Any]]:
