@@ -51,7 +51,7 @@ from recollect.recipes.contents import tasks
 from recollect.recipes.hierarchical_transformer_memory import CORE_ROWS
 from recollect.recipes.memory_suite import grand_table
 from recollect.state import nbytes
-from stream_report import RATES, ROBOTS, VIDEO, rate_rows, robot_rows, video_rows
+from stream_report import RATES, ROBOTS, VIDEO, flops_that_differ, rate_rows, robot_rows, video_rows
 
 RL = ["masked CartPole", "steps/s", "ours against it", "return 400 after", "steps"]
 PONG = ["Pong, IMPALA ResNet, LSTM 256", "steps/s", "ours against it"]
@@ -297,6 +297,7 @@ def main() -> None:
     between(believe, "faithful", f"{table(heading, rows)}\n\n{places}")
     between(believe, "places", table(PLACES, place_rows(ROOT / "results")))
     between(ROOT / "docs" / "video.md", "rows", table(VIDEO, video_rows(ROOT / "results")))
+    between(ROOT / "docs" / "video.md", "flops", flops_that_differ())
     between(ROOT / "docs" / "robots.md", "learned", table(ROBOTS, robot_rows(ROOT / "results")))
     rows, where = rate_rows(RESULTS)
     between(ROOT / "docs" / "robots.md", "rates", table(RATES, rows) + "\n\n" + measured_where(where))

@@ -13,8 +13,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from rich.console import Console
-
 from recollect.agents.activity_detector import ActivityDetectorConfig
 from recollect.config import lookup
 from recollect.cores import CORES
@@ -24,7 +22,6 @@ from recollect.ops.fused_pooling import extra_flops
 from recollect.recipes.base import Recipe, Run, Scale, Test
 from recollect.tasks.videos.charades import Charades
 from recollect.tasks.videos.shape_activities import ShapeActivities
-from recollect.terminal import table
 from recollect.training.detection import DetectionConfig
 from recollect.training.frame import FitConfig
 from recollect.training.optimizers import OptimizerConfig
@@ -191,20 +188,6 @@ GFLOPS_DIFFER = {
 """Rows whose GFLOPS are not within 5 % of the paper's, and why."""
 
 
-def gflops_table() -> list[dict[str, str | float]]:
-    """GFLOPS of every row beside the paper's: ``python -m recollect.recipes.ttm_video``."""
-    return [
-        {
-            "row": row.name,
-            "paper": row.gflops,
-            "ours": round(paper_gflops(key), 4),
-            "why": GFLOPS_DIFFER.get(key, ""),
-        }
-        for key, row in ROWS.items()
-        if row.gflops is not None
-    ]
-
-
 def _runs(scale: Scale) -> list[Run]:
     made = []
     for key, row in ROWS.items():
@@ -233,6 +216,3 @@ TTM_VIDEO = Recipe(
     runs={"lite": lambda: _runs("lite"), "paper": lambda: _runs("paper")},
     seeds={"lite": 3, "paper": 1},
 )
-
-if __name__ == "__main__":
-    Console().print(table("10^9 multiply-adds of a step", gflops_table()))
