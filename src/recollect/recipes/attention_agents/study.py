@@ -7,6 +7,7 @@ Breakout 500), in which a lost life ends an episode. Here ``life`` is what train
 agents are the same but for two norms (not in Pong): of every channel of the residual network's map over its places, and
 of what the heads read. How they learn is not: rollouts of 31 steps, each learned from whole and in three passes with
 the clipped surrogate, Adam, pixels scaled to 0..1, values in units of the returns, a discount of 0.95, and bfloat16.
+Where something must be remembered each agent has a second row, *imitated*: taught by the world's oracle for minutes.
 
 To add an agent's rows: its entry in ``agents.py``; what the thesis reports of it in :data:`RETURNS`; its changes of
 section 4.2 in :func:`_changes`.
@@ -33,6 +34,7 @@ from recollect.recipes.attention_agents.agents import (
     with_tokens,
 )
 from recollect.recipes.base import Recipe, Run, Scale, Test
+from recollect.recipes.hierarchical_transformer_memory import Lessons, taught
 from recollect.tasks import CatchConfig, GymnasiumConfig, TrackConfig
 from recollect.tasks.gymnasium.atari import AtariRules
 from recollect.tasks.worlds.contract import WorldConfig
@@ -58,6 +60,18 @@ LITE: dict[str, WorldConfig] = {
 }
 LITE_STEPS = {"catch": 400, "catch in the dark": 600, "track": 1000}
 """Rollouts of 992 steps; a run ends sooner when 95 % of the balls are caught in an evaluation of 64 episodes."""
+LESSONS = {
+    name: Lessons(
+        steps=steps,
+        batch_size=32,
+        unroll=unroll,
+        learning_rate=1e-3,
+        decision_cost=1.0,
+        reuse=ReuseConfig(passes=2, minibatches=4),
+    )
+    for name, steps, unroll in (("catch in the dark", 160, 19), ("track", 240, 50))
+}
+"""How the rows that imitate are taught: in rollouts of a ball's fall, and of an episode."""
 LITE_SECONDS = 2400.0
 """Processor time of a run: 20 minutes on two cores."""
 LITE_PONG_STEPS = {"adaptive": 2600}
@@ -155,7 +169,11 @@ def _lite_rows() -> Iterator[Run]:
     for name, world in LITE.items():
         runs = {agent: attention_agent(agent, world) for agent in ATTENTION_AGENTS} | {ABLATION: memoryless(world)}
         for agent, config in runs.items():
-            yield _run(f"{agent}, {name}", lite(with_norms(config), LITE_STEPS[name]), "lite", _lite_test(world))
+            config = lite(with_norms(config), LITE_STEPS[name])
+            yield _run(f"{agent}, {name}", config, "lite", _lite_test(world))
+            if name in LESSONS:
+                taught_run = taught(config, LESSONS[name])
+                yield _run(f"{agent}, {name}, imitated", taught_run, "lite", _lite_test(world))
     world = LITE["catch"]
     divided = timesformer(world, "divided")
     patches = {f"timesformer-divided, patches of {side}": with_patches(divided, side) for side in LITE_PATCHES}
