@@ -29,7 +29,7 @@ def main() -> None:
     }
     before = {card["core"]: card for card in json.loads(TARGET.read_text())["cards"]} if TARGET.is_file() else {}
     known = before | made
-    found = {"environment": environment, "cards": [known[name] for name in CORES if name in known]}
+    found = {"cards": [known[name] for name in CORES if name in known]}
     TARGET.write_text(json.dumps(found, indent=1) + "\n")
     Console().print(summary(cards))
 

@@ -352,8 +352,12 @@ def certificate_table(card: dict[str, Any]) -> str:
         words = {"pass": "ok", "skip": "n/a"}
         marks = {line["name"]: words.get(line["status"], line["status"]) for line in one["lines"]}
         rows.append((f"`{one['core']}`", *(marks[name] for name in names), f"{long:,}" if long else "-"))
-    note = "The long run is that of `state-bytes`. " + measured_where(card["environment"])
-    return table(["core", *(f"`{name}`" for name in names), "long run, steps"], rows) + "\n\n" + note
+    made: dict[str, list[str]] = {}
+    for one in card["cards"]:
+        made.setdefault(measured_where(one["environment"]), []).append(f"`{one['core']}`")
+    notes = [f"* {', '.join(cores)}: {where}" for where, cores in made.items()]
+    text = "\n".join(["The long run is that of `state-bytes`. Measured:", "", *notes])
+    return table(["core", *(f"`{name}`" for name in names), "long run, steps"], rows) + "\n\n" + text
 
 
 def mutation_table(path: Path) -> str:
