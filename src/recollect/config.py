@@ -7,7 +7,8 @@ A config may have others inside. Where a field may hold one of several classes (
 else is plain data whose type the field's annotation knows. The tables are given by the caller: this file knows none.
 
 A field that changed its name is listed in its class, ``RENAMED: ClassVar = {"old": "new"}``, and a choice that did in
-``RENAMED_VALUES: ClassVar = {"field": {"old": "new"}}``: older files still load.
+``RENAMED_VALUES: ClassVar = {"field": {"old": "new"}}``; a field that is gone, with the only value that files may still
+have for it, in ``REMOVED: ClassVar = {"field": value}``: older files still load.
 """
 
 import collections.abc
@@ -258,6 +259,8 @@ def _decode_config(data: Mapping[str, Any], expected: type, kinds: _Kinds, where
     for field, values in getattr(cls, "RENAMED_VALUES", {}).items():
         if isinstance(data.get(field), (str, bool)):
             data[field] = values.get(data[field], data[field])
+    removed = getattr(cls, "REMOVED", {})
+    data = {key: value for key, value in data.items() if key not in removed or value != removed[key]}
     known = {f.name for f in dataclasses.fields(cls)}
     unknown = [key for key in data if key not in known and key != "kind"]
     if unknown:

@@ -53,6 +53,24 @@ def test_one_shot_with_the_outputs_of_before_is_sequential():
         torch.testing.assert_close(last, outputs[:, t])
 
 
+@pytest.mark.parametrize("query", ["sequential", "one-shot"])
+def test_a_norm_bounds_the_loop_from_outputs_to_queries(query):
+    largest = {}
+    for final_norm in (False, True):
+        core = small(query, final_norm=final_norm, key_dim=1)
+        with torch.no_grad():
+            for part in (core.query, core.answer):
+                for weight in part.parameters():
+                    weight.mul_(3.0)
+        stream, inputs = core.stream(1), torch.randn(40, 1, 15, dtype=torch.float64)
+        last = torch.zeros(1, core.given).double()
+        for x in inputs:
+            output = stream.step(torch.cat((x, last), 1))
+            last = output[:, : core.given]
+        largest[final_norm] = output.abs().max().item()
+    assert largest[True] < 8**0.5 + 1e-6 < 1e6 < largest[False]
+
+
 def test_sequential_gradients_go_through_the_queries_and_one_shot_gradients_do_not():
     for query, flows in (("sequential", True), ("one-shot", False)):
         core = small(query, memory_len=1)

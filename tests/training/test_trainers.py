@@ -10,6 +10,7 @@ from recollect.agents import ActivityDetectorConfig, DecisionTransformerConfig, 
 from recollect.agents.actor_critic import ActorCriticConfig
 from recollect.config import from_json, renew, to_json
 from recollect.cores import CORES
+from recollect.cores.spatio_temporal import SpatioTemporalAttentionConfig
 from recollect.encoders.transformer import TransformerConfig
 from recollect.evaluation.recordings import write_recording
 from recollect.evaluation.score import Score
@@ -140,6 +141,16 @@ def test_a_config_from_before_a_field_was_renamed_is_read():
     assert from_json(old, TrainerConfig, KINDS) == config
     assert renew(old, TrainerConfig, KINDS) == data
     assert renew({"kind": "nobody.knows:This"}, TrainerConfig, KINDS) == {"kind": "nobody.knows:This"}
+
+
+def test_a_field_that_is_gone_is_read_where_nothing_is_lost():
+    config = replace(CONFIGS["impala"], core=SpatioTemporalAttentionConfig(dim=8))
+    data = to_json(config, KINDS)
+    data["core"]["hidden_dim"] = None
+    assert from_json(data, TrainerConfig, KINDS) == config
+    data["core"]["hidden_dim"] = 12
+    with pytest.raises(ValueError, match="hidden_dim: SpatioTemporalAttentionConfig has no such field"):
+        from_json(data, TrainerConfig, KINDS)
 
 
 def test_a_run_from_before_a_field_was_renamed_resumes(tmp_path):

@@ -11,7 +11,6 @@ TINY = {
     "num_heads": 2,
     "query_dim": 4,
     "answer_dim": 7,
-    "hidden_dim": 5,
     "memory_len": 3,
 }
 
@@ -21,9 +20,9 @@ CONFIGS = [
     SpatioTemporalAttentionConfig(**TINY | {"key_dim": 1, "map_dim": None}, query="one-shot", channels=3, num_layers=2),
     SpatioTemporalAttentionConfig(**TINY | {"map_dim": None}, channels=3, num_layers=2),
     SpatioTemporalAttentionConfig(**TINY | {"num_heads": 3}, query="one-shot", grid=(1, 3), channels=1),
-    SpatioTemporalAttentionConfig(
-        **TINY | {"num_heads": 3, "memory_len": 1, "hidden_dim": None}, grid=(2, 2), channels=1
-    ),
+    SpatioTemporalAttentionConfig(**TINY | {"num_heads": 3, "memory_len": 1}, grid=(2, 2), channels=1),
+    SpatioTemporalAttentionConfig(**TINY, grid=(1, 2), final_norm=True),
+    SpatioTemporalAttentionConfig(**TINY, query="one-shot", channels=1, final_norm=True),
 ]
 
 
@@ -41,6 +40,6 @@ def sample(rng: random.Random) -> SpatioTemporalAttentionConfig:
         query_dim=rng.randint(1, 6),
         answer_dim=rng.randint(1, 9),
         num_layers=rng.randint(1, 2),
-        hidden_dim=rng.choice([None, 5]),
         memory_len=rng.randint(1, 6),
+        final_norm=rng.random() < 0.5,
     )

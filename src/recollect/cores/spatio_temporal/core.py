@@ -39,6 +39,9 @@ Differs:
   in the code behind the paper; its window slides, and the three LayerNorms that it never uses are not there.
 - First weights of convolutions and MLPs are normal by fan in, without biases, as in ``mott``.
 - The MLPs have ReLU between their layers and none behind the last (the paper is silent).
+- Outputs become queries, and queries reach outputs through two MLPs and sums: nothing in the paper's form bounds that
+  loop, and a learner of ours has driven it to 1e17 within a few updates. ``final_norm`` bounds it; it is off, as in the
+  code behind the paper.
 """
 
 import math
@@ -51,7 +54,7 @@ from torch import Tensor, nn
 from recollect.config import require
 from recollect.cores.contract import CoreConfig, MemoryCore
 from recollect.cores.transformer_xl.core import TransformerXLConfig, TransformerXLState
-from recollect.layers.feedforward import feedforward_width, lecun, perceptron
+from recollect.layers.feedforward import lecun, perceptron
 from recollect.layers.spatial_attention import (
     look,
     require_map,
@@ -87,6 +90,7 @@ class SpatioTemporalAttentionConfig(CoreConfig):
     paper: ClassVar[str] = "George 2021"
     remembers: ClassVar[str] = "a window, as layer inputs"
     reads_map: ClassVar[bool] = True
+    REMOVED: ClassVar[dict[str, None]] = {"hidden_dim": None}
 
     dim: int = 256
     """Width of the temporal attention and of the output."""
@@ -108,11 +112,11 @@ class SpatioTemporalAttentionConfig(CoreConfig):
     answer_dim: int = 512
     """Width of the hidden layer of the answer processor."""
     num_layers: int = 1
-    """Layers of temporal attention and feed-forward."""
-    hidden_dim: int | None = None
-    """Width of their feed-forward layer; 4 x dim when None."""
+    """Layers of temporal attention and feed-forward, which is 4 x dim wide."""
     memory_len: int = 100
     """Steps that a step sees before itself, in every layer."""
+    final_norm: bool = False
+    """LayerNorm on the output, from which the next queries come: then nothing grows from step to step."""
 
     def __post_init__(self) -> None:
         for field in ("dim", "key_dim", "num_heads", "query_dim", "answer_dim", "num_layers", "memory_len"):
@@ -127,7 +131,6 @@ class SpatioTemporalAttentionConfig(CoreConfig):
             f"leave some of map_dim={self.map_dim} to the values",
         )
         require(self.dim % self.num_heads == 0, "num_heads", self.num_heads, f"must divide dim={self.dim}")
-        feedforward_width(self.dim, self.hidden_dim)
 
     @property
     def reach(self) -> int | None:
@@ -146,10 +149,10 @@ class SpatioTemporalAttentionConfig(CoreConfig):
             dim=self.dim,
             num_layers=self.num_layers,
             num_heads=self.num_heads,
-            hidden_dim=self.hidden_dim,
             memory_len=self.memory_len,
             relu_outputs=True,
             activation="relu",
+            final_norm=self.final_norm,
         )
 
     def build(self, input_dim: int) -> "SpatioTemporalAttention":

@@ -4,9 +4,10 @@
 Breakout 500), in which a lost life ends an episode. Here ``life`` is what training plays, and ``game`` whole games.
 
 ``lite`` is ours: the worlds ``catch``, in light and in the dark, and ``track``, in frames of 42 x 42, for minutes. The
-agents are the same but for two norms (not in Pong): of every channel of the residual network's map over its places, and
-of what the heads read. How they learn is not: rollouts of 31 steps, each learned from whole and in three passes with
-the clipped surrogate, Adam, pixels scaled to 0..1, values in units of the returns, a discount of 0.95, and bfloat16.
+agents are the same but for norms (not in Pong): of every channel of the residual network's map over its places, of what
+the heads read, and of outputs that become queries. How they learn is not: rollouts of 31 steps, each learned from whole
+and in three passes with the clipped surrogate, Adam, pixels scaled to 0..1, values in units of the returns, a discount
+of 0.95, and bfloat16.
 Where something must be remembered each agent has a second row, *imitated*: taught by the world's oracle for minutes.
 
 To add an agent's rows: its entry in ``agents.py``; what the thesis reports of it in :data:`RETURNS`; its changes of
@@ -22,6 +23,7 @@ from typing import Any
 from recollect.config import lookup
 from recollect.cores import CORES
 from recollect.cores.memoryless import MemorylessConfig
+from recollect.cores.spatio_temporal.core import SpatioTemporalAttentionConfig
 from recollect.recipes.attention_agents.agents import (
     ATTENTION_AGENTS,
     WIDTH,
@@ -141,10 +143,13 @@ def lite(config: ImpalaConfig, steps: int) -> ImpalaConfig:
 
 
 def with_norms(config: ImpalaConfig) -> ImpalaConfig:
-    """The same run with the two norms of the lite rows in our worlds."""
+    """The same run with the norms of the lite rows in our worlds."""
     encoders = config.agent.encoders
     kinds = tuple((part, NORMED_KINDS.get(kind, kind)) for part, kind in encoders.kinds)
-    return replace(config, agent=replace(config.agent, encoders=replace(encoders, kinds=kinds), norm=True))
+    core = config.core
+    if isinstance(core, SpatioTemporalAttentionConfig):
+        core = replace(core, final_norm=True)  # or outputs and queries drive each other up
+    return replace(config, core=core, agent=replace(config.agent, encoders=replace(encoders, kinds=kinds), norm=True))
 
 
 def lite_pong(config: ImpalaConfig, steps: int) -> ImpalaConfig:
@@ -291,9 +296,9 @@ STUDY = Recipe(
     about=(
         "Paper: Atari, returns of whole games (game) and of lives (life). Lite: our worlds in frames of 42 x 42, share "
         "of balls that are caught, in light and after 9 dark steps, and of episodes in which the right ball is picked; "
-        "the agents of the thesis with two more norms (of the residual network's map, frame by frame, and of what the "
-        "heads read), and another way to learn (Adam, short rollouts in three passes, scaled pixels, bfloat16), for at "
-        "most 20 minutes of two cores."
+        "the agents of the thesis with more norms (of the residual network's map, frame by frame, of what the heads "
+        "read, and of outputs that become queries), and another way to learn (Adam, short rollouts in three passes, "
+        "scaled pixels, bfloat16), for at most 20 minutes of two cores."
     ),
     config=attention_agents,
     runs={"lite": lambda: list(_lite_rows()), "paper": lambda: list(_paper_rows())},
