@@ -44,7 +44,8 @@ ATTENTION_PAGES = {
     "timesformer": ("timesformer-divided", "timesformer-joint"),
 }
 """Pages of docs/attention, and their agents."""
-ATTENTION_HEADING = ["agent, world", "score", "95 % interval", "seeds", "steps of the agent", "minutes"]
+ATTENTION_HEADING = ["agent, world", "score", "between", "seeds", "steps of the agent", "minutes"]
+ATTENTION_WORLDS = ("catch", "catch in the dark", "catch in the dark, imitated", "track", "track, imitated", "Pong")
 PLAIN_HEADING = ["step in Pong", "frame", "plain, ms", "ours, ms", "ratio"]
 LEARNING = {  # recipe, what follows the core in a row's name, test: words
     ("htm-t-maze", ", length 100", ""): "T-maze, corridor of 100",
@@ -146,22 +147,44 @@ def cost_rows(folder: Path) -> Rows:
 
 
 def attention_rows(results: Path, agents: tuple[str, ...]) -> list[tuple[str, ...]]:
-    """What some attention agents have learned, a row for every row of the study: means over seeds."""
-    files = [json.loads(path.read_text()) for path in sorted((results / "attention-agents").glob("*.json"))]
+    """What some attention agents have learned, a row for every row of the study: means over seeds.
+
+    They lie between: a 95 % interval over episodes where there is one seed, else the lowest and the highest seed.
+    """
     found: dict[str, list[dict[str, Any]]] = {}
-    for one in files:
+    for one in _attention_runs(results):
         if one["status"] == "ok" and one["row"].split(", ")[0] in agents:
             has_norms = one["config"]["agent"]["norm"] or ", Pong" in one["row"]
             found.setdefault(one["row"] + ("" if has_norms else ", without the norms"), []).append(one)
     rows = []
     for name, runs in found.items():
         tests = [run["tests"][""] for run in runs]
-        score, low, high = (statistics.fmean(test[part] for test in tests) for part in ("score", "low", "high"))
+        scores = [test["score"] for test in tests]
+        score, low, high = statistics.fmean(scores), min(scores), max(scores)
+        if len(scores) == 1:
+            low, high = tests[0]["low"], tests[0]["high"]
         steps, minutes = (statistics.fmean(run[part] for run in runs) for part in ("environment_steps", "seconds"))
         agent, rest = name.split(", ", 1)
         numbers = (f"{score:.3f}", f"{low:.3f} to {high:.3f}", str(len(runs)), f"{steps:,.0f}", f"{minutes / 60:.1f}")
         rows.append((f"`{agent}`, {rest}", *numbers))
     return rows
+
+
+def agent_rows(results: Path) -> tuple[list[str], list[tuple[str, ...]]]:
+    """Heading and rows of what every attention agent has learned in which world, seed by seed."""
+    cells: dict[str, dict[str, list[str]]] = {}
+    for one in _attention_runs(results):
+        agent, world = one["row"].split(", ", 1)
+        if world in ATTENTION_WORLDS:
+            said = f"{one['tests']['']['score']:.2f}" if one["status"] == "ok" else "diverged"
+            cells.setdefault(agent, {}).setdefault(world, []).append(said)
+    worlds = [world for world in ATTENTION_WORLDS if any(world in by for by in cells.values())]
+    rows = [(f"`{agent}`", *(", ".join(cells[agent].get(world, ["-"])) for world in worlds)) for agent in cells]
+    return ["agent", *worlds], sorted(rows)
+
+
+def _attention_runs(results: Path) -> list[dict[str, Any]]:
+    return [json.loads(path.read_text()) for path in sorted((results / "attention-agents").glob("*.json"))]
 
 
 def plain_rows(folder: Path) -> Rows:

@@ -28,6 +28,7 @@ from agents_report import (
     BESIDE,
     COST_HEADING,
     PLAIN_HEADING,
+    agent_rows,
     attention_rows,
     beside_rows,
     cost_rows,
@@ -310,6 +311,8 @@ def main() -> None:
         own = [row for row in rows if row[0].split("`")[1] in agents]
         between(path, "costs", table(COST_HEADING, own) + "\n\n" + measured_where(where))
         between(path, "learned", table(ATTENTION_HEADING, attention_rows(ROOT / "results", agents)))
+    heading, rows = agent_rows(ROOT / "results")
+    between(attention, "learned", table(heading, rows))
     rows, where = plain_rows(RESULTS)
     between(attention, "plain", table(PLAIN_HEADING, rows) + "\n\n" + measured_where(where))
     figure(cores, ROOT / "docs" / "assets" / "streams.png")
