@@ -10,6 +10,7 @@ from small_worlds import Counter, CounterConfig, Cue, CueConfig, StepsConfig
 
 from recollect.agents.actor_critic import ActorCriticConfig
 from recollect.agents.policies import policy_for
+from recollect.comparison.compare import compare
 from recollect.comparison.curves import read_run
 from recollect.cores import CORES
 from recollect.recipes.train import training
@@ -27,6 +28,7 @@ from recollect.training.imitation.teachers import (
 )
 from recollect.training.impala.loss import LossConfig, ReuseConfig, impala_loss
 from recollect.training.impala.rollouts import Collector
+from recollect.training.impala.supervision import SupervisionConfig
 from recollect.training.impala.trainer import EvaluationConfig, ScheduleConfig
 
 GRU = CORES["gru"](dim=8, num_layers=1)
@@ -342,6 +344,52 @@ def test_a_run_of_another_world_cannot_teach(tmp_path, teacher_run):
         fit(cloning(TMazeConfig(length=3), teacher=teacher), tmp_path / "run")
     with pytest.raises(ValueError, match=r"whose action space is Discrete\(2\); here it is MultiDiscrete"):
         fit(cloning(TaughtConfig(actions="multi"), teacher=teacher), tmp_path / "run")
+
+
+def test_a_run_that_had_targets_teaches_and_is_gone_on_with(tmp_path):
+    taught = LossConfig(supervision=SupervisionConfig(label_cost=1.0))
+    world, made = TMazeConfig(length=3), FitConfig(steps=2, checkpoint_every=1)
+    first = ImpalaConfig(world=world, core=GRU, **SMALL, loss=taught, fit=made)
+    fit(first, tmp_path / "first")
+    teacher = TeacherConfig(name=str(tmp_path / "first"))
+    assert fit(cloning(world, teacher=teacher), tmp_path / "pupil").status == "finished"
+    plain = replace(first, loss=LossConfig())
+    assert "label_head.weight" in load_model(tmp_path / "first").state_dict()
+    later = fit(plain, tmp_path / "later", start_from=tmp_path / "first")
+    assert "label_head.weight" not in later.agent.state_dict()
+    again = fit(first, tmp_path / "again", start_from=tmp_path / "later")
+    assert "label_head.weight" in again.agent.state_dict()
+    began_with = read_run(tmp_path / "again").began_with
+    assert began_with == ("label targets",)  # through the run between, which had none
+
+
+def test_a_run_that_went_on_with_other_weights_is_no_seed_of_those_that_began_anew(tmp_path):
+    fit(cloning(), tmp_path / "cloned")
+    plain = impala(ImitationConfig())
+    fit(plain, tmp_path / "new")
+    fit(plain, tmp_path / "later", start_from=tmp_path / "cloned")
+    fit(plain, tmp_path / "on", start_from=tmp_path / "new")
+    runs = [tmp_path / "new", tmp_path / "later"]
+    assert [group.label for group in compare([*runs, tmp_path / "on"]).groups] == [
+        "gru",
+        "gru, after a run that was helped: cloned oracle",
+        "gru, after another run",
+    ]
+    assert [group.label for group in compare(runs, names=["a", "a"]).groups] == [
+        "a",
+        "a (after a run that was helped: cloned oracle)",
+    ]
+
+
+def test_a_label_does_not_name_more_steps_than_the_run_has():
+    said = [ImitationConfig(steps=steps).label(10) for steps in (None, 0, 3, 10, 99)]
+    assert said == [
+        None,
+        "imitated oracle beside reinforcement",
+        "imitated oracle for 3 steps",
+        "imitated oracle",
+        "imitated oracle",
+    ]
 
 
 @pytest.mark.parametrize(

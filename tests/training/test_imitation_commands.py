@@ -41,7 +41,7 @@ def test_imitate_record_clone_reinforce_and_compare(capsys, tmp_path):
     status, out, _ = run(capsys, "compare", one, two, three, four, "--out", "None", "--json")
     labels = {group["label"].partition(" (")[0] for group in json.loads(out)["groups"]}
     assert labels == {
-        "gru",
+        f"gru, after a run that was helped: cloned {tmp_path}/e.npz",
         "gru, imitated oracle for 2 steps",
         f"gru, cloned {one}/best",
         f"gru, cloned {tmp_path}/e.npz",

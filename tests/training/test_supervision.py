@@ -315,6 +315,13 @@ def test_a_gymnasium_world_has_no_truth(supervision):
         gymnasium.registry.pop("Blind-v0")
 
 
+def test_weight_on_decisions_asks_for_a_teacher():
+    costs = LossConfig(supervision=SupervisionConfig(decision_cost=1.0))
+    for steps in (None, 0):
+        with pytest.raises(ValueError, match=r"decision_cost=1\.0: .*loss\.imitation\.steps"):
+            config(loss=replace(costs, imitation=ImitationConfig(steps=steps)))
+
+
 @pytest.mark.parametrize(
     ("field", "value"), [("label_cost", -1.0), ("attention_cost", -0.1), ("until", 0.0), ("share", 1.5)]
 )

@@ -43,6 +43,8 @@ from recollect.objectives.policy_gradient import Reduction
 from recollect.ops.linear import Linear
 
 Previous = Literal["none", "action", "logits"]
+_TARGET_HEADS = "label_head."
+"""How the names of weights begin that targets of training read, and nothing that acts."""
 
 
 class ActorCriticOutput(NamedTuple):
@@ -377,6 +379,16 @@ class ActorCritic(nn.Module):
         agent = ActorCritic.described(read_description(folder, "ActorCritic"))
         read_weights(folder, agent)
         return agent.to(device).eval()
+
+
+def is_target_head(name: str) -> bool:
+    """Whether targets of training alone read the weights of this name."""
+    return name.startswith(_TARGET_HEADS)
+
+
+def without_target_heads(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The weights of an agent that acts: those of one that had targets have more."""
+    return {name: tensor for name, tensor in weights.items() if not is_target_head(name)}
 
 
 class ActorStream(ModelStream):

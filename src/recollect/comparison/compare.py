@@ -138,8 +138,9 @@ def compare(
     Args:
         directories: of the runs.
         axis: column of metrics.csv for the curves: ``step`` (optimiser steps), ``environment_steps`` or ``seconds``.
-        names: one label per run; runs of the same name and task are one group. None takes the core's key and, where
-            runs of one core differ in more than their seed, the settings in which they do.
+        names: one label per run, to which what helped in learning is added; runs of the same name and task are one
+            group. None takes the core's key and, where runs of one core differ in more than their seed, the settings
+            in which they do.
 
     Raises:
         ValueError: no run; a folder that is none, or is named twice; another number of names than of runs; no run
@@ -152,7 +153,8 @@ def compare(
     labels = distinguish(kinds, [run.settings for run in runs], [run.title for run in runs])
     members: dict[str, dict[str, list[Run]]] = {}
     for task, label, run in zip(tasks, labels, runs, strict=True):
-        members.setdefault(task, {}).setdefault(chosen.get(run.path, label), []).append(run)
+        name = _named(run, chosen[run.path]) if run.path in chosen else label
+        members.setdefault(task, {}).setdefault(name, []).append(run)
     groups = [group for task, of_task in members.items() for group in _groups(task, of_task, axis)]
     notes += [remark for group in groups for remark in _remarks(group)]
     if any(len(group.runs) == 1 for group in groups):
@@ -207,6 +209,11 @@ def _names(directories: Sequence[str | PathLike[str]], names: Sequence[str] | No
     if len(names) != len(directories):
         raise ValueError(f"{len(names)} names for {len(directories)} runs: give one name for every run, in their order")
     return {Path(directory): name for directory, name in zip(directories, names, strict=True)}
+
+
+def _named(run: Run, name: str) -> str:
+    """A name of somebody's own; what helped the run stays in it."""
+    return f"{name} ({', '.join(run.helped)})" if run.helped else name
 
 
 def _groups(task: str, members: Mapping[str, list[Run]], axis: str) -> list[Group]:

@@ -10,25 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from recollect.agents.actor_critic import ActorCriticConfig
 from recollect.config import class_of, from_json, renew
-from recollect.cores.contract import CoreConfig
 from recollect.runs.metrics import read_rows
 from recollect.runs.run_directory import RunDirectory
-from recollect.training.curriculum import CurriculumConfig
 from recollect.training.frame import TrainerConfig
-from recollect.training.imitation.teachers import ImitationConfig
-from recollect.training.impala.supervision import SupervisionConfig
+from recollect.training.helped import helps, taught_by
 from recollect.training.trainers import KINDS
 
-HELPS: tuple[tuple[tuple[str, ...], type[Any]], ...] = (
-    (("core",), CoreConfig),
-    (("agent",), ActorCriticConfig),
-    (("loss", "supervision"), SupervisionConfig),
-    (("schedule", "curriculum"), CurriculumConfig),
-    (("curriculum",), CurriculumConfig),
-)
-"""Parts of a config that know what helps in learning."""
 AXES = ("step", "environment_steps", "seconds")
 """What curves can be drawn along."""
 SAME = (
@@ -68,16 +56,29 @@ class Run:
     """Machine and commit."""
     started_from: str | None = None
     """The run whose weights it began with."""
+    began_with: tuple[str, ...] = ()
+    """What helped that run in learning, and those before it."""
     taught_by: str | None = None
     """What tables say of a run that learned from a teacher."""
     helps: tuple[str, ...] = ()
     """What else helped in learning (:attr:`TrainerConfig.helps`)."""
 
     @property
-    def title(self) -> str:
-        """Its core, whether a teacher was imitated, and what else helped: no table leaves that out."""
+    def helped(self) -> tuple[str, ...]:
+        """Whether a teacher was imitated, what else helped, and whether it went on with the weights of another run.
+
+        No table leaves that out, and who began with new weights is of another group.
+        """
         taught = () if self.taught_by is None else (self.taught_by,)
-        return ", ".join((self.core_kind, *taught, *self.helps))
+        before = (
+            f"after a run that was helped: {', '.join(self.began_with)}" if self.began_with else "after another run"
+        )
+        return (*taught, *self.helps, *(() if self.started_from is None else (before,)))
+
+    @property
+    def title(self) -> str:
+        """Its core, and what helped it."""
+        return ", ".join((self.core_kind, *self.helped))
 
     @property
     def score(self) -> float:
@@ -134,8 +135,9 @@ def read_run(directory: str | PathLike[str]) -> Run:
         oracle=oracle,
         where=_where(folder.environment),
         started_from=_started_from(folder),
-        taught_by=_taught_by(config),
-        helps=_helps(config),
+        began_with=_began_with(folder),
+        taught_by=taught_by(config),
+        helps=helps(config),
     )
 
 
@@ -221,28 +223,12 @@ def _started_from(folder: RunDirectory) -> str | None:
         return None
 
 
-def _taught_by(config: Mapping[str, Any]) -> str | None:
-    """What :attr:`TrainerConfig.taught_by` says, also where the world is of somebody else."""
+def _began_with(folder: RunDirectory) -> tuple[str, ...]:
     try:
-        if config["kind"] == "cloning":
-            return f"cloned {config['teacher']['name']}"
-        return from_json(config["loss"]["imitation"], ImitationConfig, KINDS).label
-    except (ValueError, LookupError, TypeError):  # of another trainer, or somebody edited the file
-        return None
-
-
-def _helps(config: Mapping[str, Any]) -> tuple[str, ...]:
-    """What :attr:`TrainerConfig.helps` says, also where the task is of somebody else."""
-    found: list[str] = []
-    for path, cls in HELPS:
-        part: Any = config
-        try:
-            for key in path:
-                part = part[key]
-            found += from_json(part, cls, KINDS).helps
-        except (ValueError, LookupError, TypeError):  # of another trainer or of somebody else
-            continue
-    return tuple(found)
+        start = folder.started_from()
+        return () if start is None else tuple(map(str, start.get("helped", ())))
+    except (OSError, ValueError, LookupError, TypeError, AttributeError):  # somebody edited the file
+        return ()
 
 
 def _where(path: Path) -> str:

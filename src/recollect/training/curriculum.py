@@ -11,6 +11,7 @@ of the present level.
 """
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
@@ -147,7 +148,7 @@ def _like(now: Any, value: float) -> Any:
     if isinstance(now, tuple):
         return (_like(now[0], value),)
     if isinstance(now, int):
-        if value != int(value):
+        if not math.isfinite(value) or value != int(value):
             raise ValueError("give a whole number")
         return int(value)
     return float(value)

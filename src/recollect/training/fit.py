@@ -30,7 +30,7 @@ from recollect.runs.random_states import RandomStates, random_states, restore_ra
 from recollect.runs.run_directory import RunDirectory, changes
 from recollect.training.frame import Trainer, TrainerConfig, below
 from recollect.training.trainers import KINDS
-from recollect.training.warm_start import Start, read_start, require_fitting
+from recollect.training.warm_start import Start, fitted, read_start
 
 Status = Literal["finished", "solved", "interrupted"]
 
@@ -132,7 +132,7 @@ class Fit:
         self.owes_report = False  # the newest step was done, and what follows it was not
         try:
             if start is not None:
-                require_fitting(start, self.trainer.agent)
+                start = fitted(start, self.trainer.agent)
             # Nothing is written before trainer and world stand: a mistake in the settings leaves no directory behind.
             note = None if start is None else start.note()
             self.directory.open(self.description, resume=resume, renew=_renew, note=note)

@@ -4,14 +4,16 @@ Only the weights are taken over. Optimiser, counters, generators and memory are 
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor, nn
 
+from recollect.agents.actor_critic import is_target_head, without_target_heads
 from recollect.runs.run_directory import RunDirectory
+from recollect.training.helped import helped_by
 from recollect.training.trained import load_checkpoint
 
 
@@ -25,10 +27,13 @@ class Start:
     """After how many of its steps."""
     weights: Mapping[str, Tensor]
     """Parameters and buffers."""
+    helped: tuple[str, ...] = ()
+    """What helped that run in learning, and the one that it started from."""
 
     def note(self) -> dict[str, Any]:
         """What environment.json of the new run says of it."""
-        return {"started_from": {"run": self.path, "step": self.step}}
+        helped = {"helped": list(self.helped)} if self.helped else {}
+        return {"started_from": {"run": self.path, "step": self.step, **helped}}
 
 
 def read_start(source: str | PathLike[str]) -> Start:
@@ -42,16 +47,26 @@ def read_start(source: str | PathLike[str]) -> Start:
     """
     path = Path(source).resolve()
     best = path.name == RunDirectory(path).best.name and RunDirectory(path.parent).config.is_file()
-    checkpoint = load_checkpoint(path.parent if best else path, best=best)
-    return Start(str(path), checkpoint.progress["step"], checkpoint.weights)
+    run = path.parent if best else path
+    checkpoint, folder = load_checkpoint(run, best=best), RunDirectory(run)
+    before = (folder.started_from() or {}).get("helped", ())
+    helped = dict.fromkeys((*before, *helped_by(folder.read_config())))
+    return Start(str(path), checkpoint.progress["step"], checkpoint.weights, tuple(helped))
 
 
-def require_fitting(start: Start, agent: nn.Module) -> None:
-    """Look whether the weights of another run have the names and shapes of an agent's.
+def fitted(start: Start, agent: nn.Module) -> Start:
+    """The weights of another run for an agent, whose names and shapes they have.
+
+    A head that only targets of training read may be only there, and is left out, or only here, and stays as it is.
 
     Raises:
-        ValueError: they have not; says in what, and what to do.
+        ValueError: they do not fit; says in what, and what to do.
     """
+    own = {name: tensor.detach().clone() for name, tensor in agent.state_dict().items() if is_target_head(name)}
+    weights = {name: start.weights.get(name, tensor) for name, tensor in own.items()} | without_target_heads(
+        start.weights
+    )
+    start = replace(start, weights=weights)
     theirs = {name: tuple(tensor.shape) for name, tensor in start.weights.items()}
     ours = {name: tuple(tensor.shape) for name, tensor in agent.state_dict().items()}
     wrong = [
@@ -66,6 +81,7 @@ def require_fitting(start: Start, agent: nn.Module) -> None:
             f"the weights of {start.path} do not fit this run: {'; '.join(wrong[:3])}{more}. "
             "Choose the task, core and agent settings of that run (they are in its config.json)"
         )
+    return start
 
 
 def _shape(shape: tuple[int, ...]) -> str:

@@ -21,7 +21,7 @@ import gymnasium
 import torch
 from torch import Generator, Tensor
 
-from recollect.agents.actor_critic import ActorCritic, ActorCriticConfig
+from recollect.agents.actor_critic import ActorCritic, ActorCriticConfig, without_target_heads
 from recollect.agents.contract import ActorInputs
 from recollect.agents.kinds import KINDS
 from recollect.agents.policies import Distribution
@@ -99,10 +99,13 @@ class ImitationConfig:
             remedy = "cost, until and teacher ask for steps: say how many only imitate, 0 or more (--imitate 300)"
             require((self.cost, self.until, self.teacher) == (1.0, 0.5, TeacherConfig()), "steps", None, remedy)
 
-    @property
-    def label(self) -> str | None:
-        """What a table says of a run; None without a teacher."""
-        return None if self.steps is None else f"imitated {self.teacher.name} for {self.steps} steps"
+    def label(self, steps: int) -> str | None:
+        """What a table says of a run of so many steps; None without a teacher."""
+        if self.steps is None:
+            return None
+        if not self.steps:
+            return f"imitated {self.teacher.name} beside reinforcement"
+        return f"imitated {self.teacher.name}" + (f" for {self.steps} steps" if self.steps < steps else "")
 
     def alone(self, step: int) -> bool:
         """Whether a step (from 0) only imitates."""
@@ -321,7 +324,7 @@ def _trained(name: str, spec: WorldSpec) -> tuple[ActorCritic, int]:
         raise ValueError(f"{said}: there is no complete checkpoint in {folder} yet")
     model = agent.build(core, spec.observation_space, spec.action_space)
     with checkpoints.belongs(folder, checkpoint.progress["step"]):
-        model.load_state_dict(dict(checkpoint.weights))
+        model.load_state_dict(without_target_heads(checkpoint.weights))
     return model, checkpoint.progress["step"]
 
 

@@ -113,6 +113,11 @@ class ImpalaConfig(ActingConfig):
         self.loss.reuse.require_rows(self.unroll + 1)
         asked = self.loss.imitation.steps is None or self.schedule.mode == "synchronous"
         require(asked, "mode", self.schedule.mode, "a teacher needs the synchronous schedule (loss.imitation)")
+        decisions = self.loss.supervision.decision_cost
+        remedy = (
+            "it counts only while a teacher alone is imitated: give loss.imitation.steps (--imitate 300), or 0 here"
+        )
+        require(not decisions or bool(self.loss.imitation.steps), "decision_cost", decisions, remedy)
 
     @property
     def is_greedy(self) -> bool:
@@ -122,7 +127,7 @@ class ImpalaConfig(ActingConfig):
     @property
     def taught_by(self) -> str | None:
         """Who was imitated, and how long."""
-        return self.loss.imitation.label
+        return self.loss.imitation.label(self.fit.steps)
 
     @property
     def helps(self) -> tuple[str, ...]:
