@@ -5,10 +5,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from recollect.config import to_json
 from recollect.cores import GENERAL_CORES
 from recollect.recipes.memory_suite import COLUMNS, FIRST, MEMORY_SUITE, ROWS, cell, label
 from recollect.recipes.recall import OPTIMIZERS
 from recollect.recipes.reproduce import write_tables
+from recollect.training.trainers import KINDS
 
 
 def test_every_core_meets_every_task():
@@ -149,6 +151,31 @@ def test_a_table_with_one_run_has_a_page_without_what_cannot_be_said(tmp_path):
     assert "memory-suite-beats" not in page and "nan" not in page and "IQM:" not in page
     assert page.partition("## Scores")[2].partition("*chance*")[0].splitlines()[6].startswith("| hcam |"), "first"
     assert "| hcam | **1.00** (1.00 to 1.00) |" in page
+
+
+def test_every_table_says_how_a_column_is_learned_and_who_taught(tmp_path):
+    column = next(column for column in COLUMNS if column.key == "streets")
+    write(tmp_path, "hcam", column, 0, 0.5, config=to_json(cell("hcam", column), KINDS))
+    write_tables(MEMORY_SUITE, tmp_path)
+    for name in ("memory-suite.md", "results.md"):
+        text = (tmp_path / "docs" / name).read_text()
+        assert "| streets, imitated | " in text and "| T-maze, 100, reinforcement |" in text
+    page = (tmp_path / "docs" / "memory-suite.md").read_text()
+    assert re.search(r"^\| streets \| imitated \| 150 \| imitated explorer;? ?[^|]*\|$", page, re.M)
+
+
+def test_seeds_that_failed_or_are_missing_beside_good_ones_are_named(tmp_path):
+    first, second = COLUMNS[:2]
+    for seed in (0, 1, 2):
+        write(tmp_path, "gru", first, seed, 0.5)
+    write(tmp_path, "gru", second, 0, 0.9)
+    write(tmp_path, "gru", second, 2, 0.0, status="failed", error="NaN | at <class 'x'>")
+    write(tmp_path, "lstm", second, 0, 0.9)
+    write_tables(MEMORY_SUITE, tmp_path)
+    fewer = (tmp_path / "docs" / "memory-suite.md").read_text().partition("## Cells with fewer seeds")[2]
+    assert f"| {second.title}, supervised | gru | 1 of 3 | seed 2 failed: NaN \\| at &lt;class 'x'&gt; |" in fewer
+    assert f"| {second.title}, supervised | lstm | 1 of 3 | not run yet |" in fewer
+    assert f"| {first.title}, supervised |" not in fewer.partition("##")[0]
 
 
 def test_a_cell_is_framed_where_the_answer_lies_beyond_the_windows(tmp_path):

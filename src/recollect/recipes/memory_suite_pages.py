@@ -19,6 +19,8 @@ from recollect.comparison.profile import profile_svg
 from recollect.comparison.suite import Suite, normalised
 from recollect.evaluation.confidence_interval import interquartile_mean, seeds_interval
 from recollect.files import write_atomically
+from recollect.recipes.markdown import markdown_cell
+from recollect.training.helped import taught_by
 
 THRESHOLDS = np.linspace(0, 1, 101)
 """Scores at which the performance profile is drawn."""
@@ -135,6 +137,19 @@ class Cells:
         failed = [one["error"] for one in self.runs.get(row.labels[column.key], []) if one["status"] != "ok"]
         return f"failed: {failed[0]}" if failed else "not run yet"
 
+    def _fewer(self) -> list[str]:
+        """Cells with a number that have fewer seeds than others have, or seeds that failed: lines of a table."""
+        cells = [(row, column, self.good(row, column)) for row in self.shown for column in self.columns]
+        most = max((len(good) for _, _, good in cells), default=0)
+        lines = []
+        for row, column, good in cells:
+            failed = [one for one in self.runs.get(row.labels[column.key], []) if one["status"] != "ok"]
+            if good and (failed or len(good) < most):
+                said = "; ".join(f"seed {one['seed']} failed: {one['error']}" for one in failed)
+                told = markdown_cell(said or "not run yet")
+                lines.append(f"| {_task(column)} | {markdown_cell(row.name)} | {len(good)} of {most} | {told} |")
+        return lines
+
     def _brief(self, row: Line, column: Heading) -> str:
         """The same in a word: a dash for what is not run yet, or failed."""
         return "failed" if self.reason(row, column).startswith("failed") else "-"
@@ -234,10 +249,11 @@ class Cells:
 
     def table(self) -> str:
         """Scores in the tasks' own units, as Markdown; reasons where there are none."""
-        heads = ["", *(column.title for column in self.columns), "IQM", f"beats {ABLATION}"]
+        heads = ["", *(_task(column) for column in self.columns), "IQM", f"beats {ABLATION}"]
         lines = ["| " + " | ".join(heads) + " |", "|---" + "|---:" * (len(heads) - 1) + "|"]
         for row in self.shown:
-            lines.append(f"| {row.name} | " + " | ".join([*self._scores(row), *self._overall(row.name)]) + " |")
+            cells = [markdown_cell(row.name), *self._scores(row), *self._overall(row.name)]
+            lines.append("| " + " | ".join(cells) + " |")
         for name in ("chance", "oracle"):
             known = [f"{getattr(column, name):.2f}" for column in self.columns]
             lines.append(f"| *{name}* | " + " | ".join([*known, "", ""]) + " |")
@@ -276,18 +292,20 @@ class Cells:
 
     def lessons(self) -> list[str]:
         """How every column is learned, as Markdown: time of a cell, teacher, and what helps which rows."""
-        lines = ["| task | how | seconds of a cell | helps |", "|---|---|---:|---|"]
+        lines = ["| task | how | seconds of a cell | teacher and helps |", "|---|---|---:|---|"]
         for column in self.columns:
             runs = {row.name: good[0] for row in self.rows if (good := self.good(row, column))}
             rows: dict[str, list[str]] = {}
             for name, run in runs.items():
-                for helped in run.get("helps", ()):
+                teacher = taught_by(run.get("config", {})) or run.get("taught_by")
+                for helped in (*([teacher] if teacher else []), *run.get("helps", ())):
                     rows.setdefault(helped, []).append(name)
             helps = [
                 helped if len(names) == len(runs) else f"{helped} ({', '.join(names)})"
                 for helped, names in rows.items()
             ]
-            lines.append(f"| {column.title} | {column.how} | {column.seconds:g} | {'; '.join(helps)} |")
+            told = markdown_cell("; ".join(helps))
+            lines.append(f"| {markdown_cell(column.title)} | {column.how} | {column.seconds:g} | {told} |")
         return lines
 
     def _statistics(self) -> str:
@@ -307,12 +325,16 @@ class Cells:
     def page(self, table: str, beats: str, profile: str) -> str:
         """The page."""
         empty = [
-            f"| {column.title}, {column.how} | {self._names(rows)} | {reason.replace('|', ' ')} |"
+            f"| {_task(column)} | {markdown_cell(self._names(rows))} | {markdown_cell(reason)} |"
             for column in self.columns
             for reason, rows in self._empty(column).items()
         ]
         reasons = ["## Empty cells", "", "| task | cores | reason |", "|---|---|---|", *empty, ""] if empty else []
-        waiting = [row.name for row in self.rows if row not in self.shown]
+        fewer = self._fewer()
+        if fewer:
+            heads = ["| task | core | seeds | others |", "|---|---|---:|---|"]
+            reasons += ["## Cells with fewer seeds", "", *heads, *fewer, ""]
+        waiting = [markdown_cell(row.name) for row in self.rows if row not in self.shown]
         reasons += [f"Rows of which nothing is run yet: {', '.join(waiting)}.", ""] if waiting else []
         return "\n".join(
             [
@@ -323,8 +345,8 @@ class Cells:
                 "",
                 "Every cell is trained with about the same number of parameters, and with at most the processor time "
                 "that its column has ([below](#how-each-column-is-learned)); it ends early when it is solved. "
-                "*Supervised*: right answers are shown. *Imitated*: a policy that knows the world's secrets shows what "
-                "to do. *Reinforcement*: nothing but reward.",
+                "*Supervised*: right answers are shown. *Imitated*: a teacher shows what to do; the oracle knows the "
+                "world's secrets, an explorer what it has seen. *Reinforcement*: nothing but reward.",
                 "",
                 *(part for picture in (beats, profile) if picture for part in (picture, "")),
                 "## Scores",
@@ -343,3 +365,8 @@ class Cells:
                 "",
             ]
         )
+
+
+def _task(column: Heading) -> str:
+    """A task and how it is learned, for a table: nobody is to take what was imitated for reinforcement."""
+    return f"{markdown_cell(column.title)}, {column.how}"

@@ -38,6 +38,7 @@ from recollect.machine import forget_peak, peak_bytes
 from recollect.recipes.base import Recipe, Run, Test
 from recollect.recipes.demands import demand_of, policies_of
 from recollect.recipes.learner_frames import frames_table
+from recollect.recipes.markdown import markdown_cell
 from recollect.runs.checkpoints import RunError
 from recollect.runs.metrics import read_rows
 from recollect.runs.provenance import environment
@@ -283,8 +284,8 @@ def table(recipe: Recipe, scale: str, results: Sequence[Mapping[str, Any]]) -> s
             lines.append(_row(runs[0], name, with_test, asked.get((label, _trained(name)), "-")))
         for result in runs:
             if result["status"] != "ok":
-                error = result["error"].replace("|", "\\|")
-                row = [f"{result['row']}, seed {result['seed']}", result["paper"], f"failed: {error}", "0", *"---"]
+                error = markdown_cell(f"failed: {result['error']}")
+                row = [f"{markdown_cell(result['row'])}, seed {result['seed']}", result["paper"], error, "0", *"---"]
                 lines.append("| " + " | ".join([*row, f"`{result['command']}`"]) + " |")
     return "\n".join([*lines, "", *_caption(results), *_reference_lines(rows)])
 
@@ -323,7 +324,7 @@ def _row(first: Mapping[str, Any], name: str, good: Sequence[Mapping[str, Any]],
     )
     score = f"{interquartile_mean(np.array([test['score'] for test in tests])):.3f}{_samples(good)}"
     helped = [name for name in (first.get("taught_by"), *first.get("helps", ())) if name]
-    title = first["row"] + (f" ({', '.join(helped)})" if helped else "") + (f", {name}" if name else "")
+    title = markdown_cell(first["row"] + (f" ({', '.join(helped)})" if helped else "") + (f", {name}" if name else ""))
     chance = "-" if math.isnan(tests[0]["chance"]) else f"{tests[0]['chance']:.3f}"
     row = [title, tests[0]["paper"], score, str(len(good)), f"{low:.3f} to {high:.3f}", chance, asked]
     return "| " + " | ".join([*row, f"`{first['command']}`"]) + " |"
