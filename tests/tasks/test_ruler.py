@@ -1,7 +1,7 @@
 """The ruler against tasks whose demands can be counted by hand."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import gymnasium
 import pytest
@@ -122,6 +122,16 @@ def test_every_number_of_a_world_counted_by_hand():
     demand = measure(ToldConfig(), 32)
     assert numbers(demand) == (6, 6, 1, 1, 2), "the second step of the same decision is no use of its own"
     assert math.isnan(demand.bits), "the world does not say"
+
+
+def test_a_world_that_does_not_say_how_long_it_may_be_is_measured():
+    @dataclass(frozen=True, kw_only=True)
+    class Endless(TMazeConfig):
+        @property
+        def spec(self):
+            return replace(super().spec, max_steps=0, memory_span=0)
+
+    assert numbers(measure(Endless(length=9), 8)) == numbers(measure(TMazeConfig(length=9), 8))
 
 
 def test_named_policies_are_played():

@@ -18,6 +18,7 @@ from recollect.comparison.heat_map import WIDE_PAGE, Cell, HeatMap, heat_map_svg
 from recollect.comparison.level_curves import Panel, level_curves_svg
 from recollect.evaluation.confidence_interval import Interval, interquartile_mean, seeds_interval
 from recollect.files import replace_between, write_atomically
+from recollect.recipes.markdown import markdown_cell
 
 Results = Sequence[Mapping[str, Any]]
 
@@ -133,7 +134,7 @@ class Sheets:
         for sheet in self.sheets:
             lines.append(f"| {sheet.core} | " + " | ".join(self._cells(sheet)) + " |")
         for core, reason in self.missing:
-            lines.append(f"| {core} | {reason} |" + " |" * (len(heads) - 2))
+            lines.append(f"| {core} | {markdown_cell(reason)} |" + " |" * (len(heads) - 2))
         return "\n".join(lines)
 
     def _cells(self, sheet: Sheet) -> list[str]:

@@ -99,7 +99,10 @@ def policy_scores(config: WorldConfig, episodes: int = EPISODES, seed: int = 0) 
 def _mean_score(config: WorldConfig, policy: str, episodes: int, seed: int) -> float:
     width = min(episodes, BATCH_SIZE)
     world = config.build(width, seed=seed)
-    scores = [step.score[step.is_last & counted] for step, counted in _played(world, policy, -(-episodes // width))]
+    try:
+        scores = [step.score[step.is_last & counted] for step, counted in _played(world, policy, -(-episodes // width))]
+    finally:
+        world.close()
     return float(torch.cat(scores).double().mean())
 
 
@@ -155,6 +158,8 @@ def _world_uses(world: World, each: int) -> Iterator[Use]:
         clock = torch.where(step.is_first, 0, clock + 1)
         last = last.masked_fill(step.is_first[:, None], -1)
         before = before.masked_fill(step.is_first[:, None], -1)
+        if int(clock.max()) >= begun.shape[1]:  # the world did not say how long an episode may be
+            begun = torch.cat((begun, torch.zeros_like(begun)), 1)
         seen = truth.event[:, None] == kinds
         ended = (seen & ends_episode).any(1)
         begun[rows, clock] = torch.where(clock > 0, begun[rows, (clock - 1).clamp(min=0)], 0) + ended.long()
