@@ -333,7 +333,8 @@ class Cells:
         fewer = self._fewer()
         if fewer:
             heads = ["| task | core | seeds | others |", "|---|---|---:|---|"]
-            reasons += ["## Cells with fewer seeds", "", *heads, *fewer, ""]
+            weight = "In a number over several tasks each counts by its seeds, so these count for less there."
+            reasons += ["## Cells with fewer seeds", "", weight, "", *heads, *fewer, ""]
         waiting = [markdown_cell(row.name) for row in self.rows if row not in self.shown]
         reasons += [f"Rows of which nothing is run yet: {', '.join(waiting)}.", ""] if waiting else []
         return "\n".join(
