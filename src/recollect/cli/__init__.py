@@ -229,7 +229,8 @@ class Compare:
     axis: Literal["step", "environment_steps", "seconds"] = "step"
     """What the curves are drawn against."""
     names: tuple[str, ...] = ()
-    """A label for every run, in their order; empty takes cores and the settings that differ."""
+    """A label for every run, in their order, behind which stands what helped it; empty takes cores and the settings
+    that differ."""
     json: bool = False
     """Print JSON."""
 
