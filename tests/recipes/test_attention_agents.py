@@ -42,7 +42,8 @@ def count(module):
 
 @pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size.agent} {size.game} {size.changed}".strip())
 def test_agents_have_the_published_parameters_less_those_that_nothing_reads(size):
-    assert size.count(Frames(GAMES[size.game])) + size.unused == size.published
+    world = Frames(GAMES[size.game], (4, size.side, size.side))
+    assert size.count(world) + size.unused == size.published
     assert not size.unused or size.agent == "adaptive" or size.agent.startswith("spatio-temporal")
 
 
