@@ -34,7 +34,7 @@ OPTIONS = {
     "--imitate INT": "In a world: first steps, which imitate a teacher; then reinforcement, drawn to it less and less.",
     "--teacher NAME": "Who is imitated: oracle, a run, or, cloning, FILE.npz, minari:NAME or lerobot:FOLDER. [oracle]",
     "--data NAME": "What a decision-transformer learns from: FILE.npz, minari:DATASET or dqn-replay:FOLDER.",
-    "--directory PATH": "Run directory. [runs/<task>-<core or agent>-seed<seed>]",
+    "--directory PATH": "Run directory. [runs/<task>-<core|agent>-seed<seed>]",
     "--resume": "Go on in that directory; more --steps, another --stop-score or evaluation are allowed.",
     "--config FILE": "Begin with the settings of a run's config.json, in the place of TASK and --core; flags on top.",
     "--from RUN": "Begin with the newest weights of another run; RUN/best for its best ones.",
