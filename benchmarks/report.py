@@ -329,7 +329,7 @@ def size_table() -> str:
     """Parameters of the attention agents, published and counted."""
     rows = []
     for size in SIZES:
-        ours = size.count(game(size.game))
+        ours = size.count(game(size.game, side=size.side))
         name = f"`{size.agent}`, {size.game}" + (f", {size.changed}" if size.changed else "")
         rows.append((name, f"{size.published:,}", f"{ours:,}", f"{size.unused:,}"))
         assert ours + size.unused == size.published

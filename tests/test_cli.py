@@ -180,7 +180,7 @@ def test_a_name_that_text_cannot_decide_is_left_to_the_import(text, tmp_path, mo
 
 def test_help_of_train_shows_the_common_flags_first(capsys):
     status, out, _ = run(capsys, "train", "t-maze", "--core", "gru", "--help")
-    assert status == 0 and "usage: recollect train TASK" in out and "[runs/<task>-<core>-seed<seed>]" in out
+    assert status == 0 and "usage: recollect train TASK" in out and "[runs/<task>-<core|agent>-seed<seed>]" in out
     for short, _ in flags.COMMON:
         assert f"{short} " in out
     assert "--loss.vtrace.rho-clip" not in out

@@ -11,6 +11,7 @@ Ids of others are looked up here too: a mistyped one is found before torch is im
 """
 
 import contextlib
+import difflib
 import importlib
 import re
 from collections.abc import Iterator
@@ -108,4 +109,16 @@ def entry(name: str) -> EnvSpec:
     try:
         return gymnasium.spec(name)
     except gymnasium.error.Error as error:
-        raise ValueError(f"id={name!r}: {str(error).rstrip('.')}") from None
+        reason = str(error).rstrip(".")
+        near = "" if "Did you mean" in reason else _game(name)
+        raise ValueError(f"id={name!r}: {reason}{near}") from None
+
+
+def _game(name: str) -> str:
+    """``". Did you mean: `ALE/Pong-v5`?"`` where something like a game of Atari was meant, else nothing."""
+    with contextlib.suppress(ImportError):
+        importlib.import_module("ale_py")
+    games = {full.lower(): full for full in gymnasium.registry if full.startswith("ALE/")}
+    title = re.sub(r"(NoFrameskip|Deterministic)?(-v\d+)?$", "", name.rpartition("/")[2]).lower()
+    near = difflib.get_close_matches(f"ale/{title}-v5", games, n=1, cutoff=0.9)
+    return f". Did you mean: `{games[near[0]]}`?" if near else ""

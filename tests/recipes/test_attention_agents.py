@@ -6,9 +6,11 @@ import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
+from rich.console import Console
 
 from recollect.agents.actor_critic import ActorCritic
 from recollect.agents.contract import ActorInputs
+from recollect.cli.train import _default, read, train
 from recollect.recipes import RECIPES, training
 from recollect.recipes.attention_agents import ATTENTION_AGENTS, attention_agent
 from recollect.recipes.attention_agents.sizes import SIZES, UNUSED_NORMS
@@ -40,7 +42,8 @@ def count(module):
 
 @pytest.mark.parametrize("size", SIZES, ids=lambda size: f"{size.agent} {size.game} {size.changed}".strip())
 def test_agents_have_the_published_parameters_less_those_that_nothing_reads(size):
-    assert size.count(Frames(GAMES[size.game])) + size.unused == size.published
+    world = Frames(GAMES[size.game], (4, size.side, size.side))
+    assert size.count(world) + size.unused == size.published
     assert not size.unused or size.agent == "adaptive" or size.agent.startswith("spatio-temporal")
 
 
@@ -90,6 +93,30 @@ def test_an_agent_of_another_name_or_for_other_worlds_is_named():
     with pytest.raises(ValueError, match="--agent adaptive: it acts in worlds, and recall is none: use --core"):
         training("recall", "gru", agent="adaptive")
     assert type(training("catch", "gru", agent="mott").core).__name__ == "SpatialAttentionMemoryConfig"
+
+
+@pytest.mark.parametrize("name", ["mott", "spatio-temporal-one-shot", "timesformer-divided"])
+@pytest.mark.parametrize("side", [42, 126])
+def test_an_agent_that_is_typed_is_made_for_the_world_that_is_typed(name, side):
+    request = read(["catch", "--agent", name, "--world.side", str(side), "--core.dim", "64"])
+    config = _default(request)
+    assert config.world.side == side and config.core.grid == ((side + 7) // 8,) * 2
+    assert config.core.dim == 256, "other flags are left to the parser"
+
+
+def test_a_core_that_reads_another_map_than_the_encoder_makes_is_named():
+    config = attention_agent("mott", CatchConfig(side=84))
+    for changed in (
+        replace(config, world=CatchConfig(side=126)),
+        replace(config, agent=replace(config.agent, encoders=replace(config.agent.encoders, channels=(16, 16, 64)))),
+    ):
+        with pytest.raises(ValueError, match=r"grid=\(11, 11\), channels=32: .* map has .* places of .*--core.grid"):
+            changed.build_agent()
+
+
+def test_a_mistaken_flag_beside_an_agent_is_answered_with_the_agents_help():
+    with pytest.raises(ValueError, match=r"unknown flag --stepz: .*recollect train catch --agent mott --help shows"):
+        train(["catch", "--agent", "mott", "--stepz", "3"], Console())
 
 
 def test_images_of_another_size_layout_or_type_are_named():

@@ -254,6 +254,24 @@ def test_key_door_and_agent_are_apart():
     assert state.goals.min() == 0 and state.goals.max() == key_door.LARGE - 1
 
 
+def test_the_oracle_reaches_any_key_and_door_in_the_shortest_episode():
+    """From a corner to a key in another one, and back to a door anywhere: nothing is farther."""
+    ends = (0, 4, 11, 15, 22, 26, 33, 37)
+    far = torch.tensor([(37, 37), (37, 33), (33, 37), (37, 36), (36, 37), (36, 36)])
+    key, door = (part.flatten(0, 1) for part in torch.broadcast_tensors(far[:, None], torch.cartesian_prod(
+        *[torch.tensor(ends)] * 2)[None]))  # fmt: skip
+    apart = (door // 11 != key // 11).any(1) & (door // 11 > 0).any(1)
+    key, door = key[apart], door[apart]
+    world = KeyDoorConfig(side=42, distractors=0, max_steps=key_door.LONGEST).build(len(key))
+    world.reset()
+    world.state = world.state._replace(agent=torch.zeros_like(key), goals=torch.stack([key, door], 1))
+    last = torch.zeros(len(key), dtype=torch.long)
+    for number in range(1, key_door.LONGEST + 1):
+        step = world.step(world.oracle())
+        last = torch.where(step.terminated & (last == 0), number, last)
+    assert last.min() > 0 and last.max() == key_door.LONGEST
+
+
 @pytest.mark.parametrize(
     ("make", "words"),
     [
@@ -264,7 +282,8 @@ def test_key_door_and_agent_are_apart():
         (lambda: TrackConfig(balls=1), "balls=1"),
         (lambda: TrackConfig(pick_steps=3), "pick_steps=3"),
         (lambda: KeyDoorConfig(distractors=-1), "distractors=-1"),
-        (lambda: KeyDoorConfig(max_steps=10), "max_steps=10"),
+        (lambda: KeyDoorConfig(max_steps=62), "max_steps=62: give at least 63"),
+        (lambda: KeyDoorConfig(bump=float("nan")), "bump=nan"),
     ],
 )
 def test_mistakes_are_named(make, words):

@@ -78,6 +78,36 @@ def test_rules_that_make_no_game_are_named(rules, message):
         AtariRules(**rules)
 
 
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"img_heigth": 42}, "options: img_heigth=42: .*did you mean 'img_height'"),
+        ({"img_height": "a"}, "options: img_height='a': give a whole number, at least 1"),
+        ({"stack_num": 0}, "options: stack_num=0: give a whole number, at least 1"),
+        ({"noop_max": -1}, "options: noop_max=-1: give a whole number, at least 0"),
+        ({"frameskip": [2, 5]}, "options: frameskip="),
+        ({"life_loss_info": 1}, "options: life_loss_info=1: give true or false"),
+        ({"repeat_action_probability": 2.0}, "options: repeat_action_probability=2.0: give a probability"),
+        ({"side": 42}, "options: side=42: ale-py calls it img_height and img_width"),
+    ],
+)
+def test_options_that_a_game_does_not_take_are_named(options, message):
+    with pytest.raises(ValueError, match=message):
+        _ = GymnasiumConfig(id="ALE/Pong-v5", options=options).spec
+
+
+def test_options_that_another_environment_does_not_take_are_named():
+    for native in (True, False):
+        with pytest.raises(ValueError, match=r"options=\{'foo': 1\}: .*unexpected keyword argument 'foo'"):
+            _ = GymnasiumConfig(id="CartPole-v1", options={"foo": 1}, native=native).spec
+
+
+@pytest.mark.parametrize("name", ["ALE/Pong", "Pong-v5", "Pong", "ale/Pong-v5", "ALE/Pong-v6", "PongNoFrameskip-v5"])
+def test_a_game_under_another_name_is_found(name):
+    with pytest.raises(ValueError, match="Did you mean: `ALE/Pong-v5`"):
+        _ = GymnasiumConfig(id=name).spec
+
+
 def test_an_unknown_game_and_a_missing_rom_say_what_to_do(monkeypatch, tmp_path):
     with pytest.raises(ValueError, match=r"id='ALE/Pongg-v5': .* Did you mean: `Pong`"):
         _ = game("Pongg").spec

@@ -159,6 +159,8 @@ class ActorCritic(nn.Module):
             )
         shown = {"none": 0, "action": self.policy.encoding_dim, "logits": self.policy.num_parameters}
         joined = self.encoder.dim + shown[config.previous_action] + config.previous_reward + self.feature_dim
+        if config.width is None and self.encoder.image_map is not None:
+            core.require_map_of(self.encoder.image_map)
         self.core = core.build(joined if config.width is None else config.width)
         self.join: nn.Module = nn.Identity()
         if config.width is not None or len(self.core.input_shape) > 1:

@@ -31,7 +31,7 @@ from torch import Tensor, nn
 
 from recollect.agents.encoder_config import EncoderConfig, Kind
 from recollect.agents.film_encoders import FILM_ENCODERS, FiLMEncoder
-from recollect.agents.image_encoders import IMAGE_ENCODERS, LARGEST_GRID, Encoder, is_image
+from recollect.agents.image_encoders import IMAGE_ENCODERS, LARGEST_GRID, Encoder, ImageEncoder, is_image
 from recollect.agents.normalization import RunningNorm
 from recollect.agents.policies import policy_for
 from recollect.config import require
@@ -94,6 +94,14 @@ class ObservationEncoder(nn.Module):
             return joined
         _, leaf = next(self.leaves(observation, lead, flat=False))
         return joined.unflatten(0, leaf.shape[:lead])
+
+    @property
+    def image_map(self) -> tuple[int, int, int] | None:
+        """Rows, columns and channels of the map that the vector is; None where it is anything else."""
+        only = next(iter(self.encoders.values()))
+        if len(self.encoders) == 1 and isinstance(only, ImageEncoder) and isinstance(only.project, nn.Identity):
+            return (*only.map_sides, only.channels[-1])
+        return None
 
     @property
     def map(self) -> tuple[int, int, int] | None:

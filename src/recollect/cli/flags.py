@@ -216,14 +216,17 @@ def full_names(words: Sequence[str]) -> list[str]:
     return [_full(word) for word in words]
 
 
-def require_known(task: str, core: str, words: Sequence[str], trainer: str | None = None) -> None:
+def require_known(
+    task: str, core: str, words: Sequence[str], trainer: str | None = None, agent: str | None = None
+) -> None:
     """Look at what was typed behind task and core.
 
     Args:
         task: key of a task.
         core: key of a core.
-        trainer: key of a trainer; None for the task's own.
         words: flags and their values, as :func:`full_names` gives them.
+        trainer: key of a trainer; None for the task's own.
+        agent: name of the agent that brings the core; None where the core was typed.
 
     Raises:
         ValueError: an unknown task, core or flag, or a flag without its value or with a wrong one; says what to type.
@@ -236,8 +239,9 @@ def require_known(task: str, core: str, words: Sequence[str], trainer: str | Non
     if known is None and (":" in task or ":" in core):
         known, own = possible(task, core, trainer)
     if known:
-        command = f"recollect train {task} --core {core}" + (f" --trainer {trainer}" if trainer else "")
-        where = f"{command} --help shows the common ones, --help-all all"
+        command = f"recollect train {task} " + (f"--agent {agent}" if agent else f"--core {core}")
+        command += f" --trainer {trainer}" if trainer else ""
+        where = f"{command} --help shows " + ("them" if agent else "the common ones, --help-all all")
         require_among(known, words, where, own)
 
 

@@ -12,7 +12,7 @@ class TrainOptions:
     """Where a run is kept, what it begins with, and who hears of it."""
 
     directory: Path | None = None
-    """Run directory; runs/<task>-<core>-seed<seed> when None. With --seeds: a folder for all of them."""
+    """Run directory; runs/<task>-<core|agent>-seed<seed> when None. With --seeds: a folder for all of them."""
     resume: bool = False
     """Continue the run in that directory, bit for bit. Settings that are not typed are those of its config.json."""
     start_from: Annotated[Path | None, arg(name="from")] = None

@@ -34,7 +34,7 @@ OPTIONS = {
     "--imitate INT": "In a world: first steps, which imitate a teacher; then reinforcement, drawn to it less and less.",
     "--teacher NAME": "Who is imitated: oracle, a run, or, cloning, FILE.npz, minari:NAME or lerobot:FOLDER. [oracle]",
     "--data NAME": "What a decision-transformer learns from: FILE.npz, minari:DATASET or dqn-replay:FOLDER.",
-    "--directory PATH": "Run directory. [runs/<task>-<core>-seed<seed>]",
+    "--directory PATH": "Run directory. [runs/<task>-<core|agent>-seed<seed>]",
     "--resume": "Go on in that directory; more --steps, another --stop-score or evaluation are allowed.",
     "--config FILE": "Begin with the settings of a run's config.json, in the place of TASK and --core; flags on top.",
     "--from RUN": "Begin with the newest weights of another run; RUN/best for its best ones.",
@@ -88,6 +88,18 @@ class Request(NamedTuple):
     def model(self) -> str:
         """What a run is called after: the agent, or the core."""
         return self.agent or self.memory
+
+    def called(self, task: str | None = None, core: str | None = None) -> tuple[str, str]:
+        """What the parser calls the command, and what it is about.
+
+        Args:
+            task: its name, where it was not typed.
+            core: its name, where it was not typed.
+        """
+        task = task or str(self.task)
+        with_what = f"--core {core or self.memory}" if self.agent is None else f"--agent {self.agent}"
+        with_what += "" if self.trainer is None else f" --trainer {self.trainer}"
+        return f"train {task} {with_what}", f"Train {self.agent or core or self.memory} on {task}."
 
     def kept(self) -> Kept | None:
         """The file with the settings to begin with: of ``--config``, or of the run that ``--resume`` names alone."""
@@ -162,7 +174,7 @@ def _look_at(request: Request) -> None:
         flags.require_known(kept.task, kept.core, request.rest, kept.trainer)
     elif request.task is not None:
         core = request.memory
-        flags.require_known(request.task, core, request.rest, request.trainer)
+        flags.require_known(request.task, core, request.rest, request.trainer, request.agent)
         for name, what in ((request.task, "task"), (core, "core")):
             if ":" in name:
                 require_there(name, what)
@@ -178,7 +190,7 @@ def _one(request: Request, console: Console) -> int:
     default = _default(request)
     task, core = task_name(default), core_name(default)
     words = [*request.rest, *(["--help"] if request.help else [])]
-    config, options = parse(default, TrainOptions(), f"train {task} --core {core}", f"Train {core} on {task}.", words)
+    config, options = parse(default, TrainOptions(), *request.called(task, core), words)
     directory = options.directory or folder(task, request.agent or core, config.fit.seed, request.trainer)
     keep: dict[str, Any] = {"start_from": options.start_from, "log": options.loggers()}
     outcome = fit(config, directory, resume=options.resume, console=console, **keep)
@@ -203,6 +215,10 @@ def _default(request: Request) -> Any:
     if request.task is not None:
         how: dict[str, Any] = {"trainer": request.trainer, "agent": request.agent}
         chosen = training(request.task, request.memory, **how, **fields)
+        if request.agent is not None and any(word.startswith("--world.") for word in request.rest):
+            # The map of an image, and with it the core, depend on what the world shows.
+            world = parse(chosen, TrainOptions(), *request.called(), request.rest)[0].trained_on
+            chosen = training(world, request.memory, **how)
     given = request.value("--directory")
     if "--resume" not in request.rest or (given is None and chosen is None):
         if chosen is None:

@@ -69,6 +69,14 @@ class CoreConfig(ABC):
         """
         return 0
 
+    def require_map_of(self, shape: tuple[int, int, int]) -> None:
+        """Raise ``ValueError`` if this core reads a map of image features of another shape.
+
+        Args:
+            shape: rows, columns and channels of the map that it is to read.
+        """
+        return
+
     @property
     def reach(self) -> int | None:
         """Steps back that windows alone see: layers x window, chunks and landmarks not counted.

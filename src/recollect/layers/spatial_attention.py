@@ -29,6 +29,20 @@ def require_map(grid: Grid, channels: int | None) -> None:
     require(channels is None or channels >= 1, "channels", channels, "give at least 1, or None")
 
 
+def require_map_of(grid: Grid, channels: int | None, shape: tuple[int, int, int]) -> None:
+    """Raise ``ValueError`` unless a config describes a map of this shape (rows, columns, channels).
+
+    Where it leaves ``channels`` open, :func:`split_inputs` decides.
+    """
+    if channels is not None and (*grid, channels) != shape:
+        rows, columns, depth = shape
+        raise ValueError(
+            f"grid={grid}, channels={channels}: the image encoder's map has {rows} x {columns} places of {depth} "
+            f"channels: give grid={(rows, columns)} and channels={depth} (--core.grid {rows} {columns} --core.channels "
+            f"{depth})"
+        )
+
+
 def split_inputs(grid: Grid, channels: int | None, input_dim: int) -> tuple[int, int]:
     """Channels of the map, and how many of ``input_dim`` inputs are told beside it.
 

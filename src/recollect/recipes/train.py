@@ -45,13 +45,14 @@ TRAINING: dict[str, MakeConfig] = {
 
 
 def training(
-    task: str, core: str, *, trainer: str | None = None, agent: str | None = None, **fields: Any
+    task: str | WorldConfig, core: str, *, trainer: str | None = None, agent: str | None = None, **fields: Any
 ) -> TrainerConfig:
     """A complete run of a core on a task.
 
     Args:
         task: key of a task, ``gym:ID`` for a Gymnasium environment, or ``package.module:Name`` for a stream task, a
-            world or a Gymnasium environment of your own, installed or in the current folder.
+            world or a Gymnasium environment of your own, installed or in the current folder. With an agent also the
+            config of a world.
         core: key of a core, or ``package.module:Name`` for the config of a core of your own.
         agent: name of a whole agent for worlds of images, which brings its own core; ``core`` is not read then.
         trainer: key of a trainer; None takes the task's own. ``cloning`` takes sizes and optimiser from there.
@@ -61,7 +62,7 @@ def training(
         ValueError: there is no such task, core or trainer, the trainer does not train on such a task, or the task is no
             Gymnasium environment and there are fields.
     """
-    config = _own_run(task, core, fields) if agent is None else _run_of_agent(agent, task, fields)
+    config = _run_of_agent(agent, task, fields) if agent is not None else _own_run(str(task), core, fields)
     if trainer is None or isinstance(config, lookup(TRAINERS, trainer, "trainer")):
         return config
     if trainer == "cloning" and isinstance(config, ImpalaConfig):
@@ -79,8 +80,8 @@ def training(
     raise ValueError(f"--trainer {trainer}: it does not train on {task}; leave --trainer away")
 
 
-def _run_of_agent(agent: str, task: str, fields: Mapping[str, Any]) -> TrainerConfig:
-    where = with_fields(find_task(task), fields)
+def _run_of_agent(agent: str, task: str | WorldConfig, fields: Mapping[str, Any]) -> TrainerConfig:
+    where = with_fields(find_task(task) if isinstance(task, str) else task, fields)
     if not isinstance(where, WorldConfig):
         raise ValueError(f"--agent {agent}: it acts in worlds, and {task} is none: use --core")
     return attention_agent(agent, where)

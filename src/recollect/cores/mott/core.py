@@ -45,6 +45,7 @@ from recollect.layers.feedforward import lecun, perceptron
 from recollect.layers.spatial_attention import (
     look,
     require_map,
+    require_map_of,
     spatial_basis,
     split_inputs,
     take_map,
@@ -108,6 +109,10 @@ class SpatialAttentionMemoryConfig(CoreConfig):
             self.key_dim < self.map_dim, "key_dim", self.key_dim, f"leave some of map_dim={self.map_dim} to the values"
         )
         require(self.vision in get_args(Vision), "vision", self.vision, f"choose one of {', '.join(get_args(Vision))}")
+
+    def require_map_of(self, shape: tuple[int, int, int]) -> None:
+        """Raise ``ValueError`` unless ``grid`` and ``channels`` are those of a map of this shape."""
+        require_map_of(self.grid, self.channels, shape)
 
     def build(self, input_dim: int) -> "SpatialAttentionMemory":
         """Make the core for inputs of width ``input_dim``.

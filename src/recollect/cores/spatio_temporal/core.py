@@ -58,6 +58,7 @@ from recollect.layers.feedforward import lecun, perceptron
 from recollect.layers.spatial_attention import (
     look,
     require_map,
+    require_map_of,
     spatial_basis,
     split_inputs,
     take_map,
@@ -154,6 +155,10 @@ class SpatioTemporalAttentionConfig(CoreConfig):
             activation="relu",
             final_norm=self.final_norm,
         )
+
+    def require_map_of(self, shape: tuple[int, int, int]) -> None:
+        """Raise ``ValueError`` unless ``grid`` and ``channels`` are those of a map of this shape."""
+        require_map_of(self.grid, self.channels, shape)
 
     def build(self, input_dim: int) -> "SpatioTemporalAttention":
         """Make the core for inputs of width ``input_dim``.

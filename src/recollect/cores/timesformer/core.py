@@ -59,7 +59,7 @@ from recollect.config import require
 from recollect.cores.contract import CoreConfig, MemoryCore
 from recollect.cores.timesformer.attention import SpaceAttention, WindowAttention, centre
 from recollect.layers.feedforward import FeedForward, feedforward_width, input_projection
-from recollect.layers.spatial_attention import require_map, split_inputs, take_map
+from recollect.layers.spatial_attention import require_map, require_map_of, split_inputs, take_map
 from recollect.layers.window_attention import plan_window, slide_layers, window_steps
 from recollect.ops.linear import Linear
 
@@ -128,6 +128,10 @@ class TimeSformerConfig(CoreConfig):
     def reach(self) -> int:
         """Layers x window."""
         return self.num_layers * self.memory_len
+
+    def require_map_of(self, shape: tuple[int, int, int]) -> None:
+        """Raise ``ValueError`` unless ``grid`` and ``channels`` are those of a map of this shape."""
+        require_map_of(self.grid, self.channels, shape)
 
     def build(self, input_dim: int) -> "TimeSformer":
         """Make the core for inputs of width ``input_dim``.

@@ -19,13 +19,14 @@ an episode ends, and the next begins where the game stands, with FIRE where the 
 with a no-op. Returns are then those of a life; ``life_loss=False`` gives those of a game.
 """
 
+import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import gymnasium
 
-from recollect.config import require
+from recollect.config import did_you_mean, require
 
 ATARI: dict[str, Any] = {
     "stack_num": 4,
@@ -84,6 +85,59 @@ def after_a_life(options: Mapping[str, Any], actions: Sequence[str]) -> int | No
         return None
     fires = options.get("use_fire_reset", ATARI["use_fire_reset"]) and "fire" in actions
     return list(actions).index("fire") if fires else 0
+
+
+LEAST = {
+    "img_height": 1,
+    "img_width": 1,
+    "stack_num": 1,
+    "frameskip": 1,
+    "noop_max": 0,
+    "max_num_frames_per_episode": 1,
+}
+"""Options of ale-py's vector form that are whole numbers, and the least of each."""
+SWITCHES = (
+    "full_action_space",
+    "life_loss_info",
+    "episodic_life",
+    "use_fire_reset",
+    "reward_clipping",
+    "grayscale",
+    "maxpool",
+    "continuous",
+)
+"""Those that are on or off."""
+RULES = {
+    "side": "img_height and img_width",
+    "stack": "stack_num",
+    "full_actions": "full_action_space",
+    "sticky": "repeat_action_probability",
+    "noops": "noop_max",
+    "fire": "use_fire_reset",
+    "life_loss": "life_loss_info",
+}
+"""What ale-py calls the fields of :class:`AtariRules`."""
+
+
+def require_options(options: Mapping[str, Any]) -> None:
+    """Raise ``ValueError`` unless ale-py's vector form knows these options and can play by them."""
+    from ale_py.vector_env import AtariVectorEnv  # an extra
+
+    known = [name for name in inspect.signature(AtariVectorEnv).parameters if name not in ("game", "num_envs")]
+    for name, value in options.items():
+        field = f"options: {name}"
+        if name in RULES:
+            raise ValueError(f"{field}={value!r}: ale-py calls it {RULES[name]}")
+        near = did_you_mean(name, known)
+        require(name in known, field, value, f"a game has no such option: {near}known: {', '.join(known)}")
+        if name in LEAST:
+            good = isinstance(value, int) and not isinstance(value, bool) and value >= LEAST[name]
+            require(good, field, value, f"give a whole number, at least {LEAST[name]}")
+        elif name in SWITCHES:
+            require(isinstance(value, bool), field, value, "give true or false")
+        elif name == "repeat_action_probability":
+            good = isinstance(value, int | float) and 0 <= value <= 1
+            require(good, field, value, "give a probability: 0 for none, 0.25 is usual")
 
 
 def require_rom(game: str, name: str) -> None:

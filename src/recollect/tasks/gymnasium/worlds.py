@@ -32,7 +32,8 @@ The score is the return of the episode, not discounted. Chance, oracle and memor
 """
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import cached_property
@@ -46,7 +47,7 @@ from torch import Tensor
 
 from recollect.config import import_from_here, load_object
 from recollect.gymnasium_ids import HOMES, OLD_ATARI, entry
-from recollect.tasks.gymnasium.atari import ATARI, after_a_life, require_rom
+from recollect.tasks.gymnasium.atari import ATARI, after_a_life, require_options, require_rom
 from recollect.tasks.gymnasium.rows import LocalRows, ProcessRows, Rows, VectorRows
 from recollect.tasks.gymnasium.spaces import Arrays, Reader, Writer
 from recollect.tasks.gymnasium.stacking import StackedRows, stacked_space
@@ -195,7 +196,8 @@ class GymnasiumConfig(WorldConfig):
         return found
 
     def _make(self) -> gymnasium.Env[Any, Any]:
-        environment = gymnasium.make(self._entry, disable_env_checker=True, **self.options)
+        with _options_named(self.options):
+            environment = gymnasium.make(self._entry, disable_env_checker=True, **self.options)
         for name in self.wrappers:
             wrapper = load_object(name, "wrappers")
             try:
@@ -219,7 +221,24 @@ class GymnasiumConfig(WorldConfig):
         keywords = {**(ATARI if atari else {}), **self.options}
         if atari:
             require_rom(entry.kwargs.get("game", ""), self.id)
-        return gymnasium.make_vec(entry, batch_size, vectorization_mode="vector_entry_point", **keywords)
+            require_options(self.options)
+        with _options_named(self.options):
+            return gymnasium.make_vec(entry, batch_size, vectorization_mode="vector_entry_point", **keywords)
+
+
+@contextmanager
+def _options_named(options: Mapping[str, Any]) -> Iterator[None]:
+    """Say of an environment that does not take its options which they are; other errors go on as they are."""
+    try:
+        yield
+    except (TypeError, gymnasium.error.Error) as error:
+        if not options:
+            raise
+        reason = str(error).partition("\n")[0]
+        raise ValueError(
+            f"options={dict(options)}: {reason}: these are keywords of the environment itself; leave away or change "
+            "what it does not take"
+        ) from error
 
 
 def action_names(environment: Any, space: gymnasium.Space[Any]) -> tuple[str, ...]:

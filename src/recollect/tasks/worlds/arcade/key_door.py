@@ -42,6 +42,8 @@ SMALL, LARGE = UNITS - 2, UNITS - 4
 CELLS, PITCH, ROOM = 4, 11, 5
 """Key, door and agent are put into cells of their own: cells along one axis, units from one to the next, and places
 within one."""
+LONGEST = 63
+"""Steps of the oracle from one corner to a key in another, and back to a door."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,12 +57,12 @@ class KeyDoorConfig(WorldConfig):
     bump: float = 0.1
     """Taken off the reward for every step in which one is touched."""
     max_steps: int = 100
-    """Actions of an episode."""
+    """Actions of an episode; 63 reach any key and door."""
 
     def __post_init__(self) -> None:
         observation_space(self.side)
-        for field, least in (("distractors", 0), ("bump", 0.0), ("max_steps", 45)):
-            if getattr(self, field) < least:
+        for field, least in (("distractors", 0), ("bump", 0.0), ("max_steps", LONGEST)):
+            if not getattr(self, field) >= least:  # nor NaN
                 raise ValueError(f"{field}={getattr(self, field)}: give at least {least}")
 
     @property
