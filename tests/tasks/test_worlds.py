@@ -27,7 +27,7 @@ FIELDS = {
     "street-learn": [{"steps": 60}, {"steps": 60, "observation": "rendered"}],
     "catch": [{"side": 42, "balls": 2}, {"side": 42, "balls": 1, "blackout": 9}],
     "track": [{"side": 42, "cue_steps": 2, "run_steps": 4}],
-    "key-door": [{"side": 42, "max_steps": 45}],
+    "key-door": [{"side": 42, "max_steps": 63}],
     "goal-shown-once": [{"side": 20}, {"num_pads": 6, "num_blocks": 3, "delay": 0}],
     "order-shown-once": [{"side": 20}, {"num_buttons": 2, "backwards": True, "delay": 0}],
     "covered-objects": [{"side": 20}, {"num_cups": 5, "delay": 0}],

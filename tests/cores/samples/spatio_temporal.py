@@ -21,8 +21,8 @@ CONFIGS = [
     SpatioTemporalAttentionConfig(**TINY | {"map_dim": None}, channels=3, num_layers=2),
     SpatioTemporalAttentionConfig(**TINY | {"num_heads": 3}, query="one-shot", grid=(1, 3), channels=1),
     SpatioTemporalAttentionConfig(**TINY | {"num_heads": 3, "memory_len": 1}, grid=(2, 2), channels=1),
-    SpatioTemporalAttentionConfig(**TINY, grid=(1, 2), final_norm=True),
     SpatioTemporalAttentionConfig(**TINY, query="one-shot", channels=1, final_norm=True),
+    SpatioTemporalAttentionConfig(**TINY, grid=(1, 2), final_norm=True),
 ]
 
 
