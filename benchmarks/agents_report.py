@@ -176,7 +176,7 @@ def agent_rows(results: Path) -> tuple[list[str], list[tuple[str, ...]]]:
     for one in _attention_runs(results):
         agent, world = one["row"].split(", ", 1)
         if world in ATTENTION_WORLDS:
-            said = f"{one['tests']['']['score']:.2f}" if one["status"] == "ok" else "diverged"
+            said = f"{one['tests']['']['score']:.2f}" if one["status"] == "ok" else "failed"
             cells.setdefault(agent, {}).setdefault(world, []).append(said)
     worlds = [world for world in ATTENTION_WORLDS if any(world in by for by in cells.values())]
     rows = [(f"`{agent}`", *(", ".join(cells[agent].get(world, ["-"])) for world in worlds)) for agent in cells]

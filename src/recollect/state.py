@@ -43,8 +43,8 @@ def map_state(fn: Callable[..., Tensor], state: S, *others: S) -> S:
 
 
 def spread_rows(mask: Tensor, leaf: Tensor) -> Tensor:
-    """A mask ``[b]`` with as many axes as ``leaf``, to select whole rows of it."""
-    return mask.reshape(mask.shape[0], *[1] * (leaf.ndim - 1))
+    """A mask ``[b]``, or ``[b, t]``, with as many axes as ``leaf``, to select whole rows, or steps, of it."""
+    return mask.reshape(*mask.shape, *[1] * (leaf.ndim - mask.ndim))
 
 
 def where_first(is_first: Tensor, fresh: S, state: S) -> S:

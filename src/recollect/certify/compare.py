@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from recollect.state import named_leaves
+from recollect.state import named_leaves, spread_rows
 
 SMALLEST_SCALE = 0.1
 """Differences are relative to the largest number of what is compared, or to this if all of it is smaller."""
@@ -96,7 +96,7 @@ class Comparison:
             raise Violation(f"{what}: outputs have shape {list(got.shape)} instead of {list(want.shape)}", cause)
         difference = gap(got, want)
         if mask is not None:
-            keep = mask.reshape(*mask.shape, *[1] * (difference.ndim - 2))
+            keep = spread_rows(mask, difference)
             difference = torch.where(keep, difference, 0.0)
             want = torch.where(keep, want, 0.0)
         over, size = self._over(difference, want)
@@ -133,7 +133,7 @@ class Comparison:
                 )
             difference = gap(left, right)
             if rows is not None:
-                keep = rows.reshape(-1, *[1] * (difference.ndim - 1))
+                keep = spread_rows(rows, difference)
                 difference = torch.where(keep, difference, 0.0)
                 right = torch.where(keep, right, torch.zeros((), dtype=right.dtype))
             over, size = self._over(difference, right)

@@ -61,7 +61,7 @@ def _poison_inputs(subject: Subject, meter: Comparison, is_first: Tensor, after:
     choice = torch.randint(len(POISONS), clean.shape, generator=subject.generator(24))
     dirty = torch.tensor(POISONS, dtype=clean.dtype)[choice]
     spots = torch.rand(clean.shape, generator=subject.generator(25)) < 0.5
-    before = ~after.reshape(*after.shape, *[1] * (clean.ndim - 2))
+    before = ~spread_rows(after, clean)
     bad = torch.where(before & spots, dirty, clean.detach()).requires_grad_()
     found = []
     for inputs in (clean, bad):
@@ -128,7 +128,7 @@ def reset_gradient(subject: Subject) -> str:
     found = _all_gradients(subject, out, end, after, {"inputs": inputs, **names})
     to_inputs = found.pop("inputs")
     if to_inputs is not None:
-        before = ~after.reshape(*after.shape, *[1] * (to_inputs.ndim - 2))
+        before = ~spread_rows(after, to_inputs)
         crossing = torch.where(before, to_inputs, 0.0)
         if (crossing != 0).any():
             step, row, size = locate(crossing)
@@ -241,12 +241,12 @@ def _rows_changed(subject: Subject, meter: Comparison, inputs: Tensor, state: An
     """Every row but row 1 gets other inputs, another memory, other resets, or NaN."""
     cause = "statistics over the batch (batch normalisation), or an index that reaches into another row"
     kept = torch.arange(subject.batch) == 1
-    wide = kept.reshape(-1, *[1] * (inputs.ndim - 1))
+    wide = spread_rows(kept, inputs)
     other = subject.inputs(36)
     first = torch.where(kept[:, None], is_first, ~is_first if subject.steps == 1 else subject.resets(37).roll(1, 0))
 
     def mix(old: Tensor, new: Tensor) -> Tensor:
-        return torch.where(kept.reshape(-1, *[1] * (old.ndim - 1)), old, new)
+        return torch.where(spread_rows(kept, old), old, new)
 
     memory = map_state(mix, state, subject.used_state(5))
     cases = {

@@ -187,8 +187,8 @@ class Stream:
         if surely_finite(inputs):
             return self._unroll(inputs, is_first)
         finite = is_finite(inputs).flatten(2).all(-1)  # b t
-        outputs = self._unroll(torch.where(_spread_steps(finite, inputs), inputs, 0.0), is_first)
-        return torch.where(_spread_steps(finite, outputs), outputs, torch.nan)
+        outputs = self._unroll(torch.where(spread_rows(finite, inputs), inputs, 0.0), is_first)
+        return torch.where(spread_rows(finite, outputs), outputs, torch.nan)
 
     def _unroll(self, inputs: Tensor, is_first: Tensor | None) -> Tensor:
         """Blocks that begin where some row begins an episode, and are not too long."""
@@ -301,11 +301,6 @@ class Stream:
     def nbytes(self) -> int:
         """Bytes held between steps, the same for ever."""
         return nbytes(tuple(self.buffers()))
-
-
-def _spread_steps(flags: Tensor, like: Tensor) -> Tensor:
-    """``[b, t]`` to the rank of ``like``."""
-    return flags.reshape(*flags.shape, *[1] * (like.ndim - 2))
 
 
 def _make_again(kind: type[Stream], core: Streamable, batch_size: int, arguments: dict[str, Any], state: Any) -> Stream:

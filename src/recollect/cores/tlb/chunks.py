@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from recollect.layers.window_attention import steps_since_first
+from recollect.state import spread_rows
 
 Choice = Tensor | bool
 """Which rows: a bool tensor ``[b]``, or True for all and False for none."""
@@ -148,4 +149,4 @@ def choose(choice: Choice, new: Tensor, old: Tensor) -> Tensor:
     """Rows of ``choice`` from ``new``, the others from ``old`` (both ``[b, ...]``): a selection, never a product."""
     if isinstance(choice, bool):
         return new if choice else old
-    return torch.where(choice.reshape(-1, *[1] * (new.ndim - 1)), new, old)
+    return torch.where(spread_rows(choice, new), new, old)

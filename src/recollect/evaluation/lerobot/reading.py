@@ -45,7 +45,7 @@ from recollect.evaluation.lerobot.tables import (
     REMEDY,
     column_values,
     is_dtype,
-    read_json,
+    read_object,
     read_table,
     require_none,
     require_shape,
@@ -89,7 +89,7 @@ class _Dataset:
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        self.info = read_json(root / INFO)
+        self.info = read_object(root / INFO)
         version = str(self.info.get("codebase_version"))
         if not version.startswith("v3."):
             raise ValueError(
@@ -342,7 +342,7 @@ class _Dataset:
 
 
 def _read_ours(path: Path) -> _Ours:
-    found = read_json(path) if path.is_file() else {}
+    found = read_object(path) if path.is_file() else {}
     parts, words, scalars = found.get("parts", {}), found.get("words", []), found.get("scalars")
     if not isinstance(parts, dict) or not all(
         _are_texts(texts) for texts in ([*parts.values()], words, [] if scalars is None else scalars)

@@ -1,6 +1,5 @@
 """Single files of a dataset: JSON, and tables whose columns become arrays that are what ``info.json`` says of them."""
 
-import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -8,21 +7,22 @@ from typing import Any
 import numpy as np
 
 from recollect.evaluation.lerobot.layout import INFO, from_encoded, packages
+from recollect.files import read_json
 
 REMEDY = "give a folder of LeRobot's format v3.0"
 
 
-def read_json(path: Path) -> dict[str, Any]:
+def read_object(path: Path) -> dict[str, Any]:
     """The object in a file of JSON.
 
     Raises:
         ValueError: it is missing, or no such thing.
     """
     try:
-        found = json.loads(path.read_text())
+        found = read_json(path, REMEDY)
     except FileNotFoundError:
         raise ValueError(f"{path}: there is no such file: {REMEDY}") from None
-    except (ValueError, RecursionError, OSError) as error:
+    except OSError as error:
         raise ValueError(f"{path} is not JSON ({error}): {REMEDY}") from None
     if not isinstance(found, dict):
         raise ValueError(f"{path}: it holds no object {{...}}: {REMEDY}")
