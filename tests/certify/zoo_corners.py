@@ -163,7 +163,7 @@ class LongCallsSlow(Recurrent):
 
     def unroll(self, inputs: Tensor, state: State, is_first: Tensor) -> tuple[Tensor, State]:
         if inputs.shape[1] > 1:
-            sum(float(i) for i in range(20 * int(state.steps.max())))
+            sum(float(i) for i in range(100 * int(state.steps.max())))
         return super().unroll(inputs, state, is_first)
 
 

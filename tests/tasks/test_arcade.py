@@ -181,6 +181,8 @@ def test_track_equals_a_literal_game():
                     (*greys, 200 if picking else 0),
                 )
                 assert np.array_equal(step.observation[row, 0].numpy(), seen)
+                y, x = balls[row][marked[row]]
+                assert world.truth().label[row] == 6 * ((y + 1) // 7) + (x + 1) // 7
         step = world.step(actions)
         for row in range(48):
             if over[row]:

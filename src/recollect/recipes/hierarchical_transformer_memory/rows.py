@@ -56,6 +56,8 @@ class Lessons:
     """What is made of a rollout: four updates."""
     learning_rate: float = 2e-3
     """At the start; it falls to 0 as a cosine."""
+    label_cost: float = 0.0
+    """Of naming what must be remembered, beside the divergence from the teacher; for worlds that name it."""
     attention_cost: float = 0.0
     """Of targets for attention, beside the divergence from the teacher; for cores that attend to the past."""
     inside: bool = False
@@ -142,7 +144,7 @@ def imitated(run: Run, lessons: Lessons) -> Run:
 def taught(config: ImpalaConfig, lessons: Lessons) -> ImpalaConfig:
     """The run of an agent with a teacher, and with the helps that its core can take."""
     core = config.core
-    supervision = SupervisionConfig(decision_cost=lessons.decision_cost, until=1.0)
+    supervision = SupervisionConfig(label_cost=lessons.label_cost, decision_cost=lessons.decision_cost, until=1.0)
     if isinstance(core, (HierarchicalChunkMemoryConfig, TransformerXLConfig, CausalTransformerConfig)):
         supervision = replace(supervision, attention_cost=lessons.attention_cost)
     if isinstance(core, HierarchicalChunkMemoryConfig):

@@ -46,6 +46,9 @@ SPEED = 2
 SPAN = UNITS - 2
 """Places of a ball or the cursor along one axis."""
 PLAIN, BRIGHT = 110, 255
+CELL = 7
+"""Units along one side of a cell, in which the truth names the place of the marked ball."""
+CELLS = UNITS // CELL
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,6 +86,7 @@ class TrackConfig(WorldConfig):
             events=("cue", "run", "pick"),
             object_names=(*(f"ball {number}" for number in range(self.balls)), "cursor"),
             action_names=("up", "down", "left", "right", "pick"),
+            num_labels=CELLS**2,
         )
 
     def build(self, batch_size: int, *, seed: int = 0, device: torch.device | str = "cpu") -> "Track":
@@ -148,15 +152,17 @@ class Track(TensorWorld[TrackState]):
 
     def plan(self, state: TrackState) -> Tensor:
         """Bring the cursor to the marked ball, the longer way first, and pick it; step over one that lies nearer."""
-        index = state.marked[:, None, None].expand(-1, 1, 2)
-        way = self._balls(state).gather(1, index)[:, 0] - state.cursor
+        way = self._marked(state) - state.cursor
         return torch.where((way.abs().amax(1) < SPEED) & self._is_nearest(state), PICK, towards(way))
 
     def look(self, state: TrackState) -> Truth:
-        """In the last phase the decision depends on all frames from the cue to the stop."""
+        """In the last phase the decision depends on all frames from the cue to the stop; what to remember is where the
+        middle of the marked ball is now, as a cell of seven by seven units."""
         phase = (state.now >= self.config.cue_steps).long() + (state.now >= self.stop)
         known = (phase == 2) & ~self.over
-        return Truth(phase, torch.where(known, 0, -1), torch.where(known, self.stop, -1))
+        row, column = ((self._marked(state) + 1) // CELL).unbind(1)
+        where = torch.where(self.over, -1, CELLS * row + column)
+        return Truth(phase, torch.where(known, 0, -1), torch.where(known, self.stop, -1), where)
 
     def place(self, state: TrackState) -> Scene:
         """The marked ball matters; in the last phase the cursor too."""
@@ -173,6 +179,10 @@ class Track(TensorWorld[TrackState]):
     def _balls(self, state: TrackState) -> Tensor:
         run = state.now.clamp(max=self.stop)[:, None, None]
         return bounce(state.start + state.step * run, SPAN)
+
+    def _marked(self, state: TrackState) -> Tensor:
+        """Top left unit of the marked ball: ``[b, 2]``."""
+        return self._balls(state).gather(1, state.marked[:, None, None].expand(-1, 1, 2))[:, 0]
 
     def _places(self, state: TrackState) -> Tensor:
         return torch.cat([self._balls(state), state.cursor[:, None]], 1)
