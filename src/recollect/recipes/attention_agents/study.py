@@ -8,7 +8,8 @@ agents are the same but for norms (not in Pong): of every channel of the residua
 the heads read, and of outputs that become queries. How they learn is not: rollouts of 31 steps, each learned from whole
 and in three passes with the clipped surrogate, Adam, pixels scaled to 0..1, values in units of the returns, a discount
 of 0.95, and bfloat16.
-Where something must be remembered each agent has a second row, *imitated*: taught by the world's oracle for minutes.
+Where something must be remembered each agent has a second row, *imitated*: taught by the world's oracle for minutes,
+and in ``track`` asked where the marked ball is.
 
 To add an agent's rows: its entry in ``agents.py``; what the thesis reports of it in :data:`RETURNS`; its changes of
 section 4.2 in :func:`_changes`.
@@ -63,15 +64,23 @@ LITE: dict[str, WorldConfig] = {
 LITE_STEPS = {"catch": 400, "catch in the dark": 600, "track": 1000}
 """Rollouts of 992 steps; a run ends sooner when 95 % of the balls are caught in an evaluation of 64 episodes."""
 LESSONS = {
-    name: Lessons(
-        steps=steps,
+    "catch in the dark": Lessons(
+        steps=160,
         batch_size=32,
-        unroll=unroll,
+        unroll=19,
         learning_rate=1e-3,
         decision_cost=1.0,
         reuse=ReuseConfig(passes=2, minibatches=4),
-    )
-    for name, steps, unroll in (("catch in the dark", 160, 19), ("track", 240, 50))
+    ),
+    "track": Lessons(
+        steps=160,
+        batch_size=32,
+        unroll=50,
+        learning_rate=2e-3,
+        label_cost=1.0,  # where the marked ball is: or four frames in fifty have to teach how to follow it
+        decision_cost=1.0,
+        reuse=ReuseConfig(passes=2, minibatches=8),
+    ),
 }
 """How the rows that imitate are taught: in rollouts of a ball's fall, and of an episode."""
 LITE_SECONDS = 2400.0
