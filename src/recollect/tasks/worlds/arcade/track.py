@@ -157,7 +157,8 @@ class Track(TensorWorld[TrackState]):
 
     def look(self, state: TrackState) -> Truth:
         """In the last phase the decision depends on all frames from the cue to the stop; what to remember is where the
-        middle of the marked ball is now, as a cell of seven by seven units."""
+        middle of the marked ball is now, as a cell of seven by seven units.
+        """
         phase = (state.now >= self.config.cue_steps).long() + (state.now >= self.stop)
         known = (phase == 2) & ~self.over
         row, column = ((self._marked(state) + 1) // CELL).unbind(1)
