@@ -17,7 +17,7 @@ from recollect.cores import CORES
 from recollect.recipes.agent_sizes import lite
 from recollect.recipes.base import Recipe, Run, Scale, Test
 from recollect.recipes.equal_sizes import equal_core
-from recollect.recipes.hierarchical_transformer_memory import Lessons, taught
+from recollect.recipes.lessons import Lessons, taught
 from recollect.tasks.gymnasium.mortar_mayhem import EndlessMortarMayhemConfig
 from recollect.training.imitation.teachers import TeacherConfig
 from recollect.training.impala.loss import ReuseConfig

@@ -20,6 +20,7 @@ from recollect.recipes import hierarchical_transformer_memory as htm
 from recollect.recipes.base import Recipe, Run, Scale, Test
 from recollect.recipes.equal_sizes import equal_core
 from recollect.recipes.htm_inference import inference
+from recollect.recipes.lessons import Lessons, taught
 from recollect.recipes.memory_suite_pages import Cells, Heading, Line
 from recollect.recipes.recall import OPTIMIZERS, recall
 from recollect.recipes.temporal_latent_bottleneck import copying
@@ -55,7 +56,7 @@ class Column:
     """Processor time of the steps of a cell."""
     every: int = 100
     """Steps between evaluations, at each of which a cell may end."""
-    lessons: htm.Lessons | None = None
+    lessons: Lessons | None = None
     """How it is imitated."""
     where: StreamTask | WorldConfig | None = None
     """What is scored, where that is not what is trained on."""
@@ -78,7 +79,7 @@ def _two_dancers(core: str) -> ImpalaConfig:
 
 
 def _imitated(
-    key: str, title: str, config: Callable[[str], TrainerConfig], seconds: float, lessons: htm.Lessons, **more: Any
+    key: str, title: str, config: Callable[[str], TrainerConfig], seconds: float, lessons: Lessons, **more: Any
 ) -> Column:
     return Column(
         key=key, title=title, config=config, how="imitated", seconds=seconds, every=20, lessons=lessons, **more
@@ -160,7 +161,7 @@ def cell(row: str, column: Column) -> TrainerConfig:
         memory |= {name: getattr(config.core, name) for name in OWN if name in vars(config.core)}
     config = replace(config, core=equal_core(core, **memory))
     if column.lessons is not None:
-        config = htm.taught(config, replace(column.lessons, steps=STEPS))
+        config = taught(config, replace(column.lessons, steps=STEPS))
     if core in OPTIMIZERS:
         config = replace(config, optimizer=OPTIMIZERS[core])
     spec = config.trained_on.spec

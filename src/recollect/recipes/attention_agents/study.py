@@ -37,7 +37,7 @@ from recollect.recipes.attention_agents.agents import (
     with_tokens,
 )
 from recollect.recipes.base import Recipe, Run, Scale, Test
-from recollect.recipes.hierarchical_transformer_memory import Lessons, taught
+from recollect.recipes.lessons import Lessons, taught
 from recollect.tasks import CatchConfig, GymnasiumConfig, TrackConfig
 from recollect.tasks.gymnasium.atari import AtariRules
 from recollect.tasks.worlds.contract import WorldConfig

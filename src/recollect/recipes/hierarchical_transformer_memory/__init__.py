@@ -26,7 +26,7 @@ from recollect.recipes.hierarchical_transformer_memory.ballet import (
 from recollect.recipes.hierarchical_transformer_memory.ballet import LESSONS as BALLET_LESSONS
 from recollect.recipes.hierarchical_transformer_memory.permanence import LESSONS as PERMANENCE_LESSONS
 from recollect.recipes.hierarchical_transformer_memory.permanence import PERMANENCE, permanence, permanence_tests
-from recollect.recipes.hierarchical_transformer_memory.rows import CORE_ROWS, Lessons, longest_episode, taught
+from recollect.recipes.hierarchical_transformer_memory.rows import CORE_ROWS, longest_episode
 from recollect.recipes.hierarchical_transformer_memory.streets import LESSONS as STREETS_LESSONS
 from recollect.recipes.hierarchical_transformer_memory.streets import STREETS, streets
 from recollect.recipes.hierarchical_transformer_memory.t_maze import T_MAZE, short_t_maze, t_maze
@@ -34,6 +34,7 @@ from recollect.recipes.hierarchical_transformer_memory.visual_match import LESSO
 from recollect.recipes.hierarchical_transformer_memory.visual_match import VISUAL_MATCH, visual_match
 from recollect.recipes.hierarchical_transformer_memory.words import LESSONS as WORDS_LESSONS
 from recollect.recipes.hierarchical_transformer_memory.words import WORDS, word_tests, words
+from recollect.recipes.lessons import Lessons
 
 HTM_RECIPES = [
     T_MAZE,
@@ -58,7 +59,6 @@ __all__ = [
     "CORE_ROWS",
     "HTM_RECIPES",
     "LESSONS",
-    "Lessons",
     "ballet",
     "ballet_tests",
     "generalisation",
@@ -69,7 +69,6 @@ __all__ = [
     "short_t_maze",
     "streets",
     "t_maze",
-    "taught",
     "visual_match",
     "word_tests",
     "words",

@@ -4,7 +4,8 @@ from dataclasses import replace
 
 from recollect.recipes.agent_sizes import lite_core, lite_spoken, paper, paper_core
 from recollect.recipes.base import Scale, Test
-from recollect.recipes.hierarchical_transformer_memory.rows import Lessons, reads_all, study
+from recollect.recipes.hierarchical_transformer_memory.rows import reads_all, study
+from recollect.recipes.lessons import Lessons
 from recollect.tasks.worlds.ballet.dances import ALIKE
 from recollect.tasks.worlds.ballet.world import BalletConfig
 from recollect.training.curriculum import CurriculumConfig

@@ -4,7 +4,8 @@ from dataclasses import replace
 
 from recollect.recipes.agent_sizes import lite_core, lite_spoken, paper, paper_core
 from recollect.recipes.base import Run, Scale, Test
-from recollect.recipes.hierarchical_transformer_memory.rows import Lessons, longest_episode, reads_all, row, study
+from recollect.recipes.hierarchical_transformer_memory.rows import longest_episode, reads_all, row, study
+from recollect.recipes.lessons import Lessons
 from recollect.tasks.worlds.object_permanence import LEVELS, ObjectPermanenceConfig
 from recollect.training.impala.trainer import ImpalaConfig
 

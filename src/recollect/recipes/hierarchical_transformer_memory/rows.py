@@ -7,67 +7,30 @@
     lstm, memoryless
 
 The lite scale has each of them twice: by reinforcement alone, and *imitated*, taught by a policy that the world
-offers and helped as :class:`Lessons` says. Tables name teacher and helps beside the row.
+offers and helped as :class:`~recollect.recipes.lessons.Lessons` says. Tables name teacher and helps beside the row.
 
 A row's *reach* is layers x window of its core: what it sees without chunks and without having learned to carry
 anything on. Where a test is marked ``beyond_window`` the lag (tasks/ruler.py) is at least four times that.
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Protocol
 
-from recollect.cores.causal_transformer import CausalTransformerConfig
 from recollect.cores.contract import CoreConfig
 from recollect.cores.hcam import HierarchicalChunkMemoryConfig
 from recollect.cores.transformer_xl.core import TransformerXLConfig
 from recollect.recipes.base import Recipe, Run, Scale, Test
+from recollect.recipes.lessons import Lessons, taught
 from recollect.tasks.worlds.contract import WorldConfig
-from recollect.training.curriculum import CurriculumConfig
 from recollect.training.frame import TrainerConfig
-from recollect.training.imitation.teachers import ImitationConfig, TeacherConfig
-from recollect.training.impala.loss import ReuseConfig
-from recollect.training.impala.supervision import SupervisionConfig
 from recollect.training.impala.trainer import ImpalaConfig
-from recollect.training.optimizers import OptimizerConfig
 
 CORE_ROWS = ("hcam", "transformer-xl", "lstm", "memoryless")
 DOC = "Hierarchical Transformer Memory (Lampinen et al. 2021)"
 
 Tests = Callable[[str, Scale], dict[str, Test]]
 """Where the run of a core is scored at a scale, by name."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Lessons:
-    """How the rows that imitate are taught."""
-
-    steps: int
-    """Rollouts that are imitated on."""
-    reinforced: int = 0
-    """Rollouts of reinforcement behind them."""
-    teacher: TeacherConfig = field(default_factory=lambda: TeacherConfig(acts=10, keeps=0.75))
-    """Who is imitated. It acts in most rows: where a learner strays, memory decides less of what it is shown."""
-    batch_size: int = 64
-    """Episodes that are played at a time."""
-    unroll: int | None = None
-    """Steps of a rollout; None: as many as without a teacher."""
-    reuse: ReuseConfig = field(default_factory=lambda: ReuseConfig(passes=2, minibatches=2))
-    """What is made of a rollout: four updates."""
-    learning_rate: float = 2e-3
-    """At the start; it falls to 0 as a cosine."""
-    label_cost: float = 0.0
-    """Of naming what must be remembered, beside the divergence from the teacher; for worlds that name it."""
-    attention_cost: float = 0.0
-    """Of targets for attention, beside the divergence from the teacher; for cores that attend to the past."""
-    inside: bool = False
-    """Let the targets for attention name steps inside chunks, too."""
-    decision_cost: float = 0.0
-    """Of the divergence where a decision depends on the past, beside that at all steps."""
-    gradients: bool = False
-    """Let gradients into the chunks of hcam that a rollout completes: it should hold whole episodes."""
-    curriculum: CurriculumConfig = field(default_factory=CurriculumConfig)
-    """From easy to hard."""
 
 
 class MakeAgent(Protocol):
@@ -139,37 +102,6 @@ def imitated(run: Run, lessons: Lessons) -> Run:
     config = run.config
     assert isinstance(config, ImpalaConfig)
     return row(f"{run.row}, imitated", run.core, taught(config, lessons), "lite", run.tests)
-
-
-def taught(config: ImpalaConfig, lessons: Lessons) -> ImpalaConfig:
-    """The run of an agent with a teacher, and with the helps that its core can take."""
-    core = config.core
-    supervision = SupervisionConfig(label_cost=lessons.label_cost, decision_cost=lessons.decision_cost, until=1.0)
-    if isinstance(core, (HierarchicalChunkMemoryConfig, TransformerXLConfig, CausalTransformerConfig)):
-        supervision = replace(supervision, attention_cost=lessons.attention_cost)
-    if isinstance(core, HierarchicalChunkMemoryConfig):
-        supervision = replace(supervision, inside=lessons.inside)
-    if isinstance(core, HierarchicalChunkMemoryConfig) and lessons.gradients:
-        core = replace(core, reading=replace(core.reading, chunk_gradients="call"))
-    return replace(
-        config,
-        core=core,
-        batch_size=lessons.batch_size,
-        unroll=lessons.unroll or config.unroll,
-        fit=replace(config.fit, steps=lessons.steps + lessons.reinforced, evaluate_every=40),
-        optimizer=OptimizerConfig(
-            algorithm="adam", learning_rate=lessons.learning_rate, schedule="cosine", warmup_steps=3, clip_norm=1.0
-        ),
-        loss=replace(
-            config.loss,
-            # What the value is wrong by at a hundred steps must not drown the three at which the teacher decides.
-            baseline_cost=0.05,
-            reuse=lessons.reuse,
-            imitation=ImitationConfig(steps=lessons.steps, teacher=lessons.teacher),
-            supervision=supervision,
-        ),
-        schedule=replace(config.schedule, curriculum=lessons.curriculum),
-    )
 
 
 def row(name: str, core: str, config: TrainerConfig, scale: Scale, tests: Mapping[str, Test]) -> Run:

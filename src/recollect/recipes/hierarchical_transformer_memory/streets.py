@@ -5,7 +5,8 @@ from dataclasses import replace
 from recollect.cores.hcam import HierarchicalChunkMemoryConfig
 from recollect.recipes.agent_sizes import lite_core, lite_symbols, paper, paper_core
 from recollect.recipes.base import Scale, Test
-from recollect.recipes.hierarchical_transformer_memory.rows import Lessons, reads_all, study
+from recollect.recipes.hierarchical_transformer_memory.rows import reads_all, study
+from recollect.recipes.lessons import Lessons
 from recollect.tasks.worlds.street_learn.world import HELD_OUT_CITIES, StreetLearnConfig
 from recollect.training.curriculum import CurriculumConfig
 from recollect.training.imitation.teachers import TeacherConfig

@@ -4,7 +4,8 @@ from dataclasses import replace
 
 from recollect.recipes.agent_sizes import lite_core, lite_symbols, paper, paper_core
 from recollect.recipes.base import Scale, Test
-from recollect.recipes.hierarchical_transformer_memory.rows import Lessons, reads_all, study
+from recollect.recipes.hierarchical_transformer_memory.rows import reads_all, study
+from recollect.recipes.lessons import Lessons
 from recollect.tasks.worlds.visual_match import VisualMatchConfig
 from recollect.training.impala.trainer import ImpalaConfig
 

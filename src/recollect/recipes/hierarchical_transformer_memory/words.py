@@ -4,7 +4,8 @@ from dataclasses import replace
 
 from recollect.recipes.agent_sizes import lite_core, lite_spoken, paper, paper_core
 from recollect.recipes.base import Scale, Test
-from recollect.recipes.hierarchical_transformer_memory.rows import Lessons, longest_episode, reads_all, study
+from recollect.recipes.hierarchical_transformer_memory.rows import longest_episode, reads_all, study
+from recollect.recipes.lessons import Lessons
 from recollect.tasks.worlds.word_learning import WordLearningConfig
 from recollect.training.impala.loss import ReuseConfig
 from recollect.training.impala.trainer import ImpalaConfig
