@@ -63,7 +63,7 @@ SUBJECTS = {
     "adaptive-pong": Subject(run="attention-agents/adaptive-pong-lite-seed0", episodes=4, saliency=True, longest=300),
     **{f"{agent}-catch": _catch(agent) for agent in ATTENTION_AGENTS},
     **{
-        f"{agent}-track": replace(_catch(agent), run=f"attention-agents/{agent}-track-lite-seed0")
+        f"{agent}-track": replace(_catch(agent), run=f"attention-agents/{agent}-track-imitated-lite-seed0")
         for agent in ATTENTION_AGENTS
     },
 }

@@ -115,6 +115,29 @@ def test_maps_that_agree_and_maps_that_never_move():
     assert mass.total / 4 == pytest.approx(0.05 + 0.75 * 0) and mass.chance / 4 == pytest.approx(0.0175)
 
 
+def test_the_right_one_of_things_that_look_alike():
+    places = [(0, 0), (6, 0), (0, 5), (6, 5)]
+    record = synthetic_record()
+    # Ball 1 matters; the map lies on it twice, on ball 0 once, and once on the wall. At the fifth step nothing matters.
+    maps = _maps([places[1], places[1], places[0], places[3], places[1]])
+    boxes = np.array([[[10 * y, 10 * x, 10 * y + 10, 10 * x + 10] for y, x in places]] * 5, np.int32)
+    matters = np.tile([False, True, False, False], (5, 1))
+    matters[4] = False
+    things = Objects(
+        names=("ball 0", "ball 1", "ball 2", "wall"), boxes=boxes, visible=np.ones((5, 4), bool), matters=matters
+    )
+    seen = {"observation": np.zeros((record.num_steps, 100, 100, 3), np.uint8)}
+    saliency = Saliency(steps=np.arange(5), actor=maps, critic=maps)
+    looking = replace(record, objects=things, saliency=(saliency,), observations=seen)
+    found = pointing_game([looking])
+    (right,) = found["right ball, perturbation actor"]
+    assert right == (2.0, pytest.approx(3 / 3), 3)  # chance is one of three at each of the three steps
+    assert "right wall, perturbation actor" not in found and "pointing at wall, perturbation actor" not in found
+    assert found["pointing, perturbation actor"][0].total == 2
+    hidden = replace(things, visible=np.tile([False, True, False, True], (5, 1)))
+    assert not [name for name in pointing_game([replace(looking, objects=hidden)]) if name.startswith("right")]
+
+
 def test_surprise_neighbours_and_persistence():
     record = synthetic_record()
     steps = record.num_steps

@@ -19,6 +19,7 @@ FIRST = (
     "cue swap followed",
     "success with the 1 most attended",
     "pointing at",
+    "right",
     "pointing",
     "deletion AUC",
     "recall-success coupling",
@@ -26,7 +27,18 @@ FIRST = (
 )
 """How the names of measures begin that stand before the others: found, used, followed, enough, on the things."""
 SHOWN_FIRST = 7
-SHARES = ("recall@", "mass", "choice", "lag-only", "accuracy", "pointing", "cue swap", "memory swap", "success with")
+SHARES = (
+    "recall@",
+    "mass",
+    "choice",
+    "lag-only",
+    "accuracy",
+    "pointing",
+    "right",
+    "cue swap",
+    "memory swap",
+    "success with",
+)
 """How the names of measures begin that are shares of one; they are shown in percent."""
 
 

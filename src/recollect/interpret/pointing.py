@@ -5,7 +5,9 @@
 
 Mass on things: the share of a map that lies in those boxes, without a margin; chance is their share of the picture.
 
-Pointing at one thing alone stands beside the hits of another step's map: what never moves is found by chance alone.
+Pointing at one kind of thing alone stands beside the hits of another step's map: what never moves is found by chance.
+Things whose names differ in their number alone (``ball 0``, ``ball 1``) are of one kind, and look alike: of the maps
+that fall on one of them, the right ones are those that fall on one that matters.
 
 Source: Zhang et al., Top-down neural attention by excitation backprop (2016), with boxes from the world's truth. An
 object that never moves would be found by a static map too: read it beside ``staticness``.
@@ -40,17 +42,53 @@ def pointing_game(records: Sequence[EpisodeRecord]) -> dict[str, list[Ratio]]:
             if values is not None:
                 found.setdefault(f"pointing, {name}", []).append(play(values, when, record.objects, size))
                 found.setdefault(f"mass on things, {name}", []).append(mass_on(values, when, record.objects, size))
-                for thing, alone in _each(record.objects):
+                for kind, alone in _each(record.objects):
                     ratio = _against_another_step(values, when, alone, size)
-                    found.setdefault(f"pointing at {thing}, {name}", []).append(ratio)
+                    found.setdefault(f"pointing at {kind}, {name}", []).append(ratio)
+                for kind, alike in _look_alikes(record.objects):
+                    ratio = choose(values, when, alike, size)
+                    found.setdefault(f"right {kind}, {name}", []).append(ratio)
     return found
 
 
+def _kinds(objects: Objects) -> dict[str, np.ndarray]:
+    """Names without their numbers, and which things have them: bool ``[things]``."""
+    names = [name.rstrip("0123456789").rstrip() for name in objects.names]
+    return {kind: np.array([name == kind for name in names]) for kind in dict.fromkeys(names)}
+
+
 def _each(objects: Objects) -> Iterator[tuple[str, Objects]]:
-    """Every thing that ever matters, as the only one that does; nothing where there is one only."""
-    ever = np.flatnonzero((objects.visible & objects.matters).any(0))
-    for thing in ever if len(ever) > 1 else ():
-        yield objects.names[thing], replace(objects, matters=objects.matters & (np.arange(len(objects.names)) == thing))
+    """Every kind of which one ever matters, as the only one that does; nothing where there is one only."""
+    ever = (objects.visible & objects.matters).any(0)
+    kinds = {kind: of_it for kind, of_it in _kinds(objects).items() if ever[of_it].any()}
+    for kind, of_it in kinds.items() if len(kinds) > 1 else ():
+        yield kind, replace(objects, matters=objects.matters & of_it)
+
+
+def _look_alikes(objects: Objects) -> Iterator[tuple[str, Objects]]:
+    """Every kind of which some matter where others do not, as the only kind there is."""
+    for kind, of_it in _kinds(objects).items():
+        seen, matters = objects.visible[:, of_it], (objects.visible & objects.matters)[:, of_it]
+        if (matters.any(1) & (seen & ~matters).any(1)).any():
+            names = tuple(name for name, chosen in zip(objects.names, of_it, strict=True) if chosen)
+            boxes, visible, matter = (part[:, of_it] for part in (objects.boxes, objects.visible, objects.matters))
+            yield kind, Objects(names=names, boxes=boxes, visible=visible, matters=matter)
+
+
+def choose(maps: np.ndarray, steps: np.ndarray, objects: Objects, size: tuple[int, int]) -> Ratio:
+    """Of maps that fall on one of things that look alike: those on one that matters; chance is the share that does.
+
+    Arguments as of :func:`play`; steps where none matters, or all that are visible, are left out.
+    """
+    hits, chance, number = 0.0, 0.0, 0
+    all_matter = replace(objects, matters=objects.visible)
+    for values, t in zip(maps, steps, strict=True):
+        seen, matters = objects.visible[t], objects.visible[t] & objects.matters[t]
+        only = values[None], np.array([t])
+        if not matters.any() or (seen == matters).all() or not play(*only, all_matter, size).total:
+            continue
+        hits, chance, number = hits + play(*only, objects, size).total, chance + matters.sum() / seen.sum(), number + 1
+    return Ratio(float(hits), float(chance), number)
 
 
 def _against_another_step(maps: np.ndarray, steps: np.ndarray, objects: Objects, size: tuple[int, int]) -> Ratio:
