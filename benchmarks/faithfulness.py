@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from recollect.files import write_atomically
-from recollect.interpret import record_run, score_with_controls
+from recollect.interpret import figure_gaze, record_run, score_with_controls
 from recollect.interpret.report import without_nan
 from recollect.runs.provenance import environment
 from recollect.tasks.worlds.contract import WorldConfig
@@ -43,6 +43,8 @@ class Subject:
     """Whether it sees pictures of pixels."""
     longest: int = 1000
     """Steps that are recorded of an episode."""
+    picture: str = ""
+    """A file of docs/assets to which the longest episode's attention is drawn; empty: none."""
 
 
 def _catch(agent: str) -> Subject:
@@ -67,6 +69,7 @@ SUBJECTS = {
         for agent in ATTENTION_AGENTS
     },
 }
+SUBJECTS["mott-track"] = replace(SUBJECTS["mott-track"], picture="believe-track.png")
 
 
 def main() -> None:
@@ -102,6 +105,10 @@ def ask(run: Path, subject: Subject) -> dict[str, Any]:
     world: WorldConfig = config.trained_on
     episodes = record_run(run, episodes=subject.episodes, best=best, longest=subject.longest)
     recorded = time.perf_counter()
+    if subject.picture:
+        shown = max(episodes, key=lambda episode: episode.num_steps)
+        steps = np.linspace(1, shown.num_steps - 2, 7).round().astype(int).tolist()
+        figure_gaze(shown, ROOT / "docs" / "assets" / subject.picture, steps=steps)
     if subject.saliency:
         episodes = [episode.with_saliency(every=EVERY) for episode in episodes]
     report = score_with_controls(episodes)

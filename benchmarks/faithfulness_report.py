@@ -131,8 +131,15 @@ def _looks(data: dict[str, Any], agent: str) -> list[str]:
             continue
         ball = _metric(data, f"pointing at {_moving(data)}, {kind}")
         cells += [f"{number(pointing['value'])} (chance {number(pointing['chance'])})"]
-        cells += ["–" if ball is None else f"{number(ball['value'])} (another step's map {number(ball['chance'])})"]
+        on_it = "–" if ball is None else f"{number(ball['value'])} (another step's map {number(ball['chance'])})"
+        cells += [on_it + _right(data, kind)]
     return cells
+
+
+def _right(data: dict[str, Any], kind: str) -> str:
+    """Of maps that fall on one of the balls that look alike: how many on the marked one."""
+    right = _metric(data, f"right ball, {kind}")
+    return "" if right is None else f"; of those on a ball {number(right['value'])} (chance {number(right['chance'])})"
 
 
 def _moving(data: dict[str, Any]) -> str:

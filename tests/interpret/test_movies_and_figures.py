@@ -8,7 +8,7 @@ from PIL import Image
 from synthetic_records import ballet_like, without_attention
 
 from recollect.interpret.colours import colour_table, overlay, top_mask
-from recollect.interpret.figures import figure_heat, figure_lag, figure_matrix, figure_strip, figure_top
+from recollect.interpret.figures import figure_gaze, figure_heat, figure_lag, figure_matrix, figure_strip, figure_top
 from recollect.interpret.movie import write_movie
 from recollect.interpret.record import SpaceTime
 
@@ -95,6 +95,7 @@ def test_figures_are_drawn(record, tmp_path):
         figure_top(record, tmp_path / "top.png", step=20),
         figure_lag(record, tmp_path / "lag.png", longest=20),
         figure_matrix(record, tmp_path / "matrix.png", head=3),
+        figure_gaze(record, tmp_path / "gaze.png", steps=[1, 12, 20]),
         *(
             figure_heat(joint, tmp_path / f"{kind}.png", step=20, kind=kind)
             for kind in ("spatial", "temporal", "spacetime")
@@ -116,6 +117,9 @@ def test_figures_say_what_is_missing(record, tmp_path):
         (lambda: figure_strip(record, path, steps=[]), "steps="),
         (lambda: figure_top(record, path, step=1, k=(0,)), "k=0"),
         (lambda: figure_matrix(record, path, head=4), "head=4"),
+        (lambda: figure_gaze(record, path, steps=[1, 99]), "step=99"),
+        (lambda: figure_gaze(record, path, steps=[]), "steps="),
+        (lambda: figure_gaze(without_attention(), path, steps=[1]), "gru keeps nothing of that kind"),
         (lambda: figure_heat(record, path, step=1, kind="spacetime"), "no attention to places of past frames"),
         (lambda: figure_heat(record, path, step=1, kind="smell"), "kind='smell'"),
         (lambda: figure_lag(record, tmp_path / "x.png" / "y.png", longest=0), "longest=0"),

@@ -21,7 +21,7 @@ explore.py     from a run directory to files
 from recollect.interpret.controls import score_with_controls
 from recollect.interpret.episodes import LiveEpisode, record_episode
 from recollect.interpret.explore import explore_run, record_run
-from recollect.interpret.figures import figure_heat, figure_lag, figure_matrix, figure_strip, figure_top
+from recollect.interpret.figures import figure_gaze, figure_heat, figure_lag, figure_matrix, figure_strip, figure_top
 from recollect.interpret.html import load_report, read_html, write_html
 from recollect.interpret.live import write_live
 from recollect.interpret.movie import write_movie
@@ -35,6 +35,7 @@ __all__ = [
     "LiveEpisode",
     "Report",
     "explore_run",
+    "figure_gaze",
     "figure_heat",
     "figure_lag",
     "figure_matrix",

@@ -6,6 +6,7 @@
     figure_lag(record, "lag.svg")                                 attention by distance, head by head
     figure_matrix(record, "matrix.png")                           every step on every step before it
     figure_heat(record, "heat.png", step=190, kind="spatial")     heat maps as the seed thesis draws them
+    figure_gaze(record, "gaze.png", steps=range(0, 60, 10))       where attention falls, and what matters
 
 Every figure states its scale; ``figure_heat`` scales each map by itself, as the thesis did, and says so.
 """
@@ -22,9 +23,10 @@ from torch import Tensor
 from recollect.config import require
 from recollect.interpret.colours import top_mask
 from recollect.interpret.heads import lag_only_share, lag_profile, rows_of
+from recollect.interpret.pointing import picture_size
 from recollect.interpret.record import EpisodeRecord
 
-MASS, INK, SOFT, EVENT = "#b05c00", "0.1", "0.45", "#47699c"
+MASS, INK, SOFT, EVENT, GAZE = "#b05c00", "0.1", "0.45", "#47699c", "#35c4d7"
 HEAT_KINDS = ("spatial", "temporal", "spacetime")
 
 
@@ -200,6 +202,47 @@ def figure_heat(
             panel.set_axis_off()
     figure.suptitle(f"step {step}; every map from its own smallest to its own largest number", fontsize=8, color=SOFT)
     return _saved(figure, path)
+
+
+def figure_gaze(record: EpisodeRecord, path: str | PathLike[str], *, steps: Sequence[int]) -> Path:
+    """Frames of some steps, below each its attention to places (mean of all heads), one scale for all; boxes are of
+    what matters.
+
+    Args:
+        record: has ``spatial``; boxes are drawn where the world says where its things are.
+        path: of the figure.
+        steps: the columns.
+    """
+    spatial = _needed(record, "spatial")
+    for step in steps:
+        _require_step(record, step)
+    require(len(steps) > 0, "steps", list(steps), "give at least one step")
+    figure = _figure((1.5 * len(steps), 3.5))
+    panels = figure.subplots(2, len(steps), squeeze=False)
+    high = max(float(spatial[step].mean(0).max()) for step in steps)
+    for (above, below), step in zip(panels.T, steps, strict=True):
+        y, x, _ = record.frames[step].shape
+        above.imshow(record.frames[step], interpolation="nearest", extent=(0, x, y, 0))
+        below.imshow(spatial[step].mean(0), cmap="magma", vmin=0, vmax=high, extent=(0, x, y, 0))
+        for panel in (above, below):
+            for top, left, bottom, right in _boxes(record, step):
+                across, down = [left, right, right, left, left], [top, top, bottom, bottom, top]
+                panel.plot(across, down, color=GAZE, linewidth=1.4)
+            panel.set(xlim=(0, x), ylim=(y, 0))
+            panel.set_axis_off()
+        above.set_title(f"step {step}", fontsize=8)
+    figure.suptitle(f"attention from 0 (black) to {high:.2g}; boxes: what matters", fontsize=8, color=SOFT)
+    return _saved(figure, path)
+
+
+def _boxes(record: EpisodeRecord, step: int) -> np.ndarray:
+    """Of visible things that matter, in pixels of the frame as it is drawn: ``[n, 4]``."""
+    objects = record.objects
+    if objects is None:
+        return np.zeros((0, 4))
+    shown, seen = record.frames.shape[1:3], picture_size(record)
+    scale = np.array([shown[0] / seen[0], shown[1] / seen[1]] * 2)
+    return objects.boxes[step][objects.visible[step] & objects.matters[step]] * scale
 
 
 def _on_present(record: EpisodeRecord, step: int, most: int) -> tuple[list[np.ndarray], list[np.ndarray], list[str]]:

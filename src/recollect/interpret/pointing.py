@@ -59,7 +59,7 @@ def _kinds(objects: Objects) -> dict[str, np.ndarray]:
 
 def _each(objects: Objects) -> Iterator[tuple[str, Objects]]:
     """Every kind of which one ever matters, as the only one that does; nothing where there is one only."""
-    ever = (objects.visible & objects.matters).any(0)
+    ever = np.any(objects.visible & objects.matters, axis=0)
     kinds = {kind: of_it for kind, of_it in _kinds(objects).items() if ever[of_it].any()}
     for kind, of_it in kinds.items() if len(kinds) > 1 else ():
         yield kind, replace(objects, matters=objects.matters & of_it)
