@@ -43,9 +43,7 @@ def figure_strip(
     """
     temporal = _needed(record, "temporal")
     _require_head(record, head)
-    for step in steps:
-        _require_step(record, step)
-    require(len(steps) > 0, "steps", list(steps), "give at least one step")
+    _require_steps(record, steps)
     figure = _figure((9, 0.75 * len(steps) + 0.9))
     panels = figure.subplots(len(steps), 2, squeeze=False, width_ratios=(1, 9), sharex="col")
     rows = [np.nan_to_num(temporal[step].mean(0) if head is None else temporal[step, head]) for step in steps]
@@ -214,9 +212,7 @@ def figure_gaze(record: EpisodeRecord, path: str | PathLike[str], *, steps: Sequ
         steps: the columns.
     """
     spatial = _needed(record, "spatial")
-    for step in steps:
-        _require_step(record, step)
-    require(len(steps) > 0, "steps", list(steps), "give at least one step")
+    _require_steps(record, steps)
     figure = _figure((1.5 * len(steps), 3.5))
     panels = figure.subplots(2, len(steps), squeeze=False)
     high = max(float(spatial[step].mean(0).max()) for step in steps)
@@ -302,6 +298,12 @@ def _require_head(record: EpisodeRecord, head: int | None) -> None:
 
 def _require_step(record: EpisodeRecord, step: int) -> None:
     require(0 <= step < record.num_steps, "step", step, f"this record has {record.num_steps} steps, counted from 0")
+
+
+def _require_steps(record: EpisodeRecord, steps: Sequence[int]) -> None:
+    for step in steps:
+        _require_step(record, step)
+    require(len(steps) > 0, "steps", list(steps), "give at least one step")
 
 
 def _head_name(record: EpisodeRecord, head: int | None) -> str:

@@ -8,6 +8,8 @@ every step.
 import torch
 from torch import Tensor
 
+from recollect.state import spread_rows
+
 
 class MirrorRing:
     """The last ``length`` entries of b streams that advance together.
@@ -56,4 +58,4 @@ class MirrorRing:
 
     def clear(self, rows: Tensor) -> None:
         """Zero the rows of a bool mask ``[b]``."""
-        self.data.masked_fill_(rows.reshape(-1, *[1] * (self.data.ndim - 1)), 0.0)
+        self.data.masked_fill_(spread_rows(rows, self.data), 0.0)

@@ -23,6 +23,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from recollect.layers.tap import Tap
+from recollect.state import spread_rows
 
 MIN_BLOCK = 64
 """Blocks of queries are at least this long; short windows are cheaper in one product than in many small ones."""
@@ -126,7 +127,7 @@ def slide(cache: Tensor, new: Tensor, count: Tensor) -> Tensor:
     w = cache.shape[1]
     t = new.shape[1]
     valid = torch.arange(w, 0, -1, device=new.device) <= count[:, None]
-    valid = valid.reshape(*valid.shape, *[1] * (new.ndim - 2))
+    valid = spread_rows(valid, new)
     if t >= w:
         return torch.where(valid, new[:, t - w :], 0.0)
     # In place on the fresh tensor: caches are large, and a second one costs more than the copy itself.

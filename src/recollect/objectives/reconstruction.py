@@ -16,6 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from recollect.objectives.policy_gradient import Reduction, reduce_steps
+from recollect.state import spread_rows
 
 
 def image_loss(logits: Tensor, images: Tensor, *, valid: Tensor | None = None, reduction: Reduction = "sum") -> Tensor:
@@ -109,4 +110,4 @@ def _select(valid: Tensor | None, tensor: Tensor) -> Tensor:
     """0 in all steps that are not valid."""
     if valid is None:
         return tensor
-    return torch.where(valid.reshape(*valid.shape, *[1] * (tensor.ndim - 2)), tensor, tensor.new_zeros(()))
+    return torch.where(spread_rows(valid, tensor), tensor, tensor.new_zeros(()))
