@@ -1,6 +1,7 @@
 import pytest
 import torch
 
+from recollect.ops import weight_grads
 from recollect.ops.weight_grads import Affine, accumulate_weight_grads
 
 
@@ -23,9 +24,11 @@ def shared_turns(first, second, x, memory):
         return leave(*turns(first, second, x, memory))
 
 
+@pytest.mark.parametrize("block", [1, 25, 1024])
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_values_and_gradients_are_those_of_the_plain_loop(dtype, bias):
+def test_values_and_gradients_are_those_of_the_plain_loop(monkeypatch, dtype, bias, block):
+    monkeypatch.setattr(weight_grads, "BLOCK_ROWS", block)
     parameters = [*weights(dtype, bias), *weights(dtype)]
     x, memory = torch.randn(9, 2, 5, 6, dtype=dtype, requires_grad=True), torch.randn(2, 5, 6, dtype=dtype)
     targets = [x, *(p for p in parameters if p is not None)]

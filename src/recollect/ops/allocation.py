@@ -8,9 +8,13 @@ to half of a step with images (docs/log.md).
 import ctypes
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 LARGEST = 32 << 20
 """Bytes of the largest block that glibc can be told to keep; what is larger is returned at once."""
+SMALLEST = 1 << 18
+"""Bytes of the smallest block that is returned at once where memory is measured."""
 SETTINGS = ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "GLIBC_TUNABLES")
 """Environment variables by which a user decides this himself."""
 
@@ -24,22 +28,32 @@ def keep_freed_memory() -> bool:
     Returns:
         Whether it was told: not on other systems than Linux with glibc, nor where one of :data:`SETTINGS` is set.
     """
+    return _tell(LARGEST, _NEVER)
+
+
+@contextmanager
+def freed_memory_returned() -> Iterator[bool]:
+    """Inside, freed blocks of :data:`SMALLEST` bytes and more go back to the system at once.
+
+    What a process holds is then what it uses, without holes that wait to be used again: for measuring, since every
+    step costs fresh pages. Afterwards memory is kept, as :func:`keep_freed_memory` has it.
+
+    Yields:
+        Whether the C library was told; see :func:`keep_freed_memory`.
+    """
+    told = _tell(SMALLEST, 0)
+    if told:
+        ctypes.CDLL(None).malloc_trim(0)
+    try:
+        yield told
+    finally:
+        keep_freed_memory()
+
+
+def _tell(mapped: int, trimmed: int) -> bool:
     if not sys.platform.startswith("linux") or any(name in os.environ for name in SETTINGS):
         return False
     library = ctypes.CDLL(None)
     if not hasattr(library, "gnu_get_libc_version"):
         return False
-    return bool(library.mallopt(_MMAP_THRESHOLD, LARGEST)) and bool(library.mallopt(_TRIM_THRESHOLD, _NEVER))
-
-
-def return_freed_memory() -> bool:
-    """Give what the C library keeps of freed memory back to the system, so that the process's memory is what it uses.
-
-    Returns:
-        Whether it was asked to: not on other systems than Linux with glibc.
-    """
-    library = ctypes.CDLL(None) if sys.platform.startswith("linux") else None
-    if library is None or not hasattr(library, "malloc_trim"):
-        return False
-    library.malloc_trim(0)
-    return True
+    return bool(library.mallopt(_MMAP_THRESHOLD, mapped)) and bool(library.mallopt(_TRIM_THRESHOLD, trimmed))

@@ -33,6 +33,8 @@ from recollect.ops.tracing import is_traced
 
 MIN_TURNS = 4
 """Below this many turns, packing and bookkeeping cost more than they save."""
+BLOCK_ROWS = 1024
+"""Rows that a product for a weight gradient has, while there are so many."""
 
 
 class Affine:
@@ -112,9 +114,17 @@ class _Pairs:
         """DW and db of all turns that a gradient reached (None if there are none); forgets them."""
         if not self.kept:
             return None, None
-        x, dy = (torch.cat(rows) for rows in zip(*self.kept, strict=True))
-        self.kept = []
-        return multiply(dy.t(), x.t()), dy.sum(0) if self.has_bias else None
+        # A thousand rows and more a product: as fast as one product of all, which would need them all in memory twice.
+        turns = max(1, BLOCK_ROWS // self.kept[0][0].shape[0])
+        weight: Tensor | None = None
+        bias: Tensor | None = None
+        while self.kept:
+            x, dy = (torch.cat(rows) for rows in zip(*self.kept[-turns:], strict=True))
+            del self.kept[-turns:]
+            product, summed = multiply(dy.t(), x.t()), dy.sum(0) if self.has_bias else None
+            weight = product if weight is None else weight.add_(product)
+            bias = summed if bias is None or summed is None else bias.add_(summed)
+        return weight, bias
 
 
 class _Weights(torch.autograd.Function):

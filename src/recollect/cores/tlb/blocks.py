@@ -133,6 +133,11 @@ class FoldedBlock:
         heads = projected.unflatten(-1, (affine.parts, self.block.attention.num_heads, -1))  # ... t p h e
         return heads.movedim(-3, 0).transpose(-2, -3).unbind(0)
 
+    def read_itself(self, inputs: Tensor, mask: Tensor | None = None, causal: bool = False) -> Tensor:
+        """The whole self-attention layer on ``[b, t, dim]``; ``mask`` and ``causal`` as in :meth:`join`."""
+        # Nothing here holds on to queries, keys and values while the feed-forward needs room.
+        return self._finish(inputs, self._read(*self.project(inputs, self.inward), mask=mask, causal=causal))
+
     def join(
         self,
         inputs: Tensor,
@@ -142,7 +147,7 @@ class FoldedBlock:
         mask: Tensor | None = None,
         causal: bool = False,
     ) -> Tensor:
-        """The rest of the layer, once all is projected: read, add, feed forward, add.
+        """The rest of a layer, once all is projected: read, add, feed forward, add.
 
         Args:
             inputs: the stream ``[b, t, dim]``.
@@ -152,16 +157,19 @@ class FoldedBlock:
             mask: bool ``[b, s]``, which keys may be read.
             causal: whether query i reads keys up to i only (t = s).
         """
+        return self._finish(inputs, self._read(queries, keys, values, mask, causal))
+
+    def _finish(self, inputs: Tensor, heads: Tensor) -> Tensor:
         block = self.block
-        dropout = block.dropout if block.training else 0.0
-        read = self.out(merge_heads(self._read(queries, keys, values, mask, causal)))
-        stream = inputs + (F.dropout(read, dropout) if dropout else read)
+        stream = inputs + self._drop(self.out(merge_heads(heads)))
+        del heads  # for the same reason
         if block.feedforward is None:
             return stream
-        hidden = block.feedforward.activation(self.expand(normalise(stream, block.eps)))
-        hidden = F.dropout(hidden, dropout) if dropout else hidden
-        added = self.contract(hidden)
-        return stream + (F.dropout(added, dropout) if dropout else added)
+        hidden = self._drop(block.feedforward.activation(self.expand(normalise(stream, block.eps))))
+        return stream + self._drop(self.contract(hidden))
+
+    def _drop(self, x: Tensor) -> Tensor:
+        return F.dropout(x, self.block.dropout) if self.block.training and self.block.dropout else x
 
     def _read(self, queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, causal: bool) -> Tensor:
         attention = self.block.attention

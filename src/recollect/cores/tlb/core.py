@@ -355,13 +355,14 @@ class TemporalLatentBottleneck(MemoryCore[TemporalLatentBottleneckState]):
             )
         finite = is_finite(inputs).all(-1)
         used = finite if padding is None else finite & ~padding
-        new = self.project(torch.where(used[..., None], inputs, 0.0))
         t = inputs.shape[1]
-        chunks = F.pad(new, (0, 0, 0, -t % c)).unflatten(1, (-1, c)).transpose(0, 1).contiguous()  # n b K d
+        # One name for all stages: a long row should be in memory once.
+        x = self.project(torch.where(used[..., None], inputs, 0.0))
+        x = F.pad(x, (0, 0, 0, -t % c)).unflatten(1, (-1, c)).transpose(0, 1).contiguous()  # n b K d
         marks = whole_chunks(padding, t, c, self.config.details.detach_every, device=inputs.device)
         if t % c and remainder == "drop":
             marks.done[-1] = marks.empty[-1] = False
-        x, slots = self._with_positions(chunks), []
+        x, slots = self._with_positions(x), []
         for i, level in enumerate(self.folded_levels()):
             x, written = level.walk(x, state.slots[:, i], marks)
             slots.append(written.to(state.slots.dtype))

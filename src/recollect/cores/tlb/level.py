@@ -81,7 +81,7 @@ class FoldedLevel:
         seen = readable(marks, chunks, self.causal)
         x = chunks.flatten(0, 1)
         for layer in self.before:
-            x = layer.join(x, *layer.project(x, layer.inward), mask=seen, causal=self.causal)
+            x = layer.read_itself(x, seen, self.causal)
         if self.crosses:
             hoisted = self.crosses[0].project(x, self.crosses[0].inward)
         else:
@@ -101,7 +101,7 @@ class FoldedLevel:
                         x = layer.join(x, queries, context.pop(0), context.pop(0))
                     else:
                         mask = None if seen is None else marks.keys[i]
-                        x = layer.join(x, *layer.project(x, layer.inward), mask=mask, causal=self.causal)
+                        x = layer.read_itself(x, mask, self.causal)
                 outputs.append(x)
                 slots = choose(marks.empty[i] if self.always else False, used, slots)
                 if marks.done[i] is not False:
@@ -113,7 +113,7 @@ class FoldedLevel:
             x, slots = leave(torch.stack(outputs), slots)
         x = x.flatten(0, 1)
         for layer in self.after:
-            x = layer.join(x, *layer.project(x, layer.inward), mask=seen, causal=self.causal)
+            x = layer.read_itself(x, seen, self.causal)
         return x.unflatten(0, (n, b)), slots
 
     def _rows(self, fast: int, slow: int) -> dict[Affine, int]:
