@@ -2,7 +2,7 @@
 
     python benchmarks/report.py
 
-Reads the newest file of each kind in benchmarks/results/ (``cores-*.json``, ``ratios-*.json``, ``certificate.json``,
+Reads the newest file of each kind in benchmarks/results/ (``cores-*.json``, ``chunks-*.json``, ``ratios-*.json``, ``certificate.json``,
 ``mutations.json``, ``rl-*.json``, ``beside-sb3.json``, ``training-profile.json``, ``worlds.json``,
 ``lifelong.json``, ``maps.json``, ``robot-rate.json``, ``attention-agents-*.json``), and the recipes' and explorer's
 in results/.
@@ -42,6 +42,7 @@ from agents_report import (
     world_rows,
 )
 from faithfulness_report import PLACES, faithful_rows, place_rows
+from long_rows_report import CHUNKS, chunk_rows, figure_listops
 from maps_report import HEADS, TRUSTED, UNTRAINED, map_rows
 from recollect.benchmark.cores import CoresBenchmark, core_config
 from recollect.cores import CORES
@@ -315,6 +316,10 @@ def main() -> None:
     between(attention, "learned", table(heading, rows))
     rows, where = plain_rows(RESULTS)
     between(attention, "plain", table(PLAIN_HEADING, rows) + "\n\n" + measured_where(where))
+    long_rows = newest("chunks")
+    text = table(CHUNKS, chunk_rows(long_rows)) + "\n\n" + measured_where(long_rows["environment"])
+    between(ROOT / "docs" / "long-rows.md", "chunks", text)
+    figure_listops(ROOT / "results", ROOT / "docs" / "assets" / "listops.png")
     figure(cores, ROOT / "docs" / "assets" / "streams.png")
 
 

@@ -117,7 +117,8 @@ def run_chunks(config: ChunksBenchmark, progress: Callable[[str], None] | None =
     """
     length = 64 if config.quick else config.length
     dtype = getattr(torch, config.dtype)
-    results = ChunkResults(describe(), asdict(config), matmul_peak(dtype, 128 if config.quick else 2048), [])
+    peak = matmul_peak(dtype, 128 if config.quick else 2048, device=config.device)
+    results = ChunkResults(describe(), asdict(config), peak, [])
     progress = progress or (lambda said: None)
     encoders = _encoders(config)
     with torch.random.fork_rng(devices=[]):

@@ -137,7 +137,8 @@ def measure_core(name: str, config: CoresBenchmark, tell: Progress) -> tuple[Cor
     """Everything about one core."""
     settings = core_config(name, config)
     core = settings.build(config.dim)
-    peak = {dtype: matmul_peak(kind, *((256, 2) if config.quick else ())) for dtype, kind in DTYPES.items()}
+    size, repeats = (256, 2) if config.quick else (2048, 6)
+    peak = {dtype: matmul_peak(kind, size, repeats) for dtype, kind in DTYPES.items()}
     tell(f"{name}: walking to step {config.positions[-1]:,}")
     limit = 2.0 if config.quick else config.patience
     waypoints = walk(core.eval(), config.positions, step_seconds=limit, jump_seconds=4 * limit)

@@ -1,0 +1,80 @@
+"""Table and figure of docs/long-rows.md: speed and memory by chunk length, ListOps by chunks and slots."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import matplotlib.pyplot as plt
+import numpy as np
+
+from recollect.benchmark.chunks import PAPER
+from recollect.evaluation.confidence_interval import interquartile_mean
+
+CHUNKS = ["encoder", "training ms", "inference ms", "of peak", "training MB", "inference MB"]
+CHUNKS += ["beside fused", "beside explicit", "paper, beside explicit"]
+ABLATIONS = {  # axis: labels of the recipe's lite rows by number, and table 4, 7 and 8 of the paper, at its own scale
+    "steps in a chunk": (
+        {2: "chunk2", 5: "chunk5", 10: "two-way-tlb", 40: "chunk40", 80: "chunk80"},
+        {2: 0.361, 20: 0.365, 100: 0.382, 500: 0.370, 1000: 0.368},
+    ),
+    "slots": (
+        {1: "slots1", 4: "slots4", 10: "two-way-tlb", 40: "slots40"},
+        {1: 0.364, 10: 0.372, 20: 0.382, 200: 0.373},
+    ),
+}
+
+
+def chunk_rows(results: dict[str, Any]) -> list[tuple[str, ...]]:
+    """Every encoder: times and memory, and how often as fast in training and inference as attention to everything."""
+    rows = {row["encoder"]: row for row in results["rows"]}
+    fused, explicit = rows["fused attention"], rows["explicit attention"]
+    lines = []
+    for name, row in rows.items():
+        paper = PAPER.get(row["chunk"] or 0)
+        said = "-" if paper is None else f"{paper[2]} x, {paper[0]} x; {paper[3]}, {paper[1]}"
+        cells = [f"{1e3 * row[f'{what}_s']:,.0f}" for what in ("train", "inference")]
+        cells += [f"{row['train_share']:.0%}, {row['inference_share']:.0%}"]
+        cells += [f"{row[f'{what}_bytes'] / 1e6:,.0f}" for what in ("train", "inference")]
+        lines.append((name, *cells, _beside(row, fused), _beside(row, explicit), said))
+    return lines
+
+
+def _beside(row: dict[str, Any], other: dict[str, Any]) -> str:
+    if row is other:
+        return "1"
+    speeds = (f"{other[f'{what}_s'] / row[f'{what}_s']:.1f} x" for what in ("train", "inference"))
+    shares = (f"{row[f'{what}_bytes'] / other[f'{what}_bytes']:.2f}" for what in ("train", "inference"))
+    return f"{', '.join(speeds)}; {', '.join(shares)}"
+
+
+def figure_listops(results: Path, path: Path) -> None:
+    """Accuracy by chunk length and by slots, ours (lite) beside the paper's, each with what a Transformer has."""
+    plt.rcParams.update({"font.size": 10, "axes.spines.top": False, "axes.spines.right": False})
+    chart, panels = plt.subplots(1, 2, figsize=(9, 3.6), dpi=160, sharey=True)
+    transformer = _scores(results, "transformer")
+    for axes, (name, (labels, paper)) in zip(panels, ABLATIONS.items(), strict=True):
+        found = {number: _scores(results, label) for number, label in labels.items()}
+        found = {number: scores for number, scores in found.items() if scores}
+        middle = [float(interquartile_mean(np.array(scores))) for scores in found.values()]
+        (line,) = axes.plot([*found], middle, marker="o", linewidth=1.8, label="here (lite: rows of 11 to 79 tokens)")
+        for number, scores in found.items():
+            axes.plot([number] * len(scores), scores, ".", color=line.get_color(), alpha=0.45)
+        (line,) = axes.plot([*paper], [*paper.values()], marker="s", linewidth=1.4, label="paper (501 to 1999 tokens)")
+        axes.axhline(0.376, color=line.get_color(), linestyle=":", linewidth=1.2, label="paper: Transformer")
+        if transformer:
+            level = float(interquartile_mean(np.array(transformer)))
+            axes.axhline(level, color="tab:blue", linestyle=":", linewidth=1.2, label="here: Transformer")
+        axes.set(xscale="log", xlabel=name)
+        axes.set_xticks(sorted({*found, *paper}), [str(number) for number in sorted({*found, *paper})], fontsize=8)
+        axes.minorticks_off()
+        axes.grid(axis="y", alpha=0.25)
+    panels[0].set_ylabel("accuracy on ListOps")
+    chart.legend(*panels[0].get_legend_handles_labels(), loc="upper center", ncols=4, frameon=False, fontsize=8.5)
+    chart.tight_layout(rect=(0, 0, 1, 0.93))
+    chart.savefig(path)
+    plt.close(chart)
+
+
+def _scores(results: Path, label: str) -> list[float]:
+    found = [json.loads(path.read_text()) for path in sorted((results / "listops").glob(f"{label}-seed*.json"))]
+    return [one["tests"][""]["score"] for one in found if one["status"] == "ok"]
