@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from recollect.layers.tap import Tap
+from recollect.ops.linear import Linear
 
 
 def masked_softmax(scores: Tensor, mask: Tensor | None) -> Tensor:
@@ -117,10 +118,10 @@ class MultiHeadAttention(nn.Module):
         width = num_heads * (dim // num_heads if head_dim is None else head_dim)
         self.num_heads = num_heads
         self.dropout = dropout
-        self.query = nn.Linear(dim, width, bias=bias)
-        self.key = nn.Linear(kv_dim, width, bias=bias)
-        self.value = nn.Linear(kv_dim, width, bias=bias)
-        self.out = nn.Linear(width, dim, bias=bias)
+        self.query = Linear(dim, width, bias=bias)
+        self.key = Linear(kv_dim, width, bias=bias)
+        self.value = Linear(kv_dim, width, bias=bias)
+        self.out = Linear(width, dim, bias=bias)
         self.tap = Tap("b h t s")
 
     def project(self, context: Tensor) -> tuple[Tensor, Tensor]:
