@@ -2,10 +2,10 @@
 
     python benchmarks/report.py
 
-Reads the newest file of each kind in benchmarks/results/ (``cores-*.json``, ``chunks-*.json``, ``ratios-*.json``, ``certificate.json``,
-``mutations.json``, ``rl-*.json``, ``beside-sb3.json``, ``training-profile.json``, ``worlds.json``,
-``lifelong.json``, ``maps.json``, ``robot-rate.json``, ``attention-agents-*.json``), and the recipes' and explorer's
-in results/.
+Reads the newest file of each kind in benchmarks/results/ (``cores-*.json``, ``chunks-*.json``, ``ratios-*.json``,
+``certificate.json``, ``mutations.json``, ``rl-*.json``, ``beside-sb3.json``, ``training-profile.json``,
+``worlds.json``, ``lifelong.json``, ``maps.json``, ``robot-rate.json``, ``attention-agents-*.json``), and the recipes'
+and explorer's in results/.
 Needs matplotlib (extra ``dev``).
 """
 

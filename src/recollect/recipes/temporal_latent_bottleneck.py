@@ -5,8 +5,8 @@ to 600 blank steps; the Feedback Transformer is perfect to 300 and needs more sa
 add transformer-xl, lstm and the memoryless ablation.
 
 ``paper`` has the paper's numbers: 4 layers, width 256, feed-forward 512, R = 1, chunks of 10, Adam with 1e-4,
-100 rows a step; where it is silent, 10 slots and 8 heads. ``lite`` has a smaller model and a larger learning rate: minutes a row on
-one processor core; rows of ours at length 100, the paper's two at every length.
+100 rows a step; where it is silent, 10 slots and 8 heads. ``lite`` has a smaller model and a larger learning rate:
+minutes a row on one processor core. Rows of ours are at length 100, the paper's two at every length.
 """
 
 from recollect.agents.sequence_model import SequenceModelConfig
