@@ -1,4 +1,4 @@
-"""Table and figure of docs/long-rows.md: speed and memory by chunk length, ListOps by chunks and slots."""
+"""Tables and figure of docs/long-rows.md and docs/images.md: chunk lengths, ListOps, and pictures."""
 
 import json
 from pathlib import Path
@@ -22,6 +22,9 @@ ABLATIONS = {  # axis: labels of the recipe's lite rows by number, and table 4, 
         {1: 0.364, 10: 0.372, 20: 0.382, 200: 0.373},
     ),
 }
+PICTURES = ["encoder", "seeds"]
+PICTURE_TESTS = [f"{size}{what}" for what in ("", ", IoU of the top 20%", ", pointing") for size in ("64 px", "128 px")]
+PICTURES += [test.replace(" of the top 20%", "") for test in PICTURE_TESTS]
 
 
 def chunk_rows(results: dict[str, Any]) -> list[tuple[str, ...]]:
@@ -45,6 +48,22 @@ def _beside(row: dict[str, Any], other: dict[str, Any]) -> str:
     speeds = (f"{other[f'{what}_s'] / row[f'{what}_s']:.1f} x" for what in ("train", "inference"))
     shares = (f"{row[f'{what}_bytes'] / other[f'{what}_bytes']:.2f}" for what in ("train", "inference"))
     return f"{', '.join(speeds)}; {', '.join(shares)}"
+
+
+def picture_rows(results: Path) -> list[tuple[str, ...]]:
+    """Every encoder of ``tlb-images``: accuracy and how well its attention finds the foreground, over the seeds."""
+    runs: dict[str, list[dict[str, Any]]] = {}
+    for path in sorted((results / "tlb-images").glob("*.json")):
+        one = json.loads(path.read_text())
+        if one["status"] == "ok" and one["scale"] == "lite" and not one["row"].startswith("memoryless"):
+            runs.setdefault(one["row"], []).append(one["tests"])
+    chance = next(iter(runs.values()))[0]
+    rows = [("*chance*", "", *(f"{chance[test]['chance']:.3f}" for test in PICTURE_TESTS))]
+    for row, found in runs.items():
+        cells = ([tests[test]["score"] for tests in found if test in tests] for test in PICTURE_TESTS)
+        means = [float(interquartile_mean(np.array(scores))) if scores else None for scores in cells]
+        rows.append((row, str(len(found)), *("-" if mean is None else f"{mean:.3f}" for mean in means)))
+    return sorted(rows, key=lambda row: row[2])
 
 
 def figure_listops(results: Path, path: Path) -> None:

@@ -41,8 +41,8 @@ from agents_report import (
     rl_rows,
     world_rows,
 )
+from encoders_report import CHUNKS, PICTURES, chunk_rows, figure_listops, picture_rows
 from faithfulness_report import PLACES, faithful_rows, place_rows
-from long_rows_report import CHUNKS, chunk_rows, figure_listops
 from maps_report import HEADS, TRUSTED, UNTRAINED, map_rows
 from recollect.benchmark.cores import CoresBenchmark, core_config
 from recollect.cores import CORES
@@ -319,6 +319,7 @@ def main() -> None:
     long_rows = newest("chunks")
     text = table(CHUNKS, chunk_rows(long_rows)) + "\n\n" + measured_where(long_rows["environment"])
     between(ROOT / "docs" / "long-rows.md", "chunks", text)
+    between(ROOT / "docs" / "images.md", "rows", table(PICTURES, picture_rows(ROOT / "results")))
     figure_listops(ROOT / "results", ROOT / "docs" / "assets" / "listops.png")
     figure(cores, ROOT / "docs" / "assets" / "streams.png")
 
