@@ -9,7 +9,14 @@ import torch
 from recollect.agents.actor_critic import ActorCriticConfig
 from recollect.cores import CORES
 from recollect.evaluation.agents import evaluate_agent
-from recollect.evaluation.recordings import Recording, read_recording, record_episodes, write_recording
+from recollect.evaluation.recordings import (
+    Recording,
+    demonstrate,
+    read_recording,
+    record_episodes,
+    write_recording,
+)
+from recollect.runs import progress
 from recollect.tasks import BalletConfig, TMazeConfig, VisualMatchConfig
 
 WORLDS = {"t-maze": TMazeConfig(length=3, slack=9), "ballet": BalletConfig(), "visual-match": VisualMatchConfig()}
@@ -66,6 +73,18 @@ def test_more_episodes_than_rows_are_shared_out():
     world = TMazeConfig(length=1, slack=1)
     recording = record_episodes(agent_for(world), world, 70, greedy=False)
     assert len(recording.lengths) == 70 and len(recording.action) == recording.lengths.sum()
+
+
+def test_recording_says_how_far_it_is(monkeypatch):
+    monkeypatch.setattr(progress, "OFTEN", 0.0)
+    heard, world = [], TMazeConfig(length=3, slack=9)
+    with progress.hearing(lambda *words: heard.append(words)):
+        record_episodes(agent_for(world), world, 70, greedy=False)
+        ended = len(heard)
+        demonstrate(world, 70)
+    for told in (heard[:ended], heard[ended:]):
+        numbers = [done for done, asked, _ in told if asked == 70]
+        assert len(numbers) == len(told) > 3 and numbers == sorted(numbers) and numbers[0] == 0 < numbers[-2] <= 70
 
 
 EPISODES = {
