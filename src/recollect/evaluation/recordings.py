@@ -156,7 +156,7 @@ def record_episodes(
             for played in play(agent, world, seed=seed, greedy=greedy, noise=noise):
                 steps.append(played.step)
                 actions.append(played.action)
-                done += played.step.is_last.cpu().numpy()
+                done[:] += played.step.is_last.cpu().numpy()
                 if (done >= share).all():
                     break
                 count.say(lambda: int(np.minimum(done, share).sum()), f"step {len(steps)}")
@@ -196,7 +196,7 @@ def demonstrate(config: WorldConfig, episodes: int, *, policy: str = "oracle", s
             assert chosen is not None
             actions.append(chosen)
             steps.append(world.step(chosen))
-            done += steps[-1].is_last.cpu().numpy()
+            done[:] += steps[-1].is_last.cpu().numpy()
             count.say(lambda: int(np.minimum(done, share).sum()), f"step {len(steps)}")
     finally:
         world.close()
