@@ -79,8 +79,8 @@ PAPER = {
 TRANSITIONS = 500_000
 EPOCHS = 10
 ROWS = {"causal-transformer": "DT", "tlb": "DT + TLB", "memoryless": "memoryless"}
-LITE_STEPS = 450
-LITE_SECONDS = 300.0
+LITE_STEPS = 3000
+LITE_SECONDS = 600.0
 """Processor time of a lite run."""
 
 
@@ -129,8 +129,8 @@ def decision_transformer(core: str = "tlb", scale: Scale = "lite", name: str | N
         fit=FitConfig(
             steps=steps,
             report_every=50,
-            evaluate_every=225 if lite else steps // 5,
-            checkpoint_every=225 if lite else 2000,
+            evaluate_every=LITE_STEPS // 4 if lite else steps // 5,
+            checkpoint_every=LITE_STEPS // 4 if lite else 2000,
             processor_seconds=LITE_SECONDS if lite else None,
         ),
         device="cpu" if lite else "auto",
