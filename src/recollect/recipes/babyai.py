@@ -34,8 +34,6 @@ LITE_STEPS = {"GoToLocal": 800}
 """Steps of a lite run; of the other levels 2500."""
 LITE_SECONDS = {"GoToLocal": 300.0}
 """Processor time of a lite run; of the other levels 1000."""
-LITE_STOP = 0.97
-"""A lite run ends when so many of the 128 episodes of an evaluation are carried out."""
 LONGEST = {"lite": 64, "paper": 576}
 """Steps of an episode that are read, and that the Transformer sees at a time."""
 WORD_DIM = {"lite": 32, "paper": 128}
@@ -101,7 +99,6 @@ def babyai(
             evaluate_every=200 if lite else 2500,
             checkpoint_every=200 if lite else 2500,
             processor_seconds=LITE_SECONDS.get(levels[0], 1000.0) if lite else None,
-            stop_score=LITE_STOP if lite else None,
         ),
         device="cpu" if lite else "auto",
     )

@@ -47,7 +47,7 @@ from recollect.state import nbytes
 from recollect.tasks import GymnasiumConfig
 from recollect.training.detection import DetectionConfig
 from recollect.training.fit import Outcome, fit
-from recollect.training.frame import FRESH_SEED, TrainerConfig
+from recollect.training.frame import TrainerConfig, fresh_seed
 from recollect.training.trained import load_model
 from recollect.training.trainers import KINDS
 
@@ -190,7 +190,7 @@ def _test(run: Run, agent: Any, test: Test) -> dict[str, Any]:
         agent,
         test.where,
         samples=FINAL_SAMPLES if test.samples is None else test.samples,
-        seed=FRESH_SEED + config.fit.seed,
+        seed=fresh_seed(config.fit.seed),
     )
     right, asked = found.by_row()
     return {"paper": test.paper, **found.to_json(), "correct": right, "asked": asked}

@@ -19,9 +19,21 @@ from recollect.evaluation.recordings import Recording
 from recollect.evaluation.score import Score
 
 EVALUATION_SEED = 1_000_003
-"""Evaluations during a run draw with the run's seed and this much more: never what is trained on."""
+"""Evaluations during a run of seed 0 draw with this: never what is trained on."""
 FRESH_SEED = 2_000_003
-"""Evaluations of a finished run draw with this and a seed of their own: never what a run has seen."""
+"""Evaluations of a finished run draw with this, and a seed of their own: never what a run has seen."""
+SEEDS_APART = 1009
+"""Between the seeds of two evaluations: Gymnasium's rows count on from theirs, and must not meet the next one's."""
+
+
+def evaluation_seed(seed: int) -> int:
+    """What evaluations during the run of a seed draw with."""
+    return EVALUATION_SEED + SEEDS_APART * seed
+
+
+def fresh_seed(seed: int) -> int:
+    """What an evaluation of a finished run draws with, by a seed of its own."""
+    return FRESH_SEED + SEEDS_APART * seed
 
 
 @dataclass(frozen=True, kw_only=True)

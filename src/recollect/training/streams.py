@@ -11,7 +11,7 @@ from recollect.config import require
 from recollect.evaluation.sequences import METRICS
 from recollect.tasks.streams.contract import StreamTask
 from recollect.training.drawn import DrawnTrainer
-from recollect.training.frame import EVALUATION_SEED, TrainerConfig
+from recollect.training.frame import TrainerConfig, evaluation_seed
 from recollect.training.optimizers import OptimizerConfig
 
 ConfigT = TypeVar("ConfigT", bound="StreamConfig")
@@ -70,6 +70,6 @@ class StreamTrainer(DrawnTrainer[ModelT], Generic[ConfigT, ModelT]):
     def evaluate(self) -> dict[str, float]:
         """Score on the validation part, or on fresh rows, the same at every evaluation."""
         config = self.config
-        seed = config.fit.seed + EVALUATION_SEED
+        seed = evaluation_seed(config.fit.seed)
         task = config.task.scored_on(final=False)
         return dict(config.evaluate(self.model, task, samples=config.evaluation_rows, seed=seed).metrics())

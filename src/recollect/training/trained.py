@@ -23,7 +23,7 @@ from recollect.runs.errors import StepError
 from recollect.runs.run_directory import RunDirectory
 from recollect.tasks.ruler import policy_scores
 from recollect.training.devices import choose_device
-from recollect.training.frame import FRESH_SEED, TrainerConfig
+from recollect.training.frame import TrainerConfig, fresh_seed
 from recollect.training.trainers import KINDS
 
 POLICY_EPISODES = 128
@@ -164,7 +164,7 @@ def save_episodes(  # noqa: PLR0913  (how it plays)
     model = load_model(directory, device, best=best, trust=trust)
     with _advised():
         number = config.final_samples if episodes is None else episodes
-        recording = config.record(model, episodes=number, seed=FRESH_SEED + seed, greedy=greedy, noise=noise)
+        recording = config.record(model, episodes=number, seed=fresh_seed(seed), greedy=greedy, noise=noise)
     write_recording(recording, target)
     return recording
 
@@ -222,7 +222,7 @@ def evaluate_run(
         found = config.evaluate(
             model,
             samples=config.final_samples if samples is None else samples,
-            seed=FRESH_SEED + seed,
+            seed=fresh_seed(seed),
             batch_size=BATCH_SIZE,
             greedy=greedy,
         )
@@ -263,4 +263,4 @@ def record_run(
     target = Path(folder) / Path(directory).resolve().name
     model = load_model(directory, device, best=best, trust=trust)
     with _advised():
-        return config.film(model, target, episodes=episodes, seed=FRESH_SEED + seed, greedy=greedy)
+        return config.film(model, target, episodes=episodes, seed=fresh_seed(seed), greedy=greedy)

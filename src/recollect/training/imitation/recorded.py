@@ -24,7 +24,7 @@ from recollect.evaluation.recordings import Recording
 from recollect.runs.errors import NonFiniteError
 from recollect.state import detach, map_state, named_leaves
 from recollect.training.devices import choose_device
-from recollect.training.frame import EVALUATION_SEED, Trainer, below
+from recollect.training.frame import Trainer, below, evaluation_seed
 from recollect.training.imitation.loss import REPORTED, imitation_loss
 from recollect.training.imitation.teachers import NamedActions
 from recollect.training.impala.rollouts import Rollout
@@ -195,7 +195,7 @@ class RecordedTrainer(Trainer):
 
     def evaluate(self) -> dict[str, float]:
         """Score in fresh episodes of the world, the same at every evaluation."""
-        seed = self.learner.fit.seed + EVALUATION_SEED
+        seed = evaluation_seed(self.learner.fit.seed)
         return self.learner.evaluate(self.model, samples=self.learner.evaluation.episodes, seed=seed).metrics()
 
     def save(self) -> tuple[dict[str, Tensor], dict[str, Any]]:

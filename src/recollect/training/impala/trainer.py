@@ -37,7 +37,7 @@ from recollect.tasks.worlds.contract import WorldConfig
 from recollect.training.acting import ActingConfig
 from recollect.training.curriculum import Curriculum, require_alike
 from recollect.training.devices import choose_device
-from recollect.training.frame import EVALUATION_SEED, Trainer, below
+from recollect.training.frame import Trainer, below, evaluation_seed
 from recollect.training.imitation.loss import imitation_loss
 from recollect.training.imitation.teachers import Teacher, make_teacher
 from recollect.training.impala.actors import Actors, AsyncActors, SyncActors, Weights
@@ -287,7 +287,7 @@ class ImpalaTrainer(Trainer):
     def evaluate(self) -> dict[str, float]:
         """Score in fresh episodes, the same at every evaluation."""
         config = self.config
-        seed = config.fit.seed + EVALUATION_SEED
+        seed = evaluation_seed(config.fit.seed)
         return config.evaluate(self.model, samples=config.evaluation.episodes, seed=seed).metrics()
 
     def save(self) -> tuple[dict[str, Tensor], dict[str, Any]]:

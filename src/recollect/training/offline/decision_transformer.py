@@ -23,7 +23,7 @@ from recollect.objectives.policy_gradient import reduce_steps
 from recollect.tasks.worlds.contract import WorldConfig
 from recollect.training.acting import ActingConfig
 from recollect.training.drawn import DrawnTrainer
-from recollect.training.frame import EVALUATION_SEED
+from recollect.training.frame import evaluation_seed
 from recollect.training.offline.data import Contexts, OfflineData, OfflineDataConfig
 from recollect.training.optimizers import OptimizerConfig, begin_step, take_step
 
@@ -209,7 +209,7 @@ class OfflineTrainer(DrawnTrainer[DecisionTransformer]):
     def evaluate(self) -> dict[str, float]:
         """Score in fresh episodes of the world, the same at every evaluation, told the run's own target."""
         config = replace(self.config, evaluation=replace(self.config.evaluation, targets=()))
-        seed = config.fit.seed + EVALUATION_SEED
+        seed = evaluation_seed(config.fit.seed)
         return config.evaluate(self.model, samples=config.evaluation.episodes, seed=seed).metrics()
 
 
