@@ -54,6 +54,8 @@ class Study:
     """Whether the bottleneck has positions of the whole row, and none in the chunk."""
     pretrained: tuple[str, ...] = ()
     """Encoders that the lite scale also trains after they restored hidden tokens."""
+    stop_score: float | None = None
+    """At which a lite run ends: made-up rows may be learned long before its last step."""
     published: dict[str, str]
 
 
@@ -114,6 +116,7 @@ STUDIES = {
             about="IMDB at the paper scale. The lite scale has **made-up rows, which are no reviews**.",
             paper=IMDB(validation=0),
             lite=IMDB(path=STAND_IN, length=400, validation=100),
+            stop_score=1.0,
             sizes={"dim": 256, "num_layers": 4, "num_heads": 4, "hidden_dim": 1024, "dropout": 0.1},
             bottleneck=_OF_BYTES,
             chunk_len=10,
@@ -132,6 +135,7 @@ STUDIES = {
             about="AAN at the paper scale. The lite scale has **made-up rows, which are no papers**.",
             paper=AAN(),
             lite=AAN(path=STAND_IN, length=200),
+            stop_score=1.0,
             sizes={"dim": 128, "num_layers": 4, "num_heads": 4, "hidden_dim": 512, "dropout": 0.1},
             bottleneck=_OF_BYTES,
             chunk_len=10,
@@ -146,6 +150,7 @@ STUDIES = {
             about="CIFAR-10 at the paper scale. The lite scale has **made-up pictures, which are none of CIFAR's**.",
             paper=GreyCIFAR(),
             lite=GreyCIFAR(path=STAND_IN, validation=500),
+            stop_score=1.0,
             sizes={"dim": 128, "num_layers": 1, "num_heads": 8, "hidden_dim": 128, "dropout": 0.3},
             bottleneck={
                 "self_per_cross": 1,
@@ -200,7 +205,9 @@ def arena(name: str, key: str = "two-way-tlb", scale: Scale = "lite") -> Classif
         encoder=encoder(key, sizes, chunk_len=study.chunk_len, num_slots=8, **changes),
         agent=SequenceClassifierConfig(positions="none" if bottleneck and not study.global_positions else "learned"),
         optimizer=OptimizerConfig(learning_rate=1e-3, warmup_steps=100, schedule="cosine"),
-        fit=FitConfig(steps=1500, report_every=50, evaluate_every=250, checkpoint_every=250),
+        fit=FitConfig(
+            steps=1500, report_every=50, evaluate_every=250, checkpoint_every=250, stop_score=study.stop_score
+        ),
         batch_size=32,
         evaluation_rows=500,
     )
