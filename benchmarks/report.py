@@ -43,6 +43,7 @@ from agents_report import (
 )
 from encoders_report import CHUNKS, PICTURES, chunk_rows, figure_listops, picture_rows
 from faithfulness_report import PLACES, faithful_rows, place_rows
+from imitation_report import figure_babyai
 from maps_report import HEADS, TRUSTED, UNTRAINED, map_rows
 from recollect.benchmark.cores import CoresBenchmark, core_config
 from recollect.cores import CORES
@@ -321,6 +322,7 @@ def main() -> None:
     between(ROOT / "docs" / "long-rows.md", "chunks", text)
     between(ROOT / "docs" / "images.md", "rows", table(PICTURES, picture_rows(ROOT / "results")))
     figure_listops(ROOT / "results", ROOT / "docs" / "assets" / "listops.png")
+    figure_babyai(ROOT / "results", ROOT / "docs" / "assets" / "babyai.png")
     figure(cores, ROOT / "docs" / "assets" / "streams.png")
 
 
