@@ -68,7 +68,7 @@ def batches_of(rows: Tensor, batch_size: int, make: Callable[[Tensor], Batch]) -
         yield make(numbers)
 
 
-def words(random: np.random.Generator, count: int, topic: int, topics: int) -> str:
+def words(random: np.random.Generator, count: int, topic: int) -> str:
     """Made-up text: words of two letters upon letters, some of which only one topic uses."""
     letters = np.array(list("abcdefghijklmnopqrstuvwxyz"))
     usual = ["".join(letters[(7 * i + j * (i + 3)) % 26] for j in range(2 + i % 6)) for i in range(60)]

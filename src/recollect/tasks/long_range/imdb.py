@@ -142,7 +142,5 @@ def _made_up(test: bool) -> Reviews:
     random = np.random.default_rng(int(test))
     labels = torch.arange(400) % 2
     sizes = random.integers(20, 120, 400)
-    texts = [
-        byte_rows.words(random, int(n), label, 2).encode() for n, label in zip(sizes, labels.tolist(), strict=True)
-    ]
+    texts = [byte_rows.words(random, int(n), label).encode() for n, label in zip(sizes, labels.tolist(), strict=True)]
     return Reviews(texts, labels)
