@@ -34,7 +34,7 @@ def figure_babyai(results: Path, path: Path) -> None:
         if memoryless:
             level_of = memoryless["tests"][""]["score"]
             axes.axhline(level_of, color="grey", linestyle=":", label="memoryless, in the end")
-        axes.set(xlabel="steps of 64 episodes", title=f"{title}, 20 000")
+        axes.set(xlabel="steps (20 000 demonstrations)", title=title)
     for axes in panels:
         axes.grid(axis="y", alpha=0.25)
     handles, names = panels[0].get_legend_handles_labels()
