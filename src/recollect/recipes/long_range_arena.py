@@ -46,6 +46,10 @@ class Study:
     """Of the bottleneck at the paper scale, its chunks and slots included."""
     chunk_len: int
     """At the lite scale."""
+    num_layers: int = 2
+    """At the lite scale."""
+    lite_batch_size: int = 32
+    """At the lite scale."""
     optimizer: OptimizerConfig
     """At the paper scale."""
     steps: int
@@ -160,6 +164,8 @@ STUDIES = {
                 "positions": "learned",
             },
             chunk_len=32,
+            num_layers=1,
+            lite_batch_size=16,
             optimizer=_cosine(1e-3, 175),
             steps=35_000,
             batch_size=256,
@@ -198,7 +204,7 @@ def arena(name: str, key: str = "two-way-tlb", scale: Scale = "lite") -> Classif
             evaluation_rows=2000,
             device="auto",
         )
-    sizes = {"dim": 64, "num_layers": 2, "num_heads": 4, "hidden_dim": 128}
+    sizes = {"dim": 64, "num_layers": study.num_layers, "num_heads": 4, "hidden_dim": 128}
     changes = {"positions": "none"} if bottleneck and study.global_positions else {}
     return ClassificationConfig(
         task=study.lite,
@@ -208,7 +214,7 @@ def arena(name: str, key: str = "two-way-tlb", scale: Scale = "lite") -> Classif
         fit=FitConfig(
             steps=1500, report_every=50, evaluate_every=250, checkpoint_every=250, stop_score=study.stop_score
         ),
-        batch_size=32,
+        batch_size=study.lite_batch_size,
         evaluation_rows=500,
     )
 
