@@ -208,3 +208,10 @@ def test_evaluations_of_neighbouring_seeds_share_no_episode() -> None:
     seeds = [seed_of(seed) for seed_of in (evaluation_seed, fresh_seed) for seed in (0, 1, 2)]
     starts = [world.build(64, seed=seed).reset().observation for seed in seeds]
     assert len(torch.unique(torch.cat(starts), dim=0)) == len(seeds) * 64
+
+
+@pytest.mark.parametrize("seed", [-5000, -1, 2**31, 2**32 + 1, 1_763_900_000_000_000_000])
+@pytest.mark.parametrize("world", [GymnasiumConfig(id="CartPole-v1"), TMazeConfig(length=3, slack=9)])
+def test_every_seed_of_a_run_has_evaluations(world, seed):
+    for seed_of in (evaluation_seed, fresh_seed):
+        world.build(2, seed=seed_of(seed)).reset()

@@ -28,12 +28,12 @@ SEEDS_APART = 1009
 
 def evaluation_seed(seed: int) -> int:
     """What evaluations during the run of a seed draw with."""
-    return EVALUATION_SEED + SEEDS_APART * seed
+    return (EVALUATION_SEED + SEEDS_APART * seed) % 2**32  # a clock's time is a seed, and so is -5000
 
 
 def fresh_seed(seed: int) -> int:
     """What an evaluation of a finished run draws with, by a seed of its own."""
-    return FRESH_SEED + SEEDS_APART * seed
+    return (FRESH_SEED + SEEDS_APART * seed) % 2**32
 
 
 @dataclass(frozen=True, kw_only=True)
