@@ -13,6 +13,9 @@ from recollect.tasks.streams.contract import Batch
 VOCABULARY = 257
 STAND_IN = "stand-in"
 """As a path: made-up rows, which are no data."""
+LETTERS = "abcdefghijklmnopqrstuvwxyz"
+USUAL = ["".join(LETTERS[(7 * i + j * (i + 3)) % 26] for j in range(2 + i % 6)) for i in range(60)]
+"""Words of made-up text that every topic uses."""
 
 
 def encode(text: str | bytes, length: int) -> np.ndarray:
@@ -70,9 +73,7 @@ def batches_of(rows: Tensor, batch_size: int, make: Callable[[Tensor], Batch]) -
 
 def words(random: np.random.Generator, count: int, topic: int) -> str:
     """Made-up text: words of two letters upon letters, some of which only one topic uses."""
-    letters = np.array(list("abcdefghijklmnopqrstuvwxyz"))
-    usual = ["".join(letters[(7 * i + j * (i + 3)) % 26] for j in range(2 + i % 6)) for i in range(60)]
-    own = [f"{letters[(5 * i + topic) % 26]}{letters[(11 * i + 3) % 26]}{topic % 10}" for i in range(12)]
+    own = [f"{LETTERS[(5 * i + topic) % 26]}{LETTERS[(11 * i + 3) % 26]}{topic % 10}" for i in range(12)]
     rare = random.random(count) < 0.15
     drawn = random.integers(0, 60, count), random.integers(0, 12, count)
-    return " ".join(own[b] if r else usual[a] for a, b, r in zip(*drawn, rare, strict=True))
+    return " ".join(own[b] if r else USUAL[a] for a, b, r in zip(*drawn, rare, strict=True))
