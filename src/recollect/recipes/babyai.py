@@ -6,7 +6,7 @@ all of them (the Transformer), or before every chunk (with the temporal latent b
 
 ``paper`` has the paper's numbers: 6 layers, width 512, 4 heads, feed-forward 1024, 5 slots, chunks of 30, R = 1, Adam
 with 1e-4, 50 000 steps, 100 000 demonstrations of a level. It does not name the batch: 64 here. ``lite`` has
-three levels of one room, a smaller model and a larger learning rate: two to eight minutes of one processor core a run.
+three levels of one room, a smaller model and a larger learning rate: one to twelve minutes of one processor core a run.
 """
 
 from collections.abc import Iterator, Sequence
