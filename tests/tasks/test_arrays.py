@@ -142,9 +142,10 @@ LISTS = {"inputs": [[1, 2, 3], [4, 5], [6], [0, 1]], "target": [0, 1, 0, 1]}
 def test_parquet_with_lists(tmp_path, monkeypatch):
     path = tmp_path / "data.parquet"
     path.write_bytes(b"")
-    if "pyarrow" not in sys.modules:
-        with pytest.raises(ValueError, match="this file needs the package pyarrow: run pip install pyarrow"):
-            _ = Arrays(path=str(path)).spec
+    monkeypatch.setitem(sys.modules, "pyarrow", None)  # as if it were not installed
+    monkeypatch.delitem(sys.modules, "pyarrow.parquet", raising=False)
+    with pytest.raises(ValueError, match="this file needs the package pyarrow: run pip install pyarrow"):
+        _ = Arrays(path=str(path)).spec
     reader = SimpleNamespace(read_table=lambda path: SimpleNamespace(to_pydict=lambda: LISTS))
     monkeypatch.setitem(sys.modules, "pyarrow", SimpleNamespace(parquet=reader))
     monkeypatch.setitem(sys.modules, "pyarrow.parquet", reader)
@@ -160,9 +161,9 @@ class HuggingFace:
 
 
 def test_hugging_face_data_sets(tmp_path, monkeypatch):
-    if "datasets" not in sys.modules:
-        with pytest.raises(ValueError, match="needs the package datasets"):
-            _ = Arrays(path="hf:somebody/something").spec
+    monkeypatch.setitem(sys.modules, "datasets", None)  # as if it were not installed
+    with pytest.raises(ValueError, match="needs the package datasets"):
+        _ = Arrays(path="hf:somebody/something").spec
     asked = []
 
     module = SimpleNamespace(load_dataset=lambda name, split: asked.append((name, split)) or HuggingFace())

@@ -140,6 +140,10 @@ def test_pictures_are_read_in_grey(pictures):
     assert parts[0].targets[:, -1].tolist()[:5] == [0, 3, 9, 1, 0]
     assert grey(np.full((1, 3072), 255, np.uint8)).max() == 255
     assert not parts[0].padding.any() and all_of(GreyCIFAR(path=str(pictures), validation=6)).score_mask[:, -1].all()
+    small = GreyCIFAR(path=str(pictures), validation=6, size=16)
+    whole, halved = parts[0].inputs[2].view(32, 32), all_of(small).inputs[2].view(16, 16)
+    assert small.spec.length == 256
+    assert all(halved[y, x] == whole[2 * y : 2 * y + 2, 2 * x : 2 * x + 2].sum() // 4 for y in (0, 5) for x in (0, 15))
 
 
 @pytest.mark.parametrize(
@@ -196,6 +200,7 @@ def test_bad_settings_of_tasks_are_named():
         (lambda: Pathfinder(contour_length=15), "contour_length=15: give 2 to 14"),
         (lambda: IMDB(length=0), "length=0"),
         (lambda: AAN(part="dev"), "part='dev'"),
+        (lambda: GreyCIFAR(size=20), "size=20: choose 32, 16 or 8"),
         (lambda: draw(GreyCIFAR(path="stand-in", validation=6000)), "validation=6000: there are 6000 training rows"),
     ):
         with pytest.raises(ValueError, match=message):

@@ -50,7 +50,7 @@ SMALL = {
         IMDB(path="stand-in", length=64, validation=0, split_words=10, part="test"),
     ],
     "aan": [AAN(path="stand-in", length=200), AAN(path="stand-in", length=50, part="validation")],
-    "grey-cifar": [GreyCIFAR(path="stand-in"), GreyCIFAR(path="stand-in", zero_is_padding=True, part="test")],
+    "grey-cifar": [GreyCIFAR(path="stand-in"), GreyCIFAR(path="stand-in", size=16, zero_is_padding=True, part="test")],
     "shapes": [Shapes(size=16), Shapes(size=32, patch=8, clutter=0)],
     "cifar": [CIFAR(path=CIFAR_10, size=16, validation=4), CIFAR(path=CIFAR_10, size=16, part="test")],
     "stl-10": [STL10(path=STL_10, size=32, patch=8, validation=1), STL10(path=STL_10, patch=32, unlabelled=True)],

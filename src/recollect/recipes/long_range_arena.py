@@ -48,8 +48,8 @@ class Study:
     """At the lite scale."""
     num_layers: int = 2
     """At the lite scale."""
-    lite_batch_size: int = 32
-    """At the lite scale."""
+    lite_rate: float = 1e-3
+    """Learning rate at the lite scale."""
     optimizer: OptimizerConfig
     """At the paper scale."""
     steps: int
@@ -151,9 +151,12 @@ STUDIES = {
         Study(
             name="image",
             title="Image: what is on a grey picture, pixel by pixel?",
-            about="CIFAR-10 at the paper scale. The lite scale has **made-up pictures, which are none of CIFAR's**.",
+            about=(
+                "CIFAR-10 at the paper scale. The lite scale has **made-up pictures, which are none of CIFAR's**, of "
+                "16 pixels a side."
+            ),
             paper=GreyCIFAR(),
-            lite=GreyCIFAR(path=STAND_IN, validation=500),
+            lite=GreyCIFAR(path=STAND_IN, validation=500, size=16),
             stop_score=1.0,
             sizes={"dim": 128, "num_layers": 1, "num_heads": 8, "hidden_dim": 128, "dropout": 0.3},
             bottleneck={
@@ -165,7 +168,7 @@ STUDIES = {
             },
             chunk_len=32,
             num_layers=1,
-            lite_batch_size=16,
+            lite_rate=3e-3,
             optimizer=_cosine(1e-3, 175),
             steps=35_000,
             batch_size=256,
@@ -210,11 +213,11 @@ def arena(name: str, key: str = "two-way-tlb", scale: Scale = "lite") -> Classif
         task=study.lite,
         encoder=encoder(key, sizes, chunk_len=study.chunk_len, num_slots=8, **changes),
         agent=SequenceClassifierConfig(positions="none" if bottleneck and not study.global_positions else "learned"),
-        optimizer=OptimizerConfig(learning_rate=1e-3, warmup_steps=100, schedule="cosine"),
+        optimizer=OptimizerConfig(learning_rate=study.lite_rate, warmup_steps=100, schedule="cosine"),
         fit=FitConfig(
             steps=1500, report_every=50, evaluate_every=250, checkpoint_every=250, stop_score=study.stop_score
         ),
-        batch_size=study.lite_batch_size,
+        batch_size=32,
         evaluation_rows=500,
     )
 
