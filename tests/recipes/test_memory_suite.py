@@ -162,7 +162,7 @@ def test_every_table_says_how_a_column_is_learned_and_who_taught(tmp_path):
     write_tables(MEMORY_SUITE, tmp_path)
     for name in ("memory-suite.md", "results.md"):
         text = (tmp_path / "docs" / name).read_text()
-        assert "| streets, imitated | " in text and "| T-maze, 100, reinforcement |" in text
+        assert "| streets, imitated | " in text and "| T-maze, 70, reinforcement |" in text
     page = (tmp_path / "docs" / "memory-suite.md").read_text()
     assert re.search(r"^\| streets \| imitated \| 150 \| imitated explorer;? ?[^|]*\|$", page, re.M)
 
