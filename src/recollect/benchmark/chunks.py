@@ -30,7 +30,7 @@ from recollect.encoders import EncoderConfig
 from recollect.encoders.tlb import TwoWayTLBConfig
 from recollect.encoders.transformer import TransformerConfig
 from recollect.machine import forget_peak, peak_bytes, resident_bytes
-from recollect.ops.allocation import freed_memory_returned
+from recollect.ops.allocation import freed_memory_returned, return_holes
 
 PAPER = {  # table 5: inference speed and memory, training speed and memory, beside the paper's Transformer
     1000: (3.5, 0.09, 4.4, 0.14),
@@ -200,6 +200,7 @@ def _most(function: Callable[[], None], device: torch.device) -> int | None:
         before = torch.cuda.memory_allocated(device)
         function()
         return torch.cuda.max_memory_allocated(device) - before
+    return_holes()  # that call's blocks included, where they lay in holes that others had left
     forget_peak()
     before = resident_bytes()
     function()

@@ -43,17 +43,38 @@ def freed_memory_returned() -> Iterator[bool]:
     """
     told = _tell(SMALLEST, 0)
     if told:
-        ctypes.CDLL(None).malloc_trim(0)
+        return_holes()
     try:
         yield told
     finally:
         keep_freed_memory()
 
 
-def _tell(mapped: int, trimmed: int) -> bool:
-    if not sys.platform.startswith("linux") or any(name in os.environ for name in SETTINGS):
+def return_holes() -> bool:
+    """Give the pages of blocks that were freed between others back to the system.
+
+    A new block is laid into such a hole before the system is asked for memory, so a process in which much happened
+    before would otherwise seem to need less than it does.
+
+    Returns:
+        Whether the C library can do it.
+    """
+    library = _glibc()
+    if library is None:
         return False
-    library = ctypes.CDLL(None)
-    if not hasattr(library, "gnu_get_libc_version"):
+    library.malloc_trim(0)
+    return True
+
+
+def _tell(mapped: int, trimmed: int) -> bool:
+    library = _glibc()
+    if library is None or any(name in os.environ for name in SETTINGS):
         return False
     return bool(library.mallopt(_MMAP_THRESHOLD, mapped)) and bool(library.mallopt(_TRIM_THRESHOLD, trimmed))
+
+
+def _glibc() -> ctypes.CDLL | None:
+    if not sys.platform.startswith("linux"):
+        return None
+    library = ctypes.CDLL(None)
+    return library if hasattr(library, "gnu_get_libc_version") else None
