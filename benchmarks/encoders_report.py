@@ -27,6 +27,17 @@ PICTURE_TESTS = [f"{size}{what}" for what in ("", ", IoU of the top 20%", ", poi
 PICTURES += [test.replace(" of the top 20%", "") for test in PICTURE_TESTS]
 
 
+def chunk_tables(folder: Path) -> list[tuple[list[tuple[str, ...]], dict[str, Any], str]]:
+    """Rows of every measurement, the newest first, where it was made, and what that machine can do at most."""
+    found = []
+    for path in sorted(folder.glob("chunks-*.json"), reverse=True):
+        results = json.loads(path.read_text())
+        where = results["environment"]
+        can = f"Matrix products of this processor: {results['peak'] / 1e9:.0f} GFLOP/s at most."
+        found.append((chunk_rows(results), where, can))
+    return found
+
+
 def chunk_rows(results: dict[str, Any]) -> list[tuple[str, ...]]:
     """Every encoder: times and memory, and how often as fast in training and inference as attention to everything."""
     rows = {row["encoder"]: row for row in results["rows"]}
@@ -37,7 +48,8 @@ def chunk_rows(results: dict[str, Any]) -> list[tuple[str, ...]]:
         said = "-" if paper is None else f"{paper[2]} x, {paper[0]} x; {paper[3]}, {paper[1]}"
         cells = [f"{1e3 * row[f'{what}_s']:,.0f}" for what in ("train", "inference")]
         cells += [f"{row['train_share']:.0%}, {row['inference_share']:.0%}"]
-        cells += [f"{row[f'{what}_bytes'] / 1e6:,.0f}" for what in ("train", "inference")]
+        sizes = (row[f"{what}_bytes"] for what in ("train", "inference"))
+        cells += ["-" if size is None else f"{size / 1e6:,.0f}" for size in sizes]
         lines.append((name, *cells, _beside(row, fused), _beside(row, explicit), said))
     return lines
 
@@ -46,8 +58,11 @@ def _beside(row: dict[str, Any], other: dict[str, Any]) -> str:
     if row is other:
         return "1"
     speeds = (f"{other[f'{what}_s'] / row[f'{what}_s']:.1f} x" for what in ("train", "inference"))
+    beside = ", ".join(speeds)
+    if row["train_bytes"] is None:
+        return beside
     shares = (f"{row[f'{what}_bytes'] / other[f'{what}_bytes']:.2f}" for what in ("train", "inference"))
-    return f"{', '.join(speeds)}; {', '.join(shares)}"
+    return f"{beside}; {', '.join(shares)}"
 
 
 def picture_rows(results: Path) -> list[tuple[str, ...]]:

@@ -41,7 +41,7 @@ from agents_report import (
     rl_rows,
     world_rows,
 )
-from encoders_report import CHUNKS, PICTURES, chunk_rows, figure_listops, picture_rows
+from encoders_report import CHUNKS, PICTURES, chunk_tables, figure_listops, picture_rows
 from faithfulness_report import PLACES, faithful_rows, place_rows
 from imitation_report import figure_babyai
 from maps_report import HEADS, TRUSTED, UNTRAINED, map_rows
@@ -317,9 +317,10 @@ def main() -> None:
     between(attention, "learned", table(heading, rows))
     rows, where = plain_rows(RESULTS)
     between(attention, "plain", table(PLAIN_HEADING, rows) + "\n\n" + measured_where(where))
-    long_rows = newest("chunks")
-    text = table(CHUNKS, chunk_rows(long_rows)) + "\n\n" + measured_where(long_rows["environment"])
-    between(ROOT / "docs" / "long-rows.md", "chunks", text)
+    parts = [
+        f"{table(CHUNKS, rows)}\n\n{measured_where(where)} {can}" for rows, where, can in chunk_tables(RESULTS)
+    ]
+    between(ROOT / "docs" / "long-rows.md", "chunks", "\n\n".join(parts))
     between(ROOT / "docs" / "images.md", "rows", table(PICTURES, picture_rows(ROOT / "results")))
     figure_listops(ROOT / "results", ROOT / "docs" / "assets" / "listops.png")
     figure_babyai(ROOT / "results", ROOT / "docs" / "assets" / "babyai.png")
