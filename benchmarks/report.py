@@ -317,9 +317,7 @@ def main() -> None:
     between(attention, "learned", table(heading, rows))
     rows, where = plain_rows(RESULTS)
     between(attention, "plain", table(PLAIN_HEADING, rows) + "\n\n" + measured_where(where))
-    parts = [
-        f"{table(CHUNKS, rows)}\n\n{measured_where(where)} {can}" for rows, where, can in chunk_tables(RESULTS)
-    ]
+    parts = [f"{table(CHUNKS, rows)}\n\n{measured_where(where)} {can}" for rows, where, can in chunk_tables(RESULTS)]
     between(ROOT / "docs" / "long-rows.md", "chunks", "\n\n".join(parts))
     between(ROOT / "docs" / "images.md", "rows", table(PICTURES, picture_rows(ROOT / "results")))
     figure_listops(ROOT / "results", ROOT / "docs" / "assets" / "listops.png")

@@ -17,7 +17,7 @@ _EXTENSIONS = ("avx2", "avx512f", "avx512_bf16", "amx_bf16")
 
 
 def processor() -> str:
-    """The processor's name, and which design it is where the system tells: a rented one may only be called by its maker."""
+    """The processor's name, and its design where the system tells: a rented one may only have its maker's name."""
     fields = _fields()
     name = fields.get("model name") or platform.processor() or platform.machine()
     design = [f"{part.removeprefix('cpu ')} {fields[part]}" for part in ("cpu family", "model") if part in fields]
