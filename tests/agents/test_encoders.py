@@ -129,7 +129,7 @@ def test_instance_norm_tells_frames_apart_before_anything_is_learned():
     frames = torch.zeros(30, 42, 42, dtype=torch.uint8)
     for number, (y, x) in enumerate(np.ndindex(5, 6)):
         frames[number, 8 * y : 8 * y + 3, 7 * x : 7 * x + 3] = 255
-    shares = []
+    shares: list[float] = []
     for kind in (ImpalaResNet, ImpalaResNetInstanceNorm):
         torch.manual_seed(0)
         maps = kind(pixels(42, 42))(frames).detach()
@@ -330,3 +330,40 @@ def test_empty_cells_begin_as_zeros_in_every_channel():
     cells = encoder(grid).view(2, 3, 3)
     assert cells[1, 2].all()
     assert not cells.flatten(0, 1)[:-1].any()
+
+
+@pytest.mark.parametrize("shape", [(40, 44, 2), (2, 40, 44), (40, 44)])
+@pytest.mark.parametrize("kind", ["nature-cnn", "impala-resnet"])
+def test_normalised_images_are_those_of_their_own_statistics(kind, shape):
+    torch.manual_seed(0)
+    encoder = ObservationEncoder(pixels(*shape), EncoderConfig(kinds=(("observation", kind),), norm_images=True))
+    plain = ObservationEncoder(
+        spaces.Box(-10, 10, shape), EncoderConfig(kinds=(("observation", kind),), scale_images=False)
+    )
+    plain.load_state_dict(encoder.state_dict(), strict=False)
+    generator = torch.Generator().manual_seed(0)
+    seen = torch.randint(0, 256, (2, 300, *shape), generator=generator, dtype=torch.uint8)
+    seen[..., 3, :] = 87  # never moves
+    before = encoder(seen[0, :3], 1)
+    torch.testing.assert_close(before, plain(seen[0, :3] / 255, 1))  # the identity, before anything is known
+    assert encoder.keeps_statistics
+    encoder.update_statistics(seen)
+    flat = seen.flatten(0, 1).double()
+    moves = flat.var(0, unbiased=False) > 0
+    normed = torch.where(moves, (flat - flat.mean(0)) / flat.std(0, unbiased=False), 0.0)
+    torch.testing.assert_close(encoder(seen[1, -3:], 1), plain(normed[-3:].float(), 1), atol=2e-4, rtol=2e-4)
+
+
+def test_a_pixel_that_is_rarely_lit_is_heard_in_a_bright_picture():
+    """What one of many bright pixels says is a small share of a first map; normalised it is not."""
+    seen = torch.full((64, 40, 40), 200, dtype=torch.uint8)
+    seen[::2, 20, 20] = 230
+    shares: list[float] = []
+    for norm in (False, True):
+        torch.manual_seed(0)
+        kinds = (("observation", "nature-cnn"),)
+        encoder = ObservationEncoder(pixels(40, 40), EncoderConfig(kinds=kinds, norm_images=norm))
+        encoder.update_statistics(seen[:, None])
+        vectors = encoder(seen, 1).detach()
+        shares.append(float(vectors.std(0).norm() / vectors.norm(dim=1).mean()))
+    assert shares[1] > 10 * shares[0]

@@ -1,11 +1,14 @@
 """Learning from recorded episodes: returns-to-go, contexts, and a run that learns what earns."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 from small_worlds import LENGTHS, CueConfig, episodes_of_cues
 
 from recollect.agents.decision_transformer import DecisionTransformerConfig
+from recollect.agents.encoder_config import EncoderConfig
 from recollect.cores import CORES
 from recollect.evaluation.recordings import write_recording
 from recollect.objectives.returns import returns_to_go
@@ -69,6 +72,38 @@ def test_frames_are_stacked_inside_their_episode_with_zeros_before_it():
     data = OfflineData(recording, stack=3)
     contexts = data.contexts(torch.tensor([0, 1]), torch.tensor([0, 1]), 2)
     assert contexts.observation[..., 0, 0].tolist() == [[[0, 0, 1], [0, 1, 2]], [[0, 4, 5], [4, 5, 6]]]
+
+
+def test_statistics_are_taken_of_the_data_once(tmp_path):
+    """They are exact, wait for no step, and are the agent's own when a run goes on."""
+    recording = episodes_of_cues()
+    write_recording(recording, tmp_path / "episodes.npz")
+    agent = DecisionTransformerConfig(width=16, context=6, encoders=EncoderConfig(norm_numbers=True))
+    made = replace(config(tmp_path / "episodes.npz"), agent=agent).build()
+    norm = made.model.encoder.encoders["cue"].norm
+    seen = torch.from_numpy(recording.observation["cue"]).double()
+    torch.testing.assert_close(norm.mean.double(), seen.mean(0))
+    torch.testing.assert_close(norm.variance.double(), seen.var(0, unbiased=False), rtol=1e-4, atol=1e-4)
+    before = {name: tensor.clone() for name, tensor in made.model.named_buffers()}
+    made.step()
+    assert all(torch.equal(tensor, before[name]) for name, tensor in made.model.named_buffers())
+
+
+@pytest.mark.parametrize("stack", [1, 3])
+def test_spread_observations_are_those_of_contexts(stack):
+    recording = episodes_of_cues()
+    data = OfflineData(recording, stack=stack)
+    for steps in (1, 7, 10**6):
+        found = torch.cat([tree["cue"] for tree in data.observations(steps)])[:, 0]
+        every = max(1, int(LENGTHS.sum()) // steps)
+        places = range(0, int(LENGTHS.sum()), every)
+        assert len(found) == len(places)
+        starts = np.concatenate(([0], LENGTHS.cumsum()[:-1]))
+        for row, place in zip(found, places, strict=True):
+            episode = int(np.searchsorted(starts, place, side="right")) - 1
+            step = place - int(starts[episode])
+            shown = data.contexts(torch.tensor([episode]), torch.tensor([step]), 1).observation["cue"][0, 0]
+            assert torch.equal(row, shown)
 
 
 def test_steps_that_are_not_valid_cost_nothing():

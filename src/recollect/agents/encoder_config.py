@@ -40,6 +40,9 @@ class EncoderConfig:
     """Width of a layer with ReLU behind an image's map; None: the map itself, ordered row, column, channel."""
     scale_images: bool = True
     """Divide uint8 by 255; off shows raw 0..255."""
+    norm_images: bool = False
+    """Bring every pixel to mean 0 and variance 1, by running statistics that training keeps. Where a small ball on a
+    large background decides, learning begins with it (docs/log.md)."""
     hidden: tuple[int, ...] = (64,)
     """Widths of the layers after numbers and tiles; may be empty."""
     activation: Literal["relu", "tanh"] = "relu"

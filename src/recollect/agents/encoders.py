@@ -125,7 +125,7 @@ class ObservationEncoder(nn.Module):
             raise ValueError(f"{name}: {error}") from None
 
     def update_statistics(self, observation: Any) -> None:
-        """Let running statistics take a tree of ``[b, t, ...]`` into account (``EncoderConfig.norm_numbers``)."""
+        """Let running statistics take a tree of ``[b, t, ...]`` into account (``norm_numbers``, ``norm_images``)."""
         for name, leaf in self.leaves(observation, 2):
             cast(Encoder, self.encoders[name]).update_statistics(leaf)
 
@@ -182,7 +182,9 @@ def _encoder(kind: str, name: str, space: spaces.Space[Any], config: EncoderConf
     made: Encoder
     try:
         if kind in IMAGE_ENCODERS:
-            made = IMAGE_ENCODERS[kind](space, config.channels, scale=config.scale_images, dim=config.image_dim)
+            made = IMAGE_ENCODERS[kind](
+                space, config.channels, scale=config.scale_images, dim=config.image_dim, norm=config.norm_images
+            )
         else:
             made = {"tiles": Tiles, "mlp": MLP, "words": WordLSTM, "word-tokens": WordTokens, "one-hot": OneHot}[kind](
                 space, config
@@ -197,6 +199,7 @@ def _film(kind: str, name: str, space: spaces.Space[Any], config: EncoderConfig,
         raise ValueError(
             f"{name}: {kind} reads images in the light of a sentence, and this observation has no part 'language'"
         )
+    require(not config.norm_images, "norm_images", True, f"{name}: {kind} shows pixels as they are: leave it off")
     try:
         return FILM_ENCODERS[kind](space, config.sentence_dim, config.channels, scale=config.scale_images)
     except ValueError as error:

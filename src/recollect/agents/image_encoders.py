@@ -23,6 +23,7 @@ import torch.nn.functional as F
 from gymnasium import spaces
 from torch import Tensor, nn
 
+from recollect.agents.normalization import RunningNorm
 from recollect.layers.feedforward import lecun
 from recollect.ops import allocation
 from recollect.ops.linear import Linear
@@ -34,6 +35,8 @@ SMALLEST_SIDE = 8
 """Of an image."""
 LARGEST_MAP = allocation.LARGEST
 """Bytes: larger tensors come in fresh pages from the system at every use."""
+STATISTICS_BLOCK = 256
+"""Images whose statistics are taken at a time, in float64."""
 
 
 class Encoder(nn.Module, ABC):
@@ -74,11 +77,16 @@ class ImageEncoder(Encoder):
     the first filters instead of all pixels. A processor takes many images in blocks whose maps stay below
     :data:`LARGEST_MAP`; numbers do not change beyond rounding.
 
+    With ``norm`` every pixel has mean 0 and variance 1 over what has been seen. In many games one pixel in a hundred
+    ever changes: the background says the same of every frame, so loudly that nothing else is heard for long
+    (docs/log.md).
+
     Args:
         space: Box of images.
         channels: widths of the three stages (patches have the last one's); None: ``default_channels``.
         scale: divide uint8 by 255.
         dim: width of a layer with ReLU behind the map; None: the map is the vector.
+        norm: normalise every pixel by running statistics.
 
     Raises:
         ValueError: a space that holds no images, or too small ones.
@@ -100,6 +108,7 @@ class ImageEncoder(Encoder):
         *,
         scale: bool = True,
         dim: int | None = None,
+        norm: bool = False,
     ) -> None:
         super().__init__()
         if not isinstance(space, spaces.Box) or len(space.shape) not in (2, 3):
@@ -120,6 +129,8 @@ class ImageEncoder(Encoder):
         places = self.map_sides[0] * self.map_sides[1] * self.channels[-1]
         self.project = nn.Identity() if dim is None else nn.Sequential(Linear(places, dim), nn.ReLU())
         self.dim = places if dim is None else dim
+        self.norm = RunningNorm(y * x * c) if norm else None
+        self.keeps_statistics = norm
 
     @abstractmethod
     def build(self) -> None:
@@ -150,15 +161,26 @@ class ImageEncoder(Encoder):
 
     def encode(self, observation: Tensor) -> Tensor:
         """One block."""
+        weight = self.first.weight
+        if self.norm is not None:
+            observation = self.norm(self._scaled(observation)).view(observation.shape)
         if self.axes == 2:
             observation = observation[..., None]
         images = observation if self.channels_first else observation.permute(0, 3, 1, 2)
-        weight = self.first.weight
         images = images.to(weight.dtype, memory_format=torch.channels_last)
-        if self.scale != 1:
+        if self.scale != 1 and self.norm is None:
             weight = weight * self.scale
         first = F.conv2d(images, weight, self.first.bias, self.first.stride, self.first.padding)
         return self.convolve(first).permute(0, 2, 3, 1).flatten(1)
+
+    def update_statistics(self, observation: Tensor) -> None:
+        """Let the running statistics take ``[n, *space.shape]`` into account, if there are any."""
+        if self.norm is not None:
+            for part in observation.split(STATISTICS_BLOCK):
+                self.norm.update(self._scaled(part))
+
+    def _scaled(self, observation: Tensor) -> Tensor:
+        return observation.flatten(1).to(self.first.weight.dtype) * self.scale
 
 
 class BalletCNN(ImageEncoder):

@@ -7,6 +7,7 @@
 Differs from the authors' code, whose contexts reach back into the episode before where an episode is short.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -24,6 +25,8 @@ from recollect.tasks.worlds.contract import WorldSpec
 from recollect.training.imitation.recorded import nested
 
 REPLAY, KEPT = "dqn-replay:", "kept:"
+AT_ONCE = 256
+"""Steps whose observations are given at a time."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,6 +125,15 @@ class OfflineData:
         parts = (nested(seen), self.action[index], self.to_go[index], step, valid)
         observation, *others = parts
         return Contexts(_to(observation, self.device), *(part.to(self.device) for part in others))
+
+    def observations(self, steps: int) -> Iterator[Any]:
+        """Trees of ``[b, 1, ...]``: what was seen at about so many steps, evenly spread over all episodes."""
+        total = int(self.starts[-1] + self.actions[-1] + 1)
+        index = torch.arange(0, total, max(1, total // steps))
+        begin = self.starts[torch.searchsorted(self.starts, index, right=True) - 1]
+        for some, first in zip(index[:, None].split(AT_ONCE), begin[:, None].split(AT_ONCE), strict=True):
+            seen = {name: self._frames(leaf, some, first) for name, leaf in self.observation.items()}
+            yield _to(nested(seen), self.device)
 
     def _frames(self, leaf: Tensor, index: Tensor, begin: Tensor) -> Tensor:
         if self.stack == 1:

@@ -27,6 +27,8 @@ from recollect.training.frame import evaluation_seed
 from recollect.training.offline.data import Contexts, OfflineData, OfflineDataConfig
 from recollect.training.optimizers import OptimizerConfig, begin_step, take_step
 
+SEEN = 10_000
+"""Steps of the data, evenly spread, whose observations running statistics are taken of."""
 OTHERS = 4
 """Other targets are tried in as many times fewer episodes."""
 
@@ -180,6 +182,9 @@ class OfflineTrainer(DrawnTrainer[DecisionTransformer]):
         super().__init__(config.build_agent(), config.optimizer, config.fit, config.device)
         self.config = config
         self.data = OfflineData(recording, stack=stack, device=self.device)
+        if self.model.encoder.keeps_statistics:
+            for seen in self.data.observations(SEEN):
+                self.model.encoder.update_statistics(seen)
 
     def step(self) -> dict[str, float]:
         """Learn from the next contexts."""
