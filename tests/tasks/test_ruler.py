@@ -7,7 +7,7 @@ import gymnasium
 import pytest
 import torch
 
-from recollect.tasks import BalletConfig, Copying, Recall, TMazeConfig, VisualMatchConfig, WordLearningConfig
+from recollect.tasks import BalletConfig, Copying, Mixture, Recall, TMazeConfig, VisualMatchConfig, WordLearningConfig
 from recollect.tasks.arrangements import arrangement_bits
 from recollect.tasks.ruler import Demand, measure, policy_scores
 from recollect.tasks.worlds.contract import NEW_EPISODE, Advance, TensorWorld, Truth, WorldConfig, WorldSpec
@@ -105,6 +105,14 @@ def test_rows_of_a_stream_task():
     rows, steps = (batch.source >= 0).nonzero(as_tuple=True)
     lags = steps - batch.source[rows, steps]
     assert measure(task).lag == float(lags.double().quantile(0.5))
+
+
+def test_a_mixture_has_the_lags_of_all_its_tasks():
+    near, far = Copying(length=20, num_digits=2), Copying(length=100, num_digits=2)
+    mixed, beside = measure(Mixture(tasks=(near, far, far))), measure(far)
+    assert mixed.lag == mixed.lag_high == beside.lag > measure(near).lag
+    assert measure(Mixture(tasks=(near, near, far))).lag == measure(near).lag
+    assert measure(Mixture(tasks=(far,))) == beside
 
 
 def test_what_nobody_knows_is_none():

@@ -228,10 +228,22 @@ def test_a_mixture_draws_all_of_its_tasks_and_refuses_strangers():
     generator = torch.Generator().manual_seed(0)
     drawn = {Mixture().sample(2, generator).inputs.shape[1] for _ in range(20)}
     assert drawn == {80, 24}
-    with pytest.raises(ValueError, match="must read the same inputs"):
+    with pytest.raises(ValueError, match=r"vocabulary of tasks=.*one model has to fit all of them"):
         Mixture(tasks=(Recall(), Copying()))
+    three, four = (AssociativeInference(num_chains=4, width=5, form="paper", chain=chain) for chain in (3, 4))
+    assert Mixture(tasks=(three,)).spec.given_memory == three.spec.given_memory
+    with pytest.raises(ValueError, match=r"given_memory of tasks="):
+        Mixture(tasks=(four, replace(four, form="streamed")))
     with pytest.raises(ValueError, match="at least one"):
         Mixture(tasks=())
+
+
+def test_a_mixture_is_scored_on_what_scores_its_tasks():
+    kept = ListOps(min_length=5, max_length=30, train_rows=300, validation_rows=40, test_rows=50)
+    mixed = Mixture(tasks=(kept,))
+    for final, part in ((False, "validation"), (True, "test")):
+        assert mixed.scored_on(final=final) == Mixture(tasks=(kept.scored_on(final=final),))
+        assert mixed.scored_on(final=final).tasks[0].part == part
 
 
 def test_recall_without_resets_fails():

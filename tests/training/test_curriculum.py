@@ -225,6 +225,24 @@ def test_rows_of_a_stream_task_become_harder_and_resume_bit_for_bit(tmp_path):
     assert same(whole, fit(RECALL, tmp_path / "cut", resume=True))
 
 
+def test_rows_count_once_however_many_unrolls_they_are_read_in():
+    """Counted with a plain loop: rows are 16 steps in unrolls of 6, and most unrolls have no question."""
+    made = SupervisedTrainer(RECALL)
+    assert made.curriculum is not None
+    recorded = []
+    made.curriculum.record = lambda episodes, score: recorded.append((episodes, score))
+    for row in range(1, 5):
+        asked = right = 0.0
+        for _ in range(3):
+            numbers = made.step()
+            if "accuracy" in numbers:
+                batch, begin = made.batch, (made.position or 16) - (6 if made.position else 4)
+                here = int(batch.score_mask[:, begin : begin + 6].sum())
+                asked, right = asked + here, right + here * numbers["accuracy"]
+        assert len(recorded) == row and asked > 0
+        assert recorded[-1] == (8, pytest.approx(8 * right / asked))
+
+
 def test_a_stream_task_has_to_keep_its_classes():
     curriculum = CurriculumConfig(field="num_values", values=(3,))
     with pytest.raises(ValueError, match=r"curriculum\.field='num_values': its value 3 changes the num classes"):

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from recollect.tasks.streams.contract import StreamTask
+from recollect.tasks.streams.mixture import Mixture
 from recollect.tasks.worlds.contract import NEW_EPISODE, Step, World, WorldConfig
 
 EPISODES = 256
@@ -122,6 +123,10 @@ def _played(world: World, policy: str, each: int) -> Iterator[tuple[Step, Tensor
 
 
 def _stream_uses(task: StreamTask, rows: int, seed: int) -> Iterator[Use]:
+    if isinstance(task, Mixture):  # a batch is of one of them: each has its share of the rows
+        for part in task.tasks:
+            yield from _stream_uses(part, -(-rows // len(task.tasks)), seed)
+        return
     batch = task.sample(rows, torch.Generator().manual_seed(seed))
     row, step = torch.nonzero(batch.source >= 0, as_tuple=True)
     if not len(row):

@@ -112,6 +112,8 @@ class SupervisedTrainer(StreamTrainer[SupervisedConfig, SequenceModel]):
         """The generator before it drew the current row: enough to draw it again."""
         self.batch: Batch | None = None
         self.state: Any = None
+        self.asked, self.right = 0, 0.0
+        """Questions of the current rows so far, and how many of them were answered right; for the curriculum."""
 
     def step(self) -> dict[str, float]:
         """Train on the next unroll."""
@@ -149,9 +151,18 @@ class SupervisedTrainer(StreamTrainer[SupervisedConfig, SequenceModel]):
             del numbers["accuracy"]
         if self.curriculum is not None:
             numbers["level"] = float(self.curriculum.level)
-            if "accuracy" in numbers:
-                self.curriculum.record(config.batch_size, config.batch_size * numbers["accuracy"])
+            self._count(int(unroll.score_mask.sum()), numbers.get("accuracy", 0.0))
         return numbers | {"learning_rate": rate}
+
+    def _count(self, asked: int, accuracy: float) -> None:
+        """Tell the curriculum of the rows when they end: in unrolls they would be counted again and again."""
+        assert self.curriculum is not None
+        self.asked, self.right = self.asked + asked, self.right + asked * accuracy
+        if self.position == 0:
+            if self.asked:
+                rows = self.config.batch_size
+                self.curriculum.record(rows, rows * self.right / self.asked)
+            self.asked, self.right = 0, 0.0
 
     def _rows(self) -> Batch:
         """The rows that follow ``before_row``."""
@@ -166,7 +177,9 @@ class SupervisedTrainer(StreamTrainer[SupervisedConfig, SequenceModel]):
         if self.position:
             tensors |= {f"memory.{name}": leaf for name, leaf in named_leaves(self.state)}
         data: dict[str, Any] = {"updates": self.updates, "position": self.position}
-        return tensors, data if self.curriculum is None else data | {"curriculum": self.curriculum.save()}
+        if self.curriculum is not None:
+            data |= {"curriculum": self.curriculum.save(), "asked": self.asked, "right": self.right}
+        return tensors, data
 
     def load(self, tensors: Mapping[str, Tensor], data: Mapping[str, Any]) -> None:
         """Continue from what :meth:`save` gave."""
@@ -175,6 +188,8 @@ class SupervisedTrainer(StreamTrainer[SupervisedConfig, SequenceModel]):
         load_optimizer(self.optimizer, below("optimizer.", tensors))
         if self.curriculum is not None:
             self.curriculum.load(data["curriculum"])
+            # Files of older runs lack them; the present rows then count from here on.
+            self.asked, self.right = data.get("asked", 0), data.get("right", 0.0)
         if self.position:
             self.batch = self._rows()
             initial = self.model.initial_state(self.config.batch_size)

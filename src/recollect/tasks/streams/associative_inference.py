@@ -30,7 +30,7 @@ Differs:  ``form="streamed"``, the default: the paper puts the pairs into the me
           default.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -135,6 +135,10 @@ class AssociativeInference(StreamTask):
         nothing = torch.zeros(inputs.shape[:2], dtype=torch.long)
         targets = nothing.masked_scatter(asked, answer)
         return Batch(inputs, is_first, targets, asked, asked, (nothing - 1).masked_scatter(asked, source))
+
+    def scored_on(self, *, final: bool) -> "AssociativeInference":
+        """Itself, whose rows are always fresh; of published episodes those kept for it: valid, or test at the end."""
+        return replace(self, split="test" if final else "valid") if self.folder else self
 
     def _draw_random(self, b: int, generator: torch.Generator) -> tuple[Tensor, Tensor, Tensor]:
         """Inputs ``[b, t, d]``, answers and sources ``[b, trials]`` from random vectors."""

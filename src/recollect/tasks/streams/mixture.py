@@ -6,7 +6,7 @@ input and give the same kind of answer; their rows may differ in length.
 Source: ours.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import nan
 
 import torch
@@ -14,6 +14,9 @@ import torch
 from recollect.config import require
 from recollect.tasks.streams.contract import Batch, StreamTask, TaskSpec
 from recollect.tasks.streams.recall import Recall
+
+SHARED = ("vocabulary", "input_dim", "num_classes", "class_weights", "parts", "given_memory")
+"""Fields of a spec in which all tasks have to agree."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,28 +28,31 @@ class Mixture(StreamTask):
 
     def __post_init__(self) -> None:
         require(len(self.tasks) > 0, "tasks", self.tasks, "give at least one")
-        forms = {(task.spec.vocabulary, task.spec.input_dim, task.spec.num_classes) for task in self.tasks}
-        remedy = "all of them must read the same inputs and give the same answers: vocabulary, width, classes"
-        require(len(forms) == 1, "tasks", sorted(forms, key=str), remedy)
+        for name in SHARED:
+            found = list(dict.fromkeys(getattr(task.spec, name) for task in self.tasks))
+            require(len(found) == 1, f"{name} of tasks", found, "one model has to fit all of them: make them agree")
 
     @property
     def spec(self) -> TaskSpec:
-        """Inputs and answers of any of the tasks; the longest row and span, the mean of the chances and oracles."""
+        """What all share; the longest row and span, the most bits, the mean of the chances and oracles."""
         specs = [task.spec for task in self.tasks]
         solved = [nan if spec.solved is None else spec.solved for spec in specs]
         mean = sum(solved) / len(specs)
         return TaskSpec(
-            vocabulary=specs[0].vocabulary,
-            input_dim=specs[0].input_dim,
-            num_classes=specs[0].num_classes,
+            **{name: getattr(specs[0], name) for name in SHARED},
             length=max(spec.length for spec in specs),
             chance=sum(spec.chance for spec in specs) / len(specs),
             oracle=sum(spec.oracle for spec in specs) / len(specs),
             solved=None if mean != mean else mean,
             memory_span=max(spec.memory_span for spec in specs),
+            bits=nan if any(spec.bits != spec.bits for spec in specs) else max(spec.bits for spec in specs),
         )
 
     def sample(self, batch_size: int, generator: torch.Generator) -> Batch:
         """Draw ``batch_size`` fresh rows of one of the tasks."""
         which = int(torch.randint(len(self.tasks), (), generator=generator))
         return self.tasks[which].sample(batch_size, generator)
+
+    def scored_on(self, *, final: bool) -> "Mixture":
+        """The same mixture of what scores each of the tasks."""
+        return replace(self, tasks=tuple(task.scored_on(final=final) for task in self.tasks))

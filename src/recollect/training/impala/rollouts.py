@@ -117,7 +117,7 @@ class Episodes(NamedTuple):
     length: int
     """Sum of their lengths, in actions."""
     own: int
-    """Of those that ended, in rows in which no teacher acts."""
+    """Of those that ended, all whose steps were the agent's own: no teacher acted in any of them."""
     own_score: float
     """Sum of their scores."""
 
@@ -139,6 +139,14 @@ class Said(NamedTuple):
     features: Tensor
 
 
+class Counted(NamedTuple):
+    """What is known of the present episodes, ``[b]`` each; see :class:`ActorSnapshot`."""
+
+    returned: Tensor
+    length: Tensor
+    taught: Tensor
+
+
 class ActorSnapshot(NamedTuple):
     """All that the next rollout depends on, beside the weights. Its tensors are never written to again."""
 
@@ -158,6 +166,8 @@ class ActorSnapshot(NamedTuple):
     """float64 ``[b]``: sum of rewards of the present episodes, so far."""
     length: Tensor
     """long ``[b]``: their actions, so far."""
+    taught: Tensor
+    """bool ``[b]``: a teacher has acted in them."""
     world: tuple[Mapping[str, Tensor], Mapping[str, Any]] | None
     """What ``World.save`` gave; None for a world that cannot be saved."""
     teacher: Any = ()
@@ -165,7 +175,7 @@ class ActorSnapshot(NamedTuple):
 
     def tensors(self) -> dict[str, Tensor]:
         """All tensors, by name."""
-        named = {name: getattr(self, name) for name in (*Said._fields, "generator", "returned", "length")}
+        named = {name: getattr(self, name) for name in (*Said._fields, "generator", *Counted._fields)}
         for field, value in self.step._asdict().items():
             named |= {f"step.{field}{name}": leaf for name, leaf in observation_leaves(value)}
         named |= {f"state.{name}": leaf for name, leaf in named_leaves(self.state)}
@@ -229,12 +239,15 @@ class Collector:
         self.snapshot = self._beginning()
 
     def _beginning(self) -> ActorSnapshot:
-        zero = torch.zeros(self.world.batch_size, dtype=torch.float64, device=self.world.device)
-        return self._snapshot(self._reset(), self._nothing_said(), zero, zero.long())
+        return self._snapshot(self._reset(), self._nothing_said(), self._nothing_counted())
 
     def _nothing_said(self) -> Said:
         like = torch.zeros((), device=self.world.device)
         return Said(no_action(self.world), *nothing_said(self.agent, self.world.batch_size, like))
+
+    def _nothing_counted(self) -> Counted:
+        zero = torch.zeros(self.world.batch_size, dtype=torch.float64, device=self.world.device)
+        return Counted(zero, zero.long(), zero.bool())
 
     def buffer(self) -> Rollout:
         """An empty rollout for :meth:`collect` to fill, again and again."""
@@ -278,8 +291,8 @@ class Collector:
         rollout = buffer._replace(state=before.state, target=torch.stack(targets, 1) if targets else None)
         if self.truths is not None:
             rollout = rollout._replace(truth=self.truths.rows(rollout.is_first, before.length))
-        episodes, returned, length = self._count(rollout)
-        self.snapshot = self._snapshot(step, said[-1], returned, length)
+        episodes, counted = self._count(rollout)
+        self.snapshot = self._snapshot(step, said[-1], counted)
         return rollout, episodes
 
     def _play(self, buffer: Rollout, block: Block) -> tuple[Step, list[Said], list[Tensor]]:
@@ -322,19 +335,17 @@ class Collector:
         for rows, (_, leaf) in zip(kept, observation_leaves(step.observation), strict=True):
             rows[t].copy_(leaf)
 
-    def _snapshot(self, step: Step, said: Said, returned: Tensor, length: Tensor) -> ActorSnapshot:
+    def _snapshot(self, step: Step, said: Said, counted: Counted) -> ActorSnapshot:
         try:
             saved = self.world.save()
         except ValueError:
             saved = None
         teacher = () if self.teacher is None else self.teacher.state
         state, generator = self.stream.state, self.generator.get_state()
-        return ActorSnapshot(
-            step, said.action, said.policy, said.features, state, generator, returned, length, saved, teacher
-        )
+        return ActorSnapshot(step, said.action, said.policy, said.features, state, generator, *counted, saved, teacher)
 
-    def _count(self, rollout: Rollout) -> tuple[Episodes, Tensor, Tensor]:
-        """Statistics of rows 1 .. T, and the present episodes' returns and lengths. One wait for the device."""
+    def _count(self, rollout: Rollout) -> tuple[Episodes, Counted]:
+        """Statistics of rows 1 .. T, and of the present episodes. One wait for the device."""
         snapshot = self.snapshot
         is_first = rollout.is_first[:, 1:]
         ended = (rollout.terminated | rollout.truncated)[:, 1:]
@@ -347,18 +358,21 @@ class Collector:
         scores = rollout.score[:, 1:].double()
         of_ended = (returned, scores, length.double())
         numbers = [(~is_first).sum(), ended.sum(), *(torch.where(ended, value, 0.0).sum() for value in of_ended)]
-        acting = 0 if self.teacher is None else self.teacher.acting
-        numbers += [ended[acting:].sum(), torch.where(ended, scores, 0.0)[acting:].sum()]
+        led = torch.arange(len(ended), device=ended.device) < (0 if self.teacher is None else self.teacher.acting)
+        # A row that is let go still ends an episode that its teacher has begun.
+        taught = (led[:, None] & (t > began)) | (snapshot.taught[:, None] & older)
+        own = ended & ~taught
+        numbers += [own.sum(), torch.where(own, scores, 0.0).sum()]
         floats = [leaf for _, leaf in observation_leaves(rollout.observation) if leaf.is_floating_point()]
         # A finite sum has finite terms.
         numbers += [part.sum(dtype=torch.float64).isfinite() for part in (*floats, rollout.reward, rollout.policies)]
         numbers = torch.stack([number.double() for number in numbers]).tolist()
-        steps, count, total, score, actions, own, own_score, *finite = numbers
+        steps, count, total, score, actions, alone, own_score, *finite = numbers
         if not all(finite):
             self._check_seen()
             self._check(lambda: iter([("policy", rollout.policies)]))
-        episodes = Episodes(int(steps), int(count), total, score, int(actions), int(own), own_score)
-        return episodes, returned[:, -1].clone(), length[:, -1].clone()
+        episodes = Episodes(int(steps), int(count), total, score, int(actions), int(alone), own_score)
+        return episodes, Counted(*(part[:, -1].clone() for part in (returned, length, taught)))
 
     def _reset(self, seed: int | None = None) -> Step:
         """The first observations, and a closer look at them."""
@@ -411,15 +425,14 @@ class Collector:
         if self.teacher is not None:
             self.teacher.load_state(below("teacher.", tensors))
         if data is None:
-            zero = torch.zeros_like(self.snapshot.returned)
-            self.snapshot = self._snapshot(self._reset(seed), self._nothing_said(), zero, zero.long())
+            self.snapshot = self._snapshot(self._reset(seed), self._nothing_said(), self._nothing_counted())
             return
         self.world.load(below("world.", tensors), data)
         step = [_like(part, f"step.{field}", tensors) for field, part in self.snapshot.step._asdict().items()]
-        others = (tensors[name].to(device) for name in ("returned", "length"))
-        # Files of older runs have the action alone, which is all that their agents read.
+        # Files of older runs lack what their agents did not read, and who had acted.
+        counted = (tensors.get(name, nothing).to(device) for name, nothing in self._nothing_counted()._asdict().items())
         said = (tensors.get(name, unread).to(device) for name, unread in self._nothing_said()._asdict().items())
-        self.snapshot = self._snapshot(Step(*step), Said(*said), *others)
+        self.snapshot = self._snapshot(Step(*step), Said(*said), Counted(*counted))
 
 
 def observation_leaves(observation: Observation, prefix: str = "") -> Iterator[tuple[str, Tensor]]:
