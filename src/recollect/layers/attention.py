@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from recollect.layers.tap import Tap
 from recollect.ops.linear import Linear
+from recollect.ops.short_softmax import softmax
 
 
 def masked_softmax(scores: Tensor, mask: Tensor | None) -> Tensor:
@@ -25,10 +26,10 @@ def masked_softmax(scores: Tensor, mask: Tensor | None) -> Tensor:
     dtype = torch.promote_types(scores.dtype, torch.float32)
     scores = scores.to(dtype)
     if mask is None:
-        return scores.softmax(-1)
+        return softmax(scores)
     # The largest finite negative number keeps an empty row finite, in value and in gradient; the second
     # `where` then empties it. -inf would give NaN there.
-    weights = scores.masked_fill(~mask, torch.finfo(dtype).min).softmax(-1)
+    weights = softmax(scores.masked_fill(~mask, torch.finfo(dtype).min))
     return weights.masked_fill(~mask, 0.0)
 
 

@@ -22,6 +22,7 @@ from recollect.layers.rings import MirrorRing
 from recollect.layers.tap import Tap
 from recollect.layers.window_attention import keep_top, to_full, to_window
 from recollect.ops.packed_linear import PackedLinear, working_dtype
+from recollect.ops.short_softmax import softmax
 
 
 def full_precision(like: Tensor) -> AbstractContextManager[Any]:
@@ -129,7 +130,7 @@ class RingAttention:
         if scores.dtype in (torch.bfloat16, torch.float16):
             scores = scores.float()
         if self.top_k is None:
-            weights = scores.softmax(-1)
+            weights = softmax(scores)
         else:
             seen = torch.ones_like(scores, dtype=torch.bool)
             if hidden is not None:
@@ -162,10 +163,7 @@ class RingAttention:
         scores = torch.baddbmm(self._known(queries, hidden), queries, keys.transpose(1, 2))
         if scores.dtype in (torch.bfloat16, torch.float16):
             scores = scores.float()
-        if self.top_k is None:
-            weights = scores.softmax(-1)
-        else:
-            weights = keep_top(scores, hidden.view_as(scores) == 0, self.top_k)
+        weights = softmax(scores) if self.top_k is None else keep_top(scores, hidden.view_as(scores) == 0, self.top_k)
         if self.tap.listening:
             padded = F.pad(weights.view(hidden.shape), (self.window + t - s, 0))
             self.tap(to_window(padded, self.window).transpose(0, 1))

@@ -23,6 +23,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from recollect.layers.tap import Tap
+from recollect.ops.short_softmax import softmax
 from recollect.state import spread_rows
 
 MIN_BLOCK = 64
@@ -173,7 +174,7 @@ def keep_top(scores: Tensor, visible: Tensor, k: int) -> Tensor:
         k: entries kept; ties go to whichever ``topk`` names.
     """
     best, index = scores.topk(min(k, scores.shape[-1]), -1)
-    weights = best.softmax(-1).masked_fill(~visible.expand_as(scores).gather(-1, index), 0.0)
+    weights = softmax(best).masked_fill(~visible.expand_as(scores).gather(-1, index), 0.0)
     return torch.zeros_like(scores).scatter(-1, index, weights)
 
 
@@ -270,4 +271,4 @@ def _weights(scores: Tensor, visible: Tensor, top_k: int | None) -> Tensor:
     scores = scores.to(torch.promote_types(scores.dtype, torch.float32))
     # A query sees at least itself, so the smallest finite number becomes weight 0 exactly.
     scores = scores.masked_fill(~visible, torch.finfo(scores.dtype).min)
-    return scores.softmax(-1) if top_k is None else keep_top(scores, visible, top_k)
+    return softmax(scores) if top_k is None else keep_top(scores, visible, top_k)

@@ -14,6 +14,7 @@ from recollect.ops import (
     linear,
     packed_linear,
     recurrent_scans,
+    short_softmax,
     tracing,
     unshifted_attention,
     weight_grads,
@@ -79,6 +80,14 @@ OPS: dict[str, Operation] = {
         example=examples.tokens,
         use=examples.use_tokens,
         typical_rows=3136,
+    ),
+    "softmax": Operation(
+        kernel=short_softmax.softmax,
+        twin=short_softmax.plain_softmax,
+        is_available=short_softmax.is_available,
+        needs="answer whether a function transform is at work",
+        example=examples.scores,
+        typical_rows=512,
     ),
     "unshifted-attention": Operation(
         kernel=unshifted_attention.attention,

@@ -23,6 +23,13 @@ def affine(rows: int, width: int, dtype: torch.dtype) -> Tensors:
     return x.to(dtype), weight.to(dtype), bias.to(dtype)
 
 
+def scores(rows: int, width: int, dtype: torch.dtype) -> Tensors:
+    """Of chunks of 8 steps ``[r, d / 8, 8]``, the first step of all hidden where there are several."""
+    drawn = 4 * torch.randn(rows, max(1, width // 8), min(8, width)).to(dtype)
+    drawn[..., 0] = torch.finfo(dtype).min
+    return (drawn,)
+
+
 def packed(rows: int, width: int, dtype: torch.dtype) -> Tensors:
     """As :func:`affine`, and z ``[r, 2 d]``."""
     return *affine(rows, width, dtype), torch.randn(rows, 2 * width).to(dtype)

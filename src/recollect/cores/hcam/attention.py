@@ -43,6 +43,7 @@ from recollect.layers.positions import sinusoid
 from recollect.layers.tap import Tap
 from recollect.layers.window_attention import sliding_attention
 from recollect.ops.linear import Linear, linear
+from recollect.ops.short_softmax import softmax
 
 Relevance = Literal["topk_softmax", "full_softmax"]
 ChunkGradients = Literal["none", "call"]
@@ -286,14 +287,14 @@ class HierarchicalAttention(nn.Module):
         positions = self.positions(contents.shape[2])
         rows = (chosen if positions is None else chosen + positions).to(heads.dtype)
         scores = heads.unsqueeze(2) @ rows.mT  # b t k h c
-        weights = _hide(scores, None if valid is None else valid[batch, index].unsqueeze(-2)).softmax(-1)
+        weights = softmax(_hide(scores, None if valid is None else valid[batch, index].unsqueeze(-2)))
         mixed = (weights * relevance[..., None, None]).to(heads.dtype)
         read = mixed.transpose(2, 3).flatten(-2) @ rows.flatten(2, 3)
         return self._values(read)
 
     def _inside(self, scores: Tensor, valid: Tensor | None) -> Tensor:
         """Softmax inside every chunk, ``[b, h, t, n, c]``."""
-        weights = _hide(scores, valid).softmax(-1)
+        weights = softmax(_hide(scores, valid))
         return self.tap(weights) if self.tap.listening else weights
 
     def _absorbed(self, heads: Tensor) -> Tensor:
@@ -326,7 +327,7 @@ def choose_chunks(
     if relevance == "topk_softmax" and k < n:
         scores, index = scores.topk(k, -1)
         mask = None if mask is None else mask.gather(-1, index)
-    weights = scores.softmax(-1)
+    weights = softmax(scores)
     weights = weights if mask is None else weights.masked_fill(~mask, 0.0)
     if relevance == "full_softmax" and k < n:
         weights, index = weights.topk(k, -1)

@@ -19,6 +19,7 @@ from recollect.cores.hcam.attention import STREAM_GATHER_SHARE, choose_chunks, s
 from recollect.cores.hcam.core import HierarchicalChunkLayer
 from recollect.layers.ring_attention import full_precision
 from recollect.ops.packed_linear import PackedLinear
+from recollect.ops.short_softmax import softmax
 
 
 class ChunkCache(ABC):
@@ -172,7 +173,7 @@ class RingChunkCache(ChunkCache):
         scores = torch.bmm(queries.flatten(0, 1), keys.transpose(1, 2)).view(b, heads, n, c)
         if self.missing is not None:
             scores = scores + self.missing[:, None]
-        weights = scores.softmax(-1, torch.promote_types(scores.dtype, torch.float32))
+        weights = softmax(scores.to(torch.promote_types(scores.dtype, torch.float32)))
         mixed = (weights * relevance.unsqueeze(-1)).to(self.dtype)  # b h n c times b 1 n 1
         return torch.bmm(mixed.view(b * heads, 1, n * c), values).view(b, -1), weights
 
@@ -183,7 +184,7 @@ class RingChunkCache(ChunkCache):
         scores = (keys @ queries.transpose(-1, -2).unsqueeze(1)).squeeze(-1)  # b k h c
         if self.missing is not None:
             scores = scores + self.missing.flatten(0, 1)[index].view(b, k, 1, -1)
-        weights = scores.softmax(-1, torch.promote_types(scores.dtype, torch.float32))
+        weights = softmax(scores.to(torch.promote_types(scores.dtype, torch.float32)))
         mixed = (weights * relevance.transpose(1, 2).unsqueeze(-1)).to(self.dtype)  # b k 1 1
         return (mixed.unsqueeze(-2) @ values).sum(1).view(b, -1), weights.transpose(1, 2)
 
