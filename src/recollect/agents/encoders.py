@@ -36,6 +36,7 @@ from recollect.agents.normalization import RunningNorm
 from recollect.agents.policies import policy_for
 from recollect.config import require
 from recollect.ops.linear import Linear
+from recollect.ops.table_sums import table_sums
 
 
 class ObservationEncoder(nn.Module):
@@ -311,7 +312,7 @@ class Tiles(Encoder):
     def forward(self, observation: Tensor) -> Tensor:
         """``[n, y, x(, c)] -> [n, dim]``."""
         index = observation.reshape(-1, self.sides[2]).int() + self.offset
-        cells = F.embedding_bag(index, self.table.weight, mode="sum")  # n*y*x d
+        cells = table_sums(index, self.table.weight)  # n*y*x d
         return self.layers(cells.reshape(len(observation), -1))
 
 
@@ -346,7 +347,7 @@ class ToldTiles(Tiles):
     def forward(self, observation: Tensor, words: Tensor) -> Tensor:  # type: ignore[override]
         """``[n, y, x(, c)]`` and sentences ``[n, words]`` to ``[n, dim]``."""
         index = observation.reshape(-1, self.sides[2]).int() + self.offset
-        cells = F.embedding_bag(index, self.table.weight, mode="sum").unflatten(0, (len(observation), -1))  # n yx d
+        cells = table_sums(index, self.table.weight).unflatten(0, (len(observation), -1))  # n yx d
         scale, shift = (self.words(words.int()) * (1 + self.places)).sum(1, keepdim=True).chunk(2, -1)
         cells = F.relu(self.outer(F.relu(self.inner(cells) * (1 + scale) + shift)))
         return self.layers(cells.flatten(1))

@@ -15,6 +15,7 @@ from recollect.ops import (
     packed_linear,
     recurrent_scans,
     short_softmax,
+    table_sums,
     tracing,
     unshifted_attention,
     weight_grads,
@@ -88,6 +89,14 @@ OPS: dict[str, Operation] = {
         needs="answer whether a function transform is at work",
         example=examples.scores,
         typical_rows=512,
+    ),
+    "table-sums": Operation(
+        kernel=table_sums.table_sums,
+        twin=table_sums.plain_table_sums,
+        is_available=table_sums.is_available,
+        needs="answer whether a function transform is at work",
+        example=examples.cells,
+        typical_rows=2048,
     ),
     "unshifted-attention": Operation(
         kernel=unshifted_attention.attention,

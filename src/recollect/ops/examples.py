@@ -30,6 +30,11 @@ def scores(rows: int, width: int, dtype: torch.dtype) -> Tensors:
     return (drawn,)
 
 
+def cells(rows: int, width: int, dtype: torch.dtype) -> Tensors:
+    """Symbols of two channels ``[r, 2]``, and a table with a row of d numbers for each of their 20 symbols."""
+    return torch.randint(10, (rows, 2)) + torch.tensor([0, 10]), torch.randn(20, width).to(dtype)
+
+
 def packed(rows: int, width: int, dtype: torch.dtype) -> Tensors:
     """As :func:`affine`, and z ``[r, 2 d]``."""
     return *affine(rows, width, dtype), torch.randn(rows, 2 * width).to(dtype)
