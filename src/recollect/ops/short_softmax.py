@@ -17,8 +17,8 @@ from recollect.ops.tracing import can_tell, is_traced
 
 MIN_ROWS = 256
 """Below this many rows the passes cost more than they save."""
-REGISTERS = {"AVX512": 64, "AVX2": 32}
-"""Bytes of a vector register, by what torch says that it uses."""
+REGISTER = {"AVX512": 64, "AVX2": 32}.get(torch.backends.cpu.get_cpu_capability(), 0)
+"""Bytes of a vector register that torch uses here; 0 where nothing was measured."""
 
 
 def is_available() -> bool:
@@ -34,7 +34,7 @@ def plain_softmax(scores: Tensor) -> Tensor:
 def _is_short(scores: Tensor) -> bool:
     length = scores.shape[-1] if scores.dim() else 0
     return (
-        0 < length * scores.element_size() < REGISTERS.get(torch.backends.cpu.get_cpu_capability(), 0)
+        0 < length * scores.element_size() < REGISTER
         and scores.numel() >= MIN_ROWS * length
         and scores.dtype in (torch.float32, torch.float64)
         and scores.device.type == "cpu"
