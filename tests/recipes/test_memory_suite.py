@@ -9,7 +9,7 @@ from recollect.config import to_json
 from recollect.cores import GENERAL_CORES
 from recollect.recipes.memory_suite import COLUMNS, FIRST, MEMORY_SUITE, ROWS, cell, label
 from recollect.recipes.recall import OPTIMIZERS
-from recollect.recipes.reproduce import write_tables
+from recollect.recipes.reproduce import reach_of, write_tables
 from recollect.training.trainers import KINDS
 
 
@@ -78,7 +78,7 @@ def test_the_chunks_outnumber_those_that_are_read():
     assert cell("transformer-xl, full window", COLUMNS[0]).core.memory_len > 8 * core.memory_len
 
 
-def write(root, row, column, seed, share, known=(), **more):
+def write(root, row, column, seed, share, **more):
     spec = (column.where or column.config("hcam").trained_on).spec
     score = spec.chance + share * (spec.oracle - spec.chance)
     test = {
@@ -87,7 +87,6 @@ def write(root, row, column, seed, share, known=(), **more):
         "asked": [1] * 8,
         "chance": spec.chance,
         "paper": "-",
-        **dict(known),
     }
     file = {
         "recipe": "memory-suite", "scale": "lite", "label": label(row, column), "row": row, "core": ROWS[row][0],
@@ -183,10 +182,11 @@ def test_seeds_that_failed_or_are_missing_beside_good_ones_are_named(tmp_path):
 
 def test_a_cell_is_framed_where_the_answer_lies_beyond_the_windows(tmp_path):
     first, second = COLUMNS[:2]
-    for row, reach in (("hcam", 16), ("gru", None), ("transformer-xl, full window", 512)):
-        write(tmp_path, row, first, 0, 0.5, known={"lag": 40.0, "reach": reach})
+    for row in ("hcam", "gru", "transformer-xl, full window"):
+        write(tmp_path, row, first, 0, 0.5)
         write(tmp_path, row, second, 0, 0.5)
+    assert reach_of(cell("hcam", first)) == 16 and reach_of(cell("gru", first)) is None
     write_tables(MEMORY_SUITE, tmp_path)
     picture = (tmp_path / "docs" / "assets" / "memory-suite.svg").read_text()
     assert picture.count('class="edge"') == 1, "a state that is carried on has no reach, a full window reaches it"
-    assert ">40<" in picture and f">&lt; {second.config('hcam').trained_on.spec.memory_span + 1}<" in picture
+    assert ">14<" in picture and ">111<" in picture, "recall lies within hcam's windows, copying beyond them"

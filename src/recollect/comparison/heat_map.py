@@ -94,7 +94,7 @@ def heat_map_svg(shown: HeatMap) -> str:
     right = left + shown.cell * len(shown.columns)
     bottom = top + ROW * len(shown.rows)
     ends = [shown.cell * (place + 0.5) + 6.2 * len(name) for place, name in enumerate(shown.columns)]
-    tail = max(190.0 if shown.bars else 16.0, left + max(ends) - right)
+    tail = max(14 + max(176.0, 6.4 * len(shown.bar)) if shown.bars else 16.0, left + max(ends) - right)
     end = bottom + (24 if shown.feet else 6) + 18 * len(shown.caption) + 10
     width = max(right + tail, max((6.0 * len(line) for line in shown.caption), default=0) + 32)
     parts = [

@@ -249,7 +249,22 @@ def _paged(recipe: Recipe, scale: str, results: Sequence[Mapping[str, Any]], roo
     """The table of a recipe that has pages of its own; writes them, too."""
     assert recipe.pages is not None
     lines = [f"### {recipe.title} ({scale} scale)", "", f"{recipe.about} Source: {recipe.source}.", ""]
-    return "\n".join([*lines, recipe.pages(results, root), "", *_caption(results)])
+    return "\n".join([*lines, recipe.pages(_asked(recipe, scale, results), root), "", *_caption(results)])
+
+
+def _asked(recipe: Recipe, scale: str, results: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Results whose tests also say ``lag`` and ``reach`` (:func:`lag_and_reach`); None where nobody knows."""
+    rows = {run.label: run for run in recipe.rows(scale)}
+    found = []
+    for result in results:
+        run, tests = rows.get(result["label"]), {}
+        for name, test in result.get("tests", {}).items():
+            where = None if run is None else run.scored.get(_trained(name))
+            demand = None if where is None else demand_of(where.where)
+            known = {} if run is None or demand is None else {"lag": demand.lag, "reach": reach_of(run.config)}
+            tests[name] = {**test, **known}
+        found.append({**result, "tests": tests})
+    return found
 
 
 def failed(recipe: Recipe, scale: str, root: str | PathLike[str] = ".") -> list[str]:
