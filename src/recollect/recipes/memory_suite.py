@@ -174,7 +174,8 @@ def cell(row: str, column: Column) -> TrainerConfig:
         memory |= {name: getattr(config.core, name) for name in OWN if name in vars(config.core)}
     config = replace(config, core=equal_core(core, **memory))
     if column.lessons is not None:
-        config = taught(config, replace(column.lessons, steps=STEPS))
+        # Targets name single steps in chunks as they do in windows (docs/log.md).
+        config = taught(config, replace(column.lessons, steps=STEPS, inside=True))
     if core in OPTIMIZERS:
         config = replace(config, optimizer=OPTIMIZERS[core])
     spec = config.trained_on.spec
