@@ -146,6 +146,19 @@ def test_a_table_that_is_not_full_compares_the_rows_that_are(tmp_path):
     assert "memory-suite-beats.svg" in page
 
 
+def test_the_page_says_task_by_task_who_solves_it(tmp_path):
+    first, second = COLUMNS[:2]
+    for row, share in (("hcam", 1.0), ("tlb", 0.92), ("gru", 0.6), ("lstm", 0.16), ("memoryless", -0.02)):
+        write(tmp_path, row, first, 0, share)
+    write(tmp_path, "gru", second, 0, 0.14)
+    write_tables(MEMORY_SUITE, tmp_path)
+    page = (tmp_path / "docs" / "memory-suite.md").read_text()
+    table = page.partition("## Task by task")[2].partition("## Scores")[0]
+    assert "| recall, supervised | 14 | hcam, tlb | gru (60), lstm (16) | memoryless |" in table
+    assert f"| {second.title}, supervised | 111 | - | - | gru |" in table
+    assert COLUMNS[2].title not in table, "nothing is said where nothing was run"
+
+
 def test_a_table_with_one_run_has_a_page_without_what_cannot_be_said(tmp_path):
     write(tmp_path, "hcam", COLUMNS[0], 0, 1.0)
     write_tables(MEMORY_SUITE, tmp_path)

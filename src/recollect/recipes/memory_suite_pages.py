@@ -24,6 +24,8 @@ from recollect.training.helped import taught_by
 
 THRESHOLDS = np.linspace(0, 1, 101)
 """Scores at which the performance profile is drawn."""
+SOLVED, BEGUN = 0.9, 0.15
+"""Shares of the way from chance to the oracle from which on a task counts as solved, and as begun."""
 ABLATION = "memoryless"
 """The row that the others are compared with."""
 
@@ -290,6 +292,23 @@ class Cells:
         spread = f" ({100 * between.low:.0f} to {100 * between.high:.0f})" if between else ""
         return f"{100 * part.beats(name, ABLATION):.0f} %{spread}"
 
+    def answers(self) -> list[str]:
+        """Who solves which task, who learns something of it and who nothing, as Markdown; columns with runs alone."""
+        lines = ["| task | lag, steps | solved by | partly by | not begun by |", "|---|---:|---|---|---|"]
+        for column in self.columns:
+            found = [(row.name, self.suite.scores.get((row.name, column.key))) for row in self.shown]
+            middle = {name: self._middle(scores) for name, scores in found if scores is not None}
+            best = sorted(middle, key=lambda name: middle[name], reverse=True)
+            parts = [
+                ", ".join(name for name in best if middle[name] >= SOLVED),
+                ", ".join(f"{name} ({100 * middle[name]:.0f})" for name in best if BEGUN <= middle[name] < SOLVED),
+                ", ".join(name for name in best if middle[name] < BEGUN),
+            ]
+            if middle:
+                cells = [_task(column), self._foot(column), *(markdown_cell(part or "-") for part in parts)]
+                lines.append("| " + " | ".join(cells) + " |")
+        return lines
+
     def lessons(self) -> list[str]:
         """How every column is learned, as Markdown: time of a cell, teacher, and what helps which rows."""
         lines = ["| task | how | seconds of a cell | teacher and helps |", "|---|---|---:|---|"]
@@ -350,6 +369,13 @@ class Cells:
                 "world's secrets, an explorer what it has seen. *Reinforcement*: nothing but reward.",
                 "",
                 *(part for picture in (beats, profile) if picture for part in (picture, "")),
+                "## Task by task",
+                "",
+                f"Solved: at least {100 * SOLVED:.0f} of the 100 between chance and the oracle; not begun: less than "
+                f"{100 * BEGUN:.0f}. Within what a cell may take, and at this size: longer runs learn more.",
+                "",
+                *self.answers(),
+                "",
                 "## Scores",
                 "",
                 f"In the units of each task, with 95 % intervals over seeds and evaluated rows.{self._statistics()}",
