@@ -5,8 +5,6 @@ import statistics
 from pathlib import Path
 from typing import Any
 
-from recollect.recipes.hierarchical_transformer_memory import CORE_ROWS
-
 Rows = tuple[list[tuple[str, ...]], dict[str, Any]]
 """Of a table, and where they were measured."""
 Libraries = dict[str, tuple[str, float | None]]
@@ -47,36 +45,6 @@ ATTENTION_PAGES = {
 ATTENTION_HEADING = ["agent, world", "score", "between", "seeds", "steps of the agent", "minutes"]
 ATTENTION_WORLDS = ("catch", "catch in the dark", "catch in the dark, imitated", "track", "track, imitated", "Pong")
 PLAIN_HEADING = ["step in Pong", "frame", "plain, ms", "ours, ms", "ratio"]
-LEARNING = {  # recipe, what follows the core in a row's name, test: words
-    ("htm-t-maze", ", length 100", ""): "T-maze, corridor of 100",
-    ("htm-t-maze", " trained on length 20", "length 200"): "T-maze, trained on 20, played on 200",
-    ("htm-inference", "", "AC"): "associative inference, two links",
-    ("htm-visual-match", ", imitated", ""): "visual match, 3 doors, imitated",
-    ("htm-ballet", ", imitated", "2 dances, delay 16"): "ballet, 2 dancers, imitated",
-    ("htm-ballet", ", imitated", "8 dances, delay 16"): "ballet, 8 dancers, imitated",
-    ("htm-ballet", ", imitated", "8 dances, delay 48"): "ballet, 8 dancers, long delays (never trained), imitated",
-    ("htm-words", ", imitated", "0 distractors"): "words, imitated",
-    ("htm-words", ", imitated", "4 distractors"): "words, 4 distractors (never trained), imitated",
-    ("htm-words", ", imitated", "2 episodes"): "words, asked in the next episode (never trained), imitated",
-    ("htm-generalisation", ", imitated", "8 dances, delay 16"): "ballet, 8 dancers (trained with up to 6), imitated",
-    ("htm-permanence", ", imitated", "delay 32"): "object permanence, 2 boxes, imitated",
-    ("htm-streets", ", imitated", "a city held out"): "streets, goals found in an episode, imitated",
-}
-
-
-def learning_rows(results: Path) -> list[tuple[str, ...]]:
-    """What agents learned: world, the scores of every core by seed, chance. Levels that nobody ran are left out."""
-    rows = []
-    for (recipe, suffix, test), words in LEARNING.items():
-        found = [json.loads(path.read_text()) for path in sorted((results / recipe).glob("*.json"))]
-        cells, chance = [], 0.0
-        for core in CORE_ROWS:
-            tests = [one["tests"][test] for one in found if one["row"] == core + suffix and one["scale"] == "lite"]
-            cells.append(", ".join(f"{one['score']:.2f}" for one in tests) or "-")
-            chance = tests[0]["chance"] if tests else chance
-        if set(cells) != {"-"}:
-            rows.append((words, *cells, f"{chance:.2f}"))
-    return rows
 
 
 def rl_rows(folder: Path) -> Rows:

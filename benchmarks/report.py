@@ -32,7 +32,6 @@ from agents_report import (
     attention_rows,
     beside_rows,
     cost_rows,
-    learning_rows,
     lifelong_rows,
     plain_rows,
     pong_rows,
@@ -47,11 +46,9 @@ from imitation_report import figure_babyai
 from maps_report import HEADS, TRUSTED, UNTRAINED, map_rows
 from recollect.benchmark.cores import CoresBenchmark, core_config
 from recollect.cores import CORES
-from recollect.recipes import RECIPES
 from recollect.recipes.attention_agents.sizes import SIZES
 from recollect.recipes.attention_agents.study import game
 from recollect.recipes.contents import tasks
-from recollect.recipes.hierarchical_transformer_memory import CORE_ROWS
 from recollect.recipes.memory_suite import grand_table
 from recollect.state import nbytes
 from stream_report import RATES, ROBOTS, VIDEO, flops_that_differ, rate_rows, robot_rows, video_rows
@@ -219,12 +216,10 @@ def ratio_table(ratios: dict[str, Any]) -> str:
 
 
 def learning_table(results: Path) -> str:
-    """The grand table, with its picture; as long as a cell of it has not been run, what the recipes found."""
+    """The grand table as a picture, and who solves what."""
     found = [json.loads(path.read_text()) for path in sorted((results / "memory-suite").glob("*-seed*.json"))]
-    if {one["label"] for one in found} < {run.label for run in RECIPES["memory-suite"].rows("lite")}:
-        return table(["lite worlds", *CORE_ROWS, "chance"], learning_rows(results))
     picture = "![How far every core gets in every task, from chance to the oracle](docs/assets/memory-suite.svg)"
-    return f"{picture}\n\n{grand_table(found).table()}"
+    return "\n".join([picture, "", *grand_table(found).answers()])
 
 
 def figure(cores: dict[str, Any], path: Path) -> None:

@@ -1,0 +1,37 @@
+import torch
+from torch import nn
+
+from recollect.training.optimizers import Undo, optimizer_tensors
+
+
+def test_undo_puts_weights_averages_settings_and_generator_back():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4))
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
+    generator = torch.Generator().manual_seed(5)
+
+    def step():
+        inputs = torch.randn(8, 3, generator=generator)
+        optimizer.zero_grad()
+        model(inputs).square().sum().backward()
+        optimizer.step()
+        return inputs
+
+    def everything():
+        tensors = {**model.state_dict(), **optimizer_tensors(optimizer)}
+        rates = [group["lr"] for group in optimizer.param_groups]
+        return {name: tensor.clone() for name, tensor in tensors.items()}, rates
+
+    step()
+    (before, rates), undo = everything(), Undo(model, optimizer, generator)
+    drawn = step()
+    optimizer.param_groups[0]["lr"] = 7.0
+    step()
+    changed, _ = everything()
+    assert all(not torch.equal(changed[name], tensor) for name, tensor in before.items()), "nothing to put back"
+    undo()
+    after, rates_after = everything()
+    assert after.keys() == before.keys() and rates_after == rates
+    assert all(torch.equal(after[name], tensor) for name, tensor in before.items())
+    assert torch.equal(step(), drawn), "the same draws come again"
+    assert not torch.equal(model[0].weight, before["0.weight"]), "and the optimiser goes on"
