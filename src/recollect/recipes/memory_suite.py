@@ -120,7 +120,14 @@ COLUMNS = (
         replace(htm.LESSONS["ballet"], curriculum=CurriculumConfig()),
         where=htm.lite_level(2, delay=48),
     ),
-    _imitated("words", "words, 4 between", htm.words, 240, htm.LESSONS["words"], where=_four_between()),
+    _imitated(
+        "words",
+        "words, 4 between",
+        htm.words,
+        240,
+        replace(htm.LESSONS["words"], inside=True),  # two names lie in one chunk
+        where=_four_between(),
+    ),
     _imitated("permanence", "permanence", htm.permanence, 100, htm.LESSONS["permanence"]),
     _imitated("streets", "streets", htm.streets, 150, htm.LESSONS["streets"]),
     Column(key="t-maze", title="T-maze, 70", config=_shorter_maze, how="reinforcement", seconds=130, every=50),
@@ -174,8 +181,7 @@ def cell(row: str, column: Column) -> TrainerConfig:
         memory |= {name: getattr(config.core, name) for name in OWN if name in vars(config.core)}
     config = replace(config, core=equal_core(core, **memory))
     if column.lessons is not None:
-        # Targets name single steps in chunks as they do in windows (docs/log.md).
-        config = taught(config, replace(column.lessons, steps=STEPS, inside=True))
+        config = taught(config, replace(column.lessons, steps=STEPS))
     if core in OPTIMIZERS:
         config = replace(config, optimizer=OPTIMIZERS[core])
     spec = config.trained_on.spec
