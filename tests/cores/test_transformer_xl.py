@@ -6,8 +6,10 @@ import pytest
 import torch
 from tests.cores.samples import transformer_xl as samples
 
+from recollect.cores.transformer_xl import core as module
 from recollect.cores.transformer_xl.core import TransformerXLConfig
-from recollect.layers.tap import listen
+from recollect.layers.tap import editing, listen
+from recollect.layers.window_attention import plan_window
 from recollect.state import detach, leaves
 
 CONFIGS = samples.CONFIGS + [samples.sample(random.Random(seed)) for seed in range(4)]
@@ -214,3 +216,59 @@ def test_detached_memory_gets_no_gradient_and_attached_memory_does():
 def test_bad_settings_are_named(settings, message):
     with pytest.raises(ValueError, match=re.escape(message)):
         TransformerXLConfig(**settings)
+
+
+@pytest.mark.parametrize("positions", ["relative", "learned", "none"])
+@pytest.mark.parametrize("top_k", [None, 3])
+@pytest.mark.parametrize("held", [0, 3, 40])
+def test_a_long_window_of_a_young_episode_is_read_as_far_as_it_is_seen(positions, top_k, held, monkeypatch):
+    """Outputs, gradients, state and what taps hear, against a call that computes with the whole window."""
+    torch.manual_seed(0)
+    config = TransformerXLConfig(dim=16, num_layers=2, num_heads=2, memory_len=30, positions=positions, top_k=top_k)
+    core = config.build(5).double()
+    state = core.initial_state(3)
+    if held:
+        state = core(torch.randn(3, held, 5, dtype=torch.float64), state, torch.zeros(3, held, dtype=torch.bool))[1]
+        state = detach(state)
+    inputs, is_first = torch.randn(3, 8, 5, dtype=torch.float64), torch.zeros(3, 8, dtype=torch.bool)
+    is_first[0, 0] = is_first[1, 4] = True
+    widths, runs = [], []
+    sees = module.narrowed
+
+    def whole(plan):
+        return module.Sight(30, plan.visible, plan.held)
+
+    def watched(plan):
+        widths.append(sees(plan).places)
+        return sees(plan)
+
+    for narrow in (watched, whole):
+        monkeypatch.setattr(module, "narrowed", narrow)
+        heard = {}
+        with listen(core, heard.__setitem__):
+            core(inputs, state, is_first)
+        core.zero_grad()
+        outputs, after = core(inputs, state, is_first)
+        outputs.square().sum().backward()
+        runs.append([outputs, *after, *heard.values(), *(p.grad for p in core.parameters())])
+    assert set(widths) == {min(30, held + 7)}
+    for one, other in zip(*runs, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-12)
+
+
+def test_an_edit_is_given_whole_windows_and_acting_always_computes_them():
+    core = TransformerXLConfig(dim=16, num_heads=2, memory_len=30).build(5)
+    inputs, is_first = torch.randn(2, 8, 5), torch.zeros(2, 8, dtype=torch.bool)
+    shapes = []
+
+    def edit(weights):
+        shapes.append(weights.shape[-1])
+        return weights
+
+    with editing({"0": core.layers[0].tap}, {"0": edit}):
+        core(inputs, core.initial_state(2), is_first)
+    assert shapes == [31]
+    plan = plan_window(is_first, torch.zeros(2, dtype=torch.long), 30)
+    assert module.narrowed(plan).places == 7
+    with torch.no_grad():
+        assert module.narrowed(plan).places == 30

@@ -35,6 +35,11 @@ class Tap(nn.Module):
         """Whether anybody wants the tensor (if not, the caller need not compute it)."""
         return bool(self._listeners or self._editors)
 
+    @property
+    def editing(self) -> bool:
+        """Whether anybody changes the tensor."""
+        return bool(self._editors)
+
     def forward(self, tensor: Tensor) -> Tensor:
         """Show ``tensor`` to the listeners and return it unchanged."""
         for listener in self._listeners:

@@ -24,6 +24,7 @@ from torch import Tensor
 
 from recollect.layers.tap import Tap
 from recollect.ops.short_softmax import softmax
+from recollect.ops.tracing import is_traced
 from recollect.state import spread_rows
 
 MIN_BLOCK = 64
@@ -117,6 +118,31 @@ def plan_window(is_first: Tensor, count: Tensor, window: int) -> WindowPlan:
     )
 
 
+class Sight(NamedTuple):
+    """What of a window a call has to compute with."""
+
+    places: int
+    """Cached steps that some query may see, the newest of them; at least one."""
+    visible: Tensor
+    """Bool ``[b, t, places + 1]``."""
+    held: Tensor
+    """Bool ``[b, places, 1]``."""
+
+
+def narrowed(plan: WindowPlan) -> Sight:
+    """A plan without the steps back that no query sees, as in the first calls of an episode.
+
+    For learning on a CPU alone, where a rollout is often a young episode in a long window. Elsewhere a call costs the
+    same at every age, which is what streams promise, and an accelerator would have to be waited for.
+    """
+    w = plan.visible.shape[-1] - 1
+    if plan.visible.device.type != "cpu" or not torch.is_grad_enabled() or is_traced():
+        return Sight(w, plan.visible, plan.held)
+    seen = plan.visible.flatten(0, 1).any(0)  # from w steps back to the query itself, which is always seen
+    places = max(1, w - int(seen.byte().argmax()))
+    return Sight(places, plan.visible[..., w - places :], plan.held[:, w - places :])
+
+
 def slide(cache: Tensor, new: Tensor, count: Tensor) -> Tensor:
     """The cache after a call: the newest w of (cache, new); what is not of the running episode is zeroed.
 
@@ -189,6 +215,7 @@ def sliding_attention(  # noqa: PLR0913 (an equation of many letters)
     bias: Tensor | None = None,
     top_k: int | None = None,
     tap: Tap | None = None,
+    shown: int | None = None,
 ) -> Tensor:
     """Attention of projected heads in a sliding window.
 
@@ -206,6 +233,7 @@ def sliding_attention(  # noqa: PLR0913 (an equation of many letters)
         bias: c ``[h, w + 1]``.
         top_k: keep only so many of the largest scores of each query and head.
         tap: hears weights ``[b, h, t, w + 1]`` in window layout when it listens.
+        shown: the window that the tap is told of, where ``visible`` was :func:`narrowed`; None is w. No edits then.
 
     Returns:
         ``[h, b, t, e]`` in the dtype of ``values``.
@@ -240,7 +268,8 @@ def sliding_attention(  # noqa: PLR0913 (an equation of many letters)
         outs, maps = zip(*(attend(*parts) for parts in blocks), strict=True)
         out = torch.cat(outs, 2)
     if tap is not None and listening:
-        tap(torch.cat([weights for weights in maps if weights is not None], 2).transpose(0, 1))
+        heard = torch.cat([weights for weights in maps if weights is not None], 2).transpose(0, 1)
+        tap(heard if shown is None else F.pad(heard, (shown - w, 0)))
     return out
 
 

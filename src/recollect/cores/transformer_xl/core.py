@@ -53,7 +53,14 @@ from recollect.layers.feedforward import ACTIVATIONS, Activation, FeedForward, f
 from recollect.layers.gates import Gate, make_gate
 from recollect.layers.positions import sinusoid
 from recollect.layers.tap import Tap
-from recollect.layers.window_attention import plan_window, slide_layers, sliding_attention, window_steps
+from recollect.layers.window_attention import (
+    Sight,
+    narrowed,
+    plan_window,
+    slide_layers,
+    sliding_attention,
+    window_steps,
+)
 from recollect.ops.linear import Linear, linear
 
 Positions = Literal["relative", "learned", "none"]
@@ -157,6 +164,7 @@ class TransformerXLLayer(nn.Module):
         self.relu_outputs = config.relu_outputs
         self.top_k = config.top_k
         self.dropout = config.dropout
+        self.memory_len = config.memory_len
         self.norm_attention = nn.LayerNorm(d)
         self.qkv = Linear(d, 3 * d, bias=False)
         self.relative = Linear(d, d, bias=False) if config.positions == "relative" else None
@@ -238,6 +246,7 @@ class TransformerXLLayer(nn.Module):
             offset_keys=folded.offset_keys,
             top_k=self.top_k,
             tap=self.tap,
+            shown=self.memory_len,
         )
         update = self.out(heads_out.permute(1, 2, 0, 3).flatten(2))
         x = self.gate_attention(x, self.activate(F.dropout(update, self.dropout, self.training)))
@@ -284,25 +293,29 @@ class TransformerXL(MemoryCore[TransformerXLState]):
             count=self.zeros(batch_size, dtype=torch.int64),
         )
 
-    def relative_positions(self) -> RelativePositions:
-        """Features of the offsets and the biases that go with them."""
+    def relative_positions(self, window: int | None = None) -> RelativePositions:
+        """Features of the offsets ``window ... 0`` (None: ``memory_len``), and the biases that go with them."""
+        window = self.config.memory_len if window is None else window
         if self.table is not None:
-            return RelativePositions(self.table, None, None)
+            return RelativePositions(self.table[-1 - window :], None, None)
         if self.u is None:
             return RelativePositions(None, None, None)
         dtype = torch.promote_types(self.u.dtype, torch.float32)
-        offsets = torch.arange(self.config.memory_len, -1, -1, device=self.u.device, dtype=dtype)
+        offsets = torch.arange(window, -1, -1, device=self.u.device, dtype=dtype)
         return RelativePositions(sinusoid(offsets, self.config.dim, "concatenated").to(self.u.dtype), self.u, self.v)
 
     def unroll(self, inputs: Tensor, state: TransformerXLState, is_first: Tensor) -> tuple[Tensor, TransformerXLState]:
         """All steps at once; see :class:`MemoryCore`."""
         plan = plan_window(is_first, state.count, self.config.memory_len)
-        positions = self.relative_positions()
+        sight = narrowed(plan)
+        if any(layer.tap.editing for layer in self.layers):  # who edits is given whole windows
+            sight = Sight(self.config.memory_len, plan.visible, plan.held)
+        positions = self.relative_positions(sight.places)
         x = self.project(inputs).to(state.window.dtype)  # the stream keeps its precision under autocast
         raw = []
         for layer, cached in zip(self.layers, state.window.unbind(1), strict=True):
             raw.append(x)
-            x = layer(x, cached, plan.held, plan.visible, positions)
+            x = layer(x, cached[:, -sight.places :], sight.held, sight.visible, positions)
         return self.norm(x), TransformerXLState(slide_layers(state.window, raw, plan.count), plan.count)
 
     def largest_counters(self) -> dict[str, int]:
