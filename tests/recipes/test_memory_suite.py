@@ -154,7 +154,7 @@ def test_the_page_says_task_by_task_who_solves_it(tmp_path):
     write_tables(MEMORY_SUITE, tmp_path)
     page = (tmp_path / "docs" / "memory-suite.md").read_text()
     table = page.partition("## Task by task")[2].partition("## Scores")[0]
-    assert "| recall, supervised | 14 | hcam, tlb | gru (60), lstm (16) | memoryless |" in table
+    assert "| recall, supervised | 14 | hcam; tlb | gru (60); lstm (16) | memoryless |" in table
     assert f"| {second.title}, supervised | 111 | - | - | gru |" in table
     assert COLUMNS[2].title not in table, "nothing is said where nothing was run"
 

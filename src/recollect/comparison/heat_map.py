@@ -96,7 +96,8 @@ def heat_map_svg(shown: HeatMap) -> str:
     ends = [shown.cell * (place + 0.5) + 6.2 * len(name) for place, name in enumerate(shown.columns)]
     tail = max(14 + max(176.0, 6.4 * len(shown.bar)) if shown.bars else 16.0, left + max(ends) - right)
     end = bottom + (24 if shown.feet else 6) + 18 * len(shown.caption) + 10
-    width = max(right + tail, max((6.0 * len(line) for line in shown.caption), default=0) + 32)
+    lines = [9.4 * len(shown.title), *(6.0 * len(line) for line in shown.caption)]
+    width = max(right + tail, max(lines) + 32)
     parts = [
         f'<rect width="{width:.0f}" height="{end:.0f}" fill="#fff" rx="8"/>',
         f'<text class="title" x="16" y="28">{escape(shown.title)}</text>',

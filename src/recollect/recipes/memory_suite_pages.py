@@ -300,9 +300,9 @@ class Cells:
             middle = {name: self._middle(scores) for name, scores in found if scores is not None}
             best = sorted(middle, key=lambda name: middle[name], reverse=True)
             parts = [
-                ", ".join(name for name in best if middle[name] >= SOLVED),
-                ", ".join(f"{name} ({100 * middle[name]:.0f})" for name in best if BEGUN <= middle[name] < SOLVED),
-                ", ".join(name for name in best if middle[name] < BEGUN),
+                "; ".join(name for name in best if middle[name] >= SOLVED),
+                "; ".join(f"{name} ({100 * middle[name]:.0f})" for name in best if BEGUN <= middle[name] < SOLVED),
+                "; ".join(name for name in best if middle[name] < BEGUN),
             ]
             if middle:
                 cells = [_task(column), self._foot(column), *(markdown_cell(part or "-") for part in parts)]
