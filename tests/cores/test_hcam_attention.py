@@ -278,3 +278,37 @@ def test_a_tied_start_finds_the_chunk_that_is_like_the_query():
     assert found["tied"] == 1.0 and found["free"] < 0.6
     with pytest.raises(ValueError, match="tied_start=True: queries of width 8"):
         HierarchicalAttention(8, 4, 6, memory_dim=16, feature_dim=16, reading=ChunkAttentionVariant(tied_start=True))
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("top_k", [2, 9])
+@pytest.mark.parametrize("readable", [(3, 6), (0, 2), (7, 9), (4, 5), (0, 0)])
+def test_chunks_that_nobody_may_read_are_left_out_and_change_nothing(readable, top_k, form, monkeypatch):
+    """Outputs, gradients and what the choice shows, against a call that computes with all nine."""
+    torch.manual_seed(0)
+    layer = HierarchicalAttention(8, 2, top_k, reading=ChunkAttentionVariant(chunk_gradients="call")).double()
+    queries, keys, contents = (torch.randn(2, *shape, dtype=torch.float64) for shape in ((4, 8), (9, 8), (9, 3, 8)))
+    mask = torch.zeros(2, 4, 9, dtype=torch.bool)
+    mask[0, 1:, readable[0] : readable[1]] = True
+    mask[1, 3, readable[0] : readable[0] + (readable[1] > readable[0])] = True
+    sees, parts, runs = HierarchicalAttention._readable, [], []
+
+    def watched(self, given, n):
+        parts.append(sees(self, given, n))
+        return parts[-1]
+
+    for narrow in (watched, lambda self, given, n: slice(0, n)):
+        monkeypatch.setattr(HierarchicalAttention, "_readable", narrow)
+        sources = [leaf.clone().requires_grad_() for leaf in (queries, keys, contents)]
+        heard = []
+        with listen(layer.choice_tap, lambda name, weights: heard.append(weights), gradients=True):  # noqa: B023
+            read = layer(*sources, mask, form=form)
+        weighted = torch.linspace(-1, 1, 9, dtype=torch.float64) * heard[0]
+        leaves = [*sources, *layer.parameters()]
+        loss = read.square().sum() + weighted.sum()
+        runs.append([read, *heard, *torch.autograd.grad(loss, leaves, materialize_grads=True)])
+    assert parts == [slice(*readable) if readable[1] else slice(0, 1)]
+    for one, other in zip(*runs, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-12)
+    with torch.no_grad():
+        assert sees(layer, mask, 9) == slice(0, 9), "acting costs the same at every age"

@@ -44,6 +44,7 @@ from recollect.layers.tap import Tap
 from recollect.layers.window_attention import sliding_attention
 from recollect.ops.linear import Linear, linear
 from recollect.ops.short_softmax import softmax
+from recollect.ops.tracing import is_traced
 
 Relevance = Literal["topk_softmax", "full_softmax"]
 ChunkGradients = Literal["none", "call"]
@@ -185,8 +186,12 @@ class HierarchicalAttention(nn.Module):
         Returns:
             ``[b, t, f]``.
         """
-        keys, contents = self.reading.stored(keys), self.reading.stored(contents)
-        index, weights = self.choose(queries, keys, mask)
+        n = keys.shape[1]
+        part = self._readable(mask, n)
+        keys, contents = self.reading.stored(keys[:, part]), self.reading.stored(contents[:, part])
+        mask = None if mask is None else mask[..., part]
+        valid = None if valid is None else valid[:, part]
+        index, weights = self.choose(queries, keys, mask, around=(part.start, n - part.stop))
         shown = self.tap.listening or self.relevance_tap.listening
         if form is None:
             form = self.form(queries.shape[1], contents.shape)
@@ -214,8 +219,30 @@ class HierarchicalAttention(nn.Module):
             return "gather"
         return "absorb" if steps * self.num_heads < d else "project"
 
-    def choose(self, queries: Tensor, keys: Tensor, mask: Tensor | None) -> tuple[Tensor | None, Tensor]:
+    def _readable(self, mask: Tensor | None, n: int) -> slice:
+        """The places of all chunks that some query may read, in a call that learns on a CPU; elsewhere all places.
+
+        Memories have room for the longest episode, and most of it is empty most of the time. An accelerator would have
+        to be waited for, and who listens inside chunks is shown all of them.
+        """
+        whole = slice(0, n)
+        if mask is None or mask.device.type != "cpu" or not torch.is_grad_enabled() or is_traced():
+            return whole
+        if self.official_empty or self.tap.listening or self.relevance_tap.listening:
+            return whole
+        places = mask.flatten(0, -2).any(0).nonzero()
+        return slice(int(places[0]), int(places[-1]) + 1) if len(places) else slice(0, 1)
+
+    def choose(
+        self, queries: Tensor, keys: Tensor, mask: Tensor | None, around: tuple[int, int] = (0, 0)
+    ) -> tuple[Tensor | None, Tensor]:
         """Which chunks each query reads and how much they count.
+
+        Args:
+            queries: ``[b, t, dim]``.
+            keys: ``[b, n, d]``.
+            mask: bool ``[b, t, n]``, or None.
+            around: chunks before and behind these n, of which a listener is told that nobody reads them.
 
         Returns:
             Their places, long ``[b, t, k]``, and R there, float32 ``[b, t, k]``; where all n are read None and R
@@ -226,7 +253,8 @@ class HierarchicalAttention(nn.Module):
         scores = (features * features.shape[-1] ** -0.5) @ keys.to(features.dtype).mT
         index, weights = choose_chunks(scores, mask, self.top_k, self.reading.relevance)
         if self.choice_tap.listening:
-            self.choice_tap(choose_chunks(scores, mask, scores.shape[-1], "full_softmax")[1])
+            among = choose_chunks(scores, mask, scores.shape[-1], "full_softmax")[1]
+            self.choice_tap(F.pad(among, around) if any(around) else among)
         if not self.official_empty or mask is None:
             return index, weights
         empty = ~mask.any(-1, keepdim=True)
