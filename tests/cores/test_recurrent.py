@@ -5,7 +5,7 @@ from torch import nn
 
 from recollect.cores.recurrent import GRUConfig, LSTMConfig
 
-CONFIGS = [c for c in (*lstm.CONFIGS, *gru.CONFIGS) if not c.dropout]
+CONFIGS = [c for c in (*lstm.CONFIGS, *gru.CONFIGS) if not c.dropout and not c.state_noise]
 BOTH = [LSTMConfig, GRUConfig]
 
 
@@ -192,6 +192,40 @@ def test_dropout_falls_between_layers_and_only_in_training():
     assert torch.equal(single(inputs, state, is_first)[0], single(inputs, state, is_first)[0])
 
 
+@pytest.mark.parametrize("config", BOTH)
+def test_noise_comes_every_four_steps_in_training_and_a_reset_is_free_of_it(config):
+    """Weights of zero halve h of a GRU and c of an LSTM at every step, whatever the inputs."""
+    core = config(dim=64, num_layers=2, state_noise=0.5).build(3).double()
+    for parameter in core.parameters():
+        nn.init.zeros_(parameter)
+    inputs, never = torch.randn(100, 8, 3).double(), torch.zeros(100, 8, dtype=torch.bool)
+    state = core.initial_state(100)
+    memory = "c" if config is LSTMConfig else "h"
+    for steps, variance in ((1, 1 / 2**2), (4, 1 / 2**8), (5, 1 / 2**2 + 1 / 2**10), (8, 1 / 2**8 + 1 / 2**16)):
+        found = getattr(core(inputs[:, :steps], state, never[:, :steps])[1], memory)
+        torch.testing.assert_close(found.square().mean(), torch.tensor(0.5**2 * variance).double(), rtol=0.05, atol=0)
+    first = never.clone()
+    first[:, 4] = True
+    assert getattr(core(inputs, state, first)[1], memory).eq(0).all(), "the memory of the new episode has had none"
+    first[:, 4], first[:, 3] = False, True
+    assert not getattr(core(inputs, state, first)[1], memory).eq(0).any()
+
+
+@pytest.mark.parametrize("config", BOTH)
+def test_noise_is_not_for_acting_and_the_plain_form_refuses_it(config):
+    core, inputs, state, is_first = prepared(config(dim=4, state_noise=0.5))
+    silent = config(dim=4).build(5).double()
+    silent.load_state_dict(core.state_dict())
+    with pytest.raises(ValueError, match=r"state_noise=0\.5: the plain form has none; call core\.eval\(\) first"):
+        core.reference_unroll(inputs, state, is_first)
+    assert not torch.equal(core(inputs, state, is_first)[0], core(inputs, state, is_first)[0])
+    core.eval()
+    assert torch.equal(core(inputs, state, is_first)[0], silent(inputs, state, is_first)[0])
+    streams = [made.stream(3) for made in (core.train(), silent)]
+    for x, first in zip(inputs.unbind(1), is_first.unbind(1), strict=True):
+        assert torch.equal(*(stream.step(x, first) for stream in streams))
+
+
 def test_flops_are_those_of_the_products():
     assert LSTMConfig(dim=8, num_layers=2).build(5).flops_per_step() == 2 * 4 * 8 * (5 + 8) + 2 * 4 * 8 * 16
     assert GRUConfig(dim=8, num_layers=1).build(5).flops_per_step() == 2 * 3 * 8 * (5 + 8)
@@ -204,6 +238,8 @@ def test_flops_are_those_of_the_products():
         ({"dim": 0}, "dim=0", "positive"),
         ({"num_layers": 0}, "num_layers=0", "at least one"),
         ({"dropout": 1.5}, "dropout=1.5", "probability"),
+        ({"state_noise": -0.1}, "state_noise=-0.1", "deviation"),
+        ({"state_noise": float("inf")}, "state_noise=inf", "deviation"),
     ],
 )
 def test_bad_configs_name_field_value_and_remedy(config, wrong, field, remedy):

@@ -45,17 +45,17 @@ def _find(subject: Subject) -> Reference:
 
 
 def _drops(core: Any) -> bool:
-    """Whether the plain form, which knows no dropout, would refuse training mode."""
+    """Whether the plain form, which knows neither dropout nor noise, would refuse training mode."""
     modules = (module for module in core.modules() if isinstance(module, torch.nn.Dropout))
     return any(module.p for module in modules) or any(_rates(getattr(core, "config", None)))
 
 
 def _rates(config: Any) -> Iterator[float]:
-    """Dropout rates of a config and of the configs in it."""
+    """Dropout rates, and deviations of noise, of a config and of the configs in it."""
     if is_dataclass(config):
         for field in fields(config):
             value = getattr(config, field.name)
-            if field.name.endswith("dropout"):
+            if field.name.endswith(("dropout", "noise")):
                 yield value or 0.0
             yield from _rates(value)
 

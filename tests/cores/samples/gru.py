@@ -6,6 +6,7 @@ CONFIGS = [
     GRUConfig(dim=8),
     GRUConfig(dim=5, num_layers=1, learned_initial_state=True),
     GRUConfig(dim=8, num_layers=3, dropout=0.1, learned_initial_state=True),
+    GRUConfig(dim=6, num_layers=1, state_noise=0.3),
 ]
 
 

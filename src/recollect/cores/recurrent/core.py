@@ -17,12 +17,18 @@ Papers: Hochreiter & Schmidhuber (1997) with the forget gate of Gers et al. (200
 Differs: as in ``nn.LSTM`` and ``nn.GRU``: no peepholes, two biases where one would do, dropout between layers.
 ``core.cells`` has their names, shapes and start values, so that ``load_state_dict`` moves weights both ways.
 
+With ``state_noise`` calls in training mode add normal noise to h (and c) every four steps. What is remembered then has to
+pull itself together, step by step, or is gone within an episode: it becomes an attractor, and lasts far longer than
+the episodes of training (recipes/million.py). Ours, after Jim, Giles and Horne (1996), An analysis of noise in
+recurrent neural networks: convergence and generalization.
+
 Why it is fast: ``ops/recurrent_scans.py`` runs a layer over all steps with one product per step, and has the gradient
 written by hand.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import inf
 from typing import ClassVar, NamedTuple
 
 import torch
@@ -32,6 +38,10 @@ from torch import Tensor, nn
 from recollect.config import require
 from recollect.cores.contract import CoreConfig, MemoryCore, StateT
 from recollect.ops import recurrent_scans
+from recollect.state import map_state
+
+NOISE_STEPS = 4
+"""A call in training mode adds the noise of ``state_noise`` once in so many steps."""
 
 
 class LSTMState(NamedTuple):
@@ -59,11 +69,14 @@ class RecurrentConfig(CoreConfig):
     """Probability with which an output of a layer is dropped on its way to the next layer, in training."""
     learned_initial_state: bool = False
     """Begin every episode with a trained state instead of zeros."""
+    state_noise: float = 0.0
+    """Deviation of normal noise on the memory, in training: what lasts is then learned as an attractor."""
 
     def __post_init__(self) -> None:
         require(self.dim > 0, "dim", self.dim, "give a positive width")
         require(self.num_layers > 0, "num_layers", self.num_layers, "give at least one layer")
         require(0 <= self.dropout < 1, "dropout", self.dropout, "give a probability in [0, 1)")
+        require(0 <= self.state_noise < inf, "state_noise", self.state_noise, "give a deviation, or 0 for no noise")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -149,7 +162,17 @@ class Recurrent(MemoryCore[StateT]):
         return self.state_type._make(self.zeros(*shape) for _ in self.state_type._fields)  # type: ignore[attr-defined]
 
     def unroll(self, inputs: Tensor, state: StateT, is_first: Tensor) -> tuple[Tensor, StateT]:
-        """Layer by layer, each over all steps."""
+        """Layer by layer, each over all steps; with ``state_noise``, in training, part by part."""
+        noise, outputs = self.config.state_noise if self.training else 0.0, []
+        if not noise:
+            return self._unroll(inputs, state, is_first)
+        for part, first in zip(inputs.split(NOISE_STEPS, 1), is_first.split(NOISE_STEPS, 1), strict=True):
+            state = map_state(lambda leaf: leaf + noise * torch.randn_like(leaf), state)
+            output, state = self._unroll(part, state, first)
+            outputs.append(output)
+        return torch.cat(outputs, 1), state
+
+    def _unroll(self, inputs: Tensor, state: StateT, is_first: Tensor) -> tuple[Tensor, StateT]:
         first = is_first.t()[..., None]  # t b 1
         initial = self.initial_state(is_first.shape[0])
         device = inputs.device.type

@@ -37,6 +37,8 @@ def reference_unroll(core: Recurrent[StateT], inputs: Tensor, state: StateT, is_
     """
     if core.training and core.config.dropout:
         raise ValueError(f"dropout={core.config.dropout}: the plain form has none; call core.eval() first")
+    if core.training and core.config.state_noise:
+        raise ValueError(f"state_noise={core.config.state_noise}: the plain form has none; call core.eval() first")
     cell = lstm_cell if isinstance(core, LSTM) else gru_cell
     layers = range(core.config.num_layers)
     initial = core.initial_state(1)
