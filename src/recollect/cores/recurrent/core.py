@@ -17,8 +17,8 @@ Papers: Hochreiter & Schmidhuber (1997) with the forget gate of Gers et al. (200
 Differs: as in ``nn.LSTM`` and ``nn.GRU``: no peepholes, two biases where one would do, dropout between layers.
 ``core.cells`` has their names, shapes and start values, so that ``load_state_dict`` moves weights both ways.
 
-With ``state_noise`` calls in training mode add normal noise to h (and c) every four steps. What is remembered then has to
-pull itself together, step by step, or is gone within an episode: it becomes an attractor, and lasts far longer than
+With ``state_noise`` calls in training mode add normal noise to h (and c) every four steps. What is remembered then has
+to pull itself together, step by step, or is gone within an episode: it becomes an attractor, and lasts far longer than
 the episodes of training (recipes/million.py). Ours, after Jim, Giles and Horne (1996), An analysis of noise in
 recurrent neural networks: convergence and generalization.
 
