@@ -33,7 +33,7 @@ EPISODES = 64
 STEPS = {"lstm": 2000, "gru": 2000, "memoryless": 300, "hcam": 250, "ttm": 150, "recurrent-transformer": 250}
 """Rollouts; at most about three minutes on one processor core."""
 DEFAULT_STEPS = 1000
-NOISE = 0.3
+NOISE = 0.5
 """Deviation of the noise on the GRU's memory in training. Without it the GRU holds the cue for 200 steps and not for
 2 000; with it what is held after 20 steps is an attractor, and lasts (docs/log.md)."""
 
