@@ -46,10 +46,12 @@ from imitation_report import figure_babyai
 from maps_report import HEADS, TRUSTED, UNTRAINED, map_rows
 from recollect.benchmark.cores import CoresBenchmark, core_config
 from recollect.cores import CORES
+from recollect.recipes import RECIPES
 from recollect.recipes.attention_agents.sizes import SIZES
 from recollect.recipes.attention_agents.study import game
 from recollect.recipes.contents import tasks
 from recollect.recipes.memory_suite import grand_table
+from recollect.recipes.reproduce import with_demands
 from recollect.state import nbytes
 from stream_report import RATES, ROBOTS, VIDEO, flops_that_differ, rate_rows, robot_rows, video_rows
 
@@ -219,7 +221,8 @@ def learning_table(results: Path) -> str:
     """The grand table as a picture, and who solves what."""
     found = [json.loads(path.read_text()) for path in sorted((results / "memory-suite").glob("*-seed*.json"))]
     picture = "![How far every core gets in every task, from chance to the oracle](docs/assets/memory-suite.svg)"
-    return "\n".join([picture, "", *grand_table(found).answers()])
+    cells = grand_table(with_demands(RECIPES["memory-suite"], "lite", found))
+    return "\n".join([picture, "", *cells.answers()])
 
 
 def figure(cores: dict[str, Any], path: Path) -> None:

@@ -249,10 +249,10 @@ def _paged(recipe: Recipe, scale: str, results: Sequence[Mapping[str, Any]], roo
     """The table of a recipe that has pages of its own; writes them, too."""
     assert recipe.pages is not None
     lines = [f"### {recipe.title} ({scale} scale)", "", f"{recipe.about} Source: {recipe.source}.", ""]
-    return "\n".join([*lines, recipe.pages(_asked(recipe, scale, results), root), "", *_caption(results)])
+    return "\n".join([*lines, recipe.pages(with_demands(recipe, scale, results), root), "", *_caption(results)])
 
 
-def _asked(recipe: Recipe, scale: str, results: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def with_demands(recipe: Recipe, scale: str, results: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Results whose tests also say ``lag`` and ``reach`` (:func:`lag_and_reach`); None where nobody knows."""
     rows = {run.label: run for run in recipe.rows(scale)}
     found = []
