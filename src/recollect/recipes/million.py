@@ -35,7 +35,7 @@ STEPS = {"lstm": 2000, "gru": 2000, "memoryless": 300, "hcam": 250, "ttm": 150, 
 DEFAULT_STEPS = 1000
 NOISE = 0.5
 """Deviation of the noise on the GRU's memory in training. Without it the GRU holds the cue for 200 steps and not for
-2 000; with it what is held after 20 steps is an attractor, and lasts (docs/log.md)."""
+2 000, with it for 20 000 and, so far, not for a million (docs/log.md)."""
 
 
 def million(core: str = "gru", scale: Scale = "lite") -> ImpalaConfig:

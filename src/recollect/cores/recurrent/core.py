@@ -18,8 +18,8 @@ Differs: as in ``nn.LSTM`` and ``nn.GRU``: no peepholes, two biases where one wo
 ``core.cells`` has their names, shapes and start values, so that ``load_state_dict`` moves weights both ways.
 
 With ``state_noise`` calls in training mode add normal noise to h (and c) every four steps. What is remembered then has
-to pull itself together, step by step, or is gone within an episode: it becomes an attractor, and lasts far longer than
-the episodes of training (recipes/million.py). Ours, after Jim, Giles and Horne (1996), An analysis of noise in
+to withstand it or is gone within an episode, and lasts far longer than the episodes of training: a cue that was kept
+for 200 steps is kept for 20 000 (recipes/million.py). Ours, after Jim, Giles and Horne (1996), An analysis of noise in
 recurrent neural networks: convergence and generalization.
 
 Why it is fast: ``ops/recurrent_scans.py`` runs a layer over all steps with one product per step, and has the gradient
@@ -70,7 +70,7 @@ class RecurrentConfig(CoreConfig):
     learned_initial_state: bool = False
     """Begin every episode with a trained state instead of zeros."""
     state_noise: float = 0.0
-    """Deviation of normal noise on the memory, in training: what lasts is then learned as an attractor."""
+    """Deviation of normal noise on the memory, in training: what is then kept is kept for much longer."""
 
     def __post_init__(self) -> None:
         require(self.dim > 0, "dim", self.dim, "give a positive width")
