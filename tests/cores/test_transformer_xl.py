@@ -9,7 +9,7 @@ from tests.cores.samples import transformer_xl as samples
 from recollect.cores.transformer_xl import core as module
 from recollect.cores.transformer_xl.core import TransformerXLConfig
 from recollect.layers.tap import editing, listen
-from recollect.layers.window_attention import plan_window
+from recollect.layers.window_attention import Sight, plan_window
 from recollect.state import detach, leaves
 
 CONFIGS = samples.CONFIGS + [samples.sample(random.Random(seed)) for seed in range(4)]
@@ -235,12 +235,12 @@ def test_a_long_window_of_a_young_episode_is_read_as_far_as_it_is_seen(positions
     widths, runs = [], []
     sees = module.narrowed
 
-    def whole(plan):
-        return module.Sight(30, plan.visible, plan.held)
+    def whole(plan, *taps):
+        return Sight(30, plan.visible, plan.held)
 
-    def watched(plan):
-        widths.append(sees(plan).places)
-        return sees(plan)
+    def watched(plan, *taps):
+        widths.append(sees(plan, *taps).places)
+        return sees(plan, *taps)
 
     for narrow in (watched, whole):
         monkeypatch.setattr(module, "narrowed", narrow)

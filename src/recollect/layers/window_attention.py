@@ -24,7 +24,7 @@ from torch import Tensor
 
 from recollect.layers.tap import Tap
 from recollect.ops.short_softmax import softmax
-from recollect.ops.tracing import is_traced
+from recollect.ops.tracing import learns_on_cpu
 from recollect.state import spread_rows
 
 MIN_BLOCK = 64
@@ -129,14 +129,15 @@ class Sight(NamedTuple):
     """Bool ``[b, places, 1]``."""
 
 
-def narrowed(plan: WindowPlan) -> Sight:
-    """A plan without the steps back that no query sees, as in the first calls of an episode.
+def narrowed(plan: WindowPlan, *taps: Tap) -> Sight:
+    """A plan without the steps back that no query sees, where a call learns on a CPU: a young episode in a long window.
 
-    For learning on a CPU alone, where a rollout is often a young episode in a long window. Elsewhere a call costs the
-    same at every age, which is what streams promise, and an accelerator would have to be waited for.
+    Args:
+        plan: of the call.
+        taps: of the layers; where somebody edits, he is given whole windows.
     """
     w = plan.visible.shape[-1] - 1
-    if plan.visible.device.type != "cpu" or not torch.is_grad_enabled() or is_traced():
+    if not learns_on_cpu(plan.visible) or any(tap.editing for tap in taps):
         return Sight(w, plan.visible, plan.held)
     seen = plan.visible.flatten(0, 1).any(0)  # from w steps back to the query itself, which is always seen
     places = max(1, w - int(seen.byte().argmax()))

@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from recollect.ops.tracing import can_tell, is_traced
+from recollect.ops.tracing import can_tell, learns_on_cpu
 
 
 def is_available() -> bool:
@@ -45,6 +45,4 @@ class _Sums(torch.autograd.Function):
 
 def table_sums(index: Tensor, table: Tensor) -> Tensor:
     """Sums of rows: int ``[r, k]``, ``[v, d] -> [r, d]``. Twin: :func:`plain_table_sums`."""
-    if table.device.type != "cpu" or not table.requires_grad or not torch.is_grad_enabled() or is_traced():
-        return plain_table_sums(index, table)
-    return _Sums.apply(index, table)
+    return _Sums.apply(index, table) if table.requires_grad and learns_on_cpu(table) else plain_table_sums(index, table)

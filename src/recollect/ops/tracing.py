@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch
+from torch import Tensor
 
 
 def is_traced() -> bool:
@@ -12,6 +13,15 @@ def is_traced() -> bool:
     A kernel then leaves the work to its plain twin. A torch that cannot tell (see :func:`can_tell`) counts as traced.
     """
     return torch.compiler.is_compiling() or _is_transformed()
+
+
+def learns_on_cpu(like: Tensor) -> bool:
+    """Whether a call with this tensor learns, on a CPU, and nobody traces it: then it may look at numbers to save work.
+
+    Acting costs the same at every age of an episode, which is what streams promise; an accelerator would have to be
+    waited for; and who traces must not look.
+    """
+    return like.device.type == "cpu" and torch.is_grad_enabled() and not is_traced()
 
 
 def can_tell() -> bool:

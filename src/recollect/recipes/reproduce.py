@@ -253,7 +253,7 @@ def _paged(recipe: Recipe, scale: str, results: Sequence[Mapping[str, Any]], roo
 
 
 def with_demands(recipe: Recipe, scale: str, results: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Results whose tests also say ``lag`` and ``reach`` (:func:`lag_and_reach`); None where nobody knows."""
+    """Results whose tests also say ``lag`` and ``reach``, as :func:`lag_and_reach` does, where the lag is known."""
     rows = {run.label: run for run in recipe.rows(scale)}
     found = []
     for result in results:

@@ -175,13 +175,15 @@ class Undo:
         self.model, self.optimizer, self.generator = model, optimizer, generator
         # Not copy.deepcopy, which takes twenty times as long: a step of a small agent is made of little else.
         self.weights = {name: weight.clone() for name, weight in model.state_dict().items()}
-        self.averages = {name: average.clone() for name, average in optimizer_tensors(optimizer).items()}
-        self.settings = [dict(group) for group in optimizer.state_dict()["param_groups"]]
+        self.averages = optimizer.state_dict()
+        self.averages["state"] = {
+            index: {name: average.clone() for name, average in entries.items()}
+            for index, entries in self.averages["state"].items()
+        }
         self.drawn = generator.get_state()
 
     def __call__(self) -> None:
         """Put them back."""
         self.model.load_state_dict(self.weights)
-        load_optimizer(self.optimizer, self.averages)
-        self.optimizer.load_state_dict({**self.optimizer.state_dict(), "param_groups": self.settings})
+        self.optimizer.load_state_dict(self.averages)
         self.generator.set_state(self.drawn)

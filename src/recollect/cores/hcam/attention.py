@@ -44,7 +44,7 @@ from recollect.layers.tap import Tap
 from recollect.layers.window_attention import sliding_attention
 from recollect.ops.linear import Linear, linear
 from recollect.ops.short_softmax import softmax
-from recollect.ops.tracing import is_traced
+from recollect.ops.tracing import learns_on_cpu
 
 Relevance = Literal["topk_softmax", "full_softmax"]
 ChunkGradients = Literal["none", "call"]
@@ -222,14 +222,12 @@ class HierarchicalAttention(nn.Module):
     def _readable(self, mask: Tensor | None, n: int) -> slice:
         """The places of all chunks that some query may read, in a call that learns on a CPU; elsewhere all places.
 
-        Memories have room for the longest episode, and most of it is empty most of the time. An accelerator would have
-        to be waited for, and who listens inside chunks is shown all of them.
+        Memories have room for the longest episode, and most of it is empty most of the time. Who listens inside chunks
+        is shown all of them.
         """
-        whole = slice(0, n)
-        if mask is None or mask.device.type != "cpu" or not torch.is_grad_enabled() or is_traced():
-            return whole
-        if self.official_empty or self.tap.listening or self.relevance_tap.listening:
-            return whole
+        shown = self.tap.listening or self.relevance_tap.listening
+        if mask is None or self.official_empty or shown or not learns_on_cpu(mask):
+            return slice(0, n)
         places = mask.flatten(0, -2).any(0).nonzero()
         return slice(int(places[0]), int(places[-1]) + 1) if len(places) else slice(0, 1)
 

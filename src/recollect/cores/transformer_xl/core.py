@@ -54,7 +54,6 @@ from recollect.layers.gates import Gate, make_gate
 from recollect.layers.positions import sinusoid
 from recollect.layers.tap import Tap
 from recollect.layers.window_attention import (
-    Sight,
     narrowed,
     plan_window,
     slide_layers,
@@ -307,9 +306,7 @@ class TransformerXL(MemoryCore[TransformerXLState]):
     def unroll(self, inputs: Tensor, state: TransformerXLState, is_first: Tensor) -> tuple[Tensor, TransformerXLState]:
         """All steps at once; see :class:`MemoryCore`."""
         plan = plan_window(is_first, state.count, self.config.memory_len)
-        sight = narrowed(plan)
-        if any(layer.tap.editing for layer in self.layers):  # who edits is given whole windows
-            sight = Sight(self.config.memory_len, plan.visible, plan.held)
+        sight = narrowed(plan, *(layer.tap for layer in self.layers))
         positions = self.relative_positions(sight.places)
         x = self.project(inputs).to(state.window.dtype)  # the stream keeps its precision under autocast
         raw = []
