@@ -1,7 +1,9 @@
 """The recurrences of LSTM and GRU over all steps of a call, with resets, forward and backward.
 
 What a layer remembers comes in and goes out: nothing is kept here. ``first`` is bool ``[t, b, 1]``; where it is
-True the memory that a step finds is the initial one. The equations stand in ``cores/recurrent/core.py``.
+True the memory that a step finds is the initial one. The equations stand in ``cores/recurrent/core.py``. With a
+``stretch`` s > 0 the gates that decide what is kept (f and i, z) are clip((1 + 2 s) sigmoid(a) - s, 0, 1), so that they
+can shut exactly.
 
 The input products of all steps are one product before the loop. A step of the loop is one product with U, packed
 once per call, and a few fused elementwise operations. The backward pass is written by hand: one product per step
@@ -33,7 +35,9 @@ def is_available() -> bool:
     return can_tell() and all(map(find_operator, _PRIVATE))
 
 
-def lstm(x: Tensor, weights: Tensors, memory: Tensors, initial: Tensors, first: Tensor) -> tuple[Tensor, ...]:
+def lstm(
+    x: Tensor, weights: Tensors, memory: Tensors, initial: Tensors, first: Tensor, stretch: float = 0.0
+) -> tuple[Tensor, ...]:
     """An LSTM layer over all steps.
 
     Args:
@@ -42,24 +46,34 @@ def lstm(x: Tensor, weights: Tensors, memory: Tensors, initial: Tensors, first: 
         memory: h and c ``[b, d]``; gates and c are computed in their dtype.
         initial: h and c ``[b, d]`` of a new episode.
         first: bool ``[t, b, 1]``.
+        stretch: s of the gates i and f; 0 leaves them plain sigmoids.
 
     Returns:
         Outputs ``[t, b, d]``, and h and c after the last step.
     """
     if is_traced() or not is_available():
-        return plain_lstm(x, weights, memory, initial, first)
-    outputs, c = _LSTMScan.apply(x, *weights, *memory, *initial, first, _any_row(first))
+        return plain_lstm(x, weights, memory, initial, first, stretch)
+    outputs, c = _LSTMScan.apply(x, *weights, *memory, *initial, first, _any_row(first), stretch)
     return outputs, outputs[-1], c
 
 
-def gru(x: Tensor, weights: Tensors, memory: Tensors, initial: Tensors, first: Tensor) -> tuple[Tensor, ...]:
-    """A GRU layer over all steps: as :func:`lstm`, with 3 d rows in the weights and h alone in the memory."""
+def gru(
+    x: Tensor, weights: Tensors, memory: Tensors, initial: Tensors, first: Tensor, stretch: float = 0.0
+) -> tuple[Tensor, ...]:
+    """A GRU layer over all steps: as :func:`lstm`, with 3 d rows in the weights, h alone in the memory, s for z."""
     if is_traced() or not is_available():
-        return plain_gru(x, weights, memory, initial, first)
-    return _GRUScan.apply(x, *weights, *memory, *initial, first, _any_row(first))
+        return plain_gru(x, weights, memory, initial, first, stretch)
+    return _GRUScan.apply(x, *weights, *memory, *initial, first, _any_row(first), stretch)
 
 
-def plain_lstm(x: Tensor, weights: Tensors, memory: Tensors, initial: Tensors, first: Tensor) -> tuple[Tensor, ...]:
+def stretched(gate: Tensor, stretch: float) -> Tensor:
+    """A sigmoid's value spread over [-s, 1 + s] and clipped, in place: exactly 0 and exactly 1 can be reached."""
+    return gate.mul_(1 + 2 * stretch).sub_(stretch).clamp_(0, 1) if stretch else gate
+
+
+def plain_lstm(
+    x: Tensor, weights: Tensors, memory: Tensors, initial: Tensors, first: Tensor, stretch: float = 0.0
+) -> tuple[Tensor, ...]:
     """The plain twin of :func:`lstm`: no branch on values, no gradient written by hand."""
     w, u, b, e = weights
     h, c = memory
@@ -67,13 +81,16 @@ def plain_lstm(x: Tensor, weights: Tensors, memory: Tensors, initial: Tensors, f
     for step, drive in enumerate(F.linear(x, w, b + e).unbind(0)):
         h = torch.where(first[step], initial[0], h).to(x.dtype)
         i, f, g, o = (drive + F.linear(h, u)).to(c.dtype).chunk(4, -1)
-        c = f.sigmoid() * torch.where(first[step], initial[1], c) + i.sigmoid() * g.tanh()
+        i, f = _stretched_sigmoid(i, stretch), _stretched_sigmoid(f, stretch)
+        c = f * torch.where(first[step], initial[1], c) + i * g.tanh()
         h = (o.sigmoid() * c.tanh()).to(x.dtype)
         outputs.append(h)
     return torch.stack(outputs), h, c
 
 
-def plain_gru(x: Tensor, weights: Tensors, memory: Tensors, initial: Tensors, first: Tensor) -> tuple[Tensor, ...]:
+def plain_gru(
+    x: Tensor, weights: Tensors, memory: Tensors, initial: Tensors, first: Tensor, stretch: float = 0.0
+) -> tuple[Tensor, ...]:
     """The plain twin of :func:`gru`."""
     w, u, b, e = weights
     (h,) = memory
@@ -83,9 +100,23 @@ def plain_gru(x: Tensor, weights: Tensors, memory: Tensors, initial: Tensors, fi
         x_r, x_z, x_n = drive.to(h.dtype).chunk(3, -1)
         h_r, h_z, h_n = F.linear(h.to(x.dtype), u, e).to(h.dtype).chunk(3, -1)
         n = torch.tanh(x_n + torch.sigmoid(x_r + h_r) * h_n)
-        h = torch.lerp(n, h, torch.sigmoid(x_z + h_z))
+        h = torch.lerp(n, h, _stretched_sigmoid(x_z + h_z, stretch))
         outputs.append(h.to(x.dtype))
     return torch.stack(outputs), h
+
+
+def _stretched_sigmoid(x: Tensor, stretch: float) -> Tensor:
+    gate = x.sigmoid()
+    return (gate * (1 + 2 * stretch) - stretch).clamp(0, 1) if stretch else gate
+
+
+def _gate_grad(grad: Tensor, gate: Tensor, stretch: float, out: Tensor) -> None:
+    """The gradient in front of a gate's sigmoid, into ``out``; nothing passes where a stretched gate is shut."""
+    if not stretch:
+        aten.sigmoid_backward.grad_input(grad, gate, grad_input=out)
+        return
+    slope = (gate + stretch) * (1 + stretch - gate) / (1 + 2 * stretch)
+    torch.mul(grad, slope.masked_fill_((gate <= 0) | (gate >= 1), 0.0), out=out)
 
 
 def _any_row(first: Tensor) -> list[bool]:
@@ -101,7 +132,7 @@ class _LSTMScan(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, *args: Any) -> tuple[Tensor, Tensor]:
-        x, w, u, b, e, h, c, initial_h, initial_c, first, resets = args
+        x, w, u, b, e, h, c, initial_h, initial_c, first, resets, stretch = args
         t, rows, _ = x.shape
         d, wide = u.shape[1], c.dtype
         drive = multiply(x.flatten(0, 1), w, b + e).view(t, rows, 4 * d)
@@ -114,7 +145,7 @@ class _LSTMScan(torch.autograd.Function):
                 h = torch.where(first[step], initial_h.to(x.dtype), h)
                 c = torch.where(first[step], initial_c, c)
             gates = recur.plus(h, drive[step]).to(wide)
-            gates[:, : 2 * d].sigmoid_()
+            stretched(gates[:, : 2 * d].sigmoid_(), stretch)
             i, f, g, o = gates.chunk(4, 1)
             g.tanh_()
             o.sigmoid_()
@@ -124,7 +155,7 @@ class _LSTMScan(torch.autograd.Function):
             if any(ctx.needs_input_grad):
                 kept.append([gates, found, tanh])
         ctx.save_for_backward(x, w, u, before, initial_h, first, outputs, *(k for step in kept for k in step))
-        ctx.resets = resets
+        ctx.resets, ctx.stretch = resets, stretch
         return outputs, c
 
     @staticmethod
@@ -145,8 +176,8 @@ class _LSTMScan(torch.autograd.Function):
             grad_c = torch.addcmul(grad_c, grad_h, aten.tanh_backward(o, tanh))
             # What each gate does to c (i, f, g) or to h (o), times the gradient of that.
             grad = grads[step] if wide == grads.dtype else torch.empty_like(gates)
-            aten.sigmoid_backward.grad_input(g, i, grad_input=grad[:, :d])
-            aten.sigmoid_backward.grad_input(found, f, grad_input=grad[:, d : 2 * d])
+            _gate_grad(g, i, ctx.stretch, grad[:, :d])
+            _gate_grad(found, f, ctx.stretch, grad[:, d : 2 * d])
             aten.tanh_backward.grad_input(i, g, grad_input=grad[:, 2 * d : 3 * d])
             aten.sigmoid_backward.grad_input(tanh, o, grad_input=grad[:, 3 * d :])
             grad[:, : 3 * d].unflatten(1, (3, d)).mul_(grad_c[:, None])
@@ -168,7 +199,7 @@ class _LSTMScan(torch.autograd.Function):
         grad_x = multiply(flat, w.t()).view_as(x) if ctx.needs_input_grad[0] else None
         grad_w, grad_u = multiply(flat.t(), x.flatten(0, 1).t()), multiply(flat.t(), seen.flatten(0, 1).t())
         grad_b = flat.sum(0)
-        return grad_x, grad_w, grad_u, grad_b, grad_b, grad_h, grad_c, *(grad_initial or (None, None)), None, None
+        return grad_x, grad_w, grad_u, grad_b, grad_b, grad_h, grad_c, *(grad_initial or (None, None)), None, None, None
 
 
 def mask_reset_grad(first: Tensor, totals: list[Tensor], *grads: Tensor) -> None:
@@ -184,7 +215,7 @@ class _GRUScan(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, *args: Any) -> tuple[Tensor, Tensor]:
-        x, w, u, b, e, h, initial_h, first, resets = args
+        x, w, u, b, e, h, initial_h, first, resets, stretch = args
         t, rows, _ = x.shape
         d, wide = u.shape[1], h.dtype
         drive = multiply(x.flatten(0, 1), w, b).view(t, rows, 3 * d)
@@ -197,13 +228,14 @@ class _GRUScan(torch.autograd.Function):
             gates = recur(h.to(x.dtype)).to(wide)
             gates[:, : 2 * d].add_(drive[step, :, : 2 * d]).sigmoid_()
             r, z, h_n = gates.chunk(3, 1)
+            stretched(z, stretch)
             n = torch.addcmul(drive[step, :, 2 * d :], r, h_n).tanh_()
             found, h = h, torch.lerp(n, h, z)
             outputs[step] = h
             if any(ctx.needs_input_grad):
                 kept.append([gates, found, n])
         ctx.save_for_backward(x, w, u, first, *(k for step in kept for k in step))
-        ctx.resets = resets
+        ctx.resets, ctx.stretch = resets, stretch
         return outputs, h
 
     @staticmethod
@@ -225,7 +257,7 @@ class _GRUScan(torch.autograd.Function):
             grad_n = aten.tanh_backward(grad_h - kept_h, n)
             grad = torch.empty_like(gates)
             aten.sigmoid_backward.grad_input(grad_n * h_n, r, grad_input=grad[:, :d])
-            aten.sigmoid_backward.grad_input(grad_h * (found - n), z, grad_input=grad[:, d : 2 * d])
+            _gate_grad(grad_h * (found - n), z, ctx.stretch, grad[:, d : 2 * d])
             torch.mul(grad_n, r, out=grad[:, 2 * d :])
             by_h[step] = grad
             by_x[step, :, : 2 * d] = grad[:, : 2 * d]
@@ -237,4 +269,4 @@ class _GRUScan(torch.autograd.Function):
         by_x, by_h = by_x.flatten(0, 1), by_h.flatten(0, 1)
         grad_x = multiply(by_x, w.t()).view_as(x) if ctx.needs_input_grad[0] else None
         grad_w, grad_u = multiply(by_x.t(), x.flatten(0, 1).t()), multiply(by_h.t(), seen.t())
-        return grad_x, grad_w, grad_u, by_x.sum(0), by_h.sum(0), grad_h, *(grad_initial or (None,)), None, None
+        return grad_x, grad_w, grad_u, by_x.sum(0), by_h.sum(0), grad_h, *(grad_initial or (None,)), None, None, None

@@ -7,6 +7,7 @@ CONFIGS = [
     GRUConfig(dim=5, num_layers=1, learned_initial_state=True),
     GRUConfig(dim=8, num_layers=3, dropout=0.1, learned_initial_state=True),
     GRUConfig(dim=6, num_layers=1, state_noise=0.3),
+    GRUConfig(dim=8, gate_stretch=0.5),
 ]
 
 
@@ -16,4 +17,5 @@ def sample(rng: random.Random) -> GRUConfig:
         num_layers=rng.randint(1, 4),
         dropout=rng.choice([0.0, 0.3]),
         learned_initial_state=rng.random() < 0.5,
+        gate_stretch=rng.choice([0.0, 0.1, 2.0]),
     )

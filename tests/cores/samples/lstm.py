@@ -6,6 +6,7 @@ CONFIGS = [
     LSTMConfig(dim=8),
     LSTMConfig(dim=5, num_layers=1, learned_initial_state=True),
     LSTMConfig(dim=8, num_layers=3, dropout=0.1, learned_initial_state=True),
+    LSTMConfig(dim=8, gate_stretch=0.5),
 ]
 
 
@@ -15,4 +16,5 @@ def sample(rng: random.Random) -> LSTMConfig:
         num_layers=rng.randint(1, 4),
         dropout=rng.choice([0.0, 0.3]),
         learned_initial_state=rng.random() < 0.5,
+        gate_stretch=rng.choice([0.0, 0.1, 2.0]),
     )

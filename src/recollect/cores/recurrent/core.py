@@ -8,6 +8,10 @@ GRU     r, z = sigmoid(W x_t + b + U h_{t-1} + e)  (their rows)
         n    = tanh(W_n x_t + b_n + r * (U_n h_{t-1} + e_n))
         h_t  = (1 - z) * n + z * h_{t-1}
 
+With ``gate_stretch`` s > 0 the gates that decide what is kept (f and i; z) are
+
+        clip((1 + 2 s) sigmoid(a) - s, 0, 1)
+
 At a step with ``is_first`` the incoming (h, c) is the initial state: zeros, or learned. Layer l reads h_t of
 layer l - 1; the h_t of the last layer is the output.
 
@@ -72,10 +76,15 @@ class RecurrentConfig(CoreConfig):
     state_noise: float = 0.0
     """Deviation of normal noise on the memory, in training: what is then kept is kept for much longer."""
 
+    gate_stretch: float = 0.0
+    """How far the gates that decide what is kept reach beyond 0 and 1 before they are clipped; 0 leaves them plain
+    sigmoids, which never shut. With 0.1, say, a memory can be kept for ever, bit for bit."""
+
     def __post_init__(self) -> None:
         require(self.dim > 0, "dim", self.dim, "give a positive width")
         require(self.num_layers > 0, "num_layers", self.num_layers, "give at least one layer")
         require(0 <= self.dropout < 1, "dropout", self.dropout, "give a probability in [0, 1)")
+        require(0 <= self.gate_stretch < inf, "gate_stretch", self.gate_stretch, "give a margin as 0.1, or 0 for none")
         require(0 <= self.state_noise < inf, "state_noise", self.state_noise, "give a deviation, or 0 for no noise")
 
 
@@ -186,7 +195,8 @@ class Recurrent(MemoryCore[StateT]):
                     x = F.dropout(x, self.config.dropout, self.training)
                 weights = [weight.to(narrow) for weight in self.cells.layer(layer)]
                 memory = [leaf[:, layer] for leaf in state]
-                x, *memory = self.scan(x, weights, memory, [leaf[:, layer] for leaf in initial], first)
+                fresh = [leaf[:, layer] for leaf in initial]
+                x, *memory = self.scan(x, weights, memory, fresh, first, self.config.gate_stretch)
                 memories.append(memory)
         leaves = [torch.stack(leaf, 1) for leaf in zip(*memories, strict=True)]
         return x.transpose(0, 1), self.state_type._make(leaves)  # type: ignore[attr-defined]

@@ -9,6 +9,7 @@
             n   = tanh(W_n x + b_n + r * (U_n h + e_n))
             h' = (1 - z) * n + z * h
 
+and with ``gate_stretch`` s: clip((1 + 2 s) sigmoid(.) - s, 0, 1) in place of the sigmoids of i, f and z.
 x is the input or the h' of the layer below, at the same step; h and c are the layer's own, of the step before, or the
 initial ones where an episode begins. Papers: see ``core.py``.
 """
@@ -50,7 +51,7 @@ def reference_unroll(core: Recurrent[StateT], inputs: Tensor, state: StateT, is_
             if first:
                 memory = [[leaf[0, layer] for leaf in initial] for layer in layers]
             for layer in layers:
-                memory[layer] = cell(core.cells.layer(layer), x, *memory[layer])
+                memory[layer] = cell(core.cells.layer(layer), core.config.gate_stretch, x, *memory[layer])
                 x = memory[layer][0]
             outputs.append(x)
         all_outputs.append(torch.stack(outputs))
@@ -59,18 +60,23 @@ def reference_unroll(core: Recurrent[StateT], inputs: Tensor, state: StateT, is_
     return torch.stack(all_outputs), core.state_type._make(leaves)  # type: ignore[attr-defined]
 
 
-def lstm_cell(weights: list[Tensor], x: Tensor, h: Tensor, c: Tensor) -> list[Tensor]:
+def keeping(a: Tensor, stretch: float) -> Tensor:
+    """A gate that decides what is kept."""
+    return ((1 + 2 * stretch) * a.sigmoid() - stretch).clamp(0, 1)
+
+
+def lstm_cell(weights: list[Tensor], stretch: float, x: Tensor, h: Tensor, c: Tensor) -> list[Tensor]:
     """H' and c' ``[d]`` of one layer."""
     w, u, b, e = weights
     i, f, g, o = (w @ x + b + u @ h + e).chunk(4)
-    c = f.sigmoid() * c + i.sigmoid() * g.tanh()
+    c = keeping(f, stretch) * c + keeping(i, stretch) * g.tanh()
     return [o.sigmoid() * c.tanh(), c]
 
 
-def gru_cell(weights: list[Tensor], x: Tensor, h: Tensor) -> list[Tensor]:
+def gru_cell(weights: list[Tensor], stretch: float, x: Tensor, h: Tensor) -> list[Tensor]:
     """H' ``[d]`` of one layer."""
     w, u, b, e = weights
     (x_r, x_z, x_n), (h_r, h_z, h_n) = (w @ x + b).chunk(3), (u @ h + e).chunk(3)
-    r, z = (x_r + h_r).sigmoid(), (x_z + h_z).sigmoid()
+    r, z = (x_r + h_r).sigmoid(), keeping(x_z + h_z, stretch)
     n = (x_n + r * h_n).tanh()
     return [(1 - z) * n + z * h]

@@ -15,6 +15,7 @@ from torch import Tensor
 from recollect.cores.recurrent.core import Recurrent
 from recollect.cores.stream import Stream
 from recollect.ops.packed_linear import PackedLinear
+from recollect.ops.recurrent_scans import stretched
 from recollect.state import clone
 
 
@@ -85,7 +86,7 @@ class LSTMStream(RecurrentStream):
         """One step of one layer."""
         w, u, b, e = weights
         h, c = memory
-        d = u.shape[1]
+        d, stretch = u.shape[1], self.core.config.gate_stretch
         # Rows in the order i, f, o, g: one sigmoid for three gates.
         i, f, g, o = torch.cat((torch.cat((w, u), 1), (b + e)[:, None]), 1).chunk(4)
         ordered = torch.cat((i, f, o, g))
@@ -94,6 +95,7 @@ class LSTMStream(RecurrentStream):
         def step() -> None:
             gates = gates_of(found)
             i, f, o = gates[:, : 3 * d].sigmoid_().chunk(3, 1)
+            stretched(gates[:, : 2 * d], stretch)
             torch.mul(f, c, out=c).addcmul_(i, gates[:, 3 * d :].tanh_())
             torch.mul(o, c.tanh(), out=h)
 
@@ -107,7 +109,7 @@ class GRUStream(RecurrentStream):
         """One step of one layer."""
         w, u, b, e = weights
         (h,) = memory
-        d = u.shape[1]
+        d, stretch = u.shape[1], self.core.config.gate_stretch
         from_x = PackedLinear(w, b, rows=len(h), uses=1000)
         from_h = PackedLinear(u, e, rows=len(h), uses=1000)
 
@@ -115,6 +117,6 @@ class GRUStream(RecurrentStream):
             x, gates = from_x(found[:, :-d]), from_h(h)
             r, z = gates[:, : 2 * d].add_(x[:, : 2 * d]).sigmoid_().chunk(2, 1)
             n = torch.addcmul(x[:, 2 * d :], r, gates[:, 2 * d :]).tanh_()
-            torch.lerp(n, h, z, out=h)
+            torch.lerp(n, h, stretched(z, stretch), out=h)
 
         return step
