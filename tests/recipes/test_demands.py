@@ -56,6 +56,18 @@ def test_every_study_has_a_full_window_and_an_hcam_that_chooses(recipe, scale):
         assert rows["hcam"].config.core.top_k == rows["hcam"].config.core.num_chunks
 
 
+@pytest.mark.parametrize("key", STUDIES)
+def test_the_long_scale_is_the_lite_one_without_a_teacher_for_two_hours(key):
+    lite, long = ({run.row: run for run in RECIPES[key].rows(scale)} for scale in ("lite", "long"))
+    assert set(long) == {"hcam", "memoryless"}
+    for name, run in long.items():
+        config = run.config
+        assert config.taught_by is None and not config.loss.supervision.on and config.fit.processor_seconds == 7200
+        assert (config.core, config.world) == (lite[name].config.core, lite[name].config.world)
+        assert run.tests == lite[name].tests
+        assert config == RECIPES[key].config(name, "long")
+
+
 def test_the_long_levels_of_the_paper_lie_beyond_its_own_windows():
     words = {run.row: run for run in RECIPES["htm-words"].rows("paper")}["hcam"]
     assert words.config.core.reach == 4 * 128

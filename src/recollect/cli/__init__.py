@@ -320,7 +320,7 @@ class Reproduce:
     name: Positional[str]
     """Key of a recipe."""
     scale: str = "lite"
-    """lite (minutes on two processor cores) or paper (the paper's own sizes)."""
+    """lite (minutes on two processor cores), long (hours on one) or paper (the paper's own sizes)."""
     cores: tuple[str, ...] = ()
     """Only the rows of these cores; empty runs all."""
     seeds: int | None = None

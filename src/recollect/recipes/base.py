@@ -1,4 +1,4 @@
-"""What a recipe is: an experiment as a list of complete runs, at one or two scales."""
+"""What a recipe is: an experiment as a list of complete runs, at one or more scales."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,7 +10,8 @@ from recollect.tasks.streams.contract import StreamTask
 from recollect.tasks.worlds.contract import WorldConfig
 from recollect.training.frame import TrainerConfig
 
-Scale = Literal["lite", "paper"]
+Scale = Literal["lite", "long", "paper"]
+"""Minutes on two processor cores; hours on one, where minutes do not suffice; the paper's own sizes."""
 
 
 class Measure(Protocol):

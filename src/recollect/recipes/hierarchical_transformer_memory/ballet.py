@@ -51,7 +51,7 @@ def ballet(core: str = "hcam", scale: Scale = "lite") -> ImpalaConfig:
 
     Args:
         core: key of any core.
-        scale: ``lite`` (:func:`lite_level` with 2, 4 or 8 dancers) or ``paper`` (pixels, all six levels).
+        scale: ``lite`` and ``long`` (:func:`lite_level` with 2, 4 or 8 dancers) or ``paper`` (pixels, all six levels).
     """
     if scale == "paper":
         world = BalletConfig(dancers=(2, 4, 8), delays=(16, 48))

@@ -26,7 +26,7 @@ def permanence(core: str = "hcam", scale: Scale = "lite") -> ImpalaConfig:
 
     Args:
         core: key of any core.
-        scale: ``lite`` or ``paper``.
+        scale: ``lite`` (``long`` is the same, for longer) or ``paper``.
     """
     longest = longest_episode(permanence_tests(core, scale))
     if scale == "paper":
@@ -38,7 +38,7 @@ def permanence(core: str = "hcam", scale: Scale = "lite") -> ImpalaConfig:
 
 def permanence_tests(core: str, scale: Scale) -> dict[str, Test]:
     """The levels of figure 4; lite the delay of training and twice that."""
-    if scale == "lite":
+    if scale != "paper":
         return {f"delay {d}": Test(where=replace(LITE, delays=(d,)), beyond_window=True) for d in (32, 64)}
     return {
         name: Test(where=replace(PAPER, delays=(delay,)), paper=DELAY_LEVELS[name].get(core, "-"))

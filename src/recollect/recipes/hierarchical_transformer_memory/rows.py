@@ -8,6 +8,8 @@
 
 The lite scale has each of them twice: by reinforcement alone, and *imitated*, taught by a policy that the world
 offers and helped as :class:`~recollect.recipes.lessons.Lessons` says. Tables name teacher and helps beside the row.
+The long scale says what reinforcement alone reaches in two hours of one processor core, from easy to hard where the
+lessons have a curriculum: ``hcam`` and ``memoryless``.
 
 A row's *reach* is layers x window of its core: what it sees without chunks and without having learned to carry
 anything on. Where a test is marked ``beyond_window`` the lag (tasks/ruler.py) is at least four times that.
@@ -27,6 +29,9 @@ from recollect.training.frame import TrainerConfig
 from recollect.training.impala.trainer import ImpalaConfig
 
 CORE_ROWS = ("hcam", "transformer-xl", "lstm", "memoryless")
+LONG_CORES = ("hcam", "memoryless")
+LONG_SECONDS = 7200.0
+"""Processor time of a long run."""
 DOC = "Hierarchical Transformer Memory (Lampinen et al. 2021)"
 
 Tests = Callable[[str, Scale], dict[str, Test]]
@@ -64,6 +69,10 @@ def study(
         lessons: of the lite rows that imitate.
     """
 
+    def at(core: str, scale: Scale = "lite") -> ImpalaConfig:
+        made = config(core, scale)
+        return lasting(made, lessons) if scale == "long" else made
+
     def lite() -> list[Run]:
         alone = list(study_rows(config, "lite", few["lite"], tests))
         return [*alone, *(imitated(run, lessons) for run in alone)]
@@ -72,13 +81,14 @@ def study(
         name=name,
         title=title,
         source=f"{DOC}, {source}",
-        about=about,
-        config=config,
+        about=f"{about} Long: two hours of one processor core by reinforcement alone.",
+        config=at,
         runs={
             "lite": lite,
+            "long": lambda: [row(core, core, at(core, "long"), "long", tests(core, "long")) for core in LONG_CORES],
             "paper": lambda: list(study_rows(config, "paper", few["paper"], tests)),
         },
-        seeds={"lite": 3, "paper": 3},
+        seeds={"lite": 3, "long": 1, "paper": 3},
     )
 
 
@@ -102,6 +112,12 @@ def imitated(run: Run, lessons: Lessons) -> Run:
     config = run.config
     assert isinstance(config, ImpalaConfig)
     return row(f"{run.row}, imitated", run.core, taught(config, lessons), "lite", run.tests)
+
+
+def lasting(config: ImpalaConfig, lessons: Lessons) -> ImpalaConfig:
+    """The lite run by reinforcement alone, for two hours."""
+    fit = replace(config.fit, steps=1_000_000, processor_seconds=LONG_SECONDS, evaluate_every=100, checkpoint_every=100)
+    return replace(config, fit=fit, schedule=replace(config.schedule, curriculum=lessons.curriculum))
 
 
 def row(name: str, core: str, config: TrainerConfig, scale: Scale, tests: Mapping[str, Test]) -> Run:

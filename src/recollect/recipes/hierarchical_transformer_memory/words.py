@@ -47,7 +47,7 @@ def words(core: str = "hcam", scale: Scale = "lite") -> ImpalaConfig:
 
     Args:
         core: key of any core.
-        scale: ``lite`` or ``paper``.
+        scale: ``lite`` (``long`` is the same, for longer) or ``paper``.
     """
     longest = longest_episode(word_tests(core, scale))
     if scale == "paper":
