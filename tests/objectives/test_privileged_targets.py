@@ -29,6 +29,12 @@ def test_both_losses_are_what_a_loop_says(reduction):
         torch.testing.assert_close(one, other)
 
 
+def test_several_labels_of_a_step_count_one_by_one():
+    logits, labels = torch.randn(3, 4, 2, 5), torch.randint(-1, 5, (3, 4, 2))
+    apart = label_loss(logits.flatten(1, 2), labels.flatten(1, 2))
+    torch.testing.assert_close(label_loss(logits, labels), apart)
+
+
 def test_without_a_target_they_are_zero_and_no_loss_is_infinite():
     logits = torch.randn(2, 3, 4, requires_grad=True)
     loss = label_loss(logits, torch.full((2, 3), -1), reduction="mean")

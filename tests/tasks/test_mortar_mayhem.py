@@ -1,11 +1,12 @@
 import importlib.util
 
+import numpy as np
 import pytest
 import torch
 
 from recollect.gymnasium_ids import MEMORY_GYM
 from recollect.tasks.gymnasium import mortar_mayhem
-from recollect.tasks.gymnasium.mortar_mayhem import EndlessMortarMayhemConfig, commands_in
+from recollect.tasks.gymnasium.mortar_mayhem import EndlessMortarMayhemConfig, averaged, commands_in
 
 MISSING = importlib.util.find_spec("memory_gym") is None
 needs_memory_gym = pytest.mark.skipif(MISSING, reason=f"memory-gym is not installed: {MEMORY_GYM}")
@@ -30,6 +31,16 @@ def test_spec_needs_no_package():
     assert spec.oracle == commands_in(160) == 6, "1 + 2 + 3 commands"
     assert spec.chance == pytest.approx(sum(9.0 ** -(n - 1) * (n - 1 + 1 / 9) for n in range(1, 40)))
     assert [commands_in(steps) for steps in (21, 22, 23)] == [0, 1, 1]
+
+
+@pytest.mark.parametrize("block", [1, 2, 3, 12])
+def test_frames_are_means_over_squares_rounded_down(block):
+    frame = np.random.default_rng(block).integers(0, 256, (84, 84, 3), dtype=np.uint8).swapaxes(0, 1)
+    frame[: 84 // 2] = 255  # sums of the largest bytes
+    side = 84 // block
+    exact = frame.astype(np.int64).reshape(side, block, side, block, 3).sum((1, 3)) // block**2
+    shown = averaged(frame, block)
+    assert shown.dtype == np.uint8 and np.array_equal(shown, exact)
 
 
 @needs_memory_gym

@@ -388,6 +388,28 @@ def test_truth_names_goals_and_the_way_to_walk_again():
     assert 30 < max(spans) <= world.spec.memory_span == 39 and again > 20
 
 
+def test_labels_are_where_known_moves_lead():
+    config = replace(SMALL, steps=40)
+    world = config.build(8, seed=4)
+    world.reset()
+    maps, known = [{} for _ in range(8)], 0
+    for clock in range(41):
+        label, state = world.truth().label, world.state
+        for row in range(8):
+            led = [maps[row].get((int(state.here[row]), move), -1) for move in range(3)]
+            assert label[row].tolist() == (led if clock < config.steps else [-1] * 3)
+            known += sum(edge >= 0 for edge in led)
+        actions = torch.randint(3, (8,))
+        there = world.map.move[state.neighbourhood, state.here, actions]
+        for row, action in enumerate(actions.tolist()):
+            begun, ended = int(state.here[row]), int(there[row])
+            maps[row][begun, action] = int(state.symbols[row, ended])
+            if action:  # left undoes right
+                maps[row][ended, 3 - action] = int(state.symbols[row, begun])
+        world.step(actions)
+    assert known > 200
+
+
 def test_symbols_name_the_same_edges_and_the_one_before():
     plain, shown = SMALL.build(16, seed=3), replace(SMALL, observation="symbols").build(16, seed=3)
     named, symbols = plain.reset().observation, shown.reset().observation

@@ -271,11 +271,15 @@ def test_truth_names_the_past_and_stays_within_the_span(config):
         truth = world.truth()
         assert truth is not None and (truth.label is not None) == bool(config.spec.num_labels)
         known_parts = [part for part in truth if part is not None]
-        assert all(part.shape == (16,) and part.dtype == torch.int64 for part in known_parts)
+        assert all(part.shape[:1] == (16,) and part.dtype == torch.int64 for part in known_parts)
+        assert all(part.shape == (16,) for part in truth[:3])
         if truth.label is not None:
+            several = config.spec.labels_per_step
+            assert truth.label.shape == ((16, several) if several > 1 else (16,))
             assert truth.label.min() >= -1 and truth.label.max() < config.spec.num_labels
-            assert (truth.label[step.is_last] == -1).all() and (truth.label >= 0)[(truth.start >= 0)].all()
-            labels |= set(truth.label.tolist())
+            named = (truth.label >= 0).view(16, -1).any(1)
+            assert (truth.label[step.is_last] == -1).all() and named[truth.start >= 0].all()
+            labels |= set(truth.label.flatten().tolist())
         assert truth.event.min() >= -1 and truth.event.max() < len(config.spec.events)
         assert torch.equal(truth.start >= 0, truth.stop >= 0)
         known = (truth.start >= 0) & ~step.is_last  # at the end there is nothing left to decide

@@ -1,4 +1,5 @@
 from dataclasses import replace
+from itertools import product
 
 import gymnasium
 import pytest
@@ -259,6 +260,8 @@ def test_some_of_the_steps_have_targets():
     kept = some_of(truth, 0.15, torch.Generator().manual_seed(0))
     assert torch.equal(kept["clock"], truth["clock"])
     assert (kept["label"] == 1).float().mean().item() == pytest.approx(0.15, abs=0.02)
+    several = some_of(truth | {"label": torch.ones(40, 100, 3, dtype=torch.long)}, 0.15, torch.Generator().manual_seed(0))
+    assert torch.equal(several["label"], kept["label"][..., None].expand(-1, -1, 3)), "of a step all or none"
 
 
 def test_actors_that_overlap_bring_the_truth_along():
@@ -269,8 +272,24 @@ def test_actors_that_overlap_bring_the_truth_along():
         made.close()
 
 
-def test_an_agent_with_a_head_for_labels_is_saved_and_loaded(tmp_path):
-    model = config().build_agent()
+def test_several_things_to_a_step_cost_what_a_loop_says():
+    made = trainer(world=StreetLearnConfig(observation="symbols", pool=32, steps=20), supervision=replace(BOTH, attention_cost=0.0))
+    rollout, model = played(made), made.model
+    output, _ = model(rollout.inputs, rollout.state, rollout.is_first)
+    named = []
+    for row, t, move in product(range(6), range(9), range(3)):
+        label = int(rollout.truth["label"][row, t, move])
+        if label >= 0:
+            logits = model.label_head(output.features[row, t]).view(3, -1)[move]
+            named.append(-logits.log_softmax(-1)[label])
+    helped = impala_loss.impala_loss(model, rollout, replace(made.config.loss, reduction="mean"), supervision=1.0).helped
+    assert len(named) > 50
+    torch.testing.assert_close(helped["label_loss"], torch.stack(named).mean())
+
+
+@pytest.mark.parametrize("world", [MATCH, StreetLearnConfig(observation="symbols", pool=32, steps=20)])
+def test_an_agent_with_a_head_for_labels_is_saved_and_loaded(tmp_path, world):
+    model = config(world=world).build_agent()
     model.save(tmp_path)
     features = torch.randn(2, 8)
     assert torch.equal(ActorCritic.load(tmp_path).name_labels(features), model.name_labels(features))
@@ -294,7 +313,6 @@ class Blind(gymnasium.Env):
     ("settings", "message"),
     [
         ({"world": CueConfig()}, "label_cost=0.7: Cue names nothing that must be remembered"),
-        ({"world": StreetLearnConfig()}, "label_cost=0.7: StreetLearn names nothing"),
         ({"world": CueConfig(), "supervision": replace(BOTH, label_cost=0.0)}, "attention_cost=0.3: Cue does not say"),
         ({"core": CORES["lstm"](dim=8)}, "attention_cost=0.3: this LSTM does not attend to steps"),
         ({"core": replace(HCAM, carry_across_episodes=True)}, "attention_cost=0.3: this Hierarch"),

@@ -116,6 +116,7 @@ class ActorCriticConfig:
         action_space: gymnasium.Space[Any],
         *,
         num_labels: int = 0,
+        labels_per_step: int = 1,
     ) -> "ActorCritic":
         """Make the agent for one core and one world.
 
@@ -124,11 +125,14 @@ class ActorCriticConfig:
             observation_space: of one row.
             action_space: of one row.
             num_labels: classes of what must be remembered, for a head that training may ask to name them; 0: no head.
+            labels_per_step: how many of them it names at a step.
 
         Raises:
             ValueError: a space that the agent cannot see or act in; says what to do.
         """
-        return ActorCritic(self, core, observation_space, action_space, num_labels=num_labels)
+        return ActorCritic(
+            self, core, observation_space, action_space, num_labels=num_labels, labels_per_step=labels_per_step
+        )
 
 
 class ActorCritic(nn.Module):
@@ -142,6 +146,7 @@ class ActorCritic(nn.Module):
         action_space: gymnasium.Space[Any],
         *,
         num_labels: int = 0,
+        labels_per_step: int = 1,
     ) -> None:
         super().__init__()
         self.config = config
@@ -175,8 +180,8 @@ class ActorCritic(nn.Module):
         self.value_head = _head(read, hidden, 1, gain=1.0)
         self.norm_values = ReturnNorm() if config.norm_values else None
         self.decoders = Decoders(self.encoder, dim) if config.reconstruct else None
-        self.num_labels = num_labels
-        self.label_head = Linear(dim, num_labels) if num_labels else None
+        self.num_labels, self.labels_per_step = num_labels, labels_per_step
+        self.label_head = Linear(dim, labels_per_step * num_labels) if num_labels else None
 
     def _joined(self, width: int) -> nn.Module:
         """From all that is known at a step to what the core reads."""
@@ -307,14 +312,18 @@ class ActorCritic(nn.Module):
         return self.decoders.losses(features, observation, valid=valid, reduction=reduction)
 
     def name_labels(self, features: Tensor) -> Tensor:
-        """Logits of what must be remembered, ``[..., d] -> [..., num_labels]``: a target of training, not for acting.
+        """Logits of what must be remembered: a target of training, not for acting.
+
+        ``[..., d] -> [..., num_labels]``; ``[..., labels_per_step, num_labels]`` where there are several to a step.
 
         Raises:
             ValueError: the agent was built without such a head.
         """
         if self.label_head is None:
             raise ValueError("num_labels=0: this agent has no head that names labels; build it with num_labels")
-        return self.label_head(features.to(self.label_head.weight.dtype))
+        logits = self.label_head(features.to(self.label_head.weight.dtype))
+        several = self.labels_per_step > 1
+        return logits.unflatten(-1, (self.labels_per_step, self.num_labels)) if several else logits
 
     def stream(self, batch_size: int) -> "ActorStream":
         """A live agent: one step at a time, without gradients, at constant cost.
@@ -354,6 +363,7 @@ class ActorCritic(nn.Module):
             "observation_space": space_to_json(self.observation_space),
             "action_space": space_to_json(self.action_space),
             "num_labels": self.num_labels,
+            "labels_per_step": self.labels_per_step,
         }
 
     @staticmethod
@@ -369,6 +379,7 @@ class ActorCritic(nn.Module):
             space_from_json(description["observation_space"]),
             space_from_json(description["action_space"]),
             num_labels=description.get("num_labels", 0),
+            labels_per_step=description.get("labels_per_step", 1),
         )
 
     @staticmethod

@@ -142,8 +142,7 @@ def repeats(episode: LiveEpisode) -> Gate:
 def _other_weights(agent: ActorCritic, seed: int) -> ActorCritic:
     """The same agent before training."""
     with no_trace(agent, seed):
-        parts = agent.config, agent.core_config, agent.observation_space, agent.action_space
-        return ActorCritic(*parts, num_labels=agent.num_labels).to(next(agent.parameters()).device).eval()
+        return ActorCritic.described(agent.describe()).to(next(agent.parameters()).device).eval()
 
 
 def depends_on_weights(episode: LiveEpisode) -> Gate:

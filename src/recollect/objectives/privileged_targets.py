@@ -24,8 +24,8 @@ def label_loss(logits: Tensor, labels: Tensor, *, reduction: Reduction = "sum") 
     """Softmax cross-entropy of labels.
 
     Args:
-        logits: float ``[b, t, labels]``.
-        labels: long ``[b, t]``; -1 where there is no target.
+        logits: float ``[b, t, labels]``; ``[b, t, q, labels]`` where q things are to be named at a step.
+        labels: long ``[b, t]`` or ``[b, t, q]``; -1 where there is no target.
         reduction: ``sum`` or ``mean`` over the steps with a target.
 
     Returns:
@@ -35,7 +35,10 @@ def label_loss(logits: Tensor, labels: Tensor, *, reduction: Reduction = "sum") 
         ValueError: shapes that do not agree.
     """
     if logits.shape[:-1] != labels.shape:
-        raise ValueError(f"logits {list(logits.shape)} and labels {list(labels.shape)} do not agree: give [b, t, n]")
+        raise ValueError(
+            f"logits {list(logits.shape)} and labels {list(labels.shape)} do not agree: give one logit more axis, the "
+            "classes"
+        )
     logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
     losses = F.cross_entropy(logits.flatten(0, -2), labels.flatten(), ignore_index=-1, reduction="none")
     return reduce_steps(losses.view(labels.shape), labels >= 0, reduction)

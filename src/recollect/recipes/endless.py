@@ -12,6 +12,7 @@ in training and 1024 in the test, which are 20 and 41 commands at most.
 
 from dataclasses import replace
 
+from recollect.agents.encoder_config import EncoderConfig
 from recollect.config import lookup
 from recollect.cores import CORES
 from recollect.recipes.agent_sizes import lite
@@ -61,7 +62,9 @@ def endless(core: str = "hcam", scale: Scale = "lite") -> ImpalaConfig:
         # As many steps in reach as an unroll has; gates of GRUs as GTrXL and Memory Gym's TrXL have them.
         memory = equal_core(core, dim=48, hidden_dim=96, memory_len=UNROLL // 2, gate="gru", relu_outputs=True)
     config = taught(lite(WORLD, memory, steps=1, discount=0.99, entropy_cost=1e-3), LESSONS)
-    encoders = replace(config.agent.encoders, kinds=(("observation", "nature-cnn"),), channels=(16, 32, 64))
+    encoders = EncoderConfig(
+        kinds=(("observation", "patches-7"),), channels=(32, 32, 32), image_dim=128, norm_images=True
+    )
     return replace(
         config,
         agent=replace(config.agent, encoders=encoders),

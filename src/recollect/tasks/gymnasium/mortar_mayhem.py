@@ -113,6 +113,18 @@ def commands_in(steps: int) -> int:
     return done
 
 
+def averaged(frame: np.ndarray, block: int) -> np.ndarray:
+    """Means over squares of ``block`` x ``block`` pixels, rounded down; bytes ``[y, x, c]``.
+
+    Sums of whole slices are several times as fast as a mean over two axes, which goes pixel by pixel.
+    """
+    if block == 1:
+        return frame
+    rows = sum(frame[shift::block].astype(np.uint32) for shift in range(block))
+    total = sum(rows[:, shift::block] for shift in range(block))
+    return (total // block**2).astype(np.uint8)
+
+
 class Arena:
     """One environment, what is shown of it, and what it knows.
 
@@ -149,10 +161,7 @@ class Arena:
         return self._frame(frame), float(reward), bool(over)
 
     def _frame(self, frame: np.ndarray) -> np.ndarray:
-        side, block = self.config.side, SIDE // self.config.side
-        if block == 1:
-            return frame
-        return frame.reshape(side, block, side, block, 3).mean((1, 3), dtype=np.float32).astype(np.uint8)
+        return averaged(frame, SIDE // self.config.side)
 
     @property
     def walks(self) -> bool:

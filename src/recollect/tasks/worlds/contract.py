@@ -60,6 +60,8 @@ class WorldSpec:
     """Names of the actions of a Discrete space, for films; empty when the world does not say."""
     num_labels: int = 0
     """Classes of what must be remembered, for :class:`Truth`; 0 when the world names none."""
+    labels_per_step: int = 1
+    """Things that must be remembered at a step, each of them one of these classes."""
     bits: float = math.nan
     """Most that must be kept for a decision that is still to come, in bits; NaN when the world does not say."""
     words: tuple[str, ...] = ()
@@ -104,7 +106,7 @@ class Truth(NamedTuple):
     """long ``[b]``: see ``start``."""
     label: Tensor | None = None
     """long ``[b]``: what has to be remembered now, a class below ``spec.num_labels``; -1 where nothing is known yet or
-    any more. None in a world that names no classes."""
+    any more. ``[b, q]`` where ``spec.labels_per_step`` is q > 1. None in a world that names no classes."""
 
 
 class Scene(NamedTuple):

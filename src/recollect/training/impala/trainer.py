@@ -145,7 +145,13 @@ class ImpalaConfig(ActingConfig):
         with named(type(self.world).__name__.removesuffix("Config"), "its spec"):
             spec = self.world.spec
         labels = spec.num_labels if self.loss.supervision.label_cost else 0
-        return self.agent.build(self.core, spec.observation_space, spec.action_space, num_labels=labels)
+        return self.agent.build(
+            self.core,
+            spec.observation_space,
+            spec.action_space,
+            num_labels=labels,
+            labels_per_step=spec.labels_per_step,
+        )
 
     def learning_rate(self, step: int) -> float:
         """That of the optimiser."""
@@ -459,7 +465,7 @@ class ImpalaTrainer(Trainer):
         levels = config.levels(self.config.world)
         shapes = ("observation_space", "action_space")
         if self.config.loss.supervision.label_cost:
-            shapes += ("num_labels",)
+            shapes += ("num_labels", "labels_per_step")
         require_alike(levels, shapes, config.field)
         return Curriculum(config, levels) if config.field else None
 

@@ -46,4 +46,7 @@ def some_of(truth: Mapping[str, Tensor], share: float, generator: torch.Generato
         return dict(truth)
     clock = truth["clock"]
     chosen = (torch.rand(clock.shape, generator=generator) < share).to(clock.device)
-    return {name: part if name == "clock" else torch.where(chosen, part, -1) for name, part in truth.items()}
+    return {
+        name: part if name == "clock" else torch.where(chosen.view(*chosen.shape, *(1,) * (part.ndim - 2)), part, -1)
+        for name, part in truth.items()
+    }

@@ -64,6 +64,7 @@ TRAINING_CITIES = tuple(range(12))
 """Seeds of the cities to train in; as many as the paper trained in."""
 HELD_OUT_CITIES = (12,)
 """Seed of the city to be tested in."""
+MOVES = ("forward", "left", "right")
 COLLECT = 3
 STONES, PIXELS = 4, 4
 """Stones along each side of a view, and pixels along each side of a stone."""
@@ -133,8 +134,10 @@ class StreetLearnConfig(WorldConfig):
             chance=chance,
             oracle=oracle,
             events=("goal reached", "new goal"),
-            action_names=("forward", "left", "right", *(["collect"] if self.rule == "collect" else [])),
+            action_names=(*MOVES, *(["collect"] if self.rule == "collect" else [])),
             bits=math.log2(len(edges)) + arrangement_bits(MAX_EDGES, int(edges.max())),
+            num_labels=MAX_EDGES,
+            labels_per_step=len(MOVES),
             policies=("best mixture", "explorer"),
         )
 
@@ -175,7 +178,7 @@ class StreetLearn(TensorWorld[StreetLearnState]):
     the first step of an episode. The interval is the step that shows what to do again on the present edge: behind the
     one from which the walker came from here to the goal on the shortest way it has walked; where it never has, behind
     the first one here, which shows what was tried. None where it has not been here, nor at the last observation, where
-    nothing is to be decided.
+    nothing is to be decided. The labels are where the three moves from here lead, as symbols, so far as the walker knows.
     """
 
     def __init__(
@@ -261,7 +264,7 @@ class StreetLearn(TensorWorld[StreetLearnState]):
         return super().expert(name)
 
     def look(self, state: StreetLearnState) -> Truth:
-        """Events, and the step that shows what to do again."""
+        """Events, the step that shows what to do again, and where moves lead."""
         event = torch.where(state.reached, 0, torch.where(self.clock == 0, 1, -1))
         step = torch.arange(state.walked.shape[1], device=self.device)
         past = step < self.clock[:, None]
@@ -274,7 +277,18 @@ class StreetLearn(TensorWorld[StreetLearnState]):
         first = here.long().argmax(1)
         shows = torch.where(shortest < len(step), best, first) + 1
         depends = here.any(1) & ~self.over
-        return Truth(event, torch.where(depends, shows, -1), torch.where(depends, shows + 1, -1))
+        return Truth(
+            event,
+            torch.where(depends, shows, -1),
+            torch.where(depends, shows + 1, -1),
+            torch.where(self.over[:, None], -1, self._known(state)),
+        )
+
+    def _known(self, state: StreetLearnState) -> Tensor:
+        """Symbols of the edges that the moves from here lead to, ``[b, 3]``; -1 where the walker does not know."""
+        there = self.map.move[state.neighbourhood, state.here]
+        rows = torch.arange(len(there), device=there.device)
+        return torch.where(state.tried[rows, state.here], state.symbols.gather(1, there), -1)
 
     def _draw(self, number: Tensor) -> Tensor:
         drawn = torch.randint(1 << 40, number.shape, generator=self.generator, device=self.device)
