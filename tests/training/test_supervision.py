@@ -260,7 +260,9 @@ def test_some_of_the_steps_have_targets():
     kept = some_of(truth, 0.15, torch.Generator().manual_seed(0))
     assert torch.equal(kept["clock"], truth["clock"])
     assert (kept["label"] == 1).float().mean().item() == pytest.approx(0.15, abs=0.02)
-    several = some_of(truth | {"label": torch.ones(40, 100, 3, dtype=torch.long)}, 0.15, torch.Generator().manual_seed(0))
+    several = some_of(
+        truth | {"label": torch.ones(40, 100, 3, dtype=torch.long)}, 0.15, torch.Generator().manual_seed(0)
+    )
     assert torch.equal(several["label"], kept["label"][..., None].expand(-1, -1, 3)), "of a step all or none"
 
 
@@ -273,7 +275,9 @@ def test_actors_that_overlap_bring_the_truth_along():
 
 
 def test_several_things_to_a_step_cost_what_a_loop_says():
-    made = trainer(world=StreetLearnConfig(observation="symbols", pool=32, steps=20), supervision=replace(BOTH, attention_cost=0.0))
+    made = trainer(
+        world=StreetLearnConfig(observation="symbols", pool=32, steps=20), supervision=replace(BOTH, attention_cost=0.0)
+    )
     rollout, model = played(made), made.model
     output, _ = model(rollout.inputs, rollout.state, rollout.is_first)
     named = []
@@ -282,7 +286,9 @@ def test_several_things_to_a_step_cost_what_a_loop_says():
         if label >= 0:
             logits = model.label_head(output.features[row, t]).view(3, -1)[move]
             named.append(-logits.log_softmax(-1)[label])
-    helped = impala_loss.impala_loss(model, rollout, replace(made.config.loss, reduction="mean"), supervision=1.0).helped
+    helped = impala_loss.impala_loss(
+        model, rollout, replace(made.config.loss, reduction="mean"), supervision=1.0
+    ).helped
     assert len(named) > 50
     torch.testing.assert_close(helped["label_loss"], torch.stack(named).mean())
 

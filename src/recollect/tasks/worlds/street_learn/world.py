@@ -178,7 +178,8 @@ class StreetLearn(TensorWorld[StreetLearnState]):
     the first step of an episode. The interval is the step that shows what to do again on the present edge: behind the
     one from which the walker came from here to the goal on the shortest way it has walked; where it never has, behind
     the first one here, which shows what was tried. None where it has not been here, nor at the last observation, where
-    nothing is to be decided. The labels are where the three moves from here lead, as symbols, so far as the walker knows.
+    nothing is to be decided. The labels are the symbols of the edges that the three moves from here lead to, so far as
+    the walker knows.
     """
 
     def __init__(
