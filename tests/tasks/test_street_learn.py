@@ -388,26 +388,41 @@ def test_truth_names_goals_and_the_way_to_walk_again():
     assert 30 < max(spans) <= world.spec.memory_span == 39 and again > 20
 
 
-def test_labels_are_where_known_moves_lead():
+def moves_to(ways, here, goal):
+    """Moves of the shortest way from here to the goal over what is known, by search in breadth; 0 for none."""
+    seen, edges, moves = {here}, [here], 0
+    while edges:
+        if goal in edges:
+            return moves
+        edges = [ways[edge, move] for edge in edges for move in range(3) if (edge, move) in ways]
+        edges, moves = [edge for edge in dict.fromkeys(edges) if edge not in seen], moves + 1
+        seen |= set(edges)
+    return 0
+
+
+def test_labels_are_where_known_moves_lead_and_how_far_the_goal_is():
     config = replace(SMALL, steps=40)
     world = config.build(8, seed=4)
     world.reset()
-    maps, known = [{} for _ in range(8)], 0
+    maps, known, far = [{} for _ in range(8)], 0, []
     for clock in range(41):
         label, state = world.truth().label, world.state
         for row in range(8):
-            led = [maps[row].get((int(state.here[row]), move), -1) for move in range(3)]
-            assert label[row].tolist() == (led if clock < config.steps else [-1] * 3)
-            known += sum(edge >= 0 for edge in led)
+            here, goal = int(state.here[row]), int(state.goal[row])
+            led = [maps[row].get((here, move)) for move in range(3)]
+            led = [0 if edge is None else int(state.symbols[row, edge]) + 1 for edge in led]
+            far.append(moves_to(maps[row], here, goal))
+            assert label[row].tolist() == ([*led, far[-1]] if clock < config.steps else [-1] * 4)
+            known += sum(edge > 0 for edge in led)
         actions = torch.randint(3, (8,))
         there = world.map.move[state.neighbourhood, state.here, actions]
         for row, action in enumerate(actions.tolist()):
             begun, ended = int(state.here[row]), int(there[row])
-            maps[row][begun, action] = int(state.symbols[row, ended])
+            maps[row][begun, action] = ended
             if action:  # left undoes right
-                maps[row][ended, 3 - action] = int(state.symbols[row, begun])
+                maps[row][ended, 3 - action] = begun
         world.step(actions)
-    assert known > 200
+    assert known > 200 and max(far) > 3
 
 
 def test_symbols_name_the_same_edges_and_the_one_before():

@@ -48,15 +48,26 @@ def explore(tried: Tensor, move: Tensor, here: Tensor, goal: Tensor) -> Tensor:
     Returns:
         Moves, long ``[b]``.
     """
-    at_goal = torch.zeros(tried.shape[:2], dtype=torch.bool, device=tried.device).scatter_(1, goal[:, None], True)
-    known_way = _ways(torch.where(at_goal, 0.0, FAR), tried, move, FAR)
+    to_goal = known_way(tried, move, goal)
     unknown_way = _ways(torch.full(tried.shape[:2], FAR, device=tried.device), tried, move, 1.0)
     rows = torch.arange(len(tried), device=tried.device)
-    by_known = _after(known_way, tried, move, FAR)[rows, here]
+    by_known = _after(to_goal, tried, move, FAR)[rows, here]
     by_unknown = _after(unknown_way, tried, move, 1.0)[rows, here]
     order = torch.arange(3, device=tried.device) / 8  # torch's argmin may name any of equal moves
-    best = torch.where(known_way[rows, here, None] < FAR, by_known, by_unknown)
+    best = torch.where(to_goal[rows, here, None] < FAR, by_known, by_unknown)
     return (best + order).argmin(1)
+
+
+def known_way(tried: Tensor, move: Tensor, goal: Tensor) -> Tensor:
+    """Moves of the shortest way to the goal that the walker knows, ``[b, e]``; :data:`FAR` where it knows none.
+
+    Args:
+        tried: see :func:`note`.
+        move: see :func:`explore`.
+        goal: long ``[b]``.
+    """
+    at_goal = torch.zeros(tried.shape[:2], dtype=torch.bool, device=tried.device).scatter_(1, goal[:, None], True)
+    return _ways(torch.where(at_goal, 0.0, FAR), tried, move, FAR)
 
 
 def _ways(start: Tensor, tried: Tensor, move: Tensor, untried: float) -> Tensor:

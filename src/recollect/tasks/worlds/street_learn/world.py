@@ -58,7 +58,7 @@ from recollect.tasks.worlds.street_learn.city_graphs import (
     grow_city,
     read_gexf,
 )
-from recollect.tasks.worlds.street_learn.explorer import explore, note
+from recollect.tasks.worlds.street_learn.explorer import explore, known_way, note
 
 TRAINING_CITIES = tuple(range(12))
 """Seeds of the cities to train in; as many as the paper trained in."""
@@ -136,8 +136,8 @@ class StreetLearnConfig(WorldConfig):
             events=("goal reached", "new goal"),
             action_names=(*MOVES, *(["collect"] if self.rule == "collect" else [])),
             bits=math.log2(len(edges)) + arrangement_bits(MAX_EDGES, int(edges.max())),
-            num_labels=MAX_EDGES,
-            labels_per_step=len(MOVES),
+            num_labels=MAX_EDGES + 1,
+            labels_per_step=len(MOVES) + 1,
             policies=("best mixture", "explorer"),
         )
 
@@ -178,8 +178,9 @@ class StreetLearn(TensorWorld[StreetLearnState]):
     the first step of an episode. The interval is the step that shows what to do again on the present edge: behind the
     one from which the walker came from here to the goal on the shortest way it has walked; where it never has, behind
     the first one here, which shows what was tried. None where it has not been here, nor at the last observation, where
-    nothing is to be decided. The labels are the symbols of the edges that the three moves from here lead to, so far as
-    the walker knows.
+    nothing is to be decided. The labels are what a walker who remembers everything knows: the symbols, as observations
+    name them, of the edges that the three moves from here lead to, and the moves of the shortest known way to the goal;
+    0 where it knows none.
     """
 
     def __init__(
@@ -282,14 +283,17 @@ class StreetLearn(TensorWorld[StreetLearnState]):
             event,
             torch.where(depends, shows, -1),
             torch.where(depends, shows + 1, -1),
-            torch.where(self.over[:, None], -1, self._known(state)),
+            torch.where(self.over[:, None], -1, self._knows(state)),
         )
 
-    def _known(self, state: StreetLearnState) -> Tensor:
-        """Symbols of the edges that the moves from here lead to, ``[b, 3]``; -1 where the walker does not know."""
-        there = self.map.move[state.neighbourhood, state.here]
-        rows = torch.arange(len(there), device=there.device)
-        return torch.where(state.tried[rows, state.here], state.symbols.gather(1, there), -1)
+    def _knows(self, state: StreetLearnState) -> Tensor:
+        """Where the moves from here lead, and how far the goal is, ``[b, 4]``."""
+        move = self.map.move[state.neighbourhood]
+        rows = torch.arange(len(move), device=move.device)
+        there = state.symbols.gather(1, move[rows, state.here]) + 1
+        led = torch.where(state.tried[rows, state.here], there, 0)
+        way = known_way(state.tried, move, state.goal)[rows, state.here]
+        return torch.cat((led, torch.where(way <= MAX_EDGES, way, 0).long()[:, None]), 1)
 
     def _draw(self, number: Tensor) -> Tensor:
         drawn = torch.randint(1 << 40, number.shape, generator=self.generator, device=self.device)
