@@ -28,13 +28,16 @@ WORLD = EndlessMortarMayhemConfig(steps=512, side=42)
 LONG = replace(WORLD, steps=1024)
 SECONDS = 560.0
 """Processor time of a lite row's steps; evaluations come on top."""
+TILE, FEATURES = 32, 128
+"""Numbers of a patch, which is a tile of the arena, and of the picture. The convolutions of Nature leave of a frame of
+42 x 42 one place with 64 numbers, from which nobody can walk to the middle of a tile (docs/log.md)."""
 UNROLL = 256
 """Steps of a rollout: half an episode without a mistake, in which the first four commands are learned and repeated."""
 WINDOW, CHUNK = 16, 8
 """Steps of a window in each of two layers; of a chunk, in which a command is shown as a whole or in halves."""
 LESSONS = Lessons(
-    steps=220,
-    reinforced=60,
+    steps=150,
+    reinforced=30,
     teacher=TeacherConfig(acts=60, keeps=0.5),
     batch_size=16,
     unroll=UNROLL,
@@ -63,7 +66,7 @@ def endless(core: str = "hcam", scale: Scale = "lite") -> ImpalaConfig:
         memory = equal_core(core, dim=48, hidden_dim=96, memory_len=UNROLL // 2, gate="gru", relu_outputs=True)
     config = taught(lite(WORLD, memory, steps=1, discount=0.99, entropy_cost=1e-3), LESSONS)
     encoders = EncoderConfig(
-        kinds=(("observation", "patches-7"),), channels=(32, 32, 32), image_dim=128, norm_images=True
+        kinds=(("observation", "patches-7"),), channels=(TILE, TILE, TILE), image_dim=FEATURES, norm_images=True
     )
     return replace(
         config,

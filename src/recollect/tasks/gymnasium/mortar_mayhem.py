@@ -23,6 +23,7 @@ Differs: ``steps`` cuts an episode (a truncation), where the published one has n
 
 import os
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any
 
 import gymnasium
@@ -120,8 +121,8 @@ def averaged(frame: np.ndarray, block: int) -> np.ndarray:
     """
     if block == 1:
         return frame
-    rows = sum(frame[shift::block].astype(np.uint32) for shift in range(block))
-    total = sum(rows[:, shift::block] for shift in range(block))
+    rows = reduce(np.add, (frame[shift::block].astype(np.uint32) for shift in range(block)))
+    total = reduce(np.add, (rows[:, shift::block] for shift in range(block)))
     return (total // block**2).astype(np.uint8)
 
 
