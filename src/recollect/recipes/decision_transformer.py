@@ -20,7 +20,7 @@ from recollect.cores.causal_transformer import CausalTransformerConfig
 from recollect.cores.contract import CoreConfig
 from recollect.cores.tlb import TemporalLatentBottleneckConfig
 from recollect.recipes.attention_agents.study import game
-from recollect.recipes.base import Recipe, Run, Scale
+from recollect.recipes.base import Recipe, Run, Scale, Test
 from recollect.tasks import CatchConfig
 from recollect.tasks.worlds.contract import WorldConfig
 from recollect.training.frame import FitConfig
@@ -79,6 +79,8 @@ PAPER = {
 TRANSITIONS = 500_000
 EPOCHS = 10
 ROWS = {"causal-transformer": "DT", "tlb": "DT + TLB", "memoryless": "memoryless"}
+GAMES = 32
+"""Of Atari, that score a run."""
 LITE_STEPS = 3000
 LITE_SECONDS = 600.0
 """Processor time of a lite run."""
@@ -178,12 +180,17 @@ def _rows(scale: Scale) -> Iterator[Run]:
     for name, where in (LITE if scale == "lite" else PAPER).items():
         for core in ROWS if scale == "lite" else ("causal-transformer", "tlb"):
             known: dict[str, str] = dict(zip(("causal-transformer", "tlb"), where.paper, strict=True))
+            config = decision_transformer(core, scale, name)
+            paper = known.get(core, "-")
+            # A game of Atari has thousands of steps.
+            games = {} if where is LITE["catch"] else {"": Test(where=config.trained_on, samples=GAMES, paper=paper)}
             yield Run(
                 label=f"{core}-{name.lower()}-{scale}",
                 row=f"{ROWS[core]}, {name}",
                 core=core,
-                config=decision_transformer(core, scale, name),
-                paper=known.get(core, "-"),
+                config=config,
+                paper=paper,
+                tests=games,
             )
 
 
