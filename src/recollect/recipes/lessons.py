@@ -34,6 +34,9 @@ class Lessons:
     """What is made of a rollout: four updates."""
     learning_rate: float = 2e-3
     """At the start; it falls to 0 as a cosine."""
+    baseline_cost: float = 0.05
+    """Of the value. What it is wrong by at a hundred steps must not drown the three at which the teacher decides, and
+    where a return is not of size one it drowns everything: gradients are clipped as a whole (docs/log.md, streets)."""
     label_cost: float = 0.0
     """Of naming what must be remembered, beside the divergence from the teacher; for worlds that name it."""
     attention_cost: float = 0.0
@@ -69,8 +72,7 @@ def taught(config: ImpalaConfig, lessons: Lessons) -> ImpalaConfig:
         ),
         loss=replace(
             config.loss,
-            # What the value is wrong by at a hundred steps must not drown the three at which the teacher decides.
-            baseline_cost=0.05,
+            baseline_cost=lessons.baseline_cost,
             reuse=lessons.reuse,
             imitation=ImitationConfig(steps=lessons.steps, teacher=lessons.teacher),
             supervision=supervision,

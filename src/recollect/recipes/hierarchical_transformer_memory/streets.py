@@ -8,7 +8,6 @@ from recollect.recipes.base import Scale, Test
 from recollect.recipes.hierarchical_transformer_memory.rows import reads_all, study
 from recollect.recipes.lessons import Lessons
 from recollect.tasks.worlds.street_learn.world import HELD_OUT_CITIES, StreetLearnConfig
-from recollect.training.curriculum import CurriculumConfig
 from recollect.training.imitation.teachers import TeacherConfig
 from recollect.training.impala.loss import ReuseConfig
 from recollect.training.impala.trainer import EvaluationConfig, ImpalaConfig
@@ -23,15 +22,15 @@ WIDTH, SYMBOL = 128, 64
 """Of the memory, and of a symbol: one table for all edges, of which an observation shows three."""
 LESSONS = Lessons(
     steps=300,
-    teacher=TeacherConfig(name="explorer", acts=20, keeps=0.75),
-    batch_size=16,
-    reuse=ReuseConfig(),
-    learning_rate=4e-3,
+    teacher=TeacherConfig(name="explorer", acts=200, keeps=0.5),
+    batch_size=32,
+    reuse=ReuseConfig(passes=3, minibatches=4),
+    learning_rate=1e-3,
+    baseline_cost=0.0,  # returns of twenty: its gradient would be longer than that of all else
+    label_cost=1.0,
     attention_cost=0.5,
     inside=True,
     gradients=True,
-    # Twelve edges instead of twenty-six: what was seen is soon asked for.
-    curriculum=CurriculumConfig(field="num_junctions", values=(2,), success=20.0, episodes=60),
 )
 
 
@@ -53,7 +52,7 @@ def streets(core: str = "hcam", scale: Scale = "lite") -> ImpalaConfig:
         costs = replace(config.loss, policy_cost=1.0, baseline_cost=0.3, reconstruction_cost=0.3)
         return replace(config, loss=costs, evaluation=drawn)
     world = StreetLearnConfig(observation="symbols")
-    memory = lite_core(core, steps=world.steps, window=8, chunk=LITE_CHUNK, layers=1)
+    memory = lite_core(core, steps=world.steps, window=8, chunk=LITE_CHUNK, layers=2)
     memory = replace(memory, dim=WIDTH)  # type: ignore[call-arg]
     if isinstance(memory, HierarchicalChunkMemoryConfig):
         reading = replace(memory.reading, tied_start=True)  # where have I been here before?
