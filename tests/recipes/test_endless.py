@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from recollect.recipes.endless import CORE_ROWS, ENDLESS, LONG, SECONDS, WORLD, endless
+from recollect.recipes.endless import CORE_ROWS, ENDLESS, LESSONS, LONG, SECONDS, WORLD, endless
 from recollect.recipes.reproduce import run_once
 from recollect.training.fit import fit
 
@@ -14,7 +14,7 @@ def test_every_memory_is_taught_the_same_way():
     assert [run.core for run in runs] == list(CORE_ROWS)
     for run in runs:
         config = run.config
-        assert config.taught_by == "imitated oracle for 220 steps" and "label targets" in config.helps
+        assert config.taught_by == f"imitated oracle for {LESSONS.steps} steps" and "label targets" in config.helps
         assert config.fit.processor_seconds == SECONDS <= 600 and config.fit.steps > config.loss.imitation.steps
         assert set(run.tests) == {"512 steps", "1024 steps"} and run.config.trained_on == WORLD
         assert 60_000 <= sum(p.numel() for p in config.core.build(64).parameters()) <= 105_000
