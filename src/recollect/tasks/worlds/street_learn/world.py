@@ -180,7 +180,7 @@ class StreetLearn(TensorWorld[StreetLearnState]):
     the first one here, which shows what was tried. None where it has not been here, nor at the last observation, where
     nothing is to be decided. The labels are what a walker who remembers everything knows: the symbols, as observations
     name them, of the edges that the three moves from here lead to, and the moves of the shortest known way to the goal;
-    0 where it knows none.
+    0 where it knows none (or stands there, by the rule "collect").
     """
 
     def __init__(
