@@ -99,7 +99,7 @@ def test_what_is_not_in_the_file_is_measured():
     before = demands.POLICY_EPISODES
     try:
         demands.POLICY_EPISODES = 16
-        assert list(policies_of(small)) == ["best mixture", "explorer"]
+        assert list(policies_of(small)) == ["best mixture", "replay", "explorer"]
     finally:
         demands.POLICY_EPISODES = before
 

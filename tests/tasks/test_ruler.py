@@ -145,8 +145,8 @@ def test_a_world_that_does_not_say_how_long_it_may_be_is_measured():
 def test_named_policies_are_played():
     world = StreetLearnConfig(cities=(0,), num_junctions=3, pool=8, steps=30)
     scores = policy_scores(world, 32)
-    assert list(scores) == ["best mixture", "explorer"]
-    assert scores["best mixture"] < scores["explorer"] < world.spec.oracle
+    assert list(scores) == ["best mixture", "replay", "explorer"]
+    assert scores["best mixture"] < scores["replay"] < scores["explorer"] < world.spec.oracle
     assert policy_scores(TMazeConfig(length=3), 2) == {}
 
 

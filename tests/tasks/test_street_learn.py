@@ -570,15 +570,62 @@ def notebook_move(book, here, goal, rule):
 
 
 @pytest.mark.parametrize("rule", RULES)
-def test_the_four_reference_lines_are_in_order(rule):
+def test_the_replay_does_again_what_it_did(rule):
+    """A walker with a diary of plain Python takes the same moves, wherever it has one to take."""
+    config = replace(SMALL, rule=rule)
+    world = config.build(4, seed=2)
+    step = world.reset()
+    diaries, books, kinds = [[] for _ in range(4)], [set() for _ in range(4)], set()
+    for _ in range(160):
+        state, actions = world.state, world.expert("replay")
+        for row, (diary, book) in enumerate(zip(diaries, books, strict=True)):
+            if step.is_first[row]:
+                diary.clear()
+                book.clear()
+            here, goal = int(state.here[row]), int(state.goal[row])
+            action = int(actions[row])
+            if step.is_last[row]:
+                continue
+            wanted, kind = diary_move(diary, book, here, goal, rule)
+            kinds.add(kind)
+            assert wanted is None or action == wanted
+            diary.append((here, action, int(state.collected[row])))
+            if action < COLLECT:
+                book.add((here, action))
+                if action != FORWARD:
+                    book.add((int(world.map.move[state.neighbourhood[row], here, action]), LEFT + RIGHT - action))
+        step = world.step(actions)
+    assert kinds >= {"again", "new"}
+
+
+def diary_move(diary, book, here, goal, rule):
+    if here == goal and rule == "collect":
+        return COLLECT, "collect"
+    best = None
+    for begin, (edge, _, task) in enumerate(diary):
+        if edge == here:
+            for end in range(begin, len(diary)):
+                if diary[end][2] != task:
+                    break
+                if diary[end][0] == goal:
+                    best = min(best or (end - begin, begin), (end - begin, begin))
+                    break
+    if best is not None:
+        return diary[best[1]][1], "again"
+    new = [move for move in (FORWARD, LEFT, RIGHT) if (here, move) not in book]
+    return (new[0], "new") if new else (None, "mixture")
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_the_five_reference_lines_are_in_order(rule):
     config = replace(SMALL, rule=rule)
     spec = config.spec
-    assert spec.policies == ("best mixture", "explorer")
-    mixture, explorer = (scores_of(config, name).mean().item() for name in spec.policies)
+    assert spec.policies == ("best mixture", "replay", "explorer")
+    mixture, replay, explorer = (scores_of(config, name).mean().item() for name in spec.policies)
     exact = expected_goals(config.neighbourhoods, rule, config.steps, BEST_MIXTURE[rule])
     error = scores_of(config, "best mixture").std().item() / 48**0.5
     assert abs(mixture - exact) < 4 * error
-    assert spec.chance < exact < explorer < spec.oracle
+    assert spec.chance < exact < replay < explorer < spec.oracle
     assert config.build(1).expert("nobody") is None
 
 

@@ -59,6 +59,7 @@ from recollect.tasks.worlds.street_learn.city_graphs import (
     read_gexf,
 )
 from recollect.tasks.worlds.street_learn.explorer import explore, known_way, note
+from recollect.tasks.worlds.street_learn.replay import stretch, walk_again
 
 TRAINING_CITIES = tuple(range(12))
 """Seeds of the cities to train in; as many as the paper trained in."""
@@ -138,7 +139,7 @@ class StreetLearnConfig(WorldConfig):
             bits=math.log2(len(edges)) + arrangement_bits(MAX_EDGES, int(edges.max())),
             num_labels=MAX_EDGES + 1,
             labels_per_step=len(MOVES) + 1,
-            policies=("best mixture", "explorer"),
+            policies=("best mixture", "replay", "explorer"),
         )
 
     def build(self, batch_size: int, *, seed: int = 0, device: torch.device | str = "cpu") -> "StreetLearn":
@@ -254,30 +255,32 @@ class StreetLearn(TensorWorld[StreetLearnState]):
         return torch.where(state.here == state.goal, COLLECT, best)
 
     def expert(self, name: str) -> Tensor | None:
-        """The oracle's move, the ``explorer``'s (``explorer.py``), or one drawn from the ``best mixture``."""
+        """A move of the oracle, ``explorer`` (explorer.py), ``replay`` (replay.py) or ``best mixture``.
+
+        Where ``replay`` has nothing to say, its move is drawn from the best mixture of moves.
+        """
         rule = self.config.rule
         if name == "explorer":
             state = self._present()
             walk = explore(state.tried, self.map.move[state.neighbourhood], state.here, state.goal)
             return torch.where((state.here == state.goal) & (rule == "collect"), COLLECT, walk)
+        if name == "replay":
+            state = self._present()
+            rows = torch.arange(self.batch_size, device=self.device)
+            move = self.map.move[state.neighbourhood, state.here]
+            walk, any_way = walk_again(*self._stretch(state), state.walked, move, state.tried[rows, state.here])
+            walk = torch.where(any_way, walk, self._mixed("paper"))
+            return torch.where((state.here == state.goal) & (rule == "collect"), COLLECT, walk)
         if name == "best mixture":
-            mixture = torch.tensor(BEST_MIXTURE[rule], device=self.device)
-            return torch.multinomial(mixture, self.batch_size, replacement=True, generator=self.generator)
+            return self._mixed(rule)
         return super().expert(name)
 
     def look(self, state: StreetLearnState) -> Truth:
         """Events, the step that shows what to do again, and where moves lead."""
         event = torch.where(state.reached, 0, torch.where(self.clock == 0, 1, -1))
-        step = torch.arange(state.walked.shape[1], device=self.device)
-        past = step < self.clock[:, None]
-        here = (state.walked == state.here[:, None]) & past
-        goal = torch.where((state.walked == state.goal[:, None]) & past, step, len(step))
-        arrival = goal.flip(1).cummin(1).values.flip(1)  # first step on the goal from each step on
-        same = state.task.gather(1, arrival.clamp(max=len(step) - 1)) == state.task
-        way = torch.where(here & same & (arrival < len(step)), arrival - step, len(step))
-        shortest, best = way.min(1)
-        first = here.long().argmax(1)
-        shows = torch.where(shortest < len(step), best, first) + 1
+        here = self._been_here(state)
+        best, known = self._stretch(state)
+        shows = torch.where(known, best, here.long().argmax(1)) + 1
         depends = here.any(1) & ~self.over
         return Truth(
             event,
@@ -285,6 +288,18 @@ class StreetLearn(TensorWorld[StreetLearnState]):
             torch.where(depends, shows + 1, -1),
             torch.where(self.over[:, None], -1, self._knows(state)),
         )
+
+    def _mixed(self, rule: Rule) -> Tensor:
+        mixture = torch.tensor(BEST_MIXTURE[rule], device=self.device)
+        return torch.multinomial(mixture, self.batch_size, replacement=True, generator=self.generator)
+
+    def _been_here(self, state: StreetLearnState) -> Tensor:
+        """Past steps on the present edge, bool ``[b, steps + 1]``."""
+        past = torch.arange(state.walked.shape[1], device=self.device) < self.clock[:, None]
+        return (state.walked == state.here[:, None]) & past
+
+    def _stretch(self, state: StreetLearnState) -> tuple[Tensor, Tensor]:
+        return stretch(state.walked, state.task, self.clock, state.here, state.goal)
 
     def _knows(self, state: StreetLearnState) -> Tensor:
         """Where the moves from here lead, and how far the goal is, ``[b, 4]``."""

@@ -1,0 +1,51 @@
+"""A walker who does again what once led from here to the goal: what a memory without a map is worth.
+
+It looks for the shortest stretch of this episode that began on the present edge and came to the goal with no new task
+in between, and makes the move that it made there. Where it knows none, it makes the first of forward, left, right that
+it has never made on this edge; where it has made all three, it has nothing to say.
+
+That asks of a memory no more than to find one step: it walks no way that it has not walked whole, and joins no two.
+"""
+
+import torch
+from torch import Tensor
+
+
+def stretch(walked: Tensor, task: Tensor, clock: Tensor, here: Tensor, goal: Tensor) -> tuple[Tensor, Tensor]:
+    """The shortest stretch from here to the goal; of equal ones the earliest.
+
+    Args:
+        walked: ``[b, t]``, the edges the walker was on, step by step.
+        task: ``[b, t]``, the number of the task at each step, which never falls.
+        clock: long ``[b]``, the present step; only earlier ones are looked at.
+        here: long ``[b]``, the present edge.
+        goal: long ``[b]``.
+
+    Returns:
+        The step on which it begins, long ``[b]`` (0 where there is none), and whether there is one.
+    """
+    step = torch.arange(walked.shape[1], device=walked.device)
+    past, never = step < clock[:, None], len(step)
+    on_goal = torch.where((walked == goal[:, None]) & past, step, never)
+    arrival = on_goal.flip(1).cummin(1).values.flip(1)  # first step on the goal from each step on
+    same = task.gather(1, arrival.clamp(max=never - 1)) == task
+    way = torch.where((walked == here[:, None]) & past & same & (arrival < never), arrival - step, never)
+    shortest, begins = way.min(1)
+    return begins, shortest < never
+
+
+def walk_again(begins: Tensor, known: Tensor, walked: Tensor, move: Tensor, tried: Tensor) -> tuple[Tensor, Tensor]:
+    """The next move.
+
+    Args:
+        begins, known: of :func:`stretch`.
+        walked: ``[b, t]``.
+        move: long ``[b, 3]``, where the moves from here lead; only the one that was made is looked at.
+        tried: bool ``[b, 3]``, whether the moves from here were made.
+
+    Returns:
+        Moves, long ``[b]``, and whether the walker has one; 0 where it has not.
+    """
+    then = walked.gather(1, (begins[:, None] + 1).clamp(max=walked.shape[1] - 1)).long()
+    again = (move == then).long().argmax(1)
+    return torch.where(known, again, tried.long().argmin(1)), known | ~tried.all(1)
