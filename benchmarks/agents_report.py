@@ -43,6 +43,10 @@ ATTENTION_PAGES = {
 }
 """Pages of docs/attention, and their agents."""
 ATTENTION_HEADING = ["agent, world", "score", "between", "seeds", "steps of the agent", "minutes"]
+ATTENTION_NOTE = (
+    "*Score*: mean over seeds. *Between*: the lowest and the highest seed; where there is one seed, a 95 % interval "
+    "over episodes."
+)
 ATTENTION_WORLDS = ("catch", "catch in the dark", "catch in the dark, imitated", "track", "track, imitated", "Pong")
 PLAIN_HEADING = ["step in Pong", "frame", "plain, ms", "ours, ms", "ratio"]
 

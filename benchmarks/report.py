@@ -10,9 +10,9 @@ Needs matplotlib (extra ``dev``).
 """
 
 import json
-import textwrap
 from collections import Counter
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +20,12 @@ import matplotlib
 
 matplotlib.use("agg")
 import matplotlib.pyplot as plt
+import numpy as np
 from matplotlib.ticker import NullFormatter
 
 from agents_report import (
     ATTENTION_HEADING,
+    ATTENTION_NOTE,
     ATTENTION_PAGES,
     BESIDE,
     COST_HEADING,
@@ -45,7 +47,9 @@ from faithfulness_report import PLACES, faithful_rows, place_rows
 from imitation_report import figure_babyai
 from maps_report import HEADS, TRUSTED, UNTRAINED, map_rows
 from recollect.benchmark.cores import CoresBenchmark, core_config
+from recollect.certify.card import Card, Line
 from recollect.cores import CORES
+from recollect.evaluation.confidence_interval import interquartile_mean
 from recollect.recipes import RECIPES
 from recollect.recipes.attention_agents.sizes import SIZES
 from recollect.recipes.attention_agents.study import game
@@ -66,6 +70,8 @@ BESIDE_HEADING = (
     "Both by their defaults, on one thread; RecurrentPPO for at least the seconds that ours took "
     "(`python benchmarks/beside_sb3.py`)."
 )
+SHOWN = ("splits", "poison", "future", "long", "export")
+"""Lines of the card that README shows."""
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
 
@@ -250,7 +256,9 @@ def figure(cores: dict[str, Any], path: Path) -> None:
             name, (x, y), xytext=(x * 1.6, height), color=colour, va="center", fontsize=9,
             arrowprops={"arrowstyle": "-", "color": colour, "linewidth": 0.6},
         )  # fmt: skip
-    axes.set_title("One step costs the same for ever (width 512, 4 layers, batch 1)", loc="left", fontsize=12)
+    axes.set_title(
+        "A step costs the same, however long the stream (width 512, 4 layers, batch 1)", loc="left", fontsize=12
+    )
     chart.subplots_adjust(right=0.78, left=0.09, bottom=0.13, top=0.91)
     path.parent.mkdir(parents=True, exist_ok=True)
     chart.savefig(path)
@@ -264,7 +272,10 @@ def main() -> None:
     for path in (readme, ROOT / "docs" / "cores" / "index.md"):
         between(path, "cores", core_table())
     between(readme, "speed", speed_table(cores))
-    between(readme, "card", "```\n" + card_text(next(c for c in card["cards"] if c["core"] == "hcam")) + "\n```")
+    between(readme, "results", results_table(ROOT / "results", cores))
+    hcam = next(one for one in card["cards"] if one["core"] == "hcam")
+    between(readme, "card", card_text(hcam, SHOWN))
+    between(ROOT / "docs" / "certificate.md", "card", card_text(hcam))
     between(readme, "learning", learning_table(ROOT / "results"))
     between(page, "full", full_tables(cores))
     between(page, "ratios", ratio_table(newest("ratios")))
@@ -310,7 +321,9 @@ def main() -> None:
         path = ROOT / "docs" / "attention" / f"{page}.md"
         own = [row for row in rows if row[0].split("`")[1] in agents]
         between(path, "costs", table(COST_HEADING, own) + "\n\n" + measured_where(where))
-        between(path, "learned", table(ATTENTION_HEADING, attention_rows(ROOT / "results", agents)))
+        between(
+            path, "learned", f"{ATTENTION_NOTE}\n\n{table(ATTENTION_HEADING, attention_rows(ROOT / 'results', agents))}"
+        )
     heading, rows = agent_rows(ROOT / "results")
     between(attention, "learned", table(heading, rows))
     rows, where = plain_rows(RESULTS)
@@ -341,14 +354,54 @@ def size_table() -> str:
     return table(["agent, game", "thesis", "here", "in the thesis, and read by nothing"], rows)
 
 
-def card_text(card: dict[str, Any]) -> str:
-    """A card as the terminal shows it, long details folded."""
-    lines = [f"{card['core']}  {card['config']}", f"{card['parameters']:,} parameters, compared in {card['dtype']}"]
-    for line in card["lines"]:
-        detail = line["reason"] if line["status"] == "exempt" else line["detail"]
-        head = f"{line['status']:6s} {line['name']:15s} "
-        lines += textwrap.wrap(head + detail, 110, subsequent_indent=" " * len(head))
-    return "\n".join(lines)
+def card_text(found: dict[str, Any], names: Iterable[str] | None = None) -> str:
+    """A card as a terminal of 120 columns shows it; with ``names`` these lines alone, and how many there are."""
+    facts = {key: found[key] for key in ("core", "config", "parameters", "state_bytes", "dtype", "versions", "seconds")}
+    card = Card(lines=tuple(Line(**line) for line in found["lines"]), **facts)
+    if names is None:
+        return f"```\n{card}\n```"
+    some = replace(card, lines=tuple(card[name] for name in names))
+    text = str(some).removesuffix(some.verdict())
+    return f"```\n{text}...   ({len(card.lines) - len(some.lines)} more lines)\n{card.verdict()}\n```"
+
+
+def results_table(results: Path, cores: dict[str, Any]) -> str:
+    """What the first screen of README promises: scores of the recipes' tests, and the time of a streamed step."""
+
+    def score(recipe: str, label: str, test: str = "") -> tuple[float, int]:
+        runs = [json.loads(path.read_text()) for path in sorted((results / recipe).glob(f"{label}-seed?.json"))]
+        scores = [run["tests"][test]["score"] for run in runs if run["status"] == "ok"]
+        return float(interquartile_mean(np.array(scores))), len(scores)
+
+    def of(seeds: int) -> str:
+        return "1 seed" if seeds == 1 else f"{seeds} seeds"
+
+    cue, seeds = score("htm-t-maze", "hcam")
+    window, _ = score("htm-t-maze", "transformer-xl")
+    rows = [
+        (
+            "T-maze, cue 100 steps back, `hcam`",
+            f"{cue:.0%} right, {of(seeds)} (`transformer-xl`, whose window is shorter: {window:.0%})",
+        )
+    ]
+    world = "cartpole-without-velocities"
+    (last, seeds), (best, _), (without, _) = (
+        score("gymnasium", f"{world}-{core}", test)
+        for core, test in (("lstm", "last"), ("lstm", "best"), ("memoryless", "last"))
+    )
+    rows.append((
+        "CartPole without velocities, `lstm`, defaults",
+        f"best checkpoint {best:.0f} of 500, last {last:.0f}, {of(seeds)} (no memory: {without:.0f})",
+    ))  # fmt: skip
+    kept, seeds = score("million", "gru-gates", "lag 1 000 000")
+    task = "a cue kept for 1,000,000 steps, `gru` with gates that can shut, trained on 20 steps"
+    rows.append((task, f"{kept:.0%} right, {of(seeds)}"))
+    early, late = (row_of(cores, "hcam", "stream", "float32", 1, position) for position in (1_000, 100_000))
+    times = " and ".join(f"{row['us_per_call'] / 1000:.2f} ms" for row in (early, late))
+    rows.append(("one step of `hcam` at position 10^3 and 10^5", f"{times} ([sizes](#speed))"))
+    return "\n".join(
+        ["| result (lite scale) | number |", "|---|---|", *(f"| {what} | {says} |" for what, says in rows)]
+    )
 
 
 def certificate_table(card: dict[str, Any]) -> str:
@@ -364,7 +417,12 @@ def certificate_table(card: dict[str, Any]) -> str:
     for one in card["cards"]:
         made.setdefault(measured_where(one["environment"]), []).append(f"`{one['core']}`")
     notes = [f"* {', '.join(cores)}: {where}" for where, cores in made.items()]
-    text = "\n".join(["The long run is that of `state-bytes`. Measured:", "", *notes])
+    missing = [f"`{core}`" for core in CORES if core not in {one["core"] for one in card["cards"]}]
+    about = "The long run is that of `state-bytes`."
+    about += f" Not in these runs: {', '.join(missing)}; the tests certify it like the others." if missing else ""
+    if any(one["environment"]["command"] == "certificate.py 60" for one in card["cards"]):
+        about += " What was `certificate.py 60` then is `python benchmarks/certificate.py --seconds 60` now."
+    text = "\n".join([f"{about} Measured:", "", *notes])
     return table(["core", *(f"`{name}`" for name in names), "long run, steps"], rows) + "\n\n" + text
 
 

@@ -1,4 +1,7 @@
+import dataclasses
 import json
+import types
+import typing
 from dataclasses import dataclass, replace
 
 import pytest
@@ -107,6 +110,50 @@ def test_differences_name_the_fields():
     new = to_json(replace(config(), core=CORES["lstm"](dim=8), batch_size=3), KINDS)
     assert sorted(differences(old, new)) == ["batch_size: 64, now 3", "core.kind: 'gru', now 'lstm'"]
     assert differences({"a": 1}, {"b": 2}) == ["a: 1, now absent", "b: absent, now 2"]
+
+
+def plain(cls):
+    """A config of this class with its defaults, and the first of what may stand in a field that has none."""
+    hints = typing.get_type_hints(cls)
+    missing = [
+        field.name
+        for field in dataclasses.fields(cls)
+        if field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
+    ]
+    return cls(
+        **{name: plain(next(kind for kind in KINDS.values() if issubclass(kind, hints[name]))) for name in missing}
+    )
+
+
+def configs_in(config):
+    yield config
+    for field in dataclasses.fields(config):
+        value = getattr(config, field.name)
+        if dataclasses.is_dataclass(value):
+            yield from configs_in(value)
+
+
+def choices_of(hint):
+    if typing.get_origin(hint) in (typing.Union, types.UnionType):
+        return [choice for part in typing.get_args(hint) for choice in choices_of(part)]
+    return list(typing.get_args(hint)) if typing.get_origin(hint) is typing.Literal else []
+
+
+@pytest.mark.parametrize("key", KINDS)
+def test_every_field_with_choices_refuses_what_is_none_of_them(key):
+    for config in configs_in(plain(KINDS[key])):
+        hints = typing.get_type_hints(type(config))
+        for field in dataclasses.fields(config):
+            if any(isinstance(choice, str) for choice in choices_of(hints[field.name])):
+                with pytest.raises(ValueError, match=f"^{field.name}='nonsense': "):
+                    replace(config, **{field.name: "nonsense"})
+
+
+def test_the_choices_are_named():
+    with pytest.raises(ValueError, match=r"^feedback='no_past': choose one of 'top_down', 'per_layer', 'none'$"):
+        CORES["tlb"](feedback="no_past")
+    with pytest.raises(ValueError, match=r"^feedback='per_layer': choose one of 'top_down', 'none'$"):
+        CORES["instructed"](feedback="per_layer")
 
 
 def test_what_is_no_data_is_refused():

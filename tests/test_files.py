@@ -1,3 +1,8 @@
+import errno
+import io
+import zipfile
+
+import numpy as np
 import pytest
 
 from recollect import files
@@ -45,3 +50,39 @@ def test_a_folder_appears_whole_or_not_at_all(tmp_path):
     with files.new_folder(path) as unfinished:
         (unfinished / "3").touch()
     assert [found.name for found in tmp_path.iterdir()] == ["folder"]
+
+
+def test_damaged_arrays_are_told_from_a_machine_in_need(tmp_path, monkeypatch):
+    path = tmp_path / "a.npz"
+    np.savez(path, numbers=np.arange(100))
+    assert files.read_arrays(path)["numbers"].tolist() == [*range(100)]
+    whole = path.read_bytes()
+    for broken in (b"", whole[:300], whole[:200] + bytes([whole[200] ^ 1]) + whole[201:]):
+        path.write_bytes(broken)
+        with pytest.raises(ValueError, match=r"a\.npz: it is damaged or no \.npz file"):
+            files.read_arrays(path)
+    path.write_bytes(whole)
+    for error in (OSError(errno.EMFILE, "Too many open files"), OSError(errno.EIO, "I/O error"), MemoryError("full")):
+
+        def fail(*_, error=error, **__):
+            raise error
+
+        with monkeypatch.context() as patch, pytest.raises(type(error), match=str(error.args[-1])):
+            patch.setattr(np, "load", fail)
+            files.read_arrays(path)
+    for missing in (tmp_path / "nowhere.npz", tmp_path, path / "below.npz"):
+        with pytest.raises(ValueError, match=r"it is damaged or no \.npz file"):
+            files.read_arrays(missing)
+
+
+def test_a_damaged_header_that_asks_for_all_memory_is_damage(tmp_path):
+    path, content = tmp_path / "a.npz", io.BytesIO()
+    np.save(content, np.arange(100))
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("numbers.npy", content.getvalue())
+    whole = path.read_bytes()
+    damaged = whole.replace(b"(100,), }" + b" " * 12, b"(1" + b"0" * 14 + b",), }", 1)
+    assert len(damaged) == len(whole)
+    path.write_bytes(damaged)
+    with pytest.raises(ValueError, match="it is damaged"):
+        files.read_arrays(path)

@@ -33,6 +33,14 @@ def require(condition: bool, field: str, value: object, remedy: str) -> None:
         raise ValueError(f"{field}={value!r}: {remedy}")
 
 
+def require_one_of(owner: object, *fields: str) -> None:
+    """Raise a ``ValueError`` unless these fields, annotated ``Literal[...]``, hold one of their choices."""
+    hints = typing.get_type_hints(type(owner))
+    for field in fields:
+        value, choices = getattr(owner, field), typing.get_args(hints[field])
+        require(value in choices, field, value, f"choose one of {', '.join(map(repr, choices))}")
+
+
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """``"did you mean 'hcam'? "`` where a known name is near, else nothing."""
     near = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)

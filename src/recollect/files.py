@@ -1,8 +1,11 @@
 """Files that are whole or not there: written beside their target, synced, then renamed."""
 
+import errno
 import json
 import os
 import shutil
+import zipfile
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -90,13 +93,36 @@ def read_arrays(path: Path) -> dict[str, np.ndarray]:
 
     Raises:
         ValueError: there is none, or it is damaged; names the file.
+        OSError: it may be whole, and could not be read: too many files are open, the disk failed, ...
+        MemoryError: it is whole, and too large for the memory there is.
     """
     try:
         with open(path, "rb") as opened:
             found = np.load(opened, allow_pickle=False)
             return {name: found[name] for name in found.files}
     except Exception as error:  # zipfile, zlib and NumPy raise whatever a damaged file leads them to
+        if not _tells_of_damage(error, path):
+            raise
         raise ValueError(f"{path}: it is damaged or no .npz file ({error})") from None
+
+
+def _tells_of_damage(error: Exception, path: Path) -> bool:
+    """Whether the file is to blame for what reading its arrays raised, and not the machine."""
+    if isinstance(error, MemoryError):  # a damaged header can ask for any amount
+        return not _has_its_checksums(path)
+    if isinstance(error, OSError):  # a damaged table of contents sends the reader to where no file goes on
+        missing = isinstance(error, (FileNotFoundError, IsADirectoryError, NotADirectoryError))
+        return missing or error.errno in (None, errno.EINVAL)
+    return True
+
+
+def _has_its_checksums(path: Path) -> bool:
+    """Whether an ``.npz`` file's contents are those that were written; takes little memory, however large it is."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return archive.testzip() is None
+    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, ValueError):
+        return False
 
 
 def require_kind(found: Any, kind: type, path: Path) -> None:

@@ -328,6 +328,10 @@ def test_save_and_load(key, tmp_path):
 def test_load_names_what_is_missing(tmp_path):
     with pytest.raises(ValueError, match=r"model\.json does not exist"):
         ActorCritic.load(tmp_path)
+    (tmp_path / "model.json").write_text("{}")
+    (tmp_path / "weights.safetensors").write_bytes(b"")
+    with pytest.raises(ValueError, match=r"model\.json has no 'agent': give a folder that ActorCritic\.save wrote"):
+        ActorCritic.load(tmp_path)
 
 
 @pytest.mark.parametrize(

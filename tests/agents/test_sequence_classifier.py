@@ -1,5 +1,7 @@
 """One answer for a whole row: padding, pairs, restoring hidden tokens, and its folder."""
 
+import json
+
 import pytest
 import torch
 
@@ -93,6 +95,53 @@ def test_the_answer_stands_at_every_step_of_the_row_and_numbers_are_read_too():
     waves = Arrays()
     batch = waves.sample(4, torch.Generator().manual_seed(0))
     assert model(waves.spec).float().answer(batch).shape == (4, waves.spec.length, 3)
+
+
+@pytest.mark.parametrize("restores", [False, True])
+@pytest.mark.parametrize("wrong", [-1, 7, 8])
+def test_a_token_outside_the_vocabulary_is_named(restores, wrong):
+    """One more than the last would else be taken for the mark of hidden tokens."""
+    ours = model(restores=restores)
+    tokens = torch.zeros(2, 12, dtype=torch.long)
+    tokens[1, 3] = wrong
+    with pytest.raises(ValueError, match=rf"token {wrong} is outside the vocabulary of 7: use 0..6"):
+        ours(tokens)
+    if restores:
+        with pytest.raises(ValueError, match=rf"token {wrong} is outside the vocabulary of 7"):
+            ours.restored(tokens, torch.zeros(2, 12, dtype=torch.bool), None)
+
+
+@pytest.mark.parametrize("parts", [1, 2])
+@pytest.mark.parametrize("groups", [1, 2])
+def test_bad_padding_and_rows_without_a_step_are_named(parts, groups):
+    ours = model(TaskSpec(vocabulary=7, input_dim=None, num_classes=2, length=12, parts=parts), length_groups=groups)
+    tokens = torch.zeros(2, 12, dtype=torch.long)
+    for padding in (torch.zeros(2, 12), torch.zeros(1, 12).bool(), torch.zeros(2, 10).bool()):
+        with pytest.raises(ValueError, match=r"padding is .*; it must be bool \[2, 12\]: True where there is nothing"):
+            ours(tokens, padding)
+    with pytest.raises(ValueError, match=r"inputs have shape \[2, 0\]: give rows .* of at least one step"):
+        ours(tokens[:, :0])
+
+
+@pytest.mark.parametrize("missing", ["agent", "encoder", "restores", "parts", "vocabulary"])
+def test_load_names_what_the_description_lacks(tmp_path, missing):
+    model().save(tmp_path)
+    file = tmp_path / "model.json"
+    found = json.loads(file.read_text())
+    del found[missing]
+    file.write_text(json.dumps(found))
+    with pytest.raises(
+        ValueError, match=rf"model\.json has no '{missing}': give a folder that SequenceClassifier.save"
+    ):
+        SequenceClassifier.load(tmp_path)
+
+
+@pytest.mark.parametrize(("text", "message"), [("{", "is not JSON"), ("[]", r"holds \[\], not an object")])
+def test_load_names_a_description_that_is_none(tmp_path, text, message):
+    model().save(tmp_path)
+    (tmp_path / "model.json").write_text(text)
+    with pytest.raises(ValueError, match=rf"model\.json {message}"):
+        SequenceClassifier.load(tmp_path)
 
 
 def test_bad_inputs_and_settings_are_named():

@@ -91,6 +91,10 @@ def test_save_and_load(key, sizes, tmp_path):
 def test_load_names_what_is_missing(tmp_path):
     with pytest.raises(ValueError, match=r"model\.json does not exist"):
         SequenceModel.load(tmp_path)
+    (tmp_path / "model.json").write_text("{}")
+    (tmp_path / "weights.safetensors").write_bytes(b"")
+    with pytest.raises(ValueError, match=r"model\.json has no 'agent': give a folder that SequenceModel\.save wrote"):
+        SequenceModel.load(tmp_path)
 
 
 def test_a_broken_frame_is_seen_and_not_remembered():

@@ -1,6 +1,9 @@
 """The table of chunk lengths: what it measures, and its files."""
 
 import json
+import sys
+from dataclasses import asdict
+from pathlib import Path
 
 import pytest
 import torch
@@ -9,6 +12,9 @@ from rich.console import Console
 from recollect.benchmark import ChunksBenchmark, chunks, render_chunks, run_chunks
 from recollect.encoders.transformer import TransformerConfig
 from recollect.ops.allocation import freed_memory_returned, keep_freed_memory
+
+sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
+import encoders_report
 
 
 def test_a_quick_run_has_every_row_and_writes_its_files(tmp_path):
@@ -59,3 +65,29 @@ def test_bad_settings_are_named():
     for field, value in {"length": 0, "batch_size": 0, "chunks": (0,), "dtype": "int8", "repeats": 1}.items():
         with pytest.raises(ValueError, match=field):
             ChunksBenchmark(**{field: value})
+    with pytest.raises(ValueError, match=r"chunks=\(\): give at least one length"):
+        ChunksBenchmark(chunks=())
+    with pytest.raises(ValueError, match="device='gpu': torch knows no such device; use cpu, cuda or auto"):
+        run_chunks(ChunksBenchmark(device="gpu", quick=True, output=""))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"quick": True}, {"explicit": False}, {"length": 2000}, {"batch_size": 2}, {"dtype": "bfloat16"}],
+)
+def test_the_page_takes_the_measurements_that_it_names(tmp_path, change):
+    rows = [
+        {
+            "encoder": name,
+            "chunk": chunk,
+            **{f"{what}_{number}": 1.0 for what in ("train", "inference") for number in ("s", "bytes", "share")},
+        }
+        for name, chunk in (("explicit attention", None), ("fused attention", None), ("chunks of 10", 10))
+    ]
+    good = {"config": asdict(ChunksBenchmark()), "environment": {"cpu": "one"}, "peak": 1e9, "rows": rows}
+    shown = rows[1:] if "explicit" in change else rows
+    other = good | {"config": good["config"] | change, "environment": {"cpu": "other"}, "rows": shown}
+    (tmp_path / "chunks-1.json").write_text(json.dumps(good))
+    (tmp_path / "chunks-2.json").write_text(json.dumps(other))
+    ((lines, where, _),) = encoders_report.chunk_tables(tmp_path)
+    assert where == {"cpu": "one"} and [line[0] for line in lines] == [row["encoder"] for row in rows]

@@ -101,3 +101,5 @@ def test_two_way_chunks_in_a_stream_and_bad_padding_are_named():
             call()
     with pytest.raises(ValueError, match=r"padding is torch.int64 \[1, 3\]; it must be bool \[1, 3\]"):
         core.encode(inputs, torch.zeros(1, 3, dtype=torch.long))
+    with pytest.raises(ValueError, match="remainder='keep': choose 'update' or 'drop'"):
+        core.encode(inputs, remainder="keep")

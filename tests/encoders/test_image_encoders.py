@@ -44,7 +44,7 @@ def test_positions_are_resized_as_torch_does_and_stay_at_their_own_size():
 def test_the_bottleneck_reads_larger_pictures_in_as_many_chunks_as_the_literal_loop(feedback):
     ours = model(bottleneck(feedback=feedback)).double()
     core = ours.encoder.core
-    for size, chunk_len in ((16, 4), (32, 16)):
+    for size, chunk_len, chunks in ((16, 4, 4), (32, 16, 4), (8, 4, 1)):
         inputs = Shapes(size=size).sample(2, torch.Generator().manual_seed(0)).inputs.double()
         x = ours.embedding(inputs) + resize_grid(ours.positions, (size // 4) ** 2)
         outputs, state = reference_encode(core, x, chunk_len=chunk_len)
@@ -52,7 +52,7 @@ def test_the_bottleneck_reads_larger_pictures_in_as_many_chunks_as_the_literal_l
         torch.testing.assert_close(encoding.outputs, outputs)
         slots = F.layer_norm(state.slots[:, -1], (8,), eps=1e-6).mean(1)
         torch.testing.assert_close(ours(inputs), ours.head(slots))
-        assert len(list(range(0, inputs.shape[1], chunk_len))) == 4, "the number of chunks stays"
+        assert inputs.shape[1] == chunks * chunk_len, "the number of chunks stays, or their length"
 
 
 def test_chunks_of_another_length_want_no_positions_in_the_chunk():
@@ -105,6 +105,31 @@ def test_the_summarys_attention_is_that_of_token_and_slots():
 
 
 SWIN = SwinV2Config(dim=8, depths=(2, 2), num_heads=(2, 4), window=2)
+DEEP = SwinV2Config(dim=8, depths=(2, 2, 2, 2), num_heads=(2, 2, 4, 4))
+
+
+def test_swin_reads_other_sizes_as_a_model_that_was_built_for_them():
+    pytest.importorskip("transformers")
+    small, large = (model(DEEP, Shapes(size=size), "none") for size in (64, 128))
+    large.load_state_dict(small.state_dict())
+    shifts = [[block.shift_size for layer in one.encoder.swin.encoder.layers for block in layer.blocks]
+              for one in (small, large)]  # fmt: skip
+    assert shifts[0] == [0, 2, 0, 2, 0, 0, 0, 0] and shifts[1] == [0, 2, 0, 2, 0, 2, 0, 0]
+    inputs = {size: Shapes(size=size).sample(2, torch.Generator().manual_seed(0)).inputs for size in (64, 128)}
+    before, drawn = small(inputs[64]), torch.get_rng_state()
+    for reader, built_for, other in ((small, large, 128), (large, small, 64)):
+        assert torch.equal(reader(inputs[other]), built_for(inputs[other]))
+    assert torch.equal(torch.get_rng_state(), drawn) and torch.equal(small(inputs[64]), before)
+    assert small.state_dict().keys() == large.state_dict().keys()
+
+    small(inputs[128]).square().sum().backward()
+    large(inputs[128]).square().sum().backward()
+    for one, two in zip(small.parameters(), large.parameters(), strict=True):
+        torch.testing.assert_close(one.grad, two.grad)
+    small.double(), large.double()
+    assert torch.equal(small(inputs[128].double()), large(inputs[128].double()))
+    with pytest.raises(ValueError, match="4 stages merge 12 patches a side too often"):
+        small(Shapes(size=48).sample(1, torch.Generator()).inputs)
 
 
 def test_swin_is_that_of_transformers():
@@ -121,6 +146,8 @@ def test_swin_is_that_of_transformers():
         torch.testing.assert_close(theirs(from_patches(inputs, 4)).logits, theirs.classifier(pooled))
     with pytest.raises(ValueError, match="padding: swin-v2 reads whole pictures"):
         ours.encoder(inputs, torch.ones(2, 256, dtype=torch.bool))
+    with pytest.raises(ValueError, match=r"padding is torch.bool \[2, 255\]; it must be bool \[2, 256\]"):
+        ours.encoder(inputs, torch.zeros(2, 255, dtype=torch.bool))
 
 
 def test_swin_says_what_is_missing_or_wrong(monkeypatch):

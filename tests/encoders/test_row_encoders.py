@@ -86,6 +86,22 @@ def test_gradients_are_those_of_finite_differences(key):
     assert torch.autograd.gradcheck(lambda x: encoder(x, padding).outputs, (inputs,))
 
 
+@pytest.mark.parametrize("key", ROWS)
+def test_bad_padding_and_rows_without_a_step_are_named(key):
+    encoder = build(key)
+    inputs = torch.randn(2, 6, 5, dtype=torch.float64)
+    for padding, found in (
+        (torch.zeros(2, 6), r"float32 \[2, 6\]"),
+        (torch.zeros(1, 6, dtype=torch.bool), r"bool \[1, 6\]"),
+        (torch.zeros(2, 5, dtype=torch.bool), r"bool \[2, 5\]"),
+    ):
+        with pytest.raises(ValueError, match=rf"padding is torch.{found}; it must be bool \[2, 6\]: True where there"):
+            encoder(inputs, padding)
+    for padding in (None, torch.zeros(2, 0, dtype=torch.bool)):
+        with pytest.raises(ValueError, match=r"inputs have shape \[2, 0, 5\]: give rows .* of at least one step"):
+            encoder(inputs[:, :0], padding)
+
+
 def heads_of(attention, x):
     """Queries, keys and values ``[h, t, e]`` of a row ``[t, d]``."""
     made = (attention.query(x), attention.key(x), attention.value(x))
@@ -220,6 +236,8 @@ def test_bad_settings_are_named():
         (lambda: PerformerConfig(num_features=0), "num_features=0"),
         (lambda: LinformerConfig(num_projected=0), "num_projected=0"),
         (lambda: PastChunksConfig(past_chunks=-1), "past_chunks=-1"),
+        (lambda: ENCODERS["two-way-tlb"](core=TemporalLatentBottleneckConfig()), "core.causal=True: whole rows need"),
+        (lambda: ENCODERS["vit-tlb"](core=TemporalLatentBottleneckConfig()), "core.causal=True: whole rows need"),
         (lambda: ENCODERS["two-way-long-short"](core=type(sample("two-way-long-short").core)()), "core.causal=True"),
     ):
         with pytest.raises(ValueError, match=message):

@@ -1,8 +1,10 @@
 """Demonstrations of a bot: the same from any number of processes, after a kill, and with a bot that hangs."""
 
 import json
+import shutil
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import gymnasium
@@ -16,6 +18,7 @@ from fake_bots import always_asleep, sometimes_asleep
 from recollect.evaluation import demonstrations
 from recollect.evaluation.demonstrations import DemonstrationsConfig, record_demonstrations
 from recollect.evaluation.recordings import read_recording
+from recollect.runs.errors import RunError
 from recollect.runs.lock import Lock
 from recollect.tasks import GymnasiumConfig
 from recollect.tasks.gymnasium.babyai import HangingError, at_most, level_id, words_of
@@ -75,9 +78,7 @@ def test_a_bot_that_hangs_or_raises_gets_another_seed_and_is_counted(tmp_path, s
 
 def test_a_bot_that_never_answers_ends_the_recording(tmp_path):
     config = DemonstrationsConfig(episodes=1, seconds=0.05, attempts=2)
-    with pytest.raises(
-        RuntimeError, match=r"BabyAI-GoToLocal-v0: the bot did not finish episode 0 with any of 2 seeds"
-    ):
+    with pytest.raises(RunError, match=r"BabyAI-GoToLocal-v0: the bot did not finish episode 0 with any of 2 seeds"):
         record_demonstrations(config, tmp_path / "demos.npz", make_bot=always_asleep)
     assert not (tmp_path / "demos.npz").exists()
 
@@ -152,4 +153,97 @@ def test_time_limits_end_what_sleeps_and_nothing_else():
 
 
 def test_levels_have_room_for_their_words():
-    assert words_of(("GoToLocal",)) == 16 and words_of(("GoToLocal", "BabyAI-BossLevel-v0")) == 40
+    assert words_of(("GoToLocal",)) == 16 and words_of(("GoToLocal", "BabyAI-BossLevel-v0")) == 72
+
+
+def test_instructions_that_would_be_cut_are_refused(tmp_path):
+    config = DemonstrationsConfig(levels=("MoveTwoAcrossS5N2",), episodes=1)
+    remedy = r"words=16: BabyAI-MoveTwoAcrossS5N2-v0 says 'put .*', which has 19 words: give words=24, to the world"
+    with pytest.raises(ValueError, match=remedy):
+        record_demonstrations(config, tmp_path / "demos.npz")
+    assert not (tmp_path / "demos.npz").exists()
+
+
+def test_a_file_that_is_there_is_neither_recorded_again_nor_overwritten(tmp_path):
+    path, config = tmp_path / "demos.npz", DemonstrationsConfig(episodes=2)
+    about = record_demonstrations(config, path)
+    before, there = path.stat().st_mtime_ns, []
+    assert record_demonstrations(config, path, say=there.append, make_bot=always_asleep) == about and there == [2]
+    with pytest.raises(
+        ValueError, match=r"demos\.npz' exists, and holds other demonstrations \(.*'seed': 0.*another file"
+    ):
+        record_demonstrations(DemonstrationsConfig(episodes=2, seed=1), path)
+    path.with_suffix(".json").write_text("{")
+    with pytest.raises(ValueError, match=r"demos\.json is not JSON .*give another file"):
+        record_demonstrations(config, path)
+    path.with_suffix(".json").unlink()
+    with pytest.raises(ValueError, match=r"exists, and no demos\.json says what is in it: give another file"):
+        record_demonstrations(config, path)
+    assert path.stat().st_mtime_ns == before and not (tmp_path / "demos.npz.parts").exists()
+
+
+def damages(one, other):
+    """What may have happened to a part, and how."""
+    beside, content = one.with_suffix(".json"), one.read_bytes()
+    yield "cut", lambda: one.write_bytes(content[: len(content) // 2])
+    yield "empty", lambda: one.write_bytes(b"")
+    yield "a copy of another", lambda: shutil.copy(other, one)
+    yield (
+        "another, with what is said of it",
+        lambda: (
+            shutil.copy(other, one),
+            shutil.copy(other.with_suffix(".json"), beside),
+        ),
+    )
+    yield "nothing said of it", beside.unlink
+    yield "half said of it", lambda: beside.write_text(beside.read_text()[:20])
+    yield "something else said of it", lambda: beside.write_text("[]")
+
+
+def test_damaged_parts_are_recorded_again(tmp_path, small_parts):
+    config, path = DemonstrationsConfig(episodes=10), tmp_path / "demos.npz"
+
+    def leave(there):
+        if there == 8:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        record_demonstrations(config, path, say=leave)
+    folder, kept = tmp_path / "demos.npz.parts", tmp_path / "kept"
+    shutil.copytree(folder, kept)
+    record_demonstrations(config, path)
+    whole = read_recording(path)
+    names = [name for name, _ in damages(*sorted(kept.glob("*.npz")))]
+    for number, name in enumerate(names):
+        path.unlink()
+        shutil.copytree(kept, folder)
+        dict(damages(*sorted(folder.glob("*.npz"))))[names[number]]()
+        there = []
+        record_demonstrations(config, path, say=there.append)
+        assert there[0] == 4, name
+        assert same(read_recording(path), whole), name
+
+
+def test_scripts_and_threads_are_told_what_to_do(tmp_path):
+    script = tmp_path / "plain.py"
+    script.write_text(
+        "from recollect.evaluation.demonstrations import DemonstrationsConfig, record_demonstrations\n"
+        f"record_demonstrations(DemonstrationsConfig(episodes=2), {str(tmp_path / 'demos.npz')!r}, processes=2)\n"
+    )
+    told = subprocess.run([sys.executable, script], check=False, capture_output=True, text=True).stderr
+    last = told.strip().splitlines()[-1]
+    assert "RunError" in last and "in a script, call it under if __name__ == '__main__':" in last
+    assert "ValueError: processes=2: call it under if __name__ == '__main__':" in told
+
+    found = []
+
+    def record():
+        try:
+            record_demonstrations(DemonstrationsConfig(episodes=1), tmp_path / "demos.npz")
+        except ValueError as error:
+            found.append(str(error))
+
+    thread = threading.Thread(target=record)
+    thread.start()
+    thread.join()
+    assert found and found[0].startswith("processes=1: only the main thread can end an episode that hangs")

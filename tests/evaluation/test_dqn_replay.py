@@ -95,9 +95,12 @@ def test_files_that_are_something_else_are_named(tmp_path):
     path(tmp_path, "action").write_bytes(path(tmp_path, "observation").read_bytes())
     with pytest.raises(ValueError, match=r"action_ckpt\.0\.gz: holds uint8 \[10, 4, 4\].*is it another file"):
         read_dqn_replay(tmp_path, 8)
-    write(tmp_path, 0, [4, 4], action=written["action"][:5])
-    with pytest.raises(ValueError, match=r"action_ckpt\.0\.gz: has 5 rows, and its terminals speak of 8"):
-        read_dqn_replay(tmp_path, 8)
+    for part in ("observation", "action", "reward", "terminal"):
+        write(tmp_path, 0, [4, 4], tail=4, **{part: written[part]})
+        counts = rf"the files of buffer 0 have other numbers of rows \(.*{part} 10"
+        with pytest.raises(ValueError, match=counts):
+            read_dqn_replay(tmp_path, 8)
+    write(tmp_path, 0, [4, 4])
     for shape in (b"(10, -4, 4)", b"(10, 4, 4 "):
         header = gzip.decompress(path(tmp_path, "observation").read_bytes()).replace(b"(10, 4, 4)", shape)
         (tmp_path / "bad.gz").write_bytes(gzip.compress(header))
@@ -108,6 +111,67 @@ def test_files_that_are_something_else_are_named(tmp_path):
         read_dqn_replay(tmp_path, 8)
     write(tmp_path, 0, [4, 4], reward=np.full(10, np.nan, np.float32))
     with pytest.raises(ValueError, match=r"reward_ckpt\.0\.gz: row 0 is nan, no reward"):
+        read_dqn_replay(tmp_path, 8)
+
+
+@pytest.mark.parametrize(
+    ("part", "like", "message"),
+    [
+        ("action", "reward", r"action_ckpt\.0\.gz: holds float32 \[10\].*is it another file"),
+        ("action", "terminal", r"action_ckpt\.0\.gz: its rows are those of the terminals: is it another file"),
+        ("reward", "action", r"reward_ckpt\.0\.gz: holds int32 \[10\].*is it another file"),
+        ("reward", "terminal", r"reward_ckpt\.0\.gz: holds uint8 \[10\].*is it another file"),
+        ("terminal", "action", r"terminal_ckpt\.0\.gz: holds int32 \[10\].*is it another file"),
+        ("terminal", "reward", r"terminal_ckpt\.0\.gz: holds float32 \[10\].*is it another file"),
+    ],
+)
+def test_files_under_each_other_s_names_are_named(tmp_path, part, like, message):
+    write(tmp_path, 0, [4, 4])
+    path(tmp_path, part).write_bytes(path(tmp_path, like).read_bytes())
+    with pytest.raises(ValueError, match=message):
+        read_dqn_replay(tmp_path, 8)
+
+
+@pytest.mark.parametrize("wrong", [np.uint64(2**63 + 5), np.int32(18), np.int32(-1)])
+def test_actions_that_atari_does_not_have_are_named(tmp_path, wrong):
+    action = np.zeros(10, wrong.dtype)
+    action[3] = wrong
+    write(tmp_path, 0, [4, 4], action=action)
+    with pytest.raises(ValueError, match=rf"action_ckpt\.0\.gz: row 3 is {wrong}; Atari's actions are 0 to 17"):
+        read_dqn_replay(tmp_path, 8)
+
+
+@pytest.mark.parametrize("part", ["action", "reward", "terminal"])
+def test_damage_behind_the_rows_that_are_read_is_found_where_files_are_small(tmp_path, part):
+    write(tmp_path, 0, [4, 4], tail=3000)
+    file = path(tmp_path, part)
+    whole = file.read_bytes()
+    header = gzip.decompress(whole)
+    flipped = bytearray(whole)
+    flipped[-6] ^= 1  # of the checksum
+    damaged = (whole[:-4], bytes(flipped), gzip.compress(header[:-8]), gzip.compress(header + b"more"))
+    for content in damaged:
+        file.write_bytes(content)
+        with pytest.raises(ValueError, match=rf"{part}_ckpt\.0\.gz: .*(damaged, download|cut short)"):
+            read_dqn_replay(tmp_path, 8, used=8)
+
+
+def test_frames_are_checked_to_their_end_where_all_are_read(tmp_path):
+    write(tmp_path, 0, [4, 4], tail=0)
+    file = path(tmp_path, "observation")
+    whole = bytearray(file.read_bytes())
+    whole[-6] ^= 1
+    file.write_bytes(bytes(whole))
+    with pytest.raises(ValueError, match=r"observation_ckpt\.0\.gz: .*behind the rows"):
+        read_dqn_replay(tmp_path, 8)
+
+
+@pytest.mark.parametrize("part", ["observation", "action", "reward", "terminal"])
+def test_a_folder_under_the_name_of_a_file_is_named(tmp_path, part):
+    write(tmp_path, 0, [4, 4])
+    path(tmp_path, part).unlink()
+    path(tmp_path, part).mkdir()
+    with pytest.raises(ValueError, match=rf"{part}_ckpt\.0\.gz: cannot be read \(.*directory"):
         read_dqn_replay(tmp_path, 8)
 
 

@@ -5,6 +5,7 @@ import torch
 import torch.nn.functional as F
 
 from recollect.evaluation.probe import DECAY, fitted, linear_probe
+from recollect.runs.errors import NonFiniteError
 from recollect.tasks import Shapes
 from recollect.tasks.images.contract import ImageTask, Pictures
 
@@ -35,6 +36,36 @@ def test_features_that_know_the_label_are_perfect_and_noise_is_chance():
     assert noise.score < 0.35 and noise.low <= noise.score <= noise.high
     again = probe(Shapes(size=8), lambda x: x.flatten(1)[:, :2] * 0)
     assert again.correct == noise.correct
+
+
+def probe_of(features, train_rows=38, test_rows=20):
+    return linear_probe(features, Shapes(size=8), train_rows=train_rows, test_rows=test_rows, batch_size=40, seed=3)
+
+
+def test_a_feature_that_never_changes_in_training_is_left_out():
+    calls = []
+
+    def features(x, spoiled):
+        calls.append(x)
+        z = x.flatten(1)[:, :4].double()
+        if spoiled:  # the mean of 38 times 0.1 is not 0.1; in the test pictures it is something else
+            z = torch.cat((z, z.new_full((len(x), 1), 0.1 if len(calls) == 1 else 1e6)), 1)
+        return z
+
+    plain = probe_of(lambda x: features(x, False))
+    calls.clear()
+    other = probe_of(lambda x: features(x, True))
+    assert other.correct == plain.correct and other.loss == pytest.approx(plain.loss, rel=1e-9)
+
+
+def test_too_few_pictures_and_features_that_are_no_numbers_are_refused():
+    with pytest.raises(ValueError, match="train_rows=1: give at least two pictures"):
+        probe_of(lambda x: x.flatten(1), train_rows=1)
+    with pytest.raises(ValueError, match="test_rows=0: give at least one picture"):
+        probe_of(lambda x: x.flatten(1), test_rows=0)
+    for bad in (torch.nan, torch.inf):
+        with pytest.raises(NonFiniteError, match="the features of 1 of 38 pictures are NaN or infinite"):
+            probe_of(lambda x, bad=bad: x.flatten(1).index_put((torch.tensor(3), torch.tensor(5)), torch.tensor(bad)))
 
 
 def test_train_and_test_pictures_differ():

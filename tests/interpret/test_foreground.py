@@ -65,6 +65,9 @@ def test_models_are_looked_at_on_fresh_pictures_and_stay_as_they_were():
 def test_mistakes_are_named(tmp_path):
     with pytest.raises(ValueError, match="share=0"):
         ForegroundOverlap(0)(model(), TASK, samples=2, seed=0)
+    for measure in (ForegroundOverlap(0.3), ForegroundPointing()):
+        with pytest.raises(ValueError, match="samples=0: look at one picture at least"):
+            measure(model(), TASK, samples=0, seed=0)
     unknown = type("Unknown", (Shapes,), {"pictures": lambda *args: Shapes.pictures(*args)._replace(foreground=None)})
     with pytest.raises(ValueError, match=r"Unknown: nobody knows the foreground.*take Shapes"):
         find(model(), unknown(size=16), pointing, samples=2, seed=0)

@@ -3,6 +3,8 @@
 import json
 from dataclasses import replace
 
+import pytest
+
 from recollect.recipes import RECIPES, Run, base
 from recollect.recipes.long_range import arena, listops
 from recollect.recipes.long_range_arena import STUDIES
@@ -78,6 +80,39 @@ def test_every_task_of_the_arena_has_its_sizes():
         found = (core.dim, core.num_heads, width, core.hidden_dim, core.self_per_cross, core.num_slots, core.chunk_len)
         assert found == sizes, name
         assert core.layers.count("cross") == 1, name
+
+
+@pytest.mark.parametrize("name", [*STUDIES, "listops"])
+def test_inputs_are_dropped_once(name):
+    """The bottleneck drops its inputs itself, all other encoders leave it to the classifier."""
+    for key in ("two-way-tlb", "transformer"):
+        config = arena(key) if name == "listops" else task_of_the_arena(name, key, "paper")
+        own = config.encoder.core.dropout if key == "two-way-tlb" else 0.0
+        assert sorted((own, config.agent.dropout))[0] == 0.0 < max(own, config.agent.dropout)
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_the_test_part_does_not_choose_the_checkpoint(name):
+    for run in rows(f"arena-{name}", "paper").values():
+        task = run.config.task
+        assert task.scored_on(final=False) != task.scored_on(final=True) or name == "pathfinder"
+        assert getattr(task, "validation", 1) > 0
+        if run.core != "memoryless":
+            assert run.tests[""].samples == STUDIES[name].test_rows
+
+
+def test_what_is_no_encoder_of_tokens_is_refused():
+    for make, message in (
+        (lambda: listops("swin-v2"), "core='swin-v2'.*patches"),
+        (lambda: listops("vit-tlb"), "core='vit-tlb'.*patches"),
+        (lambda: listops(scale="foo"), "scale='foo'"),
+        (lambda: listops(chunk_len=0), "chunk_len=0"),
+        (lambda: listops(num_slots=0), "num_slots=0"),
+        (lambda: task_of_the_arena("foo"), "foo"),
+        (lambda: task_of_the_arena("text", scale="foo"), "scale='foo'"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            make()
 
 
 def test_the_half_words_are_a_row_of_text():

@@ -98,6 +98,10 @@ def write(root, row, column, seed, share, **more):
     (folder / f"{file['label']}-seed{seed}.json").write_text(json.dumps(file))
 
 
+def shown(row):
+    return row.replace(", full window", " (full window)")
+
+
 def test_the_page_orders_rows_and_gives_every_empty_cell_its_reason(tmp_path):
     first, second, third = COLUMNS[:3]
     for seed in (0, 1, 2):
@@ -108,8 +112,8 @@ def test_the_page_orders_rows_and_gives_every_empty_cell_its_reason(tmp_path):
     write(tmp_path, "gru", third, 0, 0.0, status="failed", error="NaN in the loss at step 7")
     write_tables(MEMORY_SUITE, tmp_path)
     page = (tmp_path / "docs" / "memory-suite.md").read_text()
-    names = re.findall(r"^\| ([a-z][\w, -]*) \|", page.partition("## Scores")[2].partition("## Empty")[0], re.M)
-    assert names[0] == "tlb" and set(names) == set(ROWS)
+    names = re.findall(r"^\| ([a-z][\w() -]*) \|", page.partition("## Scores")[2].partition("## Empty")[0], re.M)
+    assert names[0] == "tlb" and set(names) == set(map(shown, ROWS))
     best = next(line for line in page.splitlines() if line.startswith("| tlb |"))
     assert best.count("**") == 4, "bold in both columns"
     assert f"{np.mean([0.9, 0.8]):.2f} (" in best and "| 100 % (100 to 100) |" in best
@@ -134,11 +138,13 @@ def test_a_table_that_is_not_full_compares_the_rows_that_are(tmp_path):
     write(tmp_path, "gru", COLUMNS[0], 0, 1.0)
     write_tables(MEMORY_SUITE, tmp_path)
     page = (tmp_path / "docs" / "memory-suite.md").read_text()
-    assert "over 3 full columns, of 4 rows; beats" in page
-    rows = re.findall(r"^\| ([a-z][\w, -]*) \|", page.partition("## Scores")[2].partition("*chance*")[0], re.M)
-    assert rows[:4] == list(FIRST) and set(rows) == {*FIRST, "gru"}
+    assert "over the 3 tasks that all 4 compared rows have run; beats" in page
+    rows = re.findall(r"^\| ([a-z][\w() -]*) \|", page.partition("## Scores")[2].partition("*chance*")[0], re.M)
+    assert rows[:4] == list(map(shown, FIRST)) and set(rows) == {*map(shown, FIRST), "gru"}
     waiting = next(line for line in page.splitlines() if line.startswith("Rows of which nothing is run yet: "))
-    assert all(row in waiting for row in set(ROWS) - set(rows)), "a row without any run is named below the table"
+    assert all(row in waiting for row in set(map(shown, ROWS)) - set(rows)), (
+        "a row without any run is named below the table"
+    )
     line = {name: next(line for line in page.splitlines() if line.startswith(f"| {name} |")) for name in rows}
     assert line["hcam"].endswith("| 0.90 | 100 % |") and line["memoryless"].endswith("| 0.30 |  |")
     assert line["gru"].endswith("| - |  |  |"), "one column says nothing about the others"

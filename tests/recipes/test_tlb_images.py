@@ -45,6 +45,11 @@ def test_models_have_equal_numbers_of_parameters(scale):
         assert 0.9 * 10_253_578 < min(sizes.values()) < 1.1 * 10_253_578
 
 
+def pictures_learned_from():
+    """Of CIFAR-10's 50 000 pictures for training; STL-10 has fewer."""
+    return 50_000 - CIFAR().validation
+
+
 def test_without_labels_the_paper_scale_is_section_7_2():
     config = self_supervised(scale="paper")
     core = config.encoder.core
@@ -55,6 +60,11 @@ def test_without_labels_the_paper_scale_is_section_7_2():
     rows = {run.row: run for run in WITHOUT_LABELS.rows("paper")}
     assert list(rows["SiT, trained on stl10"].tests) == ["probe of cifar10", "probe of stl10"]
     assert rows["SiT + TLB, trained on stl10"].tests["probe of stl10"].where == STL10(size=224, patch=16, part="test")
+    pictures = CIFAR(size=224, patch=16, augment=False)
+    assert rows["SiT, trained on cifar10"].config.task == pictures and config.probe_rows == pictures_learned_from()
+    for run in list(rows.values())[:4]:
+        for name, test in run.tests.items():
+            assert test.samples == {"probe of cifar10": 10_000, "probe of stl10": 8000}[name], "all test pictures"
     lite = [run for run in WITHOUT_LABELS.rows("lite") if isinstance(run.config, SelfSupervisedConfig)]
     sizes = [sum(p.numel() for p in run.config.build_agent().parameters()) for run in lite]
     assert max(sizes) < 1.02 * min(sizes)

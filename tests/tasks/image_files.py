@@ -9,8 +9,8 @@ from recollect.tasks.images.stl10 import BYTES
 
 
 def cifar_file(path: Path, labels, classes=10, data=None):
-    """A pickle as the Python version has it; random pictures."""
-    random = np.random.default_rng(len(labels))
+    """A pickle as the Python version has it; random pictures, others in files of other names."""
+    random = np.random.default_rng([*path.name.encode()])
     data = random.integers(0, 256, (len(labels), 3072), dtype=np.uint8) if data is None else data
     names = {b"labels": labels} if classes == 10 else {b"fine_labels": labels, b"coarse_labels": [0] * len(labels)}
     path.write_bytes(pickle.dumps({b"data": data, **names}, protocol=2))

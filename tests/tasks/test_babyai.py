@@ -11,7 +11,8 @@ from recollect.agents.encoder_config import EncoderConfig
 from recollect.agents.encoders import ObservationEncoder
 from recollect.recipes.babyai import BABYAI, babyai
 from recollect.tasks import GymnasiumConfig
-from recollect.tasks.gymnasium.babyai import PAPER_LEVELS, demonstrate
+from recollect.tasks.gymnasium.babyai import PAPER_LEVELS, demonstrate, words_of
+from recollect.tasks.gymnasium.spaces import hash_words
 
 
 def test_the_return_is_success_and_levels_are_drawn():
@@ -39,10 +40,55 @@ def test_mistakes_are_named():
 
 
 def test_every_level_of_the_paper_exists_and_both_scales_have_runs():
-    space = GymnasiumConfig(id="recollect/BabyAI-v0", options={"levels": PAPER_LEVELS}, words=40).spec
-    assert space.observation_space["language"].shape == (40,) and len(PAPER_LEVELS) == 8
+    space = GymnasiumConfig(id="recollect/BabyAI-v0", options={"levels": PAPER_LEVELS}, words=72).spec
+    assert space.observation_space["language"].shape == (72,) and len(PAPER_LEVELS) == 8
     for scale in ("lite", "paper"):
         assert len({run.label for run in BABYAI.rows(scale)}) == len(BABYAI.rows(scale))
+
+
+def longest_of_the_grammar(level):
+    """The longest sentence that minigrid's verifier makes of what a level's generator may choose."""
+    from minigrid.envs.babyai.core import verifier
+
+    class Description(verifier.ObjDesc):
+        def find_matching_objs(self, env, use_location=True):
+            self.obj_set = [self]
+
+    place = "front" if level.locations else None
+    thing, door = (Description(kind, "red", place) for kind in ("ball", "door"))
+    actions = {
+        "goto": verifier.GoToInstr(thing),
+        "pickup": verifier.PickupInstr(thing),
+        "open": verifier.OpenInstr(door),
+        "putnext": verifier.PutNextInstr(thing, thing),
+    }
+    action = max((actions[kind] for kind in level.action_kinds), key=lambda one: number_of_words(one.surface(None)))
+    both = verifier.AndInstr(action, action)
+    kinds = {"action": action, "and": both, "seq": verifier.AfterInstr(both, both)}
+    return max((kinds[kind].surface(None) for kind in level.instr_kinds), key=number_of_words)
+
+
+def number_of_words(sentence):
+    return np.count_nonzero(hash_words(sentence, 500, 1024))
+
+
+def test_no_level_says_more_than_there_is_room_for():
+    from minigrid.envs.babyai.core.levelgen import LevelGen
+
+    found = {}
+    for name in [name for name in gymnasium.registry if name.startswith("BabyAI-")]:
+        environment = gymnasium.make(name, disable_env_checker=True)
+        level = environment.unwrapped
+        if isinstance(level, LevelGen):
+            found[name] = number_of_words(longest_of_the_grammar(level))
+        else:  # one form of sentence, and no choice that makes it longer than others by more than a place
+            found[name] = max(number_of_words(environment.reset(seed=seed)[0]["mission"]) for seed in range(3))
+        assert found[name] <= words_of((name,)), name
+    assert found["BabyAI-BossLevel-v0"] == found["BabyAI-MiniBossLevel-v0"] == found["BabyAI-SynthSeq-v0"] == 72
+    assert found["BabyAI-MoveTwoAcrossS8N9-v0"] == 19 and found["BabyAI-GoToSeq-v0"] == 24
+    assert found["BabyAI-PickupLoc-v0"] == 9 and found["BabyAI-PutNextLocal-v0"] == 9, (
+        "what the lite scale has room for"
+    )
 
 
 @pytest.mark.parametrize("core", ["instructed", "transformer", "memoryless"])

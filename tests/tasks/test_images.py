@@ -134,6 +134,11 @@ def test_cifar_is_read_in_colour(tmp_path, classes):
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
+        (lambda f: (f / "test").write_bytes((f / "train").read_bytes()), r"test is the same as .*train: unpack"),
+        (
+            lambda f: image_files.cifar_file(f / "train", [1, True], 100),
+            r"train.*labels are bool.*, not whole numbers",
+        ),
         (lambda f: (f / "train").unlink(), r"train does not exist: .*docs/datasets.md"),
         (lambda f: (f / "train").write_bytes(b""), r"train is damaged, or no batch of CIFAR-100"),
         (lambda f: (f / "train").write_bytes((f / "train").read_bytes()[:5000]), r"train is damaged"),

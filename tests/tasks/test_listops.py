@@ -1,8 +1,15 @@
 """ListOps: the expressions, their distribution beside the published generator's, and how they are kept."""
 
+import errno
 import json
+import os
 import random
+import shutil
+import socket
+import subprocess
 import sys
+import warnings
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +17,7 @@ import pytest
 import torch
 
 from recollect.tasks import ListOps
+from recollect.tasks.long_range import listops
 from recollect.tasks.long_range.expressions import CLOSE, MAX, MEDIAN, MIN, SUM, WORDS, Rows, Shape, draw, read
 
 sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
@@ -184,8 +192,6 @@ def test_seeds_decide_and_processes_do_not(tmp_path):
 
 @pytest.mark.parametrize("damage", ["cut", "flip", "empty"])
 def test_a_damaged_file_is_made_again(tmp_path, damage):
-    from recollect.tasks.long_range import listops
-
     path = small(tmp_path).prepare()
     whole = path.read_bytes()
     middle = len(whole) // 3
@@ -197,12 +203,112 @@ def test_a_damaged_file_is_made_again(tmp_path, damage):
     assert path.read_bytes() == whole
 
 
+@pytest.mark.parametrize("changes", [{"data_seed": 1}, {"train_rows": 200}, {"max_length": 40}])
+def test_a_file_of_another_config_is_made_again(tmp_path, changes):
+    path, other = small(tmp_path).prepare(), small(tmp_path, **changes).prepare()
+    whole = path.read_bytes()
+    shutil.copy(other, path)
+    listops._rows.cache_clear()
+    with pytest.warns(
+        UserWarning, match=r"holds rows of \[1, .* not of \[1, 5, 30, 10, 10, 390, 0\]: it is made again"
+    ):
+        all_of(small(tmp_path))
+    assert path.read_bytes() == whole
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        small(tmp_path).prepare()
+
+
+@pytest.mark.parametrize("error", [OSError(errno.EMFILE, "Too many open files"), MemoryError("no more")])
+def test_a_whole_file_survives_a_machine_in_need(tmp_path, monkeypatch, error):
+    path = small(tmp_path).prepare()
+    whole = path.read_bytes()
+
+    def fail(*_, **__):
+        raise error
+
+    monkeypatch.setattr(np, "load", fail)
+    with pytest.raises(type(error), match=error.args[-1]):
+        small(tmp_path).prepare()
+    assert path.read_bytes() == whole
+
+
+def test_a_file_that_was_removed_is_made_again_though_its_rows_are_in_memory(tmp_path):
+    task = small(tmp_path)
+    path = task.prepare()
+    whole = path.read_bytes()
+    all_of(task)
+    path.unlink()
+    assert task.prepare().read_bytes() == whole
+
+
+def test_rows_are_in_memory_once_however_many_processes_drew_them(tmp_path):
+    listops._rows.cache_clear()
+    task = small(tmp_path)
+    task.prepare()
+    for part in (task, task.scored_on(final=True), replace(task, folder=str(tmp_path))):
+        part.prepare(processes=2)
+        all_of(part)
+    assert listops._rows.cache_info().currsize == 1
+
+
+def test_what_killed_processes_left_is_removed(tmp_path):
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    name, host = small(tmp_path)._path.name, socket.gethostname()
+    gone = [f".writing-{ended.pid}-{name}", f".writing-{ended.pid}@{host}@listops-other.npz"]
+    others = [
+        f".writing-{os.getppid()}-{name}",
+        f".writing-{os.getppid()}@{host}@{name}",
+        f".writing-{ended.pid}@{host}-2@{name}",
+        f".writing-{ended.pid}-other.npz",
+    ]
+    for left in gone + others:
+        (tmp_path / left).touch()
+    small(tmp_path).prepare()
+    assert {path.name for path in tmp_path.iterdir()} == {name, *others}
+
+
+def test_folders_may_begin_at_home(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    assert small("~/x").prepare() == tmp_path / "x" / small("")._path.name
+    monkeypatch.setenv("RECOLLECT_DATA", "~/y")
+    assert small("").prepare().parent == tmp_path / "y"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["x", "y"]
+
+
+def test_a_folder_that_cannot_be_written_is_told_before_rows_are_drawn(tmp_path, monkeypatch):
+    monkeypatch.setattr(listops, "_made", lambda *_: pytest.fail("rows were drawn"))
+    (tmp_path / "file").write_text("mine")
+    (tmp_path / "taken" / small("")._path.name).mkdir(parents=True)
+    for folder, reason in (
+        ("file", "it is a file"),
+        ("file/below", "Not a directory"),
+        ("taken", r"listops-.*\.npz is a folder there"),
+        ("n" * 300, "File name too long"),
+    ):
+        given = str(tmp_path / folder)
+        with pytest.raises(ValueError, match=rf"folder='{given}': {reason}: give a folder that can be written"):
+            small(given).prepare()
+    assert (tmp_path / "file").read_text() == "mine"
+
+
 def test_bad_settings_are_named(tmp_path):
     for field, value in {"min_length": 1, "max_length": 501, "max_depth": 1, "max_args": 1, "test_rows": 0}.items():
         with pytest.raises(ValueError, match=f"{field}={value}"):
             ListOps(**{field: value})
-    with pytest.raises(ValueError, match="too few such expressions"):
+    with pytest.raises(ValueError, match=r"min_length=500: with max_depth=2 and max_args=10 .* more than 12 tokens"):
+        ListOps(max_depth=2)
+    assert ListOps(min_length=11, max_length=13, max_depth=2), "twelve tokens are possible"
+
+
+def test_where_there_are_too_few_expressions_the_given_numbers_are_said(tmp_path):
+    rows = "train_rows=900, validation_rows=40, test_rows=50 there are too few such expressions"
+    shape = "max_length=5: with min_length=3, max_depth=2, max_args=10, "
+    with pytest.raises(ValueError, match=rf"{shape}{rows} \(400 were found\): raise max_length, max_depth"):
         small(tmp_path, min_length=3, max_length=5, max_depth=2, train_rows=900).prepare()
+    assert not [*tmp_path.iterdir()]
 
 
 def test_chance_is_the_share_of_the_commonest_value():

@@ -63,6 +63,21 @@ def test_reviews_are_read_as_bytes(reviews):
         (lambda folder: (folder / "train/pos/1_8.txt").write_bytes(b"a\nb\xff"), r"1_8.txt, line 2: .*no UTF-8"),
         (lambda folder: (folder / "train/pos/2_2.txt").write_text("bad"), r"2_2.txt.*points that are pos"),
         (lambda folder: (folder / "train/neg/readme.txt").write_text("hello"), r"readme.txt.*points that are neg"),
+        (lambda folder: (folder / "train/neg/99_0.txt").write_text("bad"), r"99_0.txt.*points that are neg: 1 to 4"),
+        (
+            lambda folder: (folder / "train/pos/99_77.txt").write_text("good"),
+            r"99_77.txt.*points that are pos: 7 to 10",
+        ),
+        (lambda folder: (folder / "train/neg/99_\u00b2.txt").write_text("bad"), r"99_\u00b2.txt.*points that are neg"),
+        (
+            lambda folder: (folder / "train/neg/\u00b2_2.txt").write_text("bad"),
+            r"\u00b2_2.txt.*is called NUMBER_POINTS",
+        ),
+        (lambda folder: (folder / "train/neg/77_2.txt").mkdir(), r"77_2.txt'?: it is no file"),
+        (
+            lambda folder: (folder / "train/neg/3_2.txt").unlink(),
+            r"train has 5 in neg/ and 6 in pos/; .*unpack the arch",
+        ),
     ],
 )
 def test_damaged_reviews_are_named(reviews, damage, message):
@@ -79,6 +94,22 @@ def test_words_lie_over_the_borders_of_chunks():
     for word, place in zip([b"every", b"word", b"cut", b"chunk"], places, strict=True):
         assert place // 10 != (place + len(word) - 1) // 10, word
     assert split_words(b"a" * 50, 10).split() == [b"a" * 20]
+    assert split_words(b"abcdefghij klmnopqrst uvwx", 10) == b"     abcdefghij          klmnopqrst   uvwx"
+    assert split_words(b"four four four", 4) == b"  four    four    four"
+
+
+def test_any_words_stay_apart_and_are_halved_by_the_first_border_there_is_room_for():
+    random = np.random.default_rng(0)
+    for _ in range(300):
+        chunk_len = int(random.integers(1, 14))
+        words = [b"x" * int(size) for size in random.integers(1, 30, int(random.integers(0, 12)))]
+        text, end = split_words(b" \n".join(words), chunk_len), 0
+        assert text.split() == [word[: 2 * chunk_len] for word in words]
+        for word in text.split():
+            place, half = text.index(word, end), len(word) // 2
+            assert (place + half) % chunk_len == 0 and half <= chunk_len
+            assert place - end - (end > 0) in range(chunk_len), "no border is left out that has room"
+            end = place + len(word)
 
 
 LINES = ["1\tx\ty\tone text\tother text", "0.0\tx\tz\tone é\tno"]
@@ -122,6 +153,17 @@ def batch_file(path, data, labels):
     path.write_bytes(pickle.dumps({b"data": data, b"labels": labels, b"batch_label": b"x"}, protocol=2))
 
 
+PICTURES = np.zeros((2, 3072), np.uint8)
+
+
+def shared(depth):
+    """A list of lists that share themselves: a few bytes each in the file, and twice as many numbers at each level."""
+    labels = [0, 1]
+    for _ in range(depth):
+        labels = [labels, labels]
+    return labels
+
+
 @pytest.fixture
 def pictures(tmp_path):
     random = np.random.default_rng(0)
@@ -156,6 +198,15 @@ def test_pictures_are_read_in_grey(pictures):
             lambda f: batch_file(f / "data_batch_2", np.zeros((2, 3072), np.uint8), [1, 12]),
             r"picture 1: the label is 12",
         ),
+        (lambda f: shutil.copy(f / "data_batch_1", f / "test_batch"), r"test_batch is the same as .*data_batch_1"),
+        (lambda f: batch_file(f / "data_batch_2", PICTURES, [True, False]), r"_2.*labels are bool, not whole numbers"),
+        (lambda f: batch_file(f / "data_batch_2", PICTURES, shared(40)), r"_2.*labels are list, not whole numbers"),
+        (
+            lambda f: batch_file(f / "data_batch_2", PICTURES, [True, 2]),
+            r"_2.*labels are bool, not whole numbers",
+        ),
+        (lambda f: batch_file(f / "data_batch_2", PICTURES, np.ones(2, bool)), r"_2: labels are bool, not whole"),
+        (lambda f: batch_file(f / "data_batch_2", PICTURES, [1.0, 2.0]), r"_2.*labels are float, not whole numbers"),
         (lambda f: batch_file(f / "data_batch_2", np.zeros((2, 3072), np.uint8), [1]), r"\[1\] labels for 2 pictures"),
         (lambda f: batch_file(f / "data_batch_2", np.zeros((2, 99), np.uint8), [1, 1]), r"not uint8 \[n, 3072\]"),
         (lambda f: (f / "data_batch_2").write_bytes(pickle.dumps(print)), r"_2 is damaged.*it names builtins.print"),
@@ -165,6 +216,19 @@ def test_damaged_pictures_are_named_and_run_nothing(pictures, damage, message):
     damage(pictures)
     with pytest.raises(ValueError, match=message):
         draw(GreyCIFAR(path=str(pictures), validation=6))
+
+
+def test_the_test_file_is_compared_with_the_training_files_whichever_half_is_read(pictures):
+    shutil.copy(pictures / "data_batch_4", pictures / "test_batch")
+    with pytest.raises(ValueError, match=r"test_batch is the same as .*data_batch_4"):
+        draw(GreyCIFAR(path=str(pictures), validation=6, part="test"))
+
+
+def test_a_path_may_begin_at_home(reviews, monkeypatch):
+    monkeypatch.setenv("HOME", str(reviews.parent))
+    assert len(all_of(IMDB(path="~/aclImdb", validation=3)).inputs) == 9
+    with pytest.raises(ValueError, match="path='~nobody-of-that-name/aclImdb': there is no such home"):
+        draw(IMDB(path="~nobody-of-that-name/aclImdb"))
 
 
 @pytest.mark.parametrize("task", [IMDB(), AAN(), GreyCIFAR()])
@@ -185,6 +249,23 @@ def test_discs_are_at_the_ends_of_paths(size):
     assert lines.min() > 2 * size
     again = draw(Pathfinder(size=size), 64)
     assert torch.equal(batch.inputs, again.inputs) and torch.equal(batch.targets, again.targets)
+
+
+@pytest.mark.parametrize(("size", "rows", "most"), [(16, 2400, 0.62), (32, 600, 0.6)])
+def test_how_far_the_discs_are_apart_hardly_tells_the_answer(size, rows, most):
+    batch = draw(Pathfinder(size=size), rows)
+    answers = batch.targets[:, -1].numpy()
+    apart = np.empty(rows)
+    for row, picture in enumerate(batch.inputs.reshape(rows, size, size).numpy()):
+        lit = np.argwhere(picture > 200).astype(float)  # nothing but discs is so bright
+        between = np.linalg.norm(lit[:, None] - lit, axis=-1)
+        one, other = np.unravel_index(between.argmax(), between.shape)
+        mine = between[one] < between[other]
+        apart[row] = np.linalg.norm(lit[mine].mean(0) - lit[~mine].mean(0))
+    half = rows // 2
+    classes = np.digitize(apart, np.quantile(apart[:half], np.linspace(0, 1, 13)[1:-1]))
+    rule = np.array([answers[:half][classes[:half] == number].mean() > 0.5 for number in range(12)])
+    assert (rule[classes[half:]] == answers[half:]).mean() < most
 
 
 def test_a_simple_count_does_not_tell_the_answer_of_pathfinder():

@@ -12,10 +12,11 @@ from rich.console import Console
 
 from recollect import files
 from recollect.cores import CORES
+from recollect.recipes import training
 from recollect.runs import checkpoints
 from recollect.runs.checkpoints import RunError
 from recollect.runs.metrics import read_rows
-from recollect.tasks import Recall
+from recollect.tasks import IMDB, Recall
 from recollect.training import FitConfig, OptimizerConfig, SupervisedConfig, fit
 from recollect.training.supervised import SupervisedTrainer
 
@@ -233,6 +234,44 @@ def test_a_directory_that_is_no_run_is_refused(tmp_path):
         fit(config(), tmp_path / "file")
     with pytest.raises(ValueError, match="cannot be written"):
         fit(config(), tmp_path / "file" / "run")
+
+
+FILES = ("imdb", "aan", "charades", "thumos", "cifar", "stl-10", "grey-cifar")
+
+
+@pytest.mark.parametrize("task", FILES)
+def test_data_that_are_not_there_leave_no_directory(tmp_path, monkeypatch, task):
+    monkeypatch.setenv("RECOLLECT_DATA", str(tmp_path / "data"))
+    for again in range(2):
+        with pytest.raises(ValueError, match=r"docs/datasets\.md"):
+            fit(training(task, "lstm"), tmp_path / "run", resume=bool(again))
+        assert not (tmp_path / "run").exists()
+
+
+def test_data_of_evaluations_are_looked_at_too(tmp_path):
+    reviews = tmp_path / "aclImdb"
+    for label, points in (("neg", 1), ("pos", 9)):
+        (reviews / "train" / label).mkdir(parents=True)
+        (reviews / "train" / label / f"0_{points}.txt").write_text("so so")
+    with pytest.raises(ValueError, match=r"test/neg has no reviews"):
+        fit(replace(training("imdb", "lstm"), task=IMDB(path=str(reviews), validation=0)), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_run_with_a_checkpoint_does_not_look_at_its_data_first(tmp_path, monkeypatch):
+    fit(config(), tmp_path / "run")
+    monkeypatch.setattr(SupervisedTrainer, "look_at_data", crash_at(0))
+    fit(config(), tmp_path / "run", resume=True)
+
+
+def test_looking_at_the_data_moves_no_generator():
+    ours, alone = config().build(), config().build()
+    alone.agent.load_state_dict(ours.agent.state_dict())
+    torch.manual_seed(5)
+    ours.look_at_data()
+    losses = [ours.step()["loss"] for _ in range(3)]
+    torch.manual_seed(5)
+    assert losses == [alone.step()["loss"] for _ in range(3)]
 
 
 def test_a_finished_run_has_nothing_to_do(tmp_path):

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from importlib.util import find_spec
 
 import pytest
 
@@ -33,6 +34,15 @@ def test_imitate_record_clone_reinforce_and_compare(capsys, tmp_path):
     assert status == 0, err
     status, _, err = run(capsys, "evaluate", two, "--episodes", 6, "--record", tmp_path / "e.npz")
     assert status == 0 and "recorded: 6 episodes" in err
+    (tmp_path / "file").write_text("")
+    for target, message in {
+        "e.txt": "record='e.txt': give FILE.npz, minari:DATASET or lerobot:FOLDER",
+        tmp_path / "file" / "e.npz": "file is no folder in which you may write",
+        "minari:good": "give it a version",
+    }.items():  # nothing is played, and nothing is said, before that is known
+        if not str(target).startswith("minari:") or find_spec("minari"):
+            status, out, err = run(capsys, "evaluate", two, "--episodes", 6, "--record", target)
+            assert status == 2 and not out and message in " ".join(err.split())
     teacher = ["--teacher", tmp_path / "e.npz"]
     status, _, err = run(capsys, "train", *MAZE, "--trainer", "cloning", *teacher, "--steps", 2, "--directory", three)
     assert status == 0, err

@@ -10,8 +10,9 @@ from small_worlds import LENGTHS, CueConfig, episodes_of_cues
 from recollect.agents.decision_transformer import DecisionTransformerConfig
 from recollect.agents.encoder_config import EncoderConfig
 from recollect.cores import CORES
-from recollect.evaluation.recordings import write_recording
+from recollect.evaluation.recordings import demonstrate, write_recording
 from recollect.objectives.returns import returns_to_go
+from recollect.tasks import TASKS
 from recollect.training import FitConfig, fit, load_model
 from recollect.training.offline.data import OfflineData, OfflineDataConfig
 from recollect.training.offline.decision_transformer import OfflineConfig, TargetsConfig, context_loss
@@ -43,6 +44,11 @@ def test_returns_to_go_are_sums_of_a_literal_loop():
         begin += length
 
 
+def test_a_reward_that_is_none_stays_in_its_episode():
+    found = returns_to_go(np.array([0, np.nan, 0, 0, 1, 1, 0, 1e20, 0, 3]), np.array([3, 3, 2, 2]))
+    assert np.isnan(found[0]) and found[1:].tolist() == [0, 0, 2, 1, 0, np.float32(1e20), 0, 3, 0]
+
+
 def test_contexts_lie_in_one_episode_and_every_step_is_drawn():
     recording = episodes_of_cues()
     data = OfflineData(recording)
@@ -63,6 +69,46 @@ def test_contexts_lie_in_one_episode_and_every_step_is_drawn():
             seen |= set(places[valid].tolist())
     acted = {int(s + t) for s, n in zip(starts, LENGTHS, strict=True) for t in range(n - 1)}
     assert seen == acted
+
+
+@pytest.mark.parametrize("kind", [np.int64, np.uint8])
+def test_nobody_reads_the_action_of_an_episode_s_last_step(tmp_path, kind):
+    recording = episodes_of_cues()
+    action = recording.action.astype(kind)
+    action[LENGTHS.cumsum() - 1] = np.array(-1).astype(kind)
+    parts = {"action": action, "reward": recording.reward, "lengths": LENGTHS}
+    np.savez(tmp_path / "e.npz", **{"observation.cue": recording.observation["cue"]}, **parts)
+    made = config(tmp_path / "e.npz").build()
+    for _ in range(6):
+        assert np.isfinite(made.step()["loss"])
+
+
+@pytest.mark.parametrize(
+    ("part", "array", "message"),
+    [
+        ("terminated", np.array(["yes"] * 5), r"terminated='<U3 \[5\]': .*e\.npz: give True or False"),
+        ("reward", np.full(35, np.inf), r"reward=inf: .*e\.npz, step 0 \(step 0 of episode 0\)"),
+    ],
+)
+def test_episodes_that_hold_something_else_are_named(tmp_path, part, array, message):
+    recording = episodes_of_cues()
+    parts = {"action": recording.action, "lengths": LENGTHS} | {part: array}
+    np.savez(tmp_path / "e.npz", **{"observation.cue": recording.observation["cue"]}, **parts)
+    with pytest.raises(ValueError, match=message):
+        config(tmp_path / "e.npz").build()
+
+
+def test_instructions_are_told_in_the_numbers_of_the_world(tmp_path):
+    world = TASKS["order-shown-once"]()
+    recording = demonstrate(world, 4)
+    words = world.spec.words
+    turned = ("", *reversed(words[1:]))
+    told = np.array([0, *range(len(words) - 1, 0, -1)])[recording.observation["language"]]
+    write_recording(
+        recording._replace(observation={**recording.observation, "language": told}, words=turned), tmp_path / "e.npz"
+    )
+    found, _ = OfflineDataConfig(source=str(tmp_path / "e.npz")).read(world.spec, 0)
+    assert found.words == words and np.array_equal(found.observation["language"], recording.observation["language"])
 
 
 def test_frames_are_stacked_inside_their_episode_with_zeros_before_it():

@@ -1,7 +1,9 @@
+import inspect
+
 import torch
 from torch import nn
 
-from recollect.training.optimizers import Undo, optimizer_tensors
+from recollect.training.optimizers import OptimizerConfig, Undo, optimizer_tensors
 
 
 def test_undo_puts_weights_averages_settings_and_generator_back():
@@ -35,3 +37,17 @@ def test_undo_puts_weights_averages_settings_and_generator_back():
     assert all(torch.equal(after[name], tensor) for name, tensor in before.items())
     assert torch.equal(step(), drawn), "the same draws come again"
     assert not torch.equal(model[0].weight, before["0.weight"]), "and the optimiser goes on"
+
+
+def test_weight_decay_spares_what_its_text_says():
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.words, self.linear, self.norm = nn.Embedding(5, 4), nn.Linear(4, 4), nn.LayerNorm(4)
+            self.positions, self.slots = nn.Parameter(torch.ones(3, 4)), nn.Parameter(torch.ones(2, 4))
+
+    model = Model()
+    decayed = {id(p) for p in OptimizerConfig(weight_decay=0.1).build(model).param_groups[0]["params"]}
+    assert {name for name, p in model.named_parameters() if id(p) in decayed} == {"linear.weight", "positions", "slots"}
+    text = " ".join(inspect.getsource(OptimizerConfig).split())
+    assert "but also learned tables of positions, tokens and slots. Biases, norms and nn.Embedding are spared" in text

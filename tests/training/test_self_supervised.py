@@ -92,7 +92,8 @@ def test_probes_leave_no_trace_and_other_pictures_can_be_probed():
     assert all(torch.equal(value, before[1][name]) for name, value in ours.model.state_dict().items())
     for make, message in (
         (lambda: config(batch_size=1), "batch_size=1"),
-        (lambda: config(probe_rows=0), "probe_rows=0"),
+        (lambda: config(probe_rows=1), "probe_rows=1: give at least two pictures"),
+        (lambda: settings.evaluate(ours.model, samples=0, seed=1), "samples=0: score one picture at least"),
     ):
         with pytest.raises(ValueError, match=message):
             make()

@@ -6,6 +6,7 @@ import torch
 from recollect.cores import CORES
 from recollect.tasks import Recall
 from recollect.training import FitConfig, SupervisedConfig, evaluate_run, fit, load_config, load_model, record_run
+from recollect.training.trained import require_recordable, save_episodes
 from run_maker import make_run
 
 CONFIG = SupervisedConfig(
@@ -43,6 +44,16 @@ def test_a_run_without_a_checkpoint_is_named(tmp_path):
     (run / "checkpoint" / "step-000000001" / "manifest.json").unlink()
     with pytest.raises(ValueError, match=r"no complete checkpoint yet .*manifest\.json is missing"):
         evaluate_run(run)
+
+
+def test_only_runs_in_a_world_have_episodes_and_only_for_a_place_that_can_be_written_to(tmp_path):
+    run = make_run(tmp_path, "gru", 0, [0.5])
+    require_recordable(run, None)
+    for look in (require_recordable, save_episodes):
+        with pytest.raises(ValueError, match="only runs in a world have episodes"):
+            look(run, tmp_path / "e.npz")
+        with pytest.raises(ValueError, match=r"record='.*e\.txt': give FILE\.npz"):
+            look(run, tmp_path / "e.txt")
 
 
 def test_only_runs_in_a_world_can_be_filmed(tmp_path):

@@ -10,9 +10,11 @@ from test_recorded import GRU, config, episodes
 
 from recollect.agents.actor_critic import ActorCriticConfig
 from recollect.evaluation.recordings import write_recording
+from recollect.gymnasium_ids import BABYAI
+from recollect.tasks import GymnasiumConfig
 from recollect.training import fit, load_model
 from recollect.training.imitation.loss import imitation_loss
-from recollect.training.imitation.sources import recorded_episodes
+from recollect.training.imitation.sources import recorded_episodes, successes
 from recollect.training.imitation.teachers import NamedActions, TeacherConfig
 from recollect.training.imitation.whole import POOL, WholeEpisodes
 from recollect.training.impala.loss import LossConfig
@@ -65,5 +67,43 @@ def test_demonstrations_are_for_babyai_alone():
         recorded_episodes("babyai-bot:5", CueConfig())
     with pytest.raises(ValueError, match=r"name='babyai-bot:x': say how many demonstrations"):
         TeacherConfig(name="babyai-bot:x")
+    with pytest.raises(ValueError, match=r"teacher\.name='babyai-bot:5': only BabyAI has this bot"):
+        recorded_episodes("babyai-bot:5", GymnasiumConfig())
     with pytest.raises(ValueError, match="whole=True: only recorded episodes can be read whole"):
         TeacherConfig(whole=True)
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"options": {"room_size": 5, "num_dists": 1}}, r"world\.options=\{'room_size': 5, 'num_dists': 1\}"),
+        ({"options": {"levels": ["GoToLocal"]}}, r"world\.options="),
+        ({"id": BABYAI, "options": {"levels": ["GoToLocal"], "max_episode_steps": 9}}, r"\{'max_episode_steps': 9\}"),
+        ({"wrappers": ("minigrid.wrappers:FullyObsWrapper",)}, r"world\.wrappers=.*leave this away"),
+        ({"stack": 2}, r"world\.stack=2: the bot plays the levels as minigrid has them"),
+        ({"id": BABYAI, "options": {"levels": "GoToLocal"}}, "levels='GoToLocal': give a list of levels"),
+    ],
+)
+def test_the_bot_is_not_asked_to_play_in_a_world_that_changes_its_levels(fields, message, tmp_path, monkeypatch):
+    pytest.importorskip("minigrid")
+    monkeypatch.setenv("RECOLLECT_DATA", str(tmp_path))
+    with pytest.raises(ValueError, match=message):
+        recorded_episodes("babyai-bot:2", GymnasiumConfig(**{"id": "BabyAI-GoToLocal-v0"} | fields))
+    assert not list(tmp_path.iterdir())
+
+
+def test_demonstrations_are_rewarded_as_their_world_rewards(tmp_path, monkeypatch):
+    pytest.importorskip("minigrid")
+    monkeypatch.setenv("RECOLLECT_DATA", str(tmp_path))
+    monkeypatch.setattr("os.cpu_count", lambda: 1)
+    level = recorded_episodes("babyai-bot:2", GymnasiumConfig(id="BabyAI-GoToLocal-v0"))
+    last = level.lengths.cumsum() - 1
+    assert (level.reward[last] > 0).all() and (level.reward[last] < 1).all()
+    twice = {"levels": ["GoToLocal", "BabyAI-GoToLocal-v0"]}
+    for options in ({}, twice):
+        found = recorded_episodes("babyai-bot:2", GymnasiumConfig(id=BABYAI, options=options))
+        assert (found.reward[last] == 1).all() and found.reward.sum() == 2 and found.reward.dtype == np.float32
+        assert np.array_equal(found.action, level.action) and found.score.tolist() == [1, 1]
+    assert len(list((tmp_path / "babyai").glob("*.npz"))) == 1
+    on_the_way = level._replace(reward=np.ones_like(level.reward))
+    assert successes(on_the_way) is on_the_way

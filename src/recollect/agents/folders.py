@@ -9,7 +9,7 @@ from typing import Any
 import safetensors.torch
 from torch import nn
 
-from recollect.files import new_file, write_atomically
+from recollect.files import new_file, read_json, require_kind, write_atomically
 
 DESCRIPTION, WEIGHTS = "model.json", "weights.safetensors"
 
@@ -31,13 +31,27 @@ def read_description(folder: str | PathLike[str], writer: str) -> dict[str, Any]
         writer: name of the class whose ``save`` should have been called, for the error.
 
     Raises:
-        ValueError: a file is missing.
+        ValueError: a file is missing or damaged. What the description lacks is one too, when it is asked for.
     """
     source = Path(folder)
     for name in (DESCRIPTION, WEIGHTS):
         if not (source / name).is_file():
             raise ValueError(f"{source / name} does not exist: give a folder that {writer}.save wrote")
-    return json.loads((source / DESCRIPTION).read_text())
+    path = source / DESCRIPTION
+    found = read_json(path, f"write it again with {writer}.save")
+    require_kind(found, dict, path)
+    return _Description(found, path=path, writer=writer)
+
+
+class _Description(dict[str, Any]):
+    """What a file says; what it does not say is an error that names the file."""
+
+    def __init__(self, found: Mapping[str, Any], *, path: Path, writer: str) -> None:
+        super().__init__(found)
+        self.path, self.writer = path, writer
+
+    def __missing__(self, key: str) -> Any:
+        raise ValueError(f"{self.path} has no {key!r}: give a folder that {self.writer}.save wrote")
 
 
 def read_weights(folder: str | PathLike[str], model: nn.Module) -> None:

@@ -27,7 +27,7 @@ from torch import Tensor, nn
 from recollect.agents.folders import read_description, read_weights, write_model
 from recollect.agents.kinds import KINDS
 from recollect.config import from_json, require, to_json
-from recollect.encoders.contract import EncoderConfig, Encoding
+from recollect.encoders.contract import EncoderConfig, Encoding, require_rows
 from recollect.layers.positions import resize_grid, sinusoid
 from recollect.tasks.streams.contract import Batch, TaskSpec
 
@@ -132,7 +132,7 @@ class SequenceClassifier(nn.Module):
             Logits ``[b, classes]``.
 
         Raises:
-            ValueError: inputs of the wrong rank, width or dtype, or rows that are too long.
+            ValueError: what :meth:`check` refuses.
         """
         encoding, padding = self.encode(inputs, padding)
         rows = encoding.summary
@@ -146,7 +146,11 @@ class SequenceClassifier(nn.Module):
 
     def encode(self, inputs: Tensor, padding: Tensor | None = None) -> tuple[Encoding, Tensor | None]:
         """What the encoder makes of every part of every row, ``[b * parts, t / parts]`` steps, and their padding."""
-        self.check(inputs)
+        self.check(inputs, padding)
+        return self._read(inputs, padding)
+
+    def _read(self, inputs: Tensor, padding: Tensor | None) -> tuple[Encoding, Tensor | None]:
+        """As :meth:`encode`, of inputs that were checked."""
         inputs = inputs.unflatten(1, (self.parts, -1)).flatten(0, 1)
         if padding is not None:
             padding = padding.unflatten(1, (self.parts, -1)).flatten(0, 1)
@@ -205,16 +209,22 @@ class SequenceClassifier(nn.Module):
             Logits ``[b, t, vocabulary]``.
 
         Raises:
-            ValueError: the model was built without this.
+            ValueError: the model was built without this, or what :meth:`check` refuses.
         """
         if self.restore is None:
             raise ValueError("this model restores no tokens: build it with restores=True")
         assert self.vocabulary is not None
-        encoding, _ = self.encode(inputs.masked_fill(hidden, self.vocabulary), padding)
+        self.check(inputs, padding)
+        encoding, _ = self._read(inputs.masked_fill(hidden, self.vocabulary), padding)
         return self.restore(encoding.outputs).unflatten(0, (-1, self.parts)).flatten(1, 2)
 
-    def check(self, inputs: Tensor) -> None:
-        """Raise ``ValueError`` unless these are inputs of this model."""
+    def check(self, inputs: Tensor, padding: Tensor | None = None) -> None:
+        """Raise ``ValueError`` unless these are inputs of this model: rank, width, dtype, steps, padding and tokens.
+
+        Tokens are looked at on the CPU alone, in padded steps too: on an accelerator the look would wait for the
+        device. A token beyond the vocabulary fails there in the lookup, but for the first one of a model that restores
+        hidden tokens, which it takes for a hidden one.
+        """
         length = self.task["length"]
         if self.vocabulary is None:
             good = inputs.ndim == 3 and inputs.shape[-1] == self.task["input_dim"] and inputs.is_floating_point()
@@ -231,6 +241,16 @@ class SequenceClassifier(nn.Module):
             steps, fits = f"at most {length} steps", good and inputs.shape[1] <= length
         if not fits or inputs.shape[1] % self.parts:
             raise ValueError(f"inputs are {inputs.dtype} {list(inputs.shape)}; this model takes {wanted}, {steps}")
+        require_rows(inputs, padding)
+        if self.vocabulary is not None and inputs.device.type == "cpu" and not torch.compiler.is_compiling():
+            self._check_tokens(inputs, self.vocabulary)
+
+    @staticmethod
+    def _check_tokens(tokens: Tensor, vocabulary: int) -> None:
+        """The embedding would not name the token, and has one more than the vocabulary where it restores."""
+        if tokens.numel() and not 0 <= tokens.min() <= tokens.max() < vocabulary:
+            wrong = tokens[(tokens < 0) | (tokens >= vocabulary)][0].item()
+            raise ValueError(f"token {wrong} is outside the vocabulary of {vocabulary}: use 0..{vocabulary - 1}")
 
     def _check_pictures(self, length: int) -> None:
         """Raise ``ValueError`` unless rows of this length fit positions and encoder."""
@@ -258,7 +278,7 @@ class SequenceClassifier(nn.Module):
         """The model that :meth:`save` wrote, in ``eval`` mode.
 
         Raises:
-            ValueError: a file is missing, or the config names an unknown encoder.
+            ValueError: a file is missing, ``model.json`` lacks something, or its config names an unknown encoder.
         """
         description = read_description(folder, "SequenceClassifier")
         model = SequenceClassifier(

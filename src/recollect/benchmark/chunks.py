@@ -13,7 +13,7 @@ Source: Didolkar et al. 2022, table 5.
 
 import gc
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import torch
@@ -31,6 +31,7 @@ from recollect.encoders.tlb import TwoWayTLBConfig
 from recollect.encoders.transformer import TransformerConfig
 from recollect.machine import forget_peak, peak_bytes, resident_bytes
 from recollect.ops.allocation import freed_memory_returned, return_holes
+from recollect.training.devices import choose_device
 
 PAPER = {  # table 5: inference speed and memory, training speed and memory, beside the paper's Transformer
     1000: (3.5, 0.09, 4.4, 0.14),
@@ -67,6 +68,7 @@ class ChunksBenchmark:
     def __post_init__(self) -> None:
         for name in ("length", "batch_size"):
             require(getattr(self, name) >= 1, name, getattr(self, name), "use at least 1")
+        require(len(self.chunks) > 0, "chunks", self.chunks, "give at least one length, such as 100")
         require(all(chunk >= 1 for chunk in self.chunks), "chunks", self.chunks, "use lengths of at least 1")
         require(self.dtype in ("float32", "bfloat16"), "dtype", self.dtype, "choose float32 or bfloat16")
         require(self.repeats >= 2, "repeats", self.repeats, "use at least 2")
@@ -113,8 +115,9 @@ def run_chunks(config: ChunksBenchmark, progress: Callable[[str], None] | None =
         progress: told what is being measured.
 
     Raises:
-        ValueError: the output folder cannot be written.
+        ValueError: there is no such device here, or the output folder cannot be written.
     """
+    config = replace(config, device=str(choose_device(config.device)))
     length = 64 if config.quick else config.length
     dtype = getattr(torch, config.dtype)
     peak = matmul_peak(dtype, 128 if config.quick else 2048, device=config.device)

@@ -70,10 +70,9 @@ class Evaluate:
     video: Path | None = None
     """Folder that gets a video (MP4 and GIF) of four episodes; None films nothing."""
     record: str | None = None
-    """FILE.npz, minari:DATASET or lerobot:FOLDER that gets as many episodes as are scored, to clone or to learn from
-    offline."""
+    """FILE.npz, minari:DATASET or lerobot:FOLDER that gets as many episodes as are scored, to clone or learn from."""
     noise: tuple[float, ...] = ()
-    """For --record: shares of the actions that know nothing, in turns over the rows, so that returns are mixed."""
+    """For --record: shares of random actions, cycled over the rows, so that returns are mixed."""
     best: bool = False
     """Take the checkpoint of the run's best evaluation, instead of the newest."""
     seed: int = 0
@@ -88,13 +87,13 @@ class Evaluate:
     def run(self, console: Console) -> int:
         """Evaluate and print."""
         require_run(self.directory)
-        from recollect.runs.interrupts import ends_at_a_signal
-        from recollect.runs.progress import Counted
-        from recollect.training.trained import evaluate_run, passed_over, record_run, save_episodes
+        from recollect.runs import interrupts, progress
+        from recollect.training.trained import evaluate_run, passed_over, record_run, require_recordable, save_episodes
 
+        require_recordable(self.directory, self.record, trust=self.trust)
         how: dict[str, Any] = {"seed": self.seed, "device": self.device, "best": self.best, "trust": self.trust}
         how["greedy"] = None if self.policy == "run" else self.policy == "greedy"
-        with ends_at_a_signal(), Counted(Console(stderr=True)):
+        with interrupts.ends_at_a_signal(), progress.Counted(Console(stderr=True)):
             found = evaluate_run(self.directory, samples=self.samples, **how)
         for line in passed_over(self.directory, best=self.best):
             tell(line, style="yellow")
@@ -103,11 +102,11 @@ class Evaluate:
         else:
             console.print(f"{self.directory}: {found.describe()}", soft_wrap=True, markup=False)
         if self.video is not None:
-            with ends_at_a_signal(), Counted(Console(stderr=True)):
+            with interrupts.ends_at_a_signal(), progress.Counted(Console(stderr=True)):
                 film = record_run(self.directory, self.video, **how)
             tell(f"video: {film.mp4}, {film.gif}")
         if self.record is not None:
-            with ends_at_a_signal(), Counted(Console(stderr=True)):
+            with interrupts.ends_at_a_signal(), progress.Counted(Console(stderr=True)):
                 kept = save_episodes(self.directory, self.record, episodes=self.samples, noise=self.noise, **how)
             tell(f"recorded: {len(kept.lengths)} episodes in {self.record}, mean score {kept.score.mean():.4g}")
         return 0
@@ -115,7 +114,7 @@ class Evaluate:
 
 @dataclass(frozen=True)
 class Demonstrations:
-    """Record minigrid's bot in BabyAI levels, for the trainer cloning; goes on where it was when it is typed again."""
+    """Record minigrid's bot in BabyAI levels, for the trainer cloning; resumes when it is typed again."""
 
     levels: Positional[tuple[str, ...]]
     """Levels, as BabyAI-GoToLocal-v0 or GoToLocal; of several, all episodes are in one file."""
@@ -187,6 +186,8 @@ class Explore:
 
     def run(self, console: Console) -> int:
         """Record, score, write and print the verdict."""
+        if not self.directories:
+            raise ValueError("no run is named: give a run directory, as in recollect explore runs/t-maze-hcam-seed0")
         for directory in self.directories:
             require_run(directory)
         from recollect.interpret.explore import compare_explored, explore_run, usable_writers
@@ -333,7 +334,7 @@ class Reproduce:
     """Also run what has a result already."""
 
     def run(self, console: Console) -> int:
-        """Reproduce; an interrupted command goes on where it was when it is typed again."""
+        """Reproduce; an interrupted command resumes when it is typed again."""
         flags.require_key("recipes", self.name)
         flags.require_scale(self.name, self.scale)
         from recollect.recipes import RECIPES
@@ -469,7 +470,7 @@ def main(words: Sequence[str] | None = None) -> int:
     console = Console()
     if not words or words[0] in ("-h", "--help"):
         console.print("[bold]recollect[/]: memory for agents and long streams\n")
-        console.print(overview({name: about for name, (_, about) in COMMANDS.items()}))
+        console.print(overview({name: about for name, (_, about) in COMMANDS.items()} | {"--version": "the version"}))
         console.print("\nrecollect COMMAND --help shows its flags. RECOLLECT_TRACEBACK=1 shows tracebacks of errors.")
         return 0
     if words[0] == "--version":

@@ -31,7 +31,8 @@ OPTIONS = {
     "--agent NAME": "In a world of images, a whole agent of George 2021 in the place of --core: {agents}.",
     "--trainer KEY": "How it learns, where a task has several ways: in a world, cloning imitates (--teacher), and "
     "decision-transformer learns from recorded episodes (--data).",
-    "--imitate INT": "In a world: first steps, which imitate a teacher; then reinforcement, drawn to it less and less.",
+    "--imitate INT": "In a world: imitate a teacher for this many steps, then reinforce; the pull towards the teacher "
+    "fades.",
     "--teacher NAME": "Who is imitated: oracle, a run, or, cloning, FILE.npz, minari:NAME or lerobot:FOLDER. [oracle]",
     "--data NAME": "What a decision-transformer learns from: FILE.npz, minari:DATASET or dqn-replay:FOLDER.",
     "--directory PATH": "Run directory. [runs/<task>-<core|agent>-seed<seed>]",
@@ -137,12 +138,12 @@ def read(words: Sequence[str]) -> Request:
     seeds = _take_many(rest, "--seeds")
     if config is not None and (task or core or agent or trainer):
         raise ValueError(
-            "--config brings its task and its core, and its trainer: leave TASK, --core, --agent and --trainer away"
+            "--config brings its task and its core, and its trainer: omit TASK, --core, --agent and --trainer"
         )
     if agent is not None:
         lookup(flags.agents(), agent, "agent")
         if core is not None:
-            raise ValueError(f"--agent {agent} brings its core: leave --core {core} away, or --agent")
+            raise ValueError(f"--agent {agent} brings its core: omit --core {core}, or --agent")
     if trainer is not None:
         lookup(dict.fromkeys(flags.trainers()), trainer, "trainer")
     if trainer == "cloning":

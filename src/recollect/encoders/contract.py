@@ -49,6 +49,22 @@ class EncoderConfig(ABC):
         """Make the encoder for inputs of width ``input_dim`` and rows of at most ``length`` steps."""
 
 
+def require_rows(inputs: Tensor, padding: Tensor | None) -> None:
+    """Raise ``ValueError`` unless these are rows of at least one step, and padding of them.
+
+    Args:
+        inputs: ``[b, t, ...]``, tokens or floats.
+        padding: bool ``[b, t]``, or None.
+    """
+    shape = list(inputs.shape[:2])
+    if len(shape) < 2 or shape[1] == 0:
+        raise ValueError(f"inputs have shape {list(inputs.shape)}: give rows [b, t, ...] of at least one step")
+    if padding is not None and (padding.dtype != torch.bool or list(padding.shape) != shape):
+        raise ValueError(
+            f"padding is {padding.dtype} {list(padding.shape)}; it must be bool {shape}: True where there is nothing"
+        )
+
+
 class SequenceEncoder(nn.Module, ABC):
     """Base of all encoders."""
 
@@ -62,6 +78,9 @@ class SequenceEncoder(nn.Module, ABC):
         Args:
             inputs: float ``[b, t, input_dim]``.
             padding: bool ``[b, t]``, True where there is nothing; None pads nothing.
+
+        Raises:
+            ValueError: rows without a step, or padding of another shape or dtype (:func:`require_rows`).
         """
 
     def summary_attention(self, inputs: Tensor) -> Tensor:
@@ -140,6 +159,7 @@ class StackEncoder(SequenceEncoder):
 
     def forward(self, inputs: Tensor, padding: Tensor | None = None) -> Encoding:
         """See :class:`SequenceEncoder`."""
+        require_rows(inputs, padding)
         if padding is not None:
             inputs = torch.where(padding[..., None], 0.0, inputs)
         x = self.project(inputs)

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from recollect.config import require
 from recollect.cores.long_short import LongShortTransformerConfig
-from recollect.encoders.contract import EncoderConfig, Encoding, SequenceEncoder
+from recollect.encoders.contract import EncoderConfig, Encoding, SequenceEncoder, require_rows
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,4 +48,5 @@ class TwoWayLongShort(SequenceEncoder):
 
     def forward(self, inputs: Tensor, padding: Tensor | None = None) -> Encoding:
         """See :class:`SequenceEncoder`."""
+        require_rows(inputs, padding)
         return Encoding(self.core.encode(inputs, padding), None)

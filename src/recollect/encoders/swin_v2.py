@@ -3,7 +3,10 @@
 Paper:    Liu et al., Swin Transformer V2 (2022); a baseline of Didolkar et al. 2022, table 1. The network is
           ``Swinv2Model`` of the package transformers (``pip install 'recollect[backbones]'``); with a linear head it is
           ``Swinv2ForImageClassification``.
-Differs:  it reads rows of patches, as every encoder here does, and puts them together again.
+Differs:  it reads rows of patches, as every encoder here does, and puts them together again. transformers fixes windows
+          and shifts when it builds a model: where a stage has no more patches a side than a window, the window is as
+          large as the stage and never moves. A picture of another size is read with the windows and shifts of a model
+          built for its size, and with the weights of this one.
 """
 
 from dataclasses import dataclass
@@ -11,10 +14,12 @@ from importlib import import_module
 from math import isqrt
 from typing import Any, ClassVar
 
+import torch
 from torch import Tensor, nn
+from torch.func import functional_call
 
 from recollect.config import require
-from recollect.encoders.contract import EncoderConfig, Encoding, SequenceEncoder
+from recollect.encoders.contract import EncoderConfig, Encoding, SequenceEncoder, require_rows
 from recollect.layers.positions import from_patches
 
 
@@ -76,9 +81,40 @@ class SwinV2(SequenceEncoder):
         self.patch, side = isqrt(input_dim // 3), isqrt(length)
         good = 3 * self.patch**2 == input_dim and side**2 == length
         require(good, "input_dim", input_dim, f"swin-v2 reads square pictures as {length} patches of 3 * p * p numbers")
-        stages = len(config.depths)
-        least = 2 ** (stages - 1)
-        require(side % least == 0, "depths", config.depths, f"{stages} stages merge {side} patches a side too often")
+        self.config, self.side = config, side
+        self.swin = self._built(swin, side)
+        self.output_dim = config.dim * 2 ** (len(config.depths) - 1)
+        self._others: dict[int, nn.Module] = {}
+        """Models for other sides, without weights; no part of this module, so that nothing saves or counts them."""
+
+    def forward(self, inputs: Tensor, padding: Tensor | None = None) -> Encoding:
+        """See :class:`SequenceEncoder`; the outputs are those of the merged patches of the last stage."""
+        require_rows(inputs, padding)
+        if padding is not None and padding.any():
+            raise ValueError("padding: swin-v2 reads whole pictures; none of their patches can be padding")
+        pictures, side = from_patches(inputs, self.patch), isqrt(inputs.shape[1])
+        if side == self.side:
+            found = self.swin(pictures)
+        else:
+            found = functional_call(self._for_side(side), dict(self.swin.named_parameters()), (pictures,))
+        return Encoding(found.last_hidden_state, found.pooler_output)
+
+    def _for_side(self, side: int) -> nn.Module:
+        """A model for pictures of other patches a side, which is called with the weights of this one."""
+        if side not in self._others:
+            with torch.random.fork_rng(devices=[]):  # its weights are drawn for nothing: nobody may notice
+                made = self._built(import_module("transformers"), side)
+            for parameter in made.parameters():
+                parameter.data = parameter.data.new_empty(0)
+            self._others[side] = made.requires_grad_(False)
+        like = next(self.swin.parameters())
+        return self._others[side].to(like.device, like.dtype).train(self.training)
+
+    def _built(self, swin: Any, side: int) -> nn.Module:
+        """A model of the package for pictures of ``side`` patches a side."""
+        config, least = self.config, 2 ** (len(self.config.depths) - 1)
+        remedy = f"{len(config.depths)} stages merge {side} patches a side too often"
+        require(side % least == 0, "depths", config.depths, remedy)
         settings = swin.Swinv2Config(
             image_size=self.patch * side,
             patch_size=self.patch,
@@ -89,12 +125,4 @@ class SwinV2(SequenceEncoder):
             mlp_ratio=config.mlp_ratio,
             drop_path_rate=config.drop_path,
         )
-        self.swin: nn.Module = swin.Swinv2Model(settings)
-        self.output_dim = config.dim * least
-
-    def forward(self, inputs: Tensor, padding: Tensor | None = None) -> Encoding:
-        """See :class:`SequenceEncoder`; the outputs are those of the merged patches of the last stage."""
-        if padding is not None and padding.any():
-            raise ValueError("padding: swin-v2 reads whole pictures; none of their patches can be padding")
-        found = self.swin(from_patches(inputs, self.patch))
-        return Encoding(found.last_hidden_state, found.pooler_output)
+        return swin.Swinv2Model(settings)

@@ -11,8 +11,9 @@ from typing import ClassVar
 
 from torch import Tensor
 
+from recollect.config import require
 from recollect.cores.tlb import SlotReadout, TemporalLatentBottleneckConfig
-from recollect.encoders.contract import EncoderConfig, Encoding, SequenceEncoder
+from recollect.encoders.contract import EncoderConfig, Encoding, SequenceEncoder, require_rows
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,7 +24,10 @@ class TwoWayTLBConfig(EncoderConfig):
     has_summary: ClassVar[bool] = True
 
     core: TemporalLatentBottleneckConfig = field(default_factory=lambda: TemporalLatentBottleneckConfig(causal=False))
-    """The core; two-way chunks need causal=False."""
+    """The core; whole rows need causal=False."""
+
+    def __post_init__(self) -> None:
+        require(not self.core.causal, "core.causal", self.core.causal, "whole rows need causal=False")
 
     def build(self, input_dim: int, length: int) -> "TwoWayTLB":
         """Make the encoder."""
@@ -46,5 +50,6 @@ class TwoWayTLB(SequenceEncoder):
 
     def forward(self, inputs: Tensor, padding: Tensor | None = None) -> Encoding:
         """See :class:`SequenceEncoder`."""
+        require_rows(inputs, padding)
         outputs, state = self.core.encode(inputs, padding)
         return Encoding(outputs, self.slots(state))

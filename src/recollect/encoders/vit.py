@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from recollect.encoders.contract import Encoding, StackEncoder
+from recollect.encoders.contract import Encoding, StackEncoder, require_rows
 from recollect.encoders.transformer import TransformerConfig
 from recollect.layers.tap import listen
 
@@ -47,6 +47,7 @@ class ViT(StackEncoder):
 
     def forward(self, inputs: Tensor, padding: Tensor | None = None) -> Encoding:
         """See :class:`SequenceEncoder`."""
+        require_rows(inputs, padding)  # before the token makes a step of its own
         b, _, d = inputs.shape
         with_token = torch.cat((self.token.expand(b, 1, d), inputs), 1)
         outputs, _ = super().forward(with_token, None if padding is None else F.pad(padding, (1, 0)))

@@ -2,18 +2,22 @@
 
     found = record_demonstrations(DemonstrationsConfig(levels=("GoToLocal",), episodes=10_000), "demos.npz")
 
-Several processes record parts of :data:`PART` episodes; each part is a file in ``demos.npz.parts`` that is whole or not
-there. A command that was killed goes on with the parts that are missing when it is given again. When all are there they
-become one file, and the folder goes.
+Several processes record parts of :data:`PART` episodes, each a file in ``demos.npz.parts``; a JSON beside it names its
+level, its first episode and its checksum. A command that was killed goes on, when it is given again, with the parts
+that are missing or damaged. When all are there they become one file, and the folder goes. A file that is there is not
+recorded again, nor overwritten. With several processes, a script calls this under ``if __name__ == "__main__":``, as
+:mod:`multiprocessing` asks for; with one, in its main thread, where an episode that hangs can be ended.
 
 The bot hangs for ever on some seeds, and raises on others. Every episode has a time limit; one that hangs, raises or
 fails is given another seed, and counted. Which seeds are tried follows from ``seed``, the level, the number of the
 episode and of the attempt alone: not from the number of processes, and not from what was recorded before.
 """
 
+import hashlib
 import json
 import multiprocessing
 import shutil
+import threading
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -32,14 +36,25 @@ from recollect.evaluation.recordings import Recording, read_recording, write_rec
 from recollect.files import read_json, write_atomically
 from recollect.gymnasium_ids import entry
 from recollect.machine import end_with_parent
+from recollect.runs.errors import RunError
 from recollect.runs.lock import Lock
-from recollect.tasks.gymnasium.babyai import Bot, HangingError, at_most, babyai_bot, demonstrate, level_id, level_name
-from recollect.tasks.gymnasium.spaces import Reader
+from recollect.tasks.gymnasium.babyai import (
+    Bot,
+    HangingError,
+    at_most,
+    babyai_bot,
+    demonstrate,
+    level_id,
+    level_name,
+    words_of,
+)
+from recollect.tasks.gymnasium.spaces import Reader, hash_words
 
 PART = 500
 """Episodes of a part."""
 COUNTED = ("hung", "raised", "failed")
 """Why an episode is given another seed: no answer in time, an exception, an instruction that was not carried out."""
+GUARD = "call it under if __name__ == '__main__': because every process that records runs the script's other lines too"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,7 +68,7 @@ class DemonstrationsConfig:
     seed: int = 0
     """From which the seeds of all episodes follow."""
     words: int = 16
-    """Words of an instruction that are kept: as many as the world shows that is learned in."""
+    """Words of an instruction, as many as the world shows that is learned in; a longer one ends the recording."""
     vocabulary: int = 1024
     """Numbers that the words are hashed to: as many as the world's."""
     seconds: float = 10.0
@@ -98,15 +113,21 @@ def record_demonstrations(
         another seed, and why, level by level.
 
     Raises:
-        ValueError: a level that does not exist, another ending, or a folder of parts that was recorded otherwise, is
-            damaged, or that another process is recording.
-        RuntimeError: one episode after the other fails, or a process died.
+        ValueError: a level that does not exist, another ending, a file that exists and holds others, a folder of
+            parts that was recorded otherwise or that another process is recording, an instruction of more words than
+            are kept, or one process in another thread than the main one.
+        RunError: one episode after the other fails, or a process died.
     """
     path = Path(target)
     require(path.suffix == ".npz", "out", str(target), "give FILE.npz")
     require(processes >= 1, "processes", processes, "give at least one")
+    _require_main(processes)
     for level in config.levels:
         entry(level_id(level))
+    about = _finished(config, path)
+    if about is not None:
+        say(about["episodes"])
+        return about
     folder = path.with_name(f"{path.name}.parts")
     folder.mkdir(parents=True, exist_ok=True)
     lock = Lock(folder)
@@ -125,19 +146,25 @@ def _record(
     make_bot: Callable[[Any], Bot],
     say: Callable[[int], None],
 ) -> dict[str, Any]:
-    """Record the parts that are missing from a folder, and make one file of all."""
+    """Record the parts that are missing from a folder or damaged, and make one file of all."""
+    about = _finished(config, path)  # by another process, before the folder was free
+    if about is not None:
+        shutil.rmtree(folder)
+        return about
     _require_same(folder / "settings.json", _settings(config))
     parts = [(level, begin) for level in config.levels for begin in range(0, config.episodes, PART)]
-    there = sum(_size(config, begin) for level, begin in parts if _part(folder, level, begin).is_file())
+    missing = [(level, begin) for level, begin in parts if not _is_whole(config, folder, level, begin)]
+    for level, begin in missing:
+        _part(folder, level, begin).unlink(missing_ok=True)
+    there = sum(_size(config, begin) for level, begin in parts if (level, begin) not in missing)
     say(there)
-    missing = [(level, begin) for level, begin in parts if not _part(folder, level, begin).is_file()]
     for _, begin in _work(config, folder, missing, processes, make_bot):
         there += _size(config, begin)
         say(there)
     recording = join([read_recording(_part(folder, level, begin)) for level, begin in parts])
     about = _about(config, folder, recording)
-    write_recording(recording, path)
     write_atomically(path.with_suffix(".json"), json.dumps(about, indent=1) + "\n")
+    write_recording(recording, path)  # last: where it is, it says what is in it
     shutil.rmtree(folder)
     return about
 
@@ -172,9 +199,10 @@ def _work(
     pool = ProcessPoolExecutor(workers, mp_context=context, initializer=end_with_parent)
     try:
         yield from pool.map(_record_part, *zip(*arguments, strict=True)) if arguments else ()
-    except BrokenProcessPool:
-        raise RuntimeError(
-            f"{folder}: a process that recorded was killed; give the command again, and it goes on"
+    except (BrokenProcessPool, EOFError, ConnectionError):
+        raise RunError(
+            f"{folder}: a process that recorded was killed, or did not start. Give the command again, and it goes on; "
+            f"in a script, {GUARD}"
         ) from None
     finally:
         pool.shutdown(cancel_futures=True)
@@ -192,6 +220,7 @@ def _record_part(
     rewards: list[np.ndarray] = []
     for episode in range(begin, begin + _size(config, begin)):
         seen, done, given = _episode(environment, config, level, episode, counts, make_bot)
+        _require_room(config, level, seen[0]["mission"])
         shown.append(_compact(reader.read(seen)))
         actions.append(np.array([*done, 0], np.int64))
         rewards.append(np.array([0.0, *given], np.float32))
@@ -207,8 +236,12 @@ def _record_part(
         action_space=gymnasium.spaces.Discrete(int(environment.action_space.n)),  # type: ignore[attr-defined]
     )
     path = _part(folder, level, begin)
-    write_atomically(path.with_suffix(".json"), json.dumps({name: counts[name] for name in COUNTED}))
     write_recording(recording, path)
+    about = _named(config, level, begin) | {
+        "checksum": _checksum(path),
+        "another_seed": {name: counts[name] for name in COUNTED},
+    }
+    write_atomically(path.with_suffix(".json"), json.dumps(about))  # last: a part without it is recorded again
     return level, begin
 
 
@@ -237,7 +270,7 @@ def _episode(
                 return played
             counts["failed"] += 1
             reason = "the instruction was not carried out"
-    raise RuntimeError(
+    raise RunError(
         f"{level_id(level)}: the bot did not finish episode {episode} with any of {config.attempts} seeds (the last "
         f"one: {reason}); choose another level"
     )
@@ -247,6 +280,44 @@ def _compact(seen: Any) -> Mapping[str, np.ndarray]:
     """Bytes for what is seen, and two bytes a word."""
     small = {"image": np.uint8, "direction": np.uint8, "language": np.int16}
     return {name: part.astype(small[name]) for name, part in seen.items()}
+
+
+def _require_main(processes: int) -> None:
+    """Raise ``ValueError`` where no time limit can be held, or where this is the script that a process begins with."""
+    inside = threading.current_thread() is threading.main_thread()
+    remedy = "only the main thread can end an episode that hangs: call it there, or give two or more processes"
+    require(processes > 1 or inside, "processes", processes, remedy)
+    begins = getattr(multiprocessing.current_process(), "_inheriting", False)
+    require(not begins, "processes", processes, GUARD)
+
+
+def _require_room(config: DemonstrationsConfig, level: str, instruction: str) -> None:
+    """Raise ``ValueError`` unless all words of an instruction are kept."""
+    number = int(np.count_nonzero(hash_words(instruction, len(instruction), config.vocabulary)))
+    enough = max(number, words_of((level,)))
+    remedy = (
+        f"{level_id(level)} says {instruction!r}, which has {number} words: give words={enough}, to the world that is "
+        f"learned in too (--words {enough}, --world.words {enough})"
+    )
+    require(number <= config.words, "words", config.words, remedy)
+
+
+def _finished(config: DemonstrationsConfig, path: Path) -> dict[str, Any] | None:
+    """What FILE.json says of a FILE.npz that is there; None where there is none.
+
+    Raises:
+        ValueError: it holds other demonstrations, or nothing says which.
+    """
+    if not path.exists():
+        return None
+    beside, remedy = path.with_suffix(".json"), "give another file"
+    if not beside.is_file():
+        raise ValueError(f"out={str(path)!r} exists, and no {beside.name} says what is in it: {remedy}")
+    about = read_json(beside, remedy)
+    found = about.get("settings") if isinstance(about, dict) else None
+    if found != _settings(config):
+        raise ValueError(f"out={str(path)!r} exists, and holds other demonstrations ({found}): {remedy}")
+    return about
 
 
 def _settings(config: DemonstrationsConfig) -> dict[str, Any]:
@@ -266,7 +337,7 @@ def _about(config: DemonstrationsConfig, folder: Path, recording: Recording) -> 
     for level in config.levels:
         found = again.setdefault(level_name(level), Counter())
         for begin in range(0, config.episodes, PART):
-            found.update(json.loads(_part(folder, level, begin).with_suffix(".json").read_text()))
+            found.update(json.loads(_part(folder, level, begin).with_suffix(".json").read_text())["another_seed"])
     lengths = recording.lengths - 1
     return {
         "settings": _settings(config),
@@ -279,6 +350,28 @@ def _about(config: DemonstrationsConfig, folder: Path, recording: Recording) -> 
 
 def _part(folder: Path, level: str, begin: int) -> Path:
     return folder / f"{level_name(level)}-{begin:07d}.npz"
+
+
+def _is_whole(config: DemonstrationsConfig, folder: Path, level: str, begin: int) -> bool:
+    """Whether a part is there, as it was written, and is the one that its name says."""
+    path = _part(folder, level, begin)
+    try:
+        about = read_json(path.with_suffix(".json"), "")
+        return about == _named(config, level, begin) | {
+            "checksum": _checksum(path),
+            "another_seed": {name: int(about["another_seed"][name]) for name in COUNTED},
+        }
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
+
+
+def _named(config: DemonstrationsConfig, level: str, begin: int) -> dict[str, Any]:
+    return {"level": level_name(level), "first": begin, "episodes": _size(config, begin)}
+
+
+def _checksum(path: Path) -> str:
+    with path.open("rb") as opened:
+        return hashlib.file_digest(opened, "blake2b").hexdigest()
 
 
 def _size(config: DemonstrationsConfig, begin: int) -> int:

@@ -6,8 +6,9 @@
     FOLDER/$store$_terminal_ckpt.N.gz      uint8  [n]           1 where it ended the game
 
 There are 50 buffers N = 0 ... 49 of a million steps each. As in Decision Transformer, buffers are visited in random
-order, each visit reads the next ten trajectories of a buffer, and of a buffer the first 100 000 steps are used. Only as
-much of a file is decompressed as is read.
+order, each visit reads the next ten trajectories of a buffer, and of a buffer the first 100 000 steps are used.
+Actions, rewards and terminals are decompressed to their end, where the checksum is. Of the observations, which are
+gigabytes, only as much is decompressed as is read: damage behind it is not noticed.
 
 Sources: Agarwal et al. (2020), An optimistic perspective on offline reinforcement learning; Chen et al. (2021),
 Decision Transformer, create_dataset.py of the authors' code.
@@ -19,7 +20,8 @@ are stacked where they are read, with zeros before a game's first.
 import gzip
 import re
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from os import PathLike
 from pathlib import Path
 from typing import IO, Any
@@ -33,8 +35,12 @@ USED = 100_000
 """Steps of a buffer that are used."""
 VISIT = 10
 """Trajectories of a visit."""
-KINDS = {"observation": ("u", 3), "action": ("iu", 1), "reward": ("fiu", 1), "terminal": ("iub", 1)}
-"""Kinds of numbers and axes of each file."""
+KINDS = {"observation": ("u", 3), "action": ("iu", 1), "reward": ("f", 1), "terminal": ("ub", 1)}
+"""Kinds of numbers and axes of each file; published are uint8, int32, float32 and uint8."""
+ACTIONS = 18
+"""Actions that an Atari game can have."""
+AT_ONCE = 1 << 24
+"""Bytes that are decompressed at a time."""
 
 
 def read_dqn_replay(
@@ -84,9 +90,26 @@ def read_dqn_replay(
 def read_array(path: str | PathLike[str], kinds: str, axes: int, rows: int | None = None) -> np.ndarray:
     """The first rows of a gzipped NumPy array; all of them where ``rows`` is None.
 
+    An array of one axis is decompressed to its end, whatever is read of it: only there is the checksum.
+
     Raises:
         ValueError: missing, empty, cut short, damaged, not NumPy's format, or other numbers than asked for.
     """
+    with _opened(path, kinds, axes) as (file, shape, kind):
+        count = shape[0] if rows is None else min(rows, shape[0])
+        require(count > 0, "rows", count, f"{path} has none")
+        size = kind.itemsize * int(np.prod(shape[1:], dtype=np.int64))
+        data = _read(file, size * count, size, path)
+        if count == shape[0] or axes == 1:
+            _read_end(file, size * (shape[0] - count), path)
+        return np.frombuffer(data, kind).reshape(count, *shape[1:])
+
+
+@contextmanager
+def _opened(
+    path: str | PathLike[str], kinds: str, axes: int
+) -> Iterator[tuple[IO[bytes], tuple[int, ...], np.dtype[Any]]]:
+    """A gzipped array behind its header, its shape and its kind of numbers; what reading it raises names the file."""
     try:
         with gzip.open(path) as file:
             shape, order, kind = _header(file, path)  # type: ignore[arg-type]
@@ -96,17 +119,13 @@ def read_array(path: str | PathLike[str], kinds: str, axes: int, rows: int | Non
                     f"kind {' or '.join(kinds)} with {axes} {'axis' if axes == 1 else 'axes'}: is it another file "
                     "under this name?"
                 )
-            count = shape[0] if rows is None else min(rows, shape[0])
-            require(count > 0, "rows", count, f"{path} has none")
-            size = kind.itemsize * int(np.prod(shape[1:], dtype=np.int64))
-            data = _read(file, size * count, size, path)  # type: ignore[arg-type]
-            if count == shape[0]:
-                _read_end(file, path)
-            return np.frombuffer(data, kind).reshape(count, *shape[1:])
+            yield file, shape, kind  # type: ignore[misc]
     except FileNotFoundError:
         raise ValueError(f"{path}: there is no such file: a buffer has four, see docs/imitation.md") from None
     except gzip.BadGzipFile as error:
         raise ValueError(f"{path}: is not gzip ({error}): download it again") from None
+    except (OSError, EOFError, zlib.error) as error:
+        raise ValueError(f"{path}: cannot be read ({error}): is it a file, and may you read it?") from None
 
 
 def _header(file: IO[bytes], path: Any) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
@@ -126,7 +145,7 @@ def _read(file: IO[bytes], size: int, row: int, path: Any) -> bytes:
     parts, there = [], 0
     try:
         while there < size:
-            part = file.read(min(1 << 24, size - there))
+            part = file.read(min(AT_ONCE, size - there))
             if not part:
                 raise EOFError("the file ends")
             parts.append(part)
@@ -139,14 +158,18 @@ def _read(file: IO[bytes], size: int, row: int, path: Any) -> bytes:
     return b"".join(parts)
 
 
-def _read_end(file: Any, path: Any) -> None:
-    """Look whether what was read has the checksum behind it."""
+def _read_end(file: IO[bytes], size: int, path: Any) -> None:
+    """Look whether so many bytes follow what was read, and the checksum of all behind them."""
     try:
-        rest = file.read(1)
+        while part := file.read(AT_ONCE):
+            size -= len(part)
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise ValueError(f"{path}: {error} behind the last row: cut short or damaged, download it again") from None
-    if rest:
-        raise ValueError(f"{path}: there is more in it than its header says: damaged, download it again")
+        raise ValueError(
+            f"{path}: {error} behind the rows that are needed: cut short or damaged, download it again"
+        ) from None
+    if size:
+        amount = "less" if size > 0 else "more"
+        raise ValueError(f"{path}: there is {amount} in it than its header says: damaged, download it again")
 
 
 def _buffers(base: Path) -> list[int]:
@@ -197,14 +220,34 @@ def _visits(
     return chosen  # type: ignore[return-value]
 
 
+def _require_one_buffer(base: Path, number: int) -> None:
+    """Raise ``ValueError`` unless the four files of a buffer have equally many rows."""
+    rows = {}
+    for part, kind in KINDS.items():
+        with _opened(_path(base, part, number), *kind) as (_, shape, _):
+            rows[part] = shape[0]
+    if len(set(rows.values())) > 1:
+        found = ", ".join(f"{part} {count}" for part, count in rows.items())
+        raise ValueError(
+            f"{base}: the files of buffer {number} have other numbers of rows ({found}): not of one buffer?"
+        )
+
+
+def _require_actions(action: np.ndarray, terminal: np.ndarray, path: Path) -> None:
+    """Raise ``ValueError`` where a game has no such actions, or they are what another file has to hold."""
+    wrong = np.flatnonzero((action < 0) | (action >= ACTIONS))
+    if len(wrong):
+        raise ValueError(f"{path}: row {wrong[0]} is {action[wrong[0]]}; Atari's actions are 0 to {ACTIONS - 1}")
+    if np.array_equal(action, terminal):
+        raise ValueError(f"{path}: its rows are those of the terminals: is it another file under this name?")
+
+
 def _buffer(base: Path, number: int, trajectories: Sequence[tuple[int, int]]) -> tuple[np.ndarray, ...]:
     """Observations, actions, rewards and lengths of a buffer's first trajectories, with a final observation each."""
+    _require_one_buffer(base, number)
     steps = trajectories[-1][1] + 1
     arrays = {part: read_array(_path(base, part, number), *kind, steps) for part, kind in KINDS.items()}
-    for part, array in arrays.items():
-        if len(array) != steps:
-            path = _path(base, part, number)
-            raise ValueError(f"{path}: has {len(array)} rows, and its terminals speak of {steps}: not of one buffer?")
+    _require_actions(arrays["action"], arrays["terminal"], _path(base, "action", number))
     reward = arrays["reward"].astype(np.float32)
     if not np.isfinite(reward).all():
         at = int(np.flatnonzero(~np.isfinite(reward))[0])

@@ -2,9 +2,11 @@
 
 Observations are read as our Gymnasium worlds show them (Tuples and Dicts by joined keys, floats as float32), without
 their masks, stacks and wrappers. The parts have the names of those of a
-:class:`~recollect.evaluation.recordings.Recording`.
+:class:`~recollect.evaluation.recordings.Recording`. What Minari has no place for, the words of the numbers in
+``language``, stands in the dataset's metadata under :data:`WORDS`.
 """
 
+import re
 import shutil
 import warnings
 from collections.abc import Mapping
@@ -15,19 +17,27 @@ import gymnasium
 import numpy as np
 
 from recollect.config import require
+from recollect.evaluation.recorded_parts import require_finite
 from recollect.tasks.gymnasium.spaces import Reader, Writer
+
+WORDS = "recollect_words"
+"""Key of the metadata."""
+NAME = re.compile(r"([-\w][-\w/]*[-\w]/)?[-\w]+-v\d+")
+"""What Minari takes as the name of a dataset, with a version."""
 
 
 def read(name: str) -> dict[str, Any]:
     """The parts of a recording, from a local dataset.
 
     Raises:
-        ValueError: minari is missing, there is no such dataset here, it is damaged, or its spaces have no form here.
+        ValueError: minari is missing, there is no such dataset here, it is damaged, a reward or an observation is
+            infinite or no number, or its spaces have no form here.
     """
     minari = _minari()
     try:
         dataset = minari.load_dataset(name)
         episodes = list(dataset.iterate_episodes())
+        words = dataset.storage.metadata.get(WORDS, [])
     except Exception as error:  # minari and h5py raise whatever a missing or damaged file leads them to
         raise ValueError(
             f"minari:{name}: {type(error).__name__}: {error}; minari list local shows what is here, minari download "
@@ -35,54 +45,97 @@ def read(name: str) -> dict[str, Any]:
         ) from None
     if not episodes:
         raise ValueError(f"minari:{name} has no episodes")
-    reader, space = Reader(source=dataset.observation_space), dataset.action_space
-    start = getattr(space, "start", 0)
-    shown, actions, rewards, lengths, terminated = [], [], [], [], []
+    _require_all(dataset, len(episodes), name)
+    if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
+        raise ValueError(f"minari:{name}: {WORDS} in its metadata is no list of texts: write the dataset again")
+    space = _readable(dataset.action_space, name)
+    reader, start = Reader(source=dataset.observation_space), getattr(dataset.action_space, "start", 0)
+    shown, done = [], []
     for number, episode in enumerate(episodes):
-        seen = reader.read(episode.observations)
-        shown.append(seen if isinstance(seen, dict) else {"": seen})
-        sizes = {key: len(leaf) for key, leaf in shown[-1].items()} | {"actions": len(episode.actions) + 1}
-        if set(sizes.values()) != {len(episode.rewards) + 1} or not len(episode.rewards):
+        shown.append(_seen(reader, episode, f"minari:{name}, episode {number}"))
+        done.append(np.asarray(episode.actions) - start)
+        shapes = [
+            {key: leaf.shape[1:] for key, leaf in (_named(shown[at]) | {"action": done[at]}).items()} for at in (0, -1)
+        ]
+        if shapes[0] != shapes[1]:
             raise ValueError(
-                f"minari:{name}, episode {number}: {sizes} of {len(episode.rewards)} rewards; every reward wants an "
-                "action, and an observation before and behind it"
+                f"minari:{name}, episode {number}: its steps have the shapes {shapes[1]}, and those of episode 0 "
+                f"{shapes[0]}: remove this episode"
             )
-        done = np.asarray(episode.actions) - start
-        actions.append(np.concatenate((done, np.zeros_like(done[:1]))))
-        rewards.append(np.concatenate(([0.0], episode.rewards)))
-        lengths.append(len(episode.rewards) + 1)
-        terminated.append(bool(episode.terminations[-1]))
-    action = np.concatenate(actions)
-    floating = np.issubdtype(action.dtype, np.floating)
-    return {
+    action = np.concatenate([np.concatenate((part, np.zeros_like(part[:1]))) for part in done])
+    parts = {
         "observation": {key: np.concatenate([seen[key] for seen in shown]) for key in shown[0]},
-        "action": action.astype(np.float32 if floating else np.int64),
-        "reward": np.concatenate(rewards).astype(np.float32),
-        "lengths": np.array(lengths),
-        "terminated": np.array(terminated),
-        "score": np.array([part.sum() for part in rewards], np.float32),
-        "action_space": Writer(target=space).space,
+        "action": action.astype(np.float32 if action.dtype.kind == "f" else np.int64),
+        "reward": np.concatenate([[0.0, *episode.rewards] for episode in episodes]).astype(np.float32),
+        "lengths": np.array([len(episode.rewards) + 1 for episode in episodes]),
+        "terminated": np.array([bool(episode.terminations[-1]) for episode in episodes]),
+        "score": np.array([np.sum(episode.rewards) for episode in episodes], np.float32),
+        "action_space": space,
+        "words": tuple(words),
     }
+    for part, array in {"reward": parts["reward"], **_named(parts["observation"])}.items():
+        require_finite(part, array, parts["lengths"], f"minari:{name}")
+    return parts
+
+
+def require_new(name: str) -> None:
+    """Look whether a dataset of this name can be written.
+
+    Raises:
+        ValueError: minari is missing, does not take the name, or there is such a dataset.
+    """
+    _minari()
+    remedy = "give it a version, as in minari:mine/good-v0; letters, digits, - and _ make a name"
+    require(NAME.fullmatch(name) is not None, "record", f"minari:{name}", remedy)
+    from minari.storage import get_dataset_path
+
+    folder = get_dataset_path(name)
+    require(not folder.exists(), "record", f"minari:{name}", f"{folder} exists already: give another name or version")
 
 
 def write(name: str, parts: Mapping[str, Any]) -> None:
     """Write the parts of a recording as a new local dataset.
 
     Raises:
-        ValueError: minari is missing, or does not take the name or the parts. Nothing is left of the dataset then.
+        ValueError: minari is missing, or does not take the name or the parts, or :func:`read` could not read them.
+            Nothing is left of the dataset then.
     """
+    require_new(name)
     minari = _minari()
-    from minari.data_collector import EpisodeBuffer
     from minari.storage import get_dataset_path
 
     lengths, steps = parts["lengths"], len(parts["action"])
     whole = len(lengths) > 0 and int(min(lengths)) >= 2 and int(sum(lengths)) == steps
     require(whole, "lengths", lengths, f"minari:{name}: give at least 2 to each episode, and {steps} in all")
     require(parts["action_space"] is not None, "action_space", None, f"minari:{name}: a dataset has to know it")
-    seen, buffers = parts["observation"], []
-    space: Any = gymnasium.spaces.Dict({key: _box(leaf) for key, leaf in seen.items()})
-    begin = 0
-    for number, (length, ended) in enumerate(zip(lengths, parts["terminated"], strict=True)):
+    _readable(parts["action_space"], name)
+    seen = parts["observation"]
+    try:
+        space: Any = gymnasium.spaces.Dict({key: _box(leaf) for key, leaf in seen.items()})
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # it would like to know the author, the environment and the code
+            dataset = minari.create_dataset_from_buffers(
+                dataset_id=name,
+                buffer=_buffers(parts),
+                observation_space=space[""] if "" in seen else space,
+                action_space=parts["action_space"],
+                jpeg_encoding=False,  # which loses something
+            )
+        if parts.get("words"):
+            dataset.storage.update_metadata({WORDS: list(parts["words"])})
+    except BaseException as error:
+        shutil.rmtree(get_dataset_path(name), ignore_errors=True)
+        if isinstance(error, (ValueError, TypeError)):
+            raise ValueError(f"minari:{name}: {error}") from None
+        raise
+
+
+def _buffers(parts: Mapping[str, Any]) -> list[Any]:
+    """The episodes as Minari takes them."""
+    from minari.data_collector import EpisodeBuffer
+
+    seen, buffers, begin = parts["observation"], [], 0
+    for number, (length, ended) in enumerate(zip(parts["lengths"], parts["terminated"], strict=True)):
         rows, done = slice(begin, begin + length), slice(begin, begin + length - 1)
         last = np.arange(length - 1) == length - 2
         shown = {key: leaf[rows] for key, leaf in seen.items()}
@@ -97,28 +150,59 @@ def write(name: str, parts: Mapping[str, Any]) -> None:
             )
         )
         begin += length
-    folder = get_dataset_path(name)
-    new = not folder.exists()
+    return buffers
+
+
+def _readable(space: gymnasium.Space[Any], name: str) -> gymnasium.Space[Any]:
+    """The action space of a world that belongs to a dataset's."""
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # it would like to know the author, the environment and the code
-            minari.create_dataset_from_buffers(
-                dataset_id=name,
-                buffer=buffers,
-                observation_space=space[""] if "" in seen else space,
-                action_space=parts["action_space"],
-                jpeg_encoding=False,  # which loses something
-            )
-    except BaseException as error:
-        if new:
-            shutil.rmtree(folder, ignore_errors=True)
-        if isinstance(error, ValueError):
-            raise ValueError(f"minari:{name}: {error}") from None
-        raise
+        return Writer(target=space).space
+    except ValueError as error:
+        raise ValueError(f"minari:{name}: {error}") from None
+
+
+def _require_all(dataset: Any, number: int, name: str) -> None:
+    """Raise ``ValueError`` where another episode follows: Minari reads as many as the metadata say, silently."""
+    try:
+        next(iter(dataset.storage.get_episodes([number])))
+    except Exception:  # as its formats say it, each in another way: there is none
+        return
+    raise ValueError(
+        f"minari:{name}: total_episodes={number} in its metadata, and there are more: put it right, or download the "
+        "dataset again"
+    )
+
+
+def _seen(reader: Reader, episode: Any, where: str) -> dict[str, np.ndarray]:
+    """What was seen in an episode, which has as many steps as it has rewards."""
+    try:
+        found = reader.read(episode.observations)
+    except Exception as error:  # NumPy and mappings raise whatever a part that is missing or ragged leads them to
+        raise ValueError(
+            f"{where}: its observations are none of the dataset's space ({type(error).__name__}: {error}): remove it"
+        ) from None
+    seen = found if isinstance(found, dict) else {"": found}
+    steps = {key: len(leaf) for key, leaf in _named(seen).items()}
+    steps |= {"action": len(episode.actions) + 1, "terminations": len(episode.terminations) + 1}
+    reward = np.asarray(episode.rewards)
+    numbers = reward.ndim == 1 and reward.dtype.kind in "biuf"
+    if not numbers or not len(reward) or set(steps.values()) != {len(reward) + 1}:
+        raise ValueError(
+            f"{where}: {steps} of {reward.dtype} {list(reward.shape)} rewards; every reward wants an action and a "
+            "termination, and an observation before and behind it"
+        )
+    return seen
+
+
+def _named(seen: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Parts of an observation by the names that messages have for them."""
+    return {f"observation.{key}" if key else "observation": leaf for key, leaf in seen.items()}
 
 
 def _box(leaf: np.ndarray) -> gymnasium.spaces.Box:
     """A space that has room for what was seen: the dataset is read by its shapes."""
+    if leaf.dtype.kind == "b":
+        return gymnasium.spaces.Box(0, 1, leaf.shape[1:], np.bool_)  # type: ignore[arg-type]  (it takes them; its types say less)
     whole = np.issubdtype(leaf.dtype, np.integer)
     low, high = (np.iinfo(leaf.dtype).min, np.iinfo(leaf.dtype).max) if whole else (-np.inf, np.inf)
     return gymnasium.spaces.Box(low, high, leaf.shape[1:], leaf.dtype.type)

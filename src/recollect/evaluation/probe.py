@@ -2,6 +2,8 @@
 
     W, v = argmin  mean cross-entropy(W z + v, label) + (decay / 2) |W|^2      z: features, each scaled by its deviation
 
+A feature that is the same for all pictures that the probe is trained on tells nothing and is left out.
+
 Source: linear evaluation, Chen et al. 2020, section 2.3; Ahmed et al. 2021, section 4. Differs: the problem is convex
 and is solved by L-BFGS to its end, so the probe has no learning rate and no luck; the papers take hundreds of epochs of
 a gradient method.
@@ -13,9 +15,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from recollect.config import require
 from recollect.evaluation.confidence_interval import confidence_interval
 from recollect.evaluation.sequences import Evaluation
 from recollect.layers.positions import patches
+from recollect.runs.errors import NonFiniteError
 from recollect.tasks.images.contract import ImageTask, Pictures, normalised
 
 DECAY = 1e-3
@@ -36,15 +40,25 @@ def linear_probe(
     Args:
         features: of normalised patches ``[b, n, 3 * p * p]`` on the CPU: ``[b, d]``.
         task: the pictures that are scored; :meth:`ImageTask.probed_on` are trained on.
-        train_rows: pictures of each kind, at most.
-        test_rows: the same.
+        train_rows: pictures that it is trained on, at most; at least two, as one has no deviation.
+        test_rows: pictures that are scored, at most.
         batch_size: pictures at a time.
         seed: of the pictures.
+
+    Raises:
+        ValueError: too few pictures.
+        NonFiniteError: a feature is NaN or infinite.
     """
+    require(train_rows >= 2, "train_rows", train_rows, "give at least two pictures")
+    require(test_rows >= 1, "test_rows", test_rows, "give at least one picture")
 
     def read(pictures: Iterator[Pictures]) -> tuple[Tensor, Tensor]:
         read = [(features(patches(normalised(one.images), task.patch)).cpu(), one.labels) for one in pictures]
-        return torch.cat([z for z, _ in read]).double(), torch.cat([labels for _, labels in read])
+        z = torch.cat([z for z, _ in read])
+        bad = int((~z.isfinite()).any(1).sum())
+        if bad:
+            raise NonFiniteError(f"the features of {bad} of {len(z)} pictures are NaN or infinite")
+        return z.double(), torch.cat([labels for _, labels in read])
 
     def draw(where: ImageTask, rows: int, number: int) -> tuple[Tensor, Tensor]:
         generator = torch.Generator().manual_seed(2 * seed + number)
@@ -53,6 +67,7 @@ def linear_probe(
     train, labels = draw(task.probed_on(), train_rows, 0)
     test, answers = draw(task, test_rows, 1)
     middle, spread = train.mean(0), train.std(0).clamp(min=1e-6)
+    spread[train.amin(0) == train.amax(0)] = torch.inf  # rounding errors of a mean would pass for a deviation
     logits = fitted((train - middle) / spread, labels, task.num_classes)((test - middle) / spread)
     right = (logits.argmax(1) == answers).numpy().astype(int)
     asked = [1] * len(right)

@@ -12,13 +12,14 @@ observation, at which nobody acts.
     action         [n, ...]     done at each step; 0 at the last one of an episode
     reward         [n]          received with each step; 0 at the first one of an episode
     lengths        [e]          steps of every episode, the last observation included
-    terminated     [e]          it came to its end; else a time limit cut it, and more could have been gained
+    terminated     [e]          bool: it came to its end; else a time limit cut it, and more could have been gained
     score          [e]          how good it was, as its world counts
     action_space   text         JSON, where it is known
     words          text         word of every number in observation.language, where they are known
 """
 
 import json
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
@@ -30,10 +31,12 @@ import torch
 from torch import Tensor
 
 from recollect.agents.contract import Agent
-from recollect.agents.spaces import space_from_json, space_to_json
+from recollect.agents.spaces import space_to_json
 from recollect.config import require
 from recollect.evaluation import lerobot, minari_datasets
 from recollect.evaluation.agents import no_trace, play
+from recollect.evaluation.lerobot.layout import packages
+from recollect.evaluation.recorded_parts import PARTS, parts_of, require_finite, require_inside, whole_bounds
 from recollect.evaluation.watched import WatchedWorld
 from recollect.files import new_file, read_arrays
 from recollect.runs.errors import WorldError
@@ -44,7 +47,6 @@ ROWS = 32
 """Most rows that are recorded at a time."""
 WAIT = 100_000
 """Steps after which the end of an episode is not waited for, in worlds that set no limit."""
-PARTS = ("action", "reward", "lengths", "terminated", "score")
 
 
 class Recording(NamedTuple):
@@ -70,13 +72,19 @@ class Recording(NamedTuple):
             name: of the recording, for messages.
 
         Raises:
-            ValueError: the world lacks a word, or its sentences are shorter.
+            ValueError: the world lacks a word, its sentences are shorter, or a number stands for no word.
         """
         space = spec.observation_space
         told = self.observation.get("language")
         if told is None or not self.words or not spec.words or self.words == spec.words:
             return self
         assert isinstance(space, gymnasium.spaces.Dict)
+        sentences = told.ndim == 2 and told.dtype.kind in "iu"
+        require(sentences, "language", f"{told.dtype} {list(told.shape)}", f"{name}: give whole numbers [steps, words]")
+        known = not told.size or (int(told.min()) >= 0 and int(told.max()) < len(self.words))
+        require(
+            known, "words", len(self.words), f"{name}: there are numbers in language beyond its words: is it whole?"
+        )
         missing = [self.words[index] for index in np.unique(told) if self.words[index] not in spec.words]
         require(
             not missing, "language", ", ".join(missing), f"{name}: the world's words are {', '.join(spec.words[1:])}"
@@ -97,7 +105,8 @@ class Recording(NamedTuple):
             name: of the recording, for messages.
 
         Raises:
-            ValueError: shapes, names or actions are others; says which.
+            ValueError: shapes, names, actions or whole numbers are others, or a reward or an observation is infinite or
+                no number; says which, and where.
         """
         steps = int(self.lengths.sum())
         rows = {
@@ -117,6 +126,11 @@ class Recording(NamedTuple):
         found = {leaf: array.shape[1:] for leaf, array in self.observation.items()}
         if wanted != found:
             raise ValueError(f"{name}: its observations are {_shapes(found)}, and the world shows {_shapes(wanted)}")
+        require_finite("reward", self.reward, self.lengths, name)
+        for leaf, space in _leaves(spec.observation_space):
+            part = f"observation.{leaf}" if leaf else "observation"
+            require_finite(part, self.observation[leaf], self.lengths, name)
+            require_inside(part, self.observation[leaf], space, self.lengths, name)
 
 
 def record_episodes(
@@ -203,12 +217,36 @@ def demonstrate(config: WorldConfig, episodes: int, *, policy: str = "oracle", s
     return _cut(steps, [*actions, torch.zeros_like(actions[-1])], share, world.spec)
 
 
+def require_target(target: str | PathLike[str]) -> None:
+    """Look whether episodes can be written there: before anybody plays them.
+
+    Raises:
+        ValueError: another ending, a missing package, a name that Minari does not take, a dataset or a folder that
+            exists, or a place where nothing can be written.
+    """
+    said = str(target)
+    if said.startswith("minari:"):
+        minari_datasets.require_new(said.removeprefix("minari:"))
+        return
+    path = Path(said.removeprefix("lerobot:"))
+    if said.startswith("lerobot:"):
+        packages()
+        require(not path.exists(), "record", said, "this folder exists already: name a new one")
+    else:
+        require(path.suffix == ".npz", "record", said, "give FILE.npz, minari:DATASET or lerobot:FOLDER")
+        require(not path.is_dir(), "record", said, "this is a folder: name a file")
+    nearest = next(folder for folder in path.absolute().parents if os.path.exists(folder))  # the others are made
+    usable = nearest.is_dir() and os.access(nearest, os.W_OK | os.X_OK)
+    require(usable, "record", said, f"{nearest} is no folder in which you may write: name another place")
+
+
 def write_recording(recording: Recording, target: str | PathLike[str]) -> None:
     """Write episodes as FILE.npz, minari:DATASET or lerobot:FOLDER.
 
     Raises:
-        ValueError: another ending, a missing package, a name that Minari does not take, or a folder that exists.
+        ValueError: as :func:`require_target`, or the episodes are none that Minari or LeRobot can hold.
     """
+    require_target(target)
     if str(target).startswith("minari:"):
         minari_datasets.write(str(target).removeprefix("minari:"), recording._asdict())
         return
@@ -216,7 +254,6 @@ def write_recording(recording: Recording, target: str | PathLike[str]) -> None:
         lerobot.write(str(target).removeprefix("lerobot:"), recording._asdict())
         return
     path = Path(target)
-    require(path.suffix == ".npz", "record", str(target), "give FILE.npz, minari:DATASET or lerobot:FOLDER")
     path.parent.mkdir(parents=True, exist_ok=True)
     arrays = {f"observation.{name}" if name else "observation": leaf for name, leaf in recording.observation.items()}
     arrays |= {name: getattr(recording, name) for name in PARTS}
@@ -232,7 +269,7 @@ def read_recording(source: str | PathLike[str]) -> Recording:
     """Read what :func:`write_recording` wrote, or any dataset of Minari or LeRobot.
 
     Raises:
-        ValueError: no such file or dataset, parts are missing, or a package is.
+        ValueError: no such file or dataset, parts are missing or hold something else, or a package is missing.
     """
     if str(source).startswith("minari:"):
         return Recording(**minari_datasets.read(str(source).removeprefix("minari:")))
@@ -242,21 +279,7 @@ def read_recording(source: str | PathLike[str]) -> Recording:
         arrays = read_arrays(Path(source))
     except ValueError as error:
         raise ValueError(f"{error}: give episodes that recollect evaluate --record wrote") from None
-    missing = [name for name in ("action", "lengths") if name not in arrays]
-    seen = {name.removeprefix("observation").removeprefix("."): leaf for name, leaf in arrays.items()
-            if name == "observation" or name.startswith("observation.")}  # fmt: skip
-    if missing or not seen:
-        raise ValueError(f"{source} has no {', '.join(missing or ['observation'])}: it has {', '.join(arrays)}")
-    episodes, steps = len(arrays["lengths"]), len(arrays["action"])
-    parts = {
-        "reward": np.zeros(steps, np.float32),
-        "terminated": np.ones(episodes, bool),
-        "score": np.zeros(episodes, np.float32),
-    } | {name: arrays[name] for name in PARTS if name in arrays}
-    space = arrays.get("action_space")
-    words = tuple(str(word) for word in arrays.get("words", ()))
-    made = None if space is None else space_from_json(json.loads(str(space)))
-    return Recording(seen, action_space=made, words=words, **parts)
+    return Recording(**parts_of(arrays, str(source)))
 
 
 def _cut(steps: list[Step], actions: list[Tensor], share: np.ndarray, spec: WorldSpec) -> Recording:
@@ -300,11 +323,11 @@ def _require_actions(recording: Recording, space: gymnasium.Space[Any], name: st
         raise ValueError(
             f"{name}: its actions are {action.dtype} {list(action.shape[1:])}, and the world's are {space}"
         )
-    if isinstance(space, gymnasium.spaces.Discrete):
-        last = recording.lengths.cumsum() - 1
-        done = np.delete(action, last) - int(space.start)
-        if int(done.min()) < 0 or int(done.max()) >= space.n:
-            raise ValueError(f"{name}: its actions are {done.min()} to {done.max()}, and the world's are {space}")
+    last = recording.lengths.cumsum() - 1  # nobody acts there
+    done, bounds = np.delete(action, last, axis=0), whole_bounds(space)
+    if bounds is not None and ((done < bounds[0]).any() or (done > bounds[1]).any()):
+        raise ValueError(f"{name}: its actions are {done.min()} to {done.max()}, and the world's are {space}")
+    require_finite("action", done, recording.lengths - 1, name)
 
 
 def _observed(observation: Any, prefix: str = "") -> Iterator[tuple[str, Tensor]]:

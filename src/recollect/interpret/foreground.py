@@ -109,7 +109,7 @@ def find(
         seed: of the pictures.
 
     Raises:
-        ValueError: nobody knows the foreground of these pictures.
+        ValueError: nobody knows the foreground of these pictures, or there are none.
     """
     maps, seen = look(agent, where, samples=samples, seed=seed)
     scores, chance = measure(maps, seen)
@@ -123,6 +123,7 @@ def find(
 @torch.no_grad()
 def look(agent: SequenceClassifier, where: ImageTask, *, samples: int, seed: int) -> tuple[Tensor, Tensor]:
     """Attention ``[b, n]`` to the patches of pictures, and their foregrounds ``[b, y, x]``, on the CPU."""
+    require(samples >= 1, "samples", samples, "look at one picture at least")
     generator, maps, seen = torch.Generator().manual_seed(seed), [], []
     device, was_training = next(agent.parameters()).device, agent.training
     agent.eval()

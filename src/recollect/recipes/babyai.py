@@ -7,6 +7,7 @@ all of them (the Transformer), or before every chunk (with the temporal latent b
 ``paper`` has the paper's numbers: 6 layers, width 512, 4 heads, feed-forward 1024, 5 slots, chunks of 30, R = 1, Adam
 with 1e-4, 50 000 steps, 100 000 demonstrations of a level. It does not name the batch: 64 here. ``lite`` has
 three levels of one room, a smaller model and a larger learning rate: one to twelve minutes of one processor core a run.
+Every instruction is read to its end: of up to 72 words in the largest levels, of up to 9 in those of ``lite``.
 """
 
 from collections.abc import Iterator, Sequence
@@ -29,6 +30,7 @@ from recollect.training.optimizers import OptimizerConfig
 ROWS = {"instructed": "Transformer + TLB", "transformer": "Transformer", "memoryless": "memoryless"}
 LITE_LEVELS = ("GoToLocal", "PickupLoc", "PutNextLocal")
 LITE_WORDS = 10
+"""Room for the longest instructions of the lite levels, which have 9 words."""
 LITE_DEMONSTRATIONS = 20_000
 LITE_STEPS = {"GoToLocal": 800}
 """Steps of a lite run; of the other levels 2500."""

@@ -205,7 +205,7 @@ class Sheets:
         share = "-" if distractors is None else f"{100 * distractors:g} %"
         heads = ["items", "delay (steps)", "distractors", "overwrites", "state", "time per step"]
         cells = [_level(items, self.measures[0]), _level(delay, self.measures[1]), share]
-        cells += [_level(overwrites, self.measures[3]), f"{sheet.state_bytes:,} bytes{dense}".replace(",", " ", 1)]
+        cells += [_level(overwrites, self.measures[3]), f"{sheet.state_bytes:,}".replace(",", " ") + f" bytes{dense}"]
         cells += [f"{sheet.step_microseconds:.0f} µs"]
         return "\n".join(
             [
@@ -239,9 +239,9 @@ class Sheets:
                 table,
                 "",
                 f"Items, delay, distractors and overwrites: the hardest level up to which at least "
-                f"{100 * self.good:.0f} % of the answers are right, so that one level that is missed ends it. Beyond "
-                "training: that delay, in longest delays of training. Time: processor time of a streamed step of one "
-                "row. The page is made from `results/data-sheet/` by "
+                f"{100 * self.good:.0f} % of the answers are right; counting stops at the first level that is missed. "
+                "Beyond training: that delay, divided by the longest delay seen in training. Time: processor time of a "
+                "streamed step of one row. The page is made from `results/data-sheet/` by "
                 "`recollect reproduce data-sheet`.",
                 "",
             ]

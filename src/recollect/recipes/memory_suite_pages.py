@@ -129,6 +129,13 @@ class Cells:
         return tasks if len(part.methods) == len(self.rows) else f"{tasks}, of {len(part.methods)} rows"
 
     @property
+    def _over_in_words(self) -> str:
+        """The same in the prose of the page."""
+        part = self.compared
+        rows = "all" if len(part.methods) == len(self.rows) else f"all {len(part.methods)} compared"
+        return f"the {len(part.tasks)} tasks that {rows} rows have run"
+
+    @property
     def shown(self) -> list[Line]:
         """The rows that have been run anywhere, in order; all of them where none has."""
         begun = [row for row in self.ordered if any(label in self.runs for label in row.labels.values())]
@@ -149,7 +156,9 @@ class Cells:
             if good and (failed or len(good) < most):
                 said = "; ".join(f"seed {one['seed']} failed: {one['error']}" for one in failed)
                 told = markdown_cell(said or "not run yet")
-                lines.append(f"| {_task(column)} | {markdown_cell(row.name)} | {len(good)} of {most} | {told} |")
+                lines.append(
+                    f"| {_task(column)} | {markdown_cell(_shown(row.name))} | {len(good)} of {most} | {told} |"
+                )
         return lines
 
     def _brief(self, row: Line, column: Heading) -> str:
@@ -165,7 +174,7 @@ class Cells:
         return found
 
     def _names(self, rows: Sequence[str]) -> str:
-        return "all above" if len(rows) == len(self.shown) else "; ".join(rows)
+        return "all above" if len(rows) == len(self.shown) else "; ".join(map(_shown, rows))
 
     def heat_map(self) -> HeatMap:
         """How far from chance to the oracle, core by world."""
@@ -174,7 +183,7 @@ class Cells:
         done, few = sum(map(len, scores)), min(map(len, scores), default=0)
         return HeatMap(
             title="When does which memory pay, and how much?",
-            rows=[row.name for row in self.shown],
+            rows=[_shown(row.name) for row in self.shown],
             columns=[column.title for column in self.columns],
             cells=[[self._cell(row, column) for column in self.columns] for row in self.shown],
             feet=[self._foot(column) for column in self.columns],
@@ -238,15 +247,15 @@ class Cells:
             cells.append(line)
         return HeatMap(
             title="How probable is it that the row beats the column, in per cent?",
-            rows=names,
-            columns=names,
+            rows=[_shown(name) for name in names],
+            columns=[_shown(name) for name in names],
             cells=cells,
             caption=["On a task drawn at random, one seed of each; ties count half (probability of improvement)."],
         )
 
     def profile(self) -> str:
         """Share of runs above each score."""
-        curves = {name: self.compared.profile(name, THRESHOLDS) for name in self.compared.methods}
+        curves = {_shown(name): self.compared.profile(name, THRESHOLDS) for name in self.compared.methods}
         return profile_svg("Share of runs that score more than ...", THRESHOLDS, curves)
 
     def table(self) -> str:
@@ -254,7 +263,7 @@ class Cells:
         heads = ["", *(_task(column) for column in self.columns), "IQM", f"beats {ABLATION}"]
         lines = ["| " + " | ".join(heads) + " |", "|---" + "|---:" * (len(heads) - 1) + "|"]
         for row in self.shown:
-            cells = [markdown_cell(row.name), *self._scores(row), *self._overall(row.name)]
+            cells = [markdown_cell(_shown(row.name)), *self._scores(row), *self._overall(row.name)]
             lines.append("| " + " | ".join(cells) + " |")
         for name in ("chance", "oracle"):
             known = [f"{getattr(column, name):.2f}" for column in self.columns]
@@ -300,9 +309,11 @@ class Cells:
             middle = {name: self._middle(scores) for name, scores in found if scores is not None}
             best = sorted(middle, key=lambda name: middle[name], reverse=True)
             parts = [
-                "; ".join(name for name in best if middle[name] >= SOLVED),
-                "; ".join(f"{name} ({100 * middle[name]:.0f})" for name in best if BEGUN <= middle[name] < SOLVED),
-                "; ".join(name for name in best if middle[name] < BEGUN),
+                "; ".join(_shown(name) for name in best if middle[name] >= SOLVED),
+                "; ".join(
+                    f"{_shown(name)} ({100 * middle[name]:.0f})" for name in best if BEGUN <= middle[name] < SOLVED
+                ),
+                "; ".join(_shown(name) for name in best if middle[name] < BEGUN),
             ]
             if middle:
                 cells = [_task(column), self._foot(column), *(markdown_cell(part or "-") for part in parts)]
@@ -320,7 +331,7 @@ class Cells:
                 for helped in (*([teacher] if teacher else []), *run.get("helps", ())):
                     rows.setdefault(helped, []).append(name)
             helps = [
-                helped if len(names) == len(runs) else f"{helped} ({', '.join(names)})"
+                helped if len(names) == len(runs) else f"{helped} ({', '.join(map(_shown, names))})"
                 for helped, names in rows.items()
             ]
             told = markdown_cell("; ".join(helps))
@@ -331,8 +342,8 @@ class Cells:
         if not self.compared.tasks:
             return ""
         return (
-            f" IQM: interquartile mean of the scaled scores over {self.over}; beats: probability that a run scores "
-            f"higher than one of {ABLATION} on a task drawn at random."
+            f" IQM: interquartile mean of the scaled scores over {self._over_in_words}; beats: probability that a run "
+            f"scores higher than one of {ABLATION} on a task drawn at random."
         )
 
     def _absent(self) -> list[str]:
@@ -354,7 +365,7 @@ class Cells:
             heads = ["| task | core | seeds | others |", "|---|---|---:|---|"]
             weight = "In a number over several tasks each counts by its seeds, so these count for less there."
             reasons += ["## Cells with fewer seeds", "", weight, "", *heads, *fewer, ""]
-        waiting = [markdown_cell(row.name) for row in self.rows if row not in self.shown]
+        waiting = [markdown_cell(_shown(row.name)) for row in self.rows if row not in self.shown]
         reasons += [f"Rows of which nothing is run yet: {', '.join(waiting)}.", ""] if waiting else []
         return "\n".join(
             [
@@ -371,8 +382,9 @@ class Cells:
                 *(part for picture in (beats, profile) if picture for part in (picture, "")),
                 "## Task by task",
                 "",
-                f"Solved: at least {100 * SOLVED:.0f} of the 100 between chance and the oracle; not begun: less than "
-                f"{100 * BEGUN:.0f}. Within what a cell may take, and at this size: longer runs learn more.",
+                f"Scores are scaled: chance is 0 and the oracle is 100. Solved: {100 * SOLVED:.0f} or more; not begun: "
+                f"less than {100 * BEGUN:.0f}; the number in brackets is the scaled score. These hold for this size "
+                "and this training time only: longer runs learn more.",
                 "",
                 *self.answers(),
                 "",
@@ -388,10 +400,16 @@ class Cells:
                 *self.lessons(),
                 "",
                 *self._absent(),
-                "Made from `results/memory-suite/` by `recollect reproduce memory-suite`, which goes on where it was.",
+                "Made from `results/memory-suite/` by `recollect reproduce memory-suite`, which resumes.",
                 "",
             ]
         )
+
+
+def _shown(name: str) -> str:
+    """The name of a row for readers: what tells it from its core stands in brackets, as names stand in lists."""
+    core, comma, rest = name.partition(", ")
+    return f"{core} ({rest})" if comma else core
 
 
 def _task(column: Heading) -> str:

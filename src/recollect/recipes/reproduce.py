@@ -229,11 +229,20 @@ def write_tables(recipe: Recipe, root: str | PathLike[str] = ".") -> Path:
             content = table(recipe, scale, mine) if recipe.pages is None else _paged(recipe, scale, mine, base)
             text = replace_between(text, f"recollect:{recipe.name}-{scale}", content)
     speeds = frames_table(_experiments(base))
-    if speeds is not None:
+    if speeds is None:
+        text = _without(text, "recollect:learner-frames")
+    else:
         text = replace_between(text, "recollect:learner-frames", speeds)
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, text)
     return path
+
+
+def _without(text: str, name: str) -> str:
+    """A page without what stands between two markers, and without these."""
+    before, begin, rest = text.partition(f"<!-- {name}:begin -->")
+    _, end, after = rest.partition(f"<!-- {name}:end -->")
+    return "\n\n".join(filter(None, (before.rstrip("\n"), after.lstrip("\n")))) if begin and end else text
 
 
 def _experiments(base: Path) -> dict[str, list[dict[str, Any]]]:
@@ -355,8 +364,8 @@ def _caption(results: Sequence[Mapping[str, Any]]) -> list[str]:
         "Score: share of answers that are right, or an episode's score in its world. "
         "Ours: interquartile mean over n seeds; interval: 95 % bootstrap over seeds and evaluated rows. "
         "Lag: steps between what must be kept and its use (median, by the oracle's play). Reach: steps back that the "
-        "core's windows show, layers x window; chunks come on top, ∞ is a state that is carried on. "
-        f"{runs}, {seconds / 60:.1f} minutes of training on {'; '.join(hardware)}; "
+        "core's windows show, layers x window; chunks reach further still; ∞ marks a recurrent state without a fixed "
+        f"reach. {runs}, {seconds / 60:.1f} minutes of training on {'; '.join(hardware)}; "
         f"commit {', '.join(commits)}.",
     ]
 

@@ -28,7 +28,7 @@ from recollect.runs.metrics import Logger, MetricsFile
 from recollect.runs.progress import Progress, hearing
 from recollect.runs.random_states import RandomStates, random_states, restore_random_states, seed_everything
 from recollect.runs.run_directory import RunDirectory, changes
-from recollect.training.frame import Trainer, TrainerConfig, below
+from recollect.training.frame import TrainerConfig, below
 from recollect.training.trainers import KINDS
 from recollect.training.warm_start import Start, fitted, read_start
 
@@ -120,7 +120,8 @@ class Fit:
         self.directory.check(self.description, resume=resume, renew=_renew)
         seed_everything(config.fit.seed)
         keep_freed_memory()
-        self.trainer = self._build()
+        with _before_anything_is_written():
+            self.trainer = self.config.build()
         self.done = 0
         self.seconds = 0.0
         self.processor_seconds = 0.0  # of the steps alone
@@ -133,7 +134,11 @@ class Fit:
         try:
             if start is not None:
                 start = fitted(start, self.trainer.agent)
-            # Nothing is written before trainer and world stand: a mistake in the settings leaves no directory behind.
+            if not (resume and checkpoints.steps(self.directory.checkpoints)):
+                with _before_anything_is_written():
+                    self.trainer.look_at_data()
+            # Nothing is written before trainer, world and data stand: a mistake in the settings, or files that are
+            # not there, leave no directory behind.
             note = None if start is None else start.note()
             self.directory.open(self.description, resume=resume, renew=_renew, note=note)
             if not (resume and self._restore()):
@@ -313,17 +318,6 @@ class Fit:
     def _is_last(self) -> bool:
         return self.done == self.config.fit.steps or self._spent()
 
-    def _build(self) -> Trainer:
-        try:
-            return self.config.build()
-        except StepError as error:
-            raise type(error)(f"{error}: the run did not start, and nothing was written. {_sentence(error)}") from error
-        except (RuntimeError, MemoryError, OverflowError, TypeError) as error:
-            reason = machine.asked_for(error)
-            if reason is None:
-                raise
-            raise ValueError(f"{reason}: make the sizes of the run smaller. Nothing was written") from error
-
     def _evaluate(self) -> dict[str, float]:
         before = random_states()
         try:
@@ -399,6 +393,19 @@ class Fit:
         assert self.status != "running"
         agent = self.trainer.agent
         return Outcome(self.status, self.done, self.seconds, self.evaluation, self.best, self.directory, agent, message)
+
+
+@contextmanager
+def _before_anything_is_written() -> Iterator[None]:
+    try:
+        yield
+    except StepError as error:
+        raise type(error)(f"{error}: the run did not start, and nothing was written. {_sentence(error)}") from error
+    except (RuntimeError, MemoryError, OverflowError, TypeError) as error:
+        reason = machine.asked_for(error)
+        if reason is None:
+            raise
+        raise ValueError(f"{reason}: make the sizes of the run smaller. Nothing was written") from error
 
 
 def _renew(config: Mapping[str, Any]) -> dict[str, Any]:

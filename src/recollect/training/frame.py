@@ -92,6 +92,14 @@ class Trainer(ABC):
         """Take these weights instead of new ones; called before the first step."""
         self.agent.load_state_dict(dict(weights))
 
+    def look_at_data(self) -> None:
+        """Read what comes from files, where building did not; called before anything of a new run is written.
+
+        Raises:
+            ValueError: there are no data, or they cannot be read.
+        """
+        return
+
     @abstractmethod
     def step(self) -> dict[str, float]:
         """One step of learning. Raises :class:`StepError`, with nothing changed, on a NaN or a broken world."""

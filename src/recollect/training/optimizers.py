@@ -37,7 +37,8 @@ class OptimizerConfig:
     warmup_steps: int = 0
     """Steps over which the rate rises linearly from 0."""
     weight_decay: float = 0.0
-    """Weight decay of matrices; biases, norms and embeddings are left alone. 0 makes AdamW plain Adam."""
+    """Weight decay of parameters with two axes or more: weights of linear maps and convolutions, but also learned
+    tables of positions, tokens and slots. Biases, norms and nn.Embedding are spared. 0 makes AdamW plain Adam."""
     betas: tuple[float, float] = (0.9, 0.999)
     """Averaging factors of the gradient and its square, for Adam and AdamW."""
     smoothing: float = 0.99
@@ -73,7 +74,11 @@ class OptimizerConfig:
         return self.learning_rate
 
     def build(self, model: nn.Module) -> torch.optim.Optimizer:
-        """The optimiser for a model's parameters."""
+        """The optimiser for a model's parameters.
+
+        Only ``nn.Embedding`` and parameters with one axis are spared weight decay. A position table, a class token or
+        a first slot that is a parameter of its own is not, even where a paper decays weights of linear maps alone.
+        """
         spared = {id(p) for m in model.modules() if isinstance(m, nn.Embedding) for p in m.parameters()}
         decayed = [p for p in model.parameters() if p.ndim >= 2 and id(p) not in spared]
         others = [p for p in model.parameters() if p.ndim < 2 or id(p) in spared]

@@ -14,7 +14,8 @@ Paper:    Ahmed et al., SiT: Self-supervised Vision Transformer (2021), section 
           Didolkar et al. 2022, sections 3.1 and 7.2, with a bottleneck in it.
 Differs:  views and damages as tasks/images/views.py says. Views are mirrored after they are turned, as in that code: a
           mirrored quarter to the left looks like a quarter to the right of what is as common the other way round, so
-          rotation cannot be learned to its end.
+          rotation cannot be learned to its end. Photographs with ``augment`` are moved, with black where nothing is,
+          and mirrored before that, once for both views; the recipe leaves it away.
 """
 
 from dataclasses import dataclass, field
@@ -50,12 +51,12 @@ class SelfSupervisedConfig(StreamConfig):
     agent: SiTConfig = field(default_factory=SiTConfig)
     """What surrounds it."""
     probe_rows: int = 2000
-    """Pictures with labels that a probe is trained on."""
+    """Pictures with labels that a probe is trained on, at most the training part."""
     evaluation_rows: int = 500
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require(self.probe_rows >= 1, "probe_rows", self.probe_rows, "give at least one picture")
+        require(self.probe_rows >= 2, "probe_rows", self.probe_rows, "give at least two pictures")
         require(self.batch_size >= 2, "batch_size", self.batch_size, "two pictures can be told apart: give at least 2")
 
     @property
@@ -84,6 +85,7 @@ class SelfSupervisedConfig(StreamConfig):
         greedy: bool | None = None,
     ) -> Evaluation:
         """Score a linear probe of a model on ``samples`` pictures. See :meth:`TrainerConfig.evaluate`."""
+        require(samples >= 1, "samples", samples, "score one picture at least")
         device, was_training = next(model.parameters()).device, model.training
 
         @torch.no_grad()

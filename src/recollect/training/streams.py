@@ -67,6 +67,17 @@ class StreamTrainer(DrawnTrainer[ModelT], Generic[ConfigT, ModelT]):
         weights = config.task.spec.class_weights
         self.class_weights = None if weights is None else torch.tensor(weights, device=self.device)
 
+    def look_at_data(self) -> None:
+        """Draw a row of what is trained on, and of what evaluations during the run use, with generators of their own.
+
+        A part that has been read stays in memory, so that the first step and the first evaluation find it.
+        """
+        task = self.config.task
+        task.sample(1, torch.Generator())
+        scored = task.scored_on(final=False)
+        if scored is not task:
+            next(iter(scored.batches(1, 1, torch.Generator())), None)
+
     def evaluate(self) -> dict[str, float]:
         """Score on the validation part, or on fresh rows, the same at every evaluation."""
         config = self.config

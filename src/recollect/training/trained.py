@@ -13,7 +13,7 @@ from torch import nn
 from recollect.config import from_json
 from recollect.evaluation.agents import AgentEvaluation
 from recollect.evaluation.films import Video
-from recollect.evaluation.recordings import Recording, write_recording
+from recollect.evaluation.recordings import Recording, require_target, write_recording
 from recollect.evaluation.score import Score
 from recollect.files import read_json, require_kind
 from recollect.machine import asked_for
@@ -130,6 +130,26 @@ def load_model(
     return model.to(where).eval()
 
 
+def require_recordable(
+    directory: str | PathLike[str], target: str | PathLike[str] | None, *, trust: bool = False
+) -> None:  # fmt: skip
+    """Look whether :func:`save_episodes` could write a run's episodes there, before anything is played.
+
+    Args:
+        directory: of the run.
+        target: FILE.npz, minari:DATASET or lerobot:FOLDER; None asks for nothing.
+        trust: as in :func:`load_config`.
+
+    Raises:
+        ValueError: not a run, a run on a stream task, or a target that cannot be written.
+    """
+    if target is None:
+        return
+    require_target(target)
+    if not load_config(directory, trust=trust).has_films:
+        raise ValueError(f"{directory} was trained on rows of a stream task: only runs in a world have episodes")
+
+
 def save_episodes(  # noqa: PLR0913  (how it plays)
     directory: str | PathLike[str],
     target: str | PathLike[str],
@@ -156,11 +176,11 @@ def save_episodes(  # noqa: PLR0913  (how it plays)
         trust: as in :func:`load_config`.
 
     Raises:
-        ValueError: not a run, no checkpoint, a run on a stream task, or a target that cannot be written.
+        ValueError: not a run, no checkpoint, a run on a stream task, or a target that cannot be written. Nothing was
+            played then.
     """
+    require_recordable(directory, target, trust=trust)
     config = load_config(directory, trust=trust)
-    if not config.has_films:
-        raise ValueError(f"{directory} was trained on rows of a stream task: only runs in a world have episodes")
     model = load_model(directory, device, best=best, trust=trust)
     with _advised():
         number = config.final_samples if episodes is None else episodes

@@ -28,7 +28,7 @@ from typing import ClassVar, Literal, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from recollect.config import require
+from recollect.config import require, require_one_of
 from recollect.cores.contract import CoreConfig, MemoryCore
 from recollect.cores.tlb.chunks import plan_chunks
 from recollect.cores.tlb.core import (
@@ -90,6 +90,7 @@ class InstructedTransformerConfig(CoreConfig):
     """Choices on which the paper is silent; ``detach_every`` is of no use here."""
 
     def __post_init__(self) -> None:
+        require_one_of(self, "feedback")
         require(self.words >= 0, "words", self.words, "give the number of words, or 0 for none")
         require(self.word_dim > 0, "word_dim", self.word_dim, "give a positive width")
         cut = self.details.detach_every

@@ -41,7 +41,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from recollect.config import require
+from recollect.config import require, require_one_of
 from recollect.cores.contract import CoreConfig, MemoryCore
 from recollect.cores.stream import Stream
 from recollect.cores.tlb.blocks import PreNormBlock, PreNormSettings
@@ -102,6 +102,7 @@ class TemporalLatentBottleneckVariant:
     """Gradients do not pass from one stretch of this many chunks of an episode to the next; None: never cut."""
 
     def __post_init__(self) -> None:
+        require_one_of(self, "initial_slots", "cross_placement", "value_norm", "activation", "empty_chunk")
         require(self.head_dim is None or self.head_dim > 0, "head_dim", self.head_dim, "give a positive width or None")
         dropped = 0.0 if self.attention_dropout is None else self.attention_dropout
         require(0 <= dropped < 1, "attention_dropout", self.attention_dropout, "give a probability in [0, 1) or None")
@@ -161,6 +162,7 @@ class TemporalLatentBottleneckConfig(CoreConfig):
     """Choices on which the paper is silent, or its text and the authors' code differ."""
 
     def __post_init__(self) -> None:
+        require_one_of(self, "positions", "feedback")
         for name in ("dim", "num_layers", "num_heads", "self_per_cross", "chunk_len", "num_slots"):
             require(getattr(self, name) > 0, name, getattr(self, name), "give a positive number")
         require(
@@ -342,8 +344,10 @@ class TemporalLatentBottleneck(MemoryCore[TemporalLatentBottleneckState]):
             core on this state would begin a new chunk.
 
         Raises:
-            ValueError: wrong shapes or dtypes, or another ``chunk_len`` where the config has positions in the chunk.
+            ValueError: wrong shapes or dtypes, an unknown ``remainder``, or another ``chunk_len`` where the config has
+                positions in the chunk.
         """
+        require(remainder in ("update", "drop"), "remainder", remainder, "choose 'update' or 'drop'")
         c = require_chunk_len(self.config, chunk_len)
         state = self.initial_state(inputs.shape[0])
         blank = inputs.new_zeros(inputs.shape[:2], dtype=torch.bool)

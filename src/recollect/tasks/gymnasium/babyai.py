@@ -25,8 +25,18 @@ from recollect.config import require
 PAPER_LEVELS = ("PutNextS7N4", "Unlock", "Synth", "GoToSeq", "SynthLoc", "GoToImpUnlock", "SynthSeq", "BossLevel")
 """The levels of Didolkar et al. 2022, section 7.4. It speaks of eight and lists seven: SynthSeq is described among the
 levels and left out of the list. PutNext is minigrid's largest level of that kind."""
-WORDS = {"BossLevel": 40, "GoToSeq": 40, "SynthSeq": 40, "SynthLoc": 24, "Synth": 24, "PutNext": 24}
-"""Words of the longest instructions, of levels whose names begin so; all others say at most 16."""
+DEFAULT_LEVELS = ("GoToLocal",)
+"""Levels that :class:`BabyAI` plays where none are named."""
+WORDS = {
+    **dict.fromkeys(("BossLevel", "MiniBossLevel", "SynthSeq"), 72),
+    **dict.fromkeys(("GoToSeq", "SynthLoc", "Synth", "PutNext", "MoveTwoAcross"), 24),
+}
+"""Words that instructions of levels have room for whose names begin so; of all others 16. None is longer.
+
+In minigrid's grammar (``minigrid.envs.babyai.core.verifier``) a thing has up to 3 words, with its place up to 7 ("the
+red ball in front of you"); putting one next to another 17, two of these with "and" 35, two of those with "after you"
+72. Levels without places or sequences stay below: MoveTwoAcross 19, GoToSeq 24, SynthLoc 17, PickupLoc 9.
+"""
 MISSION = gymnasium.spaces.Text(max_length=400, charset="abcdefghijklmnopqrstuvwxyz ,")
 
 
@@ -50,7 +60,7 @@ def level_name(level: str) -> str:
 
 
 def words_of(levels: Sequence[str]) -> int:
-    """Words that instructions of these levels need at most."""
+    """Words that instructions of these levels need at most; :data:`WORDS` says how they are counted."""
     return max((WORDS[known] for level in levels for known in WORDS if level_name(level).startswith(known)), default=16)
 
 
@@ -67,7 +77,7 @@ class BabyAI(gymnasium.Env[Any, Any]):
 
     metadata: dict[str, Any] = {"render_modes": ["rgb_array"], "render_fps": 10}  # noqa: RUF012  (as Gymnasium has it)
 
-    def __init__(self, levels: Sequence[str] = ("GoToLocal",), render_mode: str | None = None) -> None:
+    def __init__(self, levels: Sequence[str] = DEFAULT_LEVELS, render_mode: str | None = None) -> None:
         listed = not isinstance(levels, str) and bool(levels)
         require(listed, "levels", levels, 'give a list of levels, such as ["GoToLocal"]')
         import minigrid  # noqa: F401  (an extra; registers the levels)

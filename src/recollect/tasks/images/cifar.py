@@ -19,7 +19,7 @@ import numpy as np
 import torch
 
 from recollect.config import require
-from recollect.tasks.images.cifar_files import read_batch
+from recollect.tasks.images.cifar_files import read_batch, require_different
 from recollect.tasks.images.photographs import Photographs, PhotographTask
 from recollect.tasks.long_range.bytes import where
 
@@ -57,5 +57,6 @@ class CIFAR(PhotographTask):
 def _read(folder: Path, classes: int, test: bool) -> Photographs:
     names = (TEST if test else TRAINING)[classes]
     found = [read_batch(folder / name, labels=LABELS[classes], classes=classes, remedy=REMEDY) for name in names]
+    require_different(*([folder / name for name in half[classes]] for half in (TRAINING, TEST)))
     images, labels = (np.concatenate(parts) for parts in zip(*found, strict=True))
     return Photographs(torch.from_numpy(images).unflatten(1, (3, 32, 32)), torch.from_numpy(labels))

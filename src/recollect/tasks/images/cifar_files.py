@@ -5,8 +5,10 @@ make arrays of it by ``frombuffer``, which checks. pickle's fast reader trusts i
 for all memory there is. Its slow one, in Python, does not; a file takes it some hundredths of a second.
 """
 
+import hashlib
 import io
 import pickle
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -93,16 +95,18 @@ def read_batch(file: Path, *, labels: str, classes: int, remedy: str) -> tuple[n
     kind = "CIFAR-10" if classes == 10 else "CIFAR-100"
     try:
         found = _OnlyArrays(io.BytesIO(file.read_bytes()), encoding="bytes").load()
-        pictures, answers = (
-            part.array if isinstance(part, _Numbers) else np.asarray(part)
-            for part in (found[b"data"], found[labels.encode()])
-        )
+        data, given = found[b"data"], found[labels.encode()]
+        if not isinstance(data, _Numbers):
+            raise ValueError(f"pictures are a {type(data).__name__}, no array")
+        pictures, answers = data.array, _labels(given)
     except Exception as error:  # pickle raises whatever a damaged file leads it to
         raise ValueError(f"{file} is damaged, or no batch of {kind} ({error}): unpack the archive again") from None
     if pictures.dtype != np.uint8 or pictures.ndim != 2 or pictures.shape[1] != 3 * PIXELS or not len(pictures):
         raise ValueError(f"{file}: pictures are {pictures.dtype} {list(pictures.shape)}, not uint8 [n, 3072]")
-    if answers.shape != (len(pictures),) or answers.dtype.kind not in "iu":
+    if answers.shape != (len(pictures),):
         raise ValueError(f"{file}: {list(answers.shape)} labels for {len(pictures)} pictures")
+    if answers.dtype.kind not in "iu":
+        raise ValueError(f"{file}: labels are {answers.dtype}, not whole numbers: unpack the archive again")
     wrong = np.flatnonzero((answers < 0) | (answers >= classes))
     if len(wrong):
         number, label = "ten" if classes == 10 else str(classes), answers[wrong[0]]
@@ -110,3 +114,34 @@ def read_batch(file: Path, *, labels: str, classes: int, remedy: str) -> tuple[n
             f"{file}, picture {wrong[0]}: the label is {label}; there are {number} classes, 0..{classes - 1}"
         )
     return pictures, answers.astype(np.int64)
+
+
+def _labels(given: Any) -> np.ndarray:
+    """Labels as an array; a list is looked at first, as lists within lists may be as large as one likes."""
+    if isinstance(given, _Numbers):
+        return given.array
+    if not isinstance(given, list):
+        raise ValueError(f"labels are a {type(given).__name__}, no list")
+    others = sorted({type(label).__name__ for label in given} - {"int"})
+    if others:
+        raise ValueError(f"labels are {' and '.join(others)}, not whole numbers")
+    return np.array(given, dtype=np.int64)
+
+
+def require_different(training: Sequence[Path], test: Sequence[Path]) -> None:
+    """Raise ``ValueError`` where a test file is a copy of a training file: the score would be of what was learned.
+
+    Args:
+        training: files of the set; those that do not exist are left out.
+        test: likewise.
+    """
+    known = {_digest(file): file for file in training if file.is_file()}
+    for file in test:
+        other = known.get(_digest(file)) if file.is_file() else None
+        if other is not None:
+            raise ValueError(f"{file} is the same as {other}: unpack the archive again")
+
+
+def _digest(file: Path) -> bytes:
+    with file.open("rb") as opened:
+        return hashlib.file_digest(opened, "blake2b").digest()

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from recollect.tasks.long_range.kept import data_folder
+from recollect.tasks.long_range.kept import data_folder, folder_of
 from recollect.tasks.streams.contract import Batch
 
 VOCABULARY = 257
@@ -47,22 +47,24 @@ def asked_at_the_end(inputs: Tensor, padding: Tensor, labels: Tensor) -> Batch:
 def split_words(text: bytes, chunk_len: int) -> bytes:
     """A text whose words lie over the borders of chunks: half of each word in one chunk, half in the next.
 
-    Spaces are put in, so that the middle of the n-th word is where the n-th chunk ends; longer words are cut to two
-    chunks.
+    Spaces are put in, at least one between two words, so that a chunk ends in the middle of every word: at the first
+    border that the word before leaves room for. Longer words are cut to two chunks. A word of one letter has no
+    middle, and begins a chunk.
 
     Source: Didolkar et al. 2022, section 7.3 (the study of half words); how a word is put there is ours.
     """
     found = bytearray()
     for word in text.split():
         part = word[: 2 * chunk_len]
-        border = -(-(len(found) + len(part) // 2) // chunk_len) * chunk_len
+        start = len(found) + bool(found)  # behind a space, where there is a word before
+        border = -(-(start + len(part) // 2) // chunk_len) * chunk_len
         found += b" " * (border - len(part) // 2 - len(found)) + part
     return bytes(found)
 
 
 def where(path: str, name: str) -> Path:
     """The folder that a task's ``path`` means; empty is ``name`` below the folder of data."""
-    return Path(path) if path else data_folder() / name
+    return folder_of(path, "path") if path else data_folder() / name
 
 
 def batches_of(rows: Tensor, batch_size: int, make: Callable[[Tensor], Batch]) -> Iterator[Batch]:

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from recollect.config import require
-from recollect.tasks.images.cifar_files import PIXELS, read_batch
+from recollect.tasks.images.cifar_files import PIXELS, read_batch, require_different
 from recollect.tasks.long_range.bytes import STAND_IN, asked_at_the_end, batches_of, where
 from recollect.tasks.streams.contract import Batch, StreamTask, TaskSpec
 
@@ -120,6 +120,7 @@ def coarse(pictures: Tensor, side: int) -> Tensor:
 @lru_cache(maxsize=2)
 def _read(folder: Path, half: str) -> Pictures:
     files = [read_batch(folder / name, labels="labels", classes=10, remedy=REMEDY) for name in FILES[half]]
+    require_different(*([folder / name for name in FILES[half]] for half in ("train", "test")))
     pictures, labels = zip(*files, strict=True)
     return Pictures(torch.from_numpy(grey(np.concatenate(pictures))), torch.from_numpy(np.concatenate(labels)))
 

@@ -7,7 +7,7 @@ Where the data is from and what is generated instead: docs/datasets.md.
 
 Paper:    Maas et al. 2011; Tay et al. 2021, Long Range Arena: 25 000 rows to train, and 25 000 that validate and test.
 Differs:  a part of the training rows validates, the last 2500 of a fixed order, so that the test part is seen once;
-          ``validation=0`` validates on the test part, as the arena does.
+          ``validation=0`` validates on the test part, as the arena does: its score is then no score of unseen rows.
 """
 
 from collections.abc import Iterator
@@ -26,7 +26,8 @@ from recollect.tasks.long_range.bytes import STAND_IN, VOCABULARY, asked_at_the_
 from recollect.tasks.streams.contract import Batch, StreamTask, TaskSpec
 
 REMEDY = "download it as docs/datasets.md says, or set path to its folder, or to 'stand-in' for made-up rows"
-CLASSES = ("neg", "pos")
+POINTS = {"neg": ("1", "2", "3", "4"), "pos": ("7", "8", "9", "10")}
+"""Classes, 0 and 1, and what the reviewer gave of 10 points."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,7 +40,8 @@ class IMDB(StreamTask):
     length: int = 4000
     """Bytes of a review that are read, and steps of a row."""
     validation: int = 2500
-    """Training rows that evaluations during a run use; 0 takes the test part."""
+    """Training rows that evaluations during a run use. 0 takes the test part, the very same rows in the same order: who
+    then picks a checkpoint by these evaluations picks it on the rows whose score is reported."""
     split_words: int = 0
     """Put spaces in so that every word lies over the border of two chunks of this length; 0 leaves the text alone."""
     part: Literal["train", "validation", "test"] = "train"
@@ -63,7 +65,7 @@ class IMDB(StreamTask):
         return self._batch(rows[torch.randint(len(rows), (batch_size,), generator=generator)])
 
     def batches(self, num_rows: int, batch_size: int, generator: torch.Generator) -> Iterator[Batch]:
-        """Every row of this part once, at most ``num_rows``; both classes in turns."""
+        """Every row of this part once, at most ``num_rows``."""
         return byte_rows.batches_of(self._rows[:num_rows], batch_size, self._batch)
 
     def scored_on(self, *, final: bool) -> "IMDB":
@@ -108,22 +110,34 @@ class Reviews(NamedTuple):
 
 @lru_cache(maxsize=4)
 def _read(folder: Path, half: str) -> Reviews:
+    files = {name: _named(folder / half / name, points) for name, points in POINTS.items()}
+    counts = [len(found) for found in files.values()]
+    if len(set(counts)) > 1:
+        said = " and ".join(f"{count} in {name}/" for name, count in zip(files, counts, strict=True))
+        raise ValueError(f"{folder / half} has {said}; there are as many of both: unpack the archive again")
     texts: list[bytes] = []
-    labels: list[int] = []
-    for label, name in enumerate(CLASSES):
-        place = folder / half / name
-        files = sorted(place.glob("*.txt"))
-        if not files:
-            raise ValueError(f"{place} has no reviews (*.txt): {REMEDY}")
-        for file in files:
-            text = file.read_bytes()
-            _require_review(file, text, name)
-            texts.append(text)
-            labels.append(label)
-    return Reviews(texts, torch.tensor(labels))
+    for file in (file for found in files.values() for file in found):
+        text = file.read_bytes()
+        _require_text(file, text)
+        texts.append(text)
+    return Reviews(texts, torch.arange(len(POINTS)).repeat_interleave(counts[0]))
 
 
-def _require_review(file: Path, text: bytes, label: str) -> None:
+def _named(place: Path, points: tuple[str, ...]) -> list[Path]:
+    """The files of one class, whose names say that they are of it: 4711_8.txt got 8 of 10 points."""
+    files = sorted(place.glob("*.txt"))
+    if not files:
+        raise ValueError(f"{place} has no reviews (*.txt): {REMEDY}")
+    for file in files:
+        number, _, rating = file.stem.partition("_")
+        good = number.isascii() and number.isdigit() and rating in points
+        remedy = f"a review in {place.name}/ is called NUMBER_POINTS.txt, with points that are {place.name}: "
+        require(good, "file", str(file), f"{remedy}{points[0]} to {points[-1]}")
+        require(file.is_file(), "file", str(file), "it is no file: remove it, or unpack the archive again")
+    return files
+
+
+def _require_text(file: Path, text: bytes) -> None:
     if not text.strip():
         raise ValueError(f"{file} is empty: unpack the archive again")
     try:
@@ -131,9 +145,6 @@ def _require_review(file: Path, text: bytes, label: str) -> None:
     except UnicodeDecodeError as error:
         line = text[: error.start].count(b"\n") + 1
         raise ValueError(f"{file}, line {line}: this is no UTF-8 text ({error.reason}): unpack again") from None
-    _, _, rating = file.stem.partition("_")  # 4711_8.txt got 8 of 10 points
-    good = rating.isdigit() and (int(rating) >= 7 if label == "pos" else int(rating) <= 4)
-    require(good, "file", str(file), f"a review in {label}/ is called NUMBER_POINTS.txt, with points that are {label}")
 
 
 @lru_cache(maxsize=2)

@@ -30,7 +30,7 @@ from torch import Tensor
 from recollect.config import require
 from recollect.machine import end_with_parent
 from recollect.tasks.long_range.expressions import WORDS, Rows, Shape, draw
-from recollect.tasks.long_range.kept import data_folder, kept
+from recollect.tasks.long_range.kept import data_folder, folder_of, kept
 from recollect.tasks.streams.contract import Batch, StreamTask, TaskSpec
 
 FORMAT = 1
@@ -70,6 +70,13 @@ class ListOps(StreamTask):
         require(enough, "max_length", self.max_length, f"give more than min_length + 1 = {self.min_length + 1}")
         require(self.max_depth >= 2, "max_depth", self.max_depth, "give at least 2: an operator and its digits")
         require(2 <= self.max_args <= 100, "max_args", self.max_args, "give 2 to 100")
+        longest = _longest(self.shape)
+        which = (
+            f"with max_depth={self.max_depth} and max_args={self.max_args} no expression has more than {longest} tokens"
+        )
+        require(
+            longest > self.min_length, "min_length", self.min_length, f"{which}: give less, or raise one of the two"
+        )
         for name in ("train_rows", "validation_rows", "test_rows"):
             require(getattr(self, name) >= 1, name, getattr(self, name), "give at least one")
         require(self.data_seed >= 0, "data_seed", self.data_seed, "give 0 or more")
@@ -102,8 +109,9 @@ class ListOps(StreamTask):
         Returns:
             The path of the file.
         """
-        _rows(self._path, self._whole(), processes)
-        return self._path
+        path = self._path
+        _kept(path, self._whole(), processes)  # looks at the disk: the rows in memory may have outlived their file
+        return path
 
     def sample(self, batch_size: int, generator: torch.Generator) -> Batch:
         """Draw rows of this part, with replacement."""
@@ -129,17 +137,15 @@ class ListOps(StreamTask):
 
     @property
     def _path(self) -> Path:
-        numbers = [FORMAT, *self.shape, self.train_rows + self.validation_rows + self.test_rows, self.data_seed]
-        name = hashlib.sha256(json.dumps(numbers).encode()).hexdigest()[:12]
-        return (Path(self.folder) if self.folder else data_folder()) / f"listops-{name}.npz"
+        name = hashlib.sha256(json.dumps(_config(self)).encode()).hexdigest()[:12]
+        return (folder_of(self.folder, "folder") if self.folder else data_folder()) / f"listops-{name}.npz"
 
     def _whole(self) -> "ListOps":
         """The task that all parts have in common, and all folders."""
-        total = self.train_rows + self.validation_rows + self.test_rows - 2
-        return replace(self, part="train", folder="", train_rows=total, validation_rows=1, test_rows=1)
+        return replace(self, part="train", folder="")
 
     def _batch(self, numbers: Tensor) -> Batch:
-        rows = _rows(self._path, self._whole(), 1)
+        rows = _rows(self._path, self._whole())
         inputs = torch.zeros(len(numbers), self.max_length, dtype=torch.long)
         targets, asked = torch.zeros_like(inputs), torch.zeros(inputs.shape, dtype=torch.bool)
         lengths = torch.empty(len(numbers), dtype=torch.long)
@@ -156,9 +162,28 @@ class ListOps(StreamTask):
 
 
 @lru_cache(maxsize=4)
-def _rows(path: Path, task: ListOps, processes: int) -> Rows:
-    found = kept(path, lambda: _made(task, processes)._asdict())
+def _rows(path: Path, task: ListOps) -> Rows:
+    return _kept(path, task, 1)
+
+
+def _kept(path: Path, task: ListOps, processes: int) -> Rows:
+    found = kept(path, lambda: _made(task, processes)._asdict(), _config(task))
     return Rows(found["tokens"], found["ends"], found["labels"])
+
+
+def _config(task: ListOps) -> list[int]:
+    """What decides on the expressions of all parts."""
+    return [FORMAT, *task.shape, task.train_rows + task.validation_rows + task.test_rows, task.data_seed]
+
+
+def _longest(shape: Shape) -> int:
+    """Tokens of the longest expression of any length, or some number above ``min_length``."""
+    length = 1
+    for _ in range(shape.max_depth - 1):
+        if length > shape.min_length:
+            break
+        length = 2 + shape.max_args * length
+    return length
 
 
 def _made(task: ListOps, processes: int) -> Rows:
@@ -176,8 +201,12 @@ def _made(task: ListOps, processes: int) -> Rows:
             if len(labels) == wanted:
                 ends = np.cumsum([len(row) for row in tokens], dtype=np.int64)
                 return Rows(np.frombuffer(bytearray(b"").join(tokens), np.uint8), ends, np.array(labels, np.uint8))
-        too_few = shard >= FEWEST_SHARDS and len(labels) * MOST_SHARDS < wanted * shard
-        require(not too_few, "train_rows", task.train_rows, "there are too few such expressions: allow longer ones")
+        if shard >= FEWEST_SHARDS and len(labels) * MOST_SHARDS < wanted * shard:
+            fields = ("min_length", "max_depth", "max_args", "train_rows", "validation_rows", "test_rows")
+            given = ", ".join(f"{name}={getattr(task, name)}" for name in fields)
+            remedy = "raise max_length, max_depth or max_args, lower min_length, or ask for fewer rows"
+            too_few = f"with {given} there are too few such expressions ({len(labels)} were found): {remedy}"
+            require(False, "max_length", task.max_length, too_few)
     raise AssertionError("shards never end")
 
 

@@ -27,7 +27,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from recollect.config import require
+from recollect.config import require, require_one_of
 from recollect.tasks.streams.contract import Batch, StreamTask, TaskSpec
 from recollect.tasks.streams.tables import Rows, read_rows
 
@@ -73,6 +73,7 @@ class Arrays(StreamTask):
             self.validation + self.test < 1, "validation + test", self.validation + self.test, "leave some to train"
         )
         require(self.part in PARTS, "part", self.part, f"choose one of {', '.join(PARTS)}")
+        require_one_of(self, "goal", "class_weights", "inputs_are")
 
     @property
     def spec(self) -> TaskSpec:

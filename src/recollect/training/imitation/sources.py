@@ -3,11 +3,14 @@
 import os
 from pathlib import Path
 
+import numpy as np
+
 from recollect.config import require
 from recollect.evaluation.demonstrations import DemonstrationsConfig, record_demonstrations
 from recollect.evaluation.recordings import Recording, read_recording
+from recollect.gymnasium_ids import BABYAI
 from recollect.tasks import GymnasiumConfig
-from recollect.tasks.gymnasium.babyai import level_name
+from recollect.tasks.gymnasium.babyai import DEFAULT_LEVELS, level_id, level_name
 from recollect.tasks.long_range.kept import data_folder
 from recollect.tasks.worlds.contract import WorldConfig
 from recollect.training.imitation.teachers import BOT
@@ -22,26 +25,31 @@ def recorded_episodes(source: str, world: WorldConfig) -> Recording:
 
     Raises:
         ValueError: nothing there, or it is of another world.
+        RunError: the bot finds no way in one of its levels.
     """
     path = str(demonstrations(int(source.removeprefix(BOT)), world)) if source.startswith(BOT) else source
     recording = read_recording(path).spoken_as(world.spec, source)
     recording.require(world.spec, source)
-    return recording
+    scored_by_success = isinstance(world, GymnasiumConfig) and world.id == BABYAI
+    return successes(recording) if scored_by_success else recording
 
 
 def demonstrations(episodes: int, world: WorldConfig) -> Path:
     """The file with so many demonstrations of each of a world's levels; recorded where it is not there yet.
 
-    It lies in the folder ``babyai`` of the data folder, and is the same on every machine.
+    It lies in the folder ``babyai`` of the data folder, and is the same on every machine. It is recorded by as many
+    processes as there are processors: a script calls this under ``if __name__ == "__main__":``.
 
     Raises:
-        ValueError: the world is not one of BabyAI.
+        ValueError: the world is not one of BabyAI, or changes its levels.
+        RunError: the bot finds no way in one of the levels, or a process died.
     """
     remedy = "only BabyAI has this bot: train gym:BabyAI-GoToLocal-v0, or give recorded episodes"
     require(isinstance(world, GymnasiumConfig), "teacher.name", f"{BOT}{episodes}", remedy)
     assert isinstance(world, GymnasiumConfig)
+    require(world.id == BABYAI or world.id.startswith("BabyAI-"), "teacher.name", f"{BOT}{episodes}", remedy)
+    _require_plain(world)
     levels = levels_of(world)
-    require(bool(levels), "teacher.name", f"{BOT}{episodes}", remedy)
     config = DemonstrationsConfig(levels=levels, episodes=episodes, words=world.words, vocabulary=world.vocabulary)
     name = "+".join(map(level_name, levels))
     path = data_folder() / "babyai" / f"{name}-{episodes}-seed0-words{world.words}-{world.vocabulary}.npz"
@@ -51,7 +59,30 @@ def demonstrations(episodes: int, world: WorldConfig) -> Path:
 
 
 def levels_of(world: GymnasiumConfig) -> tuple[str, ...]:
-    """The BabyAI levels that a Gymnasium world plays; none where it plays something else."""
-    if world.id.startswith("BabyAI-"):
-        return (world.id,)
-    return tuple(world.options.get("levels", ())) if world.id == "recollect/BabyAI-v0" else ()
+    """The BabyAI levels that a Gymnasium world plays, each once."""
+    levels = world.options.get("levels", DEFAULT_LEVELS) if world.id == BABYAI else (world.id,)
+    return tuple(dict.fromkeys(map(level_id, levels)))
+
+
+def _require_plain(world: GymnasiumConfig) -> None:
+    """Raise ``ValueError`` where a world changes what minigrid's levels show: the bot plays them as they are."""
+    remedy = "the bot plays the levels as minigrid has them: leave this away, or give episodes recorded in this world"
+    others = {name: value for name, value in world.options.items() if (world.id, name) != (BABYAI, "levels")}
+    require(not others, "world.options", others, remedy)
+    require(not world.wrappers, "world.wrappers", world.wrappers, remedy)
+    require(world.stack == 1, "world.stack", world.stack, remedy)
+    _ = world.spec  # says which level does not exist, or that they are no list
+
+
+def successes(recording: Recording) -> Recording:
+    """The same episodes, rewarded as ``recollect/BabyAI-v0`` does: with 1 at the end of those that were carried out.
+
+    minigrid's levels give less the longer it took. Episodes that were rewarded on the way come from elsewhere, and stay
+    as they are.
+    """
+    last = recording.lengths.cumsum() - 1
+    if np.count_nonzero(np.delete(recording.reward, last)):
+        return recording
+    return recording._replace(
+        reward=(recording.reward > 0).astype(np.float32), score=(recording.reward[last] > 0).astype(np.float32)
+    )

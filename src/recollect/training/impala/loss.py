@@ -18,14 +18,14 @@ section 3. A teacher beside reinforcement: Schmitt et al. (2018), Kickstarting d
 
 from contextlib import nullcontext
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
 
 from recollect.agents.actor_critic import ActorCritic, ActorCriticOutput
 from recollect.agents.policies import Distribution
-from recollect.config import require
+from recollect.config import require, require_one_of
 from recollect.objectives.policy_gradient import (
     Reduction,
     baseline_loss,
@@ -95,9 +95,7 @@ class ReuseConfig:
         far = self.kl_stop is None or self.kl_stop > 0
         require(far, "kl_stop", self.kl_stop, "give a positive distance, such as 0.02, or None")
         require(self.surrogate_clip > 0, "surrogate_clip", self.surrogate_clip, "give a positive distance, as 0.2")
-        for name, known in (("update_per", get_args(Update)), ("learner_memory", get_args(LearnerMemory))):
-            value = getattr(self, name)
-            require(value in known, name, value, f"choose one of {', '.join(known)}")
+        require_one_of(self, "reference", "update_per", "learner_memory")
         require(self.chunk is None or self.chunk >= 2, "chunk", self.chunk, "give 2 rows or more, or None")
         whole = self.update_per == "rollout" or self.chunk is not None
         require(whole, "update_per", self.update_per, "say how many rows a chunk has: chunk=80 for unroll=239")

@@ -55,7 +55,7 @@ class OfflineDataConfig:
         remedy = "say what to learn from: --data FILE.npz, minari:DATASET or dqn-replay:FOLDER"
         require(bool(self.source), "data.source", self.source, remedy)
         if not self.source.startswith(REPLAY):
-            recording = read_recording(_path(self.source))
+            recording = read_recording(_path(self.source)).spoken_as(spec, self.source)
             recording.require(spec, self.source)
             return recording, 1
         folder = data_folder() / self.source.removeprefix(REPLAY)  # an absolute path stands for itself
