@@ -130,7 +130,7 @@ def test_a_rollout_that_cannot_be_cut_is_named():
         trainer(chunk=5)
     with pytest.raises(ValueError, match=r"update_per='chunk': say how many rows a chunk has: chunk=80 for unroll=239"):
         ReuseConfig(update_per="chunk")
-    with pytest.raises(ValueError, match=r"learner_memory='full': choose one of stored, empty"):
+    with pytest.raises(ValueError, match=r"learner_memory='full': choose one of 'stored', 'empty'"):
         ReuseConfig(learner_memory="full")
     assert ReuseConfig(chunk=80, update_per="chunk").updates(240) == [(0, 80), (80, 160), (160, 240)]
     assert ReuseConfig(chunk=80).updates(240) == [(0, 240)]
