@@ -1,6 +1,7 @@
 """Files that are whole or not there: written beside their target, synced, then renamed."""
 
 import errno
+import hashlib
 import json
 import os
 import shutil
@@ -62,6 +63,12 @@ def write_synced(path: Path, content: bytes) -> None:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())
+
+
+def checksum(path: Path) -> str:
+    """BLAKE2b of a file's content, in hexadecimal."""
+    with path.open("rb") as opened:
+        return hashlib.file_digest(opened, "blake2b").hexdigest()
 
 
 def replace_between(text: str, name: str, content: str) -> str:

@@ -4,6 +4,7 @@ import os
 import platform
 import re
 import threading
+from contextlib import suppress
 from multiprocessing import parent_process
 from pathlib import Path
 from typing import Literal
@@ -65,6 +66,19 @@ def end_with_parent() -> None:
         os._exit(1)
 
     threading.Thread(target=wait, daemon=True).start()
+
+
+def is_gone(process: int) -> bool:
+    """Whether no such process runs on this machine: it has ended, even if its parent has not looked yet."""
+    try:
+        os.kill(process, 0)
+    except (ProcessLookupError, OverflowError):
+        return True
+    except OSError:
+        return False
+    with suppress(OSError, IndexError):  # Linux: ended, and its parent has not looked yet
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    return False
 
 
 def forget_peak() -> None:

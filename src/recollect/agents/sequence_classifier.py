@@ -26,6 +26,7 @@ from torch import Tensor, nn
 
 from recollect.agents.folders import read_description, read_weights, write_model
 from recollect.agents.kinds import KINDS
+from recollect.agents.tokens import require_tokens
 from recollect.config import from_json, require, to_json
 from recollect.encoders.contract import EncoderConfig, Encoding, require_rows
 from recollect.layers.positions import resize_grid, sinusoid
@@ -242,15 +243,9 @@ class SequenceClassifier(nn.Module):
         if not fits or inputs.shape[1] % self.parts:
             raise ValueError(f"inputs are {inputs.dtype} {list(inputs.shape)}; this model takes {wanted}, {steps}")
         require_rows(inputs, padding)
-        if self.vocabulary is not None and inputs.device.type == "cpu" and not torch.compiler.is_compiling():
-            self._check_tokens(inputs, self.vocabulary)
-
-    @staticmethod
-    def _check_tokens(tokens: Tensor, vocabulary: int) -> None:
-        """The embedding would not name the token, and has one more than the vocabulary where it restores."""
-        if tokens.numel() and not 0 <= tokens.min() <= tokens.max() < vocabulary:
-            wrong = tokens[(tokens < 0) | (tokens >= vocabulary)][0].item()
-            raise ValueError(f"token {wrong} is outside the vocabulary of {vocabulary}: use 0..{vocabulary - 1}")
+        # The embedding would not name the token, and has one more than the vocabulary where it restores.
+        if self.vocabulary is not None and not torch.compiler.is_compiling():
+            require_tokens(inputs, self.vocabulary)
 
     def _check_pictures(self, length: int) -> None:
         """Raise ``ValueError`` unless rows of this length fit positions and encoder."""

@@ -23,6 +23,7 @@ from recollect.agents.folders import read_description, read_weights, write_model
 from recollect.agents.kinds import KINDS
 from recollect.agents.pointer import PointerState, newest, point
 from recollect.agents.streams import ModelStream
+from recollect.agents.tokens import require_tokens
 from recollect.config import from_json, require, to_json
 from recollect.cores.arrays import First, Numbers, to_array, to_tensor
 from recollect.cores.contract import CoreConfig
@@ -219,12 +220,7 @@ class SequenceModel(nn.Module):
             raise ValueError(
                 f"inputs are {inputs.dtype} {list(inputs.shape)}; this model takes tokens, int64 [{', '.join(axes)}]"
             )
-        # On an accelerator this look would wait for the device at every step; the lookup itself fails there.
-        if inputs.device.type == "cpu" and inputs.numel() and not 0 <= inputs.min() <= inputs.max() < self.vocabulary:
-            wrong = inputs[(inputs < 0) | (inputs >= self.vocabulary)][0].item()
-            raise ValueError(
-                f"token {wrong} is outside the vocabulary of {self.vocabulary}: use 0..{self.vocabulary - 1}"
-            )
+        require_tokens(inputs, self.vocabulary)
 
     def save(self, folder: str | PathLike[str]) -> None:
         """Write ``model.json`` and ``weights.safetensors`` into a folder (each beside the old one, then renamed)."""

@@ -13,7 +13,6 @@ fails is given another seed, and counted. Which seeds are tried follows from ``s
 episode and of the attempt alone: not from the number of processes, and not from what was recorded before.
 """
 
-import hashlib
 import json
 import multiprocessing
 import shutil
@@ -33,7 +32,7 @@ import numpy as np
 
 from recollect.config import require
 from recollect.evaluation.recordings import Recording, read_recording, write_recording
-from recollect.files import read_json, write_atomically
+from recollect.files import checksum, read_json, write_atomically
 from recollect.gymnasium_ids import entry
 from recollect.machine import end_with_parent
 from recollect.runs.errors import RunError
@@ -238,7 +237,7 @@ def _record_part(
     path = _part(folder, level, begin)
     write_recording(recording, path)
     about = _named(config, level, begin) | {
-        "checksum": _checksum(path),
+        "checksum": checksum(path),
         "another_seed": {name: counts[name] for name in COUNTED},
     }
     write_atomically(path.with_suffix(".json"), json.dumps(about))  # last: a part without it is recorded again
@@ -358,7 +357,7 @@ def _is_whole(config: DemonstrationsConfig, folder: Path, level: str, begin: int
     try:
         about = read_json(path.with_suffix(".json"), "")
         return about == _named(config, level, begin) | {
-            "checksum": _checksum(path),
+            "checksum": checksum(path),
             "another_seed": {name: int(about["another_seed"][name]) for name in COUNTED},
         }
     except (OSError, ValueError, KeyError, TypeError):
@@ -367,11 +366,6 @@ def _is_whole(config: DemonstrationsConfig, folder: Path, level: str, begin: int
 
 def _named(config: DemonstrationsConfig, level: str, begin: int) -> dict[str, Any]:
     return {"level": level_name(level), "first": begin, "episodes": _size(config, begin)}
-
-
-def _checksum(path: Path) -> str:
-    with path.open("rb") as opened:
-        return hashlib.file_digest(opened, "blake2b").hexdigest()
 
 
 def _size(config: DemonstrationsConfig, begin: int) -> int:

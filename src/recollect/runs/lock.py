@@ -12,6 +12,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from recollect.machine import is_gone
+
 try:
     import fcntl
 except ImportError:  # no flock on Windows: the file's content alone decides
@@ -120,14 +122,4 @@ def _is_alive(owner: dict[str, Any]) -> bool:
 def _is_dead(owner: dict[str, Any]) -> bool:
     """Whether the owner was a process of this machine and is gone."""
     pid = owner.get("pid")
-    if _is_elsewhere(owner) or not isinstance(pid, int) or pid < 1:
-        return False
-    try:
-        os.kill(pid, 0)
-    except (ProcessLookupError, OverflowError):
-        return True
-    except OSError:
-        return False
-    with suppress(OSError, IndexError):  # Linux: ended, and its parent has not looked yet
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
-    return False
+    return not _is_elsewhere(owner) and isinstance(pid, int) and pid >= 1 and is_gone(pid)

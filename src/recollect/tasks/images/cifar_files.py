@@ -5,7 +5,6 @@ make arrays of it by ``frombuffer``, which checks. pickle's fast reader trusts i
 for all memory there is. Its slow one, in Python, does not; a file takes it some hundredths of a second.
 """
 
-import hashlib
 import io
 import pickle
 from collections.abc import Sequence
@@ -13,6 +12,8 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
+
+from recollect.files import checksum
 
 PIXELS = 1024
 """Of a picture."""
@@ -135,13 +136,8 @@ def require_different(training: Sequence[Path], test: Sequence[Path]) -> None:
         training: files of the set; those that do not exist are left out.
         test: likewise.
     """
-    known = {_digest(file): file for file in training if file.is_file()}
+    known = {checksum(file): file for file in training if file.is_file()}
     for file in test:
-        other = known.get(_digest(file)) if file.is_file() else None
+        other = known.get(checksum(file)) if file.is_file() else None
         if other is not None:
             raise ValueError(f"{file} is the same as {other}: unpack the archive again")
-
-
-def _digest(file: Path) -> bytes:
-    with file.open("rb") as opened:
-        return hashlib.file_digest(opened, "blake2b").digest()

@@ -15,6 +15,7 @@ import numpy as np
 
 from recollect.config import require
 from recollect.files import WRITING, read_arrays
+from recollect.machine import is_gone
 
 FOLDER = "RECOLLECT_DATA"
 """Environment variable that names the folder of kept and downloaded data."""
@@ -102,19 +103,9 @@ def _sweep(path: Path, host: str) -> None:
     ours = re.compile(rf"{re.escape(WRITING)}(\d+)(@{re.escape(host)}@.+|{of_old})")
     for stale in path.parent.iterdir():
         match = ours.fullmatch(stale.name)
-        if match and _is_gone(int(match[1])):
+        if match and is_gone(int(match[1])):
             with suppress(OSError):  # somebody else's, or already removed
                 stale.unlink()
-
-
-def _is_gone(process: int) -> bool:
-    try:
-        os.kill(process, 0)
-    except (ProcessLookupError, OverflowError):
-        return True
-    except OSError:
-        return False
-    return False
 
 
 def _write(unfinished: Path, arrays: Mapping[str, np.ndarray]) -> None:

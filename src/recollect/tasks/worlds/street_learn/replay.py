@@ -11,25 +11,25 @@ import torch
 from torch import Tensor
 
 
-def stretch(walked: Tensor, task: Tensor, clock: Tensor, here: Tensor, goal: Tensor) -> tuple[Tensor, Tensor]:
+def stretch(walked: Tensor, task: Tensor, visits: Tensor, clock: Tensor, goal: Tensor) -> tuple[Tensor, Tensor]:
     """The shortest stretch from here to the goal; of equal ones the earliest.
 
     Args:
         walked: ``[b, t]``, the edges the walker was on, step by step.
         task: ``[b, t]``, the number of the task at each step, which never falls.
+        visits: bool ``[b, t]``, the earlier steps on the present edge.
         clock: long ``[b]``, the present step; only earlier ones are looked at.
-        here: long ``[b]``, the present edge.
         goal: long ``[b]``.
 
     Returns:
         The step on which it begins, long ``[b]`` (0 where there is none), and whether there is one.
     """
     step = torch.arange(walked.shape[1], device=walked.device)
-    past, never = step < clock[:, None], len(step)
-    on_goal = torch.where((walked == goal[:, None]) & past, step, never)
+    never = len(step)
+    on_goal = torch.where((walked == goal[:, None]) & (step < clock[:, None]), step, never)
     arrival = on_goal.flip(1).cummin(1).values.flip(1)  # first step on the goal from each step on
     same = task.gather(1, arrival.clamp(max=never - 1)) == task
-    way = torch.where((walked == here[:, None]) & past & same & (arrival < never), arrival - step, never)
+    way = torch.where(visits & same & (arrival < never), arrival - step, never)
     shortest, begins = way.min(1)
     return begins, shortest < never
 

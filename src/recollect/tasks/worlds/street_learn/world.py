@@ -268,7 +268,9 @@ class StreetLearn(TensorWorld[StreetLearnState]):
             state = self._present()
             rows = torch.arange(self.batch_size, device=self.device)
             move = self.map.move[state.neighbourhood, state.here]
-            walk, any_way = walk_again(*self._stretch(state), state.walked, move, state.tried[rows, state.here])
+            walk, any_way = walk_again(
+                *self._stretch(state, self._been_here(state)), state.walked, move, state.tried[rows, state.here]
+            )
             walk = torch.where(any_way, walk, self._mixed("paper"))
             return torch.where((state.here == state.goal) & (rule == "collect"), COLLECT, walk)
         if name == "best mixture":
@@ -279,7 +281,7 @@ class StreetLearn(TensorWorld[StreetLearnState]):
         """Events, the step that shows what to do again, and where moves lead."""
         event = torch.where(state.reached, 0, torch.where(self.clock == 0, 1, -1))
         here = self._been_here(state)
-        best, known = self._stretch(state)
+        best, known = self._stretch(state, here)
         shows = torch.where(known, best, here.long().argmax(1)) + 1
         depends = here.any(1) & ~self.over
         return Truth(
@@ -298,8 +300,8 @@ class StreetLearn(TensorWorld[StreetLearnState]):
         past = torch.arange(state.walked.shape[1], device=self.device) < self.clock[:, None]
         return (state.walked == state.here[:, None]) & past
 
-    def _stretch(self, state: StreetLearnState) -> tuple[Tensor, Tensor]:
-        return stretch(state.walked, state.task, self.clock, state.here, state.goal)
+    def _stretch(self, state: StreetLearnState, visits: Tensor) -> tuple[Tensor, Tensor]:
+        return stretch(state.walked, state.task, visits, self.clock, state.goal)
 
     def _knows(self, state: StreetLearnState) -> Tensor:
         """Where the moves from here lead, and how far the goal is, ``[b, 4]``."""

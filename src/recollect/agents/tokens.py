@@ -1,0 +1,13 @@
+"""Whether tokens are in a model's vocabulary, looked at before they are looked up."""
+
+from torch import Tensor
+
+
+def require_tokens(tokens: Tensor, vocabulary: int) -> None:
+    """Raise ``ValueError`` where a token on the CPU is outside the vocabulary.
+
+    On an accelerator this look would wait for the device at every step; the lookup itself fails there.
+    """
+    if tokens.device.type == "cpu" and tokens.numel() and not 0 <= tokens.min() <= tokens.max() < vocabulary:
+        wrong = tokens[(tokens < 0) | (tokens >= vocabulary)][0].item()
+        raise ValueError(f"token {wrong} is outside the vocabulary of {vocabulary}: use 0..{vocabulary - 1}")
