@@ -106,8 +106,9 @@ def memory(b=2, t=4, n=5, c=3, dim=8):
 @pytest.mark.parametrize("positions", [True, False])
 @pytest.mark.parametrize("partial", [True, False])
 @pytest.mark.parametrize("top_k", [1, 3, 9])
-def test_all_forms_agree_in_values_and_gradients(relevance, positions, partial, top_k):
-    layer = make(top_k, relevance=relevance, chunk_positions=positions)
+@pytest.mark.parametrize("apart", [False, True])
+def test_all_forms_agree_in_values_and_gradients(relevance, positions, partial, top_k, apart):
+    layer = make(top_k, relevance=relevance, chunk_positions=positions, relevance_heads=apart)
     queries, keys, contents, mask = memory()
     mask[0, 1] = False
     valid = torch.arange(3) >= torch.randint(0, 3, (2, 5, 1)) if partial else None
@@ -147,6 +148,43 @@ def test_official_empty_reads_the_first_chunks_at_equal_weights():
     got = layer(queries, keys, contents, mask)
     one = [layer(queries, keys[:, i : i + 1], contents[:, i : i + 1]) for i in range(3)]
     torch.testing.assert_close(got, sum(one) / 3)
+
+
+def test_heads_with_relevances_of_their_own_are_as_many_layers_of_one_head():
+    """Each reads k chunks of its own; together they are the sum of what layers of a head each would read."""
+    layer = make(2, relevance_heads=True)
+    queries, keys, contents, mask = memory()
+    mask[0, 1] = False
+    wanted = torch.zeros(2, 4, 8).double()
+    for head in (slice(0, 4), slice(4, 8)):
+        one = HierarchicalAttention(8, 1, 2, memory_dim=8, feature_dim=4).double()
+        one.load_state_dict(
+            {
+                "out.weight": torch.eye(4).double(),
+                "out.bias": torch.zeros(4).double(),
+                **{name: value[head] for name, value in layer.state_dict().items() if not name.startswith("out.")},
+            }
+        )
+        wanted += one(queries, keys, contents, mask) @ layer.out.weight[:, head].T
+    wanted += layer.out.bias * mask.any(-1, keepdim=True)
+    torch.testing.assert_close(layer(queries, keys, contents, mask), wanted)
+    layer.reading = ChunkAttentionVariant()
+    assert not torch.allclose(layer(queries, keys, contents, mask), wanted)
+
+
+@pytest.mark.parametrize("relevance", ["topk_softmax", "full_softmax"])
+def test_heads_that_choose_alike_are_one_relevance(relevance):
+    """The same features in both heads are one relevance of all features."""
+    apart, shared = (make(2, dim=8, heads=2, relevance=relevance, relevance_heads=on) for on in (True, False))
+    shared.load_state_dict(apart.state_dict())
+    with torch.no_grad():
+        for of in ("chunk_query", "chunk_key"):
+            weight = getattr(apart, of).weight
+            weight[4:] = weight[:4]
+            getattr(shared, of).weight.copy_(weight)
+        shared.chunk_query.weight.mul_(2**-0.5)  # two heads' products add up, and sqrt(8) is sqrt(2) sqrt(4)
+    inputs = memory()
+    torch.testing.assert_close(apart(*inputs), shared(*inputs))
 
 
 def test_equal_keys_and_all_chunks_give_the_mean_of_the_chunks():

@@ -246,8 +246,9 @@ def test_what_stood_in_a_file_before_a_reset_has_no_part(relevance, tmp_path):
     )
 
 
-def test_taps_show_the_held_chunks_and_change_nothing():
-    core = make(PLAIN)
+@pytest.mark.parametrize("apart", [False, True])
+def test_taps_show_the_held_chunks_and_change_nothing(apart):
+    core = make(dataclasses.replace(PLAIN, reading=ChunkAttentionVariant(relevance_heads=apart)))
     inputs, is_first = data(2, 40, 0.0)
     is_first[1, 30] = True
     stream, other = lifelong(core, 2), core.stream(2)
@@ -261,7 +262,7 @@ def test_taps_show_the_held_chunks_and_change_nothing():
     for (name, tensor), (same, full) in zip(seen[-8:], wanted[-8:], strict=True):
         assert name == same
         if name.endswith("relevance_tap"):
-            assert tensor.shape == (2, 1, n)
+            assert tensor.shape == ((2, core.config.num_heads, 1, n) if apart else (2, 1, n))
             torch.testing.assert_close(tensor, full)
 
 

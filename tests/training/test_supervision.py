@@ -125,8 +125,9 @@ def test_the_loss_and_its_gradients_are_those_of_a_literal_loop(core, reduction)
     made.close()
 
 
-def test_targets_inside_chunks_are_those_of_a_literal_loop():
-    made = trainer(HCAM)
+@pytest.mark.parametrize("apart", [False, True])
+def test_targets_inside_chunks_are_those_of_a_literal_loop(apart):
+    made = trainer(replace(HCAM, reading=replace(HCAM.reading, relevance_heads=apart)))
     rollout, model = played(made), made.model
     clock, heard = clocks(made, rollout), {}
     recorder = AttentionRecorder(model.core, rollout.truth, inside=True)
@@ -148,12 +149,10 @@ def test_targets_inside_chunks_are_those_of_a_literal_loop():
             if not inside:
                 continue
             wanted += 1
-            total = sum(
-                heard[f"layers.{layer}.memory.relevance_tap"][row, t, n]
-                * heard[f"layers.{layer}.memory.tap"][row, :, t, n, step % 2].mean()
-                for layer in range(2)
-                for n, step in inside
-            )
+            total = 0.0
+            for layer, (n, step) in product(range(2), inside):
+                relevance = heard[f"layers.{layer}.memory.relevance_tap"][row, ..., t, n]  # one, or of each head
+                total += (relevance * heard[f"layers.{layer}.memory.tap"][row, :, t, n, step % 2]).mean()
             torch.testing.assert_close(mass[row, t], total / 2)
     assert wanted > 3
     made.close()

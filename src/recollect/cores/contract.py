@@ -181,7 +181,8 @@ class MemoryCore(nn.Module, ABC, Generic[StateT]):
     def read_steps(self, clock: Tensor) -> dict[str, tuple[Tensor, Tensor]]:
         """As :meth:`recalled_steps`, step by step where a core reads inside chunks.
 
-        Such a Tap hears ``[b, h, t, n, c]``, which is to be multiplied by what ``relevance_tap``, its neighbour, hears.
+        Such a Tap hears ``[b, h, t, n, c]``, which is to be multiplied by what ``relevance_tap``, its neighbour, hears:
+        ``[b, t, n]``, or ``[b, h, t, n]``.
 
         Args:
             clock: long ``[b, t]``, the steps that a Tap hears about, counted from 0 at the start of their episodes.

@@ -209,7 +209,8 @@ def _chunk_heads(
     for call in calls:
         first, behind = (part[0].cpu().numpy() for part in core.attended_steps(call.clock)[prefix + CHOICE])
         (weights,), (used,), (all_of_them,) = (call.heard[prefix + end] for end in (INSIDE, RELEVANCE, CHOICE))
-        product = (weights * used[:, None, :, :, None])[0].movedim(0, 1).float().cpu().numpy()  # t h n c
+        used = used if used.ndim == 4 else used.unsqueeze(1)  # a relevance for all heads, or for each
+        product = (weights * used.unsqueeze(-1))[0].movedim(0, 1).float().cpu().numpy()  # t h n c
         for place in range(first.shape[-1]):
             length = int((behind - first)[:, place].max())
             columns = first[:, place, None] + np.arange(length)
@@ -220,7 +221,7 @@ def _chunk_heads(
         rows, places = np.nonzero(first >= 0)
         numbers = np.array([starts[start] for start in first[rows, places].tolist()], int)
         choice[call.start + rows, numbers] = all_of_them[0].float().cpu().numpy()[rows, places]
-        read[call.start + rows, numbers] = used[0].cpu().numpy()[rows, places] > 0
+        read[call.start + rows, numbers] = used[0].amax(0).cpu().numpy()[rows, places] > 0
     return out, _Relevance(choice, read)
 
 

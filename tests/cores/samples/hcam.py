@@ -35,6 +35,12 @@ CONFIGS = [
         reading=ChunkAttentionVariant(relevance="full_softmax"),
     ),
     HierarchicalChunkMemoryConfig(**TINY, reading=ChunkAttentionVariant(chunk_gradients="call")),
+    HierarchicalChunkMemoryConfig(**TINY, reading=ChunkAttentionVariant(relevance_heads=True)),
+    HierarchicalChunkMemoryConfig(
+        **TINY | {"num_chunks": 17, "top_k": 1},
+        carry_across_episodes=True,
+        reading=ChunkAttentionVariant(relevance="full_softmax", key_projection=False, relevance_heads=True),
+    ),
     HierarchicalChunkMemoryConfig(
         **TINY | {"top_k": 9},
         chunk_overlap=1,
@@ -70,5 +76,6 @@ def sample(rng: random.Random) -> HierarchicalChunkMemoryConfig:
             key_projection=rng.random() < 0.5,
             chunk_positions=rng.random() < 0.5,
             gate=rng.choice(["residual", "residual", "gru"]),
+            relevance_heads=rng.random() < 0.3,
         ),
     )

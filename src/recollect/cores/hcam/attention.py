@@ -7,6 +7,9 @@ For a query x and chunks i = 1 ... n, each with one key S_i and c steps C_i:
     R   = softmax over all s_i, then 0 but for the k largest  relevance="full_softmax"
     y   = sum_i R_i MHA(x, C_i + P)                           P: sinusoid of a step's age in its chunk, newest 0
 
+With ``relevance_heads`` (ours) s and R are those of a head, over its e = f / h features and divided by sqrt(e); a head
+chooses k chunks of its own, and the bias behind the sum counts as much as the R of all heads do on average.
+
 MHA has h heads, one softmax per chunk and biases; its output projection is part of the sum. No gradient enters the
 keys and the contents, unless ``chunk_gradients="call"``. A query that may see no chunk gets exactly 0.
 
@@ -76,6 +79,9 @@ class ChunkAttentionVariant:
     tied_start: bool = False
     """Whether the weights of keys begin as copies of those of queries, at both levels, so that at first a chunk is read
     if it is like the query (ours). It shortens the time until anything is recalled."""
+    relevance_heads: bool = False
+    """Whether every head of the attention inside chunks has a relevance of its own (ours): one may look for chunks that
+    hold what another one does not ask for. As many weights as one relevance has, whose features the heads share."""
     chunk_gradients: ChunkGradients = "none"
     """none: chunks are constants (paper and code). call (ours): they pass gradients as the window does, to the steps
     of the same call, and further where the caller does not cut the state. What is stored is then trained by its use."""
@@ -151,8 +157,8 @@ class HierarchicalAttention(nn.Module):
         self.value = Linear(width, features)
         self.out = Linear(features, features)
         self.choice_tap = Tap("b t n")
-        """Hears the softmax over all chunks that may be read, before k are chosen; in calls only."""
-        self.relevance_tap = Tap("b t n")
+        """Hears the softmax over all chunks that may be read, before k are chosen, the mean over heads; in calls only."""
+        self.relevance_tap = Tap("b h t n" if reading.relevance_heads else "b t n")
         self.tap = Tap("b h t n c")
         for child in self.children():
             if isinstance(child, Linear):
@@ -195,9 +201,9 @@ class HierarchicalAttention(nn.Module):
         shown = self.tap.listening or self.relevance_tap.listening
         if form is None:
             form = self.form(queries.shape[1], contents.shape)
-        if form == "gather" and (shown or index is None):
-            form = "absorb"
-        total = weights.sum(-1, keepdim=True)
+        if form == "gather" and (shown or index is None or self.reading.relevance_heads):
+            form = "absorb"  # heads that choose for themselves would copy h times as much
+        total = weights.sum(-1)
         heads = self._heads(queries)
         if form == "gather" and index is not None:
             mixed = self._gather(heads, contents, index, weights, valid)
@@ -206,11 +212,23 @@ class HierarchicalAttention(nn.Module):
             if self.relevance_tap.listening:
                 self.relevance_tap(dense)
             read = self._project if form == "project" else self._absorb
-            mixed = read(heads, contents, dense, valid)
-        # sum_i R_i (W_o (v_i + b_v) + b_o) = W_o (sum_i R_i v_i + (sum_i R_i) b_v) + (sum_i R_i) b_o
-        total = total.to(mixed.dtype)
-        out = linear(torch.addcmul(mixed, total, self.value.bias.to(mixed.dtype)), self.out.weight)
-        return torch.addcmul(out, total.to(out.dtype), self.out.bias.to(out.dtype))
+            mixed = read(heads, contents, dense if self.reading.relevance_heads else dense.unsqueeze(1), valid)
+        return self._out(mixed, total)
+
+    def _out(self, mixed: Tensor, total: Tensor) -> Tensor:
+        """What heads have read ``[b, t, f]``, with biases and the output projection; ``total`` is the sum of R.
+
+        sum_i R_i (W_o (v_i + b_v) + b_o) = W_o (sum_i R_i v_i + (sum_i R_i) b_v) + (sum_i R_i) b_o
+        """
+        total, bias = total.to(mixed.dtype), self.value.bias.to(mixed.dtype)
+        if self.reading.relevance_heads:
+            each, total = total.transpose(1, 2), total.mean(1)  # b t h
+            values = torch.addcmul(mixed.unflatten(-1, (self.num_heads, -1)), each[..., None],
+                                   bias.unflatten(-1, (self.num_heads, -1))).flatten(2)  # fmt: skip
+        else:
+            values = torch.addcmul(mixed, total[..., None], bias)
+        out = linear(values, self.out.weight)
+        return torch.addcmul(out, total[..., None].to(out.dtype), self.out.bias.to(out.dtype))
 
     def form(self, steps: int, memory: torch.Size) -> Form:
         """The cheapest form for ``steps`` queries and contents of shape ``memory``."""
@@ -244,14 +262,18 @@ class HierarchicalAttention(nn.Module):
 
         Returns:
             Their places, long ``[b, t, k]``, and R there, float32 ``[b, t, k]``; where all n are read None and R
-            of all, ``[b, t, n]``.
+            of all, ``[b, t, n]``. With ``relevance_heads`` of every head, ``[b, h, t, k]``.
         """
         keys = keys if self.chunk_key is None else self.chunk_key(keys)
         features = self.chunk_query(queries)
+        if self.reading.relevance_heads:
+            features, keys = (of.unflatten(-1, (self.num_heads, -1)).transpose(1, 2) for of in (features, keys))
+            mask = None if mask is None else mask.unsqueeze(1)
         scores = (features * features.shape[-1] ** -0.5) @ keys.to(features.dtype).mT
         index, weights = choose_chunks(scores, mask, self.top_k, self.reading.relevance)
         if self.choice_tap.listening:
             among = choose_chunks(scores, mask, scores.shape[-1], "full_softmax")[1]
+            among = among.mean(1) if self.reading.relevance_heads else among
             self.choice_tap(F.pad(among, around) if any(around) else among)
         if not self.official_empty or mask is None:
             return index, weights
@@ -275,7 +297,7 @@ class HierarchicalAttention(nn.Module):
         return heads * heads.shape[-1] ** -0.5
 
     def _project(self, heads: Tensor, contents: Tensor, relevance: Tensor, valid: Tensor | None) -> Tensor:
-        """Heads ``[b, t, h, e]`` read contents ``[b, n, c, d]`` with relevance ``[b, t, n]``: ``[b, t, f]``."""
+        """Heads ``[b, t, h, e]`` read contents ``[b, n, c, d]`` with relevance ``[b, 1 or h, t, n]``: ``[b, t, f]``."""
         n, c = contents.shape[1:3]
         positions = self.positions(c)
         rows = contents if positions is None else contents + positions
@@ -283,7 +305,7 @@ class HierarchicalAttention(nn.Module):
         keys, values = both.unflatten(-1, (2, self.num_heads, -1)).permute(2, 0, 3, 1, 4)  # each b h n*c e
         scores = (heads.transpose(1, 2) @ keys.mT).unflatten(-1, (n, c))  # b h t n c
         weights = self._inside(scores, None if valid is None else valid[:, None, None])
-        mixed = (weights * relevance[:, None, :, :, None]).flatten(-2).to(values.dtype)
+        mixed = (weights * relevance.unsqueeze(-1)).flatten(-2).to(values.dtype)
         return (mixed @ values).transpose(1, 2).flatten(2)
 
     def _absorb(self, heads: Tensor, contents: Tensor, relevance: Tensor, valid: Tensor | None) -> Tensor:
@@ -297,7 +319,7 @@ class HierarchicalAttention(nn.Module):
         if positions is not None:
             scores = scores + (heads @ positions.to(heads.dtype).mT).unsqueeze(-2)
         weights = self._inside(scores.transpose(1, 2), None if valid is None else valid[:, None, None]).transpose(1, 2)
-        mixed = (weights * relevance[:, :, None, :, None]).to(heads.dtype)
+        mixed = (weights * relevance.transpose(1, 2).unsqueeze(-1)).to(heads.dtype)
         read = (mixed.flatten(-2).flatten(1, 2) @ rows).unflatten(1, heads.shape[1:3])
         if positions is not None:
             read = read + mixed.sum(-2) @ positions.to(heads.dtype)
@@ -352,7 +374,7 @@ def choose_chunks(
     scores, index = _hide(scores, mask), None
     if relevance == "topk_softmax" and k < n:
         scores, index = scores.topk(k, -1)
-        mask = None if mask is None else mask.gather(-1, index)
+        mask = None if mask is None else mask.expand(*index.shape[:-1], n).gather(-1, index)
     weights = softmax(scores)
     weights = weights if mask is None else weights.masked_fill(~mask, 0.0)
     if relevance == "full_softmax" and k < n:

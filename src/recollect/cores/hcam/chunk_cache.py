@@ -5,7 +5,8 @@ attention inside chunks, and as what a standardised input z is compared with whe
 
     (W_q n(y)) . (W_k S) / sqrt(f) = z . k + k_0      k = g * W_q^T W_k S / sqrt(f),   k_0 = (W_q s) . (W_k S) / sqrt(f)
 
-for a norm with gain g and shift s. A step then costs products with weights, one pass over the n keys k, and one over
+for a norm with gain g and shift s. (Heads with relevances of their own are compared in their e features instead, which
+are fewer.) A step then costs products with weights, one pass over the n keys k, and one over
 the keys and values of all chunks, or of a copy of the chosen ones where n is much larger than k.
 """
 
@@ -56,11 +57,11 @@ class ChunkCache(ABC):
         """
 
     def update(self, read: Tensor, relevance: Tensor, has_chunks: Tensor | None) -> Tensor:
-        """What the heads read, ``[r, d]`` under relevances ``[r, 1, k]``, through the output projection."""
+        """What the heads read, ``[r, d]`` under relevances ``[r, 1 or h, k]``, through the output projection."""
         update = self.out(read)
         if has_chunks is not None or self.config.reading.relevance == "full_softmax":
             # The bias counts as much as the chunks do.
-            share = relevance.sum(-1).to(update.dtype) - 1.0  # r 1
+            share = relevance.sum(-1).mean(-1, keepdim=True).to(update.dtype) - 1.0  # r 1
             update = torch.addcmul(update, share, self.out_bias)
         return update
 
@@ -70,11 +71,11 @@ class ChunkCache(ABC):
         return self.memory.tap.listening or self.memory.relevance_tap.listening
 
     def show(self, relevance: Tensor, weights: Tensor, order: Tensor | None) -> None:
-        """Relevance ``[b, 1, n]`` and weights ``[b, h, n, c]`` to the taps, oldest chunk first."""
+        """Relevance ``[b, 1 or h, n]`` and weights ``[b, h, n, c]`` to the taps, oldest chunk first."""
         if order is not None:
-            relevance = relevance.gather(-1, order[:, None])
+            relevance = relevance.gather(-1, order[:, None].expand_as(relevance))
             weights = weights.gather(2, order[:, None, :, None].expand_as(weights))
-        self.memory.relevance_tap(relevance)
+        self.memory.relevance_tap(relevance.unsqueeze(2) if self.config.reading.relevance_heads else relevance)
         self.memory.tap(weights.unsqueeze(2))
 
 
@@ -94,19 +95,25 @@ class RingChunkCache(ChunkCache):
         with full_precision(memory.key.weight):
             query = memory.chunk_query.weight
             query = torch.cat((query * norm.weight, query @ norm.bias[:, None]), 1)
-            keys = query.T if memory.chunk_key is None else query.T @ memory.chunk_key.weight
-            self.fold_mean = keys * d**-0.5  # d+1 d: a chunk's mean to k and k_0
+            self.chunk_query = None
+            if c.reading.relevance_heads:
+                query = query * (d // heads) ** -0.5
+                self.chunk_query = PackedLinear(query[:, :-1], query[:, -1], rows=batch_size, uses=1000)
+                self.fold_mean = torch.eye(d).to(query) if memory.chunk_key is None else memory.chunk_key.weight
+            else:
+                keys = query.T if memory.chunk_key is None else query.T @ memory.chunk_key.weight
+                self.fold_mean = keys * d**-0.5  # d+1 d: a chunk's mean to k and k_0
             self.project = torch.cat((memory.key.weight, memory.value.weight))  # 2d d: a step to key and value
             bias = torch.cat((torch.zeros_like(memory.value.bias), memory.value.bias))
             positions = memory.positions(c.chunk_len)
             self.project_bias = bias if positions is None else bias + positions @ self.project.T  # (c) 2d
 
-        self.gathers = STREAM_GATHER_SHARE * c.top_k <= n
+        self.gathers = STREAM_GATHER_SHARE * c.top_k <= n and not c.reading.relevance_heads
         like = memory.key.weight
         self.contents = like.new_zeros(b, n, c.chunk_len, d)
         self.means = like.new_zeros(b, n, d)
-        self.keys = like.new_zeros(b, n, d)  # k
-        self.bias = like.new_full((b, 1, n), self.lowest)  # k_0, the lowest number where there is no chunk
+        self.keys = like.new_zeros(b, n, d)  # k, or the features of all heads
+        self.bias = like.new_full((b, 1, n), self.lowest)  # k_0 (or 0), the lowest number where there is no chunk
         # Two layouts: the heads of a row in one product, or all that belongs to a chunk in one piece.
         shape = (b, n, 2, heads, c.chunk_len, d // heads) if self.gathers else (2, b, heads, n, c.chunk_len, d // heads)
         self.keys_values = torch.zeros(shape, dtype=dtype, device=like.device)
@@ -126,6 +133,8 @@ class RingChunkCache(ChunkCache):
         self.contents[rows, places] = chunks
         self.means[rows, places] = means
         folded = F.linear(means, self.fold_mean).to(self.keys.dtype)
+        if self.chunk_query is not None:
+            folded = F.pad(folded, (0, 1))  # the shift of the norm is in the query
         self.keys[rows, places] = folded[:, :-1]
         self.bias[rows, 0, places] = folded[:, -1].masked_fill(lengths == 0, self.lowest)
         both = F.linear(chunks, self.project) + self.project_bias
@@ -150,8 +159,9 @@ class RingChunkCache(ChunkCache):
     def read(self, inputs: Tensor, has_chunks: Tensor | None, order: Tensor | None) -> Tensor:
         """See :meth:`ChunkCache.read`."""
         b, heads, n = self.batch_size, self.config.num_heads, self.config.num_chunks
-        scores = torch.baddbmm(self.bias, inputs.unsqueeze(1).to(self.keys.dtype), self.keys.transpose(1, 2))  # b 1 n
-        index, relevance = choose_chunks(scores, None, self.config.top_k, self.config.reading.relevance)
+        index, relevance = choose_chunks(
+            self._scores(inputs.to(self.keys.dtype)), None, self.config.top_k, self.config.reading.relevance
+        )
         if has_chunks is not None:
             relevance = relevance * has_chunks
         queries = self.query(inputs.to(self.dtype)).view(b, heads, 1, -1)
@@ -167,6 +177,13 @@ class RingChunkCache(ChunkCache):
                 self.show(relevance, weights, order)
         return self.update(read, relevance, has_chunks)
 
+    def _scores(self, inputs: Tensor) -> Tensor:
+        """s of all places, ``[b, d] -> [b, 1 or h, n]``."""
+        if self.chunk_query is None:
+            return torch.baddbmm(self.bias, inputs.unsqueeze(1), self.keys.transpose(1, 2))
+        features, keys = (of.unflatten(-1, (self.config.num_heads, -1)) for of in (self.chunk_query(inputs), self.keys))
+        return torch.einsum("bhe,bnhe->bhn", features, keys) + self.bias
+
     def _read_all(self, queries: Tensor, relevance: Tensor) -> tuple[Tensor, Tensor]:
         b, heads, n, c = self.batch_size, self.config.num_heads, self.config.num_chunks, self.config.chunk_len
         keys, values = self.keys_values.view(2, b * heads, n * c, -1).unbind(0)
@@ -174,7 +191,7 @@ class RingChunkCache(ChunkCache):
         if self.missing is not None:
             scores = scores + self.missing[:, None]
         weights = softmax(scores.to(torch.promote_types(scores.dtype, torch.float32)))
-        mixed = (weights * relevance.unsqueeze(-1)).to(self.dtype)  # b h n c times b 1 n 1
+        mixed = (weights * relevance.unsqueeze(-1)).to(self.dtype)  # b h n c times b (1 or h) n 1
         return torch.bmm(mixed.view(b * heads, 1, n * c), values).view(b, -1), weights
 
     def _read_chosen(self, queries: Tensor, index: Tensor, relevance: Tensor) -> tuple[Tensor, Tensor]:

@@ -5,7 +5,7 @@ and shift of the norm,
 
     (W_q n(y)) . (W_k S_i) / sqrt(f) = u . S_i        u = W_k^T W_q (g * z + s) / sqrt(f)
 
-and likewise inside the k chosen chunks. So nothing that is stored depends on the weights, and the search is exact:
+and likewise inside the k chosen chunks; with ``relevance_heads`` there is a u for every head. So nothing that is stored depends on the weights, and the search is exact:
 one product over n d numbers (8 MB for a million steps in chunks of 64 at d = 128), one top-k, k copies.
 """
 
@@ -89,14 +89,20 @@ class LifelongChunkCache(ChunkCache):
         c, memory, norm = layer.config, layer.memory, layer.norm_memory
         batch_size, n = chunk_index.lengths.shape
         with full_precision(memory.key.weight):
-            # sum_i R_i = 1 wherever there is a chunk, so the bias of the values is one of the output.
-            super().__init__(layer, batch_size, dtype, memory.out.bias + memory.out.weight @ memory.value.bias)
-            mix = memory.chunk_query.weight
-            mix = (mix if memory.chunk_key is None else memory.chunk_key.weight.T @ mix) * c.dim**-0.5
+            # A relevance that all heads share counts the bias of the values as much as that of the output.
+            apart = c.reading.relevance_heads
+            bias = memory.out.bias if apart else memory.out.bias + memory.out.weight @ memory.value.bias
+            super().__init__(layer, batch_size, dtype, bias)
+            self.relevances = r = c.num_heads if apart else 1
+            queries = memory.chunk_query.weight
+            keys = torch.eye(c.dim).to(queries) if memory.chunk_key is None else memory.chunk_key.weight
+            both = (of.unflatten(0, (r, -1)) for of in (keys, queries))
+            mix = torch.einsum("rek,req->rkq", *both).flatten(0, 1) * (c.dim // r) ** -0.5  # r*d d
             self.fold_query = PackedLinear(mix * norm.weight, mix @ norm.bias, rows=batch_size, uses=1000)  # z to u
         heads = (c.num_heads, -1)
         self.into_keys = memory.key.weight.unflatten(0, heads).detach().to(dtype)  # h e d
         self.from_values = memory.value.weight.unflatten(0, heads).mT.detach().to(dtype).contiguous()  # h d e
+        self.value_bias = memory.value.bias.unflatten(0, heads).detach().to(dtype) if apart else None  # h e
         positions = memory.positions(c.chunk_len)
         self.positions = None if positions is None else positions.to(dtype)
         self.number, self.chunk_index, self.store = number, chunk_index, store
@@ -111,39 +117,42 @@ class LifelongChunkCache(ChunkCache):
 
     def read_steps(self, inputs: Tensor, has_chunks: Tensor | None, order: Tensor | None = None) -> Tensor:
         """:meth:`ChunkCache.read` for t steps that see the same chunks: ``[b, t, d] -> [b, t, d]``; taps need t = 1."""
-        b, t = inputs.shape[:2]
+        (b, t), r, c = inputs.shape[:2], self.relevances, self.config
         rows = inputs.flatten(0, 1)
-        index, relevance = self._choose(self.fold_query(rows.to(self.means.dtype)).view(b, t, -1))
+        index, relevance = self._choose(self.fold_query(rows.to(self.means.dtype)).view(b, t * r, -1))
         if has_chunks is not None:
             relevance = relevance * has_chunks
-        chosen = self.take(index).to(self.dtype).view(b * t, index.shape[-1], self.config.chunk_len, -1)
+        chosen = self.take(index).to(self.dtype).view(b * t * r, index.shape[-1], c.chunk_len, -1)
         if self.positions is not None:
             chosen += self.positions
-        queries = self.query(rows.to(self.dtype)).unflatten(-1, (self.config.num_heads, -1))
+        queries = self.query(rows.to(self.dtype)).unflatten(-1, (c.num_heads, -1))
         queries = torch.bmm(queries.transpose(0, 1), self.into_keys).transpose(0, 1)  # bt h d
-        steps = chosen.flatten(1, 2)  # bt kc d
-        scores = torch.bmm(queries, steps.mT).unflatten(-1, chosen.shape[1:3])  # bt h k c
-        if self.config.carry_across_episodes:
+        steps = chosen.flatten(1, 2)  # btr kc d
+        # A relevance is shared by all heads, or every head has its own steps.
+        scores = torch.bmm(queries.reshape(b * t * r, -1, c.dim), steps.mT).unflatten(-1, chosen.shape[1:3])
+        if c.carry_across_episodes:
             lengths = self.chunk_index.lengths.flatten()[index + self.first_place].clamp(min=1)
             scores = scores.masked_fill((self.age > lengths[..., None]).flatten(0, 1).unsqueeze(1), self.lowest)
         weights = scores.softmax(-1, torch.promote_types(scores.dtype, torch.float32))
-        share = relevance.flatten(0, 1)  # bt k
-        mixed = (weights * share[:, None, :, None]).to(self.dtype)
-        read = torch.bmm(mixed.flatten(-2), steps)  # bt h d
-        read = torch.bmm(read.transpose(0, 1), self.from_values).transpose(0, 1).flatten(1)
+        mixed = (weights * relevance.flatten(0, 1)[:, None, :, None]).to(self.dtype)
+        read = torch.bmm(mixed.flatten(-2), steps).view(b * t, c.num_heads, -1)  # bt h d
+        read = torch.bmm(read.transpose(0, 1), self.from_values).transpose(0, 1)  # bt h e
+        share = relevance.view(b * t, r, -1)
+        if self.value_bias is not None:
+            read = torch.addcmul(read, share.sum(-1, keepdim=True).to(read.dtype), self.value_bias)
         if self.listened and t == 1:
-            held = self.chunk_index.held
-            self.show(scatter_topk(index, relevance, held), scatter_topk_chunks(index, weights, held), order)
-        return self.update(read, share.unsqueeze(1), has_chunks).view(b, t, -1)
+            held, shown = self.chunk_index.held, weights.view(b, c.num_heads, *weights.shape[-2:])
+            self.show(scatter_topk(index, relevance, held), scatter_topk_chunks(index, shown, held), order)
+        return self.update(read.flatten(1), share, has_chunks).view(b, t, -1)
 
     def take(self, index: Tensor) -> Tensor:
-        """The steps of chunks ``[b, t, k]`` of this layer, ``[b*t*k, c, d]``: a copy on the stream's device."""
+        """The steps of chunks ``[b, q, k]`` of this layer, ``[b*q*k, c, d]``: a copy on the stream's device."""
         layers = self.config.num_layers
         entries = ((index + self.first_place) * layers + self.number).flatten()
         return self.store.take(entries.to(self.store.data.device)).to(self.means.device)
 
     def _choose(self, queries: Tensor) -> tuple[Tensor, Tensor]:
-        """Places and relevances ``[b, t, k]`` for ``[b, t, d]``: exact, over all chunks that are held."""
+        """Places and relevances ``[b, q, k]`` for ``[b, q, d]``: exact, over all chunks that are held."""
         held = self.chunk_index.held
         scores = torch.bmm(queries, self.means[:, :held].mT)
         if self.chunk_index.absent is not None:

@@ -132,26 +132,37 @@ def chunk_attention(attention: HierarchicalAttention, x: Tensor, chunks: list[Ch
     keys = torch.stack([chunk.summary for chunk in chunks])  # n d
     if attention.chunk_key is not None:
         keys = keys @ attention.chunk_key.weight.T
-    scores = keys @ (attention.chunk_query.weight @ x) / math.sqrt(len(x))  # n
-    best = scores.topk(min(attention.top_k, len(chunks))).indices  # k
-    over_chosen = attention.reading.relevance == "topk_softmax"
-    relevance = scores[best].softmax(0) if over_chosen else scores.softmax(0)[best]
-    for share, i in zip(relevance, best.tolist(), strict=True):
-        total = total + share * attention_inside(attention, x, chunks[i].steps)
+    queries, heads = attention.chunk_query.weight @ x, slices(len(x), attention.num_heads)
+    if not attention.reading.relevance_heads:
+        for i, share in relevances(attention, queries, keys):
+            read = [head_inside(attention, head, x, chunks[i].steps) for head in heads]
+            total = total + share * (attention.out.weight @ torch.cat(read) + attention.out.bias)
+        return total
+    # Every head for itself; the bias counts as much as the relevances of all heads on average.
+    for head in heads:
+        for i, share in relevances(attention, queries[head], keys[:, head]):
+            read = attention.out.weight[:, head] @ head_inside(attention, head, x, chunks[i].steps)
+            total = total + share * (read + attention.out.bias / len(heads))
     return total
 
 
-def attention_inside(attention: HierarchicalAttention, x: Tensor, chunk: Tensor) -> Tensor:
-    """MHA(x, C + P) for one chunk C ``[c, d]``: multi-head attention to its steps."""
+def relevances(attention: HierarchicalAttention, query: Tensor, keys: Tensor) -> list[tuple[int, Tensor]]:
+    """The k most relevant of n chunks and their R, for a query ``[f]`` and keys ``[n, f]``."""
+    scores = keys @ query / math.sqrt(len(query))  # n
+    best = scores.topk(min(attention.top_k, len(keys))).indices  # k
+    over_chosen = attention.reading.relevance == "topk_softmax"
+    shares = scores[best].softmax(0) if over_chosen else scores.softmax(0)[best]
+    return list(zip(best.tolist(), shares, strict=True))
+
+
+def head_inside(attention: HierarchicalAttention, head: slice, x: Tensor, chunk: Tensor) -> Tensor:
+    """What one head reads in the steps of one chunk C ``[c, d]``, ``[e]``: MHA(x, C + P) before its output weights."""
     if attention.reading.chunk_positions:
         chunk = chunk + phi(len(chunk), x)
-    read = []
-    for head in slices(len(x), attention.num_heads):
-        q = attention.query.weight[head] @ x + attention.query.bias[head]  # e
-        k = chunk @ attention.key.weight[head].T  # c e
-        v = chunk @ attention.value.weight[head].T + attention.value.bias[head]
-        read.append((k @ q / math.sqrt(len(q))).softmax(0) @ v)
-    return attention.out.weight @ torch.cat(read) + attention.out.bias
+    q = attention.query.weight[head] @ x + attention.query.bias[head]  # e
+    k = chunk @ attention.key.weight[head].T  # c e
+    v = chunk @ attention.value.weight[head].T + attention.value.bias[head]
+    return (k @ q / math.sqrt(len(q))).softmax(0) @ v
 
 
 def phi(length: int, like: Tensor) -> Tensor:

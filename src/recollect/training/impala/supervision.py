@@ -156,7 +156,9 @@ class AttentionRecorder:
     def _hear(self, name: str, weights: Tensor) -> None:
         """``[b, t, s]``, ``[b, h, t, s]`` or ``[b, h, t, n, c]`` of the next t steps: a long call has several parts."""
         if weights.ndim == 5:
-            weights = (weights.mean(1) * self.relevance[name][..., None]).flatten(-2)
+            relevance = self.relevance[name]  # of all heads together, or of each
+            relevance = relevance.unsqueeze(1) if relevance.ndim == 3 else relevance
+            weights = (weights * relevance.unsqueeze(-1)).mean(1).flatten(-2)
         weights = weights.mean(1) if weights.ndim == 4 else weights
         parts = self.heard.setdefault(name, [])
         began = sum(part.shape[1] for part, _ in parts)
