@@ -75,7 +75,7 @@ def test_every_core_acts_at_every_step_and_learns(key):
 @pytest.mark.parametrize("key", CORES)
 @pytest.mark.parametrize("skip", [False, True])
 def test_stream_and_split_calls_equal_the_whole_sequence(key, skip):
-    agent = tiny_agent(key, clip_reward=1.0, head_dim=7, skip=skip)
+    agent = tiny_agent(key, clip_reward=1.0, head_dim=7, skip=skip, past_dim=5 if skip else None)
     inputs, is_first = tiny_inputs()
     with torch.no_grad():
         expected, _ = agent(inputs, agent.initial_state(3), is_first)
@@ -165,8 +165,9 @@ def test_a_stream_takes_numpy_and_gives_numpy(observations, actions):
 @pytest.mark.parametrize(
     "actions", [spaces.Discrete(4), spaces.MultiDiscrete([2, 3]), spaces.Box(-1, 1, (2,))], ids=str
 )
-def test_previous_action_and_reward_count_except_at_the_first_step(actions):
-    agent = tiny_agent(action_space=actions)
+@pytest.mark.parametrize("past_dim", [None, 6])
+def test_previous_action_and_reward_count_except_at_the_first_step(actions, past_dim):
+    agent = tiny_agent(action_space=actions, past_dim=past_dim)
     inputs, is_first = tiny_inputs(action_space=actions)
     out, _ = agent(inputs, agent.initial_state(3), is_first)
     garbage = torch.nan if inputs.action.is_floating_point() else 99
@@ -268,6 +269,32 @@ def test_without_a_width_the_core_reads_the_encoders(key):
     assert out.policy.shape == (3, 11, 4)
 
 
+def test_an_embedded_past_is_as_loud_as_an_embedded_symbol():
+    """Of a grid of symbols, each of 64 numbers, and one action: how far each of them moves what the core reads."""
+    grid, moved = spaces.Box(0, 9, (1, 3), np.int64), {}
+    for past_dim in (None, 64):
+        agent = tiny_agent(
+            observation_space=grid, width=64, past_dim=past_dim, encoders=EncoderConfig(hidden=(), tile_dim=64)
+        )
+        inputs, _ = tiny_inputs(grid, b=64, t=1)
+        never = torch.zeros(64, 1, dtype=torch.bool)
+        seen = agent.encode(inputs._replace(action=torch.zeros_like(inputs.action)), never)
+        other = inputs.observation.clone()
+        other[..., 0] = 1 + other[..., 0] % 9
+        changes = (inputs._replace(action=torch.ones_like(inputs.action)), inputs._replace(observation=other))
+        by_action, by_symbol = (
+            (agent.encode(change._replace(action=torch.zeros_like(change.action)) if i else change, never) - seen).norm()
+            for i, change in enumerate(changes)
+        )
+        moved[past_dim] = (by_action / by_symbol).item()
+    assert moved[None] < 0.3 and 0.7 < moved[64] < 1.4, moved
+
+
+def test_a_past_that_is_not_shown_cannot_be_embedded():
+    with pytest.raises(ValueError, match=r"past_dim=8: this agent is not shown .* use None"):
+        tiny_agent(previous_action="none", previous_reward=False, past_dim=8)
+
+
 def test_the_first_policy_is_nearly_uniform():
     agent = ActorCriticConfig().build(tiny_core("lstm"), PLACE, spaces.Discrete(4))
     inputs, is_first = tiny_inputs()
@@ -355,6 +382,7 @@ def test_bad_inputs_are_named(change, message):
         ({"width": 0}, "width=0"),
         ({"head_dim": -1}, "head_dim=-1"),
         ({"clip_reward": 0.0}, "clip_reward=0.0"),
+        ({"past_dim": 0}, "past_dim=0"),
         ({"policy_gain": 0.0}, "policy_gain=0.0"),
     ],
 )

@@ -74,6 +74,10 @@ class ActorCriticConfig:
     2021); or none of it."""
     previous_reward: bool = True
     """Show the agent what it was given."""
+    past_dim: int | None = None
+    """Numbers in which what the agent did and was given is embedded, by a linear map whose weights begin as standard
+    normal ones, as an embedding's do. None shows it as it is: one number for each action, which beside symbols of 64
+    numbers is drowned until the weights that read it have grown (docs/log.md)."""
     clip_reward: float | None = None
     """Bound on the reward that is shown, on either side; 1 is IMPALA's. None shows it as it is."""
     norm_inputs: bool = True
@@ -99,6 +103,7 @@ class ActorCriticConfig:
             self.previous_action in known, "previous_action", self.previous_action, f"choose from {', '.join(known)}"
         )
         require(self.width is None or self.width > 0, "width", self.width, "give a positive width, or None")
+        require(self.past_dim is None or self.past_dim > 0, "past_dim", self.past_dim, "give a positive width, or None")
         require(self.head_dim is None or self.head_dim > 0, "head_dim", self.head_dim, "give a positive width, or None")
         clips = self.clip_reward is None or self.clip_reward > 0
         require(clips, "clip_reward", self.clip_reward, "give a positive bound, or None")
@@ -163,7 +168,17 @@ class ActorCritic(nn.Module):
                 "numbers to compute with: use previous_action='action'"
             )
         shown = {"none": 0, "action": self.policy.encoding_dim, "logits": self.policy.num_parameters}
-        joined = self.encoder.dim + shown[config.previous_action] + config.previous_reward + self.feature_dim
+        told = shown[config.previous_action] + config.previous_reward + self.feature_dim
+        self.past: nn.Module = nn.Identity()
+        if config.past_dim is not None:
+            if not told:
+                raise ValueError(
+                    f"past_dim={config.past_dim}: this agent is not shown what it did or was given: use None, or "
+                    "previous_action='action'"
+                )
+            self.past, told = Linear(told, config.past_dim, bias=False), config.past_dim
+            nn.init.normal_(self.past.weight)
+        joined = self.encoder.dim + told
         if config.width is None and self.encoder.image_map is not None:
             core.require_map_of(self.encoder.image_map)
         self.core = core.build(joined if config.width is None else config.width)
@@ -237,7 +252,7 @@ class ActorCritic(nn.Module):
         if past:
             # Filled, not multiplied: at is_first all of them may be anything, NaN too.
             told = torch.cat(past, -1).masked_fill_(is_first[..., None], 0)
-            seen = torch.cat((seen, told.to(seen.dtype)), -1)
+            seen = torch.cat((seen, self.past(told).to(seen.dtype)), -1)
         joined = self.join(seen)
         if len(self.core.input_shape) > 1:
             joined = joined.unflatten(-1, self.core.input_shape)

@@ -442,14 +442,19 @@ class HierarchicalChunkMemory(MemoryCore[HierarchicalChunkMemoryState]):
             4 d f                           feed-forward
             36 d^2                          three gates, where they are gru
 
+        With ``relevance_heads`` 2 d^2 more, for queries that are not folded into keys: 2 d^2 / s for a chunk's key; and
+        all chunks are looked into.
+
         and ``2 input_dim d`` for the input projection, if there is one.
         """
         c, d = self.config, self.config.dim
         hidden = feedforward_width(d, c.hidden_dim)
-        read = c.top_k if STREAM_GATHER_SHARE * c.top_k <= c.num_chunks else c.num_chunks
+        apart = c.reading.relevance_heads
+        read = c.top_k if STREAM_GATHER_SHARE * c.top_k <= c.num_chunks and not apart else c.num_chunks
         layer = 12 * d * d + 6 * d * (c.memory_len + 1) + 2 * d * c.num_chunks
         layer += 4 * d * c.chunk_len * read + 4 * d * hidden
-        layer += (4 * d * d * c.chunk_len + 2 * d * (d + 1)) // c.stride
+        layer += (4 * d * d * c.chunk_len + 2 * d * (d if apart else d + 1)) // c.stride
+        layer += 2 * d * d if apart else 0
         layer += 36 * d * d if c.reading.gate == "gru" else 0
         project = 2 * self.input_shape[0] * d if isinstance(self.project, nn.Linear) else 0
         return c.num_layers * layer + project
