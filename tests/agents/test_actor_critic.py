@@ -283,7 +283,9 @@ def test_an_embedded_past_is_as_loud_as_an_embedded_symbol():
         other[..., 0] = 1 + other[..., 0] % 9
         changes = (inputs._replace(action=torch.ones_like(inputs.action)), inputs._replace(observation=other))
         by_action, by_symbol = (
-            (agent.encode(change._replace(action=torch.zeros_like(change.action)) if i else change, never) - seen).norm()
+            (
+                agent.encode(change._replace(action=torch.zeros_like(change.action)) if i else change, never) - seen
+            ).norm()
             for i, change in enumerate(changes)
         )
         moved[past_dim] = (by_action / by_symbol).item()

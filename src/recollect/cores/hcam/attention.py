@@ -157,7 +157,8 @@ class HierarchicalAttention(nn.Module):
         self.value = Linear(width, features)
         self.out = Linear(features, features)
         self.choice_tap = Tap("b t n")
-        """Hears the softmax over all chunks that may be read, before k are chosen, the mean over heads; in calls only."""
+        """Hears the softmax over all chunks that may be read, before k are chosen (the mean over heads); in calls only.
+        """
         self.relevance_tap = Tap("b h t n" if reading.relevance_heads else "b t n")
         self.tap = Tap("b h t n c")
         for child in self.children():

@@ -178,7 +178,7 @@ class RingChunkCache(ChunkCache):
         return self.update(read, relevance, has_chunks)
 
     def _scores(self, inputs: Tensor) -> Tensor:
-        """s of all places, ``[b, d] -> [b, 1 or h, n]``."""
+        """S of all places, ``[b, d] -> [b, 1 or h, n]``."""
         if self.chunk_query is None:
             return torch.baddbmm(self.bias, inputs.unsqueeze(1), self.keys.transpose(1, 2))
         features, keys = (of.unflatten(-1, (self.config.num_heads, -1)) for of in (self.chunk_query(inputs), self.keys))
