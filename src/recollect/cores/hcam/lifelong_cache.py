@@ -6,7 +6,8 @@ and shift of the norm,
     (W_q n(y)) . (W_k S_i) / sqrt(f) = u . S_i        u = W_k^T W_q (g * z + s) / sqrt(f)
 
 and likewise inside the k chosen chunks; with ``relevance_heads`` there is a u for every head. So nothing that is stored
-depends on the weights, and the search is exact: one product over n d numbers (8 MB for a million steps in chunks of 64 at d = 128), one top-k, k copies.
+depends on the weights, and the search is exact: one product over n d numbers (8 MB for a million steps in chunks of 64
+at d = 128), one top-k, k copies.
 """
 
 import torch
