@@ -396,6 +396,9 @@ def results_table(results: Path, cores: dict[str, Any]) -> str:
     kept, seeds = score("million", "gru-gates", "lag 1 000 000")
     task = "a cue kept for 1,000,000 steps, `gru` with gates that can shut, trained on 20 steps"
     rows.append((task, f"{kept:.0%} right, {of(seeds)}"))
+    (ours, seeds), (gru, _) = (score("endless", core, "1024 steps") for core in ("hcam", "gru"))
+    task = "Endless Mortar Mayhem, commands completed by `hcam`, ten minutes of one processor core"
+    rows.append((task, f"{ours:.1f}, {of(seeds)} (`gru`, taught the same way: {gru:.1f})"))
     early, late = (row_of(cores, "hcam", "stream", "float32", 1, position) for position in (1_000, 100_000))
     times = " and ".join(f"{row['us_per_call'] / 1000:.2f} ms" for row in (early, late))
     rows.append(("one step of `hcam` at position 10^3 and 10^5", f"{times} ([sizes](#speed))"))

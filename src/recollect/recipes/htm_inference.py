@@ -84,7 +84,7 @@ def wide_inference(chain: int = 3) -> SupervisedConfig:
         config,
         task=task,
         core=replace(core, num_chunks=task.num_pairs, top_k=task.num_pairs),
-        fit=replace(config.fit, steps=12_000),
+        fit=replace(config.fit, steps=3000),
         batch_size=4 if chain == 3 else 2,
         evaluation_rows=32,
     )
