@@ -165,11 +165,28 @@ def test_the_page_says_task_by_task_who_solves_it(tmp_path):
     assert COLUMNS[2].title not in table, "nothing is said where nothing was run"
 
 
+def test_the_page_says_where_the_order_of_the_papers_holds(tmp_path):
+    first, second, third, fourth = COLUMNS[:4]
+    shares = {"hcam": (0.9, 0.5, 0.2), "transformer-xl": (0.5, 0.5, 0.6), "lstm": (0.5, 0.4, 0.6)}
+    for row, found in shares.items():
+        for column, share in zip((first, second, third), found, strict=True):
+            write(tmp_path, row, column, 0, share)
+    write(tmp_path, "hcam", fourth, 0, 1.0)
+    write_tables(MEMORY_SUITE, tmp_path)
+    page = (tmp_path / "docs" / "memory-suite.md").read_text()
+    lines = page.partition("## Does the order")[2].partition("## Scores")[0].splitlines()
+    assert f"| hcam over transformer-xl | {first.title} | {second.title} | {third.title} |" in lines
+    assert f"| transformer-xl over lstm | {second.title} | {first.title}; {third.title} | - |" in lines
+    assert not any("memoryless |" in line or "full window" in line for line in lines if line.startswith("|"))
+    assert fourth.title not in "".join(lines), "one of a pair says nothing"
+
+
 def test_a_table_with_one_run_has_a_page_without_what_cannot_be_said(tmp_path):
     write(tmp_path, "hcam", COLUMNS[0], 0, 1.0)
     write_tables(MEMORY_SUITE, tmp_path)
     page = (tmp_path / "docs" / "memory-suite.md").read_text()
     assert "memory-suite-beats" not in page and "nan" not in page and "IQM:" not in page
+    assert "## Does the order" not in page
     assert page.partition("## Scores")[2].partition("*chance*")[0].splitlines()[6].startswith("| hcam |"), "first"
     assert "| hcam | **1.00** (1.00 to 1.00) |" in page
 
