@@ -281,7 +281,8 @@ class Cells:
     def _interval(self, row: Line, column: Heading) -> tuple[float, float]:
         """95 % of a cell, over seeds and evaluated rows, in the units of its task."""
         tests = [one["tests"][""] for one in self.good(row, column)]
-        low, high = seeds_interval(*([np.array(test[part]) for test in tests] for part in ("correct", "asked")))
+        right, asked = ([np.array(test[part]) for test in tests] for part in ("correct", "asked"))
+        low, high = seeds_interval(right, asked)
         return low, high
 
     def order(self) -> list[str]:
