@@ -277,16 +277,12 @@ def test_an_embedded_past_is_as_loud_as_an_embedded_symbol():
             observation_space=grid, width=64, past_dim=past_dim, encoders=EncoderConfig(hidden=(), tile_dim=64)
         )
         inputs, _ = tiny_inputs(grid, b=64, t=1)
-        never = torch.zeros(64, 1, dtype=torch.bool)
-        seen = agent.encode(inputs._replace(action=torch.zeros_like(inputs.action)), never)
-        other = inputs.observation.clone()
+        never, other = torch.zeros(64, 1, dtype=torch.bool), inputs.observation.clone()
         other[..., 0] = 1 + other[..., 0] % 9
-        changes = (inputs._replace(action=torch.ones_like(inputs.action)), inputs._replace(observation=other))
+        plain = inputs._replace(action=torch.zeros_like(inputs.action))
+        acted, elsewhere = plain._replace(action=torch.ones_like(plain.action)), plain._replace(observation=other)
         by_action, by_symbol = (
-            (
-                agent.encode(change._replace(action=torch.zeros_like(change.action)) if i else change, never) - seen
-            ).norm()
-            for i, change in enumerate(changes)
+            (agent.encode(changed, never) - agent.encode(plain, never)).norm() for changed in (acted, elsewhere)
         )
         moved[past_dim] = (by_action / by_symbol).item()
     assert moved[None] < 0.3 and 0.7 < moved[64] < 1.4, moved

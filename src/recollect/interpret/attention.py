@@ -17,7 +17,7 @@ from recollect.cores.contract import MemoryCore
 from recollect.interpret.places import NOW, NOW_AND_PAST, SAME_PLACE, Places, lay_out
 from recollect.interpret.places import Heard as HeardPlaces
 from recollect.interpret.record import Head, SlotWeights
-from recollect.layers.tap import Tap, listen
+from recollect.layers.tap import Tap, listen, times_relevance
 
 CALL = 64
 """Steps of a call. No core cuts so few into blocks, so that every Tap of steps is heard once a call."""
@@ -209,8 +209,7 @@ def _chunk_heads(
     for call in calls:
         first, behind = (part[0].cpu().numpy() for part in core.attended_steps(call.clock)[prefix + CHOICE])
         (weights,), (used,), (all_of_them,) = (call.heard[prefix + end] for end in (INSIDE, RELEVANCE, CHOICE))
-        used = used if used.ndim == 4 else used.unsqueeze(1)  # a relevance for all heads, or for each
-        product = (weights * used.unsqueeze(-1))[0].movedim(0, 1).float().cpu().numpy()  # t h n c
+        product = times_relevance(weights, used)[0].movedim(0, 1).float().cpu().numpy()  # t h n c
         for place in range(first.shape[-1]):
             length = int((behind - first)[:, place].max())
             columns = first[:, place, None] + np.arange(length)
@@ -221,7 +220,8 @@ def _chunk_heads(
         rows, places = np.nonzero(first >= 0)
         numbers = np.array([starts[start] for start in first[rows, places].tolist()], int)
         choice[call.start + rows, numbers] = all_of_them[0].float().cpu().numpy()[rows, places]
-        read[call.start + rows, numbers] = used[0].amax(0).cpu().numpy()[rows, places] > 0
+        by_any_head = used.reshape(-1, *used.shape[-2:]).amax(0)  # t n
+        read[call.start + rows, numbers] = by_any_head.cpu().numpy()[rows, places] > 0
     return out, _Relevance(choice, read)
 
 

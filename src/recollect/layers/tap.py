@@ -103,6 +103,17 @@ def editing(taps: Mapping[str, Tap], editors: Mapping[str, Editor]) -> Iterator[
             taps[name]._editors.remove(editor)
 
 
+def times_relevance(weights: Tensor, relevance: Tensor) -> Tensor:
+    """Weights of the steps inside chunks times the relevance of their chunks, as two Taps of a layer hear them.
+
+    Args:
+        weights: ``[b, h, t, n, c]``.
+        relevance: ``[b, t, n]`` of all heads together, or ``[b, h, t, n]`` of each.
+    """
+    by_head = relevance if relevance.ndim == weights.ndim - 1 else relevance.unsqueeze(1)
+    return weights * by_head.unsqueeze(-1)
+
+
 def without(weights: Tensor, hidden: Tensor) -> Tensor:
     """Attention weights as if some keys were not there; zeros where no other key has any weight.
 

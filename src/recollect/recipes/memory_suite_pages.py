@@ -9,6 +9,7 @@ docs/assets/memory-suite-profile.svg     how many runs of a core reach how much
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ import numpy as np
 from recollect.comparison.heat_map import WIDE_PAGE, Bar, Cell, HeatMap, heat_map_svg
 from recollect.comparison.profile import profile_svg
 from recollect.comparison.suite import Suite, normalised
-from recollect.evaluation.confidence_interval import interquartile_mean, seeds_interval
+from recollect.evaluation.confidence_interval import Interval, interquartile_mean, seeds_interval
 from recollect.files import write_atomically
 from recollect.recipes.markdown import markdown_cell
 from recollect.training.helped import taught_by
@@ -35,7 +36,7 @@ PAIRS = (
     ("transformer-xl", "lstm"),
     ("lstm", ABLATION),
 )
-"""What the papers have above what; the first two rows keep about as many bytes."""
+"""What the papers have above what; the two rows of the first pair keep about as many bytes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,6 +100,17 @@ class Cells:
     def good(self, row: Line, column: Heading) -> list[Mapping[str, Any]]:
         """The runs of a cell that ended well."""
         return [one for one in self.runs.get(row.labels[column.key], []) if one["status"] == "ok"]
+
+    @cached_property
+    def intervals(self) -> dict[tuple[str, str], Interval]:
+        """95 % of every cell with a number, by row and column: over seeds and evaluated rows, in its task's units."""
+        found = {}
+        for row, column in product(self.rows, self.columns):
+            tests = [one["tests"][""] for one in self.good(row, column)]
+            if tests:
+                right, asked = ([np.array(test[part]) for test in tests] for part in ("correct", "asked"))
+                found[row.name, column.key] = seeds_interval(right, asked)
+        return found
 
     @cached_property
     def suite(self) -> Suite:
@@ -278,25 +290,16 @@ class Cells:
             lines.append(f"| *{name}* | " + " | ".join([*known, "", ""]) + " |")
         return "\n".join(lines)
 
-    def _interval(self, row: Line, column: Heading) -> tuple[float, float]:
-        """95 % of a cell, over seeds and evaluated rows, in the units of its task."""
-        tests = [one["tests"][""] for one in self.good(row, column)]
-        right, asked = ([np.array(test[part]) for test in tests] for part in ("correct", "asked"))
-        low, high = seeds_interval(right, asked)
-        return low, high
-
     def order(self) -> list[str]:
         """Where what the papers put above what is above it, with intervals that do not touch, as Markdown."""
-        rows = {row.name: row for row in self.rows}
         lines = []
         for upper, lower in PAIRS:
             parts: dict[str, list[str]] = {"above": [], "neither": [], "below": []}
             for column in self.columns:
-                if not all(name in rows and self.good(rows[name], column) for name in (upper, lower)):
-                    continue
-                (low, high), (their_low, their_high) = (self._interval(rows[name], column) for name in (upper, lower))
-                where = "above" if low > their_high else "below" if high < their_low else "neither"
-                parts[where].append(column.title)
+                ours, theirs = (self.intervals.get((name, column.key)) for name in (upper, lower))
+                if ours and theirs:
+                    where = "above" if ours.low > theirs.high else "below" if ours.high < theirs.low else "neither"
+                    parts[where].append(column.title)
             if any(parts.values()):
                 cells = (markdown_cell("; ".join(titles) or "-") for titles in parts.values())
                 lines.append(f"| {_shown(upper)} over {_shown(lower)} | " + " | ".join(cells) + " |")
@@ -327,7 +330,7 @@ class Cells:
                 cells.append(self._brief(row, column))
                 continue
             tests = [one["tests"][""] for one in good]
-            low, high = self._interval(row, column)
+            low, high = self.intervals[row.name, column.key]
             score = f"{self._middle(np.array([test['score'] for test in tests])):.2f}"
             score = f"**{score}**" if row.name in self.suite.best(column.key) else score
             cells.append(f"{score} ({low:.2f} to {high:.2f})")

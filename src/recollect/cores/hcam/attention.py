@@ -213,23 +213,22 @@ class HierarchicalAttention(nn.Module):
             if self.relevance_tap.listening:
                 self.relevance_tap(dense)
             read = self._project if form == "project" else self._absorb
-            mixed = read(heads, contents, dense if self.reading.relevance_heads else dense.unsqueeze(1), valid)
-        return self._out(mixed, total)
+            mixed = read(heads, contents, self._by_head(dense), valid)
+        return self._out(mixed, self._by_head(total))
+
+    def _by_head(self, relevance: Tensor) -> Tensor:
+        """Of all heads together ``[b, t, ...]``, or of each ``[b, h, t, ...]``: both as ``[b, 1 or h, t, ...]``."""
+        return relevance if self.reading.relevance_heads else relevance.unsqueeze(1)
 
     def _out(self, mixed: Tensor, total: Tensor) -> Tensor:
-        """What heads have read ``[b, t, f]``, with biases and the output projection; ``total`` is the sum of R.
+        """What heads have read ``[b, t, f]``, with biases and projection; ``total`` ``[b, 1 or h, t]`` is the sum of R.
 
         sum_i R_i (W_o (v_i + b_v) + b_o) = W_o (sum_i R_i v_i + (sum_i R_i) b_v) + (sum_i R_i) b_o
         """
-        total, bias = total.to(mixed.dtype), self.value.bias.to(mixed.dtype)
-        if self.reading.relevance_heads:
-            each, total = total.transpose(1, 2), total.mean(1)  # b t h
-            values = torch.addcmul(mixed.unflatten(-1, (self.num_heads, -1)), each[..., None],
-                                   bias.unflatten(-1, (self.num_heads, -1))).flatten(2)  # fmt: skip
-        else:
-            values = torch.addcmul(mixed, total[..., None], bias)
-        out = linear(values, self.out.weight)
-        return torch.addcmul(out, total[..., None].to(out.dtype), self.out.bias.to(out.dtype))
+        total = total.transpose(1, 2).unsqueeze(-1).to(mixed.dtype)  # b t (1 or h) 1
+        read, bias = (of.unflatten(-1, (self.num_heads, -1)) for of in (mixed, self.value.bias.to(mixed.dtype)))
+        out = linear(torch.addcmul(read, total, bias).flatten(2), self.out.weight)
+        return torch.addcmul(out, total.mean(2).to(out.dtype), self.out.bias.to(out.dtype))
 
     def form(self, steps: int, memory: torch.Size) -> Form:
         """The cheapest form for ``steps`` queries and contents of shape ``memory``."""

@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from recollect.cores.hcam.attention import STREAM_GATHER_SHARE, choose_chunks, scatter_topk
+from recollect.cores.hcam.attention import choose_chunks, scatter_topk
 from recollect.cores.hcam.core import HierarchicalChunkLayer
 from recollect.layers.ring_attention import full_precision
 from recollect.ops.packed_linear import PackedLinear
@@ -99,7 +99,8 @@ class RingChunkCache(ChunkCache):
             if c.reading.relevance_heads:
                 query = query * (d // heads) ** -0.5
                 self.chunk_query = PackedLinear(query[:, :-1], query[:, -1], rows=batch_size, uses=1000)
-                self.fold_mean = torch.eye(d).to(query) if memory.chunk_key is None else memory.chunk_key.weight
+                keys = torch.eye(d).to(query) if memory.chunk_key is None else memory.chunk_key.weight
+                self.fold_mean = F.pad(keys, (0, 0, 0, 1))  # k_0 is 0: the shift of the norm is in the query
             else:
                 keys = query.T if memory.chunk_key is None else query.T @ memory.chunk_key.weight
                 self.fold_mean = keys * d**-0.5  # d+1 d: a chunk's mean to k and k_0
@@ -108,7 +109,7 @@ class RingChunkCache(ChunkCache):
             positions = memory.positions(c.chunk_len)
             self.project_bias = bias if positions is None else bias + positions @ self.project.T  # (c) 2d
 
-        self.gathers = STREAM_GATHER_SHARE * c.top_k <= n and not c.reading.relevance_heads
+        self.gathers = c.stream_gathers
         like = memory.key.weight
         self.contents = like.new_zeros(b, n, c.chunk_len, d)
         self.means = like.new_zeros(b, n, d)
@@ -133,8 +134,6 @@ class RingChunkCache(ChunkCache):
         self.contents[rows, places] = chunks
         self.means[rows, places] = means
         folded = F.linear(means, self.fold_mean).to(self.keys.dtype)
-        if self.chunk_query is not None:
-            folded = F.pad(folded, (0, 1))  # the shift of the norm is in the query
         self.keys[rows, places] = folded[:, :-1]
         self.bias[rows, 0, places] = folded[:, -1].masked_fill(lengths == 0, self.lowest)
         both = F.linear(chunks, self.project) + self.project_bias
@@ -178,7 +177,7 @@ class RingChunkCache(ChunkCache):
         return self.update(read, relevance, has_chunks)
 
     def _scores(self, inputs: Tensor) -> Tensor:
-        """S of all places, ``[b, d] -> [b, 1 or h, n]``."""
+        """Scores of all places, ``[b, d] -> [b, 1 or h, n]``."""
         if self.chunk_query is None:
             return torch.baddbmm(self.bias, inputs.unsqueeze(1), self.keys.transpose(1, 2))
         features, keys = (of.unflatten(-1, (self.config.num_heads, -1)) for of in (self.chunk_query(inputs), self.keys))

@@ -159,6 +159,11 @@ class HierarchicalChunkMemoryConfig(CoreConfig):
         """Complete chunks of an episode of so many steps."""
         return ((steps - self.chunk_overlap) // self.stride).clamp(min=0)
 
+    @property
+    def stream_gathers(self) -> bool:
+        """Whether a step of a stream looks into a copy of the chosen chunks, and not into all of them."""
+        return STREAM_GATHER_SHARE * self.top_k <= self.num_chunks and not self.reading.relevance_heads
+
     def completes(self, steps: Tensor | int) -> Any:
         """Whether the last of so many steps (a number or many) of an episode completes a chunk."""
         return (steps > self.chunk_overlap) & ((steps - self.chunk_overlap) % self.stride == 0)
@@ -442,19 +447,16 @@ class HierarchicalChunkMemory(MemoryCore[HierarchicalChunkMemoryState]):
             4 d f                           feed-forward
             36 d^2                          three gates, where they are gru
 
-        With ``relevance_heads`` 2 d^2 more, for queries that are not folded into keys: 2 d^2 / s for a chunk's key; and
-        all chunks are looked into.
-
-        and ``2 input_dim d`` for the input projection, if there is one.
+        and ``2 input_dim d`` for the input projection, if there is one. With ``relevance_heads`` a layer has 2 d^2
+        more, for queries that are not folded into keys, and looks into all chunks.
         """
         c, d = self.config, self.config.dim
         hidden = feedforward_width(d, c.hidden_dim)
-        apart = c.reading.relevance_heads
-        read = c.top_k if STREAM_GATHER_SHARE * c.top_k <= c.num_chunks and not apart else c.num_chunks
+        read = c.top_k if c.stream_gathers else c.num_chunks
         layer = 12 * d * d + 6 * d * (c.memory_len + 1) + 2 * d * c.num_chunks
         layer += 4 * d * c.chunk_len * read + 4 * d * hidden
-        layer += (4 * d * d * c.chunk_len + 2 * d * (d if apart else d + 1)) // c.stride
-        layer += 2 * d * d if apart else 0
+        layer += (4 * d * d * c.chunk_len + 2 * d * (d + 1)) // c.stride
+        layer += 2 * d * d if c.reading.relevance_heads else 0
         layer += 36 * d * d if c.reading.gate == "gru" else 0
         project = 2 * self.input_shape[0] * d if isinstance(self.project, nn.Linear) else 0
         return c.num_layers * layer + project
