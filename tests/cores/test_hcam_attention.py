@@ -318,6 +318,17 @@ def test_a_tied_start_finds_the_chunk_that_is_like_the_query():
         HierarchicalAttention(8, 4, 6, memory_dim=16, feature_dim=16, reading=ChunkAttentionVariant(tied_start=True))
 
 
+def test_the_initial_scale_is_that_of_all_weights_at_the_start():
+    drawn = {}
+    for scale in (1.0, 0.4):
+        torch.manual_seed(0)
+        drawn[scale] = HierarchicalAttention(64, 4, 6, reading=ChunkAttentionVariant(initial_scale=scale)).state_dict()
+    for name, weight in drawn[0.4].items():
+        torch.testing.assert_close(weight, 0.4 * drawn[1.0][name])
+    with pytest.raises(ValueError, match=r"initial_scale=0: give a positive factor"):
+        ChunkAttentionVariant(initial_scale=0)
+
+
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("top_k", [2, 9])
 @pytest.mark.parametrize("readable", [(3, 6), (0, 2), (7, 9), (4, 5), (0, 0)])

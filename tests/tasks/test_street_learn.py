@@ -400,11 +400,11 @@ def moves_to(ways, here, goal):
     return 0
 
 
-def test_labels_are_where_known_moves_lead_and_how_far_the_goal_is():
+def test_labels_are_where_known_moves_lead_how_far_the_goal_is_and_from_where_it_is_reached():
     config = replace(SMALL, steps=40)
     world = config.build(8, seed=4)
     world.reset()
-    maps, known, far = [{} for _ in range(8)], 0, []
+    maps, known, far, reached = [{} for _ in range(8)], 0, [], 0
     for clock in range(41):
         label, state = world.truth().label, world.state
         for row in range(8):
@@ -412,7 +412,14 @@ def test_labels_are_where_known_moves_lead_and_how_far_the_goal_is():
             led = [maps[row].get((here, move)) for move in range(3)]
             led = [0 if edge is None else int(state.symbols[row, edge]) + 1 for edge in led]
             far.append(moves_to(maps[row], here, goal))
-            assert label[row].tolist() == ([*led, far[-1]] if clock < config.steps else [-1] * 4)
+            if clock == config.steps:
+                assert label[row].tolist() == [-1] * 7
+                continue
+            assert label[row, :4].tolist() == [*led, far[-1]]
+            for move, named in enumerate(label[row, 4:].tolist()):
+                begun = [edge for (edge, made), ended in maps[row].items() if made == move and ended == goal]
+                assert named in ([int(state.symbols[row, edge]) + 1 for edge in begun] or [0])
+                reached += bool(begun)
             known += sum(edge > 0 for edge in led)
         actions = torch.randint(3, (8,))
         there = world.map.move[state.neighbourhood, state.here, actions]
@@ -422,7 +429,7 @@ def test_labels_are_where_known_moves_lead_and_how_far_the_goal_is():
             if action:  # left undoes right
                 maps[row][ended, 3 - action] = begun
         world.step(actions)
-    assert known > 200 and max(far) > 3
+    assert known > 200 and max(far) > 3 and reached > 50
 
 
 def test_symbols_name_the_same_edges_and_the_one_before():

@@ -82,6 +82,12 @@ def test_half_a_curriculum_is_refused(settings):
         CurriculumConfig(**settings)
 
 
+@pytest.mark.parametrize("settings", [{"successes": (1.0,)}, {"successes": (1.0, 2.0), "success": 0.5}])
+def test_successes_are_one_for_each_value_and_in_place_of_success(settings):
+    with pytest.raises(ValueError, match=r"curriculum\.success"):
+        CurriculumConfig(field="delay", values=(0, 1), **settings)
+
+
 def test_a_value_that_the_world_refuses_says_so():
     world = BalletConfig(dancers=(4,), observation="tiles")
     with pytest.raises(ValueError, match=r"curriculum.values: 9 is none for dancers: dancers=\(9,\): give"):
@@ -119,6 +125,21 @@ def test_a_level_is_over_when_the_newest_episodes_pass():
         each.advance()
         each.record(8, 8.0)
         assert (each.level, each.passed, each.task) == (2, False, CueConfig())  # nothing comes behind the last
+
+
+def test_every_level_may_ask_for_a_score_of_its_own():
+    settings = CurriculumConfig(field="delay", values=(0, 1), successes=(5.0, 0.5), episodes=4)
+    run = Curriculum(settings, settings.levels(CueConfig()))
+    run.record(4, 4.0)
+    assert not run.passed
+    run.record(4, 20.0)
+    assert run.passed
+    run.advance()
+    run.record(4, 2.0)
+    assert run.passed
+    run.advance()
+    run.record(4, 99.0)
+    assert not run.passed
 
 
 def test_a_new_level_begins_at_the_border_of_two_rollouts_with_new_episodes_and_memories():

@@ -1,7 +1,8 @@
 """A curriculum: what is learned becomes harder, field by field of its config, as it is learned.
 
     level 0 .. n - 1: the task with ``field`` = ``values[i]``        level n: the task as it is configured
-    a level is over when the mean score of the last ``episodes`` (rows of a stream task) reaches ``success``
+    a level is over when the mean score of the last ``episodes`` (rows of a stream task) reaches ``success``, or its own
+    of ``successes``
 
 Evaluations are always at the last level. A level begins at the border of two rollouts (of two batches of rows), with
 new episodes and new memories; what was half played is dropped. Level and recent scores are in every checkpoint.
@@ -31,6 +32,8 @@ class CurriculumConfig:
     """What it is from level to level. After them comes the task as it is configured."""
     success: float = 0.9
     """Mean score in training at which the next level begins."""
+    successes: tuple[float, ...] = ()
+    """In place of ``success`` one for each of the values: the same score may be easy at one level and hard at another."""
     episodes: int = 200
     """Newest finished episodes (rows of a stream task) whose mean counts; in whole rollouts, so a few more."""
 
@@ -39,7 +42,16 @@ class CurriculumConfig:
             "name the field of the task that they are for" if self.values else "give the values that it goes through"
         )
         require(bool(self.field) == bool(self.values), "curriculum.values", self.values, remedy)
+        fits = not self.successes or len(self.successes) == len(self.values)
+        counts = f"give one for each of the values, {len(self.values)} of them, or none and one success for all"
+        require(fits, "curriculum.successes", self.successes, counts)
+        only = "successes are given, one for each of the values: leave success out"
+        require(not self.successes or self.success == 0.9, "curriculum.success", self.success, only)
         require(self.episodes >= 1, "curriculum.episodes", self.episodes, "look at one at least")
+
+    def asked(self, level: int) -> float:
+        """The score that ends a level."""
+        return self.successes[level] if self.successes else self.success
 
     @property
     def helps(self) -> tuple[str, ...]:
@@ -96,9 +108,12 @@ class Curriculum(Generic[T]):
 
     @property
     def passed(self) -> bool:
-        """Whether the present level is over."""
+        """Whether the present level is over; the last one never is."""
+        if self.level == len(self.levels) - 1:
+            return False
+        asked = self.config.asked(self.level)
         count = sum(count for count, _ in self._recent)
-        return count >= self.config.episodes and sum(score for _, score in self._recent) >= count * self.config.success
+        return count >= self.config.episodes and sum(score for _, score in self._recent) >= count * asked
 
     def advance(self) -> None:
         """Go on to the next level."""

@@ -138,7 +138,7 @@ class StreetLearnConfig(WorldConfig):
             action_names=(*MOVES, *(["collect"] if self.rule == "collect" else [])),
             bits=math.log2(len(edges)) + arrangement_bits(MAX_EDGES, int(edges.max())),
             num_labels=MAX_EDGES + 1,
-            labels_per_step=len(MOVES) + 1,
+            labels_per_step=2 * len(MOVES) + 1,
             policies=("best mixture", "replay", "explorer"),
         )
 
@@ -180,8 +180,9 @@ class StreetLearn(TensorWorld[StreetLearnState]):
     one from which the walker came from here to the goal on the shortest way it has walked; where it never has, behind
     the first one here, which shows what was tried. None where it has not been here, nor at the last observation, where
     nothing is to be decided. The labels are what a walker who remembers everything knows: the symbols, as observations
-    name them, of the edges that the three moves from here lead to, and the moves of the shortest known way to the goal;
-    0 where it knows none (or stands there, by the rule "collect").
+    name them, of the edges that the three moves from here lead to; the moves of the shortest known way to the goal; and
+    the symbols of edges from which the three moves lead to the goal (one of them each, forward may have several). All
+    are 0 where it knows none, the way also where it stands there, by the rule "collect".
     """
 
     def __init__(
@@ -304,13 +305,16 @@ class StreetLearn(TensorWorld[StreetLearnState]):
         return stretch(state.walked, state.task, visits, self.clock, state.goal)
 
     def _knows(self, state: StreetLearnState) -> Tensor:
-        """Where the moves from here lead, and how far the goal is, ``[b, 4]``."""
-        move = self.map.move[state.neighbourhood]
+        """Where the moves from here lead, how far the goal is, and from where the moves lead there, ``[b, 7]``."""
+        move, tried = self.map.move[state.neighbourhood], state.tried
         rows = torch.arange(len(move), device=move.device)
         there = state.symbols.gather(1, move[rows, state.here]) + 1
-        led = torch.where(state.tried[rows, state.here], there, 0)
-        way = known_way(state.tried, move, state.goal)[rows, state.here]
-        return torch.cat((led, torch.where(way <= MAX_EDGES, way, 0).long()[:, None]), 1)
+        led = torch.where(tried[rows, state.here], there, 0)
+        way = known_way(tried, move, state.goal)[rows, state.here]
+        way = torch.where(way <= MAX_EDGES, way, 0).long()[:, None]
+        leads = tried & (move == state.goal[:, None, None])  # b e 3
+        back = state.symbols.gather(1, leads.byte().argmax(1)) + 1
+        return torch.cat((led, way, torch.where(leads.any(1), back, 0)), 1)
 
     def _draw(self, number: Tensor) -> Tensor:
         drawn = torch.randint(1 << 40, number.shape, generator=self.generator, device=self.device)
