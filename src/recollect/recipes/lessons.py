@@ -34,6 +34,8 @@ class Lessons:
     """What is made of a rollout: four updates."""
     learning_rate: float = 2e-3
     """At the start; it falls to 0 as a cosine."""
+    warmup: int = 3
+    """Rollouts until it has risen to that."""
     baseline_cost: float = 0.05
     """Of the value. What it is wrong by at a hundred steps must not drown the three at which the teacher decides, and
     where a return is not of size one it drowns everything: gradients are clipped as a whole (docs/log.md, streets)."""
@@ -68,7 +70,11 @@ def taught(config: ImpalaConfig, lessons: Lessons) -> ImpalaConfig:
         unroll=lessons.unroll or config.unroll,
         fit=replace(config.fit, steps=lessons.steps + lessons.reinforced, evaluate_every=40),
         optimizer=OptimizerConfig(
-            algorithm="adam", learning_rate=lessons.learning_rate, schedule="cosine", warmup_steps=3, clip_norm=1.0
+            algorithm="adam",
+            learning_rate=lessons.learning_rate,
+            schedule="cosine",
+            warmup_steps=lessons.warmup,
+            clip_norm=1.0,
         ),
         loss=replace(
             config.loss,

@@ -28,6 +28,8 @@ from recollect.tasks.streams.contract import StreamTask
 from recollect.tasks.worlds.contract import WorldConfig
 from recollect.training.curriculum import CurriculumConfig
 from recollect.training.frame import TrainerConfig
+from recollect.training.imitation.teachers import TeacherConfig
+from recollect.training.impala.loss import ReuseConfig
 from recollect.training.impala.trainer import ImpalaConfig
 from recollect.training.supervised import SupervisedConfig
 
@@ -86,6 +88,28 @@ def _two_dancers(core: str) -> ImpalaConfig:
     return replace(htm.ballet(core), world=htm.lite_level(2))
 
 
+def _plain_streets(core: str) -> ImpalaConfig:
+    """The previous move as it is, beside an observation that is embedded: as the column's cells were run."""
+    config = htm.streets(core)
+    return replace(config, agent=replace(config.agent, past_dim=None))
+
+
+_STREETS = Lessons(
+    steps=STEPS,
+    teacher=TeacherConfig(name="explorer", acts=200, keeps=0.5),
+    batch_size=32,
+    reuse=ReuseConfig(passes=3, minibatches=4),
+    learning_rate=1e-3,
+    baseline_cost=0.0,
+    label_cost=1.0,
+    attention_cost=0.5,
+    inside=True,
+    gradients=True,
+)
+"""The recipe's neighbourhoods that grow take an hour (docs/log.md): a cell would never leave the smallest. It has whole
+ones from the start."""
+
+
 def _shorter_maze(core: str) -> ImpalaConfig:
     """More than four times as long as what windows reach (docs/log.md says why not 100)."""
     return htm.t_maze(core, length=70)
@@ -129,7 +153,7 @@ COLUMNS = (
         where=_four_between(),
     ),
     _imitated("permanence", "permanence", htm.permanence, 100, htm.LESSONS["permanence"]),
-    _imitated("streets", "streets", htm.streets, 150, htm.LESSONS["streets"]),
+    _imitated("streets", "streets", _plain_streets, 150, _STREETS),
     Column(key="t-maze", title="T-maze, 70", config=_shorter_maze, how="reinforcement", seconds=130, every=50),
 )
 """The table from left to right; all their seconds times all rows are 4.2 hours (docs/log.md says how they were chosen).
