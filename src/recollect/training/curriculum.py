@@ -33,7 +33,7 @@ class CurriculumConfig:
     success: float = 0.9
     """Mean score in training at which the next level begins."""
     successes: tuple[float, ...] = ()
-    """In place of ``success`` one for each of the values: the same score may be easy at one level and hard at another."""
+    """In place of ``success`` one for each of the values: a score may be easy at one level and hard at another."""
     episodes: int = 200
     """Newest finished episodes (rows of a stream task) whose mean counts; in whole rollouts, so a few more."""
 
