@@ -25,18 +25,18 @@ TWICE = ReuseConfig(passes=2, minibatches=8)
 
 
 def lite_core(
-    key: str, *, steps: int, window: int = 16, chunk: int = 16, top_k: int = 16, layers: int = 2
+    key: str, *, steps: int, window: int = 16, chunk: int = 16, top_k: int = 16, layers: int = 2, dim: int = 64
 ) -> CoreConfig:
     """A small memory whose chunks, where it has any, hold ``steps`` steps, and whose window holds ``window``.
 
-    ``top_k``: chunks that are read, of hcam. ``layers``: of those that attend.
+    ``top_k``: chunks that are read, of hcam. ``layers``: of those that attend. ``dim``: its width; hidden layers have twice that.
     """
     cls = lookup(CORES, key, "core")
     sizes: dict[str, Any] = {
-        "dim": 64,
+        "dim": dim,
         "num_layers": 1 if key in ("lstm", "gru", "memoryless") else layers,
         "num_heads": 4,
-        "hidden_dim": 128,
+        "hidden_dim": 2 * dim,
         "memory_len": window,
         "chunk_len": chunk,
         "num_chunks": -(-steps // chunk),

@@ -29,7 +29,6 @@ from recollect.tasks.worlds.contract import WorldConfig
 from recollect.training.curriculum import CurriculumConfig
 from recollect.training.frame import TrainerConfig
 from recollect.training.imitation.teachers import TeacherConfig
-from recollect.training.impala.loss import ReuseConfig
 from recollect.training.impala.trainer import ImpalaConfig
 from recollect.training.supervised import SupervisedConfig
 
@@ -94,17 +93,13 @@ def _plain_streets(core: str) -> ImpalaConfig:
     return replace(config, agent=replace(config.agent, past_dim=None))
 
 
-_STREETS = Lessons(
-    steps=STEPS,
+_STREETS = replace(
+    htm.LESSONS["streets"],
     teacher=TeacherConfig(name="explorer", acts=200, keeps=0.5),
-    batch_size=32,
-    reuse=ReuseConfig(passes=3, minibatches=4),
-    learning_rate=1e-3,
-    baseline_cost=0.0,
-    label_cost=1.0,
+    warmup=3,
     attention_cost=0.5,
     inside=True,
-    gradients=True,
+    curriculum=CurriculumConfig(),
 )
 """The recipe's neighbourhoods that grow take an hour (docs/log.md): a cell would never leave the smallest. It has whole
 ones from the start."""

@@ -108,12 +108,11 @@ class Curriculum(Generic[T]):
 
     @property
     def passed(self) -> bool:
-        """Whether the present level is over; the last one never is."""
-        if self.level == len(self.levels) - 1:
-            return False
-        asked = self.config.asked(self.level)
+        """Whether the present level is over; the last one, of which nothing is recorded, never is."""
         count = sum(count for count, _ in self._recent)
-        return count >= self.config.episodes and sum(score for _, score in self._recent) >= count * asked
+        if count < self.config.episodes:
+            return False
+        return sum(score for _, score in self._recent) >= count * self.config.asked(self.level)
 
     def advance(self) -> None:
         """Go on to the next level."""

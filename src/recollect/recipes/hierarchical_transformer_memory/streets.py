@@ -20,7 +20,6 @@ LITE_CHUNK, LITE_WINDOW = 1, 4
 chunk is one move, and a mean over several drowns what is looked for (docs/log.md)."""
 WIDTH, SYMBOL = 128, 64
 """Of the memory, and of a symbol: one table for all edges, of which an observation shows three."""
-SIZES = {"dim": WIDTH, "hidden_dim": 2 * WIDTH}
 LESSONS = Lessons(
     steps=700,
     teacher=TeacherConfig(name="explorer", acts=20, keeps=0.5),
@@ -55,8 +54,7 @@ def streets(core: str = "hcam", scale: Scale = "lite") -> ImpalaConfig:
         costs = replace(config.loss, policy_cost=1.0, baseline_cost=0.3, reconstruction_cost=0.3)
         return replace(config, loss=costs, evaluation=drawn)
     world = StreetLearnConfig(observation="symbols")
-    memory = lite_core(core, steps=world.steps, window=LITE_WINDOW, chunk=LITE_CHUNK, layers=3)
-    memory = replace(memory, **{name: size for name, size in SIZES.items() if hasattr(memory, name)})
+    memory = lite_core(core, steps=world.steps, window=LITE_WINDOW, chunk=LITE_CHUNK, layers=3, dim=WIDTH)
     if isinstance(memory, HierarchicalChunkMemoryConfig):
         # One head looks for where a move leads, another for what leads to the goal.
         memory = reads_all(replace(memory, reading=ChunkAttentionVariant(relevance_heads=True, initial_scale=0.4)))
@@ -78,7 +76,7 @@ STREETS = study(
     "htm-streets",
     "One-shot StreetLearn",
     "figure 6c; made-up cities",
-    "Goals reached in an episode of 200 steps, with actions drawn from the policy; chunks overlap by one step. "
+    "Goals reached in an episode of 200 steps, with actions drawn from the policy. Paper: chunks overlap by one step. "
     "Lite: symbols that look alike as edge and as goal, and the edge before; windows of 4 steps, chunks of one.",
     streets,
     {"lite": 16, "paper": 16},
