@@ -29,7 +29,8 @@ def lite_core(
 ) -> CoreConfig:
     """A small memory whose chunks, where it has any, hold ``steps`` steps, and whose window holds ``window``.
 
-    ``top_k``: chunks that are read, of hcam. ``layers``: of those that attend. ``dim``: its width; hidden layers have twice that.
+    ``top_k``: chunks that are read, of hcam. ``layers``: of those that attend. ``dim``: its width; hidden layers have
+    twice that.
     """
     cls = lookup(CORES, key, "core")
     sizes: dict[str, Any] = {
