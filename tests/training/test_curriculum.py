@@ -142,6 +142,35 @@ def test_every_level_may_ask_for_a_score_of_its_own():
     assert not run.passed
 
 
+def test_patience_ends_a_level_without_success_and_counts_every_level_anew():
+    settings = CurriculumConfig(field="delay", values=(0, 1), success=1.0, episodes=4, patience=3)
+    run = Curriculum(settings, settings.levels(CueConfig()))
+    for _ in range(2):
+        run.record(0, 0.0)  # a rollout in which no episode ends is one
+        assert not run.passed
+    run = _reloaded(run)
+    run.record(4, 0.0)
+    assert run.passed
+    run.advance()
+    run.record(4, 4.0)
+    assert run.passed  # by success
+    run.advance()
+    for _ in range(5):
+        run.record(4, 4.0)
+    assert not run.passed and run.level == 2  # nothing comes behind the last
+
+
+def _reloaded(run):
+    other = Curriculum(run.config, run.levels)
+    other.load(run.save())
+    return other
+
+
+def test_no_patience_at_all_is_refused():
+    with pytest.raises(ValueError, match=r"curriculum\.patience=0: give 1 rollout or more"):
+        CurriculumConfig(field="delay", values=(0,), patience=0)
+
+
 def test_a_new_level_begins_at_the_border_of_two_rollouts_with_new_episodes_and_memories():
     made = trainer()
     learned, original = [], impala.impala_loss

@@ -33,7 +33,9 @@ class Lessons:
     reuse: ReuseConfig = field(default_factory=lambda: ReuseConfig(passes=2, minibatches=2))
     """What is made of a rollout: four updates."""
     learning_rate: float = 2e-3
-    """At the start; it falls to 0 as a cosine."""
+    """At the start; it falls as a cosine."""
+    floor: float = 0.0
+    """Least share of it, where reinforcement behind the lessons needs some."""
     warmup: int = 3
     """Rollouts until it has risen to that."""
     baseline_cost: float = 0.05
@@ -73,6 +75,7 @@ def taught(config: ImpalaConfig, lessons: Lessons) -> ImpalaConfig:
             algorithm="adam",
             learning_rate=lessons.learning_rate,
             schedule="cosine",
+            floor=lessons.floor,
             warmup_steps=lessons.warmup,
             clip_norm=1.0,
         ),

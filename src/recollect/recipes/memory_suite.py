@@ -88,15 +88,22 @@ def _two_dancers(core: str) -> ImpalaConfig:
 
 
 def _plain_streets(core: str) -> ImpalaConfig:
-    """The previous move as it is, beside an observation that is embedded: as the column's cells were run."""
+    """As the column's cells were run: the previous move as it is, beside an observation that is embedded."""
     config = htm.streets(core)
-    return replace(config, agent=replace(config.agent, past_dim=None))
+    return replace(
+        config,
+        agent=replace(config.agent, past_dim=None, norm_values=False),
+        loss=replace(config.loss, discount=0.99, entropy_cost=0.02, norm_advantages=False),
+    )
 
 
 _STREETS = replace(
     htm.LESSONS["streets"],
     teacher=TeacherConfig(name="explorer", acts=200, keeps=0.5),
+    reinforced=0,
     warmup=3,
+    floor=0.0,
+    baseline_cost=0.0,
     attention_cost=0.5,
     inside=True,
     curriculum=CurriculumConfig(),

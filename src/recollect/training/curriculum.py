@@ -2,7 +2,7 @@
 
     level 0 .. n - 1: the task with ``field`` = ``values[i]``        level n: the task as it is configured
     a level is over when the mean score of the last ``episodes`` (rows of a stream task) reaches ``success``, or its own
-    of ``successes``
+    of ``successes``; or, with ``patience``, after so many rollouts (batches of rows), whatever was reached
 
 Evaluations are always at the last level. A level begins at the border of two rollouts (of two batches of rows), with
 new episodes and new memories; what was half played is dropped. Level and recent scores are in every checkpoint.
@@ -36,6 +36,9 @@ class CurriculumConfig:
     """In place of ``success`` one for each of the values: a score may be easy at one level and hard at another."""
     episodes: int = 200
     """Newest finished episodes (rows of a stream task) whose mean counts; in whole rollouts, so a few more."""
+    patience: int | None = None
+    """Rollouts (batches of rows) after which a level is over without success; None: it waits for it. An agent whose
+    memory cannot do what an easy level asks comes to the task itself all the same."""
 
     def __post_init__(self) -> None:
         remedy = (
@@ -48,6 +51,8 @@ class CurriculumConfig:
         only = "successes are given, one for each of the values: leave success out"
         require(not self.successes or self.success == 0.9, "curriculum.success", self.success, only)
         require(self.episodes >= 1, "curriculum.episodes", self.episodes, "look at one at least")
+        waits = self.patience is None or self.patience >= 1
+        require(waits, "curriculum.patience", self.patience, "give 1 rollout or more, or None to wait for success")
 
     def asked(self, level: int) -> float:
         """The score that ends a level."""
@@ -90,7 +95,7 @@ class Curriculum(Generic[T]):
 
     def __init__(self, config: CurriculumConfig, levels: tuple[T, ...]) -> None:
         self.config, self.levels = config, levels
-        self.level = 0
+        self.level, self.rollouts = 0, 0  # rollouts of this level
         self._recent: list[tuple[int, float]] = []  # of each rollout: episodes that ended, sum of their scores
 
     @property
@@ -100,7 +105,8 @@ class Curriculum(Generic[T]):
 
     def record(self, episodes: int, score: float) -> None:
         """Take the episodes of a rollout into account: how many ended, and the sum of their scores."""
-        if not episodes or self.level == len(self.levels) - 1:
+        self.rollouts += 1
+        if not episodes:
             return
         self._recent.append((episodes, score))
         while sum(count for count, _ in self._recent[1:]) >= self.config.episodes:
@@ -108,7 +114,11 @@ class Curriculum(Generic[T]):
 
     @property
     def passed(self) -> bool:
-        """Whether the present level is over; the last one, of which nothing is recorded, never is."""
+        """Whether the present level is over; the last one never is."""
+        if self.level == len(self.levels) - 1:
+            return False
+        if self.config.patience is not None and self.rollouts >= self.config.patience:
+            return True
         count = sum(count for count, _ in self._recent)
         if count < self.config.episodes:
             return False
@@ -116,16 +126,16 @@ class Curriculum(Generic[T]):
 
     def advance(self) -> None:
         """Go on to the next level."""
-        self.level += 1
+        self.level, self.rollouts = self.level + 1, 0
         self._recent.clear()
 
     def save(self) -> dict[str, Any]:
         """All of it, as JSON data."""
-        return {"level": self.level, "recent": [list(entry) for entry in self._recent]}
+        return {"level": self.level, "rollouts": self.rollouts, "recent": [list(entry) for entry in self._recent]}
 
     def load(self, data: Mapping[str, Any]) -> None:
         """Continue from what :meth:`save` gave."""
-        self.level = data["level"]
+        self.level, self.rollouts = data["level"], data["rollouts"]
         self._recent = [(int(count), float(score)) for count, score in data["recent"]]
 
 

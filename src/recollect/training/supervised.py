@@ -159,9 +159,8 @@ class SupervisedTrainer(StreamTrainer[SupervisedConfig, SequenceModel]):
         assert self.curriculum is not None
         self.asked, self.right = self.asked + asked, self.right + asked * accuracy
         if self.position == 0:
-            if self.asked:
-                rows = self.config.batch_size
-                self.curriculum.record(rows, rows * self.right / self.asked)
+            rows = self.config.batch_size if self.asked else 0
+            self.curriculum.record(rows, rows * self.right / max(self.asked, 1))
             self.asked, self.right = 0, 0.0
 
     def _rows(self) -> Batch:
