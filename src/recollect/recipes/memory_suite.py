@@ -29,6 +29,7 @@ from recollect.tasks.worlds.contract import WorldConfig
 from recollect.training.curriculum import CurriculumConfig
 from recollect.training.frame import TrainerConfig
 from recollect.training.imitation.teachers import TeacherConfig
+from recollect.training.impala.loss import ReuseConfig
 from recollect.training.impala.trainer import ImpalaConfig
 from recollect.training.supervised import SupervisedConfig
 
@@ -101,6 +102,7 @@ _STREETS = replace(
     htm.LESSONS["streets"],
     teacher=TeacherConfig(name="explorer", acts=200, keeps=0.5),
     reinforced=0,
+    reuse=ReuseConfig(passes=3, minibatches=4),
     warmup=3,
     floor=0.0,
     baseline_cost=0.0,

@@ -25,7 +25,8 @@ LESSONS = Lessons(
     reinforced=350,
     teacher=TeacherConfig(name="explorer", acts=20, keeps=0.5),
     batch_size=32,
-    reuse=ReuseConfig(passes=3, minibatches=4),
+    # Without the stop, goals rise from 12 to 16 and fall to 7 when the teacher no longer holds the policy (docs/log.md).
+    reuse=ReuseConfig(passes=3, minibatches=4, kl_stop=0.03),
     learning_rate=1e-3,
     floor=0.2,
     warmup=10,
@@ -79,7 +80,7 @@ def streets(core: str = "hcam", scale: Scale = "lite") -> ImpalaConfig:
 def _tests(core: str, scale: Scale) -> dict[str, Test]:
     world = StreetLearnConfig(observation="rendered" if scale == "paper" else "symbols", cities=HELD_OUT_CITIES)
     reported = {"hcam": "26.8", "transformer-xl": "19.9"}.get(core, "-") if scale == "paper" else "-"
-    return {"a city held out": Test(where=world, paper=reported, beyond_window=scale != "paper")}
+    return {"a city held out": Test(where=world, paper=reported, best=scale != "paper", beyond_window=scale != "paper")}
 
 
 STREETS = study(
