@@ -399,6 +399,12 @@ def results_table(results: Path, cores: dict[str, Any]) -> str:
     (ours, seeds), (gru, _) = (score("endless", core, "1024 steps") for core in ("hcam", "gru"))
     task = "Endless Mortar Mayhem, commands completed by `hcam`, ten minutes of one processor core"
     rows.append((task, f"{ours:.1f}, {of(seeds)} (`gru`, taught the same way: {gru:.1f})"))
+    city = "a city held out"
+    (goals, seeds), (without, _) = (
+        score("htm-streets", f"{core}-imitated-lite", city) for core in ("hcam", "memoryless")
+    )
+    task = "streets of a city never seen, goals reached by `hcam` in 200 steps, imitated, then reinforced"
+    rows.append((task, f"{goals:.1f}, {of(seeds)} (no memory: {without:.1f})"))
     early, late = (row_of(cores, "hcam", "stream", "float32", 1, position) for position in (1_000, 100_000))
     times = " and ".join(f"{row['us_per_call'] / 1000:.2f} ms" for row in (early, late))
     rows.append(("one step of `hcam` at position 10^3 and 10^5", f"{times} ([sizes](#speed))"))
