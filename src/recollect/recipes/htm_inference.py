@@ -86,7 +86,8 @@ def wide_inference(chain: int = 3) -> SupervisedConfig:
     core = config.core
     assert isinstance(core, HierarchicalChunkMemoryConfig)
     task = replace(TASK, chain=chain)
-    # Three kinds of question of chains of 3, all but chance for the last: (1 + 1 + 0.7) / 3; of 4: three of six.
+    # Pairs known, and the questions that join two pairs begun: (1 + 1 + 0.7) / 3, and of six kinds with chains of 4
+    # (1 + 1 + 1 + 0.7 + 0.7 + 0.5) / 6.
     growing = CurriculumConfig(field="num_chains", values=(6, 10), success=0.9 if chain == 3 else 0.8, episodes=320)
     return replace(
         config,

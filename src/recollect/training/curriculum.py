@@ -135,7 +135,7 @@ class Curriculum(Generic[T]):
 
     def load(self, data: Mapping[str, Any]) -> None:
         """Continue from what :meth:`save` gave."""
-        self.level, self.rollouts = data["level"], data["rollouts"]
+        self.level, self.rollouts = data["level"], data.get("rollouts", 0)  # of runs before there was patience: 0
         self._recent = [(int(count), float(score)) for count, score in data["recent"]]
 
 
