@@ -80,7 +80,7 @@ def wide_inference(chain: int = 3) -> SupervisedConfig:
     """The paper's task, 16 chains of items of 1000 numbers, with a smaller network and from few chains to many.
 
     That a layer looks for what the one before it has found is a match in all directions of the items at once: it is
-    found the later the more there are, and with 128 it is not found at all (docs/log.md).
+    found the later the more there are; with 128 it was not in 12 000 steps (docs/log.md).
     """
     config = inference("hcam", "lite", chain)
     core = config.core

@@ -98,20 +98,20 @@ def _plain_streets(core: str) -> ImpalaConfig:
     )
 
 
-_STREETS = replace(
-    htm.LESSONS["streets"],
+_STREETS = Lessons(
+    steps=STEPS,
     teacher=TeacherConfig(name="explorer", acts=200, keeps=0.5),
-    reinforced=0,
+    batch_size=32,
     reuse=ReuseConfig(passes=3, minibatches=4),
-    warmup=3,
-    floor=0.0,
+    learning_rate=1e-3,
     baseline_cost=0.0,
+    label_cost=1.0,
     attention_cost=0.5,
     inside=True,
-    curriculum=CurriculumConfig(),
+    gradients=True,
 )
 """The recipe's neighbourhoods that grow take an hour (docs/log.md): a cell would never leave the smallest. It has whole
-ones from the start."""
+ones from the start, and lessons of its own."""
 
 
 def _shorter_maze(core: str) -> ImpalaConfig:

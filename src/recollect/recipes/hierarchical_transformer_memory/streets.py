@@ -62,7 +62,9 @@ def streets(core: str = "hcam", scale: Scale = "lite") -> ImpalaConfig:
     if isinstance(memory, HierarchicalChunkMemoryConfig):
         # One head looks for where a move leads, another for what leads to the goal.
         memory = reads_all(replace(memory, reading=ChunkAttentionVariant(relevance_heads=True, initial_scale=0.4)))
-    config = lite_symbols(world, memory, steps=250, unroll=world.spec.max_steps + 1)
+    # A goal is ten to twenty moves away.
+    costs = {"discount": 0.97, "entropy_cost": 0.003, "norm_advantages": True}
+    config = lite_symbols(world, memory, steps=250, unroll=world.spec.max_steps + 1, **costs)
     agent = replace(
         config.agent,
         width=WIDTH,
@@ -71,10 +73,8 @@ def streets(core: str = "hcam", scale: Scale = "lite") -> ImpalaConfig:
         norm_values=True,
         encoders=replace(config.agent.encoders, tile_dim=SYMBOL),
     )
-    # A goal is ten to twenty moves away.
-    loss = replace(config.loss, discount=0.97, entropy_cost=0.003, norm_advantages=True)
     fit = replace(config.fit, stop_score=None)
-    return replace(config, agent=agent, loss=loss, fit=fit, evaluation=drawn, batch_size=32)
+    return replace(config, agent=agent, fit=fit, evaluation=drawn, batch_size=32)
 
 
 def _tests(core: str, scale: Scale) -> dict[str, Test]:
