@@ -1,5 +1,7 @@
 """The pointer readout: the newest items of an episode are the choices."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -50,6 +52,22 @@ def test_calls_may_be_split_anywhere(cuts):
         parts.append(logits)
     torch.testing.assert_close(torch.cat(parts, 1), whole)
     torch.testing.assert_close(list(leaves(state)), list(leaves(after)))
+
+
+def test_an_identity_readout_points_at_what_is_most_like_the_output():
+    config = replace(POINTER, embedding_dim=8, identity_readout=True)
+    agent = model(config=config)
+    inputs, is_first = rows()
+    items = agent.embed(inputs)
+    state = agent.initial_state(3)
+    outputs, _ = agent.core(items, state.core, is_first)
+    choices, _ = newest(items, state.recent, is_first)
+    expected = point(agent.norm(outputs) + agent.readout.bias, choices)
+    torch.testing.assert_close(agent(inputs, state, is_first)[0], expected)
+    with pytest.raises(ValueError, match="identity_readout=True: outputs of width 8 and items of width 7"):
+        model(config=replace(POINTER, identity_readout=True))
+    with pytest.raises(ValueError, match="identity_readout=True: readout='linear' gives classes: choose 'pointer'"):
+        SequenceModelConfig(identity_readout=True)
 
 
 def test_nothing_of_an_earlier_episode_is_pointed_at():

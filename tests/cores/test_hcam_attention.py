@@ -4,9 +4,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 
-from recollect.cores.hcam.attention import ChunkAttentionVariant, HierarchicalAttention, choose_chunks, scatter_topk
+from recollect.cores.hcam import HierarchicalChunkMemoryConfig
+from recollect.cores.hcam.attention import (
+    ChunkAttentionVariant,
+    HierarchicalAttention,
+    LocalAttention,
+    choose_chunks,
+    scatter_topk,
+)
 from recollect.layers.tap import listen
+from recollect.layers.window_attention import visible_steps
 
 GOLDEN = np.load(Path(__file__).parents[1] / "golden" / "htm_attention.npz")
 RECORDS = {record["name"]: record for record in json.loads(str(GOLDEN["meta_json"]))["cases"]}
@@ -316,6 +325,36 @@ def test_a_tied_start_finds_the_chunk_that_is_like_the_query():
     assert found["tied"] == 1.0 and found["free"] < 0.6
     with pytest.raises(ValueError, match="tied_start=True: queries of width 8"):
         HierarchicalAttention(8, 4, 6, memory_dim=16, feature_dim=16, reading=ChunkAttentionVariant(tied_start=True))
+
+
+def test_a_copying_start_gives_what_was_stored_as_it_is():
+    near = {"rtol": 1e-5, "atol": 1e-5}
+    reading = ChunkAttentionVariant(copying_start=True, chunk_positions=False)
+    attention = HierarchicalAttention(16, 4, 1, reading=reading)
+    queries, chunks = torch.randn(2, 3, 16), torch.randn(2, 1, 1, 16)
+    torch.testing.assert_close(attention(queries, chunks[:, :, 0], chunks), chunks[:, 0].expand_as(queries), **near)
+    local, x = LocalAttention(16, 4, copying_start=True), torch.randn(2, 1, 16)
+    alone, features = torch.tensor([[[False, True]]]).expand(2, 1, 2), torch.randn(2, 16)
+    torch.testing.assert_close(local(x, None, alone, features), F.layer_norm(x, (16,)), **near)
+    drawn = HierarchicalChunkMemoryConfig(dim=16, num_heads=4, num_layers=2, reading=reading).build(16)
+    for layer in drawn.layers:
+        for values, outputs in (
+            (layer.local.qkv.weight[32:], layer.local.out.weight),
+            (layer.memory.value.weight, layer.memory.out.weight),
+        ):
+            torch.testing.assert_close(outputs @ values, torch.eye(16), **near)
+    first, second = (layer.memory.value.weight for layer in drawn.layers)
+    assert not torch.allclose(first, second), "drawn anew in every layer"
+    with pytest.raises(ValueError, match="copying_start=True: 16 features, contents of width 8"):
+        HierarchicalAttention(16, 4, 1, memory_dim=8, reading=reading)
+
+
+def test_nothing_before_is_as_a_window_that_nobody_sees():
+    local, x = LocalAttention(8, 2).double(), torch.randn(2, 3, 8).double()
+    visible = visible_steps(torch.arange(3).expand(2, 3), 4)
+    features = torch.randn(5, 8).double()
+    junk = torch.randn(2, 4, 8).double()
+    torch.testing.assert_close(local(x, None, visible, features), local(x, junk, visible, features))
 
 
 def test_the_initial_scale_is_that_of_all_weights_at_the_start():

@@ -54,6 +54,7 @@ def test_every_number_has_its_file_and_the_table_its_rows(tmp_path):
     assert sorted(found) == ["gru-seed0.json", "gru-seed1.json", "lstm-seed0.json", "lstm-seed1.json"]
     one = found["gru-seed1.json"]
     assert {"command", "commit", "hardware", "versions", "seconds", "peak_memory_mib", "config", "time"} <= one.keys()
+    assert one["processor_seconds"] > 0
     assert (one["seed"], one["steps"], one["samples"], one["scale"], one["status"]) == (1, 4, 16, "lite", "ok")
     assert one["config"]["fit"]["seed"] == 1
     assert one["command"] == "recollect reproduce tiny --scale lite"
@@ -156,7 +157,7 @@ def test_an_interrupt_stops_and_the_same_command_goes_on(tmp_path, monkeypatch):
         return original(self)
 
     monkeypatch.setattr(SupervisedTrainer, "step", stepping)
-    with pytest.raises(KeyboardInterrupt, match="step 3: saved"):
+    with pytest.raises(KeyboardInterrupt, match=r"step 3: saved in \S+; the same command goes on from there$"):
         reproduce(recipe(), root=tmp_path, seeds=1)
     monkeypatch.undo()
     reproduce(recipe(), root=tmp_path, seeds=1)

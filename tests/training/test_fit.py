@@ -286,12 +286,12 @@ def test_processor_time_ends_a_run_which_then_is_over(tmp_path, monkeypatch):
     clock = iter(range(10_000))
     monkeypatch.setattr(sys.modules["recollect.training.fit"], "process_time", lambda: next(clock))  # 1 s a step
     outcome = fit(config(processor_seconds=4.0), tmp_path / "run")
-    assert (outcome.status, outcome.step) == ("finished", 4)
+    assert (outcome.status, outcome.step, outcome.processor_seconds) == ("finished", 4, 4.0)
     assert rows(tmp_path / "run")[-1]["score"], "the last step is always evaluated"
     assert checkpoints.steps(tmp_path / "run" / "checkpoint")[-1] == 4, "and saved"
     assert fit(config(processor_seconds=4.0), tmp_path / "run", resume=True).step == 4, "nothing to do"
     longer = fit(config(processor_seconds=6.0), tmp_path / "run", resume=True)
-    assert longer.step == 6, "what the steps took before counts"
+    assert (longer.step, longer.processor_seconds) == (6, 6.0), "what the steps took before counts"
     whole = fit(config(), tmp_path / "whole")
     resumed = fit(config(), tmp_path / "run", resume=True)
     assert same(weights(whole), weights(resumed)), "no number changes"

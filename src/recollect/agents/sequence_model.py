@@ -43,6 +43,9 @@ class SequenceModelConfig:
     readout: Literal["linear", "mlp", "pointer"] = "linear"
     """What turns the core's output into logits: one matrix, a hidden layer of twice the width before it, or the dot
     products with the newest items, which are the choices."""
+    identity_readout: bool = False
+    """Whether the matrix of a pointer begins as the identity: at first the choice is that to which the core's output is
+    most alike. For cores whose outputs are as wide as items, and keep to the directions of their inputs."""
     norm_inputs: bool = False
     """Give the numbers of a float input mean 0 and variance 1 before they are projected, step by step."""
     given_memory: Literal["none", "shared", "streamed"] = "none"
@@ -58,6 +61,8 @@ class SequenceModelConfig:
         for name, known in (("readout", READOUTS), ("given_memory", GIVEN)):
             value = getattr(self, name)
             require(value in known, name, value, f"choose one of {', '.join(map(repr, known))}")
+        points = self.readout == "pointer" or not self.identity_readout
+        require(points, "identity_readout", True, f"readout={self.readout!r} gives classes: choose 'pointer'")
         both = self.whole_rows and self.given_memory != "none"
         require(not both, "whole_rows", True, "given_memory reads a row in parts: choose one of the two")
 
@@ -120,6 +125,10 @@ class SequenceModel(nn.Module):
             if config.readout == "mlp"
             else nn.Linear(out, width if self.points else num_classes)
         )
+        if config.identity_readout:
+            alike = f"outputs of width {out} and items of width {width}: give equal widths"
+            require(out == width, "identity_readout", True, alike)
+            nn.init.eye_(self.readout.weight)
 
     def initial_state(self, batch_size: int) -> Any:
         """The initial state of ``batch_size`` rows."""

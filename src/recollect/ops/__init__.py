@@ -19,6 +19,7 @@ from recollect.ops import (
     tracing,
     unshifted_attention,
     weight_grads,
+    weighted_softmax,
 )
 from recollect.ops.operation import Operation
 
@@ -88,6 +89,14 @@ OPS: dict[str, Operation] = {
         is_available=short_softmax.is_available,
         needs="answer whether a function transform is at work",
         example=examples.scores,
+        typical_rows=512,
+    ),
+    "weighted-softmax": Operation(
+        kernel=weighted_softmax.weighted_softmax,
+        twin=weighted_softmax.plain_weighted_softmax,
+        is_available=weighted_softmax.is_available,
+        needs="answer whether a function transform is at work",
+        example=examples.chunk_scores,
         typical_rows=512,
     ),
     "table-sums": Operation(

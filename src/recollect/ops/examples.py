@@ -30,6 +30,13 @@ def scores(rows: int, width: int, dtype: torch.dtype) -> Tensors:
     return (drawn,)
 
 
+def chunk_scores(rows: int, width: int, dtype: torch.dtype) -> Tensors:
+    """Of chunks of 4 steps ``[2, r, 4, d / 4]``, the first step of all hidden, and a weight of each, of all rows."""
+    drawn = 4 * torch.randn(2, rows, 4, max(1, width // 4)).to(dtype)
+    drawn[:, :, 0] = torch.finfo(dtype).min
+    return drawn, torch.randn(2, 1, drawn.shape[-1]).softmax(-1).to(dtype)
+
+
 def cells(rows: int, width: int, dtype: torch.dtype) -> Tensors:
     """Symbols of two channels ``[r, 2]``, and a table with a row of d numbers for each of their 20 symbols."""
     return torch.randint(10, (rows, 2)) + torch.tensor([0, 10]), torch.randn(20, width).to(dtype)

@@ -3,8 +3,10 @@
 The pairs are given as a memory: hcam has them as chunks that all layers share, the other cores read them as a stream;
 each trial is a sequence of its own that goes on from there. The mean of its outputs points at a choice.
 ``paper`` has table 1: 4 layers, width 512, chunks of 2, k 32, Adam 1e-4, 32 memories a step. ``lite`` asks 6 chains of
-items of 64 numbers of two layers of width 128; keys begin as copies of queries there. Its last rows are the paper's
-task, and pairs and questions in one stream, for narrower networks and from few chains to many.
+items of 64 numbers of two layers of width 128; its last rows are the paper's task, and pairs and questions in one
+stream. hcam begins there as what looks for its like and hands it on (``tied_start``, ``copying_start``,
+``identity_readout``): that a layer looks for what the one before it has found is a match in all directions of the items
+at once, which drawn weights find the later the more directions there are, and in 128 not at all (docs/log.md).
 Random items are the more alike the fewer numbers they have, and so are their projections.
 Inputs are normalised at both scales: random vectors of length 1 would drown in the encoder's bias.
 """
@@ -17,7 +19,6 @@ from recollect.cores.hcam import ChunkAttentionVariant, HierarchicalChunkMemoryC
 from recollect.recipes.agent_sizes import lite_core, paper_core
 from recollect.recipes.base import Recipe, Run, Scale, Test
 from recollect.tasks.streams.associative_inference import TYPES, AssociativeInference
-from recollect.training.curriculum import CurriculumConfig
 from recollect.training.frame import FitConfig
 from recollect.training.optimizers import OptimizerConfig
 from recollect.training.supervised import SupervisedConfig
@@ -25,7 +26,7 @@ from recollect.training.supervised import SupervisedConfig
 TASK = AssociativeInference(form="paper", trials=0)
 """16 chains of three items of 1000 numbers; all 48 trials of a memory at once."""
 LITE_TASK = replace(TASK, num_chains=6, width=64)
-LITE_DIM, WIDE_DIM, STREAMED_DIM = 128, 64, 32
+LITE_DIM, STREAMED_DIM = 128, 64
 CORES = ("hcam", "transformer-xl", "lstm", "memoryless")
 PUBLISHED = {"AC": "0.975"}
 """Figure 6b and table 3, of chains of three."""
@@ -64,7 +65,8 @@ def inference(core: str = "hcam", scale: Scale = "lite", chain: int = 3) -> Supe
     memory = lite_core(core, steps=2 * pairs, window=2 if core == "hcam" else window, chunk=2, top_k=pairs, layers=2)
     memory = replace(memory, dim=LITE_DIM)  # type: ignore[call-arg]
     if isinstance(memory, HierarchicalChunkMemoryConfig):
-        memory = replace(memory, reading=ChunkAttentionVariant(tied_start=True))
+        memory = replace(memory, reading=ChunkAttentionVariant(tied_start=True, copying_start=True))
+        agent = replace(agent, identity_readout=True)
     return SupervisedConfig(
         task=task,
         core=memory,
@@ -77,27 +79,18 @@ def inference(core: str = "hcam", scale: Scale = "lite", chain: int = 3) -> Supe
 
 
 def wide_inference(chain: int = 3) -> SupervisedConfig:
-    """The paper's task, 16 chains of items of 1000 numbers, with a smaller network and from few chains to many.
-
-    That a layer looks for what the one before it has found is a match in all directions of the items at once: it is
-    found the later the more there are; with 128 it was not in 12 000 steps (docs/log.md).
-    """
+    """The paper's task, 16 chains of items of 1000 numbers, for the lite network."""
     config = inference("hcam", "lite", chain)
     core = config.core
     assert isinstance(core, HierarchicalChunkMemoryConfig)
     task = replace(TASK, chain=chain)
-    # Pairs known, and the questions that join two pairs begun: (1 + 1 + 0.7) / 3, and of six kinds with chains of 4
-    # (1 + 1 + 1 + 0.7 + 0.7 + 0.5) / 6.
-    growing = CurriculumConfig(field="num_chains", values=(6, 10), success=0.9 if chain == 3 else 0.8, episodes=320)
     return replace(
         config,
         task=task,
-        agent=replace(config.agent, embedding_dim=WIDE_DIM),
-        core=replace(core, dim=WIDE_DIM, num_chunks=task.num_pairs, top_k=task.num_pairs),
-        fit=replace(config.fit, steps=16_000),
+        core=replace(core, num_chunks=task.num_pairs, top_k=task.num_pairs),
+        fit=replace(config.fit, steps=8000),
         batch_size=16 if chain == 3 else 8,
         evaluation_rows=32,
-        curriculum=growing,
     )
 
 
@@ -121,9 +114,7 @@ def streamed_inference() -> SupervisedConfig:
         ),
         batch_size=96,
         evaluation_rows=512,
-        fit=replace(config.fit, steps=13_000),
-        # With pairs known and two of them not yet put together: (1 + 1 + 0.5) / 3 less what earlier questions spoil.
-        curriculum=CurriculumConfig(field="num_chains", values=(2, 4), success=0.7, episodes=960),
+        fit=replace(config.fit, steps=8000),
     )
 
 
@@ -169,7 +160,7 @@ INFERENCE = Recipe(
     "published embeddings",
     about="Share of right answers, by type of question: AC needs two memories at once. Pairs are a given memory: "
     "chunks that all layers share for hcam, a stream for the others. Lite: 6 chains of 64 numbers an item where a row "
-    "says nothing else, two layers of width 128 (64 for 16 chains, 32 for one stream, both from few chains to many).",
+    "says nothing else, two layers of width 128 (64 for one stream).",
     config=inference,
     runs={"lite": _lite_rows, "paper": _paper_rows},
     seeds={"lite": 3, "paper": 3},

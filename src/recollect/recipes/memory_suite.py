@@ -16,6 +16,7 @@ from typing import Any, Literal
 
 from recollect.config import lookup
 from recollect.cores import CORES, GENERAL_CORES
+from recollect.cores.hcam import HierarchicalChunkMemoryConfig
 from recollect.recipes import hierarchical_transformer_memory as htm
 from recollect.recipes.base import Recipe, Run, Scale, Test
 from recollect.recipes.equal_sizes import equal_core
@@ -73,10 +74,17 @@ def _four_between() -> WorldConfig:
 
 
 def _short_items(core: str) -> SupervisedConfig:
-    """Items of 32 numbers: with the recipe's 64 a core of this size stays at chance in AC (docs/log.md)."""
+    """Items of 32 numbers: with the recipe's 64 a core of this size stays at chance in AC (docs/log.md).
+
+    No core begins as one that hands on what it finds: of these only hcam can.
+    """
     config = inference(core)
     task: Any = config.task
-    return replace(config, task=replace(task, width=32), agent=replace(config.agent, embedding_dim=64))
+    agent = replace(config.agent, embedding_dim=64, identity_readout=False)
+    memory: Any = config.core
+    if isinstance(memory, HierarchicalChunkMemoryConfig):
+        memory = replace(memory, reading=replace(memory.reading, copying_start=False))
+    return replace(config, task=replace(task, width=32), agent=agent, core=memory)
 
 
 def _two_links() -> StreamTask:

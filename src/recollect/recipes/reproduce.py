@@ -135,7 +135,7 @@ def run_once(recipe: Recipe, run: Run, scale: str, root: Path, console: Console 
     try:
         if isinstance(run.config.trained_on, GymnasiumConfig):
             run.config.trained_on.register()  # says in one line which package is missing
-        outcome = fit(run.config, directory, resume=True, console=console)
+        outcome = fit(run.config, directory, resume=True, console=console, hint="the same command goes on from there")
         if outcome.status == "interrupted":
             raise KeyboardInterrupt(outcome.message)
         return result | _scores(run, outcome)
@@ -154,6 +154,7 @@ def _scores(run: Run, outcome: Outcome) -> dict[str, Any]:
         "parameters": sum(p.numel() for p in outcome.agent.parameters()),
         "steps": outcome.step,
         "seconds": round(outcome.seconds, 1),
+        "processor_seconds": round(outcome.processor_seconds, 1),
         "peak_memory_mib": _peak(),
         **_memory(outcome.agent),
         "curve": curve,

@@ -53,6 +53,9 @@ class Outcome(NamedTuple):
     """Steps done."""
     seconds: float
     """Time spent in training and evaluation, over all processes of the run."""
+    processor_seconds: float
+    """Processor time of the steps, all threads together, over all processes of the run; other programs do not
+    lengthen it as they do ``seconds``."""
     evaluation: dict[str, float]
     """Metrics of the newest evaluation; empty before the first."""
     best: Best | None
@@ -74,6 +77,7 @@ def fit(
     loggers: Sequence[Logger] = (),
     log: Sequence[str] = (),
     console: Console | None = None,
+    hint: str | None = None,
 ) -> Outcome:
     """Train, and leave a run directory that describes itself.
 
@@ -87,6 +91,7 @@ def fit(
         loggers: called as ``logger(step, metrics)`` with every row of metrics.csv.
         log: keys of :data:`~recollect.runs.loggers.LOGGERS`: who else gets the rows.
         console: where progress is shown; None is silent.
+        hint: how a run that was interrupted goes on, for its message; None names ``--resume``.
 
     Raises:
         ValueError: the directory exists, or holds a run or checkpoint of another config; a logger is missing; the run
@@ -97,7 +102,7 @@ def fit(
         require_installed(name)
     going_on = resume and checkpoints.steps(RunDirectory(directory).checkpoints)
     start = None if start_from is None or going_on else read_start(start_from)
-    return Fit(config, directory, resume, start, console).run(loggers, log)
+    return Fit(config, directory, resume, start, console).run(loggers, log, hint)
 
 
 class Fit:
@@ -154,7 +159,7 @@ class Fit:
         finally:
             self.directory.close()
 
-    def run(self, loggers: Sequence[Logger], log: Sequence[str]) -> Outcome:
+    def run(self, loggers: Sequence[Logger], log: Sequence[str], hint: str | None = None) -> Outcome:
         """Train until the end, an interrupt or an error."""
         trainer = self.trainer
         if self.status in ("finished", "solved"):
@@ -169,7 +174,7 @@ class Fit:
                 while self.status == "running":
                     self._turn(file, listeners, progress, interrupts)
         notice = f" ({trainer.notice})" if trainer.notice else ""
-        return self._outcome(_message(self, interrupts.received) + notice)
+        return self._outcome(_message(self, interrupts.received, hint) + notice)
 
     def _turn(self, file: MetricsFile, listeners: Sequence[Logger], progress: Progress, interrupts: Interrupts) -> None:
         """One step, and what is due after it: evaluation, row, checkpoints."""
@@ -392,7 +397,17 @@ class Fit:
     def _outcome(self, message: str) -> Outcome:
         assert self.status != "running"
         agent = self.trainer.agent
-        return Outcome(self.status, self.done, self.seconds, self.evaluation, self.best, self.directory, agent, message)
+        return Outcome(
+            self.status,
+            self.done,
+            self.seconds,
+            self.processor_seconds,
+            self.evaluation,
+            self.best,
+            self.directory,
+            agent,
+            message,
+        )
 
 
 @contextmanager
@@ -400,7 +415,8 @@ def _before_anything_is_written() -> Iterator[None]:
     try:
         yield
     except StepError as error:
-        raise type(error)(f"{error}: the run did not start, and nothing was written. {_sentence(error)}") from error
+        remedy = _sentence(error).replace("then resume", "then type the command again")
+        raise type(error)(f"{error}: the run did not start, and nothing was written. {remedy}") from error
     except (RuntimeError, MemoryError, OverflowError, TypeError) as error:
         reason = machine.asked_for(error)
         if reason is None:
@@ -423,14 +439,13 @@ def _sentence(error: StepError) -> str:
     return error.remedy[0].upper() + error.remedy[1:]
 
 
-def _message(run: Fit, signal_name: str | None) -> str:
+def _message(run: Fit, signal_name: str | None, hint: str | None) -> str:
     if run.status == "interrupted" and not run.done:
-        return f"{signal_name} before the first step: nothing to save yet; the same command with --resume begins anew"
+        hint = hint or "the same command with --resume begins anew"
+        return f"{signal_name} before the first step: nothing to save yet; {hint}"
     if run.status == "interrupted":
-        return (
-            f"{signal_name} at step {run.done}: saved in {run.directory.checkpoints}; "
-            "the same command with --resume goes on from there"
-        )
+        hint = hint or "the same command with --resume goes on from there"
+        return f"{signal_name} at step {run.done}: saved in {run.directory.checkpoints}; {hint}"
     score = run.evaluation["score"]
     best = "" if run.best is None else f"; best {run.best.score:.4f} at step {run.best.step}"
     if run.status == "solved":

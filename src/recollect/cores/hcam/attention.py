@@ -48,6 +48,7 @@ from recollect.layers.window_attention import sliding_attention
 from recollect.ops.linear import Linear, linear
 from recollect.ops.short_softmax import softmax
 from recollect.ops.tracing import learns_on_cpu
+from recollect.ops.weighted_softmax import prefers_chunks_last, weighted_softmax
 
 Relevance = Literal["topk_softmax", "full_softmax"]
 ChunkGradients = Literal["none", "call"]
@@ -79,6 +80,11 @@ class ChunkAttentionVariant:
     tied_start: bool = False
     """Whether the weights of keys begin as copies of those of queries, at both levels, so that at first a chunk is read
     if it is like the query (ours). It shortens the time until anything is recalled."""
+    copying_start: bool = False
+    """Whether outputs begin as the inverses of values, W_o W_v = 1, in both attentions of a layer, so that at first a
+    step is given what was stored as it is (ours; after the mimetic initialization of Trockman et al. 2024). Where an
+    answer is an item that was seen, and one layer looks for what the layer before has found, it is learned many times
+    sooner."""
     initial_scale: float = 1.0
     """Factor of the weights of both levels at the start (ours; 1: as the code, of variance 2 / fan in). What a memory
     adds before it has learned anything drowns the step that asks, more so in every further layer; 0.4 is torch's own
@@ -151,6 +157,8 @@ class HierarchicalAttention(nn.Module):
             )
         if reading.tied_start and dim != width:
             raise ValueError(f"tied_start=True: queries of width {dim} and keys of width {width}: give equal widths")
+        if reading.copying_start and features != width:
+            raise ValueError(f"copying_start=True: {features} features, contents of width {width}: give equal widths")
         if top_k < 1:
             raise ValueError(f"top_k={top_k!r}: give at least 1")
         self.num_heads, self.top_k, self.reading = num_heads, top_k, reading
@@ -174,6 +182,8 @@ class HierarchicalAttention(nn.Module):
                 self.key.weight.copy_(self.query.weight)
                 if self.chunk_key is not None:
                     self.chunk_key.weight.copy_(self.chunk_query.weight)
+        if reading.copying_start:
+            start_copying(self.value.weight, self.out.weight)
 
     def forward(
         self,
@@ -306,12 +316,18 @@ class HierarchicalAttention(nn.Module):
         n, c = contents.shape[1:3]
         positions = self.positions(c)
         rows = contents if positions is None else contents + positions
+        chunks_last = prefers_chunks_last(contents) and not self.tap.listening
+        rows = rows.transpose(1, 2) if chunks_last else rows
         both = linear(rows.flatten(1, 2), torch.cat((self.key.weight, self.value.weight)))
         keys, values = both.unflatten(-1, (2, self.num_heads, -1)).permute(2, 0, 3, 1, 4)  # each b h n*c e
-        scores = (heads.transpose(1, 2) @ keys.mT).unflatten(-1, (n, c))  # b h t n c
-        weights = self._inside(scores, None if valid is None else valid[:, None, None])
-        mixed = (weights * relevance.unsqueeze(-1)).flatten(-2).to(values.dtype)
-        return (mixed @ values).transpose(1, 2).flatten(2)
+        scores = heads.transpose(1, 2) @ keys.mT  # b h t n*c
+        if chunks_last:
+            scores = scores.unflatten(-1, (c, n))
+            weights = weighted_softmax(_hide(scores, None if valid is None else valid.mT[:, None, None]), relevance)
+        else:
+            scores = scores.unflatten(-1, (n, c))
+            weights = self._inside(scores, None if valid is None else valid[:, None, None]) * relevance.unsqueeze(-1)
+        return (weights.flatten(-2).to(values.dtype) @ values).transpose(1, 2).flatten(2)
 
     def _absorb(self, heads: Tensor, contents: Tensor, relevance: Tensor, valid: Tensor | None) -> Tensor:
         """As :meth:`_project`."""
@@ -409,6 +425,12 @@ def fan_in_normal(layer: nn.Linear, scale: float = 2.0) -> None:
         nn.init.zeros_(layer.bias)
 
 
+@torch.no_grad()
+def start_copying(values: Tensor, outputs: Tensor) -> None:
+    """Draw values ``[d, d]`` from all rotations, and make outputs their inverse."""
+    outputs.copy_(nn.init.orthogonal_(values).T)
+
+
 class LocalAttention(nn.Module):
     """Causal attention over a sliding window, with the relative positions of Transformer-XL.
 
@@ -417,7 +439,7 @@ class LocalAttention(nn.Module):
     Source: Dai et al., Transformer-XL (2019), section 3.3.
     """
 
-    def __init__(self, dim: int, num_heads: int) -> None:
+    def __init__(self, dim: int, num_heads: int, *, copying_start: bool = False) -> None:
         super().__init__()
         self.num_heads = num_heads
         self.norm = nn.LayerNorm(dim)
@@ -427,6 +449,8 @@ class LocalAttention(nn.Module):
         self.v = nn.Parameter(torch.randn(dim) * 0.02)
         self.out = Linear(dim, dim, bias=False)
         self.tap = Tap("b h t s")
+        if copying_start:
+            start_copying(self.qkv.weight[2 * dim :], self.out.weight)
 
     def folded(self, features: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Weights that act on standardised inputs, for offset features ``[w + 1, dim]``.
@@ -444,19 +468,26 @@ class LocalAttention(nn.Module):
         keys = linear(features, self.relative.weight).unflatten(-1, (heads, -1)).transpose(0, 1)
         return weight, bias, ((self.v - self.u) * scale).unflatten(0, (heads, -1)), keys
 
-    def forward(self, x: Tensor, window: Tensor, visible: Tensor, features: Tensor) -> Tensor:
-        """``[b, t, dim]`` after a window ``[b, w, dim]`` of which ``visible [b, t, w + 1]`` says what counts."""
+    def forward(self, x: Tensor, window: Tensor | None, visible: Tensor, features: Tensor) -> Tensor:
+        """``[b, t, dim]`` after a window ``[b, w, dim]`` of which ``visible [b, t, w + 1]`` says what counts.
+
+        Without a window nothing came before, and ``visible`` must say so.
+        """
         d, heads = x.shape[-1], self.num_heads
         weight, bias, delta, offset_keys = self.folded(features)
         new = linear(F.layer_norm(x, (d,)), weight, bias)  # b t 3d
-        old = linear(F.layer_norm(window, (d,)), weight[d:], bias[d:])  # b w 2d
-        queries, new_keys, new_values = new.unflatten(-1, (3, heads, -1)).permute(2, 3, 0, 1, 4)  # each h b t e
-        keys, values = old.unflatten(-1, (2, heads, -1)).permute(2, 3, 0, 1, 4)
+        queries, keys, values = new.unflatten(-1, (3, heads, -1)).permute(2, 3, 0, 1, 4)  # each h b t e
+        if window is None:
+            keys, values = (F.pad(of, (0, 0, visible.shape[-1] - 1, 0)) for of in (keys, values))
+        else:
+            old = linear(F.layer_norm(window, (d,)), weight[d:], bias[d:])  # b w 2d
+            old_keys, old_values = old.unflatten(-1, (2, heads, -1)).permute(2, 3, 0, 1, 4)
+            keys, values = torch.cat((old_keys, keys), 2), torch.cat((old_values, values), 2)
         queries = queries.contiguous()
         read = sliding_attention(
             queries,
-            torch.cat((keys, new_keys), 2),
-            torch.cat((values, new_values), 2),
+            keys,
+            values,
             visible,
             offset_queries=queries + delta[:, None, None].to(queries.dtype),
             offset_keys=offset_keys,

@@ -275,7 +275,7 @@ class HierarchicalChunkLayer(nn.Module):
         super().__init__()
         d, hidden = config.dim, feedforward_width(config.dim, config.hidden_dim)
         self.config = config
-        self.local = LocalAttention(d, config.num_heads)
+        self.local = LocalAttention(d, config.num_heads, copying_start=config.reading.copying_start)
         self.norm_memory = nn.LayerNorm(d)
         self.memory = HierarchicalAttention(d, config.num_heads, config.top_k, reading=config.reading)
         self.norm_forward = nn.LayerNorm(d)

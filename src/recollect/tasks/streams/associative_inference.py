@@ -162,7 +162,7 @@ class AssociativeInference(StreamTask):
         place = order.argsort(-1).gather(1, needed)
         source = 2 * place + 1 - flipped.gather(1, place)
         shown = torch.cat((pairs.flatten(1), trials.flatten(1)), 1)
-        return items.gather(1, shown[..., None].expand(-1, -1, self.width)), answer, source
+        return items[torch.arange(b)[:, None], shown], answer, source
 
     def _draw_trials(self, b: int, generator: torch.Generator) -> tuple[Tensor, Tensor, Tensor]:
         """Type, chain and the lure's chain of each trial, ``[b, trials]``: no type of a chain is asked twice."""
