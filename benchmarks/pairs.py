@@ -134,7 +134,7 @@ def measure_pair(pair: Pair, shape: Shape, precision: str, options: argparse.Nam
                 max_seconds=options.seconds,
             )
     except ImportError as missing:
-        return {**row, "skipped": f"{missing}: pip install 'recollect[peers]'"}
+        return {**row, "skipped": f"{missing}: pip install '.[peers]'"}
     middle, least, most = ratio(times["other"], times["ours"])
     best = times["other"].best / times["ours"].best
     return {

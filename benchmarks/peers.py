@@ -3,7 +3,7 @@
     python benchmarks/peers.py [--only WORD ...] [--precision f32 bf16] [--threads 2] [--quick]
 
 Training is forward and backward over 32 x 64 steps at width 512 with 4 layers and 8 heads; a stream step has batch 1.
-Needs ``pip install 'recollect[peers]'``; what is not installed is skipped and says so.
+Needs ``pip install '.[peers]'``; what is not installed is skipped and says so.
 """
 
 from collections.abc import Callable

@@ -1,12 +1,15 @@
+import io
 import json
 import subprocess
 import sys
 import time
 
 import pytest
+from rich.console import Console
 
-from recollect.cli import COMMANDS, ROOMS, flags, main
+from recollect.cli import COMMANDS, flags, main
 from recollect.cli.elsewhere import require_there
+from recollect.cli.listing import ROOMS, List
 from recollect.recipes.contents import CONTENTS
 
 TINY = ["--task.length=56", "--task.max-blank=12", "--fit.steps=4", "--fit.evaluate-every=2", "--batch-size=4"]
@@ -48,6 +51,22 @@ def test_tables_are_not_clipped_in_a_narrow_terminal(capsys, monkeypatch, room):
     assert "…" not in out
 
 
+def test_a_narrow_terminal_breaks_no_name_and_leaves_room_for_prose():
+    shown = Console(width=80, force_terminal=True, color_system=None, record=True, file=io.StringIO())
+    List(room="all").run(shown)
+    lines = shown.export_text().splitlines()
+    assert max(map(len, lines)) <= 80
+    assert any("HierarchicalChunkMemory " in line for line in lines) and any("parameters" in line for line in lines)
+    assert any("Repeat the digits of the first steps after" in line for line in lines)
+
+
+def test_what_is_no_terminal_gets_whole_lines(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    _, out, _ = run(capsys, "list", "tasks")
+    assert len(out.splitlines()) == 3 + len(CONTENTS["tasks"]())
+    assert "Repeat the digits of the first steps after a long blank." in out
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -87,6 +106,8 @@ def test_mistakes_are_named_with_a_remedy_and_status_2(capsys, words, message):
         (["--optimizer.schedule", "step"], "choose one of constant, linear, cosine, rsqrt"),
         (["--optimizer.betas", "0.9"], "--optimizer.betas 0.9: 2 value(s) were expected, not 1"),
         (["gru"], "unexpected word 'gru': flags begin with --"),
+        (["--seeds", "0", "1", "--parallel", "0"], "--parallel 0: give a whole number of at least 1"),
+        (["--seeds", "0", "1", "--parallel", "-2"], "--parallel -2: give a whole number of at least 1"),
         (["--seeds"], "--seeds needs numbers, such as --seeds 0 1 2"),
         (["--seeds", "0", "--seed", "1"], "--seeds and --seed: give one of them"),
         (["--config", "x.json"], "--config brings its task and its core"),
@@ -295,6 +316,8 @@ def test_train_evaluate_film_and_compare_in_a_world(capsys, tmp_path):
     assert {path.suffix for path in (tmp_path / "videos").iterdir()} == {".mp4", ".gif"}
     status, out, _ = run(capsys, "compare", *runs, "--out", str(tmp_path / "page"), "--axis", "environment_steps")
     assert status == 0 and "gru" in out and "lstm" in out and "chance" in out
+    _, _, err = run(capsys, "compare", *runs, "--out", str(tmp_path / "page"))
+    assert "replaced what an earlier command wrote in" in err
     assert {path.name for path in (tmp_path / "page").iterdir()} == {
         "comparison.html", "comparison.json", "comparison.png"
     }  # fmt: skip
@@ -313,6 +336,13 @@ def test_benchmark_ops_prints_a_row_per_operation(capsys):
     assert status == 0 and "packed-linear" in out and "times as fast" in out
     status, out, _ = run(capsys, *words, "--ops", "gru", "--json")
     assert status == 0 and [row["op"] for row in json.loads(out)["rows"]] == ["gru"]
+
+
+def test_a_world_that_cannot_begin_asks_for_the_command_again_as_there_is_nothing_to_resume(capsys, tmp_path):
+    words = ["gym:CartPole-v1", "--core", "gru", "--world.masked", "9", "--directory", str(tmp_path / "run")]
+    status, _, err = run(capsys, "train", *words, "--steps", "1")
+    assert status == 2 and "nothing was written. Put the world right, then type the command again" in err
+    assert not (tmp_path / "run").exists()
 
 
 def test_options_and_wrappers_come_before_the_defaults(tmp_path, monkeypatch):

@@ -14,9 +14,11 @@ have for it, in ``REMOVED: ClassVar = {"field": value}``: older files still load
 import collections.abc
 import dataclasses
 import difflib
+import functools
 import importlib
 import inspect
 import json
+import numbers
 import os
 import sys
 import types
@@ -39,6 +41,26 @@ def require_one_of(owner: object, *fields: str) -> None:
     for field in fields:
         value, choices = getattr(owner, field), typing.get_args(hints[field])
         require(value in choices, field, value, f"choose one of {', '.join(map(repr, choices))}")
+
+
+def require_whole(owner: object) -> None:
+    """Raise a ``ValueError`` unless fields annotated ``int`` (or ``int | None``) hold whole numbers (or None)."""
+    for field, optional in _whole_fields(type(owner)).items():
+        value = getattr(owner, field)
+        fits = isinstance(value, numbers.Integral) and not isinstance(value, bool)  # NumPy's integers fit, too
+        wanted = "give a whole number or None" if optional else "give a whole number"
+        require(fits or (optional and value is None), field, value, wanted)
+
+
+@functools.cache
+def _whole_fields(cls: type) -> dict[str, bool]:
+    """Fields of a dataclass that are whole numbers, and whether each may also be None."""
+    try:
+        hints = typing.get_type_hints(cls)
+    except NameError:  # a class inside a function may name what only that function knows
+        return {}
+    kinds = {field.name: set(_alternatives(hints[field.name])) for field in dataclasses.fields(cls)}
+    return {name: len(kind) > 1 for name, kind in kinds.items() if kind in ({int}, {int, types.NoneType})}
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

@@ -107,6 +107,8 @@ def read_arrays(path: Path) -> dict[str, np.ndarray]:
         with open(path, "rb") as opened:
             found = np.load(opened, allow_pickle=False)
             return {name: found[name] for name in found.files}
+    except (FileNotFoundError, NotADirectoryError):
+        raise ValueError(f"{path}: there is no such file") from None
     except Exception as error:  # zipfile, zlib and NumPy raise whatever a damaged file leads them to
         if not _tells_of_damage(error, path):
             raise

@@ -27,10 +27,10 @@ _MAKE = "recollect.tasks.gymnasium.make"
 MEMORY_GYM = "pip install --no-deps memory-gym && pip install pygame-ce"
 """Its own requirements pin old versions of gymnasium and pygame."""
 HOMES = {
-    "ALE/": ("ale_py", "pip install 'recollect[atari]'"),
-    "MiniGrid-": ("minigrid", "pip install 'recollect[minigrid]'"),
-    "BabyAI-": ("minigrid", "pip install 'recollect[minigrid]'"),
-    BABYAI: ("minigrid", "pip install 'recollect[minigrid]'"),
+    "ALE/": ("ale_py", "pip install ale-py"),
+    "MiniGrid-": ("minigrid", "pip install minigrid"),
+    "BabyAI-": ("minigrid", "pip install minigrid"),
+    BABYAI: ("minigrid", "pip install minigrid"),
     "popgym-": ("popgym", "pip install popgym"),
     "MortarMayhem": ("memory_gym", MEMORY_GYM),
     "MysteryPath": ("memory_gym", MEMORY_GYM),

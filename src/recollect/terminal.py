@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,13 +30,16 @@ def print_json(data: Any, indent: int | None = 2) -> None:
     print(json.dumps(_without_nan(data), indent=indent))
 
 
-def table(title: str, rows: Sequence[Mapping[str, Any]], *, figures: bool = False) -> Table:
+def table(
+    title: str, rows: Sequence[Mapping[str, Any]], *, figures: bool = False, prose: Collection[str] | None = None
+) -> Table:
     """A table of rows with the same keys.
 
     Args:
         title: stands above it.
         rows: cells by the names of their columns.
         figures: every column but the first is right-aligned, and no cell is broken into lines.
+        prose: the only columns whose cells may be broken; None: all but the first where there are no ``figures``.
     """
     look: dict[str, Any] = {"title_justify": "left", "title_style": "bold", "box": None}
     made = Table(title=Text(title), padding=(0, 1 if figures else 2, 0, 0), **look)
@@ -44,11 +47,18 @@ def table(title: str, rows: Sequence[Mapping[str, Any]], *, figures: bool = Fals
         right = place > 0 if figures else isinstance(cell, (int, float))
         justify = "right" if right else "left"
         # Where a terminal is narrow the names of columns are broken into lines, and figures are not.
-        longest = max(len(f"{row[name]}") for row in rows) if figures else None
-        made.add_column(Text(name), justify=justify, no_wrap=name == "key", overflow="fold", min_width=longest)
+        whole = figures if prose is None else name not in prose
+        words = name.split() if prose is not None else []
+        longest = max([*(len(_text(row[name])) for row in rows), *map(len, words)]) if whole else None
+        fixed = name == "key" or (prose is not None and longest is not None and len(name) <= longest)
+        made.add_column(Text(name), justify=justify, no_wrap=fixed, overflow="fold", min_width=longest)
     for row in rows:
-        made.add_row(*(Text(f"{cell:,}" if isinstance(cell, int) else f"{cell}") for cell in row.values()))
+        made.add_row(*(Text(_text(cell)) for cell in row.values()))
     return made
+
+
+def _text(cell: Any) -> str:
+    return f"{cell:,}" if isinstance(cell, int) else f"{cell}"
 
 
 def overview(commands: Mapping[str, str]) -> Table:

@@ -115,6 +115,10 @@ def test_smoothed_labels_as_a_loop():
             p = logits[b, t, k].sigmoid()
             total, count = total - label * p.log() - (1 - label) * (1 - p).log(), count + 1
     torch.testing.assert_close(detection_loss(logits, targets, mask, 0.1), total / count)
-    assert detection_loss(logits, targets, torch.zeros_like(mask)) == 0
+    logits[0, 0] = torch.nan  # what is not asked may be anything
+    logits.requires_grad_()
+    loss = detection_loss(logits, targets, torch.zeros_like(mask))
+    loss.backward()
+    assert loss == 0 and not logits.grad.any()
     with pytest.raises(ValueError, match="do not agree"):
         detection_loss(logits, targets[:, :2], mask)

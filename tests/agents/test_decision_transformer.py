@@ -108,6 +108,24 @@ def test_play_says_what_reading_the_whole_context_again_says(key, stride, timest
             assert float(values[t][row]) == pytest.approx(wished[-1], abs=1e-4)
 
 
+def test_it_never_does_what_is_not_allowed():
+    torch.manual_seed(0)
+    seen = gymnasium.spaces.Dict({"x": SEEN, "action_mask": gymnasium.spaces.MultiBinary(4)})
+    agent = DecisionTransformerConfig(width=16, context=10).build(CORE_CONFIGS["gru"], seen, ACTIONS).eval()
+    allowed = torch.rand(3, 8, 4) < 0.5
+    allowed[..., 2] |= ~allowed.any(-1)
+    observation = {"x": torch.randn(3, 8, 3), "action_mask": allowed.to(torch.int8)}
+    action, to_go = torch.randint(0, 4, (3, 8)), torch.full((3, 8), 1.0)
+    policy = agent(observation, action, to_go, torch.zeros(3, dtype=torch.long))
+    likely = agent.distribution(policy).log_probs.exp()
+    assert (likely[~allowed] == 0).all() and (likely[allowed] > 0).all() and agent.masks_actions
+    stream = agent.stream(3)
+    for t in range(8):
+        here = {name: part[:, t] for name, part in observation.items()}
+        inputs = ActorInputs(here, action[:, max(t - 1, 0)], torch.zeros(3))
+        torch.testing.assert_close(stream.step(inputs, torch.full((3,), t == 0)).policy, policy[:, t])
+
+
 def test_mistakes_are_named():
     with pytest.raises(ValueError, match=r"stride=10: give 1 to 9 steps"):
         DecisionTransformerConfig(context=10, stride=10)

@@ -128,9 +128,7 @@ def test_what_cannot_be_is_named(monkeypatch):
     with pytest.raises(ValueError, match="num_tokens=18: an image of 16 places gives 2 to 17 tokens"):
         ActorCriticConfig(encoders=config("film-cnn")).build(CORES["ttm"](num_tokens=18), SPACE, ACTIONS)
     monkeypatch.setitem(__import__("sys").modules, "transformers", None)
-    with pytest.raises(
-        ValueError, match=r"image: it needs the package transformers: pip install 'recollect\[backbones\]'"
-    ):
+    with pytest.raises(ValueError, match=r"image: it needs the package transformers: pip install 'transformers>=5,<6'"):
         ObservationEncoder(SPACE, config("film-efficientnet-b0"))
     with pytest.raises(ValueError, match="choose one of"):
         EncoderConfig(kinds=(("image", "film"),))

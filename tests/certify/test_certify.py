@@ -146,11 +146,20 @@ def test_every_exemption_key_is_a_line():
         ({"core": zoo.Recurrent(), "lines": ["spilts"]}, "no line 'spilts'; did you mean 'splits'"),
         ({"core": zoo.Recurrent(), "batch": 2}, "batch=2"),
         ({"core": zoo.Recurrent(), "steps": 5}, "steps=5"),
+        ({"core": zoo.Recurrent(), "steps": 0}, "steps=0"),
+        ({"core": zoo.Recurrent(), "long_steps": -4}, "long_steps=-4: steps of the long run, give at least 1"),
+        ({"core": zoo.Recurrent(), "long_seconds": -4.0}, "long_seconds=-4.0: a time limit, give 0 or more"),
+        ({"core": zoo.Recurrent(), "backend": "nope"}, "unknown backend 'nope': .*inductor"),
     ],
 )
 def test_bad_arguments(arguments, words):
     with pytest.raises(ValueError, match=words):
         certify(**arguments)
+
+
+def test_no_process_certifies_nothing():
+    with pytest.raises(ValueError, match="processes=0: give at least 1"):
+        list(certify_many(["gru"], processes=0))
 
 
 def test_core_that_raises_fails_its_lines_and_the_rest_still_run():

@@ -2,11 +2,14 @@
 
 import re
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
 
 from recollect import state as trees
+from recollect.cores import CORES
+from recollect.cores.memoryless.core import MemorylessConfig
 from recollect.cores.recurrent.core import GRUConfig, LSTMConfig, LSTMState
 from recollect.cores.stream import Stream
 
@@ -55,6 +58,43 @@ def test_bad_input_names_field_value_and_remedy(wrong, parts):
     with pytest.raises(ValueError) as error:
         core(**call)
     assert [part for part in parts if part not in str(error.value)] == []
+
+
+@pytest.mark.parametrize("key", CORES)
+@pytest.mark.parametrize("value", [8.5, 8.0, True, "8", None])
+def test_a_size_that_is_no_whole_number_is_named(key, value):
+    with pytest.raises(ValueError, match=rf"^dim={re.escape(repr(value))}: give a whole number$"):
+        CORES[key](dim=value)
+
+
+def test_sizes_may_come_from_numpy_and_some_may_be_none():
+    assert GRUConfig(dim=np.int64(8)).build(np.int64(5)).output_shape == (8,)
+    assert MemorylessConfig(hidden_dim=None).hidden_dim is None
+    with pytest.raises(ValueError, match=r"hidden_dim=2\.5: give a whole number or None"):
+        MemorylessConfig(hidden_dim=2.5)
+
+
+@pytest.mark.parametrize("key", CORES)
+def test_a_core_has_inputs_and_no_negative_number_of_streams(key):
+    for width in (0, -1, 8.5, True):
+        with pytest.raises(ValueError, match=f"^input_dim={width}: give the width of one input"):
+            CORES[key]().build(width)
+    core = CORES[key]().build(input_dim=288 if key == "spatio-temporal" else 32)
+    with pytest.raises(ValueError, match=r"^batch_size=-1: give the number of streams"):
+        core.initial_state(-1)
+    for number in (-1, 0):
+        with pytest.raises(ValueError, match=f"^batch_size={number}: a stream needs at least one row"):
+            core.stream(number)
+    assert all(len(leaf) == 0 for leaf in trees.leaves(core.initial_state(0)))
+
+
+@pytest.mark.parametrize("rows", [[5], [-3], [0.5], [True], [True, False, True], 2])
+def test_a_stream_resets_only_rows_that_it_has(rows):
+    stream = core_of().stream(2)
+    with pytest.raises(ValueError, match=r"^rows=.*: this stream has 2 rows, name some of 0 to 1, or give a mask"):
+        stream.reset(rows)
+    stream.reset([])
+    stream.reset([-1])
 
 
 def test_under_autocast_any_float_is_welcome():

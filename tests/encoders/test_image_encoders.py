@@ -163,9 +163,7 @@ def test_swin_says_what_is_missing_or_wrong(monkeypatch):
         with pytest.raises(ValueError, match=message):
             make()
     monkeypatch.setitem(sys.modules, "transformers", None)
-    with pytest.raises(
-        ValueError, match=r"swin-v2 needs the package transformers: pip install 'recollect\[backbones\]'"
-    ):
+    with pytest.raises(ValueError, match=r"swin-v2 needs the package transformers: pip install 'transformers>=5,<6'"):
         SWIN.build(48, 64)
 
 

@@ -92,5 +92,5 @@ def test_mistakes_are_named(tmp_path, monkeypatch):
     with pytest.raises(ValueError, match="episodes=0"):
         record(agent(), MAZE, tmp_path / "x", episodes=0)
     monkeypatch.setitem(sys.modules, "imageio_ffmpeg", None)
-    with pytest.raises(ValueError, match=r"pip install 'recollect\[video\]'"):
+    with pytest.raises(ValueError, match=r"pip install 'imageio"):
         record(agent(), MAZE, tmp_path / "x")

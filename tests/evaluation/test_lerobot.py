@@ -313,5 +313,5 @@ def test_data_of_others_get_the_worlds_words(written, tmp_path):
 
 def test_without_the_extra_it_is_named(monkeypatch, tmp_path):
     monkeypatch.setitem(__import__("sys").modules, "pyarrow", None)
-    with pytest.raises(ValueError, match=r"pip install 'recollect\[robots\]'"):
+    with pytest.raises(ValueError, match=r"pip install pyarrow av"):
         read_recording(f"lerobot:{tmp_path}")

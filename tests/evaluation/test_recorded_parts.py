@@ -160,5 +160,5 @@ def test_targets_of_lerobot_are_looked_at_too(tmp_path, monkeypatch):
         require_target(f"lerobot:{tmp_path}")
     require_target(f"lerobot:{tmp_path / 'new'}")
     monkeypatch.setitem(__import__("sys").modules, "av", None)
-    with pytest.raises(ValueError, match=r"pip install 'recollect\[robots\]'"):
+    with pytest.raises(ValueError, match=r"pip install pyarrow av"):
         require_target(f"lerobot:{tmp_path / 'new'}")

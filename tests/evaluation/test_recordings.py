@@ -1,10 +1,12 @@
 """Recorded episodes: what is kept of them, and that it comes back."""
 
 import warnings
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
 import torch
+from gymnasium import spaces
 
 from recollect.agents.actor_critic import ActorCriticConfig
 from recollect.cores import CORES
@@ -18,6 +20,7 @@ from recollect.evaluation.recordings import (
 )
 from recollect.runs import progress
 from recollect.tasks import BalletConfig, TMazeConfig, VisualMatchConfig
+from recollect.tasks.worlds.contract import Advance, TensorWorld, WorldConfig, WorldSpec
 
 WORLDS = {"t-maze": TMazeConfig(length=3, slack=9), "ballet": BalletConfig(), "visual-match": VisualMatchConfig()}
 
@@ -67,6 +70,53 @@ def test_actions_lead_from_each_observation_to_the_next():
             x = min(max(x + {0: 1, 2: -1}.get(int(action), 0), 0), 3)
             assert where[t + 1, 1] == (x == 3)
         begin += length
+
+
+@dataclass(frozen=True, kw_only=True)
+class MaskedConfig(WorldConfig):
+    """Two of four actions are allowed, the same ones everywhere."""
+
+    @property
+    def spec(self):
+        return WorldSpec(
+            observation_space=spaces.Dict(
+                {"x": spaces.Box(0, 1, (2,), np.float32), "action_mask": spaces.MultiBinary(4)}
+            ),
+            action_space=spaces.Discrete(4),
+            max_steps=5,
+            memory_span=0,
+            chance=0.5,
+            oracle=1.0,
+        )
+
+    def build(self, batch_size, *, seed=0, device="cpu"):
+        return Masked(self.spec, batch_size, seed=seed, device=device)
+
+
+class Masked(TensorWorld):
+    def begin(self, batch_size):
+        return (torch.zeros(batch_size),)
+
+    def advance(self, state, actions):
+        zero = torch.zeros(self.batch_size)
+        return Advance(state, zero, zero.bool(), zero)
+
+    def observe(self, state):
+        allowed = torch.tensor([0, 1, 1, 0], dtype=torch.int8).repeat(len(state[0]), 1)
+        return {"x": torch.zeros(len(state[0]), 2), "action_mask": allowed}
+
+
+@pytest.mark.parametrize("noise", [(), (1.0,), (0.0, 0.5)])
+def test_no_noise_does_what_is_not_allowed(noise):
+    world = MaskedConfig()
+    agent = agent_for(world)
+    with torch.no_grad():
+        agent.policy_head[-1].bias += torch.tensor([0.0, 9.0, -9.0, 0.0])
+    recording = record_episodes(agent, world, 64, greedy=False, noise=noise)
+    done = np.delete(recording.action, recording.lengths.cumsum() - 1)
+    assert set(done.tolist()) == ({1, 2} if noise else {1})
+    if noise == (1.0,):
+        assert 0.4 < (done == 2).mean() < 0.6
 
 
 def test_more_episodes_than_rows_are_shared_out():
@@ -216,5 +266,5 @@ def test_datasets_of_gymnasium_environments_are_read(tmp_path, monkeypatch):
 
 def test_without_minari_the_extra_is_named(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "minari", None)
-    with pytest.raises(ValueError, match=r"pip install 'recollect\[minari\]'"):
+    with pytest.raises(ValueError, match=r"pip install 'minari"):
         read_recording("minari:a/b-v0")

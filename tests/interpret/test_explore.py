@@ -53,11 +53,13 @@ def episodes(run):
 def test_the_command_writes_metrics_and_a_verdict(run, tmp_path, capsys):
     assert main(["explore", str(run), "-o", str(tmp_path / "out"), "--episodes", "2", "--longest", "12"]) == 0
     shown = capsys.readouterr()
-    assert str(run) in shown.out and "metrics.json" in shown.err
+    assert str(run) in shown.out and "metrics.json" in shown.err and "replaced" not in shown.err
     data = json.loads((tmp_path / "out" / "metrics.json").read_text())
     assert data["report"]["episodes"] == 2 and data["episode"]["core"] == "hcam"
     assert data["episode"]["checkpoint_step"] == 1 and data["environment"]["command"]
     assert {gate["name"] for gate in data["report"]["gates"]} >= {"causality", "heard as acted", "equal seeds"}
+    assert main(["explore", str(run), "-o", str(tmp_path / "out"), "--episodes", "1", "--longest", "4"]) == 0
+    assert "replaced what an earlier command wrote in" in capsys.readouterr().err
 
 
 def test_another_world_than_that_of_the_run(run, tmp_path, capsys):
@@ -74,6 +76,11 @@ def test_a_live_page_without_its_runtime(run, tmp_path, capsys):
     said = capsys.readouterr().err
     assert "npm pack onnxruntime-web" in said and "--runtime" in said
     assert not list((tmp_path / "out").iterdir())  # said before anything was computed
+
+
+def test_a_runtime_without_a_live_page_is_refused_before_anything_is_made(run, tmp_path, capsys):
+    assert main(["explore", str(run), "-o", str(tmp_path / "out"), "--runtime", str(tmp_path)]) == 2
+    assert "--live" in capsys.readouterr().err and not (tmp_path / "out").exists()
 
 
 def test_bad_runs_and_folders(run, tmp_path, capsys):
@@ -131,6 +138,15 @@ def test_pictures_that_are_not_numbers(tmp_path):
     assert not finite.passed and "observation of episode 0 from step 2 on" in finite.says
     assert "do not believe the picture: finite" in report.verdict
     assert write_html(record, report, tmp_path / "episode.html")
+
+
+@pytest.mark.parametrize("core", ["mott", "spatio-temporal", "timesformer"])
+def test_maps_of_places_where_nothing_is_a_picture(core, tmp_path, capsys):
+    fit(_config(core), tmp_path / "run")
+    words = ["explore", str(tmp_path / "run"), "-o", str(tmp_path / "out"), "--episodes", "2", "--longest", "12"]
+    assert main(words) == 0, capsys.readouterr().err
+    report = json.loads((tmp_path / "out" / "metrics.json").read_text())["report"]
+    assert not [metric for metric in report["metrics"] if "of places" in metric["name"]]
 
 
 def test_two_runs_on_one_cursor(run, tmp_path, capsys):

@@ -16,15 +16,15 @@ from recollect.interpret.record import Objects
 
 def test_without_the_package_it_says_what_to_install(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("recollect.interpret.rerun_file.find_spec", lambda name: None)
-    with pytest.raises(ValueError, match=r"pip install 'recollect\[rerun\]'"):
+    with pytest.raises(ValueError, match="pip install rerun-sdk"):
         write_rerun(without_attention(), tmp_path / "episode.rrd")
     (tmp_path / "config.json").write_text("{}")
     assert main(["explore", str(tmp_path), "-o", str(tmp_path / "out"), "--rerun"]) == 2
-    assert "recollect[rerun]" in capsys.readouterr().err
+    assert "pip install rerun-sdk" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()  # said before anything was computed
 
 
-@pytest.mark.skipif(find_spec("rerun") is None, reason="no rerun-sdk: pip install 'recollect[rerun]'")
+@pytest.mark.skipif(find_spec("rerun") is None, reason="no rerun-sdk: pip install rerun-sdk")
 def test_a_recording_holds_every_step(tmp_path):
     record = ballet_like(24)
     boxes = np.tile(np.array([[2, 3, 6, 9]], np.int32), (24, 1, 1))
@@ -40,7 +40,7 @@ def test_a_recording_holds_every_step(tmp_path):
     assert path.stat().st_size < 2_000_000
 
 
-@pytest.mark.skipif(find_spec("rerun") is None, reason="no rerun-sdk: pip install 'recollect[rerun]'")
+@pytest.mark.skipif(find_spec("rerun") is None, reason="no rerun-sdk: pip install rerun-sdk")
 def test_a_core_without_attention_and_a_folder_that_cannot_be(tmp_path):
     assert write_rerun(without_attention(), tmp_path / "nothing.rrd").stat().st_size > 1000
     (tmp_path / "file").write_text("")

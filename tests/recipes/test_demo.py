@@ -1,4 +1,5 @@
 import io
+import signal
 from dataclasses import replace
 
 import pytest
@@ -8,6 +9,7 @@ from rich.console import Console
 from recollect.cores import CORES
 from recollect.recipes.demo import demo, demo_config, longer, stream
 from recollect.training import FitConfig, evaluate_run
+from recollect.training.impala.trainer import ImpalaTrainer
 
 
 def tiny(key):
@@ -37,6 +39,24 @@ def test_the_demo_shows_what_it_says(tmp_path):
     assert evaluate_run(shown.directory, samples=4).chance == shown.memory[0].chance
     again = demo(tmp_path / "runs", **settings)
     assert again.directory != shown.directory, "a second demo leaves the first alone"
+
+
+def test_a_stream_without_steps_is_refused_before_training(tmp_path):
+    with pytest.raises(ValueError, match=r"steps=-1: give at least 1"):
+        demo(tmp_path / "runs", steps=-1, memory=tiny("hcam"), ablation=tiny("memoryless"))
+    assert not (tmp_path / "runs").exists()
+
+
+def test_an_interrupted_demo_names_no_flag_that_it_does_not_have(tmp_path, monkeypatch):
+    original = ImpalaTrainer.step
+
+    def stepping(self):
+        signal.raise_signal(signal.SIGTERM)
+        return original(self)
+
+    monkeypatch.setattr(ImpalaTrainer, "step", stepping)
+    with pytest.raises(KeyboardInterrupt, match=r"saved in .*; the same command begins anew, in another folder$"):
+        demo(tmp_path / "runs", memory=tiny("hcam"), ablation=tiny("memoryless"))
 
 
 def test_a_stream_that_differs_is_told():

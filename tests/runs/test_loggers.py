@@ -7,10 +7,10 @@ from recollect.runs.loggers import LOGGERS, open_logger, require_installed
 from recollect.runs.run_directory import RunDirectory
 
 
-@pytest.mark.parametrize(("name", "extra"), [("tensorboard", "log"), ("wandb", "wandb")])
-def test_what_is_not_installed_is_named_in_one_line(monkeypatch, name, extra):
+@pytest.mark.parametrize("name", ["tensorboard", "wandb"])
+def test_what_is_not_installed_is_named_in_one_line(monkeypatch, name):
     monkeypatch.setitem(sys.modules, name, None)
-    with pytest.raises(ValueError, match=rf"{name} is not installed; run pip install 'recollect\[{extra}\]'") as found:
+    with pytest.raises(ValueError, match=f"{name} is not installed; run pip install {name}, or") as found:
         require_installed(name)
     assert "\n" not in str(found.value)
 

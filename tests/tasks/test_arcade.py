@@ -135,6 +135,19 @@ def test_catch_in_the_dark_is_at_chance_without_memory(goal):
     assert score == pytest.approx(most / 40, abs=0.012) and score < config.spec.chance + 0.012
 
 
+def test_the_memory_span_of_the_dark_is_reached():
+    config = CatchConfig(blackout=9, side=42, balls=2)
+    world = config.build(8, seed=5)
+    step, clock, lags = world.reset(), torch.zeros(8, dtype=torch.long), []
+    for _ in range(2 * config.spec.max_steps):
+        start = world.truth().start
+        lags += (clock - start)[start >= 0].tolist()
+        step = world.step(world.oracle())
+        clock = torch.where(step.is_first, 0, clock + 1)
+    assert max(lags) == config.spec.memory_span == 10
+    assert CatchConfig().spec.memory_span == 0
+
+
 def test_nothing_in_the_dark_tells_where_the_ball_is():
     config = CatchConfig(blackout=9, side=42, balls=1)
     world = config.build(512, seed=5)

@@ -9,6 +9,7 @@ pytest.importorskip("minigrid")
 
 from recollect.agents.encoder_config import EncoderConfig
 from recollect.agents.encoders import ObservationEncoder
+from recollect.cli import main
 from recollect.recipes.babyai import BABYAI, babyai
 from recollect.tasks import GymnasiumConfig
 from recollect.tasks.gymnasium.babyai import PAPER_LEVELS, demonstrate, words_of
@@ -31,6 +32,13 @@ def _inner(environment):
     from minigrid.utils.baby_ai_bot import BabyAIBot
 
     return BabyAIBot(environment.unwrapped.playing.unwrapped)
+
+
+@pytest.mark.parametrize("level", ["CartPole-v1", "gym:CartPole-v1", "ALE/Pong-v5"])
+def test_what_is_no_level_has_no_bot(level, tmp_path, capsys):
+    assert main(["demonstrations", level, "-o", str(tmp_path / "demos.npz")]) == 2
+    said = " ".join(capsys.readouterr().err.split())
+    assert f"level={level!r}: that is no level of BabyAI, and only those have a bot: name one, as GoToLocal" in said
 
 
 def test_mistakes_are_named():

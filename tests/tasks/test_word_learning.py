@@ -422,6 +422,28 @@ def test_seeds_and_saving():
     assert same(ahead, run(fresh, 150))
 
 
+def test_an_episode_that_is_cut_in_an_earlier_test_has_no_score():
+    """Everyone waits in the first test, and lifts the right thing with the last action that there is time for."""
+    config = WordLearningConfig(lessons=2)
+    world = config.build(16, seed=0)
+    world.reset()
+    for _ in range(config.spec.max_steps):
+        state = world._present()
+        room = world._room(state)
+        places = state.script.places[world.rows, room]
+        asked = places.gather(1, state.script.asked[world.rows, room, None])[:, 0]
+        down, right = ((a - b).abs() for a, b in zip(_at(state.agent), _at(asked), strict=True))
+        waits = (state.phase == world.test) & (torch.maximum(down, right) < config.spec.max_steps - world.clock)
+        lifts = (world.moves[state.agent][..., None] == places[:, None]).any(-1)
+        step = world.step(torch.where(waits, lifts.long().argmin(1), world.oracle()))
+    assert step.truncated.all() and (world._present().lesson <= 1).all()
+    assert (step.reward >= 1).sum() > 8 and not step.score.any()
+
+
+def _at(cell, side=7):
+    return cell // side, cell % side
+
+
 def test_time_limits_and_spans():
     config = LEVELS["train"]
     world = config.build(64, seed=0)

@@ -88,6 +88,19 @@ def fit_answer(weights, first, batch):
         return model(batch.inputs, batch.padding)
 
 
+def test_a_step_without_memory_leaves_the_generator(monkeypatch):
+    ours = trainer()
+    before = ours.save()[0]["generator"].clone()
+
+    def broken(*arguments, **settings):
+        raise MemoryError("not enough memory")
+
+    monkeypatch.setattr(ours.model, "answer", broken)
+    with pytest.raises(MemoryError):
+        ours.step()
+    assert torch.equal(ours.save()[0]["generator"], before)
+
+
 def test_data_of_others_is_learned():
     ours = trainer(task=Arrays(), batch_size=32, optimizer=OptimizerConfig(learning_rate=3e-3))
     before = ours.evaluate()["score"]

@@ -1,15 +1,18 @@
 import itertools
-from dataclasses import replace
+import json
+import time
+from dataclasses import dataclass, replace
 
 import pytest
 import torch
-from small_worlds import CueConfig, StepsConfig
+from small_worlds import Cue, CueConfig, StepsConfig
 
 from recollect.agents.actor_critic import ActorCriticConfig
 from recollect.config import from_json, to_json
 from recollect.cores import CORES
+from recollect.runs.errors import NonFiniteError, WorldError
 from recollect.runs.metrics import read_rows
-from recollect.tasks import BalletConfig, ObjectPermanenceConfig, Recall, WordLearningConfig
+from recollect.tasks import BalletConfig, ObjectPermanenceConfig, Recall, TMazeConfig, WordLearningConfig
 from recollect.training import SupervisedConfig, fit
 from recollect.training.curriculum import Curriculum, CurriculumConfig
 from recollect.training.frame import FitConfig, TrainerConfig
@@ -104,65 +107,131 @@ def test_overlapping_actors_are_refused():
         ScheduleConfig(mode="asynchronous", curriculum=DELAYS)
 
 
+def rows(*scores):
+    """A rollout in which one episode ended in each row."""
+    return [[score] for score in scores]
+
+
 def test_a_level_is_over_when_the_newest_episodes_pass():
     settings = CurriculumConfig(field="delay", values=(0, 1), success=0.75, episodes=8)
     run = Curriculum(settings, settings.levels(CueConfig()))
-    run.record(4, 4.0)
+    run.record(rows(1.0, 1.0, 1.0, 1.0))
     assert not run.passed  # too few
-    run.record(0, 0.0)
-    run.record(4, 0.0)
+    run.record([[]] * 4)
+    run.record(rows(0.0, 0.0, 0.0, 0.0))
     assert not run.passed
-    run.record(5, 4.0)  # nine of the newest: 4 of 9
+    run.record(rows(1.0, 1.0, 1.0, 1.0))  # 4 of the newest 8
     assert not run.passed
-    run.record(4, 4.0)  # 8 of 9
+    run.record(rows(1.0, 1.0, 0.0, 1.0))  # 7 of 8
     assert run.passed
     other = Curriculum(settings, run.levels)
     other.load(run.save())
     for each in (run, other):
         each.advance()
         assert (each.level, each.passed, each.task) == (1, False, CueConfig(delay=1))
-        each.record(8, 8.0)
+        each.record([[1.0] * 8])
         each.advance()
-        each.record(8, 8.0)
+        each.record([[1.0] * 8])
         assert (each.level, each.passed, each.task) == (2, False, CueConfig())  # nothing comes behind the last
 
 
 def test_every_level_may_ask_for_a_score_of_its_own():
     settings = CurriculumConfig(field="delay", values=(0, 1), successes=(5.0, 0.5), episodes=4)
     run = Curriculum(settings, settings.levels(CueConfig()))
-    run.record(4, 4.0)
+    run.record(rows(1.0, 1.0, 1.0, 1.0))
     assert not run.passed
-    run.record(4, 20.0)
+    run.record(rows(5.0, 5.0, 5.0, 5.0))
     assert run.passed
     run.advance()
-    run.record(4, 2.0)
+    run.record(rows(1.0, 0.0, 0.0, 1.0))
     assert run.passed
     run.advance()
-    run.record(4, 99.0)
+    run.record(rows(99.0, 0.0, 0.0, 0.0))
     assert not run.passed
+
+
+def test_rows_whose_episodes_end_early_are_no_more_than_their_share():
+    settings = CurriculumConfig(field="delay", values=(0,), success=0.9, episodes=8)
+    run = Curriculum(settings, settings.levels(CueConfig()))
+    for _ in range(5):  # three rows solve it quickly; the fourth walks about
+        run.record([[1.0, 1.0], [1.0], [1.0, 1.0], []])
+        run = _reloaded(run)
+        assert not run.passed
+    run.record([[], [], [], [0.0]])
+    assert not run.passed  # it has one of its two
+    run.record([[1.0], [1.0], [1.0], [0.0]])
+    assert not run.passed  # 6 of 8, and 28 of 30 as they came
+    for _ in range(2):
+        run.record([[], [], [], [1.0]])
+    assert run.passed
+
+
+def test_a_level_is_not_passed_far_below_the_score_it_asks_for():
+    """A policy that succeeds in 8 of 10 episodes, quickly, and fails slowly."""
+    world = TMazeConfig(length=7, slack=60)
+    settings = CurriculumConfig(field="length", values=(7,), success=0.9, episodes=200)
+    for seed in range(3):
+        run = Curriculum(settings, (world, TMazeConfig(length=50)))
+        made, draw = world.build(64, seed=seed), torch.Generator().manual_seed(seed)
+        step, good = made.reset(), torch.rand(64, generator=draw) < 0.8
+        for _ in range(20):
+            finished = [[] for _ in range(64)]
+            for _ in range(16):
+                step = made.step(torch.where(good, made.oracle(), 1))  # 1: up, which does nothing in the corridor
+                good = torch.where(step.is_first, torch.rand(64, generator=draw) < 0.8, good)
+                for row in step.is_last.nonzero()[:, 0].tolist():
+                    finished[row].append(float(step.score[row]))
+            run.record(finished)
+            assert not run.passed
+
+
+def test_rows_in_which_a_teacher_acts_are_not_waited_for():
+    settings = CurriculumConfig(field="delay", values=(0,), success=1.0, episodes=4)
+    run = Curriculum(settings, settings.levels(CueConfig()))
+    run.record([None] * 4)
+    assert not run.passed
+    run.record([None, None, [1.0, 1.0], [1.0]])
+    assert not run.passed
+    run.record([None, None, [1.0], [1.0]])
+    run = _reloaded(run)
+    assert run.passed
+    run.record([None, [], [1.0], [1.0]])
+    assert not run.passed  # a row was let go
+    run.record([None, [1.0, 1.0], [], []])
+    assert run.passed
+
+
+def test_scores_of_older_files_are_left_and_counted_from_there_on():
+    settings = CurriculumConfig(field="delay", values=(0, 1), success=1.0, episodes=4)
+    run = Curriculum(settings, settings.levels(CueConfig()))
+    run.load({"level": 1, "rollouts": 3, "recent": [[4, 4.0]]})
+    assert (run.level, run.rollouts, run.passed) == (1, 3, False)
+    run.record([[1.0], [1.0]])
+    run.record([[1.0], [1.0]])
+    assert run.passed
 
 
 def test_patience_ends_a_level_without_success_and_counts_every_level_anew():
     settings = CurriculumConfig(field="delay", values=(0, 1), success=1.0, episodes=4, patience=3)
     run = Curriculum(settings, settings.levels(CueConfig()))
     for _ in range(2):
-        run.record(0, 0.0)  # a rollout in which no episode ends is one
+        run.record([[]] * 4)  # a rollout in which no episode ends is one
         assert not run.passed
     run = _reloaded(run)
-    run.record(4, 0.0)
+    run.record(rows(0.0, 0.0, 0.0, 0.0))
     assert run.passed
     run.advance()
-    run.record(4, 4.0)
+    run.record(rows(1.0, 1.0, 1.0, 1.0))
     assert run.passed  # by success
     run.advance()
     for _ in range(5):
-        run.record(4, 4.0)
+        run.record(rows(1.0, 1.0, 1.0, 1.0))
     assert not run.passed and run.level == 2  # nothing comes behind the last
 
 
 def _reloaded(run):
     other = Curriculum(run.config, run.levels)
-    other.load(run.save())
+    other.load(json.loads(json.dumps(run.save())))
     return other
 
 
@@ -190,6 +259,45 @@ def test_a_new_level_begins_at_the_border_of_two_rollouts_with_new_episodes_and_
     for (before, _, _), (level, is_first, state) in itertools.pairwise(learned):
         if level > before:
             assert is_first[:, 0].all() and (state.steps == 0).all() and (state.lengths == 0).all()
+    made.close()
+
+
+def test_a_step_that_fails_at_a_new_level_is_saved_with_the_world_of_that_level(tmp_path, monkeypatch):
+    run = config(CurriculumConfig(field="delay", values=(0,), patience=1))
+    whole = fit(run, tmp_path / "whole")
+    original = ImpalaTrainer._learn
+
+    def broken(self, rollout):
+        if self.updates == 1:  # the first step of the second level
+            raise NonFiniteError("the loss is nan")
+        return original(self, rollout)
+
+    with monkeypatch.context() as patch, pytest.raises(NonFiniteError, match="at step 2"):
+        patch.setattr(ImpalaTrainer, "_learn", broken)
+        fit(run, tmp_path / "cut")
+    again = fit(run, tmp_path / "cut", resume=True)
+    assert same(whole, again)
+    rows_of = [[row["episode_length"] for row in read_rows(r.directory.metrics)] for r in (whole, again)]
+    assert rows_of[0] == rows_of[1]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SlowConfig(CueConfig):
+    """The world of CueConfig, which takes long to make at its last level."""
+
+    def build(self, batch_size, *, seed=0, device="cpu"):
+        time.sleep(5 if self.delay == 3 else 0)
+        return Cue(self, batch_size, seed=seed, device=device)
+
+
+def test_a_level_whose_world_is_not_made_in_time_is_named():
+    levels = CurriculumConfig(field="delay", values=(0,), patience=1)
+    made = trainer(world=SlowConfig(delay=3), schedule=ScheduleConfig(timeout=0.2, curriculum=levels))
+    made.step()
+    before = made.save()[1]["curriculum"]
+    with pytest.raises(WorldError, match=r"actor 0: its world is not made and reset after 0\.2 s"):
+        made.step()
+    assert made.save()[1]["curriculum"] == before
     made.close()
 
 
@@ -280,7 +388,7 @@ def test_rows_count_once_however_many_unrolls_they_are_read_in():
     made = SupervisedTrainer(RECALL)
     assert made.curriculum is not None
     recorded = []
-    made.curriculum.record = lambda episodes, score: recorded.append((episodes, score))
+    made.curriculum.record = recorded.append
     for row in range(1, 5):
         asked = right = 0.0
         for _ in range(3):
@@ -290,7 +398,7 @@ def test_rows_count_once_however_many_unrolls_they_are_read_in():
                 here = int(batch.score_mask[:, begin : begin + 6].sum())
                 asked, right = asked + here, right + here * numbers["accuracy"]
         assert len(recorded) == row and asked > 0
-        assert recorded[-1] == (8, pytest.approx(8 * right / asked))
+        assert recorded[-1] == [[pytest.approx(right / asked)]] * 8
 
 
 def test_a_stream_task_has_to_keep_its_classes():

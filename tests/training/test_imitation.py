@@ -191,7 +191,7 @@ def test_a_teacher_s_episodes_are_not_counted_as_the_learner_s():
         before = ours.snapshot
         taught = before.taught.tolist()
         rollout, episodes = ours.collect(ours.buffer())
-        mine, my_score = 0, 0.0
+        mine = [[] for _ in range(4)]
         for row in range(4):
             for t in range(1, 8):
                 if rollout.is_first[row, t]:
@@ -200,11 +200,11 @@ def test_a_teacher_s_episodes_are_not_counted_as_the_learner_s():
                 taught[row] |= row < acting
                 if rollout.terminated[row, t] | rollout.truncated[row, t]:
                     taken_over += taught[row] and row >= acting
-                    mine += not taught[row]
-                    my_score += 0.0 if taught[row] else float(rollout.score[row, t])
-        assert (episodes.own, episodes.own_score) == (mine, my_score)
+                    mine[row] += [] if taught[row] else [float(rollout.score[row, t])]
+        assert episodes.own_scores(0) == mine
+        assert episodes.own_scores(acting) == [None] * acting + mine[acting:]
         assert ours.snapshot.taught.tolist() == taught
-        ended, own, score = ended + episodes.ended, own + mine, score + my_score
+        ended, own, score = ended + episodes.ended, own + sum(map(len, mine)), score + sum(map(sum, mine))
     assert 1 < own < ended and taken_over > 1 and 0 < score <= own
 
 
@@ -417,6 +417,10 @@ def test_a_label_does_not_name_more_steps_than_the_run_has():
         (lambda: ImitationConfig(steps=1, until=2.0), "until=2.0"),
         (lambda: ImitationConfig(cost=2.0), "cost, until and teacher ask for steps"),
         (lambda: ImitationConfig(teacher=TeacherConfig(name="runs/x")), "cost, until and teacher ask for steps"),
+        (
+            lambda: LossConfig(imitation=ImitationConfig(steps=2), reuse=ReuseConfig(chunk=4)),
+            "chunk=4: steps that only imitate read rollouts whole",
+        ),
         (lambda: TeacherConfig(name=""), "name=''"),
         (lambda: TeacherConfig(acts=-1), "acts=-1"),
         (lambda: TeacherConfig(keeps=1.5), "keeps=1.5"),

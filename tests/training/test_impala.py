@@ -206,6 +206,22 @@ def test_every_kind_of_actions_and_optimiser_resumes_exactly(actions, kind):
     assert whole.save()[1] == rest.save()[1]
 
 
+def test_rows_are_means_over_episodes_and_not_over_rollouts(tmp_path):
+    found = []
+    for every in (1, 6):
+        run_of = config(StepsConfig(), batch_size=16, unroll=1, fit=FitConfig(steps=12, report_every=every))
+        found.append(read_rows(fit(run_of, tmp_path / str(every)).directory.metrics))
+    steps, rows = found
+    assert len(steps) == 12 and len(rows) == 2
+    for number, row in enumerate(rows):
+        part = [each for each in steps[6 * number : 6 * number + 6] if each["episode_length"]]
+        counts = [float(each["episodes"]) for each in part]
+        assert len(set(counts)) > 1
+        for name in ("episode_length", "episode_score", "episode_return"):
+            total = sum(float(each[name]) * count for each, count in zip(part, counts, strict=True))
+            assert float(row[name]) == pytest.approx(total / sum(counts), rel=1e-4)
+
+
 def test_evaluation_leaves_no_trace():
     one, two = trainer(), trainer()
     one.model.train()

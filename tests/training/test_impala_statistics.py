@@ -74,6 +74,26 @@ def test_a_step_that_fails_leaves_the_statistics(monkeypatch):
     assert same(before, one.model.state_dict())
 
 
+def test_a_step_without_memory_in_its_second_pass_leaves_all_as_it_was(monkeypatch):
+    one = made()
+    run(one, 2)
+    before = {name: tensor.clone() for name, tensor in one.model.state_dict().items()}
+    saved = {name: tensor.clone() for name, tensor in one.save()[0].items()}
+    original, calls = impala.impala_loss, []
+
+    def broken(*arguments, **settings):
+        calls.append(1)
+        if len(calls) == 4:
+            raise MemoryError("you tried to allocate 8000000000000 bytes.")
+        return original(*arguments, **settings)
+
+    monkeypatch.setattr(impala, "impala_loss", broken)
+    with pytest.raises(MemoryError):
+        one.step()
+    after = one.save()[0]
+    assert len(calls) == 4 and same(before, one.model.state_dict()) and same(saved, after)
+
+
 @pytest.mark.parametrize("far", [1e-9, None])
 def test_passes_end_when_the_policy_has_moved(monkeypatch, far):
     reuse = ReuseConfig(passes=4, minibatches=2, reference="actor", kl_stop=far)
@@ -102,6 +122,18 @@ def test_the_ratio_starts_from_the_policy_that_acted():
     assert losses.kl > 1e-3
     learner = LossConfig(reuse=ReuseConfig(passes=2))
     assert impala_loss.impala_loss(one.model, rollout, learner).kl == 0
+
+
+def test_one_pass_corrects_for_the_lag_whatever_the_reference():
+    one = trainer(CueConfig())
+    rollout = one.actors.take().rollout
+    with torch.no_grad():
+        one.model.policy_head[-1].bias += torch.tensor([2.0, 0.0])
+    actor, learner = (
+        impala_loss.impala_loss(one.model, rollout, LossConfig(reuse=ReuseConfig(reference=reference)))
+        for reference in ("actor", "learner")
+    )
+    assert actor.loss == learner.loss and torch.equal(actor.targets, learner.targets)
 
 
 def test_normalised_advantages():

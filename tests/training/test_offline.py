@@ -98,6 +98,20 @@ def test_episodes_that_hold_something_else_are_named(tmp_path, part, array, mess
         config(tmp_path / "e.npz").build()
 
 
+def test_a_step_without_memory_leaves_the_generator(tmp_path, monkeypatch):
+    write_recording(episodes_of_cues(), tmp_path / "e.npz")
+    ours = config(tmp_path / "e.npz").build()
+    before = ours.save()[0]["generator"].clone()
+
+    def broken(*arguments, **settings):
+        raise MemoryError("not enough memory")
+
+    monkeypatch.setattr(ours.model, "forward", broken)
+    with pytest.raises(MemoryError):
+        ours.step()
+    assert torch.equal(ours.save()[0]["generator"], before)
+
+
 def test_instructions_are_told_in_the_numbers_of_the_world(tmp_path):
     world = TASKS["order-shown-once"]()
     recording = demonstrate(world, 4)

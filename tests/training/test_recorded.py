@@ -10,10 +10,12 @@ from small_worlds import CounterConfig, CueConfig, StepsConfig
 
 from recollect.agents.actor_critic import ActorCriticConfig
 from recollect.agents.contract import ActorInputs
+from recollect.agents.encoder_config import EncoderConfig
 from recollect.cores import CORES
 from recollect.evaluation.recordings import Recording, write_recording
 from recollect.runs.errors import NonFiniteError
 from recollect.training import CloningConfig, FitConfig, fit, load_model
+from recollect.training.imitation import recorded
 from recollect.training.imitation.loss import imitation_loss
 from recollect.training.imitation.recorded import EpisodeRows
 from recollect.training.imitation.teachers import NamedActions, TeacherConfig
@@ -161,6 +163,29 @@ def test_a_number_that_is_none_changes_nothing(tmp_path):
             before = {name: value.clone() for name, value in trainer.agent.state_dict().items()}
             saved = {name: value.clone() for name, value in trainer.save()[0].items()}
             trainer.step()
+    after, kept = trainer.agent.state_dict(), trainer.save()[0]
+    assert all(torch.equal(before[name], after[name]) for name in before)
+    assert all(torch.equal(saved[name], kept[name]) for name in saved)
+
+
+@pytest.mark.parametrize("norms", [False, True])
+@pytest.mark.parametrize("whole", [False, True])
+def test_a_step_without_memory_changes_nothing(tmp_path, monkeypatch, norms, whole):
+    write_recording(episodes(), tmp_path / "e.npz")
+    ours = config(tmp_path / "e.npz")
+    ours = replace(ours, teacher=replace(ours.teacher, whole=whole))
+    ours = replace(ours, agent=replace(ours.agent, encoders=EncoderConfig(norm_numbers=norms)))
+    trainer = ours.build()
+    trainer.step()
+    before = {name: value.clone() for name, value in trainer.agent.state_dict().items()}
+    saved = {name: value.clone() for name, value in trainer.save()[0].items()}
+
+    def broken(*arguments, **settings):
+        raise MemoryError("not enough memory")
+
+    monkeypatch.setattr(recorded, "imitation_loss", broken)
+    with pytest.raises(MemoryError):
+        trainer.step()
     after, kept = trainer.agent.state_dict(), trainer.save()[0]
     assert all(torch.equal(before[name], after[name]) for name in before)
     assert all(torch.equal(saved[name], kept[name]) for name in saved)

@@ -82,6 +82,19 @@ def test_a_run_that_goes_on_equals_one_that_was_left_alone(tmp_path, encoder):
     assert all(torch.equal(again[name], whole[name]) for name in whole)
 
 
+def test_a_step_without_memory_leaves_the_generator(monkeypatch):
+    ours = trainer()
+    before = ours.save()[0]["generator"].clone()
+
+    def broken(*arguments, **settings):
+        raise MemoryError("not enough memory")
+
+    monkeypatch.setattr(ours.model, "forward", broken)
+    with pytest.raises(MemoryError):
+        ours.step()
+    assert torch.equal(ours.save()[0]["generator"], before)
+
+
 def test_probes_leave_no_trace_and_other_pictures_can_be_probed():
     ours, settings = trainer(), config()
     before = ours.generator.get_state(), copy.deepcopy(ours.model.state_dict())

@@ -3,6 +3,7 @@ from dataclasses import replace
 import pytest
 import torch
 
+from recollect.cli import main
 from recollect.cores import CORES
 from recollect.tasks import Recall
 from recollect.training import FitConfig, SupervisedConfig, evaluate_run, fit, load_config, load_model, record_run
@@ -54,6 +55,23 @@ def test_only_runs_in_a_world_have_episodes_and_only_for_a_place_that_can_be_wri
             look(run, tmp_path / "e.npz")
         with pytest.raises(ValueError, match=r"record='.*e\.txt': give FILE\.npz"):
             look(run, tmp_path / "e.txt")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--noise", "0.5"], "noise=[0.5]: it is for episodes that are kept"),
+        (["--record", "e.npz", "--noise", "1.5"], "noise=[1.5]: give shares of the actions, from 0 to 1"),
+        (["--policy", "sampled"], "only runs in a world have a policy"),
+        (["--video", "films"], "only runs in a world can be filmed"),
+    ],
+)
+def test_what_a_run_cannot_do_is_refused_before_it_is_scored(tmp_path, capsys, monkeypatch, words, message):
+    run = make_run(tmp_path, "gru", 0, [0.5])  # on a stream task, without a checkpoint
+    monkeypatch.chdir(tmp_path)
+    assert main(["evaluate", str(run), *words]) == 2
+    shown = capsys.readouterr()
+    assert message in shown.err and not shown.out
 
 
 def test_only_runs_in_a_world_can_be_filmed(tmp_path):

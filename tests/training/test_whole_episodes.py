@@ -9,9 +9,10 @@ from small_worlds import CueConfig
 from test_recorded import GRU, config, episodes
 
 from recollect.agents.actor_critic import ActorCriticConfig
-from recollect.evaluation.recordings import write_recording
+from recollect.agents.encoder_config import EncoderConfig
+from recollect.evaluation.recordings import demonstrate, write_recording
 from recollect.gymnasium_ids import BABYAI
-from recollect.tasks import GymnasiumConfig
+from recollect.tasks import GymnasiumConfig, WordLearningConfig
 from recollect.training import fit, load_model
 from recollect.training.imitation.loss import imitation_loss
 from recollect.training.imitation.sources import recorded_episodes, successes
@@ -41,6 +42,49 @@ def test_a_batch_costs_what_its_episodes_cost_alone():
         assert bool(one.is_first[0, 0]) and not bool(one.is_first[0, 1 : steps + 1].any())
         alone += imitation_loss(agent, part, NamedActions(), costs).loss.item()
     assert whole == pytest.approx(alone, rel=1e-5)
+
+
+@pytest.mark.parametrize("reduction", ["sum", "mean"])
+def test_what_fills_up_a_batch_is_not_restored(reduction):
+    world = WordLearningConfig()
+    torch.manual_seed(0)
+    agent = ActorCriticConfig(width=8, reconstruct=True).build(
+        GRU, world.spec.observation_space, world.spec.action_space
+    )
+    rows = WholeEpisodes(demonstrate(world, 24, seed=0), 6, torch.device("cpu"), 0)
+    together = rows.take(64, agent.initial_state(6))
+    costs = LossConfig(baseline_cost=0.0, reduction=reduction)
+    whole = imitation_loss(agent, together, NamedActions(), costs).reconstruction_loss.item()
+    total = count = 0.0
+    for row in range(6):
+        one = together.rows(torch.tensor([row]))
+        steps = min(int(one.valid.sum()) + 1, one.valid.shape[1])  # with the last observation, where it is read
+        part = one.between(0, steps + 1, agent.initial_state(1))
+        weight = steps if reduction == "mean" else 1
+        total += weight * imitation_loss(agent, part, NamedActions(), costs).reconstruction_loss.item()
+        count += weight
+    assert whole == pytest.approx(total / count if reduction == "mean" else total, rel=1e-5)
+    assert torch.equal(together.seen.sum(1), together.valid.sum(1) + 1) and not together.seen.all()
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_running_statistics_are_those_of_the_steps_that_were_seen(tmp_path, whole):
+    write_recording(episodes(LENGTHS), tmp_path / "episodes.npz")
+    ours = config(tmp_path / "episodes.npz")
+    ours = replace(ours, teacher=replace(ours.teacher, whole=whole), unroll=16)
+    trainer = replace(ours, agent=replace(ours.agent, encoders=EncoderConfig(norm_numbers=True))).build()
+    taken, take = [], trainer.rows.take
+    trainer.rows.take = lambda *arguments: taken.append(take(*arguments)) or taken[-1]
+    trainer.step()
+    rollout, parts = taken[0], []
+    for row in range(3):
+        for t in range(17 if not whole else rollout.reward.shape[1]):
+            ended = t > 0 and bool((rollout.terminated | rollout.truncated)[row, t - 1])
+            if not ended or rollout.is_first[row, t]:
+                parts.append(rollout.observation["cue"][row, t])
+    norm = trainer.model.encoder.encoders["cue"].norm
+    assert int(norm.count) == len(parts) and (len(parts) < rollout.reward.numel()) == whole
+    torch.testing.assert_close(norm.mean, torch.stack(parts).mean(0))
 
 
 def test_each_episode_comes_once_before_any_again_and_long_ones_are_cut():

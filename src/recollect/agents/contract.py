@@ -23,8 +23,8 @@ class ActorInputs(NamedTuple):
     reward: Tensor
     """float ``[b, t]``: received with this observation; anything at ``is_first``."""
     policy: Tensor | None = None
-    """``[b, t, p]``: parameters of the policy that ``action`` was drawn from; anything at ``is_first``. An agent that
-    does not read them takes None."""
+    """``[b, t, p]``: parameters of the agent's own policy at the step before, from which ``action`` was drawn unless a
+    teacher acted; anything at ``is_first``. An agent that does not read them takes None."""
     features: Tensor | None = None
     """``[b, t, d]``: what the agent's output had as features at the step before; the same."""
 

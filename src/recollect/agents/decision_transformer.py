@@ -31,7 +31,7 @@ from torch import Tensor, nn
 from recollect.agents.contract import ActorInputs
 from recollect.agents.encoder_config import EncoderConfig
 from recollect.agents.encoders import ObservationEncoder
-from recollect.agents.policies import Distribution, policy_for
+from recollect.agents.policies import ACTION_MASK, Distribution, has_action_mask, mask_logits, policy_for
 from recollect.config import require
 from recollect.cores.contract import CoreConfig
 from recollect.state import put_rows
@@ -101,7 +101,6 @@ class DecisionTransformer(nn.Module):
     """Returns-to-go, observations and actions -> core -> policy. Made by :meth:`DecisionTransformerConfig.build`."""
 
     feature_dim = 0
-    masks_actions = False
 
     def __init__(
         self,
@@ -117,6 +116,7 @@ class DecisionTransformer(nn.Module):
         width = config.width
         self.encoder = ObservationEncoder(observation_space, config.encoders)
         self.policy = policy_for(action_space)
+        self.masks_actions = has_action_mask(observation_space, action_space)
         self.embed_return = nn.Linear(1, width)
         self.embed_observation = nn.Linear(self.encoder.dim, width)
         self.embed_action = nn.Linear(self.policy.encoding_dim, width, bias=False)
@@ -156,7 +156,12 @@ class DecisionTransformer(nn.Module):
         )  # b t 3 d
         read = self.placed(tokens, timestep)
         outputs, _ = self.core(read, self.core.initial_state(b), first_tokens(read))
-        return self.policy.complete(self.head(outputs[:, 1::TOKENS]))
+        return self.decide(outputs[:, 1::TOKENS], observation)
+
+    def decide(self, outputs: Tensor, observation: Any) -> Tensor:
+        """Policy parameters ``[..., p]`` of the core's outputs at observation tokens, ``[..., d]``."""
+        policy = self.policy.complete(self.head(outputs))
+        return mask_logits(policy, observation[ACTION_MASK]) if self.masks_actions else policy
 
     def placed(self, tokens: Tensor, timestep: Tensor) -> Tensor:
         """Tokens ``[b, t, 3, d]`` of contexts that begin at a timestep ``[b]``, as the core reads them."""
@@ -274,7 +279,7 @@ class DecisionStream:
                 self._read_again(full)
             outputs = self._go_on(tokens, begins)
         self.count = [count + 1 for count in self.count]
-        return DecisionOutput(agent.policy.complete(agent.head(outputs)), self.wished, outputs)
+        return DecisionOutput(agent.decide(outputs, inputs.observation), self.wished, outputs)
 
     def _long(self, numbers: list[Any]) -> Tensor:
         return torch.tensor(numbers, dtype=torch.long, device=self.rows.device)

@@ -205,7 +205,7 @@ class FiLMEfficientNet(FiLMEncoder):
         try:
             from transformers import EfficientNetConfig, EfficientNetModel
         except ImportError:
-            raise ValueError("it needs the package transformers: pip install 'recollect[backbones]'") from None
+            raise ValueError("it needs the package transformers: pip install 'transformers>=5,<6'") from None
         config = EfficientNetConfig(
             num_channels=channels, depth_coefficient=self.depth_factor, width_coefficient=self.width_factor
         )

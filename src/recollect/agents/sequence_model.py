@@ -128,6 +128,7 @@ class SequenceModel(nn.Module):
         if config.identity_readout:
             alike = f"outputs of width {out} and items of width {width}: give equal widths"
             require(out == width, "identity_readout", True, alike)
+            assert isinstance(self.readout, nn.Linear)
             nn.init.eye_(self.readout.weight)
 
     def initial_state(self, batch_size: int) -> Any:

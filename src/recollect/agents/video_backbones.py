@@ -140,7 +140,7 @@ def pretrained(kind: str, name: str, frozen: bool) -> Backbone:
         import transformers
     except ImportError as error:
         raise ValueError(
-            f"backbone={kind!r} needs the package transformers: run pip install 'recollect[backbones]'"
+            f"backbone={kind!r} needs the package transformers: run pip install 'transformers>=5,<6'"
         ) from error
     from transformers.image_processing_base import ImageProcessingMixin
 

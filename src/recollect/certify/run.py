@@ -30,6 +30,7 @@ from recollect.certify.compare import NotApplicable, Violation
 from recollect.certify.loading import Candidate, load, load_function, nearest
 from recollect.certify.preflight import first_call
 from recollect.certify.subject import Options, Reference, Subject
+from recollect.config import lookup, require
 from recollect.state import nbytes
 
 Check = Callable[[Subject], str | tuple[str, dict[str, Any]]]
@@ -110,7 +111,7 @@ def certify(  # noqa: PLR0913 (each one is an option of the command)
         name: how the card calls the core.
 
     Raises:
-        ValueError: not a module, no ``initial_state``, unknown input shape, unknown line or exemption.
+        ValueError: not a module, no ``initial_state``, unknown shape, line, exemption or backend; impossible sizes.
     """
     given = isinstance(core, Candidate)
     candidate = core if given else Candidate(name=name or type(core).__name__, core=core, rebuild=rebuild)
@@ -119,7 +120,7 @@ def certify(  # noqa: PLR0913 (each one is an option of the command)
     shape = _input_shape(module, input_shape or candidate.input_shape)
     excused, chosen = _exemptions(module, exemptions or {}), _lines(lines)
     options = Options(
-        steps=steps or candidate.steps or 48,
+        steps=(candidate.steps or 48) if steps is None else steps,
         batch=batch,
         seed=seed,
         backend=backend,
@@ -128,7 +129,7 @@ def certify(  # noqa: PLR0913 (each one is an option of the command)
         quick=quick,
         reference=load_function(reference) if isinstance(reference, str) else reference,
     )
-    _check_sizes(options)
+    _check_options(options)
     subject = Subject(module, input_shape=shape, rebuild=candidate.rebuild, options=options)
     found = _all_lines(subject, module, chosen, excused, thorough=thorough)
     return Card(
@@ -143,12 +144,16 @@ def certify(  # noqa: PLR0913 (each one is an option of the command)
     )
 
 
-def _check_sizes(options: Options) -> None:
+def _check_options(options: Options) -> None:
     steps, batch = options.steps, options.batch
     if batch < 3:
         raise ValueError(f"batch={batch}: the certificate compares rows, give it at least 3")
     if steps < 2 * batch + 4:
         raise ValueError(f"steps={steps}: too short to place resets in {batch} rows, give at least {2 * batch + 4}")
+    require(options.long_steps >= 1, "long_steps", options.long_steps, "steps of the long run, give at least 1")
+    require(options.long_seconds >= 0, "long_seconds", options.long_seconds, "a time limit, give 0 or more")
+    if options.backend != "eager":  # what there is takes a second to import
+        lookup(dict.fromkeys(torch.compiler.list_backends(exclude_tags=())), options.backend, "backend")
 
 
 def _all_lines(
@@ -285,8 +290,9 @@ def certify_many(
         options: further arguments of :func:`certify`.
 
     Raises:
-        ValueError: a name that cannot be loaded (before anything runs).
+        ValueError: a name that cannot be loaded, or no process (before anything runs).
     """
+    require(processes is None or processes >= 1, "processes", processes, "give at least 1, or None for all processors")
     for name in names:
         load(name)
     arguments = dict(options or {})

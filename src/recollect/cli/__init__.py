@@ -20,41 +20,12 @@ from tyro.conf import Positional, arg
 import recollect
 from recollect.cli import flags
 from recollect.cli.elsewhere import require_there
+from recollect.cli.listing import List
 from recollect.cli.train import parse, train
 from recollect.config import lookup
 from recollect.machine import asked_for
 from recollect.runs.errors import RunError
 from recollect.terminal import PrintOptions, overview, print_json, table, tell
-
-ROOMS = ("cores", "tasks", "agents", "trainers", "recipes")
-
-
-@dataclass(frozen=True)
-class List:
-    """Show what there is: cores, tasks, agents, trainers, recipes."""
-
-    room: Positional[str] = "all"
-    """Which table: cores, tasks, agents, trainers, recipes or all."""
-    json: bool = False
-    """Print JSON."""
-
-    def run(self, console: Console) -> int:
-        """Print the tables."""
-        rooms = ROOMS if self.room == "all" else (lookup({room: room for room in ROOMS}, self.room, "table"),)
-        tables = {room: flags.rows(room) or _rows_now(room) for room in rooms}
-        if self.json:
-            print_json(tables)
-            return 0
-        for room, rows in tables.items():
-            console.print(table(room, rows), "")
-        return 0
-
-
-def _rows_now(room: str) -> list[dict[str, Any]]:
-    """The rows of a table of ``list`` with an entry that its file of rows does not know yet."""
-    from recollect.recipes.contents import CONTENTS
-
-    return CONTENTS[room]()
 
 
 @dataclass(frozen=True)
@@ -88,9 +59,9 @@ class Evaluate:
         """Evaluate and print."""
         require_run(self.directory)
         from recollect.runs import interrupts, progress
-        from recollect.training.trained import evaluate_run, passed_over, record_run, require_recordable, save_episodes
+        from recollect.training.trained import evaluate_run, passed_over, record_run, save_episodes
 
-        require_recordable(self.directory, self.record, trust=self.trust)
+        self._require_possible()
         how: dict[str, Any] = {"seed": self.seed, "device": self.device, "best": self.best, "trust": self.trust}
         how["greedy"] = None if self.policy == "run" else self.policy == "greedy"
         with interrupts.ends_at_a_signal(), progress.Counted(Console(stderr=True)):
@@ -110,6 +81,16 @@ class Evaluate:
                 kept = save_episodes(self.directory, self.record, episodes=self.samples, noise=self.noise, **how)
             tell(f"recorded: {len(kept.lengths)} episodes in {self.record}, mean score {kept.score.mean():.4g}")
         return 0
+
+    def _require_possible(self) -> None:
+        """Refuse what this run cannot do before it is scored, which may take minutes."""
+        from recollect.training.trained import require_filmable, require_recordable, require_world
+
+        require_recordable(self.directory, self.record, noise=self.noise, trust=self.trust)
+        if self.video is not None:
+            require_filmable(self.directory, trust=self.trust)
+        if self.policy != "run":
+            require_world(self.directory, "have a policy (--policy)", trust=self.trust)
 
 
 @dataclass(frozen=True)
@@ -176,7 +157,7 @@ class Explore:
     runtime: Path | None = None
     """For --live: onnxruntime-web, as a folder or as the archive of npm pack; None asks the cache, then npm."""
     rerun: bool = False
-    """Write episode.rrd too, for the viewer rerun; needs recollect[rerun]."""
+    """Write episode.rrd too, for the viewer rerun; needs pip install rerun-sdk."""
     best: bool = False
     """Take the checkpoint of the run's best evaluation, instead of the newest."""
     trust: bool = False
@@ -204,9 +185,12 @@ class Explore:
         explored = []
         for directory in self.directories:
             folder = self.out / directory.resolve().name if many else self.out
+            stood = (folder / "metrics.json").exists()
             with ends_at_a_signal(), Counted(Console(stderr=True)):
                 found = explore_run(directory, folder, **how)
             explored.append(found)
+            if stood:
+                _tell_replaced(folder)
             for line in passed_over(directory, best=self.best):
                 tell(line, style="yellow")
             if self.json:
@@ -251,8 +235,11 @@ class Compare:
             for note in found.notes:
                 console.print(f"note: {note}", style="yellow", highlight=False, soft_wrap=True, markup=False)
         if self.out is not None:
+            stood = (self.out / "comparison.html").exists()
             report = write_report(found, self.out)
             tell(f"page: {report.html}, picture: {report.png}")
+            if stood:
+                _tell_replaced(self.out)
         return 0
 
 
@@ -321,7 +308,8 @@ class Reproduce:
     name: Positional[str]
     """Key of a recipe."""
     scale: str = "lite"
-    """lite (minutes on two processor cores), long (hours on one) or paper (the paper's own sizes)."""
+    """lite (minutes on two processor cores; streets and Pong take up to two hours a run), long (hours on one) or paper
+    (the paper's own sizes)."""
     cores: tuple[str, ...] = ()
     """Only the rows of these cores; empty runs all."""
     seeds: int | None = None
@@ -437,6 +425,10 @@ def _benchmark(words: list[str], console: Console) -> int:
         results = measure(config, lambda line: status.update(line))
     console.print(render(results))
     return 0
+
+
+def _tell_replaced(folder: Path) -> None:
+    tell(f"replaced what an earlier command wrote in {folder}: another folder (--out) keeps both", style="yellow")
 
 
 def require_run(directory: Path) -> None:

@@ -134,7 +134,7 @@ def read(words: Sequence[str]) -> Request:
     agent = _take(rest, "--agent", f"one of {', '.join(flags.agents())}")
     trainer = _take(rest, "--trainer", f"one of {', '.join(flags.trainers())}")
     config = _take(rest, "--config", "a config.json of a run")
-    parallel = _number(_take(rest, "--parallel", "how many runs at a time") or "1", "--parallel")
+    parallel = _number(_take(rest, "--parallel", "how many runs at a time") or "1", "--parallel", least=1)
     seeds = _take_many(rest, "--seeds")
     if config is not None and (task or core or agent or trainer):
         raise ValueError(
@@ -369,7 +369,7 @@ def _take_words(words: list[str], flag: str, example: str) -> list[str]:
     return found
 
 
-def _number(word: str, flag: str) -> int:
-    if not word.isdigit():
-        raise ValueError(f"{flag} {word}: give a whole number")
+def _number(word: str, flag: str, least: int = 0) -> int:
+    if not word.isdecimal() or int(word) < least:
+        raise ValueError(f"{flag} {word}: give a whole number of at least {least}")
     return int(word)

@@ -202,7 +202,7 @@ def _matplotlib() -> ModuleType:
         import matplotlib.figure
     except ImportError as error:
         raise ValueError(
-            "the picture needs matplotlib: run pip install 'recollect[plots]', or leave the picture out "
+            "the picture needs matplotlib: run pip install matplotlib, or leave the picture out "
             "(the page draws its own charts)"
         ) from error
     return matplotlib.figure

@@ -24,14 +24,17 @@ memory that is not finite gives NaN until the next ``is_first``, and is in its i
 """
 
 import cmath
+import functools
+import numbers
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar, cast
 
 import torch
 from torch import Tensor, nn
 
+from recollect.config import require, require_whole
 from recollect.cores.stream import Stream
 from recollect.layers.finite import is_finite, surely_finite
 from recollect.state import map_state, named_leaves, where_first
@@ -41,6 +44,30 @@ StateT = TypeVar("StateT", bound=tuple[Any, ...])
 Reference = Callable[[Any, Tensor, Any, Tensor], tuple[Tensor, Any]]
 """A plain form: ``reference(core, inputs, state, is_first)`` gives what ``core(inputs, state, is_first)`` gives. As a
 class attribute it is a method: ``core.reference_unroll(inputs, state, is_first)``."""
+
+
+Method = TypeVar("Method", bound=Callable[..., Any])
+
+
+def _after(check: Callable[..., None], method: Method) -> Method:
+    """A method whose arguments are checked first."""
+
+    @functools.wraps(method)
+    def checked(*args: Any, **kwargs: Any) -> Any:
+        check(*args, **kwargs)
+        return method(*args, **kwargs)
+
+    return cast(Method, checked)
+
+
+def _require_width(config: "CoreConfig", input_dim: int, *args: Any, **kwargs: Any) -> None:
+    fits = isinstance(input_dim, numbers.Integral) and not isinstance(input_dim, bool) and input_dim >= 1
+    require(fits, "input_dim", input_dim, "give the width of one input, a whole number of at least 1")
+
+
+def _require_rows(core: "MemoryCore[Any]", batch_size: int, *args: Any, **kwargs: Any) -> None:
+    if not torch.compiler.is_compiling():
+        require(batch_size >= 0, "batch_size", batch_size, "give the number of streams, which is not negative")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,6 +83,16 @@ class CoreConfig(ABC):
     any vector as one place of a map; tables whose tasks show no images leave it out (``GENERAL_CORES``)."""
     reads_words: ClassVar[bool] = False
     """Whether an input ends in the words of an instruction; tables whose tasks give none leave it out."""
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        # Here, so that no core has to think of it, whoever wrote it.
+        super().__init_subclass__(**kwargs)
+        for name, check in (("__post_init__", require_whole), ("build", _require_width)):
+            if name in vars(cls):
+                setattr(cls, name, _after(check, vars(cls)[name]))
+
+    def __post_init__(self) -> None:
+        require_whole(self)
 
     @property
     def helps(self) -> tuple[str, ...]:
@@ -115,6 +152,11 @@ class MemoryCore(nn.Module, ABC, Generic[StateT]):
     differences say, and leaves gradients to the plain form."""
     exemptions: Mapping[str, str] = {}
     """Lines of the certificate that this core misses, each with its reason."""
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if "initial_state" in vars(cls):
+            cls.initial_state = _after(_require_rows, vars(cls)["initial_state"])
 
     @abstractmethod
     def initial_state(self, batch_size: int) -> StateT:
@@ -206,6 +248,7 @@ class MemoryCore(nn.Module, ABC, Generic[StateT]):
 
         The stream reads the weights as they are when it is made; after a change of weights make a new one.
         """
+        require(batch_size >= 1, "batch_size", batch_size, "a stream needs at least one row")
         return self.stream_type(self, batch_size)
 
     def reset(self, is_first: Tensor, state: StateT) -> StateT:

@@ -223,12 +223,32 @@ class Stream:
 
     @torch.no_grad()
     def reset(self, rows: Tensor | np.ndarray | list[int] | None = None) -> None:
-        """Forget: all rows, or those named by integers or a boolean mask."""
+        """Forget: all rows, or those named by integers or a boolean mask.
+
+        Raises:
+            ValueError: there is no such row, or the mask is of another number of rows.
+        """
         if rows is None:
             self.load_state(self._fresh)
             return
         index = torch.as_tensor(rows, device=self._never.device)
+        if not index.numel():
+            index = index.long()  # of an empty list torch makes floats
+        self._check_rows(index)
         self.load_state(put_rows(self.state, index, map_state(lambda leaf: leaf[index], self._fresh)))
+
+    def _check_rows(self, index: Tensor) -> None:
+        number = self.batch_size
+        if index.dtype == torch.bool:
+            fits = list(index.shape) == [number]
+        else:
+            whole = not (index.is_floating_point() or index.is_complex())
+            fits = whole and all(-number <= row < number for row in index.flatten().tolist())
+        if not fits:
+            raise ValueError(
+                f"rows={index.tolist()}: this stream has {number} rows, name some of 0 to {number - 1}, "
+                f"or give a mask of {number} bools"
+            )
 
     def fork(self) -> "Stream":
         """A second stream with the same memory; from here on the two go their own ways."""

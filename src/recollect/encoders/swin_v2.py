@@ -1,7 +1,7 @@
 """Swin Transformer V2 as transformers has it, with weights drawn anew: windows that move, and merged patches.
 
 Paper:    Liu et al., Swin Transformer V2 (2022); a baseline of Didolkar et al. 2022, table 1. The network is
-          ``Swinv2Model`` of the package transformers (``pip install 'recollect[backbones]'``); with a linear head it is
+          ``Swinv2Model`` of the package transformers (extra ``backbones``); with a linear head it is
           ``Swinv2ForImageClassification``.
 Differs:  it reads rows of patches, as every encoder here does, and puts them together again. transformers fixes windows
           and shifts when it builds a model: where a stage has no more patches a side than a window, the window is as
@@ -77,7 +77,7 @@ class SwinV2(SequenceEncoder):
         try:
             swin: Any = import_module("transformers")
         except ImportError:
-            raise ValueError("swin-v2 needs the package transformers: pip install 'recollect[backbones]'") from None
+            raise ValueError("swin-v2 needs the package transformers: pip install 'transformers>=5,<6'") from None
         self.patch, side = isqrt(input_dim // 3), isqrt(length)
         good = 3 * self.patch**2 == input_dim and side**2 == length
         require(good, "input_dim", input_dim, f"swin-v2 reads square pictures as {length} patches of 3 * p * p numbers")

@@ -216,7 +216,7 @@ def load_imageio() -> ModuleType:
         import imageio.v2
         import imageio_ffmpeg  # noqa: F401  (what imageio writes MP4 with)
     except ImportError as error:
-        raise ValueError("a video needs imageio and its ffmpeg: run pip install 'recollect[video]'") from error
+        raise ValueError("a video needs imageio and its ffmpeg: run pip install 'imageio[ffmpeg]'") from error
     return imageio.v2
 
 
@@ -227,5 +227,5 @@ def load_pillow() -> ModuleType:
         import PIL.ImageDraw
         import PIL.ImageFont
     except ImportError as error:
-        raise ValueError("a video needs pillow: run pip install 'recollect[video]'") from error
+        raise ValueError("a video needs pillow: run pip install pillow") from error
     return PIL

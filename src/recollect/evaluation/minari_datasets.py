@@ -212,5 +212,5 @@ def _minari() -> ModuleType:
     try:
         import minari
     except ImportError as error:
-        raise ValueError("datasets of Minari need the package minari: run pip install 'recollect[minari]'") from error
+        raise ValueError("datasets of Minari need the package minari: run pip install 'minari[hdf5]'") from error
     return minari

@@ -18,7 +18,7 @@ from recollect.evaluation.agents import no_trace
 from recollect.interpret.episodes import LiveEpisode
 from recollect.interpret.recall import Ratio
 from recollect.interpret.record import EpisodeRecord
-from recollect.interpret.saliency import find_image, policy_with_blur
+from recollect.interpret.saliency import find_image, policy_with_blur, sees_image
 
 TOP = 0.2
 """Share of places that a map favours."""
@@ -73,7 +73,7 @@ def blurred_places(episodes: Sequence[LiveEpisode]) -> dict[str, list[Ratio]]:
 
 
 def _maps_of(episode: LiveEpisode) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
-    if not episode.discrete:
+    if not episode.discrete or not sees_image(episode.agent):  # what is blurred are pixels
         return
     if episode.spatial is not None:
         yield "attention", np.arange(episode.num_steps), episode.spatial.mean(1)

@@ -88,7 +88,7 @@ ASKED_FOR = ("rerun",)
 
 
 def usable_writers() -> tuple[str, ...]:
-    """Keys of the writers of every report whose extras are installed: a movie wants ``recollect[video]``."""
+    """Keys of the writers of every report whose extras are installed: a movie wants ``video``."""
     movies = all(find_spec(package) for package in ("imageio", "imageio_ffmpeg", "PIL"))
     return tuple(name for name in WRITERS if name not in ASKED_FOR and (name != "movie" or movies))
 
@@ -176,6 +176,7 @@ def explore_run(
             Also a folder that cannot be made.
     """
     writers = usable_writers() if writers is None else writers
+    require(live or runtime is None, "runtime", str(runtime), "it is of the live page, ask for that too (--live)")
     if "rerun" in writers:
         require_rerun()
     folder = Path(folder)

@@ -1,4 +1,4 @@
-"""Figures of a record for a paper: PNG, SVG or PDF by the ending of the path. They want ``recollect[plots]``.
+"""Figures of a record for a paper: PNG, SVG or PDF by the ending of the path. They want matplotlib.
 
     figure_strip(record, "strip.png", steps=range(180, 190))      what consecutive steps attend to
     figure_top(record, "top.png", step=190)                       the frame masked to its most attended patches
@@ -334,5 +334,5 @@ def _matplotlib() -> ModuleType:
     try:
         import matplotlib.figure
     except ImportError as error:
-        raise ValueError("a figure needs matplotlib: run pip install 'recollect[plots]'") from error
+        raise ValueError("a figure needs matplotlib: run pip install matplotlib") from error
     return matplotlib.figure

@@ -2,7 +2,7 @@
 
     write_movie(record, "episode.mp4")          also .webp (lossless) and .gif
 
-Colours have one scale for the whole episode. MP4 wants imageio's ffmpeg, the others pillow: ``recollect[video]``.
+Colours have one scale for the whole episode. MP4 wants imageio's ffmpeg, the others pillow (extra ``video``).
 """
 
 from os import PathLike

@@ -129,7 +129,7 @@ def require_exportable(agent: ActorCritic) -> None:
     """Raise ``ValueError`` for an agent that cannot be exported: packages, core, what it sees, does and is told."""
     absent = [name for name in PACKAGES if find_spec(name) is None]
     if absent:
-        raise ValueError(f"a live page needs {' and '.join(absent)}: pip install 'recollect[live]'")
+        raise ValueError(f"a live page needs {' and '.join(absent)}: pip install {' '.join(absent)}")
     core, config = type(agent.core).__name__, agent.core_config
     carried = isinstance(config, HierarchicalChunkMemoryConfig) and config.carry_across_episodes
     if core_key(agent) not in LIVE_CORES or carried:

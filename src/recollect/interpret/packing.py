@@ -148,7 +148,7 @@ def _worth(record: EpisodeRecord, head: int) -> float:
             if pair.query[0] < record.num_steps
         ]
         return float(np.mean(masses)) if masses else 0.0
-    if chunk_rel is not None and removal is not None:
+    if chunk_rel is not None and removal is not None and removal.unit == "chunk":
         both = np.isfinite(chunk_rel[:, head]) & np.isfinite(removal.kl)
         attended, used = chunk_rel[:, head][both], removal.kl[both]
         if len(used) > 1 and attended.std() > 0 and used.std() > 0:

@@ -1,6 +1,6 @@
 """An episode in the file format of rerun (https://rerun.io), for people who look at everything there.
 
-    write_rerun(record, "episode.rrd")          needs the extra: pip install 'recollect[rerun]'
+    write_rerun(record, "episode.rrd")          needs the package rerun-sdk
     rerun episode.rrd
 
 Everything stands on the timeline ``step``: the frame with attention and saliency over it and the boxes of things, the
@@ -33,7 +33,7 @@ def require_rerun() -> Any:
         ValueError: it is not installed.
     """
     if find_spec("rerun") is None:
-        raise ValueError("a .rrd file needs rerun-sdk (170 MB): pip install 'recollect[rerun]'")
+        raise ValueError("a .rrd file needs rerun-sdk (170 MB): pip install rerun-sdk")
     return import_module("rerun")
 
 

@@ -31,7 +31,7 @@ import torch.nn.functional as F
 from gymnasium.spaces import Box, Discrete
 from torch import Tensor
 
-from recollect.agents.actor_critic import ActorCriticOutput
+from recollect.agents.actor_critic import ActorCritic, ActorCriticOutput
 from recollect.agents.contract import ActorInputs
 from recollect.agents.encoders import parts
 from recollect.agents.image_encoders import fractions, is_image, sides
@@ -57,6 +57,11 @@ class Image(NamedTuple):
     axes: tuple[int, ...]
     """Which axes of it are rows and columns, from the end: (-3, -2) where channels come last."""
     size: tuple[int, int]
+
+
+def sees_image(agent: ActorCritic) -> bool:
+    """Whether there is a picture in what the agent sees."""
+    return any(isinstance(space, Box) and is_image(space) for _, space in parts(agent.observation_space))
 
 
 def find_image(playback: Playback) -> Image:

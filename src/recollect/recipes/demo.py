@@ -22,6 +22,7 @@ from rich.table import Table
 
 from recollect.agents.actor_critic import ActorCritic
 from recollect.agents.contract import ActorInputs, nothing_said, what_was_said
+from recollect.config import require
 from recollect.evaluation.agents import AgentEvaluation, evaluate_agent, no_action
 from recollect.evaluation.films import Video, record
 from recollect.interpret.explore import Explored, explore_run
@@ -121,8 +122,10 @@ def demo(
         console: where it is shown; None is silent.
 
     Raises:
+        ValueError: less than one step.
         KeyboardInterrupt: stopped by Ctrl-C or SIGTERM.
     """
+    require(steps >= 1, "steps", steps, f"give at least 1; fewer than {2 * WINDOW} count as {2 * WINDOW}")
     console = Console(quiet=True) if console is None else console
     memory = demo_config("hcam") if memory is None else memory
     ablation = demo_config("memoryless") if ablation is None else ablation
@@ -231,7 +234,7 @@ def _score(
 
 
 def _train(config: ImpalaConfig, directory: Path, console: Console) -> Outcome:
-    outcome = fit(config, directory, console=console)
+    outcome = fit(config, directory, console=console, hint="the same command begins anew, in another folder")
     if outcome.status == "interrupted":
         raise KeyboardInterrupt(outcome.message)
     return outcome

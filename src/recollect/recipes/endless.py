@@ -1,9 +1,9 @@
 """Endless Mortar Mayhem (Memory Gym): a list of commands that grows by one every round, until the first mistake.
 
 An oracle of ours (tasks/gymnasium/mortar_mayhem.py) reads the official environment's state and shows what to do; the
-agent imitates it, and is then reinforced. Every core is taught the same way, has about as many parameters, and learns
-for the same processor time. Targets from the environment's state help all of them: which command is due (a head that
-is not used in play), and for cores that attend to the past when it was shown.
+agent imitates it, and is then reinforced. Every core has the same oracle, about as many parameters and the same
+processor time. A target from the environment's state helps all of them: which command is due (a head that is not used
+in play). Cores that attend to the past are also told when it was shown, and chunks of hcam get gradients.
 
 Published agents learned by reinforcement alone, from 84 x 84 pixels and hundreds of millions of steps: GRU 84 to 120
 commands, TrXL 17 (56 at best). Lite: frames of 42 x 42, ten minutes of one core, episodes that are cut after 512 steps

@@ -154,7 +154,7 @@ def _scores(run: Run, outcome: Outcome) -> dict[str, Any]:
         "parameters": sum(p.numel() for p in outcome.agent.parameters()),
         "steps": outcome.step,
         "seconds": round(outcome.seconds, 1),
-        "processor_seconds": round(outcome.processor_seconds, 1),
+        "processor_seconds": round(outcome.processor_seconds, 3),
         "peak_memory_mib": _peak(),
         **_memory(outcome.agent),
         "curve": curve,

@@ -23,9 +23,7 @@ class RunLogger(ABC):
     """
 
     package: ClassVar[str]
-    """What has to be installed."""
-    extra: ClassVar[str]
-    """The extra of this package that installs it."""
+    """What has to be installed, in the words of pip too."""
 
     @abstractmethod
     def __init__(self, run: RunDirectory, config: Mapping[str, Any], step: int) -> None:
@@ -44,7 +42,6 @@ class TensorBoardLogger(RunLogger):
     """Writes ``tensorboard/`` in the run directory. What an earlier process wrote later than ``step`` is hidden."""
 
     package = "tensorboard"
-    extra = "log"
 
     def __init__(self, run: RunDirectory, config: Mapping[str, Any], step: int) -> None:
         from torch.utils.tensorboard import SummaryWriter
@@ -68,7 +65,6 @@ class WandbLogger(RunLogger):
     """
 
     package = "wandb"
-    extra = "wandb"
 
     def __init__(self, run: RunDirectory, config: Mapping[str, Any], step: int) -> None:
         import os
@@ -109,7 +105,7 @@ def require_installed(name: str) -> None:
     logger = lookup(LOGGERS, name, "logger")
     if logger is not None and find_spec(logger.package) is None:
         raise ValueError(
-            f"log={name!r}: {logger.package} is not installed; run pip install 'recollect[{logger.extra}]', "
+            f"log={name!r}: {logger.package} is not installed; run pip install {logger.package}, "
             "or leave it off (metrics.csv is always written)"
         )
 

@@ -114,14 +114,14 @@ class ClassificationTrainer(StreamTrainer[ClassificationConfig, SequenceClassifi
         """Train on the next rows."""
         config = self.config
         before = self.generator.get_state()
-        batch = config.task.sample(config.batch_size, self.generator).to(self.device)
-        self.model.train()
         rate = config.optimizer.rate(self.updates, config.fit.steps)
-        begin_step(self.optimizer, rate)
         restoring = self.updates < config.pretraining.steps
-        with torch.autocast(self.device.type, torch.bfloat16, enabled=config.bfloat16):
-            loss, score = self._restoring(batch) if restoring else self._answering(batch)
         try:
+            batch = config.task.sample(config.batch_size, self.generator).to(self.device)
+            self.model.train()
+            begin_step(self.optimizer, rate)
+            with torch.autocast(self.device.type, torch.bfloat16, enabled=config.bfloat16):
+                loss, score = self._restoring(batch) if restoring else self._answering(batch)
             numbers = take_step(
                 self.model, self.optimizer, config.optimizer, loss, finite={"loss": loss}, others={"accuracy": score}
             )

@@ -4,6 +4,11 @@
     a level is over when the mean score of the last ``episodes`` (rows of a stream task) reaches ``success``, or its own
     of ``successes``; or, with ``patience``, after so many rollouts (batches of rows), whatever was reached
 
+All rows have the same share in that mean: of each the newest ceil(episodes / rows) scores count, and nothing is decided
+before every row has so many. Of episodes that play at the same time short ones end first; counted as they come, they
+would be more than their share, and where success is short a level would be over far below the score that it asks for.
+Rows in which a teacher acts are not counted.
+
 Evaluations are always at the last level. A level begins at the border of two rollouts (of two batches of rows), with
 new episodes and new memories; what was half played is dropped. Level and recent scores are in every checkpoint.
 
@@ -13,7 +18,7 @@ of the present level.
 
 import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -35,7 +40,7 @@ class CurriculumConfig:
     successes: tuple[float, ...] = ()
     """In place of ``success`` one for each of the values: a score may be easy at one level and hard at another."""
     episodes: int = 200
-    """Newest finished episodes (rows of a stream task) whose mean counts; in whole rollouts, so a few more."""
+    """Newest finished episodes (rows of a stream task) whose mean counts; as many of every row, so a few more."""
     patience: int | None = None
     """Rollouts (batches of rows) after which a level is over without success; None: it waits for it. An agent whose
     memory cannot do what an easy level asks comes to the task itself all the same."""
@@ -96,21 +101,24 @@ class Curriculum(Generic[T]):
     def __init__(self, config: CurriculumConfig, levels: tuple[T, ...]) -> None:
         self.config, self.levels = config, levels
         self.level, self.rollouts = 0, 0  # rollouts of this level
-        self._recent: list[tuple[int, float]] = []  # of each rollout: episodes that ended, sum of their scores
+        self._scores: list[list[float] | None] = []  # of each row: the newest; None where a teacher acts
 
     @property
     def task(self) -> T:
         """What is learned now."""
         return self.levels[self.level]
 
-    def record(self, episodes: int, score: float) -> None:
-        """Take the episodes of a rollout into account: how many ended, and the sum of their scores."""
+    def record(self, finished: Sequence[Sequence[float] | None]) -> None:
+        """Take the episodes of a rollout into account.
+
+        Args:
+            finished: scores of those that ended, in this order, of each row; None of a row in which a teacher acts.
+        """
         self.rollouts += 1
-        if not episodes:
-            return
-        self._recent.append((episodes, score))
-        while sum(count for count, _ in self._recent[1:]) >= self.config.episodes:
-            del self._recent[0]
+        share = self._share(finished)
+        kept = self._scores or [[]] * len(finished)
+        rows = zip(kept, finished, strict=True)
+        self._scores = [None if new is None else [*(old or ()), *new][-share:] for old, new in rows]
 
     @property
     def passed(self) -> bool:
@@ -119,24 +127,31 @@ class Curriculum(Generic[T]):
             return False
         if self.config.patience is not None and self.rollouts >= self.config.patience:
             return True
-        count = sum(count for count, _ in self._recent)
-        if count < self.config.episodes:
+        rows = [scores for scores in self._scores if scores is not None]
+        share = self._share(rows)
+        if not rows or min(map(len, rows)) < share:
             return False
-        return sum(score for _, score in self._recent) >= count * self.config.asked(self.level)
+        total = math.fsum(score for scores in rows for score in scores)
+        return total >= len(rows) * share * self.config.asked(self.level)
+
+    def _share(self, rows: Sequence[Sequence[float] | None]) -> int:
+        """How many scores of each row count."""
+        return math.ceil(self.config.episodes / max(sum(row is not None for row in rows), 1))
 
     def advance(self) -> None:
         """Go on to the next level."""
         self.level, self.rollouts = self.level + 1, 0
-        self._recent.clear()
+        self._scores = []
 
     def save(self) -> dict[str, Any]:
         """All of it, as JSON data."""
-        return {"level": self.level, "rollouts": self.rollouts, "recent": [list(entry) for entry in self._recent]}
+        return {"level": self.level, "rollouts": self.rollouts, "scores": self._scores}
 
     def load(self, data: Mapping[str, Any]) -> None:
         """Continue from what :meth:`save` gave."""
         self.level, self.rollouts = data["level"], data.get("rollouts", 0)  # of runs before there was patience: 0
-        self._recent = [(int(count), float(score)) for count, score in data["recent"]]
+        # Older files have the scores of rollouts, not of rows: the level then counts from here on.
+        self._scores = [None if row is None else list(row) for row in data.get("scores", [])]
 
 
 def require_alike(levels: tuple[Any, ...], shapes: tuple[str, ...], field: str) -> None:

@@ -344,11 +344,13 @@ class Fit:
 
     def _gather(self, metrics: Mapping[str, float]) -> None:
         for name, value in metrics.items():
+            # What is a mean over the episodes of a step counts as often as there were any.
+            weight = metrics.get("episodes", 1) if name.startswith("episode_") else 1
             total = self.window.setdefault(name, [0.0, 0])
             if name in self.trainer.counters:
                 total[:] = 0.0, 0
-            total[0] += value
-            total[1] += 1
+            total[0] += weight * value
+            total[1] += weight
 
     def _means(self) -> dict[str, float]:
         return {name: total / count for name, (total, count) in self.window.items()}

@@ -77,7 +77,8 @@ class Trainer(ABC):
     evaluation_metrics: tuple[str, ...]
     """Names that :meth:`evaluate` reports; ``"score"`` is one of them."""
     counters: tuple[str, ...] = ()
-    """Those of ``step_metrics`` whose newest value is reported; of the others it is the mean since the last report."""
+    """Those of ``step_metrics`` whose newest value is reported; of the others it is the mean since the last report,
+    over the steps, or of those that begin with ``episode_`` over the ``episodes`` that each step reports."""
     shown: Mapping[str, str] = MappingProxyType({"loss": "loss", "accuracy": "accuracy", "score": "score"})
     """Metrics that a person sees while the run goes on, and what they are called there."""
     notice: str = ""

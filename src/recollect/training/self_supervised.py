@@ -123,21 +123,21 @@ class SelfSupervisedTrainer(StreamTrainer[SelfSupervisedConfig, SiT]):
         """Train on the next pictures. ``accuracy`` is that of the quarters."""
         config = self.config
         before = self.generator.get_state()
-        inputs, targets, quarters = (part.to(self.device) for part in self._views())
-        self.model.train()
         rate = config.optimizer.rate(self.updates, config.fit.steps)
-        begin_step(self.optimizer, rate)
-        with torch.autocast(self.device.type, torch.bfloat16, enabled=config.bfloat16):
-            rotation, contrast, restored = self.model(inputs)
-        one, other = contrast.chunk(2)
-        parts = {
-            "rotation": F.cross_entropy(rotation.float(), quarters),
-            "contrast": nt_xent(one, other, TEMPERATURE),
-            "restoring": (restored.float() - targets).abs().mean(),
-        }
-        loss = weighed(torch.stack(list(parts.values())), self.model.log_variances)
-        others = parts | {"accuracy": (rotation.detach().argmax(1) == quarters).float().mean()}
         try:
+            inputs, targets, quarters = (part.to(self.device) for part in self._views())
+            self.model.train()
+            begin_step(self.optimizer, rate)
+            with torch.autocast(self.device.type, torch.bfloat16, enabled=config.bfloat16):
+                rotation, contrast, restored = self.model(inputs)
+            one, other = contrast.chunk(2)
+            parts = {
+                "rotation": F.cross_entropy(rotation.float(), quarters),
+                "contrast": nt_xent(one, other, TEMPERATURE),
+                "restoring": (restored.float() - targets).abs().mean(),
+            }
+            loss = weighed(torch.stack(list(parts.values())), self.model.log_variances)
+            others = parts | {"accuracy": (rotation.detach().argmax(1) == quarters).float().mean()}
             numbers = take_step(
                 self.model, self.optimizer, config.optimizer, loss, finite={"loss": loss}, others=others
             )

@@ -159,8 +159,8 @@ class SupervisedTrainer(StreamTrainer[SupervisedConfig, SequenceModel]):
         assert self.curriculum is not None
         self.asked, self.right = self.asked + asked, self.right + asked * accuracy
         if self.position == 0:
-            rows = self.config.batch_size if self.asked else 0
-            self.curriculum.record(rows, rows * self.right / max(self.asked, 1))
+            score = [self.right / self.asked] if self.asked else []
+            self.curriculum.record([score] * self.config.batch_size)
             self.asked, self.right = 0, 0.0
 
     def _rows(self) -> Batch:

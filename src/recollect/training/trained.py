@@ -10,9 +10,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from recollect.config import from_json
+from recollect.config import from_json, require
 from recollect.evaluation.agents import AgentEvaluation
-from recollect.evaluation.films import Video
+from recollect.evaluation.films import Video, load_imageio, load_pillow
 from recollect.evaluation.recordings import Recording, require_target, write_recording
 from recollect.evaluation.score import Score
 from recollect.files import read_json, require_kind
@@ -130,24 +130,48 @@ def load_model(
     return model.to(where).eval()
 
 
+def require_world(directory: str | PathLike[str], what: str, *, trust: bool = False) -> None:
+    """Raise ``ValueError`` unless a run acts in a world; ``what`` only such runs have or can."""
+    if not load_config(directory, trust=trust).has_films:
+        raise ValueError(f"{directory} was trained on rows of a stream task: only runs in a world {what}")
+
+
+def require_filmable(directory: str | PathLike[str], *, trust: bool = False) -> None:
+    """Look whether :func:`record_run` could film a run, before anything is played.
+
+    Raises:
+        ValueError: not a run, a run on a stream task, or imageio or pillow is missing.
+    """
+    require_world(directory, "can be filmed", trust=trust)
+    load_imageio()
+    load_pillow()
+
+
 def require_recordable(
-    directory: str | PathLike[str], target: str | PathLike[str] | None, *, trust: bool = False
-) -> None:  # fmt: skip
+    directory: str | PathLike[str],
+    target: str | PathLike[str] | None,
+    *,
+    noise: Sequence[float] = (),
+    trust: bool = False,
+) -> None:
     """Look whether :func:`save_episodes` could write a run's episodes there, before anything is played.
 
     Args:
         directory: of the run.
         target: FILE.npz, minari:DATASET or lerobot:FOLDER; None asks for nothing.
+        noise: as in :func:`save_episodes`.
         trust: as in :func:`load_config`.
 
     Raises:
-        ValueError: not a run, a run on a stream task, or a target that cannot be written.
+        ValueError: not a run, a run on a stream task, a target that cannot be written, or noise that is no share or
+            that nobody records.
     """
     if target is None:
+        require(not noise, "noise", list(noise), "it is for episodes that are kept, name their file too (--record)")
         return
+    require(all(0 <= share <= 1 for share in noise), "noise", list(noise), "give shares of the actions, from 0 to 1")
     require_target(target)
-    if not load_config(directory, trust=trust).has_films:
-        raise ValueError(f"{directory} was trained on rows of a stream task: only runs in a world have episodes")
+    require_world(directory, "have episodes", trust=trust)
 
 
 def save_episodes(  # noqa: PLR0913  (how it plays)
@@ -179,7 +203,7 @@ def save_episodes(  # noqa: PLR0913  (how it plays)
         ValueError: not a run, no checkpoint, a run on a stream task, or a target that cannot be written. Nothing was
             played then.
     """
-    require_recordable(directory, target, trust=trust)
+    require_recordable(directory, target, noise=noise, trust=trust)
     config = load_config(directory, trust=trust)
     model = load_model(directory, device, best=best, trust=trust)
     with _advised():
@@ -277,9 +301,8 @@ def record_run(
     Raises:
         ValueError: not a run, no checkpoint, a run on a stream task (there is nothing to see), or imageio is missing.
     """
+    require_filmable(directory, trust=trust)
     config = load_config(directory, trust=trust)
-    if not config.has_films:
-        raise ValueError(f"{directory} was trained on rows of a stream task: only runs in a world can be filmed")
     target = Path(folder) / Path(directory).resolve().name
     model = load_model(directory, device, best=best, trust=trust)
     with _advised():

@@ -60,9 +60,7 @@ def packages() -> tuple[ModuleType, ModuleType, ModuleType]:
         import pyarrow.compute
         import pyarrow.parquet
     except ImportError as error:
-        raise ValueError(
-            f"datasets of LeRobot need the package {error.name}: run pip install 'recollect[robots]'"
-        ) from error
+        raise ValueError(f"datasets of LeRobot need the package {error.name}: run pip install pyarrow av") from error
     return pyarrow, pyarrow.parquet, av
 
 

@@ -49,9 +49,17 @@ class Bot(Protocol):
 
 
 def level_id(level: str) -> str:
-    """The id of a level in Gymnasium's registry: ``GoToLocal``, ``BabyAI-GoToLocal-v0`` and ``gym:...`` mean one."""
+    """The id of a level in Gymnasium's registry: ``GoToLocal``, ``BabyAI-GoToLocal-v0`` and ``gym:...`` mean one.
+
+    Raises:
+        ValueError: it is the id of another environment.
+    """
     name = level.removeprefix("gym:")
-    return name if name.startswith("BabyAI-") else f"BabyAI-{name}-v0"
+    if name.startswith("BabyAI-"):
+        return name
+    other = re.search(r"[/:]|-v\d+$", name)
+    require(not other, "level", level, "that is no level of BabyAI, and only those have a bot: name one, as GoToLocal")
+    return f"BabyAI-{name}-v0"
 
 
 def level_name(level: str) -> str:

@@ -171,7 +171,7 @@ def load_av() -> Any:
         import av
         import av.logging
     except ImportError as error:
-        raise ValueError("films are read with PyAV: run pip install 'recollect[video]'") from error
+        raise ValueError("films are read with PyAV: run pip install av") from error
     av.logging.set_level(av.logging.PANIC)  # what is broken is told once, by us
     return av
 

@@ -327,12 +327,12 @@ class WordLearning(TensorWorld[WordLearningState]):
         heard = torch.where(named, (self.clock + 1)[:, None], state.heard)
 
         finished = over & testing & (state.lesson == c.lessons - 1)
-        score = (testing & right & ~alone).float()
-        reward = score + c.discovery_reward * news + c.distractor_reward * distracted
+        lifted = (testing & right & ~alone).float()
+        reward = lifted + c.discovery_reward * news + c.distractor_reward * distracted
 
         pause = torch.where(over & ~testing, c.pause_steps, (state.pause - 1).clamp(min=0))
         moved = state._replace(elapsed=elapsed, agent=agent, touched=touched, heard=heard, pause=pause)
-        return Advance(self._enter_next(moved, over & ~finished), reward, finished, score)
+        return Advance(self._enter_next(moved, over & ~finished), reward, finished, lifted * finished)
 
     def _enter_next(self, state: WordLearningState, over: Tensor) -> WordLearningState:
         tested = over & (state.phase == self.test)

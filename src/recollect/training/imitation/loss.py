@@ -87,7 +87,9 @@ def imitation_loss(
         inputs = _rows(rollout.inputs, slice(0, -1))
         with attention or nullcontext():
             output, state = agent(inputs, rollout.state, rollout.is_first[:, :-1])
-        restored = agent.reconstruction_losses(output.features, inputs.observation, reduction=config.reduction)
+        seen = rollout.seen[:, :-1]  # nearly always all of them, and a mask makes copies of whole images
+        how: dict[str, Any] = {"valid": None if seen.all() else seen, "reduction": config.reduction}
+        restored = agent.reconstruction_losses(output.features, inputs.observation, **how)
     state, valid = detach(state), rollout.valid
     distribution = agent.distribution(output.policy)
     chosen: dict[str, Any] = {"valid": valid, "reduction": config.reduction}

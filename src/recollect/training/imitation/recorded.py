@@ -21,13 +21,12 @@ from torch import Tensor
 from recollect.agents.actor_critic import ActorCritic
 from recollect.evaluation.agents import METRICS
 from recollect.evaluation.recordings import Recording
-from recollect.runs.errors import NonFiniteError
 from recollect.state import detach, map_state, named_leaves
 from recollect.training.devices import choose_device
 from recollect.training.frame import Trainer, below, evaluation_seed
 from recollect.training.imitation.loss import REPORTED, imitation_loss
 from recollect.training.imitation.teachers import NamedActions
-from recollect.training.impala.rollouts import Rollout
+from recollect.training.impala.rollouts import Rollout, map_observation
 from recollect.training.impala.trainer import ImpalaConfig
 from recollect.training.optimizers import Undo, begin_step, load_optimizer, optimizer_tensors, take_step
 
@@ -173,14 +172,15 @@ class RecordedTrainer(Trainer):
         before = self.rows.tensors()
         undo = Undo(self.model, self.optimizer, self.generator) if self.model.keeps_statistics else None
         self.model.train()
-        rollout = self.rows.take(learner.unroll, self.state)
         try:
+            rollout = self.rows.take(learner.unroll, self.state)
             if undo is not None:
-                self.model.update_statistics(rollout.observation)
+                seen = rollout.seen
+                self.model.update_statistics(map_observation(lambda leaf: leaf[seen][None], rollout.observation))
             begin_step(self.optimizer, rate)
             losses = imitation_loss(self.model, rollout, self.teacher, learner.loss, bfloat16=learner.bfloat16)
             numbers = take_step(self.model, self.optimizer, learner.optimizer, losses.loss, finite=losses.scalars())
-        except NonFiniteError:
+        except BaseException:
             self.rows.load(before)
             if undo is not None:
                 undo()

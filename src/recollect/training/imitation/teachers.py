@@ -15,14 +15,14 @@ import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import gymnasium
 import torch
 from torch import Generator, Tensor
 
 from recollect.agents.actor_critic import ActorCritic, ActorCriticConfig, without_target_heads
-from recollect.agents.contract import ActorInputs
+from recollect.agents.contract import ActorInputs, nothing_said, what_was_said
 from recollect.agents.kinds import KINDS
 from recollect.agents.policies import Distribution
 from recollect.config import from_json, require
@@ -222,8 +222,22 @@ class WorldTeacher(NamedActions):
             )
 
 
+class RunState(NamedTuple):
+    """What a run that teaches remembers."""
+
+    memory: Any
+    """That of its agent."""
+    policy: Tensor
+    """``[b, p]``: its own policy at the step before, as its agent may be shown it."""
+    features: Tensor
+    """``[b, d]``: its own features at the step before; of no width where its agent does not read them."""
+
+
 class RunTeacher(Teacher):
     """A trained agent; targets are the parameters of its policy ``[b, p]``.
+
+    It sees what the learner sees, and what was done. Of the step before it is shown what it said itself: the learner's
+    policy and features mean nothing to it.
 
     Args:
         name: directory of its run, or RUN/best.
@@ -240,21 +254,30 @@ class RunTeacher(Teacher):
         self.agent = self.agent.to(device).eval().requires_grad_(False)
         self.identity = f"{name}, step {step}"
         self.stream = self.agent.stream(batch_size)
+        self.said = nothing_said(self.agent, batch_size, torch.zeros((), device=device))
 
     @property
-    def state(self) -> Any:  # type: ignore[override]
-        """The teacher's memory."""
-        return self.stream.state
+    def state(self) -> RunState:  # type: ignore[override]
+        """The teacher's memory, and what it said last."""
+        return RunState(self.stream.state, *self.said)
 
     def load_state(self, tensors: dict[str, Tensor]) -> None:
         """Go on with the memory whose leaves have these names."""
-        example = self.stream.state
+        example = self.state
+        if "policy" not in tensors:  # older files have the memory alone
+            tensors = {f"memory.{name}": leaf for name, leaf in tensors.items()}
+            tensors |= {"policy": example.policy, "features": example.features}
         names = iter([name for name, _ in named_leaves(example)])
-        self.stream.load_state(map_state(lambda leaf: tensors[next(names)].to(leaf.device), example))
+        memory, policy, features = map_state(lambda leaf: tensors[next(names)].to(leaf.device), example)
+        self.stream.load_state(memory)
+        self.said = policy, features
 
     def show(self, world: World, inputs: ActorInputs, is_first: Tensor) -> Tensor:
         """Its policy, after it saw what the learner sees."""
-        return self.stream.step(inputs, is_first).policy
+        policy, features = self.said
+        output = self.stream.step(inputs._replace(policy=policy, features=features), is_first)
+        self.said = what_was_said(self.agent, output)
+        return output.policy
 
     def actions(self, target: Tensor, generator: Generator) -> Tensor:
         """Drawn from its policy."""

@@ -77,9 +77,11 @@ class ReuseConfig:
     surrogate_clip: float = 0.2
     """How far the ratio may move from 1 and still pay."""
     reference: Literal["learner", "actor"] = "learner"
-    """Whose policy the ratio starts from: the learner's when it sees a row first, or the one that acted (PPO)."""
+    """Whose policy the ratio starts from: the learner's when it sees a row first, or the one that acted (PPO). It is
+    read with several passes only."""
     kl_stop: float | None = None
-    """End the passes over a rollout when a minibatch finds the policy this far, in nats, from where they began."""
+    """End the passes over a rollout when a minibatch finds the policy this far, in nats, from where they began. It is
+    not read while a run only imitates: the teacher's policy is to be reached, and there is none to stay near."""
     chunk: int | None = None
     """Rows that the learner runs over at once: gradients end there, and its memory goes on. It divides the unroll + 1
     rows of a rollout (George 2021: 80 of 240). None: all of them."""
@@ -148,6 +150,9 @@ class LossConfig:
         require(self.reduction in ("sum", "mean"), "reduction", self.reduction, "choose 'sum' or 'mean'")
         clips = self.reward_clip is None or self.reward_clip > 0
         require(clips, "reward_clip", self.reward_clip, "give a positive bound, or None")
+        whole = not self.imitation.steps or self.reuse.chunk is None
+        remedy = "steps that only imitate read rollouts whole: give None, or no such steps (loss.imitation.steps=0)"
+        require(whole, "chunk", self.reuse.chunk, remedy)
 
 
 def clipped_rewards(rollout: Rollout, config: LossConfig) -> Tensor:
@@ -184,7 +189,8 @@ class Losses(NamedTuple):
 
 
 NOISE = 0.1
-"""Advantages that differ by less than this share of the returns' deviation are not blown up."""
+"""Least deviation that advantages are divided by: what differs by less is not blown up. It is a share of the deviation
+of returns where values are normalised (``norm_values``), else a number in the units of the rewards."""
 REPORTED = Losses._fields[:-5]
 """What is reported of every rollout; the divergence from a teacher only where there is one."""
 
@@ -221,7 +227,7 @@ def impala_loss(
     value, valid = output.value, rollout.valid
     log_prob, entropy = distribution.log_prob(rollout.actions), distribution.entropy()
     behaviour = agent.distribution(rollout.policies).log_prob(rollout.actions)
-    if config.reuse.reference == "actor":
+    if config.reuse.reference == "actor" and config.reuse.passes > 1:
         reference = behaviour
     reference = log_prob.detach() if reference is None else reference
     # Corrects for the way from the acting policy to the reference; the surrogate, from there to the present one.

@@ -1,7 +1,7 @@
 """Rollouts: what b rows of a world and an agent did in T steps, as a learner reads it.
 
     row        0     1     2    ...    T-1    T        T + 1 observations, T actions
-    action        a_0   a_1   ...   a_{T-1}            drawn from policy_t; both are kept at row t + 1
+    action        a_0   a_1   ...   a_{T-1}            drawn from policy_t, or a teacher's; both are kept at row t + 1
     reward           r_1   r_2   ...        r_T        r_{t+1} follows action t
     state      the agent's memory before row 0: one for the whole rollout
 
@@ -56,7 +56,8 @@ class Rollout(NamedTuple):
     score: Tensor
     """float32 ``[b, T + 1]``: of the episodes that end at a row, 0 elsewhere."""
     policy: Tensor
-    """float32 ``[b, T + 1, p]``: parameters of the distribution that the action before each row was drawn from."""
+    """float32 ``[b, T + 1, p]``: parameters of the actor's own policy at the step before each row. The action there was
+    drawn from it, unless a teacher acted in that row."""
     features: Tensor
     """``[b, T + 1, d]``: the actor's features at the step before each row; none where the agent does not read them."""
     state: Any
@@ -78,13 +79,19 @@ class Rollout(NamedTuple):
 
     @property
     def policies(self) -> Tensor:
-        """Parameters of the distributions that they were drawn from, ``[b, T, p]``."""
+        """Parameters of the actor's policy at rows 0 .. T - 1, ``[b, T, p]``."""
         return self.policy[:, 1:]
 
     @property
     def valid(self) -> Tensor:
         """Whether action t was taken in earnest: row t is not the last of an episode. Bool ``[b, T]``."""
         return ~(self.terminated | self.truncated)[:, :-1]
+
+    @property
+    def seen(self) -> Tensor:
+        """Whether rows are steps of an episode: not what fills up recorded ones behind their end. ``[b, T + 1]``."""
+        ended = torch.nn.functional.pad((self.terminated | self.truncated)[:, :-1], (1, 0))
+        return self.is_first | ~ended
 
     def rows(self, index: Tensor) -> "Rollout":
         """Some of the rows, for a minibatch."""
@@ -116,10 +123,14 @@ class Episodes(NamedTuple):
     """Sum of their scores."""
     length: int
     """Sum of their lengths, in actions."""
-    own: int
-    """Of those that ended, all whose steps were the agent's own: no teacher acted in any of them."""
-    own_score: float
-    """Sum of their scores."""
+    own: Tensor
+    """float64 ``[b, T]``: scores of those that ended at rows 1 .. T, all of whose steps were the agent's own: no
+    teacher acted in any of them. NaN elsewhere."""
+
+    def own_scores(self, led: int) -> list[list[float] | None]:
+        """The scores in ``own``, row by row; None for the first ``led`` rows, in which a teacher acts."""
+        rows = [[score for score in row if not math.isnan(score)] for row in self.own.tolist()]
+        return [None if row < led else scores for row, scores in enumerate(rows)]
 
     def means(self) -> dict[str, float]:
         """Return, score and length per episode; nothing when none ended."""
@@ -155,7 +166,7 @@ class ActorSnapshot(NamedTuple):
     action: Tensor
     """What was done before it."""
     policy: Tensor
-    """What that was drawn from."""
+    """What the actor's policy was then; see :class:`Rollout`."""
     features: Tensor
     """The actor's features before it; see :class:`Rollout`."""
     state: Any
@@ -361,17 +372,16 @@ class Collector:
         led = torch.arange(len(ended), device=ended.device) < (0 if self.teacher is None else self.teacher.acting)
         # A row that is let go still ends an episode that its teacher has begun.
         taught = (led[:, None] & (t > began)) | (snapshot.taught[:, None] & older)
-        own = ended & ~taught
-        numbers += [own.sum(), torch.where(own, scores, 0.0).sum()]
         floats = [leaf for _, leaf in observation_leaves(rollout.observation) if leaf.is_floating_point()]
         # A finite sum has finite terms.
         numbers += [part.sum(dtype=torch.float64).isfinite() for part in (*floats, rollout.reward, rollout.policies)]
         numbers = torch.stack([number.double() for number in numbers]).tolist()
-        steps, count, total, score, actions, alone, own_score, *finite = numbers
+        steps, count, total, score, actions, *finite = numbers
         if not all(finite):
             self._check_seen()
             self._check(lambda: iter([("policy", rollout.policies)]))
-        episodes = Episodes(int(steps), int(count), total, score, int(actions), int(alone), own_score)
+        own = torch.where(ended & ~taught, scores, torch.nan)
+        episodes = Episodes(int(steps), int(count), total, score, int(actions), own)
         return episodes, Counted(*(part[:, -1].clone() for part in (returned, length, taught)))
 
     def _reset(self, seed: int | None = None) -> Step:

@@ -55,6 +55,8 @@ class SupervisionConfig:
     def __post_init__(self) -> None:
         for name in ("label_cost", "attention_cost", "decision_cost"):
             require(getattr(self, name) >= 0, name, getattr(self, name), "give 0 or more")
+        asked = "it is about targets for attention: give attention_cost too"
+        require(not self.inside or self.attention_cost > 0, "inside", self.inside, asked)
         require(0 < self.until <= 1, "until", self.until, "give a share of the run in (0, 1]")
         require(0 < self.share <= 1, "share", self.share, "give a share of the steps in (0, 1]")
 

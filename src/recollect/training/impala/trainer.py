@@ -16,6 +16,7 @@ on identifying temporally extended reinforcement learning tasks, section 2.4.
 import copy
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from time import perf_counter
 from types import MappingProxyType
@@ -30,7 +31,7 @@ from recollect.config import require
 from recollect.cores.contract import CoreConfig
 from recollect.evaluation.agents import METRICS, TIME_LIMIT, AgentEvaluation, evaluate_agent
 from recollect.evaluation.watched import build_world, close_world, named
-from recollect.runs.errors import NonFiniteError, WorldError
+from recollect.runs.errors import WorldError
 from recollect.runs.interrupts import TimeIsUp, may_be_given_up
 from recollect.state import detach
 from recollect.tasks.worlds.contract import WorldConfig
@@ -227,14 +228,9 @@ class ImpalaTrainer(Trainer):
         if self.teacher is not None:
             self.step_metrics = (*self.step_metrics, *(name for name in TEACHING if name not in self.step_metrics))
         self.collectors: list[Collector] = []
-        try:
-            with may_be_given_up(config.schedule.timeout, patience=0.0):
-                for actor in range(config.schedule.actors):
-                    self.collectors.append(self._collector(actor))
-        except TimeIsUp:
-            raise WorldError(
-                f"actor {len(self.collectors)}: its world is not made and reset after {config.schedule.timeout:g} s"
-            ) from None
+        for actor in range(config.schedule.actors):
+            with self._making(f"actor {actor}"):
+                self.collectors.append(self._collector(actor))
         try:
             config.loss.supervision.require_targets(self.collectors[0].world, self.model.core)
         except ValueError:
@@ -265,6 +261,7 @@ class ImpalaTrainer(Trainer):
         if self.curriculum is not None and self.curriculum.passed:
             self._enter(self.curriculum.level + 1)
             self.curriculum.advance()
+            self.snapshots = self._snapshots()  # a step that fails now is saved with the world of its level
         if self.teacher is not None:
             self.teacher.acting = self.config.loss.imitation.rows(self.updates, self.config.batch_size)
         delivery = self.actors.take()
@@ -282,7 +279,7 @@ class ImpalaTrainer(Trainer):
         if self.curriculum is not None:
             metrics["level"] = float(self.curriculum.level)
             # What a teacher can is no success of the learner.
-            self.curriculum.record(delivery.episodes.own, delivery.episodes.own_score)
+            self.curriculum.record(delivery.episodes.own_scores(0 if self.teacher is None else self.teacher.acting))
         return metrics | {
             "environment_steps": float(now),
             "frames_per_second": (now - before) / (end - start),
@@ -342,9 +339,7 @@ class ImpalaTrainer(Trainer):
         several = several or self.model.keeps_statistics
         supervision = self.config.loss.supervision
         weight = supervision.weight(self.updates, self.config.fit.steps)
-        undo = None
-        if several or supervision.share < 1:
-            undo = Undo(self.model, self.optimizer, self.generator)
+        undo = Undo(self.model, self.optimizer, self.generator) if several or supervision.share < 1 else None
         if reuse.learner_memory == "empty":
             rollout = rollout._replace(state=detach(self.model.initial_state(len(rollout.reward))))
         try:
@@ -353,7 +348,7 @@ class ImpalaTrainer(Trainer):
                 rollout = rollout._replace(truth=some_of(rollout.truth, supervision.share, self.generator))
             alone = self.teacher is not None and self.config.loss.imitation.alone(self.updates)
             numbers = (self._imitate if alone else self._passes)(rollout, rate, weight)
-        except NonFiniteError:
+        except BaseException:
             if undo is not None:
                 undo()
             raise
@@ -475,8 +470,19 @@ class ImpalaTrainer(Trainer):
         (collector,), config = self.collectors, self.config
         seed, _ = self._seeds(0, level, 1)
         old, task = collector.world, self.curriculum.levels[level]
-        collector.enter(build_world(task, config.batch_size, collector.name, seed=seed, device=self.device))
+        with self._making(collector.name):
+            collector.enter(build_world(task, config.batch_size, collector.name, seed=seed, device=self.device))
         close_world(old, collector.name)
+
+    @contextmanager
+    def _making(self, name: str) -> Iterator[None]:
+        """Whose world takes longer than ``schedule.timeout`` to be made and reset is named."""
+        seconds = self.config.schedule.timeout
+        try:
+            with may_be_given_up(seconds, patience=0.0):
+                yield
+        except TimeIsUp:
+            raise WorldError(f"{name}: its world is not made and reset after {seconds:g} s") from None
 
     def _actors(self) -> Actors:
         schedule = self.config.schedule

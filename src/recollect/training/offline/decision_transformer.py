@@ -190,13 +190,13 @@ class OfflineTrainer(DrawnTrainer[DecisionTransformer]):
         """Learn from the next contexts."""
         config = self.config
         before = self.generator.get_state()
-        contexts = self.data.draw(config.batch_size, config.agent.context, self.generator)
-        self.model.train()
         rate = config.optimizer.rate(self.updates, config.fit.steps)
-        begin_step(self.optimizer, rate)
-        with torch.autocast(self.device.type, torch.bfloat16, enabled=config.bfloat16):
-            loss, agreement = context_loss(self.model, contexts)
         try:
+            contexts = self.data.draw(config.batch_size, config.agent.context, self.generator)
+            self.model.train()
+            begin_step(self.optimizer, rate)
+            with torch.autocast(self.device.type, torch.bfloat16, enabled=config.bfloat16):
+                loss, agreement = context_loss(self.model, contexts)
             numbers = take_step(
                 self.model,
                 self.optimizer,

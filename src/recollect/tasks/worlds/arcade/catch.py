@@ -64,12 +64,12 @@ class CatchConfig(WorldConfig):
 
     @property
     def spec(self) -> WorldSpec:
-        """A grey frame, three actions; in the dark a decision may depend on the last frame with light."""
+        """A grey frame, three actions; in the dark a decision may depend on the last two frames with light."""
         return WorldSpec(
             observation_space=observation_space(self.side),
             action_space=gymnasium.spaces.Discrete(3),
             max_steps=self.balls * FALL,
-            memory_span=self.blackout,
+            memory_span=self.blackout + 1 if self.blackout else 0,
             chance=9 / COLUMNS if self.blackout else float("nan"),
             oracle=1.0,
             events=("ball", "dark"),
