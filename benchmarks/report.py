@@ -54,6 +54,7 @@ from recollect.recipes import RECIPES
 from recollect.recipes.attention_agents.sizes import SIZES
 from recollect.recipes.attention_agents.study import game
 from recollect.recipes.contents import tasks
+from recollect.recipes.htm_inference import PUBLISHED
 from recollect.recipes.memory_suite import grand_table
 from recollect.recipes.reproduce import with_demands
 from recollect.state import nbytes
@@ -434,6 +435,12 @@ def results_table(results: Path, cores: dict[str, Any]) -> str:
     task = "streets of a city never seen, goals reached by `hcam` in 200 steps, imitated, then reinforced"
     goals, seeds = score("htm-streets", "hcam-imitated-lite", CITY)
     rows.append((task, streets_text(results / "htm-streets", goals, of(seeds))))
+    label = "hcam-16-chains-lite"
+    (joined, seeds), (untrained, _) = (score("htm-inference", label, test) for test in ("AC", "AC, untrained"))
+    task = "associative inference, two of 32 pairs joined (items of 1000 numbers), `hcam`"
+    rows.append(
+        (task, f"{joined:.1%} right, {of(seeds)} (paper: {float(PUBLISHED['AC']):.1%}; untrained: {untrained:.0%})")
+    )
     early, late = (row_of(cores, "hcam", "stream", "float32", 1, position) for position in (1_000, 100_000))
     times = " and ".join(f"{row['us_per_call'] / 1000:.2f} ms" for row in (early, late))
     rows.append(("one step of `hcam` at position 10^3 and 10^5", f"{times} ([sizes](#speed))"))
