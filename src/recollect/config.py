@@ -43,13 +43,17 @@ def require_one_of(owner: object, *fields: str) -> None:
         require(value in choices, field, value, f"choose one of {', '.join(map(repr, choices))}")
 
 
+def is_whole(value: object) -> bool:
+    """Whether it is a whole number, NumPy's included, and no bool."""
+    return isinstance(value, numbers.Integral) and not isinstance(value, bool)
+
+
 def require_whole(owner: object) -> None:
     """Raise a ``ValueError`` unless fields annotated ``int`` (or ``int | None``) hold whole numbers (or None)."""
     for field, optional in _whole_fields(type(owner)).items():
         value = getattr(owner, field)
-        fits = isinstance(value, numbers.Integral) and not isinstance(value, bool)  # NumPy's integers fit, too
         wanted = "give a whole number or None" if optional else "give a whole number"
-        require(fits or (optional and value is None), field, value, wanted)
+        require(is_whole(value) or (optional and value is None), field, value, wanted)
 
 
 @functools.cache

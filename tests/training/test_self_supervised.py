@@ -6,6 +6,7 @@ import math
 import pytest
 import torch
 import torch.nn.functional as F
+from broken_steps import assert_a_step_without_memory_leaves_the_generator
 
 from recollect.agents.sit import SiTConfig
 from recollect.cores.tlb import TemporalLatentBottleneckConfig
@@ -84,15 +85,7 @@ def test_a_run_that_goes_on_equals_one_that_was_left_alone(tmp_path, encoder):
 
 def test_a_step_without_memory_leaves_the_generator(monkeypatch):
     ours = trainer()
-    before = ours.save()[0]["generator"].clone()
-
-    def broken(*arguments, **settings):
-        raise MemoryError("not enough memory")
-
-    monkeypatch.setattr(ours.model, "forward", broken)
-    with pytest.raises(MemoryError):
-        ours.step()
-    assert torch.equal(ours.save()[0]["generator"], before)
+    assert_a_step_without_memory_leaves_the_generator(ours, "forward", monkeypatch)
 
 
 def test_probes_leave_no_trace_and_other_pictures_can_be_probed():

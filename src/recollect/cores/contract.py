@@ -25,7 +25,6 @@ memory that is not finite gives NaN until the next ``is_first``, and is in its i
 
 import cmath
 import functools
-import numbers
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -34,7 +33,7 @@ from typing import Any, ClassVar, Generic, TypeVar, cast
 import torch
 from torch import Tensor, nn
 
-from recollect.config import require, require_whole
+from recollect.config import is_whole, require, require_whole
 from recollect.cores.stream import Stream
 from recollect.layers.finite import is_finite, surely_finite
 from recollect.state import map_state, named_leaves, where_first
@@ -61,7 +60,7 @@ def _after(check: Callable[..., None], method: Method) -> Method:
 
 
 def _require_width(config: "CoreConfig", input_dim: int, *args: Any, **kwargs: Any) -> None:
-    fits = isinstance(input_dim, numbers.Integral) and not isinstance(input_dim, bool) and input_dim >= 1
+    fits = is_whole(input_dim) and input_dim >= 1
     require(fits, "input_dim", input_dim, "give the width of one input, a whole number of at least 1")
 
 

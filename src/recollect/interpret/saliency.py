@@ -61,7 +61,13 @@ class Image(NamedTuple):
 
 def sees_image(agent: ActorCritic) -> bool:
     """Whether there is a picture in what the agent sees."""
-    return any(isinstance(space, Box) and is_image(space) for _, space in parts(agent.observation_space))
+    return any(True for _ in _pictures(agent))
+
+
+def _pictures(agent: ActorCritic) -> Iterator[tuple[str, Box]]:
+    for name, space in parts(agent.observation_space):
+        if isinstance(space, Box) and is_image(space):
+            yield name, space
 
 
 def find_image(playback: Playback) -> Image:
@@ -70,12 +76,11 @@ def find_image(playback: Playback) -> Image:
     Raises:
         ValueError: it sees none.
     """
-    for name, space in parts(playback.agent.observation_space):
-        if isinstance(space, Box) and is_image(space):
-            y, x, c = sides(space.shape)
-            first = len(space.shape) == 2 or (space.shape == (c, y, x) and space.shape != (y, x, c))
-            axes = (-2, -1) if first else (-3, -2)
-            return Image(() if name == "observation" else tuple(name.split("/")), axes, (y, x))
+    for name, space in _pictures(playback.agent):
+        y, x, c = sides(space.shape)
+        first = len(space.shape) == 2 or (space.shape == (c, y, x) and space.shape != (y, x, c))
+        axes = (-2, -1) if first else (-3, -2)
+        return Image(() if name == "observation" else tuple(name.split("/")), axes, (y, x))
     raise ValueError(
         f"observation space {playback.agent.observation_space}: there is no picture in it, and saliency is of pixels"
     )

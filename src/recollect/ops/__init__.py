@@ -94,7 +94,7 @@ OPS: dict[str, Operation] = {
     "weighted-softmax": Operation(
         kernel=weighted_softmax.weighted_softmax,
         twin=weighted_softmax.plain_weighted_softmax,
-        is_available=weighted_softmax.is_available,
+        is_available=tracing.can_tell,
         needs="answer whether a function transform is at work",
         example=examples.chunk_scores,
         typical_rows=512,

@@ -14,12 +14,7 @@ import torch
 from torch import Tensor
 
 from recollect.ops import short_softmax
-from recollect.ops.tracing import can_tell, is_traced
-
-
-def is_available() -> bool:
-    """Whether this torch has what :func:`weighted_softmax` needs to be faster than its twin."""
-    return can_tell()
+from recollect.ops.tracing import is_traced
 
 
 def prefers_chunks_last(contents: Tensor) -> bool:

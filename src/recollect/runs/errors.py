@@ -21,6 +21,11 @@ class StepError(RunError):
         if remedy is not None:
             self.remedy = remedy
 
+    def advice(self, then: str = "resume") -> str:
+        """The remedy as the beginning of a sentence; ``then`` comes last, where there is no run to resume."""
+        remedy = self.remedy.replace("then resume", f"then {then}")
+        return remedy[0].upper() + remedy[1:]
+
 
 class NonFiniteError(StepError):
     """A trainer met NaN or infinity."""

@@ -24,7 +24,7 @@ from recollect.evaluation.sequences import Evaluation, score_answers
 from recollect.objectives.answers import answer_loss, mean_score
 from recollect.objectives.cross_entropy import accuracy, cross_entropy
 from recollect.tasks.streams.contract import Batch, StreamTask
-from recollect.training.optimizers import begin_step, take_step
+from recollect.training.optimizers import begin_step, drawing_again, take_step
 from recollect.training.streams import StreamConfig, StreamTrainer
 
 
@@ -113,10 +113,9 @@ class ClassificationTrainer(StreamTrainer[ClassificationConfig, SequenceClassifi
     def step(self) -> dict[str, float]:
         """Train on the next rows."""
         config = self.config
-        before = self.generator.get_state()
         rate = config.optimizer.rate(self.updates, config.fit.steps)
         restoring = self.updates < config.pretraining.steps
-        try:
+        with drawing_again(self.generator):
             batch = config.task.sample(config.batch_size, self.generator).to(self.device)
             self.model.train()
             begin_step(self.optimizer, rate)
@@ -125,9 +124,6 @@ class ClassificationTrainer(StreamTrainer[ClassificationConfig, SequenceClassifi
             numbers = take_step(
                 self.model, self.optimizer, config.optimizer, loss, finite={"loss": loss}, others={"accuracy": score}
             )
-        except BaseException:
-            self.generator.set_state(before)
-            raise
         self.updates += 1
         return numbers | {"learning_rate": rate}
 

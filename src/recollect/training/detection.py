@@ -18,7 +18,7 @@ from recollect.evaluation.detection import METRICS, DetectionScore, evaluate_det
 from recollect.objectives.detection import detection_loss
 from recollect.tasks.streams.contract import Batch
 from recollect.tasks.videos.contract import VideoTask
-from recollect.training.optimizers import begin_step, split_rates, take_step
+from recollect.training.optimizers import begin_step, drawing_again, split_rates, take_step
 from recollect.training.streams import StreamConfig, StreamTrainer
 
 
@@ -117,8 +117,7 @@ class DetectionTrainer(StreamTrainer[DetectionConfig, ActivityDetector]):
     def step(self) -> dict[str, float]:
         """Train on the next videos."""
         config = self.config
-        before = self.generator.get_state()
-        try:
+        with drawing_again(self.generator):
             batch = self._cut(config.task.sample(config.batch_size, self.generator)).to(self.device)
             self.model.train()
             rate = config.optimizer.rate(self.updates, config.fit.steps)
@@ -127,9 +126,6 @@ class DetectionTrainer(StreamTrainer[DetectionConfig, ActivityDetector]):
                 logits, _ = self.model(batch.inputs, self.model.initial_state(config.batch_size), batch.is_first)
             loss = detection_loss(logits, batch.targets, batch.loss_mask, config.label_smoothing)
             numbers = take_step(self.model, self.optimizer, config.optimizer, loss, finite={"loss": loss})
-        except BaseException:
-            self.generator.set_state(before)
-            raise
         self.updates += 1
         return numbers | {"learning_rate": rate}
 

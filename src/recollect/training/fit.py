@@ -382,7 +382,7 @@ class Fit:
             self.save(before)
         else:
             self.directory.forget()
-        raise type(error)(f"{error} {when}: stopped, {saved}. {_sentence(error)}") from (error.__cause__ or error)
+        raise type(error)(f"{error} {when}: stopped, {saved}. {error.advice()}") from (error.__cause__ or error)
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
@@ -417,7 +417,7 @@ def _before_anything_is_written() -> Iterator[None]:
     try:
         yield
     except StepError as error:
-        remedy = _sentence(error).replace("then resume", "then type the command again")
+        remedy = error.advice(then="type the command again")
         raise type(error)(f"{error}: the run did not start, and nothing was written. {remedy}") from error
     except (RuntimeError, MemoryError, OverflowError, TypeError) as error:
         reason = machine.asked_for(error)
@@ -435,10 +435,6 @@ def _logging(run: Fit, loggers: Sequence[Logger], log: Sequence[str]) -> Iterato
     with ExitStack() as stack:
         opened = [open_logger(name, run.directory, run.description, run.done) for name in dict.fromkeys(log)]
         yield [*loggers, *(stack.enter_context(closing(logger)) for logger in opened if logger is not None)]
-
-
-def _sentence(error: StepError) -> str:
-    return error.remedy[0].upper() + error.remedy[1:]
 
 
 def _message(run: Fit, signal_name: str | None, hint: str | None) -> str:

@@ -1,7 +1,8 @@
 """Optimisers: their settings, one step of them, and what they remember."""
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -165,6 +166,17 @@ def load_optimizer(optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tenso
         index, name = key.split(".", 1)
         saved["state"].setdefault(int(index), {})[name] = value
     optimizer.load_state_dict(saved)
+
+
+@contextmanager
+def drawing_again(generator: torch.Generator) -> Iterator[None]:
+    """A step that fails within has drawn nothing: the same step can be taken once more."""
+    before = generator.get_state()
+    try:
+        yield
+    except BaseException:
+        generator.set_state(before)
+        raise
 
 
 class Undo:

@@ -33,7 +33,7 @@ from recollect.layers.positions import patches
 from recollect.objectives.contrastive import nt_xent
 from recollect.tasks.images.contract import ImageTask, normalised
 from recollect.tasks.images.views import damaged, turned, view
-from recollect.training.optimizers import begin_step, take_step
+from recollect.training.optimizers import begin_step, drawing_again, take_step
 from recollect.training.streams import StreamConfig, StreamTrainer
 
 WEIGHTS = (1.0, 1.0, 0.5)  # a: rotation, contrast, restoring
@@ -122,9 +122,8 @@ class SelfSupervisedTrainer(StreamTrainer[SelfSupervisedConfig, SiT]):
     def step(self) -> dict[str, float]:
         """Train on the next pictures. ``accuracy`` is that of the quarters."""
         config = self.config
-        before = self.generator.get_state()
         rate = config.optimizer.rate(self.updates, config.fit.steps)
-        try:
+        with drawing_again(self.generator):
             inputs, targets, quarters = (part.to(self.device) for part in self._views())
             self.model.train()
             begin_step(self.optimizer, rate)
@@ -141,9 +140,6 @@ class SelfSupervisedTrainer(StreamTrainer[SelfSupervisedConfig, SiT]):
             numbers = take_step(
                 self.model, self.optimizer, config.optimizer, loss, finite={"loss": loss}, others=others
             )
-        except BaseException:
-            self.generator.set_state(before)
-            raise
         self.updates += 1
         return numbers | {"learning_rate": rate}
 

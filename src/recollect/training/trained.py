@@ -229,8 +229,7 @@ def _advised() -> Iterator[None]:
     try:
         yield
     except StepError as error:
-        remedy = error.remedy[0].upper() + error.remedy[1:].replace("then resume", "then try again")
-        raise type(error)(f"{error}. {remedy}") from error
+        raise type(error)(f"{error}. {error.advice(then='try again')}") from error
 
 
 def evaluate_run(

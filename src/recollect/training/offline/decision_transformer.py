@@ -25,7 +25,7 @@ from recollect.training.acting import ActingConfig
 from recollect.training.drawn import DrawnTrainer
 from recollect.training.frame import evaluation_seed
 from recollect.training.offline.data import Contexts, OfflineData, OfflineDataConfig
-from recollect.training.optimizers import OptimizerConfig, begin_step, take_step
+from recollect.training.optimizers import OptimizerConfig, begin_step, drawing_again, take_step
 
 SEEN = 10_000
 """Steps of the data, evenly spread, whose observations running statistics are taken of."""
@@ -189,9 +189,8 @@ class OfflineTrainer(DrawnTrainer[DecisionTransformer]):
     def step(self) -> dict[str, float]:
         """Learn from the next contexts."""
         config = self.config
-        before = self.generator.get_state()
         rate = config.optimizer.rate(self.updates, config.fit.steps)
-        try:
+        with drawing_again(self.generator):
             contexts = self.data.draw(config.batch_size, config.agent.context, self.generator)
             self.model.train()
             begin_step(self.optimizer, rate)
@@ -205,9 +204,6 @@ class OfflineTrainer(DrawnTrainer[DecisionTransformer]):
                 finite={"loss": loss},
                 others={"agreement": agreement},
             )
-        except BaseException:
-            self.generator.set_state(before)
-            raise
         self.updates += 1
         return numbers | {"learning_rate": rate}
 
