@@ -89,7 +89,6 @@ def wide_inference(chain: int = 3) -> SupervisedConfig:
         task=task,
         core=replace(core, num_chunks=task.num_pairs, top_k=task.num_pairs),
         fit=replace(config.fit, steps=8000),
-        batch_size=16 if chain == 3 else 8,
         evaluation_rows=32,
     )
 
