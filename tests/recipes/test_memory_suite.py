@@ -106,7 +106,7 @@ def test_the_page_orders_rows_and_gives_every_empty_cell_its_reason(tmp_path):
     first, second, third = COLUMNS[:3]
     for seed in (0, 1, 2):
         for place, row in enumerate(ROWS):
-            write(tmp_path, row, first, seed, 0.9 if row == "tlb" else 0.01 * place + 0.001 * seed)
+            write(tmp_path, row, first, seed, 0.9 if row == "tlb" else 0.01 * place + 0.001 * seed - 0.004)
             write(tmp_path, row, second, seed, 0.8 if row == "tlb" else 0.1)
     write(tmp_path, "hcam", third, 0, 0.97)
     write(tmp_path, "gru", third, 0, 0.0, status="failed", error="NaN in the loss at step 7")
@@ -125,6 +125,7 @@ def test_the_page_orders_rows_and_gives_every_empty_cell_its_reason(tmp_path):
     assert first.title not in empty
     picture = (tmp_path / "docs" / "assets" / "memory-suite.svg").read_text()
     assert "IQM over 2 full columns" in picture and ">97<" in picture and ">failed<" in picture
+    assert ">0<" in picture and ">-0<" not in picture
     for name in ("memory-suite-beats", "memory-suite-profile"):
         assert f"](assets/{name}.svg)" in page and (tmp_path / "docs" / "assets" / f"{name}.svg").is_file()
     assert "| tlb |" in (tmp_path / "docs" / "results.md").read_text()

@@ -163,7 +163,7 @@ def _bar(bar: Bar, x: float, y: float) -> str:
     return (
         f'<rect class="bar" x="{x:.1f}" y="{y + 8}" width="{value:.1f}" height="{ROW - 16}" rx="2"/>'
         f'<line class="spread" x1="{x + low:.1f}" x2="{x + high:.1f}" y1="{line}" y2="{line}" stroke-width="2"/>'
-        f'<text x="{x + BAR + 12}" y="{line + 4.5}">{100 * bar.value:.0f}</text>'
+        f'<text x="{x + BAR + 12}" y="{line + 4.5}">{100 * bar.value:z.0f}</text>'
     )
 
 

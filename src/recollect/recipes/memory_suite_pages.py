@@ -234,11 +234,11 @@ class Cells:
         if scores is None:
             return Cell(None, self._brief(row, column), f"{row.name}, {column.title}: {self.reason(row, column)}")
         middle = self._middle(scores)
-        title = f"{row.name}, {column.title}: {', '.join(f'{100 * score:.0f}' for score in scores)}"
+        title = f"{row.name}, {column.title}: {', '.join(f'{100 * score:z.0f}' for score in scores)}"
         test = self.good(row, column)[0]["tests"][""]
         lag, reach = test.get("lag"), test.get("reach")
         beyond = lag is not None and reach is not None and lag > reach
-        return Cell(middle, f"{100 * middle:.0f}", title, row.name in self.suite.best(column.key), beyond)
+        return Cell(middle, f"{100 * middle:z.0f}", title, row.name in self.suite.best(column.key), beyond)
 
     def _foot(self, column: Heading) -> str:
         """The lag of a column, as its result files say; else its longest span."""
@@ -341,8 +341,8 @@ class Cells:
         if name not in part.methods:
             return ["", ""]
         interval = part.interval(name)
-        spread = f" ({interval.low:.2f} to {interval.high:.2f})" if interval else ""
-        return [f"{part.mean(name):.2f}{spread}", self._beats_ablation(name)]
+        spread = f" ({interval.low:z.2f} to {interval.high:z.2f})" if interval else ""
+        return [f"{part.mean(name):z.2f}{spread}", self._beats_ablation(name)]
 
     def _beats_ablation(self, name: str) -> str:
         part = self.compared
@@ -362,7 +362,7 @@ class Cells:
             parts = [
                 "; ".join(_shown(name) for name in best if middle[name] >= SOLVED),
                 "; ".join(
-                    f"{_shown(name)} ({100 * middle[name]:.0f})" for name in best if BEGUN <= middle[name] < SOLVED
+                    f"{_shown(name)} ({100 * middle[name]:z.0f})" for name in best if BEGUN <= middle[name] < SOLVED
                 ),
                 "; ".join(_shown(name) for name in best if middle[name] < BEGUN),
             ]
