@@ -255,7 +255,7 @@ def figure(cores: dict[str, Any], path: Path) -> None:
         height = max(y, height * 1.19)  # labels keep their distance
         axes.annotate(
             name, (x, y), xytext=(x * 1.6, height), color=colour, va="center", fontsize=9,
-            arrowprops={"arrowstyle": "-", "color": colour, "linewidth": 0.6},
+            arrowprops={"arrowstyle": "-", "color": colour, "linewidth": 0.6, "relpos": (0, 0.5)},
         )  # fmt: skip
     axes.set_title(
         "A step costs the same, however long the stream (width 512, 4 layers, batch 1)", loc="left", fontsize=12
