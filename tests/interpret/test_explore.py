@@ -159,6 +159,20 @@ def test_two_runs_on_one_cursor(run, tmp_path, capsys):
     assert (tmp_path / run.name / "explorer.html").is_file() and (tmp_path / "again" / "metrics.json").is_file()
 
 
+def test_runs_of_one_name_do_not_write_over_each_other(run, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    for parent in ("a", "b"):
+        shutil.copytree(run, tmp_path / parent / "seed0")
+    how = ["--episodes", "1", "--longest", "4", "-o", "out"]
+    assert main(["explore", "a/seed0", "b/seed0", *how]) == 0
+    assert "replaced" not in capsys.readouterr().err
+    for parent in ("a", "b"):
+        told = json.loads((tmp_path / "out" / parent / "seed0" / "metrics.json").read_text())["episode"]["provenance"]
+        assert told["run"] == f"{parent}/seed0"
+    assert main(["explore", "a/seed0", "b/../a/seed0", *how]) == 2
+    assert "is named twice" in capsys.readouterr().err
+
+
 def test_controls_stand_beside_the_scores(episodes):
     report = score_with_controls(episodes)
     gates = {gate.name: gate for gate in report.gates}

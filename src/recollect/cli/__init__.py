@@ -141,7 +141,8 @@ class Explore:
     directories: Positional[tuple[Path, ...]]
     """Run directories."""
     out: Annotated[Path, arg(aliases=("-o",))] = Path("explored")
-    """Folder that gets the files; with several runs, a folder in it for each."""
+    """Folder that gets the files; with several runs, a folder in it for each, under as many of their own names as it
+    takes to tell them apart."""
     env: str | None = None
     """Another world than that of the run: its key, gym:ID, or package.module:Name."""
     episodes: int = 8
@@ -171,7 +172,7 @@ class Explore:
             raise ValueError("no run is named: give a run directory, as in recollect explore runs/t-maze-hcam-seed0")
         for directory in self.directories:
             require_run(directory)
-        from recollect.interpret.explore import compare_explored, explore_run, usable_writers
+        from recollect.interpret.explore import compare_explored, explore_run, own_folders, usable_writers
         from recollect.recipes.train import find_task
         from recollect.runs.interrupts import ends_at_a_signal
         from recollect.runs.progress import Counted
@@ -181,10 +182,8 @@ class Explore:
         how |= {"live": self.live, "runtime": self.runtime}
         how["writers"] = (*usable_writers(), "rerun") if self.rerun else None
         how |= {"greedy": self.policy == "greedy", "world": None if self.env is None else find_task(self.env)}
-        many = len(self.directories) > 1
         explored = []
-        for directory in self.directories:
-            folder = self.out / directory.resolve().name if many else self.out
+        for directory, folder in zip(self.directories, own_folders(self.out, self.directories), strict=True):
             stood = (folder / "metrics.json").exists()
             with ends_at_a_signal(), Counted(Console(stderr=True)):
                 found = explore_run(directory, folder, **how)

@@ -93,6 +93,24 @@ def usable_writers() -> tuple[str, ...]:
     return tuple(name for name in WRITERS if name not in ASKED_FOR and (name != "movie" or movies))
 
 
+def own_folders(out: Path, directories: Sequence[Path]) -> list[Path]:
+    """A folder for each run: ``out`` for a single one, else one in it, under the end of the run's path.
+
+    Raises:
+        ValueError: a run is named twice.
+    """
+    paths = [directory.resolve() for directory in directories]
+    twice = next((path for path in paths if paths.count(path) > 1), None)
+    if twice is not None:
+        raise ValueError(f"{twice} is named twice: name every run once")
+    if len(paths) == 1:
+        return [out]
+    depth = 1  # all runs of recollect train --seeds have names like seed0
+    while len({path.parts[-depth:] for path in paths}) < len(paths):
+        depth += 1
+    return [out.joinpath(*path.relative_to(path.anchor).parts[-depth:]) for path in paths]
+
+
 def compare_explored(explored: Sequence[Explored], folder: str | PathLike[str]) -> Path:
     """``compare.html``: the shown episodes of two runs on one cursor."""
     episodes, reports = [one.episodes[0] for one in explored], [one.report for one in explored]
