@@ -106,6 +106,30 @@ def test_figures_are_drawn(record, tmp_path):
     assert figure_lag(record, tmp_path / "lag.svg").read_text().startswith("<?xml")
 
 
+@pytest.mark.parametrize(
+    "draw",
+    [
+        lambda record, folder: write_movie(record, folder / "movie.webp", panels=("recall",)),
+        lambda record, folder: figure_strip(record, folder / "strip.png", steps=[20]),
+        lambda record, folder: figure_matrix(record, folder / "matrix.png"),
+    ],
+)
+def test_the_mean_of_heads_has_what_only_some_of_them_reach(record, tmp_path, draw):
+    """Windows see the last steps and chunk heads the others: no step is in reach of all."""
+    drawn = []
+    for far in (2, 6):
+        temporal = np.full_like(record.temporal, np.nan)
+        temporal[range(24), :3, range(24)] = 1.0
+        temporal[12:, 3, far] = 1.0
+        folder = tmp_path / str(far)
+        folder.mkdir()
+        path = draw(replace(record, temporal=temporal), folder)
+        with Image.open(path) as image:
+            image.seek(getattr(image, "n_frames", 1) - 1)
+            drawn.append(np.asarray(image.convert("RGB")))
+    assert drawn[0].shape == drawn[1].shape and (drawn[0] != drawn[1]).any()
+
+
 def test_figures_say_what_is_missing(record, tmp_path):
     path = tmp_path / "x.png"
     for draw, message in (

@@ -24,6 +24,7 @@ from recollect.config import require
 from recollect.interpret.colours import top_mask
 from recollect.interpret.heads import lag_only_share, lag_profile, rows_of
 from recollect.interpret.pointing import picture_size
+from recollect.interpret.recall import mean_of_heads
 from recollect.interpret.record import EpisodeRecord
 
 MASS, INK, SOFT, EVENT, GAZE = "#b05c00", "0.1", "0.45", "#47699c", "#35c4d7"
@@ -46,7 +47,8 @@ def figure_strip(
     _require_steps(record, steps)
     figure = _figure((9, 0.75 * len(steps) + 0.9))
     panels = figure.subplots(len(steps), 2, squeeze=False, width_ratios=(1, 9), sharex="col")
-    rows = [np.nan_to_num(temporal[step].mean(0) if head is None else temporal[step, head]) for step in steps]
+    weights = mean_of_heads(temporal) if head is None else temporal[:, head]
+    rows = [np.nan_to_num(weights[step]) for step in steps]
     high = max(float(row.max()) for row in rows) or 1
     for (left, right), step, row in zip(panels, steps, rows, strict=True):
         if record.frames.size:
@@ -149,7 +151,7 @@ def figure_matrix(record: EpisodeRecord, path: str | PathLike[str], *, head: int
     temporal = _needed(record, "temporal")
     _require_head(record, head)
     steps = record.num_steps
-    weights = temporal.mean(1) if head is None else temporal[:, head]
+    weights = mean_of_heads(temporal) if head is None else temporal[:, head]
     lagged = np.full_like(weights, np.nan)
     for t in range(steps):
         lagged[t, : t + 1] = weights[t, : t + 1][::-1]

@@ -16,6 +16,7 @@ from recollect.evaluation.films import INK, PAPER, SOFT, load_imageio, load_pill
 from recollect.files import new_file
 from recollect.interpret.checks import check_record
 from recollect.interpret.colours import overlay
+from recollect.interpret.recall import mean_of_heads
 from recollect.interpret.record import EpisodeRecord
 
 PANELS = ("frame", "heads", "recall", "value")
@@ -109,7 +110,7 @@ class _Scene:
         temporal = self.record.temporal
         if temporal is None or not self.record.heads:
             return None
-        chosen = temporal.mean(1) if head is None else temporal[:, head]
+        chosen = mean_of_heads(temporal) if head is None else temporal[:, head]
         return np.nan_to_num(chosen)
 
     def draw(self, t: int) -> Any:

@@ -49,12 +49,13 @@ class Maps(NamedTuple):
 
 
 def maps_of(record: EpisodeRecord, heads: Sequence[int]) -> Maps:
-    """The mean over heads; a place that only some of them reach counts as 0 for the others."""
+    """The mean over some heads of a record."""
     assert record.temporal is not None and record.chunk_rel is not None
-    return Maps(_mean(record.temporal[:, list(heads)]), _mean(record.chunk_rel[:, list(heads)]))
+    return Maps(mean_of_heads(record.temporal[:, list(heads)]), mean_of_heads(record.chunk_rel[:, list(heads)]))
 
 
-def _mean(maps: np.ndarray) -> np.ndarray:
+def mean_of_heads(maps: np.ndarray) -> np.ndarray:
+    """Of maps ``[T, heads, ...]``, NaN out of reach; a place that only some heads reach counts as 0 for the others."""
     return np.where(np.isnan(maps).all(1), np.nan, np.nan_to_num(maps).mean(1))
 
 
