@@ -148,6 +148,23 @@ def test_a_record_without_attention_has_a_verdict(record):
     assert "nothing that could be scored" in score(bare).verdict
 
 
+@pytest.mark.parametrize("unit", ["chunk", "all"])
+def test_episodes_that_never_came_to_a_decision_do_not_count_beside_those_that_did(record, unit):
+    """Of such an episode every step would count, and a decision is one step of many."""
+    removal = replace(record.removal, unit=unit, kl=record.removal.kl if unit == "chunk" else record.removal.kl[:, :1])
+    came = replace(record, removal=removal)
+    never = replace(came, pairs=(), removal=replace(removal, kl=np.where(np.isnan(removal.kl), np.nan, 50.0)))
+    name = "attended and used, top-2 overlap" if unit == "chunk" else "removal KL of all"
+    assert score([came, never])[name] == score(came)[name]
+
+
+def test_a_verdict_speaks_of_a_decision_only_where_there_was_one(record):
+    whole = replace(record.removal, unit="all", kl=np.full((STEPS, 1), 0.25, np.float32))
+    bare = replace(record, heads=(), temporal=None, chunk_rel=None, removal=whole)
+    assert "changes by 0.25 nats at the decision, elsewhere by 0.25" in score(bare).verdict
+    assert score(replace(bare, pairs=())).verdict == "without the memory the policy changes by 0.25 nats on average"
+
+
 def test_without_ground_truth_there_is_still_a_verdict(record):
     verdict = score(replace(record, pairs=())).verdict
     assert "2 of 4 heads look back a constant number of steps" in verdict and "Pearson" in verdict

@@ -46,6 +46,8 @@ from recollect.interpret.use import attended_and_used, effect_on_key, top_overla
 
 AT_K = 3
 """The larger k of recall@k."""
+NO_DECISION = "no decision, all steps"
+"""What a mean over all steps stands against, where no episode has a decision that depends on anything."""
 Records = Sequence[EpisodeRecord]
 Measure = Callable[[EpisodeRecord, Maps], Ratio]
 
@@ -163,6 +165,7 @@ def couple(records: Records, memory: Sequence[Maps]) -> tuple[Metric | None, dic
 
 def _use(records: Records, memory: Sequence[Maps]) -> list[Metric]:
     pairs = [(record, maps) for record, maps in zip(records, memory, strict=True) if _has_chunk_removal(record)]
+    pairs = [pair for pair in pairs if decisions(pair[0])] or pairs
     agreed = [found for record, maps in pairs if (found := attended_and_used(record, maps)) is not None]
     pearsons = [Ratio(value, control, 1) for value, control in agreed]
     return [
@@ -176,7 +179,10 @@ def _has_chunk_removal(record: EpisodeRecord) -> bool:
 
 
 def _effects(records: Records) -> list[Metric]:
-    """What removal does at decisions, beside other chunks; of slots and whole memories beside other steps."""
+    """What removal does at decisions, beside other chunks; of slots and whole memories beside other steps.
+
+    An episode without a decision (it was cut, or took another way) counts only where none has one.
+    """
     chunks = [record for record in records if _has_chunk_removal(record)]
     kls = [effect_on_key(record, record.removal.kl) for record in chunks if record.removal]
     dvs = [effect_on_key(record, np.abs(record.removal.dv)) for record in chunks if record.removal]
@@ -185,8 +191,10 @@ def _effects(records: Records) -> list[Metric]:
     for record in records[:1]:
         removal = record.removal
         if removal is not None and removal.unit != "chunk":
-            values = [_at_decisions(one) for one in records]
-            found += pooled(f"removal KL of {removal.unit}", values, against="other steps", unit="nats")
+            asked = [one for one in records if decisions(one)]
+            values = [_at_decisions(one) for one in asked or records]
+            against = "other steps" if asked else NO_DECISION
+            found += pooled(f"removal KL of {removal.unit}", values, against=against, unit="nats")
     return found
 
 
@@ -264,7 +272,8 @@ def verdict(record: EpisodeRecord, report: Report) -> str:
             metric = report[f"removal KL of {unit}"]
             what = "the memory" if unit == "all" else "its most used slot"
             elsewhere = "" if math.isnan(metric.chance) else f", elsewhere by {metric.chance:.2f}"
-            parts.append(f"without {what} the policy changes by {metric.value:.2f} nats at the decision{elsewhere}")
+            when = "on average" if metric.against == NO_DECISION else "at the decision"
+            parts.append(f"without {what} the policy changes by {metric.value:.2f} nats {when}{elsewhere}")
     parts += _pointed(report)
     if not parts and report.heads:
         parts.append(_without_truth(report))
