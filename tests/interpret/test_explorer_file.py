@@ -260,3 +260,10 @@ def test_places_in_past_frames_come_back(tmp_path):
     ahead = replace(past, step=step + 1)
     with pytest.raises(ValueError, match=r"spacetime: head .* later step"):
         write_html(replace(record, spacetime=ahead), None, tmp_path / "joint.html")
+
+
+def test_why_there_is_no_attention_is_a_sentence(tmp_path):
+    bare = without_attention()
+    cut = replace(bare, info=replace(bare.info, notes=("a GRU has no attention", "cut after 20 steps")))
+    told = read_html(write_html(cut, None, tmp_path / "cut.html")[0]).meta["records"][0]["nothing"]
+    assert told == "this core keeps no attention to show; a GRU has no attention; cut after 20 steps."

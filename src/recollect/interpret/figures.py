@@ -290,7 +290,7 @@ def _needed(record: EpisodeRecord, name: str) -> np.ndarray:
 
 
 def _notes(record: EpisodeRecord) -> str:
-    return " ".join(record.info.notes) or "choose another figure"
+    return "; ".join(record.info.notes) or "choose another figure"
 
 
 def _require_head(record: EpisodeRecord, head: int | None) -> None:

@@ -77,7 +77,7 @@ def describe(record: EpisodeRecord, report: Mapping[str, Any] | None, packed: Pa
             | {"label": labels.get(head.name)}
             for head in heads
         ],
-        "nothing": "this core keeps no attention to show; " + (" ".join(info.notes) or "see the notes."),
+        "nothing": f"this core keeps no attention to show; {'; '.join(info.notes) or 'see the notes'}.",
         "chunks": [list(chunk) for chunk in record.chunks],
         "events": [_event(record, event) for event in sorted(record.events, key=lambda event: event.t)],
         "kinds": list(dict.fromkeys(event.label for event in _blocks(record))),
