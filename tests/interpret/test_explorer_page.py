@@ -332,3 +332,13 @@ def test_a_page_of_another_version_says_so(browser, page, folder):
     other.write_text(page.read_text().replace('"format":"memx-1"', '"format":"memx-9"'))
     browser.open(other)
     assert "format memx-9; its script reads memx-1" in browser.run("document.querySelector('.error').textContent")
+
+
+def test_the_picture_of_writes_to_slots_says_what_lies_across(browser, folder):
+    rows = np.random.default_rng(0).random((20, 2, 7)).astype(np.float32)
+    written = SlotWeights(name="write", kind="write", weights=rows, axes="slots x steps of the chunk")
+    (path,) = write_html(replace(without_attention(), slots=(written,)), None, folder / "written.html")
+    browser.window(1440, 2400)
+    browser.open(path)
+    told = browser.run("document.getElementById('slots-text').textContent")
+    assert "slots x steps of the chunk: mean over the first, down: the second, across: steps" in told

@@ -944,7 +944,7 @@ function drawSlots(ep) {
   g.drawImage(slotPicture.canvas, 0, 0, width, height);
   box(g, ink.cursor, (now.t + .5) / ep.T * width - .75, 0, 1.5, height);
   const { name, kind, axes } = ep.slots[number];
-  put("slots-text", `${kind} weights of ${name}${axes ? `, ${axes}` : ""}: mean over ${queries} queries; down: ${slots} slots, ` +
+  put("slots-text", `${kind} weights of ${name}, ${axes || "queries x slots"}: mean over the first, down: the second, ` +
     `across: steps; 0 to ${short(numbers.high)}`);
 }
 
