@@ -1,7 +1,7 @@
 """Does what was found hang on an accident of the memory, and is what is attended to enough?
 
     boundaries moved    the first observation is told some times more, so that chunks begin elsewhere in the episode: is
-                        the key still recalled, is the same action still taken (Lampinen et al. 2021, appendix D.2)
+                        the key still recalled, is the likeliest action the same (Lampinen et al. 2021, appendix D.2)
     chunks of n         the same weights with chunks of another length: is the key still recalled
     sufficiency         the agent goes on from its first decision with nothing but the k most attended chunks: does it
                         succeed as often as with all, and more often than with k others
@@ -80,8 +80,10 @@ def _told_later(episode: LiveEpisode, extra: int) -> tuple[Ratio, Ratio]:
         for pair in episode.pairs
     )
     steps = sorted({decision.t for decision in decisions(episode)})
+    # The likeliest actions: what was drawn from a policy says little of what it has become.
+    before = agent.distribution(torch.as_tensor(episode.logits[steps])).mode().numpy()
     action = agent.distribution(said.policy[0, [t + extra for t in steps]]).mode().cpu().numpy()
-    same = [np.array_equal(one, episode.action[t]) for one, t in zip(action, steps, strict=True)]
+    same = [np.array_equal(one, other) for one, other in zip(action, before, strict=True)]
     longer = {name: np.pad(getattr(episode, name), (extra, 0)) for name in ("reward", "done")}
     return _recall(episode, heard, pairs=pairs, **longer), Ratio(float(sum(same)), float("nan"), len(same))
 
