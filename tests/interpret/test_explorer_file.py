@@ -262,6 +262,19 @@ def test_places_in_past_frames_come_back(tmp_path):
         write_html(replace(record, spacetime=ahead), None, tmp_path / "joint.html")
 
 
+def test_effects_too_large_for_half_precision_come_back(record, tmp_path):
+    """Forbidden actions have logits of -1e30, and values may count in millions."""
+    logits, dv = record.removal.logits.copy(), 1e6 * record.removal.dv
+    logits[..., 2] = np.where(np.isnan(logits[..., 2]), np.nan, -1e30)
+    (path,) = write_html(
+        replace(record, removal=replace(record.removal, logits=logits, dv=dv)), None, tmp_path / "x.html"
+    )
+    arrays = read_html(path).arrays[0]
+    assert (np.isfinite(arrays["mem_logits"]) == np.isfinite(logits)).all()
+    assert np.nanmax(arrays["mem_logits"][..., 2]) < -1e4  # a probability of nothing
+    assert np.allclose(arrays["mem_dv"], dv, rtol=1e-3, equal_nan=True)
+
+
 def test_why_there_is_no_attention_is_a_sentence(tmp_path):
     bare = without_attention()
     cut = replace(bare, info=replace(bare.info, notes=("a GRU has no attention", "cut after 20 steps")))

@@ -25,6 +25,8 @@ BEST_HEADS = 8
 REMOVED_KEPT = 8
 """Chunks whose policy after removal a long episode keeps at every step: those of the largest effect."""
 ABSENT_STEP = 65_535
+HALF = float(np.finfo(np.float16).max)
+"""Largest number in half precision."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -240,9 +242,10 @@ def _effects(record: EpisodeRecord) -> Iterator[Block]:
         effects = np.nan_to_num(removal.kl, nan=-1.0)
         least = np.partition(effects, -REMOVED_KEPT, -1)[:, -REMOVED_KEPT, None]
         logits = np.where((effects >= least)[..., None], logits, np.nan)
-    yield _plain("mem_kl", removal.kl, "f16")
-    yield _plain("mem_dv", removal.dv, "f16")
-    yield _plain("mem_logits", logits, "f16")
+    for name, effects in (("mem_kl", removal.kl), ("mem_dv", removal.dv)):
+        fits = np.nan_to_num(np.abs(effects)).max(initial=0) <= HALF  # values of a world may count in millions
+        yield _plain(name, effects, "f16" if fits else "f32")
+    yield _plain("mem_logits", logits.clip(-HALF, HALF), "f16")  # those of actions that are forbidden are near -inf
 
 
 def _sparse(temporal: np.ndarray, first: int, encoding: str) -> Iterator[Block]:
