@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 from PIL import Image
 
 from recollect.comparison.charts import short, ticks
@@ -59,6 +60,26 @@ def test_names_are_escaped(tmp_path):
     run = make_run(tmp_path, "gru", 0, [0.5, 0.6])
     text = page(compare([run], names=["<b>&"]), tmp_path)
     assert "&lt;b&gt;&amp;" in text and "<b>&<" not in text
+
+
+@pytest.mark.parametrize("name", ["_a", r"$\frac{$"])
+def test_names_are_words_in_the_picture_too(tmp_path, monkeypatch, name):
+    """What matplotlib leaves out of a legend, and what it takes for mathematics."""
+    drawn, save = [], Figure.savefig
+    monkeypatch.setattr(
+        Figure, "savefig", lambda self, *given, **more: drawn.append(self) or save(self, *given, **more)
+    )
+    runs = [make_run(tmp_path, "gru", seed, [0.5, 0.6]) for seed in range(2)]
+    write_report(compare(runs, names=[name, "b"]), tmp_path / "out")
+    legend = [text.get_text() for text in drawn[0].axes[0].get_legend().get_texts()]
+    assert [text.strip().replace("\\$", "$") for text in legend] == [name, "b"]
+    assert {path.suffix for path in (tmp_path / "out").iterdir()} == {".html", ".json", ".png"}
+
+
+def test_a_folder_that_cannot_be_made_is_named(comparison, tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ValueError, match=r"out='.*file' cannot be written .*: give another folder"):
+        write_report(comparison, tmp_path / "file")
 
 
 def test_one_evaluation_of_one_run_is_a_page(tmp_path):

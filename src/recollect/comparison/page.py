@@ -23,7 +23,7 @@ from recollect.comparison.charts import (
 from recollect.comparison.compare import Comparison, Group
 from recollect.comparison.style import LIGHT, STYLE
 from recollect.evaluation.confidence_interval import LEVEL, Interval
-from recollect.files import write_atomically
+from recollect.files import new_file, write_atomically
 
 
 class Report(NamedTuple):
@@ -46,18 +46,26 @@ def write_report(comparison: Comparison, folder: str | PathLike[str], *, picture
         picture: also draw the PNG.
 
     Raises:
-        ValueError: matplotlib is missing and a picture is wanted.
+        ValueError: matplotlib is missing and a picture is wanted, or a folder that cannot be written.
     """
     plots = _matplotlib() if picture else None
     target = Path(folder)
-    target.mkdir(parents=True, exist_ok=True)
+    try:
+        target.mkdir(parents=True, exist_ok=True)
+        return _written(comparison, target, plots)
+    except OSError as error:
+        raise ValueError(f"out={str(target)!r} cannot be written ({error.strerror}): give another folder") from error
+
+
+def _written(comparison: Comparison, target: Path, plots: ModuleType | None) -> Report:
     report = Report(
-        target / "comparison.html", target / "comparison.json", target / "comparison.png" if picture else None
+        target / "comparison.html", target / "comparison.json", None if plots is None else target / "comparison.png"
     )
     write_atomically(report.html, page(comparison, target))
     write_atomically(report.json, json.dumps(comparison.to_json(), indent=2, allow_nan=False) + "\n")
     if plots is not None and report.png is not None:
-        _draw(comparison, plots, report.png)
+        with new_file(report.png) as unfinished:
+            _draw(comparison, plots, unfinished)
     return report
 
 
@@ -197,6 +205,13 @@ def _range(interval: Interval | None, form: Callable[[float], str], between: str
     return "–" if interval is None else f"{form(interval.low)}{between}{form(interval.high)}"
 
 
+def _plain(words: str) -> str:
+    """Words for matplotlib, which takes what stands between dollars for mathematics, and leaves out of a legend what
+    begins with an underscore.
+    """
+    return f"{' ' * words.startswith('_')}{words}".replace("$", r"\$")
+
+
 def _matplotlib() -> ModuleType:
     try:
         import matplotlib.figure
@@ -220,7 +235,7 @@ def _draw(comparison: Comparison, plots: ModuleType, target: Path) -> None:
                 left.plot(*run.points(comparison.axis), color=colour, linewidth=0.7, alpha=0.35)
             if group.curve is not None:
                 at, middle, low, high = group.curve
-                left.plot(at, middle, color=colour, linewidth=2.2, label=group.label)
+                left.plot(at, middle, color=colour, linewidth=2.2, label=_plain(group.label))
                 if low is not None and high is not None:
                     left.fill_between(at, low, high, color=colour, alpha=0.16, linewidth=0)
             if group.interval is not None:
@@ -241,12 +256,17 @@ def _draw(comparison: Comparison, plots: ModuleType, target: Path) -> None:
             )
             right.axvline(value, color="0.5", linewidth=1, linestyle=(0, (4, 3)))
         score_axis = score_range(groups, [run.points(comparison.axis)[1] for group in groups for run in group.runs])
-        left.set(title=task, xlabel=AXIS_TITLES.get(comparison.axis, comparison.axis), ylabel="score", ylim=score_axis)
+        left.set(
+            title=_plain(task),
+            xlabel=AXIS_TITLES.get(comparison.axis, comparison.axis),
+            ylabel="score",
+            ylim=score_axis,
+        )
         left.set_xlim(left=0)
         left.legend(loc="best", fontsize=9, edgecolor="none", framealpha=0.9)
         left.xaxis.set_major_formatter(lambda value, _: short(value))
         right.set(title="final score, IQM and 95 % interval", xlim=score_axis, ylim=(len(groups) - 0.5, -0.5))
-        right.set_yticks(range(len(groups)), [group.label for group in groups])
+        right.set_yticks(range(len(groups)), [_plain(group.label) for group in groups])
         for panel in (left, right):
             panel.spines[["top", "right"]].set_visible(False)
             panel.grid(color="0.9", linewidth=0.8)
