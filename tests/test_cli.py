@@ -1,5 +1,6 @@
 import io
 import json
+import shlex
 import subprocess
 import sys
 import time
@@ -10,6 +11,8 @@ from rich.console import Console
 from recollect.cli import COMMANDS, flags, main
 from recollect.cli.elsewhere import require_there
 from recollect.cli.listing import ROOMS, List
+from recollect.cli.seeds import _without
+from recollect.cli.train import read
 from recollect.recipes.contents import CONTENTS
 
 TINY = ["--task.length=56", "--task.max-blank=12", "--fit.steps=4", "--fit.evaluate-every=2", "--batch-size=4"]
@@ -110,6 +113,7 @@ def test_mistakes_are_named_with_a_remedy_and_status_2(capsys, words, message):
         (["--seeds", "0", "1", "--parallel", "-2"], "--parallel -2: give a whole number of at least 1"),
         (["--seeds"], "--seeds needs numbers, such as --seeds 0 1 2"),
         (["--seeds", "0", "--seed", "1"], "--seeds and --seed: give one of them"),
+        (["--seeds", "0", "--seed=1"], "--seeds and --seed: give one of them"),
         (["--config", "x.json"], "--config brings its task and its core"),
     ],
 )
@@ -215,6 +219,18 @@ def test_list_as_json_has_every_room(capsys):
     assert status == 0 and tuple(tables) == ROOMS == tuple(CONTENTS)
     assert {"hcam", "tlb", "ttm", "memoryless"} <= {row["key"] for row in tables["cores"]}
     assert {"sequence-model", "actor-critic"} <= {row["key"] for row in tables["agents"]}
+
+
+def test_words_with_an_equals_sign_and_words_that_come_twice():
+    words = ["recall", "--core=gru", "--seeds=0", "1", "--core=lstm", "--directory=a", "--directory", "b"]
+    request = read(words)
+    assert (request.core, request.seeds, request.value("--directory")) == ("lstm", (0, 1), "b")
+    assert _without(words) == ["recall", "--core=gru", "--core=lstm"]
+
+
+def test_what_to_type_next_can_be_typed(capsys, tmp_path):
+    status, out, _ = run(capsys, "train", "recall", "--core", "gru", *TINY, "--directory", str(tmp_path / "my runs"))
+    assert status == 0 and shlex.split(out.rpartition("next: ")[2])[2:] == [str(tmp_path / "my runs")]
 
 
 def test_train_evaluate_resume_and_a_directory_that_exists(capsys, tmp_path):

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 from rich.console import Console
@@ -46,7 +47,7 @@ def train_seeds(
         own = [*plain, "--directory", str(folders[seed]), "--seed", str(seed)]
         command = [sys.executable, "-m", "recollect", "train", *own]
         piped = subprocess.PIPE if parallel > 1 else None
-        console.print(f"seed {seed}: {folders[seed]}", highlight=False, soft_wrap=True)
+        console.print(f"seed {seed}: {folders[seed]}", highlight=False, soft_wrap=True, markup=False)
         with subprocess.Popen(command, stdout=piped, text=True, env=environment) as process:
             running.append(process)
             for line in process.stdout or ():
@@ -86,8 +87,8 @@ def show(directories: Sequence[Path], console: Console) -> None:
     found = compare(directories)
     for task in found.tasks:
         console.print(table(task, table_rows(found.of(task)), figures=True))
-    names = " ".join(str(directory) for directory in directories)
-    console.print(f"next: recollect compare {names}", highlight=False, soft_wrap=True)
+    names = " ".join(quote(str(directory)) for directory in directories)
+    console.print(f"next: recollect compare {names}", highlight=False, soft_wrap=True, markup=False)
 
 
 def _without(words: Sequence[str]) -> list[str]:
@@ -95,10 +96,7 @@ def _without(words: Sequence[str]) -> list[str]:
     kept, skipping = [], False
     for word in words:
         if word.startswith("-"):
-            name = word.partition("=")[0]
-            skipping = name in ("--seeds", "--parallel", "--directory") and "=" not in word
-            if skipping or name in ("--parallel", "--directory"):
-                continue
+            skipping = word.partition("=")[0] in ("--seeds", "--parallel", "--directory")
         if not skipping:
             kept.append(word)
     return kept

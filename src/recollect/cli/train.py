@@ -6,6 +6,7 @@ Help and mistakes are answered from a table (flags.py), before torch is imported
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from shlex import quote
 from typing import Annotated, Any, NamedTuple
 
 import tyro
@@ -73,7 +74,7 @@ class Request(NamedTuple):
 
     def value(self, flag: str) -> str | None:
         """What follows a flag in :attr:`rest`."""
-        for place, word in enumerate(self.rest):
+        for place, word in reversed(list(enumerate(self.rest))):  # of a flag that is typed twice the last one counts
             if word.startswith(f"{flag}="):
                 return word.removeprefix(f"{flag}=")
             if word == flag and place + 1 < len(self.rest):
@@ -149,7 +150,7 @@ def read(words: Sequence[str]) -> Request:
     if trainer == "cloning":
         rest = [word.replace("--loss.imitation.teacher.", "--teacher.", 1) for word in rest]
     world = {name: _take_words(rest, f"--world.{name}", example) for name, example in WORLD.items()}
-    if seeds and "--fit.seed" in rest:
+    if seeds and any(word.partition("=")[0] == "--fit.seed" for word in rest):
         raise ValueError("--seeds and --seed: give one of them")
     helps = [word for word in rest if word in ("-h", "--help", "--help-all")]
     asked = None if not helps else "--help-all" if "--help-all" in helps else "--help"
@@ -199,7 +200,9 @@ def _one(request: Request, console: Console) -> int:
     if outcome.status == "interrupted":
         return 130
     trust = " --trust" if names_packages(config) else ""
-    console.print(f"next: recollect evaluate {directory}{trust}", highlight=False, soft_wrap=True, markup=False)
+    console.print(
+        f"next: recollect evaluate {quote(str(directory))}{trust}", highlight=False, soft_wrap=True, markup=False
+    )
     return 0
 
 
@@ -330,31 +333,34 @@ def _help(request: Request, console: Console) -> bool:
 
 
 def _take(words: list[str], flag: str, what: str) -> str | None:
-    """Remove a flag and its value from the words; the value, None where the flag is not there."""
+    """Remove a flag and its value from the words; the last value, None where the flag is not there."""
     found = None
     for place in reversed(range(len(words))):
         if words[place] == flag:
             if place + 1 == len(words) or words[place + 1].startswith("--"):
                 raise ValueError(f"{flag} needs {what}")
-            found = found or words[place + 1]
+            value = words[place + 1]
             del words[place : place + 2]
         elif words[place].startswith(f"{flag}="):
-            found = found or words.pop(place).removeprefix(f"{flag}=")
-            if not found:
+            value = words.pop(place).removeprefix(f"{flag}=")
+            if not value:
                 raise ValueError(f"{flag} needs {what}")
+        else:
+            continue
+        found = found or value
     return found
 
 
 def _take_many(words: list[str], flag: str) -> tuple[int, ...]:
-    if flag not in words:
+    start = next((place for place, word in enumerate(words) if word.partition("=")[0] == flag), None)
+    if start is None:
         return ()
-    start = words.index(flag)
     stop = next((place for place in range(start + 1, len(words)) if words[place].startswith("-")), len(words))
-    found = tuple(dict.fromkeys(_number(word, flag) for word in words[start + 1 : stop]))
-    if not found:
+    given = [word for word in (words[start].partition("=")[2], *words[start + 1 : stop]) if word]
+    if not given:
         raise ValueError(f"{flag} needs numbers, such as {flag} 0 1 2")
     del words[start:stop]
-    return found
+    return tuple(dict.fromkeys(_number(word, flag) for word in given))
 
 
 def _take_words(words: list[str], flag: str, example: str) -> list[str]:

@@ -13,11 +13,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
+from shlex import quote
 from time import perf_counter
 from typing import cast
 
 import torch
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from recollect.agents.actor_critic import ActorCritic
@@ -143,7 +145,7 @@ def demo(
     _show_stream(console, streamed)
     explored = _explore(console, memory.world, folder / "hcam")
     console.print(
-        f"Try next: [bold]recollect evaluate {folder / 'hcam'}[/bold], "
+        f"Try next: [bold]recollect evaluate {escape(quote(str(folder / 'hcam')))}[/bold], "
         "or another memory: [bold]recollect train t-maze --core gru[/bold]",
         highlight=False,
         soft_wrap=True,
