@@ -1,5 +1,6 @@
 import subprocess
 import sys
+from pathlib import Path
 
 import imageio_ffmpeg
 import numpy as np
@@ -57,6 +58,20 @@ def test_a_video_is_written_and_can_be_read(tmp_path):
     assert pictures[0].std() > 5  # not a black picture
     assert len(video.scores) == len(video.returns) == 2
     assert [path.name for path in sorted((tmp_path / "new").iterdir())] == ["maze.gif", "maze.mp4"]
+
+
+def test_a_film_that_breaks_off_leaves_the_one_before_it(tmp_path, monkeypatch):
+    before = record(agent(), MAZE, tmp_path / "maze", episodes=1).gif.read_bytes()
+
+    def fill_the_disk(self, target, *given, **more):
+        Path(target).write_bytes(b"GIF8")
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Image.Image, "save", fill_the_disk)
+    with pytest.raises(OSError, match="No space left"):
+        record(agent(), MAZE, tmp_path / "maze", episodes=1)
+    assert (tmp_path / "maze.gif").read_bytes() == before
+    assert [path.name for path in sorted(tmp_path.iterdir())] == ["maze.gif", "maze.mp4"]
 
 
 def test_long_episodes_are_cut():

@@ -124,7 +124,10 @@ def record(
     # Players round a frame of a GIF to hundredths of a second.
     times = [max(2, round(100 * stays / fps)) * 10 for _, stays in stills]
     images = [still for still, _ in stills]
-    images[0].save(gif, save_all=True, append_images=images[1:], duration=times, loop=0, optimize=False)
+    with new_file(gif) as unfinished:
+        images[0].save(
+            unfinished, "gif", save_all=True, append_images=images[1:], duration=times, loop=0, optimize=False
+        )
     return Video(mp4, gif, sum(stays for _, stays in stills), scores, returns)
 
 
