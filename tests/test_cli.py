@@ -14,6 +14,7 @@ from recollect.cli.listing import ROOMS, List
 from recollect.cli.seeds import _without
 from recollect.cli.train import read
 from recollect.recipes.contents import CONTENTS
+from recollect.terminal import print_json
 
 TINY = ["--task.length=56", "--task.max-blank=12", "--fit.steps=4", "--fit.evaluate-every=2", "--batch-size=4"]
 TINY += ["--evaluation-rows=8", "--core.dim=8", "--core.num-layers=1", "--agent.embedding-dim=8"]
@@ -231,6 +232,11 @@ def test_words_with_an_equals_sign_and_words_that_come_twice():
 def test_what_to_type_next_can_be_typed(capsys, tmp_path):
     status, out, _ = run(capsys, "train", "recall", "--core", "gru", *TINY, "--directory", str(tmp_path / "my runs"))
     assert status == 0 and shlex.split(out.rpartition("next: ")[2])[2:] == [str(tmp_path / "my runs")]
+
+
+def test_json_has_no_numbers_that_json_does_not_know(capsys):
+    print_json({"score": float("inf"), "rows": [float("nan"), -float("inf"), 0.5]}, indent=None)
+    assert json.loads(capsys.readouterr().out, parse_constant=pytest.fail) == {"score": None, "rows": [None, None, 0.5]}
 
 
 def test_train_evaluate_resume_and_a_directory_that_exists(capsys, tmp_path):

@@ -26,8 +26,8 @@ def tell(line: str, style: str | None = None) -> None:
 
 
 def print_json(data: Any, indent: int | None = 2) -> None:
-    """JSON on the output; NaN, which JSON does not know, becomes null."""
-    print(json.dumps(_without_nan(data), indent=indent))
+    """JSON on the output; NaN and infinity, which JSON does not know, become null."""
+    print(json.dumps(_finite(data), indent=indent, allow_nan=False))
 
 
 def table(
@@ -69,9 +69,9 @@ def overview(commands: Mapping[str, str]) -> Table:
     return made
 
 
-def _without_nan(data: Any) -> Any:
+def _finite(data: Any) -> Any:
     if isinstance(data, Mapping):
-        return {name: _without_nan(value) for name, value in data.items()}
+        return {name: _finite(value) for name, value in data.items()}
     if isinstance(data, (list, tuple)):
-        return [_without_nan(value) for value in data]
-    return None if isinstance(data, float) and math.isnan(data) else data
+        return [_finite(value) for value in data]
+    return None if isinstance(data, float) and not math.isfinite(data) else data
