@@ -5,8 +5,18 @@ import torch
 
 from recollect.cli import main
 from recollect.cores import CORES
+from recollect.recipes.hierarchical_transformer_memory import short_t_maze
 from recollect.tasks import Recall
-from recollect.training import FitConfig, SupervisedConfig, evaluate_run, fit, load_config, load_model, record_run
+from recollect.training import (
+    FitConfig,
+    SupervisedConfig,
+    evaluate_run,
+    fit,
+    load_config,
+    load_model,
+    record_run,
+    trained,
+)
 from recollect.training.trained import require_recordable, save_episodes
 from run_maker import make_run
 
@@ -79,3 +89,15 @@ def test_only_runs_in_a_world_can_be_filmed(tmp_path):
         record_run(make_run(tmp_path, "gru", 0, [0.5]), tmp_path)
     with pytest.raises(ValueError, match="only runs in a world can be filmed"):
         CONFIG.film(None, tmp_path / "film", episodes=1, seed=0)
+
+
+def test_what_is_played_filmed_or_kept_is_of_a_config_that_was_read_once(tmp_path, monkeypatch):
+    maze = short_t_maze("gru")
+    world, short = replace(maze.world, length=3, slack=1), replace(maze.fit, steps=1, report_every=1)
+    fit(replace(maze, world=world, batch_size=4, unroll=4, fit=short), tmp_path / "run")
+    read, load = [], trained.load_config
+    monkeypatch.setattr(trained, "load_config", lambda *given, **more: read.append(given) or load(*given, **more))
+    evaluate_run(tmp_path / "run", samples=2)
+    record_run(tmp_path / "run", tmp_path / "films", episodes=1)
+    save_episodes(tmp_path / "run", tmp_path / "kept.npz", episodes=2)
+    assert len(read) == 3

@@ -122,29 +122,36 @@ def load_model(
     Raises:
         ValueError: as :func:`load_config` and :func:`load_checkpoint`.
     """
-    where = choose_device(str(device))
-    config, checkpoint = load_config(directory, trust=trust), load_checkpoint(directory, best=best)
+    return _with_weights(load_config(directory, trust=trust), directory, device, best)
+
+
+def _with_weights(config: TrainerConfig, directory: str | PathLike[str], device: torch.device | str, best: bool) -> Any:
+    """What :func:`load_model` gives, of a run whose config has been read."""
+    where, checkpoint = choose_device(str(device)), load_checkpoint(directory, best=best)
     model, run = _built(config), RunDirectory(directory)
     with checkpoints.belongs(run.best if best else run.checkpoints, checkpoint.progress["step"]):
         model.load_state_dict(dict(checkpoint.weights))
     return model.to(where).eval()
 
 
-def require_world(directory: str | PathLike[str], what: str, *, trust: bool = False) -> None:
-    """Raise ``ValueError`` unless a run acts in a world; ``what`` only such runs have or can."""
-    if not load_config(directory, trust=trust).has_films:
+def require_world(directory: str | PathLike[str], what: str, *, trust: bool = False) -> TrainerConfig:
+    """The config of a run; ``ValueError`` unless it acts in a world. ``what`` only such runs have or can."""
+    config = load_config(directory, trust=trust)
+    if not config.has_films:
         raise ValueError(f"{directory} was trained on rows of a stream task: only runs in a world {what}")
+    return config
 
 
-def require_filmable(directory: str | PathLike[str], *, trust: bool = False) -> None:
-    """Look whether :func:`record_run` could film a run, before anything is played.
+def require_filmable(directory: str | PathLike[str], *, trust: bool = False) -> TrainerConfig:
+    """The config of a run that :func:`record_run` could film; looked at before anything is played.
 
     Raises:
         ValueError: not a run, a run on a stream task, or imageio or pillow is missing.
     """
-    require_world(directory, "can be filmed", trust=trust)
+    config = require_world(directory, "can be filmed", trust=trust)
     load_imageio()
     load_pillow()
+    return config
 
 
 def require_recordable(
@@ -153,7 +160,7 @@ def require_recordable(
     *,
     noise: Sequence[float] = (),
     trust: bool = False,
-) -> None:
+) -> TrainerConfig | None:
     """Look whether :func:`save_episodes` could write a run's episodes there, before anything is played.
 
     Args:
@@ -162,16 +169,19 @@ def require_recordable(
         noise: as in :func:`save_episodes`.
         trust: as in :func:`load_config`.
 
+    Returns:
+        The config of the run; None without a target.
+
     Raises:
         ValueError: not a run, a run on a stream task, a target that cannot be written, or noise that is no share or
             that nobody records.
     """
     if target is None:
         require(not noise, "noise", list(noise), "it is for episodes that are kept, name their file too (--record)")
-        return
+        return None
     require(all(0 <= share <= 1 for share in noise), "noise", list(noise), "give shares of the actions, from 0 to 1")
     require_target(target)
-    require_world(directory, "have episodes", trust=trust)
+    return require_world(directory, "have episodes", trust=trust)
 
 
 def save_episodes(  # noqa: PLR0913  (how it plays)
@@ -203,9 +213,9 @@ def save_episodes(  # noqa: PLR0913  (how it plays)
         ValueError: not a run, no checkpoint, a run on a stream task, or a target that cannot be written. Nothing was
             played then.
     """
-    require_recordable(directory, target, noise=noise, trust=trust)
-    config = load_config(directory, trust=trust)
-    model = load_model(directory, device, best=best, trust=trust)
+    config = require_recordable(directory, target, noise=noise, trust=trust)
+    assert config is not None  # there is a target
+    model = _with_weights(config, directory, device, best)
     with _advised():
         number = config.final_samples if episodes is None else episodes
         recording = config.record(model, episodes=number, seed=fresh_seed(seed), greedy=greedy, noise=noise)
@@ -260,7 +270,7 @@ def evaluate_run(
         WorldError: the world raises, exits, hangs, never ends or answers nonsense.
     """
     config = load_config(directory, trust=trust)
-    model = load_model(directory, device, best=best, trust=trust)
+    model = _with_weights(config, directory, device, best)
     with _advised():
         found = config.evaluate(
             model,
@@ -300,9 +310,8 @@ def record_run(
     Raises:
         ValueError: not a run, no checkpoint, a run on a stream task (there is nothing to see), or imageio is missing.
     """
-    require_filmable(directory, trust=trust)
-    config = load_config(directory, trust=trust)
+    config = require_filmable(directory, trust=trust)
     target = Path(folder) / Path(directory).resolve().name
-    model = load_model(directory, device, best=best, trust=trust)
+    model = _with_weights(config, directory, device, best)
     with _advised():
         return config.film(model, target, episodes=episodes, seed=fresh_seed(seed), greedy=greedy)
