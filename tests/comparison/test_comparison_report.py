@@ -87,6 +87,17 @@ def test_one_evaluation_of_one_run_is_a_page(tmp_path):
     assert "0.333" in report.html.read_text() and "a single run has no interval" in report.html.read_text()
 
 
+def test_a_single_evaluation_is_to_be_seen_in_the_curves(tmp_path, monkeypatch):
+    drawn, save = [], Figure.savefig
+    monkeypatch.setattr(
+        Figure, "savefig", lambda self, *given, **more: drawn.append(self) or save(self, *given, **more)
+    )
+    report = write_report(compare([make_run(tmp_path, "gru", seed, [0.5]) for seed in range(2)]), tmp_path / "out")
+    assert {line.get_marker() for line in drawn[0].axes[0].lines} >= {"o"}
+    curves = re.findall(r"<svg.*?</svg>", report.html.read_text(), re.DOTALL)[0]
+    assert len(re.findall(r'<circle class="dot" .*?</circle>', curves)) == 3  # of both runs, and of their middle
+
+
 def test_many_tasks_are_one_page(tmp_path):
     runs = [
         make_run(tmp_path, core, seed, [0.5, 0.8], task=task)

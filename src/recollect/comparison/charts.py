@@ -52,13 +52,13 @@ def curves_svg(groups: Sequence[Group], axis: str) -> str:
         for run in group.runs:
             at, score = run.points(axis)
             title = f"<title>{escape(f'{group.label}, seed {run.seed}')}</title>"
-            drawn.append(f'<polyline class="run" points="{_points(frame, at, score)}">{title}</polyline>')
+            drawn.append(_track(frame, "run", at, score, title))
         if group.curve is not None:
             at, middle, low_end, high_end = group.curve
             if low_end is not None and high_end is not None:
                 outline = f"{_points(frame, at, high_end)} {_points(frame, at[::-1], low_end[::-1])}"
                 drawn.append(f'<polygon class="band" points="{outline}"/>')
-            drawn.append(f'<polyline class="middle" points="{_points(frame, at, middle)}"/>')
+            drawn.append(_track(frame, "middle", at, middle))
         parts.append(f'<g style="--c:{colour}">{"".join(drawn)}</g>')
     middle_x = (frame.left + frame.right) / 2
     parts.append(f'<text x="{middle_x:.0f}" y="342" class="title">{escape(AXIS_TITLES.get(axis, axis))}</text>')
@@ -158,6 +158,14 @@ def _references(frame: Frame, groups: Sequence[Group], *, upright: bool = False)
             parts.append(f'<line class="known" x1="{frame.left}" x2="{frame.right}" y1="{y:.1f}" y2="{y:.1f}"/>')
             parts.append(f'<text class="tick start" x="{frame.right + 6}" y="{y + 4:.1f}">{name}</text>')
     return "".join(parts)
+
+
+def _track(frame: Frame, kind: str, at: np.ndarray, values: np.ndarray, title: str = "") -> str:
+    """A line; where there is one point only, which no line shows, a dot."""
+    if len(at) == 1:
+        x, y = frame.x(float(at[0])), frame.y(float(values[0]))
+        return f'<circle class="dot" cx="{x:.1f}" cy="{y:.1f}" r="4">{title}</circle>'
+    return f'<polyline class="{kind}" points="{_points(frame, at, values)}">{title}</polyline>'
 
 
 def _points(frame: Frame, at: np.ndarray, values: np.ndarray) -> str:

@@ -232,7 +232,11 @@ def _draw(comparison: Comparison, plots: ModuleType, target: Path) -> None:
         for index, group in enumerate(groups):
             colour = LIGHT[index % len(LIGHT)]
             for run in group.runs:
-                left.plot(*run.points(comparison.axis), color=colour, linewidth=0.7, alpha=0.35)
+                at, score = run.points(comparison.axis)
+                # A line does not show a single point.
+                left.plot(
+                    at, score, "o" if len(at) == 1 else "-", color=colour, linewidth=0.7, alpha=0.35, markersize=5
+                )
             if group.curve is not None:
                 at, middle, low, high = group.curve
                 left.plot(at, middle, color=colour, linewidth=2.2, label=_plain(group.label))
