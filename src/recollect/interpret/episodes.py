@@ -191,7 +191,10 @@ def record_episode(
     """
     require(longest >= 1, "longest", longest, "record at least 1 step")
     if not isinstance(agent, ActorCritic):
-        raise ValueError(f"agent={type(agent).__name__}: recordings know the inside of an ActorCritic only")
+        raise ValueError(
+            f"agent={type(agent).__name__}: only the inside of an ActorCritic can be recorded: give an agent or a run "
+            "that learned by reinforcement or by cloning"
+        )
     watched = WatchedWorld(world, 1, seed=seed, device=next(agent.parameters()).device)
     moments: list[Moment] = []
     try:
