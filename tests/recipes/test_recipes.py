@@ -8,7 +8,7 @@ from recollect.cores import CORES, GENERAL_CORES
 from recollect.recipes import RECIPES
 from recollect.recipes.recall import recall
 from recollect.recipes.temporal_latent_bottleneck import LENGTHS, ROWS, copying
-from recollect.tasks import Copying, GymnasiumConfig, ImageTask, Mixture, WorldConfig
+from recollect.tasks import Copying, GymnasiumConfig, ImageTask, Mixture, StreamTask, WorldConfig
 from recollect.tasks.gymnasium.mortar_mayhem import EndlessMortarMayhemConfig
 from recollect.training import DetectionConfig, SupervisedConfig, TrainerConfig
 from recollect.training.trainers import KINDS
@@ -68,6 +68,14 @@ def test_tests_are_of_the_kind_that_was_trained_on(recipe, scale):
             if isinstance(trained, WorldConfig):
                 assert test.where.spec.observation_space == trained.spec.observation_space
                 assert test.where.spec.action_space == trained.spec.action_space
+
+
+@pytest.mark.parametrize(("recipe", "scale"), SCALES)
+def test_no_finished_run_is_scored_on_rows_it_learned_from(recipe, scale):
+    for run in recipe.rows(scale):
+        for name, test in run.scored.items():
+            if isinstance(test.where, StreamTask):
+                assert test.where == test.where.scored_on(final=True), f"{run.row}, {name}"
 
 
 def test_labels_of_the_scales_never_meet():

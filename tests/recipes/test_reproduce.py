@@ -10,7 +10,7 @@ from recollect.recipes import base
 from recollect.recipes.base import Recipe, Run
 from recollect.recipes.reproduce import reproduce, table, write_tables
 from recollect.runs.random_states import seed_everything
-from recollect.tasks import Recall
+from recollect.tasks import IMDB, Recall
 from recollect.training import FitConfig, OptimizerConfig, SupervisedConfig
 from recollect.training.frame import FRESH_SEED
 from recollect.training.supervised import SupervisedTrainer
@@ -119,6 +119,11 @@ def test_the_best_checkpoint_is_scored_too(tmp_path, monkeypatch):
         assert test["correct"] == again.by_row()[0] and len(test["correct"]) == 24
     assert found["last"]["correct"] != found["best"]["correct"]
     assert all(f"| gru, tiny, {name} |" in path.read_text() for name in tests)
+
+
+def test_a_run_without_tests_is_scored_on_the_test_part():
+    run = Run(label="x", row="x", core="gru", config=replace(config(), task=IMDB(path="stand-in", length=20)))
+    assert [test.where.part for test in run.scored.values()] == ["test"]
 
 
 def test_a_row_may_have_fewer_seeds(tmp_path):

@@ -33,3 +33,9 @@ def test_every_summariser_memory_and_processor_is_a_row():
     assert {core.summarizer for core in cores} == {"mlp", "latent_query", "mha", "pooling", "none"}
     assert {core.memory for core in cores} == {"token_summary", "erase_add", "concatenate", "sample", "none"}
     assert {core.processor for core in cores} == {"transformer", "mixer", "mlp"}
+
+
+def test_the_paper_scale_is_scored_on_every_film_of_the_test_table():
+    for run in RECIPES["ttm-video"].rows("paper"):
+        (test,) = run.scored.values()
+        assert (test.where.part, test.samples, test.paper) == ("test", 1863, run.paper)

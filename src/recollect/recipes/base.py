@@ -55,7 +55,7 @@ class Run:
     paper: str = "-"
     """What the paper reports; "-" where it says nothing."""
     tests: Mapping[str, Test] = field(default_factory=dict)
-    """Where the run is scored, by name; empty: on what it was trained on."""
+    """Where the run is scored, by name; empty: on what it was trained on, and there on the test part, if it has one."""
     untrained: bool = False
     """Score the weights that training begins with as well: where a task asks for little more than likeness, new weights
     may know much of the answer."""
@@ -67,7 +67,10 @@ class Run:
     @property
     def scored(self) -> Mapping[str, Test]:
         """Where the run is scored, by name; without tests on what it was trained on, whose name is empty."""
-        own = Test(where=self.config.trained_on, paper=self.paper, beyond_window=self.beyond_window)
+        where = self.config.trained_on
+        if isinstance(where, StreamTask):
+            where = where.scored_on(final=True)  # rows that were learned say nothing
+        own = Test(where=where, paper=self.paper, beyond_window=self.beyond_window)
         return self.tests or {"": own}
 
 
