@@ -91,6 +91,26 @@ def test_the_table_comes_from_the_files_alone_and_leaves_the_rest(tmp_path):
     assert path.read_text() == text, "making it again changes nothing"
 
 
+DAMAGE = {
+    "cut short": lambda path: path.write_text(path.read_text()[:200]),
+    "no text": lambda path: path.write_bytes(b"\xff\xfe"),
+    "a list": lambda path: path.write_text("[]"),
+    "of something else": lambda path: path.write_text('{"a": 1}'),
+    "a copy": lambda path: path.with_name("copy-of-gru-seed0.json").write_text(path.read_text()),
+    "another run's": lambda path: path.write_text(path.read_text().replace('"label": "gru"', '"label": "lstm"')),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_a_file_that_is_no_result_is_named_before_anything_is_run(tmp_path, monkeypatch, damage):
+    reproduce(recipe(), root=tmp_path, seeds=1)
+    DAMAGE[damage](tmp_path / "results" / "tiny" / "gru-seed0.json")
+    monkeypatch.setattr(SupervisedTrainer, "step", lambda self: pytest.fail("ran"))
+    for again in (True, False):
+        with pytest.raises(ValueError, match=r"results/tiny/\S*gru-seed0.json .*: (remove it|it was not written)"):
+            reproduce(recipe(), root=tmp_path, again=again)
+
+
 def test_failures_stay_in(tmp_path):
     broken = Run(label="broken", row="broken | run", core="gru", config=config(learning_rate=1e30, clip_norm=None))
     path = reproduce(recipe(broken), root=tmp_path, seeds=1)

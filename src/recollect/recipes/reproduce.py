@@ -33,7 +33,7 @@ from recollect.agents.sequence_model import SequenceModel
 from recollect.agents.sit import SiT
 from recollect.config import from_json, lookup, to_json
 from recollect.evaluation.confidence_interval import interquartile_mean, seeds_interval
-from recollect.files import replace_between, write_atomically
+from recollect.files import read_json, replace_between, require_kind, write_atomically
 from recollect.machine import forget_peak, peak_bytes
 from recollect.recipes.base import Recipe, Run, Test
 from recollect.recipes.demands import demand_of, policies_of
@@ -55,6 +55,7 @@ FINAL_SAMPLES = 512
 """Rows or episodes that score a finished run."""
 FILLED, TIMED = 200, 100
 """Steps of a stream before a step is timed, and those that are."""
+REMEDY = "remove it; what is missing then is run again"
 
 
 def reproduce(
@@ -84,7 +85,7 @@ def reproduce(
         The path of ``docs/results.md``.
 
     Raises:
-        ValueError: an unknown scale, or a core that is not in the recipe.
+        ValueError: an unknown scale, a core that is not in the recipe, or a file in ``results/`` that is no result.
         KeyboardInterrupt: stopped by Ctrl-C or SIGTERM; the run is saved, and the same command goes on.
     """
     rows = recipe.rows(scale)
@@ -94,6 +95,7 @@ def reproduce(
     if number < 1:
         raise ValueError(f"seeds={number}: run at least one")
     base = Path(root)
+    read_results(base / "results" / recipe.name)  # a damaged file is told before hours of training, not behind them
     for seed in range(number):  # the first seed of everything, then the second: what is there early means something
         for run in rows:
             if (cores and run.core not in cores) or (run.seeds is not None and seed >= run.seeds):
@@ -221,7 +223,7 @@ def _memory(agent: Any) -> dict[str, Any]:
 def write_tables(recipe: Recipe, root: str | PathLike[str] = ".") -> Path:
     """Make the recipe's tables in ``docs/results.md`` again, from its result files alone."""
     base = Path(root)
-    results = [json.loads(path.read_text()) for path in sorted((base / "results" / recipe.name).glob("*-seed*.json"))]
+    results = read_results(base / "results" / recipe.name)
     path = base / "docs" / "results.md"
     text = path.read_text() if path.is_file() else "# Results\n"
     for scale in recipe.runs:
@@ -239,6 +241,24 @@ def write_tables(recipe: Recipe, root: str | PathLike[str] = ".") -> Path:
     return path
 
 
+def read_results(folder: Path) -> list[dict[str, Any]]:
+    """The results in a recipe's folder, by file name.
+
+    Raises:
+        ValueError: a file is damaged, or is not the result that its name says (a copy would count as one more seed).
+    """
+    return [_read_result(path) for path in sorted(folder.glob("*-seed*.json"))]
+
+
+def _read_result(path: Path) -> dict[str, Any]:
+    result = read_json(path, REMEDY)
+    require_kind(result, dict, path)
+    said = result.get("recipe"), f"{result.get('label')}-seed{result.get('seed')}.json"
+    if said != (path.parent.name, path.name):
+        raise ValueError(f"{path} holds {'/'.join(map(str, said))}, not what its name says: {REMEDY}")
+    return result
+
+
 def _without(text: str, name: str) -> str:
     """A page without what stands between two markers, and without these."""
     before, begin, rest = text.partition(f"<!-- {name}:begin -->")
@@ -250,7 +270,7 @@ def _experiments(base: Path) -> dict[str, list[dict[str, Any]]]:
     """All results under a folder by recipe and scale."""
     found: dict[str, list[dict[str, Any]]] = {}
     for path in sorted((base / "results").glob("*/*-seed*.json")):
-        result = json.loads(path.read_text())
+        result = _read_result(path)
         found.setdefault(f"{result['recipe']}, {result['scale']}", []).append(result)
     return found
 
@@ -280,8 +300,7 @@ def with_demands(recipe: Recipe, scale: str, results: Sequence[Mapping[str, Any]
 def failed(recipe: Recipe, scale: str, root: str | PathLike[str] = ".") -> list[str]:
     """The runs of a scale whose newest result is a failure, each with its reason."""
     lines = []
-    for path in sorted((Path(root) / "results" / recipe.name).glob("*-seed*.json")):
-        result = json.loads(path.read_text())
+    for result in read_results(Path(root) / "results" / recipe.name):
         if result["scale"] == scale and result["status"] != "ok":
             lines.append(f"{result['row']}, seed {result['seed']}: {result['error']}")
     return lines
@@ -387,7 +406,7 @@ def _samples(results: Sequence[Mapping[str, Any]]) -> str:
 def _is_there(path: Path, run: Run) -> bool:
     if not path.is_file():
         return False
-    result = json.loads(path.read_text())
+    result = _read_result(path)
     try:  # read, not compared as text: what was saved before a field was there has that field's default
         config = from_json(result["config"], TrainerConfig, KINDS)
     except ValueError:  # it has a field or a kind that is gone
