@@ -5,8 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from recollect.config import to_json
 from recollect.cores import CORES
-from recollect.recipes import base
+from recollect.recipes import base, training
 from recollect.recipes.base import Recipe, Run
 from recollect.recipes.reproduce import reproduce, table, write_tables
 from recollect.runs.random_states import seed_everything
@@ -15,6 +16,7 @@ from recollect.training import FitConfig, OptimizerConfig, SupervisedConfig
 from recollect.training.frame import FRESH_SEED
 from recollect.training.supervised import SupervisedTrainer
 from recollect.training.trained import load_model
+from recollect.training.trainers import KINDS
 
 
 def config(core="gru", **optimizer):
@@ -218,6 +220,16 @@ def test_a_mixed_row_shows_score_and_failure():
     assert "(perfect after 3 200 samples) | 1 |" in text
     assert "| x, seed 1 | - | failed: NaN \\| at step 3 | 0 | - | - | - | `c` |" in text
     assert "2 runs, **1 failed**, 1.0 minutes of training on GPU" in text
+
+
+def test_a_row_says_of_its_teacher_what_its_config_says():
+    whole = to_json(training("t-maze", "gru"), KINDS)
+    whole["loss"]["imitation"]["steps"] = whole["fit"]["steps"]
+    result = {"label": "x", "row": "x", "paper": "-", "command": "c", "commit": None, "scale": "lite", "seed": 0,
+              "hardware": {"accelerator": "GPU"}, "tests": {"": fake(0.7) | {"paper": "-", "chance": 0.5}},
+              "status": "ok", "samples_to_perfect": None, "taught_by": "imitated oracle for 500 steps"}  # fmt: skip
+    assert "| x (imitated oracle) |" in table(recipe(), "lite", [result | {"config": whole}])
+    assert "| x (imitated oracle for 500 steps) |" in table(recipe(), "lite", [result])
 
 
 def test_the_weights_that_training_begins_with_are_scored_beside_it(tmp_path):

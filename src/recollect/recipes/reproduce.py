@@ -48,6 +48,7 @@ from recollect.tasks import GymnasiumConfig
 from recollect.training.detection import DetectionConfig
 from recollect.training.fit import Outcome, fit
 from recollect.training.frame import TrainerConfig, fresh_seed
+from recollect.training.helped import helped_by
 from recollect.training.trained import load_model
 from recollect.training.trainers import KINDS
 
@@ -367,11 +368,17 @@ def _row(first: Mapping[str, Any], name: str, good: Sequence[Mapping[str, Any]],
         [np.array(test["correct"]) for test in tests], [np.array(test["asked"]) for test in tests]
     )
     score = f"{interquartile_mean(np.array([test['score'] for test in tests])):.3f}{_samples(good)}"
-    helped = [name for name in (first.get("taught_by"), *first.get("helps", ())) if name]
-    title = markdown_cell(first["row"] + (f" ({', '.join(helped)})" if helped else "") + (f", {name}" if name else ""))
+    helped = ", ".join(_helped_by(first))
+    title = markdown_cell(first["row"] + (f" ({helped})" if helped else "") + (f", {name}" if name else ""))
     chance = "-" if math.isnan(tests[0]["chance"]) else f"{tests[0]['chance']:.3f}"
     row = [title, tests[0]["paper"], score, str(len(good)), f"{low:.3f} to {high:.3f}", chance, asked]
     return "| " + " | ".join([*row, f"`{first['command']}`"]) + " |"
+
+
+def _helped_by(result: Mapping[str, Any]) -> list[str]:
+    """Teacher and helps, by its config where that can be read: rows of any age then say the same in the same words."""
+    said = (result.get("taught_by"), *result.get("helps", ()))
+    return list(helped_by(result.get("config", {}))) or [name for name in said if name]
 
 
 def _caption(results: Sequence[Mapping[str, Any]]) -> list[str]:
