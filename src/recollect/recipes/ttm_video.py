@@ -7,6 +7,9 @@ than the paper's window of five past steps, and where it is at least four times 
 What the published GFLOPS are: multiply-adds (``paper_gflops`` counts ours). Where they tell what the paper does not:
 "pooling" of table 4 costs what a Mixer and two means cost, less than its Transformer alone; "latent query" what the
 8-head attention of the released code costs; "pooling + sampling" of table 5 is "temporal Transformer (16 + 16)".
+
+Differs: at the paper scale frames are neither jittered nor augmented at random nor mixed up (appendix A.1), and the
+last step of an input is any of the first to the sixth (training/detection.py).
 """
 
 from collections.abc import Mapping

@@ -4,6 +4,8 @@
 
 With ``loss_on="last"`` every batch ends at a frame that is drawn, and only that one counts: "the loss is applied to
 the last step only. This allows better training for the TTM memory module" (Ryoo et al. 2023, appendix A.1).
+Differs: the paper's last step is always the sixth. Drawn, it is one that every film has, and activities that never go
+on at the end of a video are learned too.
 """
 
 from dataclasses import dataclass, field
