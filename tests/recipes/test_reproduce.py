@@ -152,6 +152,8 @@ def test_a_row_may_have_fewer_seeds(tmp_path):
     one, two = recipe().rows("lite")
     reproduce(recipe(replace(one, seeds=1), two), root=tmp_path)
     assert sorted(results(tmp_path)) == ["gru-seed0.json", "lstm-seed0.json", "lstm-seed1.json"]
+    reproduce(recipe(replace(one, seeds=1), two), root=tmp_path, seeds=2)
+    assert len(results(tmp_path)) == 4, "who asks for two seeds gets them"
 
 
 def test_what_is_there_is_not_run_again(tmp_path, monkeypatch):

@@ -312,7 +312,7 @@ class Reproduce:
     cores: tuple[str, ...] = ()
     """Only the rows of these cores; empty runs all."""
     seeds: int | None = None
-    """How many seeds; None takes the recipe's number."""
+    """How many seeds of every row; None takes the recipe's number, which is less for some rows."""
     device: str | None = None
     """Where to compute; None leaves it to the recipe."""
     root: Path = Path(".")

@@ -60,7 +60,7 @@ class Run:
     """Score the weights that training begins with as well: where a task asks for little more than likeness, new weights
     may know much of the answer."""
     seeds: int | None = None
-    """Seeds of this row alone, where it is given fewer than the scale's others."""
+    """Seeds of this row alone, where it is given fewer than the scale's others; who asks for a number gets that."""
     beyond_window: bool = False
     """The same as in :class:`Test`, for a run that is scored on what it was trained on."""
 

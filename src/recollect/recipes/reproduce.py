@@ -74,9 +74,9 @@ def reproduce(
 
     Args:
         recipe: from RECIPES.
-        scale: lite or paper.
+        scale: lite, long or paper, where the recipe has it.
         cores: only the rows of these cores; None runs all.
-        seeds: how many seeds; None takes the recipe's number.
+        seeds: how many seeds of every row; None takes the recipe's number, which is less for some rows.
         root: folder that gets ``results/``, ``docs/results.md`` and ``runs/``.
         device: overrides the recipe's.
         again: also run what has a result of the same config already.
@@ -99,7 +99,8 @@ def reproduce(
     read_results(base / "results" / recipe.name)  # a damaged file is told before hours of training, not behind them
     for seed in range(number):  # the first seed of everything, then the second: what is there early means something
         for run in rows:
-            if (cores and run.core not in cores) or (run.seeds is not None and seed >= run.seeds):
+            fewer = seeds is None and run.seeds is not None and seed >= run.seeds
+            if fewer or (cores and run.core not in cores):
                 continue
             config = replace(run.config, fit=replace(run.config.fit, seed=seed), device=device or run.config.device)
             one = replace(run, config=config)
