@@ -156,6 +156,17 @@ def test_a_row_may_have_fewer_seeds(tmp_path):
     assert len(results(tmp_path)) == 4, "who asks for two seeds gets them"
 
 
+def test_a_test_that_a_recipe_got_later_is_scored(tmp_path):
+    one, _ = recipe().rows("lite")
+    reproduce(recipe(one), root=tmp_path, seeds=1)
+    before = results(tmp_path)["gru-seed0.json"]
+    more = replace(one, tests={**one.scored, "again": base.Test(where=config().task, samples=24)})
+    path = reproduce(recipe(more), root=tmp_path, seeds=1)
+    after = results(tmp_path)["gru-seed0.json"]
+    assert after["tests"][""] == before["tests"][""] and after["steps"] == before["steps"]
+    assert "| gru, tiny, again |" in path.read_text()
+
+
 def test_what_is_there_is_not_run_again(tmp_path, monkeypatch):
     reproduce(recipe(), root=tmp_path, seeds=1)
     before = results(tmp_path)

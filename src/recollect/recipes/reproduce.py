@@ -419,7 +419,7 @@ def _is_there(path: Path, run: Run) -> bool:
         config = from_json(result["config"], TrainerConfig, KINDS)
     except ValueError:  # it has a field or a kind that is gone
         return False
-    return result["status"] == "ok" and config == run.config
+    return result["status"] == "ok" and config == run.config and run.scored.keys() <= result["tests"].keys()
 
 
 def _summary(result: Mapping[str, Any]) -> str:
