@@ -152,6 +152,12 @@ def test_studies_and_games_of_the_thesis_are_rows():
     rows = {run.row: run for run in RECIPES["attention-agents"].rows("paper")}
     assert {f"{agent}, {game}" for agent in ATTENTION_AGENTS for game in GAMES} <= rows.keys()
     assert rows["adaptive, Pong"].tests["game"].paper == "20.38"
+    for agent in ATTENTION_AGENTS:
+        for game in GAMES:
+            run = rows[f"{agent}, {game}"]
+            side = 42 if agent == "timesformer-joint" and game in ("MsPacman", "Breakout") else 84
+            worlds = (run.config.world, *(test.where for test in run.tests.values()))
+            assert {world.spec.observation_space.shape for world in worlds} == {(4, side, side)}, run.row
     assert rows["mott, one frame, Enduro"].config.world.spec.observation_space.shape == (1, 84, 84)
     assert rows["adaptive, pixels 0..1, Pong"].config.agent.encoders.scale_images
     for side, places in ((7, 12), (14, 6), (28, 3)):

@@ -56,6 +56,8 @@ RETURNS: dict[str, dict[str, str]] = {
     "timesformer-joint": {"Pong": "20.1", "Enduro": "582", "MsPacman": "855 (42 x 42)", "Breakout": "108 (42 x 42)"},
 }
 """Final returns of tables 4.1 to 4.4."""
+SMALL = {("timesformer-joint", "MsPacman"), ("timesformer-joint", "Breakout")}
+"""Agents and games with frames of 42 x 42 in these tables; all others have 84 x 84."""
 LITE: dict[str, WorldConfig] = {
     "catch": CatchConfig(side=42),
     "catch in the dark": CatchConfig(side=42, blackout=9),
@@ -217,8 +219,10 @@ def _timesformers(divided: ImpalaConfig) -> dict[str, ImpalaConfig]:
 def _paper_rows() -> Iterator[Run]:
     for name, millions in MILLIONS.items():
         for agent in ATTENTION_AGENTS:
-            config = long(attention_agent(agent, game(name)), millions)
-            yield _run(f"{agent}, {name}", config, "paper", _tests(name, RETURNS.get(agent, {}).get(name, "-")))
+            side = 42 if (agent, name) in SMALL else 84
+            config = long(attention_agent(agent, game(name, side=side)), millions)
+            tests = _tests(name, RETURNS.get(agent, {}).get(name, "-"), side=side)
+            yield _run(f"{agent}, {name}", config, "paper", tests)
     for row, (name, config) in _changes().items():
         yield _run(row, config, "paper", _tests(name, side=_side(config), stack=_stack(config)))
 
