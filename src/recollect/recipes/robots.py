@@ -3,8 +3,8 @@
 Image and sentence go through convolutions with FiLM; the places of their map are the tokens of the memory, and the
 action is a vector. The oracle demonstrates; where the learner strays, it is told the way back (training/imitation).
 
-``lite`` has a small network and pictures of 32 x 32 pixels, and takes at most five minutes of one processor core a
-row. ``paper`` has the sizes of section 3.3.2: EfficientNet, m = 96, r = 16, n = 27, eight layers; its robot and its
+``lite`` has a small network and pictures of 32 x 32 pixels, and takes one to eight minutes of one processor core a
+run. ``paper`` has the sizes of section 3.3.2: EfficientNet, m = 96, r = 16, n = 27, eight layers; its robot and its
 89 000 demonstrations are not public, so that the world is ours at that scale too.
 
 A few steps decide an episode: the lite rows of all cores weigh these more, and ask a linear head behind the memory to
