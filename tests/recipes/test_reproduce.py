@@ -91,6 +91,10 @@ def test_the_table_comes_from_the_files_alone_and_leaves_the_rest(tmp_path):
     assert text.count("recollect:tiny-lite:begin") == 1
     write_tables(recipe(), tmp_path)
     assert path.read_text() == text, "making it again changes nothing"
+    for file in (tmp_path / "results" / "tiny").iterdir():
+        file.unlink()
+    write_tables(recipe(), tmp_path)
+    assert path.read_text() == "# Mine\n\nbefore\n\nafter\n", "without files there is no table"
 
 
 DAMAGE = {

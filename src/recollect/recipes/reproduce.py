@@ -229,10 +229,12 @@ def write_tables(recipe: Recipe, root: str | PathLike[str] = ".") -> Path:
     path = base / "docs" / "results.md"
     text = path.read_text() if path.is_file() else "# Results\n"
     for scale in recipe.runs:
-        mine = [result for result in results if result["scale"] == scale]
+        mine, name = [result for result in results if result["scale"] == scale], f"recollect:{recipe.name}-{scale}"
         if mine:
             content = table(recipe, scale, mine) if recipe.pages is None else _paged(recipe, scale, mine, base)
-            text = replace_between(text, f"recollect:{recipe.name}-{scale}", content)
+            text = replace_between(text, name, content)
+        else:
+            text = _without(text, name)
     speeds = frames_table(_experiments(base))
     if speeds is None:
         text = _without(text, "recollect:learner-frames")
