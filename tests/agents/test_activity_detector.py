@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from recollect.agents import ActivityDetector, ActivityDetectorConfig
-from recollect.agents.video_backbones import pool, pool_shape
+from recollect.agents.video_backbones import pool, pool_shape, pretrained
 from recollect.cores import CORES
 from recollect.objectives.detection import detection_loss
 
@@ -103,6 +103,24 @@ def test_models_of_transformers_frame_by_frame_and_a_segment_at_a_time(tmp_path)
         build(backbone="vivit")
     tuned = build("ttm", backbone="image", model=str(tmp_path / "image"), frozen=False)
     assert all(weight.requires_grad for weight in tuned.backbone.parameters())
+
+
+def test_a_model_of_the_hub_sees_the_colours_that_it_was_trained_with(tmp_path, monkeypatch):
+    transformers = pytest.importorskip("transformers")
+    from transformers.image_processing_base import ImageProcessingMixin
+
+    sizes = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
+    model = transformers.ViTModel(transformers.ViTConfig(image_size=16, patch_size=4, **sizes))
+    hub = {"image_mean": [0.485, 0.456, 0.406], "image_std": [0.229, 0.224, 0.225]}
+
+    def fetched(name, local_files_only=False):
+        if local_files_only:
+            raise OSError("nothing but the weights was fetched before")
+        return hub, {}
+
+    monkeypatch.setattr(transformers.AutoModel, "from_pretrained", lambda name, local_files_only: model)
+    monkeypatch.setattr(ImageProcessingMixin, "get_image_processor_dict", fetched)
+    assert pretrained("image", "somebody/dino", True).colours == (tuple(hub["image_mean"]), tuple(hub["image_std"]))
 
 
 def test_smoothed_labels_as_a_loop():

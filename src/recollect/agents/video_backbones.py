@@ -152,7 +152,7 @@ def pretrained(kind: str, name: str, frozen: bool) -> Backbone:
         reason = str(error).strip().splitlines()[0]
         raise ValueError(f"model={name!r} cannot be loaded ({reason}): give a folder or a name of the Hub") from error
     try:
-        known = ImageProcessingMixin.get_image_processor_dict(name, local_files_only=True)[0]
+        known = ImageProcessingMixin.get_image_processor_dict(name, local_files_only=here)[0]
     except OSError:  # the model came without a word about its pictures
         known = {}
     half = [0.5] * 3
