@@ -91,6 +91,17 @@ def test_an_unknown_scale_is_named():
         recall(scale="paper")
 
 
+OWN_CORES = {"listops": "two-way-tlb", "tlb-images": "vit", "tlb-self-supervised": "vit-tlb"}
+
+
+@pytest.mark.parametrize("key", [key for key in RECIPES if key != "htm-inference"])
+def test_a_scale_that_a_recipe_has_not_is_not_taken_for_another(key):
+    core = OWN_CORES.get(key, "two-way-tlb" if key.startswith("arena") else "lstm")
+    for scale in {"huge", "Lite", "long"} - RECIPES[key].runs.keys():
+        with pytest.raises(ValueError, match=f"scale='{scale}'"):
+            RECIPES[key].config(core, scale)
+
+
 def test_any_core_can_be_asked_for_and_unknown_ones_get_a_suggestion():
     for key in CORES:
         assert copying(key).core == from_json(to_json(copying(key).core, KINDS), type(copying(key).core), KINDS)

@@ -18,7 +18,7 @@ from recollect.config import lookup
 from recollect.cores import CORES
 from recollect.cores.contract import CoreConfig
 from recollect.cores.instructed import InstructedTransformerConfig
-from recollect.recipes.base import Recipe, Run, Scale, Test
+from recollect.recipes.base import Recipe, Run, Scale, Test, require_scale
 from recollect.tasks import GymnasiumConfig
 from recollect.tasks.gymnasium.babyai import PAPER_LEVELS, words_of
 from recollect.training.frame import FitConfig
@@ -65,6 +65,7 @@ def babyai(
         demonstrations: of each level; None takes the scale's number.
         chunk_len: steps of a chunk; None takes the scale's number.
     """
+    require_scale(scale, "lite", "paper")
     lite = scale == "lite"
     where = world(levels, LITE_WORDS if lite else None)
     number = demonstrations or (LITE_DEMONSTRATIONS if lite else 100_000)

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
+from recollect.config import require
 from recollect.evaluation.score import Score
 from recollect.tasks.streams.contract import StreamTask
 from recollect.tasks.worlds.contract import WorldConfig
@@ -12,6 +13,11 @@ from recollect.training.frame import TrainerConfig
 
 Scale = Literal["lite", "long", "paper"]
 """Minutes on two processor cores; hours on one, where minutes do not suffice; the paper's own sizes."""
+
+
+def require_scale(scale: str, *known: Scale) -> None:
+    """Raise ``ValueError`` unless an experiment has this scale."""
+    require(scale in known, "scale", scale, f"choose {' or '.join(known)}")
 
 
 class Measure(Protocol):

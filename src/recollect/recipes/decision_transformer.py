@@ -20,7 +20,7 @@ from recollect.cores.causal_transformer import CausalTransformerConfig
 from recollect.cores.contract import CoreConfig
 from recollect.cores.tlb import TemporalLatentBottleneckConfig
 from recollect.recipes.attention_agents.study import game
-from recollect.recipes.base import Recipe, Run, Scale, Test
+from recollect.recipes.base import Recipe, Run, Scale, Test, require_scale
 from recollect.tasks import CatchConfig
 from recollect.tasks.worlds.contract import WorldConfig
 from recollect.training.frame import FitConfig
@@ -94,6 +94,7 @@ def decision_transformer(core: str = "tlb", scale: Scale = "lite", name: str | N
         scale: lite or paper.
         name: of the game; None takes catch (lite) or Breakout (paper).
     """
+    require_scale(scale, "lite", "paper")
     lite = scale == "lite"
     games = LITE if lite else PAPER
     where = lookup(games, name or next(iter(games)), "game")

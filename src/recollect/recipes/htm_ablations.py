@@ -17,12 +17,13 @@ from recollect.cores.contract import CoreConfig
 from recollect.cores.hcam import HierarchicalChunkMemoryConfig
 from recollect.cores.transformer_xl.core import TransformerXLConfig
 from recollect.recipes import hierarchical_transformer_memory as htm
-from recollect.recipes.base import Recipe, Run, Scale, Test
+from recollect.recipes.base import Recipe, Run, Scale, Test, require_scale
 from recollect.training.impala.trainer import ImpalaConfig
 
 
 def ablations(core: str = "hcam", scale: Scale = "lite") -> ImpalaConfig:
     """The unchanged run of a core: the words' agent, where most of appendix D is; at the paper's scale the ballet's."""
+    require_scale(scale, "lite", "paper")
     return htm.ballet(core, scale) if scale == "paper" else htm.words(core, scale)
 
 

@@ -28,7 +28,7 @@ from recollect.encoders import ENCODERS, EncoderConfig
 from recollect.encoders.long_short import TwoWayLongShortConfig
 from recollect.encoders.past_chunks import PastChunksConfig
 from recollect.encoders.tlb import TwoWayTLBConfig
-from recollect.recipes.base import Recipe, Run, Scale, Test
+from recollect.recipes.base import Recipe, Run, Scale, Test, require_scale
 from recollect.tasks.long_range.listops import ListOps
 from recollect.tasks.streams.contract import StreamTask
 from recollect.training.classification import ClassificationConfig, PretrainingConfig
@@ -85,7 +85,7 @@ def listops(
         chunk_len: of those that have chunks; None takes 100 (lite: 10).
         num_slots: of the bottleneck; None takes 20 (lite: 10).
     """
-    require(scale in ("lite", "paper"), "scale", scale, "choose lite or paper")
+    require_scale(scale, "lite", "paper")
     paper = scale == "paper"
     chunks = (100 if paper else 10) if chunk_len is None else chunk_len
     slots = (20 if paper else 10) if num_slots is None else num_slots

@@ -11,10 +11,10 @@ from typing import Any
 
 from recollect.agents.sequence_classifier import SequenceClassifierConfig
 from recollect.agents.sequence_model import SequenceModelConfig
-from recollect.config import lookup, require
+from recollect.config import lookup
 from recollect.cores.memoryless import MemorylessConfig
 from recollect.cores.tlb import TemporalLatentBottleneckVariant
-from recollect.recipes.base import Recipe, Run, Scale, Test
+from recollect.recipes.base import Recipe, Run, Scale, Test, require_scale
 from recollect.recipes.long_range import encoder
 from recollect.tasks.long_range.aan import AAN
 from recollect.tasks.long_range.bytes import STAND_IN
@@ -199,7 +199,7 @@ def arena(name: str, key: str = "two-way-tlb", scale: Scale = "lite") -> Classif
         scale: lite or paper.
     """
     study = lookup(STUDIES, name, "task of the arena")
-    require(scale in ("lite", "paper"), "scale", scale, "choose lite or paper")
+    require_scale(scale, "lite", "paper")
     bottleneck = key == "two-way-tlb"
     if scale == "paper":
         own = study.bottleneck if bottleneck else {"chunk_len": study.bottleneck["chunk_len"], "num_slots": 1}

@@ -24,7 +24,7 @@ from recollect.cores import CORES
 from recollect.cores.contract import CoreConfig
 from recollect.cores.ttm import TokenTuringMachineConfig
 from recollect.recipes.agent_sizes import lite_core
-from recollect.recipes.base import Recipe, Run, Scale
+from recollect.recipes.base import Recipe, Run, Scale, require_scale
 from recollect.tasks.worlds.contract import WorldConfig
 from recollect.tasks.worlds.tabletop.covered import CoveredObjectsConfig
 from recollect.tasks.worlds.tabletop.goal import GoalShownOnceConfig
@@ -69,6 +69,7 @@ def robots(core: str = "ttm", scale: Scale = "lite", world: WorldConfig | None =
         scale: ``lite`` or ``paper``.
         world: where it acts; None: the goal is shown once.
     """
+    require_scale(scale, "lite", "paper")
     return _paper(core, world) if scale == "paper" else _lite(core, world)
 
 

@@ -14,7 +14,7 @@ from recollect.agents.sequence_model import SequenceModelConfig
 from recollect.config import lookup
 from recollect.cores import CORES
 from recollect.cores.contract import CoreConfig
-from recollect.recipes.base import Recipe, Run, Scale
+from recollect.recipes.base import Recipe, Run, Scale, require_scale
 from recollect.tasks.streams.copying import Copying
 from recollect.training.frame import FitConfig
 from recollect.training.optimizers import OptimizerConfig
@@ -38,6 +38,7 @@ def copying(core: str = "tlb", scale: Scale = "lite", length: int = 100) -> Supe
         scale: lite or paper.
         length: blank steps (the paper has 100 to 600).
     """
+    require_scale(scale, "lite", "paper")
     if scale == "paper":
         return SupervisedConfig(
             task=Copying(length=length),

@@ -23,7 +23,7 @@ from recollect.encoders.swin_v2 import SwinV2Config
 from recollect.encoders.vit import ViTConfig
 from recollect.encoders.vit_tlb import ViTTLBConfig
 from recollect.interpret.foreground import SHARES, ForegroundOverlap, ForegroundPointing
-from recollect.recipes.base import Recipe, Run, Scale, Test
+from recollect.recipes.base import Recipe, Run, Scale, Test, require_scale
 from recollect.tasks.images.cifar import CIFAR
 from recollect.tasks.images.contract import ImageTask
 from recollect.tasks.images.shapes import Shapes
@@ -121,6 +121,7 @@ def images(core: str = "vit-tlb", scale: Scale = "lite", task: ImageTask | None 
         scale: lite or paper.
         task: None takes shapes at the lite scale and CIFAR-10 at the paper's.
     """
+    require_scale(scale, "lite", "paper")
     paper, reader = scale == "paper", encoder(core, scale)
     chosen = task or (CIFAR() if paper else Shapes(patch=PATCH["lite"]))
     width = 320 if paper else 64

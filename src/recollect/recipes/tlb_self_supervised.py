@@ -22,7 +22,7 @@ from recollect.cores.tlb import TemporalLatentBottleneckConfig
 from recollect.encoders.contract import EncoderConfig
 from recollect.encoders.transformer import TransformerConfig
 from recollect.encoders.vit_tlb import ViTTLBConfig
-from recollect.recipes.base import Recipe, Run, Scale, Test
+from recollect.recipes.base import Recipe, Run, Scale, Test, require_scale
 from recollect.tasks.images.cifar import CIFAR
 from recollect.tasks.images.contract import ImageTask
 from recollect.tasks.images.shapes import Shapes
@@ -69,6 +69,7 @@ def self_supervised(
         scale: lite or paper.
         task: None takes shapes at the lite scale and STL-10 at the paper's.
     """
+    require_scale(scale, "lite", "paper")
     if scale == "lite":
         return SelfSupervisedConfig(
             task=task or LITE,

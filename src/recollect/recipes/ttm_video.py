@@ -22,7 +22,7 @@ from recollect.cores import CORES
 from recollect.cores.contract import CoreConfig
 from recollect.cores.ttm import TokenTuringMachine
 from recollect.ops.fused_pooling import extra_flops
-from recollect.recipes.base import Recipe, Run, Scale, Test
+from recollect.recipes.base import Recipe, Run, Scale, Test, require_scale
 from recollect.tasks.videos.charades import Charades
 from recollect.tasks.videos.shape_activities import ShapeActivities
 from recollect.training.detection import DetectionConfig
@@ -131,6 +131,7 @@ def ttm_video(core: str = "ttm", scale: Scale = "lite") -> DetectionConfig:
         core: key of a core.
         scale: lite, on procedural videos, or paper, on Charades with ViViT-B.
     """
+    require_scale(scale, "lite", "paper")
     row = next((row for row in ROWS.values() if row.core == core and row.tokens == SMALL and not row.fields), None)
     return config_of(Row(core, core, SMALL, {}, "-", None) if row is None else row, scale)
 

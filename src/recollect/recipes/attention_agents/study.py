@@ -36,7 +36,7 @@ from recollect.recipes.attention_agents.agents import (
     with_patches,
     with_tokens,
 )
-from recollect.recipes.base import Recipe, Run, Scale, Test
+from recollect.recipes.base import Recipe, Run, Scale, Test, require_scale
 from recollect.recipes.lessons import Lessons, taught
 from recollect.tasks import CatchConfig, GymnasiumConfig, TrackConfig
 from recollect.tasks.gymnasium.atari import AtariRules
@@ -114,6 +114,7 @@ def attention_agents(core: str = "transformer-xl", scale: Scale = "lite") -> Imp
         core: key of any core.
         scale: lite or paper.
     """
+    require_scale(scale, "lite", "paper")
     world = LITE["catch"] if scale == "lite" else game("Pong")
     memory = lookup(CORES, core, "core")
     made = next((run for run in (make(world) for make in ATTENTION_AGENTS.values()) if type(run.core) is memory), None)

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from recollect.recipes.agent_sizes import lite_core, lite_spoken, paper, paper_core
-from recollect.recipes.base import Scale, Test
+from recollect.recipes.base import Scale, Test, require_scale
 from recollect.recipes.hierarchical_transformer_memory.rows import reads_all, study
 from recollect.recipes.lessons import Lessons
 from recollect.tasks.worlds.ballet.dances import ALIKE
@@ -53,6 +53,7 @@ def ballet(core: str = "hcam", scale: Scale = "lite") -> ImpalaConfig:
         core: key of any core.
         scale: ``lite`` and ``long`` (:func:`lite_level` with 2, 4 or 8 dancers) or ``paper`` (pixels, all six levels).
     """
+    require_scale(scale, "lite", "long", "paper")
     if scale == "paper":
         world = BalletConfig(dancers=(2, 4, 8), delays=(16, 48))
         memory = paper_core(core, chunk=32, top_k=8, steps=1024, unroll=64, extra=256)
@@ -62,6 +63,7 @@ def ballet(core: str = "hcam", scale: Scale = "lite") -> ImpalaConfig:
 
 def generalisation(core: str = "hcam", scale: Scale = "lite") -> ImpalaConfig:
     """Train on 2, 4 and 6 dances, to be played with 8."""
+    require_scale(scale, "lite", "long", "paper")
     if scale == "paper":
         return replace(ballet(core, scale), world=BalletConfig(dancers=(2, 4, 6), delays=(16, 48)))
     return _lite(lite_level(2, 4, 6), core)

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from recollect.recipes.agent_sizes import lite_core, lite_spoken, paper, paper_core
-from recollect.recipes.base import Run, Scale, Test
+from recollect.recipes.base import Run, Scale, Test, require_scale
 from recollect.recipes.hierarchical_transformer_memory.rows import longest_episode, reads_all, row, study
 from recollect.recipes.lessons import Lessons
 from recollect.tasks.worlds.object_permanence import LEVELS, ObjectPermanenceConfig
@@ -28,6 +28,7 @@ def permanence(core: str = "hcam", scale: Scale = "lite") -> ImpalaConfig:
         core: key of any core.
         scale: ``lite`` (``long`` is the same, for longer) or ``paper``.
     """
+    require_scale(scale, "lite", "long", "paper")
     longest = longest_episode(permanence_tests(core, scale))
     if scale == "paper":
         memory = paper_core(core, chunk=16, top_k=8, steps=longest, unroll=128, extra=512)

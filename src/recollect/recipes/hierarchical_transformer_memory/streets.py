@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from recollect.cores.hcam import ChunkAttentionVariant, HierarchicalChunkMemoryConfig
 from recollect.recipes.agent_sizes import lite_core, lite_symbols, paper, paper_core
-from recollect.recipes.base import Scale, Test
+from recollect.recipes.base import Scale, Test, require_scale
 from recollect.recipes.hierarchical_transformer_memory.rows import reads_all, study
 from recollect.recipes.lessons import Lessons
 from recollect.tasks.worlds.street_learn.world import HELD_OUT_CITIES, StreetLearnConfig
@@ -47,6 +47,7 @@ def streets(core: str = "hcam", scale: Scale = "lite") -> ImpalaConfig:
         core: key of any core.
         scale: ``lite`` (``long`` is the same, for longer) or ``paper``.
     """
+    require_scale(scale, "lite", "long", "paper")
     # The score is a number of goals. Who knows little and takes the likeliest way at every corner goes in circles.
     drawn = EvaluationConfig(greedy=False)
     if scale == "paper":

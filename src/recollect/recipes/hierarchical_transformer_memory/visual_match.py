@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from recollect.recipes.agent_sizes import lite_core, lite_symbols, paper, paper_core
-from recollect.recipes.base import Scale, Test
+from recollect.recipes.base import Scale, Test, require_scale
 from recollect.recipes.hierarchical_transformer_memory.rows import reads_all, study
 from recollect.recipes.lessons import Lessons
 from recollect.tasks.worlds.visual_match import VisualMatchConfig
@@ -27,6 +27,7 @@ def visual_match(core: str = "hcam", scale: Scale = "lite") -> ImpalaConfig:
         core: key of any core.
         scale: ``lite`` (``long`` is the same, for longer) or ``paper``.
     """
+    require_scale(scale, "lite", "long", "paper")
     if scale == "paper":
         memory = paper_core(core, chunk=16, top_k=16, steps=128, unroll=128, extra=256)
         config = paper(VisualMatchConfig(), memory, unroll=128, entropy=1e-4, steps=50_000)

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from recollect.recipes.agent_sizes import lite_core, lite_spoken, paper, paper_core
-from recollect.recipes.base import Scale, Test
+from recollect.recipes.base import Scale, Test, require_scale
 from recollect.recipes.hierarchical_transformer_memory.rows import longest_episode, reads_all, study
 from recollect.recipes.lessons import Lessons
 from recollect.tasks.worlds.word_learning import WordLearningConfig
@@ -49,6 +49,7 @@ def words(core: str = "hcam", scale: Scale = "lite") -> ImpalaConfig:
         core: key of any core.
         scale: ``lite`` (``long`` is the same, for longer) or ``paper``.
     """
+    require_scale(scale, "lite", "long", "paper")
     longest = longest_episode(word_tests(core, scale))
     if scale == "paper":
         memory = paper_core(core, chunk=16, top_k=16, steps=longest, unroll=128, extra=512)
