@@ -235,6 +235,8 @@ def test_a_mixed_row_shows_score_and_failure():
     bad = common | {"seed": 1, "status": "failed", "error": "NaN | at step 3"}
     text = table(recipe(), "lite", [good, bad])
     assert "(perfect after 3 200 samples) | 1 |" in text
+    assert "Perfect after: rows that had been trained on" in text
+    assert "Perfect after" not in table(recipe(), "lite", [good | {"samples_to_perfect": None}])
     assert "| x, seed 1 | - | failed: NaN \\| at step 3 | 0 | - | - | - | `c` |" in text
     assert "2 runs, **1 failed**, 1.0 minutes of training on GPU" in text
 

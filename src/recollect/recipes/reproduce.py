@@ -57,6 +57,10 @@ FINAL_SAMPLES = 512
 FILLED, TIMED = 200, 100
 """Steps of a stream before a step is timed, and those that are."""
 REMEDY = "remove it; what is missing then is run again"
+PERFECT = (
+    "Perfect after: rows that had been trained on when an evaluation on the way first had no mistake, median over "
+    "seeds. The score is of other rows, and may have one."
+)
 
 
 def reproduce(
@@ -335,7 +339,8 @@ def table(recipe: Recipe, scale: str, results: Sequence[Mapping[str, Any]]) -> s
                 error = markdown_cell(f"failed: {result['error']}")
                 row = [f"{markdown_cell(result['row'])}, seed {result['seed']}", result["paper"], error, "0", *"---"]
                 lines.append("| " + " | ".join([*row, f"`{result['command']}`"]) + " |")
-    return "\n".join([*lines, "", *_caption(results), *_reference_lines(rows)])
+    perfect = [PERFECT, ""] if any("(perfect after " in line for line in lines) else []
+    return "\n".join([*lines, "", *perfect, *_caption(results), *_reference_lines(rows)])
 
 
 def lag_and_reach(run: Run, test: Test) -> str:
