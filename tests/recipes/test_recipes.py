@@ -142,3 +142,9 @@ def test_windows_reach_over_the_blank(recipe, scale):
 
 def test_recall_has_every_core_that_reads_any_vector():
     assert [run.core for run in RECIPES["recall"].rows("lite")] == list(GENERAL_CORES)
+
+
+def test_chunks_of_many_levels_are_compared_where_all_are_played():
+    rows = {run.row: run for run in RECIPES["tlb-babyai"].rows("paper")}
+    several = [run for name, run in rows.items() if "eight levels" in name]
+    assert len(several) == 6 and all(run.scored[""].where == several[0].config.world for run in several)

@@ -150,7 +150,8 @@ def _paper() -> Iterator[Run]:
             label, row = f"{core}-{level.lower()}-paper", f"{ROWS[core]}, {level}"
             yield _run(label, row, core, babyai(core, "paper", (level,)))
         config = babyai(core, "paper", PAPER_LEVELS)
-        tests = {level: Test(where=world((level,), config.world.words)) for level in PAPER_LEVELS}  # type: ignore[attr-defined]
+        tests = {"": Test(where=config.world)}  # all of them mixed, as the rows of other chunks
+        tests |= {level: Test(where=world((level,), config.world.words)) for level in PAPER_LEVELS}  # type: ignore[attr-defined]
         label, row = f"{core}-multi-task-paper", f"{ROWS[core]}, eight levels"
         yield Run(label=label, row=row, core=_key(core), config=config, tests=tests)
     for chunk in (10, 20, 40, 60):
