@@ -242,7 +242,7 @@ def test_bad_questions_have_clear_answers(maze):
         record_episode(_agent("gru"), MAZE, seed=2).rerun_from(3, hide=[(0, 2)])
     with pytest.raises(ValueError, match="longest=0"):
         record_episode(maze.agent, MAZE, longest=0)
-    with pytest.raises(ValueError, match="agent=Linear: .*give an agent or a run that learned by"):
+    with pytest.raises(ValueError, match=r"agent=Linear: .*give an agent or a run that learned by"):
         record_episode(torch.nn.Linear(1, 1), MAZE)
 
 

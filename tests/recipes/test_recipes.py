@@ -94,7 +94,7 @@ def test_an_unknown_scale_is_named():
 OWN_CORES = {"listops": "two-way-tlb", "tlb-images": "vit", "tlb-self-supervised": "vit-tlb"}
 
 
-@pytest.mark.parametrize("key", [key for key in RECIPES if key != "htm-inference"])
+@pytest.mark.parametrize("key", RECIPES)
 def test_a_scale_that_a_recipe_has_not_is_not_taken_for_another(key):
     core = OWN_CORES.get(key, "two-way-tlb" if key.startswith("arena") else "lstm")
     for scale in {"huge", "Lite", "long"} - RECIPES[key].runs.keys():

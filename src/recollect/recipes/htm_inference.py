@@ -17,7 +17,7 @@ from typing import Any
 from recollect.agents.sequence_model import SequenceModelConfig
 from recollect.cores.hcam import ChunkAttentionVariant, HierarchicalChunkMemoryConfig
 from recollect.recipes.agent_sizes import lite_core, paper_core
-from recollect.recipes.base import Recipe, Run, Scale, Test
+from recollect.recipes.base import Recipe, Run, Scale, Test, require_scale
 from recollect.tasks.streams.associative_inference import TYPES, AssociativeInference
 from recollect.training.frame import FitConfig
 from recollect.training.optimizers import OptimizerConfig
@@ -40,6 +40,7 @@ def inference(core: str = "hcam", scale: Scale = "lite", chain: int = 3) -> Supe
         scale: ``lite`` (:data:`LITE_TASK`) or ``paper``.
         chain: items of a chain, 3 or 4.
     """
+    require_scale(scale, "lite", "paper")
     task: AssociativeInference = replace(TASK if scale == "paper" else LITE_TASK, chain=chain)
     pairs, window = task.num_pairs, 2 * task.num_pairs + 2  # all that transformer-xl could see
     agent = SequenceModelConfig(
