@@ -128,6 +128,25 @@ def test_fewer_steps_than_are_done_are_refused_and_nothing_is_written(tmp_path):
     assert (tmp_path / "run/config.json").read_text() == before
 
 
+@pytest.mark.parametrize("limit", [{"steps": 4}, {"processor_seconds": 1e-9}])
+def test_a_killed_run_may_be_told_that_it_has_done_enough(tmp_path, monkeypatch, limit):
+    original, killed = SupervisedTrainer.step, KeyError("killed")
+
+    def step(self):
+        if self.updates == 6:
+            raise killed
+        return original(self)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(SupervisedTrainer, "step", step)
+        with pytest.raises(KeyError, match="killed"):
+            fit(config(evaluate_every=3), tmp_path / "run")
+    resumed = fit(config(evaluate_every=3, **limit), tmp_path / "run", resume=True)
+    assert (resumed.status, resumed.step) == ("finished", 4)
+    assert [int(row["step"]) for row in read_rows(tmp_path / "run/metrics.csv") if row["score"]] == [3, 4]
+    assert fit(config(evaluate_every=3), tmp_path / "run", resume=True).step == 8
+
+
 @pytest.mark.parametrize(
     ("changed", "name"),
     [(config(dim=7), r"core\.dim"), (config(seed=1), r"fit\.seed"), (config("linear"), r"optimizer\.schedule")],

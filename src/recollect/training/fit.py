@@ -286,6 +286,8 @@ class Fit:
     def _go_on(self, before: TrainerConfig) -> None:
         """A run that had ended runs again, if there are more steps or a higher goal now."""
         settings = self.config.fit
+        if self.status == "running" and self._is_last():
+            self.owes_report = True  # it was to be longer, and its end is only scored and written down
         if self.done < settings.steps and self.status != "running" and not self._reached() and not self._spent():
             self.status = "running"
         old, new = before.learning_rate(self.done), self.config.learning_rate(self.done)
