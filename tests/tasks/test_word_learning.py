@@ -444,19 +444,30 @@ def _at(cell, side=7):
     return cell // side, cell % side
 
 
-def test_time_limits_and_spans():
-    config = LEVELS["train"]
+@pytest.mark.parametrize(
+    ("config", "heard"),
+    [
+        (LEVELS["train"], 2),
+        (WordLearningConfig(same_room=True), 2),
+        (WordLearningConfig(same_room=True, side=9, discovery_steps=20), 1),
+    ],
+)
+def test_time_limits_and_spans(config, heard):
     world = config.build(64, seed=0)
     history = play(world, random_policy(3), 3 * config.spec.max_steps, until_all_end=False)
     clock = torch.full((64,), -1)
+    earliest, longest = config.spec.max_steps, 0
     for step, truth in history:
         clock = torch.where(step.is_first, 0, clock + 1)
         assert not (step.terminated & step.truncated).any()
         assert (clock <= config.spec.max_steps).all()
         depends = truth.start >= 0
         assert (truth.stop[depends] == truth.start[depends] + 1).all()
-        assert (truth.start[depends] >= 2).all()
-        assert ((clock - truth.start)[depends] <= config.spec.memory_span).all()
+        if depends.any():
+            earliest = min(earliest, int(truth.start[depends].min()))
+            longest = max(longest, int((clock - truth.start)[depends].max()))
+    assert earliest == heard
+    assert longest <= config.spec.memory_span == config.spec.max_steps - 1 - heard
 
 
 @pytest.mark.parametrize(
