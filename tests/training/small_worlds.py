@@ -115,6 +115,7 @@ class CueConfig(WorldConfig):
         spaces = {
             "discrete": gymnasium.spaces.Discrete(2),
             "multi": gymnasium.spaces.MultiDiscrete([2, 3]),
+            "binary": gymnasium.spaces.MultiBinary(2),
             "box": gymnasium.spaces.Box(-1, 1, (2,), np.float32),
         }
         return WorldSpec(

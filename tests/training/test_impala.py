@@ -184,7 +184,7 @@ def test_steps_of_the_world_are_counted_without_dead_rows():
     assert counted < 6 * 8 * 5
 
 
-@pytest.mark.parametrize("actions", ["discrete", "multi", "box"])
+@pytest.mark.parametrize("actions", ["discrete", "multi", "binary", "box"])
 @pytest.mark.parametrize("kind", ["adam", "rmsprop"])
 def test_every_kind_of_actions_and_optimiser_resumes_exactly(actions, kind):
     settings = {

@@ -207,8 +207,7 @@ def play(
 def no_action(world: World) -> Tensor:
     """What stands for the action before a first observation, ``[b, *action_shape]``; no agent reads it."""
     space = world.spec.action_space
-    discrete = isinstance(space, (gymnasium.spaces.Discrete, gymnasium.spaces.MultiDiscrete))
-    dtype = torch.long if discrete else torch.float32
+    dtype = torch.float32 if isinstance(space, gymnasium.spaces.Box) else torch.long
     return torch.zeros(world.batch_size, *(space.shape or ()), dtype=dtype, device=world.device)
 
 
