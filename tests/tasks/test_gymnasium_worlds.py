@@ -8,6 +8,7 @@ import pytest
 import torch
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from gymnasium.wrappers import TimeLimit
 
 from recollect.tasks.gymnasium.rows import BrokenEnvironmentError, VectorRows
 from recollect.tasks.gymnasium.spaces import Reader, Writer, hash_words
@@ -192,6 +193,15 @@ def test_native_cartpole_obeys_the_rule_and_its_time_limit():
         was_last = step.is_last
         ends = [ends[0] + int(step.terminated.sum()), ends[1] + int(step.truncated.sum())]
     assert min(ends) > 3
+
+
+@pytest.mark.parametrize(
+    ("given", "most"), [({}, 500), ({"max_episode_steps": None}, 500), ({"max_episode_steps": -1}, 0)]
+)
+def test_the_longest_episode_is_what_gymnasium_makes_of_the_options(given, most):
+    config = GymnasiumConfig(id="CartPole-v1", options=given, native=False)
+    assert config.spec.max_steps == most
+    assert isinstance(config.build(1).rows.environments[0], TimeLimit) == bool(most)
 
 
 def test_masked_entries_are_hidden():

@@ -166,7 +166,8 @@ class GymnasiumConfig(WorldConfig):
             names = _atari_names(entry, self.options, done)
         reader = Reader(source=seen, masked=self.masked, words=self.words, vocabulary=self.vocabulary)
         keywords = {**entry.kwargs, **self.options}
-        limit = keywords.get("max_episode_steps", entry.max_episode_steps)
+        limit = keywords.get("max_episode_steps")
+        limit = entry.max_episode_steps if limit is None else None if limit == -1 else limit  # -1 is none at all
         if limit is None and "max_num_frames_per_episode" in keywords:
             skip = keywords.get("frameskip", 4)
             limit = -(-keywords["max_num_frames_per_episode"] // (skip if isinstance(skip, int) else min(skip)))
