@@ -220,6 +220,19 @@ def test_episodes_that_do_not_fit_leave_nothing_behind(tmp_path):
     assert load_model(tmp_path / "run") is not None
 
 
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"agent": ActorCriticConfig(previous_action="logits")}, "agent.previous_action=.logits.: .* do not hold"),
+        ({"core": CounterConfig(told=1)}, "core='CounterConfig': .*e.npz do not hold"),
+    ],
+)
+def test_agents_that_are_shown_what_they_said_do_not_learn_from_recorded_episodes(settings, message):
+    with pytest.raises(ValueError, match=message):
+        replace(config("e.npz"), **settings)
+    replace(config("oracle"), **settings)
+
+
 def test_recorded_actions_are_learned(tmp_path):
     recording = episodes(np.full(12, 8))
     right = (recording.observation["cue"][:, 0] > 0).astype(np.int64)

@@ -100,6 +100,11 @@ class CloningConfig(ActingConfig):
     def __post_init__(self) -> None:
         require(self.batch_size >= 1, "batch_size", self.batch_size, "play at least one episode at a time")
         require(self.unroll >= 1, "unroll", self.unroll, "give at least one step")
+        if self.teacher.recorded:
+            shown, core = self.agent.previous_action, type(self.core).__name__
+            said = f"the episodes of {self.teacher.name} do not hold what an agent said"
+            require(shown != "logits", "agent.previous_action", shown, f"{said}: use 'action' or 'none'")
+            require(not self.core.told_output, "core", core, f"{said}: use one that is not told its last output")
 
     @property
     def learner(self) -> ImpalaConfig:
