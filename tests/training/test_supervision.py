@@ -193,6 +193,34 @@ def test_imitation_takes_the_same_targets(core):
     made.close()
 
 
+@pytest.mark.parametrize("core", [HCAM, WINDOW], ids=["hcam", "transformer-xl"])
+def test_a_memory_that_begins_empty_has_targets_as_if_the_episode_began_there(core, monkeypatch):
+    agent = ActorCriticConfig(width=8, previous_action="none", previous_reward=False)
+    supervision = SupervisionConfig(attention_cost=1.0)
+    loss = LossConfig(supervision=supervision, reuse=ReuseConfig(learner_memory="empty"))
+    world = VisualMatchConfig(cue_steps=3, distractor_steps=0, choice_steps=7)
+    made = trainer(core, world, loss=loss, agent=agent, unroll=5)
+    learned, found = [], []
+    monkeypatch.setattr(made, "_passes", lambda rollout, *others: learned.append(rollout) or [{"loss": 0.0}])
+    for _ in range(11):
+        rollout = made.actors.take().rollout
+        made._learn(rollout)
+        first = rollout.is_first.clone()
+        first[:, 0] = True
+        begins = rollout.truth["clock"][:, :1]
+        goes_on = rollout.truth["clock"] >= begins
+        rest = {name: (part - begins).clamp(min=0) for name, part in rollout.truth.items()}
+        anew = {name: torch.where(goes_on & (part >= 0), rest[name], part) for name, part in rollout.truth.items()}
+        missed = goes_on & (rollout.truth["stop"] <= begins)  # cues that were over before row 0
+        anew |= {name: torch.where(missed, -1, anew[name]) for name in ("start", "stop")}
+        for some in (learned[-1], rollout._replace(is_first=first, truth=anew)):
+            found.append(impala_loss.impala_loss(made.model, some, loss, supervision=1.0).helped["attention_loss"])
+    found = torch.stack(found).detach()
+    assert int((found[::2] > 0).sum()) >= 2
+    torch.testing.assert_close(found[::2], found[1::2])
+    made.close()
+
+
 def test_decisions_that_depend_on_the_past_may_weigh_more_in_imitation():
     costs = SupervisionConfig(decision_cost=2.0)
     loss = LossConfig(reduction="mean", baseline_cost=0.0, supervision=costs, imitation=ImitationConfig(steps=12))

@@ -45,7 +45,7 @@ from recollect.training.impala.actors import Actors, AsyncActors, SyncActors, We
 from recollect.training.impala.loss import REPORTED, LossConfig, Losses, impala_loss
 from recollect.training.impala.rollouts import MEANS, ActorSnapshot, Collector, Rollout
 from recollect.training.impala.schedule import ScheduleConfig
-from recollect.training.impala.truths import TruthRecorder, some_of
+from recollect.training.impala.truths import TruthRecorder, as_if_begun, some_of
 from recollect.training.optimizers import (
     OptimizerConfig,
     Undo,
@@ -341,7 +341,8 @@ class ImpalaTrainer(Trainer):
         weight = supervision.weight(self.updates, self.config.fit.steps)
         undo = Undo(self.model, self.optimizer, self.generator) if several or supervision.share < 1 else None
         if reuse.learner_memory == "empty":
-            rollout = rollout._replace(state=detach(self.model.initial_state(len(rollout.reward))))
+            truth = None if rollout.truth is None else as_if_begun(rollout.truth)
+            rollout = rollout._replace(state=detach(self.model.initial_state(len(rollout.reward))), truth=truth)
         try:
             self._follow(rollout)
             if weight:

@@ -40,6 +40,23 @@ class TruthRecorder:
         return {"clock": torch.stack(clock, 1), **stacked}
 
 
+def as_if_begun(truth: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The truth for a memory that was emptied before row 0: steps count from there, and those before it never were.
+
+    The labels stay what they are.
+    """
+    clock = truth["clock"]
+    goes_on = clock == clock[:, :1] + torch.arange(clock.shape[1], device=clock.device)  # the episode of row 0
+    missed = torch.where(goes_on, clock[:, :1], 0)
+    begun = dict(truth) | {"clock": clock - missed}
+    if "start" in truth:
+        stop = truth["stop"] - missed
+        known = (truth["start"] >= 0) & (stop > 0)
+        begun["start"] = torch.where(known, (truth["start"] - missed).clamp(min=0), -1)
+        begun["stop"] = torch.where(known, stop, -1)
+    return begun
+
+
 def some_of(truth: Mapping[str, Tensor], share: float, generator: torch.Generator) -> dict[str, Tensor]:
     """The truth with targets at a random share of the steps only."""
     if share >= 1:
