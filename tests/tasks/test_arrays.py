@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from recollect.objectives.answers import mean_score
 from recollect.tasks import TASKS
 from recollect.tasks.streams.arrays import Arrays
 
@@ -74,6 +75,17 @@ def test_values_are_standardised_and_found_again(tmp_path, per_step):
     wanted = values[np.arange(6) < LENGTHS[:, None]] if per_step else values
     torch.testing.assert_close(found, torch.tensor(np.sort(wanted), dtype=torch.float32))
     assert batch.targets[batch.score_mask].mean().abs() < 1e-5
+
+
+@pytest.mark.parametrize("targets", [True, False])
+def test_chance_of_numbers_as_they_are_is_what_their_mean_scores(tmp_path, targets):
+    given = {"targets": 100 + 30 * NUMBERS} if targets else {}
+    path = npz(tmp_path, inputs=NUMBERS, lengths=LENGTHS, **given)
+    task = Arrays(path=path, standardize=False, validation=0, test=0)
+    batch = rows(task)
+    mean = batch.targets[batch.score_mask].mean(0).expand_as(batch.targets)
+    assert task.spec.chance == pytest.approx(float(mean_score(mean, batch.targets, batch.score_mask)), rel=1e-5)
+    assert task.spec.chance < -2 and replace(task, standardize=True).spec.chance == 0
 
 
 @pytest.mark.parametrize("tokens", [True, False])

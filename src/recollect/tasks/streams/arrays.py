@@ -10,7 +10,8 @@
 
 Classes may be any integers or text. Numbers, in inputs and targets, are brought to mean 0 and variance 1 by the
 training part. The score of numbers is 1 - (mean squared error) / (variance in the training part): 1 is perfect, and
-always to answer the mean gives about 0. ``chance`` of classes is the share of the commonest one.
+always to answer the mean gives about 0. (``standardize=False`` leaves numbers and squared errors as they are.)
+``chance`` of numbers is the score of that mean; of classes it is the share of the commonest one.
 
 Training draws rows of its part with replacement. Evaluations during a run go once through the validation part, the
 evaluation of a finished run once through the test part, in a fixed order and up to as many rows as they are to score.
@@ -56,7 +57,7 @@ class Arrays(StreamTask):
     class_weights: Literal["none", "balanced"] = "none"
     """Loss of a class: the same for all, or larger for the rarer ones, so that all classes weigh the same."""
     standardize: bool = True
-    """Bring numbers to mean 0 and variance 1."""
+    """Bring numbers to mean 0 and variance 1; else they stay, and their score is 1 - (mean squared error)."""
     inputs_are: Literal["auto", "tokens", "numbers"] = "auto"
     """What integers [rows, steps] mean; auto takes small ones that are not negative for tokens."""
     sequence: str = "sequence"
@@ -190,7 +191,9 @@ def _load(task: Arrays, changed: float) -> Data:
     common |= {"vocabulary": vocabulary, "target_scale": scale}
     if numbers:
         values = torch.from_numpy(np.where(asked[..., None], answers, 0).astype(np.float32))
-        return Data(**common, targets=values, outputs=values.shape[-1], chance=0.0)
+        told = values.numpy()[asked & train[:, None]]
+        chance = 0.0 if task.standardize else 1 - float(told.var(0, dtype=np.float64).mean())
+        return Data(**common, targets=values, outputs=values.shape[-1], chance=chance)
     outputs = len(names) or int(vocabulary or 0)
     targets = torch.from_numpy(np.where(asked, answers, 0))
     counts = np.bincount(targets.numpy()[asked & train[:, None]], minlength=outputs)
