@@ -217,6 +217,8 @@ def test_bad_fields_and_paths_are_named(tmp_path):
         Arrays(validation=1.5)
     with pytest.raises(ValueError, match="leave some to train"):
         Arrays(validation=0.5, test=0.5)
+    with pytest.raises(ValueError, match="split_seed=-1: give a seed from 0"):
+        Arrays(split_seed=-1)
 
 
 def test_a_file_that_changed_is_read_again(tmp_path):

@@ -506,6 +506,7 @@ def test_what_is_no_published_graph_is_named(tmp_path, text, message):
         ({"steps": 0}, "steps=0"),
         ({"pool": 0}, "pool=0"),
         ({"cities": ()}, "cities=\\(\\)"),
+        ({"cities": (3, -1)}, "cities=\\(3, -1\\): give seeds from 0"),
     ],
 )
 def test_bad_fields_are_named(fields, message):

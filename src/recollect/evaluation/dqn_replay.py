@@ -201,7 +201,7 @@ def _visits(
     ends: dict[int, np.ndarray], transitions: int, seed: int, visit: int
 ) -> dict[int, Sequence[tuple[int, int]]]:
     """First and last steps of the trajectories that are read, by buffer."""
-    draw = np.random.default_rng(seed)
+    draw = np.random.default_rng(seed % 2**32)  # a run may have the seed -5000
     chosen: dict[int, list[tuple[int, int]]] = {}
     missing = transitions
     while missing > 0:

@@ -73,6 +73,7 @@ class Arrays(StreamTask):
         require(
             self.validation + self.test < 1, "validation + test", self.validation + self.test, "leave some to train"
         )
+        require(self.split_seed >= 0, "split_seed", self.split_seed, "give a seed from 0 on")
         require(self.part in PARTS, "part", self.part, f"choose one of {', '.join(PARTS)}")
         require_one_of(self, "goal", "class_weights", "inputs_are")
 

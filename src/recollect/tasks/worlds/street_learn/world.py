@@ -106,6 +106,8 @@ class StreetLearnConfig(WorldConfig):
                 raise ValueError(f"{field}={getattr(self, field)}: give at least 1")
         if not self.cities and not self.graphs:
             raise ValueError("cities=(): give the seed of at least one city, or name files in graphs")
+        if self.cities and min(self.cities) < 0:
+            raise ValueError(f"cities={self.cities}: give seeds from 0 on")
 
     @property
     def neighbourhoods(self) -> Neighbourhoods:
