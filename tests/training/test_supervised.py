@@ -52,6 +52,17 @@ def test_steps_equal_a_literal_loop(unroll):
     assert losses == pytest.approx(expected[:7], rel=1e-5)
 
 
+@pytest.mark.parametrize("unroll", [None, 4, 11, 50])
+def test_rows_are_counted_once_however_many_unrolls_they_have(unroll):
+    ours = trainer(unroll=unroll)
+    drawn, rows = [], ours._rows
+    ours._rows = lambda: drawn.append(1) or rows()
+    for step in range(1, 8):
+        ours.step()
+        found = ours.config.experience([{"step": str(step), "score": "1.0"}])
+        assert found == {"samples": 4 * len(drawn), "samples_to_perfect": 4 * len(drawn)}
+
+
 def test_memory_is_carried_between_unrolls():
     # With unrolls of one step a query can be answered only from the carried memory.
     ours = trainer(unroll=1)

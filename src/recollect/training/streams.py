@@ -45,9 +45,13 @@ class StreamConfig(TrainerConfig):
         """Rows that were trained on, and how many of them until a first perfect evaluation."""
         perfect = [int(row["step"]) for row in rows if row["score"] and float(row["score"]) >= 1.0]
         return {
-            "samples": int(rows[-1]["step"]) * self.batch_size,
-            "samples_to_perfect": perfect[0] * self.batch_size if perfect else None,
+            "samples": self.samples(int(rows[-1]["step"])),
+            "samples_to_perfect": self.samples(perfect[0]) if perfect else None,
         }
+
+    def samples(self, steps: int) -> int:
+        """Rows that so many optimiser steps trained on."""
+        return steps * self.batch_size
 
 
 class StreamTrainer(DrawnTrainer[ModelT], Generic[ConfigT, ModelT]):

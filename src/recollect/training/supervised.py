@@ -61,6 +61,11 @@ class SupervisedConfig(StreamConfig):
         """Task and core."""
         return f"{type(self.task).__name__.lower()} · {type(self.core).__name__.removesuffix('Config')}"
 
+    def samples(self, steps: int) -> int:
+        """Rows of which at least the first unroll was trained on; where lengths differ, as if all rows were longest."""
+        unrolls = 1 if self.unroll is None else -(-self.task.spec.length // self.unroll)
+        return super().samples(-(-steps // unrolls))
+
     def build_agent(self) -> SequenceModel:
         """The model alone, with new weights, on the CPU."""
         spec = self.task.spec
