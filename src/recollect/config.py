@@ -67,6 +67,20 @@ def _whole_fields(cls: type) -> dict[str, bool]:
     return {name: len(kind) > 1 for name, kind in kinds.items() if kind in ({int}, {int, types.NoneType})}
 
 
+def require_whole_first(cls: type) -> None:
+    """Let a class look at its whole numbers before its own ``__post_init__``, if it has one, reads them."""
+    own = vars(cls).get("__post_init__")
+    if own is None:
+        return
+
+    @functools.wraps(own)
+    def checked(self: object) -> None:
+        require_whole(self)
+        own(self)
+
+    cls.__post_init__ = checked  # type: ignore[attr-defined]
+
+
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """``"did you mean 'hcam'? "`` where a known name is near, else nothing."""
     near = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)

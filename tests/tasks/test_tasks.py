@@ -69,6 +69,16 @@ def draw(task, rows=64, seed=0):
     return task.sample(rows, torch.Generator().manual_seed(seed))
 
 
+@pytest.mark.parametrize("key", TASKS)
+def test_numbers_that_are_not_whole_are_named(key):
+    given = vars(TASKS[key]()).items()
+    whole = {name: value for name, value in given if isinstance(value, int) and not isinstance(value, bool)}
+    for name, value in whole.items():
+        for wrong in (value + 0.5, True):
+            with pytest.raises(ValueError, match=f"{name}={wrong}: "):
+                TASKS[key](**{name: wrong})
+
+
 @pytest.mark.parametrize("task", CASES)
 def test_batch_fits_the_spec(task):
     spec, batch = task.spec, draw(task)

@@ -10,10 +10,12 @@ tells a probe (never the model) its secret: which past step each answer depends 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+
+from recollect.config import require_whole, require_whole_first
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,6 +81,13 @@ class Batch(NamedTuple):
 @dataclass(frozen=True, kw_only=True)
 class StreamTask(ABC):
     """Base of all supervised stream tasks. Every row starts with an episode (``is_first[:, 0]`` is True)."""
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        require_whole_first(cls)
+
+    def __post_init__(self) -> None:
+        require_whole(self)
 
     @property
     @abstractmethod

@@ -24,6 +24,7 @@ import gymnasium
 import torch
 from torch import Tensor
 
+from recollect.config import require_whole, require_whole_first
 from recollect.state import map_state, named_leaves, put_rows, where_first
 
 S = TypeVar("S")
@@ -198,6 +199,13 @@ def require_form(actions: Tensor, space: gymnasium.Space[Any], batch_size: int) 
 @dataclass(frozen=True, kw_only=True)
 class WorldConfig(ABC):
     """Base of all worlds' configs: fields are the world's difficulty."""
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        require_whole_first(cls)
+
+    def __post_init__(self) -> None:
+        require_whole(self)
 
     @property
     @abstractmethod
