@@ -88,6 +88,19 @@ def test_a_core_has_inputs_and_no_negative_number_of_streams(key):
     assert all(len(leaf) == 0 for leaf in trees.leaves(core.initial_state(0)))
 
 
+@pytest.mark.parametrize("key", CORES)
+def test_a_batch_of_no_rows_gives_nothing_and_goes_on(key):
+    core = CORES[key]().build(input_dim=288 if key == "spatio-temporal" else 32)
+    state, is_first = core.initial_state(0), torch.zeros(0, 5, dtype=torch.bool)
+    for _ in range(2):
+        inputs = torch.randn(0, 5, *core.input_shape, requires_grad=True)
+        outputs, state = core(inputs, trees.detach(state), is_first)
+        outputs.sum().backward()
+        assert outputs.shape == (0, 5, *core.output_shape)
+        assert inputs.grad is not None
+    core.check_state(state, 0, torch.device("cpu"))
+
+
 @pytest.mark.parametrize("rows", [[5], [-3], [0.5], [True], [True, False, True], 2])
 def test_a_stream_resets_only_rows_that_it_has(rows):
     stream = core_of().stream(2)

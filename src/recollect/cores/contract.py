@@ -31,12 +31,13 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, TypeVar, cast
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from recollect.config import is_whole, require, require_whole
 from recollect.cores.stream import Stream
 from recollect.layers.finite import is_finite, surely_finite
-from recollect.state import map_state, named_leaves, where_first
+from recollect.state import map_state, named_leaves, take_rows, where_first
 
 StateT = TypeVar("StateT", bound=tuple[Any, ...])
 
@@ -185,11 +186,19 @@ class MemoryCore(nn.Module, ABC, Generic[StateT]):
         """
         if not torch.compiler.is_compiling():
             self.check(inputs, state, is_first)
+            if not len(inputs):
+                return self._of_no_rows(inputs, is_first)
         if _nothing_broken(inputs, state):
             outputs, new_state = self.unroll(inputs, state, is_first)
         else:
             outputs, new_state = self._shielded(inputs, state, is_first)
         return outputs, map_state(_keep_dtype, new_state, state)
+
+    def _of_no_rows(self, inputs: Tensor, is_first: Tensor) -> tuple[Tensor, StateT]:
+        """What :meth:`forward` gives for an empty batch: not all products can be made of no rows, so one is made up."""
+        row = F.pad(inputs, (0, 0) * (inputs.ndim - 1) + (0, 1))
+        outputs, state = self.forward(row, self.initial_state(1), is_first.new_zeros(1, is_first.shape[1]))
+        return outputs[:0], take_rows(state, slice(0))
 
     def _shielded(self, inputs: Tensor, state: StateT, is_first: Tensor) -> tuple[Tensor, StateT]:
         """:meth:`unroll` with zeros for broken steps and initial states for broken memories; their outputs are NaN."""
