@@ -11,6 +11,7 @@ from recollect.certify.loading import from_config, small_config
 from recollect.cores import CORES
 from recollect.cores.stream import Stream
 from recollect.cores.weight_changes import WeightChanges, count_change
+from recollect.state import leaves
 
 
 def small_core(key):
@@ -101,6 +102,18 @@ def test_a_stream_refuses_to_go_on_with_other_weights(key, change):
     again = core.stream(2)
     again.load_state(stream.state)
     assert again.step(frame).isfinite().all()
+
+
+@pytest.mark.parametrize("key", CORES)
+def test_a_stream_takes_a_state_without_its_gradients(key):
+    core = small_core(key)
+    inputs = frames(core).transpose(0, 1).clone().requires_grad_()
+    _, state = core(inputs, core.initial_state(2), torch.zeros(2, 3, dtype=torch.bool))
+    for stream in (core.stream(2), Stream(core, 2)):
+        stream.load_state(state)
+        assert not any(leaf.requires_grad for leaf in leaves(stream.state))
+        stream.step(inputs[:, 0])
+        assert not any(leaf.requires_grad for leaf in [*leaves(stream.state), *stream.buffers()])
 
 
 def test_a_lifelong_stream_refuses_too():

@@ -96,6 +96,7 @@ class Stream:
         """The memory as the core's state (a copy): what ``core(...)`` takes and returns."""
         return clone(self._state)
 
+    @torch.no_grad()
     def load_state(self, state: Any) -> None:
         """Continue from a state of the core."""
         self.core.check_state(state, self.batch_size, self._never.device)
