@@ -133,3 +133,11 @@ def test_changes_are_counted_for_those_who_do_not_count():
     assert not copy.deepcopy(changes).any()
     with torch.inference_mode():
         assert not WeightChanges([torch.zeros(3)]).any()
+
+
+def test_a_change_of_a_single_number_is_seen():
+    scale = torch.nn.Parameter(torch.ones(()))
+    changes = WeightChanges([scale])
+    assert not changes.any()
+    scale.data.mul_(2)
+    assert changes.any()

@@ -59,4 +59,4 @@ def _first_bytes(weight: Tensor) -> np.ndarray:
     flat = weight.detach()
     while flat.ndim > 1:
         flat = flat[0]
-    return flat[:BYTES].contiguous().view(torch.uint8).numpy()[:BYTES]
+    return flat.reshape(-1)[:BYTES].contiguous().view(torch.uint8).numpy()[:BYTES]  # a single number has no axis
