@@ -230,7 +230,7 @@ def make_plan(config: HierarchicalChunkMemoryConfig, is_first: Tensor, steps: Te
 
     # How many of the newest chunks each step may read, and how many there are after the call.
     alive = lengths > 0 if carry else (lengths > 0) & ~is_first[:, :1]
-    stored = alive.sum(1)
+    stored = (alive.long().cumsum(1) > 0).sum(1)  # from the oldest on: one that was taken out leaves a gap, of length 0
     readable = written - ends.long()  # what step t completes is seen later, what its reset cut off at once
     count = stored[:, None] + readable if carry else config.chunks_after(since)
     kept_count = stored + written[:, -1] if carry else config.chunks_after(since[:, -1] + 1)
@@ -245,7 +245,6 @@ def make_plan(config: HierarchicalChunkMemoryConfig, is_first: Tensor, steps: Te
         held=(torch.arange(w, 0, -1, device=device) <= steps[:, None]) & ~is_first[:, :1],
         members=members,
         lengths=lengths,
-        # A chunk that was taken out of the state leaves a gap, of length 0.
         mask=(order < newest) & (order >= newest - count.clamp(max=n)[..., None]) & (lengths > 0)[:, None],
         kept=kept,
         kept_lengths=torch.where(age <= kept_count[:, None], lengths.gather(1, kept), 0),
