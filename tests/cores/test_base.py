@@ -9,6 +9,7 @@ from torch import nn
 
 from recollect import state as trees
 from recollect.cores import CORES
+from recollect.cores.hcam import HierarchicalChunkMemoryConfig
 from recollect.cores.memoryless.core import MemorylessConfig
 from recollect.cores.recurrent.core import GRUConfig, LSTMConfig, LSTMState
 from recollect.cores.stream import Stream
@@ -101,9 +102,15 @@ def test_a_batch_of_no_rows_gives_nothing_and_goes_on(key):
     core.check_state(state, 0, torch.device("cpu"))
 
 
+def lifelong(rows):
+    config = HierarchicalChunkMemoryConfig(dim=8, num_heads=2, chunk_len=3, memory_len=4)
+    return config.build(5).lifelong_stream(rows, capacity_steps=30)
+
+
+@pytest.mark.parametrize("make", [lambda rows: core_of().stream(rows), lifelong], ids=["own", "lifelong"])
 @pytest.mark.parametrize("rows", [[5], [-3], [0.5], [True], [True, False, True], 2])
-def test_a_stream_resets_only_rows_that_it_has(rows):
-    stream = core_of().stream(2)
+def test_a_stream_resets_only_rows_that_it_has(make, rows):
+    stream = make(2)
     with pytest.raises(ValueError, match=r"^rows=.*: this stream has 2 rows, name some of 0 to 1, or give a mask"):
         stream.reset(rows)
     stream.reset([])

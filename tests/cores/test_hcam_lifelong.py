@@ -177,6 +177,42 @@ def test_a_smaller_stream_takes_the_newest_chunks_of_a_state(monkeypatch):
         dataclasses.replace(PLAIN, memory_len=6).build(5).double().lifelong_stream(2, 9).load_state(stream.state)
 
 
+@pytest.mark.parametrize("config", [PLAIN, CARRY], ids=["plain", "carry"])
+def test_a_file_of_more_chunks_than_the_core_has_is_loaded(config, tmp_path):
+    core = make(config)
+    inputs, is_first = data(2, 60, rate=0.02)
+    stream, loaded, small = (core.lifelong_stream(2, steps, folder=tmp_path, keep_file=True) for steps in (90, 90, 9))
+    files = sorted(tmp_path.iterdir())
+    stream.extend(inputs[:, :50], is_first[:, :50])
+    assert max(stream.held) > config.num_chunks
+    stream.save(tmp_path / "memory.safetensors")
+    loaded.load(tmp_path / "memory.safetensors")
+    assert sorted(file for file in tmp_path.iterdir() if file.suffix == ".bin") == files
+    rest = inputs[:, 50:], is_first[:, 50:]
+    torch.testing.assert_close(stepped(loaded, *rest), stepped(stream, *rest))
+    small.load(tmp_path / "memory.safetensors")
+    assert small.held == [3, 3]
+    with pytest.raises(ValueError, match=r"window has shape \[2, 4, 8\], this .* needs \[2, 6, 8\]"):
+        dataclasses.replace(config, memory_len=6).build(5).double().lifelong_stream(2, 9).load(
+            tmp_path / "memory.safetensors"
+        )
+
+
+@pytest.mark.parametrize("config", [PLAIN, CARRY], ids=["plain", "carry"])
+def test_chunks_that_were_taken_out_of_a_state_leave_a_gap_for_nobody(config):
+    core = make(config)
+    inputs, never = data(2, 18, rate=0.0)  # up to where the next chunk is complete
+    with torch.no_grad():
+        _, state = core(inputs[:, :16], core.initial_state(2), never[:, :16])
+        lengths = state.lengths.clone()
+        lengths[0, 2] = lengths[1, 1] = lengths[1, 3] = 0
+        state = state._replace(lengths=lengths)
+        wanted, _ = core(inputs[:, 16:], state, never[:, 16:])
+    for stream in (core.stream(2), lifelong(core, 2), core.lifelong_stream(2, 90)):
+        stream.load_state(state)
+        torch.testing.assert_close(stepped(stream, inputs[:, 16:], never[:, 16:]), wanted)
+
+
 @pytest.mark.parametrize("on_disk", [False, True])
 def test_bytes_are_counted_by_place_and_never_change(on_disk, tmp_path):
     core = make(PLAIN)
@@ -270,6 +306,7 @@ def test_taps_show_the_held_chunks_and_change_nothing(apart):
     ("options", "message"),
     [
         ({"capacity_steps": 2}, "capacity_steps=2: give at least the 3 steps"),
+        ({"capacity_steps": 1e6}, "capacity_steps=1000000.0: give a whole number of steps"),
         ({"batch_size": 0}, "batch_size=0: a stream needs at least one row"),
         ({"dtype": torch.float16}, r"dtype=torch.float16: choose None \(torch.float64, exact\)"),
         ({"keep_file": True}, "keep_file=True: there is no file without a folder"),

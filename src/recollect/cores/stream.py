@@ -232,14 +232,18 @@ class Stream:
         if rows is None:
             self.load_state(self._fresh)
             return
-        index = torch.as_tensor(rows, device=self._never.device)
-        if not index.numel():
-            index = index.long()  # of an empty list torch makes floats
-        self._check_rows(index)
+        index = self.index_of(rows)
         self.load_state(put_rows(self.state, index, map_state(lambda leaf: leaf[index], self._fresh)))
 
-    def _check_rows(self, index: Tensor) -> None:
-        number = self.batch_size
+    def index_of(self, rows: Tensor | np.ndarray | list[int]) -> Tensor:
+        """Rows that are named by integers or a boolean mask, as an index.
+
+        Raises:
+            ValueError: there is no such row, or the mask is of another number of rows.
+        """
+        index, number = torch.as_tensor(rows, device=self._never.device), self.batch_size
+        if not index.numel():
+            index = index.long()  # of an empty list torch makes floats
         if index.dtype == torch.bool:
             fits = list(index.shape) == [number]
         else:
@@ -250,6 +254,7 @@ class Stream:
                 f"rows={index.tolist()}: this stream has {number} rows, name some of 0 to {number - 1}, "
                 f"or give a mask of {number} bools"
             )
+        return index
 
     def fork(self) -> "Stream":
         """A second stream with the same memory; from here on the two go their own ways."""
@@ -292,12 +297,17 @@ class Stream:
                 raise ValueError(f"{path}: {name} is {tensors[name].dtype}, this stream keeps {leaf.dtype}")
         remaining = iter(names)
         state = map_state(lambda leaf: tensors[next(remaining)].to(leaf.device), self._fresh)
-        self.core.check_state(state, self.batch_size, self._never.device)
+        self.check_state(state)
+        self._check_counters(state, path)
         self._try(state, path)
         self.load_state(state)
 
-    def _try(self, state: Any, path: str | PathLike[str]) -> None:
-        """Raise ``ValueError`` where a counter of a file is out of range, or leads a step outside the memory."""
+    def check_state(self, state: Any) -> None:
+        """Raise ``ValueError`` unless this stream can continue from a state."""
+        self.core.check_state(state, self.batch_size, self._never.device)
+
+    def _check_counters(self, state: Any, path: str | PathLike[str]) -> None:
+        """Raise ``ValueError`` where a counter of a file is out of range."""
         most = self.core.largest_counters()
         for (name, leaf), (_, known) in zip(named_leaves(state), named_leaves(self._fresh), strict=True):
             if leaf.is_floating_point() or leaf.is_complex() or leaf.dtype == torch.bool or not leaf.numel():
@@ -306,6 +316,9 @@ class Stream:
             found = int(leaf.min()) if int(leaf.min()) < low else int(leaf.max())
             if not low <= found <= high:
                 raise ValueError(f"{path}: {name} is {found}, not in {low}..{high}: the file is damaged")
+
+    def _try(self, state: Any, path: str | PathLike[str]) -> None:
+        """Raise ``ValueError`` where a counter of a file leads a step outside the memory."""
         try:
             twin = self.core.stream(self.batch_size)
             twin.load_state(state)

@@ -24,6 +24,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from recollect.config import is_whole, require
 from recollect.cores.hcam.chunk_store import ChunkStore, FileStore, MemoryStore
 from recollect.cores.hcam.core import (
     HierarchicalChunkLayer,
@@ -81,10 +82,11 @@ class LifelongStream(ChunkStream):
         keep_file: bool = False,
         dtype: torch.dtype | None = None,
     ) -> None:
-        c, own = core.config, next(core.layers.parameters())
-        n, shape = capacity_steps // c.stride, (c.num_layers, c.chunk_len, c.dim)
         if batch_size < 1:
             raise ValueError(f"batch_size={batch_size}: a stream needs at least one row")
+        require(is_whole(capacity_steps), "capacity_steps", capacity_steps, "give a whole number of steps")
+        c, own = core.config, next(core.layers.parameters())
+        n, shape = capacity_steps // c.stride, (c.num_layers, c.chunk_len, c.dim)
         if n < 1:
             raise ValueError(f"capacity_steps={capacity_steps}: give at least the {c.stride} steps of one chunk")
         if dtype not in (None, own.dtype, torch.bfloat16):
@@ -165,7 +167,7 @@ class LifelongStream(ChunkStream):
     def reset(self, rows: Tensor | np.ndarray | list[int] | None = None) -> None:
         """Forget everything, chunks that are carried across episodes too: all rows, or those named."""
         mask = self._never.clone()
-        mask[slice(None) if rows is None else torch.as_tensor(rows, device=mask.device)] = True
+        mask[slice(None) if rows is None else self.index_of(rows)] = True
         forgotten = mask.nonzero()[:, 0].tolist()
         self._drop_chunks(forgotten)
         self._clear(forgotten, mask)
@@ -205,17 +207,18 @@ class LifelongStream(ChunkStream):
     @torch.no_grad()
     def load_state(self, state: HierarchicalChunkMemoryState) -> None:
         """Continue from a state of the core, with any number of chunks; of more than fit the newest are kept."""
-        self._check(state)
+        self.check_state(state)
         self._load_windows([layer.window for layer in state.layers], state.steps.tolist())
-        total = state.lengths.shape[1]
-        for row, count in enumerate((state.lengths > 0).sum(1).clamp(max=self.num_chunks).tolist()):
+        for row, lengths in enumerate(state.lengths):
             self._chunk_index.clear(row)
-            for begin in range(total - count, total, BATCH):
-                part = slice(begin, min(begin + BATCH, total))
-                places = [self._chunk_index.claim(row) for _ in range(part.start, part.stop)]
+            # A chunk that was taken out of the state has left a gap, of length 0.
+            chosen = (lengths > 0).nonzero()[-self.num_chunks :, 0]
+            for begin in range(0, len(chosen), BATCH):
+                part = chosen[begin : begin + BATCH]
+                places = [self._chunk_index.claim(row) for _ in part]
                 chunks = torch.stack([layer.contents[row, part] for layer in state.layers], 1)
                 means = torch.stack([layer.keys[row, part] for layer in state.layers], 1)
-                self._write_at([row] * len(places), places, state.lengths[row, part], chunks, means)
+                self._write_at([row] * len(places), places, lengths[part], chunks, means)
         self._note_chunks()
 
     def buffers(self) -> list[Tensor]:
@@ -283,8 +286,8 @@ class LifelongStream(ChunkStream):
         self._raw.load(torch.cat((past, torch.stack(raw, 2)), 1)[:, -self._raw.length :])
         self._advance_count(t)
 
-    def _check(self, state: HierarchicalChunkMemoryState) -> None:
-        """:meth:`MemoryCore.check_state`, whatever the number of chunks."""
+    def check_state(self, state: HierarchicalChunkMemoryState) -> None:
+        """As every stream's, whatever the number of chunks."""
         core, n = self.core, self.core.config.num_chunks
         if isinstance(state, HierarchicalChunkMemoryState) and state.lengths.ndim == 2 and state.lengths.shape[1] > 0:
             total = state.lengths.shape[1]
@@ -297,3 +300,6 @@ class LifelongStream(ChunkStream):
                 ]
                 state = state._replace(layers=tuple(seen), lengths=state.lengths[:, :1].expand(-1, n))
         core.check_state(state, self.batch_size, self._never.device)
+
+    def _try(self, state: HierarchicalChunkMemoryState, path: str | os.PathLike[str]) -> None:
+        """Nothing: no counter leads outside this memory, and a second one would take all its bytes again."""
