@@ -134,6 +134,9 @@ def bfloat16(subject: Subject) -> tuple[str, dict[str, Any]]:
             numbers["stream_drift"] = _drift(subject, got, want, "of a stream made under autocast to bfloat16")
             got = _in_steps(outside, inputs, is_first)
             _drift(subject, got, want, "of a stream made before autocast to bfloat16 and used under it")
+            inside = make(subject.batch)
+        got = _in_steps(inside, inputs, is_first)
+        _drift(subject, got, want, "of a stream made under autocast to bfloat16 and used after it")
         detail += f", {numbers['stream_drift']:.1%} in the stream"
     return f"{detail} (limit {limit:.0%}{' in the better half of the steps' if subject.discrete else ''})", numbers
 

@@ -27,6 +27,7 @@ class LongShortTransformerStream(Stream):
     def __init__(self, core: LongShortTransformer, batch_size: int) -> None:
         with torch.no_grad():
             self._rings = [LayerRings(block, batch_size) for block in core.layers]
+        self._narrow = torch.is_autocast_enabled(next(core.parameters()).device.type)
         super().__init__(core, batch_size)
 
     @property
@@ -55,6 +56,14 @@ class LongShortTransformerStream(Stream):
 
     def advance(self, inputs: Tensor, is_first: Tensor) -> Tensor:
         """One step on checked inputs."""
+        kind = inputs.device.type
+        if torch.is_autocast_enabled(kind) == self._narrow:
+            return self._advance(inputs, is_first)
+        # The dtype of the products was chosen when the stream was made.
+        with torch.autocast(kind, dtype=self._rings[0].dtype if self._narrow else None, enabled=self._narrow):
+            return self._advance(inputs.to(self._dtype), is_first)
+
+    def _advance(self, inputs: Tensor, is_first: Tensor) -> Tensor:
         core = self.core
         if is_first is not self._never and any(firsts := is_first.tolist()):
             self._steps = [0 if first else steps for first, steps in zip(firsts, self._steps, strict=True)]
