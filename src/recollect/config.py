@@ -48,23 +48,37 @@ def is_whole(value: object) -> bool:
     return isinstance(value, numbers.Integral) and not isinstance(value, bool)
 
 
-def require_whole(owner: object) -> None:
-    """Raise a ``ValueError`` unless fields annotated ``int`` (or ``int | None``) hold whole numbers (or None)."""
-    for field, optional in _whole_fields(type(owner)).items():
+def require_kinds(owner: object) -> None:
+    """Raise a ``ValueError`` unless fields annotated ``int``, ``float``, ``bool`` or with a config hold such a thing.
+
+    Annotations that are wider, but for ``| None``, ask for nothing.
+    """
+    for field, (kind, optional) in _plain_fields(type(owner)).items():
         value = getattr(owner, field)
-        wanted = "give a whole number or None" if optional else "give a whole number"
-        require(is_whole(value) or (optional and value is None), field, value, wanted)
+        if optional and value is None:
+            continue
+        wanted = _KINDS.get(kind) or f"a {kind.__name__}"
+        fits = is_whole(value) if kind is int else _fits(value, kind)
+        require(fits, field, value, f"give {wanted}{' or None' if optional else ''}")
+
+
+_KINDS: dict[Any, str] = {int: "a whole number", float: "a number", bool: "True or False"}
 
 
 @functools.cache
-def _whole_fields(cls: type) -> dict[str, bool]:
-    """Fields of a dataclass that are whole numbers, and whether each may also be None."""
+def _plain_fields(cls: type) -> dict[str, tuple[Any, bool]]:
+    """Fields of a dataclass that hold one of :data:`_KINDS` or a dataclass, and whether each may also be None."""
     try:
         hints = typing.get_type_hints(cls)
     except NameError:  # a class inside a function may name what only that function knows
         return {}
-    kinds = {field.name: set(_alternatives(hints[field.name])) for field in dataclasses.fields(cls)}
-    return {name: len(kind) > 1 for name, kind in kinds.items() if kind in ({int}, {int, types.NoneType})}
+    found = {}
+    for field in dataclasses.fields(cls):
+        kinds = set(_alternatives(hints[field.name]))
+        one = kinds - {types.NoneType}
+        if len(one) == 1 and ((kind := one.pop()) in _KINDS or dataclasses.is_dataclass(kind)):
+            found[field.name] = kind, types.NoneType in kinds
+    return found
 
 
 def require_whole_first(cls: type) -> None:
@@ -332,7 +346,7 @@ def _fits(data: Any, candidate: Any) -> bool:
     if plain is Any or isinstance(plain, TypeVar):
         return True
     if plain is float:
-        return isinstance(data, (int, float)) and not isinstance(data, bool)
+        return isinstance(data, numbers.Real) and not isinstance(data, bool)
     if plain is int:
         return isinstance(data, int) and not isinstance(data, bool)
     return isinstance(plain, type) and isinstance(data, plain)

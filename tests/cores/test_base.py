@@ -1,5 +1,6 @@
 """The foundation under all cores, with an LSTM as the vehicle."""
 
+import math
 import re
 
 import numpy as np
@@ -9,10 +10,12 @@ from torch import nn
 
 from recollect import state as trees
 from recollect.cores import CORES
-from recollect.cores.hcam import HierarchicalChunkMemoryConfig
+from recollect.cores.hcam import ChunkAttentionVariant, HierarchicalChunkMemoryConfig
+from recollect.cores.instructed.core import InstructedTransformerConfig
 from recollect.cores.memoryless.core import MemorylessConfig
 from recollect.cores.recurrent.core import GRUConfig, LSTMConfig, LSTMState
 from recollect.cores.stream import Stream
+from recollect.cores.tlb.core import TemporalLatentBottleneckConfig, TemporalLatentBottleneckVariant
 
 
 def core_of(dim=6, input_dim=5, **options):
@@ -68,9 +71,34 @@ def test_a_size_that_is_no_whole_number_is_named(key, value):
         CORES[key](dim=value)
 
 
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: GRUConfig(dropout=None), "dropout=None: give a number"),
+        (lambda: GRUConfig(gate_stretch=True), "gate_stretch=True: give a number"),
+        (lambda: HierarchicalChunkMemoryConfig(dropout="0.1"), "dropout='0.1': give a number"),
+        (lambda: HierarchicalChunkMemoryConfig(carry_across_episodes=1), "carry_across_episodes=1: give True or False"),
+        (lambda: ChunkAttentionVariant(initial_scale="1"), "initial_scale='1': give a number"),
+        (lambda: ChunkAttentionVariant(initial_scale=math.inf), "initial_scale=inf: give a positive factor"),
+        (lambda: TemporalLatentBottleneckConfig(details="released"), "details='released': give a TemporalLatent"),
+        (lambda: InstructedTransformerConfig(details=None), "details=None: give a TemporalLatentBottleneckVariant"),
+        (lambda: TemporalLatentBottleneckVariant(head_dim=2.5), "head_dim=2.5: give a whole number or None"),
+        (
+            lambda: TemporalLatentBottleneckVariant(attention_dropout="no"),
+            "attention_dropout='no': give a number or None",
+        ),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_value_of_another_kind_is_named(make, message):
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}"):
+        make()
+
+
 def test_sizes_may_come_from_numpy_and_some_may_be_none():
     assert GRUConfig(dim=np.int64(8)).build(np.int64(5)).output_shape == (8,)
     assert MemorylessConfig(hidden_dim=None).hidden_dim is None
+    assert MemorylessConfig(dropout=np.float32(0.5)).build(3).output_shape == (128,)
     with pytest.raises(ValueError, match=r"hidden_dim=2\.5: give a whole number or None"):
         MemorylessConfig(hidden_dim=2.5)
 

@@ -34,7 +34,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from recollect.config import is_whole, require, require_whole
+from recollect.config import is_whole, require, require_kinds
 from recollect.cores.stream import Stream
 from recollect.layers.finite import is_finite, surely_finite
 from recollect.state import map_state, named_leaves, take_rows, where_first
@@ -87,12 +87,12 @@ class CoreConfig(ABC):
     def __init_subclass__(cls, **kwargs: Any) -> None:
         # Here, so that no core has to think of it, whoever wrote it.
         super().__init_subclass__(**kwargs)
-        for name, check in (("__post_init__", require_whole), ("build", _require_width)):
+        for name, check in (("__post_init__", require_kinds), ("build", _require_width)):
             if name in vars(cls):
                 setattr(cls, name, _after(check, vars(cls)[name]))
 
     def __post_init__(self) -> None:
-        require_whole(self)
+        require_kinds(self)
 
     @property
     def helps(self) -> tuple[str, ...]:

@@ -34,13 +34,14 @@ The other attention of a layer, to a sliding window, is :class:`LocalAttention`.
 """
 
 from dataclasses import dataclass
+from math import inf
 from typing import Literal, Self, get_args
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from recollect.config import require
+from recollect.config import require, require_kinds
 from recollect.layers.gates import Gate
 from recollect.layers.positions import sinusoid
 from recollect.layers.tap import Tap
@@ -97,10 +98,11 @@ class ChunkAttentionVariant:
     of the same call, and further where the caller does not cut the state. What is stored is then trained by its use."""
 
     def __post_init__(self) -> None:
+        require_kinds(self)
         for field, kind in (("relevance", Relevance), ("gate", Gate), ("chunk_gradients", ChunkGradients)):
             require(getattr(self, field) in get_args(kind), field, getattr(self, field),
                     f"choose {' or '.join(get_args(kind))}")  # fmt: skip
-        require(self.initial_scale > 0, "initial_scale", self.initial_scale, "give a positive factor")
+        require(0 < self.initial_scale < inf, "initial_scale", self.initial_scale, "give a positive factor")
 
     def stored(self, steps: Tensor) -> Tensor:
         """Steps as chunks hold them: constants, or with their gradients."""

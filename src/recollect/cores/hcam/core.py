@@ -124,12 +124,6 @@ class HierarchicalChunkMemoryConfig(CoreConfig):
         feedforward_width(self.dim, self.hidden_dim)
         require(self.dim % self.num_heads == 0, "num_heads", self.num_heads, f"must divide dim={self.dim}")
         require(0.0 <= self.dropout < 1.0, "dropout", self.dropout, "give a probability below 1")
-        require(
-            isinstance(self.reading, ChunkAttentionVariant),
-            "reading",
-            self.reading,
-            "give a ChunkAttentionVariant, for example ChunkAttentionVariant.paper()",
-        )
         require(self.chunk_overlap in (0, 1), "chunk_overlap", self.chunk_overlap, "choose 0 or 1")
         require(
             self.chunk_len > self.chunk_overlap,
