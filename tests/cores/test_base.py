@@ -48,6 +48,10 @@ WRONG = [
     ({"state": core_of(dim=7).initial_state(2)}, ["state.h", "[2, 2, 7]", "[2, 2, 6]", "another config"]),
     ({"state": trees.to(core_of().initial_state(2), "meta")}, ["state.h", "meta", "cpu", "state.to(device)"]),
     (
+        {"state": trees.to(core_of().initial_state(2), torch.float64)},
+        ["state.h", "torch.float64", "torch.float32", "core.initial_state(2)", "state.to(state, torch.float32)"],
+    ),
+    (
         {"state": LSTMState(torch.zeros(2, 2, 6), torch.zeros(2, 2, 6).long())},
         ["state.c", "torch.int64", "torch.float32", "core.initial_state(2)"],
     ),

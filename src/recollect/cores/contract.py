@@ -322,16 +322,18 @@ class MemoryCore(nn.Module, ABC, Generic[StateT]):
                 )
             if leaf.device != device:
                 raise ValueError(f"state.{field} is on {leaf.device}, inputs are on {device}: use state.to(device)")
-            if leaf.is_floating_point() != like.is_floating_point():
-                raise ValueError(f"state.{field} has dtype {leaf.dtype}, {name} needs {like.dtype}: {remedy}")
+            if leaf.dtype != like.dtype:
+                cast = f", or use state.to(state, {like.dtype})" if leaf.is_floating_point() else ""
+                raise ValueError(f"state.{field} has dtype {leaf.dtype}, {name} needs {like.dtype}: {remedy}{cast}")
 
     def _expected_state(self) -> StateT:
-        # Shapes are functions of the config alone, so one row on the meta device per core is enough.
-        cached = self.__dict__.get("_state_shapes")
-        if cached is None:
+        # Shapes are functions of the config alone, so one row on the meta device per core and precision is enough.
+        dtype = next((p.dtype for p in self.parameters()), None)
+        before, cached = self.__dict__.get("_state_shapes", (None, None))
+        if cached is None or dtype != before:
             with torch.no_grad():
                 cached = map_state(lambda leaf: leaf.to("meta"), self.initial_state(1))
-            object.__setattr__(self, "_state_shapes", cached)
+            object.__setattr__(self, "_state_shapes", (dtype, cached))
         return cached
 
 
