@@ -23,10 +23,11 @@ import os
 import sys
 import types
 import typing
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, NamedTuple, TypeVar, cast
 
 T = TypeVar("T")
+Method = TypeVar("Method", bound=Callable[..., Any])
 
 
 def require(condition: bool, field: str, value: object, remedy: str) -> None:
@@ -81,18 +82,21 @@ def _plain_fields(cls: type) -> dict[str, tuple[Any, bool]]:
     return found
 
 
-def require_whole_first(cls: type) -> None:
-    """Let a class look at its whole numbers before its own ``__post_init__``, if it has one, reads them."""
-    own = vars(cls).get("__post_init__")
-    if own is None:
-        return
+def checked_first(check: Callable[..., None], method: Method) -> Method:
+    """A method whose arguments are checked before it runs."""
 
-    @functools.wraps(own)
-    def checked(self: object) -> None:
-        require_whole(self)
-        own(self)
+    @functools.wraps(method)
+    def checked(*args: Any, **kwargs: Any) -> Any:
+        check(*args, **kwargs)
+        return method(*args, **kwargs)
 
-    cls.__post_init__ = checked  # type: ignore[attr-defined]
+    return cast(Method, checked)
+
+
+def kinds_first(cls: type) -> None:
+    """Let a class look at the kinds of its fields before its own ``__post_init__``, if it has one, reads them."""
+    if "__post_init__" in vars(cls):
+        cls.__post_init__ = checked_first(require_kinds, vars(cls)["__post_init__"])  # type: ignore[attr-defined]
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

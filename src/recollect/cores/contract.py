@@ -24,17 +24,16 @@ memory that is not finite gives NaN until the next ``is_first``, and is in its i
 """
 
 import cmath
-import functools
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Generic, TypeVar, cast
+from typing import Any, ClassVar, Generic, TypeVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from recollect.config import is_whole, require, require_kinds
+from recollect.config import checked_first, is_whole, kinds_first, require, require_kinds
 from recollect.cores.stream import Stream
 from recollect.layers.finite import is_finite, surely_finite
 from recollect.state import map_state, named_leaves, take_rows, where_first
@@ -44,20 +43,6 @@ StateT = TypeVar("StateT", bound=tuple[Any, ...])
 Reference = Callable[[Any, Tensor, Any, Tensor], tuple[Tensor, Any]]
 """A plain form: ``reference(core, inputs, state, is_first)`` gives what ``core(inputs, state, is_first)`` gives. As a
 class attribute it is a method: ``core.reference_unroll(inputs, state, is_first)``."""
-
-
-Method = TypeVar("Method", bound=Callable[..., Any])
-
-
-def _after(check: Callable[..., None], method: Method) -> Method:
-    """A method whose arguments are checked first."""
-
-    @functools.wraps(method)
-    def checked(*args: Any, **kwargs: Any) -> Any:
-        check(*args, **kwargs)
-        return method(*args, **kwargs)
-
-    return cast(Method, checked)
 
 
 def _require_width(config: "CoreConfig", input_dim: int, *args: Any, **kwargs: Any) -> None:
@@ -87,9 +72,9 @@ class CoreConfig(ABC):
     def __init_subclass__(cls, **kwargs: Any) -> None:
         # Here, so that no core has to think of it, whoever wrote it.
         super().__init_subclass__(**kwargs)
-        for name, check in (("__post_init__", require_kinds), ("build", _require_width)):
-            if name in vars(cls):
-                setattr(cls, name, _after(check, vars(cls)[name]))
+        kinds_first(cls)
+        if "build" in vars(cls):
+            cls.build = checked_first(_require_width, vars(cls)["build"])  # type: ignore[method-assign]
 
     def __post_init__(self) -> None:
         require_kinds(self)
@@ -156,7 +141,7 @@ class MemoryCore(nn.Module, ABC, Generic[StateT]):
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         if "initial_state" in vars(cls):
-            cls.initial_state = _after(_require_rows, vars(cls)["initial_state"])
+            cls.initial_state = checked_first(_require_rows, vars(cls)["initial_state"])
 
     @abstractmethod
     def initial_state(self, batch_size: int) -> StateT:

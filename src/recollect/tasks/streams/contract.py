@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from recollect.config import require_whole, require_whole_first
+from recollect.config import kinds_first, require_kinds
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,10 +84,10 @@ class StreamTask(ABC):
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        require_whole_first(cls)
+        kinds_first(cls)
 
     def __post_init__(self) -> None:
-        require_whole(self)
+        require_kinds(self)
 
     @property
     @abstractmethod

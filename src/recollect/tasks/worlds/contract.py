@@ -24,7 +24,7 @@ import gymnasium
 import torch
 from torch import Tensor
 
-from recollect.config import require_whole, require_whole_first
+from recollect.config import kinds_first, require_kinds
 from recollect.state import map_state, named_leaves, put_rows, where_first
 
 S = TypeVar("S")
@@ -202,10 +202,10 @@ class WorldConfig(ABC):
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        require_whole_first(cls)
+        kinds_first(cls)
 
     def __post_init__(self) -> None:
-        require_whole(self)
+        require_kinds(self)
 
     @property
     @abstractmethod
