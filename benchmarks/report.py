@@ -13,6 +13,7 @@ import json
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +55,7 @@ from recollect.recipes import RECIPES
 from recollect.recipes.attention_agents.sizes import SIZES
 from recollect.recipes.attention_agents.study import game
 from recollect.recipes.contents import tasks
+from recollect.recipes.endless import CORE_ROWS as ENDLESS_ROWS
 from recollect.recipes.htm_inference import PUBLISHED
 from recollect.recipes.memory_suite import grand_table
 from recollect.recipes.reproduce import with_demands
@@ -427,11 +429,15 @@ def results_table(results: Path, cores: dict[str, Any]) -> str:
     kept, seeds = score("million", "gru-gates", "lag 1 000 000")
     task = "a cue kept for 1,000,000 steps, `gru` with gates that can shut, trained on 20 steps"
     rows.append((task, f"{kept:.0%} right, {of(seeds)}"))
-    (ours, seeds), (gru, _) = (score("endless", core, "1024 steps") for core in ("hcam", "gru"))
+    ours, seeds = score("endless", "hcam", "1024 steps")
     task = "Endless Mortar Mayhem, commands completed by `hcam`, ten minutes of one processor core"
-    helped, plain = (newest_run(results / "endless", core)["helps"] for core in ("hcam", "gru"))
-    less = " and ".join(help for help in helped if help not in plain)
-    rows.append((task, f"{ours:.1f}, {of(seeds)} (`gru`, same oracle and time, without {less}: {gru:.1f})"))
+    helps = {core: newest_run(results / "endless", core)["helps"] for core in ENDLESS_ROWS}
+    beside = []
+    for helped, group in groupby(ENDLESS_ROWS[1:], helps.get):
+        found = ", ".join(f"`{core}` {score('endless', core, '1024 steps')[0]:.1f}" for core in group)
+        less = " and ".join(help for help in helps["hcam"] if help not in (helped or ()))
+        beside.append(f"{found}, without {less}")
+    rows.append((task, f"{ours:.1f}, {of(seeds)} (same oracle and time: {'; '.join(beside)})"))
     task = "streets of a city never seen, goals reached by `hcam` in 200 steps, imitated, then reinforced"
     goals, seeds = score("htm-streets", "hcam-imitated-lite", CITY)
     rows.append((task, streets_text(results / "htm-streets", goals, of(seeds))))
