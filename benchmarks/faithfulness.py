@@ -24,7 +24,7 @@ from recollect.interpret.report import without_nan
 from recollect.runs.provenance import environment
 from recollect.tasks.worlds.contract import WorldConfig
 from recollect.training.frame import FRESH_SEED
-from recollect.training.trained import load_checkpoint, load_config
+from recollect.training.trained import load_config
 
 ROOT = Path(__file__).parents[1]
 EVERY = 5
@@ -119,7 +119,7 @@ def ask(run: Path, subject: Subject) -> dict[str, Any]:
         "run": run.name,
         "core": episodes[0].info.core,
         "world": world.title,
-        "checkpoint_step": int(load_checkpoint(run, best=best).progress["step"]),
+        "checkpoint_step": episodes[0].info.checkpoint_step,
         "first_seed": FRESH_SEED,
         "episodes": len(episodes),
         "longest": subject.longest,

@@ -20,6 +20,7 @@ from recollect.interpret.swaps import memory_swap
 from recollect.recipes.agent_sizes import lite_core
 from recollect.recipes.demo import demo_config
 from recollect.recipes.hierarchical_transformer_memory import short_t_maze
+from recollect.runs import checkpoints
 from recollect.tasks import GymnasiumConfig
 from recollect.tasks.worlds.arcade.catch import CatchConfig
 from recollect.tasks.worlds.t_maze import TMazeConfig
@@ -60,6 +61,13 @@ def test_the_command_writes_metrics_and_a_verdict(run, tmp_path, capsys):
     assert {gate["name"] for gate in data["report"]["gates"]} >= {"causality", "heard as acted", "equal seeds"}
     assert main(["explore", str(run), "-o", str(tmp_path / "out"), "--episodes", "1", "--longest", "4"]) == 0
     assert "replaced what an earlier command wrote in" in capsys.readouterr().err
+
+
+def test_a_run_that_still_trains_is_read_once_so_that_the_step_is_that_of_the_weights(run, monkeypatch):
+    read, found = checkpoints.read_newest, []
+    monkeypatch.setattr(checkpoints, "read_newest", lambda folder: found.append(read(folder)) or found[-1])
+    (episode,) = record_run(run, episodes=1, longest=2)
+    assert len(found) == 1 and episode.info.checkpoint_step == found[0][0].progress["step"]
 
 
 def test_another_world_than_that_of_the_run(run, tmp_path, capsys):

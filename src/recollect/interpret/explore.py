@@ -30,7 +30,7 @@ from recollect.runs.progress import Count
 from recollect.runs.provenance import environment
 from recollect.tasks.worlds.contract import WorldConfig
 from recollect.training.frame import FRESH_SEED
-from recollect.training.trained import load_checkpoint, load_config, load_model
+from recollect.training.trained import load_at_step, load_config
 
 EPISODES = 8
 """Episodes that are scored; the first one is shown."""
@@ -149,8 +149,8 @@ def record_run(
         raise ValueError(f"{directory} was trained on rows of a stream task: only runs in a world can be explored")
     where: WorldConfig = config.trained_on if world is None else world
     _require_fit(config.trained_on, where)
-    agent, step = load_model(directory, best=best, trust=trust), load_checkpoint(directory, best=best).progress["step"]
-    info = EpisodeInfo(task="", core="", checkpoint_step=int(step), provenance={"run": str(directory)})
+    agent, step = load_at_step(config, directory, best=best)
+    info = EpisodeInfo(task="", core="", checkpoint_step=step, provenance={"run": str(directory)})
     found, count = [], Count(episodes, "episodes recorded")
     for number in range(episodes):
         one = FRESH_SEED + seed + number

@@ -122,16 +122,25 @@ def load_model(
     Raises:
         ValueError: as :func:`load_config` and :func:`load_checkpoint`.
     """
-    return _with_weights(load_config(directory, trust=trust), directory, device, best)
+    return load_at_step(load_config(directory, trust=trust), directory, device, best=best)[0]
 
 
-def _with_weights(config: TrainerConfig, directory: str | PathLike[str], device: torch.device | str, best: bool) -> Any:
-    """What :func:`load_model` gives, of a run whose config has been read."""
+def load_at_step(
+    config: TrainerConfig,
+    directory: str | PathLike[str],
+    device: torch.device | str = "cpu",
+    *,
+    best: bool = False,
+) -> tuple[Any, int]:
+    """What :func:`load_model` gives, of a run whose config has been read, and the step that its weights are of.
+
+    Both come from one reading: a run that still trains has another newest checkpoint a moment later.
+    """
     where, checkpoint = choose_device(str(device)), load_checkpoint(directory, best=best)
-    model, run = _built(config), RunDirectory(directory)
-    with checkpoints.belongs(run.best if best else run.checkpoints, checkpoint.progress["step"]):
+    model, run, step = _built(config), RunDirectory(directory), int(checkpoint.progress["step"])
+    with checkpoints.belongs(run.best if best else run.checkpoints, step):
         model.load_state_dict(dict(checkpoint.weights))
-    return model.to(where).eval()
+    return model.to(where).eval(), step
 
 
 def require_world(directory: str | PathLike[str], what: str, *, trust: bool = False) -> TrainerConfig:
@@ -215,7 +224,7 @@ def save_episodes(  # noqa: PLR0913  (how it plays)
     """
     config = require_recordable(directory, target, noise=noise, trust=trust)
     assert config is not None  # there is a target
-    model = _with_weights(config, directory, device, best)
+    model, _ = load_at_step(config, directory, device, best=best)
     with _advised():
         number = config.final_samples if episodes is None else episodes
         recording = config.record(model, episodes=number, seed=fresh_seed(seed), greedy=greedy, noise=noise)
@@ -270,7 +279,7 @@ def evaluate_run(
         WorldError: the world raises, exits, hangs, never ends or answers nonsense.
     """
     config = load_config(directory, trust=trust)
-    model = _with_weights(config, directory, device, best)
+    model, _ = load_at_step(config, directory, device, best=best)
     with _advised():
         found = config.evaluate(
             model,
@@ -312,6 +321,6 @@ def record_run(
     """
     config = require_filmable(directory, trust=trust)
     target = Path(folder) / Path(directory).resolve().name
-    model = _with_weights(config, directory, device, best)
+    model, _ = load_at_step(config, directory, device, best=best)
     with _advised():
         return config.film(model, target, episodes=episodes, seed=fresh_seed(seed), greedy=greedy)
