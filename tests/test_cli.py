@@ -1,9 +1,11 @@
 import io
 import json
 import shlex
+import shutil
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 from rich.console import Console
@@ -336,6 +338,9 @@ def test_train_evaluate_film_and_compare_in_a_world(capsys, tmp_path):
     assert 0 <= found["low"] <= found["score"] <= found["high"] <= found["oracle"] == 1
     assert run(capsys, "evaluate", runs[0], "--episodes", "2", "--video", str(tmp_path / "videos"))[0] == 0
     assert {path.suffix for path in (tmp_path / "videos").iterdir()} == {".mp4", ".gif"}
+    shutil.copytree(runs[1], other := tmp_path / "other" / Path(runs[0]).name)
+    _, _, err = run(capsys, "evaluate", str(other), "--episodes", "2", "--video", str(tmp_path / "videos"))
+    assert "replaced what an earlier command wrote in" in err and "gru.mp4: another folder (--video)" in err
     status, out, _ = run(capsys, "compare", *runs, "--out", str(tmp_path / "page"), "--axis", "environment_steps")
     assert status == 0 and "gru" in out and "lstm" in out and "chance" in out
     _, _, err = run(capsys, "compare", *runs, "--out", str(tmp_path / "page"))

@@ -73,9 +73,12 @@ class Evaluate:
         else:
             console.print(f"{self.directory}: {found.describe()}", soft_wrap=True, markup=False)
         if self.video is not None:
+            stood = set(self.video.glob("*"))
             with interrupts.ends_at_a_signal(), progress.Counted(Console(stderr=True)):
                 film = record_run(self.directory, self.video, **how)
             tell(f"video: {film.mp4}, {film.gif}")
+            if film.mp4 in stood:  # runs of recollect train --seeds have names like seed0
+                _tell_replaced(film.mp4, "--video")
         if self.record is not None:
             with interrupts.ends_at_a_signal(), progress.Counted(Console(stderr=True)):
                 kept = save_episodes(self.directory, self.record, episodes=self.samples, noise=self.noise, **how)
@@ -426,8 +429,8 @@ def _benchmark(words: list[str], console: Console) -> int:
     return 0
 
 
-def _tell_replaced(folder: Path) -> None:
-    tell(f"replaced what an earlier command wrote in {folder}: another folder (--out) keeps both", style="yellow")
+def _tell_replaced(place: Path, flag: str = "--out") -> None:
+    tell(f"replaced what an earlier command wrote in {place}: another folder ({flag}) keeps both", style="yellow")
 
 
 def require_run(directory: Path) -> None:
