@@ -132,6 +132,12 @@ def test_events_and_pairs_are_the_world_s(maze):
     assert maze.events[0].kind == "cue" and not maze.done[:-1].any()
 
 
+@pytest.mark.parametrize(("world", "terminated"), [(CatchConfig(), True), (MAZE, False)])
+def test_an_end_is_told_from_a_limit_of_time(world, terminated):
+    record = record_episode(_agent("gru", world), world, seed=3)
+    assert record.done[-1] and record.terminated == terminated
+
+
 def test_objects_are_the_scene_s():
     record = record_episode(_agent("gru", CatchConfig()), CatchConfig(), seed=1, longest=10)
     assert record.objects.boxes.shape == (10, 2, 4) and record.objects.names == CatchConfig().spec.object_names

@@ -10,6 +10,7 @@ from PIL import Image
 from synthetic_records import ballet_like, without_attention
 
 from recollect.interpret.atlas import atlases, png
+from recollect.interpret.header import bookmarks
 from recollect.interpret.html import load_report, read_html, write_html
 from recollect.interpret.packing import KEPT, Plan, fit, pack
 from recollect.interpret.quantization import ERROR_BOUND, decode, encode
@@ -49,6 +50,13 @@ def test_square_root_codes_keep_the_mass_and_the_top_of_peaked_rows():
 def test_plain_encodings_are_exact(encoding):
     numbers = np.array([[0, 1, 1], [1, 0, 1]]) if encoding == "bool" else np.array([[0, 1, 500], [7, 2, 60]])
     assert (decode(encode(numbers, encoding)) == numbers).all()
+
+
+@pytest.mark.parametrize("terminated", [True, False])
+def test_what_is_expected_behind_the_end_surprises_only_where_time_cut_the_episode(record, terminated):
+    expected = 9 * np.eye(1, record.num_steps, record.num_steps - 1, dtype=np.float32)[0]
+    other = replace(record, value=expected, reward=0 * expected, removal=None, temporal=None, terminated=terminated)
+    assert [mark["t"] for mark in bookmarks(other)] == ([] if terminated else [record.num_steps - 2])
 
 
 def test_pictures_hold_every_pixel(tmp_path):

@@ -342,6 +342,7 @@ def _assemble(
         value=value,
         logits=logits,
         done=np.array([bool(step.is_last[0]) for step in steps]),
+        terminated=bool(steps[-1].terminated[0]),
         discrete=isinstance(spec.action_space, Discrete),
         heads=attention.heads,
         temporal=attention.temporal,

@@ -114,7 +114,9 @@ def display_name(record: EpisodeRecord, head: Head) -> str:
 def bookmarks(record: EpisodeRecord) -> list[dict[str, Any]]:
     """Steps worth a look: the largest surprises of the value, effects of memory, and jumps of recall; three of each."""
     value = record.value.astype(np.float64)
-    scores = {"surprise of the value": np.append(np.abs(record.reward[1:] + value[1:] - value[:-1]), 0)}
+    ahead = value.copy()
+    ahead[-1] *= not record.terminated  # what an agent expects behind the end is no promise that could be broken
+    scores = {"surprise of the value": np.append(np.abs(record.reward[1:] + ahead[1:] - value[:-1]), 0)}
     if record.removal is not None:
         scores["memory matters"] = np.nan_to_num(record.removal.kl).max(1, initial=0)
     if record.temporal is not None:

@@ -190,6 +190,8 @@ class EpisodeRecord:
     """float32 ``[T, A]``: parameters of the policy."""
     done: np.ndarray
     """bool ``[T]``: only the last one may be True."""
+    terminated: bool = False
+    """Whether the last step is the end, after which nothing is gained; else a limit of time cut the episode there."""
     discrete: bool = True
     """Whether ``logits`` are those of one softmax; else they are parameters of some other distribution."""
 
