@@ -263,6 +263,25 @@ def test_nothing_is_wider_than_the_window(browser, page, size):
     assert browser.run("document.documentElement.scrollWidth") <= WINDOWS[size][0]
 
 
+@pytest.mark.parametrize(("width", "rows"), [(1440, 1), (1300, 1), (1200, 2), (700, 2), (400, 4)])
+def test_cards_show_all_their_text_and_sharp_frames_and_absent_ones_take_no_room(browser, page, width, rows):
+    browser.window(width, 900)
+    browser.open(page)
+    browser.run("memx.go(150)")
+    browser.settle()
+    cards = "[...document.querySelectorAll('#cards button:not(.gone)')]"
+    assert browser.run(f"{cards}.length") == 8
+    assert browser.run(f"new Set({cards}.map((one) => one.offsetTop)).size") == rows
+    spans = "[...document.querySelectorAll('#cards .text')]"
+    assert browser.run(f"{spans}.filter((one) => one.scrollWidth > one.clientWidth).map((one) => one.textContent)") == []
+    drawn = f"{cards}.map((one) => one.querySelector('canvas')).map((one) => one.width / one.clientWidth)"
+    assert all(0.97 < share <= 1.03 for share in browser.run(drawn))
+    whole = browser.run("document.getElementById('cards').clientHeight")
+    browser.run("memx.go(3)")
+    browser.settle()
+    assert browser.run("document.getElementById('cards').clientHeight") <= 1.2 * whole / rows
+
+
 def test_the_first_screen_holds_what_matters(wide):
     bottoms = wide.run(
         "['now', 'heads', 'cards', 'timeline'].map((id) => document.getElementById(id).getBoundingClientRect().bottom)"

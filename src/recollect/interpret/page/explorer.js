@@ -591,7 +591,8 @@ function makeCards() {
 }
 function drawCards(ep) {
   const items = recalledNow(ep).slice(0, CARDS);
-  const columns = roomOf("cards") > 620 ? 8 : roomOf("cards") > 380 ? 4 : 2, wide = max(40, floor((roomOf("cards") - 7 * (columns - 1)) / columns - 12));
+  const columns = getComputedStyle($("cards")).gridTemplateColumns.split(" ").length;
+  const wide = max(40, floor((roomOf("cards") - 7 * (columns - 1)) / columns - 12));
   const tall = ep.frames ? min(round(wide * ep.frames.height / ep.frames.width), 150) : 0;
   cards.forEach((card, i) => {
     const item = items[i];
@@ -603,10 +604,10 @@ function drawCards(ep) {
     card.mass.style.width = `${100 * item.mass}%`;
     card.effect.style.width = `${100 * (item.kl || 0) / ep.effectScale}%`;
     card.effect.classList.toggle("none", !real(item.kl));
-    card.where.textContent = `#${i + 1} ${steps(item.a, item.b)}`;
+    card.where.textContent = `#${i + 1} ${steps(item.a, item.b).replace(/^steps /, "")}`; // cards are narrow
     card.when.textContent = `${percent(item.mass)}, ${ago(now.t, item)}`;
     card.label.textContent = item.label || (real(item.kl) ? nats(item.kl) : "–");
-    card.button.title = `travel there: attention ${percent(item.mass)}` + (real(item.kl) ? `, effect ${nats(item.kl)}` : "");
+    card.button.title = `travel to ${steps(item.a, item.b)}: attention ${percent(item.mass)}` + (real(item.kl) ? `, effect ${nats(item.kl)}` : "");
   });
   put("recall-text", recallText(ep));
   $("back").setAttribute("aria-disabled", !now.stack.length);
