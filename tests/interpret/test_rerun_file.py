@@ -12,6 +12,7 @@ from synthetic_records import ballet_like, without_attention
 from recollect.cli import main
 from recollect.interpret import score, write_rerun
 from recollect.interpret.record import Objects
+from recollect.interpret.rerun_file import _laid_over, _maps
 
 
 def test_without_the_package_it_says_what_to_install(tmp_path, monkeypatch, capsys):
@@ -46,3 +47,25 @@ def test_a_core_without_attention_and_a_folder_that_cannot_be(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(ValueError, match="cannot be written"):
         write_rerun(without_attention(), tmp_path / "file" / "episode.rrd")
+
+
+def test_holes_of_a_map_are_clear_and_change_no_other_colour():
+    record = ballet_like(24)
+    spatial = record.spatial.copy()
+    spatial[3, :, 2] = np.nan  # no head says anything there
+    spatial[5] = np.nan
+    name, maps, row = next(_maps(replace(record, spatial=spatial), 3))
+    assert name == "attention"
+    painted, whole = _laid_over(maps, row, (12, 12)), _laid_over(record.spatial.mean(1), row, (12, 12))
+    assert (painted[2, :, 3] == 0).all() and not _laid_over(maps, 5, (12, 12))[..., 3].any()
+    assert np.abs(np.delete(painted, 2, 0).astype(int) - np.delete(whole, 2, 0)).max() <= 5
+
+
+@pytest.mark.skipif(find_spec("rerun") is None, reason="no rerun-sdk: pip install rerun-sdk")
+def test_a_recording_that_breaks_off_leaves_the_one_before_it(tmp_path, monkeypatch):
+    path = write_rerun(ballet_like(4), tmp_path / "episode.rrd")
+    before = path.read_bytes()
+    monkeypatch.setattr("recollect.interpret.rerun_file._step", lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        write_rerun(ballet_like(4), path)
+    assert path.read_bytes() == before and list(tmp_path.iterdir()) == [path]

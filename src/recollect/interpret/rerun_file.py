@@ -17,8 +17,10 @@ from typing import Any
 
 import numpy as np
 
+from recollect.files import new_file
 from recollect.interpret.colours import OPACITY, colour_table
 from recollect.interpret.pointing import picture_size
+from recollect.interpret.recall import mean_of_heads
 from recollect.interpret.record import EpisodeRecord
 from recollect.interpret.report import Report
 
@@ -51,13 +53,24 @@ def write_rerun(record: EpisodeRecord, path: str | PathLike[str], report: Report
     rerun, target = require_rerun(), Path(path)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        target.touch()
+        with new_file(target) as unfinished:
+            unfinished.touch()  # rerun itself would not say what is wrong
+            stream = rerun.RecordingStream(
+                "recollect", recording_id=f"{record.info.task}-{record.info.core}-{record.info.seed}"
+            )
+            stream.save(str(unfinished))
+            try:
+                _log(rerun, stream, record, report)
+            finally:
+                stream.flush()
+                stream.disconnect()
     except OSError as error:
         raise ValueError(f"path={str(target)!r} cannot be written ({error.strerror}): give another folder") from error
-    stream = rerun.RecordingStream(
-        "recollect", recording_id=f"{record.info.task}-{record.info.core}-{record.info.seed}"
-    )
-    stream.save(str(target))
+    return target
+
+
+def _log(rerun: Any, stream: Any, record: EpisodeRecord, report: Report | None) -> None:
+    """Everything, step by step."""
     says = [] if report is None else [report.verdict]
     stream.log("about", rerun.TextDocument("\n\n".join([*says, *record.info.notes])), static=True)
     events = sorted(record.events, key=lambda event: event.t)
@@ -68,9 +81,6 @@ def write_rerun(record: EpisodeRecord, path: str | PathLike[str], report: Report
         for event in events:
             if event.t == t:
                 stream.log("events", rerun.TextLog(f"{event.label}, steps {event.t} to {event.t1 - 1}"))
-    stream.flush()
-    stream.disconnect()
-    return target
 
 
 def _step(rerun: Any, record: EpisodeRecord, t: int) -> Iterator[tuple[str, Any]]:
@@ -113,7 +123,7 @@ def _picture(rerun: Any, record: EpisodeRecord, t: int) -> Iterator[tuple[str, A
 def _maps(record: EpisodeRecord, t: int) -> Iterator[tuple[str, np.ndarray, int]]:
     """Name, maps ``[n, y, x]`` and the row of a step, of everything that lies over the frame."""
     if record.spatial is not None:
-        yield "attention", record.spatial.mean(1), t
+        yield "attention", mean_of_heads(record.spatial), t
     for one in record.saliency:
         place = np.flatnonzero(one.steps == t)
         for who, maps in (("actor", one.actor), ("critic", one.critic)):
@@ -122,9 +132,10 @@ def _maps(record: EpisodeRecord, t: int) -> Iterator[tuple[str, np.ndarray, int]
 
 
 def _laid_over(maps: np.ndarray, row: int, size: tuple[int, int]) -> np.ndarray:
-    """A map as RGBA of the frame's size, its cells as cells; opacity follows the number."""
-    high = float(np.percentile(maps, PERCENTILE)) or 1.0
-    share = np.clip(maps[row] / high, 0, 1)
+    """A map as RGBA of the frame's size, its cells as cells; opacity follows the number, and holes are clear."""
+    known = maps[np.isfinite(maps)]
+    high = (float(np.percentile(known, PERCENTILE)) if known.size else 0.0) or 1.0
+    share = np.clip(np.nan_to_num(maps[row]) / high, 0, 1)
     places = [np.arange(n) * m // n for n, m in zip(size, share.shape, strict=True)]
     share = share[np.ix_(*places)]
     alpha = np.round(255 * OPACITY * share**0.7).astype(np.uint8)
