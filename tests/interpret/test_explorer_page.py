@@ -272,8 +272,8 @@ def test_cards_show_all_their_text_and_sharp_frames_and_absent_ones_take_no_room
     cards = "[...document.querySelectorAll('#cards button:not(.gone)')]"
     assert browser.run(f"{cards}.length") == 8
     assert browser.run(f"new Set({cards}.map((one) => one.offsetTop)).size") == rows
-    spans = "[...document.querySelectorAll('#cards .text')]"
-    assert browser.run(f"{spans}.filter((one) => one.scrollWidth > one.clientWidth).map((one) => one.textContent)") == []
+    cut = "[...document.querySelectorAll('#cards .text')].filter((one) => one.scrollWidth > one.clientWidth)"
+    assert browser.run(f"{cut}.map((one) => one.textContent)") == []
     drawn = f"{cards}.map((one) => one.querySelector('canvas')).map((one) => one.width / one.clientWidth)"
     assert all(0.97 < share <= 1.03 for share in browser.run(drawn))
     whole = browser.run("document.getElementById('cards').clientHeight")
