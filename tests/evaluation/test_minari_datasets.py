@@ -52,12 +52,29 @@ def test_words_of_instructions_come_back():
     assert not np.array_equal(told, again.observation["language"])  # their words count, not their numbers
 
 
-def test_words_that_are_none_are_named(datasets):
+def test_scores_come_back_and_those_of_others_are_sums_of_rewards(datasets):
+    write_recording(episodes(score=np.array([1, 0.25, -3], np.float32)), NAME)
+    assert read_recording(NAME).score.tolist() == [1, 0.25, -3]
+    file = file_of(datasets).with_name("metadata.json")
+    data = json.loads(file.read_text())
+    file.write_text(json.dumps({key: value for key, value in data.items() if key != "recollect_scores"}))
+    assert read_recording(NAME).score.tolist() == [1 + 2, 4 + 5 + 6, 8 + 9]
+
+
+@pytest.mark.parametrize(
+    ("kept", "message"),
+    [
+        ({"recollect_words": [1]}, "recollect_words in its metadata is no list of texts"),
+        ({"recollect_scores": ["1", "2", "3"]}, "recollect_scores in its metadata is no list of numbers"),
+        ({"recollect_scores": [1, 2]}, "recollect_scores in its metadata has 2 numbers, and there are 3 episodes"),
+    ],
+)
+def test_what_is_kept_beside_the_format_and_is_no_such_thing_is_named(datasets, kept, message):
     write_recording(episodes(), NAME)
     assert read_recording(NAME).words == ()
     file = file_of(datasets).with_name("metadata.json")
-    file.write_text(json.dumps(json.loads(file.read_text()) | {"recollect_words": [1]}))
-    with pytest.raises(ValueError, match=r"mine-v0: recollect_words in its metadata is no list of texts"):
+    file.write_text(json.dumps(json.loads(file.read_text()) | kept))
+    with pytest.raises(ValueError, match=f"mine-v0: {message}"):
         read_recording(NAME)
 
 

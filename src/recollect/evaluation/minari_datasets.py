@@ -3,7 +3,8 @@
 Observations are read as our Gymnasium worlds show them (Tuples and Dicts by joined keys, floats as float32), without
 their masks, stacks and wrappers. The parts have the names of those of a
 :class:`~recollect.evaluation.recordings.Recording`. What Minari has no place for, the words of the numbers in
-``language``, stands in the dataset's metadata under :data:`WORDS`.
+``language`` and the scores, stands in the dataset's metadata under :data:`WORDS` and :data:`SCORES`. The score of an
+episode of others is the sum of its rewards.
 """
 
 import re
@@ -20,8 +21,8 @@ from recollect.config import require
 from recollect.evaluation.recorded_parts import require_finite
 from recollect.tasks.gymnasium.spaces import Reader, Writer
 
-WORDS = "recollect_words"
-"""Key of the metadata."""
+WORDS, SCORES = "recollect_words", "recollect_scores"
+"""Keys of the metadata."""
 NAME = re.compile(r"([-\w][-\w/]*[-\w]/)?[-\w]+-v\d+")
 """What Minari takes as the name of a dataset, with a version."""
 
@@ -37,7 +38,7 @@ def read(name: str) -> dict[str, Any]:
     try:
         dataset = minari.load_dataset(name)
         episodes = list(dataset.iterate_episodes())
-        words = dataset.storage.metadata.get(WORDS, [])
+        words, scores = (dataset.storage.metadata.get(key) for key in (WORDS, SCORES))
     except Exception as error:  # minari and h5py raise whatever a missing or damaged file leads them to
         raise ValueError(
             f"minari:{name}: {type(error).__name__}: {error}; minari list local shows what is here, minari download "
@@ -46,8 +47,13 @@ def read(name: str) -> dict[str, Any]:
     if not episodes:
         raise ValueError(f"minari:{name} has no episodes")
     _require_all(dataset, len(episodes), name)
-    if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
-        raise ValueError(f"minari:{name}: {WORDS} in its metadata is no list of texts: write the dataset again")
+    words = _list(words, str, "texts", f"minari:{name}: {WORDS}") or []
+    scores = _list(scores, (int, float), "numbers", f"minari:{name}: {SCORES}")
+    if scores is not None and len(scores) != len(episodes):
+        raise ValueError(
+            f"minari:{name}: {SCORES} in its metadata has {len(scores)} numbers, and there are {len(episodes)} "
+            "episodes: write the dataset again"
+        )
     space = _readable(dataset.action_space, name)
     reader, start = Reader(source=dataset.observation_space), getattr(dataset.action_space, "start", 0)
     shown, done = [], []
@@ -69,7 +75,7 @@ def read(name: str) -> dict[str, Any]:
         "reward": np.concatenate([[0.0, *episode.rewards] for episode in episodes]).astype(np.float32),
         "lengths": np.array([len(episode.rewards) + 1 for episode in episodes]),
         "terminated": np.array([bool(episode.terminations[-1]) for episode in episodes]),
-        "score": np.array([np.sum(episode.rewards) for episode in episodes], np.float32),
+        "score": np.array([np.sum(one.rewards) for one in episodes] if scores is None else scores, np.float32),
         "action_space": space,
         "words": tuple(words),
     }
@@ -121,13 +127,20 @@ def write(name: str, parts: Mapping[str, Any]) -> None:
                 action_space=parts["action_space"],
                 jpeg_encoding=False,  # which loses something
             )
-        if parts.get("words"):
-            dataset.storage.update_metadata({WORDS: list(parts["words"])})
+        kept = {SCORES: np.asarray(parts["score"], float).tolist()}
+        dataset.storage.update_metadata(kept | ({WORDS: list(parts["words"])} if parts.get("words") else {}))
     except BaseException as error:
         shutil.rmtree(get_dataset_path(name), ignore_errors=True)
         if isinstance(error, (ValueError, TypeError)):
             raise ValueError(f"minari:{name}: {error}") from None
         raise
+
+
+def _list(found: Any, kind: type | tuple[type, ...], of: str, where: str) -> list[Any] | None:
+    """A list in the metadata; None where there is none."""
+    if found is not None and not (isinstance(found, list) and all(isinstance(one, kind) for one in found)):
+        raise ValueError(f"{where} in its metadata is no list of {of}: write the dataset again")
+    return found
 
 
 def _buffers(parts: Mapping[str, Any]) -> list[Any]:
