@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import sys
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import gymnasium
@@ -15,6 +16,7 @@ pytest.importorskip("minigrid")
 
 from fake_bots import always_asleep, sometimes_asleep
 
+from recollect.cli import main
 from recollect.evaluation import demonstrations
 from recollect.evaluation.demonstrations import DemonstrationsConfig, record_demonstrations
 from recollect.evaluation.recordings import read_recording
@@ -110,6 +112,7 @@ def test_parts_of_other_demonstrations_are_not_mixed_in(tmp_path, small_parts):
     folder = tmp_path / "demos.npz.parts"
     folder.mkdir()
     (folder / "settings.json").write_text('{"seed": 1}')
+    (folder / "GoToLocal-0000000.npz").touch()
     with pytest.raises(ValueError, match="holds parts of other demonstrations"):
         record_demonstrations(DemonstrationsConfig(episodes=2), tmp_path / "demos.npz")
     (folder / "settings.json").write_text('{"seed"')
@@ -141,6 +144,11 @@ def test_mistakes_are_named(tmp_path, fields, message):
         record_demonstrations(DemonstrationsConfig(**fields), tmp_path / "demos.npz")
 
 
+def test_no_processes_are_not_all_of_them(tmp_path, capsys):
+    assert main(["demonstrations", "GoToLocal", "-o", str(tmp_path / "demos.npz"), "--processes", "0"]) == 2
+    assert "processes=0: give at least one" in capsys.readouterr().err and not list(tmp_path.iterdir())
+
+
 def test_time_limits_end_what_sleeps_and_nothing_else():
     with at_most(5.0):
         pass
@@ -162,6 +170,8 @@ def test_instructions_that_would_be_cut_are_refused(tmp_path):
     with pytest.raises(ValueError, match=remedy):
         record_demonstrations(config, tmp_path / "demos.npz")
     assert not (tmp_path / "demos.npz").exists()
+    enough = replace(config, words=24)  # the remedy helps with the same file: no part of other settings is there yet
+    assert record_demonstrations(enough, tmp_path / "demos.npz")["episodes"] == 1
 
 
 def test_a_file_that_is_there_is_neither_recorded_again_nor_overwritten(tmp_path):
@@ -180,6 +190,13 @@ def test_a_file_that_is_there_is_neither_recorded_again_nor_overwritten(tmp_path
     with pytest.raises(ValueError, match=r"exists, and no demos\.json says what is in it: give another file"):
         record_demonstrations(config, path)
     assert path.stat().st_mtime_ns == before and not (tmp_path / "demos.npz.parts").exists()
+
+
+def test_a_file_of_something_else_beside_it_is_not_replaced(tmp_path):
+    (tmp_path / "demos.json").write_text('{"mine": 1}')
+    with pytest.raises(ValueError, match=r"demos\.json would be replaced, and is not of demonstrations: give another"):
+        record_demonstrations(DemonstrationsConfig(episodes=1), tmp_path / "demos.npz")
+    assert [path.name for path in tmp_path.iterdir()] == ["demos.json"]
 
 
 def damages(one, other):

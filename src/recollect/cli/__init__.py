@@ -125,7 +125,7 @@ class Demonstrations:
 
         names = ("levels", "episodes", "seed", "words", "vocabulary", "seconds")
         config = DemonstrationsConfig(**{name: getattr(self, name) for name in names})
-        processes = self.processes or os.cpu_count() or 1
+        processes = (os.cpu_count() or 1) if self.processes is None else self.processes
         with ends_at_a_signal(), Counted(Console(stderr=True)):
             count = Count(self.episodes * len(self.levels), "episodes")
             about = record_demonstrations(

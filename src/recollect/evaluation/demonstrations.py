@@ -305,15 +305,17 @@ def _finished(config: DemonstrationsConfig, path: Path) -> dict[str, Any] | None
     """What FILE.json says of a FILE.npz that is there; None where there is none.
 
     Raises:
-        ValueError: it holds other demonstrations, or nothing says which.
+        ValueError: it holds other demonstrations, or nothing says which; or FILE.json is something else.
     """
-    if not path.exists():
-        return None
     beside, remedy = path.with_suffix(".json"), "give another file"
+    about = read_json(beside, remedy) if beside.is_file() else None
+    found = about.get("settings") if isinstance(about, dict) else None
+    if not path.exists():
+        if beside.exists() and found is None:
+            raise ValueError(f"out={str(path)!r}: {beside} would be replaced, and is not of demonstrations: {remedy}")
+        return None
     if not beside.is_file():
         raise ValueError(f"out={str(path)!r} exists, and no {beside.name} says what is in it: {remedy}")
-    about = read_json(beside, remedy)
-    found = about.get("settings") if isinstance(about, dict) else None
     if found != _settings(config):
         raise ValueError(f"out={str(path)!r} exists, and holds other demonstrations ({found}): {remedy}")
     return about
@@ -326,7 +328,8 @@ def _settings(config: DemonstrationsConfig) -> dict[str, Any]:
 
 def _require_same(path: Path, settings: Mapping[str, Any]) -> None:
     remedy = "remove the folder, or give another file"
-    if path.is_file() and (found := read_json(path, remedy)) != settings:
+    any_part = any(path.parent.glob("*.npz"))  # what ended before the first one binds nobody
+    if any_part and path.is_file() and (found := read_json(path, remedy)) != settings:
         raise ValueError(f"{path.parent} holds parts of other demonstrations ({found}): {remedy}")
     write_atomically(path, json.dumps(settings))
 
