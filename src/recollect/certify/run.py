@@ -149,8 +149,12 @@ def _check_options(options: Options) -> None:
     if batch < 3:
         raise ValueError(f"batch={batch}: the certificate compares rows, give it at least 3")
     if steps < 2 * batch + 4:
-        raise ValueError(f"steps={steps}: too short to place resets in {batch} rows, give at least {2 * batch + 4}")
-    require(options.long_steps >= 1, "long_steps", options.long_steps, "steps of the long run, give at least 1")
+        raise ValueError(
+            f"steps={steps} (--length): too short to place resets in {batch} rows, give at least {2 * batch + 4}"
+        )
+    require(
+        options.long_steps >= 1, "long_steps", options.long_steps, "steps of the long run (--steps), give at least 1"
+    )
     require(options.long_seconds >= 0, "long_seconds", options.long_seconds, "a time limit, give 0 or more")
     if options.backend != "eager":  # what there is takes a second to import
         lookup(dict.fromkeys(torch.compiler.list_backends(exclude_tags=())), options.backend, "backend")
