@@ -58,6 +58,13 @@ def test_visits_go_from_buffer_to_buffer_and_depend_on_the_seed_alone(tmp_path):
     assert len(others) > 1
 
 
+@pytest.mark.parametrize("number", ["transitions", "visit", "used"])
+def test_reading_nothing_is_refused(tmp_path, number):
+    write(tmp_path, 0, [4, 4])
+    with pytest.raises(ValueError, match=f"{'rows' if number == 'used' else number}=0"):
+        read_dqn_replay(tmp_path, **{number: 0})
+
+
 def test_only_the_first_steps_of_a_buffer_are_used(tmp_path):
     write(tmp_path, 0, [4, 4, 4])
     assert read_dqn_replay(tmp_path, 8, used=9).lengths.tolist() == [5, 5]

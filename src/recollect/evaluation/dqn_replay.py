@@ -63,6 +63,7 @@ def read_dqn_replay(
             buffers together have fewer trajectories.
     """
     require(transitions >= 1, "transitions", transitions, "read at least one step")
+    require(visit >= 1, "visit", visit, "read at least one trajectory of a buffer")
     base = Path(folder)
     buffers = _buffers(base)
     ends = {number: _ends(base, number, used) for number in buffers}
