@@ -341,6 +341,11 @@ def test_train_evaluate_film_and_compare_in_a_world(capsys, tmp_path):
     shutil.copytree(runs[1], other := tmp_path / "other" / Path(runs[0]).name)
     _, _, err = run(capsys, "evaluate", str(other), "--episodes", "2", "--video", str(tmp_path / "videos"))
     assert "replaced what an earlier command wrote in" in err and "gru.mp4: another folder (--video)" in err
+    for stood in (False, True):
+        status, _, err = run(capsys, "evaluate", runs[0], "--episodes", "1", "--record", str(tmp_path / "one.npz"))
+        assert status == 0 and ("one.npz: another file (--record) keeps both" in err) == stood
+    status, out, err = run(capsys, "evaluate", runs[0], "--episodes", "1", "--video", str(tmp_path / "one.npz"))
+    assert status == 2 and "one.npz' cannot be made (File exists): give another folder" in err and not out
     status, out, _ = run(capsys, "compare", *runs, "--out", str(tmp_path / "page"), "--axis", "environment_steps")
     assert status == 0 and "gru" in out and "lstm" in out and "chance" in out
     _, _, err = run(capsys, "compare", *runs, "--out", str(tmp_path / "page"))

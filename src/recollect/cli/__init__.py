@@ -78,11 +78,14 @@ class Evaluate:
                 film = record_run(self.directory, self.video, **how)
             tell(f"video: {film.mp4}, {film.gif}")
             if film.mp4 in stood:  # runs of recollect train --seeds have names like seed0
-                _tell_replaced(film.mp4, "--video")
+                _tell_replaced(film.mp4, "folder (--video)")
         if self.record is not None:
+            existed = Path(self.record).is_file()
             with interrupts.ends_at_a_signal(), progress.Counted(Console(stderr=True)):
                 kept = save_episodes(self.directory, self.record, episodes=self.samples, noise=self.noise, **how)
             tell(f"recorded: {len(kept.lengths)} episodes in {self.record}, mean score {kept.score.mean():.4g}")
+            if existed:
+                _tell_replaced(Path(self.record), "file (--record)")
         return 0
 
     def _require_possible(self) -> None:
@@ -91,7 +94,7 @@ class Evaluate:
 
         require_recordable(self.directory, self.record, noise=self.noise, trust=self.trust)
         if self.video is not None:
-            require_filmable(self.directory, trust=self.trust)
+            require_filmable(self.directory, self.video, trust=self.trust)
         if self.policy != "run":
             require_world(self.directory, "have a policy (--policy)", trust=self.trust)
 
@@ -429,8 +432,8 @@ def _benchmark(words: list[str], console: Console) -> int:
     return 0
 
 
-def _tell_replaced(place: Path, flag: str = "--out") -> None:
-    tell(f"replaced what an earlier command wrote in {place}: another folder ({flag}) keeps both", style="yellow")
+def _tell_replaced(place: Path, remedy: str = "folder (--out)") -> None:
+    tell(f"replaced what an earlier command wrote in {place}: another {remedy} keeps both", style="yellow")
 
 
 def require_run(directory: Path) -> None:

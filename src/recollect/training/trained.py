@@ -151,15 +151,21 @@ def require_world(directory: str | PathLike[str], what: str, *, trust: bool = Fa
     return config
 
 
-def require_filmable(directory: str | PathLike[str], *, trust: bool = False) -> TrainerConfig:
-    """The config of a run that :func:`record_run` could film; looked at before anything is played.
+def require_filmable(
+    directory: str | PathLike[str], folder: str | PathLike[str], *, trust: bool = False
+) -> TrainerConfig:
+    """The config of a run that :func:`record_run` could film into a folder; looked at before anything is played.
 
     Raises:
-        ValueError: not a run, a run on a stream task, or imageio or pillow is missing.
+        ValueError: not a run, a run on a stream task, imageio or pillow is missing, or a folder that cannot be made.
     """
     config = require_world(directory, "can be filmed", trust=trust)
     load_imageio()
     load_pillow()
+    try:
+        Path(folder).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ValueError(f"video={str(folder)!r} cannot be made ({error.strerror}): give another folder") from error
     return config
 
 
@@ -317,9 +323,10 @@ def record_run(
         trust: as in :func:`load_config`.
 
     Raises:
-        ValueError: not a run, no checkpoint, a run on a stream task (there is nothing to see), or imageio is missing.
+        ValueError: not a run, no checkpoint, a run on a stream task (there is nothing to see), imageio is missing, or
+            the folder cannot be made.
     """
-    config = require_filmable(directory, trust=trust)
+    config = require_filmable(directory, folder, trust=trust)
     target = Path(folder) / Path(directory).resolve().name
     model, _ = load_at_step(config, directory, device, best=best)
     with _advised():
