@@ -121,6 +121,14 @@ def test_what_was_written_comes_back_byte_for_byte(recording, tmp_path, images):
     again.require(GOAL.spec, "again")
 
 
+@pytest.mark.parametrize("kept", ["uint8", "int16", "int32", "bool", "float64", "float16"])
+def test_actions_of_any_type_are_what_a_learner_takes(recording, tmp_path, kept):
+    done = (recording.action > 0.5).astype(kept)
+    lerobot.write(tmp_path / "typed", recording._replace(action=done, action_space=None)._asdict())
+    found = read_recording(f"lerobot:{tmp_path / 'typed'}").action
+    assert found.dtype == ("float32" if kept.startswith("float") else "int64") and np.array_equal(found, done)
+
+
 def test_files_are_begun_anew_at_their_size(recording, tmp_path):
     lerobot.write(tmp_path / "small", recording._asdict(), data_mb=0.001, video_mb=0.001)
     assert len(list((tmp_path / "small/data").rglob("*.parquet"))) == 5

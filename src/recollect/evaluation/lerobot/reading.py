@@ -144,7 +144,7 @@ class _Dataset:
         observation, words = self._observation(columns, sentences, again)
         return {
             "observation": observation,
-            "action": action.astype(np.float32) if action.dtype == np.float64 else action,
+            "action": action.astype(np.float32 if action.dtype.kind == "f" else np.int64),
             "reward": np.insert(gained, starts, 0),
             "lengths": lengths + 1,
             "terminated": done & ~truncated,
