@@ -191,7 +191,7 @@ def watch(
 
     Raises:
         ValueError: the source cannot be opened, the run has features for inputs, a number is out of range, or ``out``
-            is no name of a film, a folder, or the source itself.
+            is no name of a film, a folder, the source itself, or in a folder that cannot be made.
     """
     require(most_frames is None or most_frames >= 1, "frames", most_frames, "give at least 1, or None")
     watcher, told = Watcher(model, threshold), Watched() if summary is None else summary
@@ -223,7 +223,10 @@ def _watched(
         yield from _counted(watcher, frames, told, most_frames)
         return
     target = Path(out)
-    target.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ValueError(f"out={str(out)!r}: its folder cannot be made ({error.strerror}): give another one") from error
     painter = Painter(watcher.model.class_names)
     writer: FilmWriter | None = None
     stopped: BaseException | None = None
