@@ -226,6 +226,15 @@ def test_track_is_at_chance_for_one_that_missed_the_cue():
     assert score == pytest.approx(0.25, abs=0.02)
 
 
+@pytest.mark.parametrize("other", [(5, 2), (4, 2), (6, 2), (4, 1), (5, 1)])
+def test_the_oracle_of_track_finds_a_way_beside_another_ball(other):
+    world = TrackConfig(side=42, balls=2, cue_steps=1, run_steps=0).build(1, seed=0)
+    world.reset()
+    places = torch.tensor([[(5, 1), other]])
+    world.state = world.state._replace(start=places, step=torch.zeros_like(places), marked=torch.tensor([0]))
+    assert play(world, lambda world: world.oracle(), world.spec.max_steps).tolist()[:1] == [1.0]
+
+
 def test_key_and_door_in_order():
     config = KeyDoorConfig(side=42, distractors=2)
     world = config.build(256, seed=8)
