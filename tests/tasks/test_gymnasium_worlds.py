@@ -1,4 +1,6 @@
 import os
+import signal
+import subprocess
 import sys
 import time
 
@@ -14,6 +16,12 @@ from recollect.tasks.gymnasium.rows import BrokenEnvironmentError, VectorRows
 from recollect.tasks.gymnasium.spaces import Reader, Writer, hash_words
 from recollect.tasks.gymnasium.stacking import stacked_space
 from recollect.tasks.gymnasium.worlds import ATARI, GymnasiumConfig, GymnasiumWorld
+
+BAD_ANSWERS = {
+    "four": (np.zeros(3), 1.0, False, {}),
+    "words": (np.zeros(3), "a lot", False, False, {}),
+    "width": (np.zeros(4), 1.0, False, False, {}),
+}
 
 
 class Counting(gymnasium.Env):
@@ -39,6 +47,8 @@ class Counting(gymnasium.Env):
                 raise ZeroDivisionError("the wheel came off")
             if self.trouble == "exit":
                 os._exit(3)
+            if self.trouble in BAD_ANSWERS:
+                return BAD_ANSWERS[self.trouble]
             time.sleep(60)
         over = self.count > self.episode % 3
         late = self.episode % 2 == 1
@@ -280,6 +290,50 @@ def test_an_environment_that_raises_is_named_with_its_row(processes):
     with pytest.raises(BrokenEnvironmentError, match="row 4 of RecollectTest/Counting-v0 failed in step: ZeroDivision"):
         play(world, 20)
     world.close()
+
+
+@pytest.mark.parametrize("processes", [0, 2])
+@pytest.mark.parametrize(
+    ("trouble", "said"),
+    [("four", r"row 4 of .* failed in step: ValueError: .*got 4"), ("words", "row 4 of .* failed in step: .*'a lot'")],
+)
+def test_an_answer_that_is_no_step_is_named_with_its_row(trouble, said, processes):
+    world = counting(options={"trouble": trouble}, processes=processes).build(6)
+    with pytest.raises(BrokenEnvironmentError, match=said):
+        play(world, 20)
+    world.close()
+
+
+def test_what_no_row_is_to_blame_for_is_told_by_its_process():
+    world = counting(options={"trouble": "width"}, processes=2).build(6)
+    with pytest.raises(BrokenEnvironmentError, match="rows of RecollectTest/Counting-v0 from 3 on: ValueError"):
+        play(world, 20)
+    world.close()
+
+
+def test_a_process_that_is_killed_between_two_steps_is_named_with_its_row():
+    world = counting(processes=2).build(6)
+    workers = list(world.rows.workers)
+    world.reset()
+    workers[1].kill()
+    workers[1].join()
+    with pytest.raises(BrokenEnvironmentError, match=r"row [345] of RecollectTest/Counting-v0 took its process down"):
+        play(world, 1)
+    assert not any(worker.is_alive() for worker in workers)
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="needs SIGKILL")
+def test_processes_end_when_whoever_made_them_is_killed():
+    script = (
+        "import os, signal\n"
+        "from recollect.tasks.gymnasium.worlds import GymnasiumConfig\n"
+        "worlds = [GymnasiumConfig(id='CartPole-v1', processes=2).build(4) for _ in range(2)]\n"
+        "print(*(worker.pid for world in worlds for worker in world.rows.workers), flush=True)\n"
+        "os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    # Its output is open as long as anybody who inherited it lives.
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == -signal.SIGKILL and len(done.stdout.split()) == 4
 
 
 @pytest.mark.parametrize(("trouble", "said"), [("hang", "no answer for 0.5 s"), ("exit", "took its process down")])

@@ -85,13 +85,9 @@ class LocalRows:
 
     def reset(self, seed: int | None) -> Arrays:
         """Begin new episodes in all rows."""
+        seeds = [None if seed is None else seed + row + self.first_row for row in range(len(self.environments))]
         return self.reader.read(
-            [
-                self._ask(row, "reset", environment.reset, seed=None if seed is None else seed + row + self.first_row)[
-                    0
-                ]
-                for row, environment in enumerate(self.environments)
-            ]
+            [self._ask(row, "reset", _begin, self.environments[row], seed) for row, seed in enumerate(seeds)]
         )
 
     def step(self, actions: np.ndarray, first: np.ndarray) -> Answer:
@@ -101,10 +97,10 @@ class LocalRows:
         terminated, truncated = np.zeros_like(first), np.zeros_like(first)
         for row, (environment, action) in enumerate(zip(self.environments, self.writer.write(actions), strict=True)):
             if first[row]:
-                observation, _ = self._ask(row, "reset", environment.reset)
+                observation = self._ask(row, "reset", _begin, environment)
             else:
-                answer = self._ask(row, "step", environment.step, action)
-                observation, reward[row], terminated[row], truncated[row], _ = answer
+                answer = self._ask(row, "step", _step, environment, action)
+                observation, reward[row], terminated[row], truncated[row] = answer
             observations.append(observation)
         return Answer(self.reader.read(observations), reward, terminated, truncated)
 
@@ -158,27 +154,26 @@ class ProcessRows:
             low, high = int(self.bounds[number]), int(self.bounds[number + 1])
             self.asked[number] = low
             ours, theirs = multiprocessing.Pipe()
+            self.pipes.append(ours)
             worker = multiprocessing.Process(
                 target=_serve,
-                args=(theirs, self.asked, number, (make, name, high - low, reader, writer), low),
+                args=(theirs, self.pipes, self.asked, number, (make, name, high - low, reader, writer), low),
                 daemon=True,
             )
             worker.start()
             theirs.close()
-            self.pipes.append(ours)
             self.workers.append(worker)
         self._collect()  # all environments are made
 
     def reset(self, seed: int | None) -> Arrays:
         """Begin new episodes in all rows."""
-        for pipe in self.pipes:
-            pipe.send(("reset", (seed,)))
+        self._send("reset", [(seed,)] * len(self.pipes))
         return _join(self._collect())
 
     def step(self, actions: np.ndarray, first: np.ndarray) -> Answer:
         """One step of every row."""
-        for pipe, low, high in zip(self.pipes, self.bounds[:-1], self.bounds[1:], strict=True):
-            pipe.send(("step", (actions[low:high], first[low:high])))
+        shares = zip(self.bounds[:-1], self.bounds[1:], strict=True)
+        self._send("step", [(actions[low:high], first[low:high]) for low, high in shares])
         answers = self._collect()
         numbers = (np.concatenate(part) for part in list(zip(*answers, strict=True))[1:])
         return Answer(_join([answer.observation for answer in answers]), *numbers)
@@ -196,6 +191,11 @@ class ProcessRows:
         for pipe in self.pipes:
             pipe.close()
         self.pipes, self.workers = [], []
+
+    def _send(self, what: str, values: Sequence[tuple[Any, ...]]) -> None:
+        for pipe, value in zip(self.pipes, values, strict=True):
+            with contextlib.suppress(ConnectionError):  # a process that is gone has no answer either, and is named then
+                pipe.send((what, value))
 
     def _collect(self) -> list[Any]:
         found = []
@@ -291,8 +291,21 @@ class VectorRows:
         self.environment.close()
 
 
-def _serve(pipe: Any, asked: Any, number: int, arguments: tuple[Any, ...], low: int) -> None:
+def _begin(environment: gymnasium.Env[Any, Any], seed: int | None = None) -> Any:
+    observation, _ = environment.reset(seed=seed)
+    return observation
+
+
+def _step(environment: gymnasium.Env[Any, Any], action: Any) -> tuple[Any, float, bool, bool]:
+    """What it answers, as what it should be: an answer of another form is an error of this environment."""
+    observation, reward, terminated, truncated, _ = environment.step(action)
+    return observation, float(reward), bool(terminated), bool(truncated)
+
+
+def _serve(pipe: Any, others: Sequence[Any], asked: Any, number: int, arguments: tuple[Any, ...], low: int) -> None:
     """What a process of :class:`ProcessRows` does: make its rows, then answer until it is told to close."""
+    for other in others:  # the far ends that came along: as long as they are open here, nobody's death is noticed
+        other.close()
     try:
         rows = LocalRows(*arguments, first_row=low, notice=lambda row: asked.__setitem__(number, row))
         pipe.send((True, None))
@@ -302,11 +315,13 @@ def _serve(pipe: Any, asked: Any, number: int, arguments: tuple[Any, ...], low: 
             if what == "close":
                 return
             pipe.send((True, answer))
-    except (EOFError, KeyboardInterrupt):
+    except (EOFError, ConnectionError, KeyboardInterrupt):
         return
     except BrokenEnvironmentError as error:
         place = "".join(traceback.format_exception(error.__cause__)[-2:])
         pipe.send((False, f"{error}\n{place}".rstrip()))
+    except Exception as error:  # what no single row can be blamed for, such as observations of different shapes
+        pipe.send((False, f"rows of {arguments[1]} from {low} on: {type(error).__name__}: {error}"))
 
 
 def _join(parts: Sequence[Arrays]) -> Arrays:
