@@ -18,6 +18,7 @@ import functools
 import importlib
 import inspect
 import json
+import math
 import numbers
 import os
 import sys
@@ -52,23 +53,42 @@ def is_whole(value: object) -> bool:
 def require_kinds(owner: object) -> None:
     """Raise a ``ValueError`` unless fields annotated ``int``, ``float``, ``bool`` or with a config hold such a thing.
 
-    Annotations that are wider, but for ``| None``, ask for nothing.
+    So do those annotated ``tuple``, of these or of text. A number is finite. Annotations that are wider, but for
+    ``| None``, ask for nothing.
     """
     for field, (kind, optional) in _plain_fields(type(owner)).items():
         value = getattr(owner, field)
         if optional and value is None:
             continue
-        wanted = _KINDS.get(kind) or f"a {kind.__name__}"
-        fits = is_whole(value) if kind is int else _fits(value, kind)
-        require(fits, field, value, f"give {wanted}{' or None' if optional else ''}")
+        require(_is_a(value, kind), field, value, f"give {_called(kind)}{' or None' if optional else ''}")
 
 
-_KINDS: dict[Any, str] = {int: "a whole number", float: "a number", bool: "True or False"}
+_KINDS: dict[Any, str] = {int: "a whole number", float: "a finite number", bool: "True or False"}
+
+
+def _is_a(value: Any, kind: Any) -> bool:
+    if typing.get_origin(kind) is tuple:
+        first, *others = typing.get_args(kind)
+        as_many = others == [...] or len(value) == 1 + len(others) if isinstance(value, (tuple, list)) else False
+        return as_many and all(_is_a(item, first) for item in value)
+    if kind is int:
+        return is_whole(value)
+    return _fits(value, kind) and (kind is not float or math.isfinite(value))
+
+
+def _called(kind: Any) -> str:
+    if typing.get_origin(kind) is not tuple:
+        return _KINDS.get(kind) or f"a {kind.__name__}"
+    first, *others = typing.get_args(kind)
+    return f"a tuple of {'' if others == [...] else f'{1 + len(others)} '}{_MANY.get(first) or first.__name__}"
+
+
+_MANY: dict[Any, str] = {int: "whole numbers", float: "finite numbers", bool: "True and False", str: "texts"}
 
 
 @functools.cache
 def _plain_fields(cls: type) -> dict[str, tuple[Any, bool]]:
-    """Fields of a dataclass that hold one of :data:`_KINDS` or a dataclass, and whether each may also be None."""
+    """Fields of a dataclass that :func:`require_kinds` looks at: what they hold, and whether it may also be None."""
     try:
         hints = typing.get_type_hints(cls)
     except NameError:  # a class inside a function may name what only that function knows
@@ -77,9 +97,16 @@ def _plain_fields(cls: type) -> dict[str, tuple[Any, bool]]:
     for field in dataclasses.fields(cls):
         kinds = set(_alternatives(hints[field.name]))
         one = kinds - {types.NoneType}
-        if len(one) == 1 and ((kind := one.pop()) in _KINDS or dataclasses.is_dataclass(kind)):
+        if len(one) == 1 and _is_plain(kind := one.pop()):
             found[field.name] = kind, types.NoneType in kinds
     return found
+
+
+def _is_plain(kind: Any) -> bool:
+    if typing.get_origin(kind) is tuple:
+        first, *others = typing.get_args(kind)
+        return (others == [...] or set(others) == {first}) and (first is str or _is_plain(first))
+    return kind in _KINDS or dataclasses.is_dataclass(kind)
 
 
 def checked_first(check: Callable[..., None], method: Method) -> Method:

@@ -1,5 +1,8 @@
 import itertools
+import math
+import re
 import tempfile
+import typing
 from dataclasses import replace
 from pathlib import Path
 
@@ -308,3 +311,21 @@ def test_chance_is_exact_for_anything_that_sees_one_step(task):
 def test_bad_fields_are_named(make, field):
     with pytest.raises(ValueError, match=field):
         make()
+
+
+NUMBERS = [math.nan, math.inf, -math.inf]
+TUPLES = {int: [3, (2.5,), ("2",), (True,)], float: [1.0, (math.nan, 1.0), (1.0, "2")], str: ["text", (1,)]}
+
+
+def _wrong_values():
+    for cls in TASKS.values():
+        for name, kind in typing.get_type_hints(cls).items():
+            of_a_tuple = TUPLES.get(typing.get_args(kind)[0], []) if typing.get_origin(kind) is tuple else []
+            values = NUMBERS if kind is float else of_a_tuple
+            yield from (pytest.param(cls, name, value, id=f"{cls.__name__}-{name}-{value}") for value in values)
+
+
+@pytest.mark.parametrize(("cls", "name", "value"), [*_wrong_values()])
+def test_a_field_refuses_what_is_no_finite_number_and_no_tuple_of_its_kind(cls, name, value):
+    with pytest.raises(ValueError, match=f"^{name}={re.escape(repr(value))}: give a "):
+        cls(**{name: value})
