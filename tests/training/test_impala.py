@@ -13,6 +13,7 @@ from small_worlds import RELEASE, Cue, CueConfig, StepsConfig
 from recollect.agents.actor_critic import ActorCriticConfig
 from recollect.config import to_json
 from recollect.cores import CORES
+from recollect.evaluation.watched import build_world
 from recollect.runs import checkpoints
 from recollect.runs.errors import NonFiniteError, WorldError
 from recollect.runs.metrics import read_rows
@@ -306,6 +307,22 @@ def test_an_actor_that_hangs_is_named(monkeypatch):
         for thread in made.actors._threads:
             thread.join(5)
     assert made.save()[1]["updates"] > 0
+
+
+def test_worlds_are_closed_when_a_later_actor_gets_none(monkeypatch):
+    built, closed = [], []
+
+    def build(*args, **settings):
+        if built:
+            raise WorldError("actor 1: no room")
+        built.append(build_world(*args, **settings))
+        return built[-1]
+
+    monkeypatch.setattr(impala, "build_world", build)
+    monkeypatch.setattr(impala, "close_world", lambda world, name: closed.append(world))
+    with pytest.raises(WorldError, match="actor 1: no room"):
+        ImpalaTrainer(config(schedule=ScheduleConfig(mode="asynchronous", actors=2)))
+    assert closed == built
 
 
 def test_a_world_that_cannot_be_saved_begins_anew_and_says_so(tmp_path):

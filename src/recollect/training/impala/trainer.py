@@ -228,12 +228,12 @@ class ImpalaTrainer(Trainer):
         if self.teacher is not None:
             self.step_metrics = (*self.step_metrics, *(name for name in TEACHING if name not in self.step_metrics))
         self.collectors: list[Collector] = []
-        for actor in range(config.schedule.actors):
-            with self._making(f"actor {actor}"):
-                self.collectors.append(self._collector(actor))
         try:
+            for actor in range(config.schedule.actors):
+                with self._making(f"actor {actor}"):
+                    self.collectors.append(self._collector(actor))
             config.loss.supervision.require_targets(self.collectors[0].world, self.model.core)
-        except ValueError:
+        except BaseException:
             for collector in self.collectors:
                 close_world(collector.world, collector.name)
             raise
