@@ -56,6 +56,28 @@ def test_a_lost_life_ends_an_episode_and_the_game_goes_on():
     world.close()
 
 
+def test_a_game_that_is_cut_in_the_first_step_after_a_life_begins_anew_at_once():
+    limit = 25
+    settings = AtariRules(side=42, noops=0).options | {"max_num_frames_per_episode": 4 * limit}
+    world = GymnasiumConfig(id="ALE/Breakout-v5", options=settings).build(6, seed=5)
+    vector = world.rows.environment
+    answers, original = [], vector.step
+
+    def step(actions):
+        answers.append(original(actions))
+        return answers[-1]
+
+    vector.step = step
+    shown, steps, cut = world.reset(), torch.zeros(6, dtype=torch.long), 0
+    for actions in torch.randint(4, (200, 6), generator=torch.Generator().manual_seed(0)):
+        shown = world.step(actions)
+        steps = torch.where(shown.is_first, 0, steps + 1)
+        cut += int((shown.is_first & torch.from_numpy(answers[-1][3])).sum())
+        assert int(steps.max()) <= limit, "an episode is longer than a game may be: another one began in it"
+    assert cut > 0
+    world.close()
+
+
 def test_what_begins_after_a_life():
     assert after_a_life(AtariRules().options, ("noop", "fire", "up")) == 1
     assert after_a_life(AtariRules(fire=False).options, ("noop", "fire", "up")) == 0

@@ -237,7 +237,8 @@ class VectorRows:
         reader: of observations.
         writer: of actions.
         seed_limit: seeds are taken modulo this; None takes them as they are.
-        rest: action of a row that is first, where the environment does not ignore it; None where it does.
+        rest: action of a row that is first, where the environment does not ignore it (after a lost life); None where
+            it does.
     """
 
     def __init__(
@@ -277,14 +278,22 @@ class VectorRows:
             ended = np.flatnonzero(info["_final_obs"])
             _put(observation, ended, self.reader.read([info["final_obs"][row] for row in ended]))
         if anew:
-            fresh = self.environment.reset(options={"reset_mask": first.copy()})[0]
-            _put(observation, first, _take(self.reader.read(fresh), first))
+            self._begin_anew(observation, first)
+        if self.rest is not None:  # a game that is over with its first step would begin in the middle of an episode
+            over = first & (truncated | (terminated & (info["lives"] == 0)))
+            if over.any():
+                self._begin_anew(observation, over)
         return Answer(
             observation,
             np.array(reward, dtype=np.float32),
             np.array(terminated, dtype=bool),
             np.array(truncated, dtype=bool),
         )
+
+    def _begin_anew(self, observation: Arrays, rows: np.ndarray) -> None:
+        """Reset some rows, bool ``[b]``, and show their first observations."""
+        fresh = self.environment.reset(options={"reset_mask": rows.copy()})[0]
+        _put(observation, rows, _take(self.reader.read(fresh), rows))
 
     def close(self) -> None:
         """Close the environment."""
