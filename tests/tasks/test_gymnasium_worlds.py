@@ -56,6 +56,12 @@ class Counting(gymnasium.Env):
         return view, float(action), over and not late, over and late, {}
 
 
+class Slow(Counting):
+    def step(self, action):
+        time.sleep(0.15)
+        return super().step(action)
+
+
 class Talking(gymnasium.Env):
     observation_space = spaces.Dict({"place": spaces.Discrete(4), "mission": spaces.Text(64)})
     action_space = spaces.Box(-1, 1, (2,), np.float32)
@@ -320,6 +326,12 @@ def test_a_process_that_is_killed_between_two_steps_is_named_with_its_row():
     with pytest.raises(BrokenEnvironmentError, match=r"row [345] of RecollectTest/Counting-v0 took its process down"):
         play(world, 1)
     assert not any(worker.is_alive() for worker in workers)
+
+
+def test_rows_of_a_process_may_take_longer_together_than_one_of_them():
+    world = GymnasiumConfig(id=f"{HERE}:Slow", processes=1, timeout=0.5).build(6)
+    play(world, 2)
+    world.close()
 
 
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="needs SIGKILL")

@@ -132,7 +132,7 @@ class ProcessRows:
         reader: of observations.
         writer: of actions.
         processes: how many.
-        timeout: seconds after which an answer is not waited for any more.
+        timeout: seconds that a row may take; after that it is not waited for any more.
     """
 
     def __init__(
@@ -193,22 +193,19 @@ class ProcessRows:
         self.pipes, self.workers = [], []
 
     def _send(self, what: str, values: Sequence[tuple[Any, ...]]) -> None:
-        for pipe, value in zip(self.pipes, values, strict=True):
+        for number, (pipe, value) in enumerate(zip(self.pipes, values, strict=True)):
+            self.asked[number] = int(self.bounds[number])
             with contextlib.suppress(ConnectionError):  # a process that is gone has no answer either, and is named then
                 pipe.send((what, value))
 
     def _collect(self) -> list[Any]:
         found = []
         for number, pipe in enumerate(self.pipes):
-            row = "?"
             try:
-                if not pipe.poll(self.timeout):
-                    row = str(self.asked[number])
-                    raise BrokenEnvironmentError(f"row {row} of {self.name} gave no answer for {self.timeout:g} s")
+                self._wait(number)
                 good, answer = pipe.recv()
             except (EOFError, ConnectionError):
-                row = str(self.asked[number])
-                good, answer = False, f"row {row} of {self.name} took its process down"
+                good, answer = False, f"row {self.asked[number]} of {self.name} took its process down"
             except BrokenEnvironmentError:
                 self._kill()
                 raise
@@ -217,6 +214,15 @@ class ProcessRows:
                 raise BrokenEnvironmentError(answer)
             found.append(answer)
         return found
+
+    def _wait(self, number: int) -> None:
+        """Until a process answers: each of its rows may take ``timeout``."""
+        while True:
+            row = self.asked[number]
+            if self.pipes[number].poll(self.timeout):
+                return
+            if self.asked[number] == row:
+                raise BrokenEnvironmentError(f"row {row} of {self.name} gave no answer for {self.timeout:g} s")
 
     def _kill(self) -> None:
         for worker in self.workers:
