@@ -17,6 +17,8 @@ ones (kind of step, key, value), so that what is learned about a key or a value 
 
 Chance is exact by construction: given the query alone all V + 1 answers are equally likely, since the shown keys
 and their values are drawn independently of it. Whatever a model without memory answers, it scores 1 / (V + 1).
+Several questions in an episode tell a little about each other (a key that is asked for again is likelier to have been
+shown): who remembers them, and no cue, can have 0.23 instead of 0.2 with these defaults.
 
 Source: ours; of the family of associative recall (Graves et al., Neural Turing Machines, 2014, section 4.3).
 """
