@@ -20,7 +20,9 @@ junction, all but the two turns. The step back to the oracle cell is free until 
 where to walk, never which side to take.
 
 Chance: the side is drawn independently of all that can be seen beside the cue, so a policy that does not know the
-cue any more takes the right side with probability 1/2 whatever it does; 0 if it never gets there.
+cue any more takes the right side with probability 1/2 whatever it does; 0 if it never gets there. This holds for
+agents that are not shown their previous action: one that is can hand the side on by up and down in the corridor, as
+often as ``slack`` allows.
 
 Source: Bakker, Reinforcement learning with long short-term memory (NeurIPS 2001); the passive and active form are
 those of Ni et al., When do transformers shine in RL? (NeurIPS 2023). Differs: episodes end at the turn, and more

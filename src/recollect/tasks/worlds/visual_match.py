@@ -25,7 +25,8 @@ doors are the hues 0, 1/n, ..., (n - 1)/n of full saturation, n = ``choices``.
 
 The score is 1 when the right door was chosen, else 0; apples do not count. Chance: the cue's colour is drawn
 uniformly and independently of everything that is to be seen after the first phase, so a policy that does not know
-it any more chooses the right door with probability at most 1 / ``choices``.
+it any more chooses the right door with probability at most 1 / ``choices``. This holds for agents that are not shown
+their previous action: one that is can hand on the colour by steps into a wall.
 
 Source: Hung et al., Optimizing agent behavior over long time scales by transporting value (Nature Communications,
 2019), and its pycolab boards, timing and rewards; the passive first phase is that of Ni et al., When do transformers
