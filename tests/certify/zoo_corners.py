@@ -3,6 +3,7 @@
 import copy
 from typing import Any
 
+import numpy as np
 import torch
 from sound import WIDTH, Recurrent, RecurrentState
 from torch import Tensor, nn
@@ -145,6 +146,47 @@ class SharesReadoutWithCopies(Recurrent):
         return twin
 
 
+class Reseeds(Recurrent):
+    """The same noise in every call, at the price of everybody's random numbers."""
+
+    def unroll(self, inputs: Tensor, state: State, is_first: Tensor) -> tuple[Tensor, State]:
+        torch.manual_seed(0)
+        return super().unroll(inputs + 0.1 * torch.randn(inputs.shape[-1]).to(inputs), state, is_first)
+
+
+class ReseedsNumpy(Recurrent):
+    def unroll(self, inputs: Tensor, state: State, is_first: Tensor) -> tuple[Tensor, State]:
+        np.random.seed(0)
+        return super().unroll(inputs + 0.1 * float(np.random.rand()), state, is_first)
+
+
+class DrawsInVain(Recurrent):
+    """Draws dropout's mask in evaluation mode too, and does not use it."""
+
+    def unroll(self, inputs: Tensor, state: State, is_first: Tensor) -> tuple[Tensor, State]:
+        torch.rand_like(inputs)
+        return super().unroll(inputs, state, is_first)
+
+
+# -- where no row begins an episode, and the selection that copies is left out ---------------------------------------
+
+
+class WritesIntoStateWithoutResets(Recurrent):
+    def unroll(self, inputs: Tensor, state: State, is_first: Tensor) -> tuple[Tensor, State]:
+        outputs, new = super().unroll(inputs, state, is_first)
+        if not is_first.any():
+            state.hidden.detach().copy_(new.hidden.detach())
+        return outputs, new
+
+
+class WritesIntoInputsWithoutResets(Recurrent):
+    def unroll(self, inputs: Tensor, state: State, is_first: Tensor) -> tuple[Tensor, State]:
+        out = super().unroll(inputs.clone(), state, is_first)
+        if not is_first.any():
+            inputs.detach().clamp_(-0.5, 0.5)
+        return out
+
+
 # -- layout, cost, numbers -----------------------------------------------------------------------------------------
 
 
@@ -206,6 +248,15 @@ class StreamResetsAllRows(Recurrent):
     stream_type = OneForAll
 
 
+class ForgetfulFork(Stream):
+    def fork(self) -> Stream:
+        return self.core.stream(self.batch_size)
+
+
+class StreamForksForget(Recurrent):
+    stream_type = ForgetfulFork
+
+
 CORNERS: dict[type[nn.Module], str] = {
     FreshWhenInputsNeedNoGradient: "modes",
     CutsWhenInputsNeedNoGradient: "backward",
@@ -219,11 +270,17 @@ CORNERS: dict[type[nn.Module], str] = {
     HidesInHook: "hidden-state",
     FusesByVersion: "weights",
     SharesReadoutWithCopies: "save-load",
+    Reseeds: "hidden-state",
+    ReseedsNumpy: "hidden-state",
+    DrawsInVain: "hidden-state",
+    WritesIntoStateWithoutResets: "purity",
+    WritesIntoInputsWithoutResets: "purity",
     AssumesContiguousState: "splits",
     LongCallsSlow: "cost",
     RoundsManyRows: "rows",
     StreamIsDeafInInference: "stream",
     StreamAges: "long",
     StreamResetsAllRows: "stream",
+    StreamForksForget: "stream",
 }
 """Which line must catch a core."""

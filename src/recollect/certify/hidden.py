@@ -1,11 +1,14 @@
 """Lines about what a module may keep beside the state: nothing of earlier calls, and no copy of old weights."""
 
 import copy
+import pickle
+import random
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
 import torch
 import torch.utils.deterministic
 from torch import Tensor, nn
@@ -118,14 +121,50 @@ def _no_trace(subject: Subject, mode: str) -> None:
         with subject.training() if mode == "training" else torch.no_grad():
             twin.core(inputs, clone(state), first)
             before = snapshot(subject.core)
-            twin.core(other, clone(state), first)
+            with _global_generators() as moved:
+                twin.core(other, clone(state), first)
             name = differing(before, snapshot(subject.core))
+        if moved and mode == "evaluation":  # in training mode dropout draws
+            raise Violation(
+                f"{moved[0]} is in another state after a call in evaluation mode ({steps} steps, {batch} rows)",
+                "a call draws random numbers or sets a seed, which changes what everybody else draws: "
+                "draw when the module is made, or from a torch.Generator of its own",
+            )
         if name is not None:
             raise Violation(
                 f"{name} changed during a call in {mode} mode ({steps} steps, {batch} rows)",
                 "memory is kept in the module beside the state (a running statistic, a cache, a counter): "
                 "move it into the state or do without",
             )
+
+
+@contextmanager
+def _global_generators() -> Iterator[list[str]]:
+    """Which of the random generators that all programs share are in another state at the end, by name.
+
+    They begin in a state that no call leaves, since setting a seed a second time changes nothing.
+    """
+    kept = torch.get_rng_state(), np.random.get_state(), random.getstate()
+    moved: list[str] = []
+    try:
+        torch.manual_seed(987_654)
+        np.random.seed(987_654)
+        random.seed(987_654)
+        before = _generator_states()
+        yield moved
+        moved += [name for name, state in _generator_states().items() if state != before[name]]
+    finally:
+        torch.set_rng_state(kept[0])
+        np.random.set_state(kept[1])
+        random.setstate(kept[2])
+
+
+def _generator_states() -> dict[str, bytes]:
+    return {
+        "torch's global random generator": torch.get_rng_state().numpy().tobytes(),
+        "NumPy's global random generator": pickle.dumps(np.random.get_state()),
+        "Python's global random generator": pickle.dumps(random.getstate()),
+    }
 
 
 def weights(subject: Subject) -> str:

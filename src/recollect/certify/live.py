@@ -174,8 +174,7 @@ def _stream_forks(subject: Subject, meter: Comparison) -> None:
     live.load_state(clone(state))
     cause = "two streams of one core share a buffer"
     twin, seen = live.fork(), live.state
-    for x in subject.inputs(7, steps=4).unbind(1):
-        twin.step(x)
+    _follow(subject, meter, twin, state, 7, "a fork of a stream", "fork leaves out a part of the memory")
     meter.states(live.state, state, "a stream whose fork went on", cause=cause)
     meter.states(seen, state, "`stream.state` that was read before", cause="`stream.state` is not a copy")
     for leaf in leaves(seen):
