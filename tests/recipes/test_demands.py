@@ -120,5 +120,7 @@ def test_reach_of_every_core():
         expected = core.num_layers * core.memory_len if key in windowed else 0 if key == "memoryless" else None
         assert core.reach == expected, key
     ttm = CORES["ttm"]
+    for key in ("tlb", "instructed"):  # without slots, the running chunk
+        assert CORES[key](feedback="none", chunk_len=7).reach == 7
     assert ttm(memory="concatenate", num_slots=12, num_tokens=3).reach == 4 and ttm(memory="none").reach == 0
     assert math.isfinite(CORES["hcam"](num_layers=3, memory_len=20).reach)

@@ -192,6 +192,11 @@ class TemporalLatentBottleneckConfig(CoreConfig):
                 order.append("cross")
         return order
 
+    @property
+    def reach(self) -> int | None:
+        """The running chunk where slots are not read; with them there is no end."""
+        return self.chunk_len if self.feedback == "none" else None
+
     def build(self, input_dim: int) -> "TemporalLatentBottleneck":
         """Make the core."""
         return TemporalLatentBottleneck(self, input_dim)
