@@ -156,6 +156,17 @@ def test_padding_changes_nothing_and_an_empty_row_is_zero():
     assert not outputs[0, 6:].any() and not outputs[1].any()
 
 
+@pytest.mark.parametrize("value", [torch.nan, -torch.inf])
+def test_a_step_of_the_two_way_form_that_is_not_finite_is_nan_and_is_read_as_zeros(value):
+    core = make(LongShortTransformerConfig(dim=8, num_heads=2, memory_len=4, num_landmarks=3, causal=False))
+    there = (torch.arange(9) == 2)[:, None]
+    inputs = torch.randn(2, 9, 8).double()
+    want = core.encode(torch.where(there, 0.0, inputs))
+    got = core.encode(torch.where(there, value, inputs))
+    assert got[:, 2].isnan().all()
+    assert_same([got[:, 3:], got[:, :2]], [want[:, 3:], want[:, :2]])
+
+
 def test_each_form_refuses_the_other():
     two_way = LongShortTransformerConfig(dim=8, num_heads=2, causal=False).build(8)
     is_first = torch.zeros(1, 2, dtype=torch.bool)
@@ -172,6 +183,8 @@ def test_each_form_refuses_the_other():
         two_way.encode(torch.zeros(1, 2, 8), torch.zeros(1, 2))
     with pytest.raises(ValueError, match=r"encode takes \[b, t, 8\]"):
         two_way.encode(torch.zeros(1, 2, 7))
+    with pytest.raises(ValueError, match=r"encode takes \[b, t, 8\]"):
+        two_way.encode(torch.zeros(8))
 
 
 @pytest.mark.parametrize(

@@ -60,6 +60,7 @@ from recollect.cores.long_short.attention import (
 )
 from recollect.layers.attention import merge_heads, split_heads
 from recollect.layers.feedforward import FeedForward, feedforward_width, input_projection
+from recollect.layers.finite import is_finite
 from recollect.layers.positions import sinusoid
 from recollect.layers.tap import Tap
 from recollect.layers.window_attention import slide, to_window, visible_steps, window_steps
@@ -333,26 +334,29 @@ class LongShortTransformer(MemoryCore[LongShortTransformerState]):
             padding: bool ``[b, t]``, True where there is nothing; None when every row is full.
 
         Returns:
-            ``[b, t, d]``; zeros at padded steps, on which nothing else depends.
+            ``[b, t, d]``; zeros at padded steps, on which nothing else depends, and NaN at steps that are not finite,
+            which are read as zeros.
 
         Raises:
             ValueError: the core is causal, or the shapes do not fit.
         """
         self._need(causal=False)
-        batch, t, *rest = inputs.shape
-        if tuple(rest) != self.input_shape:
+        if inputs.ndim != 3 or tuple(inputs.shape[2:]) != self.input_shape:
             raise ValueError(f"inputs have shape {list(inputs.shape)}; encode takes [b, t, {self.input_shape[0]}]")
+        batch, t, _ = inputs.shape
         if padding is None:
             padding = torch.zeros(batch, t, dtype=torch.bool, device=inputs.device)
         if padding.dtype != torch.bool or tuple(padding.shape) != (batch, t):
             raise ValueError(f"padding is {padding.dtype} {list(padding.shape)}; it must be bool [{batch}, {t}]")
         extra = -t % self.config.memory_len
         empty = F.pad(padding, (0, extra), value=True)
-        hidden = self.embed(torch.where(padding[..., None], 0.0, inputs))
+        finite = is_finite(inputs).all(-1, keepdim=True)
+        hidden = self.embed(torch.where(finite & ~padding[..., None], inputs, 0.0))
         hidden = F.pad(hidden, (0, 0, 0, extra))
         for block in self.layers:
             hidden = block.encode(hidden, empty)
-        return torch.where(padding[..., None], 0.0, self.norm(hidden[:, :t]))
+        outputs = torch.where(finite, self.norm(hidden[:, :t]), torch.nan)
+        return torch.where(padding[..., None], 0.0, outputs)
 
     def attended_steps(self, clock: Tensor) -> dict[str, tuple[Tensor, Tensor]]:
         """The segments of the landmarks, then the window; see :class:`MemoryCore`."""
