@@ -13,6 +13,7 @@ from recollect.cores import CORES
 from recollect.cores.hcam import ChunkAttentionVariant, HierarchicalChunkMemoryConfig
 from recollect.cores.instructed.core import InstructedTransformerConfig
 from recollect.cores.memoryless.core import MemorylessConfig
+from recollect.cores.mott.core import SpatialAttentionMemoryConfig
 from recollect.cores.recurrent.core import GRUConfig, LSTMConfig, LSTMState
 from recollect.cores.stream import Stream
 from recollect.cores.tlb.core import TemporalLatentBottleneckConfig, TemporalLatentBottleneckVariant
@@ -85,6 +86,10 @@ def test_a_size_that_is_no_whole_number_is_named(key, value):
         (lambda: ChunkAttentionVariant(initial_scale="1"), "initial_scale='1': give a finite number"),
         (lambda: ChunkAttentionVariant(initial_scale=math.inf), "initial_scale=inf: give a finite number"),
         (lambda: TemporalLatentBottleneckConfig(details="released"), "details='released': give a TemporalLatent"),
+        (lambda: MemorylessConfig(activation=["relu"]), "activation=['relu']: choose one of 'relu', 'gelu', 'gelu_t"),
+        (lambda: SpatialAttentionMemoryConfig(grid=5), "grid=5: give rows and columns"),
+        (lambda: SpatialAttentionMemoryConfig(grid=(2.0, 1)), "grid=(2.0, 1): give rows and columns"),
+        (lambda: SpatialAttentionMemoryConfig(grid="11"), "grid='11': give rows and columns"),
         (lambda: InstructedTransformerConfig(details=None), "details=None: give a TemporalLatentBottleneckVariant"),
         (lambda: TemporalLatentBottleneckVariant(head_dim=2.5), "head_dim=2.5: give a whole number or None"),
         (

@@ -130,7 +130,7 @@ def test_taps_hear_windows_and_change_nothing(positions, steps):
         ({"memory_len": 0}, "memory_len=0: give at least 1"),
         ({"hidden_dim": 0}, "hidden_dim=0: give at least 1"),
         ({"positions": "relative"}, "positions='relative': choose from rotary, bias, none"),
-        ({"activation": "tanh"}, "activation='tanh': choose from relu, gelu, gelu_tanh"),
+        ({"activation": "tanh"}, "activation='tanh': choose one of 'relu', 'gelu', 'gelu_tanh'"),
         ({"dropout": -0.1}, "dropout=-0.1: give a probability below 1"),
     ],
 )

@@ -209,7 +209,7 @@ def test_detached_memory_gets_no_gradient_and_attached_memory_does():
         ({"gate": "lstm"}, "gate='lstm': choose residual or gru"),
         ({"positions": "rotary"}, "positions='rotary': choose relative, learned or none"),
         ({"top_k": 0}, "top_k=0: give at least 1, or None for all"),
-        ({"activation": "tanh"}, "activation='tanh': choose from relu, gelu, gelu_tanh"),
+        ({"activation": "tanh"}, "activation='tanh': choose one of 'relu', 'gelu', 'gelu_tanh'"),
         ({"dropout": 1.0}, "dropout=1.0: give a probability below 1"),
     ],
 )

@@ -31,9 +31,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from recollect.config import require
+from recollect.config import require, require_one_of
 from recollect.cores.contract import CoreConfig, MemoryCore
-from recollect.layers.feedforward import ACTIVATIONS, Activation, FeedForward, feedforward_width, input_projection
+from recollect.layers.feedforward import Activation, FeedForward, feedforward_width, input_projection
 from recollect.layers.tap import Tap
 from recollect.layers.window_attention import plan_window, slide_layers, sliding_attention, window_steps
 from recollect.ops.linear import Linear, linear
@@ -104,7 +104,7 @@ class CausalTransformerConfig(CoreConfig):
         even = self.positions != "rotary" or self.dim // self.num_heads % 2 == 0
         width = self.dim // self.num_heads
         require(even, "num_heads", self.num_heads, f"rotary positions need heads of even width, these have {width}")
-        require(self.activation in ACTIVATIONS, "activation", self.activation, f"choose from {', '.join(ACTIVATIONS)}")
+        require_one_of(self, "activation")
         require(0.0 <= self.dropout < 1.0, "dropout", self.dropout, "give a probability below 1")
 
     @property

@@ -15,9 +15,9 @@ from typing import ClassVar, NamedTuple
 
 from torch import Tensor, nn
 
-from recollect.config import require
+from recollect.config import require, require_one_of
 from recollect.cores.contract import CoreConfig, MemoryCore
-from recollect.layers.feedforward import ACTIVATIONS, Activation, FeedForward, feedforward_width, input_projection
+from recollect.layers.feedforward import Activation, FeedForward, feedforward_width, input_projection
 
 
 class MemorylessState(NamedTuple):
@@ -49,7 +49,7 @@ class MemorylessConfig(CoreConfig):
         require(self.num_layers > 0, "num_layers", self.num_layers, "give at least one layer")
         feedforward_width(self.dim, self.hidden_dim)
         require(0 <= self.dropout < 1, "dropout", self.dropout, "give a probability in [0, 1)")
-        require(self.activation in ACTIVATIONS, "activation", self.activation, f"choose from {', '.join(ACTIVATIONS)}")
+        require_one_of(self, "activation")
 
     @property
     def reach(self) -> int:

@@ -47,9 +47,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from recollect.config import require
+from recollect.config import require, require_one_of
 from recollect.cores.contract import CoreConfig, MemoryCore
-from recollect.layers.feedforward import ACTIVATIONS, Activation, FeedForward, feedforward_width, input_projection
+from recollect.layers.feedforward import Activation, FeedForward, feedforward_width, input_projection
 from recollect.layers.gates import Gate, make_gate
 from recollect.layers.positions import sinusoid
 from recollect.layers.tap import Tap
@@ -116,7 +116,7 @@ class TransformerXLConfig(CoreConfig):
         known = ("relative", "learned", "none")
         require(self.positions in known, "positions", self.positions, "choose relative, learned or none")
         require(self.top_k is None or self.top_k >= 1, "top_k", self.top_k, "give at least 1, or None for all")
-        require(self.activation in ACTIVATIONS, "activation", self.activation, f"choose from {', '.join(ACTIVATIONS)}")
+        require_one_of(self, "activation")
         require(0.0 <= self.dropout < 1.0, "dropout", self.dropout, "give a probability below 1")
 
     @property
