@@ -11,7 +11,7 @@ from recollect.cores.hcam import lifelong as module
 from recollect.cores.hcam import reference as plain
 from recollect.cores.hcam.chunk_store import FileStore
 from recollect.layers.tap import listen
-from recollect.state import named_leaves
+from recollect.state import leaves, named_leaves
 
 PLAIN = HierarchicalChunkMemoryConfig(**samples.TINY)
 CARRY = dataclasses.replace(PLAIN, carry_across_episodes=True)
@@ -316,6 +316,16 @@ def test_taps_show_the_held_chunks_and_change_nothing(apart):
 def test_bad_options_are_named(options, message):
     with pytest.raises(ValueError, match=message):
         make(PLAIN).lifelong_stream(**options)
+
+
+def test_arrays_extend_as_tensors_do():
+    inputs, is_first = torch.randn(2, 9, 5, dtype=torch.float64), torch.rand(2, 9) < 0.3
+    core = make(PLAIN)
+    given, wanted = lifelong(core, 2), lifelong(core, 2)
+    given.extend(inputs.numpy(), is_first.numpy())
+    wanted.extend(inputs, is_first)
+    for got, want in zip(leaves(given.state), leaves(wanted.state), strict=True):
+        assert torch.equal(got, want)
 
 
 def test_wrong_inputs_of_extend_are_named():

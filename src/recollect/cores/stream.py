@@ -206,13 +206,16 @@ class Stream:
         """Raise ``ValueError`` unless inputs ``[*lead, *input_shape]`` and their flags can be computed with."""
         if list(inputs.shape) != (want := [*lead, *self.core.input_shape]):
             raise ValueError(f"inputs have shape {list(inputs.shape)}; {takes} {want}")
-        if inputs.dtype != self._dtype and not torch.is_autocast_enabled(inputs.device.type):
+        if inputs.dtype != self._dtype and not torch.is_autocast_enabled(self.like.device.type):
             raise ValueError(
                 f"inputs are {inputs.dtype}; this stream computes in {self._dtype}: "
                 f"cast them with inputs.to({self._dtype})"
             )
         if is_first is not None and (is_first.dtype != torch.bool or list(is_first.shape) != lead):
             raise ValueError(f"is_first is {is_first.dtype} {list(is_first.shape)}; it must be bool {lead}")
+        for name, given in (("inputs", inputs), ("is_first", is_first)):
+            if given is not None and given.device != self.like.device:
+                raise ValueError(f"{name}: on {given.device}, this stream is on {self.like.device}: move one")
 
     def check_weights(self) -> None:
         """Raise ``ValueError`` if the core's weights have changed since the stream was made."""

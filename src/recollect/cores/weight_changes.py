@@ -32,7 +32,7 @@ class WeightChanges:
     def __init__(self, weights: Iterable[Tensor]) -> None:
         # Tensors made in inference mode are not counted, and cannot be trained either.
         self._weights = [weight for weight in weights if not weight.is_inference()]
-        self._count = self._counted()
+        self._count, self._kind = self._counted(), self._kind_now()
         size = len(self._weights)
         chosen = [self._weights[i * size // SAMPLES] for i in range(SAMPLES)] if size > SAMPLES else self._weights
         self._samples = [_first_bytes(weight) for weight in chosen if weight.device.type == "cpu" and weight.numel()]
@@ -40,10 +40,16 @@ class WeightChanges:
 
     def any(self) -> bool:
         """Whether a weight has changed since then."""
-        return self._counted() != self._count or [sample.tobytes() for sample in self._samples] != self._before
+        if self._counted() != self._count or self._kind_now() != self._kind:
+            return True
+        return [sample.tobytes() for sample in self._samples] != self._before
 
     def __reduce__(self) -> tuple[Any, ...]:
         return WeightChanges, (self._weights,)  # a copy has weights of its own
+
+    def _kind_now(self) -> list[object]:
+        # core.double() and core.to(device) change all weights at once, and nobody counts it.
+        return [part for weight in self._weights[:1] for part in (weight.dtype, weight.device)]
 
     def _counted(self) -> int:
         return sum([weight._version for weight in self._weights])

@@ -25,6 +25,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from recollect.config import is_whole, require
+from recollect.cores.arrays import Numbers, to_tensor
 from recollect.cores.hcam.chunk_store import ChunkStore, FileStore, MemoryStore
 from recollect.cores.hcam.core import (
     HierarchicalChunkLayer,
@@ -131,22 +132,24 @@ class LifelongStream(ChunkStream):
         return Footprint(**parts)
 
     @torch.no_grad()
-    def extend(self, inputs: Tensor, is_first: Tensor | None = None) -> None:
+    def extend(self, inputs: Tensor | Numbers, is_first: Tensor | np.ndarray | None = None) -> None:
         """Live through many steps at once, without outputs: the memory is then as after stepping through them.
 
         Steps between two chunk ends see the same chunks and are computed together, and what the last layer would
         read is not needed. Broken steps enter as zeros, as in :meth:`step`.
 
         Args:
-            inputs: float ``[b, t, input_dim]``.
+            inputs: float ``[b, t, input_dim]``: a tensor, an array or lists, as :meth:`unroll` takes them.
             is_first: bool ``[b, t]``; None clears nothing.
         """
         self.check_weights()
+        inputs = to_tensor(inputs, self.like, floats=True)
         b, t = self.batch_size, inputs.shape[1] if inputs.ndim == 3 else 0
         if tuple(inputs.shape) != (b, t, *self.core.input_shape) or inputs.dtype != self._dtype:
             want = f"{self._dtype} [{b}, t, {self.core.input_shape[0]}]"
             raise ValueError(f"inputs are {inputs.dtype} {list(inputs.shape)}; this stream extends by {want}")
-        firsts = torch.zeros(b, t, dtype=torch.bool, device=inputs.device) if is_first is None else is_first
+        device = inputs.device
+        firsts = torch.as_tensor(torch.zeros(b, t, dtype=torch.bool) if is_first is None else is_first, device=device)
         if firsts.dtype != torch.bool or tuple(firsts.shape) != (b, t):
             raise ValueError(f"is_first is {firsts.dtype} {list(firsts.shape)}; it must be bool [{b}, {t}]")
         inputs = torch.where(is_finite(inputs).all(-1, keepdim=True), inputs, 0.0)
