@@ -163,6 +163,26 @@ def test_under_autocast_any_float_is_welcome():
     assert [leaf.dtype for leaf in new] == [torch.float32] * 2
 
 
+@pytest.mark.parametrize(
+    ("key", "settings"),
+    [
+        ("gru", {"learned_initial_state": True}),
+        ("tlb", {"num_heads": 2}),
+        ("instructed", {"num_heads": 2, "words": 1}),
+        ("ttm", {"num_heads": 2, "learned_initial_state": True}),
+    ],
+)
+def test_a_program_exported_with_the_initial_state_goes_on_with_what_it_returns(key, settings):
+    core = CORES[key](dim=8, **settings).build(40).eval()
+    frames, first = torch.randn(3, 1, 1, *core.input_shape), torch.zeros(1, 1, dtype=torch.bool)
+    with torch.no_grad():
+        got = want = core.initial_state(1)
+        program = torch.export.export(core, (frames[0], got, first)).module()
+        for frame in frames:
+            (said, got), (expected, want) = program(frame, got, first), core(frame, want, first)
+            torch.testing.assert_close(said, expected)
+
+
 def test_a_core_in_double_takes_doubles():
     core = core_of().double()
     inputs, state, is_first = good(core)

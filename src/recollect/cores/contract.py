@@ -145,7 +145,10 @@ class MemoryCore(nn.Module, ABC, Generic[StateT]):
 
     @abstractmethod
     def initial_state(self, batch_size: int) -> StateT:
-        """The initial state of ``batch_size`` streams; may be learned, is never None."""
+        """The initial state of ``batch_size`` streams; may be learned, is never None.
+
+        Its leaves are no views (``repeat``, not ``expand``): a program that was exported with views takes only views.
+        """
 
     @abstractmethod
     def unroll(self, inputs: Tensor, state: StateT, is_first: Tensor) -> tuple[Tensor, StateT]:

@@ -155,7 +155,7 @@ class InstructedTransformer(MemoryCore[InstructedTransformerState]):
         """Slots as ``details.initial_slots`` says, and no unfinished chunk."""
         config = self.config
         return InstructedTransformerState(
-            slots=self.chunks.initial_slots()[0].expand(batch_size, -1, -1),
+            slots=self.chunks.initial_slots()[0].repeat(batch_size, 1, 1),
             inputs=self.zeros(batch_size, config.chunk_len - 1, config.dim),
             words=self.zeros(batch_size, config.words, config.dim),
             position=self.zeros(batch_size, dtype=torch.long),

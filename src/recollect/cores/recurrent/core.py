@@ -167,7 +167,7 @@ class Recurrent(MemoryCore[StateT]):
         """Zeros, or the learned initial state of every layer."""
         shape = (batch_size, self.config.num_layers, self.config.dim)
         if self.config.learned_initial_state:
-            return self.state_type._make(leaf.expand(shape) for leaf in self.initial.values())  # type: ignore[attr-defined]
+            return self.state_type._make(leaf.repeat(batch_size, 1, 1) for leaf in self.initial.values())  # type: ignore[attr-defined]
         return self.state_type._make(self.zeros(*shape) for _ in self.state_type._fields)  # type: ignore[attr-defined]
 
     def unroll(self, inputs: Tensor, state: StateT, is_first: Tensor) -> tuple[Tensor, StateT]:

@@ -299,7 +299,7 @@ class TemporalLatentBottleneck(MemoryCore[TemporalLatentBottleneckState]):
         """Slots as ``details.initial_slots`` says, and no unfinished chunk."""
         config = self.config
         return TemporalLatentBottleneckState(
-            slots=self.initial_slots().expand(batch_size, -1, -1, -1),
+            slots=self.initial_slots().repeat(batch_size, 1, 1, 1),
             inputs=self.zeros(batch_size, config.chunk_len - 1, config.dim),
             position=self.zeros(batch_size, dtype=torch.long),
         )

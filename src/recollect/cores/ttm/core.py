@@ -229,7 +229,7 @@ class TokenTuringMachine(MemoryCore[TokenTuringMachineState]):
     def initial_state(self, batch_size: int) -> TokenTuringMachineState:
         """Zeros, or the learned initial state."""
         if self.start is not None:
-            return TokenTuringMachineState(self.start.expand(batch_size, -1, -1))
+            return TokenTuringMachineState(self.start.repeat(batch_size, 1, 1))
         return TokenTuringMachineState(self.zeros(batch_size, self.config.held, self.config.dim))
 
     def unroll(

@@ -113,7 +113,7 @@ class RecurrentTransformer(MemoryCore[RecurrentTransformerState]):
     def initial_state(self, batch_size: int) -> RecurrentTransformerState:
         """Zeros, or the learned initial state."""
         if self.start is not None:
-            return RecurrentTransformerState(self.start.expand(batch_size, -1, -1))
+            return RecurrentTransformerState(self.start.repeat(batch_size, 1, 1))
         return RecurrentTransformerState(self.zeros(batch_size, self.config.num_slots, self.config.dim))
 
     def unroll(
