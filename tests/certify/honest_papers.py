@@ -29,7 +29,7 @@ class RWKV(MemoryCore[RWKVState]):
 
     def initial_state(self, batch_size: int) -> RWKVState:
         zeros = self.zeros(batch_size, WIDTH)
-        return RWKVState(zeros, zeros, zeros, zeros - 1e4)
+        return RWKVState(zeros, zeros.clone(), zeros.clone(), zeros - 1e4)
 
     def flops_per_step(self) -> int:
         return 8 * WIDTH**2

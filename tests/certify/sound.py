@@ -33,7 +33,7 @@ class Recurrent(MemoryCore[RecurrentState]):
         self.dropout = nn.Dropout(dropout)
 
     def initial_state(self, batch_size: int) -> RecurrentState:
-        return RecurrentState(self.start.expand(batch_size, -1), self.zeros(batch_size, dtype=torch.int64))
+        return RecurrentState(self.start.repeat(batch_size, 1), self.zeros(batch_size, dtype=torch.int64))
 
     def flops_per_step(self) -> int:
         return 6 * self.input_shape[0] ** 2
@@ -107,7 +107,7 @@ class Chunked(MemoryCore[ChunkState]):
 
     def initial_state(self, batch_size: int) -> ChunkState:
         zeros = self.zeros(batch_size, *self.input_shape)
-        return ChunkState(zeros, zeros, self.zeros(batch_size, dtype=torch.int64))
+        return ChunkState(zeros, zeros.clone(), self.zeros(batch_size, dtype=torch.int64))
 
     def flops_per_step(self) -> int:
         return 4 * self.input_shape[0] ** 2

@@ -1,7 +1,7 @@
 """Broken cores of the third kind: right on every usual path, wrong in one corner where two circumstances meet."""
 
 import copy
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -215,6 +215,39 @@ class RoundsManyRows(Recurrent):
         return super().advance(x.bfloat16().to(x.dtype) if narrow else x, state)
 
 
+class StartsFromViews(Recurrent):
+    """A program that is exported with its first memory takes no other."""
+
+    def initial_state(self, batch_size: int) -> State:
+        state = super().initial_state(batch_size)
+        return state._replace(hidden=self.start.expand(batch_size, -1))
+
+
+class TwoMeans(NamedTuple):
+    fast: Tensor  # b d
+    slow: Tensor  # b d
+
+
+class StartsFromOneTensor(nn.Module):
+    """Two leaves are the same tensor at first, and the same for ever in a program that is exported with it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.read = nn.Linear(2 * WIDTH, WIDTH)
+
+    def initial_state(self, batch_size: int) -> TwoMeans:
+        zeros = self.read.weight.new_zeros(batch_size, WIDTH)
+        return TwoMeans(zeros, zeros)
+
+    def forward(self, inputs: Tensor, state: TwoMeans, is_first: Tensor) -> tuple[Tensor, TwoMeans]:
+        outs = []
+        for x, first in zip(inputs.unbind(1), is_first.unbind(1), strict=True):
+            fast, slow = (torch.where(first[:, None], 0.0, mean) for mean in state)
+            state = TwoMeans(fast + 0.5 * (x - fast), slow + 0.1 * (x - slow))
+            outs.append(self.read(torch.cat(state, 1)))
+        return torch.stack(outs, 1), state
+
+
 # -- streams -------------------------------------------------------------------------------------------------------
 
 
@@ -278,6 +311,8 @@ CORNERS: dict[type[nn.Module], str] = {
     AssumesContiguousState: "splits",
     LongCallsSlow: "cost",
     RoundsManyRows: "rows",
+    StartsFromViews: "export",
+    StartsFromOneTensor: "export",
     StreamIsDeafInInference: "stream",
     StreamAges: "long",
     StreamResetsAllRows: "stream",

@@ -147,7 +147,8 @@ class MemoryCore(nn.Module, ABC, Generic[StateT]):
     def initial_state(self, batch_size: int) -> StateT:
         """The initial state of ``batch_size`` streams; may be learned, is never None.
 
-        Its leaves are no views (``repeat``, not ``expand``): a program that was exported with views takes only views.
+        Its leaves are no views (``repeat``, not ``expand``), and each is a tensor of its own: a program that was
+        exported with views takes only views, and takes what was one tensor for one for ever.
         """
 
     @abstractmethod
