@@ -87,9 +87,9 @@ def test_a_size_that_is_no_whole_number_is_named(key, value):
         (lambda: ChunkAttentionVariant(initial_scale=math.inf), "initial_scale=inf: give a finite number"),
         (lambda: TemporalLatentBottleneckConfig(details="released"), "details='released': give a TemporalLatent"),
         (lambda: MemorylessConfig(activation=["relu"]), "activation=['relu']: choose one of 'relu', 'gelu', 'gelu_t"),
-        (lambda: SpatialAttentionMemoryConfig(grid=5), "grid=5: give rows and columns"),
-        (lambda: SpatialAttentionMemoryConfig(grid=(2.0, 1)), "grid=(2.0, 1): give rows and columns"),
-        (lambda: SpatialAttentionMemoryConfig(grid="11"), "grid='11': give rows and columns"),
+        (lambda: SpatialAttentionMemoryConfig(grid=5), "grid=5: give a tuple of 2 whole numbers"),
+        (lambda: SpatialAttentionMemoryConfig(grid=(2.0, 1)), "grid=(2.0, 1): give a tuple of 2 whole numbers"),
+        (lambda: SpatialAttentionMemoryConfig(grid="11"), "grid='11': give a tuple of 2 whole numbers"),
         (lambda: InstructedTransformerConfig(details=None), "details=None: give a TemporalLatentBottleneckVariant"),
         (lambda: TemporalLatentBottleneckVariant(head_dim=2.5), "head_dim=2.5: give a whole number or None"),
         (
