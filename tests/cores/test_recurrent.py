@@ -275,7 +275,7 @@ def test_flops_are_those_of_the_products():
         ({"num_layers": 0}, "num_layers=0", "at least one"),
         ({"dropout": 1.5}, "dropout=1.5", "probability"),
         ({"state_noise": -0.1}, "state_noise=-0.1", "deviation"),
-        ({"state_noise": float("inf")}, "state_noise=inf", "deviation"),
+        ({"state_noise": float("inf")}, "state_noise=inf", "finite number"),
         ({"gate_stretch": -0.1}, "gate_stretch=-0.1", "margin"),
     ],
 )

@@ -33,7 +33,7 @@ function make(tag, attributes = {}, ...children) {
 const pen = (canvas) => canvas.getContext("2d");
 const radio = (text, act, ...inside) => make("button", { type: "button", role: "radio", text, on: { click: act } }, ...inside);
 
-// ---------------------------------------------------------------- 1 numbers
+// ------------------------------------------------------ 1 numbers
 function bytesOf(id) {
   const text = $(id).textContent;
   if (Uint8Array.fromBase64) return Uint8Array.fromBase64(text);
@@ -95,7 +95,7 @@ class Numbers {
   }
 }
 
-// ---------------------------------------------------------------- 2 episode
+// ------------------------------------------------------ 2 episode
 class Episode {
   constructor(meta, buffer, number) {
     Object.assign(this, meta);
@@ -242,7 +242,7 @@ function meanMap(maps) {
   return out;
 }
 
-// ---------------------------------------------------------------- 3 what is recalled
+// ------------------------------------------------------ 3 what is recalled
 /** Units of the past by attention: [{unit, a, b, mass, kl, dv, label}], most attended first. */
 function recalled(ep, t, h) {
   if (!ep.H) return [];
@@ -290,7 +290,7 @@ function otherEffect(ep, t) {
   return !real(kl) ? "" : ` ${ep.removal.unit === "all" ? "Setting the whole memory back" : `Removing slot ${place}`} changes the policy by ${nats(kl)}.`;
 }
 
-// ---------------------------------------------------------------- 4 colours
+// ------------------------------------------------------ 4 colours
 let MAPS = {};
 const tables = {};
 /** 256 colours of a map, as [r, g, b, r, ...]. */
@@ -343,7 +343,7 @@ function write(g, text, x, y, colour = ink.soft, align = "left", size = 11, halo
   g.fillText(text, x, y);
 }
 
-// ---------------------------------------------------------------- 5 the frame
+// ------------------------------------------------------ 5 the frame
 const grid = make("canvas");
 /** The layers to lay over frame t: [{map, rows, columns, high, low, colours, unit}], or why there is none. */
 function layers(ep, t, h, kind) {
@@ -515,7 +515,7 @@ function drawPatch(ep) {
   put("patch-text", `row ${y}, column ${x}: ${short(series[now.t])} now, at most ${short(top)}`);
 }
 
-// ---------------------------------------------------------------- 6 heads and cards
+// ------------------------------------------------------ 6 heads and cards
 const headButtons = new Map();
 /** One button for every head and one for the mean, made when the episode changes. */
 function makeHeads(ep) {
@@ -591,8 +591,8 @@ function makeCards() {
 }
 function drawCards(ep) {
   const items = recalledNow(ep).slice(0, CARDS);
-  const columns = getComputedStyle($("cards")).gridTemplateColumns.split(" ").length;
-  const wide = max(40, floor((roomOf("cards") - 7 * (columns - 1)) / columns - 12));
+  // One of as many columns as the style sheet has.
+  const wide = max(40, floor((roomOf("cards") + 7) / getComputedStyle($("cards")).gridTemplateColumns.split(" ").length - 19));
   const tall = ep.frames ? min(round(wide * ep.frames.height / ep.frames.width), 150) : 0;
   cards.forEach((card, i) => {
     const item = items[i];
@@ -604,10 +604,10 @@ function drawCards(ep) {
     card.mass.style.width = `${100 * item.mass}%`;
     card.effect.style.width = `${100 * (item.kl || 0) / ep.effectScale}%`;
     card.effect.classList.toggle("none", !real(item.kl));
-    card.where.textContent = `#${i + 1} ${steps(item.a, item.b).replace(/^steps /, "")}`; // cards are narrow
+    card.where.textContent = `#${i + 1} ${steps(item.a, item.b).replace(/^steps /, "")}`;
     card.when.textContent = `${percent(item.mass)}, ${ago(now.t, item)}`;
     card.label.textContent = item.label || (real(item.kl) ? nats(item.kl) : "–");
-    card.button.title = `travel to ${steps(item.a, item.b)}: attention ${percent(item.mass)}` + (real(item.kl) ? `, effect ${nats(item.kl)}` : "");
+    card.button.title = `go to ${steps(item.a, item.b)}: attention ${percent(item.mass)}` + (real(item.kl) ? `, effect ${nats(item.kl)}` : "");
   });
   put("recall-text", recallText(ep));
   $("back").setAttribute("aria-disabled", !now.stack.length);
@@ -634,7 +634,7 @@ function recallText(ep) {
     (ep.removal ? "" : "; removal was not measured");
 }
 
-// ---------------------------------------------------------------- 7 timeline
+// ------------------------------------------------------ 7 timeline
 const fixed = make("canvas");
 let fixedKey = "";
 /** Rows of the timeline that this episode has: [name, top, height]. */
@@ -685,7 +685,7 @@ function eventBlocks(g, ep, x, y, height) {
   }
 }
 function line(g, ep, size, row, values, colour) {
-  const real = [...values].filter(Number.isFinite), low = min(...real.slice(0, 60000)), high = max(...real.slice(0, 60000));
+  const real = [...values].filter(Number.isFinite).slice(0, 60000), low = min(...real), high = max(...real);
   const y = (v) => row.base - 2 - (high > low ? (v - low) / (high - low) : .5) * (row.height - 4);
   g.strokeStyle = ink.grid; g.lineWidth = 1; g.beginPath();
   g.moveTo(size.left, row.base + .5); g.lineTo(size.left + size.span, row.base + .5); g.stroke();
@@ -769,7 +769,7 @@ function stepAt(event) {
   return clamp(floor(share * here().T), 0, here().T - 1);
 }
 
-// ---------------------------------------------------------------- 8 the whole episode
+// ------------------------------------------------------ 8 the whole episode
 const matrix = { canvas: make("canvas"), key: "", bin: 1, band: 8 };
 /** All steps by all steps (or lags) as one picture, largest number of every pixel; drawn once per head. */
 function drawMatrixPicture(ep) {
@@ -836,7 +836,7 @@ function hoverMatrix(event) {
   put("matrix-hover", `now ${at.t}, past ${at.past} (${at.t - at.past} ago): ${real(v) ? percent(v) : "not in reach, or not kept"}`);
 }
 
-// ---------------------------------------------------------------- 9 policy, past frames, slots
+// ------------------------------------------------------ 9 policy, past frames, slots
 function withoutItem(ep) {
   if (ep.removal.unit !== "chunk") {
     const [unit, kl] = ep.largestEffect(now.t);
@@ -949,7 +949,7 @@ function drawSlots(ep) {
     `across: steps; 0 to ${short(numbers.high)}`);
 }
 
-// ---------------------------------------------------------------- 10 two episodes
+// ------------------------------------------------------ 10 two episodes
 /** The step of another episode that stands at the same place: the same step, or the same share of the same event. */
 function aligned(from, to, t) {
   if (from === to) return t;
@@ -993,7 +993,7 @@ function drawCompare() {
   });
 }
 
-// ---------------------------------------------------------------- 11 words and tables
+// ------------------------------------------------------ 11 words and tables
 function showHeader(ep) {
   put("title", ep.title);
   put("badge", ep.outcome.text);
@@ -1032,7 +1032,7 @@ function showTable(ep) {
 }
 function say(text) { put("live", text); put("said", text); }
 
-// ---------------------------------------------------------------- 12 control
+// ------------------------------------------------------ 12 control
 const now = { t: 0, h: 0, ov: "att", dim: true, smooth: false, opacity: .85, k: 20, scale: "episode", map: "inferno", lag: false,
   matrix: true, record: 0, source: 0, align: "step", without: "0", patch: null, stack: [], playing: false };
 let episodes = [], pairing = [], asked = 0, last = 0;
