@@ -68,8 +68,10 @@ _KINDS: dict[Any, str] = {int: "a whole number", float: "a finite number", bool:
 
 def _is_a(value: Any, kind: Any) -> bool:
     if typing.get_origin(kind) is tuple:
+        if not isinstance(value, (tuple, list)):
+            return False
         first, *others = typing.get_args(kind)
-        as_many = others == [...] or len(value) == 1 + len(others) if isinstance(value, (tuple, list)) else False
+        as_many = others == [...] or len(value) == 1 + len(others)
         return as_many and all(_is_a(item, first) for item in value)
     if kind is int:
         return is_whole(value)

@@ -29,6 +29,19 @@ def write_atomically(path: Path, content: str | bytes) -> None:
 
 
 @contextmanager
+def named_place(field: str, place: Path, what: str = "written") -> Iterator[None]:
+    """Whatever is done to a place that the user chose within this block.
+
+    Raises:
+        ValueError: the system refused it; names the field, the place, and what cannot be done there.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise ValueError(f"{field}={str(place)!r} cannot be {what} ({error.strerror}): give another folder") from error
+
+
+@contextmanager
 def new_file(path: Path) -> Iterator[Path]:
     """Where to write a file that becomes ``path`` when the block ends well; else it is removed."""
     unfinished = path.with_name(f"{WRITING}{path.name}")

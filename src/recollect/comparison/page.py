@@ -23,7 +23,7 @@ from recollect.comparison.charts import (
 from recollect.comparison.compare import Comparison, Group
 from recollect.comparison.style import LIGHT, STYLE
 from recollect.evaluation.confidence_interval import LEVEL, Interval
-from recollect.files import new_file, write_atomically
+from recollect.files import named_place, new_file, write_atomically
 
 
 class Report(NamedTuple):
@@ -50,22 +50,16 @@ def write_report(comparison: Comparison, folder: str | PathLike[str], *, picture
     """
     plots = _matplotlib() if picture else None
     target = Path(folder)
-    try:
-        target.mkdir(parents=True, exist_ok=True)
-        return _written(comparison, target, plots)
-    except OSError as error:
-        raise ValueError(f"out={str(target)!r} cannot be written ({error.strerror}): give another folder") from error
-
-
-def _written(comparison: Comparison, target: Path, plots: ModuleType | None) -> Report:
     report = Report(
-        target / "comparison.html", target / "comparison.json", None if plots is None else target / "comparison.png"
+        target / "comparison.html", target / "comparison.json", target / "comparison.png" if picture else None
     )
-    write_atomically(report.html, page(comparison, target))
-    write_atomically(report.json, json.dumps(comparison.to_json(), indent=2, allow_nan=False) + "\n")
-    if plots is not None and report.png is not None:
-        with new_file(report.png) as unfinished:
-            _draw(comparison, plots, unfinished)
+    with named_place("out", target):
+        target.mkdir(parents=True, exist_ok=True)
+        write_atomically(report.html, page(comparison, target))
+        write_atomically(report.json, json.dumps(comparison.to_json(), indent=2, allow_nan=False) + "\n")
+        if plots is not None and report.png is not None:
+            with new_file(report.png) as unfinished:
+                _draw(comparison, plots, unfinished)
     return report
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from recollect.config import require
-from recollect.files import write_atomically
+from recollect.files import named_place, write_atomically
 from recollect.interpret.controls import score_with_controls
 from recollect.interpret.episodes import LONGEST, LiveEpisode, record_episode
 from recollect.interpret.html import write_html
@@ -30,7 +30,7 @@ from recollect.runs.progress import Count
 from recollect.runs.provenance import environment
 from recollect.tasks.worlds.contract import WorldConfig
 from recollect.training.frame import FRESH_SEED
-from recollect.training.trained import load_at_step, load_config
+from recollect.training.trained import load_at_step, require_world
 
 EPISODES = 8
 """Episodes that are scored; the first one is shown."""
@@ -144,9 +144,7 @@ def record_run(
         ValueError: not a run, no checkpoint, a run on a stream task, or a world that the agent cannot see or act in.
     """
     require(episodes >= 1, "episodes", episodes, "record at least one")
-    config = load_config(directory, trust=trust)
-    if not config.has_films:
-        raise ValueError(f"{directory} was trained on rows of a stream task: only runs in a world can be explored")
+    config = require_world(directory, "can be explored", trust=trust)
     where: WorldConfig = config.trained_on if world is None else world
     _require_fit(config.trained_on, where)
     agent, step = load_at_step(config, directory, best=best)
@@ -198,10 +196,8 @@ def explore_run(
     if "rerun" in writers:
         require_rerun()
     folder = Path(folder)
-    try:  # before anything is computed
+    with named_place("out", folder, "made"):  # before anything is computed
         folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ValueError(f"out={str(folder)!r} cannot be made ({error.strerror}): give another folder") from error
     engine = find_runtime(None if runtime is None else Path(runtime)) if live else None
     episodes = record_run(directory, **how)
     shown = episodes[0]

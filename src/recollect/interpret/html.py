@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from recollect.config import require
-from recollect.files import write_atomically
+from recollect.files import named_place, write_atomically
 from recollect.interpret.atlas import Atlas, atlases
 from recollect.interpret.checks import check_record
 from recollect.interpret.colours import STOPS
@@ -88,12 +88,10 @@ def write_html(
         check_record(one)
     target = Path(path)
     pages = _pages(records, reports, target.name, int(max_mb * 1e6), style)
-    try:
+    with named_place("path", target):
         target.parent.mkdir(parents=True, exist_ok=True)
         for name, text in pages.items():
             write_atomically(target.with_name(name), text)
-    except OSError as error:
-        raise ValueError(f"path={str(target)!r} cannot be written ({error.strerror}): give another folder") from error
     return [target.with_name(name) for name in pages]
 
 

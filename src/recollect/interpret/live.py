@@ -20,7 +20,7 @@ from gymnasium.spaces import Box, Discrete
 from recollect import __version__
 from recollect.agents.actor_critic import ActorCritic
 from recollect.cores import HierarchicalChunkMemoryConfig
-from recollect.files import write_atomically
+from recollect.files import named_place, write_atomically
 from recollect.interpret.hiding import can_hide_steps
 from recollect.interpret.onnx_step import ExportedStep, Leaf, core_key, export_step, require_exportable
 from recollect.interpret.onnxruntime_web import VERSION, Runtime, find_runtime
@@ -93,11 +93,9 @@ def write_live(
         runtime = find_runtime(None if runtime is None else Path(runtime))
     text = page_text(agent, world, export_step(agent), runtime, seed)
     target = Path(path)
-    try:
+    with named_place("path", target):
         target.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(target, text)
-    except OSError as error:
-        raise ValueError(f"path={str(target)!r} cannot be written ({error.strerror}): give another folder") from error
     return target
 
 

@@ -15,7 +15,7 @@ from recollect.evaluation.agents import AgentEvaluation
 from recollect.evaluation.films import Video, load_imageio, load_pillow
 from recollect.evaluation.recordings import Recording, require_target, write_recording
 from recollect.evaluation.score import Score
-from recollect.files import read_json, require_kind
+from recollect.files import named_place, read_json, require_kind
 from recollect.machine import asked_for
 from recollect.runs import checkpoints
 from recollect.runs.checkpoints import Checkpoint
@@ -162,10 +162,8 @@ def require_filmable(
     config = require_world(directory, "can be filmed", trust=trust)
     load_imageio()
     load_pillow()
-    try:
+    with named_place("video", Path(folder), "made"):
         Path(folder).mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ValueError(f"video={str(folder)!r} cannot be made ({error.strerror}): give another folder") from error
     return config
 
 

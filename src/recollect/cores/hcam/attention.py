@@ -34,7 +34,6 @@ The other attention of a layer, to a sliding window, is :class:`LocalAttention`.
 """
 
 from dataclasses import dataclass
-from math import inf
 from typing import Literal, Self, get_args
 
 import torch
@@ -102,7 +101,7 @@ class ChunkAttentionVariant:
         for field, kind in (("relevance", Relevance), ("gate", Gate), ("chunk_gradients", ChunkGradients)):
             require(getattr(self, field) in get_args(kind), field, getattr(self, field),
                     f"choose {' or '.join(get_args(kind))}")  # fmt: skip
-        require(0 < self.initial_scale < inf, "initial_scale", self.initial_scale, "give a positive factor")
+        require(self.initial_scale > 0, "initial_scale", self.initial_scale, "give a positive factor")
 
     def stored(self, steps: Tensor) -> Tensor:
         """Steps as chunks hold them: constants, or with their gradients."""

@@ -32,7 +32,6 @@ written by hand.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from math import inf
 from typing import ClassVar, NamedTuple
 
 import torch
@@ -84,8 +83,8 @@ class RecurrentConfig(CoreConfig):
         require(self.dim > 0, "dim", self.dim, "give a positive width")
         require(self.num_layers > 0, "num_layers", self.num_layers, "give at least one layer")
         require(0 <= self.dropout < 1, "dropout", self.dropout, "give a probability in [0, 1)")
-        require(0 <= self.gate_stretch < inf, "gate_stretch", self.gate_stretch, "give a margin as 0.1, or 0 for none")
-        require(0 <= self.state_noise < inf, "state_noise", self.state_noise, "give a deviation, or 0 for no noise")
+        require(self.gate_stretch >= 0, "gate_stretch", self.gate_stretch, "give a margin as 0.1, or 0 for none")
+        require(self.state_noise >= 0, "state_noise", self.state_noise, "give a deviation, or 0 for no noise")
 
 
 @dataclass(frozen=True, kw_only=True)
