@@ -26,7 +26,7 @@ def run(tmp_path_factory):
     """A run of two steps: what it does is no better than chance, and all of its own."""
     config = robots("ttm", world=WORLD)
     small = replace(config.core, dim=16, num_slots=2, num_reads=2, num_heads=2, num_tokens=3, hidden_dim=16)
-    agent = replace(config.agent, width=16, previous_action="action")
+    agent = replace(config.agent, width=16, previous_action="action", previous_reward=True)
     config = replace(
         config, core=small, agent=agent, batch_size=4, unroll=4, fit=FitConfig(steps=2), evaluation=replace(
             config.evaluation, episodes=4), loss=CloningLossConfig(baseline_cost=0.0)
@@ -79,6 +79,25 @@ def test_it_acts_as_the_run_does_over_whole_episodes(plugin, run, words):
         assert torch.allclose(action, wanted, atol=1e-5)
         step = world.step(world.oracle() if clock % 2 else action)
     assert policy.get_optim_params() is not None
+
+
+def test_it_reads_what_the_last_action_brought(plugin, run):
+    agent = load_model(run)
+    step = WORLD.build(2, seed=1).reset()
+    for key, named in (("reward", {}), ("next.reward", {"reward": "next.reward"})):
+        policy, stream = plugin.RecollectPolicy(plugin.RecollectConfig(run=str(run), keys=named)), agent.stream(2)
+        action = torch.zeros(2, 3)
+        for clock, reward in enumerate(([9.0, 9.0], [0.5, -1.0], [0.0, 3.0])):
+            told, first = torch.tensor(reward), torch.full((2,), clock == 0)
+            wanted = stream.step(ActorInputs(step.observation, action, told), first).policy
+            action = policy.select_action(batch_of(step) | {key: told})
+            assert torch.allclose(action, agent.distribution(wanted).mode(), atol=1e-5)
+    quiet = plugin.RecollectPolicy(plugin.RecollectConfig(run=str(run)))
+    for _ in range(3):
+        unrewarded = quiet.select_action(batch_of(step))
+    assert not torch.allclose(unrewarded, action, atol=1e-5)
+    with pytest.raises(ValueError, match=r"rewards have shape \[3\], and there are 2 rows"):
+        quiet.select_action(batch_of(step) | {"reward": torch.zeros(3)})
 
 
 def test_a_row_is_reset_alone(plugin, run):

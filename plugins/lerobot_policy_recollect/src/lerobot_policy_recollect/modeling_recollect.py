@@ -82,11 +82,13 @@ class RecollectPolicy(PreTrainedPolicy):
         """One step of memory; the action of every row, ``[batch, action]``.
 
         Args:
-            batch: one observation of every row, as LeRobot's processors give it; ``task`` is a list of sentences.
+            batch: one observation of every row, as LeRobot's processors give it; ``task`` is a list of sentences,
+                ``reward`` ``[batch]`` what the last action of every row brought (0 where the batch has none).
             kwargs: not read.
 
         Raises:
-            ValueError: a part of the observation is missing, or there are other rows than since the last reset.
+            ValueError: a part of the observation is missing, there are other rows than since the last reset, or
+                rewards of another shape.
         """
         observation = self._observed(batch)
         leaf = next(iter(_leaves(observation)))
@@ -102,7 +104,7 @@ class RecollectPolicy(PreTrainedPolicy):
         inputs = ActorInputs(
             observation,
             self._action,
-            like.new_zeros(count),
+            self._rewards(batch, like.new_zeros(count)),
             like.new_zeros(count, self.agent.policy.num_parameters) if output is None else output.policy,
             like.new_zeros(count, self.agent.feature_dim)
             if output is None
@@ -136,6 +138,16 @@ class RecollectPolicy(PreTrainedPolicy):
     def get_optim_params(self) -> Any:
         """All weights."""
         return self.agent.parameters()
+
+    def _rewards(self, batch: dict[str, Any], none: Tensor) -> Tensor:
+        """What the last actions brought, ``[batch]``; LeRobot's own loops do not tell it."""
+        rewards = batch.get(self.config.keys.get("reward", "reward"))
+        if rewards is None:
+            return none
+        rewards = torch.as_tensor(rewards, device=none.device).to(none.dtype)
+        if rewards.shape != none.shape:
+            raise ValueError(f"rewards have shape {list(rewards.shape)}, and there are {len(none)} rows")
+        return rewards
 
     def _observed(self, batch: dict[str, Any]) -> Any:
         """The observation as the agent's space has it."""
