@@ -328,9 +328,21 @@ def test_arrays_extend_as_tensors_do():
         assert torch.equal(got, want)
 
 
+def test_extend_takes_under_autocast_what_steps_take():
+    inputs = torch.randn(1, 12, 5)
+    core = make(PLAIN)
+    stream, other = lifelong(core, 1), lifelong(core, 1)
+    with torch.autocast("cpu", torch.bfloat16):
+        stream.extend(inputs)
+        for step in inputs.unbind(1):
+            other.step(step)
+    for got, want in zip(leaves(stream.state), leaves(other.state), strict=True):
+        assert torch.allclose(got, want, atol=1e-12)
+
+
 def test_wrong_inputs_of_extend_are_named():
     stream = lifelong(make(PLAIN), 2)
-    with pytest.raises(ValueError, match=r"extends by torch.float64 \[2, t, 5\]"):
+    with pytest.raises(ValueError, match=r"inputs have shape \[2, 5\]; this stream extends by \[2, 1, 5\]"):
         stream.extend(torch.zeros(2, 5, dtype=torch.float64))
     with pytest.raises(ValueError, match=r"inputs are torch.float32"):
         stream.extend(torch.zeros(2, 4, 5))

@@ -141,17 +141,17 @@ class LifelongStream(ChunkStream):
         Args:
             inputs: float ``[b, t, input_dim]``: a tensor, an array or lists, as :meth:`unroll` takes them.
             is_first: bool ``[b, t]``; None clears nothing.
+
+        Raises:
+            ValueError: a wrong shape or dtype; the weights have changed since the stream was made.
         """
         self.check_weights()
         inputs = to_tensor(inputs, self.like, floats=True)
-        b, t = self.batch_size, inputs.shape[1] if inputs.ndim == 3 else 0
-        if tuple(inputs.shape) != (b, t, *self.core.input_shape) or inputs.dtype != self._dtype:
-            want = f"{self._dtype} [{b}, t, {self.core.input_shape[0]}]"
-            raise ValueError(f"inputs are {inputs.dtype} {list(inputs.shape)}; this stream extends by {want}")
-        device = inputs.device
-        firsts = torch.as_tensor(torch.zeros(b, t, dtype=torch.bool) if is_first is None else is_first, device=device)
-        if firsts.dtype != torch.bool or tuple(firsts.shape) != (b, t):
-            raise ValueError(f"is_first is {firsts.dtype} {list(firsts.shape)}; it must be bool [{b}, {t}]")
+        b, t = self.batch_size, inputs.shape[1] if inputs.ndim == 3 else 1
+        firsts = torch.zeros(b, t, dtype=torch.bool) if is_first is None else is_first
+        firsts = torch.as_tensor(firsts, device=self._never.device)
+        self._check_step(inputs, firsts, [b, t], "this stream extends by")
+        inputs = inputs.to(self._raw.data.dtype)  # as steps are, whatever autocast lets in
         inputs = torch.where(is_finite(inputs).all(-1, keepdim=True), inputs, 0.0)
         resets = {} if is_first is None else {i: firsts[:, i].tolist() for i in firsts.any(0).nonzero()[:, 0].tolist()}
         starts = iter([*sorted(resets), t])
