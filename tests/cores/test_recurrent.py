@@ -1,3 +1,5 @@
+import math
+
 import pytest
 import torch
 from samples import gru, lstm
@@ -262,6 +264,58 @@ def test_only_a_stretched_gate_keeps_a_memory_bit_for_bit(config):
         assert torch.equal(state[-1], before) == keeps
 
 
+@pytest.mark.parametrize("config", BOTH)
+@pytest.mark.parametrize("more", [{"forget_bias": 1.0}, {"chrono_steps": 50}], ids=str)
+def test_only_the_biases_of_gates_that_keep_begin_elsewhere(config, more):
+    def made(**fields):
+        torch.manual_seed(3)
+        return dict(config(dim=400, num_layers=1, **fields).build(5).cells.named_parameters())
+
+    plain, other = made(), made(**more)
+    moved = (other["bias_ih_l0"] - plain["bias_ih_l0"]).unflatten(0, (-1, 400))  # i f g o, or r z n
+    assert all(torch.equal(other[name], plain[name]) for name in plain if name != "bias_ih_l0")
+    kept = moved[1]
+    if "forget_bias" in more:
+        torch.testing.assert_close(kept, torch.ones(400))
+        assert moved[[0, *range(2, len(moved))]].eq(0).all()
+        return
+    lags = kept.exp()
+    assert 1 - 1e-5 <= lags.min() < 2
+    assert 48 < lags.max() <= 49 + 1e-3
+    assert abs(lags.mean() - 25) < 4 * 48 / 12**0.5 / 20, "they are spread evenly between 1 and 49"
+    torch.testing.assert_close(moved[0], -kept if config is LSTMConfig else torch.zeros(400), rtol=0, atol=1e-6)
+    assert moved[2:].eq(0).all()
+
+
+@pytest.mark.parametrize(
+    ("more", "shortest", "longest"),
+    [
+        ({}, 1.0, 1.0),
+        ({"forget_bias": 1.0}, 2.21, 2.21),
+        ({"forget_bias": 3.0}, 14.26, 14.26),
+        ({"chrono_steps": 100}, 1.0, 69.0),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("config", BOTH)
+def test_half_lives_at_first_are_those_of_the_docstring(config, more, shortest, longest):
+    cores = []
+    for fields in ({}, more):
+        torch.manual_seed(3)
+        cores.append(config(dim=500, num_layers=1, **fields).build(3))
+    plain, core = cores
+    moved = (core.cells.bias_ih_l0 - plain.cells.bias_ih_l0).detach()
+    with torch.no_grad():
+        for weight in core.cells.parameters():
+            weight.zero_()
+        core.cells.bias_ih_l0.copy_(moved)
+    state = core.state_type._make(torch.ones_like(leaf) for leaf in core.initial_state(1))
+    _, state = core(torch.zeros(1, 20, 3), state, torch.zeros(1, 20, dtype=torch.bool))
+    lives = 20 * math.log(0.5) / state[-1].log()
+    torch.testing.assert_close(lives.min(), torch.tensor(shortest), rtol=0.02, atol=0.3)
+    torch.testing.assert_close(lives.max(), torch.tensor(longest), rtol=0.02, atol=0.3)
+
+
 def test_flops_are_those_of_the_products():
     assert LSTMConfig(dim=8, num_layers=2).build(5).flops_per_step() == 2 * 4 * 8 * (5 + 8) + 2 * 4 * 8 * 16
     assert GRUConfig(dim=8, num_layers=1).build(5).flops_per_step() == 2 * 3 * 8 * (5 + 8)
@@ -277,6 +331,8 @@ def test_flops_are_those_of_the_products():
         ({"state_noise": -0.1}, "state_noise=-0.1", "deviation"),
         ({"state_noise": float("inf")}, "state_noise=inf", "finite number"),
         ({"gate_stretch": -0.1}, "gate_stretch=-0.1", "margin"),
+        ({"chrono_steps": 2}, "chrono_steps=2", "3 or more"),
+        ({"chrono_steps": 9, "forget_bias": 1.0}, "forget_bias=1.0", "leave forget_bias out"),
     ],
 )
 def test_bad_configs_name_field_value_and_remedy(config, wrong, field, remedy):

@@ -174,6 +174,8 @@ COLUMNS = (
 ROWS: dict[str, tuple[str, dict[str, Any]]] = {
     **{key: (key, {}) for key in GENERAL_CORES},
     "transformer-xl, full window": ("transformer-xl", {"memory_len": FULL}),
+    "lstm, chrono start": ("lstm", {"chrono_steps": FULL}),
+    "gru, chrono start": ("gru", {"chrono_steps": FULL}),
 }
 """The table from top to bottom: key of a core, and what it has beside the sizes that all have."""
 
@@ -287,7 +289,7 @@ MEMORY_SUITE = Recipe(
         "Every cell has 65 000 to 100 000 parameters in its core, and at most "
         f"{min(column.seconds for column in COLUMNS):g} to {max(column.seconds for column in COLUMNS):g} s of "
         f"processor time, by column. Windows of {WINDOW} steps in two layers; hcam reads {CHOSEN} of {CHUNKS} chunks "
-        f"of {CHUNK}."
+        f"of {CHUNK}. Chrono start: gates begin with memories of up to {FULL} steps, where PyTorch's begin with one."
     ),
     config=memory_suite,
     runs={"lite": _runs},

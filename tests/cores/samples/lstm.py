@@ -7,6 +7,8 @@ CONFIGS = [
     LSTMConfig(dim=5, num_layers=1, learned_initial_state=True),
     LSTMConfig(dim=8, num_layers=3, dropout=0.1, learned_initial_state=True),
     LSTMConfig(dim=8, gate_stretch=0.5),
+    LSTMConfig(dim=6, num_layers=1, forget_bias=1.0),
+    LSTMConfig(dim=8, chrono_steps=20),
 ]
 
 
@@ -17,4 +19,5 @@ def sample(rng: random.Random) -> LSTMConfig:
         dropout=rng.choice([0.0, 0.3]),
         learned_initial_state=rng.random() < 0.5,
         gate_stretch=rng.choice([0.0, 0.1, 2.0]),
+        **rng.choice([{}, {"forget_bias": 1.0}, {"chrono_steps": 50}]),
     )

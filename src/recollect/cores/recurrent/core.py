@@ -21,6 +21,15 @@ Papers: Hochreiter & Schmidhuber (1997) with the forget gate of Gers et al. (200
 Differs: as in ``nn.LSTM`` and ``nn.GRU``: no peepholes, two biases where one would do, dropout between layers.
 ``core.cells`` has their names, shapes and start values, so that ``load_state_dict`` moves weights both ways.
 
+Those start values keep half of a memory from step to step: a cue is gone, and its gradient with it, after a dozen
+steps. Two options move the bias of the gate that keeps (f; z), direction by direction:
+
+        forget_bias                        that number; 1 gives a half-life of 2.2 steps
+        chrono_steps = T                   log(U[1, T - 1]), and the bias of i by minus the same: half-lives up to 0.7 T
+
+Gers et al. (2000), Learning to forget; Jozefowicz et al. (2015), An empirical exploration of recurrent network
+architectures; Tallec and Ollivier (2018), Can recurrent neural networks warp time?
+
 With ``state_noise`` calls in training mode add normal noise to h (and c) every four steps. What is remembered then has
 to withstand it or is gone within an episode, and lasts far longer than the episodes of training: a cue that was kept
 for 200 steps is kept for 20 000 (recipes/million.py). Ours, after Jim, Giles and Horne (1996), An analysis of noise in
@@ -72,6 +81,12 @@ class RecurrentConfig(CoreConfig):
     """Probability with which an output of a layer is dropped on its way to the next layer, in training."""
     learned_initial_state: bool = False
     """Begin every episode with a trained state instead of zeros."""
+    forget_bias: float = 0.0
+    """Added to the first bias of the gate that keeps the memory (the forget gate of an LSTM, the update gate of a GRU).
+    0 is PyTorch's start; 1 is that of TensorFlow's and Haiku's LSTM."""
+    chrono_steps: int | None = None
+    """Steps over which memories are to last at first, each unit's drawn (chrono initialization); None: as
+    ``forget_bias`` says."""
     state_noise: float = 0.0
     """Deviation of normal noise on the memory, in training: what is then kept is kept for much longer."""
 
@@ -83,6 +98,10 @@ class RecurrentConfig(CoreConfig):
         require(self.dim > 0, "dim", self.dim, "give a positive width")
         require(self.num_layers > 0, "num_layers", self.num_layers, "give at least one layer")
         require(0 <= self.dropout < 1, "dropout", self.dropout, "give a probability in [0, 1)")
+        steps = self.chrono_steps
+        require(steps is None or steps > 2, "chrono_steps", steps, "give the longest lag in steps, 3 or more, or None")
+        both = "chrono_steps says what is kept at first: leave forget_bias out"
+        require(steps is None or not self.forget_bias, "forget_bias", self.forget_bias, both)
         require(self.gate_stretch >= 0, "gate_stretch", self.gate_stretch, "give a margin as 0.1, or 0 for none")
         require(self.state_noise >= 0, "state_noise", self.state_noise, "give a deviation, or 0 for no noise")
 
@@ -149,11 +168,14 @@ class Recurrent(MemoryCore[StateT]):
 
     scan: ClassVar[Callable[..., tuple[Tensor, ...]]]
     """One layer over all steps: ``lstm`` or ``gru`` of :mod:`recollect.ops.recurrent_scans`."""
+    writes_apart: ClassVar[bool]
+    """Whether a gate of its own, the first d rows, says how much is written."""
 
     def __init__(self, config: RecurrentConfig, input_dim: int, num_gates: int, state_type: type[StateT]) -> None:
         super().__init__()
         self.config = config
         self.cells = Cells(input_dim, config.dim, config.num_layers, num_gates)
+        self._keep_at_first()
         self.state_type = state_type
         self.input_shape = (input_dim,)
         self.output_shape = (config.dim,)
@@ -161,6 +183,20 @@ class Recurrent(MemoryCore[StateT]):
         if config.learned_initial_state:
             for name in state_type._fields:  # type: ignore[attr-defined]
                 self.initial[name] = nn.Parameter(torch.zeros(config.num_layers, config.dim))
+
+    @torch.no_grad()
+    def _keep_at_first(self) -> None:
+        """Let gates begin as ``forget_bias`` or ``chrono_steps`` say; their rows are the second d in both cores."""
+        steps, dim = self.config.chrono_steps, self.config.dim
+        for layer in range(self.config.num_layers):
+            bias = self.cells.get_parameter(f"bias_ih_l{layer}")
+            if steps is None:
+                bias[dim : 2 * dim] += self.config.forget_bias
+                continue
+            lasting = torch.empty(dim).uniform_(1, steps - 1).log()
+            bias[dim : 2 * dim] += lasting
+            if self.writes_apart:
+                bias[:dim] -= lasting
 
     def initial_state(self, batch_size: int) -> StateT:
         """Zeros, or the learned initial state of every layer."""
@@ -214,6 +250,7 @@ class LSTM(Recurrent[LSTMState]):
     """
 
     scan = staticmethod(recurrent_scans.lstm)
+    writes_apart = True
 
     def __init__(self, config: LSTMConfig, input_dim: int) -> None:
         super().__init__(config, input_dim, 4, LSTMState)
@@ -228,6 +265,7 @@ class GRU(Recurrent[GRUState]):
     """
 
     scan = staticmethod(recurrent_scans.gru)
+    writes_apart = False
 
     def __init__(self, config: GRUConfig, input_dim: int) -> None:
         super().__init__(config, input_dim, 3, GRUState)
