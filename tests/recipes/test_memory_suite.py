@@ -19,9 +19,7 @@ def test_every_core_meets_every_task():
     assert len(runs) == len(COLUMNS) * len(ROWS) == len({run.label for run in runs})
     seconds = {column.key: column.seconds for column in COLUMNS}
     assert max(seconds.values()) <= 240, "four minutes of one core a cell"
-    assert len(ROWS) * sum(seconds.values()) <= 4.2 * 3600, (
-        "one seed of the table in a little over four hours of one core"
-    )
+    assert len(ROWS) * sum(seconds.values()) <= 5 * 3600, "one seed of the table in five hours of one core"
     for run in runs:
         key = next(key for key in sorted(seconds, key=len, reverse=True) if run.label.startswith(key))
         assert run.config.fit.processor_seconds == seconds[key], "the same compute for all"
@@ -99,7 +97,7 @@ def write(root, row, column, seed, share, **more):
 
 
 def shown(row):
-    return row.replace(", full window", " (full window)")
+    return re.sub(", (.*)", r" (\1)", row)
 
 
 def test_the_page_orders_rows_and_gives_every_empty_cell_its_reason(tmp_path):

@@ -108,6 +108,8 @@ def paper_core(key: str, *, chunk: int, top_k: int, steps: int, unroll: int, ext
         )
     cls = lookup(CORES, key, "core")
     common |= {"activation": "relu"}  # "All activation fns"
+    if key == "lstm":
+        common |= {"forget_bias": 1.0}  # that of Haiku's, in which the authors' memory is written; they do not say
     return cls(**{name: value for name, value in common.items() if name in cls.__dataclass_fields__})
 
 

@@ -168,7 +168,7 @@ COLUMNS = (
     _imitated("streets", "streets", _plain_streets, 150, _STREETS),
     Column(key="t-maze", title="T-maze, 70", config=_shorter_maze, how="reinforcement", seconds=130, every=50),
 )
-"""The table from left to right; all their seconds times all rows are 4.2 hours (docs/log.md says how they were chosen).
+"""The table from left to right; all their seconds times all rows are 4.9 hours (docs/log.md says how they were chosen).
 """
 
 ROWS: dict[str, tuple[str, dict[str, Any]]] = {

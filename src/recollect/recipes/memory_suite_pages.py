@@ -35,6 +35,8 @@ PAIRS = (
     ("transformer-xl, full window", "lstm"),
     ("transformer-xl", "lstm"),
     ("lstm", ABLATION),
+    ("transformer-xl, full window", "lstm, chrono start"),
+    ("lstm, chrono start", ABLATION),
 )
 """What the papers have above what; the two rows of the first pair keep about as many bytes."""
 
@@ -428,7 +430,9 @@ class Cells:
                 "Every cell is trained with about the same number of parameters, and with at most the processor time "
                 "that its column has ([below](#how-each-column-is-learned)); it ends early when it is solved. "
                 "*Supervised*: right answers are shown. *Imitated*: a teacher shows what to do; the oracle knows the "
-                "world's secrets, an explorer what it has seen. *Reinforcement*: nothing but reward.",
+                "world's secrets, an explorer what it has seen. *Reinforcement*: nothing but reward. *Full window*: it "
+                "reaches over a whole episode. *Chrono start*: gates begin with memories that last as long, where "
+                "PyTorch's, which lstm and gru have, begin by keeping half of a memory from step to step.",
                 "",
                 *(part for picture in (beats, profile) if picture for part in (picture, "")),
                 "## Task by task",

@@ -5,6 +5,7 @@
     transformer-xl                  lite: hcam's window; paper: the paper's
     transformer-xl, full window     a window as long as the longest episode: about as many bytes as hcam's chunks
     lstm, memoryless
+    lstm, chrono start              gates begin with memories that last up to the longest episode
 
 The lite scale has each of them twice: by reinforcement alone, and *imitated*, taught by a policy that the world
 offers and helped as :class:`~recollect.recipes.lessons.Lessons` says. Tables name teacher and helps beside the row.
@@ -21,6 +22,7 @@ from typing import Protocol
 
 from recollect.cores.contract import CoreConfig
 from recollect.cores.hcam import HierarchicalChunkMemoryConfig
+from recollect.cores.recurrent import LSTMConfig
 from recollect.cores.transformer_xl.core import TransformerXLConfig
 from recollect.recipes.base import Recipe, Run, Scale, Test
 from recollect.recipes.lessons import Lessons, taught
@@ -105,6 +107,9 @@ def study_rows(config: MakeAgent, scale: Scale, few: int, tests: Tests) -> Itera
             sees_all = replace(memory, memory_len=longest_episode(where))
             unmarked = {name: replace(test, beyond_window=False) for name, test in where.items()}
             yield row(f"{core}, full window", core, replace(made, core=sees_all), scale, unmarked)
+        if isinstance(memory, LSTMConfig):
+            lasts = replace(memory, forget_bias=0.0, chrono_steps=longest_episode(where))
+            yield row(f"{core}, chrono start", core, replace(made, core=lasts), scale, where)
 
 
 def imitated(run: Run, lessons: Lessons) -> Run:

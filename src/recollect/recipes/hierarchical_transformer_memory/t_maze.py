@@ -31,9 +31,14 @@ def short_t_maze(core: str = "hcam") -> ImpalaConfig:
 
 def _t_maze_rows() -> list[Run]:
     runs = [Run(label=core, row=f"{core}, length 100", core=core, config=t_maze(core)) for core in CORE_ROWS]
-    hcam, xl = t_maze("hcam"), t_maze("transformer-xl")
-    chooses, sees_all = replace(hcam.core, top_k=4), replace(xl.core, memory_len=xl.world.spec.max_steps)
-    more = {"hcam, k = 4": replace(hcam, core=chooses), "transformer-xl, full window": replace(xl, core=sees_all)}
+    longest = t_maze().world.spec.max_steps
+    changes = {
+        "hcam, k = 4": {"top_k": 4},
+        "transformer-xl, full window": {"memory_len": longest},
+        "lstm, chrono start": {"chrono_steps": longest},
+    }
+    configs = {name: t_maze(name.split(",")[0]) for name in changes}
+    more = {name: replace(config, core=replace(config.core, **changes[name])) for name, config in configs.items()}
     runs += [
         Run(label=label(name), row=f"{name}, length 100", core=name.split(",")[0], config=config)
         for name, config in more.items()
