@@ -190,13 +190,10 @@ class Recurrent(MemoryCore[StateT]):
         steps, dim = self.config.chrono_steps, self.config.dim
         for layer in range(self.config.num_layers):
             bias = self.cells.get_parameter(f"bias_ih_l{layer}")
-            if steps is None:
-                bias[dim : 2 * dim] += self.config.forget_bias
-                continue
-            lasting = torch.empty(dim).uniform_(1, steps - 1).log()
-            bias[dim : 2 * dim] += lasting
-            if self.writes_apart:
-                bias[:dim] -= lasting
+            kept = self.config.forget_bias if steps is None else torch.empty(dim).uniform_(1, steps - 1).log()
+            bias[dim : 2 * dim] += kept
+            if self.writes_apart and steps is not None:
+                bias[:dim] -= kept
 
     def initial_state(self, batch_size: int) -> StateT:
         """Zeros, or the learned initial state of every layer."""
