@@ -40,6 +40,19 @@ def test_encode_and_call_agree_and_padding_the_remainder_changes_nothing():
     torch.testing.assert_close(shorter.slots, longer.slots)
 
 
+@pytest.mark.parametrize("remainder", ["update", "drop"])
+def test_how_much_padding_follows_a_row_does_not_decide_what_is_written(remainder):
+    core = build()
+    inputs = torch.randn(2, 24, 5, dtype=torch.float64)
+    _, alone = core.encode(inputs[:, :14], remainder=remainder)
+    for longer in (15, 16, 17, 24):
+        padding = torch.arange(longer).expand(2, -1) >= 14
+        _, state = core.encode(inputs[:, :longer], padding, remainder=remainder)
+        torch.testing.assert_close(state.slots, alone.slots)
+    _, twelve = core.encode(inputs[:, :12], remainder=remainder)
+    assert torch.allclose(alone.slots, twelve.slots) == (remainder == "drop"), "chunks of four: two steps are left over"
+
+
 def test_a_step_that_is_not_finite_is_nan_and_is_read_as_zeros():
     core = build(causal=False)
     inputs = torch.randn(1, 8, 5, dtype=torch.float64)

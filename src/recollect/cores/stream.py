@@ -22,7 +22,7 @@ import numpy as np
 import safetensors.torch
 import torch
 from safetensors import SafetensorError
-from torch import Tensor
+from torch import Tensor, nn
 
 from recollect.cores.arrays import First, Numbers, to_array, to_first, to_tensor
 from recollect.cores.weight_changes import WeightChanges
@@ -57,6 +57,10 @@ class Streamable(Protocol):
         """Its weights."""
         ...
 
+    def modules(self) -> Iterator[nn.Module]:
+        """What holds them: itself, and all parts of it."""
+        ...
+
     def largest_counters(self) -> dict[str, int]:
         """How far the counters of its state go, where they are bounded."""
         ...
@@ -85,7 +89,7 @@ class Stream:
         self._dtype = weight.dtype
         self.like = weight.detach().new_zeros(())
         """A scalar of the dtype and on the device in which the stream computes."""
-        self._changes = WeightChanges(core.parameters())
+        self._changes = WeightChanges(core.parameters(), core.modules())
         self._never = torch.zeros(batch_size, dtype=torch.bool, device=weight.device)
         self.load_state(self._fresh)
 

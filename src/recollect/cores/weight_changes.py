@@ -3,10 +3,10 @@
 PyTorch counts every in-place change of a tensor, and a step compares the sum of these counts: a tenth of a
 microsecond per weight. Fused optimisers (``torch.optim.Adam(fused=True)``) write without counting. Trainers of
 Recollect count for them (:func:`count_change`); for loops of others a few bytes of some weights are compared too,
-where that needs no wait for a device.
+where that needs no wait for a device. A parameter that was put in the place of another
+(``load_state_dict(assign=True)``) is seen too.
 
-Not seen: a parameter that was put in the place of another (``load_state_dict(assign=True)``), and what is written
-through ``weight.data``, or by a fused optimiser on an accelerator.
+Not seen: what is written through ``weight.data``, beyond those bytes, or by a fused optimiser on an accelerator.
 """
 
 from collections.abc import Iterable
@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 SAMPLES = 4
 """Weights of which bytes are compared."""
@@ -27,9 +27,13 @@ class WeightChanges:
 
     Args:
         weights: of a core.
+        modules: that hold them; without these nobody sees that one was put in the place of another.
     """
 
-    def __init__(self, weights: Iterable[Tensor]) -> None:
+    def __init__(self, weights: Iterable[Tensor], modules: Iterable[nn.Module] = ()) -> None:
+        self._modules = list(modules)
+        self._places = [(module._parameters, name) for module in self._modules for name in module._parameters]
+        self._held = self._ids()
         # Tensors made in inference mode are not counted, and cannot be trained either.
         self._weights = [weight for weight in weights if not weight.is_inference()]
         self._count, self._kind = self._counted(), self._kind_now()
@@ -40,16 +44,19 @@ class WeightChanges:
 
     def any(self) -> bool:
         """Whether a weight has changed since then."""
-        if self._counted() != self._count or self._kind_now() != self._kind:
+        if self._counted() != self._count or self._kind_now() != self._kind or self._ids() != self._held:
             return True
         return [sample.tobytes() for sample in self._samples] != self._before
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return WeightChanges, (self._weights,)  # a copy has weights of its own
+        return WeightChanges, (self._weights, self._modules)  # a copy has weights of its own
 
     def _kind_now(self) -> list[object]:
         # core.double() and core.to(device) change all weights at once, and nobody counts it.
         return [part for weight in self._weights[:1] for part in (weight.dtype, weight.device)]
+
+    def _ids(self) -> list[int]:
+        return [id(parameters.get(name)) for parameters, name in self._places]
 
     def _counted(self) -> int:
         return sum([weight._version for weight in self._weights])

@@ -107,7 +107,13 @@ def plan_chunks(is_first: Tensor, position: Tensor, chunk_len: int, stretch: int
 
 
 def whole_chunks(
-    padding: Tensor | None, steps: int, chunk_len: int, stretch: int | None = None, *, device: torch.device
+    padding: Tensor | None,
+    steps: int,
+    chunk_len: int,
+    stretch: int | None = None,
+    *,
+    drop: bool = False,
+    device: torch.device,
 ) -> ChunkMarks:
     """Marks of whole sequences, cut into ceil(t / c) chunks of which the last may be short.
 
@@ -116,6 +122,7 @@ def whole_chunks(
         steps: t.
         chunk_len: c.
         stretch: as in :func:`plan_chunks`.
+        drop: a chunk in which a row ends before its last step is not written.
         device: of the sequences.
     """
     n, short = -(-steps // chunk_len), -steps % chunk_len
@@ -124,9 +131,18 @@ def whole_chunks(
     if padding is None:
         last = torch.arange(chunk_len, device=device)[None] < chunk_len - short
         keys: list[Tensor | None] = [*[None] * (n - 1), last if short else None]
-        return ChunkMarks(begins, cut, [True] * n, [False] * n, keys, True)
+        done: list[Choice] = [*[True] * (n - 1), not (drop and short)]
+        return ChunkMarks(begins, cut, done, [False] * n, keys, True)
     valid = F.pad(~padding, (0, short)).unflatten(1, (n, chunk_len)).transpose(0, 1)  # n b c
-    some, none, every = choices(valid.any(-1), ~valid.any(-1), valid.all(-1))
+    filled = valid.any(-1)  # n b
+    written, empty = filled, ~filled
+    if drop:
+        # A row goes on to the end of a chunk where something stands in its last step or behind it.
+        behind = filled.flip(0).long().cumsum(0).flip(0) - filled.long()
+        written = filled & (valid[..., -1] | (behind > 0))
+        if short:
+            empty = empty & (torch.arange(n, device=device) < n - 1)[:, None]
+    some, none, every = choices(written, empty, valid.all(-1))
     keys = [None if whole is True else seen for whole, seen in zip(every, valid.unbind(0), strict=True)]
     return ChunkMarks(begins, cut, some, none, keys, False)
 

@@ -340,8 +340,8 @@ class TemporalLatentBottleneck(MemoryCore[TemporalLatentBottleneckState]):
         Args:
             inputs: float ``[b, t, input_dim]``.
             padding: bool ``[b, t]``, True where there is nothing; None pads nothing.
-            remainder: whether a last chunk of fewer than ``chunk_len`` steps updates the slots, or not (the paper
-                counts floor(t / K) updates). Its outputs are computed in either case.
+            remainder: whether a last chunk of a row with fewer than ``chunk_len`` steps updates the slots, or not (the
+                paper counts floor(t / K) updates). Its outputs are computed in either case.
             chunk_len: steps in a chunk of this call, where it is not the config's K: a picture of a higher resolution
                 has more patches (section 7.1). None takes K.
 
@@ -369,9 +369,8 @@ class TemporalLatentBottleneck(MemoryCore[TemporalLatentBottleneckState]):
         # One name for all stages: a long row should be in memory once.
         x = self.project(torch.where(used[..., None], inputs, 0.0))
         x = F.pad(x, (0, 0, 0, -t % c)).unflatten(1, (-1, c)).transpose(0, 1).contiguous()  # n b K d
-        marks = whole_chunks(padding, t, c, self.config.details.detach_every, device=inputs.device)
-        if t % c and remainder == "drop":
-            marks.done[-1] = marks.empty[-1] = False
+        drop, stretch = remainder == "drop", self.config.details.detach_every
+        marks = whole_chunks(padding, t, c, stretch, drop=drop, device=inputs.device)
         x, slots = self._with_positions(x), []
         for i, level in enumerate(self.folded_levels()):
             x, written = level.walk(x, state.slots[:, i], marks)

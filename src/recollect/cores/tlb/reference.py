@@ -84,6 +84,7 @@ def reference_encode(
     rows = []
     for x, blank in zip(projected, padding, strict=True):
         slots, outputs = list(core.initial_slots()), []
+        end = max((~blank).nonzero().flatten().tolist(), default=-1) + 1  # steps of the row, holes included
         for number, begin in enumerate(range(0, len(x), length)):
             chunk, seen = x[begin : begin + length], ~blank[begin : begin + length]
             if begins_stretch(core, number):
@@ -91,7 +92,8 @@ def reference_encode(
             used = with_slot_positions(core, slots)
             y, written = read_chunk(core, chunk, used, seen)
             outputs.append(torch.where(seen[:, None], y, 0.0))
-            if len(chunk) == length or remainder == "update":
+            whole = begin + length <= end or (len(chunk) == length and not seen.any())
+            if whole or remainder == "update":
                 stays = used if core.config.details.empty_chunk == "add_slots" else slots
                 slots = written if seen.any() else stays
         rows.append((torch.cat(outputs), torch.stack(slots)))

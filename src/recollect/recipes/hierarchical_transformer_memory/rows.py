@@ -32,6 +32,7 @@ from recollect.training.impala.trainer import ImpalaConfig
 
 CORE_ROWS = ("hcam", "transformer-xl", "lstm", "memoryless")
 LONG_CORES = ("hcam", "memoryless")
+FULL_WINDOW = ", full window"
 LONG_SECONDS = 7200.0
 """Processor time of a long run."""
 DOC = "Hierarchical Transformer Memory (Lampinen et al. 2021)"
@@ -98,18 +99,28 @@ def study_rows(config: MakeAgent, scale: Scale, few: int, tests: Tests) -> Itera
     """The rows at the top of this file, of one scale."""
     for core in CORE_ROWS:
         made, where = config(core, scale), tests(core, scale)
-        memory = made.core
-        yield row(core, core, made, scale, where)
-        if isinstance(memory, HierarchicalChunkMemoryConfig):
-            chooses = replace(memory, top_k=few)
-            yield row(f"{core}, k = {few}", core, replace(made, core=chooses), scale, where)
-        if isinstance(memory, TransformerXLConfig):
-            sees_all = replace(memory, memory_len=longest_episode(where))
-            unmarked = {name: replace(test, beyond_window=False) for name, test in where.items()}
-            yield row(f"{core}, full window", core, replace(made, core=sees_all), scale, unmarked)
-        if isinstance(memory, LSTMConfig):
-            lasts = replace(memory, forget_bias=0.0, chrono_steps=longest_episode(where))
-            yield row(f"{core}, chrono start", core, replace(made, core=lasts), scale, where)
+        unmarked = {name: replace(test, beyond_window=False) for name, test in where.items()}
+        for name, memory in memories(core, made.core, few, longest_episode(where)):
+            sees_all = name.endswith(FULL_WINDOW)
+            yield row(name, core, replace(made, core=memory), scale, unmarked if sees_all else where)
+
+
+def memories(core: str, memory: CoreConfig, few: int, longest: int) -> Iterator[tuple[str, CoreConfig]]:
+    """The rows at the top of this file that have one core: their names and memories.
+
+    Args:
+        core: key of the core.
+        memory: as its own row has it.
+        few: k of the row that chooses.
+        longest: steps of the longest episode.
+    """
+    yield core, memory
+    if isinstance(memory, HierarchicalChunkMemoryConfig):
+        yield f"{core}, k = {few}", replace(memory, top_k=few)
+    if isinstance(memory, TransformerXLConfig):
+        yield f"{core}{FULL_WINDOW}", replace(memory, memory_len=longest)
+    if isinstance(memory, LSTMConfig):
+        yield f"{core}, chrono start", replace(memory, forget_bias=0.0, chrono_steps=longest)
 
 
 def imitated(run: Run, lessons: Lessons) -> Run:

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from recollect.recipes.agent_sizes import lite, lite_core
 from recollect.recipes.base import Recipe, Run, Scale, Test
-from recollect.recipes.hierarchical_transformer_memory.rows import CORE_ROWS, label
+from recollect.recipes.hierarchical_transformer_memory.rows import CORE_ROWS, label, memories
 from recollect.tasks.worlds.t_maze import TMazeConfig
 from recollect.training.impala.trainer import ImpalaConfig
 
@@ -30,19 +30,12 @@ def short_t_maze(core: str = "hcam") -> ImpalaConfig:
 
 
 def _t_maze_rows() -> list[Run]:
-    runs = [Run(label=core, row=f"{core}, length 100", core=core, config=t_maze(core)) for core in CORE_ROWS]
-    longest = t_maze().world.spec.max_steps
-    changes = {
-        "hcam, k = 4": {"top_k": 4},
-        "transformer-xl, full window": {"memory_len": longest},
-        "lstm, chrono start": {"chrono_steps": longest},
-    }
-    configs = {name: t_maze(name.split(",")[0]) for name in changes}
-    more = {name: replace(config, core=replace(config.core, **changes[name])) for name, config in configs.items()}
-    runs += [
-        Run(label=label(name), row=f"{name}, length 100", core=name.split(",")[0], config=config)
-        for name, config in more.items()
-    ]
+    runs = []
+    for core in CORE_ROWS:
+        config = t_maze(core)
+        for name, memory in memories(core, config.core, few=4, longest=config.world.spec.max_steps):
+            made = replace(config, core=memory)
+            runs.append(Run(label=label(name), row=f"{name}, length 100", core=core, config=made))
     short, long = TMazeConfig(length=20), TMazeConfig(length=200)
     tests = {"length 20": Test(where=short), "length 200": Test(where=long, beyond_window=True)}
     row = "hcam trained on length 20"
