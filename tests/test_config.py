@@ -4,6 +4,7 @@ import types
 import typing
 from dataclasses import dataclass, replace
 
+import numpy as np
 import pytest
 
 from recollect.config import differences, from_json, lookup, to_json
@@ -154,6 +155,11 @@ def test_the_choices_are_named():
         CORES["tlb"](feedback="no_past")
     with pytest.raises(ValueError, match=r"^feedback='per_layer': choose one of 'top_down', 'none'$"):
         CORES["instructed"](feedback="per_layer")
+
+
+def test_numbers_of_numpy_are_numbers():
+    written = to_json(CORES["lstm"](dim=np.int64(8), dropout=np.float32(0.5)), KINDS)
+    assert (written["dim"], written["dropout"]) == (8, 0.5) and json.loads(json.dumps(written)) == written
 
 
 def test_what_is_no_data_is_refused():

@@ -288,6 +288,10 @@ def _encode(value: Any, tags: Mapping[type, str]) -> Any:
         return {str(key): _encode(item, tags) for key, item in value.items()}
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
+    if isinstance(value, numbers.Integral):
+        return int(value)  # NumPy's, which fields take
+    if isinstance(value, numbers.Real):
+        return float(value)
     raise ValueError(f"{value!r} ({type(value).__name__}) is no JSON data: configs hold numbers, text and configs")
 
 

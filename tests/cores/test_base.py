@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from recollect import state as trees
+from recollect.certify.loading import from_config, small_config
 from recollect.cores import CORES
 from recollect.cores.hcam import ChunkAttentionVariant, HierarchicalChunkMemoryConfig
 from recollect.cores.instructed.core import InstructedTransformerConfig
@@ -302,3 +303,20 @@ def test_a_stream_gives_no_gradient_and_its_outputs_and_states_are_copies(make):
     assert torch.equal(first, kept)
     assert all(torch.equal(a, b) for a, b in zip(state, frozen, strict=True))
     assert stream.nbytes == size >= trees.nbytes(state)
+
+
+@pytest.mark.parametrize("key", CORES)
+def test_under_float16_an_input_that_is_too_large_for_it_breaks_its_own_step_alone(key):
+    torch.manual_seed(0)
+    core = from_config(small_config(CORES[key]), name=key).core.eval()
+    inputs = torch.randn(2, 12, *core.input_shape)
+    inputs[0, 3] = 1e5
+    is_first = torch.zeros(2, 12, dtype=torch.bool)
+    is_first[0, 9] = True
+    with torch.autocast("cpu", torch.float16):
+        called, _ = core(inputs, core.initial_state(2), is_first)
+        stream = core.stream(2)
+        streamed = torch.stack([stream.step(inputs[:, t], is_first[:, t]) for t in range(12)], 1)
+    for outputs in (called, streamed):
+        finite = outputs.isfinite().flatten(2).all(-1)
+        assert finite[1].all() and (~finite[0]).nonzero().flatten().tolist() == [3]

@@ -64,6 +64,13 @@ def test_chunks_of_another_length_want_no_positions_in_the_chunk():
         bottleneck().build(8, 16).core.encode(torch.randn(1, 8, 8), chunk_len=0)
 
 
+def test_a_picture_that_is_larger_than_those_it_was_built_for_has_no_padding():
+    encoder = bottleneck().build(5, 16)
+    padding = torch.zeros(1, 32, dtype=torch.bool)
+    with pytest.raises(ValueError, match="padding: rows of 32 patches are longer than the 16"):
+        encoder(torch.randn(1, 32, 5), padding)
+
+
 def test_vit_is_a_transformer_with_a_token_in_front():
     vit = ViTConfig(**SIZES).build(8, 16)
     plain = TransformerConfig(**SIZES).build(8, 17)

@@ -7,6 +7,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from recollect.cores.recurrent import LSTMConfig
 from recollect.cores.tlb import TemporalLatentBottleneckConfig
 from recollect.encoders import ENCODERS
 from recollect.encoders.linear_transformer import LinearTransformerConfig, kernel_features
@@ -14,6 +15,7 @@ from recollect.encoders.linformer import LinformerConfig
 from recollect.encoders.past_chunks import PastChunksConfig
 from recollect.encoders.performer import PerformerConfig, log_features, orthogonal_directions
 from recollect.encoders.transformer import TransformerConfig
+from recollect.encoders.vit import ViTConfig
 
 ROWS = [key for key, config in ENCODERS.items() if not config.reads_patches]  # the others read square pictures alone
 SIZES = {"dim": 8, "num_layers": 2, "num_heads": 2, "hidden_dim": 12}
@@ -236,6 +238,12 @@ def test_bad_settings_are_named():
         (lambda: PerformerConfig(num_features=0), "num_features=0"),
         (lambda: LinformerConfig(num_projected=0), "num_projected=0"),
         (lambda: PastChunksConfig(past_chunks=-1), "past_chunks=-1"),
+        (lambda: TransformerConfig(dim="64"), "dim='64': give a whole number"),
+        (lambda: PerformerConfig(num_features=1.5), "num_features=1.5: give a whole number"),
+        (lambda: ViTConfig(fused="no"), "fused='no': give True or False"),
+        (lambda: ENCODERS["two-way-tlb"](core=LSTMConfig()), "core=LSTMConfig.*: give a Temporal"),
+        (lambda: TransformerConfig().build(0, 10), "input_dim=0: TransformerConfig reads rows of at least one"),
+        (lambda: LinformerConfig().build(8, 0), "length=0: LinformerConfig reads rows of at least one number"),
         (lambda: ENCODERS["two-way-tlb"](core=TemporalLatentBottleneckConfig()), "core.causal=True: whole rows need"),
         (lambda: ENCODERS["vit-tlb"](core=TemporalLatentBottleneckConfig()), "core.causal=True: whole rows need"),
         (lambda: ENCODERS["two-way-long-short"](core=type(sample("two-way-long-short").core)()), "core.causal=True"),

@@ -18,9 +18,9 @@
 8. ``core.stream(batch_size)`` is the deployment form: it owns its state, and obeys 1-5 with the same numbers.
 9. Chunks are anchored at the start of the episode, so rows may stand at different places in a chunk.
 
-One rule beyond the papers: a step whose input is not finite (or so large that its square overflows) gives NaN at
-that step, and enters the memory as zeros. A broken sensor frame is seen at once and is not remembered for ever. A
-memory that is not finite gives NaN until the next ``is_first``, and is in its initial state from there on.
+One rule beyond the papers: a step whose input is not finite (or too large: layers/finite.py) gives NaN at that step,
+and enters the memory as zeros. A broken sensor frame is seen at once and is not remembered for ever. A memory that is
+not finite gives NaN until the next ``is_first``, and is in its initial state from there on.
 """
 
 import cmath

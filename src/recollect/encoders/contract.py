@@ -14,12 +14,12 @@ encoder by a file that hands the row over (``tlb.py``, ``long_short.py``).
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from recollect.config import require
+from recollect.config import checked_first, is_whole, kinds_first, require, require_kinds
 from recollect.layers.feedforward import FeedForward, feedforward_width, input_projection, xavier
 
 
@@ -44,9 +44,24 @@ class EncoderConfig(ABC):
     """Whether it reads the patches of square pictures as they are, and embeds and places them itself; nothing can be
     padded then."""
 
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        # Here, so that no encoder has to think of it, whoever wrote it.
+        super().__init_subclass__(**kwargs)
+        kinds_first(cls)
+        if "build" in vars(cls):
+            cls.build = checked_first(_require_sizes, vars(cls)["build"])  # type: ignore[method-assign]
+
+    def __post_init__(self) -> None:
+        require_kinds(self)
+
     @abstractmethod
     def build(self, input_dim: int, length: int) -> "SequenceEncoder":
         """Make the encoder for inputs of width ``input_dim`` and rows of at most ``length`` steps."""
+
+
+def _require_sizes(config: EncoderConfig, input_dim: int, length: int) -> None:
+    for name, size in (("input_dim", input_dim), ("length", length)):
+        require(is_whole(size) and size >= 1, name, size, f"{type(config).__name__} reads rows of at least one number")
 
 
 def require_rows(inputs: Tensor, padding: Tensor | None) -> None:

@@ -54,10 +54,19 @@ class ViTTLB(TwoWayTLB):
         self.length = length
 
     def forward(self, inputs: Tensor, padding: Tensor | None = None) -> Encoding:
-        """See :class:`SequenceEncoder`."""
+        """See :class:`SequenceEncoder`.
+
+        Raises:
+            ValueError: padding in rows of more than ``length`` patches.
+        """
         require_rows(inputs, padding)
         own = self.core.config.chunk_len
         longer = inputs.shape[1] > self.length
+        if longer and padding is not None:
+            raise ValueError(
+                f"padding: rows of {inputs.shape[1]} patches are longer than the {self.length} that this encoder was "
+                "built for, and their number decides how long a chunk is: give such pictures without padding"
+            )
         chunk_len = own * inputs.shape[1] // self.length if longer else own
         outputs, state = self.core.encode(inputs, padding, chunk_len=chunk_len)
         return Encoding(outputs, self.slots(state))
