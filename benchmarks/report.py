@@ -423,8 +423,8 @@ def results_table(results: Path, cores: dict[str, Any]) -> str:
         for core, test in (("lstm", "last"), ("lstm", "best"), ("memoryless", "last"))
     )
     rows.append((
-        "CartPole without velocities, `lstm`, defaults",
-        f"best checkpoint {best:.0f} of 500, last {last:.0f}, {of(seeds)} (no memory: {without:.0f})",
+        "CartPole without velocities, `lstm`, 300 rollouts, else defaults",
+        f"best checkpoint {best:.0f} of 500, last {last:.0f}, {of(seeds)} (no memory, 1 seed: {without:.0f})",
     ))  # fmt: skip
     kept, seeds = score("million", "gru-gates", "lag 1 000 000")
     task = "a cue kept for 1,000,000 steps, `gru` with gates that can shut, trained on 20 steps"
@@ -437,8 +437,9 @@ def results_table(results: Path, cores: dict[str, Any]) -> str:
         found = ", ".join(f"`{core}` {score('endless', core, '1024 steps')[0]:.1f}" for core in group)
         less = " and ".join(help for help in helps["hcam"] if help not in (helped or ()))
         beside.append(f"{found}, without {less}")
-    rows.append((task, f"{ours:.1f}, {of(seeds)} (same oracle and time: {'; '.join(beside)})"))
-    task = "streets of a city never seen, goals reached by `hcam` in 200 steps, imitated, then reinforced"
+    rows.append((task, f"{ours:.1f}, {of(seeds)} (same oracle, at most the same time: {'; '.join(beside)})"))
+    how = "imitated, then reinforced, with [helps](docs/results.md)"
+    task = f"streets of a city never seen, goals reached by `hcam` in 200 steps, {how}"
     goals, seeds = score("htm-streets", "hcam-imitated-lite", CITY)
     rows.append((task, streets_text(results / "htm-streets", goals, of(seeds))))
     label = "hcam-16-chains-lite"

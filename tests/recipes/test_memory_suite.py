@@ -130,6 +130,15 @@ def test_the_page_orders_rows_and_gives_every_empty_cell_its_reason(tmp_path):
     assert "| tlb | **" in page and page.count(" - |") > 12 and page.count("| not run yet |") >= 6
 
 
+def test_what_one_seed_solved_and_another_did_not_begin_is_told_seed_by_seed(tmp_path):
+    for seed, share in enumerate((1.0, 0.05, 0.5)):
+        write(tmp_path, "tlb", COLUMNS[0], seed, share)
+        write(tmp_path, "hcam", COLUMNS[0], seed, 0.4 + share / 5)
+    write_tables(MEMORY_SUITE, tmp_path)
+    page = (tmp_path / "docs" / "memory-suite.md").read_text()
+    assert "| - | tlb (100, 5, 50); hcam (50) | - |" in page
+
+
 def test_a_table_that_is_not_full_compares_the_rows_that_are(tmp_path):
     for column in COLUMNS[:3]:
         for place, row in enumerate(FIRST):

@@ -289,7 +289,8 @@ MEMORY_SUITE = Recipe(
         "Every cell has 65 000 to 100 000 parameters in its core, and at most "
         f"{min(column.seconds for column in COLUMNS):g} to {max(column.seconds for column in COLUMNS):g} s of "
         f"processor time, by column. Windows of {WINDOW} steps in two layers; hcam reads {CHOSEN} of {CHUNKS} chunks "
-        f"of {CHUNK}. Chrono start: gates begin with memories of up to {FULL} steps, where PyTorch's begin with one."
+        f"of {CHUNK}. Chrono start: gates begin with memories of up to {FULL} steps; with PyTorch's start half of one "
+        "is lost at every step."
     ),
     config=memory_suite,
     runs={"lite": _runs},

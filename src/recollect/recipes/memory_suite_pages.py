@@ -359,12 +359,13 @@ class Cells:
         lines = ["| task | lag, steps | solved by | partly by | not begun by |", "|---|---:|---|---|---|"]
         for column in self.columns:
             found = [(row.name, self.suite.scores.get((row.name, column.key))) for row in self.shown]
-            middle = {name: self._middle(scores) for name, scores in found if scores is not None}
+            known = {name: scores for name, scores in found if scores is not None}
+            middle = {name: self._middle(scores) for name, scores in known.items()}
             best = sorted(middle, key=lambda name: middle[name], reverse=True)
             parts = [
                 "; ".join(_shown(name) for name in best if middle[name] >= SOLVED),
                 "; ".join(
-                    f"{_shown(name)} ({100 * middle[name]:z.0f})" for name in best if BEGUN <= middle[name] < SOLVED
+                    f"{_shown(name)} ({self._part(known[name])})" for name in best if BEGUN <= middle[name] < SOLVED
                 ),
                 "; ".join(_shown(name) for name in best if middle[name] < BEGUN),
             ]
@@ -372,6 +373,11 @@ class Cells:
                 cells = [_task(column), self._foot(column), *(markdown_cell(part or "-") for part in parts)]
                 lines.append("| " + " | ".join(cells) + " |")
         return lines
+
+    def _part(self, scores: np.ndarray) -> str:
+        """A scaled score; that of each seed where a mean would hide that it is all or nothing."""
+        torn = scores.max() >= SOLVED and scores.min() < BEGUN
+        return ", ".join(f"{100 * score:z.0f}" for score in (scores if torn else [self._middle(scores)]))
 
     def lessons(self) -> list[str]:
         """How every column is learned, as Markdown: time of a cell, teacher, and what helps which rows."""
@@ -396,7 +402,8 @@ class Cells:
             return ""
         return (
             f" IQM: interquartile mean of the scaled scores over {self._over_in_words}; beats: probability that a run "
-            f"scores higher than one of {ABLATION} on a task drawn at random."
+            f"scores higher than one of {ABLATION} on a task drawn at random. Neither has an interval where a cell has "
+            "one seed."
         )
 
     def _absent(self) -> list[str]:
@@ -431,22 +438,25 @@ class Cells:
                 "that its column has ([below](#how-each-column-is-learned)); it ends early when it is solved. "
                 "*Supervised*: right answers are shown. *Imitated*: a teacher shows what to do; the oracle knows the "
                 "world's secrets, an explorer what it has seen. *Reinforcement*: nothing but reward. *Full window*: it "
-                "reaches over a whole episode. *Chrono start*: gates begin with memories that last as long, where "
-                "PyTorch's, which lstm and gru have, begin by keeping half of a memory from step to step.",
+                "reaches over a whole episode. *Chrono start*: gates begin with memories of many lengths, up to that "
+                "of the full window; with PyTorch's start, which lstm and gru have, half of a memory is lost at every "
+                "step.",
                 "",
                 *(part for picture in (beats, profile) if picture for part in (picture, "")),
                 "## Task by task",
                 "",
                 f"Scores are scaled: chance is 0 and the oracle is 100. Solved: {100 * SOLVED:.0f} or more; not begun: "
-                f"less than {100 * BEGUN:.0f}; the number in brackets is the scaled score. These hold for this size "
-                "and this training time only: longer runs learn more.",
+                f"less than {100 * BEGUN:.0f}; the number in brackets is the scaled score, or that of each seed where "
+                "one solved the task and another did not begin. These hold for this size and this training time only: "
+                "longer runs learn more.",
                 "",
                 *self.answers(),
                 "",
                 *self._order_section(),
                 "## Scores",
                 "",
-                f"In the units of each task, with 95 % intervals over seeds and evaluated rows.{self._statistics()}",
+                "In the units of each task, with 95 % intervals over seeds and evaluated rows. Bold: the best of its "
+                f"column, and what reaches its worst seed.{self._statistics()}",
                 "",
                 table,
                 "",
