@@ -80,6 +80,11 @@ def test_what_is_no_terminal_gets_whole_lines(capsys, monkeypatch):
         (["list", "core"], "unknown table 'core': did you mean 'cores'?"),
         (["train"], "name a task: recollect train TASK --core KEY"),
         (["train", "recal"], "unknown task 'recal': did you mean 'recall'?"),
+        (["train", "recall", "--parallel", "3"], "--parallel 3: there is one run only: give --seeds too"),
+        (
+            ["train", "--resume", "--seeds", "0", "1"],
+            "--seeds 0 1: of which runs? Name their task, or with --directory",
+        ),
         (["train", "recall", "--core", "lsmt"], "unknown core 'lsmt': did you mean 'lstm'?"),
         (["train", "recall", "--core"], "--core needs the key of a core"),
         (["certify", "hcan"], "unknown core 'hcan': did you mean 'hcam'?"),
@@ -239,6 +244,13 @@ def test_what_to_type_next_can_be_typed(capsys, tmp_path):
 def test_json_has_no_numbers_that_json_does_not_know(capsys):
     print_json({"score": float("inf"), "rows": [float("nan"), -float("inf"), 0.5]}, indent=None)
     assert json.loads(capsys.readouterr().out, parse_constant=pytest.fail) == {"score": None, "rows": [None, None, 0.5]}
+
+
+def test_json_goes_into_a_pipe_at_once(monkeypatch):
+    pipe = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(pipe))
+    print_json({"frame": 3}, indent=None)
+    assert pipe.getvalue() == b'{"frame": 3}\n'
 
 
 def test_train_evaluate_resume_and_a_directory_that_exists(capsys, tmp_path):

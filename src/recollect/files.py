@@ -16,6 +16,8 @@ import numpy as np
 
 WRITING = ".writing-"
 """How the names of unfinished files and folders begin."""
+ASIDE = ".aside-"
+"""How the name of a folder begins while another takes its place."""
 
 
 def write_atomically(path: Path, content: str | bytes) -> None:
@@ -55,19 +57,30 @@ def new_file(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def new_folder(path: Path) -> Iterator[Path]:
-    """An empty folder that becomes ``path`` when the block ends well; else it is removed."""
-    unfinished = path.with_name(f"{WRITING}{path.name}")
+    """An empty folder that becomes ``path`` when the block ends well; else it is removed.
+
+    What stood there before goes when the new one stands. A process that is killed between leaves it whole, under
+    :func:`aside_of`.
+    """
+    unfinished, aside = path.with_name(f"{WRITING}{path.name}"), aside_of(path)
     shutil.rmtree(unfinished, ignore_errors=True)  # of a process that was killed while it wrote
     try:
         unfinished.mkdir()
         yield unfinished
         if path.exists():
-            shutil.rmtree(path)
+            shutil.rmtree(aside, ignore_errors=True)  # of a process that was killed before it removed it
+            path.rename(aside)
         unfinished.rename(path)
         sync_folder(path.parent)
     except BaseException:
         shutil.rmtree(unfinished, ignore_errors=True)
         raise
+    shutil.rmtree(aside, ignore_errors=True)
+
+
+def aside_of(path: Path) -> Path:
+    """Where a folder lies while :func:`new_folder` puts another in its place."""
+    return path.with_name(f"{ASIDE}{path.name}")
 
 
 def write_synced(path: Path, content: bytes) -> None:

@@ -27,7 +27,8 @@ def tell(line: str, style: str | None = None) -> None:
 
 def print_json(data: Any, indent: int | None = 2) -> None:
     """JSON on the output; NaN and infinity, which JSON does not know, become null."""
-    print(json.dumps(_finite(data), indent=indent, allow_nan=False))
+    # At once, also into a pipe: who watches reads what is told when it happens.
+    print(json.dumps(_finite(data), indent=indent, allow_nan=False), flush=True)
 
 
 def table(

@@ -108,6 +108,18 @@ def test_play_says_what_reading_the_whole_context_again_says(key, stride, timest
             assert float(values[t][row]) == pytest.approx(wished[-1], abs=1e-4)
 
 
+@pytest.mark.parametrize("key", CORE_CONFIGS)
+def test_play_that_was_prepared_in_inference_mode_goes_on_outside_of_it(key):
+    agent = agent_for(key, 4, "first")
+    inputs = ActorInputs(torch.randn(2, 3), torch.zeros(2, dtype=torch.long), torch.zeros(2))
+    with torch.inference_mode():
+        prepared = agent.stream(2)
+    plain = agent.stream(2)
+    for t in range(12):
+        first = torch.full((2,), t == 0)
+        torch.testing.assert_close(prepared.step(inputs, first).policy, plain.step(inputs, first).policy)
+
+
 def test_it_never_does_what_is_not_allowed():
     torch.manual_seed(0)
     seen = gymnasium.spaces.Dict({"x": SEEN, "action_mask": gymnasium.spaces.MultiBinary(4)})

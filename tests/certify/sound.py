@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from recollect.cores.contract import MemoryCore
-from recollect.layers.window_attention import next_count, slide, steps_since_first, window_mask
+from recollect.layers.window_attention import next_count, slide, steps_since_first, to_full, visible_steps
 from recollect.state import where_first
 
 WIDTH = 6
@@ -57,6 +57,11 @@ class Recurrent(MemoryCore[RecurrentState]):
 class WindowState(NamedTuple):
     cache: Tensor  # b w d
     valid: Tensor  # b
+
+
+def window_mask(is_first: Tensor, count: Tensor, window: int) -> Tensor:
+    """Which of the cached and the new keys each query may see, bool ``[b, t, w + t]``."""
+    return to_full(visible_steps(steps_since_first(is_first, count), window))
 
 
 class Window(MemoryCore[WindowState]):

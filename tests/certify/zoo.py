@@ -7,12 +7,23 @@ import math
 from typing import Any, NamedTuple
 
 import torch
-from sound import CORRECT, WIDTH, Chunked, ChunkState, Plain, Recurrent, RecurrentState, Window, WindowState
+from sound import (
+    CORRECT,
+    WIDTH,
+    Chunked,
+    ChunkState,
+    Plain,
+    Recurrent,
+    RecurrentState,
+    Window,
+    WindowState,
+    window_mask,
+)
 from torch import Tensor, nn
 
 from recollect.cores.contract import MemoryCore
 from recollect.cores.stream import Stream
-from recollect.layers.window_attention import next_count, slide, window_mask
+from recollect.layers.window_attention import next_count, slide
 from recollect.state import map_state, where_first
 
 __all__ = ["BROKEN", "CORRECT", "WIDTH", "Chunked", "Plain", "Recurrent", "Window"]

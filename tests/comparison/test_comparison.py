@@ -1,5 +1,6 @@
 import json
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -47,6 +48,16 @@ def test_curves_equal_a_literal_interpolation(tmp_path):
     low, high = np.minimum(found.low, found.high), found.high
     assert (low <= found.middle + 1e-9).all() and (found.middle <= high + 1e-9).all()
     np.testing.assert_allclose(curve([one, two], "seconds").at * 10, found.at)
+
+
+def test_a_run_that_ran_out_of_processor_time_is_finished(tmp_path):
+    plan = {"steps": 3, "evaluate_every": 1, "checkpoint_every": 1}
+    made = SupervisedConfig(task=TASKS["recall"], core=CORES["gru"](dim=4, num_layers=1), batch_size=2)
+    fit(replace(made, fit=FitConfig(**plan, processor_seconds=1e-9)), tmp_path / "short")
+    assert (read_run(tmp_path / "short").ending, read_run(tmp_path / "short").last("step")) == ("finished", 1)
+    path = tmp_path / "short" / "config.json"
+    path.write_text(path.read_text().replace("1e-09", "1000.0"))  # as if it went on, and was killed at once
+    assert read_run(tmp_path / "short").ending == "unfinished"
 
 
 def test_a_solved_run_keeps_its_score_and_an_unfinished_one_ends_the_curve(tmp_path):

@@ -1,5 +1,6 @@
 import pytest
 import torch
+from largest_tensor import LargestTensor
 from samples.feedback_transformer import CONFIGS
 from torch import nn
 
@@ -52,6 +53,18 @@ def test_blocks_of_a_long_call_change_nothing(memory_len):
     torch.testing.assert_close(outputs, want, rtol=1e-9, atol=1e-10)
     torch.testing.assert_close(new.memory, memory, rtol=1e-9, atol=1e-10)
     assert torch.equal(new.count, count)
+
+
+@torch.no_grad()
+def test_the_largest_tensor_of_a_call_grows_with_its_steps_and_not_with_their_square():
+    config = FeedbackTransformerConfig(dim=8, num_heads=2, num_layers=1, memory_len=4)
+    sizes = []
+    for t in (50, 200):
+        core, inputs, state, is_first = prepared(config, b=1, t=t)
+        with LargestTensor() as largest:
+            core(inputs, state, is_first)
+        sizes.append(largest.numbers)
+    assert sizes[1] <= 4 * sizes[0]
 
 
 @pytest.mark.parametrize("config", [c for c in CONFIGS if not c.dropout], ids=str)

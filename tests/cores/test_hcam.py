@@ -4,6 +4,7 @@ import re
 
 import pytest
 import torch
+from tests.cores.largest_tensor import LargestTensor
 from tests.cores.samples import hcam as samples
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -323,6 +324,20 @@ def test_long_calls_are_cut_into_blocks_and_stay_the_same(monkeypatch, overlap, 
     torch.testing.assert_close(whole, parts)
     for one, other in zip(leaves(end), leaves(last), strict=True):
         torch.testing.assert_close(one, other)
+
+
+@torch.no_grad()
+def test_the_scores_of_a_call_do_not_grow_with_the_square_of_the_memory():
+    config = HierarchicalChunkMemoryConfig(dim=4, num_layers=1, num_heads=1, chunk_len=16, num_chunks=128)
+    core = config.build(4)
+    with LargestTensor() as largest:
+        core(torch.zeros(1, 2048, 4), core.initial_state(1), torch.zeros(1, 2048, dtype=torch.bool))
+    assert largest.numbers <= 1.1 * module.SCORES
+    # As long as the memory up to a thousand steps (the benchmark has 16 x 32), and never shorter than the window.
+    for sizes, block in (((16, 32, 256), 512), ((4, 16, 64), 128), ((64, 16, 64), 1024), ((4096, 16, 300), 300)):
+        num_chunks, chunk_len, memory_len = sizes
+        sizes = {"num_chunks": num_chunks, "chunk_len": chunk_len, "memory_len": memory_len}
+        assert dataclasses.replace(config, **sizes).block == block
 
 
 def test_the_number_of_new_chunks_that_compilers_see_changes_nothing(monkeypatch):

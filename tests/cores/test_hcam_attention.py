@@ -261,6 +261,19 @@ def test_taps_hear_both_levels_and_change_nothing():
     torch.testing.assert_close(inside.sum(-1), torch.ones_like(inside[..., 0]))
 
 
+def test_a_relevance_of_every_head_is_told_of_every_head():
+    layer = make(2, relevance="full_softmax", relevance_heads=True)
+    queries, keys, contents, mask = memory()
+    heard = {}
+    with listen(layer, lambda name, weights: heard.setdefault(name, weights)):
+        layer(queries, keys, contents, mask)
+    choice, used = heard["choice_tap"], heard["relevance_tap"]
+    assert choice.shape == used.shape == (2, 2, 4, 5)  # b h t n
+    torch.testing.assert_close(choice[used > 0], used[used > 0])
+    torch.testing.assert_close(choice.sum(-1), mask.any(-1)[:, None].expand(2, 2, 4).double())
+    assert not torch.allclose(choice[:, 0], choice[:, 1])
+
+
 def test_first_level_learns_only_where_there_is_a_choice():
     for top_k, learns in ((1, False), (2, True)):
         layer = make(top_k)

@@ -47,6 +47,15 @@ def test_the_plain_form_refuses_dropout():
         plain(core, torch.zeros(1, 1, 8), torch.zeros(1, 1, dtype=torch.bool))
 
 
+@torch.no_grad()
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_a_core_in_half_precision_tells_ages_apart(dtype):
+    config = LongShortTransformerConfig(dim=32, num_heads=2, num_layers=1, memory_len=512, num_segments=256)
+    attention = config.build(32).to(dtype).layers[0].attention
+    for got, want in zip(attention.position_keys(), attention.float().position_keys(), strict=True):
+        assert (got.float() - want).abs().mean() < 0.01 * want.abs().mean()
+
+
 @pytest.mark.parametrize("config", CASES, ids=str)
 def test_any_split_and_the_stream_give_the_same_outputs_and_state(config):
     core = make(config)
@@ -185,6 +194,13 @@ def test_each_form_refuses_the_other():
         two_way.encode(torch.zeros(1, 2, 7))
     with pytest.raises(ValueError, match=r"encode takes \[b, t, 8\]"):
         two_way.encode(torch.zeros(8))
+    with pytest.raises(ValueError, match=r"shape \[1, 0, 8\].*at least one step"):
+        two_way.encode(torch.zeros(1, 0, 8))
+    for dtype in (torch.float64, torch.int64):
+        with pytest.raises(ValueError, match=rf"dtype {dtype}.*use inputs\.to\(torch\.float32\)"):
+            two_way.encode(torch.zeros(1, 2, 8, dtype=dtype))
+    with torch.autocast("cpu", torch.bfloat16):
+        assert two_way.encode(torch.zeros(1, 2, 8, dtype=torch.bfloat16)).shape == (1, 2, 8)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,5 @@
 import math
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -6,6 +7,7 @@ from samples import gru, lstm
 from torch import nn
 
 from recollect.cores.recurrent import GRUConfig, LSTMConfig
+from recollect.ops import recurrent_scans
 
 CONFIGS = [c for c in (*lstm.CONFIGS, *gru.CONFIGS) if not c.dropout and not c.state_noise and not c.gate_stretch]
 BOTH = [LSTMConfig, GRUConfig]
@@ -98,6 +100,26 @@ def test_a_second_derivative_is_refused_not_wrong(config):
     (gradient,) = torch.autograd.grad(core(inputs, state, is_first)[0].sin().sum(), inputs, create_graph=True)
     with pytest.raises(RuntimeError, match="once_differentiable"):
         gradient.sum().backward()
+
+
+@pytest.mark.parametrize("config", BOTH)
+def test_only_a_call_that_records_gradients_keeps_what_they_need(config, monkeypatch):
+    core, inputs, state, is_first = prepared(config(dim=4, num_layers=1), t=20)
+    scan = recurrent_scans._LSTMScan if config is LSTMConfig else recurrent_scans._GRUScan
+    forward, kept = scan.forward, []
+
+    def watched(ctx, *args):
+        save = SimpleNamespace(
+            needs_input_grad=ctx.needs_input_grad, save_for_backward=lambda *tensors: kept.append(len(tensors))
+        )
+        return forward(save, *args)
+
+    monkeypatch.setattr(scan, "forward", staticmethod(watched))
+    core(inputs, state, is_first)
+    for without in (torch.no_grad, torch.inference_mode):
+        with without():
+            core(inputs, state, is_first)
+    assert kept[0] >= 3 * 20 and kept[1] == kept[2] < 10
 
 
 @pytest.mark.parametrize("config", BOTH)

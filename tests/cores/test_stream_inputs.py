@@ -1,6 +1,7 @@
 """What every stream takes and gives, and that it belongs to the weights it was made with."""
 
 import copy
+import dataclasses
 import re
 
 import numpy as np
@@ -105,6 +106,8 @@ def test_a_stream_refuses_to_go_on_with_other_weights(key, change):
     for live in (stream, plain):
         with pytest.raises(ValueError, match=re.escape("have changed since its stream was made: make a new stream")):
             live.step(frame)
+        with pytest.raises(ValueError, match="make a new stream"):
+            live.fork()
     again = core.stream(2)
     if change != "another precision":
         again.load_state(stream.state)
@@ -129,6 +132,79 @@ def test_a_lifelong_stream_refuses_too():
     by_sgd(core)
     with pytest.raises(ValueError, match="make a new stream"):
         stream.extend(torch.zeros(1, 3, 10))
+    with pytest.raises(ValueError, match="make a new stream"):
+        stream.fork()
+
+
+def lives(core):
+    """Every kind of stream that a core has."""
+    lifelong = [core.lifelong_stream(2, capacity_steps=64)] if hasattr(core, "lifelong_stream") else []
+    return [core.stream(2), Stream(core, 2), *lifelong]
+
+
+@pytest.mark.parametrize("key", CORES)
+@pytest.mark.parametrize("weights", ["made outside", "made inside"])
+def test_a_stream_is_stepped_inside_and_outside_of_inference_mode(key, weights):
+    with torch.inference_mode(weights == "made inside"):
+        core = small_core(key)
+    inputs, first = frames(core, steps=4), torch.tensor([False, True])
+    is_first = torch.tensor([[False] * 3, [False, True, False]])
+    with torch.no_grad():
+        want, _ = core(inputs[:3].transpose(0, 1), core.initial_state(2), is_first)
+    with torch.inference_mode():
+        inside = lives(core)
+    for stream in (*lives(core), *inside):
+        with torch.inference_mode():
+            stream.step(inputs[3])
+            stream.reset([0])
+            stream.load_state(core.initial_state(2))
+            stream.step(inputs[0])
+        torch.testing.assert_close(stream.step(inputs[1], first), want[:, 1], rtol=1e-4, atol=1e-5)
+        with torch.inference_mode():
+            twin, state = stream.fork(), stream.state
+        torch.testing.assert_close(twin.step(inputs[2]), want[:, 2], rtol=1e-4, atol=1e-5)
+        stream.load_state(state)
+        torch.testing.assert_close(stream.step(inputs[2]), want[:, 2], rtol=1e-4, atol=1e-5)
+        stream.reset([1])
+        stream.step(inputs[3], first)
+
+
+def dropping_core(key):
+    """A core of which half of all drops out in training."""
+    config = dataclasses.replace(small_config(CORES[key]), dropout=0.5)
+    return from_config(config, name=key).core
+
+
+@pytest.mark.parametrize("key", [key for key, config in CORES.items() if hasattr(config, "dropout")])
+def test_a_stream_with_caches_never_drops_out_and_the_plain_class_does_as_the_core(key):
+    core, found = dropping_core(key), {}
+    inputs, kinds = frames(core, steps=9), {type(core.eval().stream(1)), Stream}
+    for mode in (False, True):
+        core.train(mode)
+        for kind in kinds:
+            stream, outputs = kind(core, 2), []
+            for t, frame in enumerate(inputs):
+                outputs.append(stream.step(frame))
+                if t in (2, 5):
+                    stream.reset([0])  # inside a chunk: what is kept of the other row is made again
+            outputs.append(stream.unroll(inputs.transpose(0, 1)).flatten(0, 1))
+            found[kind, mode] = torch.cat(outputs), stream.state
+    for kind in kinds:
+        same = torch.equal(found[kind, False][0], found[kind, True][0])
+        assert same == (kind is not Stream)
+        for one, other in zip(leaves(found[kind, False][1]), leaves(found[kind, True][1]), strict=True):
+            assert torch.equal(one, other) or kind is Stream
+
+
+def test_a_lifelong_stream_never_drops_out_either():
+    core, states = dropping_core("hcam"), []
+    inputs = frames(core, steps=9).transpose(0, 1)
+    for mode in (False, True):
+        stream = core.train(mode).lifelong_stream(2, capacity_steps=64)
+        stream.extend(inputs)
+        stream.unroll(inputs)
+        states.append(stream.state)
+    assert all(torch.equal(one, other) for one, other in zip(*map(leaves, states), strict=True))
 
 
 def test_changes_are_counted_for_those_who_do_not_count():

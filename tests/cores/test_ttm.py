@@ -12,6 +12,7 @@ from recollect.config import from_json
 from recollect.cores import CORES
 from recollect.cores.contract import CoreConfig
 from recollect.cores.ttm import TokenTuringMachineConfig, reference
+from recollect.cores.ttm import core as ttm_core
 from recollect.cores.ttm.core import TokenTuringMachineState
 from recollect.layers.tap import listen
 from recollect.ops import fused_pooling
@@ -138,6 +139,29 @@ def test_taps_hear_weights_that_sum_to_one_and_change_nothing(summarizer, positi
             assert weights.shape[-1] == offered
             torch.testing.assert_close(weights.sum(-1), torch.ones_like(weights[..., 0]))
     assert len(heard["process.blocks.0.attention.tap"]) == 3
+
+
+@torch.no_grad()
+def test_taps_hear_a_fused_stream_only_while_they_listen(monkeypatch):
+    core, inputs, state, is_first = problem(TINY, steps=3)
+    use("fused", core, monkeypatch)
+    want, _ = core(inputs, state, is_first)
+    fused = []
+    monkeypatch.setattr(ttm_core, "fused_pooling", lambda *args: fused.append(1) or fused_pooling.fused_pooling(*args))
+    heard = []
+    with listen(core, lambda name, weights: heard.append(name)):
+        streams = [core.stream(2)]  # made while somebody listens
+    streams.append(core.stream(2))
+    for stream in streams:
+        stream.load_state(state)
+        stream.step(inputs[:, 0], is_first[:, 0])
+        assert fused and not heard
+        fused.clear()
+        with listen(core, lambda name, weights: heard.append(name)):
+            output = stream.step(inputs[:, 1], is_first[:, 1])
+        assert {"read.tap", "write.tap"} <= set(heard) and not fused
+        heard.clear()
+        torch.testing.assert_close(output, want[:, 1], atol=1e-10, rtol=1e-10)
 
 
 @pytest.mark.parametrize("path", ["loop", "hoisted"])

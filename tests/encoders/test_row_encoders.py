@@ -89,6 +89,13 @@ def test_gradients_are_those_of_finite_differences(key):
 
 
 @pytest.mark.parametrize("key", ROWS)
+def test_no_rows_give_nothing(key):
+    encoder = build(key)
+    outputs, summary = encoder(torch.zeros(0, 9, 5, dtype=torch.float64), torch.zeros(0, 9, dtype=torch.bool))
+    assert outputs.shape == (0, 9, encoder.output_dim) and (summary is None or len(summary) == 0)
+
+
+@pytest.mark.parametrize("key", ROWS)
 def test_bad_padding_and_rows_without_a_step_are_named(key):
     encoder = build(key)
     inputs = torch.randn(2, 6, 5, dtype=torch.float64)

@@ -29,6 +29,11 @@ def test_the_interval_of_a_perfect_score_is_a_point():
     assert confidence_interval(np.full(5, 2), np.full(5, 2)) == (1.0, 1.0)
 
 
+@pytest.mark.parametrize(("right", "asked"), [([1], [2]), ([1, 0], [2, 0]), ([], [])])
+def test_what_counts_in_a_single_row_has_no_interval(right, asked):
+    assert np.isnan(confidence_interval(np.array(right), np.array(asked))).all()
+
+
 @pytest.mark.parametrize("n", [1, 2, 3, 4, 5, 8, 11])
 def test_the_interquartile_mean_is_the_trimmed_mean_of_the_protocol(n):
     scores = np.random.default_rng(n).normal(size=n)

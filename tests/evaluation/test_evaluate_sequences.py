@@ -1,3 +1,5 @@
+from dataclasses import dataclass
+
 import numpy as np
 import pytest
 import torch
@@ -6,6 +8,8 @@ from recollect.agents import SequenceModelConfig
 from recollect.cores import CORES
 from recollect.evaluation.sequences import evaluate
 from recollect.tasks import Recall
+from recollect.tasks.streams.contract import StreamTask
+from recollect.training import SupervisedConfig, fit
 
 TASK = Recall(num_keys=3, num_values=2, num_cues=1, num_queries=1, min_blank=0, max_blank=2, length=11)
 
@@ -55,3 +59,43 @@ def test_mode_and_generator_are_put_back():
 def test_no_rows_is_refused():
     with pytest.raises(ValueError, match="num_rows=0"):
         evaluate(model(), TASK, num_rows=0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asks(StreamTask):
+    """Asks at the last step of every n-th row."""
+
+    every: int
+    part: str = "train"
+
+    @property
+    def spec(self):
+        return TASK.spec
+
+    def sample(self, batch_size, generator):
+        batch = TASK.sample(batch_size, generator)
+        asked = torch.zeros_like(batch.score_mask)
+        if self.every:
+            asked[:: self.every, -1] = True
+        return batch._replace(score_mask=asked)
+
+
+def test_a_row_that_asks_nothing_is_not_perfect():
+    scored = evaluate(model(), Asks(every=2), num_rows=12, batch_size=4)
+    assert scored.asked == [1, 0] * 6 and 0 < scored.score < 1
+    assert scored.perfect == scored.score
+
+
+def test_rows_of_which_none_asks_anything_are_named_before_training(tmp_path):
+    said = r"task=Asks, part='train': none of the 8 rows of an evaluation asks anything.*give rows with questions"
+    with pytest.raises(ValueError, match=said):
+        evaluate(model(), Asks(every=0), num_rows=8, batch_size=4)
+    config = SupervisedConfig(task=Asks(every=0), core=CORES["gru"](dim=6, num_layers=1), evaluation_rows=8)
+    with pytest.raises(ValueError, match=said):
+        fit(config, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_one_row_has_no_interval():
+    scored = evaluate(model(), TASK, num_rows=1)
+    assert np.isnan([scored.low, scored.high]).all() and "interval" not in scored.describe()

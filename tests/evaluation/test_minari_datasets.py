@@ -102,6 +102,15 @@ def test_switches_come_back():
     assert all(again[key].dtype == bool and np.array_equal(again[key], seen[key]) for key in seen)
 
 
+def test_a_single_number_of_others_is_read_as_their_world_shows_it(datasets):
+    write_recording(episodes(observation={"speed": np.arange(10, dtype=np.float32)}), NAME)
+    assert read_recording(NAME).observation["speed"].shape == (10,)
+    file = file_of(datasets).with_name("metadata.json")
+    kept = json.loads(file.read_text())
+    file.write_text(json.dumps({key: value for key, value in kept.items() if key != "recollect_scores"}))
+    assert read_recording(NAME).observation["speed"].shape == (10, 1)
+
+
 def test_what_could_not_be_read_is_not_written(datasets):
     space = gymnasium.spaces.MultiBinary(2)
     with pytest.raises(ValueError, match=r"minari:recollect/mine-v0: action is MultiBinary\(2\)"):

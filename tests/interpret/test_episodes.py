@@ -111,15 +111,29 @@ def test_chunk_maps_are_relevance_times_attention_inside(config):
             for t in range(1, record.num_steps):
                 visible = [n for n, (_, stop) in enumerate(record.chunks) if stop <= t][-config.num_chunks :]
                 assert np.flatnonzero(~np.isnan(record.chunk_rel[t, i])).tolist() == visible
-                most = config.top_k * (config.num_heads if config.reading.relevance_heads else 1)
-                number = record.chunk_read[t, i].sum()  # of all heads together
-                assert min(config.top_k, len(visible)) <= number <= min(most, len(visible))
+                assert record.chunk_read[t, i].sum() == min(config.top_k, len(visible))
                 rel, read = record.chunk_rel[t, i], record.chunk_read[t, i]
                 if visible:
                     assert np.nansum(rel) == pytest.approx(1, abs=1e-5)
                     assert record.chunk_tail[t, i] == pytest.approx(np.nansum(rel[~read]), abs=1e-5)
                     used = 1.0 if config.reading.relevance == "topk_softmax" else rel[read].sum()
                     assert np.nansum(record.temporal[t, i]) == pytest.approx(used, abs=1e-5)
+
+
+def test_heads_that_choose_for_themselves_show_chunks_of_their_own():
+    agent = _agent(HCAM[3]).eval()
+    with torch.no_grad():
+        agent.core.layers[0].memory.chunk_query.weight.mul_(50)  # so that heads are sure, each of its own chunk
+    record = record_episode(agent, MAZE, seed=5, greedy=False)
+    first, second = [i for i, head in enumerate(record.heads) if head.layer == 0 and head.kind == "chunks"]
+    steps = [t for t in range(record.num_steps) if (~np.isnan(record.chunk_rel[t, first])).sum() > 2]
+    for one in (first, second):
+        inside = [np.nansum(record.temporal[steps, one, start:stop], -1) for start, stop in record.chunks]
+        # What is read is the relevance of this head, over its own k chunks.
+        kept = np.where(record.chunk_read[steps, one], record.chunk_rel[steps, one], 0)
+        assert np.allclose(np.stack(inside, -1), kept / kept.sum(-1, keepdims=True), atol=1e-5)
+    assert (record.chunk_read[steps, first] != record.chunk_read[steps, second]).any()
+    assert not np.allclose(record.chunk_tail[steps, first], record.chunk_tail[steps, second])
 
 
 def test_events_and_pairs_are_the_world_s(maze):

@@ -2,7 +2,7 @@
 
 import json
 import shutil
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import gymnasium
 import numpy as np
@@ -25,6 +25,7 @@ from recollect.tasks import GymnasiumConfig
 from recollect.tasks.worlds.arcade.catch import CatchConfig
 from recollect.tasks.worlds.t_maze import TMazeConfig
 from recollect.training.fit import fit
+from recollect.training.frame import FRESH_SEED
 
 MAZE = TMazeConfig(length=6, slack=10, penalty=0.05)
 
@@ -68,6 +69,12 @@ def test_a_run_that_still_trains_is_read_once_so_that_the_step_is_that_of_the_we
     monkeypatch.setattr(checkpoints, "read_newest", lambda folder: found.append(read(folder)) or found[-1])
     (episode,) = record_run(run, episodes=1, longest=2)
     assert len(found) == 1 and episode.info.checkpoint_step == found[0][0].progress["step"]
+
+
+@pytest.mark.parametrize("seed", [-3_000_000, 2**64])
+def test_episodes_of_any_seed(run, seed):
+    found = record_run(run, episodes=2, longest=1, seed=seed)
+    assert [one.info.seed for one in found] == [(FRESH_SEED + seed + number) % 2**32 for number in range(2)]
 
 
 def test_another_world_than_that_of_the_run(run, tmp_path, capsys):
@@ -148,6 +155,31 @@ def test_pictures_that_are_not_numbers(tmp_path):
     assert write_html(record, report, tmp_path / "episode.html")
 
 
+@dataclass(frozen=True, kw_only=True)
+class Restless(TMazeConfig):
+    """Shows something else every time that it is played."""
+
+    def build(self, batch_size, *, seed=0, device="cpu"):
+        world = super().build(batch_size, seed=seed, device=device)
+        observe = world.observe
+        world.observe = lambda state: observe(state) + torch.rand(1, generator=NOISE)
+        return world
+
+
+NOISE = torch.Generator().manual_seed(0)
+
+
+def test_a_world_that_does_not_repeat_itself_is_told_and_scored_all_the_same(episodes):
+    world = Restless(length=6, slack=10, penalty=0.05)
+    record = record_episode(episodes[0].agent, world, seed=1, greedy=False).with_removal()
+    record = replace(record, pairs=(Pair(query=(10, 14), key=(0, 2)),))
+    report = score_with_controls([record])
+    repeated = next(gate for gate in report.gates if gate.name == "equal seeds")
+    assert repeated.passed is False and "equal seeds" in report.verdict
+    names = [metric.name for metric in report.metrics]
+    assert "deletion AUC" in names and not any(name.startswith("success with the") for name in names)
+
+
 @pytest.mark.parametrize("core", ["mott", "spatio-temporal", "timesformer"])
 def test_maps_of_places_where_nothing_is_a_picture(core, tmp_path, capsys):
     fit(_config(core), tmp_path / "run")
@@ -161,8 +193,11 @@ def test_two_runs_on_one_cursor(run, tmp_path, capsys):
     how = ["--episodes", "1", "--longest", "12", "-o", str(tmp_path)]
     other = tmp_path / "again"
     shutil.copytree(run, other)
-    assert main(["explore", str(run), str(other), *how]) == 0
-    assert f"both on one cursor: {tmp_path / 'compare.html'}" in capsys.readouterr().err.replace("\n", "")
+    assert main(["explore", str(run), str(other), *how, "--json"]) == 0
+    shown = capsys.readouterr()
+    assert f"both on one cursor: {tmp_path / 'compare.html'}" in shown.err.replace("\n", "")
+    told = {one.pop("run"): one for one in json.loads(shown.out)}
+    assert told == {str(path): load_report(tmp_path / path.name / "explorer.html") for path in (run, other)}
     assert len(load_report(tmp_path / "compare.html")) == 2
     assert (tmp_path / run.name / "explorer.html").is_file() and (tmp_path / "again" / "metrics.json").is_file()
 

@@ -2,6 +2,7 @@
 
 import os
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 from browser import CHROMIUM, Browser
 from synthetic_records import ballet_like, without_attention
 
+from recollect.interpret import packing
 from recollect.interpret.html import read_html, write_html
 from recollect.interpret.record import Event, SlotWeights, SpaceTime
 from recollect.interpret.score import score
@@ -95,6 +97,47 @@ def test_four_bit_and_sparse_numbers_too(browser, folder):
     assert f"{100 * tail:.0f} % of the mass is outside" in browser.run("document.getElementById('tail').textContent")
     assert "2 things left out to fit" in browser.run("document.getElementById('notes').textContent")
     assert browser.errors == []
+
+
+def _text(browser, name):
+    return browser.run(f"document.getElementById('{name}').textContent")
+
+
+def test_the_mean_of_cut_rows_counts_what_no_head_kept_as_nothing(browser, folder, monkeypatch):
+    monkeypatch.setattr(packing, "Plan", partial(packing.Plan, sparse=True))
+    path = write_html(ballet_like(120, spatial=False, saliency=False, side=24), None, folder / "cut.html")[0]
+    arrays = read_html(path).arrays[0]
+    steps, weights, tails = (arrays[name][119] for name in ("temporal_step", "temporal", "temporal_tail"))
+    mean = np.zeros(120)
+    for step, weight in zip(steps, weights, strict=True):
+        mean[step[step < 65_535]] += weight[step < 65_535] / 4
+    browser.window(1440, 960)
+    browser.open(path)
+    browser.run("memx.go(119), memx.head(-1)")
+    heard = np.array(browser.run("memx.values('temporal', 119, -1)"), float)
+    assert np.allclose(np.nan_to_num(heard), mean, atol=1e-6) and tails.mean() > 0.05
+    assert np.nansum(heard) == pytest.approx(1 - tails.mean(), abs=0.01)
+    assert f"{100 * tails.mean():.0f} % of the mass is outside the largest entries" in _text(browser, "tail")
+    assert _text(browser, "recall-text") == "the mean of 4 heads, 8-step chunks"
+    browser.run("memx.go(20)")  # fewer steps than a row keeps
+    assert "spread over" in _text(browser, "recall-text") and _text(browser, "tail") == ""
+    assert browser.errors == []
+
+
+def test_a_step_without_a_map_does_not_show_that_of_the_step_before(browser, folder, monkeypatch):
+    monkeypatch.setattr(packing, "Plan", partial(packing.Plan, spatial_every=2))
+    path = write_html(ballet_like(24, side=24), None, folder / "halves.html")[0]
+    browser.window(1440, 960)
+    browser.open(path, "#t=6&h=2&ov=att")
+    kept = browser.run("memx.values('spatial', 6, 1)")
+    assert len(kept) == 144 and "probability per patch" in _text(browser, "legend-text")
+    for head in (1, -1):
+        browser.run(f"memx.go(7), memx.head({head})")
+        assert browser.run(f"memx.values('spatial', 7, {head})") == []
+        assert _text(browser, "legend-text") == "no map was kept at step 7"
+    browser.run("document.getElementById('frame').click()")
+    browser.press("k")
+    assert _text(browser, "legend-text") == "no map was kept at step 7" and browser.errors == []
 
 
 def test_the_sentence_says_what_the_record_says(wide, record):

@@ -12,8 +12,9 @@ from browser import CHROMIUM, Browser
 from recollect.agents.contract import ActorInputs
 from recollect.interpret.episodes import record_episode
 from recollect.interpret.live import page_text, require_live
-from recollect.interpret.onnx_step import LIVE_CORES, PACKAGES, export_step
-from recollect.interpret.onnxruntime_web import BINARY, SCRIPT, find_runtime
+from recollect.interpret.onnx_step import LIVE_CORES, PACKAGES, ExportedStep, _Step, export_step
+from recollect.interpret.onnxruntime_web import BINARY, SCRIPT, Runtime, find_runtime
+from recollect.layers.tap import listen
 from recollect.recipes.agent_sizes import lite_core
 from recollect.recipes.hierarchical_transformer_memory import short_t_maze
 from recollect.state import leaves, map_state
@@ -72,6 +73,21 @@ def test_the_exported_step_equals_the_stream(core):
         state = [found[f"next.{leaf.name}"] for leaf in step.leaves]
 
 
+def test_a_relevance_of_every_head_is_shown_as_their_mean():
+    memory = lite_core("hcam", steps=20, window=4, chunk=4, top_k=2)
+    memory = replace(memory, num_layers=1, reading=replace(memory.reading, relevance_heads=True))
+    agent = replace(short_t_maze("hcam"), core=memory, world=MAZE).build_agent().eval()
+    step = _Step(agent, 4)
+    state, heard = leaves(agent.initial_state(1)), []
+    for t in range(10):
+        inputs = (torch.rand(1, 4), torch.zeros(1, dtype=torch.long), torch.zeros(1), torch.tensor([t == 0]))
+        with torch.no_grad(), listen(agent.core, lambda name, x: heard.append(x) if "relevance" in name else None):
+            found = dict(zip(step.named_outputs(), step(*inputs, torch.zeros(1, 5).bool(), *state), strict=True))
+        state = [found[name] for name in found if name.startswith("next.")]
+    assert heard[-1].shape[1] == memory.num_heads > 1 and not torch.allclose(heard[-1][0, 0], heard[-1][0, 1])
+    torch.testing.assert_close(found["relevance"], heard[-1][0].mean((0, 1)))
+
+
 def test_what_cannot_be_live():
     for package in PACKAGES:
         pytest.importorskip(package)
@@ -79,6 +95,13 @@ def test_what_cannot_be_live():
         require_live(_agent("gru"), CatchConfig())
     with pytest.raises(ValueError, match="can have hcam, transformer-xl, causal-transformer, gru, lstm"):
         require_live(_agent("ttm"), MAZE)
+
+
+@pytest.mark.parametrize("seed", [-3_000_000, 2**64])
+def test_a_page_begins_with_any_seed(seed):
+    bare = ExportedStep(model=b"", leaves=(), window=0, outputs=())
+    text = page_text(_agent("gru"), MAZE, bare, Runtime(b"", b""), seed=seed)
+    assert f'"seed":{(FRESH_SEED + seed) % 2**32},'.replace(" ", "") in text.replace(" ", "")
 
 
 def test_the_script_is_small():

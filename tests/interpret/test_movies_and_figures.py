@@ -79,6 +79,14 @@ def test_movies_of_little_and_of_nothing(tmp_path):
         write_movie(without_attention(), tmp_path / "file" / "x.webp")
 
 
+def test_a_long_vector_is_drawn_no_wider_than_a_screen(tmp_path):
+    numbers = np.random.default_rng(0).integers(0, 255, (4, 1, 60, 3), dtype=np.uint8)
+    path = write_movie(replace(without_attention(4), frames=numbers), tmp_path / "vector.webp", panels=("frame",))
+    with Image.open(path) as movie:
+        assert movie.size[0] == 60 * 21
+        assert (np.asarray(movie.convert("RGB"))[10, 10 : 60 * 21 : 21] == numbers[0, 0]).all()
+
+
 def test_figures_are_drawn(record, tmp_path):
     rng = np.random.default_rng(0)
     step = np.minimum(rng.integers(0, 24, (24, 4, 6)), np.arange(24)[:, None, None])

@@ -12,7 +12,6 @@ from recollect.layers.window_attention import (
     to_full,
     to_window,
     visible_steps,
-    window_mask,
 )
 
 
@@ -38,7 +37,7 @@ def test_mask_count_and_slide_follow_the_history(window, t, rate):
     is_first = torch.rand(b, t) < rate
     count = torch.randint(0, window + 1, (b,))
     seen, counts = history(is_first, count, window)
-    mask = window_mask(is_first, count, window)
+    mask = to_full(visible_steps(steps_since_first(is_first, count), window))
     assert mask.shape == (b, t, window + t)
     for row in range(b):
         for step in range(t):

@@ -23,9 +23,9 @@ def tiny(key):
 def test_the_demo_shows_what_it_says(tmp_path):
     console = Console(file=io.StringIO(), record=True, width=200)
     settings = {"steps": 2000, "memory": tiny("hcam"), "ablation": tiny("memoryless"), "episodes": 8}
-    shown = demo(tmp_path / "runs", **settings, console=console)
+    shown = demo(tmp_path / "runs [bold]", **settings, console=console)
     text = console.export_text()
-    for words in ("length 3", "length 30", "memoryless", "chance", "step 1 000", "bytes", "whole-sequence", "Film"):
+    for words in ("length 3", "length 30", "memoryless", "chance", "step 1 000", "bytes", "whole-sequence"):
         assert words in text
     assert text.strip().splitlines()[-1].startswith("Try next: recollect ")
     assert shown.streamed.steps == shown.streamed.agree == 2000
@@ -36,8 +36,9 @@ def test_the_demo_shows_what_it_says(tmp_path):
     page = shown.explored.files["explorer"]
     assert page.read_text().startswith("<!doctype html>") and f"See for yourself: {page}" in text
     assert shown.explored.verdict in text and len(shown.explored.episodes) == 4
+    assert f"Film: {shown.video.mp4}" in text
     assert evaluate_run(shown.directory, samples=4).chance == shown.memory[0].chance
-    again = demo(tmp_path / "runs", **settings)
+    again = demo(tmp_path / "runs [bold]", **settings)
     assert again.directory != shown.directory, "a second demo leaves the first alone"
 
 

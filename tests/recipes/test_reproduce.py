@@ -1,5 +1,6 @@
 import json
 import signal
+import sys
 from dataclasses import replace
 
 import numpy as np
@@ -10,6 +11,7 @@ from recollect.cores import CORES
 from recollect.recipes import base, training
 from recollect.recipes.base import Recipe, Run
 from recollect.recipes.reproduce import reproduce, table, write_tables
+from recollect.runs.provenance import environment
 from recollect.runs.random_states import seed_everything
 from recollect.tasks import IMDB, Recall
 from recollect.training import FitConfig, OptimizerConfig, SupervisedConfig
@@ -260,3 +262,42 @@ def test_the_weights_that_training_begins_with_are_scored_beside_it(tmp_path):
     fresh = run.config.evaluate(run.config.build().agent, samples=512, seed=FRESH_SEED)
     assert tests["untrained"]["correct"] == fresh.by_row()[0] != tests[""]["correct"]
     assert "| gru, tiny, untrained | - |" in path.read_text()
+
+
+def test_again_trains_anew_but_goes_on_with_what_was_stopped(tmp_path, monkeypatch):
+    one = recipe(recipe().rows("lite")[0])
+    reproduce(one, root=tmp_path, seeds=1)
+    steps, original = [], SupervisedTrainer.step
+
+    def stepping(self):
+        steps.append(self.updates)
+        if len(steps) == 3:
+            signal.raise_signal(signal.SIGTERM)
+        return original(self)
+
+    monkeypatch.setattr(SupervisedTrainer, "step", stepping)
+    with pytest.raises(KeyboardInterrupt):
+        reproduce(one, root=tmp_path, seeds=1, again=True)
+    reproduce(one, root=tmp_path, seeds=1, again=True)
+    assert steps == [0, 1, 2, 3]
+    assert "scored_by" not in results(tmp_path)["gru-seed0.json"]
+
+
+def test_a_result_says_who_trained_and_who_only_scored(tmp_path, monkeypatch):
+    one = recipe(recipe().rows("lite")[0])
+
+    def scored_by(commit):
+        """The result, and where the process that made it was."""
+        here = {**environment(), "commit": commit, "time": f"{commit} o'clock"}
+        for module in ("recollect.runs.run_directory", "recollect.recipes.reproduce"):
+            monkeypatch.setattr(sys.modules[module], "environment", lambda: here)
+        (tmp_path / "results" / "tiny" / "gru-seed0.json").unlink(missing_ok=True)
+        reproduce(one, root=tmp_path, seeds=1)
+        return results(tmp_path)["gru-seed0.json"], {key: here[key] for key in here if key != "command"}
+
+    trained, here = scored_by("first")
+    assert trained["commit"] == "first" and "scored_by" not in trained and trained["peak_memory_mib"] > 0
+    for commit in ("second", "third"):
+        scored, there = scored_by(commit)
+        assert {key: scored[key] for key in here} == here and scored["scored_by"] == there
+        assert scored["tests"] == trained["tests"] and scored["peak_memory_mib"] is None

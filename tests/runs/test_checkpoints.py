@@ -1,5 +1,7 @@
 import errno
 import json
+import shutil
+from pathlib import Path
 
 import pytest
 import safetensors.torch
@@ -132,3 +134,35 @@ def test_anyone_can_load_the_weights(tmp_path):
     path = checkpoints.write(tmp_path, make(1), keep=1)
     assert torch.equal(safetensors.torch.load_file(path / "weights.safetensors")["weight"], torch.ones(3))
     assert json.loads((path / "progress.json").read_text())["step"] == 1
+
+
+def test_another_checkpoint_of_a_step_takes_its_place_and_one_of_them_always_stands(tmp_path, monkeypatch):
+    checkpoints.write(tmp_path, make(3, 1.0), keep=1)
+    seen = []
+
+    def watch(owner, name):
+        original = getattr(owner, name)
+
+        def watched(*arguments, **named):
+            found = original(*arguments, **named)
+            seen.append(float(checkpoints.read_newest(tmp_path)[0].training["m"]))
+            return found
+
+        monkeypatch.setattr(owner, name, watched)
+
+    for owner, name in ((shutil, "rmtree"), (Path, "rename"), (Path, "mkdir")):
+        watch(owner, name)
+    checkpoints.write(tmp_path, make(3, 2.0), keep=1)
+    assert {1.0, 2.0} == set(seen) and seen == sorted(seen)
+    assert [path.name for path in tmp_path.iterdir()] == ["step-000000003"]
+
+
+@pytest.mark.parametrize("step", [3, 4])
+def test_what_a_killed_process_moved_aside_counts_until_there_is_a_newer_one(tmp_path, step):
+    path = checkpoints.write(tmp_path, make(3, 1.0), keep=1)
+    path.rename(tmp_path / ".aside-step-000000003")
+    assert checkpoints.steps(tmp_path) == [3]
+    assert checkpoints.read_newest(tmp_path)[0].training["m"] == 1
+    checkpoints.write(tmp_path, make(step, 2.0), keep=1)
+    assert [path.name for path in tmp_path.iterdir()] == [f"step-00000000{step}"]
+    assert checkpoints.read_newest(tmp_path)[0].training["m"] == 2

@@ -2,6 +2,7 @@ import csv
 import os
 import sys
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -148,6 +149,57 @@ def test_a_table_of_rows(tmp_path):
         _ = Arrays(path=task.path, inputs=("t9",)).spec
 
 
+STEPS = [[row, step, row % 2] for row in range(6) for step in range(2)]
+
+
+def test_a_mark_before_the_first_name_is_no_part_of_it(tmp_path):
+    path = table(tmp_path, ["sequence", "x", "target"], STEPS)
+    marked = tmp_path / "marked.csv"
+    marked.write_bytes(b"\xef\xbb\xbf" + Path(path).read_bytes())
+    assert Arrays(path=str(marked)).spec == Arrays(path=path).spec and Arrays(path=path).spec.length == 2
+
+
+@pytest.mark.parametrize("field", ["sequence", "target"])
+def test_a_column_that_is_not_there_is_named(tmp_path, field):
+    path = table(tmp_path, ["sequence", "x", "target"], STEPS)
+    with pytest.raises(
+        ValueError, match=f"{field}='tragte': .*data.csv has no such column: it has sequence, x, target"
+    ):
+        _ = Arrays(path=path, **{field: "tragte"}).spec
+    with pytest.raises(ValueError, match=f"{field}: .*data.npz is no table"):
+        _ = Arrays(path=npz(tmp_path, inputs=np.zeros((9, 2))), **{field: "tragte"}).spec
+
+
+@pytest.mark.parametrize(
+    ("names", "line", "said"),
+    [
+        (["sequence", "x", "target"], [5, 1, ""], "line 14: column 'target' is empty"),
+        (["sequence", "x", "target"], [5, 1], "line 14: column 'target' is empty"),
+        (["sequence", "x", "target"], ["", 1, 0], "line 14: column 'sequence' is empty"),
+        (["sequence", "x", "target"], [5, "n/a", 0], "line 14: column 'x' holds 'n/a'"),
+        (["sequence", "x", "target"], [5, 1, 0, 7], "line 14: it has more cells than there are names"),
+        (["row", "x", "target"], [5, 1, ""], "line 14: column 'target' is empty"),
+    ],
+)
+def test_a_cell_that_does_not_fit_is_named_with_its_line(tmp_path, names, line, said):
+    with pytest.raises(ValueError, match=said):
+        _ = Arrays(path=table(tmp_path, names, [*STEPS, line])).spec
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"x,target\n1,caf\xe9\n" * 9, r"data.csv: it is not in UTF-8 .*: save it"),
+        (b'x,target\n1,a\n2,"b\n' + b"3,a\n" * 40_000, "data.csv: it is no whole CSV behind line 2 .* a quote"),
+        (b'x,target\n1,a\n2,"b\n3,a\n', "data.csv: it is no whole CSV behind line 2 .* a quote"),
+    ],
+)
+def test_a_csv_that_cannot_be_read_is_named(tmp_path, content, said):
+    (tmp_path / "data.csv").write_bytes(content)
+    with pytest.raises(ValueError, match=said):
+        _ = Arrays(path=str(tmp_path / "data.csv")).spec
+
+
 LISTS = {"inputs": [[1, 2, 3], [4, 5], [6], [0, 1]], "target": [0, 1, 0, 1]}
 
 
@@ -163,6 +215,63 @@ def test_parquet_with_lists(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "pyarrow.parquet", reader)
     spec = Arrays(path=str(path)).spec
     assert (spec.vocabulary, spec.length, spec.num_classes) == (7, 3, 2)
+
+
+def four(odd):
+    return [[1, 2], odd, [3, 4], [5, 6]]
+
+
+@pytest.mark.parametrize(
+    ("columns", "said"),
+    [
+        (
+            {"inputs": four(None), "target": [0, 1, 0, 1]},
+            "data.parquet, row 1: column 'inputs' holds None: give a list",
+        ),
+        ({"inputs": four(["a", "b"]), "target": [0, 1, 0, 1]}, "row 1: column 'inputs' holds .*'a', 'b'"),
+        (
+            {"a": four([1, 2]), "b": four([1]), "target": [0, 1, 0, 1]},
+            r"row 1: column 'b' has a list \[1\] and 'a' one",
+        ),
+        ({"inputs": [[[1, 2]]] * 3 + [[[1]]]}, r"data.parquet: inputs of row 3 are \[1, 1\], those of row 0 \[1, 2\]"),
+        ({"inputs": four([1, 2]), "target": [0, None, 0, 1]}, "data.parquet, row 1: column 'target' is empty"),
+        ({"inputs": four([1, 2]), "target": four([0, None])}, "data.parquet, row 1: column 'target' is empty"),
+    ],
+)
+def test_lists_that_do_not_fit_are_named_with_their_row(tmp_path, monkeypatch, columns, said):
+    path = tmp_path / "data.parquet"
+    path.write_bytes(b"")
+    reader = SimpleNamespace(read_table=lambda path: SimpleNamespace(to_pydict=lambda: columns))
+    monkeypatch.setitem(sys.modules, "pyarrow", SimpleNamespace(parquet=reader))
+    monkeypatch.setitem(sys.modules, "pyarrow.parquet", reader)
+    with pytest.raises(ValueError, match=said):
+        _ = Arrays(path=str(path)).spec
+
+
+def test_a_damaged_parquet_file_is_named(tmp_path):
+    pytest.importorskip("pyarrow")
+    (tmp_path / "data.parquet").write_bytes(b"nothing of the kind")
+    with pytest.raises(ValueError, match=r"data.parquet: it is damaged or no Parquet file"):
+        _ = Arrays(path=str(tmp_path / "data.parquet")).spec
+
+
+def test_steps_that_are_asked_may_be_ones_and_zeros(tmp_path):
+    arrays = {"inputs": np.zeros((20, 6)), "targets": np.arange(120).reshape(20, 6) % 3}
+    asked = np.arange(120).reshape(20, 6) % 2
+    batches = [
+        rows(Arrays(path=npz(tmp_path, asked=kind, **arrays))) for kind in (asked.astype(bool), asked, asked / 1.0)
+    ]
+    for batch in batches:
+        assert batch.score_mask.sum() == 48 and torch.equal(batch.score_mask, batches[0].score_mask)
+
+
+def test_a_part_without_rows_is_named(tmp_path):
+    arrays = {"inputs": np.zeros((4, 2)), "targets": np.arange(4) % 2}
+    with pytest.raises(ValueError, match=r"data.npz: no row has the split 'train'"):
+        _ = Arrays(path=npz(tmp_path, split=np.array(["test"] * 4), **arrays)).spec
+    task = Arrays(path=npz(tmp_path, split=np.array(["train"] * 4), **arrays), part="test")
+    with pytest.raises(ValueError, match="has no rows for test: raise test, or give some rows the split 'test'"):
+        task.sample(1, torch.Generator())
 
 
 class HuggingFace:
@@ -186,6 +295,21 @@ def test_hugging_face_data_sets(tmp_path, monkeypatch):
         _ = Arrays(path=str(tmp_path)).spec
 
 
+STILL = {"inputs": np.zeros((4, 2))}
+
+
+def one_wrong(targets, value):
+    targets[2, 1] = value
+    return targets
+
+
+def test_targets_that_nobody_asks_for_may_be_anything(tmp_path):
+    values, asked = one_wrong(np.arange(8.0).reshape(4, 2), np.nan), np.ones((4, 2), bool)
+    asked[2, 1] = False
+    batch = rows(Arrays(path=npz(tmp_path, **STILL, targets=values, asked=asked), validation=0, test=0))
+    assert batch.targets.isfinite().all() and batch.score_mask.sum() == 7
+
+
 @pytest.mark.parametrize(
     ("arrays", "fields", "said"),
     [
@@ -198,6 +322,18 @@ def test_hugging_face_data_sets(tmp_path, monkeypatch):
         ({"inputs": np.full((4, 2), np.nan), "targets": np.zeros(4, int)}, {}, "are not finite: fill or drop them"),
         ({"inputs": np.zeros((4, 2))}, {"inputs_are": "tokens"}, "not integers from 0 on"),
         ({"inputs": np.zeros((2, 2)), "targets": np.zeros(2, int)}, {}, "rows=2: that is too few to split"),
+        ({"inputs": np.full((4, 2), "word")}, {}, "data.npz: inputs are <U4: give numbers"),
+        ({**STILL, "targets": one_wrong(np.zeros((4, 2)), np.nan)}, {}, "the target of row 2 at step 1 is not finite"),
+        ({**STILL, "targets": one_wrong(np.zeros((4, 2, 3)), np.inf)}, {}, "data.npz: the target of row 2 at step 1"),
+        ({**STILL, "targets": np.array([0, np.inf, 0, 1])}, {}, "the target of row 1 at step 1 is not finite"),
+        ({**STILL, "targets": np.array(["a", "", "b", "a"])}, {}, "the target of row 1 at step 1 is empty"),
+        ({**STILL, "targets": np.zeros((4, 2), int), "asked": np.full((4, 2), 2)}, {}, "asked holds 2: give True"),
+        (
+            {**STILL, "targets": np.zeros(4, int), "asked": np.ones((4, 2), bool)},
+            {},
+            "'classification' asks at its own",
+        ),
+        ({**STILL, "asked": np.ones((4, 2), bool)}, {}, "goal='next-step' asks at its own: leave asked out"),
     ],
 )
 def test_what_does_not_fit_is_named(tmp_path, arrays, fields, said):

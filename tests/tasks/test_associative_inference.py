@@ -229,6 +229,23 @@ def test_episodes_of_another_shape_are_named(tmp_path):
         draw(task)
 
 
+def test_damaged_files_and_odd_shards_are_named(tmp_path):
+    save(tmp_path / "shards", SMALL, "train", form="npz")
+    save(tmp_path / "whole", SMALL, "train")
+    second, first = (tmp_path / "shards" / "length3" / "train" / f"trials-0000{n}.npz" for n in (1, 0))
+    arrays = dict(np.load(second))
+    np.savez(second, **{**arrays, "memory": arrays["memory"][..., :5]})
+    with pytest.raises(ValueError, match=r"trials-00001.npz: memory is \[1, 10, 2, 5\], and that of trials-00000"):
+        draw(replace(SMALL, folder=str(tmp_path / "shards")))
+    first.write_bytes(first.read_bytes()[:-40])
+    with pytest.raises(ValueError, match=r"trials-00000.npz: it is damaged or no .npz file"):
+        draw(replace(SMALL, folder=str(tmp_path / "shards")))
+    array = tmp_path / "whole" / "length3" / "train" / "memory.npy"
+    array.write_bytes(array.read_bytes()[:-40])
+    with pytest.raises(ValueError, match=r"memory.npy: it is damaged or no .npy file"):
+        draw(replace(SMALL, folder=str(tmp_path / "whole")))
+
+
 def test_an_episode_without_the_wanted_type_is_named(tmp_path):
     save(tmp_path, SMALL, "train")
     np.save(tmp_path / "length3" / "train" / "trial_type.npy", np.ones((3, 15), dtype=int))

@@ -15,6 +15,7 @@ from recollect.tasks.gymnasium.worlds import GymnasiumConfig
 from recollect.tasks.worlds.contract import WorldConfig
 from recollect.tasks.worlds.pictures import draw_observation
 from recollect.tasks.worlds.t_maze import TMazeConfig
+from recollect.tasks.worlds.tabletop.goal import GoalShownOnceConfig
 from recollect.tasks.worlds.visual_match import VisualMatchConfig
 
 SMALL = TMazeConfig(length=3, slack=2)
@@ -104,8 +105,22 @@ def test_bad_actions_are_refused():
     envs.reset(seed=0)
     with pytest.raises(ValueError, match="out of range"):
         envs.step([0, 4])
+    with pytest.raises(ValueError, match=r"actions are float64 .*: give integers"):
+        envs.step([2.9, 0.2])
     with pytest.raises(ValueError, match="one integer"):
         envs.reset(seed=[1, 2])
+
+
+def test_both_views_take_actions_in_float64():
+    action = np.array([0.1, 0.0, 1.0])
+    env, envs = RecollectEnv(GoalShownOnceConfig()), RecollectVectorEnv(GoalShownOnceConfig(), 1)
+    env.reset(seed=0)
+    envs.reset(seed=0)
+    single, together = env.step(action)[0], envs.step(action[None])[0]
+    for name in single:
+        assert np.array_equal(single[name], together[name][0])
+    with pytest.raises(ValueError, match="is not in Box"):
+        env.step(np.array([0.1, 0.0, 7.0]))
 
 
 def test_the_vector_view_equals_the_world():

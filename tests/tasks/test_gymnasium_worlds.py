@@ -12,6 +12,9 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from gymnasium.wrappers import TimeLimit
 
+from recollect.agents.actor_critic import ActorCriticConfig
+from recollect.cores import GRUConfig
+from recollect.evaluation.agents import evaluate_agent
 from recollect.tasks.gymnasium.rows import BrokenEnvironmentError, VectorRows
 from recollect.tasks.gymnasium.spaces import Reader, Writer, hash_words
 from recollect.tasks.gymnasium.stacking import stacked_space
@@ -60,6 +63,32 @@ class Slow(Counting):
     def step(self, action):
         time.sleep(0.15)
         return super().step(action)
+
+
+class Endless(Counting):
+    def step(self, action):
+        view, reward, *_ = super().step(action)
+        return view, reward, False, False, {}
+
+
+class Lone(Counting):
+    """Shows a single number."""
+
+    def __init__(self, named=False):
+        super().__init__()
+        self.named, box = named, spaces.Box(0, 9, (), np.float64)
+        self.observation_space = spaces.Dict({"speed": box}) if named else box
+
+    def reset(self, *, seed=None, options=None):
+        _, info = super().reset(seed=seed)
+        return self.look(), info
+
+    def step(self, action):
+        _, *answer = super().step(action)
+        return self.look(), *answer
+
+    def look(self):
+        return {"speed": self.count / 2} if self.named else np.float64(self.count / 2)
 
 
 class Talking(gymnasium.Env):
@@ -183,6 +212,37 @@ def test_every_autoreset_mode_comes_out_the_same(mode):
                 assert now + 1 == len(steps) or steps[now + 1].is_first[row]
 
 
+class OwnKey(SyncVectorEnv):
+    """Tells the final observation by a key of its own."""
+
+    def step(self, actions):
+        *answer, info = super().step(actions)
+        return (*answer, {key.replace("final_obs", "final_observation"): value for key, value in info.items()})
+
+
+class AllAnew(SyncVectorEnv):
+    """Resets all rows, whatever the mask says."""
+
+    def reset(self, *, seed=None, options=None):
+        return super().reset(seed=seed)
+
+
+@pytest.mark.parametrize(
+    ("kind", "mode", "said"),
+    [
+        (OwnKey, AutoresetMode.SAME_STEP, r"ended row 0 without info\['final_obs'\] .*native=False"),
+        (AllAnew, AutoresetMode.SAME_STEP, r"of rows \[0, 1, 2\] changed row 3 .*native=False"),
+        (AllAnew, AutoresetMode.DISABLED, r"of rows \[0, 1, 2\] changed row 3 .*native=False"),
+    ],
+)
+def test_a_vector_environment_that_would_spoil_episodes_unseen_is_refused(kind, mode, said):
+    environment = kind([Counting] * 3 + [Endless], autoreset_mode=mode)
+    reader = Reader(source=environment.single_observation_space)
+    world = VectorWorld(counting(), environment, reader, Writer(target=environment.single_action_space))
+    with pytest.raises(ValueError, match=said):
+        play(world, 3)
+
+
 def test_a_vector_environment_that_keeps_its_rule_to_itself_is_refused():
     environment = SyncVectorEnv([Counting])
     environment.metadata = {}
@@ -209,6 +269,16 @@ def test_native_cartpole_obeys_the_rule_and_its_time_limit():
         was_last = step.is_last
         ends = [ends[0] + int(step.terminated.sum()), ends[1] + int(step.truncated.sum())]
     assert min(ends) > 3
+
+
+@pytest.mark.parametrize(
+    ("given", "most"), [({}, 500), ({"max_episode_steps": None}, 500), ({"max_episode_steps": -1}, 0)]
+)
+def test_the_vector_form_has_the_limit_that_the_options_ask_for(given, most):
+    world = GymnasiumConfig(id="CartPole-v1", options=given).build(2, seed=0)
+    assert world.spec.max_steps == most and isinstance(world.rows, VectorRows) == bool(most)
+    world.reset()
+    assert not world.step(torch.zeros(2, dtype=torch.long)).is_last.any(), "a pole does not fall in one step"
 
 
 @pytest.mark.parametrize(
@@ -490,6 +560,20 @@ def test_a_tuple_is_a_flat_dict(processes):
     step = world.step(torch.tensor([0, 1, 2]))
     assert step.observation["0"].tolist() == [1, 1, 1] and step.observation["1_image"].shape == (3, 4, 5, 2)
     world.close()
+
+
+@pytest.mark.parametrize("named", [False, True])
+@pytest.mark.parametrize("stack", [1, 2])
+def test_a_single_number_is_a_vector_of_one(named, stack):
+    config = GymnasiumConfig(id=f"{HERE}:Lone", options={"named": named}, stack=stack)
+    space = config.spec.observation_space
+    assert (space["speed"] if named else space) == spaces.Box(0, 9, (stack,), np.float32)
+    world = config.build(2)
+    world.reset(seed=0)
+    seen = world.step(torch.zeros(2, dtype=torch.long)).observation
+    assert (seen["speed"] if named else seen).tolist() == [[0.0, 0.5][-stack:]] * 2
+    agent = ActorCriticConfig().build(GRUConfig(dim=8, num_layers=1), space, config.spec.action_space)
+    assert evaluate_agent(agent, config, 2, seed=0).mean_length >= 1
 
 
 def test_a_vector_environment_with_a_tuple_gives_the_same():

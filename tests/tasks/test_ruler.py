@@ -7,9 +7,19 @@ import gymnasium
 import pytest
 import torch
 
-from recollect.tasks import BalletConfig, Copying, Mixture, Recall, TMazeConfig, VisualMatchConfig, WordLearningConfig
+from recollect.tasks import (
+    AssociativeInference,
+    BalletConfig,
+    Copying,
+    Mixture,
+    Recall,
+    TMazeConfig,
+    VisualMatchConfig,
+    WordLearningConfig,
+)
 from recollect.tasks.arrangements import arrangement_bits
 from recollect.tasks.ruler import Demand, measure, policy_scores
+from recollect.tasks.videos.shape_activities import ShapeActivities
 from recollect.tasks.worlds.contract import NEW_EPISODE, Advance, TensorWorld, Truth, WorldConfig, WorldSpec
 from recollect.tasks.worlds.object_permanence import ObjectPermanenceConfig
 from recollect.tasks.worlds.street_learn.world import StreetLearnConfig
@@ -105,6 +115,36 @@ def test_rows_of_a_stream_task():
     rows, steps = (batch.source >= 0).nonzero(as_tuple=True)
     lags = steps - batch.source[rows, steps]
     assert measure(task).lag == float(lags.double().quantile(0.5))
+
+
+@pytest.mark.parametrize("form", ["tokens", "features"])
+def test_all_that_is_shown_in_between_counts(form):
+    cues = {"num_keys": 40, "min_blank": 8, "max_blank": 8, "form": form}
+    many = measure(Recall(num_cues=32, num_queries=1, **cues), 512)
+    assert 13 <= many.distractors <= 18, "31 other cues, before and after the one that is asked for"
+    one = replace(Recall(num_cues=1, num_queries=3, **cues), distractors=1.0)
+    assert measure(one).distractors == 8 and measure(replace(one, distractors=0.0)).distractors == 0
+    anew = replace(one, distractors=0.0, num_cues=8, overwrites=16)
+    assert measure(anew).distractors > 4, "cues whose value is not the newest count too"
+
+
+def test_pairs_and_shapes_in_between_count():
+    pairs = AssociativeInference(num_chains=8, width=4, types=("AB",))
+    batch = pairs.sample(200, torch.Generator().manual_seed(0))
+    later = 15 - batch.source[batch.score_mask] // 2  # of 16 pairs
+    assert measure(pairs, 200).distractors == float(later.double().quantile(0.5, interpolation="midpoint"))
+    videos = ShapeActivities(length=40, size=16)
+    batch = videos.sample(4, torch.Generator().manual_seed(0))
+    sources = torch.stack([batch.source == step for step in range(40)]).any(-1).T
+    assert torch.equal(videos.things(batch) > 0, sources), "every shape that is put is taken later"
+
+
+def test_a_task_that_does_not_say_what_it_shows_has_no_number():
+    class Quiet(Copying):
+        def things(self, batch):
+            return None
+
+    assert math.isnan(measure(Quiet(length=3)).distractors) and measure(Quiet(length=3)).lag == 14
 
 
 def test_a_mixture_has_the_lags_of_all_its_tasks():

@@ -479,6 +479,12 @@ def test_published_graphs_are_read(tmp_path):
     assert config.spec.chance == pytest.approx(expected_goals(made, "paper", 60, (1 / 3,) * 3), rel=0.05)
 
 
+ONE_NODE = (
+    "<gexf><attribute id='0' title='lat'/><attribute id='1' title='lng'/><node id='7'>"
+    "<attvalue for='0' value='{}'/><attvalue for='1' value='1'/></node><edge source='7' target='7'/></gexf>"
+)
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -487,6 +493,9 @@ def test_published_graphs_are_read(tmp_path):
         ("<gexf><graph><nodes><node id='7'/></nodes></graph></gexf>", "node '7' has no lat"),
         ("<gexf><graph><nodes/></graph></gexf>", "no edges"),
         ("<gexf><edges><edge source='4' target='5'/></edges></gexf>", "unknown node '4'"),
+        (ONE_NODE.format("abc"), "city.gexf': node '7' has lat='abc': give finite degrees"),
+        (ONE_NODE.format(""), "node '7' has lat='': give finite degrees"),
+        (ONE_NODE.format("nan"), "node '7' has lat='nan': give finite degrees"),
     ],
 )
 def test_what_is_no_published_graph_is_named(tmp_path, text, message):

@@ -251,6 +251,15 @@ def test_a_mixture_draws_all_of_its_tasks_and_refuses_strangers():
         Mixture(tasks=())
 
 
+def test_every_evaluation_asks_all_tasks_of_a_mixture_alike():
+    tasks = (Recall(), Recall(min_blank=0, max_blank=4, length=24), Recall(length=90))
+    for num_rows, expected in ((10, {80: 4, 24: 3, 90: 3}), (2, {80: 1, 24: 1})):
+        rows = dict.fromkeys(expected, 0)
+        for batch in Mixture(tasks=tasks).batches(num_rows, 2, torch.Generator()):
+            rows[batch.inputs.shape[1]] += len(batch.inputs)
+        assert rows == expected
+
+
 def test_a_mixture_is_scored_on_what_scores_its_tasks():
     kept = ListOps(min_length=5, max_length=30, train_rows=300, validation_rows=40, test_rows=50)
     mixed = Mixture(tasks=(kept,))

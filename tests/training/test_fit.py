@@ -346,3 +346,19 @@ def test_a_person_sees_progress(tmp_path, terminal):
 def test_bad_settings_are_named(field):
     with pytest.raises(ValueError, match=f"{field}=0"):
         FitConfig(**{field: 0})
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: FitConfig(steps=1e1), r"steps=10\.0: give a whole number"),
+        (lambda: FitConfig(report_seconds="1"), r"report_seconds='1': give a finite number or None"),
+        (lambda: config(seed=0.5), r"seed=0\.5: give a whole number"),
+        (lambda: config(unroll=2.5), r"unroll=2\.5: give a whole number or None"),
+        (lambda: replace(config(), batch_size=4.0), r"batch_size=4\.0: give a whole number"),
+        (lambda: replace(config(), optimizer=None), r"optimizer=None: give a OptimizerConfig"),
+    ],
+)
+def test_settings_of_another_kind_are_named(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()

@@ -10,6 +10,7 @@ from rich.console import Console
 
 from recollect.cores import CORES
 from recollect.runs import checkpoints
+from recollect.runs.interrupts import GivenUp
 from recollect.runs.metrics import read_rows
 from recollect.tasks import Recall
 from recollect.tasks.worlds.t_maze import TMazeConfig
@@ -259,3 +260,39 @@ def test_a_run_that_started_from_another_resumes_like_any(tmp_path, monkeypatch)
     (tmp_path / "first" / "config.json").unlink()  # no longer needed
     resumed = fit(config(seed=1), tmp_path / "run6", resume=True, start_from=tmp_path / "first")
     assert same(weights(whole.agent), weights(again.agent)) and same(weights(whole.agent), weights(resumed.agent))
+
+
+@pytest.mark.parametrize("later", [0.95, 0.5])
+def test_the_best_of_a_lost_past_is_not_that_of_the_run_that_went_on_otherwise(tmp_path, monkeypatch, later):
+    how = {"evaluate_every": 8, "checkpoint_every": 5}
+    with monkeypatch.context() as patched:
+        scores(patched, 0.9)
+        patched.setattr(SupervisedTrainer, "step", crash_at(9))
+        with pytest.raises(ZeroDivisionError):
+            fit(config("cosine", steps=16, **how), tmp_path / "run")
+    assert checkpoints.steps(tmp_path / "run" / "best") == [8]
+    with monkeypatch.context() as patched:
+        seen = scores(patched, later, 0.3)
+        outcome = fit(config("cosine", steps=12, **how), tmp_path / "run", resume=True)
+    assert outcome.best == (later, 8)
+    assert same(weights(load_model(tmp_path / "run", best=True)), seen[0])
+
+
+def test_a_run_whose_last_evaluation_was_given_up_is_over_when_it_was_made_up_for(tmp_path, monkeypatch):
+    with monkeypatch.context() as patched:
+        patched.setattr(SupervisedTrainer, "evaluate", lambda self: (_ for _ in ()).throw(GivenUp))
+        assert fit(config(evaluate_every=8), tmp_path / "run").status == "interrupted"
+    assert fit(config(evaluate_every=8), tmp_path / "run", resume=True).status == "finished"
+    monkeypatch.setattr(SupervisedTrainer, "evaluate", lambda self: pytest.fail("evaluated again"))
+    assert "nothing to do" in fit(config(evaluate_every=8), tmp_path / "run", resume=True).message
+
+
+def test_a_run_whose_only_checkpoint_is_torn_starts_from_the_other_run_again(tmp_path):
+    fit(config(), tmp_path / "first")
+    whole = fit(config(seed=1), tmp_path / "whole", start_from=tmp_path / "first")
+    fit(config(seed=1, keep_checkpoints=1), tmp_path / "run", start_from=tmp_path / "first")
+    (tmp_path / "run" / "checkpoint" / "step-000000008" / "manifest.json").unlink()
+    with pytest.raises(ValueError, match="name that run again"):
+        fit(config(seed=1), tmp_path / "run", resume=True)
+    again = fit(config(seed=1), tmp_path / "run", resume=True, start_from=tmp_path / "first")
+    assert same(weights(whole.agent), weights(again.agent))

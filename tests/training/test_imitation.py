@@ -287,6 +287,17 @@ def test_a_run_goes_on_bit_for_bit_in_either_phase(tmp_path, teacher_run, kind):
     assert read_run(tmp_path / "whole").title == f"gru, imitated {teacher.name} for 4 steps"
 
 
+def test_a_teacher_whose_memory_is_read_in_chunks_goes_on_bit_for_bit(tmp_path):
+    core = CORES["hcam"](dim=8, num_heads=2, memory_len=4, chunk_len=3, num_chunks=4, top_k=2)
+    fit(impala(ImitationConfig(), TMazeConfig(length=20), core=core, fit=FitConfig(steps=1)), tmp_path / "teacher")
+    teacher = TeacherConfig(name=str(tmp_path / "teacher"), acts=0)
+    config = impala(ImitationConfig(steps=6, teacher=teacher), TMazeConfig(length=20), fit=FitConfig(steps=6))
+    whole = fit(config, tmp_path / "whole")
+    fit(replace(config, fit=FitConfig(steps=3)), tmp_path / "parts")
+    again = fit(config, tmp_path / "parts", resume=True)
+    assert same(weights(again.agent), weights(whole.agent))
+
+
 def timeless(run):
     clocks = ("seconds", "frames_per_second")
     return [{key: cell for key, cell in row.items() if key not in clocks} for row in read_rows(run / "metrics.csv")]

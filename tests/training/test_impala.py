@@ -156,6 +156,14 @@ def test_one_pass_of_the_surrogate_is_the_policy_gradient():
         torch.testing.assert_close(one, two)
 
 
+def test_rows_are_shared_out_to_as_many_minibatches_as_were_asked_for():
+    made = trainer(loss=LossConfig(reuse=ReuseConfig(minibatches=4)))
+    parts = [index for _, index in made._minibatches(6)]
+    assert [len(index) for index in parts] == [2, 2, 1, 1]
+    assert sorted(torch.cat(parts).tolist()) == list(range(6))
+    made.close()
+
+
 @pytest.mark.parametrize("reuse", [ReuseConfig(), ReuseConfig(passes=2, minibatches=3)])
 def test_taking_turns_in_two_threads_gives_the_synchronous_numbers(reuse):
     one = trainer(loss=LossConfig(reuse=reuse))

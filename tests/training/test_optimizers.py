@@ -1,5 +1,6 @@
 import inspect
 
+import pytest
 import torch
 from torch import nn
 
@@ -51,3 +52,17 @@ def test_weight_decay_spares_what_its_text_says():
     assert {name for name, p in model.named_parameters() if id(p) in decayed} == {"linear.weight", "positions", "slots"}
     text = " ".join(inspect.getsource(OptimizerConfig).split())
     assert "but also learned tables of positions, tokens and slots. Biases, norms and nn.Embedding are spared" in text
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"warmup_steps": 2.5}, r"warmup_steps=2\.5: give a whole number"),
+        ({"learning_rate": float("inf")}, "learning_rate=inf: give a finite number"),
+        ({"betas": (0.9, 1.0)}, r"betas=\(0\.9, 1\.0\): give two factors from 0 to below 1"),
+        ({"betas": (0.9,)}, r"betas=\(0\.9,\): give a tuple of 2 finite numbers"),
+    ],
+)
+def test_settings_that_cannot_be_are_named(settings, message):
+    with pytest.raises(ValueError, match=message):
+        OptimizerConfig(**settings)

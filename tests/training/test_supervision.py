@@ -22,6 +22,7 @@ from recollect.training.impala.trainer import EvaluationConfig, ImpalaConfig, Im
 from recollect.training.impala.truths import some_of
 
 HCAM = CORES["hcam"](dim=8, num_layers=2, num_heads=2, memory_len=4, chunk_len=2, num_chunks=5, top_k=2)
+APART = replace(HCAM, reading=replace(HCAM.reading, relevance_heads=True))
 WINDOW = CORES["transformer-xl"](dim=8, num_layers=2, num_heads=2, memory_len=5)
 MATCH = VisualMatchConfig(cue_steps=2, distractor_steps=3, choice_steps=7)
 BOTH = SupervisionConfig(label_cost=0.7, attention_cost=0.3)
@@ -76,7 +77,7 @@ def intervals(core, clock, t, row):
     return places
 
 
-@pytest.mark.parametrize("core", [HCAM, WINDOW], ids=["hcam", "transformer-xl"])
+@pytest.mark.parametrize("core", [HCAM, APART, WINDOW], ids=["hcam", "hcam-apart", "transformer-xl"])
 @pytest.mark.parametrize("reduction", ["sum", "mean"])
 def test_the_loss_and_its_gradients_are_those_of_a_literal_loop(core, reduction):
     loss = LossConfig(reduction=reduction, supervision=BOTH)
@@ -87,7 +88,7 @@ def test_the_loss_and_its_gradients_are_those_of_a_literal_loop(core, reduction)
     heard = {}
     with listen(model.core, heard.__setitem__, gradients=True):
         output, _ = model(rollout.inputs, rollout.state, rollout.is_first)
-    taps = [heard[name] for name in heard if name.endswith("choice_tap" if core is HCAM else "tap")]
+    taps = [heard[name] for name in heard if name.endswith("tap" if core is WINDOW else "choice_tap")]
     taps = [weights.mean(1) if weights.ndim == 4 else weights for weights in taps]
     assert len(taps) == 2
     named, looked = [], []

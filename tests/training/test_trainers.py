@@ -1,6 +1,7 @@
 import json
-from dataclasses import replace
+from dataclasses import fields, is_dataclass, replace
 from hashlib import sha256
+from typing import get_type_hints
 
 import pytest
 import torch
@@ -215,3 +216,20 @@ def test_evaluations_of_neighbouring_seeds_share_no_episode() -> None:
 def test_every_seed_of_a_run_has_evaluations(world, seed):
     for seed_of in (evaluation_seed, fresh_seed):
         world.build(2, seed=seed_of(seed)).reset()
+
+
+def settings_within(config):
+    """A config and those inside it."""
+    yield config
+    for field in fields(config):
+        if is_dataclass(getattr(config, field.name)):
+            yield from settings_within(getattr(config, field.name))
+
+
+@pytest.mark.parametrize("key", CONFIGS)
+def test_whole_numbers_are_asked_for_by_name_in_whatever_a_trainer_is_told(key):
+    for config in settings_within(CONFIGS[key]):
+        for name, kind in get_type_hints(type(config)).items():
+            if kind is int and name in {field.name for field in fields(config)}:
+                with pytest.raises(ValueError, match=rf"{name}=1\.5: give a whole number"):
+                    replace(config, **{name: 1.5})

@@ -32,8 +32,9 @@ from recollect.agents.contract import ActorInputs
 from recollect.agents.encoder_config import EncoderConfig
 from recollect.agents.encoders import ObservationEncoder
 from recollect.agents.policies import ACTION_MASK, Distribution, has_action_mask, mask_logits, policy_for
-from recollect.config import require
+from recollect.config import require, require_kinds
 from recollect.cores.contract import CoreConfig
+from recollect.cores.stream import outlives_modes
 from recollect.state import put_rows
 
 Timestep = Literal["first", "each", "none"]
@@ -76,6 +77,7 @@ class DecisionTransformerConfig:
     """How observations become vectors."""
 
     def __post_init__(self) -> None:
+        require_kinds(self)
         require(self.width > 0, "width", self.width, "give a positive width")
         require(self.context >= 2, "context", self.context, "give at least 2 steps")
         fits = 1 <= self.stride < self.context
@@ -226,6 +228,7 @@ class DecisionStream:
         batch_size: rows.
     """
 
+    @outlives_modes
     def __init__(self, agent: DecisionTransformer, batch_size: int) -> None:
         self.agent = agent
         self.core = agent.core.stream(batch_size)
@@ -241,6 +244,7 @@ class DecisionStream:
         count, start = self._long(self.count), self._long(self.start)
         return DecisionState(self.core.state, self.tokens.clone(), count, start, self.wished.clone())
 
+    @outlives_modes
     def load_state(self, state: DecisionState) -> None:
         """Continue from a state."""
         self.core.load_state(state.core)

@@ -170,7 +170,7 @@ class Explore:
     trust: bool = False
     """Import the packages that the run's config names for its world or core: that runs their code."""
     json: bool = False
-    """Print JSON."""
+    """Print JSON: the report of a run, or a list with that of every run."""
 
     def run(self, console: Console) -> int:
         """Record, score, write and print the verdict."""
@@ -198,11 +198,13 @@ class Explore:
                 _tell_replaced(folder)
             for line in passed_over(directory, best=self.best):
                 tell(line, style="yellow")
-            if self.json:
-                print_json(found.report.to_json())
-            else:
+            if not self.json:
                 console.print(f"{directory}: {found.verdict}", soft_wrap=True, markup=False, highlight=False)
             tell(", ".join(f"{name}: {path}" for name, path in found.files.items()))
+        if self.json:
+            reports = [found.report.to_json() for found in explored]
+            named = [{"run": str(run), **report} for run, report in zip(self.directories, reports, strict=True)]
+            print_json(named if len(named) > 1 else reports[0])
         if len(explored) == 2:
             tell(f"both on one cursor: {compare_explored(explored, self.out)}")
         return 0

@@ -127,7 +127,8 @@ def read(words: Sequence[str]) -> Request:
     """Take apart what was typed: what decides about the flags there are, and the flags.
 
     Raises:
-        ValueError: a flag without its value, an unknown trainer, or TASK, --core and --trainer beside --config.
+        ValueError: a flag without its value, an unknown trainer, TASK, --core and --trainer beside --config, or
+            --parallel without --seeds.
     """
     rest = flags.full_names(words)
     task = rest.pop(0) if rest and not rest[0].startswith("-") else None
@@ -152,6 +153,8 @@ def read(words: Sequence[str]) -> Request:
     world = {name: _take_words(rest, f"--world.{name}", example) for name, example in WORLD.items()}
     if seeds and any(word.partition("=")[0] == "--fit.seed" for word in rest):
         raise ValueError("--seeds and --seed: give one of them")
+    if parallel > 1 and not seeds:
+        raise ValueError(f"--parallel {parallel}: there is one run only: give --seeds too, such as --seeds 0 1 2")
     helps = [word for word in rest if word in ("-h", "--help", "--help-all")]
     asked = None if not helps else "--help-all" if "--help-all" in helps else "--help"
     rest = [word for word in rest if word not in helps]
@@ -268,8 +271,10 @@ def _seed_folders(request: Request) -> dict[int, Path]:
         return {seed: Path(given) / f"seed{seed}" for seed in request.seeds}
     if request.config is not None:
         raise ValueError("--seeds with --config: say with --directory where the runs are to be kept")
-    task = str(request.task)
-    return {seed: folder(task, request.model, seed, request.trainer) for seed in request.seeds}
+    if request.task is None:
+        seeds = " ".join(map(str, request.seeds))
+        raise ValueError(f"--seeds {seeds}: of which runs? Name their task, or with --directory the folder they are in")
+    return {seed: folder(request.task, request.model, seed, request.trainer) for seed in request.seeds}
 
 
 def parse(default: Any, extra: Any, program: str, about: str, words: Sequence[str]) -> tuple[Any, Any]:

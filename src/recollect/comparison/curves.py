@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from recollect.config import class_of, from_json, renew
+from recollect.runs import checkpoints
 from recollect.runs.metrics import read_rows
 from recollect.runs.run_directory import RunDirectory
 from recollect.training.frame import TrainerConfig
@@ -129,7 +130,7 @@ def read_run(directory: str | PathLike[str]) -> Run:
         settings={name: value for name, value in settings.items() if name not in SAME},
         seed=plan.get("seed"),
         metrics=metrics,
-        ending=_ending(metrics, plan),
+        ending=_ending(metrics, plan, folder),
         planned=plan.get("steps"),
         chance=chance,
         oracle=oracle,
@@ -188,13 +189,26 @@ def _kind(data: Mapping[str, Any], otherwise: str) -> str:
     return str(data.get("kind", otherwise)).rpartition(":")[2].removesuffix("Config")
 
 
-def _ending(metrics: Mapping[str, np.ndarray], plan: Mapping[str, Any]) -> str:
+def _ending(metrics: Mapping[str, np.ndarray], plan: Mapping[str, Any], folder: RunDirectory) -> str:
     steps, scores = metrics.get("step", np.empty(0)), metrics.get("score", np.empty(0))
     scores = scores[~np.isnan(scores)]
     goal = plan.get("stop_score")
     if goal is not None and len(scores) and scores[-1] >= goal:
         return "solved"
-    return "finished" if len(steps) and steps[-1] >= plan.get("steps", 0) else "unfinished"
+    done = len(steps) and steps[-1] >= plan.get("steps", 0)
+    return "finished" if done or _ran_out_of_time(folder, plan.get("processor_seconds")) else "unfinished"
+
+
+def _ran_out_of_time(folder: RunDirectory, limit: float | None) -> bool:
+    """Whether a run ended because its steps had taken so much processor time: its newest checkpoint says so."""
+    if limit is None:
+        return False
+    try:
+        newest, _ = checkpoints.newest(folder.checkpoints)
+        progress = {} if newest is None else checkpoints.read_progress(newest)
+        return progress.get("status") == "finished" and bool(progress["processor_seconds"] >= limit)
+    except (OSError, ValueError, LookupError, TypeError):  # somebody edited the file
+        return False
 
 
 def _trainer(config: Mapping[str, Any]) -> type[TrainerConfig]:

@@ -12,11 +12,12 @@ layers can take several steps at once also override ``advance_block``: what come
 A stream belongs to the weights it was made with: after a change of weights its next step raises a ValueError.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import wraps
 from itertools import pairwise
 from os import PathLike
 from pathlib import Path
-from typing import Any, Protocol, overload
+from typing import Any, Protocol, TypeVar, cast, overload
 
 import numpy as np
 import safetensors.torch
@@ -34,6 +35,22 @@ LONGEST_BLOCK = 128
 """Steps that a stream takes at once: memory beside the state is bounded, however many are given."""
 COUNTED = 2**53
 """More than a counter of steps reaches."""
+
+Method = TypeVar("Method", bound=Callable[..., Any])
+
+
+def outlives_modes(method: Method) -> Method:
+    """A method that makes what a stream keeps: without gradients, and never in ``torch.inference_mode``.
+
+    What is made in that mode cannot be changed in place outside of it, and streams are stepped inside and outside.
+    """
+
+    @wraps(method)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        with torch.inference_mode(False), torch.no_grad():
+            return method(*args, **kwargs)
+
+    return cast(Method, call)
 
 
 class Streamable(Protocol):
@@ -73,18 +90,28 @@ class Streamable(Protocol):
 class Stream:
     """The live memory of ``batch_size`` streams.
 
+    A stream is for acting: one that keeps caches of its own never drops out, whatever the mode of the core. This class
+    keeps none and calls the core as it is, which drops out in training mode: call ``core.eval()`` first.
+
     Args:
-        core: whose weights and equations are used. Dropout is off if the core is in ``eval`` mode.
+        core: whose weights and equations are used.
         batch_size: number of streams that advance together.
     """
 
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        # Here, so that no stream has to think of it, whoever wrote it.
+        super().__init_subclass__(**kwargs)
+        for name in ("__init__", "load_state"):
+            if name in vars(cls):
+                setattr(cls, name, outlives_modes(vars(cls)[name]))
+
+    @outlives_modes
     def __init__(self, core: Streamable, batch_size: int) -> None:
         if batch_size < 1:
             raise ValueError(f"batch_size={batch_size}: a stream needs at least one row")
         self.core = core
         self.batch_size = batch_size
-        with torch.no_grad():
-            self._fresh = clone(core.initial_state(batch_size))
+        self._fresh = clone(core.initial_state(batch_size))
         weight = next(core.parameters())
         self._dtype = weight.dtype
         self.like = weight.detach().new_zeros(())
@@ -100,7 +127,7 @@ class Stream:
         """The memory as the core's state (a copy): what ``core(...)`` takes and returns."""
         return clone(self._state)
 
-    @torch.no_grad()
+    @outlives_modes
     def load_state(self, state: Any) -> None:
         """Continue from a state of the core."""
         self.core.check_state(state, self.batch_size, self._never.device)
@@ -264,7 +291,12 @@ class Stream:
         return index
 
     def fork(self) -> "Stream":
-        """A second stream with the same memory; from here on the two go their own ways."""
+        """A second stream with the same memory; from here on the two go their own ways.
+
+        Raises:
+            ValueError: the weights have changed since the stream was made.
+        """
+        self.check_weights()
         twin = self.core.stream(self.batch_size)
         twin.load_state(self.state)
         return twin

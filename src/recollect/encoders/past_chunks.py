@@ -66,7 +66,7 @@ class ChunkAttention(Mixer):
         keys, values = (part.transpose(2, 3).flatten(0, 1) for part in (keys, values))  # b*n h s e
         mask = real.flatten(0, 1)[:, None, None]
         read = attend(queries.flatten(0, 1), keys, values, mask=mask, tap=self.attention.tap)
-        return self.attention.out(merge_heads(read)).unflatten(0, (b, -1)).flatten(1, 2)[:, :t]
+        return self.attention.out(merge_heads(read)).unflatten(0, (b, chunks.shape[1])).flatten(1, 2)[:, :t]
 
     def _with_past(self, chunks: Tensor) -> Tensor:
         """``[b, n, K, ...] -> [b, n, (p + 1) K, ...]``: the chunks before, oldest first, zeros where there is none."""

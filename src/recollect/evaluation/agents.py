@@ -272,7 +272,7 @@ def _summary(tally: _Tally, world: World) -> AgentEvaluation:
     share = tally.share.cpu().numpy()
     played = np.arange(tally.score.shape[1]) < share[:, None]
     score, returned, length, cut = (x.cpu().numpy() for x in (tally.score, tally.returned, tally.length, tally.cut))
-    low, high = confidence_interval(score.sum(1), share) if len(share) > 1 else (float("nan"), float("nan"))
+    low, high = confidence_interval(score.sum(1), share)
     return AgentEvaluation(
         score=float(score[played].mean()),
         low=low,

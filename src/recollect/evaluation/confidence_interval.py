@@ -13,6 +13,7 @@ give the same interval. Written here, and not taken from scipy or the authors' r
 install and both draw from another generator: two tables of one set of files would differ.
 """
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -41,7 +42,12 @@ def confidence_interval(right: np.ndarray, asked: np.ndarray, level: float = LEV
         right: sum of what is averaged in each row: right answers, scores of episodes, ...
         asked: how many things that sum is over, in each row.
         level: probability that the interval is meant to hold the truth.
+
+    Returns:
+        NaN at both ends where fewer than two rows count: their spread is not known.
     """
+    if (np.asarray(asked) > 0).sum() < 2:
+        return Interval(math.nan, math.nan)
     counts = _times_drawn(np.random.default_rng(0), len(right), RESAMPLES)
     total = counts @ asked
     return _interval((counts @ right)[total > 0] / total[total > 0], level)

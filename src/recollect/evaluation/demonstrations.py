@@ -30,7 +30,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from recollect.config import require
+from recollect.config import require, require_kinds
 from recollect.evaluation.recordings import Recording, read_recording, write_recording
 from recollect.files import checksum, read_json, write_atomically
 from recollect.gymnasium_ids import entry
@@ -76,6 +76,7 @@ class DemonstrationsConfig:
     """Seeds that are tried for one episode, before all is given up."""
 
     def __post_init__(self) -> None:
+        require_kinds(self)
         require(bool(self.levels), "levels", self.levels, "name at least one level")
         require(len(set(map(level_id, self.levels))) == len(self.levels), "levels", self.levels, "name each level once")
         require(self.episodes >= 1, "episodes", self.episodes, "record at least one")

@@ -146,9 +146,7 @@ def detection_score(scores: list[Tensor], labels: list[Tensor], losses: list[flo
         raise ValueError("no frame that is scored has any activity: look at the annotations, or score more videos")
     whole = float(found[known].mean())
     pseudo = _pseudo_values(said, truth, whole)
-    low, high = (math.nan, math.nan)
-    if len(pseudo) > 1:
-        low, high = confidence_interval(pseudo, np.ones(len(pseudo)))
+    low, high = confidence_interval(pseudo, np.ones(len(pseudo)))
     counts = real.sum(0)
     return DetectionScore(
         score=whole,

@@ -55,7 +55,9 @@ def read(name: str) -> dict[str, Any]:
             "episodes: write the dataset again"
         )
     space = _readable(dataset.action_space, name)
-    reader, start = Reader(source=dataset.observation_space), getattr(dataset.action_space, "start", 0)
+    ours = scores is not None  # whatever is one number a step was written as a Box of one, Discrete parts too
+    reader = Reader(source=dataset.observation_space, scalars=ours)
+    start = getattr(dataset.action_space, "start", 0)
     shown, done = [], []
     for number, episode in enumerate(episodes):
         shown.append(_seen(reader, episode, f"minari:{name}, episode {number}"))

@@ -26,7 +26,7 @@ class Evaluation(Score):
     """What a model scores on fresh rows of a task."""
 
     perfect: float
-    """Share of rows without a mistake; NaN where answers are values."""
+    """Share of rows without a mistake, of those that ask anything; NaN where answers are values."""
     loss: float
     """Mean negative log-likelihood of a scored step, in nats, or its mean squared error."""
     correct: list[float]
@@ -110,6 +110,9 @@ def score_answers(
         batch_size: rows at a time.
         seed: of the rows.
         bfloat16: use autocast.
+
+    Raises:
+        ValueError: no rows are wanted, or those that there are ask nothing.
     """
     if num_rows < 1:
         raise ValueError(f"num_rows={num_rows}: evaluate on at least one row")
@@ -132,15 +135,26 @@ def score_answers(
             losses.append(answer_loss(logits, batch.targets, batch.score_mask) * batch.score_mask.sum())
     finally:
         model.train(was_training)
+    require_questions(any(bool(row.any()) for row in asked), task, sum(map(len, asked)))
     n_right, n_asked = torch.cat(right).cpu().numpy(), torch.cat(asked).cpu().numpy()
     low, high = confidence_interval(n_right, n_asked)
     return Evaluation(
         score=float(n_right.sum() / n_asked.sum()),
         low=low,
         high=high,
-        perfect=float("nan") if values else float((n_right == n_asked).mean()),
+        perfect=float("nan") if values else float((n_right == n_asked)[n_asked > 0].mean()),
         loss=float(torch.stack(losses).sum() / n_asked.sum()),
         chance=task.spec.chance,
         correct=(n_right if values else n_right.astype(int)).tolist(),
         asked=n_asked.tolist(),
     )
+
+
+def require_questions(there_are: bool, task: StreamTask, num_rows: int) -> None:
+    """Raise ``ValueError`` where the rows of an evaluation ask nothing; names the task, the part and what to do."""
+    if not there_are:
+        part = f", part={task.part!r}" if hasattr(task, "part") else ""
+        raise ValueError(
+            f"task={type(task).__name__}{part}: none of the {num_rows} rows of an evaluation asks anything, so there "
+            "is nothing to score: give rows with questions, or more of them (evaluation_rows)"
+        )

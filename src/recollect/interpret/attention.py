@@ -102,7 +102,7 @@ def _laid_out(core: MemoryCore[Any], calls: list[_Call], outputs: Tensor) -> Att
         maps.append(found)
         number, name = found.shape[1], prefix + INSIDE
         heads += [Head(layer=_layer(prefix, chunked), head=h, kind="chunks", tap=name) for h in range(number)]
-        relevance += [rel] * number
+        relevance.append(rel)
     slots = tuple(_slots(core, calls, set(stepwise), steps))
     places = lay_out(core, _of_places(core, calls), heads)
     if isinstance(core, SpatioTemporalAttention):
@@ -116,7 +116,7 @@ def _laid_out(core: MemoryCore[Any], calls: list[_Call], outputs: Tensor) -> Att
             "that it reads, so its maps of steps sum to 1"
         )
     temporal = np.concatenate(maps, 1)
-    rel, read, tail = _by_chunk(temporal, chunks, len(heads) - len(relevance), relevance)
+    rel, read, tail = _by_chunk(temporal, chunks, sum(head.kind == "window" for head in heads), relevance)
     return Attention(tuple(heads), temporal, chunks, rel, read, tail, slots, places, outputs, tuple(notes))
 
 
@@ -203,8 +203,8 @@ def _chunk_heads(
     """Steps inside chunks ``[T, h, T]``, weighted by the relevance that is used, and the relevance of all chunks."""
     inside = calls[0].heard[prefix + INSIDE][0]
     out = np.full((steps, inside.shape[1], steps), np.nan, np.float32)
-    choice = np.full((steps, len(chunks)), np.nan, np.float32)
-    read = np.zeros((steps, len(chunks)), bool)
+    choice = np.full((steps, out.shape[1], len(chunks)), np.nan, np.float32)
+    read = np.zeros(choice.shape, bool)
     starts = {start: number for number, (start, _) in enumerate(chunks)}
     for call in calls:
         first, behind = (part[0].cpu().numpy() for part in core.attended_steps(call.clock)[prefix + CHOICE])
@@ -219,17 +219,22 @@ def _chunk_heads(
                 _put(out, call.start, product[:, :, place, offset][..., None], one, one + 1)
         rows, places = np.nonzero(first >= 0)
         numbers = np.array([starts[start] for start in first[rows, places].tolist()], int)
-        choice[call.start + rows, numbers] = all_of_them[0].float().cpu().numpy()[rows, places]
-        by_any_head = used.reshape(-1, *used.shape[-2:]).amax(0)  # t n
-        read[call.start + rows, numbers] = by_any_head.cpu().numpy()[rows, places] > 0
+        among, taken = (_of_heads(relevance, out.shape[1]) for relevance in (all_of_them, used))
+        choice[call.start + rows, :, numbers] = among[rows, :, places]
+        read[call.start + rows, :, numbers] = taken[rows, :, places] > 0
     return out, _Relevance(choice, read)
+
+
+def _of_heads(relevance: Tensor, heads: int) -> np.ndarray:
+    """Relevance that all heads share, ``[1, t, n]``, or of each, ``[1, h, t, n]``: both as ``[t, h, n]``."""
+    return relevance[0].expand(heads, *relevance.shape[-2:]).movedim(0, 1).float().cpu().numpy()
 
 
 class _Relevance(NamedTuple):
     choice: np.ndarray
-    """``[T, C]``, softmax over all visible chunks."""
+    """``[T, h, C]``, softmax over all visible chunks; the same of all heads where they share one relevance."""
     read: np.ndarray
-    """bool ``[T, C]``."""
+    """bool ``[T, h, C]``."""
 
 
 def _by_chunk(
@@ -241,9 +246,9 @@ def _by_chunk(
     read = ~np.isnan(rel)
     tail = np.zeros((steps, windows), np.float32)
     for one in relevance:
-        rel = np.concatenate([rel, one.choice[:, None]], 1)
-        read = np.concatenate([read, one.read[:, None]], 1)
-        unread = np.where(one.read, 0.0, np.nan_to_num(one.choice)).sum(-1, keepdims=True)
+        rel = np.concatenate([rel, one.choice], 1)
+        read = np.concatenate([read, one.read], 1)
+        unread = np.where(one.read, 0.0, np.nan_to_num(one.choice)).sum(-1)
         tail = np.concatenate([tail, unread.astype(np.float32)], 1)
     return rel.astype(np.float32), read, tail
 

@@ -19,7 +19,7 @@ from recollect.files import named_place, write_atomically
 from recollect.interpret.controls import score_with_controls
 from recollect.interpret.episodes import LONGEST, LiveEpisode, record_episode
 from recollect.interpret.html import write_html
-from recollect.interpret.live import require_live, write_live
+from recollect.interpret.live import episode_seed, require_live, write_live
 from recollect.interpret.movie import write_movie
 from recollect.interpret.ocatari import with_things
 from recollect.interpret.onnxruntime_web import find_runtime
@@ -29,7 +29,6 @@ from recollect.interpret.rerun_file import require_rerun, write_rerun
 from recollect.runs.progress import Count
 from recollect.runs.provenance import environment
 from recollect.tasks.worlds.contract import WorldConfig
-from recollect.training.frame import FRESH_SEED
 from recollect.training.trained import load_at_step, require_world
 
 EPISODES = 8
@@ -151,7 +150,7 @@ def record_run(
     info = EpisodeInfo(task="", core="", checkpoint_step=step, provenance={"run": str(directory)})
     found, count = [], Count(episodes, "episodes recorded")
     for number in range(episodes):
-        one = FRESH_SEED + seed + number
+        one = episode_seed(seed, number)
         record = record_episode(agent, where, info=info, seed=one, greedy=greedy, longest=longest)
         found.append(with_things(record.with_removal()))
         count.say(lambda: len(found))

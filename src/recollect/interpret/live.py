@@ -35,6 +35,11 @@ GROUPS = 8
 """Groups of steps that a window is shown in."""
 
 
+def episode_seed(seed: int, number: int = 0) -> int:
+    """Seed of an episode that no training has seen: the ``number``-th behind that of any whole number ``seed``."""
+    return (FRESH_SEED + seed + number) % 2**32  # as fresh_seed: a clock's time is a seed, and so is -5000
+
+
 class LiveWorld(NamedTuple):
     """A world that ``page/live.js`` can play."""
 
@@ -111,7 +116,7 @@ def page_text(agent: ActorCritic, world: WorldConfig, step: ExportedStep, runtim
         "world": {
             "key": found.key,
             "config": asdict(world),
-            "episodes": [found.secrets(world, FRESH_SEED + seed + number) for number in range(EPISODES)],
+            "episodes": [found.secrets(world, episode_seed(seed, number)) for number in range(EPISODES)],
         },
     }
     payload = {"model": step.model, "runtime": runtime.script, "binary": gzip.compress(runtime.binary, 9, mtime=0)}

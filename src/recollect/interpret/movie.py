@@ -18,11 +18,10 @@ from recollect.interpret.checks import check_record
 from recollect.interpret.colours import overlay
 from recollect.interpret.recall import mean_of_heads
 from recollect.interpret.record import EpisodeRecord
+from recollect.interpret.watch_picture import TALL, WIDE
 
 PANELS = ("frame", "heads", "recall", "value")
 ENDINGS = (".mp4", ".webp", ".gif")
-TALL = 336
-"""Height of the picture of the frame; enlarged by whole numbers, so that a pixel stays a square."""
 THUMB = 104
 MOST_HEADS = 6
 RECALL, VALUE, CAPTION = 84, 56, 26
@@ -99,7 +98,8 @@ class _Scene:
         present = np.zeros(1) if record.spatial is None else record.spatial[np.isfinite(record.spatial)]
         self.high = float(np.percentile(present, 99.5)) if present.size else 1.0
         y, x = (0, 0) if self.frames is None else self.frames.shape[1:3]
-        self.factor = max(1, round(TALL / max(y, 1)))
+        # By whole numbers, so that a pixel stays a square.
+        self.factor = max(1, min(round(TALL / max(y, 1)), WIDE // max(x, 1)))
         self.picture = (x * self.factor, y * self.factor)
         columns = 0 if self.spatial is None else -(-min(self.spatial.shape[1], MOST_HEADS) // 2)
         self.width = max(self.picture[0] + columns * (THUMB + 8), 560)

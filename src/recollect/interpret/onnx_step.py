@@ -102,7 +102,7 @@ class _Step(nn.Module):
             if name in self.windows:
                 weights["window"].append(tensor.mean((0, 1, 2)))
             elif name.endswith(RELEVANCE):
-                weights["relevance"].append(tensor[0, 0])
+                weights["relevance"].append(tensor.flatten(0, -2).mean(0))  # heads may each have one of their own
 
         inputs = ActorInputs(observation[:, None], action[:, None], reward[:, None])
         with ExitStack() as contexts:

@@ -103,7 +103,7 @@ def pooled(name: str, ratios: Sequence[Ratio], *, against: str = "chance", unit:
     if not number:
         return []
     totals, numbers = (np.array([getattr(ratio, part) for ratio in ratios], float) for part in ("total", "number"))
-    low, high = confidence_interval(totals, numbers) if (numbers > 0).sum() > 1 else (math.nan, math.nan)
+    low, high = confidence_interval(totals, numbers)
     chance = sum(ratio.chance for ratio in ratios) / number
     value = float(totals.sum() / number)
     return [

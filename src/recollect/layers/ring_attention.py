@@ -228,7 +228,7 @@ class StreamGate:
 
 
 class StreamLayer:
-    """Attention and feed-forward of one layer for one step.
+    """Attention and feed-forward of one layer for one step, without dropout.
 
     Args:
         attention: its ring.
@@ -237,7 +237,6 @@ class StreamLayer:
         feed_forward: its weights.
         gates: after attention and after feed-forward.
         relu: whether a ReLU closes each sub-layer.
-        dropout: of the outputs of both sub-layers and of the hidden layer, in training.
     """
 
     def __init__(
@@ -249,7 +248,6 @@ class StreamLayer:
         gates: tuple[nn.Module, nn.Module],
         *,
         relu: bool = False,
-        dropout: float = 0.0,
     ) -> None:
         rows, dtype = attention.batch_size, attention.dtype
         self.attention = attention
@@ -259,9 +257,9 @@ class StreamLayer:
         self.expand = PackedLinear(weight.to(dtype), bias.to(dtype), rows=rows, uses=1000)
         contract = feed_forward.contract
         self.contract = PackedLinear(contract.weight.to(dtype), contract.bias.to(dtype), rows=rows, uses=1000)
-        self.feed_forward = feed_forward  # its activation, and whether it trains
+        self.activation = feed_forward.activation
         self.gate_attention, self.gate_forward = (StreamGate(gate, rows) for gate in gates)
-        self.relu, self.dropout, self.dtype = relu, dropout, dtype
+        self.relu, self.dtype = relu, dtype
 
     def __call__(self, x: Tensor, hidden: Tensor | None, turn: Callable[[Tensor], Tensor] | None = None) -> Tensor:
         """``[b, dim] -> [b, dim]``; arguments as in :meth:`RingAttention.__call__`."""
@@ -275,15 +273,10 @@ class StreamLayer:
         """Everything behind the read heads ``[b, dim]``."""
         update = self.out(read)
         x = self.gate_attention(x, self._close(update))
-        middle = self.feed_forward.activation(self.expand(F.layer_norm(x, x.shape[-1:]).to(self.dtype)))
-        return self.gate_forward(x, self._close(self.contract(self._drop(middle))))
-
-    def _drop(self, x: Tensor) -> Tensor:
-        training = self.feed_forward.training and self.dropout > 0
-        return F.dropout(x, self.dropout) if training else x
+        middle = self.activation(self.expand(F.layer_norm(x, x.shape[-1:]).to(self.dtype)))
+        return self.gate_forward(x, self._close(self.contract(middle)))
 
     def _close(self, update: Tensor) -> Tensor:
-        update = self._drop(update)
         return update.relu_() if self.relu else update
 
 

@@ -31,33 +31,6 @@ MIN_BLOCK = 64
 """Blocks of queries are at least this long; short windows are cheaper in one product than in many small ones."""
 
 
-def episode_index(is_first: Tensor) -> Tensor:
-    """``[b, t]`` bool to the number of resets so far in this call: 0 is the episode of the incoming state."""
-    return is_first.long().cumsum(1)
-
-
-def window_mask(is_first: Tensor, count: Tensor, window: int) -> Tensor:
-    """Which keys each query may see.
-
-    Args:
-        is_first: bool ``[b, t]``.
-        count: long ``[b]``, valid steps in the cache, at most ``window``.
-        window: w, steps that a query sees before itself.
-
-    Returns:
-        bool ``[b, t, w + t]``.
-    """
-    t, device = is_first.shape[1], is_first.device
-    episode = episode_index(is_first)
-    steps = torch.arange(t, device=device)
-    age = steps[:, None] - torch.arange(-window, t, device=device)  # [t, w + t], 0 = the query itself
-    near = (age >= 0) & (age <= window)
-    cached = torch.arange(window, 0, -1, device=device) <= count[:, None]  # b w
-    cached = cached[:, None, :] & (episode == 0)[:, :, None]
-    fresh = episode[:, :, None] == episode[:, None, :]
-    return torch.cat((cached, fresh), -1) & near
-
-
 def steps_since_first(is_first: Tensor, count: Tensor) -> Tensor:
     """Steps of the running episode before each step: ``[b, t]`` long.
 

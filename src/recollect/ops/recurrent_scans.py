@@ -53,7 +53,8 @@ def lstm(
     """
     if is_traced() or not is_available():
         return plain_lstm(x, weights, memory, initial, first, stretch)
-    outputs, c = _LSTMScan.apply(x, *weights, *memory, *initial, first, _any_row(first), stretch)
+    settings = _any_row(first), stretch, torch.is_grad_enabled()
+    outputs, c = _LSTMScan.apply(x, *weights, *memory, *initial, first, *settings)
     return outputs, outputs[-1], c
 
 
@@ -63,7 +64,7 @@ def gru(
     """A GRU layer over all steps: as :func:`lstm`, with 3 d rows in the weights, h alone in the memory, s for z."""
     if is_traced() or not is_available():
         return plain_gru(x, weights, memory, initial, first, stretch)
-    return _GRUScan.apply(x, *weights, *memory, *initial, first, _any_row(first), stretch)
+    return _GRUScan.apply(x, *weights, *memory, *initial, first, _any_row(first), stretch, torch.is_grad_enabled())
 
 
 def stretched(gate: Tensor, stretch: float) -> Tensor:
@@ -127,17 +128,19 @@ class _LSTMScan(torch.autograd.Function):
     """One layer over all steps: values and first derivatives.
 
     x ``[t, b, i]`` and the weights share one dtype (bfloat16 under autocast); gates and c have the dtype of c.
-    ``resets[t]`` says whether any row of ``first`` ``[t, b, 1]`` resets at t.
+    ``resets[t]`` says whether any row of ``first`` ``[t, b, 1]`` resets at t; ``keep``, whether the caller records
+    gradients, which a function cannot see from inside.
     """
 
     @staticmethod
     def forward(ctx: Any, *args: Any) -> tuple[Tensor, Tensor]:
-        x, w, u, b, e, h, c, initial_h, initial_c, first, resets, stretch = args
+        x, w, u, b, e, h, c, initial_h, initial_c, first, resets, stretch, keep = args
         t, rows, _ = x.shape
         d, wide = u.shape[1], c.dtype
         drive = multiply(x.flatten(0, 1), w, b + e).view(t, rows, 4 * d)
         recur = PackedLinear(u, rows=rows, uses=t)
         outputs = x.new_empty(t, rows, d)
+        keep = keep and any(ctx.needs_input_grad)
         kept: list[list[Tensor]] = []
         before, h = h, h.to(x.dtype)
         for step in range(t):
@@ -152,7 +155,7 @@ class _LSTMScan(torch.autograd.Function):
             found, c = c, torch.addcmul(f * c, i, g)
             tanh = c.tanh()
             h = torch.mul(o, tanh, out=outputs[step])
-            if any(ctx.needs_input_grad):
+            if keep:
                 kept.append([gates, found, tanh])
         ctx.save_for_backward(x, w, u, before, initial_h, first, outputs, *(k for step in kept for k in step))
         ctx.resets, ctx.stretch = resets, stretch
@@ -199,7 +202,7 @@ class _LSTMScan(torch.autograd.Function):
         grad_x = multiply(flat, w.t()).view_as(x) if ctx.needs_input_grad[0] else None
         grad_w, grad_u = multiply(flat.t(), x.flatten(0, 1).t()), multiply(flat.t(), seen.flatten(0, 1).t())
         grad_b = flat.sum(0)
-        return grad_x, grad_w, grad_u, grad_b, grad_b, grad_h, grad_c, *(grad_initial or (None, None)), None, None, None
+        return grad_x, grad_w, grad_u, grad_b, grad_b, grad_h, grad_c, *(grad_initial or (None, None)), *[None] * 4
 
 
 def mask_reset_grad(first: Tensor, totals: list[Tensor], *grads: Tensor) -> None:
@@ -211,16 +214,17 @@ def mask_reset_grad(first: Tensor, totals: list[Tensor], *grads: Tensor) -> None
 
 
 class _GRUScan(torch.autograd.Function):
-    """One layer over all steps; dtypes as in :class:`_LSTMScan`."""
+    """One layer over all steps; dtypes and ``keep`` as in :class:`_LSTMScan`."""
 
     @staticmethod
     def forward(ctx: Any, *args: Any) -> tuple[Tensor, Tensor]:
-        x, w, u, b, e, h, initial_h, first, resets, stretch = args
+        x, w, u, b, e, h, initial_h, first, resets, stretch, keep = args
         t, rows, _ = x.shape
         d, wide = u.shape[1], h.dtype
         drive = multiply(x.flatten(0, 1), w, b).view(t, rows, 3 * d)
         recur = PackedLinear(u, e, rows=rows, uses=t)
         outputs = x.new_empty(t, rows, d)
+        keep = keep and any(ctx.needs_input_grad)
         kept: list[list[Tensor]] = []
         for step in range(t):
             if resets[step]:
@@ -232,7 +236,7 @@ class _GRUScan(torch.autograd.Function):
             n = torch.addcmul(drive[step, :, 2 * d :], r, h_n).tanh_()
             found, h = h, torch.lerp(n, h, z)
             outputs[step] = h
-            if any(ctx.needs_input_grad):
+            if keep:
                 kept.append([gates, found, n])
         ctx.save_for_backward(x, w, u, first, *(k for step in kept for k in step))
         ctx.resets, ctx.stretch = resets, stretch
@@ -269,4 +273,4 @@ class _GRUScan(torch.autograd.Function):
         by_x, by_h = by_x.flatten(0, 1), by_h.flatten(0, 1)
         grad_x = multiply(by_x, w.t()).view_as(x) if ctx.needs_input_grad[0] else None
         grad_w, grad_u = multiply(by_x.t(), x.flatten(0, 1).t()), multiply(by_h.t(), seen.t())
-        return grad_x, grad_w, grad_u, by_x.sum(0), by_h.sum(0), grad_h, *(grad_initial or (None,)), None, None, None
+        return grad_x, grad_w, grad_u, by_x.sum(0), by_h.sum(0), grad_h, *(grad_initial or (None,)), *[None] * 4

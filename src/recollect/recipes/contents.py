@@ -46,7 +46,7 @@ def tasks() -> list[Row]:
         if demand is not None:
             asked["lag"] = f"{demand.lag:g}, {demand.lag_high:g}"
             asked["ends"] = f"{demand.episodes:g}, {demand.episodes_high:g}"
-            asked["past"] = f"{demand.distractors:g}"
+            asked["past"] = "-" if math.isnan(demand.distractors) else f"{demand.distractors:g}"
             asked["bits"] = "-" if math.isnan(demand.bits) else f"{demand.bits:.1f}"
         row = {"key": key, "kind": "rows" if issubclass(task, StreamTask) else "world"}
         rows.append(

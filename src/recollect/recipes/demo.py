@@ -140,7 +140,7 @@ def demo(
     scores = [_score(agent, worlds, episodes) for agent in agents]
     _show_scores(console, worlds, scores, outcomes)
     video = record(agents[0], memory.world, folder / "hcam", episodes=4, seed=FRESH_SEED)
-    console.print(f"Film: {video.mp4}", highlight=False, soft_wrap=True)
+    console.print(f"Film: {video.mp4}", highlight=False, soft_wrap=True, markup=False)
     streamed = stream(agents[0], worlds[1], steps, console)
     _show_stream(console, streamed)
     explored = _explore(console, memory.world, folder / "hcam")

@@ -1,6 +1,7 @@
 """Run a recipe's seeds, keep every number with its command, and make the tables from those files alone.
 
-    results/NAME/<label>-seed<k>.json     one run: command, commit, hardware, seed, steps, times, every score
+    results/NAME/<label>-seed<k>.json     one run: command, commit, hardware, seed, steps, times, every score;
+                                          of another process that only scored it, ``scored_by``
     docs/results.md                       one table per recipe and scale, between markers
 
 A run is scored on what it was trained on, or on each of its recipe's tests; every test is a row of the table. A run
@@ -16,6 +17,7 @@ Source: Agarwal et al., Deep RL at the edge of the statistical precipice (2021),
 import hashlib
 import json
 import math
+import shutil
 import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -39,10 +41,12 @@ from recollect.recipes.base import Recipe, Run, Test
 from recollect.recipes.demands import demand_of, policies_of
 from recollect.recipes.learner_frames import frames_table
 from recollect.recipes.markdown import markdown_cell
-from recollect.runs.checkpoints import RunError
+from recollect.runs import checkpoints
+from recollect.runs.errors import RunError
 from recollect.runs.metrics import read_rows
 from recollect.runs.provenance import environment
 from recollect.runs.random_states import seed_everything
+from recollect.runs.run_directory import RunDirectory
 from recollect.state import nbytes
 from recollect.tasks import GymnasiumConfig
 from recollect.training.detection import DetectionConfig
@@ -112,19 +116,33 @@ def reproduce(
             if not again and _is_there(path, one):
                 _say(console, f"{run.row}, seed {seed}: already in {path}")
                 continue
-            result = run_once(recipe, one, scale, base, console)
+            result = run_once(recipe, one, scale, base, console, anew=again)
             path.parent.mkdir(parents=True, exist_ok=True)
             write_atomically(path, json.dumps(result, indent=1) + "\n")
             _say(console, f"{run.row}, seed {seed}: {_summary(result)}")
     return write_tables(recipe, base)
 
 
-def run_once(recipe: Recipe, run: Run, scale: str, root: Path, console: Console | None = None) -> dict[str, Any]:
-    """Train and score one run; what goes wrong is in the result, not raised (except an interrupt)."""
+def run_once(
+    recipe: Recipe, run: Run, scale: str, root: Path, console: Console | None = None, *, anew: bool = False
+) -> dict[str, Any]:
+    """Train and score one run; what goes wrong is in the result, not raised (except an interrupt).
+
+    Args:
+        recipe: of the run.
+        run: what is trained.
+        scale: of the recipe.
+        root: folder of ``runs/``.
+        console: where progress is shown; None is silent.
+        anew: train once more what is trained to its end already; what was stopped on the way goes on.
+    """
     description = to_json(run.config, KINDS)
     # A change of the recipe gets a new directory; the same config goes on where it was stopped.
     digest = hashlib.sha256(json.dumps(description, sort_keys=True).encode()).hexdigest()[:8]
     directory = root / "runs" / "reproduce" / recipe.name / f"{run.label}-seed{run.config.fit.seed}-{digest}"
+    if anew and _has_ended(directory):
+        shutil.rmtree(directory)
+    here = {key: value for key, value in environment().items() if key != "command"}
     result: dict[str, Any] = {
         "recipe": recipe.name,
         "scale": scale,
@@ -136,7 +154,7 @@ def run_once(recipe: Recipe, run: Run, scale: str, root: Path, console: Console 
         "taught_by": run.config.taught_by,
         "helps": list(run.config.helps),
         "command": f"recollect reproduce {recipe.name} --scale {scale}",
-        **{key: value for key, value in environment().items() if key != "command"},
+        **here,
         "config": description,
     }
     _reset_peak()
@@ -146,10 +164,24 @@ def run_once(recipe: Recipe, run: Run, scale: str, root: Path, console: Console 
         outcome = fit(run.config, directory, resume=True, console=console, hint="the same command goes on from there")
         if outcome.status == "interrupted":
             raise KeyboardInterrupt(outcome.message)
-        return result | _scores(run, outcome)
+        return result | _scores(run, outcome) | _trained_elsewhere(outcome, here)
     except (RunError, ValueError, RuntimeError, MemoryError) as error:
         lines = traceback.format_exception_only(error)
         return result | {"status": "failed", "error": lines[-1].strip().splitlines()[0]}
+
+
+def _has_ended(directory: Path) -> bool:
+    newest, _ = checkpoints.newest(RunDirectory(directory).checkpoints)
+    return newest is not None and checkpoints.read_progress(newest).get("status") in ("finished", "solved")
+
+
+def _trained_elsewhere(outcome: Outcome, here: Mapping[str, Any]) -> dict[str, Any]:
+    """What a result says otherwise where an earlier process trained the run and this one only scores it."""
+    trained = outcome.trained_by
+    if trained == outcome.directory.processes()[-1]:
+        return {}
+    there = {key: trained[key] for key in here if key in trained}
+    return {**there, "scored_by": dict(here), "peak_memory_mib": None}  # the peak was that of scoring
 
 
 def _scores(run: Run, outcome: Outcome) -> dict[str, Any]:

@@ -37,7 +37,8 @@ class Demand:
     episodes_high: float
     """The same; 95 % of uses have fewer, or as many."""
     distractors: float
-    """Other events that are to be seen in between, each kind counted once; median."""
+    """Other things that are shown in between: of worlds their events, each kind counted once, of stream tasks the cues,
+    pairs and distractors (:meth:`StreamTask.things`), each counted; median. NaN when the task does not say."""
     bits: float
     """How much must be kept, as the task says; NaN when it does not say."""
 
@@ -50,7 +51,7 @@ class Use(NamedTuple):
     episodes: Tensor
     """long ``[u]``."""
     distractors: Tensor
-    """long ``[u]``."""
+    """long ``[u]``; NaN where the task does not say."""
     row: Tensor
     """long ``[u]``: whose they are."""
 
@@ -131,10 +132,12 @@ def _stream_uses(task: StreamTask, rows: int, seed: int) -> Iterator[Use]:
     row, step = torch.nonzero(batch.source >= 0, as_tuple=True)
     if not len(row):
         return
-    source = batch.source[row, step]
-    named = torch.zeros_like(batch.is_first).index_put_((row, source), torch.tensor(True))
-    until = named.long().cumsum(1)  # sources up to each step
-    yield Use(step - source, torch.zeros_like(step), until[row, step] - until[row, source], row)
+    source, things = batch.source[row, step], task.things(batch)
+    between = torch.full(step.shape, torch.nan)
+    if things is not None:
+        until = things.cumsum(1)  # things shown up to each step
+        between = until[row, step] - until[row, source]
+    yield Use(step - source, torch.zeros_like(step), between, row)
 
 
 def _world(config: WorldConfig, episodes: int, seed: int) -> Iterator[Use]:

@@ -66,6 +66,8 @@ class Outcome(NamedTuple):
     """The agent, with its weights."""
     message: str
     """One sentence for a person."""
+    trained_by: dict[str, Any]
+    """Entry of environment.json of the process that took the last step: an earlier one where none was left to take."""
 
 
 def fit(
@@ -100,7 +102,7 @@ def fit(
     """
     for name in log:
         require_installed(name)
-    going_on = resume and checkpoints.steps(RunDirectory(directory).checkpoints)
+    going_on = resume and _can_go_on(RunDirectory(directory))
     start = None if start_from is None or going_on else read_start(start_from)
     return Fit(config, directory, resume, start, console).run(loggers, log, hint)
 
@@ -136,16 +138,18 @@ class Fit:
         self.window: dict[str, list[float]] = {}  # name: [sum, count] since the last report
         self.reported = perf_counter()  # when this process wrote its last row
         self.owes_report = False  # the newest step was done, and what follows it was not
+        self.process = self.trained_by = 0  # entries of environment.json: of this process, of that of the newest step
         try:
             if start is not None:
                 start = fitted(start, self.trainer.agent)
-            if not (resume and checkpoints.steps(self.directory.checkpoints)):
+            if not (resume and _can_go_on(self.directory)):
                 with _before_anything_is_written():
                     self.trainer.look_at_data()
             # Nothing is written before trainer, world and data stand: a mistake in the settings, or files that are
             # not there, leave no directory behind.
             note = None if start is None else start.note()
             self.directory.open(self.description, resume=resume, renew=_renew, note=note)
+            self.process = len(self.directory.processes()) - 1
             if not (resume and self._restore()):
                 self._begin(start)
         except BaseException:
@@ -229,6 +233,7 @@ class Fit:
             "best": self.best,
             "window": self.window,
             "owes_report": self.owes_report,
+            "trained_by": self.trained_by,
             "trainer": data,
             "random": states.data,
             "config": self.description,
@@ -273,12 +278,15 @@ class Fit:
             self.processor_seconds = progress.get("processor_seconds", 0.0)
             self.status, self.evaluation, self.window = progress["status"], progress["evaluation"], progress["window"]
             self.owes_report = progress.get("owes_report", False)
+            self.trained_by = progress.get("trained_by", 0)  # older files do not say
             restore_random_states(below("random.", checkpoint.training), progress["random"])
         best, _ = checkpoints.read_newest(self.directory.best)
-        # What lies in the folder counts. It may be of a later step, if the run was killed before its next checkpoint.
         if best is not None:
             with checkpoints.belongs(self.directory.best, best.progress["step"]):
-                self.best = Best(*best.progress["best"])
+                # It is of a later step if the run was killed before its next checkpoint. The run will come to that step
+                # again, but with other settings not to the same weights.
+                if best.progress["step"] <= self.done or _renew(best.progress["config"]) == self.description:
+                    self.best = Best(*best.progress["best"])
         self._tell(self.trainer.notice)
         self._go_on(from_json(_renew(progress["config"]), TrainerConfig, KINDS))
         return True
@@ -375,6 +383,7 @@ class Fit:
             self._stop(OutOfMemoryError(reason), f"at step {self.done + 1}", before)
         self.processor_seconds += process_time() - began
         self.done += 1
+        self.trained_by = self.process
         self.owes_report = True
         self._gather(metrics)
 
@@ -400,7 +409,6 @@ class Fit:
 
     def _outcome(self, message: str) -> Outcome:
         assert self.status != "running"
-        agent = self.trainer.agent
         return Outcome(
             self.status,
             self.done,
@@ -409,8 +417,9 @@ class Fit:
             self.evaluation,
             self.best,
             self.directory,
-            agent,
+            self.trainer.agent,
             message,
+            self.directory.processes()[: self.trained_by + 1][-1],
         )
 
 
@@ -426,6 +435,10 @@ def _before_anything_is_written() -> Iterator[None]:
         if reason is None:
             raise
         raise ValueError(f"{reason}: make the sizes of the run smaller. Nothing was written") from error
+
+
+def _can_go_on(directory: RunDirectory) -> bool:
+    return checkpoints.newest(directory.checkpoints)[0] is not None
 
 
 def _renew(config: Mapping[str, Any]) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, get_type_hints
 
 from torch import Tensor, nn
 
-from recollect.config import require
+from recollect.config import kinds_first, require, require_kinds
 from recollect.evaluation.films import Video
 from recollect.evaluation.recordings import Recording
 from recollect.evaluation.score import Score
@@ -61,6 +61,7 @@ class FitConfig:
     is compared, at whatever load of the machine. None sets no limit."""
 
     def __post_init__(self) -> None:
+        require_kinds(self)
         for name in ("steps", "report_every", "evaluate_every", "checkpoint_every", "keep_checkpoints"):
             require(getattr(self, name) >= 1, name, getattr(self, name), "give at least 1")
         seconds = self.report_seconds
@@ -137,6 +138,13 @@ class TrainerConfig(ABC):
     """Rows or episodes that score a finished run, unless another number is asked for."""
     has_films: ClassVar[bool] = False
     """Whether there is something to see: an agent that acts in a world."""
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        kinds_first(cls)
+
+    def __post_init__(self) -> None:
+        require_kinds(self)
 
     @property
     def taught_by(self) -> str | None:

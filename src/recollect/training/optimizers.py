@@ -9,7 +9,7 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor, nn
 
-from recollect.config import require
+from recollect.config import require, require_kinds
 from recollect.cores.weight_changes import count_change
 from recollect.runs.errors import NonFiniteError
 
@@ -50,12 +50,14 @@ class OptimizerConfig:
     """Longest gradient; longer ones are scaled down. None does not clip."""
 
     def __post_init__(self) -> None:
+        require_kinds(self)
         for name, known in (("algorithm", get_args(Algorithm)), ("schedule", get_args(Schedule))):
             require(getattr(self, name) in known, name, getattr(self, name), f"choose one of {', '.join(known)}")
         require(self.learning_rate > 0, "learning_rate", self.learning_rate, "give a positive rate")
         require(0 <= self.floor <= 1, "floor", self.floor, "give a share of the peak, from 0 to 1")
         require(self.warmup_steps >= 0, "warmup_steps", self.warmup_steps, "give 0 or more")
         require(self.weight_decay >= 0, "weight_decay", self.weight_decay, "give 0 or more")
+        require(all(0 <= beta < 1 for beta in self.betas), "betas", self.betas, "give two factors from 0 to below 1")
         require(0 <= self.smoothing < 1, "smoothing", self.smoothing, "give a factor from 0 to below 1")
         require(self.epsilon > 0, "epsilon", self.epsilon, "give a small positive number")
         clips = self.clip_norm is None or self.clip_norm > 0

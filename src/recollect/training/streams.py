@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from recollect.config import require
-from recollect.evaluation.sequences import METRICS
+from recollect.evaluation.sequences import METRICS, require_questions
 from recollect.tasks.streams.contract import StreamTask
 from recollect.training.drawn import DrawnTrainer
 from recollect.training.frame import TrainerConfig, evaluation_seed
@@ -74,13 +74,17 @@ class StreamTrainer(DrawnTrainer[ModelT], Generic[ConfigT, ModelT]):
     def look_at_data(self) -> None:
         """Draw a row of what is trained on, and of what evaluations during the run use, with generators of their own.
 
-        A part that has been read stays in memory, so that the first step and the first evaluation find it.
+        A part that has been read stays in memory, so that the first step and the first evaluation find it. Of the rows
+        of an evaluation no more are drawn than up to the first that asks anything: most often that is the first.
+
+        Raises:
+            ValueError: there are no data, they cannot be read, or there is nothing to score.
         """
-        task = self.config.task
+        task, most = self.config.task, self.config.evaluation_rows
         task.sample(1, torch.Generator())
         scored = task.scored_on(final=False)
-        if scored is not task:
-            next(iter(scored.batches(1, 1, torch.Generator())), None)
+        rows = scored.batches(most, 1, torch.Generator())
+        require_questions(any(bool(row.score_mask.any()) for row in rows), scored, most)
 
     def evaluate(self) -> dict[str, float]:
         """Score on the validation part, or on fresh rows, the same at every evaluation."""

@@ -90,15 +90,10 @@ def load_checkpoint(directory: str | PathLike[str], *, best: bool = False) -> Ch
 def passed_over(directory: str | PathLike[str], *, best: bool = False) -> list[str]:
     """What a person should know about the newest checkpoints: those that are torn, and which one stands for them."""
     run = RunDirectory(directory)
-    folder = run.best if best else run.checkpoints
-    torn = []
-    for step in reversed(checkpoints.steps(folder)):
-        path = folder / f"step-{step:09d}"
-        reason = checkpoints.defect(path)
-        if reason is None:
-            return [*torn, f"the checkpoint of step {step} is used"] if torn else []
-        torn.append(f"{path} is torn ({reason}): passed over")
-    return torn
+    path, torn = checkpoints.newest(run.best if best else run.checkpoints)
+    if path is None or not torn:
+        return torn
+    return [*torn, f"the checkpoint of step {checkpoints.step_of(path)} is used"]
 
 
 def load_model(

@@ -12,7 +12,7 @@ from recollect.layers.ring_attention import RingAttention, StreamLayer, StreamSt
 
 
 class CausalTransformerStream(Stream):
-    """A live :class:`CausalTransformer`: each key is turned once, by its place in the stream.
+    """A live :class:`CausalTransformer`: each key is turned once, by its place in the stream. It never drops out.
 
     Args:
         core: whose weights are used; they are copied into the layout of the processor.
@@ -36,7 +36,7 @@ class CausalTransformerStream(Stream):
             )
             gates = ResidualGate(), ResidualGate()
             weights = layer.out, layer.norm_forward, layer.feed_forward
-            layers.append(StreamLayer(attention, *weights, gates, dropout=c.dropout))
+            layers.append(StreamLayer(attention, *weights, gates))
         self._stack = StreamStack(layers)
         self._head_dim = c.dim // c.num_heads if c.positions == "rotary" else 0
         self._dtype = like.dtype

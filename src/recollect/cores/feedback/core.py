@@ -38,7 +38,7 @@ from recollect.config import require
 from recollect.cores.contract import CoreConfig, MemoryCore
 from recollect.cores.feedback.attention import FeedbackLayer, Past, Projections
 from recollect.layers.feedforward import feedforward_width, input_projection
-from recollect.layers.window_attention import next_count, slide, window_mask
+from recollect.layers.window_attention import next_count, slide, steps_since_first
 
 
 class FeedbackState(NamedTuple):
@@ -138,7 +138,8 @@ class FeedbackTransformer(MemoryCore[FeedbackState]):
         window = self.config.memory_len
         tracing = torch.compiler.is_compiling()
         resets = [True] * is_first.shape[1] if tracing else is_first.any(0).tolist()
-        seen = window_mask(is_first, state.count, window)  # b t (w + t), and the query itself, which is cut off below
+        # How many steps back each step may look: a mask of all steps at once would be as large as their square.
+        reach = steps_since_first(is_first, state.count).clamp(max=window)[:, :, None, None, None].unbind(1)
         embedded = self.project(inputs)
         first_queries = self.layers[0].queries(self.projections[0].norm(embedded))
         steps = zip(embedded.split(1, 1), *(part.split(1, 2) for part in first_queries), strict=True)
@@ -147,6 +148,7 @@ class FeedbackTransformer(MemoryCore[FeedbackState]):
         pasts = []
         for projections in self.projections:
             pasts.append(Past(projections, memory, official_empty=self.config.official_empty))
+        back = torch.arange(window + pasts[0].block, 0, -1, device=inputs.device)  # of the keys, the newest last
         maps: list[list[Tensor]] | None = (
             [[] for _ in self.layers] if any(layer.tap.listening for layer in self.layers) else None
         )
@@ -155,7 +157,7 @@ class FeedbackTransformer(MemoryCore[FeedbackState]):
             if step and resets[step]:
                 for past in pasts:
                     past.clear(is_first[:, step])
-            mask = seen[:, step, pasts[0].start : step + window][:, None, None]
+            mask = back[pasts[0].start - step - window :] <= reach[step]  # b 1 1 s
             stacked = [past.recent() for past in pasts]
             stream = [x]
             for index, layer in enumerate(self.layers):
@@ -165,7 +167,7 @@ class FeedbackTransformer(MemoryCore[FeedbackState]):
                 x = layer.finish(x, heads)
                 stream.append(x)
                 if maps is not None:
-                    maps[index].append(F.pad(weights, (pasts[0].start, seen.shape[2] - window - step)))
+                    maps[index].append(F.pad(weights, (pasts[0].start, len(reach) - step)))
             memory = self.blend(stream)
             for past in pasts:
                 past.push(memory)

@@ -1,6 +1,6 @@
 """The Feedback Transformer one step at a time: projected memories in ring buffers.
 
-A step projects one memory and reads w, without copying any. There is no dropout.
+A step projects one memory and reads w, without copying any. A stream never drops out.
 """
 
 import torch

@@ -170,10 +170,10 @@ class HierarchicalAttention(nn.Module):
         self.key = Linear(width, features, bias=False)
         self.value = Linear(width, features)
         self.out = Linear(features, features)
-        self.choice_tap = Tap("b t n")
-        """Hears the softmax over all chunks that may be read, before k are chosen (the mean over heads); in calls only.
-        """
-        self.relevance_tap = Tap("b h t n" if reading.relevance_heads else "b t n")
+        by_chunk = "b h t n" if reading.relevance_heads else "b t n"
+        self.choice_tap = Tap(by_chunk)
+        """Hears the softmax over all chunks that may be read, before k are chosen; in calls only."""
+        self.relevance_tap = Tap(by_chunk)
         self.tap = Tap("b h t n c")
         for child in self.children():
             if isinstance(child, Linear):
@@ -289,7 +289,6 @@ class HierarchicalAttention(nn.Module):
         index, weights = choose_chunks(scores, mask, self.top_k, self.reading.relevance)
         if self.choice_tap.listening:
             among = choose_chunks(scores, mask, scores.shape[-1], "full_softmax")[1]
-            among = among.mean(1) if self.reading.relevance_heads else among
             self.choice_tap(F.pad(among, around) if any(around) else among)
         if not self.official_empty or mask is None:
             return index, weights

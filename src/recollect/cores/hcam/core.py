@@ -38,6 +38,7 @@ Differs:
 - Dropout (off in the paper) acts on what sub-layers add.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple
@@ -61,6 +62,10 @@ from recollect.layers.window_attention import slide, steps_since_first, visible_
 
 BLOCK = 128
 """Steps that are processed at once, if window and memory are not longer: the cost of a call is linear in its steps."""
+SCORES = 2**21
+"""Of a row and a head, with the steps in all chunks: a block grows with the memory until it makes so many at once. What
+is stored is projected once for each block, so that short blocks of a large memory cost time; but a block as long as a
+memory of a thousand steps has won what there is to win, and from there on its scores would grow with the square."""
 
 
 class LayerMemory(NamedTuple):
@@ -157,6 +162,16 @@ class HierarchicalChunkMemoryConfig(CoreConfig):
     def stream_gathers(self) -> bool:
         """Whether a step of a stream looks into a copy of the chosen chunks, and not into all of them."""
         return STREAM_GATHER_SHARE * self.top_k <= self.num_chunks and not self.reading.relevance_heads
+
+    @property
+    def block(self) -> int:
+        """Steps that a call processes at once: as many as are stored, or fewer where these would be many.
+
+        B steps meet the c steps of n chunks and of B / stride new ones: B (n + B / stride) c <= SCORES.
+        """
+        stored = self.num_chunks * self.stride
+        longest = (math.isqrt(stored**2 + 4 * SCORES * self.stride // self.chunk_len) - stored) // 2
+        return max(BLOCK, self.memory_len, min(stored, longest))
 
     def completes(self, steps: Tensor | int) -> Any:
         """Whether the last of so many steps (a number or many) of an episode completes a chunk."""
@@ -371,8 +386,7 @@ class HierarchicalChunkMemory(MemoryCore[HierarchicalChunkMemoryState]):
         self, inputs: Tensor, state: HierarchicalChunkMemoryState, is_first: Tensor
     ) -> tuple[Tensor, HierarchicalChunkMemoryState]:
         """Block by block; see :class:`MemoryCore`."""
-        c = self.config
-        block = max(BLOCK, c.memory_len, c.num_chunks * c.stride)
+        c, block = self.config, self.config.block
         features, outputs = self.features(), []
         for part, first in zip(inputs.split(block, 1), is_first.split(block, 1), strict=True):
             plan = make_plan(c, first, state.steps, state.lengths)

@@ -13,7 +13,8 @@ Steps are stored raw and the query is projected instead (``lifelong_cache.py`` h
 Capacity and eviction. ``capacity_steps // stride`` chunks are kept per row. All is allocated when the stream is
 made and never grows, so bytes are constant; the cost of a step grows with the chunks held until the memory is
 full, and is constant from there on. Then a new chunk takes the place of the row's oldest. ``is_first`` empties a
-row, or with ``carry_across_episodes`` writes its unfinished chunk, which counts as a whole one.
+row, or with ``carry_across_episodes`` writes its unfinished chunk, which counts as a whole one. A stream never
+drops out.
 """
 
 import os
@@ -181,7 +182,12 @@ class LifelongStream(ChunkStream):
         return self._options
 
     def fork(self) -> "LifelongStream":
-        """A second stream with the same memory, in a file of its own if there is a folder."""
+        """A second stream with the same memory, in a file of its own if there is a folder.
+
+        Raises:
+            ValueError: the weights have changed since the stream was made.
+        """
+        self.check_weights()
         twin = LifelongStream(self.core, self.batch_size, **self._options)
         twin.load_state(self.state)
         return twin
@@ -280,12 +286,14 @@ class LifelongStream(ChunkStream):
             if i == len(self._layers) - 1:
                 break
             layer = step_layer.layer
-            x = layer.gate_local(x, step_layer.drop(layer.local(x, past[:, -w:, i], visible, self._features)))
+            x = layer.gate_local(x, layer.local(x, past[:, -w:, i], visible, self._features))
             read = torch.zeros_like(x)  # a gate changes the stream even where nothing is read
             if not self._empty:
-                read = step_layer.drop(cache.read_steps(F.layer_norm(x, (d,)), self._has_chunks))
+                read = cache.read_steps(F.layer_norm(x, (d,)), self._has_chunks)
             x = layer.gate_memory(x, read)
-            x = layer.gate_forward(x, layer.feed_forward(layer.norm_forward(x)))
+            forward = layer.feed_forward  # part by part, for as a whole it drops out in training
+            middle = forward.activation(forward.expand(layer.norm_forward(x)))
+            x = layer.gate_forward(x, forward.contract(middle))
         self._raw.load(torch.cat((past, torch.stack(raw, 2)), 1)[:, -self._raw.length :])
         self._advance_count(t)
 

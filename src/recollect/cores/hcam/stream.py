@@ -1,6 +1,7 @@
 """The stream of the hierarchical chunk memory: every step and every chunk is projected once, when it arrives.
 
-The windows are ring buffers of keys and values, the chunks are in a :class:`ChunkCache` per layer.
+The windows are ring buffers of keys and values, the chunks are in a :class:`ChunkCache` per layer. A stream never drops
+out.
 """
 
 from abc import ABC, abstractmethod
@@ -63,23 +64,18 @@ class ChunkStreamLayer:
     ) -> Tensor:
         """``[b, d] -> [b, d]``; ``empty`` if no row has a chunk, the rest as for the parts."""
         width = x.shape[-1:]
-        x = self.join(self.layer.gate_local, x, self.drop(self.out(self.attention(x, hidden))))
+        x = self.join(self.layer.gate_local, x, self.out(self.attention(x, hidden)))
         if not empty:
             read = self.cache.read(F.layer_norm(x, width), has_chunks, order)
-            x = self.join(self.layer.gate_memory, x, self.drop(read))
+            x = self.join(self.layer.gate_memory, x, read)
         elif self.gated:  # a gate changes the stream even where nothing is read
             x = self.join(self.layer.gate_memory, x, torch.zeros_like(x))
         middle = self.expand(F.layer_norm(x, width).to(self.dtype)).relu_()
-        return self.join(self.layer.gate_forward, x, self.drop(self.contract(self.drop(middle))))
+        return self.join(self.layer.gate_forward, x, self.contract(middle))
 
     def join(self, gate: nn.Module, x: Tensor, update: Tensor) -> Tensor:
         """Sums are made here, without a call."""
         return gate(x, update.to(x.dtype)) if self.gated else x + update
-
-    def drop(self, update: Tensor) -> Tensor:
-        """Dropout, in training."""
-        dropout = self.layer.config.dropout
-        return F.dropout(update, dropout) if dropout and self.layer.training else update
 
 
 class ChunkStream(Stream, ABC):

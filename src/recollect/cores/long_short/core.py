@@ -225,10 +225,12 @@ class LongShortAttention(nn.Module):
         """Projected sinusoids: ``[h, s*r, e]`` by number of newer landmarks, ``[h, w+1, e]`` from the oldest age."""
         config, weight = self.config, self.window_position.weight
         count = config.num_segments * config.num_landmarks
-        newer = torch.arange(count, device=weight.device, dtype=weight.dtype)
-        age = torch.arange(config.memory_len, -1, -1, device=weight.device, dtype=weight.dtype)
-        far = self.landmark_position(sinusoid(newer, config.dim, "concatenated"))
-        near = self.window_position(sinusoid(age, config.dim, "concatenated"))
+        # Positions and angles in half precision would make neighbours of a long window one.
+        dtype = torch.promote_types(weight.dtype, torch.float32)
+        newer = torch.arange(count, device=weight.device, dtype=dtype)
+        age = torch.arange(config.memory_len, -1, -1, device=weight.device, dtype=dtype)
+        far = self.landmark_position(sinusoid(newer, config.dim, "concatenated").to(weight.dtype))
+        near = self.window_position(sinusoid(age, config.dim, "concatenated").to(weight.dtype))
         return split_heads(far, config.num_heads), split_heads(near, config.num_heads)
 
     def encode(self, inputs: Tensor, padding: Tensor) -> Tensor:
@@ -338,11 +340,10 @@ class LongShortTransformer(MemoryCore[LongShortTransformerState]):
             which are read as zeros.
 
         Raises:
-            ValueError: the core is causal, or the shapes do not fit.
+            ValueError: the core is causal, no step, or a shape or dtype that does not fit.
         """
         self._need(causal=False)
-        if inputs.ndim != 3 or tuple(inputs.shape[2:]) != self.input_shape:
-            raise ValueError(f"inputs have shape {list(inputs.shape)}; encode takes [b, t, {self.input_shape[0]}]")
+        self._check_rows(inputs)
         batch, t, _ = inputs.shape
         if padding is None:
             padding = torch.zeros(batch, t, dtype=torch.bool, device=inputs.device)
@@ -357,6 +358,20 @@ class LongShortTransformer(MemoryCore[LongShortTransformerState]):
             hidden = block.encode(hidden, empty)
         outputs = torch.where(finite, self.norm(hidden[:, :t]), torch.nan)
         return torch.where(padding[..., None], 0.0, outputs)
+
+    def _check_rows(self, inputs: Tensor) -> None:
+        """Raise ``ValueError`` unless :meth:`encode` can read them."""
+        if inputs.ndim != 3 or tuple(inputs.shape[2:]) != self.input_shape or not inputs.shape[1]:
+            raise ValueError(
+                f"inputs have shape {list(inputs.shape)}; encode takes [b, t, {self.input_shape[0]}]: "
+                "give rows of at least one step"
+            )
+        own = self.norm.weight.dtype
+        if inputs.dtype != own and not (inputs.is_floating_point() and torch.is_autocast_enabled(inputs.device.type)):
+            raise ValueError(
+                f"inputs have dtype {inputs.dtype}, the parameters of {type(self).__name__} have {own}: "
+                f"use inputs.to({own}), or torch.autocast for floats"
+            )
 
     def attended_steps(self, clock: Tensor) -> dict[str, tuple[Tensor, Tensor]]:
         """The segments of the landmarks, then the window; see :class:`MemoryCore`."""

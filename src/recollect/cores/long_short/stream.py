@@ -1,6 +1,6 @@
 """The Long-Short Transformer in a stream: rings of projected keys and values, and landmarks.
 
-Nothing is projected twice, and only landmarks are ever moved: once per segment.
+Nothing is projected twice, and only landmarks are ever moved: once per segment. A stream never drops out.
 """
 
 import torch
@@ -171,10 +171,9 @@ class LayerRings:
     def step(self, inputs: Tensor, hidden: Tensor | None) -> Tensor:
         """The whole block on one step: ``[b, d]`` to ``[b, d]``."""
         block = self.block
-        stream = inputs + F.dropout(self.read(block.attention_norm(inputs), hidden), block.dropout, block.training)
+        stream = inputs + self.read(block.attention_norm(inputs), hidden)
         inside = block.feed_forward.activation(self.expand(block.feed_forward_norm(stream).to(self.dtype)))
-        inside = self.contract(F.dropout(inside, block.dropout, block.training))
-        return stream + F.dropout(inside, block.dropout, block.training)
+        return stream + self.contract(inside)
 
     def read(self, inputs: Tensor, hidden: Tensor | None) -> Tensor:
         """Push the (normed) step ``[b, d]`` and attend: ``[b, d]``; ``hidden`` bool ``[b*h, 1, s*r+w+1]``."""
@@ -199,7 +198,6 @@ class LayerRings:
         weights = scores.softmax(-1, torch.promote_types(scores.dtype, torch.float32))
         if attention.tap.listening:
             attention.tap(weights.unflatten(0, (batch, heads)))
-        weights = F.dropout(weights, self.config.dropout, attention.training)
         far, near = weights.to(self.values.dtype).split((far.shape[-1], near.shape[-1]), -1)
         read = torch.baddbmm(torch.bmm(far, self.values), near, near_values)
         return self.out(read.reshape(batch, -1).to(self.dtype))

@@ -32,8 +32,8 @@ architectures; Tallec and Ollivier (2018), Can recurrent neural networks warp ti
 
 With ``state_noise`` calls in training mode add normal noise to h (and c) every four steps. What is remembered then has
 to withstand it or is gone within an episode, and lasts far longer than the episodes of training: a cue that was kept
-for 200 steps is kept for 2 000, in two seeds of three for 20 000 (recipes/million.py). Ours, after Jim, Giles and Horne (1996), An analysis of noise in
-recurrent neural networks: convergence and generalization.
+for 200 steps is kept for 2 000, in two seeds of three for 20 000 (recipes/million.py). Ours, after Jim, Giles and Horne
+(1996), An analysis of noise in recurrent neural networks: convergence and generalization.
 
 Why it is fast: ``ops/recurrent_scans.py`` runs a layer over all steps with one product per step, and has the gradient
 written by hand.

@@ -2,7 +2,7 @@
 
 The input and the h of every layer lie side by side in one buffer, so that what a layer reads, the h of the layer below
 and its own, is one slice of it. An LSTM's step is then one product with [W U]; a GRU's are two, because its reset gate
-stands between them.
+stands between them. A stream never drops out, and adds no noise.
 """
 
 from abc import abstractmethod

@@ -12,6 +12,8 @@ from recollect.layers.spatial_attention import take_map
 class SpatioTemporalStream(Stream):
     """One step: look with the last output (one-shot: with the one that is given), then remember, in place.
 
+    A stream never drops out.
+
     Args:
         core: whose weights are used.
         batch_size: number of streams.

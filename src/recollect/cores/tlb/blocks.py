@@ -107,12 +107,15 @@ class FoldedBlock:
     values in a layer that reads itself. ``from_context`` makes the keys and values of a cross layer.
 
     Args:
-        block: the layer; gradients reach its parameters through the folded weights.
+        block: the layer; gradients reach its parameters through the folded weights. Whether it drops out is decided
+            here, by its mode.
     """
 
     def __init__(self, block: PreNormBlock) -> None:
         self.block = block
         attention, feedforward = block.attention, block.feedforward
+        self.dropout = block.dropout if block.training else 0.0
+        self.attention_dropout = attention.dropout if attention.training else 0.0
         query = fold(block.norm, attention.query)
         key_value = stack(fold(block.norm_keys, attention.key), fold(block.norm_values, attention.value))
         self.inward = query if block.cross else stack(query, key_value)
@@ -169,11 +172,10 @@ class FoldedBlock:
         return stream + self._drop(self.contract(hidden))
 
     def _drop(self, x: Tensor) -> Tensor:
-        return F.dropout(x, self.block.dropout) if self.block.training and self.block.dropout else x
+        return F.dropout(x, self.dropout) if self.dropout else x
 
     def _read(self, queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, causal: bool) -> Tensor:
-        attention = self.block.attention
-        dropout = attention.dropout if attention.training else 0.0
+        attention, dropout = self.block.attention, self.attention_dropout
         if causal and mask is None and not attention.tap.listening:
             return F.scaled_dot_product_attention(queries, keys, values, is_causal=True, dropout_p=dropout)
         mask = None if mask is None else mask[:, None, None]  # b h t s

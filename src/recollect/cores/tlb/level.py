@@ -66,6 +66,11 @@ class FoldedLevel:
         # One product makes all that comes from the slots: keys and values of each cross layer, the queries that write.
         self.from_slots = stack(*(layer.from_context for layer in self.crosses), self.write.inward)
 
+    def never_drop(self) -> None:
+        """Leave dropout out from here on, in training too: for streams, which act."""
+        for layer in (*self.before, *self.inner, self.write, *self.after):
+            layer.dropout = layer.attention_dropout = 0.0
+
     def walk(self, chunks: Tensor, slots: Tensor, marks: ChunkMarks) -> tuple[Tensor, Tensor]:
         """Equations 1 and 2 over all chunks.
 

@@ -7,7 +7,7 @@ chunk also writes the slots, which costs as much as a few steps.
 Several steps of one chunk can be read at once: each layer takes them together, as a chunk is read in training.
 
 Rows that stand at the same place of their chunks share slices of the buffers. After a reset of some rows only, each
-row has a mask of its own. The buffers have fixed sizes, and dropout is never applied.
+row has a mask of its own. The buffers have fixed sizes, and a stream never drops out.
 """
 
 from typing import NamedTuple
@@ -225,6 +225,8 @@ class TemporalLatentBottleneckStream(Stream):
         with torch.no_grad():
             slots = core.initial_state(batch_size).slots.clone()
             folded = core.folded_levels()
+            for level in folded:
+                level.never_drop()
             self._levels = [StreamLevel(level, slots[:, i], config.chunk_len) for i, level in enumerate(folded)]
             self._positions = core.local_positions()
         self._inputs = core.zeros(batch_size, config.chunk_len, config.dim)

@@ -13,7 +13,7 @@ from recollect.layers.rings import MirrorRing
 class TransformerXLStream(Stream):
     """Raw layer inputs in one ring, for ``state``; keys and values of every layer in another, for speed.
 
-    The keys r of all offsets are computed here, once, and (v - u) r with them.
+    The keys r of all offsets are computed here, once, and (v - u) r with them. A stream never drops out.
 
     Args:
         core: whose weights are used; they are copied into the layout of the processor.
@@ -42,7 +42,7 @@ class TransformerXLStream(Stream):
             )
             gates = layer.gate_attention, layer.gate_forward
             weights = layer.out, layer.norm_forward, layer.feed_forward
-            layers.append(StreamLayer(attention, *weights, gates, relu=c.relu_outputs, dropout=c.dropout))
+            layers.append(StreamLayer(attention, *weights, gates, relu=c.relu_outputs))
         self._stack = StreamStack(layers)
         super().__init__(core, batch_size)
 

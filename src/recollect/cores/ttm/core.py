@@ -278,7 +278,8 @@ class TokenTuringMachine(MemoryCore[TokenTuringMachineState]):
         """
         if not self.hoists:
             return None, None
-        if weights.fused is not None:
+        heard = self.read.tap.listening or (self.write is not None and self.write.tap.listening)
+        if weights.fused is not None and not heard:  # the kernel keeps no weights that a tap could hear
             read, *write = (PartialSoftmax(*pooled, None) for pooled in fused_pooling(tokens, weights.fused))
             return read, write[0] if write else None
         read = self.read.partial(add(tokens, weights.read_input_rows))

@@ -285,11 +285,11 @@ def fuse_summarizers(
     """One or two summarisers of the same tokens ``[..., p, d]`` as one kernel; None where that is impossible or slower.
 
     Args:
-        summarizers: what is fused, if all are of the kind mlp and no tap listens (the kernel keeps no weights).
+        summarizers: what is fused, if all are of the kind mlp.
         rows: position rows ``[p, d]`` of each, or None for each.
         tokens: what the kernel will be used on, or tokens of that size.
     """
-    mlps = [one for one in summarizers if isinstance(one, MLPSummarizer) and not one.tap.listening]
+    mlps = [one for one in summarizers if isinstance(one, MLPSummarizer)]
     if len(mlps) < len(summarizers) or not pays(tokens):
         return None
     return fuse([one.pooling_weights(own) for one, own in zip(mlps, rows, strict=True)])

@@ -11,6 +11,8 @@ const on = (node, event, act) => node.addEventListener(event, act);
 /** NaN is the only number that is not itself. */
 const real = (x) => x === x;
 const clamp = (x, low, high) => min(high, max(low, x));
+/** Mass below which nothing is said of it. */
+const LITTLE = 0.0005;
 const product = (shape) => shape.reduce((a, b) => a * b, 1);
 const sum = (xs) => { let s = 0; for (const x of xs) if (real(x)) s += x; return s; };
 const most = (xs) => { let m = -Infinity; for (const x of xs) if (x > m) m = x; return m; };
@@ -82,8 +84,8 @@ class Numbers {
   /** Row of step t, or -1 where none was kept. */
   row(t) {
     if (!this.every) return -1;
-    const row = floor((t - this.row0) / this.every);
-    return row < 0 || row >= this.shape[0] ? -1 : row;
+    const row = (t - this.row0) / this.every;
+    return row < 0 || row >= this.shape[0] || !Number.isInteger(row) ? -1 : row;
   }
   /** The map of step t and head h ([T, heads, ...]), or of step t ([T, ...]); null where none was kept. */
   at(t, h) {
@@ -136,7 +138,7 @@ class Episode {
     const far = this.heads.some((head) => head.kind === "chunks");
     return range(this.H).filter((h) => !far || this.heads[h].kind === "chunks");
   }); }
-  /** A map of [T, heads, ...]; of the mean: over the heads in whose reach a place is. */
+  /** A map of [T, heads, ...], or the mean of maps. */
   map(name, t, h) {
     const numbers = this.all[name];
     if (!numbers) return null;
@@ -155,18 +157,16 @@ class Episode {
       return out;
     });
   }
-  pastNow() { return this.past(now.t, now.h); }
-  /** Mass that is not on the page, or was not read: [text, number], or null. */
+  /** Mass that is not on the page, or was not read: [text, number]. */
   tail(t, h) {
-    if (h < 0) return null;
-    const stored = this.all.temporal_tail, unread = this.all.chunk_tail;
-    const one = (numbers) => { const row = numbers.row(t); return row < 0 ? 0 : numbers.part(row * this.H + h, 1)[0]; };
-    if (unread && this.heads[h].kind === "chunks") {
-      const mass = one(unread);
-      if (mass >= 0.0005) return ["is relevance of chunks outside the top k, which were not read", mass];
-    }
-    if (stored) return ["is outside the largest entries that were stored", one(stored)];
-    return null;
+    const { kind } = this.heads[h < 0 ? this.meanOf()[0] : h], mass = kind === "chunks" ? this.outside("chunk_tail", t, h) : 0;
+    return mass >= LITTLE ? ["is relevance of chunks outside the top k, which were not read", mass]
+      : ["is outside the largest entries that were stored", this.outside("temporal_tail", t, h)];
+  }
+  /** The number of a head, or the mean of heads, in an array [T, heads] of masses; 0 where there is none. */
+  outside(name, t, h) {
+    const numbers = this.all[name], row = numbers?.row(t) ?? -1, heads = h < 0 ? this.meanOf() : [h];
+    return row < 0 ? 0 : sum(heads.map((one) => numbers.part(row * this.H + one, 1)[0])) / heads.length;
   }
   /** Mass on every unit (chunk, or step) at step t: [units]. */
   masses(t, h) {
@@ -230,15 +230,10 @@ function softmax(logits) {
   return out.map((x) => x / total);
 }
 function entropy(policy) { let s = 0; for (const p of policy) if (p > 0) s -= p * log(p); return s; }
+/** As mean_of_heads in recall.py: a place that only some maps have counts as 0 in the others; one that none has is NaN. */
 function meanMap(maps) {
-  const there = maps.filter(Boolean);
-  if (!there.length) return null;
-  const out = new Floats(there[0].length).fill(NaN);
-  for (let i = 0; i < out.length; i++) {
-    let s = 0, n = 0;
-    for (const map of there) if (real(map[i])) { s += map[i]; n++; }
-    if (n) out[i] = s / n;
-  }
+  const there = maps.filter(Boolean), out = there[0]?.slice().fill(NaN) ?? null;
+  for (const map of there) map.forEach((x, i) => { if (real(x)) out[i] = (out[i] || 0) + x / there.length; });
   return out;
 }
 
@@ -611,8 +606,8 @@ function drawCards(ep) {
   });
   put("recall-text", recallText(ep));
   $("back").setAttribute("aria-disabled", !now.stack.length);
-  const tail = ep.H ? ep.tail(now.t, now.h) : null;
-  put("tail", tail && tail[1] >= 0.0005 ? `${percent(tail[1])} of the mass ${tail[0]}` : "");
+  const [where, mass] = ep.H ? ep.tail(now.t, now.h) : ["", 0];
+  put("tail", mass >= LITTLE ? `${percent(mass)} of the mass ${where}` : "");
 }
 /** The step whose frame stands for a memory: the most attended one in it, else its middle. */
 function middle(item) {
@@ -626,12 +621,14 @@ function recallText(ep) {
   if (!ep.H) return ep.nothing;
   const masses = recalledNow(ep), total = sum(masses.map((item) => item.mass));
   if (!total) return `${headName(ep)}: nothing in reach`;
-  const past = ep.pastNow() ?? masses.map((item) => item.mass), whole = sum(past);
+  const past = ep.past(now.t, now.h) ?? masses.map((item) => item.mass), whole = sum(past);
   let spread = 0;
   for (const v of past) if (v > 0) spread -= v / whole * log(v / whole);
   const length = ep.chunks.length ? ep.units[0][1] - ep.units[0][0] : 1;
-  return `${headName(ep)}, ${length > 1 ? `${length}-step chunks, ` : ""}spread over ${round(exp(spread))} steps` +
-    (ep.removal ? "" : "; removal was not measured");
+  // How far a row is spread of which only the largest entries are here, nobody knows.
+  const cut = ep.outside("temporal_tail", now.t, now.h) >= LITTLE;
+  return headName(ep) + (length > 1 ? `, ${length}-step chunks` : "") +
+    (cut ? "" : `, spread over ${round(exp(spread))} steps`) + (ep.removal ? "" : "; removal was not measured");
 }
 
 // ------------------------------------------------------ 7 timeline
@@ -913,8 +910,7 @@ function pastByPlace(ep) {
 }
 function pastTail(ep) {
   if (now.h < 0) return "Choose one head to see its places.";
-  const row = ep.all.past_tail.row(now.t);
-  return `${percent(ep.all.past_tail.part(row * ep.H + now.h, 1)[0])} of the mass is outside the stored places.`;
+  return `${percent(ep.outside("past_tail", now.t, now.h))} of the mass is outside the stored places.`;
 }
 function paintPlaces(g, ep, item, width, height) {
   const [rows, columns] = ep.places;

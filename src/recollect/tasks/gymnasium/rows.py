@@ -6,6 +6,7 @@ last answer ended an episode.
 """
 
 import contextlib
+import copy
 import io
 import multiprocessing
 import traceback
@@ -236,7 +237,8 @@ class VectorRows:
     With ``NEXT_STEP`` nothing is to be done. A vector environment with another rule cannot let one row rest while
     the others step, so a row that is first steps on with its ignored action, and is then reset by a ``reset_mask``:
     the step is lost, the episode that is shown begins at its beginning. ``SAME_STEP`` shows the first observation of
-    the next episode in place of the final one, which is then taken from ``info``.
+    the next episode in place of the final one, which is then taken from ``info``. An environment that keeps the final
+    observation to itself, or resets other rows than the mask names, is refused: its episodes would be wrong unseen.
 
     Args:
         environment: the vector environment.
@@ -263,43 +265,69 @@ class VectorRows:
             )
         self.environment, self.mode, self.reader, self.writer = environment, mode, reader, writer
         self.seed_limit, self.rest = seed_limit, rest
+        self.shown: Arrays | None = None  # the last observations of a DISABLED environment
 
     def reset(self, seed: int | None) -> Arrays:
         """Begin new episodes in all rows."""
         if seed is not None and self.seed_limit is not None:
             seed %= self.seed_limit
-        return self.reader.read(self.environment.reset(seed=seed)[0])
+        observation = self.reader.read(self.environment.reset(seed=seed)[0])
+        return self._remembered(observation)
 
     def step(self, actions: np.ndarray, first: np.ndarray) -> Answer:
         """One step of every row."""
         if self.rest is not None:
             actions = np.where(first, self.rest, actions)
         anew = self.mode is not AutoresetMode.NEXT_STEP and bool(first.any())
-        if anew and self.mode is AutoresetMode.DISABLED:
-            self.environment.reset(options={"reset_mask": first.copy()})  # it refuses to step an episode that is over
+        if anew and self.mode is AutoresetMode.DISABLED:  # it refuses to step an episode that is over
+            assert self.shown is not None
+            self._begin_anew(self.shown, first)
         answer = self.environment.step(self.writer.write(actions))
         observation, reward, terminated, truncated, info = answer
         observation = self.reader.read(observation)
-        if self.mode is AutoresetMode.SAME_STEP and "final_obs" in info:
-            ended = np.flatnonzero(info["_final_obs"])
-            _put(observation, ended, self.reader.read([info["final_obs"][row] for row in ended]))
+        terminated, truncated = np.array(terminated, dtype=bool), np.array(truncated, dtype=bool)
         if anew:
             self._begin_anew(observation, first)
+        if self.mode is AutoresetMode.SAME_STEP:
+            self._show_final(observation, (terminated | truncated) & ~first, info)
         if self.rest is not None:  # a game that is over with its first step would begin in the middle of an episode
             over = first & (truncated | (terminated & (info["lives"] == 0)))
             if over.any():
                 self._begin_anew(observation, over)
-        return Answer(
-            observation,
-            np.array(reward, dtype=np.float32),
-            np.array(terminated, dtype=bool),
-            np.array(truncated, dtype=bool),
-        )
+        return Answer(self._remembered(observation), np.array(reward, dtype=np.float32), terminated, truncated)
 
     def _begin_anew(self, observation: Arrays, rows: np.ndarray) -> None:
-        """Reset some rows, bool ``[b]``, and show their first observations."""
-        fresh = self.environment.reset(options={"reset_mask": rows.copy()})[0]
-        _put(observation, rows, _take(self.reader.read(fresh), rows))
+        """Reset some rows, bool ``[b]``, and show their first observations in the place of what they showed."""
+        fresh = self.reader.read(self.environment.reset(options={"reset_mask": rows.copy()})[0])
+        for before, after in zip(_parts(observation), _parts(fresh), strict=True):
+            others = np.flatnonzero(~rows)
+            moved = [row for row in others if not np.array_equal(before[row], after[row], equal_nan=True)]
+            if moved:
+                raise ValueError(
+                    f"{self.environment}: reset(options={{'reset_mask': ...}}) of rows {np.flatnonzero(rows).tolist()} "
+                    f"changed row {moved[0]} in the middle of its episode: it has to leave the other rows as they are, "
+                    "or use single environments (native=False)"
+                )
+        _put(observation, rows, _take(fresh, rows))
+
+    def _show_final(self, observation: Arrays, ended: np.ndarray, info: Any) -> None:
+        """Show what rows that ended, bool ``[b]``, saw last in the place of their next first observation."""
+        rows = np.flatnonzero(ended)
+        if not len(rows):
+            return
+        told = np.asarray(info.get("_final_obs", ended)) if "final_obs" in info else np.zeros_like(ended)
+        if not told[rows].all():
+            raise ValueError(
+                f"{self.environment} has autoreset_mode SAME_STEP and ended row {rows[~told[rows]][0]} without "
+                f"info['final_obs'] (info has {', '.join(map(str, info)) or 'nothing'}): put the final observation "
+                "there, or use single environments (native=False)"
+            )
+        _put(observation, rows, self.reader.read([info["final_obs"][row] for row in rows]))
+
+    def _remembered(self, observation: Arrays) -> Arrays:
+        if self.mode is AutoresetMode.DISABLED:
+            self.shown = copy.deepcopy(observation)
+        return observation
 
     def close(self) -> None:
         """Close the environment."""
@@ -344,6 +372,10 @@ def _join(parts: Sequence[Arrays]) -> Arrays:
     if isinstance(first, dict):
         return {name: np.concatenate([part[name] for part in parts]) for name in first}  # type: ignore[index]
     return np.concatenate(list(parts))  # type: ignore[arg-type]
+
+
+def _parts(arrays: Arrays) -> list[np.ndarray]:
+    return list(arrays.values()) if isinstance(arrays, dict) else [arrays]
 
 
 def _put(arrays: Arrays, rows: np.ndarray, new: Arrays) -> None:

@@ -1,8 +1,8 @@
 """Between other people's Gymnasium spaces and the few kinds that a world has.
 
-Observations: numbers become float32, text becomes words, counts start at 0. A Tuple becomes a Dict with the keys 0, 1,
-..., and what is nested is flat, its keys joined by ``_``. Actions go the other way. A space that has no such form is
-refused with the reason and a wrapper that helps.
+Observations: numbers become float32, a single number a vector of one, text becomes words, counts start at 0. A Tuple
+becomes a Dict with the keys 0, 1, ..., and what is nested is flat, its keys joined by ``_``. Actions go the other way.
+A space that has no such form is refused with the reason and a wrapper that helps.
 """
 
 import zlib
@@ -29,6 +29,8 @@ class Reader:
     """Words of a text that are read."""
     vocabulary: int = 1024
     """Numbers that words are hashed to, with 0 for padding."""
+    scalars: bool = False
+    """Read a Box of a single number as it is, not as a vector of one."""
 
     @property
     def space(self) -> gymnasium.Space[Any]:
@@ -81,10 +83,13 @@ class Reader:
                 raise ValueError(f"observation has several texts, {texts}: write a wrapper that leaves one of them")
             return spaces.Dict({"language" if key in texts else key: part for key, part in parts.items()})
         if isinstance(space, spaces.Box):
-            if not np.issubdtype(space.dtype, np.floating):
+            floating = np.issubdtype(space.dtype, np.floating)
+            if space.shape and not floating:
                 return space
+            dtype: Any = np.float32 if floating else space.dtype.type
             with np.errstate(over="ignore"):
-                return spaces.Box(space.low.astype(np.float32), space.high.astype(np.float32), dtype=np.float32)
+                low, high = (bound.astype(dtype) for bound in (space.low, space.high))
+            return spaces.Box(*((low, high) if self.scalars else np.atleast_1d(low, high)), dtype=dtype)
         if isinstance(space, spaces.Discrete):
             return spaces.Discrete(int(space.n))
         if isinstance(space, spaces.MultiDiscrete):
@@ -105,7 +110,8 @@ class Reader:
         if isinstance(space, (spaces.Discrete, spaces.MultiDiscrete)):
             return np.array(values, dtype=np.int64) - space.start
         floating = np.issubdtype(space.dtype, np.floating)
-        return np.array(values, dtype=np.float32 if floating else space.dtype)
+        array = np.array(values, dtype=np.float32 if floating else space.dtype)
+        return array if space.shape or self.scalars else array.reshape(len(array), 1)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -60,6 +60,8 @@ class RecollectEnv(gymnasium.Env[Any, Any]):
         """
         if self._shown is None or bool(self._shown.is_last):
             raise gymnasium.error.ResetNeeded("no episode is going on: call reset() before step()")
+        if isinstance(self.action_space, gymnasium.spaces.Box):  # policies give float64, which a Box of float32 refuses
+            action = np.asarray(action, dtype=np.float32)
         if not self.action_space.contains(action):
             raise ValueError(f"action {action!r} is not in {self.action_space}")
         self._shown = now = self.world.step(_tensor(np.asarray(action)[None], self.action_space, self.world))
@@ -163,6 +165,8 @@ def _draw_seed(generator: np.random.Generator) -> int:
 
 def _tensor(actions: np.ndarray, space: gymnasium.Space[Any], world: World) -> Tensor:
     continuous = isinstance(space, gymnasium.spaces.Box)
+    if not continuous and actions.dtype.kind not in "iub":  # a cast would cut off what is behind the point
+        raise ValueError(f"actions are {actions.dtype} ({actions.ravel()[:3].tolist()}, ...): give integers of {space}")
     return torch.as_tensor(actions.astype(np.float32 if continuous else np.int64), device=world.device)
 
 

@@ -6,7 +6,8 @@
 
 An environment comes with the wrappers of its own registration and those that ``wrappers`` names; its time limit is a
 truncation. Rows come from the fastest source there is: the environment's own vector form, or single environments,
-here or in other processes. Wrappers are for single environments, so where there are any the vector form is not used.
+here or in other processes. Wrappers are for single environments, so where there are any the vector form is not used;
+nor is it with the option ``max_episode_steps=-1``, no limit, which vector forms do not know.
 Whatever the source does at the end of an episode, the world's rule is the one of ``tasks/worlds/contract.py``.
 
     id                        what it is
@@ -149,11 +150,11 @@ class GymnasiumConfig(WorldConfig):
     @cached_property
     def _spaces(self) -> _Spaces:
         entry = self.register()
-        native = self._native and entry.vector_entry_point is not None
+        native = self._native and entry.vector_entry_point is not None and not self._endless
         if not native and entry.entry_point is None:
             raise ValueError(
-                f"id={self.id!r} exists in vector form only, which takes no wrappers: use native=True, processes=0 and "
-                "wrappers=()"
+                f"id={self.id!r} exists in vector form only, which takes no wrappers: use native=True, processes=0, "
+                "wrappers=() and no max_episode_steps=-1"
             )
         environment = self._make_vector(1) if native else self._make()
         if isinstance(environment, gymnasium.vector.VectorEnv):
@@ -176,6 +177,11 @@ class GymnasiumConfig(WorldConfig):
     @property
     def _native(self) -> bool:
         return self.native and not self.processes and not self.wrappers
+
+    @property
+    def _endless(self) -> bool:
+        """Whether no time limit is asked for: vector forms do not know -1, and would end episodes at once."""
+        return self.options.get("max_episode_steps") == -1 and not self._entry.id.startswith("ALE/")
 
     def register(self) -> EnvSpec:
         """Import what registers the environment; its entry in Gymnasium's registry, or what would stand there.
@@ -219,7 +225,9 @@ class GymnasiumConfig(WorldConfig):
     def _make_vector(self, batch_size: int) -> gymnasium.vector.VectorEnv[Any, Any, Any]:
         entry = self._entry
         atari = entry.id.startswith("ALE/")
-        keywords = {**(ATARI if atari else {}), **self.options}
+        # None stands for the limit of the id, which make_vec puts in where it is told nothing.
+        given = {key: x for key, x in self.options.items() if key != "max_episode_steps" or x is not None}
+        keywords = {**(ATARI if atari else {}), **given}
         if atari:
             require_rom(entry.kwargs.get("game", ""), self.id)
             require_options(self.options)

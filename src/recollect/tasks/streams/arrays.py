@@ -30,7 +30,7 @@ from torch import Tensor
 
 from recollect.config import require, require_one_of
 from recollect.tasks.streams.contract import Batch, StreamTask, TaskSpec
-from recollect.tasks.streams.tables import Rows, read_rows
+from recollect.tasks.streams.tables import SEQUENCE, TARGET, Rows, read_rows
 
 PARTS = ("train", "validation", "test")
 EXAMPLE = "example"
@@ -60,11 +60,11 @@ class Arrays(StreamTask):
     """Bring numbers to mean 0 and variance 1; else they stay, and their score is 1 - (mean squared error)."""
     inputs_are: Literal["auto", "tokens", "numbers"] = "auto"
     """What integers [rows, steps] mean; auto takes small ones that are not negative for tokens."""
-    sequence: str = "sequence"
+    sequence: str = SEQUENCE
     """In a table: column that says which row a step belongs to."""
     inputs: tuple[str, ...] = ()
     """In a table: columns of the inputs; empty takes all others."""
-    target: str = "target"
+    target: str = TARGET
     """In a table: column of the answers."""
 
     def __post_init__(self) -> None:
@@ -124,7 +124,9 @@ class Arrays(StreamTask):
     def _part(self) -> Tensor:
         rows = self._data.parts[self.part]
         if not len(rows):
-            raise ValueError(f"{self.path} has no rows for {self.part}: raise {self.part}, or give more rows")
+            raise ValueError(
+                f"{self.path} has no rows for {self.part}: raise {self.part}, or give some rows the split {self.part!r}"
+            )
         return rows
 
 
@@ -176,12 +178,18 @@ def _load(task: Arrays, changed: float) -> Data:
     train[parts["train"].numpy()] = True
     inputs, vocabulary, scale = _inputs(task, rows, lives & train[:, None])
     goal = _goal(task, rows)
+    if rows.asked is not None and (goal == "next-step" or rows.targets is None or rows.targets.ndim == 1):
+        raise ValueError(
+            f"{task.path}: asked says at which steps an answer is wanted, and goal={goal!r} asks at its own: leave "
+            "asked out, or give targets [rows, steps]"
+        )
     if goal == "next-step":
         asked = lives & (np.arange(steps) + 1 < rows.lengths[:, None])
         shifted = np.roll(inputs, -1, 1)
         answers, numbers, names = shifted, vocabulary is None, ()
     else:
         answers, asked = _per_step(rows, lives)
+        _require_told(task, answers, asked)
         numbers, names, scale = goal == "regression", (), (np.zeros(1), np.ones(1))
         if numbers:
             answers, scale = _scaled(_as_numbers(task, answers), asked & train[:, None], task.standardize)
@@ -208,7 +216,10 @@ def _split(task: Arrays, rows: Rows) -> dict[str, Tensor]:
     if rows.split is not None:
         unknown = sorted(set(map(str, rows.split)) - set(PARTS))
         require(not unknown, "split", ", ".join(unknown), f"parts are called {', '.join(PARTS)}")
-        return {part: torch.from_numpy(np.flatnonzero(rows.split.astype(str) == part)) for part in PARTS}
+        parts = {part: torch.from_numpy(np.flatnonzero(rows.split.astype(str) == part)) for part in PARTS}
+        if not len(parts["train"]):
+            raise ValueError(f"{task.path}: no row has the split 'train': mark those to learn from")
+        return parts
     order = torch.from_numpy(np.random.default_rng(task.split_seed).permutation(count))
     sizes = [max(round(share * count), share > 0) for share in (task.validation, task.test)]
     require(sum(sizes) < count, "rows", count, "that is too few to split: give more, or validation=0 and test=0")
@@ -273,6 +284,19 @@ def _per_step(rows: Rows, lives: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         return targets, lives if rows.asked is None else lives & rows.asked
     last = np.arange(steps) == rows.lengths[:, None] - 1
     return np.broadcast_to(targets[:, None], lives.shape), last
+
+
+def _require_told(task: Arrays, targets: np.ndarray, asked: np.ndarray) -> None:
+    """Raise ``ValueError`` where a target that is asked for is no number, infinite, or empty text."""
+    kind = targets.dtype.kind
+    if kind not in "fUS":
+        return
+    untold = ~np.isfinite(targets) if kind == "f" else targets == targets.dtype.type()
+    wrong = np.argwhere(asked & untold.reshape(*asked.shape, -1).any(-1))
+    if len(wrong):
+        row, step = wrong[0]
+        what = "not finite" if kind == "f" else "empty"
+        raise ValueError(f"{task.path}: the target of row {row} at step {step} is {what}: fill it or drop the row")
 
 
 def _as_numbers(task: Arrays, targets: np.ndarray) -> np.ndarray:

@@ -40,6 +40,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from recollect.files import read_arrays
 from recollect.tasks.streams.contract import Batch, StreamTask, TaskSpec
 
 TYPES = {3: ("AB", "BC", "AC"), 4: ("AB", "BC", "AC", "CD", "BD", "AD")}
@@ -135,6 +136,11 @@ class AssociativeInference(StreamTask):
         nothing = torch.zeros(inputs.shape[:2], dtype=torch.long)
         targets = nothing.masked_scatter(asked, answer)
         return Batch(inputs, is_first, targets, asked, asked, (nothing - 1).masked_scatter(asked, source))
+
+    def things(self, batch: Batch) -> Tensor:
+        """The pairs, each at its first item."""
+        steps = torch.arange(batch.inputs.shape[1])
+        return ((steps < 2 * self.num_pairs) & (steps % 2 == 0)).long().expand(len(batch.inputs), -1)
 
     def scored_on(self, *, final: bool) -> "AssociativeInference":
         """Itself, whose rows are always fresh; of published episodes those kept for it: valid, or test at the end."""
@@ -233,7 +239,8 @@ def published(folder: str, split: str, chain: int) -> Published:
     here = Path(folder) / f"length{chain}" / split
     shards = sorted(here.glob("*.npz"))
     if all((here / f"{name}.npy").is_file() for name in ARRAYS):
-        parts = [[np.load(here / f"{name}.npy", mmap_mode="r") for name in ARRAYS]]
+        shards = [here]
+        parts = [[_opened(here / f"{name}.npy") for name in ARRAYS]]
     elif shards:
         parts = [_read_shard(shard) for shard in shards]
     else:
@@ -246,6 +253,12 @@ def published(folder: str, split: str, chain: int) -> Published:
     for name, *arrays in zip(ARRAYS, *parts, strict=True):
         axes = 4 if name in ("memory", "trials") else 2
         whole = [array if array.ndim == axes else array[None] for array in arrays]
+        for shard, array in zip(shards, whole, strict=True):
+            if array.ndim != axes or array.shape[1:] != whole[0].shape[1:]:
+                raise ValueError(
+                    f"{shard}: {name} is {list(array.shape)}, and that of {shards[0].name} {list(whole[0].shape)}: an "
+                    f"array of episodes has {axes} axes, all but the first of one size: save this shard again"
+                )
         columns.append(whole[0] if len(whole) == 1 else np.concatenate(whole))
     data = Published(*columns)
     n, k = data.correct_answer.shape[:2]
@@ -287,9 +300,17 @@ def last_link(memory: np.ndarray, cue: np.ndarray, right: np.ndarray) -> int:
         reached |= steps.keys()
 
 
+def _opened(path: Path) -> np.ndarray:
+    """An array that stays in its file."""
+    try:
+        return np.load(path, mmap_mode="r")
+    except (ValueError, EOFError, OSError) as error:  # whatever a damaged file leads NumPy to
+        raise ValueError(f"{path}: it is damaged or no .npy file of numbers ({error}): save it again") from None
+
+
 def _read_shard(path: Path) -> list[np.ndarray]:
-    with np.load(path) as shard:
-        missing = [name for name in ARRAYS if name not in shard]
-        if missing:
-            raise ValueError(f"{path}: no array {missing[0]!r}; save {', '.join(ARRAYS)} in every shard")
-        return [shard[name] for name in ARRAYS]
+    shard = read_arrays(path)
+    missing = [name for name in ARRAYS if name not in shard]
+    if missing:
+        raise ValueError(f"{path}: no array {missing[0]!r}; save {', '.join(ARRAYS)} in every shard")
+    return [shard[name] for name in ARRAYS]

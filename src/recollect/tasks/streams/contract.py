@@ -98,6 +98,14 @@ class StreamTask(ABC):
     def sample(self, batch_size: int, generator: torch.Generator) -> Batch:
         """Draw ``batch_size`` fresh rows on the CPU. All randomness comes from ``generator``."""
 
+    def things(self, batch: Batch) -> Tensor | None:
+        """How many things each step shows, long ``[b, t]``: cues, pairs, and distractors that look like them.
+
+        For the ruler, which counts those between what is to be kept and its use. Questions and blanks are no things; a
+        thing of several steps counts at one of them. None where the task does not say.
+        """
+        return None
+
     def batches(self, num_rows: int, batch_size: int, generator: torch.Generator) -> Iterator[Batch]:
         """The rows of an evaluation: ``num_rows`` fresh ones, or fewer where there are no more."""
         for start in range(0, num_rows, batch_size):

@@ -68,3 +68,7 @@ class Copying(StreamTask):
         source[:, -n:] = torch.arange(n)
         loss_mask = torch.ones_like(answer) if self.loss_on == "all" else answer
         return Batch(inputs, is_first, targets, loss_mask, answer, source)
+
+    def things(self, batch: Batch) -> torch.Tensor:
+        """The digits."""
+        return (torch.arange(self.spec.length) < self.num_digits).long().expand(len(batch.inputs), -1)

@@ -1,4 +1,4 @@
-"""Several stream tasks at once: every batch is of one of them, drawn anew.
+"""Several stream tasks at once: every batch is of one of them, drawn anew. An evaluation asks all of them alike.
 
 One model can so be trained on many levels of a task, and then be asked at each of them. All tasks read the same kind of
 input and give the same kind of answer; their rows may differ in length.
@@ -6,6 +6,7 @@ input and give the same kind of answer; their rows may differ in length.
 Source: ours.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from math import nan
 
@@ -52,6 +53,12 @@ class Mixture(StreamTask):
         """Draw ``batch_size`` fresh rows of one of the tasks."""
         which = int(torch.randint(len(self.tasks), (), generator=generator))
         return self.tasks[which].sample(batch_size, generator)
+
+    def batches(self, num_rows: int, batch_size: int, generator: torch.Generator) -> Iterator[Batch]:
+        """The rows of an evaluation: of one task after the other, as many of each, to within one."""
+        share, left = divmod(num_rows, len(self.tasks))
+        for number, task in enumerate(self.tasks[:num_rows]):
+            yield from task.batches(share + (number < left), batch_size, generator)
 
     def scored_on(self, *, final: bool) -> "Mixture":
         """The same mixture of what scores each of the tasks."""

@@ -148,6 +148,14 @@ class Recall(StreamTask):
             inputs = self._features(inputs)
         return Batch(inputs, is_first, targets, asked, asked, source)
 
+    def things(self, batch: Batch) -> Tensor:
+        """Cues, those that are overwritten too, and distractors."""
+        if self.form == "features":
+            return batch.inputs[..., [self.num_blanks, self.num_blanks + 2]].sum(-1).long()
+        queries = self.num_blanks + self.num_keys * self.num_values
+        is_query = (batch.inputs >= queries) & (batch.inputs < queries + self.num_keys)
+        return ((batch.inputs >= self.num_blanks) & ~is_query).long()
+
     def _distract(self, silence: Tensor, generator: torch.Generator) -> Tensor:
         """Blank steps, a share of them with distractors ``[b, t]``."""
         if not self.distractors:

@@ -18,7 +18,22 @@ import numpy as np
 
 from recollect.files import read_arrays
 
-Table = Mapping[str, Sequence[Any]]
+SEQUENCE, TARGET = "sequence", "target"
+"""Names of the columns that need not be named."""
+LISTS = (list, tuple, np.ndarray)
+
+
+class Table(NamedTuple):
+    """A file with named columns."""
+
+    path: str
+    columns: Mapping[str, Sequence[Any]]
+    lines: Sequence[int] = ()
+    """Where each row stands in the file; empty where files have no lines."""
+
+    def where(self, row: int) -> str:
+        """The place of a row, for errors."""
+        return f"{self.path}, line {self.lines[row]}" if self.lines else f"{self.path}, row {row}"
 
 
 class Rows(NamedTuple):
@@ -49,18 +64,29 @@ def read_rows(path: str, *, sequence: str, inputs: Sequence[str], target: str) -
         ValueError: no such file, a package is missing, or what is in it does not fit together.
     """
     if path.endswith(".npz"):
+        for field, given in (("sequence", sequence != SEQUENCE), ("inputs", inputs), ("target", target != TARGET)):
+            if given:
+                raise ValueError(
+                    f"{field}: {path} is no table and has no columns: leave it out, and name its arrays so"
+                )
         return _from_npz(path)
     table = _read_table(path)
-    names = list(inputs) or [name for name in table if name not in (sequence, target, "split")]
-    missing = [name for name in names if name not in table]
+    columns = table.columns
+    for field, name, default in (("sequence", sequence, SEQUENCE), ("target", target, TARGET)):
+        if name != default and name not in columns:
+            raise ValueError(f"{field}={name!r}: {path} has no such column: it has {', '.join(columns)}")
+    names = list(inputs) or [name for name in columns if name not in (sequence, target, "split")]
+    missing = [name for name in names if name not in columns]
     if missing or not names:
-        raise ValueError(f"{path} has no input column {', '.join(missing)}: it has {', '.join(table)}")
-    if isinstance(table[names[0]][0], (list, tuple, np.ndarray)):
+        raise ValueError(f"{path} has no input column {', '.join(missing)}: it has {', '.join(columns)}")
+    for name in (sequence, target):
+        _require_filled(table, name)
+    if any(isinstance(cell, LISTS) for cell in columns[names[0]]):
         return _from_lists(table, names, target)
-    if sequence in table:
+    if sequence in columns:
         return _from_steps(table, names, sequence, target)
-    columns = np.stack([_numbers(table[name], name) for name in names], 1)
-    return _rows(list(columns), list(table[target]) if target in table else None, _split(table))
+    numbers = np.stack([_numbers(table, name) for name in names], 1)
+    return _rows(table, list(numbers), list(columns[target]) if target in columns else None, _split(table))
 
 
 def _from_npz(path: str) -> Rows:
@@ -69,44 +95,77 @@ def _from_npz(path: str) -> Rows:
         shapes = ", ".join(f"{name} {list(array.shape)}" for name, array in arrays.items())
         raise ValueError(f"{path} needs an array inputs [rows, steps] or [rows, steps, width]; it has {shapes}")
     inputs = arrays["inputs"]
+    if inputs.dtype.kind not in "iufb":
+        raise ValueError(f"{path}: inputs are {inputs.dtype}: give numbers, such as a number for each word")
     count, steps = inputs.shape[:2]
     lengths = arrays.get("lengths", np.full(count, steps))
     if lengths.shape != (count,) or not ((lengths >= 1) & (lengths <= steps)).all():
         raise ValueError(f"{path}: lengths must be {count} numbers from 1 to {steps}")
     for name, shapes in {"targets": [(count,), (count, steps)], "split": [(count,)], "asked": [(count, steps)]}.items():
-        if name in arrays and arrays[name].shape[:2] not in shapes:
+        if name in arrays and arrays[name].shape[: 2 if name == "targets" else None] not in shapes:
             expected = " or ".join(str(list(shape)) for shape in shapes)
             raise ValueError(f"{path}: {name} has shape {list(arrays[name].shape)}; it must be {expected}")
-    split = arrays.get("split")
-    return Rows(inputs, arrays.get("targets"), lengths.astype(np.int64), split, arrays.get("asked"))
+    asked = arrays.get("asked")
+    if asked is not None:
+        wrong = asked[~np.isin(asked, (0, 1))]
+        if len(wrong):
+            raise ValueError(f"{path}: asked holds {wrong[0]}: give True and False, or 1 and 0")
+        asked = asked.astype(bool)
+    return Rows(inputs, arrays.get("targets"), lengths.astype(np.int64), arrays.get("split"), asked)
 
 
 def _read_table(path: str) -> Table:
     if path.startswith("hf:"):
-        return _columns(_package("datasets").load_dataset(path.removeprefix("hf:"), split="train"))
+        return _columns(path, _package("datasets").load_dataset(path.removeprefix("hf:"), split="train"))
     file = _existing(path)
     if file.is_dir():
-        return _columns(_package("datasets").load_from_disk(path))
+        return _columns(path, _package("datasets").load_from_disk(path))
     if file.suffix == ".csv":
-        with file.open(newline="") as lines:
-            reader = csv.DictReader(lines)
-            table: dict[str, list[Any]] = {name: [] for name in reader.fieldnames or ()}
-            for line in reader:
-                for name, column in table.items():
-                    column.append(line[name])
+        table = _read_csv(path)
     elif file.suffix == ".parquet":
-        table = _package("pyarrow.parquet").read_table(path).to_pydict()
+        parquet = _package("pyarrow.parquet")
+        try:
+            table = Table(path, parquet.read_table(path).to_pydict())
+        except (ValueError, OSError, RuntimeError) as error:  # whatever a damaged file leads pyarrow to
+            raise ValueError(f"{path}: it is damaged or no Parquet file ({error}): write it again") from None
     else:
         raise ValueError(f"path={path!r}: give a file .npz, .csv or .parquet, a saved data set's folder, or hf:NAME")
-    if not table or not len(next(iter(table.values()))):
+    if not table.columns or not len(next(iter(table.columns.values()))):
         raise ValueError(f"{path} is empty: give a table with a line of names and at least three rows")
     return table
 
 
-def _columns(data: Any) -> Table:
+def _read_csv(path: str) -> Table:
+    lines: list[int] = []
+    try:
+        with open(path, newline="", encoding="utf-8-sig") as opened:  # spreadsheets put a mark before the first name
+            reader = csv.DictReader(opened, strict=True)
+            columns: dict[str, list[Any]] = {name: [] for name in reader.fieldnames or ()}
+            for cells in reader:
+                lines.append(reader.line_num)
+                if None in cells:
+                    raise ValueError(
+                        f"{path}, line {reader.line_num}: it has more cells than there are names in the first line: "
+                        "put cells with a comma between quotes"
+                    )
+                for name, column in columns.items():
+                    column.append(cells[name])
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path}: it is not in UTF-8 ({error}): save it as CSV in UTF-8") from None
+    except csv.Error as error:
+        raise ValueError(
+            f"{path}: it is no whole CSV behind line {lines[-1] if lines else 1} ({error}): look there for a quote "
+            "that nothing closes"
+        ) from None
+    return Table(path, columns, lines)
+
+
+def _columns(path: str, data: Any) -> Table:
     if hasattr(data, "keys"):
-        raise ValueError(f"this data set has the parts {', '.join(data.keys())}: save one of them, with a column split")
-    return {name: data[name] for name in data.column_names}
+        raise ValueError(
+            f"{path}: this data set has the parts {', '.join(data.keys())}: save one of them, with a column split"
+        )
+    return Table(path, {name: data[name] for name in data.column_names})
 
 
 def _package(name: str) -> ModuleType:
@@ -125,68 +184,120 @@ def _existing(path: str) -> Path:
     return Path(path)
 
 
+def _require_filled(table: Table, name: str) -> None:
+    """Raise ``ValueError`` where a cell of this column is empty: it would be a class, or a sequence, of its own."""
+    for row, cell in enumerate(table.columns.get(name, ())):
+        if _is_empty(cell):
+            raise ValueError(f"{table.where(row)}: column {name!r} is empty: fill the cell, or leave the row away")
+
+
+def _is_empty(cell: Any) -> bool:
+    if isinstance(cell, LISTS):
+        return getattr(cell, "dtype", np.dtype(object)).kind in "OUS" and any(map(_is_empty, cell))
+    return cell is None or (isinstance(cell, str) and not cell.strip())
+
+
 def _from_lists(table: Table, names: Sequence[str], target: str) -> Rows:
-    count = len(table[names[0]])
-    rows = [np.stack([np.asarray(table[name][row]) for name in names], -1) for row in range(count)]
-    rows = [row[..., 0] if len(names) == 1 else row for row in rows]
-    return _rows(rows, list(table[target]) if target in table else None, _split(table))
+    rows = []
+    for row in range(len(table.columns[names[0]])):
+        parts = [_list(table, name, row) for name in names]
+        for name, part in zip(names, parts, strict=True):
+            if part.shape != parts[0].shape:
+                raise ValueError(
+                    f"{table.where(row)}: column {name!r} has a list {list(part.shape)} and {names[0]!r} one "
+                    f"{list(parts[0].shape)}: a row has one number of each at every step"
+                )
+        rows.append(parts[0] if len(names) == 1 else np.stack(parts, -1))
+    targets = list(table.columns[target]) if target in table.columns else None
+    return _rows(table, rows, targets, _split(table))
+
+
+def _list(table: Table, name: str, row: int) -> np.ndarray:
+    """The list of numbers in a cell."""
+    cell = table.columns[name][row]
+    try:
+        array = np.asarray(cell)
+    except ValueError:  # lists in it differ in length
+        array = np.empty(0)
+    if not isinstance(cell, LISTS) or not array.size or array.dtype.kind not in "iufb":
+        raise ValueError(f"{table.where(row)}: column {name!r} holds {str(cell)[:60]}: give a list of numbers")
+    return array
 
 
 def _from_steps(table: Table, names: Sequence[str], sequence: str, target: str) -> Rows:
     lines: dict[Any, list[int]] = {}
-    for line, key in enumerate(table[sequence]):
+    for line, key in enumerate(table.columns[sequence]):
         lines.setdefault(key, []).append(line)
-    columns = np.stack([_numbers(table[name], name) for name in names], -1)
+    columns = np.stack([_numbers(table, name) for name in names], -1)
     columns = columns[:, 0] if len(names) == 1 and columns.dtype.kind == "i" else columns
     rows, answers = [columns[line] for line in lines.values()], None
-    if target in table:
-        answers = [[table[target][line] for line in group] for group in lines.values()]
+    if target in table.columns:
+        cells = table.columns[target]
+        answers = [[cells[line] for line in group] for group in lines.values()]
         if all(len(set(group)) == 1 for group in answers):  # one answer for a row
             answers = [group[0] for group in answers]
     split = _split(table)
-    return _rows(rows, answers, None if split is None else split[[group[0] for group in lines.values()]])
+    return _rows(table, rows, answers, None if split is None else split[[group[0] for group in lines.values()]])
 
 
-def _rows(rows: list[np.ndarray], targets: list[Any] | None, split: np.ndarray | None) -> Rows:
+def _rows(table: Table, rows: list[np.ndarray], targets: list[Any] | None, split: np.ndarray | None) -> Rows:
     """Rows of different length, padded."""
     lengths = np.array([len(row) for row in rows])
     found = None
     if targets is not None:
-        several = isinstance(targets[0], (list, tuple, np.ndarray))
+        several = isinstance(targets[0], LISTS)
         wrong = [row for row, answers in enumerate(targets) if several and len(answers) != lengths[row]]
         if wrong:
-            raise ValueError(f"row {wrong[0]} has {lengths[wrong[0]]} steps and {len(targets[wrong[0]])} targets")
-        found = _pad([_answers(answers) for answers in targets]) if several else _answers(targets)
-    return Rows(_pad(rows), found, lengths, split, None)
+            raise ValueError(
+                f"{table.path}: row {wrong[0]} has {lengths[wrong[0]]} steps and {len(targets[wrong[0]])} targets: "
+                "give one for each step, or one for the row"
+            )
+        found = _pad(table, [_answers(answers) for answers in targets], "targets") if several else _answers(targets)
+    return Rows(_pad(table, rows, "inputs"), found, lengths, split, None)
 
 
-def _pad(rows: Sequence[np.ndarray]) -> np.ndarray:
+def _pad(table: Table, rows: Sequence[np.ndarray], what: str) -> np.ndarray:
+    for number, row in enumerate(rows):
+        if row.shape[1:] != rows[0].shape[1:]:
+            raise ValueError(
+                f"{table.path}: {what} of row {number} are {list(row.shape)}, those of row 0 {list(rows[0].shape)}: "
+                "give every step as many numbers"
+            )
     longest = max(map(len, rows))
     return np.stack([np.pad(row, [(0, longest - len(row)), *[(0, 0)] * (row.ndim - 1)]) for row in rows])
 
 
-def _numbers(cells: Sequence[Any], name: str) -> np.ndarray:
+def _numbers(table: Table, name: str) -> np.ndarray:
+    """A column of numbers."""
+    cells = table.columns[name]
+    array = _answers(cells)
+    if array.dtype.kind in "iufb" and array.ndim == 1:
+        return array
+    row = next((row for row, cell in enumerate(cells) if not _is_number(cell)), 0)
+    raise ValueError(
+        f"{table.where(row)}: column {name!r} holds {cells[row]!r}: inputs are numbers; name the columns with inputs"
+    )
+
+
+def _is_number(cell: Any) -> bool:
     try:
-        return _answers(cells, strict=True)
-    except ValueError:
-        raise ValueError(
-            f"column {name!r} holds {cells[0]!r}: inputs are numbers; name the columns with inputs"
-        ) from None
+        float(cell)
+    except (TypeError, ValueError):
+        return False
+    return True
 
 
-def _answers(cells: Any, *, strict: bool = False) -> np.ndarray:
-    """Cells, which may be text, as integers where all are, else as floats, else (unless ``strict``) as text."""
+def _answers(cells: Any) -> np.ndarray:
+    """Cells, which may be text, as integers where all are, else as floats, else as text."""
     array = np.asarray(cells)
     for kind in (np.int64, np.float64):
         if array.dtype.kind in "US":
             try:
                 return array.astype(kind)
-            except ValueError:
+            except (ValueError, OverflowError):
                 continue
-    if strict and array.dtype.kind not in "iufb":
-        raise ValueError("not numbers")
     return array
 
 
 def _split(table: Table) -> np.ndarray | None:
-    return np.asarray(table["split"]) if "split" in table else None
+    return np.asarray(table.columns["split"]) if "split" in table.columns else None

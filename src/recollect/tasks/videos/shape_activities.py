@@ -133,6 +133,11 @@ class ShapeActivities(VideoTask):
         asked = torch.ones_like(is_first)
         return Batch(self._draw(story, ball, generator), is_first, targets, asked, asked.clone(), source)
 
+    def things(self, batch: Batch) -> Tensor:
+        """Shapes that are put into boxes, each at the last step that shows it."""
+        put = batch.targets[..., : self.shapes] > 0
+        return (put & ~torch.cat((put[:, 1:], torch.zeros_like(put[:, :1])), 1)).sum(-1)
+
     def _story(self, batch_size: int, generator: torch.Generator) -> list["_Box"]:
         """What happens at every box: wait, put, lag, take, and again as long as there are frames."""
         b, t = batch_size, self.length

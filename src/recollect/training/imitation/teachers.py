@@ -25,7 +25,7 @@ from recollect.agents.actor_critic import ActorCritic, ActorCriticConfig, withou
 from recollect.agents.contract import ActorInputs, nothing_said, what_was_said
 from recollect.agents.kinds import KINDS
 from recollect.agents.policies import Distribution
-from recollect.config import from_json, require
+from recollect.config import from_json, require, require_kinds
 from recollect.cores.contract import CoreConfig
 from recollect.runs import checkpoints
 from recollect.runs.run_directory import RunDirectory
@@ -58,6 +58,7 @@ class TeacherConfig:
     from one to the next of which the memory is carried, and the gradient is not."""
 
     def __post_init__(self) -> None:
+        require_kinds(self)
         require(0 <= self.keeps <= 1, "keeps", self.keeps, "give a share of the rows, from 0 to 1")
         require(bool(self.name), "name", self.name, "give oracle, the directory of a run, or recorded episodes")
         number = self.name.removeprefix(BOT)
@@ -92,6 +93,7 @@ class ImitationConfig:
     """Who is imitated."""
 
     def __post_init__(self) -> None:
+        require_kinds(self)
         require(self.steps is None or self.steps >= 0, "steps", self.steps, "give 0 or more steps, or None")
         require(self.cost >= 0, "cost", self.cost, "give 0 or more")
         require(0 <= self.until <= 1, "until", self.until, "give a share of the run, from 0 to 1")
@@ -166,6 +168,10 @@ class Teacher(ABC):
         led = torch.arange(len(actions), device=actions.device) < self.acting
         led = led.reshape(-1, *[1] * (actions.ndim - 1))
         return torch.where(led, self.actions(target, generator).to(actions.dtype), actions)
+
+    def take_state(self) -> Any:
+        """Its memory, to be saved; it goes on from it just as a run that is resumed does."""
+        return self.state
 
     def load_state(self, tensors: dict[str, Tensor]) -> None:
         """Go on with the memory whose leaves have these names."""
@@ -260,6 +266,12 @@ class RunTeacher(Teacher):
     def state(self) -> RunState:  # type: ignore[override]
         """The teacher's memory, and what it said last."""
         return RunState(self.stream.state, *self.said)
+
+    def take_state(self) -> RunState:
+        """The teacher's memory, which its stream reads again."""
+        state = self.state
+        self.stream.load_state(state.memory)  # a stream that was loaded may sum in another order
+        return state
 
     def load_state(self, tensors: dict[str, Tensor]) -> None:
         """Go on with the memory whose leaves have these names."""

@@ -351,7 +351,7 @@ class Collector:
             saved = self.world.save()
         except ValueError:
             saved = None
-        teacher = () if self.teacher is None else self.teacher.state
+        teacher = () if self.teacher is None else self.teacher.take_state()
         state, generator = self.stream.state, self.generator.get_state()
         return ActorSnapshot(step, said.action, said.policy, said.features, state, generator, *counted, saved, teacher)
 

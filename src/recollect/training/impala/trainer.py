@@ -27,7 +27,7 @@ import torch
 from torch import Tensor
 
 from recollect.agents.actor_critic import ActorCritic, ActorCriticConfig
-from recollect.config import require
+from recollect.config import require, require_kinds
 from recollect.cores.contract import CoreConfig
 from recollect.evaluation.agents import METRICS, TIME_LIMIT, AgentEvaluation, evaluate_agent
 from recollect.evaluation.watched import build_world, close_world, named
@@ -57,7 +57,6 @@ from recollect.training.optimizers import (
 
 TEACHING = ("imitation_loss", "agreement", "teacher_rows")
 """What is reported beside the rest where there is a teacher."""
-
 LEVEL = ("level",)
 """What a curriculum reports."""
 
@@ -74,6 +73,7 @@ class EvaluationConfig:
     """Seconds that an evaluation may take; a world that takes longer is said to hang, or never to end."""
 
     def __post_init__(self) -> None:
+        require_kinds(self)
         require(self.time_limit > 0, "time_limit", self.time_limit, "give some seconds")
         require(self.episodes >= 1, "episodes", self.episodes, "evaluate at least one")
 
@@ -414,7 +414,7 @@ class ImpalaTrainer(Trainer):
         reuse = self.config.loss.reuse
         for done in range(reuse.passes):
             order = torch.randperm(rows, generator=self.generator) if reuse.minibatches > 1 else torch.arange(rows)
-            for index in order.to(self.device).chunk(reuse.minibatches):
+            for index in order.to(self.device).tensor_split(reuse.minibatches):
                 yield done, index
 
     def _update(

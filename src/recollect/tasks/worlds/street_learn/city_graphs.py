@@ -110,7 +110,7 @@ def read_gexf(path: str | Path) -> CityGraph:
             raise ValueError(
                 f"graphs={str(path)!r}: node {node.get('id')!r} has no lat or no lng; use the files of {PUBLISHED}"
             )
-        degrees[node.get("id")] = (float(values["lng"] or "nan"), float(values["lat"] or "nan"))
+        degrees[node.get("id")] = tuple(_degrees(values[name], name, node.get("id"), path) for name in ("lng", "lat"))
     number = {name: index for index, name in enumerate(degrees)}
     ends = [(edge.get("source"), edge.get("target")) for edge in root.findall(".//{*}edge")]
     strangers = {end for street in ends for end in street} - number.keys()
@@ -120,6 +120,19 @@ def read_gexf(path: str | Path) -> CityGraph:
     places = np.array(list(degrees.values()))
     places[:, 0] *= np.cos(np.radians(places[:, 1].mean()))  # a degree of longitude is shorter than one of latitude
     return _largest_part(places, ((number[a], number[b]) for a, b in ends))
+
+
+def _degrees(text: str | None, name: str, node: str | None, path: Path) -> float:
+    try:
+        found = float(text or "")
+    except ValueError:
+        found = math.nan
+    if not math.isfinite(found):
+        raise ValueError(
+            f"graphs={str(path)!r}: node {node!r} has {name}={text!r}: give finite degrees, or use the files of "
+            f"{PUBLISHED}"
+        )
+    return found
 
 
 def contract(city: CityGraph) -> CityGraph:
