@@ -153,8 +153,9 @@ def score_answers(
 def require_questions(there_are: bool, task: StreamTask, num_rows: int) -> None:
     """Raise ``ValueError`` where the rows of an evaluation ask nothing; names the task, the part and what to do."""
     if not there_are:
-        part = f", part={task.part!r}" if hasattr(task, "part") else ""
+        part = getattr(task, "part", None)
+        named = "" if part is None else f", part={part!r}"
         raise ValueError(
-            f"task={type(task).__name__}{part}: none of the {num_rows} rows of an evaluation asks anything, so there "
+            f"task={type(task).__name__}{named}: none of the {num_rows} rows of an evaluation asks anything, so there "
             "is nothing to score: give rows with questions, or more of them (evaluation_rows)"
         )
