@@ -122,10 +122,19 @@ def checked_first(check: Callable[..., None], method: Method) -> Method:
     return cast(Method, checked)
 
 
-def kinds_first(cls: type) -> None:
-    """Let a class look at the kinds of its fields before its own ``__post_init__``, if it has one, reads them."""
-    if "__post_init__" in vars(cls):
-        cls.__post_init__ = checked_first(require_kinds, vars(cls)["__post_init__"])  # type: ignore[attr-defined]
+class KindsFirst:
+    """Base of configs: the kinds of their fields are looked at before a ``__post_init__`` of their own reads them.
+
+    Here, so that no config has to think of it, whoever wrote it.
+    """
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if "__post_init__" in vars(cls):
+            cls.__post_init__ = checked_first(require_kinds, vars(cls)["__post_init__"])  # type: ignore[method-assign]
+
+    def __post_init__(self) -> None:
+        require_kinds(self)
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

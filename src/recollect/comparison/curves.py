@@ -204,8 +204,7 @@ def _ran_out_of_time(folder: RunDirectory, limit: float | None) -> bool:
     if limit is None:
         return False
     try:
-        newest, _ = checkpoints.newest(folder.checkpoints)
-        progress = {} if newest is None else checkpoints.read_progress(newest)
+        progress = checkpoints.newest_progress(folder.checkpoints)
         return progress.get("status") == "finished" and bool(progress["processor_seconds"] >= limit)
     except (OSError, ValueError, LookupError, TypeError):  # somebody edited the file
         return False

@@ -33,7 +33,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from recollect.config import checked_first, is_whole, kinds_first, require, require_kinds
+from recollect.config import KindsFirst, checked_first, is_whole, require
 from recollect.cores.stream import Stream
 from recollect.layers.finite import is_finite, surely_finite
 from recollect.state import map_state, named_leaves, take_rows, where_first
@@ -56,7 +56,7 @@ def _require_rows(core: "MemoryCore[Any]", batch_size: int, *args: Any, **kwargs
 
 
 @dataclass(frozen=True, kw_only=True)
-class CoreConfig(ABC):
+class CoreConfig(KindsFirst, ABC):
     """Settings of a core: everything except the width of its input, which only the run knows."""
 
     paper: ClassVar[str] = "-"
@@ -72,12 +72,8 @@ class CoreConfig(ABC):
     def __init_subclass__(cls, **kwargs: Any) -> None:
         # Here, so that no core has to think of it, whoever wrote it.
         super().__init_subclass__(**kwargs)
-        kinds_first(cls)
         if "build" in vars(cls):
             cls.build = checked_first(_require_width, vars(cls)["build"])  # type: ignore[method-assign]
-
-    def __post_init__(self) -> None:
-        require_kinds(self)
 
     @property
     def helps(self) -> tuple[str, ...]:

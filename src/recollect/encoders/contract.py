@@ -19,7 +19,7 @@ from typing import Any, ClassVar, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from recollect.config import checked_first, is_whole, kinds_first, require, require_kinds
+from recollect.config import KindsFirst, checked_first, is_whole, require
 from recollect.layers.feedforward import FeedForward, feedforward_width, input_projection, xavier
 
 
@@ -33,7 +33,7 @@ class Encoding(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class EncoderConfig(ABC):
+class EncoderConfig(KindsFirst, ABC):
     """Settings of an encoder."""
 
     paper: ClassVar[str] = "-"
@@ -47,12 +47,8 @@ class EncoderConfig(ABC):
     def __init_subclass__(cls, **kwargs: Any) -> None:
         # Here, so that no encoder has to think of it, whoever wrote it.
         super().__init_subclass__(**kwargs)
-        kinds_first(cls)
         if "build" in vars(cls):
             cls.build = checked_first(_require_sizes, vars(cls)["build"])  # type: ignore[method-assign]
-
-    def __post_init__(self) -> None:
-        require_kinds(self)
 
     @abstractmethod
     def build(self, input_dim: int, length: int) -> "SequenceEncoder":

@@ -171,8 +171,8 @@ def run_once(
 
 
 def _has_ended(directory: Path) -> bool:
-    newest, _ = checkpoints.newest(RunDirectory(directory).checkpoints)
-    return newest is not None and checkpoints.read_progress(newest).get("status") in ("finished", "solved")
+    progress = checkpoints.newest_progress(RunDirectory(directory).checkpoints)
+    return progress.get("status") in ("finished", "solved")
 
 
 def _trained_elsewhere(outcome: Outcome, here: Mapping[str, Any]) -> dict[str, Any]:

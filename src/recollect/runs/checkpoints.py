@@ -120,6 +120,16 @@ def newest(folder: Path) -> tuple[Path | None, list[str]]:
     return None, torn
 
 
+def newest_progress(folder: Path) -> dict[str, Any]:
+    """What the newest complete checkpoint says of its run; nothing where there is none.
+
+    Raises:
+        ValueError: it is not what a run writes; names the file.
+    """
+    path, _ = newest(folder)
+    return {} if path is None else read_progress(path)
+
+
 def read_newest(folder: Path) -> tuple[Checkpoint | None, list[str]]:
     """The newest complete checkpoint, or None, and one line for every torn one that was passed over."""
     path, torn = newest(folder)

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, get_type_hints
 
 from torch import Tensor, nn
 
-from recollect.config import kinds_first, require, require_kinds
+from recollect.config import KindsFirst, require, require_kinds
 from recollect.evaluation.films import Video
 from recollect.evaluation.recordings import Recording
 from recollect.evaluation.score import Score
@@ -124,7 +124,7 @@ class Trainer(ABC):
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrainerConfig(ABC):
+class TrainerConfig(KindsFirst, ABC):
     """Every setting of a run."""
 
     fit: FitConfig = field(default_factory=FitConfig)
@@ -138,13 +138,6 @@ class TrainerConfig(ABC):
     """Rows or episodes that score a finished run, unless another number is asked for."""
     has_films: ClassVar[bool] = False
     """Whether there is something to see: an agent that acts in a world."""
-
-    def __init_subclass__(cls, **kwargs: Any) -> None:
-        super().__init_subclass__(**kwargs)
-        kinds_first(cls)
-
-    def __post_init__(self) -> None:
-        require_kinds(self)
 
     @property
     def taught_by(self) -> str | None:

@@ -21,7 +21,6 @@ class CausalTransformerStream(Stream):
 
     core: CausalTransformer
 
-    @torch.no_grad()
     def __init__(self, core: CausalTransformer, batch_size: int) -> None:
         c, like = core.config, core.layers[0].out.weight
         layers = []
@@ -51,7 +50,6 @@ class CausalTransformerStream(Stream):
         keys, values = entries.chunk(2, -1)
         return CausalTransformerState(self._turned(keys, -1.0), values.contiguous(), self._stack.visible.count.clone())
 
-    @torch.no_grad()
     def load_state(self, state: CausalTransformerState) -> None:
         """Continue from a state of the core."""
         self.core.check_state(state, self.batch_size, self._never.device)

@@ -39,26 +39,24 @@ class FeedbackStream(Stream):
         def pack(weight: Tensor, bias: Tensor | None = None) -> PackedLinear:
             return PackedLinear(weight, bias, rows=rows, uses=1000)
 
-        with torch.no_grad():
-            self._mix = core.mix.softmax(0)
-            self._project = [pack(torch.cat((p.key.weight, p.value.weight))) for p in core.projections]
-            self._layers = [
-                (
-                    layer,
-                    pack(layer.query.weight * layer.scale),
-                    pack(layer.out.weight),
-                    pack(layer.feedforward.expand.weight, layer.feedforward.expand.bias),
-                    pack(layer.feedforward.contract.weight, layer.feedforward.contract.bias),
-                )
-                for layer in core.layers
-            ]
+        self._mix = core.mix.softmax(0)
+        self._project = [pack(torch.cat((p.key.weight, p.value.weight))) for p in core.projections]
+        self._layers = [
+            (
+                layer,
+                pack(layer.query.weight * layer.scale),
+                pack(layer.out.weight),
+                pack(layer.feedforward.expand.weight, layer.feedforward.expand.bias),
+                pack(layer.feedforward.contract.weight, layer.feedforward.contract.bias),
+            )
+            for layer in core.layers
+        ]
 
     @property
     def state(self) -> FeedbackState:
         """The memory as the core's state (a copy)."""
         return FeedbackState(self._memory.window().clone(), self._count.clone())
 
-    @torch.no_grad()
     def load_state(self, state: FeedbackState) -> None:
         """Continue from a state of the core."""
         self.core.check_state(state, self.batch_size, self._never.device)

@@ -73,7 +73,6 @@ class LifelongStream(ChunkStream):
             whose chunk cannot be written raises, and the stream goes on without that chunk.
     """
 
-    @torch.no_grad()
     def __init__(
         self,
         core: HierarchicalChunkMemory,
@@ -213,7 +212,6 @@ class LifelongStream(ChunkStream):
         lengths = torch.where(exists, self._chunk_index.lengths.gather(1, order), 0)
         return HierarchicalChunkMemoryState(tuple(layers), lengths, torch.tensor(self._steps, device=device))
 
-    @torch.no_grad()
     def load_state(self, state: HierarchicalChunkMemoryState) -> None:
         """Continue from a state of the core, with any number of chunks; of more than fit the newest are kept."""
         self.check_state(state)

@@ -215,7 +215,6 @@ class HierarchicalChunkStream(ChunkStream):
         batch_size: number of streams.
     """
 
-    @torch.no_grad()
     def __init__(self, core: HierarchicalChunkMemory, batch_size: int) -> None:
         dtype = working_dtype(next(core.layers.parameters()))
         self._caches = [RingChunkCache(cast(HierarchicalChunkLayer, layer), batch_size, dtype) for layer in core.layers]
@@ -238,7 +237,6 @@ class HierarchicalChunkStream(ChunkStream):
         )
         return HierarchicalChunkMemoryState(layers, lengths, torch.tensor(self._steps, device=device))
 
-    @torch.no_grad()
     def load_state(self, state: HierarchicalChunkMemoryState) -> None:
         """Continue from a state of the core: project all that it holds."""
         self.core.check_state(state, self.batch_size, self._never.device)

@@ -25,8 +25,7 @@ class LongShortTransformerStream(Stream):
     core: LongShortTransformer
 
     def __init__(self, core: LongShortTransformer, batch_size: int) -> None:
-        with torch.no_grad():
-            self._rings = [LayerRings(block, batch_size) for block in core.layers]
+        self._rings = [LayerRings(block, batch_size) for block in core.layers]
         self._narrow = torch.is_autocast_enabled(next(core.parameters()).device.type)
         super().__init__(core, batch_size)
 
@@ -37,7 +36,6 @@ class LongShortTransformerStream(Stream):
         phase = steps % self.core.config.chunk_len
         return LongShortTransformerState(tuple(clone(ring.dump(phase)) for ring in self._rings), steps)
 
-    @torch.no_grad()
     def load_state(self, state: LongShortTransformerState) -> None:
         """Continue from a state of the core."""
         self.core.check_state(state, self.batch_size, self._never.device)

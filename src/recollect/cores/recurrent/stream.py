@@ -58,7 +58,6 @@ class RecurrentStream(Stream):
         """The memory as the core's state (a copy)."""
         return clone(self._memory)
 
-    @torch.no_grad()
     def load_state(self, state: Any) -> None:
         """Continue from a state of the core."""
         self.core.check_state(state, self.batch_size, self._never.device)

@@ -30,7 +30,6 @@ class SpatioTemporalStream(Stream):
         """The memory as the core's state (a copy)."""
         return SpatioTemporalAttentionState(self._temporal.state, self._output.clone())
 
-    @torch.no_grad()
     def load_state(self, state: SpatioTemporalAttentionState) -> None:
         """Continue from a state of the core."""
         self.core.check_state(state, self.batch_size, self._never.device)

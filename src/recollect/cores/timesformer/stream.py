@@ -154,7 +154,6 @@ class TimeSformerStream(Stream):
 
     core: TimeSformer
 
-    @torch.no_grad()
     def __init__(self, core: TimeSformer, batch_size: int) -> None:
         times = core.times()
         kind = SamePlaceStep if core.config.attention == "divided" else AllPlacesStep
@@ -169,7 +168,6 @@ class TimeSformerStream(Stream):
         window = torch.stack([layer.frames() for layer in self._layers], 1)
         return TimeSformerState(window, self._visible.count.clone())
 
-    @torch.no_grad()
     def load_state(self, state: TimeSformerState) -> None:
         """Continue from a state of the core."""
         self.core.check_state(state, self.batch_size, self._never.device)

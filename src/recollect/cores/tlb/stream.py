@@ -222,13 +222,12 @@ class TemporalLatentBottleneckStream(Stream):
     def __init__(self, core: TemporalLatentBottleneck, batch_size: int) -> None:
         config = core.config
         self._chunk_len = config.chunk_len
-        with torch.no_grad():
-            slots = core.initial_state(batch_size).slots.clone()
-            folded = core.folded_levels()
-            for level in folded:
-                level.never_drop()
-            self._levels = [StreamLevel(level, slots[:, i], config.chunk_len) for i, level in enumerate(folded)]
-            self._positions = core.local_positions()
+        slots = core.initial_state(batch_size).slots.clone()
+        folded = core.folded_levels()
+        for level in folded:
+            level.never_drop()
+        self._levels = [StreamLevel(level, slots[:, i], config.chunk_len) for i, level in enumerate(folded)]
+        self._positions = core.local_positions()
         self._inputs = core.zeros(batch_size, config.chunk_len, config.dim)
         self._rows = torch.arange(batch_size, device=slots.device)
         self._steps = [0] * batch_size  # state.position, on the host
@@ -244,7 +243,6 @@ class TemporalLatentBottleneckStream(Stream):
         inputs = torch.where((back >= 0)[..., None], inputs, 0.0)
         return TemporalLatentBottleneckState(slots, inputs, position)
 
-    @torch.no_grad()
     def load_state(self, state: TemporalLatentBottleneckState) -> None:
         """Continue from a state of the core."""
         self.core.check_state(state, self.batch_size, self._never.device)

@@ -22,7 +22,6 @@ class TransformerXLStream(Stream):
 
     core: TransformerXL
 
-    @torch.no_grad()
     def __init__(self, core: TransformerXL, batch_size: int) -> None:
         c, like = core.config, core.layers[0].out.weight
         positions = core.relative_positions()
@@ -57,7 +56,6 @@ class TransformerXLStream(Stream):
         """``[b]`` int64: steps of the running episodes in the window (a view)."""
         return self._stack.visible.count
 
-    @torch.no_grad()
     def load_state(self, state: TransformerXLState) -> None:
         """Continue from a state of the core: project all keys and values again."""
         self.core.check_state(state, self.batch_size, self._never.device)

@@ -10,12 +10,12 @@ tells a probe (never the model) its secret: which past step each answer depends 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from recollect.config import kinds_first, require_kinds
+from recollect.config import KindsFirst
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,15 +79,8 @@ class Batch(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class StreamTask(ABC):
+class StreamTask(KindsFirst, ABC):
     """Base of all supervised stream tasks. Every row starts with an episode (``is_first[:, 0]`` is True)."""
-
-    def __init_subclass__(cls, **kwargs: Any) -> None:
-        super().__init_subclass__(**kwargs)
-        kinds_first(cls)
-
-    def __post_init__(self) -> None:
-        require_kinds(self)
 
     @property
     @abstractmethod

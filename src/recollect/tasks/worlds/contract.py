@@ -24,7 +24,7 @@ import gymnasium
 import torch
 from torch import Tensor
 
-from recollect.config import kinds_first, require_kinds
+from recollect.config import KindsFirst
 from recollect.state import map_state, named_leaves, put_rows, where_first
 
 S = TypeVar("S")
@@ -197,15 +197,8 @@ def require_form(actions: Tensor, space: gymnasium.Space[Any], batch_size: int) 
 
 
 @dataclass(frozen=True, kw_only=True)
-class WorldConfig(ABC):
+class WorldConfig(KindsFirst, ABC):
     """Base of all worlds' configs: fields are the world's difficulty."""
-
-    def __init_subclass__(cls, **kwargs: Any) -> None:
-        super().__init_subclass__(**kwargs)
-        kinds_first(cls)
-
-    def __post_init__(self) -> None:
-        require_kinds(self)
 
     @property
     @abstractmethod
