@@ -4,14 +4,14 @@ from dataclasses import replace
 
 import pytest
 
-from recollect.recipes.endless import CORE_ROWS, ENDLESS, LESSONS, LONG, SECONDS, WORLD, endless
+from recollect.recipes.endless import ENDLESS, LESSONS, LONG, ROWS, SECONDS, WORLD, endless
 from recollect.recipes.reproduce import run_once
 from recollect.training.fit import fit
 
 
 def test_every_memory_is_taught_the_same_way():
     runs = ENDLESS.rows("lite")
-    assert [run.core for run in runs] == list(CORE_ROWS)
+    assert [run.row for run in runs] == list(ROWS)
     for run in runs:
         config = run.config
         assert config.taught_by == f"imitated oracle for {LESSONS.steps} steps" and "label targets" in config.helps
@@ -19,12 +19,14 @@ def test_every_memory_is_taught_the_same_way():
         assert set(run.tests) == {"512 steps", "1024 steps"} and run.config.trained_on == WORLD
         assert 60_000 <= sum(p.numel() for p in config.core.build(64).parameters()) <= 105_000
 
-    def same(core):
-        config = endless(core)
+    def same(config):
         supervision = replace(config.loss.supervision, attention_cost=0.0)
         return str({**vars(config), "core": None, "loss": replace(config.loss, supervision=supervision)})
 
-    assert len({same(core) for core in CORE_ROWS}) == 1, "only the memory differs"
+    assert len({same(run.config) for run in runs}) == 1, "only the memory differs"
+    started = {run.row: run.config.core.chrono_steps for run in runs if run.core in ("gru", "lstm")}
+    kept = WORLD.steps
+    assert started == {"gru": None, "gru, chrono start": kept, "lstm": None, "lstm, chrono start": kept}
     hcam = endless("hcam").core
     assert hcam.num_chunks * hcam.chunk_len >= LONG.steps and hcam.top_k < hcam.num_chunks
     with pytest.raises(ValueError, match="only lite"):

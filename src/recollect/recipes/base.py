@@ -20,6 +20,11 @@ def require_scale(scale: str, *known: Scale) -> None:
     require(scale in known, "scale", scale, f"choose {' or '.join(known)}")
 
 
+def file_name(row: str) -> str:
+    """A row's name as part of a file's: ``hcam, k = 4`` is ``hcam-k4``."""
+    return row.replace(", ", "-").replace(" = ", "").replace(" ", "-")
+
+
 class Measure(Protocol):
     """Scores an agent by something else than its answers."""
 

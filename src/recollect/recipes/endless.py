@@ -11,12 +11,13 @@ in training and 1024 in the test, which are 20 and 41 commands at most.
 """
 
 from dataclasses import replace
+from typing import Any
 
 from recollect.agents.encoder_config import EncoderConfig
 from recollect.config import lookup
 from recollect.cores import CORES
 from recollect.recipes.agent_sizes import lite
-from recollect.recipes.base import Recipe, Run, Scale, Test
+from recollect.recipes.base import Recipe, Run, Scale, Test, file_name
 from recollect.recipes.equal_sizes import equal_core
 from recollect.recipes.lessons import Lessons, taught
 from recollect.tasks.gymnasium.mortar_mayhem import EndlessMortarMayhemConfig
@@ -46,7 +47,13 @@ LESSONS = Lessons(
     decision_cost=1.0,
     gradients=True,
 )
-CORE_ROWS = ("hcam", "transformer-xl", "gru", "lstm", "memoryless")
+ROWS: dict[str, tuple[str, dict[str, Any]]] = {
+    **{core: (core, {}) for core in ("hcam", "transformer-xl", "gru", "lstm", "memoryless")},
+    "gru, chrono start": ("gru", {"chrono_steps": WORLD.steps}),
+    "lstm, chrono start": ("lstm", {"chrono_steps": WORLD.steps}),
+}
+"""The table from top to bottom: key of a core, and what its config has beside what the recipe gives. Gates of a chrono
+start begin with memories that last up to an episode of training."""
 
 
 def endless(core: str = "hcam", scale: Scale = "lite") -> ImpalaConfig:
@@ -79,7 +86,12 @@ def endless(core: str = "hcam", scale: Scale = "lite") -> ImpalaConfig:
 
 def _lite() -> list[Run]:
     tests = {f"{world.steps} steps": Test(where=world, samples=64) for world in (WORLD, LONG)}
-    return [Run(label=core, row=core, core=core, config=endless(core), tests=tests) for core in CORE_ROWS]
+    rows = []
+    for row, (core, fields) in ROWS.items():
+        config = endless(core)
+        config = replace(config, core=replace(config.core, **fields))
+        rows.append(Run(label=file_name(row), row=row, core=core, config=config, tests=tests))
+    return rows
 
 
 ENDLESS = Recipe(

@@ -18,7 +18,7 @@ from recollect.config import lookup
 from recollect.cores import CORES, GENERAL_CORES
 from recollect.cores.hcam import HierarchicalChunkMemoryConfig
 from recollect.recipes import hierarchical_transformer_memory as htm
-from recollect.recipes.base import Recipe, Run, Scale, Test
+from recollect.recipes.base import Recipe, Run, Scale, Test, file_name
 from recollect.recipes.equal_sizes import equal_core
 from recollect.recipes.htm_inference import inference
 from recollect.recipes.lessons import Lessons, taught
@@ -236,7 +236,7 @@ def cell(row: str, column: Column) -> TrainerConfig:
 
 def label(row: str, column: Column) -> str:
     """The name of a cell's files."""
-    return f"{column.key}-{row.replace(', ', '-').replace(' ', '-')}"
+    return f"{column.key}-{file_name(row)}"
 
 
 def _runs() -> list[Run]:

@@ -24,7 +24,7 @@ from recollect.cores.contract import CoreConfig
 from recollect.cores.hcam import HierarchicalChunkMemoryConfig
 from recollect.cores.recurrent import LSTMConfig
 from recollect.cores.transformer_xl.core import TransformerXLConfig
-from recollect.recipes.base import Recipe, Run, Scale, Test
+from recollect.recipes.base import Recipe, Run, Scale, Test, file_name
 from recollect.recipes.lessons import Lessons, taught
 from recollect.tasks.worlds.contract import WorldConfig
 from recollect.training.frame import TrainerConfig
@@ -138,12 +138,7 @@ def lasting(config: ImpalaConfig, lessons: Lessons) -> ImpalaConfig:
 
 def row(name: str, core: str, config: TrainerConfig, scale: Scale, tests: Mapping[str, Test]) -> Run:
     """A row, with a name for its files."""
-    return Run(label=f"{label(name)}-{scale}", row=name, core=core, config=config, tests=tests)
-
-
-def label(name: str) -> str:
-    """A row's name as part of a file's: ``hcam, k = 4`` is ``hcam-k4``."""
-    return name.replace(", ", "-").replace(" = ", "").replace(" ", "-")
+    return Run(label=f"{file_name(name)}-{scale}", row=name, core=core, config=config, tests=tests)
 
 
 def longest_episode(tests: Mapping[str, Test]) -> int:

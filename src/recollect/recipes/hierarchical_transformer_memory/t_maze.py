@@ -3,8 +3,8 @@
 from dataclasses import replace
 
 from recollect.recipes.agent_sizes import lite, lite_core
-from recollect.recipes.base import Recipe, Run, Scale, Test
-from recollect.recipes.hierarchical_transformer_memory.rows import CORE_ROWS, label, memories
+from recollect.recipes.base import Recipe, Run, Scale, Test, file_name
+from recollect.recipes.hierarchical_transformer_memory.rows import CORE_ROWS, memories
 from recollect.tasks.worlds.t_maze import TMazeConfig
 from recollect.training.impala.trainer import ImpalaConfig
 
@@ -35,7 +35,7 @@ def _t_maze_rows() -> list[Run]:
         config = t_maze(core)
         for name, memory in memories(core, config.core, few=4, longest=config.world.spec.max_steps):
             made = replace(config, core=memory)
-            runs.append(Run(label=label(name), row=f"{name}, length 100", core=core, config=made))
+            runs.append(Run(label=file_name(name), row=f"{name}, length 100", core=core, config=made))
     short, long = TMazeConfig(length=20), TMazeConfig(length=200)
     tests = {"length 20": Test(where=short), "length 200": Test(where=long, beyond_window=True)}
     row = "hcam trained on length 20"
