@@ -13,7 +13,6 @@ import json
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
-from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,6 @@ import matplotlib
 
 matplotlib.use("agg")
 import matplotlib.pyplot as plt
-import numpy as np
 from matplotlib.ticker import NullFormatter
 
 from agents_report import (
@@ -45,18 +43,16 @@ from agents_report import (
 )
 from encoders_report import CHUNKS, PICTURES, chunk_tables, figure_listops, picture_rows
 from faithfulness_report import PLACES, faithful_rows, place_rows
+from first_screen_report import first_screen
 from imitation_report import figure_babyai
 from maps_report import HEADS, TRUSTED, UNTRAINED, map_rows
 from recollect.benchmark.cores import CoresBenchmark, core_config
 from recollect.certify.card import Card, Line
 from recollect.cores import CORES
-from recollect.evaluation.confidence_interval import interquartile_mean
 from recollect.recipes import RECIPES
 from recollect.recipes.attention_agents.sizes import SIZES
 from recollect.recipes.attention_agents.study import game
 from recollect.recipes.contents import tasks
-from recollect.recipes.endless import CORE_ROWS as ENDLESS_ROWS
-from recollect.recipes.htm_inference import PUBLISHED
 from recollect.recipes.memory_suite import grand_table
 from recollect.recipes.reproduce import with_demands
 from recollect.state import nbytes
@@ -275,7 +271,7 @@ def main() -> None:
     for path in (readme, ROOT / "docs" / "cores" / "index.md"):
         between(path, "cores", core_table())
     between(readme, "speed", speed_table(cores))
-    between(readme, "results", results_table(ROOT / "results", cores))
+    between(readme, "results", first_screen(ROOT / "results", step_times(cores)))
     hcam = next(one for one in card["cards"] if one["core"] == "hcam")
     between(readme, "card", card_text(hcam, SHOWN))
     between(ROOT / "docs" / "certificate.md", "card", card_text(hcam))
@@ -368,90 +364,10 @@ def card_text(found: dict[str, Any], names: Iterable[str] | None = None) -> str:
     return f"```\n{text}...   ({len(card.lines) - len(some.lines)} more lines)\n{card.verdict()}\n```"
 
 
-LITE = "lite scale: minutes on two processor cores; streets and Pong take up to two hours a run"
-CITY = "a city held out"
-"""The test of the recipe htm-streets."""
-
-
-def newest_run(folder: Path, label: str) -> dict[str, Any]:
-    """The run of the last seed."""
-    return json.loads(sorted(folder.glob(f"{label}-seed?.json"))[-1].read_text())
-
-
-def streets_text(folder: Path, goals: float, of: str) -> str:
-    """Goals of ``hcam`` beside the oracle's, what they cost, and those of cores without chunks."""
-    run = newest_run(folder, "hcam-imitated-lite")
-    assert run["hardware"]["threads"] == 1
-    core, steps = run["config"]["core"], run["config"]["world"]["steps"]
-    all_read = core["chunk_len"] == 1 and core["num_chunks"] == core["top_k"] == steps
-    read = ", every step its own chunk and all read" if all_read else ""
-    others = []
-    for name, label in (("memoryless", "no memory"), ("transformer-xl", "`transformer-xl`")):
-        if list(folder.glob(f"{name}-imitated-lite-seed?.json")):
-            other = newest_run(folder, f"{name}-imitated-lite")
-            window = other["config"]["core"].get("memory_len")
-            label += f", a window of {window} steps and no chunks" if window else ""
-            others.append(f"{label}: {other['tests'][CITY]['score']:.1f}")
-    oracle, minutes = run["tests"][CITY]["oracle"], run["seconds"] / 60
-    return (
-        f"{goals:.1f} of the oracle's {oracle:.1f}, {of}, {minutes:.0f} minutes of one core{read} ({'; '.join(others)})"
-    )
-
-
-def results_table(results: Path, cores: dict[str, Any]) -> str:
-    """What the first screen of README promises: scores of the recipes' tests, and the time of a streamed step."""
-
-    def score(recipe: str, label: str, test: str = "") -> tuple[float, int]:
-        runs = [json.loads(path.read_text()) for path in sorted((results / recipe).glob(f"{label}-seed?.json"))]
-        scores = [run["tests"][test]["score"] for run in runs if run["status"] == "ok"]
-        return float(interquartile_mean(np.array(scores))), len(scores)
-
-    def of(seeds: int) -> str:
-        return "1 seed" if seeds == 1 else f"{seeds} seeds"
-
-    cue, seeds = score("htm-t-maze", "hcam")
-    window, _ = score("htm-t-maze", "transformer-xl")
-    rows = [
-        (
-            "T-maze, cue 100 steps back, `hcam`",
-            f"{cue:.0%} right, {of(seeds)} (`transformer-xl`, whose window is shorter: {window:.0%})",
-        )
-    ]
-    world = "cartpole-without-velocities"
-    (last, seeds), (best, _), (without, _) = (
-        score("gymnasium", f"{world}-{core}", test)
-        for core, test in (("lstm", "last"), ("lstm", "best"), ("memoryless", "last"))
-    )
-    rows.append((
-        "CartPole without velocities, `lstm`, 300 rollouts, else defaults",
-        f"best checkpoint {best:.0f} of 500, last {last:.0f}, {of(seeds)} (no memory, 1 seed: {without:.0f})",
-    ))  # fmt: skip
-    kept, seeds = score("million", "gru-gates", "lag 1 000 000")
-    task = "a cue kept for 1,000,000 steps, `gru` with gates that can shut, trained on 20 steps"
-    rows.append((task, f"{kept:.0%} right, {of(seeds)}"))
-    ours, seeds = score("endless", "hcam", "1024 steps")
-    task = "Endless Mortar Mayhem, commands completed by `hcam`, ten minutes of one processor core"
-    helps = {core: newest_run(results / "endless", core)["helps"] for core in ENDLESS_ROWS}
-    beside = []
-    for helped, group in groupby(ENDLESS_ROWS[1:], helps.get):
-        found = ", ".join(f"`{core}` {score('endless', core, '1024 steps')[0]:.1f}" for core in group)
-        less = " and ".join(help for help in helps["hcam"] if help not in (helped or ()))
-        beside.append(f"{found}, without {less}")
-    rows.append((task, f"{ours:.1f}, {of(seeds)} (same oracle, at most the same time: {'; '.join(beside)})"))
-    how = "imitated, then reinforced, with [helps](docs/results.md)"
-    task = f"streets of a city never seen, goals reached by `hcam` in 200 steps, {how}"
-    goals, seeds = score("htm-streets", "hcam-imitated-lite", CITY)
-    rows.append((task, streets_text(results / "htm-streets", goals, of(seeds))))
-    label = "hcam-16-chains-lite"
-    (joined, seeds), (untrained, _) = (score("htm-inference", label, test) for test in ("AC", "AC, untrained"))
-    task = "associative inference, two of 32 pairs joined (items of 1000 numbers), `hcam`"
-    rows.append(
-        (task, f"{joined:.1%} right, {of(seeds)} (paper: {float(PUBLISHED['AC']):.1%}; untrained: {untrained:.0%})")
-    )
+def step_times(cores: dict[str, Any]) -> str:
+    """Of ``hcam`` early and late in a stream."""
     early, late = (row_of(cores, "hcam", "stream", "float32", 1, position) for position in (1_000, 100_000))
-    times = " and ".join(f"{row['us_per_call'] / 1000:.2f} ms" for row in (early, late))
-    rows.append(("one step of `hcam` at position 10^3 and 10^5", f"{times} ([sizes](#speed))"))
-    return "\n".join([f"| result ({LITE}) | number |", "|---|---|", *(f"| {what} | {says} |" for what, says in rows)])
+    return " and ".join(f"{row['us_per_call'] / 1000:.2f} ms" for row in (early, late))
 
 
 def certificate_table(card: dict[str, Any]) -> str:

@@ -48,9 +48,13 @@ LESSONS = Lessons(
     gradients=True,
 )
 ROWS: dict[str, tuple[str, dict[str, Any]]] = {
-    **{core: (core, {}) for core in ("hcam", "transformer-xl", "gru", "lstm", "memoryless")},
+    "hcam": ("hcam", {}),
+    "transformer-xl": ("transformer-xl", {}),
+    "gru": ("gru", {}),
     "gru, chrono start": ("gru", {"chrono_steps": WORLD.steps}),
+    "lstm": ("lstm", {}),
     "lstm, chrono start": ("lstm", {"chrono_steps": WORLD.steps}),
+    "memoryless": ("memoryless", {}),
 }
 """The table from top to bottom: key of a core, and what its config has beside what the recipe gives. Gates of a chrono
 start begin with memories that last up to an episode of training."""
