@@ -33,6 +33,10 @@ def made(space, dim=6, **config):
         (pixels(20, 23), "impala-resnet"),
         (pixels(84, 84, 4), "nature-cnn"),
         (pixels(41, 50, 1), "nature-cnn"),
+        (pixels(3, 42, 37), "impala-resnet-instance-norm"),
+        (pixels(28, 42, 4), "patches-7"),
+        (pixels(28, 42), "patches-14"),
+        (pixels(28, 56, 3), "patches-28"),
     ],
 )
 def test_images_come_back_in_their_shape(space, kind):

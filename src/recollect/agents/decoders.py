@@ -20,7 +20,7 @@ from gymnasium import spaces
 from torch import Tensor, nn
 
 from recollect.agents.encoders import MLP, ObservationEncoder, Tiles, WordLSTM
-from recollect.agents.image_encoders import BalletCNN, ImageEncoder, ImpalaResNet, NatureCNN, ResidualBlock
+from recollect.agents.image_encoders import ImageEncoder, ImpalaResNet, ResidualBlock
 from recollect.objectives.policy_gradient import Reduction
 from recollect.objectives.reconstruction import image_loss, language_loss, tile_loss
 from recollect.ops.linear import Linear
@@ -99,7 +99,8 @@ class ImageDecoder(nn.Module):
         self.axes, self.channels_first = encoder.axes, encoder.channels_first
         self.map_shape = (*encoder.map_sides, encoder.channels[-1])
         self.start = Linear(dim, math.prod(self.map_shape))
-        self.layers = TRANSPOSES[type(encoder)](encoder)
+        residual = isinstance(encoder, ImpalaResNet)
+        self.layers = ResNetTranspose(encoder) if residual else ConvolutionTransposes(encoder)
 
     def forward(self, features: Tensor) -> Tensor:
         """``[n, d] -> [n, *space.shape]``."""
@@ -113,21 +114,19 @@ class ImageDecoder(nn.Module):
 
 
 class ConvolutionTransposes(nn.Module):
-    """The convolutions of BalletCNN or NatureCNN in reverse.
+    """The convolutions of BalletCNN, NatureCNN or Patches in reverse.
 
     Args:
         encoder: what is undone.
     """
 
-    def __init__(self, encoder: BalletCNN | NatureCNN) -> None:
+    def __init__(self, encoder: ImageEncoder) -> None:
         super().__init__()
-        y, x, c = encoder.sides
+        y, x, _ = encoder.sides
         transposes, sizes = [], []
-        for layer, outputs in ((encoder.first, c), (encoder.second, None), (encoder.third, None)):
+        for layer in (child for child in encoder.children() if isinstance(child, nn.Conv2d)):
             kernel, stride, padding = layer.kernel_size, layer.stride, layer.padding
-            transposes.append(
-                nn.ConvTranspose2d(layer.out_channels, outputs or layer.in_channels, kernel, stride, padding)  # type: ignore[arg-type]
-            )
+            transposes.append(nn.ConvTranspose2d(layer.out_channels, layer.in_channels, kernel, stride, padding))  # type: ignore[arg-type]
             sizes.append((y, x))
             y, x = ((side + 2 * p - k) // s + 1 for side, k, s, p in zip((y, x), kernel, stride, padding, strict=True))  # type: ignore[arg-type]
         self.layers = nn.ModuleList(reversed(transposes))
@@ -169,13 +168,6 @@ class ResNetTranspose(nn.Module):
             maps = maps.repeat_interleave(2, 2).repeat_interleave(2, 3)[..., :y, :x]
             maps = self.convolutions[stage](maps)
         return maps
-
-
-TRANSPOSES: dict[type[ImageEncoder], Any] = {
-    BalletCNN: ConvolutionTransposes,
-    NatureCNN: ConvolutionTransposes,
-    ImpalaResNet: ResNetTranspose,
-}
 
 
 class TilesDecoder(nn.Module):
