@@ -121,3 +121,37 @@ def test_a_saved_model_points_again(tmp_path):
     inputs, is_first = rows()
     one, two = (m(inputs.float(), m.initial_state(3), is_first)[0] for m in (agent, again))
     assert torch.equal(one, two)
+
+
+@pytest.mark.parametrize("broken", [float("nan"), float("inf"), 1e200])
+def test_a_broken_item_is_no_choice(broken):
+    agent = model(config=replace(POINTER, norm_inputs=False))
+    inputs, is_first = rows()
+    is_first[:, 1:] = False
+    inputs[0, 4] = broken
+    logits, _ = agent(inputs, agent.initial_state(3), is_first)
+    assert logits.isnan().any(-1).nonzero().tolist() == [[0, 4]]
+    live = agent.stream(3)
+    steps = [live.step(x, first) for x, first in zip(inputs.unbind(1), is_first.unbind(1), strict=True)]
+    torch.testing.assert_close(torch.stack(steps, 1), logits, equal_nan=True)
+
+
+def test_autocast_keeps_the_dtype_of_the_state():
+    agent = model().float()
+    inputs, is_first = rows()
+    with torch.autocast("cpu", torch.bfloat16):
+        _, state = agent(inputs.float(), agent.initial_state(3), is_first)
+    assert {leaf.dtype for leaf in leaves(state)} == {torch.float32}
+
+
+@pytest.mark.parametrize("forgotten", [[], [True, False, False], [-1]])
+def test_a_stream_forgets_the_rows_that_are_named(forgotten):
+    agent = model().eval()
+    live, inputs = agent.stream(3), rows()[0][:, :3]
+    for x in inputs.unbind(1):
+        live.step(x)
+    before = live.state.recent
+    live.reset(forgotten)
+    cleared = torch.zeros(3, dtype=torch.bool)
+    cleared[forgotten if forgotten else slice(0)] = True
+    torch.testing.assert_close(live.state.recent, torch.where(cleared[:, None, None], 0.0, before))

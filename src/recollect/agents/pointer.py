@@ -16,7 +16,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from recollect.layers.finite import is_finite
 from recollect.layers.window_attention import steps_since_first
+from recollect.state import spread_rows
 
 
 class PointerState(NamedTuple):
@@ -34,7 +36,7 @@ def point(output: Tensor, choices: Tensor) -> Tensor:
 
 
 def newest(items: Tensor, recent: Tensor, is_first: Tensor) -> tuple[Tensor, Tensor]:
-    """The choices at every step.
+    """The choices at every step. A broken item is zeros among them, as it is in the memory of a core.
 
     Args:
         items: ``[b, t, d]``.
@@ -45,9 +47,10 @@ def newest(items: Tensor, recent: Tensor, is_first: Tensor) -> tuple[Tensor, Ten
         Choices ``[b, t, K, d]``, and the new ``recent``.
     """
     number = recent.shape[1] + 1
+    items = torch.where(spread_rows(is_finite(items).all(-1), items), items, 0.0)
     # What came before the call and is no item of the episode is zero already.
     since = steps_since_first(is_first, torch.full_like(is_first[:, 0], number, dtype=torch.long))
     held = torch.arange(number - 1, -1, -1, device=items.device) <= since[..., None]  # b t K
     timeline = torch.cat((recent.to(items.dtype), items), 1)
     choices = torch.where(held[..., None], timeline.unfold(1, number, 1).transpose(2, 3), 0.0)
-    return choices, choices[:, -1, 1:]
+    return choices, choices[:, -1, 1:].to(recent.dtype)

@@ -292,7 +292,7 @@ class SequenceStream(ModelStream):
         """Forget: all rows, or those named."""
         super().reset(rows)
         if self.recent is not None:
-            forgotten = slice(None) if rows is None else torch.as_tensor(rows, device=self.recent.device)
+            forgotten = slice(None) if rows is None else self.core.index_of(rows)
             self.recent = self.recent.index_fill(
                 0, torch.arange(len(self.recent), device=self.recent.device)[forgotten], 0
             )
