@@ -49,6 +49,13 @@ def test_images_come_back_in_their_shape(space, kind):
     assert all(parameter.grad is None for parameter in encoder.parameters())
 
 
+@pytest.mark.parametrize(("low", "high", "dtype"), [(-1, 1, np.float32), (0, 255, np.float32), (0, 255, np.int32)])
+def test_images_of_other_numbers_are_refused(low, high, dtype):
+    with pytest.raises(ValueError, match=r"reconstruct=True: observation is Box.*\[0, 1\]"):
+        made(spaces.Box(low, high, (20, 24, 3), dtype))
+    made(spaces.Box(0, 1, (20, 24, 3), np.float32))
+
+
 def test_the_decoder_has_the_weights_of_the_encoder_mirrored():
     encoder, decoders = made(pixels(99, 99, 3))
     forth = [tuple(p.shape) for p in encoder.parameters() if p.ndim == 4]

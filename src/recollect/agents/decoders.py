@@ -34,12 +34,12 @@ class Decoders(nn.Module):
         dim: d, width of the features.
 
     Raises:
-        ValueError: the observation has no such part.
+        ValueError: the observation has no such part, or images of other numbers than bytes or [0, 1].
     """
 
     def __init__(self, encoder: ObservationEncoder, dim: int) -> None:
         super().__init__()
-        made = {name: _decoder(part, dim) for name, part in encoder.encoders.items()}
+        made = {name: _decoder(part, name, encoder.parts[name], dim) for name, part in encoder.encoders.items()}
         self.decoders = nn.ModuleDict({name: decoder for name, decoder in made.items() if decoder is not None})
         if not self.decoders:
             for name, part in encoder.encoders.items():
@@ -71,8 +71,14 @@ class Decoders(nn.Module):
         }
 
 
-def _decoder(encoder: nn.Module, dim: int) -> nn.Module | None:
+def _decoder(encoder: nn.Module, name: str, space: spaces.Space[Any], dim: int) -> nn.Module | None:
     if isinstance(encoder, ImageEncoder):
+        # Of other numbers sigmoid cross-entropy has no least value.
+        if space.dtype != np.uint8 and not _is_unit(space):
+            raise ValueError(
+                f"reconstruct=True: {name} is {space}; images are restored as bytes or as floats whose space says "
+                "[0, 1]: scale them in the world, or use reconstruct=False"
+            )
         return ImageDecoder(encoder, dim)
     if isinstance(encoder, Tiles):
         return TilesDecoder(encoder, dim)
