@@ -103,19 +103,20 @@ def test_what_is_seen_can_be_learned_by_heart(hidden):
     assert (logits["tiles"].argmax(-1) + 2 == observation["tiles"]).float().mean() > 0.95
 
 
-def test_losses_count_valid_steps_only():
-    space = spaces.Dict({"image": pixels(20, 20, 3), "language": spaces.MultiDiscrete([7] * 3)})
+@pytest.mark.parametrize("image", ["image", "items"])  # a ModuleDict has items of its own
+def test_losses_count_valid_steps_only(image):
+    space = spaces.Dict({image: pixels(20, 20, 3), "language": spaces.MultiDiscrete([7] * 3)})
     _, decoders = made(space)
     features = torch.randn(2, 3, 6)
     observation = {
-        "image": torch.randint(0, 256, (2, 3, 20, 20, 3), dtype=torch.uint8),
+        image: torch.randint(0, 256, (2, 3, 20, 20, 3), dtype=torch.uint8),
         "language": torch.randint(0, 7, (2, 3, 3)),
     }
     valid = torch.tensor([[True, False, False], [False, False, True]])
     got = decoders.losses(features, observation, valid=valid, reduction="sum")
     kept = {name: leaf[valid][:, None] for name, leaf in observation.items()}
     expected = decoders.losses(features[valid][:, None], kept, valid=None, reduction="sum")
-    assert got.keys() == {"image", "language"}
+    assert got.keys() == {image, "language"}
     for name in got:
         torch.testing.assert_close(got[name], expected[name])
 

@@ -233,6 +233,21 @@ def test_parts_stand_side_by_side_in_order_and_may_be_nested():
     torch.testing.assert_close(vectors[..., -4:], place)
 
 
+@pytest.mark.parametrize("name", ["keys", "items", "type", "training", "train"])
+def test_parts_may_be_called_what_attributes_of_modules_are(name):
+    space = spaces.Dict({name: spaces.Box(0, 1, (3,)), "place": pixels(24, 24, 3)})
+    observation = sample(space, 2, 3)
+    called = ObservationEncoder(space, EncoderConfig(kinds=((name, "mlp"),), norm_numbers=True))
+    assert called.train().training and called.encoders[name].training
+    assert [part for part, _ in called.encoders.items()] == list(space.spaces)
+    called.update_statistics(observation)
+    assert called.encoders[name].norm.count == 6
+    assert called(observation, 2).shape == (2, 3, called.dim)
+    again = ObservationEncoder(space, EncoderConfig(norm_numbers=True))
+    again.load_state_dict(called.state_dict())
+    torch.testing.assert_close(again(observation, 2), called(observation, 2), rtol=0, atol=0)
+
+
 def test_choices_are_as_large_as_normalised_numbers():
     space = spaces.Dict(
         {"many": spaces.Discrete(16), "some": spaces.MultiDiscrete([2, 3]), "two": spaces.MultiBinary(2)}

@@ -19,7 +19,7 @@ import torch.nn.functional as F
 from gymnasium import spaces
 from torch import Tensor, nn
 
-from recollect.agents.encoders import MLP, ObservationEncoder, Tiles, WordLSTM
+from recollect.agents.encoders import MLP, ByPart, ObservationEncoder, Tiles, WordLSTM
 from recollect.agents.image_encoders import ImageEncoder, ImpalaResNet, ResidualBlock
 from recollect.objectives.policy_gradient import Reduction
 from recollect.objectives.reconstruction import image_loss, language_loss, tile_loss
@@ -40,7 +40,7 @@ class Decoders(nn.Module):
     def __init__(self, encoder: ObservationEncoder, dim: int) -> None:
         super().__init__()
         made = {name: _decoder(part, name, encoder.parts[name], dim) for name, part in encoder.encoders.items()}
-        self.decoders = nn.ModuleDict({name: decoder for name, decoder in made.items() if decoder is not None})
+        self.decoders = ByPart({name: decoder for name, decoder in made.items() if decoder is not None})
         if not self.decoders:
             for name, part in encoder.encoders.items():
                 if isinstance(part, MLP) and _is_unit(encoder.parts[name]):

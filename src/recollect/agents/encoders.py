@@ -19,7 +19,7 @@ Each part of the observation has its encoder, chosen by its space; the results s
     one-hot         Discrete, MultiDiscrete, MultiBinary
 """
 
-from collections.abc import Iterator
+from collections.abc import ItemsView, Iterator
 from itertools import pairwise
 from typing import Any, cast
 
@@ -37,6 +37,29 @@ from recollect.agents.policies import policy_for
 from recollect.config import require
 from recollect.ops.linear import Linear
 from recollect.ops.table_sums import table_sums
+
+
+class ByPart(nn.ModuleDict):
+    """Modules by the names of an observation's parts, which may be ``keys``, ``type`` or ``training``.
+
+    A module cannot have the name of an attribute of its owner. Such a part has a slash behind its name there, and so in
+    the names of its weights; no part is called that.
+    """
+
+    taken = frozenset(dir(nn.ModuleDict()))
+
+    def __setitem__(self, part: str, module: nn.Module) -> None:
+        super().__setitem__(self._name(part), module)
+
+    def __getitem__(self, part: str) -> nn.Module:
+        return super().__getitem__(self._name(part))
+
+    def items(self) -> ItemsView[str, nn.Module]:
+        """Parts and their modules, in order."""
+        return {name.removesuffix("/"): module for name, module in super().items()}.items()
+
+    def _name(self, part: str) -> str:
+        return f"{part}/" if part in self.taken else part
 
 
 class ObservationEncoder(nn.Module):
@@ -58,7 +81,7 @@ class ObservationEncoder(nn.Module):
             require(name in self.parts, "kinds", name, f"this observation has the parts {', '.join(self.parts)}")
         if not self.parts:
             raise ValueError(f"observation space {space}: there is nothing to see")
-        self.encoders = nn.ModuleDict()
+        self.encoders = ByPart()
         chosen = {name: kinds.get(name) or choose(name, part) for name, part in self.parts.items()}
         films = [name for name, kind in chosen.items() if kind in FILM_ENCODERS]
         for name, kind in chosen.items():
