@@ -28,6 +28,9 @@ CHOICES = [
     (pixels(84, 84), "impala-resnet"),
     (pixels(7, 7, 3), "tiles"),
     (spaces.Box(0, 30, (11, 11), np.uint8), "tiles"),
+    (spaces.Box(0, 65535, (4, 4), np.int32), "tiles"),
+    (spaces.Box(0, 131072, (4, 4), np.int32), "mlp"),  # as 2048 has it
+    (spaces.Box(-(2**62), 2**62, (3, 3, 2), np.int64), "mlp"),
     (spaces.MultiDiscrete(np.full((11, 11), 9)), "tiles"),
     (spaces.MultiDiscrete([3, 4]), "one-hot"),
     (spaces.Discrete(3), "one-hot"),

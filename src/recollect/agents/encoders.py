@@ -10,7 +10,7 @@ Each part of the observation has its encoder, chosen by its space; the results s
     impala-resnet-instance-norm   the same, its map normed frame by frame, when asked for    (image_encoders.py)
     nature-cnn      images from 36 x 36, when asked for                                      (image_encoders.py)
     patches-7       images whose sides 7 divides, when asked for; also patches-14, -28       (image_encoders.py)
-    tiles           integer grids up to 16 cells a side: an embedding per cell, then ``hidden`` layers
+    tiles           integer grids up to 16 cells a side, of up to 65536 symbols: an embedding per cell, then ``hidden``
     told-tiles      such grids beside a sentence, when asked for: its words scale and shift cells  (Perez et al. 2018)
     mlp             everything else that is numbers: ``hidden`` layers
     film-...        images, in the light of the sentence, when asked for                     (film_encoders.py)
@@ -37,6 +37,9 @@ from recollect.agents.policies import policy_for
 from recollect.config import require
 from recollect.ops.linear import Linear
 from recollect.ops.table_sums import table_sums
+
+MOST_SYMBOLS = 1 << 16
+"""Integers of a wider range are numbers."""
 
 
 class ByPart(nn.ModuleDict):
@@ -244,7 +247,8 @@ def _pick(observation: Any, name: str, space: spaces.Space[Any]) -> Tensor:
 
 
 def _is_grid(space: spaces.Box) -> bool:
-    return len(space.shape) in (2, 3) and 0 not in space.shape and max(space.shape[:2]) <= LARGEST_GRID
+    small = len(space.shape) in (2, 3) and 0 not in space.shape and max(space.shape[:2]) <= LARGEST_GRID
+    return small and int(space.high.max()) - int(space.low.min()) < MOST_SYMBOLS
 
 
 class Layers(nn.Sequential):
@@ -316,7 +320,7 @@ class Tiles(Encoder):
     def __init__(self, space: spaces.Box | spaces.MultiDiscrete, config: EncoderConfig) -> None:
         super().__init__()
         low, high = symbols(space)
-        if len(space.shape) not in (2, 3) or high - low >= 1 << 16:
+        if len(space.shape) not in (2, 3) or high - low >= MOST_SYMBOLS:
             raise ValueError(f"{space} is no grid of symbols: [y, x] or [y, x, c] of few different integers")
         y, x, c = (*space.shape, 1)[:3]
         self.sides = (y, x, c)
