@@ -91,6 +91,21 @@ class Lone(Counting):
         return {"speed": self.count / 2} if self.named else np.float64(self.count / 2)
 
 
+class Patient(gymnasium.Env):
+    """A thousand small rewards."""
+
+    observation_space, action_space = spaces.Box(0, 1, (1,)), spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.left = 1000
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action):
+        self.left -= 1
+        return np.zeros(1, np.float32), 0.1, self.left == 0, False, {}
+
+
 class Talking(gymnasium.Env):
     observation_space = spaces.Dict({"place": spaces.Discrete(4), "mission": spaces.Text(64)})
     action_space = spaces.Box(-1, 1, (2,), np.float32)
@@ -115,6 +130,7 @@ def odd(observation_space=None, action_space=None):
 def registered():
     names = {
         "RecollectTest/Counting-v0": {"entry_point": Counting},
+        "RecollectTest/Patient-v0": {"entry_point": Patient},
         "RecollectTest/Talking-v0": {"entry_point": Talking},
         "RecollectTest/Odd-v0": {"entry_point": odd},
         "RecollectTest/VectorOnly-v0": {"vector_entry_point": lambda num_envs: None},
@@ -307,6 +323,15 @@ def test_single_cartpoles_equal_the_literal_loop():
     actions = torch.randint(2, (80, 3))
     steps = [world.reset(seed=5), *(world.step(action) for action in actions)]
     assert_equal_to_loops(steps, actions, lambda: gymnasium.make("CartPole-v1"), 5)
+
+
+def test_a_long_episode_of_small_rewards_is_scored_by_their_sum():
+    world = GymnasiumConfig(id="RecollectTest/Patient-v0").build(1)
+    step, action = world.reset(), torch.zeros(1, dtype=torch.long)
+    while not step.is_last.any():
+        step = world.step(action)
+    assert step.score.dtype == step.reward.dtype == torch.float32
+    assert step.score.item() == 100.0  # 99.999 where float32 is added to float32; 0.06 % too much after 60 000
 
 
 def test_the_seed_decides():

@@ -310,7 +310,7 @@ class GymnasiumWorld(World):
         self.seed: int | None = seed
         self.begun = False
         self.over = np.zeros(batch_size, dtype=bool)
-        self.returns = np.zeros(batch_size, dtype=np.float32)
+        self.returns = np.zeros(batch_size)  # in float64: many thousand small rewards are a sum, too
 
     def reset(self, seed: int | None = None) -> Step:
         """Begin new episodes in all rows; row i is seeded with ``seed + i``."""
@@ -318,7 +318,7 @@ class GymnasiumWorld(World):
         observation = self.rows.reset(seed)
         self.begun = True
         self.over, self.returns = np.zeros_like(self.over), np.zeros_like(self.returns)
-        return self._step(observation, self.returns, ~self.over, self.over, self.over)
+        return self._step(observation, np.zeros(self.batch_size, np.float32), ~self.over, self.over, self.over)
 
     def step(self, actions: Tensor) -> Step:
         """Advance every row."""
@@ -329,7 +329,7 @@ class GymnasiumWorld(World):
         reward = np.where(first, np.float32(0), reward)
         terminated = terminated & ~first
         truncated = truncated & ~first & ~terminated
-        self.returns = np.where(first, np.float32(0), self.returns + reward)
+        self.returns = np.where(first, 0.0, self.returns + reward)
         self.over = terminated | truncated
         return self._step(observation, reward, first, terminated, truncated)
 
@@ -342,7 +342,7 @@ class GymnasiumWorld(World):
             seen: Any = {name: torch.from_numpy(array).to(self.device) for name, array in observation.items()}
         else:
             seen = torch.from_numpy(observation).to(self.device)
-        score = np.where(self.over, self.returns, np.float32(0))
+        score = np.where(self.over, self.returns, 0.0).astype(np.float32)
         numbers = (torch.tensor(part, device=self.device) for part in (reward, first, terminated, truncated, score))
         return Step(seen, *numbers)
 
