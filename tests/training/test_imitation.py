@@ -287,8 +287,11 @@ def test_a_run_goes_on_bit_for_bit_in_either_phase(tmp_path, teacher_run, kind):
     assert read_run(tmp_path / "whole").title == f"gru, imitated {teacher.name} for 4 steps"
 
 
-def test_a_teacher_whose_memory_is_read_in_chunks_goes_on_bit_for_bit(tmp_path):
-    core = CORES["hcam"](dim=8, num_heads=2, memory_len=4, chunk_len=3, num_chunks=4, top_k=2)
+@pytest.mark.parametrize("core", [
+    CORES["hcam"](dim=8, num_heads=2, memory_len=4, chunk_len=3, num_chunks=4, top_k=2),
+    CORES["causal-transformer"](dim=8, num_heads=2, memory_len=4),
+], ids=["chunks", "turned keys"])  # fmt: skip
+def test_a_teacher_whose_stream_keeps_its_memory_in_another_form_goes_on_bit_for_bit(tmp_path, core):
     fit(impala(ImitationConfig(), TMazeConfig(length=20), core=core, fit=FitConfig(steps=1)), tmp_path / "teacher")
     teacher = TeacherConfig(name=str(tmp_path / "teacher"), acts=0)
     config = impala(ImitationConfig(steps=6, teacher=teacher), TMazeConfig(length=20), fit=FitConfig(steps=6))

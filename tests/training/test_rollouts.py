@@ -118,7 +118,7 @@ def test_a_minibatch_takes_whole_rows():
     assert torch.equal(leaves(part.state)[0], leaves(rollout.state)[0][index])
 
 
-@pytest.mark.parametrize("core", ["lstm", "hcam", "transformer-xl"])
+@pytest.mark.parametrize("core", ["lstm", "hcam", "transformer-xl", "causal-transformer"])
 def test_a_moment_goes_on_exactly(core):
     sizes = {"lstm": {}, "hcam": {"num_layers": 1, "num_heads": 2, "memory_len": 4, "chunk_len": 2, "num_chunks": 3}}
     settings = sizes.get(core, {"num_layers": 1, "num_heads": 2, "memory_len": 4})
@@ -130,6 +130,8 @@ def test_a_moment_goes_on_exactly(core):
     expected, episodes = ours.collect(ours.buffer())
     twin = collector(StepsConfig(), core=core, **settings)
     twin.load(saved, snapshot.world[1], 0)
+    kept = twin.snapshot.tensors()  # and what is saved again, before anything was played
+    assert all(torch.equal(tensor, kept[name]) for name, tensor in saved.items())
     found, again = twin.collect(twin.buffer())
     assert episodes[:-1] == again[:-1] and episodes.own_scores(0) == again.own_scores(0)
     assert all(torch.equal(one, two) for one, two in zip(expected[:8], found[:8], strict=True))

@@ -173,9 +173,9 @@ class Teacher(ABC):
         """Its memory, to be saved; it goes on from it just as a run that is resumed does."""
         return self.state
 
-    def load_state(self, tensors: dict[str, Tensor]) -> None:
-        """Go on with the memory whose leaves have these names."""
-        return
+    def load_state(self, tensors: dict[str, Tensor]) -> Any:
+        """Go on with the memory whose leaves have these names, and give it."""
+        return self.state
 
 
 class NamedActions(Teacher):
@@ -273,16 +273,17 @@ class RunTeacher(Teacher):
         self.stream.load_state(state.memory)  # a stream that was loaded may sum in another order
         return state
 
-    def load_state(self, tensors: dict[str, Tensor]) -> None:
-        """Go on with the memory whose leaves have these names."""
+    def load_state(self, tensors: dict[str, Tensor]) -> RunState:
+        """Go on with the memory whose leaves have these names, and give it."""
         example = self.state
         if "policy" not in tensors:  # older files have the memory alone
             tensors = {f"memory.{name}": leaf for name, leaf in tensors.items()}
             tensors |= {"policy": example.policy, "features": example.features}
         names = iter([name for name, _ in named_leaves(example)])
-        memory, policy, features = map_state(lambda leaf: tensors[next(names)].to(leaf.device), example)
-        self.stream.load_state(memory)
-        self.said = policy, features
+        state = map_state(lambda leaf: tensors[next(names)].to(leaf.device), example)
+        self.stream.load_state(state.memory)
+        self.said = state.policy, state.features
+        return state
 
     def show(self, world: World, inputs: ActorInputs, is_first: Tensor) -> Tensor:
         """Its policy, after it saw what the learner sees."""

@@ -347,12 +347,15 @@ class Collector:
             rows[t].copy_(leaf)
 
     def _snapshot(self, step: Step, said: Said, counted: Counted) -> ActorSnapshot:
+        teacher = () if self.teacher is None else self.teacher.take_state()
+        return self._moment(step, said, counted, self.stream.state, teacher)
+
+    def _moment(self, step: Step, said: Said, counted: Counted, state: Any, teacher: Any) -> ActorSnapshot:
         try:
             saved = self.world.save()
         except ValueError:
             saved = None
-        teacher = () if self.teacher is None else self.teacher.take_state()
-        state, generator = self.stream.state, self.generator.get_state()
+        generator = self.generator.get_state()
         return ActorSnapshot(step, said.action, said.policy, said.features, state, generator, *counted, saved, teacher)
 
     def _count(self, rollout: Rollout) -> tuple[Episodes, Counted]:
@@ -432,8 +435,7 @@ class Collector:
         names = iter([name for name, _ in named_leaves(self.snapshot.state)])
         state = map_state(lambda leaf: tensors[f"state.{next(names)}"].to(leaf.device), self.snapshot.state)
         self.stream.load_state(state)
-        if self.teacher is not None:
-            self.teacher.load_state(below("teacher.", tensors))
+        teacher = () if self.teacher is None else self.teacher.load_state(below("teacher.", tensors))
         if data is None:
             self.snapshot = self._snapshot(self._reset(seed), self._nothing_said(), self._nothing_counted())
             return
@@ -442,7 +444,8 @@ class Collector:
         # Files of older runs lack what their agents did not read, and who had acted.
         counted = (tensors.get(name, nothing).to(device) for name, nothing in self._nothing_counted()._asdict().items())
         said = (tensors.get(name, unread).to(device) for name, unread in self._nothing_said()._asdict().items())
-        self.snapshot = self._snapshot(Step(*step), Said(*said), Counted(*counted))
+        # The memories as they were saved: a stream that turns what it keeps would give them back rounded once more.
+        self.snapshot = self._moment(Step(*step), Said(*said), Counted(*counted), state, teacher)
 
 
 def observation_leaves(observation: Observation, prefix: str = "") -> Iterator[tuple[str, Tensor]]:
