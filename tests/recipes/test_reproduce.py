@@ -5,12 +5,14 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from rich.console import Console
 
 from recollect.config import to_json
 from recollect.cores import CORES
 from recollect.recipes import base, training
 from recollect.recipes.base import Recipe, Run
 from recollect.recipes.reproduce import reproduce, table, write_tables
+from recollect.runs.lock import Lock
 from recollect.runs.provenance import environment
 from recollect.runs.random_states import seed_everything
 from recollect.tasks import IMDB, Recall
@@ -19,6 +21,8 @@ from recollect.training.frame import FRESH_SEED
 from recollect.training.supervised import SupervisedTrainer
 from recollect.training.trained import load_model
 from recollect.training.trainers import KINDS
+
+reproducing = sys.modules[reproduce.__module__]
 
 
 def config(core="gru", **optimizer):
@@ -152,6 +156,45 @@ def test_the_best_checkpoint_is_scored_too(tmp_path, monkeypatch):
 def test_a_run_without_tests_is_scored_on_the_test_part():
     run = Run(label="x", row="x", core="gru", config=replace(config(), task=IMDB(path="stand-in", length=20)))
     assert [test.where.part for test in run.scored.values()] == ["test"]
+
+
+def test_two_commands_share_the_work(tmp_path, monkeypatch, capsys):
+    reproduce(recipe(), root=tmp_path, seeds=1)
+    whole = results(tmp_path)
+    plain = reproducing.run_once
+
+    def beside(recipe, run, *args, **kwargs):
+        """As if another process worked on the first row."""
+        if run.label != "gru":
+            return plain(recipe, run, *args, **kwargs)
+        other = Lock(next(path for path in (tmp_path / "runs" / "reproduce" / "tiny").iterdir() if "gru" in path.name))
+        other.take()
+        try:
+            return plain(recipe, run, *args, **kwargs)
+        finally:
+            other.release()
+
+    monkeypatch.setattr(reproducing, "run_once", beside)
+    for path in (tmp_path / "results" / "tiny").iterdir():
+        path.write_text(path.read_text().replace('"batch_size": 4', '"batch_size": 3'))  # of another config
+    stale = results(tmp_path)["gru-seed0.json"]
+    path = reproduce(recipe(), root=tmp_path, seeds=1, console=Console())
+    assert results(tmp_path)["gru-seed0.json"] == stale, "the other process will write it"
+    assert results(tmp_path)["lstm-seed0.json"]["tests"] == whole["lstm-seed0.json"]["tests"]
+    assert "gru, tiny, seed 0: left out: run directory " in capsys.readouterr().out
+    assert "failed" not in path.read_text()
+
+
+def test_a_table_that_another_command_writes_meanwhile_is_kept(tmp_path, monkeypatch):
+    path = reproduce(recipe(), root=tmp_path, seeds=1)
+    plain = reproducing.frames_table
+
+    def slow(found):
+        path.write_text(path.read_text() + "\n<!-- recollect:other-lite:begin -->\nother\n")
+        return plain(found)
+
+    monkeypatch.setattr(reproducing, "frames_table", slow)
+    assert "recollect:other-lite:begin" in write_tables(recipe(), tmp_path).read_text()
 
 
 def test_a_row_may_have_fewer_seeds(tmp_path):

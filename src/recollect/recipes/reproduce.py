@@ -5,7 +5,7 @@
     docs/results.md                       one table per recipe and scale, between markers
 
 A run is scored on what it was trained on, or on each of its recipe's tests; every test is a row of the table. A run
-that fails leaves a file too, and its row says so.
+that fails leaves a file too, and its row says so. Several commands share the work: each leaves out what another runs.
 
 The score of a row is the interquartile mean over seeds (the mean of the middle half; with fewer than four seeds
 the mean). Its interval is a 95 % percentile bootstrap on two levels, seeds and then evaluated rows, so that it
@@ -21,6 +21,7 @@ import shutil
 import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from os import PathLike
 from pathlib import Path
 from time import process_time
@@ -43,6 +44,7 @@ from recollect.recipes.learner_frames import frames_table
 from recollect.recipes.markdown import markdown_cell
 from recollect.runs import checkpoints
 from recollect.runs.errors import RunError
+from recollect.runs.lock import InUseError
 from recollect.runs.metrics import read_rows
 from recollect.runs.provenance import environment
 from recollect.runs.random_states import seed_everything
@@ -116,7 +118,11 @@ def reproduce(
             if not again and _is_there(path, one):
                 _say(console, f"{run.row}, seed {seed}: already in {path}")
                 continue
-            result = run_once(recipe, one, scale, base, console, anew=again)
+            try:
+                result = run_once(recipe, one, scale, base, console, anew=again)
+            except InUseError as error:  # two commands share the work: its result is the other one's to write
+                _say(console, f"{run.row}, seed {seed}: left out: {error}")
+                continue
             path.parent.mkdir(parents=True, exist_ok=True)
             write_atomically(path, json.dumps(result, indent=1) + "\n")
             _say(console, f"{run.row}, seed {seed}: {_summary(result)}")
@@ -126,7 +132,7 @@ def reproduce(
 def run_once(
     recipe: Recipe, run: Run, scale: str, root: Path, console: Console | None = None, *, anew: bool = False
 ) -> dict[str, Any]:
-    """Train and score one run; what goes wrong is in the result, not raised (except an interrupt).
+    """Train and score one run; what goes wrong is in the result, not raised.
 
     Args:
         recipe: of the run.
@@ -135,6 +141,10 @@ def run_once(
         root: folder of ``runs/``.
         console: where progress is shown; None is silent.
         anew: train once more what is trained to its end already; what was stopped on the way goes on.
+
+    Raises:
+        InUseError: another process works on this run.
+        KeyboardInterrupt: stopped by Ctrl-C or SIGTERM.
     """
     description = to_json(run.config, KINDS)
     # A change of the recipe gets a new directory; the same config goes on where it was stopped.
@@ -165,6 +175,8 @@ def run_once(
         if outcome.status == "interrupted":
             raise KeyboardInterrupt(outcome.message)
         return result | _scores(run, outcome) | _trained_elsewhere(outcome, here)
+    except InUseError:
+        raise
     except (RunError, ValueError, RuntimeError, MemoryError) as error:
         lines = traceback.format_exception_only(error)
         return result | {"status": "failed", "error": lines[-1].strip().splitlines()[0]}
@@ -262,21 +274,18 @@ def write_tables(recipe: Recipe, root: str | PathLike[str] = ".") -> Path:
     """Make the recipe's tables in ``docs/results.md`` again, from its result files alone."""
     base = Path(root)
     results = read_results(base / "results" / recipe.name)
-    path = base / "docs" / "results.md"
-    text = path.read_text() if path.is_file() else "# Results\n"
+    made: dict[str, str | None] = {}
     for scale in recipe.runs:
         mine, name = [result for result in results if result["scale"] == scale], f"recollect:{recipe.name}-{scale}"
-        if mine:
-            content = table(recipe, scale, mine) if recipe.pages is None else _paged(recipe, scale, mine, base)
-            text = replace_between(text, name, content)
-        else:
-            text = _without(text, name)
-    speeds = frames_table(_experiments(base))
-    if speeds is None:
-        text = _without(text, "recollect:learner-frames")
-    else:
-        text = replace_between(text, "recollect:learner-frames", speeds)
+        make = table if recipe.pages is None else partial(_paged, root=base)
+        made[name] = make(recipe, scale, mine) if mine else None
+    made["recollect:learner-frames"] = frames_table(_experiments(base))
+    path = base / "docs" / "results.md"
     path.parent.mkdir(parents=True, exist_ok=True)
+    # Read when all is made: that takes seconds, in which another recipe's command may write its own tables.
+    text = path.read_text() if path.is_file() else "# Results\n"
+    for name, content in made.items():
+        text = _without(text, name) if content is None else replace_between(text, name, content)
     write_atomically(path, text)
     return path
 

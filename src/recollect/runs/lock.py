@@ -22,6 +22,10 @@ except ImportError:  # no flock on Windows: the file's content alone decides
 NAME = "lock"
 
 
+class InUseError(ValueError):
+    """Another process works on a folder."""
+
+
 class Lock:
     """The lock of a folder, held from :meth:`take` to :meth:`release`.
 
@@ -34,7 +38,7 @@ class Lock:
         self._handle: int | None = None
 
     def check(self) -> None:
-        """Raise ``ValueError`` if another process owns the folder. Writes nothing."""
+        """Raise :class:`InUseError` if another process owns the folder. Writes nothing."""
         if not self.path.is_file():
             return
         handle = os.open(self.path, os.O_RDONLY)
@@ -48,7 +52,7 @@ class Lock:
         """Own the folder, which exists.
 
         Raises:
-            ValueError: another process does; says which one, and what to do.
+            InUseError: another process does; says which one, and what to do.
         """
         while self._handle is None:
             handle = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o644)
@@ -84,7 +88,7 @@ class Lock:
 
     def _refuse(self, owner: dict[str, Any]) -> None:
         who = f"process {owner.get('pid', '?')} on {owner.get('host', '?')}, since {owner.get('since', '?')}"
-        raise ValueError(
+        raise InUseError(
             f"run directory {self.path.parent} is in use by {who}: wait for it, end it, or choose another directory"
             + (f"; if that process is gone, remove {self.path}" if _is_elsewhere(owner) or not owner else "")
         )
