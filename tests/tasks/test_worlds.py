@@ -296,6 +296,24 @@ def test_truth_names_the_past_and_stays_within_the_span(config):
 
 
 @every_world
+@pytest.mark.parametrize("kind", [torch.uint8, torch.int16, torch.int32, torch.float64])
+def test_actions_mean_the_same_in_every_kind_of_numbers(config, kind):
+    space = config.spec.action_space
+    if kind.is_floating_point != isinstance(space, gymnasium.spaces.Box):
+        pytest.skip("numbers of another kind are refused")
+    # As many rows as actions: a byte for each action could be taken for a mask of them.
+    rows = int(getattr(space, "n", 3))
+    one, two = (config.build(rows, seed=3) for _ in range(2))
+    generator = torch.Generator().manual_seed(3)
+    assert_same(one.reset(), two.reset())
+    for _ in range(12):
+        actions = random_actions(one, generator)
+        assert_same(one.step(actions), two.step(actions.to(kind)))
+    one.close()
+    two.close()
+
+
+@every_world
 def test_wrong_use_is_caught(config):
     world = config.build(3, seed=0)
     with pytest.raises(RuntimeError, match="reset"):
@@ -306,6 +324,8 @@ def test_wrong_use_is_caught(config):
         world.step(good[:2])
     with pytest.raises(ValueError, match="actions"):
         world.step(good.long() if good.is_floating_point() else good.float())
+    with pytest.raises(ValueError, match=r"actions are torch\.bool"):
+        world.step(good > 0)
     if isinstance(config.spec.action_space, gymnasium.spaces.Discrete):
         for bad in (-1, int(config.spec.action_space.n)):
             with pytest.raises(ValueError, match=f"action {bad} is out of range"):

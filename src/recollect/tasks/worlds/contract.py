@@ -137,8 +137,8 @@ class World(ABC):
         """Advance every row.
 
         Args:
-            actions: ``[b, *action_space.shape]``, long for Discrete and MultiDiscrete, float for Box. Ignored in rows
-                whose last step ended an episode.
+            actions: ``[b, *action_space.shape]``, integers for Discrete and MultiDiscrete, floats for Box. Ignored in
+                rows whose last step ended an episode.
 
         Raises:
             ValueError: actions of the wrong shape or dtype, or out of range.
@@ -189,7 +189,8 @@ def require_form(actions: Tensor, space: gymnasium.Space[Any], batch_size: int) 
     """Raise ``ValueError`` unless actions have the shape and the kind of numbers of a space, in every row."""
     integers = not isinstance(space, gymnasium.spaces.Box)
     expected = (batch_size, *(space.shape or ()))
-    if tuple(actions.shape) != expected or actions.is_floating_point() == integers:
+    whole = not (actions.is_floating_point() or actions.is_complex() or actions.dtype == torch.bool)
+    if tuple(actions.shape) != expected or not (whole if integers else actions.is_floating_point()):
         raise ValueError(
             f"actions are {actions.dtype} {list(actions.shape)}; this world takes "
             f"{'integers' if integers else 'floats'} {list(expected)}"
@@ -347,4 +348,5 @@ class TensorWorld(World, Generic[S]):
             low, high = int(actions.min()), int(actions.max())
             if low < 0 or high >= space.n:
                 raise ValueError(f"action {low if low < 0 else high} is out of range: use 0..{space.n - 1}")
-        return actions
+        # Worlds look actions up in tables, where bytes would be a mask and not numbers.
+        return actions if isinstance(space, gymnasium.spaces.Box) else actions.long()
