@@ -264,6 +264,10 @@ def test_some_rows_only(tmp_path):
         reproduce(recipe(), root=tmp_path, cores=["lstn"])
     with pytest.raises(ValueError, match="seeds=0"):
         reproduce(recipe(), root=tmp_path, seeds=0)
+    before = results(tmp_path)
+    with pytest.raises(ValueError, match="device='gpu': torch knows no such device"):
+        reproduce(recipe(), root=tmp_path, device="gpu")
+    assert results(tmp_path) == before, "no result became a failure"
 
 
 def fake(score, rows=50, asked=4, seed=0):

@@ -52,6 +52,7 @@ from recollect.runs.run_directory import RunDirectory
 from recollect.state import nbytes
 from recollect.tasks import GymnasiumConfig
 from recollect.training.detection import DetectionConfig
+from recollect.training.devices import choose_device
 from recollect.training.fit import Outcome, fit
 from recollect.training.frame import TrainerConfig, fresh_seed
 from recollect.training.helped import helped_by
@@ -96,7 +97,8 @@ def reproduce(
         The path of ``docs/results.md``.
 
     Raises:
-        ValueError: an unknown scale, a core that is not in the recipe, or a file in ``results/`` that is no result.
+        ValueError: an unknown scale or device, a core that is not in the recipe, or a file in ``results/`` that is no
+            result.
         KeyboardInterrupt: stopped by Ctrl-C or SIGTERM; the run is saved, and the same command goes on.
     """
     rows = recipe.rows(scale)
@@ -105,6 +107,8 @@ def reproduce(
     number = recipe.seeds[scale] if seeds is None else seeds  # type: ignore[index]
     if number < 1:
         raise ValueError(f"seeds={number}: run at least one")
+    if device is not None:
+        choose_device(device)  # a mistake is told before every row has failed with it
     base = Path(root)
     read_results(base / "results" / recipe.name)  # a damaged file is told before hours of training, not behind them
     for seed in range(number):  # the first seed of everything, then the second: what is there early means something
