@@ -179,11 +179,21 @@ def test_a_column_that_is_not_there_is_named(tmp_path, field):
         (["sequence", "x", "target"], [5, "n/a", 0], "line 14: column 'x' holds 'n/a'"),
         (["sequence", "x", "target"], [5, 1, 0, 7], "line 14: it has more cells than there are names"),
         (["row", "x", "target"], [5, 1, ""], "line 14: column 'target' is empty"),
+        (["x", "x", "target"], [5, 1, 0], "line 1: two columns are called 'x'"),
+        (["row", "x", "target"], [5, "inf", 0], "inputs of row 12 at step 1 are not finite"),
     ],
 )
 def test_a_cell_that_does_not_fit_is_named_with_its_line(tmp_path, names, line, said):
     with pytest.raises(ValueError, match=said):
         _ = Arrays(path=table(tmp_path, names, [*STEPS, line])).spec
+
+
+def test_a_sequence_belongs_to_one_part(tmp_path):
+    lines = [[row, *line[1:], "train" if row < 4 else "test"] for row, line in enumerate(STEPS)]
+    names = ["sequence", "x", "target", "split"]
+    assert len(Arrays(path=table(tmp_path, names, lines))._data.parts["train"]) == 4
+    with pytest.raises(ValueError, match="line 14: column 'split' holds 'test', and 'train' earlier in the same"):
+        _ = Arrays(path=table(tmp_path, names, [*lines, [2, 1, 0, "test"]])).spec
 
 
 @pytest.mark.parametrize(

@@ -255,14 +255,20 @@ def _inputs(
         raise ValueError(f"inputs_are='tokens': inputs are {inputs.dtype} {list(inputs.shape)}, not integers from 0 on")
     if small and task.inputs_are != "numbers":
         return inputs.astype(np.int64), int(inputs.max()) + 1, (np.zeros(1), np.ones(1))
-    numbers = inputs[..., None] if inputs.ndim == 2 else inputs
-    scaled, scale = _scaled(numbers.astype(np.float64), counted, task.standardize)
+    numbers = (inputs[..., None] if inputs.ndim == 2 else inputs).astype(np.float64)
     lives = np.arange(inputs.shape[1]) < rows.lengths[:, None]
+    _require_finite(task, numbers, lives)  # one that is not would make the mean of all so
+    scaled, scale = _scaled(numbers, counted, task.standardize)
     scaled = np.where(lives[..., None], scaled, 0).astype(np.float32)
-    if not np.isfinite(scaled).all():
-        row, step, _ = np.argwhere(~np.isfinite(scaled))[0]
-        raise ValueError(f"{task.path}: inputs of row {row} at step {step} are not finite: fill or drop them")
+    _require_finite(task, scaled, lives)
     return scaled, None, scale
+
+
+def _require_finite(task: Arrays, numbers: np.ndarray, lives: np.ndarray) -> None:
+    wrong = np.argwhere(lives & ~np.isfinite(numbers).all(-1))
+    if len(wrong):
+        row, step = wrong[0]
+        raise ValueError(f"{task.path}: inputs of row {row} at step {step} are not finite: fill or drop them")
 
 
 def _scaled(

@@ -140,7 +140,11 @@ def _read_csv(path: str) -> Table:
     try:
         with open(path, newline="", encoding="utf-8-sig") as opened:  # spreadsheets put a mark before the first name
             reader = csv.DictReader(opened, strict=True)
-            columns: dict[str, list[Any]] = {name: [] for name in reader.fieldnames or ()}
+            names = list(reader.fieldnames or ())
+            twice = [name for name in names if names.count(name) > 1]
+            if twice:
+                raise ValueError(f"{path}, line 1: two columns are called {twice[0]!r}: give each a name of its own")
+            columns: dict[str, list[Any]] = {name: [] for name in names}
             for cells in reader:
                 lines.append(reader.line_num)
                 if None in cells:
@@ -237,7 +241,16 @@ def _from_steps(table: Table, names: Sequence[str], sequence: str, target: str) 
         if all(len(set(group)) == 1 for group in answers):  # one answer for a row
             answers = [group[0] for group in answers]
     split = _split(table)
-    return _rows(table, rows, answers, None if split is None else split[[group[0] for group in lines.values()]])
+    if split is not None:
+        for group in lines.values():
+            other = next((line for line in group if split[line] != split[group[0]]), None)
+            if other is not None:
+                raise ValueError(
+                    f"{table.where(other)}: column 'split' holds {str(split[other])!r}, and {str(split[group[0]])!r} "
+                    "earlier in the same sequence: a sequence belongs to one part"
+                )
+        split = split[[group[0] for group in lines.values()]]
+    return _rows(table, rows, answers, split)
 
 
 def _rows(table: Table, rows: list[np.ndarray], targets: list[Any] | None, split: np.ndarray | None) -> Rows:
