@@ -369,15 +369,17 @@ def _take_many(words: list[str], flag: str) -> tuple[int, ...]:
 
 
 def _take_words(words: list[str], flag: str, example: str) -> list[str]:
-    if flag not in words:
-        return []
-    start = words.index(flag)
-    stop = next((place for place in range(start + 1, len(words)) if words[place].startswith("--")), len(words))
-    found = words[start + 1 : stop]
-    if not found:
-        raise ValueError(f"{flag}: give values, for example {flag} {example}")
-    del words[start:stop]
-    return found
+    """Remove a flag and its values from the words, wherever it is typed; all values, in their order."""
+    taken: list[str] = []
+    while any(word.partition("=")[0] == flag for word in words):
+        start = next(place for place, word in enumerate(words) if word.partition("=")[0] == flag)
+        stop = next((place for place in range(start + 1, len(words)) if words[place].startswith("--")), len(words))
+        found = [word for word in (words[start].partition("=")[2], *words[start + 1 : stop]) if word]
+        if not found:
+            raise ValueError(f"{flag}: give values, for example {flag} {example}")
+        taken += found
+        del words[start:stop]
+    return taken
 
 
 def _number(word: str, flag: str, least: int = 0) -> int:
