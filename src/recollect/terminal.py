@@ -65,6 +65,8 @@ def _text(cell: Any) -> str:
 def overview(commands: Mapping[str, str]) -> Table:
     """Commands and what they do."""
     made = Table(box=None, show_header=False, padding=(0, 2))
+    for _ in range(2):
+        made.add_column(overflow="fold")  # where a terminal is narrow, choices of a flag are broken and not cut off
     for name, about in commands.items():
         made.add_row(f"[bold]{escape(name)}[/]", escape(about))
     return made
