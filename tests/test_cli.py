@@ -221,6 +221,13 @@ def test_help_of_train_shows_the_common_flags_first(capsys):
     assert status == 0 and "--loss.vtrace.rho-clip" in out
 
 
+@pytest.mark.parametrize("columns", ["40", "80"])
+def test_help_cuts_no_name_and_no_choice_off(capsys, monkeypatch, columns):
+    monkeypatch.setenv("COLUMNS", columns)
+    status, out, _ = run(capsys, "train", "arrays", "--core", "gru", "--help-all")
+    assert status == 0 and "…" not in out
+
+
 def test_list_as_json_has_every_room(capsys):
     status, out, _ = run(capsys, "list", "--json")
     tables = json.loads(out)
@@ -234,6 +241,23 @@ def test_words_with_an_equals_sign_and_words_that_come_twice():
     request = read(words)
     assert (request.core, request.seeds, request.value("--directory")) == ("lstm", (0, 1), "b")
     assert _without(words) == ["recall", "--core=gru", "--core=lstm"]
+
+
+def test_words_of_a_world_with_an_equals_sign_and_more_than_once():
+    request = read(["gym:A-v0", "--world.options=size=7", "b=1", "--lr", "1", "--world.options", "c=-2", "--steps=3"])
+    assert request.world == {"options": ["size=7", "b=1", "c=-2"]}
+    assert request.rest == ["--optimizer.learning-rate", "1", "--fit.steps=3"]
+
+
+def test_a_run_whose_output_nobody_reads_any_more_is_saved(tmp_path):
+    words = ["train", "recall", "--core", "gru", *TINY, "--fit.steps=100000", "--directory", str(tmp_path / "run")]
+    command = [sys.executable, "-m", "recollect", *words]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert "step 2/" in process.stdout.readline()
+        process.stdout.close()
+        said = process.stderr.read()
+    assert process.returncode == 130 and "closed output at step" in said and "--resume goes on" in said
+    assert list((tmp_path / "run" / "checkpoint").glob("step-*"))
 
 
 def test_what_to_type_next_can_be_typed(capsys, tmp_path):

@@ -25,6 +25,7 @@ from recollect.cli.train import parse, train
 from recollect.config import lookup
 from recollect.machine import asked_for
 from recollect.runs.errors import RunError
+from recollect.runs.output import Output
 from recollect.terminal import PrintOptions, overview, print_json, table, tell
 
 
@@ -466,7 +467,7 @@ def main(words: Sequence[str] | None = None) -> int:
     (its message says what is saved); 130 Ctrl-C or SIGTERM, after saving.
     """
     words = list(sys.argv[1:] if words is None else words)
-    console = Console()
+    console = Output()
     if not words or words[0] in ("-h", "--help"):
         console.print("[bold]recollect[/]: memory for agents and long streams\n")
         console.print(overview({name: about for name, (_, about) in COMMANDS.items()} | {"--version": "the version"}))

@@ -18,7 +18,7 @@ from recollect.cli.elsewhere import Kept, read_kept, require_there
 from recollect.cli.options import TrainOptions
 from recollect.cli.seeds import train_seeds
 from recollect.config import lookup, names_packages
-from recollect.terminal import overview
+from recollect.terminal import overview, tell
 
 CORE = "hcam"
 """The core where none is named."""
@@ -200,6 +200,8 @@ def _one(request: Request, console: Console) -> int:
     keep: dict[str, Any] = {"start_from": options.start_from, "log": options.loggers()}
     outcome = fit(config, directory, resume=options.resume, console=console, **keep)
     console.print(outcome.message, highlight=False, soft_wrap=True, markup=False)
+    if console.quiet:  # nobody reads the output any more
+        tell(outcome.message)
     if outcome.status == "interrupted":
         return 130
     trust = " --trust" if names_packages(config) else ""
