@@ -7,6 +7,7 @@ import torch
 import zoo
 import zoo_corners
 import zoo_paths
+import zoo_use
 
 from recollect.certify import LINES, SLOW_LINES, certify
 
@@ -46,7 +47,7 @@ def test_honest_core_of_a_stranger_passes(core):
     assert card.passed, str(card)
 
 
-ONE_LINE = {**zoo_paths.ONE_PATH, **zoo_corners.CORNERS}
+ONE_LINE = {**zoo_paths.ONE_PATH, **zoo_corners.CORNERS, **zoo_use.USE}
 
 
 @pytest.mark.parametrize("core", ONE_LINE, ids=lambda core: core.__name__)

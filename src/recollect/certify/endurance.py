@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from recollect.certify.compare import Violation
+from recollect.certify.equivalence import run_split
 from recollect.certify.snapshot import held_bytes
 from recollect.certify.subject import Subject
 from recollect.machine import resident_bytes
@@ -29,6 +30,8 @@ MARK = 240
 ROWS = 2
 CALL = 8
 """Steps of the longer calls whose time is measured."""
+LENGTHS = (64, 300, 128, 17, 256, 100, 512, 223)
+"""Of calls that together make :data:`STEPS` steps: powers of two, at which fast paths like to begin, and others."""
 GROWTH = 0.5
 """Objects that Python may hold more for every further step."""
 SLOWER = 2.5
@@ -61,15 +64,11 @@ def long(subject: Subject) -> tuple[str, dict[str, Any]]:
     inputs, is_first = _material(subject)
     said = f"{core.done:,} calls of one step"
     cause = "something changes with the number of calls or steps: a counter, a cache that fills, a clock"
-    for size in (core.done, 300):
-        outs, state = [], subject.variant(batch=ROWS).fresh_state()
-        for x, first in zip(
-            inputs[:, : core.done].split(size, 1), is_first[:, : core.done].split(size, 1), strict=True
-        ):
-            out, state = subject(x, state, first)
-            outs.append(out)
-        what = f"{core.done} calls of one step against calls of {size}"
-        meter.outputs(core.outputs, torch.cat(outs, 1), what, cause=cause)
+    for sizes in ([core.done], _sizes(core.done)):
+        state = subject.variant(batch=ROWS).fresh_state()
+        outs, state = run_split(subject, inputs[:, : core.done], state, is_first[:, : core.done], sizes)
+        what = f"{core.done} calls of one step against calls of {', '.join(map(str, sizes))}"
+        meter.outputs(core.outputs, outs, what, cause=cause)
         meter.states(core.state, state, what, step=core.done - 1, cause=cause)
         if core.done <= 300:
             break
@@ -80,6 +79,17 @@ def long(subject: Subject) -> tuple[str, dict[str, Any]]:
         meter.outputs(live.outputs[:, :steps], core.outputs[:, :steps], what, cause=cause)
         said += f", {live.done:,} steps of a stream"
     return f"{said} against long calls: {meter.report()}", {"single_steps": core.done}
+
+
+def _sizes(steps: int) -> list[int]:
+    """Lengths of calls that together make so many steps."""
+    sizes = []
+    for size in itertools.cycle(LENGTHS):
+        if not steps:
+            return sizes
+        sizes.append(min(size, steps))
+        steps -= sizes[-1]
+    return sizes
 
 
 @torch.no_grad()

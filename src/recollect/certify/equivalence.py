@@ -52,7 +52,7 @@ def splits(subject: Subject) -> str:
     plans = {
         "from a fresh state, without resets": (subject.fresh_state(), subject.never(), ANCHOR),
         "from a used state, without resets": (subject.used_state(), subject.never(), ANCHOR),
-        "from a used state, with resets": (subject.used_state(), subject.resets(2), MISPLACED),
+        "from a used state, with resets": (subject.used_state(), _resets(subject), MISPLACED),
     }
     chosen = [(plan, way) for plan in plans for way in ways]
     if subject.brief:  # one way of each kind
@@ -74,7 +74,29 @@ def splits(subject: Subject) -> str:
             got, last = run_split(subject, inputs, state, is_first, ways[way])
             meter.outputs(got, out, what, cause=cause)
             meter.states(last, end, what, step=steps - 1, cause=cause)
-    return f"{len(chosen)} splits of {steps} steps, outputs and final states: {meter.report()}"
+    number = len(chosen) + (0 if subject.brief or subject.options.quick else _every_length(subject, meter))
+    return f"{number} splits of {steps} steps, outputs and final states: {meter.report()}"
+
+
+def _resets(subject: Subject) -> Tensor:
+    """Resets at all kinds of places, and a step at which all rows begin together, as they do in evaluations."""
+    is_first = subject.resets(2)
+    is_first[:, 2 * subject.steps // 3] = True
+    return is_first
+
+
+def _every_length(subject: Subject, meter: Comparison) -> int:
+    """Two calls, of every pair of lengths: a core may have a path of its own for any of them."""
+    steps, inputs, state, is_first = subject.steps, subject.inputs(7), subject.used_state(), subject.resets(8)
+    out, end = subject(inputs, state, is_first)
+    for length in range(2, steps // 2 + 1):
+        sizes = [length, steps - length]
+        sizes = sizes if length % 2 else sizes[::-1]  # half of the short calls come first
+        what = f"from a used state, with resets, one call of {steps} steps against calls of {sizes[0]} and {sizes[1]}"
+        got, last = run_split(subject, inputs, state, is_first, sizes)
+        meter.outputs(got, out, what, cause=ANCHOR)
+        meter.states(last, end, what, step=steps - 1, cause=ANCHOR)
+    return steps // 2 - 1
 
 
 def modes(subject: Subject) -> str:
