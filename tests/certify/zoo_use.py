@@ -37,9 +37,29 @@ class SingleStepsDeafWhenAllBegin(Plain):
         return super().forward(inputs, state, is_first)
 
 
+# -- numbers of rows -----------------------------------------------------------------------------------------------
+
+
+class SwapsTwoRows(Recurrent):
+    """A path of its own for two rows confuses them."""
+
+    rows = range(2, 3)
+
+    def advance(self, x: Tensor, state: State) -> tuple[Tensor, State]:
+        if len(x) in self.rows:
+            state = state._replace(hidden=state.hidden.flip(0))
+        return super().advance(x, state)
+
+
+class SwapsManyRows(SwapsTwoRows):
+    rows = range(16, 1000)
+
+
 USE: dict[type[nn.Module], str] = {
     BeginsAnewAtSixteen: "splits",
     BeginsAnewFrom101To299: "long",
     SingleStepsDeafWhenAllBegin: "splits",
+    SwapsTwoRows: "rows",
+    SwapsManyRows: "rows",
 }
 """Which line must catch a core."""

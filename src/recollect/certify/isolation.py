@@ -207,8 +207,9 @@ def rows(subject: Subject) -> str:
         _rows_moved(subject, meter, inputs, state, is_first)
         _rows_changed(subject, meter, inputs, state, is_first)
         if not subject.options.quick:
-            many = subject.variant(batch=9)
-            _rows_moved(many, meter, many.inputs(34), many.used_state(), many.resets(35))
+            for batch, steps in ((2, subject.steps), (9, subject.steps), (33, max(8, subject.steps // 3))):
+                some = subject.variant(batch=batch, steps=steps)
+                _rows_moved(some, meter, some.inputs(34), some.used_state(), some.resets(35))
             if not subject.noisy:
                 _rows_moved(subject.variant(is_training=True, grad=True), meter, inputs, state, is_first)
         one = (inputs[:, :1], state, is_first[:, :1])
