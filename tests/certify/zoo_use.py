@@ -7,6 +7,8 @@ import torch
 from sound import Plain, Recurrent, RecurrentState
 from torch import Tensor, nn
 
+from recollect.cores.stream import Stream
+
 State = RecurrentState
 
 
@@ -55,11 +57,68 @@ class SwapsManyRows(SwapsTwoRows):
     rows = range(16, 1000)
 
 
+# -- streams -------------------------------------------------------------------------------------------------------
+
+
+class DeafWhenAllBegin(Stream):
+    def advance(self, inputs: Tensor, is_first: Tensor) -> Tensor:
+        if len(is_first) > 1 and is_first.all():
+            is_first = torch.zeros_like(is_first)
+        return super().advance(inputs, is_first)
+
+
+class StreamDeafWhenAllBegin(Recurrent):
+    stream_type = DeafWhenAllBegin
+
+
+class DeafInLongBlocks(Stream):
+    def advance_block(self, inputs: Tensor, is_first: Tensor) -> Tensor:
+        if inputs.shape[1] > 5:
+            is_first = torch.zeros_like(is_first)
+        return super().advance_block(inputs, is_first)
+
+
+class StreamDeafInLongBlocks(Recurrent):
+    stream_type = DeafInLongBlocks
+
+
+class BorrowingStream(Stream):
+    """Goes on in the very tensors that it was given."""
+
+    def load_state(self, state: State) -> None:
+        self._state = state
+
+    def advance(self, inputs: Tensor, is_first: Tensor) -> Tensor:
+        output, state = self.core(inputs[:, None], self._state, is_first[:, None])
+        for old, new in zip(self._state, state, strict=True):
+            old.copy_(new)
+        return output[:, 0]
+
+
+class StreamWritesIntoGivenState(Recurrent):
+    stream_type = BorrowingStream
+
+
+class CentringStream(Stream):
+    def advance(self, inputs: Tensor, is_first: Tensor) -> Tensor:
+        output = super().advance(inputs, is_first)
+        inputs -= inputs.mean(-1, keepdim=True)
+        return output
+
+
+class StreamWritesIntoFrames(Recurrent):
+    stream_type = CentringStream
+
+
 USE: dict[type[nn.Module], str] = {
     BeginsAnewAtSixteen: "splits",
     BeginsAnewFrom101To299: "long",
     SingleStepsDeafWhenAllBegin: "splits",
     SwapsTwoRows: "rows",
     SwapsManyRows: "rows",
+    StreamDeafWhenAllBegin: "stream",
+    StreamDeafInLongBlocks: "stream",
+    StreamWritesIntoGivenState: "stream",
+    StreamWritesIntoFrames: "stream",
 }
 """Which line must catch a core."""

@@ -15,6 +15,8 @@ from recollect.certify.subject import Subject, stride
 from recollect.cores.stream import Stream
 from recollect.state import clone, leaves, put_rows, take_rows
 
+WRITES = "the stream keeps and overwrites a tensor that the caller owns: copy what is kept"
+
 
 @torch.no_grad()
 def stream(subject: Subject) -> str:
@@ -50,6 +52,8 @@ def _stream_follows(subject: Subject, meter: Comparison, who: str = "stream") ->
         frame.copy_(inputs[:, t])
         flags.copy_(is_first[:, t])
         got = live.step(frame, flags if flags.any() or t % 2 else None)
+        if not (torch.equal(frame, inputs[:, t]) and torch.equal(flags, is_first[:, t])):
+            raise Violation(f"{where}: step {t} writes into the inputs or is_first that it was given", WRITES)
         frame.fill_(torch.nan)
         flags.fill_(True)
         _same_step(meter, got, want[:, : t + 1], t, where, "the stream's own arithmetic differs from the core's")
@@ -69,6 +73,7 @@ def _stream_follows(subject: Subject, meter: Comparison, who: str = "stream") ->
 def _stream_modes(subject: Subject, meter: Comparison) -> None:
     """Stepped with gradients on and under inference mode, with resets."""
     inputs, is_first = subject.inputs(14, steps=8), subject.resets(13, steps=8)
+    is_first[:, 4] = True  # all rows at once, as evaluations begin
     steps = list(zip(inputs.unbind(1), is_first.unbind(1), strict=True))
     want = subject(inputs, subject.fresh_state(), is_first)[0]
     plain, inference = subject.live(), subject.live()
@@ -133,8 +138,8 @@ def _follow(subject: Subject, meter: Comparison, live: Any, state: Any, salt: in
 
 
 def _stream_unrolls(subject: Subject, meter: Comparison) -> None:
-    """Blocks of 2, 1, 3, 5 steps and so on, with resets inside them, against the core. Classes of others that are no
-    :class:`Stream` promise single steps only.
+    """Blocks of 2, 1, 3, 5 steps and so on, with resets inside them, and one of all steps against the core. Classes of
+    others that are no :class:`Stream` promise single steps only.
     """
     live = subject.live()
     if not isinstance(live, Stream):
@@ -154,17 +159,26 @@ def _stream_unrolls(subject: Subject, meter: Comparison) -> None:
     what, cause = "`stream.unroll` against sequence", "a block of steps sees or keeps something else than single steps"
     meter.outputs(torch.cat(outputs, 1), want, what, cause=cause)
     meter.states(live.state, end, f"{what}, `stream.state`", step=subject.steps - 1, cause=cause)
+    live.load_state(clone(state))
+    is_first = subject.never()
+    is_first[1, subject.steps // 3] = True  # a reset ends a block, so that the second one is longer than any window
+    want, end = subject(inputs, state, is_first)
+    what = f"`stream.unroll` of {subject.steps} steps against sequence"
+    meter.outputs(live.unroll(inputs, is_first), want, what, cause=cause)
+    meter.states(live.state, end, f"{what}, `stream.state`", step=subject.steps - 1, cause=cause)
 
 
 def _stream_without_resets(subject: Subject, meter: Comparison) -> None:
     live = subject.live()
     state = subject.used_state()
-    live.load_state(clone(state))
+    given = clone(state)
+    live.load_state(given)
     inputs = subject.inputs(6)
     want, end = subject(inputs, state, subject.never())
     got = torch.stack([live.step(x) for x in inputs.unbind(1)], 1)
     what = f"{subject.steps} steps without is_first from a loaded state"
     meter.outputs(got, want, what, cause="load_state loses something, or step() without is_first is a different path")
+    meter.states(given, state, "a state that a stream was given by load_state, after its steps", cause=WRITES)
     meter.states(live.state, end, what, step=subject.steps - 1, cause="load_state loses something")
 
 
