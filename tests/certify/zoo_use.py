@@ -57,6 +57,30 @@ class SwapsManyRows(SwapsTwoRows):
     rows = range(16, 1000)
 
 
+# -- black frames --------------------------------------------------------------------------------------------------
+
+
+class DividesByNorm(Recurrent):
+    """Inputs of length one: NaN for ever after a black frame, and after a broken one."""
+
+    def advance(self, x: Tensor, state: State) -> tuple[Tensor, State]:
+        return super().advance(x / self.norm(x), state)
+
+    def norm(self, x: Tensor) -> Tensor:
+        return x.square().sum(-1, keepdim=True).sqrt()
+
+
+class DividesByNormAndABit(DividesByNorm):
+    """The numbers are right, and the root's gradient is not."""
+
+    def norm(self, x: Tensor) -> Tensor:
+        return super().norm(x) + 1e-6
+
+
+class BreaksAtBlackFrames(DividesByNorm):
+    """The same, tried where a broken frame becomes a black one."""
+
+
 # -- streams -------------------------------------------------------------------------------------------------------
 
 
@@ -116,6 +140,9 @@ USE: dict[type[nn.Module], str] = {
     SingleStepsDeafWhenAllBegin: "splits",
     SwapsTwoRows: "rows",
     SwapsManyRows: "rows",
+    DividesByNorm: "gradients",
+    DividesByNormAndABit: "gradients",
+    BreaksAtBlackFrames: "frames",
     StreamDeafWhenAllBegin: "stream",
     StreamDeafInLongBlocks: "stream",
     StreamWritesIntoGivenState: "stream",

@@ -16,6 +16,9 @@ WRONG = (
 )
 CUT = "the gradient is cut or changed at the border between two calls: the caller does that, with state.detach"
 
+INPUTS = "the inputs"
+MEETS_ZERO = "a division, root or logarithm meets zero, perhaps that of a black frame or of a fresh memory"
+
 
 def every_gradient(subject: Subject) -> tuple[str, dict[str, Any]]:
     """Every weight gets a finite gradient."""
@@ -29,12 +32,22 @@ def every_gradient(subject: Subject) -> tuple[str, dict[str, Any]]:
         for salt in (81, 83):
             with torch.enable_grad():
                 state = twin.core.initial_state(twin.batch)
-            out, end = twin(twin.inputs(salt), state, twin.resets(salt + 1))
+            inputs = twin.inputs(salt)
+            if salt == 83:
+                inputs[:, :3] = 0.0  # black frames, and padding
+                inputs[-1, -3:] = 0.0
+            inputs.requires_grad_()  # whatever made them learns too
+            out, end = twin(inputs, state, twin.resets(salt + 1))
+            if not out.isfinite().all():
+                raise Violation(f"outputs are not finite, of normal inputs and zeros ({mode} mode)", MEETS_ZERO)
             loss = loss + probe(out, twin.generator(salt))
             for leaf in float_leaves(end):
                 loss = loss + probe(leaf, twin.generator(salt))
         assert isinstance(loss, Tensor)
-        zero = _check_finite(gradients(loss, weights), subject.steps, mode)
+        *found, to_inputs = gradients(loss, {**weights, INPUTS: inputs}).values()
+        if to_inputs is not None and not to_inputs.isfinite().all():
+            raise Violation(f"the gradient of {INPUTS} is not finite ({mode} mode)", MEETS_ZERO)
+        zero = _check_finite(dict(zip(weights, found, strict=True)), subject.steps, mode)
     detail = f"all {len(weights)} weights get a finite gradient from {subject.steps} steps"
     return detail + (f"; exactly zero: {', '.join(zero)}" if zero else ""), {"zero": zero}
 
@@ -48,9 +61,7 @@ def _check_finite(found: dict[str, Tensor | None], steps: int, mode: str) -> lis
                 "the weight has no part in the output, or a detach or a no_grad cuts it off",
             )
         if not gradient.isfinite().all():
-            raise Violation(
-                f"the gradient of {name} is not finite ({mode} mode)", "a division, root or logarithm meets zero"
-            )
+            raise Violation(f"the gradient of {name} is not finite ({mode} mode)", MEETS_ZERO)
         if not gradient.any():
             zero.append(name)  # right where a softmax has one thing to choose from
     return zero

@@ -44,6 +44,8 @@ def _broken_steps(subject: Subject, meter: Comparison) -> None:
     want, last = subject(clean, state, is_first)
     got, end = subject(dirty, state, is_first)
     _all_nan(got, broken, "a call with broken steps")
+    if not want[~broken].isfinite().all():
+        raise Violation("a step of zeros is not finite, or makes later steps so", "a division by a norm meets zero")
     kept = "a broken step is remembered: it must enter the memory as zeros (the base class does that in `forward`)"
     what = "a call with broken steps against zeros at these steps"
     meter.outputs(got, want, what, mask=~broken, cause=kept)
@@ -52,6 +54,9 @@ def _broken_steps(subject: Subject, meter: Comparison) -> None:
     left = gradients(probe(got[~broken], subject.generator(105)), weights)
     right = gradients(probe(want[~broken], subject.generator(105)), weights)
     meter.gradients(left, right, what, kept)
+    for name, gradient in right.items():
+        if gradient is not None and not gradient.isfinite().all():
+            raise Violation(f"{what}: the gradient of {name} is not finite", "a root or a division meets zero")
     memory, parts = state, []
     for t in range(min(steps, 12 if subject.brief or subject.options.quick else steps)):
         out, memory = subject(dirty[:, t : t + 1], memory, is_first[:, t : t + 1])
