@@ -7,7 +7,7 @@ import torch
 from recollect.agents import SequenceModelConfig
 from recollect.cores import CORES
 from recollect.evaluation.sequences import evaluate
-from recollect.tasks import Recall
+from recollect.tasks import Arrays, Recall
 from recollect.tasks.streams.contract import StreamTask
 from recollect.training import SupervisedConfig, fit
 
@@ -99,3 +99,25 @@ def test_rows_of_which_none_asks_anything_are_named_before_training(tmp_path):
 def test_one_row_has_no_interval():
     scored = evaluate(model(), TASK, num_rows=1)
     assert np.isnan([scored.low, scored.high]).all() and "interval" not in scored.describe()
+
+
+def test_whole_rows_are_read_without_the_steps_that_fill_them_up():
+    torch.manual_seed(0)
+    task = Arrays()  # rows of 20 to 40 steps
+    core = CORES["tlb"](dim=8, num_heads=2, chunk_len=16, num_slots=2, causal=False)
+    config = SupervisedConfig(task=task, core=core, agent=SequenceModelConfig(whole_rows=True), batch_size=8)
+    trainer = config.build()
+    scored = evaluate(trainer.model, task, num_rows=8, batch_size=8)
+    batch, losses = next(iter(task.batches(8, 8, torch.Generator().manual_seed(0)))), []
+    lengths = (~batch.padding).sum(1).tolist()
+    assert len(set(lengths)) > 1
+    for row, length in enumerate(lengths):
+        alone = batch._each(lambda field, row=row, length=length: field[row : row + 1, :length])
+        logits, _ = trainer.model.eval()(alone.inputs, trainer.model.initial_state(1), alone.is_first)
+        losses.append(torch.nn.functional.cross_entropy(logits[alone.score_mask], alone.targets[alone.score_mask]))
+    assert scored.loss == pytest.approx(torch.stack(losses).mean().item(), rel=1e-4)
+
+    padded = []
+    trainer.model.register_forward_pre_hook(lambda _, arguments: padded.append(arguments[3]))
+    trainer.step()
+    assert bool(padded[0].any()), "in training too"

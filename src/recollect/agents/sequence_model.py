@@ -139,13 +139,17 @@ class SequenceModel(nn.Module):
             return state
         return PointerState(state, self.core.zeros(batch_size, self.num_classes - 1, self.config.embedding_dim))
 
-    def forward(self, inputs: Tensor, state: Any, is_first: Tensor) -> tuple[Tensor, Any]:
+    def forward(
+        self, inputs: Tensor, state: Any, is_first: Tensor, padding: Tensor | None = None
+    ) -> tuple[Tensor, Any]:
         """Answer at every step.
 
         Args:
             inputs: tokens, long ``[b, t]``, or floats ``[b, t, input_dim]``.
             state: from :meth:`initial_state` or an earlier call.
             is_first: bool ``[b, t]``; True clears the row's memory before that step.
+            padding: bool ``[b, t]``: steps that only fill a row up. Whole rows are read without them; to a memory,
+                which sees no later step, they make no difference. None: there are none.
 
         Returns:
             Logits ``[b, t, classes]`` and the new state. With ``given_memory`` all steps of a question have its logits,
@@ -160,14 +164,14 @@ class SequenceModel(nn.Module):
         if self.config.given_memory != "none":
             return self.answer_questions(items, is_first), state
         if not self.points:
-            outputs, state = self.read(items, state, is_first)
+            outputs, state = self.read(items, state, is_first, padding)
             return self.decode(outputs), state
-        outputs, memory = self.read(items, state.core, is_first)
+        outputs, memory = self.read(items, state.core, is_first, padding)
         choices, recent = newest(items, state.recent, is_first)
         return point(self.decode(outputs), choices), PointerState(memory, recent)
 
-    def read(self, items: Tensor, state: Any, is_first: Tensor) -> tuple[Tensor, Any]:
-        """The core's outputs and state after embedded items ``[b, t, d]``."""
+    def read(self, items: Tensor, state: Any, is_first: Tensor, padding: Tensor | None = None) -> tuple[Tensor, Any]:
+        """The core's outputs and state after embedded items ``[b, t, d]``; ``padding`` as in :meth:`forward`."""
         if not self.config.whole_rows:
             return self.core(self.expand(items), state, is_first)
         if not isinstance(self.core, TemporalLatentBottleneck):
@@ -176,7 +180,7 @@ class SequenceModel(nn.Module):
             )
         if bool(is_first[:, 1:].any()) or not bool(is_first[:, 0].all()):
             raise ValueError("whole_rows=True: every row must be one episode, from its first step to its last")
-        return self.core.encode(items)
+        return self.core.encode(items, padding)
 
     def answer_questions(self, items: Tensor, is_first: Tensor) -> Tensor:
         """Embedded items ``[b, t, d]`` of whole rows to logits ``[b, t, classes]``; see ``given_memory.py``."""

@@ -82,7 +82,7 @@ def evaluate(
         cuts = []
         for begin in range(0, batch.inputs.shape[1], unroll or batch.inputs.shape[1]):
             part = batch.steps(begin, begin + (unroll or batch.inputs.shape[1]))
-            logits, state = model(part.inputs, state, part.is_first)
+            logits, state = model(part.inputs, state, part.is_first, part.padding)
             cuts.append(logits.float())
         return torch.cat(cuts, 1)
 

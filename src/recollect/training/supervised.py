@@ -137,7 +137,7 @@ class SupervisedTrainer(StreamTrainer[SupervisedConfig, SequenceModel]):
         rate = config.optimizer.rate(self.updates, config.fit.steps)
         begin_step(self.optimizer, rate)
         with torch.autocast(self.device.type, torch.bfloat16, enabled=config.bfloat16):
-            logits, state = self.model(unroll.inputs, self.state, unroll.is_first)
+            logits, state = self.model(unroll.inputs, self.state, unroll.is_first, unroll.padding)
         loss = answer_loss(logits, unroll.targets, unroll.loss_mask, self.class_weights)
         numbers = take_step(
             self.model,
