@@ -88,6 +88,13 @@ def test_save_and_load(key, sizes, tmp_path):
     assert sorted(path.name for path in (tmp_path / "model").iterdir()) == ["model.json", "weights.safetensors"]
 
 
+def test_a_learned_table_of_odd_width_is_saved(tmp_path):
+    core = CORES["transformer-xl"](dim=9, num_layers=1, num_heads=3, memory_len=4, positions="learned")
+    model = SequenceModelConfig().build(core, num_classes=2, input_dim=3)
+    model.save(tmp_path)
+    assert torch.equal(SequenceModel.load(tmp_path).core.table, model.core.table)
+
+
 def test_load_names_what_is_missing(tmp_path):
     with pytest.raises(ValueError, match=r"model\.json does not exist"):
         SequenceModel.load(tmp_path)

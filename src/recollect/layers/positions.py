@@ -20,14 +20,15 @@ def sinusoid(positions: Tensor, dim: int, layout: Layout = "interleaved") -> Ten
             ``concatenated`` puts all sines before all cosines (Transformer-XL, HTM).
 
     Returns:
-        ``[*positions.shape, dim]`` float32 (float64 for float64 positions).
+        ``[*positions.shape, dim]`` float32 (float64 for float64 positions), in one piece: it may become a weight, and
+        files take no view of a wider table.
     """
     dtype = positions.dtype if positions.is_floating_point() else torch.get_default_dtype()
     steps = torch.arange(0, dim, 2, device=positions.device, dtype=dtype)
     angles = positions.to(dtype).unsqueeze(-1) * torch.exp(-math.log(10000.0) * steps / dim)
-    if layout == "concatenated":
-        return torch.cat((angles.sin(), angles.cos()), -1)[..., :dim]
-    return torch.stack((angles.sin(), angles.cos()), -1).flatten(-2)[..., :dim]
+    waves = angles.sin(), angles.cos()
+    both = torch.cat(waves, -1) if layout == "concatenated" else torch.stack(waves, -1).flatten(-2)
+    return both[..., :dim].contiguous()
 
 
 class LearnedPositions(nn.Module):
