@@ -8,6 +8,7 @@ from torch import nn
 
 from recollect.cores.recurrent import GRUConfig, LSTMConfig
 from recollect.ops import recurrent_scans
+from recollect.state import detach
 
 CONFIGS = [c for c in (*lstm.CONFIGS, *gru.CONFIGS) if not c.dropout and not c.state_noise and not c.gate_stretch]
 BOTH = [LSTMConfig, GRUConfig]
@@ -169,6 +170,21 @@ def test_vmap_gives_the_same_numbers(config):
     many = torch.stack((inputs, 2 * inputs))
     found = torch.vmap(lambda part: core(part, state, is_first)[0])(many)
     torch.testing.assert_close(found, torch.stack([core(part, state, is_first)[0] for part in many]))
+
+
+@pytest.mark.parametrize("config", [LSTMConfig, GRUConfig])
+def test_weights_may_be_given_from_outside(config):
+    core = config(dim=5, learned_initial_state=True).build(4).double()
+    inputs, is_first = torch.randn(2, 6, 4).double(), torch.rand(2, 6) < 0.3
+    state = detach(core.initial_state(2))
+    weights = {name: weight.detach().clone() for name, weight in core.named_parameters()}
+
+    def loss(given):
+        return torch.func.functional_call(core, given, (inputs, state, is_first))[0].square().sum()
+
+    core(inputs, state, is_first)[0].square().sum().backward()
+    wanted = {name: weight.grad for name, weight in core.named_parameters()}
+    torch.testing.assert_close(torch.func.grad(loss)(weights), wanted)
 
 
 @pytest.mark.parametrize("config", BOTH)

@@ -153,7 +153,8 @@ class Cells(nn.Module):
     def layer(self, index: int) -> list[Tensor]:
         """W ``[k d, i]``, U ``[k d, d]``, b ``[k d]`` and e ``[k d]`` of one layer."""
         names = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
-        return [self.get_parameter(f"{name}_l{index}") for name in names]
+        # Not get_parameter, which refuses what torch.func.functional_call puts in its place.
+        return [getattr(self, f"{name}_l{index}") for name in names]
 
 
 class Recurrent(MemoryCore[StateT]):
