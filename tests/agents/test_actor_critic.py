@@ -282,6 +282,15 @@ def test_without_a_width_the_core_reads_the_encoders(key):
     assert out.policy.shape == (3, 11, 4)
 
 
+@pytest.mark.parametrize("space", [spaces.Discrete(5), spaces.MultiBinary(3), spaces.MultiDiscrete([2, 3])])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+def test_an_agent_that_sees_choices_computes_in_the_dtype_of_its_weights(space, dtype):
+    agent = tiny_agent(observation_space=space, past_dim=3, previous_reward=False).to(dtype)
+    inputs, is_first = tiny_inputs(space)
+    output, state = agent(inputs, agent.initial_state(3), is_first)
+    assert {leaf.dtype for leaf in leaves((output.features, state))} == {dtype}
+
+
 def test_an_embedded_past_is_as_loud_as_an_embedded_symbol():
     """Of a grid of symbols, each of 64 numbers, and one action: how far each of them moves what the core reads."""
     grid, moved = spaces.Box(0, 9, (1, 3), np.int64), {}

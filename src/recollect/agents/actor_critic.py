@@ -254,7 +254,7 @@ class ActorCritic(nn.Module):
         if past:
             # Filled, not multiplied: at is_first all of them may be anything, NaN too.
             told = torch.cat(past, -1).masked_fill_(is_first[..., None], 0)
-            seen = torch.cat((seen, self.past(told).to(seen.dtype)), -1)
+            seen = torch.cat((seen, self.past(told.to(seen.dtype)).to(seen.dtype)), -1)
         joined = self.join(seen)
         if len(self.core.input_shape) > 1:
             joined = joined.unflatten(-1, self.core.input_shape)

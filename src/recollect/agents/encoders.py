@@ -473,13 +473,16 @@ class OneHot(Encoder):
         sizes = torch.tensor(_numbers_of_choices(space))
         lengths = sizes.float().sqrt().repeat_interleave(sizes) if config.norm_choices else None
         self.register_buffer("lengths", lengths, persistent=False)
+        self.register_buffer("like", torch.zeros(()), persistent=False)
 
     lengths: Tensor | None
     """Of the one-hot vector that a column belongs to, ``[dim]``; None: all are 1."""
+    like: Tensor
+    """A scalar of the dtype that what follows computes in."""
 
     def forward(self, observation: Tensor) -> Tensor:
         """``[n, *space.shape] -> [n, dim]``."""
-        encoded = self.choices.encode(observation)
+        encoded = self.choices.encode(observation).to(self.like.dtype)
         return encoded if self.lengths is None else encoded * self.lengths
 
 
