@@ -2,6 +2,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 
 import gymnasium
@@ -130,6 +131,7 @@ def odd(observation_space=None, action_space=None):
 def registered():
     names = {
         "RecollectTest/Counting-v0": {"entry_point": Counting},
+        "RecollectTest/Chatty-v0": {"entry_point": Chatty},
         "RecollectTest/Patient-v0": {"entry_point": Patient},
         "RecollectTest/Talking-v0": {"entry_point": Talking},
         "RecollectTest/Odd-v0": {"entry_point": odd},
@@ -403,6 +405,34 @@ def test_an_answer_that_is_no_step_is_named_with_its_row(trouble, said, processe
     with pytest.raises(BrokenEnvironmentError, match=said):
         play(world, 20)
     world.close()
+
+
+class Chatty(Counting):
+    met = threading.Barrier(2, timeout=20)
+
+    def reset(self, *, seed=None, options=None):
+        print("a layout was rejected")
+        self.met.wait()  # both threads are in their resets; then one after the other
+        time.sleep(0.05 * (threading.current_thread().name == "later"))
+        print("and another one")
+        return super().reset(seed=seed)
+
+
+def test_environments_are_silent_in_their_resets_and_nobody_else_is(capsys):
+    before, worlds = sys.stdout, [GymnasiumConfig(id="RecollectTest/Chatty-v0").build(1) for _ in range(2)]
+    threads = [
+        threading.Thread(target=world.reset, name=name) for world, name in zip(worlds, ("sooner", "later"), strict=True)
+    ]
+    threads[0].start()
+    while sys.stdout is before:  # until it is in its reset
+        time.sleep(0.001)
+    print("heard", flush=True)
+    threads[1].start()
+    for thread in threads:
+        thread.join()
+    assert sys.stdout is before
+    print("and heard")
+    assert capsys.readouterr().out == "heard\nand heard\n"
 
 
 def test_what_no_row_is_to_blame_for_is_told_by_its_process():

@@ -7,7 +7,6 @@ last answer ended an episode.
 
 import contextlib
 import copy
-import io
 import multiprocessing
 import traceback
 from collections.abc import Callable, Sequence
@@ -17,6 +16,7 @@ import gymnasium
 import numpy as np
 from gymnasium.vector import AutoresetMode
 
+from recollect.tasks.gymnasium.silence import silence
 from recollect.tasks.gymnasium.spaces import Arrays, Reader, Writer
 
 
@@ -114,8 +114,7 @@ class LocalRows:
         self.notice(row + self.first_row)
         try:
             # MiniGrid tells the terminal about every layout that it rejects.
-            quiet = contextlib.redirect_stdout(io.StringIO()) if what == "reset" else contextlib.nullcontext()
-            with quiet:
+            with silence() if what == "reset" else contextlib.nullcontext():
                 return call(*args, **kwargs)
         except Exception as error:
             raise BrokenEnvironmentError(
