@@ -14,6 +14,8 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from gymnasium.wrappers import TimeLimit
 
 from recollect.agents.actor_critic import ActorCriticConfig
+from recollect.agents.encoder_config import EncoderConfig
+from recollect.agents.encoders import ObservationEncoder
 from recollect.cores import GRUConfig
 from recollect.evaluation.agents import evaluate_agent
 from recollect.tasks.gymnasium.rows import BrokenEnvironmentError, VectorRows
@@ -362,6 +364,14 @@ def test_text_becomes_words():
     assert hash_words("go to the Red ball, then stop", 9, 50)[6] == stop
     with pytest.raises(ValueError, match=r"floats \[2, 2\]"):
         world.step(torch.zeros(2, dtype=torch.long))
+
+
+def test_an_observation_that_is_text_is_a_sentence():
+    reader = Reader(source=spaces.Text(30), words=4, vocabulary=50)
+    assert reader.space == spaces.Dict({"language": spaces.MultiDiscrete([50] * 4)})
+    found = reader.read(["go left", "stop"])["language"]
+    assert found.tolist() == [hash_words(text, 4, 50).tolist() for text in ("go left", "stop")]
+    assert ObservationEncoder(reader.space, EncoderConfig()).sentence == "language"  # and no 200 choices
 
 
 @pytest.mark.parametrize(

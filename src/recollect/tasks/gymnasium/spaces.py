@@ -1,7 +1,8 @@
 """Between other people's Gymnasium spaces and the few kinds that a world has.
 
 Observations: numbers become float32, a single number a vector of one, text becomes words, counts start at 0. A Tuple
-becomes a Dict with the keys 0, 1, ..., and what is nested is flat, its keys joined by ``_``. Actions go the other way.
+becomes a Dict with the keys 0, 1, ..., a lone text one with the key ``language``, and what is nested is flat, its keys
+joined by ``_``. Actions go the other way.
 A space that has no such form is refused with the reason and a wrapper that helps.
 """
 
@@ -40,7 +41,8 @@ class Reader:
             ValueError: the environment's space has no form here, or ``masked`` does not fit it.
         """
         if not self.masked:
-            return self._space(self.source, "observation")
+            seen = self._space(self.source, "observation")
+            return spaces.Dict({"language": seen}) if is_text(self.source) else seen
         shape = self.source.shape
         if not isinstance(self.source, spaces.Box) or shape is None or len(shape) != 1:
             raise ValueError(f"masked={self.masked}: only a vector observation has entries to mask, not {self.source}")
@@ -59,6 +61,8 @@ class Reader:
         Returns:
             New arrays ``[b, ...]`` of the types in :attr:`space`.
         """
+        if is_text(self.source):
+            return {"language": self._read(observations, self.source)}
         if not isinstance(self.source, (spaces.Dict, spaces.Tuple)):
             array = self._read(observations, self.source)
             return array[:, self._shown] if self.masked else array
