@@ -258,6 +258,17 @@ def test_lists_that_do_not_fit_are_named_with_their_row(tmp_path, monkeypatch, c
         _ = Arrays(path=str(path)).spec
 
 
+def test_every_step_of_a_table_may_have_several_values(tmp_path, monkeypatch):
+    path = tmp_path / "data.parquet"
+    path.write_bytes(b"")
+    columns = {"sequence": [0, 0, 1, 1, 2, 2], "x": [0.1, 0.2] * 3, "target": [[1.0, 2.0], [3.0, 5.0]] * 3}
+    reader = SimpleNamespace(read_table=lambda path: SimpleNamespace(to_pydict=lambda: columns))
+    monkeypatch.setitem(sys.modules, "pyarrow", SimpleNamespace(parquet=reader))
+    monkeypatch.setitem(sys.modules, "pyarrow.parquet", reader)
+    batch = rows(Arrays(path=str(path), validation=0, test=0, standardize=False))
+    assert batch.targets.tolist() == [[[1.0, 2.0], [3.0, 5.0]]] * 3 and batch.score_mask.all()
+
+
 def test_a_damaged_parquet_file_is_named(tmp_path):
     pytest.importorskip("pyarrow")
     (tmp_path / "data.parquet").write_bytes(b"nothing of the kind")
@@ -325,7 +336,8 @@ def test_targets_that_nobody_asks_for_may_be_anything(tmp_path):
     [
         ({"x": np.zeros((3, 2))}, {}, r"needs an array inputs .* it has x \[3, 2\]"),
         ({"inputs": np.zeros(3)}, {}, "needs an array inputs"),
-        ({"inputs": np.zeros((4, 2)), "lengths": np.full(4, 3)}, {}, "lengths must be 4 numbers from 1 to 2"),
+        ({"inputs": np.zeros((4, 2)), "lengths": np.full(4, 3)}, {}, "lengths must be 4 whole numbers from 1 to 2"),
+        ({"inputs": np.zeros((4, 2)), "lengths": np.full(4, 1.5)}, {}, "lengths must be 4 whole numbers from 1 to 2"),
         ({"inputs": np.zeros((4, 2)), "targets": np.zeros(3)}, {}, r"targets has shape \[3\]; it must be \[4\] or"),
         ({"inputs": np.zeros((4, 2))}, {"goal": "regression"}, "has no targets"),
         ({"inputs": np.zeros((4, 2)), "targets": np.zeros(4, int)}, {"goal": "labelling"}, "one for a row"),

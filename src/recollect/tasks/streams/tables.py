@@ -99,8 +99,9 @@ def _from_npz(path: str) -> Rows:
         raise ValueError(f"{path}: inputs are {inputs.dtype}: give numbers, such as a number for each word")
     count, steps = inputs.shape[:2]
     lengths = arrays.get("lengths", np.full(count, steps))
-    if lengths.shape != (count,) or not ((lengths >= 1) & (lengths <= steps)).all():
-        raise ValueError(f"{path}: lengths must be {count} numbers from 1 to {steps}")
+    whole = lengths.dtype.kind in "iuf" and bool((lengths == np.floor(lengths)).all())
+    if lengths.shape != (count,) or not whole or not ((lengths >= 1) & (lengths <= steps)).all():
+        raise ValueError(f"{path}: lengths must be {count} whole numbers from 1 to {steps}")
     for name, shapes in {"targets": [(count,), (count, steps)], "split": [(count,)], "asked": [(count, steps)]}.items():
         if name in arrays and arrays[name].shape[: 2 if name == "targets" else None] not in shapes:
             expected = " or ".join(str(list(shape)) for shape in shapes)
@@ -238,7 +239,7 @@ def _from_steps(table: Table, names: Sequence[str], sequence: str, target: str) 
     if target in table.columns:
         cells = table.columns[target]
         answers = [[cells[line] for line in group] for group in lines.values()]
-        if all(len(set(group)) == 1 for group in answers):  # one answer for a row
+        if not isinstance(cells[0], LISTS) and all(len(set(group)) == 1 for group in answers):  # one answer for a row
             answers = [group[0] for group in answers]
     split = _split(table)
     if split is not None:
