@@ -10,7 +10,7 @@ from gymnasium.utils.env_checker import check_env
 
 from recollect.tasks import TASKS
 from recollect.tasks.gymnasium.views import RecollectEnv
-from recollect.tasks.worlds.contract import Step, TensorWorld, WorldConfig
+from recollect.tasks.worlds.contract import Advance, Step, TensorWorld, WorldConfig
 
 FIELDS = {
     "t-maze": [{"length": 6}, {"length": 3, "active": True, "slack": 4}],
@@ -239,6 +239,37 @@ def test_saved_in_the_middle_of_an_episode_it_continues_bit_for_bit(config):
         assert_same(one.step(actions), two.step(actions))
         for first, second in zip(one.truth() or (), two.truth() or (), strict=True):
             assert first is second is None or torch.equal(first, second)
+
+
+class Strange(TensorWorld):
+    """A world of one number."""
+
+    def begin(self, batch_size):
+        return torch.zeros(batch_size)
+
+    def advance(self, state, actions):
+        return Advance(state, state, state > 0, state)
+
+    def observe(self, state):
+        return state[:, None]
+
+
+@every_world
+def test_what_another_world_saved_is_refused_and_changes_nothing(config):
+    of_our_own(config)
+    world, twin, more = config.build(1, seed=7), config.build(1, seed=7), config.build(3, seed=7)
+    strange = Strange(config.spec, 1)
+    for other in (world, twin, more, strange):
+        other.reset()
+    with pytest.raises(ValueError, match=r"was saved as \[3.*\], and is \[1.*\] here: .* batch_size=1"):
+        world.load(*more.save())
+    with pytest.raises(ValueError, match=f"not saved by a {type(world).__name__} "):
+        world.load(*strange.save())
+    with pytest.raises(ValueError, match="not saved by"):
+        world.load({}, {})
+    for _ in range(horizon(config, 40)):
+        actions = world.oracle()
+        assert_same(world.step(actions), twin.step(actions))
 
 
 @every_world

@@ -323,12 +323,34 @@ class TensorWorld(World, Generic[S]):
         return tensors | {"clock": self.clock, "over": self.over, "generator": self.generator.get_state()}, {}
 
     def load(self, tensors: Mapping[str, Tensor], data: Mapping[str, Any]) -> None:
-        """Continue from what :meth:`save` gave. A leaf that a world has had only since then is as in a new episode."""
+        """Continue from what :meth:`save` gave. A leaf that a world has had only since then is as in a new episode.
+
+        Raises:
+            ValueError: it was saved by another world, with other rows or other settings; nothing changes then.
+        """
+        before = self.generator.get_state()
         example = self.begin(self.batch_size)
-        names = iter([name for name, _ in named_leaves(example)])
-        self.state = map_state(lambda leaf: tensors.get(f"state.{next(names)}", leaf).to(leaf.device), example)
+        self.generator.set_state(before)
+        leaves = {f"state.{name}": leaf for name, leaf in named_leaves(example)}
+        self._require_own(tensors, leaves)
+        names = iter(leaves)
+        self.state = map_state(lambda leaf: tensors.get(next(names), leaf).to(leaf.device), example)
         self.clock, self.over = tensors["clock"].to(self.device), tensors["over"].to(self.device)
         self.generator.set_state(tensors["generator"].cpu())
+
+    def _require_own(self, tensors: Mapping[str, Tensor], leaves: Mapping[str, Tensor]) -> None:
+        name, of_all = type(self).__name__, {"clock": self.clock, "over": self.over}
+        missing = sorted({*of_all, "generator"} - tensors.keys())
+        strange = sorted(tensors.keys() - {*of_all, "generator"} - leaves.keys())
+        if missing or strange:
+            what = f"{missing[0]} is not in it" if missing else f"it has no {strange[0]}"
+            raise ValueError(f"this was not saved by a {name} ({what}): give what save() of such a world gave")
+        for key, own in {**leaves, **of_all}.items():
+            if key in tensors and tensors[key].shape != own.shape:
+                raise ValueError(
+                    f"{key} was saved as {list(tensors[key].shape)}, and is {list(own.shape)} here: a {name} goes on "
+                    f"with the rows and settings that it was saved with; this one has batch_size={self.batch_size}"
+                )
 
     def _present(self) -> S:
         if self.state is None:
