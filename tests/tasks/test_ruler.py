@@ -139,6 +139,18 @@ def test_pairs_and_shapes_in_between_count():
     assert torch.equal(videos.things(batch) > 0, sources), "every shape that is put is taken later"
 
 
+def test_a_question_about_a_given_memory_sees_no_other_one():
+    one = AssociativeInference(form="paper", num_chains=8, width=2, types=("AC",))
+    many = replace(one, trials=0)
+    found = measure(many, 256)
+    assert found.lag_high <= many.spec.memory_span and abs(found.lag - measure(one, 2048).lag) <= 1
+    # A source stands at every step of the 32 alike; the question is answered at its third step.
+    assert 16 <= found.lag <= 21 and 31 <= found.lag_high <= 34
+    streamed = measure(replace(many, form="streamed"), 256)
+    assert streamed.lag > found.lag + 6, "there the questions before it stand in between"
+    assert streamed.distractors == found.distractors
+
+
 def test_a_task_that_does_not_say_what_it_shows_has_no_number():
     class Quiet(Copying):
         def things(self, batch):

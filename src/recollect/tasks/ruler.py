@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from recollect.tasks.streams.contract import StreamTask
+from recollect.tasks.streams.contract import Batch, StreamTask
 from recollect.tasks.streams.mixture import Mixture
 from recollect.tasks.worlds.contract import NEW_EPISODE, Step, World, WorldConfig
 
@@ -137,7 +137,18 @@ def _stream_uses(task: StreamTask, rows: int, seed: int) -> Iterator[Use]:
     if things is not None:
         until = things.cumsum(1)  # things shown up to each step
         between = until[row, step] - until[row, source]
-    yield Use(step - source, torch.zeros_like(step), between, row)
+    unseen = _of_other_questions(batch)[row, step] if task.spec.given_memory else 0
+    yield Use(step - source - unseen, torch.zeros_like(step), between, row)
+
+
+def _of_other_questions(batch: Batch) -> Tensor:
+    """Steps between the memory and each step's own question, long ``[b, t]``: every question goes on from the memory
+    and sees no other one.
+    """
+    steps = torch.arange(batch.is_first.shape[1])
+    begins = torch.where(batch.is_first, steps, 0).cummax(1).values
+    memory = torch.where(batch.is_first & (steps > 0), steps, len(steps)).amin(1, keepdim=True)
+    return (begins - memory).clamp(min=0)
 
 
 def _world(config: WorldConfig, episodes: int, seed: int) -> Iterator[Use]:
