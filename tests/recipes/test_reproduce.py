@@ -290,6 +290,18 @@ def test_a_mixed_row_shows_score_and_failure():
     assert "2 runs, **1 failed**, 1.0 minutes of training on GPU" in text
 
 
+def test_rows_that_a_recipe_has_no_more_stand_last_in_order():
+    tests = {"": fake(0.7) | {"paper": "-", "chance": 0.5}}
+    common = {"paper": "-", "command": "c", "commit": None, "scale": "lite", "seed": 0, "tests": tests,
+              "hardware": {"accelerator": "GPU"}, "status": "ok", "samples_to_perfect": None}  # fmt: skip
+    gone = [f"old{number}" for number in range(9)]
+    found = [common | {"label": label, "row": label} for label in (*reversed(gone), "lstm", "gru")]
+    lines = table(recipe(), "lite", found).splitlines()
+    assert [line.split(" | ")[0] for line in lines if " | - | 0." in line] == [
+        f"| {row}" for row in ("gru", "lstm", *gone)
+    ]
+
+
 def test_a_row_says_of_its_teacher_what_its_config_says():
     whole = to_json(training("t-maze", "gru"), KINDS)
     whole["loss"]["imitation"]["steps"] = whole["fit"]["steps"]

@@ -364,7 +364,7 @@ def table(recipe: Recipe, scale: str, results: Sequence[Mapping[str, Any]]) -> s
     rows = recipe.rows(scale)
     order = {run.label: place for place, run in enumerate(rows)}
     asked = {(run.label, name): lag_and_reach(run, test) for run in rows for name, test in run.scored.items()}
-    labels = sorted({result["label"] for result in results}, key=lambda label: order.get(label, len(order)))
+    labels = sorted({result["label"] for result in results}, key=lambda label: (order.get(label, len(order)), label))
     lines = [
         f"### {recipe.title} ({scale} scale)",
         "",
