@@ -202,7 +202,11 @@ def test_a_row_may_have_fewer_seeds(tmp_path):
     reproduce(recipe(replace(one, seeds=1), two), root=tmp_path)
     assert sorted(results(tmp_path)) == ["gru-seed0.json", "lstm-seed0.json", "lstm-seed1.json"]
     reproduce(recipe(replace(one, seeds=1), two), root=tmp_path, seeds=2)
-    assert len(results(tmp_path)) == 4, "who asks for two seeds gets them"
+    found = results(tmp_path)
+    assert len(found) == 4, "who asks for two seeds gets them"
+    plain = "recollect reproduce tiny --scale lite"
+    assert found["gru-seed1.json"]["command"] == f"{plain} --seeds 2", "and the command that gives them"
+    assert {found[f"{name}.json"]["command"] for name in ("gru-seed0", "lstm-seed0", "lstm-seed1")} == {plain}
 
 
 def test_a_test_that_a_recipe_got_later_is_scored(tmp_path):

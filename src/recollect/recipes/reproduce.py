@@ -97,8 +97,7 @@ def reproduce(
         The path of ``docs/results.md``.
 
     Raises:
-        ValueError: an unknown scale or device, a core that is not in the recipe, or a file in ``results/`` that is no
-            result.
+        ValueError: an unknown scale, core or device, or a file in ``results/`` that is no result.
         KeyboardInterrupt: stopped by Ctrl-C or SIGTERM; the run is saved, and the same command goes on.
     """
     rows = recipe.rows(scale)
@@ -157,6 +156,8 @@ def run_once(
     if anew and _has_ended(directory):
         shutil.rmtree(directory)
     here = {key: value for key, value in environment().items() if key != "command"}
+    seed, usual = run.config.fit.seed, recipe.seeds.get(scale) if run.seeds is None else run.seeds  # type: ignore[call-overload]
+    more = "" if usual is None or seed < usual else f" --seeds {seed + 1}"  # of which the plain command has fewer
     result: dict[str, Any] = {
         "recipe": recipe.name,
         "scale": scale,
@@ -164,10 +165,10 @@ def run_once(
         "row": run.row,
         "core": run.core,
         "paper": run.paper,
-        "seed": run.config.fit.seed,
+        "seed": seed,
         "taught_by": run.config.taught_by,
         "helps": list(run.config.helps),
-        "command": f"recollect reproduce {recipe.name} --scale {scale}",
+        "command": f"recollect reproduce {recipe.name} --scale {scale}{more}",
         **here,
         "config": description,
     }
