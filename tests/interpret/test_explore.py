@@ -93,6 +93,21 @@ def test_a_live_page_without_its_runtime(run, tmp_path, capsys):
     assert not list((tmp_path / "out").iterdir())  # said before anything was computed
 
 
+@pytest.mark.parametrize(
+    ("missing", "world", "message"),
+    [("onnx", None, "pip install onnx"), ("", CatchConfig(), "only worlds with a live twin")],
+)
+def test_what_cannot_be_live_is_said_before_anything_is_fetched_or_recorded(
+    run, tmp_path, monkeypatch, missing, world, message
+):
+    find = "recollect.interpret.onnx_step.find_spec"
+    monkeypatch.setattr(find, lambda name: None if name == missing else True)
+    for name in ("find_runtime", "record_run"):
+        monkeypatch.setattr(f"recollect.interpret.explore.{name}", lambda *_, **__: pytest.fail("too late"))
+    with pytest.raises(ValueError, match=message):
+        explore_run(run, tmp_path / "out", live=True, world=world)
+
+
 def test_a_runtime_without_a_live_page_is_refused_before_anything_is_made(run, tmp_path, capsys):
     assert main(["explore", str(run), "-o", str(tmp_path / "out"), "--runtime", str(tmp_path)]) == 2
     assert "--live" in capsys.readouterr().err and not (tmp_path / "out").exists()

@@ -167,6 +167,20 @@ def _require_fit(trained: WorldConfig, world: Any) -> None:
         )
 
 
+def _require_live(
+    directory: str | PathLike[str],
+    *,
+    world: WorldConfig | None = None,
+    best: bool = False,
+    trust: bool = False,
+    **_: Any,
+) -> None:
+    """Look whether there can be a live page before anything is fetched or recorded."""
+    config = require_world(directory, "can be explored", trust=trust)
+    agent, _step = load_at_step(config, directory, best=best)
+    require_live(agent, config.trained_on if world is None else world)
+
+
 def explore_run(
     directory: str | PathLike[str],
     folder: str | PathLike[str],
@@ -197,11 +211,11 @@ def explore_run(
     folder = Path(folder)
     with named_place("out", folder, "made"):  # before anything is computed
         folder.mkdir(parents=True, exist_ok=True)
+    if live:
+        _require_live(directory, **how)
     engine = find_runtime(None if runtime is None else Path(runtime)) if live else None
     episodes = record_run(directory, **how)
     shown = episodes[0]
-    if live:  # before the scores, which take longest
-        require_live(shown.agent, shown.world)
     report = score_with_controls(episodes)
     files = {name: WRITERS[name](episodes[0], report, folder) for name in writers}
     if engine is not None:
