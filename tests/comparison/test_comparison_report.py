@@ -9,6 +9,7 @@ import pytest
 from matplotlib.figure import Figure
 from PIL import Image
 
+from recollect.cli import main
 from recollect.comparison.charts import short, ticks
 from recollect.comparison.compare import compare
 from recollect.comparison.page import page, table_rows, write_report
@@ -116,6 +117,14 @@ def test_without_matplotlib_the_page_is_still_to_be_had(comparison, tmp_path, mo
         write_report(comparison, tmp_path / "out")
     report = write_report(comparison, tmp_path / "out", picture=False)
     assert report.html.is_file() and report.png is None
+
+
+def test_the_command_leaves_out_the_picture_where_matplotlib_is_not_installed(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("recollect.comparison.page.find_spec", lambda name: None)
+    run = make_run(tmp_path, "gru", 0, [0.5, 0.8])
+    assert main(["compare", str(run), "--out", str(tmp_path / "out")]) == 0
+    assert {file.name for file in (tmp_path / "out").iterdir()} == {"comparison.html", "comparison.json"}
+    assert "pip install matplotlib" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -232,7 +232,7 @@ class Compare:
         for directory in self.directories:
             require_run(directory)
         from recollect.comparison.compare import compare
-        from recollect.comparison.page import table_rows, write_report
+        from recollect.comparison.page import can_draw, table_rows, write_report
 
         found = compare(self.directories, axis=self.axis, names=self.names or None)
         if self.json:
@@ -244,8 +244,8 @@ class Compare:
                 console.print(f"note: {note}", style="yellow", highlight=False, soft_wrap=True, markup=False)
         if self.out is not None:
             stood = (self.out / "comparison.html").exists()
-            report = write_report(found, self.out)
-            tell(f"page: {report.html}, picture: {report.png}")
+            report = write_report(found, self.out, picture=can_draw())
+            tell(f"page: {report.html}, picture: {report.png or 'none, it needs matplotlib (pip install matplotlib)'}")
             if stood:
                 _tell_replaced(self.out)
         return 0

@@ -6,6 +6,7 @@ write_report(compare(runs), "comparison")        comparison/comparison.html, .pn
 import json
 from collections.abc import Callable, Sequence
 from html import escape
+from importlib.util import find_spec
 from os import PathLike, path
 from pathlib import Path
 from types import ModuleType
@@ -35,6 +36,11 @@ class Report(NamedTuple):
     """The numbers of its tables."""
     png: Path | None
     """The picture; None when it was not wanted."""
+
+
+def can_draw() -> bool:
+    """Whether matplotlib, which draws the picture, is installed; the page does without."""
+    return find_spec("matplotlib") is not None
 
 
 def write_report(comparison: Comparison, folder: str | PathLike[str], *, picture: bool = True) -> Report:
