@@ -12,7 +12,7 @@ from synthetic_records import ballet_like, without_attention
 
 from recollect.interpret import packing
 from recollect.interpret.html import read_html, write_html
-from recollect.interpret.record import Event, SlotWeights, SpaceTime
+from recollect.interpret.record import Event, Removal, SlotWeights, SpaceTime
 from recollect.interpret.score import score
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium: apt-get install chromium")
@@ -404,3 +404,23 @@ def test_the_picture_of_writes_to_slots_says_what_lies_across(browser, folder):
     browser.open(path)
     told = browser.run("document.getElementById('slots-text').textContent")
     assert "slots x steps of the chunk: mean over the first, down: the second, across: steps" in told
+
+
+@pytest.mark.parametrize("largest", [1e-6, 3.0])
+def test_a_memory_that_is_not_used_has_no_peaks_of_use(browser, folder, largest):
+    """The first row of the timeline: effects of the whole memory, from 0 to the largest, but at least 0.01 nats."""
+    bare = without_attention()
+    kl = largest * np.sin(np.linspace(0, np.pi, bare.num_steps, dtype=np.float32))[:, None]
+    removal = Removal(kl=kl, dv=0 * kl, logits=np.zeros((*kl.shape, 8), np.float32), method="set back", unit="all")
+    (path,) = write_html(replace(bare, removal=removal, events=()), None, folder / "use.html")
+    browser.window(1440, 960)
+    browser.open(path)
+    drawn = browser.run("""(() => {
+      const track = document.getElementById('track'), scale = track.width / track.clientWidth, rows = [];
+      for (let y = 0; y < 28 * scale; y++) {
+        const { data } = track.getContext('2d').getImageData(90 * scale, y, track.width - 120 * scale, 1);
+        for (let i = 0; i < data.length; i += 4) if (data[i + 2] - data[i] > 60) { rows.push(y / scale); break; }
+      }
+      return rows;
+    })()""")
+    assert max(drawn) > 21 and (min(drawn) < 6 if largest > 1 else min(drawn) > 20)

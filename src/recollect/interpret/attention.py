@@ -152,7 +152,7 @@ def _nothing(core: MemoryCore[Any], has_slots: bool, has_places: bool) -> str:
         return f"{name} attends to places of the present picture, not to the past; see what removing its memory does"
     if has_slots:
         return f"{name} keeps slots and no single steps: it shows which slots are read and written, not which moments"
-    return f"{name} does not attend to the past: there is no attention to show; see what removing its memory does"
+    return f"{name} does not attend to the past; see what removing its memory does"
 
 
 def _chunks(core: MemoryCore[Any], steps: int) -> tuple[tuple[int, int], ...]:

@@ -664,7 +664,7 @@ function drawFixed(ep, size) {
     g.fillStyle = ink.accent; g.beginPath(); g.moveTo(x, y); g.lineTo(x - 3, y + 5); g.lineTo(x + 3, y + 5); g.fill();
   }
   line(g, ep, size, rows.value, ep.value, ink.value);
-  if (ep.removal && ep.removal.unit !== "chunk") line(g, ep, size, rows["used (KL)"], Floats.from(range(ep.T), (t) => ep.largestEffect(t)[1]), ink.effect);
+  if (ep.removal && ep.removal.unit !== "chunk") line(g, ep, size, rows["used (KL)"], Floats.from(range(ep.T), (t) => ep.largestEffect(t)[1]), ink.effect, 0, ep.effectScale);
   if (rows.entropy) line(g, ep, size, rows.entropy, ep.entropy, ink.entropy);
   drawReward(g, ep, size, rows.reward, wide);
   drawActions(g, ep, size, rows.action, wide);
@@ -681,11 +681,11 @@ function eventBlocks(g, ep, x, y, height) {
     g.restore();
   }
 }
-function line(g, ep, size, row, values, colour) {
-  const real = [...values].filter(Number.isFinite).slice(0, 60000), low = min(...real), high = max(...real);
+/** From the lowest to the highest of the values, and of the ends that are given. */
+function line(g, ep, size, row, values, colour, ...ends) {
+  const real = [...ends, ...values].filter(Number.isFinite).slice(0, 60000), low = min(...real), high = max(...real);
   const y = (v) => row.base - 2 - (high > low ? (v - low) / (high - low) : .5) * (row.height - 4);
-  g.strokeStyle = ink.grid; g.lineWidth = 1; g.beginPath();
-  g.moveTo(size.left, row.base + .5); g.lineTo(size.left + size.span, row.base + .5); g.stroke();
+  box(g, ink.grid, size.left, row.base, size.span, 1);
   g.strokeStyle = colour; g.lineWidth = 1.4; g.beginPath();
   let drawing = false;
   values.forEach((v, t) => {
