@@ -110,6 +110,12 @@ def test_many_tasks_are_one_page(tmp_path):
     assert "<h2>All tasks</h2>" in text and text.count("<svg") == 4
 
 
+def test_a_narrow_window_scrolls_charts_and_does_not_shrink_their_letters(tmp_path):
+    text = page(compare([make_run(tmp_path, "gru", 0, [0.5, 0.8])]), tmp_path)
+    assert text.count("<svg") == text.count('<div class="scroll" tabindex="0"><svg') == 2
+    assert "min-width: 600px" in text and "1 run in 1 group." in text
+
+
 def test_without_matplotlib_the_page_is_still_to_be_had(comparison, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)

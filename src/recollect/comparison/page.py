@@ -82,7 +82,8 @@ def page(comparison: Comparison, folder: Path) -> str:
         '<meta name="viewport" content="width=device-width,initial-scale=1">'
         f"<title>{escape(title)}</title><style>{STYLE}</style></head><body><main>"
         f"<h1>{escape(title)}</h1>"
-        f'<p class="about">{len(runs)} runs in {len(comparison.groups)} groups. Score: newest evaluation of each run; '
+        f'<p class="about">{_counted(len(runs), "run")} in {_counted(len(comparison.groups), "group")}. '
+        "Score: newest evaluation of each run; "
         "IQM: interquartile mean over runs; best: the same of every run's best evaluation; "
         f"intervals: {100 * LEVEL:.0f} % stratified bootstrap over runs; "
         "P(better): probability that a run scores higher than one of the first row, ties counting half.</p>"
@@ -101,13 +102,22 @@ def _section(comparison: Comparison, task: str, folder: Path) -> str:
     )
     return (
         f"<section><h2>{escape(task)}</h2>{_table(groups, folder)}"
-        f'<figure><ul class="legend">{legend}</ul>{curves_svg(groups, comparison.axis)}'
+        f'<figure><ul class="legend">{legend}</ul>{_wide(curves_svg(groups, comparison.axis))}'
         f"<figcaption>Score by {escape(AXIS_TITLES.get(comparison.axis, comparison.axis))}: interquartile mean, its "
         "interval, and every run as a thin line.</figcaption></figure>"
-        f"<figure>{scores_svg(groups)}<figcaption>Final scores, in the order of the table: a dot per run, a bar for "
-        "the interquartile mean, a line for its interval; dashed: "
+        f"<figure>{_wide(scores_svg(groups))}<figcaption>Final scores, in the order of the table: a dot per run, a bar "
+        "for the interquartile mean, a line for its interval; dashed: "
         f"{' and '.join(name for name, _ in references(groups)) or 'nothing known'}.</figcaption></figure></section>"
     )
+
+
+def _wide(svg: str) -> str:
+    """A chart that scrolls in a narrow window, where its letters would be too small to read; by keys, too."""
+    return f'<div class="scroll" tabindex="0">{svg}</div>'
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number} {what}{'s' * (number != 1)}"
 
 
 def _table(groups: Sequence[Group], folder: Path) -> str:

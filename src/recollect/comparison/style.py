@@ -35,7 +35,7 @@ table i, .legend i {{ display: inline-block; width: 11px; height: 11px; border-r
 a {{ color: inherit; text-decoration-color: var(--soft); text-underline-offset: 3px; }}
 figure {{ margin: 22px 0 0; max-width: 860px; }}
 .legend {{ list-style: none; display: flex; flex-wrap: wrap; gap: 4px 20px; margin: 0 0 6px; padding: 0; }}
-svg {{ width: 100%; height: auto; display: block; }}
+svg {{ width: 100%; min-width: 600px; height: auto; display: block; }}
 svg text {{ fill: var(--soft); font-size: 12px; text-anchor: middle; font-variant-numeric: tabular-nums; }}
 svg .end {{ text-anchor: end; }} svg .start {{ text-anchor: start; }}
 svg .grid {{ stroke: var(--faint); }}
