@@ -9,8 +9,8 @@ from synthetic_records import ballet_like, without_attention
 
 from recollect.interpret.colours import colour_table, overlay, top_mask
 from recollect.interpret.figures import figure_gaze, figure_heat, figure_lag, figure_matrix, figure_strip, figure_top
-from recollect.interpret.movie import write_movie
-from recollect.interpret.record import SpaceTime
+from recollect.interpret.movie import CAPTION, write_movie
+from recollect.interpret.record import Event, SpaceTime
 
 
 @pytest.fixture(scope="module")
@@ -85,6 +85,18 @@ def test_a_long_vector_is_drawn_no_wider_than_a_screen(tmp_path):
     with Image.open(path) as movie:
         assert movie.size[0] == 60 * 21
         assert (np.asarray(movie.convert("RGB"))[10, 10 : 60 * 21 : 21] == numbers[0, 0]).all()
+
+
+def test_labels_of_short_events_stay_in_their_blocks(record, tmp_path):
+    """Many short events beside each other: no letter stands outside of its block."""
+    events = tuple(Event(t=t, t1=t + 1, kind="x", label="junction", id=f"{t}") for t in range(0, 24, 2))
+    path = write_movie(replace(record, events=events), tmp_path / "short.webp", panels=("recall",))
+    shown = pixels(path)
+    wide = (shown.shape[1] - 16) / 24
+    strip = shown[CAPTION : CAPTION + 14]
+    for t in range(3, 24, 2):  # between two blocks; the line of now is elsewhere
+        gap = strip[:, round(8 + t * wide) + 1 : round(8 + (t + 1) * wide) - 1]
+        assert (gap.max(axis=(0, 1)) < 60).all(), f"letters behind step {t}"
 
 
 def test_figures_are_drawn(record, tmp_path):

@@ -165,16 +165,21 @@ class _Scene:
         assert past is not None
         for event in self.record.events:
             if event.kind not in ("reward", "end"):
-                draw.rectangle(
-                    (self._x(event.t), top, max(self._x(event.t1) - 1, self._x(event.t) + 1), top + 14), BLOCK
-                )
-                draw.text((self._x(event.t) + 3, top), event.label[:12], font=self.font, fill=INK)
+                left, right = self._x(event.t), max(self._x(event.t1) - 1, self._x(event.t) + 1)
+                draw.rectangle((left, top, right, top + 14), BLOCK)
+                draw.text((left + 3, top), self._fitted(draw, event.label, right - left - 4), font=self.font, fill=INK)
         base, high = top + RECALL - 8, past[t].max() or 1
         draw.line((self._x(0), base, self._x(self.record.num_steps), base), GRID)
         for s in np.flatnonzero(past[t] > high / 100).tolist():
             left, right = self._x(s), max(self._x(s + 1) - 1, self._x(s) + 1)
             draw.rectangle((left, base - past[t, s] / high * (RECALL - 34), right, base), MASS)
         draw.line((self._x(t + 0.5), top, self._x(t + 0.5), base), INK)
+
+    def _fitted(self, draw: Any, label: str, width: float) -> str:
+        """As much of a label as stands in its block: the next block may begin right behind it."""
+        while label and draw.textlength(label, font=self.font) > width:
+            label = label[:-1]
+        return label
 
     def _draw_value(self, draw: Any, t: int, top: int) -> None:
         value = np.nan_to_num(self.record.value)
