@@ -3,6 +3,7 @@ import re
 import sys
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
 import numpy as np
 import pytest
@@ -114,6 +115,13 @@ def test_a_narrow_window_scrolls_charts_and_does_not_shrink_their_letters(tmp_pa
     text = page(compare([make_run(tmp_path, "gru", 0, [0.5, 0.8])]), tmp_path)
     assert text.count("<svg") == text.count('<div class="scroll" tabindex="0"><svg') == 2
     assert "min-width: 600px" in text and "1 run in 1 group." in text
+
+
+def test_links_to_runs_with_any_name_are_followed_as_they_are(tmp_path):
+    run = make_run(tmp_path, "gru", 0, [0.5, 0.8])
+    run = run.rename(tmp_path / "try #2? 50%41 ü")
+    (link,) = re.findall(r'href="([^"]+)"', page(compare([run]), tmp_path))
+    assert urlsplit(link).path == link and unquote(link) == "try #2? 50%41 ü/"
 
 
 def test_without_matplotlib_the_page_is_still_to_be_had(comparison, tmp_path, monkeypatch):

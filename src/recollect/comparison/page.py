@@ -11,6 +11,7 @@ from os import PathLike, path
 from pathlib import Path
 from types import ModuleType
 from typing import NamedTuple
+from urllib.parse import quote
 
 from recollect.comparison.charts import (
     AXIS_TITLES,
@@ -155,7 +156,7 @@ def _table(groups: Sequence[Group], folder: Path) -> str:
 def _links(group: Group, folder: Path) -> str:
     links = []
     for run in group.runs:
-        target = Path(path.relpath(run.path.resolve(), folder.resolve())).as_posix()
+        target = quote(Path(path.relpath(run.path.resolve(), folder.resolve())).as_posix())
         mark = "*" if run.ending == "unfinished" else ""
         title = escape(f"{run.path}: {run.ending}, score {number(run.score)}")
         seed = "?" if run.seed is None else run.seed

@@ -20,6 +20,7 @@ from html import escape
 from os import PathLike
 from pathlib import Path
 from typing import Any, NamedTuple
+from urllib.parse import quote
 
 import numpy as np
 
@@ -173,7 +174,7 @@ def _split(
         bounds = np.linspace(0, record.num_steps, count + 1).round().astype(int).tolist()
         names = [f"{stem}-{part + 1}.{ending}" for part in range(count)]
         links = [
-            {"href": names[part], "text": f"maps of steps {bounds[part]} to {bounds[part + 1] - 1}"}
+            {"href": quote(names[part]), "text": f"maps of steps {bounds[part]} to {bounds[part + 1] - 1}"}
             for part in range(count)
         ]
         pages: dict[str, str] = {}
