@@ -57,6 +57,27 @@ class SwapsManyRows(SwapsTwoRows):
     rows = range(16, 1000)
 
 
+# -- weights that are frozen, modules that were evaluated first ----------------------------------------------------
+
+
+class BeginsAnewWhenFrozen(Recurrent):
+    def unroll(self, inputs: Tensor, state: State, is_first: Tensor) -> tuple[Tensor, State]:
+        if torch.is_grad_enabled() and not any(weight.requires_grad for weight in self.parameters()):
+            state = self.initial_state(inputs.shape[0])
+        return super().unroll(inputs, state, is_first)
+
+
+class KeepsTableOfFirstCall(Recurrent):
+    """Made in inference mode, it can never be part of a graph."""
+
+    table: Tensor | None = None
+
+    def advance(self, x: Tensor, state: State) -> tuple[Tensor, State]:
+        if self.table is None:
+            self.table = torch.linspace(0.5, 1.0, x.shape[-1], dtype=x.dtype)
+        return super().advance(torch.tanh(self.read(x)) * self.table, state)
+
+
 # -- black frames --------------------------------------------------------------------------------------------------
 
 
@@ -140,6 +161,8 @@ USE: dict[type[nn.Module], str] = {
     SingleStepsDeafWhenAllBegin: "splits",
     SwapsTwoRows: "rows",
     SwapsManyRows: "rows",
+    BeginsAnewWhenFrozen: "modes",
+    KeepsTableOfFirstCall: "modes",
     DividesByNorm: "gradients",
     DividesByNormAndABit: "gradients",
     BreaksAtBlackFrames: "frames",

@@ -3,12 +3,13 @@
 Each check takes a :class:`Subject`, returns what it found, and raises :class:`Violation` if a promise is broken.
 """
 
+import copy
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from recollect.certify.compare import Comparison
+from recollect.certify.compare import Comparison, Violation
 from recollect.certify.subject import Subject, everywhere, gradients, probe
 
 ANCHOR = (
@@ -19,6 +20,8 @@ MISPLACED = (
     "equal without resets and unequal with them: a reset inside a call is applied at another step than the same "
     "reset at the start of a call, or what it should clear stays in a cache"
 )
+
+INFERENCE = "something is made at the first call and kept, in the mode of that call: make it with the module"
 
 
 def run_split(subject: Subject, inputs: Tensor, state: Any, is_first: Tensor, sizes: list[int]) -> tuple[Tensor, Any]:
@@ -134,7 +137,43 @@ def modes(subject: Subject) -> str:
             if following is not None:
                 with torch.no_grad():
                     meter.outputs(following, twin(inputs, end, is_first)[0], f"{what}, second call", cause=cause)
+    if not subject.options.quick:
+        _frozen(subject, meter, cause)
+        _learns_after_inference(subject, meter)
     return f"with gradients, torch.no_grad and torch.inference_mode, {' and '.join(where)} mode: {meter.report()}"
+
+
+def _frozen(subject: Subject, meter: Comparison, cause: str) -> None:
+    """Weights that do not learn, in front of or behind something that does."""
+    frozen = subject.variant(core=copy.deepcopy(subject.core).requires_grad_(False))
+    for steps in (subject.steps, 1):
+        call = (subject.inputs(91, steps=steps), subject.used_state(6), subject.resets(92, steps=steps))
+        with torch.no_grad():
+            want, end = subject(*call)
+        for grad in (True, False):
+            with torch.enable_grad():
+                got, last = frozen.variant(grad=grad)(*call)
+            what = f"frozen weights with gradients on against torch.no_grad, {steps} steps"
+            meter.outputs(got, want, what, cause=cause)
+            meter.states(last, end, what, step=steps - 1, cause=cause)
+
+
+def _learns_after_inference(subject: Subject, meter: Comparison) -> None:
+    """A module that was evaluated first, in inference mode, and is trained then."""
+    new = subject.variant(core=subject.cast(copy.deepcopy(subject.pristine)))
+    inputs, is_first = subject.inputs(91), subject.resets(92)
+    with torch.inference_mode():
+        want, _ = new(inputs, new.core.initial_state(subject.batch), is_first)
+    try:
+        with torch.enable_grad():
+            got, _ = new(inputs, new.core.initial_state(subject.batch), is_first)
+            gradients(probe(got, subject.generator(93)), new.weights())
+    except RuntimeError as error:
+        raise Violation(
+            f"a call with gradients after a first call in torch.inference_mode: {' '.join(str(error).split())[:200]}",
+            INFERENCE,
+        ) from None
+    meter.outputs(got, want, "a call with gradients after a first call in torch.inference_mode", cause=INFERENCE)
 
 
 @everywhere
