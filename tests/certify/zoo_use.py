@@ -78,6 +78,27 @@ class KeepsTableOfFirstCall(Recurrent):
         return super().advance(torch.tanh(self.read(x)) * self.table, state)
 
 
+# -- what the whole program shares ---------------------------------------------------------------------------------
+
+
+class SetsPrecision(Recurrent):
+    """Faster here, and less exact everywhere."""
+
+    def unroll(self, inputs: Tensor, state: State, is_first: Tensor) -> tuple[Tensor, State]:
+        torch.set_float32_matmul_precision("medium")
+        return super().unroll(inputs, state, is_first)
+
+
+class SwitchesGradientsOff(Recurrent):
+    """Whoever takes a single step loses the gradients of all that follows."""
+
+    def unroll(self, inputs: Tensor, state: State, is_first: Tensor) -> tuple[Tensor, State]:
+        found = super().unroll(inputs, state, is_first)
+        if not self.training:
+            torch.set_grad_enabled(False)
+        return found
+
+
 # -- black frames --------------------------------------------------------------------------------------------------
 
 
@@ -161,6 +182,8 @@ USE: dict[type[nn.Module], str] = {
     SingleStepsDeafWhenAllBegin: "splits",
     SwapsTwoRows: "rows",
     SwapsManyRows: "rows",
+    SetsPrecision: "hidden-state",
+    SwitchesGradientsOff: "hidden-state",
     BeginsAnewWhenFrozen: "modes",
     KeepsTableOfFirstCall: "modes",
     DividesByNorm: "gradients",

@@ -14,7 +14,7 @@ import torch.utils.deterministic
 from torch import Tensor, nn
 
 from recollect.certify.compare import Comparison, Violation, continuous, gap
-from recollect.certify.snapshot import differing, snapshot
+from recollect.certify.snapshot import differing, settings, snapshot
 from recollect.certify.subject import Subject
 from recollect.state import clone, map_state
 
@@ -58,6 +58,7 @@ def hidden_state(subject: Subject) -> str:
         _repeats(variant, meter, f"{label}: ")
     for mode in (("evaluation", "training")[subject.seed % 2],) if subject.options.quick else MODES:
         _no_trace(subject, mode)
+    _no_setting(subject)
     return f"repeated and interleaved calls, buffers and attributes in both modes: {meter.report()}"
 
 
@@ -136,6 +137,21 @@ def _no_trace(subject: Subject, mode: str) -> None:
                 "memory is kept in the module beside the state (a running statistic, a cache, a counter): "
                 "move it into the state or do without",
             )
+
+
+def _no_setting(subject: Subject) -> None:
+    """Settings of torch are for the whole program; those before the first call were noted as the certificate began."""
+    inputs, state, first = subject.inputs(44, steps=1), subject.used_state(), subject.never(steps=1)
+    changed = differing(subject.settings, settings())
+    for enabled in (True, False):
+        with torch.set_grad_enabled(enabled):
+            subject.core(inputs.clone(), clone(state), first)
+            changed = changed or ("the switch of gradients" if torch.is_grad_enabled() != enabled else None)
+    if changed:
+        raise Violation(
+            f"{changed} is another one after a call",
+            "a call sets what the whole program shares: set it outside, or within a context that puts it back",
+        )
 
 
 @contextmanager

@@ -29,6 +29,7 @@ from recollect.certify.card import Card, Line
 from recollect.certify.compare import NotApplicable, Violation
 from recollect.certify.loading import Candidate, load, load_function, nearest
 from recollect.certify.preflight import first_call
+from recollect.certify.snapshot import settings_kept
 from recollect.certify.subject import Options, Reference, Subject
 from recollect.config import lookup, require
 from recollect.state import nbytes
@@ -130,8 +131,9 @@ def certify(  # noqa: PLR0913 (each one is an option of the command)
         reference=load_function(reference) if isinstance(reference, str) else reference,
     )
     _check_options(options)
-    subject = Subject(module, input_shape=shape, rebuild=candidate.rebuild, options=options)
-    found = _all_lines(subject, module, chosen, excused, thorough=thorough)
+    with settings_kept():
+        subject = Subject(module, input_shape=shape, rebuild=candidate.rebuild, options=options)
+        found = _all_lines(subject, module, chosen, excused, thorough=thorough)
     return Card(
         core=name or candidate.name,
         config=candidate.config,

@@ -6,6 +6,7 @@ import sys
 import types
 from collections import deque
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,32 @@ def snapshot(module: nn.Module) -> dict[str, Any]:
     generators, attributes of classes, and those globals that methods of the module's class name, through functions too.
     """
     return {name: _copy(value) for name, value in _walk(module)}
+
+
+def settings() -> dict[str, Any]:
+    """What torch keeps for the whole program, by name."""
+    return {
+        "torch's default dtype": str(torch.get_default_dtype()),
+        "torch's default device": str(torch.get_default_device()),
+        "torch's precision of float32 products": torch.get_float32_matmul_precision(),
+        "torch's number of threads": torch.get_num_threads(),
+        "torch's use of deterministic algorithms": torch.are_deterministic_algorithms_enabled(),
+        "torch's detection of anomalies": torch.is_anomaly_enabled(),
+    }
+
+
+@contextmanager
+def settings_kept() -> Iterator[None]:
+    """Puts back those settings that change numbers or speed of everything that comes after."""
+    kept = (torch.get_default_dtype(), torch.get_float32_matmul_precision(), torch.get_num_threads())
+    with torch.set_grad_enabled(torch.is_grad_enabled()):
+        try:
+            yield
+        finally:
+            torch.set_default_dtype(kept[0])
+            torch.set_float32_matmul_precision(kept[1])
+            if torch.get_num_threads() != kept[2]:
+                torch.set_num_threads(kept[2])
 
 
 def differing(before: Mapping[str, Any], after: Mapping[str, Any]) -> str | None:

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from recollect.certify.compare import Comparison, NotApplicable, Violation, continuous
+from recollect.certify.snapshot import settings
 from recollect.state import clone, leaves, map_state
 
 TOLERANCES = {torch.float32: 1e-5, torch.float64: 1e-9}
@@ -80,6 +81,7 @@ class Subject:
         options: Options,
     ) -> None:
         self.discrete = bool(getattr(core, "discrete", False))
+        self.settings = settings()
         self.pristine: Any = copy.deepcopy(core).cpu().float().eval()  # never called here: it has fused nothing yet
         fill_zeros(self.pristine, options.seed)
         self.single: Any = copy.deepcopy(self.pristine)  # what autocast, compile and export are tried on
