@@ -99,6 +99,27 @@ class SwitchesGradientsOff(Recurrent):
         return found
 
 
+class StartsFromItsOwnWeight(Recurrent):
+    """One row gets the learned memory itself: `state.hidden[done] = 0` and it is gone."""
+
+    def initial_state(self, batch_size: int) -> State:
+        start = self.start[None] if batch_size == 1 else self.start.repeat(batch_size, 1)
+        return State(start, self.zeros(batch_size, dtype=torch.int64))
+
+
+class StartsFromCache(Plain):
+    """Everybody who asks for this many rows gets the same tensor."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.kept: dict[int, tuple[Tensor]] = {}
+
+    def initial_state(self, batch_size: int) -> tuple[Tensor]:
+        if batch_size not in self.kept:
+            self.kept[batch_size] = super().initial_state(batch_size)
+        return self.kept[batch_size]
+
+
 # -- black frames --------------------------------------------------------------------------------------------------
 
 
@@ -184,6 +205,8 @@ USE: dict[type[nn.Module], str] = {
     SwapsManyRows: "rows",
     SetsPrecision: "hidden-state",
     SwitchesGradientsOff: "hidden-state",
+    StartsFromItsOwnWeight: "purity",
+    StartsFromCache: "purity",
     BeginsAnewWhenFrozen: "modes",
     KeepsTableOfFirstCall: "modes",
     DividesByNorm: "gradients",

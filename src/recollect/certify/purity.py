@@ -34,7 +34,29 @@ def purity(subject: Subject) -> str:
                 f"initial_state({subject.batch}).{name} is not {subject.batch} times initial_state(1).{name}",
                 "fresh memories must be the same for every row; draw nothing at random in initial_state",
             )
+    _starts_apart(subject)
     return f"inputs, is_first and {len(list(named_leaves(many)))} leaves unchanged; same structure, shapes and dtypes"
+
+
+def _starts_apart(subject: Subject) -> None:
+    """A fresh memory is its caller's alone, who may write into it: ``state.hidden[done] = 0``."""
+    tensors = [*subject.core.named_parameters(), *subject.core.named_buffers()]
+    owners = {_place(tensor): f"the module's own {name}" for name, tensor in tensors if tensor.numel()}
+    for batch in (1, subject.batch):
+        states = [subject.core.initial_state(batch) for _ in range(2)]  # both alive, so that no place is used again
+        taken = dict(owners)
+        for state in states:
+            for name, leaf in named_leaves(state):
+                if leaf.numel() and _place(leaf) in taken:
+                    raise Violation(
+                        f"initial_state({batch}).{name} is {taken[_place(leaf)]}, or a view of it",
+                        "who writes into a fresh memory changes all others: give a tensor of its own (repeat, clone)",
+                    )
+            taken |= {_place(leaf): f"what initial_state({batch}) gave before" for _, leaf in named_leaves(state)}
+
+
+def _place(tensor: Tensor) -> int:
+    return tensor.untyped_storage().data_ptr()
 
 
 def _call_is_pure(subject: Subject, state: Any, is_first: Tensor, what: str) -> None:
