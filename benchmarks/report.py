@@ -47,6 +47,7 @@ from first_screen_report import first_screen
 from imitation_report import figure_babyai
 from maps_report import HEADS, TRUSTED, UNTRAINED, map_rows
 from recollect.benchmark.cores import CoresBenchmark, core_config
+from recollect.certify import LINES
 from recollect.certify.card import Card, Line
 from recollect.cores import CORES
 from recollect.recipes import RECIPES
@@ -372,13 +373,14 @@ def step_times(cores: dict[str, Any]) -> str:
 
 def certificate_table(card: dict[str, Any]) -> str:
     """Every core and every line, with the length of the long run."""
-    names = [line["name"] for line in card["cards"][0]["lines"]]
+    # A card that is older than a line lacks it.
+    names = [name for name in LINES if any(line["name"] == name for one in card["cards"] for line in one["lines"])]
     rows = []
     for one in card["cards"]:
         long = next((line["numbers"].get("steps") for line in one["lines"] if line["name"] == "state-bytes"), None)
         words = {"pass": "ok", "skip": "n/a"}
         marks = {line["name"]: words.get(line["status"], line["status"]) for line in one["lines"]}
-        rows.append((f"`{one['core']}`", *(marks[name] for name in names), f"{long:,}" if long else "-"))
+        rows.append((f"`{one['core']}`", *(marks.get(name, "-") for name in names), f"{long:,}" if long else "-"))
     made: dict[str, list[str]] = {}
     for one in card["cards"]:
         made.setdefault(measured_where(one["environment"]), []).append(f"`{one['core']}`")

@@ -89,7 +89,7 @@ class LRU(nn.Module):
         self.d = nn.Parameter(torch.ones(WIDTH))
 
     def initial_state(self, batch_size: int) -> SpectralState:
-        return SpectralState(torch.zeros(batch_size, DIM, dtype=torch.complex64))
+        return SpectralState(torch.zeros(batch_size, DIM, dtype=torch.complex64, device=self.d.device))
 
     def forward(self, inputs: Tensor, state: SpectralState, is_first: Tensor) -> tuple[Tensor, SpectralState]:
         clean = torch.where(inputs.isfinite(), inputs, 0.0)

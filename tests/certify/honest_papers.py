@@ -68,7 +68,7 @@ class DecayingLinearAttention(nn.Module):
         clean = torch.where(inputs.isfinite(), inputs, 0.0)
         q, k, v = (net(clean) for net in (self.q, self.k, self.v))
         t = clean.shape[1]
-        steps, episode = torch.arange(t), is_first.long().cumsum(1)
+        steps, episode = torch.arange(t, device=inputs.device), is_first.long().cumsum(1)
         age = steps[:, None] - steps
         seen = (age >= 0) & (episode[:, :, None] == episode[:, None, :])
         decay = (self.log_decay * age.clamp(min=0)).exp()
@@ -167,11 +167,11 @@ class QueueMemory(MemoryCore[QueueState]):
         written, queries = self.write(inputs), self.query(inputs)
         for t in range(inputs.shape[1]):
             entries, count = self.reset(is_first[:, t], state)
-            place = torch.arange(self.size) == (count // 3 % self.size)[:, None]
+            place = torch.arange(self.size, device=count.device) == (count // 3 % self.size)[:, None]
             due = place & (count % 3 == 0)[:, None]
             entries = torch.where(due[..., None], written[:, t, None], entries)
             # Never empty: an episode's first step writes.
-            filled = torch.arange(self.size) <= (count // 3)[:, None]
+            filled = torch.arange(self.size, device=count.device) <= (count // 3)[:, None]
             scores = (entries @ queries[:, t, :, None])[..., 0].masked_fill(~filled, -torch.inf)
             outs.append(self.out((scores.softmax(-1)[:, None] @ entries)[:, 0]))
             state = QueueState(entries, count + 1)

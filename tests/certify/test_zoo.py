@@ -82,7 +82,7 @@ def test_broken_core_is_caught_by_the_right_line(core):
 
 
 def test_every_line_catches_something():
-    caught = {line for line, _ in zoo.BROKEN.values()} | set(zoo_paths.ONE_PATH.values())
+    caught = {line for line, _ in zoo.BROKEN.values()} | set(ONE_LINE.values())
     assert caught | {"export"} == set(LINES)
     assert "export" in zoo.BROKEN[zoo.Branches][1]
 

@@ -4,7 +4,7 @@ At another length of a call, with another number of rows, at a black frame, on a
 """
 
 import torch
-from sound import Plain, Recurrent, RecurrentState
+from sound import WIDTH, Plain, Recurrent, RecurrentState
 from torch import Tensor, nn
 
 from recollect.cores.stream import Stream
@@ -144,6 +144,22 @@ class BreaksAtBlackFrames(DividesByNorm):
     """The same, tried where a broken frame becomes a black one."""
 
 
+# -- another device ------------------------------------------------------------------------------------------------
+
+
+class StartsOnCPU(Plain):
+    def initial_state(self, batch_size: int) -> tuple[Tensor]:
+        return (torch.zeros(batch_size, WIDTH, dtype=self.read.weight.dtype),)
+
+
+class CountsOnCPU(Plain):
+    """A mask is made where torch makes tensors by default."""
+
+    def forward(self, inputs: Tensor, state: tuple[Tensor], is_first: Tensor) -> tuple[Tensor, tuple[Tensor]]:
+        early = torch.arange(inputs.shape[1]) < 2 * inputs.shape[1]
+        return super().forward(torch.where(early[:, None], inputs, 0.0), state, is_first)
+
+
 # -- streams -------------------------------------------------------------------------------------------------------
 
 
@@ -212,6 +228,8 @@ USE: dict[type[nn.Module], str] = {
     DividesByNorm: "gradients",
     DividesByNormAndABit: "gradients",
     BreaksAtBlackFrames: "frames",
+    StartsOnCPU: "device",
+    CountsOnCPU: "device",
     StreamDeafWhenAllBegin: "stream",
     StreamDeafInLongBlocks: "stream",
     StreamWritesIntoGivenState: "stream",

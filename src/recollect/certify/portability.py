@@ -13,14 +13,16 @@ import safetensors.torch
 import torch
 from torch import Tensor, nn
 
-from recollect.certify.compare import Comparison, Violation
+from recollect.certify.compare import Comparison, NotApplicable, Violation
 from recollect.certify.subject import TOLERANCES, Subject
 from recollect.ops.tracing import recurrent_layers
-from recollect.state import to
+from recollect.state import named_leaves, to
 
 TRACED_STEPS = (1, 3)
 """Lengths of the calls that are compiled and exported: a loop over steps is traced once per step.
 The memory is in use and rows stand at different places, so chunks end inside these calls too."""
+
+STAYS = "a tensor is made where torch puts it by default: give it the device of a weight, or of the inputs"
 
 
 def _single_inputs(subject: Subject, salt: int, **shape: int) -> Tensor:
@@ -101,6 +103,43 @@ def _load(module: nn.Module, weights: dict[str, Tensor]) -> nn.Module:
             "parameters or buffers are made at the first call, or depend on something other than the config",
         ) from None
     return module
+
+
+@torch.no_grad()
+def device(subject: Subject) -> str:
+    """Weights that go to another device take everything with them: tried on torch's device without numbers."""
+    module = copy.deepcopy(subject.single)
+    if not [*module.parameters(), *module.buffers()]:
+        raise NotApplicable("the module has no tensor that says where it is")
+    done = []
+    try:
+        module.to("meta")
+        state = module.initial_state(subject.batch)
+        done.append("initial_state")
+        _all_on_meta(state, f"initial_state({subject.batch})")
+        for steps in TRACED_STEPS:
+            call = (_single_inputs(subject, 65, steps=steps), subject.resets(66)[:, :steps])
+            inputs, is_first = (tensor.to("meta") for tensor in call)
+            done.append(f"a call of {'one step' if steps == 1 else f'{steps} steps'}")
+            output, end = module(inputs, state, is_first)
+            _all_on_meta(end, f"the state after {done[-1]}")
+            _all_on_meta(output, f"the output of {done[-1]}")
+    except Violation:
+        raise
+    except Exception as error:  # whatever a stranger's module raises where there are no numbers
+        said = str(error)
+        mixed = not isinstance(error, NotImplementedError) and all(word in said for word in ("cpu", "meta", "devic"))
+        if mixed:
+            raise Violation(f"{done[-1] if done else 'initial_state'}: {_first_line(error)}", STAYS) from None
+        tried = ", ".join(done[:-1]) or "weights"
+        return f"{tried}; the rest needs numbers, which are not there ({_first_line(error)})"
+    return f"{', '.join(done)}: nothing stays behind"
+
+
+def _all_on_meta(state: Any, what: str) -> None:
+    for name, leaf in named_leaves(state):
+        if not leaf.is_meta:
+            raise Violation(f"{what}{name and '.'}{name} is on {leaf.device}, the weights are on another device", STAYS)
 
 
 @contextmanager

@@ -59,6 +59,7 @@ LINES: dict[str, Check] = {
     "float32": precision.float32,
     "bfloat16": precision.bfloat16,
     "save-load": portability.save_load,
+    "device": portability.device,
     "compile": portability.compiled,
     "export": portability.export,
 }

@@ -36,7 +36,8 @@ def surely_finite(inputs: Tensor) -> bool:
 
 def _largest(inputs: Tensor) -> float:
     dtype, device = inputs.dtype, inputs.device.type
-    if dtype != torch.float64 and torch.is_autocast_enabled(device):
+    # The device without numbers, on which shapes are tried, knows no autocast.
+    if dtype != torch.float64 and device != "meta" and torch.is_autocast_enabled(device):
         dtype = torch.get_autocast_dtype(device)
     if dtype == torch.float16:
         return HALF
