@@ -16,7 +16,7 @@ import gymnasium
 import numpy as np
 from gymnasium.vector import AutoresetMode
 
-from recollect.tasks.gymnasium.silence import silence
+from recollect.tasks.gymnasium.silence import Silence
 from recollect.tasks.gymnasium.spaces import Arrays, Reader, Writer
 
 
@@ -114,7 +114,7 @@ class LocalRows:
         self.notice(row + self.first_row)
         try:
             # MiniGrid tells the terminal about every layout that it rejects.
-            with silence() if what == "reset" else contextlib.nullcontext():
+            with Silence() if what == "reset" else contextlib.nullcontext():
                 return call(*args, **kwargs)
         except Exception as error:
             raise BrokenEnvironmentError(

@@ -32,7 +32,7 @@ class _Output:
         return getattr(self.stream, name)
 
 
-class silence:  # noqa: N801  (as redirect_stdout)
+class Silence:
     """A context in which nothing that this thread prints is shown."""
 
     def __enter__(self) -> None:
