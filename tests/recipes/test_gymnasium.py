@@ -45,13 +45,21 @@ class Pixels(gymnasium.Env):
         return {"screen": screen, "side": 0}
 
 
+class Asking(Pixels):
+    """Cannot be made without an option."""
+
+    def __init__(self, size):
+        self.size = size
+
+
 def test_the_observation_space_chooses_one_of_two_sets():
     numbers = gymnasium_run(GymnasiumConfig(id="CartPole-v1"), LSTMConfig())
     images = gymnasium_run(GymnasiumConfig(id=f"{__name__}:Pixels"), LSTMConfig())
     assert (numbers.batch_size, images.batch_size) == (32, 16)
     assert numbers.agent.encoders == images.agent.encoders == EncoderConfig(norm_numbers=True, norm_choices=True)
-    absent = gymnasium_run(GymnasiumConfig(id="nowhere_at_all:Env-v0"), LSTMConfig())
-    assert replace(absent, world=numbers.world) == numbers
+    for name in ("nowhere_at_all:Env-v0", f"{__name__}:Asking"):  # building the run says why
+        absent = gymnasium_run(GymnasiumConfig(id=name), LSTMConfig())
+        assert replace(absent, world=numbers.world) == numbers
 
 
 def test_a_missing_package_is_one_line_of_the_table(tmp_path, monkeypatch):

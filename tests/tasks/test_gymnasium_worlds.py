@@ -134,6 +134,7 @@ def registered():
     names = {
         "RecollectTest/Counting-v0": {"entry_point": Counting},
         "RecollectTest/Chatty-v0": {"entry_point": Chatty},
+        "RecollectTest/Lacking-v0": {"entry_point": lacking},
         "RecollectTest/Patient-v0": {"entry_point": Patient},
         "RecollectTest/Talking-v0": {"entry_point": Talking},
         "RecollectTest/Odd-v0": {"entry_point": odd},
@@ -510,6 +511,19 @@ def test_an_environment_that_hangs_or_dies_is_named_with_its_row(trouble, said):
 def test_mistakes_are_named(fields, said):
     with pytest.raises(ValueError, match=said):
         _ = GymnasiumConfig(**fields).spec
+
+
+def lacking(kind):
+    if kind == "import":
+        raise ModuleNotFoundError("No module named 'jax'")
+    raise gymnasium.error.DependencyNotInstalled("Box2D is not installed, run pip install box2d")
+
+
+@pytest.mark.parametrize(("kind", "said"), [("import", "No module named 'jax'"), ("gymnasium", "Box2D is not")])
+def test_an_environment_that_lacks_a_package_is_named(kind, said):
+    config = GymnasiumConfig(id="RecollectTest/Lacking-v0", options={"kind": kind})
+    with pytest.raises(ValueError, match=f"id='RecollectTest/Lacking-v0' needs a package that is missing: {said}"):
+        _ = config.spec
 
 
 def test_wrong_use_is_caught():

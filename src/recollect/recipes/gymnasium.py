@@ -34,7 +34,7 @@ def gymnasium_run(world: GymnasiumConfig, core: CoreConfig) -> ImpalaConfig:
     """
     try:
         seen = [part for _, part in parts(world.spec.observation_space)]
-    except ValueError:
+    except Exception:  # whatever the constructor of somebody's environment raises
         seen = []
     images = any(isinstance(part, spaces.Box) and is_image(part) for part in seen)
     return ImpalaConfig(

@@ -203,7 +203,7 @@ class GymnasiumConfig(WorldConfig):
         return found
 
     def _make(self) -> gymnasium.Env[Any, Any]:
-        with _options_named(self.options):
+        with _named(self.id, self.options):
             environment = gymnasium.make(self._entry, disable_env_checker=True, **self.options)
         for name in self.wrappers:
             wrapper = load_object(name, "wrappers")
@@ -231,15 +231,19 @@ class GymnasiumConfig(WorldConfig):
         if atari:
             require_rom(entry.kwargs.get("game", ""), self.id)
             require_options(self.options)
-        with _options_named(self.options):
+        with _named(self.id, self.options):
             return gymnasium.make_vec(entry, batch_size, vectorization_mode="vector_entry_point", **keywords)
 
 
 @contextmanager
-def _options_named(options: Mapping[str, Any]) -> Iterator[None]:
-    """Say of an environment that does not take its options which they are; other errors go on as they are."""
+def _named(name: str, options: Mapping[str, Any]) -> Iterator[None]:
+    """Say of an environment that lacks a package, or does not take its options, which one it is, or which they are;
+    other errors go on as they are.
+    """
     try:
         yield
+    except (ImportError, gymnasium.error.DependencyNotInstalled) as error:
+        raise ValueError(f"id={name!r} needs a package that is missing: {error}") from error
     except (TypeError, gymnasium.error.Error) as error:
         if not options:
             raise
