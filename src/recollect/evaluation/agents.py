@@ -30,6 +30,8 @@ from recollect.tasks.worlds.contract import Step, World, WorldConfig
 
 TIME_LIMIT = 3600.0
 """Seconds that an evaluation may take."""
+LIMIT = "max_steps in the world's config; of a Gymnasium environment --world.options max_episode_steps=1000"
+"""How long episodes may be: where that is said."""
 METRICS = ("score", "low", "high", "return", "length")
 
 
@@ -140,7 +142,7 @@ def evaluate_agent(  # noqa: PLR0913  (two of them are limits)
             name = type(world_config).__name__.removesuffix("Config")
             raise WorldError(
                 f"{name}: an evaluation of {episodes} episodes is not over after {time_limit:g} s; {tally.missing()}",
-                "Put the world right, set a limit to its episodes (max_steps), or raise evaluation.time_limit, "
+                f"Put the world right, set a limit to its episodes ({LIMIT}), or raise evaluation.time_limit, "
                 "then resume",
             ) from None
     return _summary(tally, world)
@@ -160,7 +162,7 @@ def _play_shares(agent: Agent, world: WatchedWorld, tally: "_Tally", seed: int, 
             if taken > limit:
                 raise WorldError(
                     f"an episode of {world.name} is not over after {taken} steps ({tally.missing()})",
-                    "set a time limit (max_steps) in the world's config, or raise step_limit",
+                    f"set a time limit ({LIMIT}), or raise step_limit",
                 )
     except RunError:
         raise

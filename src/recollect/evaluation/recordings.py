@@ -34,7 +34,7 @@ from recollect.agents.contract import Agent
 from recollect.agents.spaces import space_to_json
 from recollect.config import require
 from recollect.evaluation import lerobot, minari_datasets
-from recollect.evaluation.agents import no_trace, play
+from recollect.evaluation.agents import LIMIT, no_trace, play
 from recollect.evaluation.lerobot.layout import packages
 from recollect.evaluation.recorded_parts import PARTS, parts_of, require_finite, require_inside, whole_bounds
 from recollect.evaluation.watched import WatchedWorld
@@ -175,7 +175,7 @@ def record_episodes(
                     break
                 count.say(lambda: int(np.minimum(done, share).sum()), f"step {len(steps)}")
                 if len(steps) > limit:
-                    raise WorldError(f"an episode of {world.name} is not over after {limit} steps", "set max_steps")
+                    raise WorldError(f"an episode of {world.name} is not over after {limit} steps", f"set {LIMIT}")
     finally:
         world.close()
     return _cut(steps, actions, share, world.spec)
@@ -204,7 +204,7 @@ def demonstrate(config: WorldConfig, episodes: int, *, policy: str = "oracle", s
     try:
         while not (done >= share).all():
             if len(steps) > limit:
-                raise WorldError(f"an episode of {world.name} is not over after {limit} steps", "set max_steps")
+                raise WorldError(f"an episode of {world.name} is not over after {limit} steps", f"set {LIMIT}")
             chosen = world.expert(policy)
             require(chosen is not None, "policy", policy, f"{config.title} offers no such policy")
             assert chosen is not None
