@@ -1,4 +1,5 @@
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -94,6 +95,12 @@ def test_rows_of_which_none_asks_anything_are_named_before_training(tmp_path):
     with pytest.raises(ValueError, match=said):
         fit(config, tmp_path / "run")
     assert not (tmp_path / "run").exists()
+
+
+def test_answers_that_are_values_have_no_mistakes_to_speak_of():
+    scored = evaluate(model(), TASK, num_rows=4)
+    assert "rows without a mistake" in scored.describe()
+    assert "mistake" not in replace(scored, perfect=math.nan).describe()
 
 
 def test_one_row_has_no_interval():

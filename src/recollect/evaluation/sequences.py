@@ -49,10 +49,8 @@ class Evaluation(Score):
     def describe(self) -> str:
         """One line for a person."""
         chance = "" if math.isnan(self.chance) else f", chance {self.chance:.4f}"
-        return (
-            f"score {self.score:.4f} ({self.interval()}{len(self.asked)} rows), "
-            f"rows without a mistake {self.perfect:.1%}{chance}"
-        )
+        perfect = "" if math.isnan(self.perfect) else f", rows without a mistake {self.perfect:.1%}"
+        return f"score {self.score:.4f} ({self.interval()}{len(self.asked)} rows){perfect}{chance}"
 
 
 def evaluate(
