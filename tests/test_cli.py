@@ -116,6 +116,8 @@ def test_mistakes_are_named_with_a_remedy_and_status_2(capsys, words, message):
         (["--steps", "many"], "--fit.steps many: give a whole number"),
         (["--optimizer.schedule", "step"], "choose one of constant, linear, cosine, rsqrt"),
         (["--optimizer.betas", "0.9"], "--optimizer.betas 0.9: 2 value(s) were expected, not 1"),
+        (["--bfloat16", "True"], "--bfloat16 True: it takes no value: type --bfloat16 or --no-bfloat16"),
+        (["--agent.norm-inputs=0"], "it takes no value: type --agent.norm-inputs or --agent.no-norm-inputs"),
         (["gru"], "unexpected word 'gru': flags begin with --"),
         (["--seeds", "0", "1", "--parallel", "0"], "--parallel 0: give a whole number of at least 1"),
         (["--seeds", "0", "1", "--parallel", "-2"], "--parallel -2: give a whole number of at least 1"),

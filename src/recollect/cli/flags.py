@@ -101,6 +101,8 @@ class Flag(NamedTuple):
         """What is wrong with the words that follow it, None when nothing is."""
         if self.words == "*":
             return None
+        if self.words == "0" and values:
+            return "it takes no value"
         if len(values) != int(self.words):
             return f"give {self.metavar}" if not values else f"{self.words} value(s) were expected, not {len(values)}"
         if self.metavar.startswith("{") and self.metavar.endswith("}"):
@@ -266,6 +268,8 @@ def require_among(known: Mapping[str, Flag], words: Sequence[str], where: str, o
             raise ValueError(f"unknown flag {word}: {_instead(word, known)}{where}")
         name, flag = by_name[_plain(word)]
         wrong = flag.wrong(values)
+        if wrong is not None and flag.words == "0":
+            raise ValueError(f"{' '.join([name, *values])}: {wrong}: type {name} or {_negated(name)}")
         if wrong is not None:
             raise ValueError(f"{' '.join([name, *values])}: {wrong}. {_first_sentence(flag.about)}")
 
