@@ -60,6 +60,17 @@ WRONG = [
 ]
 
 
+def test_a_core_of_tokens_that_is_given_one_vector_a_step_says_how():
+    first = torch.zeros(2, 3, dtype=torch.bool)
+    with pytest.raises(ValueError, match=re.escape("num_tokens=1, give inputs[:, :, None]")):
+        core = CORES["ttm"](dim=8).build(5)
+        core(torch.zeros(2, 3, 5), core.initial_state(2), first)
+    core = CORES["ttm"](dim=8, num_tokens=1).build(5)
+    assert core(torch.zeros(2, 3, 5)[:, :, None], core.initial_state(2), first)[0].isfinite().all()
+    with pytest.raises(ValueError, match=re.escape("add the batch or time axis")):
+        core(torch.zeros(2, 1, 5), core.initial_state(2), first)  # a step without its time axis
+
+
 @pytest.mark.parametrize(("wrong", "parts"), WRONG, ids=lambda value: None)
 def test_bad_input_names_field_value_and_remedy(wrong, parts):
     core = core_of()

@@ -258,10 +258,10 @@ class MemoryCore(nn.Module, ABC, Generic[StateT]):
         name = type(self).__name__
         want = ["b", "t", *map(str, self.input_shape)]
         if inputs.ndim != len(want) or tuple(inputs.shape[2:]) != self.input_shape:
-            raise ValueError(
-                f"inputs have shape {list(inputs.shape)}; {name} takes [{', '.join(want)}]: "
-                "add the batch or time axis (for example inputs[:, None]) or build the core with another input_dim"
-            )
+            remedy = "add the batch or time axis (for example inputs[:, None]) or build the core with another input_dim"
+            if len(self.input_shape) > 1 and inputs.ndim == 3 and tuple(inputs.shape[1:]) != self.input_shape:
+                remedy = "it reads several vectors a step; for one, build it with num_tokens=1, give inputs[:, :, None]"
+            raise ValueError(f"inputs have shape {list(inputs.shape)}; {name} takes [{', '.join(want)}]: {remedy}")
         if not inputs.is_floating_point():
             raise ValueError(f"inputs have dtype {inputs.dtype}; {name} takes floats: encode or cast them first")
         own = next((p.dtype for p in self.parameters() if p.is_floating_point()), inputs.dtype)
