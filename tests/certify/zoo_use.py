@@ -160,6 +160,32 @@ class CountsOnCPU(Plain):
         return super().forward(torch.where(early[:, None], inputs, 0.0), state, is_first)
 
 
+# -- float16 -------------------------------------------------------------------------------------------------------
+
+
+class OverflowsInFloat16(Recurrent):
+    """A sum of squares that float16 cannot hold."""
+
+    runs_in_float16 = True
+
+    def advance(self, x: Tensor, state: State) -> tuple[Tensor, State]:
+        return super().advance(300 * x / (300 * x).square().sum(-1, keepdim=True).sqrt().clamp(min=1e-3), state)
+
+
+class RoundingStream(Stream):
+    def advance(self, inputs: Tensor, is_first: Tensor) -> Tensor:
+        if inputs.dtype == torch.float16:
+            inputs = inputs.mul(4).round().div(4)
+        return super().advance(inputs, is_first)
+
+
+class StreamRoundsInFloat16(Recurrent):
+    """A stream of float16 that keeps fewer digits of what it reads than calls do."""
+
+    runs_in_float16 = True
+    stream_type = RoundingStream
+
+
 # -- streams -------------------------------------------------------------------------------------------------------
 
 
@@ -230,6 +256,8 @@ USE: dict[type[nn.Module], str] = {
     BreaksAtBlackFrames: "frames",
     StartsOnCPU: "device",
     CountsOnCPU: "device",
+    OverflowsInFloat16: "float16",
+    StreamRoundsInFloat16: "float16",
     StreamDeafWhenAllBegin: "stream",
     StreamDeafInLongBlocks: "stream",
     StreamWritesIntoGivenState: "stream",

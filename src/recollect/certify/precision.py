@@ -1,16 +1,19 @@
-"""Lines about precision: float32 is float32 throughout, and bfloat16 drifts within reason."""
+"""Lines about precision: float32 is float32 throughout, and bfloat16 and float16 drift within reason."""
 
+import copy
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from recollect.certify.compare import Comparison, Violation, continuous, gap, scale
+from recollect.certify.compare import Comparison, NotApplicable, Violation, continuous, gap, scale
 from recollect.certify.subject import TOLERANCES, Subject
-from recollect.state import clone, leaves, map_state, named_leaves, to
+from recollect.state import clone, leaves, map_state, named_leaves
 
 BFLOAT16_DRIFT = 0.1
 """Relative root-mean-square drift that is still taken for rounding: about 25 roundings of bfloat16 that agree."""
+FLOAT16_DRIFT = BFLOAT16_DRIFT / 8
+"""As many roundings of float16, which has three bits more."""
 
 LAST_DIGIT = 2.0**-24
 AMPLIFICATION = 32
@@ -110,19 +113,13 @@ def _single_inputs(subject: Subject, salt: int, **shape: int) -> Tensor:
     return subject.inputs(salt, **shape).float()
 
 
-def _fresh_single(subject: Subject) -> Any:
-    with torch.no_grad():
-        return clone(to(subject.single.initial_state(subject.batch), dtype=torch.float32))
-
-
 @torch.no_grad()
 def bfloat16(subject: Subject) -> tuple[str, dict[str, Any]]:
     """Autocast to bfloat16: finite, state dtypes kept, drift from float32 measured and within reason."""
-    limit = BFLOAT16_DRIFT
     inputs, is_first = _single_inputs(subject, 61), subject.resets(62)
-    want = _in_calls(subject, inputs, is_first)
+    want = _in_calls(subject.single, inputs, is_first)
     with torch.autocast("cpu", torch.bfloat16):
-        got = _in_calls(subject, inputs, is_first)
+        got = _in_calls(subject.single, inputs, is_first)
     numbers = {"drift": _drift(subject, got, want, "under autocast to bfloat16")}
     detail = f"drift {numbers['drift']:.1%} of the outputs' size over {subject.steps} steps"
     if hasattr(subject.single, "stream"):
@@ -138,21 +135,46 @@ def bfloat16(subject: Subject) -> tuple[str, dict[str, Any]]:
         got = _in_steps(inside, inputs, is_first)
         _drift(subject, got, want, "of a stream made under autocast to bfloat16 and used after it")
         detail += f", {numbers['stream_drift']:.1%} in the stream"
-    return f"{detail} (limit {limit:.0%}{' in the better half of the steps' if subject.discrete else ''})", numbers
+    return f"{detail} (limit {BFLOAT16_DRIFT:.0%}{_judged(subject)})", numbers
 
 
-def _in_calls(subject: Subject, inputs: Tensor, is_first: Tensor) -> Tensor:
-    state = _fresh_single(subject)
+@torch.no_grad()
+def float16(subject: Subject) -> tuple[str, dict[str, Any]]:
+    """The module in float16: calls, single steps and stream are finite, keep the state's dtypes and agree."""
+    if not getattr(subject.core, "runs_in_float16", False):
+        raise NotApplicable("the module does not say that it runs in float16: runs_in_float16 = True")
+    module = copy.deepcopy(subject.single).half()
+    inputs, is_first = _single_inputs(subject, 61).half(), subject.resets(62)
+    want = _in_calls(subject.single, inputs.float(), is_first)
+    calls = _in_calls(module, inputs, is_first)
+    others = {"single steps": _in_calls(module, inputs, is_first, 1)}
+    if hasattr(module, "stream"):
+        others["a stream"] = _in_steps(module.stream(subject.batch), inputs, is_first)
+    drift = _drift(subject, calls, want, "of calls in float16", FLOAT16_DRIFT)
+    numbers, said = {"drift": drift}, [f"calls drift by {drift:.2%} of the outputs' size from float32"]
+    for way, got in others.items():
+        apart = _drift(subject, got, calls, f"of {way} in float16, against its calls,", FLOAT16_DRIFT)
+        numbers[f"{way.split()[-1]}_apart"] = apart
+        said.append(f"{way} by {apart:.2%} from these")
+    return f"{', '.join(said)} (limit {FLOAT16_DRIFT:.2%}{_judged(subject)})", numbers
+
+
+def _judged(subject: Subject) -> str:
+    return " in the better half of the steps" if subject.discrete else ""
+
+
+def _in_calls(core: Any, inputs: Tensor, is_first: Tensor, size: int = 16) -> Tensor:
+    state = clone(core.initial_state(len(inputs)))
     kept = [(name, leaf.dtype) for name, leaf in named_leaves(state)]
     parts = []
-    for x, first in zip(inputs.split(16, 1), is_first.split(16, 1), strict=True):
-        out, state = subject.single(x.clone(), state, first)
+    for x, first in zip(inputs.split(size, 1), is_first.split(size, 1), strict=True):
+        out, state = core(x.clone(), state, first)
         parts.append(out.float())
     changed = [name for name, dtype in kept if dict(named_leaves(state))[name].dtype != dtype]
     if changed:
         raise Violation(
             f"state leaves {', '.join(changed)} change their dtype "
-            + ("under autocast" if torch.is_autocast_enabled("cpu") else "in a call"),
+            + ("under autocast" if torch.is_autocast_enabled("cpu") else f"in a call in {inputs.dtype}"),
             "cast what is written into the state back to the dtype of the state",
         )
     return torch.cat(parts, 1)
@@ -163,14 +185,13 @@ def _in_steps(live: Any, inputs: Tensor, is_first: Tensor) -> Tensor:
     return torch.stack(steps, 1).float()
 
 
-def _drift(subject: Subject, got: Tensor, want: Tensor, what: str) -> float:
+def _drift(subject: Subject, got: Tensor, want: Tensor, what: str, limit: float = BFLOAT16_DRIFT) -> float:
     """Of all steps; judged are all of them, or the better half where the core chooses.
 
     Rounding flips choices that were close, and a flipped choice is as far off as it likes: one in some steps is no
     finding, in most it is (as in :func:`_close`).
     """
-    limit = BFLOAT16_DRIFT
-    cause = "sums, norms, softmax or long recurrences run in bfloat16: compute those in float32"
+    cause = "sums, norms, softmax or long recurrences run in half precision: compute those in float32"
     if not got.isfinite().all():
         bad = (~got.isfinite()).flatten(2).any(-1)
         step = int(bad.any(0).nonzero()[0])
@@ -184,7 +205,7 @@ def _drift(subject: Subject, got: Tensor, want: Tensor, what: str) -> float:
     if judged > limit:
         row, step = divmod(int(error.abs().amax(-1).argmax()), error.shape[1])
         raise Violation(
-            f"outputs {what} drift by {judged:.1%} of their size (limit {limit:.0%}); worst at step {step}, "
+            f"outputs {what} drift by {judged:.1%} of their size (limit {100 * limit:.3g}%); worst at step {step}, "
             f"row {row}, by {error[row, step].abs().max().item():.2g}",
             cause,
         )

@@ -58,6 +58,7 @@ LINES: dict[str, Check] = {
     "backward": derivative.backward,
     "float32": precision.float32,
     "bfloat16": precision.bfloat16,
+    "float16": precision.float16,
     "save-load": portability.save_load,
     "device": portability.device,
     "compile": portability.compiled,

@@ -131,6 +131,8 @@ class MemoryCore(nn.Module, ABC, Generic[StateT]):
     stops_gradient: str = ""
     """Why and where the paper cuts the gradient inside a call; the certificate then does not expect what finite
     differences say, and leaves gradients to the plain form."""
+    runs_in_float16: bool = False
+    """Whether ``core.half()`` is meant to run, forward and in streams; the certificate then tries it."""
     exemptions: Mapping[str, str] = {}
     """Lines of the certificate that this core misses, each with its reason."""
 

@@ -189,6 +189,8 @@ class CausalTransformer(MemoryCore[CausalTransformerState]):
 
     layers: Sequence[CausalTransformerLayer]
 
+    runs_in_float16 = True
+
     def __init__(self, config: CausalTransformerConfig, input_dim: int) -> None:
         super().__init__()
         self.config = config

@@ -100,6 +100,8 @@ class FeedbackTransformer(MemoryCore[FeedbackState]):
     layers: list[FeedbackLayer]
     projections: list[Projections]
 
+    runs_in_float16 = True
+
     def __init__(self, config: FeedbackTransformerConfig, input_dim: int) -> None:
         super().__init__()
         dim, pre = config.dim, config.norm == "pre"

@@ -345,6 +345,7 @@ class HierarchicalChunkMemory(MemoryCore[HierarchicalChunkMemoryState]):
     lifelong_type: ClassVar[Callable[..., Any]]
     """What :meth:`lifelong_stream` makes; the package names it, as it names ``stream_type``."""
     discrete = True
+    runs_in_float16 = True
 
     def __init__(self, config: HierarchicalChunkMemoryConfig, input_dim: int) -> None:
         super().__init__()

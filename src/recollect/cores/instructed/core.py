@@ -135,6 +135,8 @@ class InstructedTransformer(MemoryCore[InstructedTransformerState]):
         ValueError: the words leave nothing for the step.
     """
 
+    runs_in_float16 = True
+
     def __init__(self, config: InstructedTransformerConfig, input_dim: int) -> None:
         super().__init__()
         self.config = config

@@ -277,6 +277,8 @@ class LongShortBlock(nn.Module):
 class LongShortTransformer(MemoryCore[LongShortTransformerState]):
     """Window plus landmarks of everything before it: see the equations above."""
 
+    runs_in_float16 = True
+
     def __init__(self, config: LongShortTransformerConfig, input_dim: int) -> None:
         super().__init__()
         self.config = config

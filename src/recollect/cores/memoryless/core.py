@@ -69,6 +69,8 @@ class Memoryless(MemoryCore[MemorylessState]):
         input_dim: width of the inputs.
     """
 
+    runs_in_float16 = True
+
     def __init__(self, config: MemorylessConfig, input_dim: int) -> None:
         super().__init__()
         self.config = config

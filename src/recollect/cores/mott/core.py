@@ -134,6 +134,8 @@ class SpatialAttentionMemory(MemoryCore[SpatialAttentionMemoryState]):
     basis: Tensor
     """S: ``[y * x, c_S]``."""
 
+    runs_in_float16 = True
+
     def __init__(self, config: SpatialAttentionMemoryConfig, input_dim: int) -> None:
         super().__init__()
         self.config = config

@@ -172,6 +172,8 @@ class Recurrent(MemoryCore[StateT]):
     writes_apart: ClassVar[bool]
     """Whether a gate of its own, the first d rows, says how much is written."""
 
+    runs_in_float16 = True
+
     def __init__(self, config: RecurrentConfig, input_dim: int, num_gates: int, state_type: type[StateT]) -> None:
         super().__init__()
         self.config = config

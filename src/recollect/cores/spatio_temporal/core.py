@@ -180,6 +180,8 @@ class SpatioTemporalAttention(MemoryCore[SpatioTemporalAttentionState]):
     basis: Tensor
     """S: ``[y * x, c_S]``."""
 
+    runs_in_float16 = True
+
     def __init__(self, config: SpatioTemporalAttentionConfig, input_dim: int) -> None:
         super().__init__()
         self.config = config

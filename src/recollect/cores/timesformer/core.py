@@ -189,6 +189,8 @@ class TimeSformer(MemoryCore[TimeSformerState]):
 
     layers: Sequence[TimeSformerLayer]
 
+    runs_in_float16 = True
+
     def __init__(self, config: TimeSformerConfig, input_dim: int) -> None:
         super().__init__()
         self.config = config

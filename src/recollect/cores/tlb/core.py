@@ -210,6 +210,8 @@ class TemporalLatentBottleneck(MemoryCore[TemporalLatentBottleneckState]):
         input_dim: width of the inputs.
     """
 
+    runs_in_float16 = True
+
     def __init__(self, config: TemporalLatentBottleneckConfig, input_dim: int) -> None:
         super().__init__()
         self.config = config

@@ -266,6 +266,8 @@ class TransformerXL(MemoryCore[TransformerXLState]):
 
     layers: Sequence[TransformerXLLayer]
 
+    runs_in_float16 = True
+
     def __init__(self, config: TransformerXLConfig, input_dim: int) -> None:
         super().__init__()
         self.config = config

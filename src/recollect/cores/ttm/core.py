@@ -79,7 +79,7 @@ STRIDE = 5
 
 GROWS = (
     "memory='erase_add_released' adds about one to every entry at every step, as the released code does, so that after "
-    "some hundred steps numbers may leave float32; 'erase_add' does not"
+    "some hundred steps numbers may leave float32, and float16 much earlier; 'erase_add' does not"
 )
 
 
@@ -189,6 +189,8 @@ class TokenTuringMachine(MemoryCore[TokenTuringMachineState]):
         input_dim: width of an input token.
     """
 
+    runs_in_float16 = True
+
     def __init__(self, config: TokenTuringMachineConfig, input_dim: int) -> None:
         super().__init__()
         self.config = config
@@ -217,7 +219,7 @@ class TokenTuringMachine(MemoryCore[TokenTuringMachineState]):
             variant = "released" if config.memory == "erase_add_released" else "paper"
             self.erase_add = EraseAdd(d, r, variant=variant)
             if variant == "released":
-                self.exemptions = {"state-bytes": GROWS}
+                self.exemptions = {"state-bytes": GROWS, "float16": GROWS}
         self.read_table = self.write_table = self.start = None
         if config.positions != "none":
             self.read_table = nn.Parameter(torch.randn(m + n, d) * 0.02)

@@ -98,6 +98,8 @@ class RecurrentTransformer(MemoryCore[RecurrentTransformerState]):
         input_dim: width of an input token.
     """
 
+    runs_in_float16 = True
+
     def __init__(self, config: RecurrentTransformerConfig, input_dim: int) -> None:
         super().__init__()
         self.config = config
