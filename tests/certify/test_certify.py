@@ -137,12 +137,21 @@ def test_every_exemption_key_is_a_line():
     assert card["purity"].status == "exempt"
 
 
+class Lazy(zoo.Plain):
+    """Its weights have no shape before the first call."""
+
+    def __init__(self):
+        super().__init__()
+        self.keep = nn.LazyLinear(zoo.WIDTH)
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
         ({"core": 7}, "core is a int: give a torch.nn.Module"),
         ({"core": nn.Linear(3, 3)}, "Linear has no initial_state"),
         ({"core": zoo.Plain()}, "give input_shape="),
+        ({"core": Lazy(), "input_shape": (zoo.WIDTH,)}, "Lazy cannot be copied .*: call a lazy module once before"),
         ({"core": zoo.Recurrent(), "lines": ["spilts"]}, "no line 'spilts'; did you mean 'splits'"),
         ({"core": zoo.Recurrent(), "batch": 2}, "batch=2"),
         ({"core": zoo.Recurrent(), "steps": 3}, "steps=3 .--length.: too short to place resets in 4 rows"),

@@ -4,6 +4,7 @@ import honest
 import honest_papers
 import pytest
 import torch
+import unusual
 import zoo
 import zoo_corners
 import zoo_paths
@@ -45,6 +46,13 @@ def test_complex_memory_and_plain_form_pass(core):
 @pytest.mark.parametrize("core", [*honest.HONEST, *honest_papers.PAPERS], ids=lambda core: core.__name__)
 def test_honest_core_of_a_stranger_passes(core):
     card = certify(core(), rebuild=core, input_shape=(honest.WIDTH,), long_steps=2000, long_seconds=0.5)
+    assert card.passed, str(card)
+
+
+@pytest.mark.parametrize("core", unusual.UNUSUAL, ids=lambda core: core.__name__)
+def test_unusual_core_passes(core):
+    shape = (unusual.WIDTH,)
+    card = certify(core(), rebuild=core, input_shape=shape, steps=24, long_steps=1000, long_seconds=0.3)
     assert card.passed, str(card)
 
 

@@ -55,6 +55,11 @@ def gap(got: Tensor, want: Tensor) -> Tensor:
     return torch.where(same, 0.0, difference)
 
 
+def per_step(tensor: Tensor) -> Tensor:
+    """``[b, t, ...]`` with everything of a step on one axis, also where a step is a single number."""
+    return tensor[..., None].flatten(2)
+
+
 def scale(want: Tensor) -> float:
     """The largest finite magnitude."""
     finite = _widest(want).abs()
@@ -102,16 +107,16 @@ class Comparison:
         over, size = self._over(difference, want)
         if not over.any():
             return
-        steps = over.flatten(2).any(-1)  # b t
+        steps = per_step(over).any(-1)  # b t
         first = int(steps.any(0).nonzero()[0])
         row = int(steps[:, first].nonzero()[0])
         here = difference[row, first].max().item()
         message = f"{what}: outputs part at step {first}, row {row}, by {say(here)}"
-        worst_row, worst_step = divmod(int(difference.flatten(2).amax(-1).argmax()), difference.shape[1])
+        worst_row, worst_step = divmod(int(per_step(difference).amax(-1).argmax()), difference.shape[1])
         worst = difference[worst_row, worst_step].max().item()
         if worst > here:
             message += f" (at worst by {say(worst)}, at step {worst_step}, row {worst_row})"
-        share = over.flatten(2).any(-1).double().mean().item()
+        share = per_step(over).any(-1).double().mean().item()
         raise Violation(f"{message}; the outputs are up to {size:.2g}", cause, worst / size, share)
 
     def states(
@@ -180,7 +185,7 @@ class Comparison:
 
 def locate(gradient: Tensor) -> tuple[int, int, float]:
     """Step, row and size of the first entry of a ``[b, t, ...]`` gradient that is not exactly zero."""
-    hot = (gradient != 0).flatten(2).any(-1)
+    hot = per_step(gradient != 0).any(-1)
     step = int(hot.any(0).nonzero()[0])
     row = int(hot[:, step].nonzero()[0])
     return step, row, gradient[row, step].abs().max().item()

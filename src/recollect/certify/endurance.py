@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from recollect.certify.compare import Violation
+from recollect.certify.compare import Violation, per_step
 from recollect.certify.equivalence import run_split
 from recollect.certify.snapshot import held_bytes
 from recollect.certify.subject import Subject
@@ -72,7 +72,7 @@ def long(subject: Subject) -> tuple[str, dict[str, Any]]:
         meter.states(core.state, state, what, step=core.done - 1, cause=cause)
         if core.done <= 300:
             break
-    if hasattr(subject.core, "stream"):
+    if subject.streams:
         live = _life_of_stream(subject)
         steps = min(core.done, live.done)
         what = f"{steps} steps of a stream against calls of one step"
@@ -105,7 +105,7 @@ def state_bytes(subject: Subject) -> tuple[str, dict[str, Any]]:
         )
     core = _life_of_core(subject)
     _check_growth(core, "single calls of the core")
-    if hasattr(subject.core, "stream"):
+    if subject.streams:
         life = _life_of_stream(subject)
         _check_growth(life, "steps of the stream")
         size = subject.live(ROWS).nbytes
@@ -132,7 +132,7 @@ def cost(subject: Subject) -> tuple[str, dict[str, Any]]:
             subject.core(inputs, state, never)
 
         ratios[what] = _slower(lambda call=call: call(core.early), lambda call=call: call(core.state))
-    if hasattr(subject.core, "stream"):
+    if subject.streams:
         life = _life_of_stream(subject)
         young, frame = subject.live(ROWS), subject.inputs(53, batch=ROWS, steps=1)[:, 0]
         young.load_state(life.early)
@@ -295,7 +295,7 @@ def _long_run(subject: Subject) -> tuple[int, dict[str, Any]]:
                 "a cache that grows: keep a fixed number of entries",
             )
         if not out.isfinite().all():
-            step = done - take + int((~out.isfinite()).flatten(2).any(-1)[0].nonzero()[0])
+            step = done - take + int(per_step(~out.isfinite()).any(-1)[0].nonzero()[0])
             raise Violation(f"outputs are not finite from step {step} on", "the memory grows without bound in value")
         base = base or resident_bytes()
         if time.perf_counter() - start > subject.options.long_seconds:

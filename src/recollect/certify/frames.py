@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from recollect.certify.compare import Comparison, NotApplicable, Violation, continuous
+from recollect.certify.compare import Comparison, NotApplicable, Violation, continuous, per_step
 from recollect.certify.subject import Subject, gradients, probe
 from recollect.cores.contract import MemoryCore
 from recollect.state import map_state, named_leaves, spread_rows, where_first
@@ -65,7 +65,7 @@ def _broken_steps(subject: Subject, meter: Comparison) -> None:
     few = broken[:, : len(parts)]
     _all_nan(stepped, few, "calls of one step, some broken")
     meter.outputs(stepped, want[:, : len(parts)], "calls of one step, some broken", mask=~few, cause=kept)
-    if hasattr(subject.core, "stream"):
+    if subject.streams:
         live = subject.live()
         live.load_state(map_state(Tensor.clone, state))
         parts = [live.step(dirty[:, t], is_first[:, t]) for t in range(len(parts))]
@@ -76,7 +76,7 @@ def _broken_steps(subject: Subject, meter: Comparison) -> None:
 
 
 def _all_nan(out: Tensor, broken: Tensor, what: str) -> None:
-    fine = (~out.isnan()).flatten(2).any(-1) & broken
+    fine = per_step(~out.isnan()).any(-1) & broken
     if fine.any():
         step = int(fine.any(0).nonzero()[0])
         row = int(fine[:, step].nonzero()[0])
@@ -122,7 +122,7 @@ def _spoil(leaf: Tensor, row: Tensor) -> Tensor:
 
 
 def _all_nan_memory(out: Tensor, lost: Tensor, what: str, cause: str) -> None:
-    fine = (~out.isnan()).flatten(2).any(-1) & lost
+    fine = per_step(~out.isnan()).any(-1) & lost
     if fine.any():
         step = int(fine.any(0).nonzero()[0])
         raise Violation(f"{what}: the output of step {step} is a number", cause)

@@ -201,6 +201,8 @@ def weights(subject: Subject) -> str:
     for turn, (way, change) in enumerate(ways.items()):
         if turn == 3:  # what sees those sees these, but for what is kept by identity or version
             sizes, modes = sizes[:2], [False]
+        if change is _descend and not subject.weights():
+            continue  # nothing learns
         module, new = (subject.cast(copy.deepcopy(subject.pristine)) for _ in range(2))
         used, clean = subject.variant(core=module), subject.variant(core=new)
         old = [out for _, out in _all_sizes(used, sizes, modes)]  # whatever is fused at a first call is fused now
@@ -230,7 +232,7 @@ def _all_sizes(subject: Subject, sizes: Sequence[tuple[int, int]], modes: Sequen
                 out = torch.cat((out, twin(twin.inputs(94, steps=steps), state, twin.never(steps=steps))[0]), 1)
             mode = "training" if training else "evaluation"
             found.append((f"calls of {steps} steps, {batch} rows, {mode} mode", out.detach()))
-        if hasattr(subject.core, "stream"):
+        if subject.streams:
             live, inputs = subject.live(batch), subject.inputs(93, batch=batch, steps=2)
             found.append((f"new stream of {batch} rows", torch.stack([live.step(x) for x in inputs.unbind(1)], 1)))
     return found

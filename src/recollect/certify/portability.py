@@ -68,9 +68,11 @@ def _copies(subject: Subject) -> Iterator[tuple[str, nn.Module]]:
     yield "deepcopy", copy.deepcopy(subject.core)
     try:
         yield "pickle", pickle.loads(pickle.dumps(subject.core))
-    except (pickle.PicklingError, AttributeError, TypeError) as error:
+    except (pickle.PicklingError, AttributeError, TypeError, RuntimeError) as error:
         raise Violation(
-            f"the module cannot be pickled: {error}", "a lambda or a local class is kept as an attribute of the module"
+            f"the module cannot be pickled: {error}",
+            "a lambda or a local class is kept as an attribute of the module, or a weight is parametrized, which torch "
+            "saves as a state_dict alone",
         ) from None
     weights = subject.core.state_dict()
     file = io.BytesIO()

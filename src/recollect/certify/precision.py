@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from recollect.certify.compare import Comparison, NotApplicable, Violation, continuous, gap, scale
+from recollect.certify.compare import Comparison, NotApplicable, Violation, continuous, gap, per_step, scale
 from recollect.certify.subject import TOLERANCES, Subject
 from recollect.state import clone, leaves, map_state, named_leaves
 
@@ -78,7 +78,7 @@ def float32(subject: Subject) -> str:
             _close(subject, meter, got, want, what, cause)
             if not subject.discrete:
                 meter.states(end, last, what, step=subject.steps - 1, cause=cause)
-            if mode == "training" or (subject.options.quick and not hasattr(subject.core, "stream")):
+            if mode == "training" or (subject.options.quick and not subject.streams):
                 continue
             want = twos(inputs.double(), _like(ones.fresh_state(), double.core, batch), is_first)[0]
             parts, memory = [], ones.fresh_state()
@@ -87,7 +87,7 @@ def float32(subject: Subject) -> str:
                 out, memory = ones(x, memory, first)
                 parts.append(out)
             _close(subject, meter, torch.cat(parts, 1), want[:, :few], f"{what}, calls of one step", cause)
-            if hasattr(subject.core, "stream"):
+            if subject.streams:
                 live = ones.live(batch)
                 parts = [live.step(x, first) for x, first in zip(inputs.unbind(1), is_first.unbind(1), strict=True)]
                 _close(subject, meter, torch.stack(parts, 1), want, f"{what}, stream", cause)
@@ -122,7 +122,7 @@ def bfloat16(subject: Subject) -> tuple[str, dict[str, Any]]:
         got = _in_calls(subject.single, inputs, is_first)
     numbers = {"drift": _drift(subject, got, want, "under autocast to bfloat16")}
     detail = f"drift {numbers['drift']:.1%} of the outputs' size over {subject.steps} steps"
-    if hasattr(subject.single, "stream"):
+    if subject.streams:
         make = subject.single.stream
         want = _in_steps(make(subject.batch), inputs, is_first)
         outside = make(subject.batch)
@@ -148,7 +148,7 @@ def float16(subject: Subject) -> tuple[str, dict[str, Any]]:
     want = _in_calls(subject.single, inputs.float(), is_first)
     calls = _in_calls(module, inputs, is_first)
     others = {"single steps": _in_calls(module, inputs, is_first, 1)}
-    if hasattr(module, "stream"):
+    if subject.streams:
         others["a stream"] = _in_steps(module.stream(subject.batch), inputs, is_first)
     drift = _drift(subject, calls, want, "of calls in float16", FLOAT16_DRIFT)
     numbers, said = {"drift": drift}, [f"calls drift by {drift:.2%} of the outputs' size from float32"]
@@ -193,11 +193,11 @@ def _drift(subject: Subject, got: Tensor, want: Tensor, what: str, limit: float 
     """
     cause = "sums, norms, softmax or long recurrences run in half precision: compute those in float32"
     if not got.isfinite().all():
-        bad = (~got.isfinite()).flatten(2).any(-1)
+        bad = per_step(~got.isfinite()).any(-1)
         step = int(bad.any(0).nonzero()[0])
         row = int(bad[:, step].nonzero()[0])
         raise Violation(f"outputs {what} are not finite from step {step}, row {row} on", cause)
-    error = (got - want).flatten(2)
+    error = per_step(got - want)
     size = want.square().mean().sqrt().clamp(min=1e-6)
     drift = (error.square().mean().sqrt() / size).item()
     steps = error.square().mean(-1).flatten().sort().values

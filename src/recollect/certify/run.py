@@ -114,7 +114,8 @@ def certify(  # noqa: PLR0913 (each one is an option of the command)
         name: how the card calls the core.
 
     Raises:
-        ValueError: not a module, no ``initial_state``, unknown shape, line, exemption or backend; impossible sizes.
+        ValueError: not a module, or one that cannot be copied; no ``initial_state``; unknown shape, line, exemption or
+            backend; impossible sizes.
     """
     given = isinstance(core, Candidate)
     candidate = core if given else Candidate(name=name or type(core).__name__, core=core, rebuild=rebuild)
@@ -134,7 +135,7 @@ def certify(  # noqa: PLR0913 (each one is an option of the command)
     )
     _check_options(options)
     with settings_kept():
-        subject = Subject(module, input_shape=shape, rebuild=candidate.rebuild, options=options)
+        subject = _subject(module, shape, candidate.rebuild, options)
         found = _all_lines(subject, module, chosen, excused, thorough=thorough)
     return Card(
         core=name or candidate.name,
@@ -146,6 +147,18 @@ def certify(  # noqa: PLR0913 (each one is an option of the command)
         versions={"python": platform.python_version(), "torch": torch.__version__},
         seconds=time.perf_counter() - started,
     )
+
+
+def _subject(
+    module: nn.Module, shape: tuple[int, ...], rebuild: Callable[[], nn.Module] | None, options: Options
+) -> Subject:
+    try:
+        return Subject(module, input_shape=shape, rebuild=rebuild, options=options)
+    except RuntimeError as error:
+        raise ValueError(
+            f"{type(module).__name__} cannot be copied ({' '.join(str(error).split())[:200]}), and copies are tested: "
+            "call a lazy module once before, and take weight_norm from torch.nn.utils.parametrizations"
+        ) from None
 
 
 def _check_options(options: Options) -> None:

@@ -136,13 +136,14 @@ class Subject:
         """Whether training mode draws random numbers even without dropout, so that calls cannot be compared."""
         if "noisy" not in self.found:
             twin = self.variant(is_training=True)
-            inputs, state, first = twin.inputs(98, steps=3), twin.fresh_state(), twin.never(steps=3)
+            inputs, state, first = twin.inputs(98), twin.fresh_state(), twin.never()
             outs = []
             with torch.random.fork_rng(devices=[]), torch.no_grad():
                 for seed in (1, 2):
                     torch.manual_seed(seed)
-                    outs.append(twin(inputs, state, first)[0])
-            self.found["noisy"] = not torch.equal(*outs)
+                    out, end = twin(inputs, state, first)
+                    outs.append([out, *leaves(end)])  # noise may be on what is remembered and shown much later
+            self.found["noisy"] = not all(torch.equal(*pair) for pair in zip(*outs, strict=True))
         return self.found["noisy"]
 
     def cast(self, module: nn.Module) -> Any:
@@ -229,9 +230,14 @@ class Subject:
                     if name in kept and not torch.equal(buffer, kept[name]):  # a copy would upset the graph
                         buffer.copy_(kept[name])
 
+    @property
+    def streams(self) -> bool:
+        """Whether the core has a method ``stream``; a layer of that name is something else."""
+        return callable(getattr(type(self.core), "stream", None))
+
     def live(self, batch: int | None = None) -> Any:
         """A stream of the core."""
-        if not hasattr(self.core, "stream"):
+        if not self.streams:
             raise NotApplicable("the module has no stream method")
         self.core.eval()
         return self.core.stream(batch or self.batch)
@@ -380,7 +386,7 @@ def probe(tensor: Tensor, generator: torch.Generator) -> Tensor:
 
 def gradients(loss: Tensor, targets: dict[str, Tensor]) -> dict[str, Tensor | None]:
     """Gradient of ``loss`` for each target; None where there is no path at all."""
-    if not loss.requires_grad:
+    if not loss.requires_grad or not targets:
         return dict.fromkeys(targets)
     found = torch.autograd.grad(loss, list(targets.values()), allow_unused=True, retain_graph=True)
     return dict(zip(targets, found, strict=True))

@@ -235,7 +235,10 @@ class MemoryCore(nn.Module, ABC, Generic[StateT]):
         return self.recalled_steps(clock)
 
     def largest_counters(self) -> dict[str, int]:
-        """Leaves of the state that count something bounded, and how far; a file with more is damaged."""
+        """Leaves of the state that count something, and how far (``stream.COUNTED``: all steps there may ever be).
+
+        A file with more, or with less than nothing, is damaged. Whole numbers that are not named here may be any.
+        """
         return {}
 
     def stream(self, batch_size: int) -> Stream:

@@ -34,7 +34,7 @@ from recollect.state import clone, leaves, map_state, named_leaves, nbytes, put_
 LONGEST_BLOCK = 128
 """Steps that a stream takes at once: memory beside the state is bounded, however many are given."""
 COUNTED = 2**53
-"""More than a counter of steps reaches."""
+"""More than a counter of steps reaches: for :meth:`MemoryCore.largest_counters`."""
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 
@@ -349,9 +349,9 @@ class Stream:
         """Raise ``ValueError`` where a counter of a file is out of range."""
         most = self.core.largest_counters()
         for (name, leaf), (_, known) in zip(named_leaves(state), named_leaves(self._fresh), strict=True):
-            if leaf.is_floating_point() or leaf.is_complex() or leaf.dtype == torch.bool or not leaf.numel():
+            if name not in most or not leaf.numel():
                 continue
-            low, high = min(0, int(known.min())), most.get(name, COUNTED)
+            low, high = min(0, int(known.min())), most[name]
             found = int(leaf.min()) if int(leaf.min()) < low else int(leaf.max())
             if not low <= found <= high:
                 raise ValueError(f"{path}: {name} is {found}, not in {low}..{high}: the file is damaged")

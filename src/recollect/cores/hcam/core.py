@@ -55,6 +55,7 @@ from recollect.cores.hcam.attention import (
     HierarchicalAttention,
     LocalAttention,
 )
+from recollect.cores.stream import COUNTED
 from recollect.layers.feedforward import FeedForward, feedforward_width, input_projection
 from recollect.layers.gates import make_gate
 from recollect.layers.positions import sinusoid
@@ -443,7 +444,7 @@ class HierarchicalChunkMemory(MemoryCore[HierarchicalChunkMemoryState]):
 
     def largest_counters(self) -> dict[str, int]:
         """How far the counters of the state go."""
-        return {"lengths": self.config.chunk_len}
+        return {"lengths": self.config.chunk_len, "steps": COUNTED}
 
     def flops_per_step(self) -> int:
         """Per layer, with w, c, n, k of the config, s = c - chunk_overlap and f the feed-forward's width.

@@ -58,6 +58,7 @@ from recollect.cores.long_short.attention import (
     plan_segments,
     project_segments,
 )
+from recollect.cores.stream import COUNTED
 from recollect.layers.attention import merge_heads, split_heads
 from recollect.layers.feedforward import FeedForward, feedforward_width, input_projection
 from recollect.layers.finite import is_finite
@@ -384,6 +385,10 @@ class LongShortTransformer(MemoryCore[LongShortTransformerState]):
         near, behind = window_steps(clock, c.memory_len)
         places = torch.cat((far, near), -1), torch.cat((torch.where(far < 0, -1, far + c.chunk_len), behind), -1)
         return {f"blocks.{i}.attention.tap": places for i in range(c.num_layers)}
+
+    def largest_counters(self) -> dict[str, int]:
+        """How far the counters of the state go."""
+        return {"steps": COUNTED}
 
     def flops_per_step(self) -> int:
         """A sum over layers, with w = memory_len, s = num_segments and r = num_landmarks.
