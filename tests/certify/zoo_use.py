@@ -3,8 +3,10 @@
 At another length of a call, with another number of rows, at a black frame, on another device, after an evaluation.
 """
 
+from typing import Any
+
 import torch
-from sound import WIDTH, Plain, Recurrent, RecurrentState
+from sound import WIDTH, Plain, Recurrent, RecurrentState, Window, WindowState, window_mask
 from torch import Tensor, nn
 
 from recollect.cores.stream import Stream
@@ -186,6 +188,21 @@ class StreamRoundsInFloat16(Recurrent):
     stream_type = RoundingStream
 
 
+# -- large numbers -------------------------------------------------------------------------------------------------
+
+
+class OverflowLeaks(Window):
+    """Values are cubed; the cube of a large one is infinite, and a weight of zero makes it NaN."""
+
+    def unroll(self, inputs: Tensor, state: WindowState, is_first: Tensor) -> tuple[Tensor, WindowState]:
+        state = self.reset(is_first[:, 0], state)
+        mask = window_mask(is_first, state.valid, self.window)
+        context = torch.cat((state.cache, inputs), 1)
+        weights = mask / mask.sum(-1, keepdim=True)
+        output = weights.to(inputs.dtype) @ self.value(context) ** 3
+        return output, super().unroll(inputs, state, is_first)[1]
+
+
 # -- streams -------------------------------------------------------------------------------------------------------
 
 
@@ -228,6 +245,22 @@ class StreamWritesIntoGivenState(Recurrent):
     stream_type = BorrowingStream
 
 
+class EpisodeHoard(Stream):
+    """Keeps where every episode began."""
+
+    def __init__(self, core: Any, batch_size: int) -> None:
+        super().__init__(core, batch_size)
+        self.begins: list[Tensor] = []
+
+    def advance(self, inputs: Tensor, is_first: Tensor) -> Tensor:
+        self.begins += inputs[is_first].clone().unbind()
+        return super().advance(inputs, is_first)
+
+
+class StreamHoardsEpisodes(Recurrent):
+    stream_type = EpisodeHoard
+
+
 class CentringStream(Stream):
     def advance(self, inputs: Tensor, is_first: Tensor) -> Tensor:
         output = super().advance(inputs, is_first)
@@ -254,6 +287,8 @@ USE: dict[type[nn.Module], str] = {
     DividesByNorm: "gradients",
     DividesByNormAndABit: "gradients",
     BreaksAtBlackFrames: "frames",
+    OverflowLeaks: "poison",
+    StreamHoardsEpisodes: "state-bytes",
     StartsOnCPU: "device",
     CountsOnCPU: "device",
     OverflowsInFloat16: "float16",

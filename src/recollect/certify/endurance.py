@@ -32,6 +32,8 @@ CALL = 8
 """Steps of the longer calls whose time is measured."""
 LENGTHS = (64, 300, 128, 17, 256, 100, 512, 223)
 """Of calls that together make :data:`STEPS` steps: powers of two, at which fast paths like to begin, and others."""
+EPISODES = 40
+"""Of one step, between two looks at what a stream holds."""
 GROWTH = 0.5
 """Objects that Python may hold more for every further step."""
 SLOWER = 2.5
@@ -114,6 +116,8 @@ def state_bytes(subject: Subject) -> tuple[str, dict[str, Any]]:
                 f"Stream.nbytes went from {size} to {life.live.nbytes} within {life.done} steps",
                 "a buffer grows with the steps",
             )
+        if not subject.options.quick:
+            _check_episodes(subject)
         detail += f"; Stream holds {size // ROWS:,} bytes per row after {life.done:,} steps"
         numbers |= {"stream_bytes": size // ROWS, "stream_steps": life.done}
     detail += f"; resident memory {numbers['resident_growth'] / 2**20:+.1f} MB"
@@ -259,6 +263,19 @@ def _check_growth(life: Life, what: str) -> None:
                 f"{what}, after {marks[0][0]} of them",
                 HOARDS,
             )
+
+
+def _check_episodes(subject: Subject) -> None:
+    """Episodes of one step each: what is kept of every one of them grows with their number alone."""
+    live, frame = subject.live(ROWS), subject.inputs(53, batch=ROWS, steps=1)[:, 0]
+    begin, marks = torch.ones(ROWS, dtype=torch.bool), []
+    for _ in range(3):
+        for _ in range(EPISODES):
+            live.step(frame.clone(), begin.clone())
+        marks.append(held_bytes(live))
+    rate = min(new - old for old, new in itertools.pairwise(marks)) / EPISODES
+    if rate >= 1.0:
+        raise Violation(f"the stream holds {rate:.0f} bytes more for every episode", HOARDS)
 
 
 def _call_length(subject: Subject) -> int:

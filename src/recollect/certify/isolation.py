@@ -14,6 +14,8 @@ from recollect.certify.subject import Subject, everywhere, float_leaves, gradien
 from recollect.state import clone, map_state, named_leaves, spread_rows, take_rows
 
 POISONS = (float("nan"), float("inf"), float("-inf"))
+LARGE = 1e18
+"""Finite in float32, and its square is; its cube is not."""
 
 
 def _last_resets(subject: Subject) -> tuple[Tensor, Tensor]:
@@ -73,6 +75,13 @@ def _poison_inputs(subject: Subject, meter: Comparison, is_first: Tensor, after:
     meter.outputs(got, want, what, mask=after, cause=cause)
     meter.states(end, last, what, step=subject.steps - 1, cause=cause)
     meter.gradients(left, right, what, cause)
+    # What is made of these may overflow, and then a weight of zero meets an infinity.
+    large = torch.where(before & spots, LARGE * clean.detach().sign(), clean.detach())
+    with torch.no_grad():
+        got, end = subject(large, subject.used_state(), is_first)
+    what = f"inputs of {LARGE:g} in earlier episodes"
+    meter.outputs(got, want, what, mask=after, cause=cause)
+    meter.states(end, last, what, step=subject.steps - 1, cause=cause)
 
 
 def _poison_state(subject: Subject, meter: Comparison, cause: str) -> None:
