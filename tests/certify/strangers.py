@@ -1,7 +1,11 @@
 """Modules that somebody could ask to certify as ``package.module:factory``, right and wrong."""
 
+from dataclasses import dataclass
+
 import zoo
 from torch import nn
+
+from recollect.cores.contract import CoreConfig
 
 plain = zoo.Recurrent()
 
@@ -16,6 +20,14 @@ def late() -> nn.Module:
 
 def sized(width: int) -> nn.Module:
     return zoo.Recurrent(width)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SizedConfig(CoreConfig):
+    width: int
+
+    def build(self, input_dim: int) -> zoo.Recurrent:
+        return zoo.Recurrent(self.width)
 
 
 def number() -> int:

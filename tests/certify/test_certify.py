@@ -308,6 +308,7 @@ def test_small_config_keeps_what_must_fit_together():
         ("nowhere.at_all:core", "cannot import 'nowhere.at_all'"),
         ("strangers:recurent", "strangers has no 'recurent'; did you mean 'recurrent'"),
         ("strangers:sized", "needs the arguments width"),
+        ("strangers:SizedConfig", "needs the arguments width"),
         ("strangers:number", "made a int"),
         ("strangers:text", "it is a str"),
     ],

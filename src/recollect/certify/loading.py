@@ -170,6 +170,7 @@ def _import(spec: str, module_name: str) -> Any:
 
 def _candidate(spec: str, found: Any) -> Candidate:
     if isinstance(found, type) and issubclass(found, CoreConfig):
+        _require_no_arguments(spec, found)
         return from_config(small_config(found), name=spec)
     if isinstance(found, CoreConfig):
         return from_config(found, name=spec)
@@ -179,6 +180,18 @@ def _candidate(spec: str, found: Any) -> Candidate:
         raise ValueError(
             f"core {spec!r}: it is a {type(found).__name__}; it must be a module or a function that makes one"
         )
+    _require_no_arguments(spec, found)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        core = found()
+    if isinstance(core, CoreConfig):
+        return from_config(core, name=spec)
+    if not isinstance(core, nn.Module):
+        raise ValueError(f"core {spec!r}: it made a {type(core).__name__}; it must make a torch.nn.Module")
+    return Candidate(name=spec, core=core, rebuild=cast("Callable[[], nn.Module]", found))
+
+
+def _require_no_arguments(spec: str, found: Callable[..., Any]) -> None:
     missing = [
         name
         for name, parameter in inspect.signature(found).parameters.items()
@@ -190,14 +203,6 @@ def _candidate(spec: str, found: Any) -> Candidate:
             f"core {spec!r}: it needs the arguments {', '.join(missing)}; write a function without arguments that "
             "calls it, and name that"
         )
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        core = found()
-    if isinstance(core, CoreConfig):
-        return from_config(core, name=spec)
-    if not isinstance(core, nn.Module):
-        raise ValueError(f"core {spec!r}: it made a {type(core).__name__}; it must make a torch.nn.Module")
-    return Candidate(name=spec, core=core, rebuild=cast("Callable[[], nn.Module]", found))
 
 
 def describe(config: object) -> str:
