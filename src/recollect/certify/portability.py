@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from recollect.certify.compare import Comparison, NotApplicable, Violation
 from recollect.certify.subject import TOLERANCES, Subject
 from recollect.ops.tracing import recurrent_layers
-from recollect.state import named_leaves, to
+from recollect.state import map_state, named_leaves
 
 TRACED_STEPS = (1, 3)
 """Lengths of the calls that are compiled and exported: a loop over steps is traced once per step.
@@ -172,7 +172,8 @@ def _first_line(error: BaseException) -> str:
 
 def _trial(subject: Subject, salt: int, steps: int) -> tuple[Tensor, Any, Tensor]:
     """Arguments of a call; always new tensors."""
-    state = to(subject.used_state(salt), dtype=torch.float32)
+    like = subject.single.initial_state(subject.batch)  # leaves may be of several dtypes
+    state = map_state(lambda leaf, own: leaf.to(own.dtype), subject.used_state(salt), like)
     return _single_inputs(subject, salt, steps=steps), state, subject.resets(salt + 1, steps=steps)
 
 
