@@ -209,3 +209,13 @@ def test_flops_of_a_step_are_what_a_chunk_of_steps_really_multiplies(variant):
             stream.step(torch.randn(1, 5, dtype=torch.float64))
     total, k = counter.get_total_flops(), core.config.chunk_len
     assert 0 <= core.flops_per_step() * k - total < k
+
+
+def test_compilers_that_keep_strides_give_the_same_numbers():
+    core = TemporalLatentBottleneckConfig(dim=8, num_heads=2, chunk_len=2, num_slots=3).build(8).double()
+    inputs, is_first = torch.randn(2, 4, 8).double(), torch.rand(2, 4) < 0.4
+    compiled = torch.compile(core, fullgraph=True, backend="aot_eager")
+    with torch.no_grad():
+        found = compiled(inputs, core.initial_state(2), is_first)
+        wanted = core(inputs, core.initial_state(2), is_first)
+    torch.testing.assert_close((found[0], *found[1]), (wanted[0], *wanted[1]))

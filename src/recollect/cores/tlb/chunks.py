@@ -81,7 +81,8 @@ def plan_chunks(is_first: Tensor, position: Tensor, chunk_len: int, stretch: int
     source = torch.full((b, n * chunk_len + 1), nothing, device=is_first.device)
     steps = torch.arange(nothing, device=is_first.device).expand(b, -1)
     source = source.scatter(1, torch.cat((front, place), 1), steps)[:, :-1]
-    source = source.reshape(b, n, chunk_len).transpose(0, 1)  # n b c
+    # In one piece, as what is gathered with it then is: compilers other than Inductor count on that.
+    source = source.reshape(b, n, chunk_len).transpose(0, 1).contiguous()  # n b c
 
     first_step, last_step = source[..., 0], source[..., -1]
     resets = torch.cat((is_first.new_zeros(b, cached), is_first, is_first.new_zeros(b, 1)), 1)
