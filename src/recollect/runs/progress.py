@@ -15,7 +15,9 @@ from types import MappingProxyType
 from typing import Any
 
 import rich.progress as bar
-from rich.console import Console
+from rich.console import Console, RenderableType
+from rich.table import Column
+from rich.text import Text
 
 SCORE = MappingProxyType({"score": "score"})
 """Metrics that are shown where nobody says which."""
@@ -100,6 +102,17 @@ class Counted:
             self._console.print(f"{text}  {_duration(now - self._began)} so far", highlight=False, soft_wrap=True)
 
 
+class _TwoLines(bar.Progress):
+    """A bar, and below it the metrics: in one line a terminal of 80 columns has no room for how far a run is."""
+
+    def get_renderables(self) -> Iterator[RenderableType]:
+        """The lines."""
+        yield self.make_tasks_table(self.tasks)
+        for task in self.tasks:
+            if task.fields["metrics"]:
+                yield Text(f"  {task.fields['metrics']}")
+
+
 class Progress:
     """A context that shows how far a run is.
 
@@ -124,12 +137,11 @@ class Progress:
         self._printed = self._evaluation_began = self._began
         self._bar: bar.Progress | None = None
         if console is not None and console.is_terminal:
-            self._bar = bar.Progress(
-                bar.TextColumn("{task.description}", style="bold", markup=False),
+            self._bar = _TwoLines(
+                bar.TextColumn("{task.description}", style="bold", markup=False, table_column=Column()),
                 bar.BarColumn(bar_width=20),
-                bar.MofNCompleteColumn(),
-                bar.TextColumn("{task.fields[metrics]}"),
-                bar.TimeElapsedColumn(),
+                bar.MofNCompleteColumn(table_column=Column(no_wrap=True)),
+                bar.TimeElapsedColumn(table_column=Column(no_wrap=True)),
                 console=console,
                 refresh_per_second=4,
             )
