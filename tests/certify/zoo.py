@@ -421,7 +421,7 @@ class DeadWeight(Recurrent):
         self.unused = nn.Linear(WIDTH, WIDTH)
 
 
-CARRIED = {"compile", "export", "save-load"}
+CARRIED = {"compile", "export", "save-load", "device"}
 
 BROKEN: dict[type[nn.Module], tuple[str, set[str]]] = {
     NeverResets: ("reset", {"poison", "reset-gradient"}),
@@ -439,8 +439,8 @@ BROKEN: dict[type[nn.Module], tuple[str, set[str]]] = {
     PeeksInTraining: ("future", set()),
     BatchNorm: ("rows", {"hidden-state", "future", "gradients"}),
     BatchMean: ("rows", {"poison", "reset-gradient"}),
-    RowEmbedding: ("rows", set()),
-    ChunksAnchoredAtCall: ("splits", {"stream", "hidden-state", "reset"}),
+    RowEmbedding: ("rows", {"device"}),
+    ChunksAnchoredAtCall: ("splits", {"stream", "hidden-state", "reset", "device"}),
     WindowOfCall: ("splits", {"stream", "hidden-state"}),
     StaleCache: ("reset", {"poison"}),
     MutatesState: ("purity", set()),
