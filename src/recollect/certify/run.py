@@ -114,8 +114,7 @@ def certify(  # noqa: PLR0913 (each one is an option of the command)
         name: how the card calls the core.
 
     Raises:
-        ValueError: not a module, or one that cannot be copied; no ``initial_state``; unknown shape, line, exemption or
-            backend; impossible sizes.
+        ValueError: no module that can be copied, no ``initial_state``, unknown shape, line or backend, bad sizes.
     """
     given = isinstance(core, Candidate)
     candidate = core if given else Candidate(name=name or type(core).__name__, core=core, rebuild=rebuild)
@@ -134,9 +133,8 @@ def certify(  # noqa: PLR0913 (each one is an option of the command)
         reference=load_function(reference) if isinstance(reference, str) else reference,
     )
     _check_options(options)
-    with settings_kept():
-        subject = _subject(module, shape, candidate.rebuild, options)
-        found = _all_lines(subject, module, chosen, excused, thorough=thorough)
+    subject = _subject(module, shape, candidate.rebuild, options)
+    found = _all_lines(subject, module, chosen, excused, thorough=thorough)
     return Card(
         core=name or candidate.name,
         config=candidate.config,
@@ -177,6 +175,7 @@ def _check_options(options: Options) -> None:
         lookup(dict.fromkeys(torch.compiler.list_backends(exclude_tags=())), options.backend, "backend")
 
 
+@settings_kept()
 def _all_lines(
     subject: Subject, module: nn.Module, chosen: list[str], excused: Mapping[str, str], *, thorough: bool
 ) -> tuple[Line, ...]:
