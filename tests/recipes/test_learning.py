@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from recollect.cores import GENERAL_CORES
-from recollect.evaluation import sequences as evaluate
 from recollect.evaluation.agents import evaluate_agent
+from recollect.evaluation.sequences import evaluate
 from recollect.recipes import RECIPES
 from recollect.recipes.hierarchical_transformer_memory import t_maze, visual_match
 from recollect.recipes.htm_inference import inference
