@@ -250,19 +250,6 @@ def test_a_core_is_told_the_output_of_the_step_before_as_the_actor_found_it():
         agent(inputs, agent.initial_state(3), is_first)
 
 
-@pytest.mark.parametrize(
-    ("fields", "message"),
-    [
-        ({"width": 12}, "width=12: .* give None"),
-        ({"past_dim": 3}, "past_dim=3"),
-        ({"norm": True}, "norm=.* give False"),
-    ],
-)
-def test_a_core_is_told_its_output_by_no_agent_that_would_change_it(fields, message):
-    with pytest.raises(ValueError, match=message):
-        ActorCriticConfig(**{"width": None, "norm": False} | fields).build(EchoConfig(dim=5), PLACE, MOVES)
-
-
 def test_previous_action_and_reward_can_be_left_out_and_clipped():
     inputs, is_first = tiny_inputs()
     blind = tiny_agent(previous_action="none", previous_reward=False)

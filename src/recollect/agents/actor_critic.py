@@ -163,7 +163,6 @@ class ActorCritic(nn.Module):
         self.policy = policy_for(action_space)
         self.masks_actions = has_action_mask(observation_space, action_space)
         self.feature_dim = core.told_output
-        _require_told_as_it_was(config, core)
         if config.previous_action == "logits" and self.masks_actions:
             raise ValueError(
                 "previous_action='logits': observations say which actions are allowed, and the others' logits are no "
@@ -454,14 +453,6 @@ class ActorStream(ModelStream):
         encoded = agent.encode(inputs, is_first)
         output = agent.decide(self.core.step(encoded, is_first), encoded)
         return agent.allowed(output, inputs)
-
-
-def _require_told_as_it_was(config: ActorCriticConfig, core: CoreConfig) -> None:
-    """Raise ``ValueError`` where a core that is told its own last output would find something else in its place."""
-    for name, as_it_was in (("width", None), ("past_dim", None), ("norm", False)):
-        value = getattr(config, name)
-        told = f"{type(core).__name__} is told its output of the step before, last in its inputs and as it was"
-        require(not core.told_output or value == as_it_was, name, value, f"{told}: give {as_it_was}")
 
 
 def _head(dim: int, hidden: tuple[int, ...], width: int, *, gain: float) -> nn.Sequential:
