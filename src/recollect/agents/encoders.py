@@ -248,7 +248,8 @@ def _pick(observation: Any, name: str, space: spaces.Space[Any]) -> Tensor:
 
 def _is_grid(space: spaces.Box) -> bool:
     small = len(space.shape) in (2, 3) and 0 not in space.shape and max(space.shape[:2]) <= LARGEST_GRID
-    return small and int(space.high.max()) - int(space.low.min()) < MOST_SYMBOLS
+    low, high = symbols(space)
+    return small and high - low < MOST_SYMBOLS
 
 
 class Layers(nn.Sequential):

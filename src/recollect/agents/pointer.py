@@ -18,7 +18,6 @@ from torch import Tensor
 
 from recollect.layers.finite import is_finite
 from recollect.layers.window_attention import steps_since_first
-from recollect.state import spread_rows
 
 
 class PointerState(NamedTuple):
@@ -47,7 +46,7 @@ def newest(items: Tensor, recent: Tensor, is_first: Tensor) -> tuple[Tensor, Ten
         Choices ``[b, t, K, d]``, and the new ``recent``.
     """
     number = recent.shape[1] + 1
-    items = torch.where(spread_rows(is_finite(items).all(-1), items), items, 0.0)
+    items = torch.where(is_finite(items).all(-1, keepdim=True), items, 0.0)
     # What came before the call and is no item of the episode is zero already.
     since = steps_since_first(is_first, torch.full_like(is_first[:, 0], number, dtype=torch.long))
     held = torch.arange(number - 1, -1, -1, device=items.device) <= since[..., None]  # b t K

@@ -60,6 +60,12 @@ def per_step(tensor: Tensor) -> Tensor:
     return tensor[..., None].flatten(2)
 
 
+def first_place(steps: Tensor) -> tuple[int, int]:
+    """The earliest step that is True in bool ``[b, t]``, and the first row in which it is."""
+    step = int(steps.any(0).nonzero()[0])
+    return step, int(steps[:, step].nonzero()[0])
+
+
 def scale(want: Tensor) -> float:
     """The largest finite magnitude."""
     finite = _widest(want).abs()
@@ -108,15 +114,14 @@ class Comparison:
         if not over.any():
             return
         steps = per_step(over).any(-1)  # b t
-        first = int(steps.any(0).nonzero()[0])
-        row = int(steps[:, first].nonzero()[0])
+        first, row = first_place(steps)
         here = difference[row, first].max().item()
         message = f"{what}: outputs part at step {first}, row {row}, by {say(here)}"
         worst_row, worst_step = divmod(int(per_step(difference).amax(-1).argmax()), difference.shape[1])
         worst = difference[worst_row, worst_step].max().item()
         if worst > here:
             message += f" (at worst by {say(worst)}, at step {worst_step}, row {worst_row})"
-        share = per_step(over).any(-1).double().mean().item()
+        share = steps.double().mean().item()
         raise Violation(f"{message}; the outputs are up to {size:.2g}", cause, worst / size, share)
 
     def states(
@@ -185,7 +190,5 @@ class Comparison:
 
 def locate(gradient: Tensor) -> tuple[int, int, float]:
     """Step, row and size of the first entry of a ``[b, t, ...]`` gradient that is not exactly zero."""
-    hot = per_step(gradient != 0).any(-1)
-    step = int(hot.any(0).nonzero()[0])
-    row = int(hot[:, step].nonzero()[0])
+    step, row = first_place(per_step(gradient != 0).any(-1))
     return step, row, gradient[row, step].abs().max().item()

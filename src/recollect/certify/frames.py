@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from recollect.certify.compare import Comparison, NotApplicable, Violation, continuous, per_step
+from recollect.certify.compare import Comparison, NotApplicable, Violation, continuous, first_place, per_step
 from recollect.certify.subject import Subject, gradients, probe
 from recollect.cores.contract import MemoryCore
 from recollect.state import map_state, named_leaves, spread_rows, where_first
@@ -78,8 +78,7 @@ def _broken_steps(subject: Subject, meter: Comparison) -> None:
 def _all_nan(out: Tensor, broken: Tensor, what: str) -> None:
     fine = per_step(~out.isnan()).any(-1) & broken
     if fine.any():
-        step = int(fine.any(0).nonzero()[0])
-        row = int(fine[:, step].nonzero()[0])
+        step, row = first_place(fine)
         raise Violation(
             f"{what}: the input of step {step}, row {row} is not finite and the output is a number",
             "a broken frame must be seen at once: give NaN at that step (the base class does that in `forward`)",

@@ -6,7 +6,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from recollect.certify.compare import Comparison, NotApplicable, Violation, continuous, gap, per_step, scale
+from recollect.certify.compare import (
+    Comparison,
+    NotApplicable,
+    Violation,
+    continuous,
+    first_place,
+    gap,
+    per_step,
+    scale,
+)
 from recollect.certify.subject import TOLERANCES, Subject
 from recollect.state import clone, leaves, map_state, named_leaves
 
@@ -193,9 +202,7 @@ def _drift(subject: Subject, got: Tensor, want: Tensor, what: str, limit: float 
     """
     cause = "sums, norms, softmax or long recurrences run in half precision: compute those in float32"
     if not got.isfinite().all():
-        bad = per_step(~got.isfinite()).any(-1)
-        step = int(bad.any(0).nonzero()[0])
-        row = int(bad[:, step].nonzero()[0])
+        step, row = first_place(per_step(~got.isfinite()).any(-1))
         raise Violation(f"outputs {what} are not finite from step {step}, row {row} on", cause)
     error = per_step(got - want)
     size = want.square().mean().sqrt().clamp(min=1e-6)
