@@ -36,7 +36,7 @@ def attach(package: str, sources: Mapping[str, str]) -> Callable[[str], Any]:
         sources: submodule of every exported name, relative to the package.
     """
 
-    def __getattr__(name: str) -> Any:
+    def export(name: str) -> Any:
         if name == "__all__":  # read by `from package import *`: what is bound already, and what is still to come
             bound = vars(sys.modules[package])
             own = (key for key, value in bound.items() if not key.startswith("_") and not isinstance(value, ModuleType))
@@ -47,7 +47,7 @@ def attach(package: str, sources: Mapping[str, str]) -> Callable[[str], Any]:
         setattr(sys.modules[package], name, value)
         return value
 
-    return __getattr__
+    return export
 
 
 if TYPE_CHECKING:
