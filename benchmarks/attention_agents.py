@@ -28,7 +28,7 @@ from recollect.agents.contract import ActorInputs
 from recollect.agents.policies import policy_for
 from recollect.benchmark.flops import count
 from recollect.benchmark.machine import describe
-from recollect.machine import forget_peak, peak_bytes, resident_bytes
+from recollect.machine import peak_bytes, reset_peak_bytes, resident_bytes
 from recollect.ops.allocation import keep_freed_memory
 from recollect.recipes.attention_agents import ATTENTION_AGENTS, attention_agent
 from recollect.recipes.attention_agents.agents import MEMORY
@@ -71,7 +71,7 @@ def run(name: str, side: int) -> ImpalaConfig:
 
 def first_step(name: str, side: int) -> dict[str, Any]:
     """What the first step of learning takes: FLOPs for a step of the agent, and memory (of a process of its own)."""
-    forget_peak()
+    reset_peak_bytes()
     before, config = resident_bytes(), run(name, side)
     flops = count(config.build().step) / (config.batch_size * config.unroll)
     peak = peak_bytes()

@@ -45,12 +45,12 @@ def require_one_of(owner: object, *fields: str) -> None:
         require(value in choices, field, value, f"choose one of {', '.join(map(repr, choices))}")
 
 
-def is_whole(value: object) -> bool:
+def is_integer(value: object) -> bool:
     """Whether it is a whole number, NumPy's included, and no bool."""
     return isinstance(value, numbers.Integral) and not isinstance(value, bool)
 
 
-def require_kinds(owner: object) -> None:
+def require_types(owner: object) -> None:
     """Raise a ``ValueError`` unless fields annotated ``int``, ``float``, ``bool`` or with a config hold such a thing.
 
     So do those annotated ``tuple``, of these or of text. A number is finite. Annotations that are wider, but for
@@ -74,7 +74,7 @@ def _is_a(value: Any, kind: Any) -> bool:
         as_many = others == [...] or len(value) == 1 + len(others)
         return as_many and all(_is_a(item, first) for item in value)
     if kind is int:
-        return is_whole(value)
+        return is_integer(value)
     return _fits(value, kind) and (kind is not float or math.isfinite(value))
 
 
@@ -90,7 +90,7 @@ _MANY: dict[Any, str] = {int: "whole numbers", float: "finite numbers", bool: "T
 
 @functools.cache
 def _plain_fields(cls: type) -> dict[str, tuple[Any, bool]]:
-    """Fields of a dataclass that :func:`require_kinds` looks at: what they hold, and whether it may also be None."""
+    """Fields of a dataclass that :func:`require_types` looks at: what they hold, and whether it may also be None."""
     try:
         hints = typing.get_type_hints(cls)
     except NameError:  # a class inside a function may name what only that function knows
@@ -111,7 +111,7 @@ def _is_plain(kind: Any) -> bool:
     return kind in _KINDS or dataclasses.is_dataclass(kind)
 
 
-def checked_first(check: Callable[..., None], method: Method) -> Method:
+def with_check(check: Callable[..., None], method: Method) -> Method:
     """A method whose arguments are checked before it runs."""
 
     @functools.wraps(method)
@@ -122,7 +122,7 @@ def checked_first(check: Callable[..., None], method: Method) -> Method:
     return cast(Method, checked)
 
 
-class KindsFirst:
+class CheckedConfig:
     """Base of configs: the kinds of their fields are looked at before a ``__post_init__`` of their own reads them.
 
     Here, so that no config has to think of it, whoever wrote it.
@@ -131,10 +131,10 @@ class KindsFirst:
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         if "__post_init__" in vars(cls):
-            cls.__post_init__ = checked_first(require_kinds, vars(cls)["__post_init__"])  # type: ignore[method-assign]
+            cls.__post_init__ = with_check(require_types, vars(cls)["__post_init__"])  # type: ignore[method-assign]
 
     def __post_init__(self) -> None:
-        require_kinds(self)
+        require_types(self)
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
@@ -165,7 +165,7 @@ def load_object(name: str, what: str) -> Any:
         ValueError: no such module, or it has no such attribute.
     """
     module_name, _, attribute = name.partition(":")
-    found: Any = import_from_here(module_name, f"{what}={name!r}")
+    found: Any = import_user_module(module_name, f"{what}={name!r}")
     for part in attribute.split("."):
         if part not in vars(found):
             public = [known for known, x in vars(found).items() if callable(x) and not known.startswith("_")]
@@ -175,7 +175,7 @@ def load_object(name: str, what: str) -> Any:
     return found
 
 
-def import_from_here(module: str, what: str) -> types.ModuleType:
+def import_user_module(module: str, what: str) -> types.ModuleType:
     """Import a module that is installed or lies in the current folder.
 
     Raises:
@@ -190,7 +190,7 @@ def import_from_here(module: str, what: str) -> types.ModuleType:
         raise ValueError(f"{what}: cannot import {module!r} ({error}): install it, or go to its folder") from None
 
 
-def typed(text: str) -> Any:
+def parse_value(text: str) -> Any:
     """A value as it is typed on a command line: a number, true, false, none or JSON is that, all else is text."""
     words: dict[str, Any] = {"true": True, "false": False, "none": None, "null": None}
     if text.lower() in words:
@@ -226,16 +226,18 @@ def from_json(data: Mapping[str, Any], expected: type[T], kinds: Mapping[str, ty
     return _decode(data, expected, _Kinds(kinds, trust), expected.__name__)
 
 
-def names_packages(config: Any) -> bool:
+def needs_user_code(config: Any) -> bool:
     """Whether a config names modules of others, which whoever reads its JSON form has to trust."""
     modules = (type(config).__module__, *getattr(config, "imports", ()))
     inner = (getattr(config, field.name) for field in dataclasses.fields(config))
     return any(module.partition(".")[0] != __package__ for module in modules) or any(
-        names_packages(part) for part in inner if dataclasses.is_dataclass(part)
+        needs_user_code(part) for part in inner if dataclasses.is_dataclass(part)
     )
 
 
-def class_of(data: Mapping[str, Any], expected: type[T], kinds: Mapping[str, type], *, trust: bool = False) -> type[T]:
+def config_class(
+    data: Mapping[str, Any], expected: type[T], kinds: Mapping[str, type], *, trust: bool = False
+) -> type[T]:
     """The class of the config in JSON data, as its ``kind`` says.
 
     Args:
@@ -250,7 +252,7 @@ def class_of(data: Mapping[str, Any], expected: type[T], kinds: Mapping[str, typ
     return _class_of(data, expected, _Kinds(kinds, trust), "config")
 
 
-def renew(data: Mapping[str, Any], expected: type[Any], kinds: Mapping[str, type]) -> dict[str, Any]:
+def upgrade_json(data: Mapping[str, Any], expected: type[Any], kinds: Mapping[str, type]) -> dict[str, Any]:
     """JSON data of an older version with the field names of this one; unchanged where it is no ``expected``.
 
     Args:
@@ -322,7 +324,7 @@ def _class_of(data: Mapping[str, Any], expected: type[T], kinds: _Kinds, where: 
         module, _, name = kind.partition(":")
         _require_trust(module, f"{where}.kind", kind, kinds.trust)
         try:
-            cls = getattr(import_from_here(module, f"{where}.kind={kind!r}"), name)
+            cls = getattr(import_user_module(module, f"{where}.kind={kind!r}"), name)
         except AttributeError as error:
             raise ValueError(f"{where}.kind={kind!r}: cannot import it ({error})") from None
     else:

@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
-WRITING = ".writing-"
+UNFINISHED = ".writing-"
 """How the names of unfinished files and folders begin."""
-ASIDE = ".aside-"
+BACKUP = ".aside-"
 """How the name of a folder begins while another takes its place."""
 
 
@@ -31,7 +31,7 @@ def write_atomically(path: Path, content: str | bytes) -> None:
 
 
 @contextmanager
-def named_place(field: str, place: Path, what: str = "written") -> Iterator[None]:
+def path_errors(field: str, place: Path, what: str = "written") -> Iterator[None]:
     """Whatever is done to a place that the user chose within this block.
 
     Raises:
@@ -46,7 +46,7 @@ def named_place(field: str, place: Path, what: str = "written") -> Iterator[None
 @contextmanager
 def new_file(path: Path) -> Iterator[Path]:
     """Where to write a file that becomes ``path`` when the block ends well; else it is removed."""
-    unfinished = path.with_name(f"{WRITING}{path.name}")
+    unfinished = path.with_name(f"{UNFINISHED}{path.name}")
     try:
         yield unfinished
         unfinished.replace(path)
@@ -60,9 +60,9 @@ def new_folder(path: Path) -> Iterator[Path]:
     """An empty folder that becomes ``path`` when the block ends well; else it is removed.
 
     What stood there before goes when the new one stands. A process that is killed between leaves it whole, under
-    :func:`aside_of`.
+    :func:`backup_path`.
     """
-    unfinished, aside = path.with_name(f"{WRITING}{path.name}"), aside_of(path)
+    unfinished, aside = path.with_name(f"{UNFINISHED}{path.name}"), backup_path(path)
     shutil.rmtree(unfinished, ignore_errors=True)  # of a process that was killed while it wrote
     try:
         unfinished.mkdir()
@@ -78,9 +78,9 @@ def new_folder(path: Path) -> Iterator[Path]:
     shutil.rmtree(aside, ignore_errors=True)
 
 
-def aside_of(path: Path) -> Path:
+def backup_path(path: Path) -> Path:
     """Where a folder lies while :func:`new_folder` puts another in its place."""
-    return path.with_name(f"{ASIDE}{path.name}")
+    return path.with_name(f"{BACKUP}{path.name}")
 
 
 def write_synced(path: Path, content: bytes) -> None:
@@ -160,7 +160,7 @@ def _has_its_checksums(path: Path) -> bool:
         return False
 
 
-def require_kind(found: Any, kind: type, path: Path) -> None:
+def require_json_type(found: Any, kind: type, path: Path) -> None:
     """Raise ``ValueError``, with the name of the file, unless JSON data is a list or a dict, as asked for."""
     if not isinstance(found, kind):
         wanted = "an object {...}" if kind is dict else "a list [...]"

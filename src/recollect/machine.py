@@ -53,7 +53,7 @@ def resident_bytes() -> int:
     return pages * os.sysconf("SC_PAGE_SIZE")
 
 
-def end_with_parent() -> None:
+def exit_with_parent() -> None:
     """End this worker process when the one that started it ends, however it does: else a killed one leaves it behind.
 
     For the ``initializer`` of a pool of processes.
@@ -68,7 +68,7 @@ def end_with_parent() -> None:
     threading.Thread(target=wait, daemon=True).start()
 
 
-def is_gone(process: int) -> bool:
+def has_process_ended(process: int) -> bool:
     """Whether no such process runs on this machine: it has ended, even if its parent has not looked yet."""
     try:
         os.kill(process, 0)
@@ -81,7 +81,7 @@ def is_gone(process: int) -> bool:
     return False
 
 
-def forget_peak() -> None:
+def reset_peak_bytes() -> None:
     """Let :func:`peak_bytes` count from now on, where the system can."""
     try:  # Linux
         Path("/proc/self/clear_refs").write_text("5")
@@ -90,7 +90,7 @@ def forget_peak() -> None:
 
 
 def peak_bytes() -> int | None:
-    """Most memory of this process that was in RAM since :func:`forget_peak`; None where the system does not tell."""
+    """Most memory of this process in RAM since :func:`reset_peak_bytes`; None where the system does not tell."""
     status = Path("/proc/self/status")
     if status.is_file():
         for line in status.read_text().splitlines():
@@ -99,7 +99,7 @@ def peak_bytes() -> int | None:
     return None
 
 
-def asked_for(error: BaseException) -> str | None:
+def describe_out_of_memory(error: BaseException) -> str | None:
     """What a failed allocation asked for, in words; None where an error is no lack of memory.
 
     Args:

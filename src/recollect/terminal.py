@@ -20,7 +20,7 @@ class PrintOptions:
     """Print JSON."""
 
 
-def tell(line: str, style: str | None = None) -> None:
+def print_status(line: str, style: str | None = None) -> None:
     """A line on the error stream, so that what a command prints stays clean."""
     Console(stderr=True).print(line, style=style, highlight=False, soft_wrap=True, markup=False)
 
@@ -62,7 +62,7 @@ def _text(cell: Any) -> str:
     return f"{cell:,}" if isinstance(cell, int) else f"{cell}"
 
 
-def overview(commands: Mapping[str, str]) -> Table:
+def two_columns(commands: Mapping[str, str]) -> Table:
     """Commands and what they do."""
     made = Table(box=None, show_header=False, padding=(0, 2))
     for _ in range(2):

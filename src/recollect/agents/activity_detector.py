@@ -24,7 +24,7 @@ from recollect.agents.folders import read_description, read_weights, write_model
 from recollect.agents.kinds import KINDS
 from recollect.agents.streams import ModelStream
 from recollect.agents.video_backbones import Backbone, Patches, places, pool, pool_shape, pretrained
-from recollect.config import from_json, require, require_kinds, to_json
+from recollect.config import from_json, require, require_types, to_json
 from recollect.cores.contract import CoreConfig
 
 BackboneKind = Literal["patches", "image", "vivit"]
@@ -54,7 +54,7 @@ class ActivityDetectorConfig:
     """How a core that reads vectors gets them: side by side as one vector, or each as a step of its own."""
 
     def __post_init__(self) -> None:
-        require_kinds(self)
+        require_types(self)
         known = get_args(BackboneKind)
         require(self.backbone in known, "backbone", self.backbone, f"choose one of {', '.join(known)}")
         for field in ("size", "patch", "width", "num_tokens"):

@@ -36,7 +36,7 @@ from recollect.agents.normalization import ReturnNorm
 from recollect.agents.policies import ACTION_MASK, Distribution, has_action_mask, mask_logits, policy_for
 from recollect.agents.spaces import space_from_json, space_to_json
 from recollect.agents.streams import ModelStream
-from recollect.config import from_json, require, require_kinds, to_json
+from recollect.config import from_json, require, require_types, to_json
 from recollect.cores.arrays import First, all_tensors, to_array, to_first, to_tensors
 from recollect.cores.contract import CoreConfig
 from recollect.objectives.policy_gradient import Reduction
@@ -98,7 +98,7 @@ class ActorCriticConfig:
     """Add decoders that restore images, tiles and words from the features, for an auxiliary loss."""
 
     def __post_init__(self) -> None:
-        require_kinds(self)
+        require_types(self)
         known = get_args(Previous)
         require(
             self.previous_action in known, "previous_action", self.previous_action, f"choose from {', '.join(known)}"

@@ -32,7 +32,7 @@ from recollect.agents.contract import ActorInputs
 from recollect.agents.encoder_config import EncoderConfig
 from recollect.agents.encoders import ObservationEncoder
 from recollect.agents.policies import ACTION_MASK, Distribution, has_action_mask, mask_logits, policy_for
-from recollect.config import require, require_kinds
+from recollect.config import require, require_types
 from recollect.cores.contract import CoreConfig
 from recollect.cores.stream import outlives_modes
 from recollect.state import put_rows
@@ -77,7 +77,7 @@ class DecisionTransformerConfig:
     """How observations become vectors."""
 
     def __post_init__(self) -> None:
-        require_kinds(self)
+        require_types(self)
         require(self.width > 0, "width", self.width, "give a positive width")
         require(self.context >= 2, "context", self.context, "give at least 2 steps")
         fits = 1 <= self.stride < self.context

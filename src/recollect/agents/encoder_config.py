@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from recollect.config import require, require_kinds
+from recollect.config import require, require_types
 
 Film = Literal["film-cnn", "film-resnet", "film-efficientnet-b0", "film-efficientnet-b3"]
 Kind = (
@@ -63,7 +63,7 @@ class EncoderConfig:
     words finds nothing by them (docs/log.md)."""
 
     def __post_init__(self) -> None:
-        require_kinds(self)
+        require_types(self)
         for part, kind in self.kinds:
             require(kind in KNOWN, "kinds", f"{part}: {kind}", f"choose one of {', '.join(KNOWN)}")
         three = self.channels is None or (len(self.channels) == 3 and min(self.channels) > 0)

@@ -9,7 +9,7 @@ from typing import Any
 import safetensors.torch
 from torch import nn
 
-from recollect.files import new_file, read_json, require_kind, write_atomically
+from recollect.files import new_file, read_json, require_json_type, write_atomically
 
 DESCRIPTION, WEIGHTS = "model.json", "weights.safetensors"
 
@@ -39,7 +39,7 @@ def read_description(folder: str | PathLike[str], writer: str) -> dict[str, Any]
             raise ValueError(f"{source / name} does not exist: give a folder that {writer}.save wrote")
     path = source / DESCRIPTION
     found = read_json(path, f"write it again with {writer}.save")
-    require_kind(found, dict, path)
+    require_json_type(found, dict, path)
     return _Description(found, path=path, writer=writer)
 
 

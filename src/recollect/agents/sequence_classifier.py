@@ -27,7 +27,7 @@ from torch import Tensor, nn
 from recollect.agents.folders import read_description, read_weights, write_model
 from recollect.agents.kinds import KINDS
 from recollect.agents.tokens import require_tokens
-from recollect.config import from_json, require, require_kinds, to_json
+from recollect.config import from_json, require, require_types, to_json
 from recollect.encoders.contract import EncoderConfig, Encoding, require_rows
 from recollect.layers.positions import resize_grid, sinusoid
 from recollect.tasks.streams.contract import Batch, TaskSpec
@@ -53,7 +53,7 @@ class SequenceClassifierConfig:
     but those of dropout."""
 
     def __post_init__(self) -> None:
-        require_kinds(self)
+        require_types(self)
         for name in ("embedding_dim", "hidden_dim", "embedding_std", "length_groups"):
             require(getattr(self, name) > 0, name, getattr(self, name), "give a positive number")
         known = ("learned", "sinusoid", "grid", "none")

@@ -24,7 +24,7 @@ from recollect.agents.kinds import KINDS
 from recollect.agents.pointer import PointerState, newest, point
 from recollect.agents.streams import ModelStream
 from recollect.agents.tokens import require_tokens
-from recollect.config import from_json, require, require_kinds, to_json
+from recollect.config import from_json, require, require_types, to_json
 from recollect.cores.arrays import First, Numbers, to_array, to_tensor
 from recollect.cores.contract import CoreConfig
 from recollect.cores.tlb import TemporalLatentBottleneck
@@ -57,7 +57,7 @@ class SequenceModelConfig:
     chunk, as the paper does for classification. For tasks that are not autoregressive, with one episode a row."""
 
     def __post_init__(self) -> None:
-        require_kinds(self)
+        require_types(self)
         require(self.embedding_dim > 0, "embedding_dim", self.embedding_dim, "give a positive width")
         for name, known in (("readout", READOUTS), ("given_memory", GIVEN)):
             value = getattr(self, name)

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from recollect.agents.folders import read_description, read_weights, write_model
 from recollect.agents.kinds import KINDS
-from recollect.config import from_json, require, require_kinds, to_json
+from recollect.config import from_json, require, require_types, to_json
 from recollect.encoders.contract import EncoderConfig
 from recollect.layers.positions import resize_grid
 from recollect.tasks.streams.contract import TaskSpec
@@ -40,7 +40,7 @@ class SiTConfig:
     """Width of the vector by which views of one picture are known again."""
 
     def __post_init__(self) -> None:
-        require_kinds(self)
+        require_types(self)
         for name in ("embedding_dim", "embedding_std", "contrast_dim"):
             require(getattr(self, name) > 0, name, getattr(self, name), "give a positive number")
 

@@ -29,7 +29,7 @@ from recollect.cores.tlb import TemporalLatentBottleneckConfig
 from recollect.encoders import EncoderConfig
 from recollect.encoders.tlb import TwoWayTLBConfig
 from recollect.encoders.transformer import TransformerConfig
-from recollect.machine import forget_peak, peak_bytes, resident_bytes
+from recollect.machine import peak_bytes, reset_peak_bytes, resident_bytes
 from recollect.ops.allocation import freed_memory_returned, return_holes
 from recollect.training.devices import choose_device
 
@@ -204,7 +204,7 @@ def _most(function: Callable[[], None], device: torch.device) -> int | None:
         function()
         return torch.cuda.max_memory_allocated(device) - before
     return_holes()  # that call's blocks included, where they lay in holes that others had left
-    forget_peak()
+    reset_peak_bytes()
     before = resident_bytes()
     function()
     most = peak_bytes()

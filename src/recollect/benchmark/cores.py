@@ -102,12 +102,12 @@ def run(config: CoresBenchmark, progress: Progress | None = None) -> Results:
     if config.quick:
         small = {"dim": 16, "layers": 2, "heads": 2, "memory_len": 8, "chunk_len": 4, "chunks": 4, "top_k": 2}
         config = dataclasses.replace(config, **small, repeats=2)
-    tell = progress or (lambda _: None)
+    report = progress or (lambda _: None)
     results = Results(describe(), dataclasses.asdict(config), [], [])
     for name in config.cores or CORES:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)
-            facts, rows = measure_core(name, config, tell)
+            facts, rows = measure_core(name, config, report)
         results.cores.append(facts)
         results.rows.extend(rows)
         if config.output:  # after every core: an interrupted run keeps what it has
@@ -133,18 +133,18 @@ def core_config(name: str, config: CoresBenchmark) -> CoreConfig:
     return cls(**{field: value for field, value in wanted.items() if known.get(field) is not None})
 
 
-def measure_core(name: str, config: CoresBenchmark, tell: Progress) -> tuple[CoreFacts, list[Row]]:
+def measure_core(name: str, config: CoresBenchmark, report: Progress) -> tuple[CoreFacts, list[Row]]:
     """Everything about one core."""
     settings = core_config(name, config)
     core = settings.build(config.dim)
     size, repeats = (256, 2) if config.quick else (2048, 6)
     peak = {dtype: matmul_peak(kind, size, repeats) for dtype, kind in DTYPES.items()}
-    tell(f"{name}: walking to step {config.positions[-1]:,}")
+    report(f"{name}: walking to step {config.positions[-1]:,}")
     limit = 2.0 if config.quick else config.patience
     waypoints = walk(core.eval(), config.positions, step_seconds=limit, jump_seconds=4 * limit)
     full = waypoints[min(1, len(waypoints) - 1)].state  # at position 10^3 every memory is full
 
-    tell(f"{name}: counting FLOPs")
+    report(f"{name}: counting FLOPs")
     cycle = max(getattr(settings, "chunk_len", 1), 8)
     stream = core.stream(1)
     stream.load_state(full)
@@ -166,7 +166,7 @@ def measure_core(name: str, config: CoresBenchmark, tell: Progress) -> tuple[Cor
     rows: list[Row] = []
     for dtype in DTYPES:
         for batch in config.batches:
-            tell(f"{name}: {dtype}, batch {batch}")
+            report(f"{name}: {dtype}, batch {batch}")
             rows += sequence_rows(core, full, facts, dtype, batch, config)
             rows += stream_rows(core, waypoints, facts, dtype, batch, config)
     return facts, rows

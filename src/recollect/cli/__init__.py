@@ -23,10 +23,10 @@ from recollect.cli.elsewhere import require_there
 from recollect.cli.listing import List
 from recollect.cli.train import parse, train
 from recollect.config import lookup
-from recollect.machine import asked_for
+from recollect.machine import describe_out_of_memory
 from recollect.runs.errors import RunError
 from recollect.runs.output import Output
-from recollect.terminal import PrintOptions, overview, print_json, table, tell
+from recollect.terminal import PrintOptions, print_json, print_status, table, two_columns
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class Evaluate:
         with interrupts.ends_at_a_signal(), progress.Counted(Console(stderr=True)):
             found = evaluate_run(self.directory, samples=self.samples, **how)
         for line in passed_over(self.directory, best=self.best):
-            tell(line, style="yellow")
+            print_status(line, style="yellow")
         if self.json:
             print_json(found.to_json(), indent=None)
         else:
@@ -77,14 +77,14 @@ class Evaluate:
             stood = set(self.video.glob("*"))
             with interrupts.ends_at_a_signal(), progress.Counted(Console(stderr=True)):
                 film = record_run(self.directory, self.video, **how)
-            tell(f"video: {film.mp4}, {film.gif}")
+            print_status(f"video: {film.mp4}, {film.gif}")
             if film.mp4 in stood:  # runs of recollect train --seeds have names like seed0
                 _tell_replaced(film.mp4, "folder (--video)")
         if self.record is not None:
             existed = Path(self.record).is_file()
             with interrupts.ends_at_a_signal(), progress.Counted(Console(stderr=True)):
                 kept = save_episodes(self.directory, self.record, episodes=self.samples, noise=self.noise, **how)
-            tell(f"recorded: {len(kept.lengths)} episodes in {self.record}, mean score {kept.score.mean():.4g}")
+            print_status(f"recorded: {len(kept.lengths)} episodes in {self.record}, mean score {kept.score.mean():.4g}")
             if existed:
                 _tell_replaced(Path(self.record), "file (--record)")
         return 0
@@ -135,9 +135,13 @@ class Demonstrations:
             about = record_demonstrations(
                 config, self.out, processes=processes, say=lambda there: count.say(lambda: there)
             )
-        tell(f"recorded: {about['episodes']} episodes, {about['steps']} steps, the longest of {about['longest']}")
+        print_status(
+            f"recorded: {about['episodes']} episodes, {about['steps']} steps, the longest of {about['longest']}"
+        )
         for level, counts in about["another_seed"].items():
-            tell(f"{level}: another seed for " + ", ".join(f"{number} that {why}" for why, number in counts.items()))
+            print_status(
+                f"{level}: another seed for " + ", ".join(f"{number} that {why}" for why, number in counts.items())
+            )
         return 0
 
 
@@ -198,16 +202,16 @@ class Explore:
             if stood:
                 _tell_replaced(folder)
             for line in passed_over(directory, best=self.best):
-                tell(line, style="yellow")
+                print_status(line, style="yellow")
             if not self.json:
                 console.print(f"{directory}: {found.verdict}", soft_wrap=True, markup=False, highlight=False)
-            tell(", ".join(f"{name}: {path}" for name, path in found.files.items()))
+            print_status(", ".join(f"{name}: {path}" for name, path in found.files.items()))
         if self.json:
             reports = [found.report.to_json() for found in explored]
             named = [{"run": str(run), **report} for run, report in zip(self.directories, reports, strict=True)]
             print_json(named if len(named) > 1 else reports[0])
         if len(explored) == 2:
-            tell(f"both on one cursor: {compare_explored(explored, self.out)}")
+            print_status(f"both on one cursor: {compare_explored(explored, self.out)}")
         return 0
 
 
@@ -245,7 +249,9 @@ class Compare:
         if self.out is not None:
             stood = (self.out / "comparison.html").exists()
             report = write_report(found, self.out, picture=can_draw())
-            tell(f"page: {report.html}, picture: {report.png or 'none, it needs matplotlib (pip install matplotlib)'}")
+            print_status(
+                f"page: {report.html}, picture: {report.png or 'none, it needs matplotlib (pip install matplotlib)'}"
+            )
             if stood:
                 _tell_replaced(self.out)
         return 0
@@ -342,7 +348,7 @@ class Reproduce:
         console.print(f"tables: {path}", highlight=False, markup=False)
         missed = failed(recipe, self.scale, self.root)
         for line in missed:
-            tell(f"failed: {line}", style="red")
+            print_status(f"failed: {line}", style="red")
         return 1 if missed else 0
 
 
@@ -378,7 +384,7 @@ class Watch:
 
         model = load_detector(self.run_directory, self.device, best=self.best, trust=self.trust)
         for line in passed_over(self.run_directory, best=self.best):
-            tell(line, style="yellow")
+            print_status(line, style="yellow")
         told = Watched()
         options: dict[str, Any] = {"threshold": self.threshold, "out": self.out, "most_frames": self.frames}
         with Interrupts() as interrupts, closing(watch(model, self.source, summary=told, **options)) as frames:
@@ -388,10 +394,10 @@ class Watch:
                 else:
                     console.print(event.describe(), highlight=False, soft_wrap=True, markup=False)
         if interrupts.received:
-            tell(f"stopped by {interrupts.received}", style="yellow")
-        tell(told.describe())
+            print_status(f"stopped by {interrupts.received}", style="yellow")
+        print_status(told.describe())
         if self.out is not None and told.frames > told.broken:
-            tell(f"film: {self.out}")
+            print_status(f"film: {self.out}")
         return 0
 
 
@@ -419,7 +425,7 @@ def _benchmark(words: list[str], console: Console) -> int:
     rows = lookup(known, name, "benchmark")
     if any(word in ("-h", "--help", "--help-all") for word in words):
         console.print(f"usage: recollect benchmark {{{','.join(known)}}} [flags]\n", highlight=False, markup=False)
-        console.print(overview(flags.everything(rows)))
+        console.print(two_columns(flags.everything(rows)))
         return 0
     flags.require_among(rows, words, f"recollect benchmark {name} --help shows all")
     from recollect.benchmark import BENCHMARKS
@@ -436,7 +442,7 @@ def _benchmark(words: list[str], console: Console) -> int:
 
 
 def _tell_replaced(place: Path, remedy: str = "folder (--out)") -> None:
-    tell(f"replaced what an earlier command wrote in {place}: another {remedy} keeps both", style="yellow")
+    print_status(f"replaced what an earlier command wrote in {place}: another {remedy} keeps both", style="yellow")
 
 
 def require_run(directory: Path) -> None:
@@ -470,7 +476,9 @@ def main(words: Sequence[str] | None = None) -> int:
     console = Output()
     if not words or words[0] in ("-h", "--help"):
         console.print("[bold]recollect[/]: memory for agents and long streams\n")
-        console.print(overview({name: about for name, (_, about) in COMMANDS.items()} | {"--version": "the version"}))
+        console.print(
+            two_columns({name: about for name, (_, about) in COMMANDS.items()} | {"--version": "the version"})
+        )
         console.print("\nrecollect COMMAND --help shows its flags. RECOLLECT_TRACEBACK=1 shows tracebacks of errors.")
         return 0
     if words[0] == "--version":
@@ -482,19 +490,19 @@ def main(words: Sequence[str] | None = None) -> int:
             return tyro.cli(command, prog=f"recollect {words[0]}", args=words[1:]).run(console)
         return command(words[1:], console)
     except KeyboardInterrupt as interrupt:
-        tell(str(interrupt) or "interrupted", style="yellow")
+        print_status(str(interrupt) or "interrupted", style="yellow")
         return 130
     except (ValueError, OSError, RunError) as error:
         if os.environ.get("RECOLLECT_TRACEBACK"):
             raise
         return _mistake(str(error))
     except (RuntimeError, MemoryError, OverflowError, TypeError) as error:
-        reason = asked_for(error)
+        reason = describe_out_of_memory(error)
         if reason is None or os.environ.get("RECOLLECT_TRACEBACK"):
             raise
         return _mistake(f"{reason}: make the sizes smaller")
 
 
 def _mistake(line: str) -> int:
-    tell(f"error: {line}", style="red")
+    print_status(f"error: {line}", style="red")
     return 2

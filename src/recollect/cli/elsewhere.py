@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from recollect import gymnasium_ids
 from recollect.cli.flags import Flag, trainers
 from recollect.config import did_you_mean
-from recollect.files import read_json, require_kind
+from recollect.files import read_json, require_json_type
 
 
 class Kept(NamedTuple):
@@ -40,7 +40,7 @@ def read_kept(file: Path) -> Kept:
     """
     try:
         data = read_json(file, "give the config.json of a run")
-        require_kind(data, dict, file)
+        require_json_type(data, dict, file)
     except OSError as error:
         raise ValueError(f"config={str(file)!r}: {error.strerror or error}: give the config.json of a run") from None
     except ValueError as error:

@@ -16,7 +16,7 @@ from typing import Any
 
 from rich.console import Console
 
-from recollect.terminal import table, tell
+from recollect.terminal import print_status, table
 
 
 def train_seeds(
@@ -68,11 +68,11 @@ def train_seeds(
         for number, handler in before.items():
             signal.signal(number, handler)
     if stopped:
-        tell("stopped: the same command with --resume goes on with every seed", style="yellow")
+        print_status("stopped: the same command with --resume goes on with every seed", style="yellow")
         return 130
     for seed, code in zip(seeds, codes, strict=True):
         if code:
-            tell(f"seed {seed} ended with status {code}", style="red")
+            print_status(f"seed {seed} ended with status {code}", style="red")
     show([folders[seed] for seed, code in zip(seeds, codes, strict=True) if not code], console)
     return next((code for code in codes if code), 0)
 

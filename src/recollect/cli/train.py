@@ -17,8 +17,8 @@ from recollect.cli import flags
 from recollect.cli.elsewhere import Kept, read_kept, require_there
 from recollect.cli.options import TrainOptions
 from recollect.cli.seeds import train_seeds
-from recollect.config import lookup, names_packages
-from recollect.terminal import overview, tell
+from recollect.config import lookup, needs_user_code
+from recollect.terminal import print_status, two_columns
 
 CORE = "hcam"
 """The core where none is named."""
@@ -201,10 +201,10 @@ def _one(request: Request, console: Console) -> int:
     outcome = fit(config, directory, resume=options.resume, console=console, **keep)
     console.print(outcome.message, highlight=False, soft_wrap=True, markup=False)
     if console.quiet:  # nobody reads the output any more
-        tell(outcome.message)
+        print_status(outcome.message)
     if outcome.status == "interrupted":
         return 130
-    trust = " --trust" if names_packages(config) else ""
+    trust = " --trust" if needs_user_code(config) else ""
     console.print(
         f"next: recollect evaluate {quote(str(directory))}{trust}", highlight=False, soft_wrap=True, markup=False
     )
@@ -309,10 +309,10 @@ def _help(request: Request, console: Console) -> bool:
     console.print("usage: recollect train TASK [--core KEY] [flags]", **show)
     console.print("\nTrain a memory on a task, and keep the run in a directory that describes itself.\n", **show)
     console.print(
-        overview({"TASK": f"What is learned: {', '.join(tasks)}, gym:ID (any Gymnasium environment), module:Class."})
+        two_columns({"TASK": f"What is learned: {', '.join(tasks)}, gym:ID (any Gymnasium environment), module:Class."})
     )
     console.print(
-        overview(
+        two_columns(
             {
                 name: text.format(cores=", ".join(cores), agents=", ".join(flags.agents()))
                 for name, text in OPTIONS.items()
@@ -321,14 +321,14 @@ def _help(request: Request, console: Console) -> bool:
     )
     which = "All" if request.help == "--help-all" else "Common"
     console.print(f"\n{which} flags of {core} on {task}, in brackets the defaults:\n", **show)
-    console.print(overview(flags.everything(known) if request.help == "--help-all" else flags.common(known)))
+    console.print(two_columns(flags.everything(known) if request.help == "--help-all" else flags.common(known)))
     if own:
         stars = " and ".join(f"{start}*" for start in own)
         console.print(f"\n--help-all imports what you named, and shows its own flags too ({stars}).", **show)
     if request.task is None and kept is None:
         console.print("\nEach task and core has its own: name them. In a world also, as for t-maze:\n", **show)
         world = flags.common(flags.flags("t-maze", core) or {})
-        console.print(overview({name: world[name] for name in world if name.startswith(("--gamma", "--ent-coef"))}))
+        console.print(two_columns({name: world[name] for name in world if name.startswith(("--gamma", "--ent-coef"))}))
     console.print(
         "\nexamples:\n"
         "  recollect train gym:CartPole-v1 --core lstm --steps 300 --lr 1e-3\n"

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from recollect.config import class_of, from_json, renew
+from recollect.config import config_class, from_json, upgrade_json
 from recollect.runs import checkpoints
 from recollect.runs.metrics import read_rows
 from recollect.runs.run_directory import RunDirectory
@@ -114,7 +114,7 @@ def read_run(directory: str | PathLike[str]) -> Run:
         ValueError: it is not a run directory.
     """
     folder = RunDirectory(directory)
-    config = renew(folder.read_config(), TrainerConfig, KINDS)
+    config = upgrade_json(folder.read_config(), TrainerConfig, KINDS)
     metrics = read_metrics(folder.metrics)
     trainer = _trainer(config)
     task, core = config.get(trainer.task_field, {}), config.get("core", config)
@@ -213,7 +213,7 @@ def _ran_out_of_time(folder: RunDirectory, limit: float | None) -> bool:
 def _trainer(config: Mapping[str, Any]) -> type[TrainerConfig]:
     """The class of a run's config; the base of all trainers where nobody knows it."""
     try:
-        return class_of(config, TrainerConfig, KINDS)
+        return config_class(config, TrainerConfig, KINDS)
     except ValueError:  # it is somebody else's, or of another version
         return TrainerConfig
 

@@ -25,7 +25,7 @@ from recollect.comparison.charts import (
 from recollect.comparison.compare import Comparison, Group
 from recollect.comparison.style import LIGHT, STYLE
 from recollect.evaluation.confidence_interval import LEVEL, Interval
-from recollect.files import named_place, new_file, write_atomically
+from recollect.files import new_file, path_errors, write_atomically
 
 
 class Report(NamedTuple):
@@ -60,7 +60,7 @@ def write_report(comparison: Comparison, folder: str | PathLike[str], *, picture
     report = Report(
         target / "comparison.html", target / "comparison.json", target / "comparison.png" if picture else None
     )
-    with named_place("out", target):
+    with path_errors("out", target):
         target.mkdir(parents=True, exist_ok=True)
         write_atomically(report.html, page(comparison, target))
         write_atomically(report.json, json.dumps(comparison.to_json(), indent=2, allow_nan=False) + "\n")

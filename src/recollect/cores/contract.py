@@ -33,7 +33,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from recollect.config import KindsFirst, checked_first, is_whole, require
+from recollect.config import CheckedConfig, is_integer, require, with_check
 from recollect.cores.stream import Stream
 from recollect.layers.finite import is_finite, surely_finite
 from recollect.state import map_state, named_leaves, take_rows, where_first
@@ -46,7 +46,7 @@ class attribute it is a method: ``core.reference_unroll(inputs, state, is_first)
 
 
 def _require_width(config: "CoreConfig", input_dim: int, *args: Any, **kwargs: Any) -> None:
-    fits = is_whole(input_dim) and input_dim >= 1
+    fits = is_integer(input_dim) and input_dim >= 1
     require(fits, "input_dim", input_dim, "give the width of one input, a whole number of at least 1")
 
 
@@ -56,7 +56,7 @@ def _require_rows(core: "MemoryCore[Any]", batch_size: int, *args: Any, **kwargs
 
 
 @dataclass(frozen=True, kw_only=True)
-class CoreConfig(KindsFirst, ABC):
+class CoreConfig(CheckedConfig, ABC):
     """Settings of a core: everything except the width of its input, which only the run knows."""
 
     paper: ClassVar[str] = "-"
@@ -73,7 +73,7 @@ class CoreConfig(KindsFirst, ABC):
         # Here, so that no core has to think of it, whoever wrote it.
         super().__init_subclass__(**kwargs)
         if "build" in vars(cls):
-            cls.build = checked_first(_require_width, vars(cls)["build"])  # type: ignore[method-assign]
+            cls.build = with_check(_require_width, vars(cls)["build"])  # type: ignore[method-assign]
 
     @property
     def helps(self) -> tuple[str, ...]:
@@ -139,7 +139,7 @@ class MemoryCore(nn.Module, ABC, Generic[StateT]):
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         if "initial_state" in vars(cls):
-            cls.initial_state = checked_first(_require_rows, vars(cls)["initial_state"])
+            cls.initial_state = with_check(_require_rows, vars(cls)["initial_state"])
 
     @abstractmethod
     def initial_state(self, batch_size: int) -> StateT:

@@ -19,7 +19,7 @@ from typing import Any, ClassVar, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from recollect.config import KindsFirst, checked_first, is_whole, require
+from recollect.config import CheckedConfig, is_integer, require, with_check
 from recollect.layers.feedforward import FeedForward, feedforward_width, input_projection, xavier
 
 
@@ -33,7 +33,7 @@ class Encoding(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class EncoderConfig(KindsFirst, ABC):
+class EncoderConfig(CheckedConfig, ABC):
     """Settings of an encoder."""
 
     paper: ClassVar[str] = "-"
@@ -48,7 +48,7 @@ class EncoderConfig(KindsFirst, ABC):
         # Here, so that no encoder has to think of it, whoever wrote it.
         super().__init_subclass__(**kwargs)
         if "build" in vars(cls):
-            cls.build = checked_first(_require_sizes, vars(cls)["build"])  # type: ignore[method-assign]
+            cls.build = with_check(_require_sizes, vars(cls)["build"])  # type: ignore[method-assign]
 
     @abstractmethod
     def build(self, input_dim: int, length: int) -> "SequenceEncoder":
@@ -57,7 +57,9 @@ class EncoderConfig(KindsFirst, ABC):
 
 def _require_sizes(config: EncoderConfig, input_dim: int, length: int) -> None:
     for name, size in (("input_dim", input_dim), ("length", length)):
-        require(is_whole(size) and size >= 1, name, size, f"{type(config).__name__} reads rows of at least one number")
+        require(
+            is_integer(size) and size >= 1, name, size, f"{type(config).__name__} reads rows of at least one number"
+        )
 
 
 def require_rows(inputs: Tensor, padding: Tensor | None) -> None:

@@ -30,11 +30,11 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from recollect.config import require, require_kinds
+from recollect.config import require, require_types
 from recollect.evaluation.recordings import Recording, read_recording, write_recording
 from recollect.files import checksum, read_json, write_atomically
 from recollect.gymnasium_ids import entry
-from recollect.machine import end_with_parent
+from recollect.machine import exit_with_parent
 from recollect.runs.errors import RunError
 from recollect.runs.lock import Lock
 from recollect.tasks.gymnasium.babyai import (
@@ -76,7 +76,7 @@ class DemonstrationsConfig:
     """Seeds that are tried for one episode, before all is given up."""
 
     def __post_init__(self) -> None:
-        require_kinds(self)
+        require_types(self)
         require(bool(self.levels), "levels", self.levels, "name at least one level")
         require(len(set(map(level_id, self.levels))) == len(self.levels), "levels", self.levels, "name each level once")
         require(self.episodes >= 1, "episodes", self.episodes, "record at least one")
@@ -196,7 +196,7 @@ def _work(
         return
     context = multiprocessing.get_context("forkserver")  # torch has threads by now: they would not survive a fork
     workers = min(processes, max(len(missing), 1))
-    pool = ProcessPoolExecutor(workers, mp_context=context, initializer=end_with_parent)
+    pool = ProcessPoolExecutor(workers, mp_context=context, initializer=exit_with_parent)
     try:
         yield from pool.map(_record_part, *zip(*arguments, strict=True)) if arguments else ()
     except (BrokenProcessPool, EOFError, ConnectionError):

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from recollect.config import require
-from recollect.files import named_place, write_atomically
+from recollect.files import path_errors, write_atomically
 from recollect.interpret.controls import score_with_controls
 from recollect.interpret.episodes import LONGEST, LiveEpisode, record_episode
 from recollect.interpret.html import write_html
@@ -209,7 +209,7 @@ def explore_run(
     if "rerun" in writers:
         require_rerun()
     folder = Path(folder)
-    with named_place("out", folder, "made"):  # before anything is computed
+    with path_errors("out", folder, "made"):  # before anything is computed
         folder.mkdir(parents=True, exist_ok=True)
     if live:
         _require_live(directory, **how)

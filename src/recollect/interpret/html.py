@@ -25,7 +25,7 @@ from urllib.parse import quote
 import numpy as np
 
 from recollect.config import require
-from recollect.files import named_place, write_atomically
+from recollect.files import path_errors, write_atomically
 from recollect.interpret.atlas import Atlas, atlases
 from recollect.interpret.checks import check_record
 from recollect.interpret.colours import STOPS
@@ -89,7 +89,7 @@ def write_html(
         check_record(one)
     target = Path(path)
     pages = _pages(records, reports, target.name, int(max_mb * 1e6), style)
-    with named_place("path", target):
+    with path_errors("path", target):
         target.parent.mkdir(parents=True, exist_ok=True)
         for name, text in pages.items():
             write_atomically(target.with_name(name), text)

@@ -20,7 +20,7 @@ from gymnasium.spaces import Box, Discrete
 from recollect import __version__
 from recollect.agents.actor_critic import ActorCritic
 from recollect.cores import HierarchicalChunkMemoryConfig
-from recollect.files import named_place, write_atomically
+from recollect.files import path_errors, write_atomically
 from recollect.interpret.hiding import can_hide_steps
 from recollect.interpret.onnx_step import ExportedStep, Leaf, core_key, export_step, require_exportable
 from recollect.interpret.onnxruntime_web import VERSION, Runtime, find_runtime
@@ -98,7 +98,7 @@ def write_live(
         runtime = find_runtime(None if runtime is None else Path(runtime))
     text = page_text(agent, world, export_step(agent), runtime, seed)
     target = Path(path)
-    with named_place("path", target):
+    with path_errors("path", target):
         target.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(target, text)
     return target

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from recollect.files import named_place, new_file
+from recollect.files import new_file, path_errors
 from recollect.interpret.colours import OPACITY, colour_table
 from recollect.interpret.pointing import picture_size
 from recollect.interpret.recall import mean_of_heads
@@ -51,7 +51,7 @@ def write_rerun(record: EpisodeRecord, path: str | PathLike[str], report: Report
         ValueError: rerun-sdk is not installed, or a folder that cannot be written.
     """
     rerun, target = require_rerun(), Path(path)
-    with named_place("path", target):
+    with path_errors("path", target):
         target.parent.mkdir(parents=True, exist_ok=True)
         with new_file(target) as unfinished:
             unfinished.touch()  # rerun itself would not say what is wrong

@@ -22,7 +22,7 @@ import torch
 
 from recollect.agents.activity_detector import ActivityDetector
 from recollect.config import require
-from recollect.files import named_place, new_file
+from recollect.files import new_file, path_errors
 from recollect.interpret.watch_picture import Painter
 from recollect.tasks.videos.films import Film, FilmWriter, Frame, require_film_name
 from recollect.training.trained import load_model
@@ -223,7 +223,7 @@ def _watched(
         yield from _counted(watcher, frames, told, most_frames)
         return
     target = Path(out)
-    with named_place("out", target):
+    with path_errors("out", target):
         target.parent.mkdir(parents=True, exist_ok=True)
     painter = Painter(watcher.model.class_names)
     writer: FilmWriter | None = None

@@ -36,8 +36,8 @@ from recollect.agents.sequence_model import SequenceModel
 from recollect.agents.sit import SiT
 from recollect.config import from_json, lookup, to_json
 from recollect.evaluation.confidence_interval import interquartile_mean, seeds_interval
-from recollect.files import read_json, replace_between, require_kind, write_atomically
-from recollect.machine import forget_peak, peak_bytes
+from recollect.files import read_json, replace_between, require_json_type, write_atomically
+from recollect.machine import peak_bytes, reset_peak_bytes
 from recollect.recipes.base import Recipe, Run, Test
 from recollect.recipes.demands import demand_of, policies_of
 from recollect.recipes.learner_frames import frames_table
@@ -306,7 +306,7 @@ def read_results(folder: Path) -> list[dict[str, Any]]:
 
 def _read_result(path: Path) -> dict[str, Any]:
     result = read_json(path, REMEDY)
-    require_kind(result, dict, path)
+    require_json_type(result, dict, path)
     said = result.get("recipe"), f"{result.get('label')}-seed{result.get('seed')}.json"
     if said != (path.parent.name, path.name):
         raise ValueError(f"{path} holds {'/'.join(map(str, said))}, not what its name says: {REMEDY}")
@@ -490,7 +490,7 @@ def _say(console: Console | None, line: str) -> None:
 def _reset_peak() -> None:
     if torch.cuda.is_available():
         torch.cuda.reset_peak_memory_stats()
-    forget_peak()  # of earlier runs in this process
+    reset_peak_bytes()  # of earlier runs in this process
 
 
 def _peak() -> float | None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import gymnasium
 
-from recollect.config import load_object, lookup, require, typed
+from recollect.config import load_object, lookup, parse_value, require
 from recollect.cores import CORES
 from recollect.cores.contract import CoreConfig
 from recollect.recipes import hierarchical_transformer_memory as htm
@@ -123,7 +123,7 @@ def options(words: Sequence[str]) -> dict[str, Any]:
         require(
             good, "--world.options", word, "give key=value, for example --world.options size=7 render_mode=rgb_array"
         )
-        found[key] = typed(value)
+        found[key] = parse_value(value)
     return found
 
 

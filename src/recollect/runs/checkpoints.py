@@ -84,7 +84,7 @@ def write(folder: Path, checkpoint: Checkpoint, keep: int) -> Path:
     later = [old for old in standing if old > step]
     for old in [*later, *[old for old in standing if old <= step][:-keep]]:
         gone = folder / f"step-{old:09d}"
-        shutil.rmtree(files.aside_of(gone), ignore_errors=True)
+        shutil.rmtree(files.backup_path(gone), ignore_errors=True)
         shutil.rmtree(gone, ignore_errors=True)
     return target
 
@@ -99,13 +99,13 @@ def steps(folder: Path) -> list[int]:
 def place(folder: Path, step: int) -> Path:
     """Where the checkpoint of a step lies: aside, where its writer was killed before another one took its name."""
     path = folder / f"step-{step:09d}"
-    aside = files.aside_of(path)
+    aside = files.backup_path(path)
     return aside if aside.is_dir() and not path.exists() else path
 
 
 def step_of(path: Path) -> int:
     """The step of the checkpoint that lies there."""
-    return int(path.name.removeprefix(files.ASIDE).removeprefix("step-"))
+    return int(path.name.removeprefix(files.BACKUP).removeprefix("step-"))
 
 
 def newest(folder: Path) -> tuple[Path | None, list[str]]:
@@ -167,7 +167,7 @@ def read_progress(path: Path) -> dict[str, Any]:
         ValueError: it is not what a run writes; names the file.
     """
     progress = files.read_json(path / PROGRESS, f"remove {path} to use the checkpoint before it")
-    files.require_kind(progress, dict, path / PROGRESS)
+    files.require_json_type(progress, dict, path / PROGRESS)
     if progress.get("step") != step_of(path):
         raise ValueError(f"{path / PROGRESS} is of step {progress.get('step')!r}: it belongs to another checkpoint")
     return progress

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from recollect.machine import is_gone
+from recollect.machine import has_process_ended
 
 try:
     import fcntl
@@ -126,4 +126,4 @@ def _is_alive(owner: dict[str, Any]) -> bool:
 def _is_dead(owner: dict[str, Any]) -> bool:
     """Whether the owner was a process of this machine and is gone."""
     pid = owner.get("pid")
-    return not _is_elsewhere(owner) and isinstance(pid, int) and pid >= 1 and is_gone(pid)
+    return not _is_elsewhere(owner) and isinstance(pid, int) and pid >= 1 and has_process_ended(pid)

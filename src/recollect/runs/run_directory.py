@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from recollect.config import differences
-from recollect.files import read_json, require_kind, write_atomically
+from recollect.files import read_json, require_json_type, write_atomically
 from recollect.runs import checkpoints
 from recollect.runs.lock import NAME, Lock
 from recollect.runs.provenance import environment
@@ -144,7 +144,7 @@ class RunDirectory:
         if not self.config.is_file():
             raise ValueError(f"{self.path} is not a run directory: there is no config.json in it")
         found = read_json(self.config, "restore it, or train anew in another directory")
-        require_kind(found, dict, self.config)
+        require_json_type(found, dict, self.config)
         return found
 
     def processes(self) -> list[dict[str, Any]]:
@@ -156,9 +156,9 @@ class RunDirectory:
         if not self.environment.is_file():
             return []
         found = read_json(self.environment, "move it away, and the run goes on without it")
-        require_kind(found, list, self.environment)
+        require_json_type(found, list, self.environment)
         for entry in found:
-            require_kind(entry, dict, self.environment)
+            require_json_type(entry, dict, self.environment)
         return found
 
     def started_from(self) -> dict[str, Any] | None:

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from recollect.agents.sequence_classifier import SequenceClassifier, SequenceClassifierConfig
-from recollect.config import require, require_kinds
+from recollect.config import require, require_types
 from recollect.encoders.contract import EncoderConfig
 from recollect.evaluation.sequences import Evaluation, score_answers
 from recollect.objectives.answers import answer_loss, mean_score
@@ -38,7 +38,7 @@ class PretrainingConfig:
     """Share of the tokens that are hidden."""
 
     def __post_init__(self) -> None:
-        require_kinds(self)
+        require_types(self)
         require(self.steps >= 0, "steps", self.steps, "give 0 or more")
         require(0 < self.share < 1, "share", self.share, "give a share between 0 and 1")
 

@@ -22,7 +22,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from recollect.config import did_you_mean, require, require_kinds
+from recollect.config import did_you_mean, require, require_types
 
 T = TypeVar("T")
 
@@ -46,7 +46,7 @@ class CurriculumConfig:
     memory cannot do what an easy level asks comes to the task itself all the same."""
 
     def __post_init__(self) -> None:
-        require_kinds(self)
+        require_types(self)
         remedy = (
             "name the field of the task that they are for" if self.values else "give the values that it goes through"
         )

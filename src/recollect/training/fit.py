@@ -17,7 +17,7 @@ from rich.console import Console
 from torch import nn
 
 from recollect import machine
-from recollect.config import from_json, renew, require, to_json
+from recollect.config import from_json, require, to_json, upgrade_json
 from recollect.ops.allocation import keep_freed_memory
 from recollect.runs import checkpoints
 from recollect.runs.checkpoints import Checkpoint
@@ -377,7 +377,7 @@ class Fit:
             # The trainer changed nothing, so what is saved is the end of the step before.
             self._stop(error, f"at step {self.done + 1}", before)
         except (RuntimeError, MemoryError, OverflowError, TypeError) as error:
-            reason = machine.asked_for(error)
+            reason = machine.describe_out_of_memory(error)
             if reason is None:
                 raise
             self._stop(OutOfMemoryError(reason), f"at step {self.done + 1}", before)
@@ -431,7 +431,7 @@ def _before_anything_is_written() -> Iterator[None]:
         remedy = error.advice(then="type the command again")
         raise type(error)(f"{error}: the run did not start, and nothing was written. {remedy}") from error
     except (RuntimeError, MemoryError, OverflowError, TypeError) as error:
-        reason = machine.asked_for(error)
+        reason = machine.describe_out_of_memory(error)
         if reason is None:
             raise
         raise ValueError(f"{reason}: make the sizes of the run smaller. Nothing was written") from error
@@ -442,7 +442,7 @@ def _can_go_on(directory: RunDirectory) -> bool:
 
 
 def _renew(config: Mapping[str, Any]) -> dict[str, Any]:
-    return renew(config, TrainerConfig, KINDS)
+    return upgrade_json(config, TrainerConfig, KINDS)
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, get_type_hints
 
 from torch import Tensor, nn
 
-from recollect.config import KindsFirst, require, require_kinds
+from recollect.config import CheckedConfig, require, require_types
 from recollect.evaluation.films import Video
 from recollect.evaluation.recordings import Recording
 from recollect.evaluation.score import Score
@@ -61,7 +61,7 @@ class FitConfig:
     is compared, at whatever load of the machine. None sets no limit."""
 
     def __post_init__(self) -> None:
-        require_kinds(self)
+        require_types(self)
         for name in ("steps", "report_every", "evaluate_every", "checkpoint_every", "keep_checkpoints"):
             require(getattr(self, name) >= 1, name, getattr(self, name), "give at least 1")
         seconds = self.report_seconds
@@ -124,7 +124,7 @@ class Trainer(ABC):
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrainerConfig(KindsFirst, ABC):
+class TrainerConfig(CheckedConfig, ABC):
     """Every setting of a run."""
 
     fit: FitConfig = field(default_factory=FitConfig)

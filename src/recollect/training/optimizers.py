@@ -9,7 +9,7 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor, nn
 
-from recollect.config import require, require_kinds
+from recollect.config import require, require_types
 from recollect.cores.weight_changes import count_change
 from recollect.runs.errors import NonFiniteError
 
@@ -50,7 +50,7 @@ class OptimizerConfig:
     """Longest gradient; longer ones are scaled down. None does not clip."""
 
     def __post_init__(self) -> None:
-        require_kinds(self)
+        require_types(self)
         for name, known in (("algorithm", get_args(Algorithm)), ("schedule", get_args(Schedule))):
             require(getattr(self, name) in known, name, getattr(self, name), f"choose one of {', '.join(known)}")
         require(self.learning_rate > 0, "learning_rate", self.learning_rate, "give a positive rate")

@@ -15,8 +15,8 @@ from recollect.evaluation.agents import AgentEvaluation
 from recollect.evaluation.films import Video, load_imageio, load_pillow
 from recollect.evaluation.recordings import Recording, require_target, write_recording
 from recollect.evaluation.score import Score
-from recollect.files import named_place, read_json, require_kind
-from recollect.machine import asked_for
+from recollect.files import path_errors, read_json, require_json_type
+from recollect.machine import describe_out_of_memory
 from recollect.runs import checkpoints
 from recollect.runs.checkpoints import Checkpoint
 from recollect.runs.errors import StepError
@@ -63,7 +63,7 @@ def read_config(file: str | PathLike[str], *, trust: bool = False) -> TrainerCon
     """
     try:
         data = read_json(Path(file), "give the config.json of a run")
-        require_kind(data, dict, Path(file))
+        require_json_type(data, dict, Path(file))
     except (OSError, ValueError) as error:
         raise ValueError(f"config={str(file)!r}: {error}; give the config.json of a run") from None
     return from_json(data, TrainerConfig, KINDS, trust=trust)
@@ -157,7 +157,7 @@ def require_filmable(
     config = require_world(directory, "can be filmed", trust=trust)
     load_imageio()
     load_pillow()
-    with named_place("video", Path(folder), "made"):
+    with path_errors("video", Path(folder), "made"):
         Path(folder).mkdir(parents=True, exist_ok=True)
     return config
 
@@ -235,7 +235,7 @@ def _built(config: TrainerConfig) -> nn.Module:
     try:
         return config.build_agent()
     except (RuntimeError, MemoryError, OverflowError, TypeError) as error:
-        reason = asked_for(error)
+        reason = describe_out_of_memory(error)
         if reason is None:
             raise
         raise ValueError(f"{reason}: the config asks for more than this machine has") from error

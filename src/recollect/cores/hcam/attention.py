@@ -40,7 +40,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from recollect.config import require, require_kinds
+from recollect.config import require, require_types
 from recollect.layers.gates import Gate
 from recollect.layers.positions import sinusoid
 from recollect.layers.tap import Tap
@@ -97,7 +97,7 @@ class ChunkAttentionVariant:
     of the same call, and further where the caller does not cut the state. What is stored is then trained by its use."""
 
     def __post_init__(self) -> None:
-        require_kinds(self)
+        require_types(self)
         for field, kind in (("relevance", Relevance), ("gate", Gate), ("chunk_gradients", ChunkGradients)):
             require(getattr(self, field) in get_args(kind), field, getattr(self, field),
                     f"choose {' or '.join(get_args(kind))}")  # fmt: skip

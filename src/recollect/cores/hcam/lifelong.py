@@ -25,7 +25,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from recollect.config import is_whole, require
+from recollect.config import is_integer, require
 from recollect.cores.arrays import Numbers, to_tensor
 from recollect.cores.hcam.chunk_store import ChunkStore, FileStore, MemoryStore
 from recollect.cores.hcam.core import (
@@ -85,7 +85,7 @@ class LifelongStream(ChunkStream):
     ) -> None:
         if batch_size < 1:
             raise ValueError(f"batch_size={batch_size}: a stream needs at least one row")
-        require(is_whole(capacity_steps), "capacity_steps", capacity_steps, "give a whole number of steps")
+        require(is_integer(capacity_steps), "capacity_steps", capacity_steps, "give a whole number of steps")
         c, own = core.config, next(core.layers.parameters())
         n, shape = capacity_steps // c.stride, (c.num_layers, c.chunk_len, c.dim)
         if n < 1:

@@ -41,7 +41,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from recollect.config import require, require_kinds, require_one_of
+from recollect.config import require, require_one_of, require_types
 from recollect.cores.contract import CoreConfig, MemoryCore
 from recollect.cores.stream import Stream
 from recollect.cores.tlb.blocks import PreNormBlock, PreNormSettings
@@ -102,7 +102,7 @@ class TemporalLatentBottleneckVariant:
     """Gradients do not pass from one stretch of this many chunks of an episode to the next; None: never cut."""
 
     def __post_init__(self) -> None:
-        require_kinds(self)
+        require_types(self)
         require_one_of(self, "initial_slots", "cross_placement", "value_norm", "activation", "empty_chunk")
         require(self.head_dim is None or self.head_dim > 0, "head_dim", self.head_dim, "give a positive width or None")
         dropped = 0.0 if self.attention_dropout is None else self.attention_dropout

@@ -46,7 +46,7 @@ import torch
 from gymnasium.envs.registration import EnvSpec
 from torch import Tensor
 
-from recollect.config import import_from_here, load_object
+from recollect.config import import_user_module, load_object
 from recollect.gymnasium_ids import HOMES, OLD_ATARI, entry
 from recollect.tasks.gymnasium.atari import ATARI, after_a_life, require_options, require_rom
 from recollect.tasks.gymnasium.rows import LocalRows, ProcessRows, Rows, VectorRows
@@ -194,7 +194,7 @@ class GymnasiumConfig(WorldConfig):
     @cached_property
     def _entry(self) -> EnvSpec:
         package, _, name = self.id.rpartition(":")
-        module = import_from_here(package, f"id={self.id!r}") if package else None
+        module = import_user_module(package, f"id={self.id!r}") if package else None
         if module is not None and name.isidentifier() and name in vars(module):
             return EnvSpec(id=name, entry_point=_environment_class(vars(module)[name], self.id))
         found, old = entry(name), OLD_ATARI.fullmatch(name)

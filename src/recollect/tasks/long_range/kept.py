@@ -14,8 +14,8 @@ from pathlib import Path
 import numpy as np
 
 from recollect.config import require
-from recollect.files import WRITING, read_arrays
-from recollect.machine import is_gone
+from recollect.files import UNFINISHED, read_arrays
+from recollect.machine import has_process_ended
 
 FOLDER = "RECOLLECT_DATA"
 """Environment variable that names the folder of kept and downloaded data."""
@@ -81,7 +81,7 @@ def _begun(path: Path) -> Path:
     # Runs side by side may make the same file: each writes one of its own, and the last to be ready wins. They may
     # also be on several machines that share the folder, where numbers of processes say nothing without the machine's.
     host = re.sub(r"[^\w.-]", "_", socket.gethostname())
-    unfinished = path.with_name(f"{WRITING}{os.getpid()}@{host}@{path.name}")
+    unfinished = path.with_name(f"{UNFINISHED}{os.getpid()}@{host}@{path.name}")
     try:
         if path.is_dir():
             raise IsADirectoryError(errno.EISDIR, f"{path.name} is a folder there")
@@ -100,10 +100,10 @@ def _begun(path: Path) -> Path:
 def _sweep(path: Path, host: str) -> None:
     """Remove what processes of this machine left beside a file that were killed while they wrote."""
     of_old = f"-{re.escape(path.name)}"  # such names said nothing of the machine
-    ours = re.compile(rf"{re.escape(WRITING)}(\d+)(@{re.escape(host)}@.+|{of_old})")
+    ours = re.compile(rf"{re.escape(UNFINISHED)}(\d+)(@{re.escape(host)}@.+|{of_old})")
     for stale in path.parent.iterdir():
         match = ours.fullmatch(stale.name)
-        if match and is_gone(int(match[1])):
+        if match and has_process_ended(int(match[1])):
             with suppress(OSError):  # somebody else's, or already removed
                 stale.unlink()
 

@@ -28,7 +28,7 @@ import torch
 from torch import Tensor
 
 from recollect.config import require
-from recollect.machine import end_with_parent
+from recollect.machine import exit_with_parent
 from recollect.tasks.long_range.expressions import WORDS, Rows, Shape, draw
 from recollect.tasks.long_range.kept import data_folder, folder_of, kept
 from recollect.tasks.streams.contract import Batch, StreamTask, TaskSpec
@@ -215,7 +215,7 @@ def _shards(task: ListOps, processes: int) -> Iterator[tuple[int, Rows]]:
     require(processes >= 1, "processes", processes, "use at least 1")
     if processes == 1:
         yield from ((number, _shard(task.shape, task.data_seed, number)) for number in count())
-    with ProcessPoolExecutor(processes, mp_context=get_context("spawn"), initializer=end_with_parent) as pool:
+    with ProcessPoolExecutor(processes, mp_context=get_context("spawn"), initializer=exit_with_parent) as pool:
         ahead = [pool.submit(_shard, task.shape, task.data_seed, number) for number in range(4 * processes)]
         for number in count():
             yield number, ahead.pop(0).result()

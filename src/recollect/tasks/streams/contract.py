@@ -15,7 +15,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from recollect.config import KindsFirst
+from recollect.config import CheckedConfig
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,7 +79,7 @@ class Batch(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class StreamTask(KindsFirst, ABC):
+class StreamTask(CheckedConfig, ABC):
     """Base of all supervised stream tasks. Every row starts with an episode (``is_first[:, 0]`` is True)."""
 
     @property

@@ -24,7 +24,7 @@ import gymnasium
 import torch
 from torch import Tensor
 
-from recollect.config import KindsFirst
+from recollect.config import CheckedConfig
 from recollect.state import map_state, named_leaves, put_rows, where_first
 
 S = TypeVar("S")
@@ -198,7 +198,7 @@ def require_form(actions: Tensor, space: gymnasium.Space[Any], batch_size: int) 
 
 
 @dataclass(frozen=True, kw_only=True)
-class WorldConfig(KindsFirst, ABC):
+class WorldConfig(CheckedConfig, ABC):
     """Base of all worlds' configs: fields are the world's difficulty."""
 
     @property

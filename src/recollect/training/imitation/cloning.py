@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from recollect.agents.actor_critic import ActorCritic, ActorCriticConfig
-from recollect.config import require, require_kinds
+from recollect.config import require, require_types
 from recollect.cores.contract import CoreConfig
 from recollect.evaluation.agents import AgentEvaluation
 from recollect.objectives.policy_gradient import Reduction
@@ -54,7 +54,7 @@ class CloningLossConfig:
     """Targets from what the world knows, beside the teacher. Of no meaning for recorded episodes."""
 
     def __post_init__(self) -> None:
-        require_kinds(self)
+        require_types(self)
         require(0 <= self.lambda_ <= 1, "lambda_", self.lambda_, "give a share in [0, 1]")
         self.costs(ImitationConfig())  # looks at the others
 

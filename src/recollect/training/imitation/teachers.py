@@ -25,7 +25,7 @@ from recollect.agents.actor_critic import ActorCritic, ActorCriticConfig, withou
 from recollect.agents.contract import ActorInputs, nothing_said, what_was_said
 from recollect.agents.kinds import KINDS
 from recollect.agents.policies import Distribution
-from recollect.config import from_json, require, require_kinds
+from recollect.config import from_json, require, require_types
 from recollect.cores.contract import CoreConfig
 from recollect.runs import checkpoints
 from recollect.runs.run_directory import RunDirectory
@@ -58,7 +58,7 @@ class TeacherConfig:
     from one to the next of which the memory is carried, and the gradient is not."""
 
     def __post_init__(self) -> None:
-        require_kinds(self)
+        require_types(self)
         require(0 <= self.keeps <= 1, "keeps", self.keeps, "give a share of the rows, from 0 to 1")
         require(bool(self.name), "name", self.name, "give oracle, the directory of a run, or recorded episodes")
         number = self.name.removeprefix(BOT)
@@ -93,7 +93,7 @@ class ImitationConfig:
     """Who is imitated."""
 
     def __post_init__(self) -> None:
-        require_kinds(self)
+        require_types(self)
         require(self.steps is None or self.steps >= 0, "steps", self.steps, "give 0 or more steps, or None")
         require(self.cost >= 0, "cost", self.cost, "give 0 or more")
         require(0 <= self.until <= 1, "until", self.until, "give a share of the run, from 0 to 1")

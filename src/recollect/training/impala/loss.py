@@ -25,7 +25,7 @@ from torch import Tensor
 
 from recollect.agents.actor_critic import ActorCritic, ActorCriticOutput
 from recollect.agents.policies import Distribution
-from recollect.config import require, require_kinds, require_one_of
+from recollect.config import require, require_one_of, require_types
 from recollect.objectives.policy_gradient import (
     Reduction,
     baseline_loss,
@@ -55,7 +55,7 @@ class VTraceConfig:
     """Share of later surprises that is carried back one step; 0 gives one-step targets."""
 
     def __post_init__(self) -> None:
-        require_kinds(self)
+        require_types(self)
         for name in ("rho_clip", "c_clip", "pg_rho_clip"):
             value = getattr(self, name)
             require(value is None or value > 0, name, value, "give a positive bound")
@@ -93,7 +93,7 @@ class ReuseConfig:
     """What a rollout begins with: the memory with which the actor began, or an empty one (George 2021's code)."""
 
     def __post_init__(self) -> None:
-        require_kinds(self)
+        require_types(self)
         require(self.passes >= 1, "passes", self.passes, "learn from a rollout at least once")
         require(self.minibatches >= 1, "minibatches", self.minibatches, "give at least 1")
         far = self.kl_stop is None or self.kl_stop > 0
@@ -146,7 +146,7 @@ class LossConfig:
     """Targets from what the world knows, for worlds of ours."""
 
     def __post_init__(self) -> None:
-        require_kinds(self)
+        require_types(self)
         require(0 <= self.discount <= 1, "discount", self.discount, "give a factor in [0, 1]")
         for name in ("policy_cost", "baseline_cost", "entropy_cost", "reconstruction_cost"):
             require(getattr(self, name) >= 0, name, getattr(self, name), "give 0 or more")

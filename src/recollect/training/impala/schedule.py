@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
-from recollect.config import require, require_kinds
+from recollect.config import require, require_types
 from recollect.training.curriculum import CurriculumConfig
 
 ScheduleMode = Literal["synchronous", "asynchronous"]
@@ -27,7 +27,7 @@ class ScheduleConfig:
     """A field of the world that grows with success; synchronous only."""
 
     def __post_init__(self) -> None:
-        require_kinds(self)
+        require_types(self)
         known = get_args(ScheduleMode)
         require(self.mode in known, "mode", self.mode, f"choose one of {', '.join(known)}")
         require(self.actors >= 1, "actors", self.actors, "somebody has to play")

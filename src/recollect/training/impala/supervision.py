@@ -26,7 +26,7 @@ import torch
 from torch import Tensor
 
 from recollect.agents.actor_critic import ActorCritic
-from recollect.config import require, require_kinds
+from recollect.config import require, require_types
 from recollect.cores.contract import MemoryCore
 from recollect.layers.tap import Tap, listen, times_relevance
 from recollect.objectives.policy_gradient import Reduction
@@ -53,7 +53,7 @@ class SupervisionConfig:
     """Share of the steps that have targets, drawn anew for every rollout."""
 
     def __post_init__(self) -> None:
-        require_kinds(self)
+        require_types(self)
         for name in ("label_cost", "attention_cost", "decision_cost"):
             require(getattr(self, name) >= 0, name, getattr(self, name), "give 0 or more")
         asked = "it is about targets for attention: give attention_cost too"

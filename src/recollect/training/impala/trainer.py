@@ -27,7 +27,7 @@ import torch
 from torch import Tensor
 
 from recollect.agents.actor_critic import ActorCritic, ActorCriticConfig
-from recollect.config import require, require_kinds
+from recollect.config import require, require_types
 from recollect.cores.contract import CoreConfig
 from recollect.evaluation.agents import METRICS, TIME_LIMIT, AgentEvaluation, evaluate_agent
 from recollect.evaluation.watched import build_world, close_world, named
@@ -73,7 +73,7 @@ class EvaluationConfig:
     """Seconds that an evaluation may take; a world that takes longer is said to hang, or never to end."""
 
     def __post_init__(self) -> None:
-        require_kinds(self)
+        require_types(self)
         require(self.time_limit > 0, "time_limit", self.time_limit, "give some seconds")
         require(self.episodes >= 1, "episodes", self.episodes, "evaluate at least one")
 

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from recollect.config import require, require_kinds
+from recollect.config import require, require_types
 from recollect.evaluation.dqn_replay import read_dqn_replay
 from recollect.evaluation.recordings import Recording, read_recording
 from recollect.objectives.returns import returns_to_go
@@ -40,7 +40,7 @@ class OfflineDataConfig:
     """Steps that are read of a DQN replay; other episodes are read whole."""
 
     def __post_init__(self) -> None:
-        require_kinds(self)
+        require_types(self)
         require(self.transitions >= 1, "transitions", self.transitions, "read at least one step")
 
     def read(self, spec: WorldSpec, seed: int) -> tuple[Recording, int]:

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from recollect.agents.decision_transformer import DecisionTransformer, DecisionTransformerConfig
-from recollect.config import require, require_kinds
+from recollect.config import require, require_types
 from recollect.cores.contract import CoreConfig
 from recollect.evaluation.agents import METRICS, TIME_LIMIT, AgentEvaluation, evaluate_agent
 from recollect.objectives.policy_gradient import reduce_steps
@@ -47,7 +47,7 @@ class TargetsConfig:
     """Seconds that an evaluation may take."""
 
     def __post_init__(self) -> None:
-        require_kinds(self)
+        require_types(self)
         require(self.episodes >= 1, "episodes", self.episodes, "evaluate at least one")
         require(self.time_limit > 0, "time_limit", self.time_limit, "give some seconds")
 
