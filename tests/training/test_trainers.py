@@ -9,7 +9,7 @@ from small_worlds import CueConfig, episodes_of_cues
 
 from recollect.agents import ActivityDetectorConfig, DecisionTransformerConfig, SiTConfig
 from recollect.agents.actor_critic import ActorCriticConfig
-from recollect.config import from_json, renew, to_json
+from recollect.config import from_json, upgrade_json, to_json
 from recollect.cores import CORES
 from recollect.cores.spatio_temporal import SpatioTemporalAttentionConfig
 from recollect.encoders.transformer import TransformerConfig
@@ -141,8 +141,8 @@ def test_a_config_from_before_a_field_was_renamed_is_read():
     old = old_names(data)
     del old["bfloat16"]  # a field that came later has its default
     assert from_json(old, TrainerConfig, KINDS) == config
-    assert renew(old, TrainerConfig, KINDS) == data
-    assert renew({"kind": "nobody.knows:This"}, TrainerConfig, KINDS) == {"kind": "nobody.knows:This"}
+    assert upgrade_json(old, TrainerConfig, KINDS) == data
+    assert upgrade_json({"kind": "nobody.knows:This"}, TrainerConfig, KINDS) == {"kind": "nobody.knows:This"}
 
 
 def test_a_field_that_is_gone_is_read_where_nothing_is_lost():
