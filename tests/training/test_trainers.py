@@ -9,7 +9,7 @@ from small_worlds import CueConfig, episodes_of_cues
 
 from recollect.agents import ActivityDetectorConfig, DecisionTransformerConfig, SiTConfig
 from recollect.agents.actor_critic import ActorCriticConfig
-from recollect.config import from_json, upgrade_json, to_json
+from recollect.config import from_json, to_json, upgrade_json
 from recollect.cores import CORES
 from recollect.cores.spatio_temporal import SpatioTemporalAttentionConfig
 from recollect.encoders.transformer import TransformerConfig

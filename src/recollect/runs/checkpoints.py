@@ -31,7 +31,7 @@ from recollect import files
 from recollect.runs.errors import RunError
 
 WEIGHTS, TRAINING, PROGRESS, MANIFEST = "weights.safetensors", "training.safetensors", "progress.json", "manifest.json"
-_NAME = re.compile(rf"({re.escape(files.ASIDE)})?step-(\d{{9,}})")
+_NAME = re.compile(rf"({re.escape(files.BACKUP)})?step-(\d{{9,}})")
 
 
 class Checkpoint(NamedTuple):
@@ -66,7 +66,7 @@ def write(folder: Path, checkpoint: Checkpoint, keep: int) -> Path:
         return target
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        for stale in folder.glob(f"{files.WRITING}*"):  # of a run that was killed while it wrote
+        for stale in folder.glob(f"{files.UNFINISHED}*"):  # of a run that was killed while it wrote
             shutil.rmtree(stale)
         with files.new_folder(target) as unfinished:
             for name, content in contents.items():
