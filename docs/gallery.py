@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from recollect.tasks.videos.films import read_film
+from recollect.tasks.videos.video_files import read_video
 
 ASSETS, EXAMPLES = Path(__file__).parent / "assets", Path(__file__).parent.parent / "examples"
 TRAIN = ["--world.length", "10", "--steps", "120", "--evaluate-every", "10", "--stop-score", "1.1"]
@@ -64,7 +64,7 @@ def make_watch(folder: Path, detector: Path) -> None:
     subprocess.run([sys.executable, EXAMPLES / "film_of_shapes.py", film], check=True)
     told = run(folder, "watch", str(film), "--run", str(detector), "--out", str(seen), "--json")
     events = [json.loads(line) for line in told.splitlines()]
-    frames = [frame.pixels for frame in read_film(seen)]
+    frames = [frame.pixels for frame in read_video(seen)]
     moments = longest_wait([(event["frame"], event["activity"]) for event in events if event["kind"] == "begins"])
     picture = np.concatenate([frames[moment + 1] for moment in moments], 1)
     Image.fromarray(picture).quantize(256, dither=Image.Dither.NONE).save(ASSETS / "watch.png", optimize=True)

@@ -11,8 +11,8 @@ from pathlib import Path
 import torch
 
 from recollect.recipes.ttm_video import TASK
-from recollect.tasks.videos.films import FilmWriter
 from recollect.tasks.videos.shape_activities import ShapeActivities
+from recollect.tasks.videos.video_files import VideoWriter
 
 
 def main() -> None:
@@ -24,7 +24,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     task = ShapeActivities(boxes=TASK.boxes, length=options.frames, size=options.side)
-    writer = FilmWriter(options.film, 10, (options.side, options.side))
+    writer = VideoWriter(options.film, 10, (options.side, options.side))
     for frame in task.sample(1, torch.Generator().manual_seed(options.seed)).inputs[0].numpy():
         writer.add(frame)
     writer.close()

@@ -12,8 +12,8 @@ from recollect.agents.actor_critic import ActorCriticConfig
 from recollect.agents.contract import ActorInputs
 from recollect.agents.policies import policy_for
 from recollect.cores import CORES
-from recollect.evaluation.agents import METRICS, evaluate_agent, no_action, play
-from recollect.evaluation.films import film
+from recollect.evaluation.agent_videos import film
+from recollect.evaluation.agents import METRICS, evaluate_agent, initial_action, play
 from recollect.runs.errors import WorldError
 from recollect.tasks.worlds.contract import Advance, TensorWorld, WorldConfig, WorldSpec
 from recollect.tasks.worlds.t_maze import TMazeConfig
@@ -187,7 +187,7 @@ def test_what_was_done_and_said_reaches_the_agent_as_in_one_long_call(previous):
     stack = lambda tensors: torch.stack(list(tensors), 1)  # noqa: E731
     inputs = ActorInputs(
         stack(m.step.observation for m in moments),
-        stack([no_action(world), *(m.action for m in moments[:-1])]),
+        stack([initial_action(world), *(m.action for m in moments[:-1])]),
         stack(m.step.reward for m in moments),
         stack([torch.full_like(moments[0].output.policy, torch.nan), *(m.output.policy for m in moments[:-1])]),
     )

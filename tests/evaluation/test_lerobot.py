@@ -257,7 +257,7 @@ def test_what_is_broken_is_named_with_its_file_and_row(broken, name):
 
 
 def test_a_film_of_other_pictures_is_named(broken):
-    writer = layout.FilmWriter(broken / FILM, 30)
+    writer = layout.LosslessVideoWriter(broken / FILM, 30)
     for _ in range(200):
         writer.add(np.zeros((32, 32, 3), np.uint8))
     writer.close()
@@ -266,7 +266,7 @@ def test_a_film_of_other_pictures_is_named(broken):
 
 
 def test_a_short_film_is_named_with_its_missing_frame(broken, recording):
-    writer = layout.FilmWriter(broken / FILM, 30)
+    writer = layout.LosslessVideoWriter(broken / FILM, 30)
     for image in recording.observation["image"][:11]:
         writer.add(image)
     writer.close()
@@ -282,14 +282,14 @@ def test_a_picture_that_is_none_is_named(recording, tmp_path):
 
 
 def test_a_folder_is_whole_or_not_there(recording, tmp_path, monkeypatch):
-    written = layout.FilmWriter.add
+    written = layout.LosslessVideoWriter.add
 
     def full_disk(self, image):
         if self.frames > 20:
             raise OSError(28, "No space left on device")
         written(self, image)
 
-    monkeypatch.setattr(layout.FilmWriter, "add", full_disk)
+    monkeypatch.setattr(layout.LosslessVideoWriter, "add", full_disk)
     with pytest.raises(OSError, match="No space"):
         write_recording(recording, f"lerobot:{tmp_path / 'set'}")
     assert list(tmp_path.iterdir()) == []
@@ -312,11 +312,11 @@ def test_data_of_others_get_the_worlds_words(written, tmp_path):
     (foreign / "meta/info.json").write_text(json.dumps(info))
     found, ours = read_recording(f"lerobot:{foreign}"), read_recording(f"lerobot:{written}")
     assert found.words[:3] == ("", "block", "blue") and found.terminated.all()
-    spoken = found.spoken_as(GOAL.spec, "foreign")
+    spoken = found.with_words_of(GOAL.spec, "foreign")
     assert np.array_equal(spoken.observation["language"], ours.observation["language"])
     spoken.require(GOAL.spec, "foreign")
     with pytest.raises(ValueError, match="language='block, blue, light, put, red, the, was, where'"):
-        found.spoken_as(TASKS["order-shown-once"]().spec, "foreign")
+        found.with_words_of(TASKS["order-shown-once"]().spec, "foreign")
 
 
 def test_without_the_extra_it_is_named(monkeypatch, tmp_path):

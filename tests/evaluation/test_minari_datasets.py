@@ -48,7 +48,7 @@ def test_words_of_instructions_come_back():
     assert np.array_equal(again.observation["language"], recording.observation["language"])
     turned = again._replace(words=("", *reversed(again.words[1:])))
     assert np.array_equal(turned.words, ["", *recording.words[:0:-1]])
-    told = turned.spoken_as(world.spec, "it").observation["language"]
+    told = turned.with_words_of(world.spec, "it").observation["language"]
     assert not np.array_equal(told, again.observation["language"])  # their words count, not their numbers
 
 

@@ -130,7 +130,7 @@ def test_numbers_beyond_the_words_are_named():
     recording = demonstrate(world, 2)
     short = recording._replace(words=("", "left"))
     with pytest.raises(ValueError, match="words=2: mine: there are numbers in language beyond its words"):
-        short.spoken_as(world.spec, "mine")
+        short.with_words_of(world.spec, "mine")
 
 
 def test_targets_are_looked_at_before_anything_is_played(tmp_path, monkeypatch):

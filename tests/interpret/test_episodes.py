@@ -9,7 +9,7 @@ import torch
 from recollect.agents.actor_critic import ActorCriticConfig
 from recollect.cores import CORES, HierarchicalChunkMemoryConfig, TransformerXLConfig
 from recollect.cores.hcam import ChunkAttentionVariant
-from recollect.evaluation.agents import no_trace, play
+from recollect.evaluation.agents import evaluation_mode, play
 from recollect.interpret.episodes import record_episode
 from recollect.interpret.playback import Playback
 from recollect.interpret.removal import measure_removal, policies_without
@@ -43,7 +43,7 @@ def _agent(key, world=MAZE, **settings):
 def _unrecorded(agent, world, seed, steps, greedy):
     world = world.build(1, seed=seed)
     seen = []
-    with no_trace(agent, seed):
+    with evaluation_mode(agent, seed):
         for played in play(agent, world, seed=seed, greedy=greedy):
             seen.append((played.action, played.output.policy, played.output.value, played.step.reward))
             if len(seen) == steps:

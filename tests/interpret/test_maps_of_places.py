@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from recollect.evaluation.agents import no_trace, play
+from recollect.evaluation.agents import evaluation_mode, play
 from recollect.interpret.episodes import record_episode
 from recollect.interpret.html import write_html
 from recollect.interpret.score import score
@@ -40,7 +40,7 @@ def record(request):
 
 def test_recording_changes_no_bit(record):
     world = WORLD.build(1, seed=4)
-    with no_trace(record.agent, 4):
+    with evaluation_mode(record.agent, 4):
         for t, played in zip(range(STEPS), play(record.agent, world, seed=4, greedy=False), strict=False):
             assert np.array_equal(played.output.policy[0].numpy(), record.logits[t])
             assert played.action[0] == record.action[t]

@@ -14,7 +14,7 @@ from recollect.cores import CORES
 from recollect.interpret.watch import Watched, Watcher, tell_events, watch
 from recollect.machine import peak_bytes
 from recollect.tasks import ShapeActivities
-from recollect.tasks.videos.films import FilmWriter, Frame, read_film
+from recollect.tasks.videos.video_files import Frame, VideoWriter, read_video
 from recollect.training import DetectionConfig, FitConfig, fit
 
 TASK = ShapeActivities(length=12, max_lag=4, boxes=1)
@@ -31,7 +31,7 @@ def detector():
 
 
 def film(path, count, side=64, seed=0):
-    writer = FilmWriter(path, 25, (side, side))
+    writer = VideoWriter(path, 25, (side, side))
     task = ShapeActivities(size=side)
     generator = torch.Generator().manual_seed(seed)
     written = 0
@@ -45,7 +45,7 @@ def film(path, count, side=64, seed=0):
 
 def test_watching_says_what_the_whole_film_says(tmp_path):
     model, path = detector(), film(tmp_path / "film.mp4", 30)
-    frames = torch.from_numpy(np.stack([frame.pixels for frame in read_film(path)]))[None]
+    frames = torch.from_numpy(np.stack([frame.pixels for frame in read_video(path)]))[None]
     first = torch.zeros(1, 30, dtype=torch.bool)
     whole, _ = model(frames, model.initial_state(1), first)
     told = Watched()
@@ -53,7 +53,7 @@ def test_watching_says_what_the_whole_film_says(tmp_path):
     said = torch.from_numpy(np.stack([one.probabilities for one in seen]))
     torch.testing.assert_close(said, whole[0].detach().sigmoid(), atol=1e-5, rtol=1e-5)
     assert told.frames == 30 and told.broken == 0 and told.detections == sum(told.by_activity.values()) > 0
-    assert len(list(read_film(tmp_path / "seen.mp4"))) == 30
+    assert len(list(read_video(tmp_path / "seen.mp4"))) == 30
     events = list(tell_events(seen, model.class_names))
     open_ = set()
     for event in events:
@@ -115,13 +115,13 @@ def test_what_was_seen_before_ctrl_c_becomes_the_film(tmp_path):
     for count in (5, 0):
         with pytest.raises(KeyboardInterrupt):
             list(watch(detector(), frames_until_stopped(count), out=out))
-        assert [len(list(read_film(path))) for path in out.parent.iterdir()] == ([5] if count else [])
+        assert [len(list(read_video(path))) for path in out.parent.iterdir()] == ([5] if count else [])
         out.unlink(missing_ok=True)
 
 
 def test_one_long_line_of_pixels_is_drawn(tmp_path):
     seen = list(watch(detector(), [Frame(0, 0.0, np.zeros((1, 3000, 3), np.uint8))], out=tmp_path / "seen.mp4"))
-    (drawn,) = read_film(tmp_path / "seen.mp4")
+    (drawn,) = read_video(tmp_path / "seen.mp4")
     assert len(seen) == 1 and drawn.pixels is not None and drawn.pixels.shape[1] == 3250
 
 
@@ -149,7 +149,7 @@ def test_a_signal_ends_the_command_and_keeps_the_film(run_directory, tmp_path, m
 
     monkeypatch.setattr(Watcher, "see", killed)
     assert main(["watch", str(path), "--run", str(run_directory), "--out", str(tmp_path / "seen.mp4")]) == 0
-    assert len(list(read_film(tmp_path / "seen.mp4"))) == 4
+    assert len(list(read_video(tmp_path / "seen.mp4"))) == 4
     assert "stopped by SIGTERM" in capsys.readouterr().err
 
 

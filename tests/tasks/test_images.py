@@ -14,11 +14,11 @@ from recollect.layers.positions import from_patches, patches
 from recollect.tasks import CIFAR, STL10, Shapes
 from recollect.tasks.images import shapes
 from recollect.tasks.images.cifar_files import read_batch
-from recollect.tasks.images.contract import normalised
+from recollect.tasks.images.contract import normalize
 from recollect.tasks.images.outlines import OUTLINES
 from recollect.tasks.images.photographs import moved_and_mirrored
 from recollect.tasks.images.stl10 import BYTES
-from recollect.tasks.images.views import boxes, damaged, turned, view
+from recollect.tasks.images.views import boxes, corrupt, random_view, rotate
 
 
 def generator(seed=0):
@@ -107,7 +107,7 @@ def test_rows_are_patches_row_by_row():
     task = Shapes(size=16, patch=4)
     pictures, batch = task.pictures(3, generator()), task.sample(3, generator())
     assert batch.inputs.shape == (3, 16, 48) == (3, task.spec.length, task.spec.input_dim)
-    wanted = normalised(pictures.images)[:, :, 4:8, 8:12].flatten(1)
+    wanted = normalize(pictures.images)[:, :, 4:8, 8:12].flatten(1)
     assert torch.equal(batch.inputs[:, 1 * 4 + 2], wanted)
     assert torch.equal(from_patches(patches(pictures.images, 4), 4), pictures.images)
     weight = torch.randn(5, 3, 4, 4)
@@ -231,10 +231,10 @@ def test_views_are_turned_cut_and_damaged():
     images = Shapes(size=32).pictures(64, generator()).images
     quarters = torch.arange(64) % 4
     for row, quarter in enumerate(quarters[:8].tolist()):
-        assert torch.equal(turned(images, quarters)[row], torch.rot90(images[row], quarter, (1, 2)))
-    seen = view(images, generator())
+        assert torch.equal(rotate(images, quarters)[row], torch.rot90(images[row], quarter, (1, 2)))
+    seen = random_view(images, generator())
     assert seen.shape == images.shape and seen.min() >= 0 and seen.max() <= 1 and not torch.equal(seen, images)
-    hurt = damaged(images, generator())
+    hurt = corrupt(images, generator())
     gone = (hurt != images).any(1).float().mean((1, 2))
     assert gone.min() > 0.03 and 0.15 < gone.mean() < 0.5
     assert (boxes(images, 4, generator()).float().mean((1, 2)) <= 0.3).all()

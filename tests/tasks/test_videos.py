@@ -9,8 +9,8 @@ import torch
 
 from recollect.tasks import Charades, ShapeActivities, Thumos
 from recollect.tasks.ruler import measure
-from recollect.tasks.videos.films import Film, FilmWriter, read_film
 from recollect.tasks.videos.thumos import CLASSES
+from recollect.tasks.videos.video_files import VideoReader, VideoWriter, read_video
 
 SMALL = ShapeActivities(length=20, max_lag=12)
 
@@ -65,7 +65,7 @@ def test_bad_fields_are_named(field, value):
 
 
 def write_film(path, frames, rate=10):
-    writer = FilmWriter(path, rate, frames[0].shape[:2])
+    writer = VideoWriter(path, rate, frames[0].shape[:2])
     for frame in frames:
         writer.add(frame)
     writer.close()
@@ -258,15 +258,15 @@ def test_a_broken_frame_is_told_and_passed_over(tmp_path):
     file = tmp_path / "film.avi"
     noise = np.random.default_rng(0).integers(0, 255, (12, 64, 64, 3), dtype=np.uint8)
     write_film(file, list(noise))
-    assert [frame.number for frame in read_film(file)] == list(range(12))
+    assert [frame.number for frame in read_video(file)] == list(range(12))
     content = bytearray(file.read_bytes())
     size = len(content)
     content[size // 2 : size // 2 + 3000] = bytes(3000)
     file.write_bytes(bytes(content[: size - size // 8]))
-    frames = list(read_film(file))
+    frames = list(read_video(file))
     assert 1 <= sum(frame.pixels is not None for frame in frames) < len(frames) <= 12
     with pytest.raises(ValueError, match="does not exist"):
-        Film("/dev/video99")
+        VideoReader("/dev/video99")
 
 
 def test_a_frame_that_the_decoder_guesses_is_broken(tmp_path):
@@ -278,7 +278,7 @@ def test_a_frame_that_the_decoder_guesses_is_broken(tmp_path):
     content = bytearray(file.read_bytes())
     content[len(content) // 2 : len(content) // 2 + 200] = bytes(200)
     file.write_bytes(content)
-    frames = list(read_film(file))
+    frames = list(read_video(file))
     assert len(frames) == 12 and 1 <= sum(frame.pixels is None for frame in frames) < 6
 
 
@@ -292,6 +292,6 @@ def test_a_film_of_a_telephone_held_upright_is_turned(tmp_path):
     begin = content.index(b"tkhd") + 40  # of the matrix by which a film is shown
     content[begin : begin + 36] = struct.pack(">9i", 0, 1 << 16, 0, -1 << 16, 0, 0, 32 << 16, 0, 1 << 30)
     file.write_bytes(content)
-    for shown in read_film(file):
+    for shown in read_video(file):
         assert shown.pixels is not None and shown.pixels.shape == (64, 32, 3)
         assert shown.pixels[4, -4, 0] > 240 and shown.pixels[:, :12].max() < 10

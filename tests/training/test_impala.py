@@ -13,7 +13,7 @@ from small_worlds import RELEASE, Cue, CueConfig, StepsConfig
 from recollect.agents.actor_critic import ActorCriticConfig
 from recollect.config import to_json
 from recollect.cores import CORES
-from recollect.evaluation.watched import build_world
+from recollect.evaluation.world_guard import build_world
 from recollect.runs import checkpoints
 from recollect.runs.errors import NonFiniteError, WorldError
 from recollect.runs.metrics import read_rows

@@ -20,7 +20,7 @@ from recollect.agents.contract import ActorInputs, ActorOutput, Agent, nothing_s
 from recollect.agents.policies import knowing_nothing
 from recollect.evaluation.confidence_interval import confidence_interval
 from recollect.evaluation.score import Score
-from recollect.evaluation.watched import WatchedWorld
+from recollect.evaluation.world_guard import GuardedWorld
 from recollect.runs.errors import RunError, WorldError
 from recollect.runs.interrupts import TimeIsUp, may_be_given_up
 from recollect.runs.progress import Count
@@ -130,10 +130,10 @@ def evaluate_agent(  # noqa: PLR0913  (two of them are limits)
     width = min(episodes, batch_size)
     share = torch.tensor([episodes // width + (row < episodes % width) for row in range(width)], device=where)
     tally = _Tally(share)
-    with no_trace(agent, seed):
+    with evaluation_mode(agent, seed):
         try:
             with may_be_given_up(time_limit, patience=0.0):
-                world = WatchedWorld(world_config, width, seed=seed, device=where)
+                world = GuardedWorld(world_config, width, seed=seed, device=where)
                 try:
                     _play_shares(agent, world, tally, seed, greedy, step_limit)
                 finally:
@@ -148,7 +148,7 @@ def evaluate_agent(  # noqa: PLR0913  (two of them are limits)
     return _summary(tally, world)
 
 
-def _play_shares(agent: Agent, world: WatchedWorld, tally: "_Tally", seed: int, greedy: bool, step_limit: int) -> None:
+def _play_shares(agent: Agent, world: GuardedWorld, tally: "_Tally", seed: int, greedy: bool, step_limit: int) -> None:
     look = 1 if world.device.type == "cpu" else 32  # steps between looks: on an accelerator each one waits for it
     limit = int(tally.share.max()) * ((world.spec.max_steps or step_limit) + 1) + look
     count = Count(int(tally.share.sum()), "episodes")
@@ -189,7 +189,7 @@ def play(
     stream = agent.stream(world.batch_size)
     turns = torch.arange(world.batch_size) % len(noise) if noise else None
     share = None if turns is None else torch.tensor(list(noise), device=device)[turns.to(device)]
-    step, action = world.reset(), no_action(world)
+    step, action = world.reset(), initial_action(world)
     policy, features = nothing_said(agent, world.batch_size, torch.zeros((), device=device))
     while True:
         here = _to(step, device)
@@ -206,7 +206,7 @@ def play(
         step = world.step(action.to(world.device))
 
 
-def no_action(world: World) -> Tensor:
+def initial_action(world: World) -> Tensor:
     """What stands for the action before a first observation, ``[b, *action_shape]``; no agent reads it."""
     space = world.spec.action_space
     dtype = torch.float32 if isinstance(space, gymnasium.spaces.Box) else torch.long
@@ -292,7 +292,7 @@ def _summary(tally: _Tally, world: World) -> AgentEvaluation:
 
 
 @contextmanager
-def no_trace(agent: Agent, seed: int) -> Iterator[None]:
+def evaluation_mode(agent: Agent, seed: int) -> Iterator[None]:
     """An agent in ``eval`` mode and seeded global generators (a foreign world may draw from them), put back after."""
     modes = [(module, module.training) for module in agent.modules()]
     states = random_states()

@@ -20,7 +20,7 @@ from recollect.evaluation.confidence_interval import confidence_interval
 from recollect.evaluation.sequences import Evaluation
 from recollect.layers.positions import patches
 from recollect.runs.errors import NonFiniteError
-from recollect.tasks.images.contract import ImageTask, Pictures, normalised
+from recollect.tasks.images.contract import ImageTask, Pictures, normalize
 
 DECAY = 1e-3
 ROUNDS = 200
@@ -53,7 +53,7 @@ def linear_probe(
     require(test_rows >= 1, "test_rows", test_rows, "give at least one picture")
 
     def read(pictures: Iterator[Pictures]) -> tuple[Tensor, Tensor]:
-        read = [(features(patches(normalised(one.images), task.patch)).cpu(), one.labels) for one in pictures]
+        read = [(features(patches(normalize(one.images), task.patch)).cpu(), one.labels) for one in pictures]
         z = torch.cat([z for z, _ in read])
         bad = int((~z.isfinite()).any(1).sum())
         if bad:

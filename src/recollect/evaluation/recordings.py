@@ -34,10 +34,10 @@ from recollect.agents.contract import Agent
 from recollect.agents.spaces import space_to_json
 from recollect.config import require
 from recollect.evaluation import lerobot, minari_datasets
-from recollect.evaluation.agents import LIMIT, no_trace, play
+from recollect.evaluation.agents import LIMIT, evaluation_mode, play
 from recollect.evaluation.lerobot.layout import packages
 from recollect.evaluation.recorded_parts import PARTS, parts_of, require_finite, require_inside, whole_bounds
-from recollect.evaluation.watched import WatchedWorld
+from recollect.evaluation.world_guard import GuardedWorld
 from recollect.files import new_file, read_arrays
 from recollect.runs.errors import WorldError
 from recollect.runs.progress import Count
@@ -64,7 +64,7 @@ class Recording(NamedTuple):
     words: tuple[str, ...] = ()
     """Word of every number in the part ``language``, the first one empty; empty where nobody knows them."""
 
-    def spoken_as(self, spec: WorldSpec, name: str) -> "Recording":
+    def with_words_of(self, spec: WorldSpec, name: str) -> "Recording":
         """The same episodes, their sentences in the numbers of a world's words.
 
         Args:
@@ -160,13 +160,13 @@ def record_episodes(
     require(all(0 <= share <= 1 for share in noise), "noise", list(noise), "give shares of the actions, from 0 to 1")
     rows = min(episodes, ROWS)
     share = np.array([episodes // rows + (row < episodes % rows) for row in range(rows)])
-    world = WatchedWorld(world_config, rows, seed=seed, device=next(agent.parameters()).device)
+    world = GuardedWorld(world_config, rows, seed=seed, device=next(agent.parameters()).device)
     limit = int(share.max()) * ((world.spec.max_steps or WAIT) + 1)
     steps: list[Step] = []
     actions: list[Tensor] = []
     done, count = np.zeros(rows, dtype=np.int64), Count(episodes, "episodes")
     try:
-        with no_trace(agent, seed):
+        with evaluation_mode(agent, seed):
             for played in play(agent, world, seed=seed, greedy=greedy, noise=noise):
                 steps.append(played.step)
                 actions.append(played.action)
@@ -197,7 +197,7 @@ def demonstrate(config: WorldConfig, episodes: int, *, policy: str = "oracle", s
     require(episodes >= 1, "episodes", episodes, "record at least one")
     rows = min(episodes, ROWS)
     share = np.array([episodes // rows + (row < episodes % rows) for row in range(rows)])
-    world = WatchedWorld(config, rows, seed=seed, device=torch.device("cpu"))
+    world = GuardedWorld(config, rows, seed=seed, device=torch.device("cpu"))
     steps, actions, done = [world.reset()], [], np.zeros(rows, dtype=np.int64)
     count = Count(episodes, "episodes")
     limit = int(share.max()) * ((world.spec.max_steps or WAIT) + 1)

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from recollect.evaluation.agents import no_trace
+from recollect.evaluation.agents import evaluation_mode
 from recollect.interpret.episodes import LiveEpisode
 from recollect.interpret.recall import Ratio
 from recollect.interpret.record import EpisodeRecord
@@ -64,7 +64,7 @@ def blurred_places(episodes: Sequence[LiveEpisode]) -> dict[str, list[Ratio]]:
     for episode in episodes:
         for name, steps, maps in _maps_of(episode):
             chosen = np.unique(np.linspace(0, len(steps) - 1, STEPS).round().astype(int))
-            with no_trace(episode.agent, episode.info.seed):
+            with evaluation_mode(episode.agent, episode.info.seed):
                 areas = _areas(episode, steps[chosen], _on_grid(maps[chosen]))
             for place, curve in enumerate(("deletion", "insertion")):
                 ratio = Ratio(areas[:, place, 0].sum(), areas[:, place, 1].sum(), len(areas))

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 
 from recollect.agents.actor_critic import ActorCritic
-from recollect.evaluation.agents import no_trace
+from recollect.evaluation.agents import evaluation_mode
 from recollect.interpret.agreement import blurred_places
 from recollect.interpret.attention import Attention, hear
 from recollect.interpret.episodes import LiveEpisode, record_episode
@@ -85,7 +85,7 @@ def area(episode: LiveEpisode, *, take: bool) -> Areas | None:
     attended, generator = maps_of(episode, memory_heads(episode)).chunks, np.random.default_rng(0)
     sums: list[np.ndarray] = []
     playback = episode.playback()
-    with no_trace(agent, episode.info.seed):
+    with evaluation_mode(agent, episode.info.seed):
         for t, state in playback.states():
             held = np.flatnonzero(~np.isnan(removal.kl[t]) & ~np.isnan(attended[t])) if t in asked else np.array([])
             if len(held) < 2:
@@ -123,7 +123,7 @@ def decides_alike(episodes: Sequence[LiveEpisode]) -> Gate:
     worst = 0.0
     for episode in episodes:
         playback = episode.playback()
-        with no_trace(episode.agent, episode.info.seed):
+        with evaluation_mode(episode.agent, episode.info.seed):
             outputs = hear(episode.agent.core, playback.encoded).outputs
             output = episode.agent.allowed(episode.agent.decide(outputs, playback.encoded), episode.inputs)
         policy = output.policy[0].float().cpu().numpy()
@@ -149,7 +149,7 @@ def _same(one: np.ndarray, other: np.ndarray) -> bool:
 
 def _other_weights(agent: ActorCritic, seed: int) -> ActorCritic:
     """The same agent before training."""
-    with no_trace(agent, seed):
+    with evaluation_mode(agent, seed):
         return ActorCritic.described(agent.describe()).to(next(agent.parameters()).device).eval()
 
 
@@ -167,7 +167,7 @@ def depends_on_weights(episode: LiveEpisode) -> Gate:
 def _rank_correlation(episode: LiveEpisode, other: ActorCritic) -> float:
     """Mean Spearman correlation of the memory's maps over steps, at decisions where there are any."""
     assert episode.temporal is not None
-    with no_trace(other, 0):
+    with evaluation_mode(other, 0):
         maps = hear(other.core, Playback(other, episode.inputs).encoded).temporal
     if maps is None:
         return float("nan")
@@ -194,7 +194,7 @@ def untrained(episodes: Sequence[LiveEpisode]) -> list[Gate]:
     other = _other_weights(episodes[0].agent, 1)
     theirs = []
     for episode in episodes:
-        with no_trace(other, 0):
+        with evaluation_mode(other, 0):
             heard = hear(other.core, Playback(other, episode.inputs).encoded)
         theirs.append(replace(episode, agent=other, removal=None, **_maps(heard)))
     value, control = ours["mass on key"].value, score(theirs)["mass on key"].value

@@ -23,8 +23,8 @@ from recollect.agents.actor_critic import ActorCritic
 from recollect.agents.contract import ActorInputs, Agent, nothing_said, what_was_said
 from recollect.config import require
 from recollect.cores import CORES
-from recollect.evaluation.agents import no_action, no_trace, play
-from recollect.evaluation.watched import WatchedWorld
+from recollect.evaluation.agents import evaluation_mode, initial_action, play
+from recollect.evaluation.world_guard import GuardedWorld
 from recollect.interpret.attention import hear
 from recollect.interpret.events import find_events, find_objects, find_pairs
 from recollect.interpret.hiding import can_hide_steps, forget_chunks, hiding
@@ -76,7 +76,7 @@ class LiveEpisode(EpisodeRecord):
 
     def with_removal(self, unit: str | None = None) -> Self:
         """The same with :attr:`removal`; see :func:`recollect.interpret.removal.measure_removal`."""
-        with no_trace(self.agent, self.info.seed):
+        with evaluation_mode(self.agent, self.info.seed):
             return replace(self, removal=measure_removal(self.playback(), self.chunks, unit))
 
     def with_saliency(
@@ -100,7 +100,7 @@ class LiveEpisode(EpisodeRecord):
         require(method in ("perturbation", "gradient"), "method", method, "choose perturbation or gradient")
         require(every >= 1, "every", every, "give at least 1")
         steps = range(0, self.num_steps, every)
-        with no_trace(self.agent, self.info.seed):
+        with evaluation_mode(self.agent, self.info.seed):
             if method == "gradient":
                 found = gradient_saliency(self.playback(), self.action, targets=targets, steps=steps)
             else:
@@ -127,7 +127,7 @@ class LiveEpisode(EpisodeRecord):
                 "give an edit of its state"
             )
         state = state if edit is None else edit(state)
-        with no_trace(self.agent, self.info.seed):
+        with evaluation_mode(self.agent, self.info.seed):
             moments = list(_live_again(self, step, state, hide))
         what = "an edited memory" if edit or hide else "the same memory"
         notes = (f"lived again from step {step} on with {what}",)
@@ -135,7 +135,7 @@ class LiveEpisode(EpisodeRecord):
 
     def outcome_from(self, step: int, *, hide: Sequence[tuple[int, int]] = ()) -> float | None:
         """The world's score when the episode is lived again, as :meth:`rerun_from` does; None where it does not end."""
-        with no_trace(self.agent, self.info.seed):
+        with evaluation_mode(self.agent, self.info.seed):
             *_, last = _live_again(self, step, self.playback().state_before(step), hide)
         return float(last.step.score[0]) if bool(last.step.is_last[0]) else None
 
@@ -195,11 +195,11 @@ def record_episode(
             f"agent={type(agent).__name__}: only the inside of an ActorCritic can be recorded: give an agent or a run "
             "that learned by reinforcement or by cloning"
         )
-    watched = WatchedWorld(world, 1, seed=seed, device=next(agent.parameters()).device)
+    watched = GuardedWorld(world, 1, seed=seed, device=next(agent.parameters()).device)
     moments: list[Moment] = []
     try:
-        with no_trace(agent, seed):
-            told, said = no_action(watched), None
+        with evaluation_mode(agent, seed):
+            told, said = initial_action(watched), None
             for played in play(agent, watched, seed=seed, greedy=greedy):
                 output = played.output
                 said = nothing_said(agent, 1, output.value) if said is None else said
@@ -211,12 +211,12 @@ def record_episode(
         watched.close()
     known = EpisodeInfo(task="", core="") if info is None else info
     known = replace(known, seed=seed, greedy=greedy)
-    with no_trace(agent, seed):
+    with evaluation_mode(agent, seed):
         return _assemble(agent, world, moments, known, ())
 
 
 def _moment(
-    watched: WatchedWorld,
+    watched: GuardedWorld,
     step: Step,
     told: Tensor,
     said: tuple[Tensor, Tensor],
@@ -235,13 +235,13 @@ def _live_again(episode: LiveEpisode, start: int, state: Any, hide: Sequence[tup
     agent, seed, inputs = episode.agent, episode.info.seed, episode.inputs
     assert inputs.policy is not None and inputs.features is not None  # recorded for every agent
     device = next(agent.parameters()).device
-    watched = WatchedWorld(episode.world, 1, seed=seed, device=device)
+    watched = GuardedWorld(episode.world, 1, seed=seed, device=device)
     generator = torch.Generator(device).manual_seed(seed)
     actions = torch.as_tensor(episode.action, device=device)
     logits, values = (torch.as_tensor(part, device=device) for part in (episode.logits, episode.value))
     limit = max(LONGEST, episode.num_steps)
     try:
-        step, told = watched.reset(), no_action(watched)
+        step, told = watched.reset(), initial_action(watched)
         said = inputs.policy[:, 0], inputs.features[:, 0]
         for t in range(limit):
             if t <= start:

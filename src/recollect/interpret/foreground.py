@@ -27,7 +27,7 @@ from recollect.evaluation.confidence_interval import confidence_interval
 from recollect.evaluation.score import Score
 from recollect.interpret.pointing import NEAR
 from recollect.layers.positions import patches
-from recollect.tasks.images.contract import ImageTask, normalised
+from recollect.tasks.images.contract import ImageTask, normalize
 
 SHARES = (0.2, 0.3, 0.4, 0.5)
 """Of the patches, as in figure 7."""
@@ -131,7 +131,7 @@ def look(agent: SequenceClassifier, where: ImageTask, *, samples: int, seed: int
         for pictures in where.picture_batches(samples, BATCH_SIZE, generator):
             if pictures.foreground is None:
                 raise ValueError(f"{type(where).__name__}: nobody knows the foreground of these pictures: take Shapes")
-            inputs = patches(normalised(pictures.images), where.patch)
+            inputs = patches(normalize(pictures.images), where.patch)
             maps.append(agent.summary_attention(inputs.to(device)).float().cpu())
             seen.append(pictures.foreground)
     finally:

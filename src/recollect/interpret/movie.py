@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from recollect.config import require
-from recollect.evaluation.films import INK, PAPER, SOFT, load_imageio, load_pillow
+from recollect.evaluation.agent_videos import INK, PAPER, SOFT, load_imageio, load_pillow
 from recollect.files import new_file
 from recollect.interpret.checks import check_record
 from recollect.interpret.colours import overlay

@@ -21,7 +21,7 @@ from recollect.agents.contract import ActorInputs
 from recollect.agents.kinds import KINDS
 from recollect.config import to_json
 from recollect.cores import HierarchicalChunkMemory
-from recollect.evaluation.agents import no_trace
+from recollect.evaluation.agents import evaluation_mode
 from recollect.interpret.attention import Attention, hear
 from recollect.interpret.episodes import LiveEpisode
 from recollect.interpret.playback import Playback
@@ -72,7 +72,7 @@ def _told_later(episode: LiveEpisode, extra: int) -> tuple[Ratio, Ratio]:
     """Recall, and decisions that stay, when the first observation comes ``extra`` times more."""
     agent, inputs = episode.agent, _repeat_first(episode.inputs, extra)
     playback = Playback(agent, inputs)
-    with no_trace(agent, episode.info.seed):
+    with evaluation_mode(agent, episode.info.seed):
         heard = hear(agent.core, playback.encoded)
         said = agent.allowed(agent.decide(heard.outputs, playback.encoded), inputs)
     pairs = tuple(
@@ -108,7 +108,7 @@ def _recall(episode: LiveEpisode, heard: Attention, **also: Any) -> Ratio:
 
 
 def _recall_of(episode: LiveEpisode, other: ActorCritic) -> Ratio:
-    with no_trace(other, episode.info.seed):
+    with evaluation_mode(other, episode.info.seed):
         return _recall(episode, hear(other.core, Playback(other, episode.inputs).encoded))
 
 
@@ -121,7 +121,7 @@ def _with_chunks_of(agent: ActorCritic, length: int) -> ActorCritic | None:
         return None
     number, top = (max(1, round(part * old.chunk_len / length)) for part in (old.num_chunks, old.top_k))
     memory = replace(config, chunk_len=length, num_chunks=number, top_k=top)
-    with no_trace(agent, 0):
+    with evaluation_mode(agent, 0):
         other = ActorCritic.described(agent.describe() | {"core": to_json(memory, KINDS)})
     other.load_state_dict(agent.state_dict())
     return other.to(next(agent.parameters()).device).eval()

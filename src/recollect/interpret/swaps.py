@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from recollect.cores import HierarchicalChunkMemory
-from recollect.evaluation.agents import no_trace
+from recollect.evaluation.agents import evaluation_mode
 from recollect.interpret.episodes import LiveEpisode
 from recollect.interpret.recall import Ratio, decisions, overlapping
 from recollect.interpret.report import Metric
@@ -123,7 +123,7 @@ def put(state: Any, places: Sequence[int], theirs: Any, chosen: Sequence[int]) -
 
 def _decided(episode: LiveEpisode, t: int, state: Any) -> int:
     """The likeliest action at a step with this memory."""
-    with no_trace(episode.agent, episode.info.seed):
+    with evaluation_mode(episode.agent, episode.info.seed):
         output, _ = episode.playback().step(t, state)
     return _choice(episode, output.policy[:, 0])
 

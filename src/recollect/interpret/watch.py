@@ -24,7 +24,7 @@ from recollect.agents.activity_detector import ActivityDetector
 from recollect.config import require
 from recollect.files import new_file, path_errors
 from recollect.interpret.watch_picture import Painter
-from recollect.tasks.videos.films import Film, FilmWriter, Frame, require_film_name
+from recollect.tasks.videos.video_files import Frame, VideoReader, VideoWriter, require_video_path
 from recollect.training.trained import load_model
 
 SLACK = 0.1
@@ -182,7 +182,7 @@ def watch(
 
     Args:
         model: of a run that was trained on frames.
-        source: film, camera (see ``tasks/videos/films.py``), or frames.
+        source: film, camera (see ``tasks/videos/video_files.py``), or frames.
         threshold: probability from which an activity goes on.
         out: annotated film that is written beside its place and moved there at the end, also when the caller stops or
             Ctrl-C comes.
@@ -198,14 +198,14 @@ def watch(
     if out is not None:
         _require_out(Path(out), source)
     if isinstance(source, (str, PathLike)):
-        with Film(str(source)) as film:
+        with VideoReader(str(source)) as film:
             yield from _watched(watcher, film, film.rate, told, out, most_frames)
     else:
         yield from _watched(watcher, source, 25.0, told, out, most_frames)
 
 
 def _require_out(out: Path, source: Any) -> None:
-    require_film_name(out)
+    require_video_path(out)
     require(not out.is_dir(), "out", str(out), "this is a folder: name a film in it")
     same = isinstance(source, (str, PathLike)) and out.exists() and Path(source).exists() and out.samefile(source)
     require(not same, "out", str(out), "this is the film that is watched: name another one")
@@ -226,7 +226,7 @@ def _watched(
     with path_errors("out", target):
         target.parent.mkdir(parents=True, exist_ok=True)
     painter = Painter(watcher.model.class_names)
-    writer: FilmWriter | None = None
+    writer: VideoWriter | None = None
     stopped: BaseException | None = None
     with new_file(target) as unfinished:
         try:
@@ -234,7 +234,7 @@ def _watched(
                 picture = painter.draw(seen.frame, seen.probabilities, seen.going_on)
                 if picture is not None:
                     if writer is None:
-                        writer = FilmWriter(unfinished, rate, picture.shape[:2])
+                        writer = VideoWriter(unfinished, rate, picture.shape[:2])
                     writer.add(picture)
                 yield seen
         except (GeneratorExit, KeyboardInterrupt) as stop:  # a person has seen enough: what there is becomes the film

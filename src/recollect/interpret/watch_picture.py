@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from recollect.evaluation.films import INK, PAPER, SOFT, load_pillow
-from recollect.tasks.videos.films import Frame
+from recollect.evaluation.agent_videos import INK, PAPER, SOFT, load_pillow
+from recollect.tasks.videos.video_files import Frame
 
 TALL, WIDE = 336, 1280
 """Height and width up to which smaller frames are enlarged, by whole numbers."""

@@ -25,8 +25,8 @@ from rich.table import Table
 from recollect.agents.actor_critic import ActorCritic
 from recollect.agents.contract import ActorInputs, nothing_said, what_was_said
 from recollect.config import require
-from recollect.evaluation.agents import AgentEvaluation, evaluate_agent, no_action
-from recollect.evaluation.films import Video, record
+from recollect.evaluation.agent_videos import Video, record_video
+from recollect.evaluation.agents import AgentEvaluation, evaluate_agent, initial_action
 from recollect.interpret.explore import Explored, explore_run
 from recollect.recipes.hierarchical_transformer_memory import short_t_maze
 from recollect.runs.progress import Progress
@@ -139,7 +139,7 @@ def demo(
     agents = [cast(ActorCritic, outcome.agent.eval()) for outcome in outcomes]
     scores = [_score(agent, worlds, episodes) for agent in agents]
     _show_scores(console, worlds, scores, outcomes)
-    video = record(agents[0], memory.world, folder / "hcam", episodes=4, seed=FRESH_SEED)
+    video = record_video(agents[0], memory.world, folder / "hcam", episodes=4, seed=FRESH_SEED)
     console.print(f"Film: {video.mp4}", highlight=False, soft_wrap=True, markup=False)
     streamed = stream(agents[0], worlds[1], steps, console)
     _show_stream(console, streamed)
@@ -173,7 +173,7 @@ def stream(agent: ActorCritic, world_config: WorldConfig, steps: int, console: C
     steps = max(steps, 2 * WINDOW)
     world = world_config.build(1, seed=FRESH_SEED + 1)
     live = agent.stream(1)
-    step, action = world.reset(), no_action(world)
+    step, action = world.reset(), initial_action(world)
     policy, features = nothing_said(agent, 1, step.reward)
     told: list[tuple[ActorInputs, torch.Tensor]] = []
     said: list[tuple[torch.Tensor, torch.Tensor]] = []

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from recollect.evaluation.films import Video, record
+from recollect.evaluation.agent_videos import Video, record_video
 from recollect.evaluation.recordings import Recording, record_episodes
 from recollect.tasks.worlds.contract import WorldConfig
 from recollect.training.frame import TrainerConfig
@@ -31,7 +31,7 @@ class ActingConfig(TrainerConfig):
     def film(self, model: Any, target: Path, *, episodes: int, seed: int, greedy: bool | None = None) -> Video:
         """Record a video of episodes in the world of the run."""
         how = self.is_greedy if greedy is None else greedy
-        return record(model, self.world, target, episodes=episodes, seed=seed, greedy=how)
+        return record_video(model, self.world, target, episodes=episodes, seed=seed, greedy=how)
 
     def record(
         self, model: Any, *, episodes: int, seed: int, greedy: bool | None = None, noise: Sequence[float] = ()

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, get_type_hints
 from torch import Tensor, nn
 
 from recollect.config import CheckedConfig, require, require_types
-from recollect.evaluation.films import Video
+from recollect.evaluation.agent_videos import Video
 from recollect.evaluation.recordings import Recording
 from recollect.evaluation.score import Score
 

@@ -31,8 +31,8 @@ from recollect.evaluation.probe import linear_probe
 from recollect.evaluation.sequences import Evaluation
 from recollect.layers.positions import patches
 from recollect.objectives.contrastive import nt_xent
-from recollect.tasks.images.contract import ImageTask, normalised
-from recollect.tasks.images.views import damaged, turned, view
+from recollect.tasks.images.contract import ImageTask, normalize
+from recollect.tasks.images.views import corrupt, random_view, rotate
 from recollect.training.optimizers import begin_step, drawing_again, take_step
 from recollect.training.streams import StreamConfig, StreamTrainer
 
@@ -149,8 +149,8 @@ class SelfSupervisedTrainer(StreamTrainer[SelfSupervisedConfig, SiT]):
         images = task.pictures(self.config.batch_size, generator).images
         both = torch.cat((images, images))
         quarters = torch.randint(4, (len(both),), generator=generator)
-        clean = view(turned(both, quarters), generator)
-        inputs, targets = (patches(normalised(x), task.patch) for x in (damaged(clean, generator), clean))
+        clean = random_view(rotate(both, quarters), generator)
+        inputs, targets = (patches(normalize(x), task.patch) for x in (corrupt(clean, generator), clean))
         return inputs, targets, quarters
 
 

@@ -11,8 +11,8 @@ import torch
 from torch import nn
 
 from recollect.config import from_json, require
+from recollect.evaluation.agent_videos import Video, load_imageio, load_pillow
 from recollect.evaluation.agents import AgentEvaluation
-from recollect.evaluation.films import Video, load_imageio, load_pillow
 from recollect.evaluation.recordings import Recording, require_target, write_recording
 from recollect.evaluation.score import Score
 from recollect.files import path_errors, read_json, require_json_type

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from recollect.tasks.videos.films import Film
+from recollect.tasks.videos.video_files import VideoReader
 
 VERSION = "v3.0"
 INFO, STATS, TASKS = "meta/info.json", "meta/stats.json", "meta/tasks.parquet"
@@ -64,7 +64,7 @@ def packages() -> tuple[ModuleType, ModuleType, ModuleType]:
     return pyarrow, pyarrow.parquet, av
 
 
-class FilmWriter:
+class LosslessVideoWriter:
     """A film without loss: H.264 in RGB, so that pixels come back as they were.
 
     Args:
@@ -115,7 +115,7 @@ def film_frames(path: Path) -> Iterator[tuple[float, np.ndarray]]:
         ValueError: it cannot be read, or a frame is damaged; says at which frame.
     """
     try:
-        film = Film(path)
+        film = VideoReader(path)
     except ValueError as error:
         raise ValueError(f"{path}: frame 0 cannot be read ({error}): the film is damaged or cut off") from None
     with film:

@@ -37,7 +37,7 @@ from recollect.evaluation.lerobot.layout import (
     VERSION,
     VIDEO_MB,
     VIDEOS,
-    FilmWriter,
+    LosslessVideoWriter,
     Place,
     packages,
     to_png,
@@ -177,13 +177,13 @@ class _Dataset:
     def _write_films(self, key: str, images: np.ndarray) -> list[tuple[Place, int]]:
         """The films of one camera; where every episode begins: the film, and the frame in it."""
         place, where, at = Place(0, 0), [], 0
-        writer = FilmWriter(self.root / place.path(VIDEOS, key), self.fps)
+        writer = LosslessVideoWriter(self.root / place.path(VIDEOS, key), self.fps)
         try:
             for length in self.lengths:
                 if writer.frames and writer.bytes >= self.limits[1]:
                     writer.close()
                     place = place.next()
-                    writer = FilmWriter(self.root / place.path(VIDEOS, key), self.fps)
+                    writer = LosslessVideoWriter(self.root / place.path(VIDEOS, key), self.fps)
                 where.append((place, writer.frames))
                 for image in images[at : at + length]:
                     writer.add(image)

@@ -96,7 +96,7 @@ class ImageTask(StreamTask):
 
 def rows_of(pictures: Pictures, patch: int) -> Batch:
     """Pictures as rows of normalised patches, whose class is asked at the last one."""
-    inputs = patches(normalised(pictures.images), patch)
+    inputs = patches(normalize(pictures.images), patch)
     b, t, _ = inputs.shape
     asked = torch.zeros(b, t, dtype=torch.bool)
     asked[:, -1] = True
@@ -104,6 +104,6 @@ def rows_of(pictures: Pictures, patch: int) -> Batch:
     return Batch(inputs, asked.roll(1, 1), targets, asked, asked.clone(), torch.full((b, t), -1))
 
 
-def normalised(images: Tensor) -> Tensor:
+def normalize(images: Tensor) -> Tensor:
     """Brightness 0..1 as what models read."""
     return (images - MIDDLE) / SPREAD

@@ -21,7 +21,7 @@ BOXES = 4
 GREY = (0.2989, 0.587, 0.114)
 
 
-def turned(images: Tensor, quarters: Tensor) -> Tensor:
+def rotate(images: Tensor, quarters: Tensor) -> Tensor:
     """Pictures ``[b, c, y, x]`` turned against the clock by 0 to 3 quarters, long ``[b]``."""
     found = images.clone()
     for quarter in (1, 2, 3):
@@ -30,7 +30,7 @@ def turned(images: Tensor, quarters: Tensor) -> Tensor:
     return found
 
 
-def view(images: Tensor, generator: torch.Generator) -> Tensor:
+def random_view(images: Tensor, generator: torch.Generator) -> Tensor:
     """A random view of every picture ``[b, 3, y, x]``, 0..1."""
     b = len(images)
     drawn = torch.rand(8, b, generator=generator)
@@ -48,7 +48,7 @@ def view(images: Tensor, generator: torch.Generator) -> Tensor:
     return torch.lerp(grey(found), found, saturation).clamp(0, 1)
 
 
-def damaged(images: Tensor, generator: torch.Generator) -> Tensor:
+def corrupt(images: Tensor, generator: torch.Generator) -> Tensor:
     """Pictures ``[b, 3, y, x]`` with boxes of grey, blur, noise and of the picture next to them in the batch."""
     noise = torch.rand(images.shape, generator=generator)
     blurred = F.avg_pool2d(F.avg_pool2d(images, 5, 1, 2, count_include_pad=False), 5, 1, 2, count_include_pad=False)

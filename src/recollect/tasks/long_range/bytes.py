@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from recollect.tasks.long_range.kept import data_folder, folder_of
+from recollect.tasks.disk_cache import data_folder, expand_folder
 from recollect.tasks.streams.contract import Batch
 
 VOCABULARY = 257
@@ -64,7 +64,7 @@ def split_words(text: bytes, chunk_len: int) -> bytes:
 
 def where(path: str, name: str) -> Path:
     """The folder that a task's ``path`` means; empty is ``name`` below the folder of data."""
-    return folder_of(path, "path") if path else data_folder() / name
+    return expand_folder(path, "path") if path else data_folder() / name
 
 
 def batches_of(rows: Tensor, batch_size: int, make: Callable[[Tensor], Batch]) -> Iterator[Batch]:

@@ -29,8 +29,8 @@ from torch import Tensor
 
 from recollect.config import require
 from recollect.machine import exit_with_parent
+from recollect.tasks.disk_cache import cached_arrays, data_folder, expand_folder
 from recollect.tasks.long_range.expressions import WORDS, Rows, Shape, draw
-from recollect.tasks.long_range.kept import data_folder, folder_of, kept
 from recollect.tasks.streams.contract import Batch, StreamTask, TaskSpec
 
 FORMAT = 1
@@ -138,7 +138,7 @@ class ListOps(StreamTask):
     @property
     def _path(self) -> Path:
         name = hashlib.sha256(json.dumps(_config(self)).encode()).hexdigest()[:12]
-        return (folder_of(self.folder, "folder") if self.folder else data_folder()) / f"listops-{name}.npz"
+        return (expand_folder(self.folder, "folder") if self.folder else data_folder()) / f"listops-{name}.npz"
 
     def _whole(self) -> "ListOps":
         """The task that all parts have in common, and all folders."""
@@ -167,7 +167,7 @@ def _rows(path: Path, task: ListOps) -> Rows:
 
 
 def _kept(path: Path, task: ListOps, processes: int) -> Rows:
-    found = kept(path, lambda: _made(task, processes)._asdict(), _config(task))
+    found = cached_arrays(path, lambda: _made(task, processes)._asdict(), _config(task))
     return Rows(found["tokens"], found["ends"], found["labels"])
 
 

@@ -29,8 +29,8 @@ from recollect.tasks.long_range.bytes import where
 from recollect.tasks.streams.contract import Batch, TaskSpec
 from recollect.tasks.videos.annotations import Video, part_of, read_charades
 from recollect.tasks.videos.contract import VideoTask
-from recollect.tasks.videos.films import Film
 from recollect.tasks.videos.thumos import stacked
+from recollect.tasks.videos.video_files import VideoReader
 
 NUM_CLASSES = 157
 MOMENTS = 25
@@ -152,7 +152,7 @@ def read_frames(file: Path, times: list[float], size: int) -> Tensor:
         ValueError: the film is missing, empty, no film, or a frame cannot be decoded; names film and frame.
     """
     found: list[Tensor] = []
-    with Film(file) as film:
+    with VideoReader(file) as film:
         shown, end = None, 0.0
         for frame in film:
             if frame.pixels is None:

@@ -10,8 +10,8 @@ from recollect.evaluation.demonstrations import DemonstrationsConfig, record_dem
 from recollect.evaluation.recordings import Recording, read_recording
 from recollect.gymnasium_ids import BABYAI
 from recollect.tasks import GymnasiumConfig
+from recollect.tasks.disk_cache import data_folder
 from recollect.tasks.gymnasium.babyai import DEFAULT_LEVELS, level_id, level_name
-from recollect.tasks.long_range.kept import data_folder
 from recollect.tasks.worlds.contract import WorldConfig
 from recollect.training.imitation.teachers import BOT
 
@@ -28,7 +28,7 @@ def recorded_episodes(source: str, world: WorldConfig) -> Recording:
         RunError: the bot finds no way in one of its levels.
     """
     path = str(demonstrations(int(source.removeprefix(BOT)), world)) if source.startswith(BOT) else source
-    recording = read_recording(path).spoken_as(world.spec, source)
+    recording = read_recording(path).with_words_of(world.spec, source)
     recording.require(world.spec, source)
     scored_by_success = isinstance(world, GymnasiumConfig) and world.id == BABYAI
     return successes(recording) if scored_by_success else recording

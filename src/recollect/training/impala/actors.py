@@ -29,7 +29,7 @@ import torch
 from torch import Tensor
 
 from recollect.agents.contract import Agent
-from recollect.evaluation.watched import close_world
+from recollect.evaluation.world_guard import close_world
 from recollect.ops.copying import copy_each
 from recollect.runs.errors import WorldError
 from recollect.runs.interrupts import may_be_given_up

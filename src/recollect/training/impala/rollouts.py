@@ -21,8 +21,8 @@ import torch
 from torch import Tensor
 
 from recollect.agents.contract import ActorInputs, Agent, LiveAgent, nothing_said, what_was_said
-from recollect.evaluation.agents import no_action
-from recollect.evaluation.watched import named
+from recollect.evaluation.agents import initial_action
+from recollect.evaluation.world_guard import world_errors
 from recollect.runs.errors import NonFiniteError, WorldError
 from recollect.runs.interrupts import Block, TimeIsUp, may_be_given_up
 from recollect.state import map_state, named_leaves, take_rows
@@ -254,7 +254,7 @@ class Collector:
 
     def _nothing_said(self) -> Said:
         like = torch.zeros((), device=self.world.device)
-        return Said(no_action(self.world), *nothing_said(self.agent, self.world.batch_size, like))
+        return Said(initial_action(self.world), *nothing_said(self.agent, self.world.batch_size, like))
 
     def _nothing_counted(self) -> Counted:
         zero = torch.zeros(self.world.batch_size, dtype=torch.float64, device=self.world.device)
@@ -285,7 +285,7 @@ class Collector:
         """
         before = self.snapshot
         try:
-            with may_be_given_up(self.timeout, PATIENCE) as block, named(self.name):
+            with may_be_given_up(self.timeout, PATIENCE) as block, world_errors(self.name):
                 step, said, targets = self._play(buffer, block)
         except TimeIsUp:
             raise WorldError(
@@ -389,7 +389,7 @@ class Collector:
 
     def _reset(self, seed: int | None = None) -> Step:
         """The first observations, and a closer look at them."""
-        with named(self.name, "its reset"):
+        with world_errors(self.name, "its reset"):
             step = self.world.reset(seed)
             self.answers.check(step)
             self.answers.check_numbers(step)
@@ -404,7 +404,7 @@ class Collector:
                     yield f"observation{name}", torch.stack(rows, 1)
 
         self._check(parts)
-        with named(self.name):
+        with world_errors(self.name):
             for step in self.seen:
                 self.answers.check_numbers(step)
 

@@ -30,7 +30,7 @@ from recollect.agents.actor_critic import ActorCritic, ActorCriticConfig
 from recollect.config import require, require_types
 from recollect.cores.contract import CoreConfig
 from recollect.evaluation.agents import METRICS, TIME_LIMIT, AgentEvaluation, evaluate_agent
-from recollect.evaluation.watched import build_world, close_world, named
+from recollect.evaluation.world_guard import build_world, close_world, world_errors
 from recollect.runs.errors import WorldError
 from recollect.runs.interrupts import TimeIsUp, may_be_given_up
 from recollect.state import detach
@@ -143,7 +143,7 @@ class ImpalaConfig(ActingConfig):
 
     def build_agent(self) -> ActorCritic:
         """The agent alone, with new weights, on the CPU."""
-        with named(type(self.world).__name__.removesuffix("Config"), "its spec"):
+        with world_errors(type(self.world).__name__.removesuffix("Config"), "its spec"):
             spec = self.world.spec
         labels = spec.num_labels if self.loss.supervision.label_cost else 0
         return self.agent.build(

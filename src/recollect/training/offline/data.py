@@ -20,7 +20,7 @@ from recollect.config import require, require_types
 from recollect.evaluation.dqn_replay import read_dqn_replay
 from recollect.evaluation.recordings import Recording, read_recording
 from recollect.objectives.returns import returns_to_go
-from recollect.tasks.long_range.kept import data_folder
+from recollect.tasks.disk_cache import data_folder
 from recollect.tasks.worlds.contract import WorldSpec
 from recollect.training.imitation.recorded import nested
 
@@ -56,7 +56,7 @@ class OfflineDataConfig:
         remedy = "say what to learn from: --data FILE.npz, minari:DATASET or dqn-replay:FOLDER"
         require(bool(self.source), "data.source", self.source, remedy)
         if not self.source.startswith(REPLAY):
-            recording = read_recording(_path(self.source)).spoken_as(spec, self.source)
+            recording = read_recording(_path(self.source)).with_words_of(spec, self.source)
             recording.require(spec, self.source)
             return recording, 1
         folder = data_folder() / self.source.removeprefix(REPLAY)  # an absolute path stands for itself

@@ -10,7 +10,7 @@ from PIL import Image
 
 from recollect.agents.actor_critic import ActorCriticConfig
 from recollect.cores import CORES
-from recollect.evaluation.films import film, named, record, spoken
+from recollect.evaluation.agent_videos import film, named, record_video, spoken
 from recollect.tasks.worlds.ballet.world import WORDS as DANCE_WORDS
 from recollect.tasks.worlds.ballet.world import BalletConfig
 from recollect.tasks.worlds.t_maze import TMazeConfig
@@ -44,7 +44,7 @@ def test_frames_are_the_steps_of_the_world():
 def test_a_video_is_written_and_can_be_read(tmp_path):
     one = agent().train()
     before = torch.get_rng_state()
-    video = record(one, MAZE, tmp_path / "new" / "maze", episodes=2, fps=5)
+    video = record_video(one, MAZE, tmp_path / "new" / "maze", episodes=2, fps=5)
     assert one.training and torch.equal(before, torch.get_rng_state())
     with Image.open(video.gif) as gif:
         assert 2 <= gif.n_frames <= video.frames
@@ -61,7 +61,7 @@ def test_a_video_is_written_and_can_be_read(tmp_path):
 
 
 def test_a_film_that_breaks_off_leaves_the_one_before_it(tmp_path, monkeypatch):
-    before = record(agent(), MAZE, tmp_path / "maze", episodes=1).gif.read_bytes()
+    before = record_video(agent(), MAZE, tmp_path / "maze", episodes=1).gif.read_bytes()
 
     def fill_the_disk(self, target, *given, **more):
         Path(target).write_bytes(b"GIF8")
@@ -69,7 +69,7 @@ def test_a_film_that_breaks_off_leaves_the_one_before_it(tmp_path, monkeypatch):
 
     monkeypatch.setattr(Image.Image, "save", fill_the_disk)
     with pytest.raises(OSError, match="No space left"):
-        record(agent(), MAZE, tmp_path / "maze", episodes=1)
+        record_video(agent(), MAZE, tmp_path / "maze", episodes=1)
     assert (tmp_path / "maze.gif").read_bytes() == before
     assert [path.name for path in sorted(tmp_path.iterdir())] == ["maze.gif", "maze.mp4"]
 
@@ -99,13 +99,13 @@ def test_words_are_spoken():
 
 def test_ballet_is_filmed(tmp_path):
     world = BalletConfig()
-    video = record(agent(world), world, tmp_path / "ballet", episodes=1, longest=3)
+    video = record_video(agent(world), world, tmp_path / "ballet", episodes=1, longest=3)
     assert video.mp4.stat().st_size > 1000 and video.scores == []
 
 
 def test_mistakes_are_named(tmp_path, monkeypatch):
     with pytest.raises(ValueError, match="episodes=0"):
-        record(agent(), MAZE, tmp_path / "x", episodes=0)
+        record_video(agent(), MAZE, tmp_path / "x", episodes=0)
     monkeypatch.setitem(sys.modules, "imageio_ffmpeg", None)
     with pytest.raises(ValueError, match=r"pip install 'imageio"):
-        record(agent(), MAZE, tmp_path / "x")
+        record_video(agent(), MAZE, tmp_path / "x")

@@ -23,10 +23,10 @@ FOLDER = "RECOLLECT_DATA"
 
 def data_folder() -> Path:
     """Where data is kept and looked for: ``$RECOLLECT_DATA``, or ``~/.cache/recollect``."""
-    return folder_of(os.environ.get(FOLDER) or "~/.cache/recollect", FOLDER)
+    return expand_folder(os.environ.get(FOLDER) or "~/.cache/recollect", FOLDER)
 
 
-def folder_of(given: str, field: str) -> Path:
+def expand_folder(given: str, field: str) -> Path:
     """The folder that a field means, which may begin with ``~``.
 
     Raises:
@@ -38,7 +38,9 @@ def folder_of(given: str, field: str) -> Path:
         raise ValueError(f"{field}={given!r}: there is no such home: give the whole path") from None
 
 
-def kept(path: Path, make: Callable[[], Mapping[str, np.ndarray]], config: Sequence[int]) -> dict[str, np.ndarray]:
+def cached_arrays(
+    path: Path, make: Callable[[], Mapping[str, np.ndarray]], config: Sequence[int]
+) -> dict[str, np.ndarray]:
     """Arrays of a file; made, and written in one stroke, where there is none or it is damaged.
 
     Args:

@@ -17,7 +17,7 @@ CLOSING = 5.0
 """Seconds that a world may take to close."""
 
 
-class named:  # noqa: N801  (a function of contextlib would let a StopIteration through)
+class world_errors:  # noqa: N801  (a function of contextlib would let a StopIteration through)
     """Whatever code of a world raises in this context becomes a :class:`WorldError` with its name.
 
     Args:
@@ -44,7 +44,7 @@ class named:  # noqa: N801  (a function of contextlib would let a StopIteration 
 
 def build_world(config: WorldConfig, batch_size: int, name: str, *, seed: int, device: torch.device) -> World:
     """Build a world; one that cannot be built is named."""
-    with named(name, "its constructor"):
+    with world_errors(name, "its constructor"):
         world = config.build(batch_size, seed=seed, device=device)
         if not isinstance(world, World):
             raise TypeError(f"build made a {type(world).__name__}, not a World")
@@ -54,14 +54,14 @@ def build_world(config: WorldConfig, batch_size: int, name: str, *, seed: int, d
 def close_world(world: World, name: str) -> None:
     """Close a world. One that cannot be closed is left behind with a warning: what was computed stands."""
     try:
-        with may_be_given_up(CLOSING, math.inf), named(name, "close"):
+        with may_be_given_up(CLOSING, math.inf), world_errors(name, "close"):
             world.close()
     except (RunError, TimeIsUp) as error:
         reason = str(error) or f"{name} did not close in {CLOSING:g} s"
         warnings.warn(f"{reason}: left behind", RuntimeWarning, stacklevel=2)
 
 
-class WatchedWorld(World):
+class GuardedWorld(World):
     """A world whose answers are looked at, and whose errors carry its name.
 
     Args:
@@ -74,7 +74,7 @@ class WatchedWorld(World):
     def __init__(self, config: WorldConfig, batch_size: int, *, seed: int, device: torch.device) -> None:
         self.name = type(config).__name__.removesuffix("Config")
         self.world = build_world(config, batch_size, self.name, seed=seed, device=device)
-        with named(self.name, "its constructor"):
+        with world_errors(self.name, "its constructor"):
             self.spec = self.world.spec
             self.batch_size, self.device = self.world.batch_size, self.world.device
             self.answers = Answers(self.spec.observation_space, self.batch_size)
@@ -82,7 +82,7 @@ class WatchedWorld(World):
 
     def reset(self, seed: int | None = None) -> Step:
         """Begin new episodes in all rows."""
-        with named(self.name, "its reset"):
+        with world_errors(self.name, "its reset"):
             step = self.world.reset(seed)
             self.answers.check(step)
             self.answers.check_numbers(step)
@@ -90,7 +90,7 @@ class WatchedWorld(World):
 
     def step(self, actions: Tensor) -> Step:
         """Advance every row."""
-        with named(self.name, "its step"):
+        with world_errors(self.name, "its step"):
             step = self.last = self.world.step(actions)
             self.answers.check(step)
             return step
@@ -98,7 +98,7 @@ class WatchedWorld(World):
     def blame(self) -> None:
         """Raise :class:`WorldError` if the newest answer is outside its space: no agent can read it."""
         if self.last is not None:
-            with named(self.name, "its step"):
+            with world_errors(self.name, "its step"):
                 self.answers.check_numbers(self.last)
 
     def oracle(self) -> Tensor | None:

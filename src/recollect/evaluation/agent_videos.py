@@ -19,8 +19,8 @@ from torch import Tensor
 
 from recollect.agents.contract import Agent
 from recollect.config import require
-from recollect.evaluation.agents import no_trace, play
-from recollect.evaluation.watched import WatchedWorld
+from recollect.evaluation.agents import evaluation_mode, play
+from recollect.evaluation.world_guard import GuardedWorld
 from recollect.files import new_file
 from recollect.runs.progress import Count
 from recollect.tasks.worlds.contract import Observation, World, WorldConfig
@@ -72,7 +72,7 @@ class Frame(NamedTuple):
     """The last frame of its episode, or the last that is recorded of it."""
 
 
-def record(
+def record_video(
     agent: Agent,
     world_config: WorldConfig,
     target: str | PathLike[str],
@@ -107,7 +107,7 @@ def record(
     count = Count(episodes, "episodes filmed")
     options = {"fps": fps, "codec": "libx264", "quality": 8, "macro_block_size": 2}
     with (
-        no_trace(agent, seed),
+        evaluation_mode(agent, seed),
         new_file(mp4) as unfinished,
         imageio.get_writer(unfinished, format="FFMPEG", **options) as writer,
     ):
@@ -141,7 +141,7 @@ def film(
     longest: int = 1000,
 ) -> Iterator[Frame]:
     """The frames of one row, episode by episode; the agent plays in the mode it is in."""
-    watched = WatchedWorld(world_config, 1, seed=seed, device=next(agent.parameters()).device)
+    watched = GuardedWorld(world_config, 1, seed=seed, device=next(agent.parameters()).device)
     world = watched.world
     episode, clock, total = 0, 0, 0.0
     try:

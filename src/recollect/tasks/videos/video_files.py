@@ -35,7 +35,7 @@ class Frame(NamedTuple):
     """uint8 ``[y, x, 3]``, red, green, blue; None where it is broken."""
 
 
-class Film:
+class VideoReader:
     """An open film or camera. Iterate over its frames once; a ``with`` block closes it.
 
     Args:
@@ -77,7 +77,7 @@ class Film:
             return float(stream.duration * stream.time_base)
         return None if self._container.duration is None else self._container.duration / 1e6
 
-    def __enter__(self) -> "Film":
+    def __enter__(self) -> "VideoReader":
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -112,13 +112,13 @@ class Film:
                 number, seconds = number + 1, seconds + 1 / self.rate
 
 
-def read_film(source: str | Path) -> Iterator[Frame]:
-    """The frames of a film or camera; see :class:`Film`."""
-    with Film(source) as film:
+def read_video(source: str | Path) -> Iterator[Frame]:
+    """The frames of a film or camera; see :class:`VideoReader`."""
+    with VideoReader(source) as film:
         yield from film
 
 
-class FilmWriter:
+class VideoWriter:
     """Writes frames as a film of one rate (H.264 where PyAV has it, else MPEG-4).
 
     Args:
@@ -133,7 +133,7 @@ class FilmWriter:
 
         self._av = av
         self.size = (size[0] - size[0] % 2, size[1] - size[1] % 2)
-        require_film_name(path)
+        require_video_path(path)
         try:
             self._container: Any = av.open(str(path), "w", format=KINDS[path.suffix.lower()])
         except (av.error.FFmpegError, OSError) as error:
@@ -160,7 +160,7 @@ class FilmWriter:
         self._container.close()
 
 
-def require_film_name(path: Path) -> None:
+def require_video_path(path: Path) -> None:
     """Raise ``ValueError`` unless a film of this name can be written."""
     require(path.suffix.lower() in KINDS, "out", str(path), f"end it in one of {', '.join(KINDS)}")
 
