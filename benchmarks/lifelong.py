@@ -19,7 +19,7 @@ from typing import Any
 import torch
 
 from recollect.benchmark.machine import describe
-from recollect.cores.hcam.core import HierarchicalChunkMemoryConfig
+from recollect.cores.hcam.config import HierarchicalChunkMemoryConfig
 from recollect.cores.hcam.lifelong import LifelongStream
 from recollect.machine import resident_bytes
 

@@ -19,11 +19,17 @@ def core_pages() -> dict[str, str]:
     written = {f"cores/{path.name}": path.read_text() for path in sorted(WRITTEN.glob("*.md"))}
     pages: dict[str, str] = {}
     for key, config in CORES.items():
-        module = config.__module__
+        module = equations(config.__module__)
         shown = [place for place, text in {**pages, **written}.items() if f"::: {module}\n" in text]
         place = shown[0] if shown else f"cores/{key}.md"
         pages[place] = written[place] if place in written else pages.get(place) or generated(module, key)
     return pages
+
+
+def equations(module: str) -> str:
+    """Return the module with the equations of a core, from the module of its config."""
+    package, _, name = module.rpartition(".")
+    return f"{package}.core" if name == "config" else module
 
 
 def generated(module: str, key: str) -> str:
@@ -31,7 +37,10 @@ def generated(module: str, key: str) -> str:
     first = (importlib.import_module(module).__doc__ or key).splitlines()[0]
     title = re.split(r"[:.]|,(?![^(]*\))", first)[0]
     text = f"# {title}\n\n::: {module}\n"
-    plain = f"{module.rpartition('.')[0]}.reference"
+    package = module.rpartition(".")[0]
+    if importlib.util.find_spec(f"{package}.config"):
+        text += f"\n::: {package}.config\n"
+    plain = f"{package}.reference"
     if importlib.util.find_spec(plain):
         text += f"\n## The plain form\n\n::: {plain}\n"
     return text

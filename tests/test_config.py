@@ -9,7 +9,7 @@ import pytest
 
 from recollect.config import differences, from_json, lookup, to_json
 from recollect.cores import CORES
-from recollect.cores.contract import CoreConfig
+from recollect.cores.config import CoreConfig
 from recollect.recipes import training
 from recollect.tasks import TASKS, Copying, StreamTask
 from recollect.tasks.worlds.contract import WorldConfig

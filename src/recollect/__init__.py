@@ -26,9 +26,11 @@ _ROOMS = ("cores", "agents")
 _register()
 
 
-def _exports(room: str) -> dict[str, Any]:
-    found = vars(importlib.import_module(f"{__name__}.{room}"))
-    return {name: x for name, x in found.items() if not name.startswith("_") and not isinstance(x, ModuleType)}
+def _exports(room: str) -> list[str]:
+    module = importlib.import_module(f"{__name__}.{room}")
+    if names := getattr(module, "__all__", None):
+        return list(names)
+    return [name for name, x in vars(module).items() if not name.startswith("_") and not isinstance(x, ModuleType)]
 
 
 if not TYPE_CHECKING:  # an editor would take every name for one of these
@@ -41,7 +43,7 @@ if not TYPE_CHECKING:  # an editor would take every name for one of these
                 return importlib.import_module(f"{__name__}.{name}")
             for room in _ROOMS:
                 if name in _exports(room):
-                    return _exports(room)[name]
+                    return getattr(importlib.import_module(f"{__name__}.{room}"), name)
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
     def __dir__() -> list[str]:

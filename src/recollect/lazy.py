@@ -40,7 +40,7 @@ def attach(package: str, sources: Mapping[str, str]) -> Callable[[str], Any]:
         if name == "__all__":  # read by `from package import *`: what is bound already, and what is still to come
             bound = vars(sys.modules[package])
             own = (key for key, value in bound.items() if not key.startswith("_") and not isinstance(value, ModuleType))
-            return sorted({*own, *sources})
+            return sorted({*own, *sources} - {"TYPE_CHECKING", "annotations", "attach"})
         if name not in sources:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         value = getattr(importlib.import_module(f"{package}.{sources[name]}"), name)

@@ -230,7 +230,7 @@ class EchoConfig(GRUConfig):
     """A GRU that is told its own last output."""
 
     @property
-    def told_output(self):
+    def output_feedback_dim(self):
         return self.dim
 
 

@@ -9,7 +9,7 @@ from recollect.agents import SequenceModelConfig
 from recollect.agents.given_memory import layout
 from recollect.cores import CORES
 from recollect.cores.hcam import HierarchicalChunkMemoryConfig
-from recollect.cores.hcam.given import read_given, reference_read_given
+from recollect.cores.hcam.external_memory import read_external_memory, reference_read_external_memory
 from recollect.tasks.streams.associative_inference import AssociativeInference
 from recollect.training import SupervisedConfig
 
@@ -56,7 +56,7 @@ def test_shared_chunks_equal_the_plain_loop_in_values_and_gradients(top_k):
     core = model(replace(HCAM, top_k=top_k)).core
     chunks, questions = torch.randn(2, 5, 2, 12).double(), torch.randn(2, 4, 3, 12).double()
     found = []
-    for read in (read_given, reference_read_given):
+    for read in (read_external_memory, reference_read_external_memory):
         core.zero_grad()
         asked = questions.clone().requires_grad_()
         out = read(core, chunks, asked)
@@ -70,14 +70,16 @@ def test_all_layers_read_the_same_chunks_and_no_gradient_enters_them():
     core = model().core
     chunks = torch.randn(1, 5, 2, 12).double().requires_grad_()
     questions = torch.randn(1, 1, 3, 12).double()
-    assert not read_given(core, chunks.detach(), questions).requires_grad or chunks.grad is None
-    read_given(core, chunks, questions).sum().backward()
+    assert not read_external_memory(core, chunks.detach(), questions).requires_grad or chunks.grad is None
+    read_external_memory(core, chunks, questions).sum().backward()
     assert chunks.grad is None
     with torch.no_grad():
         for layer in core.layers[:1]:
             layer.memory.out.weight.zero_(), layer.memory.out.bias.zero_()
-        before = read_given(core, chunks, questions)
-        assert not torch.equal(before, read_given(core, chunks + 1e-3, questions)), "the second layer reads them too"
+        before = read_external_memory(core, chunks, questions)
+        assert not torch.equal(before, read_external_memory(core, chunks + 1e-3, questions)), (
+            "the second layer reads them too"
+        )
 
 
 @pytest.mark.parametrize("config", [SHARED, STREAMED])

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import zoo
 from torch import nn
 
-from recollect.cores.contract import CoreConfig
+from recollect.cores.config import CoreConfig
 
 plain = zoo.Recurrent()
 

@@ -25,7 +25,7 @@ from recollect.certify import (
     summary,
 )
 from recollect.config import require
-from recollect.cores.contract import CoreConfig
+from recollect.cores.config import CoreConfig
 
 pytest_plugins = "pytester"
 

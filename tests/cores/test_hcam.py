@@ -14,6 +14,7 @@ from recollect.cores.hcam import (
     HierarchicalChunkMemoryConfig,
     LifelongStream,
 )
+from recollect.cores.hcam import config as settings
 from recollect.cores.hcam import core as module
 from recollect.layers.tap import listen
 from recollect.state import detach, leaves, named_leaves
@@ -319,7 +320,7 @@ def test_long_calls_are_cut_into_blocks_and_stay_the_same(monkeypatch, overlap, 
     core = make(dataclasses.replace(PLAIN, chunk_overlap=overlap, carry_across_episodes=carry))
     inputs, is_first = data(2, 60, rate=0.05)
     whole, end = core(inputs, core.initial_state(2), is_first)
-    monkeypatch.setattr(module, "BLOCK", 1)  # memory_len or the chunks decide
+    monkeypatch.setattr(settings, "BLOCK", 1)  # memory_len or the chunks decide
     parts, last = core(inputs, core.initial_state(2), is_first)
     torch.testing.assert_close(whole, parts)
     for one, other in zip(leaves(end), leaves(last), strict=True):
@@ -332,7 +333,7 @@ def test_the_scores_of_a_call_do_not_grow_with_the_square_of_the_memory():
     core = config.build(4)
     with LargestTensor() as largest:
         core(torch.zeros(1, 2048, 4), core.initial_state(1), torch.zeros(1, 2048, dtype=torch.bool))
-    assert largest.numbers <= 1.1 * module.SCORES
+    assert largest.numbers <= 1.1 * settings.SCORES
     # As long as the memory up to a thousand steps (the benchmark has 16 x 32), and never shorter than the window.
     for sizes, block in (((16, 32, 256), 512), ((4, 16, 64), 128), ((64, 16, 64), 1024), ((4096, 16, 300), 300)):
         num_chunks, chunk_len, memory_len = sizes

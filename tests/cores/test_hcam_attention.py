@@ -314,7 +314,7 @@ def test_weights_start_as_in_the_released_code():
         (lambda: HierarchicalAttention(8, 2, 0), "top_k=0: give at least 1"),
         (
             lambda: ChunkAttentionVariant(relevance="sparsemax"),
-            "relevance='sparsemax': choose topk_softmax or full_softmax",
+            "relevance='sparsemax': choose one of 'topk_softmax', 'full_softmax'",
         ),
         (
             lambda: HierarchicalAttention(8, 2, 2, memory_dim=6, reading=ChunkAttentionVariant(key_projection=False)),

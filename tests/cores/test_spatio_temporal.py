@@ -16,7 +16,7 @@ def parameters(module):
 @pytest.mark.parametrize("query", ["sequential", "one-shot"])
 def test_size_as_reported(query):
     config = SpatioTemporalAttentionConfig(grid=(11, 11), channels=32, query=query)
-    core = config.build(11 * 11 * 32 + 1 + ACTIONS + config.told_output)
+    core = config.build(11 * 11 * 32 + 1 + ACTIONS + config.output_feedback_dim)
     encoder, heads = 97_744, 257 * (ACTIONS + 1)
     # Three LayerNorms that the code behind George 2021 makes and never uses are counted in its 1.95 M.
     unused = 3 * 2 * 256
@@ -30,7 +30,7 @@ def small(query, **settings):
     torch.manual_seed(0)
     base = {"dim": 8, "grid": (2, 3), "channels": 2, "map_dim": 4, "key_dim": 2, "num_heads": 2, "memory_len": 3}
     config = SpatioTemporalAttentionConfig(**base | settings, query=query)
-    return config.build(12 + 3 + config.told_output).double()
+    return config.build(12 + 3 + config.output_feedback_dim).double()
 
 
 def test_one_shot_with_the_outputs_of_before_is_sequential():

@@ -10,7 +10,7 @@ from ttm_problems import assert_equals_plain_form, problem
 
 from recollect.config import from_json
 from recollect.cores import CORES
-from recollect.cores.contract import CoreConfig
+from recollect.cores.config import CoreConfig
 from recollect.cores.ttm import TokenTuringMachineConfig, reference
 from recollect.cores.ttm import core as ttm_core
 from recollect.cores.ttm.core import TokenTuringMachineState

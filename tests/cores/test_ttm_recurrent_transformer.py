@@ -8,7 +8,7 @@ from ttm_problems import assert_equals_plain_form, problem
 
 from recollect.config import from_json
 from recollect.cores import CORES
-from recollect.cores.contract import CoreConfig
+from recollect.cores.config import CoreConfig
 from recollect.cores.ttm import RecurrentTransformerConfig
 from recollect.cores.ttm.recurrent_transformer import RecurrentTransformerState
 from recollect.layers.tap import listen

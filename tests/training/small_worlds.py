@@ -9,7 +9,8 @@ import numpy as np
 import torch
 from torch import nn
 
-from recollect.cores.contract import CoreConfig, MemoryCore
+from recollect.cores.config import CoreConfig
+from recollect.cores.contract import MemoryCore
 from recollect.evaluation.recordings import Recording
 from recollect.tasks.worlds.contract import Advance, TensorWorld, WorldConfig, WorldSpec
 
@@ -70,7 +71,7 @@ class CounterConfig(CoreConfig):
     told: int = 0
 
     @property
-    def told_output(self):
+    def output_feedback_dim(self):
         return self.told
 
     def build(self, input_dim):

@@ -25,7 +25,7 @@ from recollect.agents.kinds import KINDS
 from recollect.agents.streams import ModelStream
 from recollect.agents.video_backbones import Backbone, Patches, places, pool, pool_shape, pretrained
 from recollect.config import from_json, require, require_types, to_json
-from recollect.cores.contract import CoreConfig
+from recollect.cores.config import CoreConfig
 
 BackboneKind = Literal["patches", "image", "vivit"]
 PRIOR = -2.0

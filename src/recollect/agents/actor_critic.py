@@ -38,7 +38,7 @@ from recollect.agents.spaces import space_from_json, space_to_json
 from recollect.agents.streams import ModelStream
 from recollect.config import from_json, require, require_types, to_json
 from recollect.cores.arrays import First, all_tensors, to_array, to_first, to_tensors
-from recollect.cores.contract import CoreConfig
+from recollect.cores.config import CoreConfig
 from recollect.objectives.policy_gradient import Reduction
 from recollect.ops.linear import Linear
 
@@ -162,7 +162,7 @@ class ActorCritic(nn.Module):
         self.encoder = ObservationEncoder(observation_space, config.encoders)
         self.policy = policy_for(action_space)
         self.masks_actions = has_action_mask(observation_space, action_space)
-        self.feature_dim = core.told_output
+        self.feature_dim = core.output_feedback_dim
         if config.previous_action == "logits" and self.masks_actions:
             raise ValueError(
                 "previous_action='logits': observations say which actions are allowed, and the others' logits are no "

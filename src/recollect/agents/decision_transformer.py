@@ -33,7 +33,7 @@ from recollect.agents.encoder_config import EncoderConfig
 from recollect.agents.encoders import ObservationEncoder
 from recollect.agents.policies import ACTION_MASK, Distribution, has_action_mask, mask_logits, policy_for
 from recollect.config import require, require_types
-from recollect.cores.contract import CoreConfig
+from recollect.cores.config import CoreConfig
 from recollect.cores.stream import outlives_modes
 from recollect.state import put_rows
 
@@ -128,7 +128,12 @@ class DecisionTransformer(nn.Module):
         nn.init.zeros_(self.timesteps.weight)
         self.core = core.build(width)
         plain = self.core.input_shape == (width,) and len(self.core.output_shape) == 1
-        require(plain and not core.told_output, "core", type(core).__name__, "choose a core that reads plain vectors")
+        require(
+            plain and not core.output_feedback_dim,
+            "core",
+            type(core).__name__,
+            "choose a core that reads plain vectors",
+        )
         self.head = nn.Linear(self.core.output_shape[0], self.policy.num_outputs, bias=False)
 
     def require_actions(self, space: gymnasium.Space[Any], world: str) -> None:

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from recollect.cores.contract import MemoryCore
 from recollect.cores.hcam import HierarchicalChunkMemory
-from recollect.cores.hcam.given import read_given
+from recollect.cores.hcam.external_memory import read_external_memory
 from recollect.state import take_rows
 
 
@@ -66,7 +66,7 @@ def read_shared(core: MemoryCore[Any], memory: Tensor, questions: Tensor) -> Ten
     length = core.config.chunk_len
     if memory.shape[1] % length:
         raise ValueError(f"chunk_len={length}: the memory has {memory.shape[1]} steps: give a divisor of that")
-    return read_given(core, memory.unflatten(1, (-1, length)), questions)
+    return read_external_memory(core, memory.unflatten(1, (-1, length)), questions)
 
 
 def read_streamed(

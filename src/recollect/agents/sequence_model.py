@@ -26,7 +26,7 @@ from recollect.agents.streams import ModelStream
 from recollect.agents.tokens import require_tokens
 from recollect.config import from_json, require, require_types, to_json
 from recollect.cores.arrays import First, Numbers, to_array, to_tensor
-from recollect.cores.contract import CoreConfig
+from recollect.cores.config import CoreConfig
 from recollect.cores.tlb import TemporalLatentBottleneck
 from recollect.layers.feedforward import FeedForward
 

@@ -19,7 +19,8 @@ from recollect.benchmark.results import CoreFacts, Results, Row
 from recollect.benchmark.timing import Timing, matmul_peak, measure
 from recollect.config import lookup, require
 from recollect.cores import CORES
-from recollect.cores.contract import CoreConfig, MemoryCore
+from recollect.cores.config import CoreConfig
+from recollect.cores.contract import MemoryCore
 from recollect.state import nbytes, take_rows
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}

@@ -15,7 +15,7 @@ from torch import nn
 
 from recollect import cores
 from recollect.config import did_you_mean
-from recollect.cores.contract import CoreConfig
+from recollect.cores.config import CoreConfig
 
 SMALL = {
     "dim": 16,

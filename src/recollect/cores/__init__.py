@@ -1,25 +1,44 @@
-"""The memory cores: one paper, one folder. ``CORES`` is the table of contents; what is imported here is exported."""
+"""The memory cores: one paper, one folder. ``CORES`` lists the configs by key.
 
-from recollect.cores.causal_transformer import CausalTransformer, CausalTransformerConfig
-from recollect.cores.contract import CoreConfig, MemoryCore
-from recollect.cores.feedback import FeedbackTransformer, FeedbackTransformerConfig
-from recollect.cores.hcam import HierarchicalChunkMemory, HierarchicalChunkMemoryConfig
-from recollect.cores.instructed import InstructedTransformer, InstructedTransformerConfig
-from recollect.cores.long_short import LongShortTransformer, LongShortTransformerConfig
-from recollect.cores.memoryless import Memoryless, MemorylessConfig
-from recollect.cores.mott import SpatialAttentionMemory, SpatialAttentionMemoryConfig
-from recollect.cores.recurrent import GRU, LSTM, GRUConfig, LSTMConfig
-from recollect.cores.spatio_temporal import SpatioTemporalAttention, SpatioTemporalAttentionConfig
-from recollect.cores.stream import Stream
-from recollect.cores.timesformer import TimeSformer, TimeSformerConfig
-from recollect.cores.tlb import TemporalLatentBottleneck, TemporalLatentBottleneckConfig
-from recollect.cores.transformer_xl import TransformerXL, TransformerXLConfig
-from recollect.cores.ttm import (
-    RecurrentTransformer,
-    RecurrentTransformerConfig,
-    TokenTuringMachine,
-    TokenTuringMachineConfig,
-)
+Importing this package does not import torch: the classes that need it are imported when they are first used.
+"""
+
+from typing import TYPE_CHECKING
+
+from recollect.cores.causal_transformer import CausalTransformerConfig
+from recollect.cores.config import CoreConfig
+from recollect.cores.feedback import FeedbackTransformerConfig
+from recollect.cores.hcam import HierarchicalChunkMemoryConfig
+from recollect.cores.instructed import InstructedTransformerConfig
+from recollect.cores.long_short import LongShortTransformerConfig
+from recollect.cores.memoryless import MemorylessConfig
+from recollect.cores.mott import SpatialAttentionMemoryConfig
+from recollect.cores.recurrent import GRUConfig, LSTMConfig
+from recollect.cores.spatio_temporal import SpatioTemporalAttentionConfig
+from recollect.cores.timesformer import TimeSformerConfig
+from recollect.cores.tlb import TemporalLatentBottleneckConfig
+from recollect.cores.transformer_xl import TransformerXLConfig
+from recollect.cores.ttm import RecurrentTransformerConfig, TokenTuringMachineConfig
+from recollect.lazy import attach
+
+if TYPE_CHECKING:
+    from recollect.cores.causal_transformer import CausalTransformer as CausalTransformer
+    from recollect.cores.contract import MemoryCore as MemoryCore
+    from recollect.cores.feedback import FeedbackTransformer as FeedbackTransformer
+    from recollect.cores.hcam import HierarchicalChunkMemory as HierarchicalChunkMemory
+    from recollect.cores.instructed import InstructedTransformer as InstructedTransformer
+    from recollect.cores.long_short import LongShortTransformer as LongShortTransformer
+    from recollect.cores.memoryless import Memoryless as Memoryless
+    from recollect.cores.mott import SpatialAttentionMemory as SpatialAttentionMemory
+    from recollect.cores.recurrent import GRU as GRU
+    from recollect.cores.recurrent import LSTM as LSTM
+    from recollect.cores.spatio_temporal import SpatioTemporalAttention as SpatioTemporalAttention
+    from recollect.cores.stream import Stream as Stream
+    from recollect.cores.timesformer import TimeSformer as TimeSformer
+    from recollect.cores.tlb import TemporalLatentBottleneck as TemporalLatentBottleneck
+    from recollect.cores.transformer_xl import TransformerXL as TransformerXL
+    from recollect.cores.ttm import RecurrentTransformer as RecurrentTransformer
+    from recollect.cores.ttm import TokenTuringMachine as TokenTuringMachine
 
 CORES: dict[str, type[CoreConfig]] = {
     "memoryless": MemorylessConfig,
@@ -41,3 +60,14 @@ CORES: dict[str, type[CoreConfig]] = {
 
 GENERAL_CORES = {key: config for key, config in CORES.items() if not (config.reads_map or config.reads_words)}
 """The cores that read any vector: rows of tables whose tasks show no images and give no instructions."""
+
+
+def _core_sources() -> dict[str, str]:
+    """Return the package of every core class: that of its config, which is named ``<class>Config``."""
+    return {
+        config.__name__.removesuffix("Config"): config.__module__.removeprefix(f"{__name__}.").partition(".")[0]
+        for config in CORES.values()
+    }
+
+
+__getattr__ = attach(__name__, {"MemoryCore": "contract", "Stream": "stream", **_core_sources()})

@@ -24,16 +24,18 @@ not finite gives NaN until the next ``is_first``, and is in its initial state fr
 """
 
 import cmath
+import importlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from types import FunctionType, MethodType
 from typing import Any, ClassVar, Generic, TypeVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from recollect.config import CheckedConfig, is_integer, require, with_check
+from recollect.config import require, with_check
+from recollect.cores.config import CoreConfig as CoreConfig  # cores of users import it from here
 from recollect.cores.stream import Stream
 from recollect.layers.finite import is_finite, surely_finite
 from recollect.state import map_state, named_leaves, take_rows, where_first
@@ -45,75 +47,37 @@ Reference = Callable[[Any, Tensor, Any, Tensor], tuple[Tensor, Any]]
 class attribute it is a method: ``core.reference_unroll(inputs, state, is_first)``."""
 
 
-def _require_width(config: "CoreConfig", input_dim: int, *args: Any, **kwargs: Any) -> None:
-    fits = is_integer(input_dim) and input_dim >= 1
-    require(fits, "input_dim", input_dim, "give the width of one input, a whole number of at least 1")
-
-
 def _require_rows(core: "MemoryCore[Any]", batch_size: int, *args: Any, **kwargs: Any) -> None:
     if not torch.compiler.is_compiling():
         require(batch_size >= 0, "batch_size", batch_size, "give the number of streams, which is not negative")
 
 
-@dataclass(frozen=True, kw_only=True)
-class CoreConfig(CheckedConfig, ABC):
-    """Settings of a core: everything except the width of its input, which only the run knows."""
+def companion(name: str) -> Any:
+    """Return a class attribute of a core that is imported when it is first read.
 
-    paper: ClassVar[str] = "-"
-    """Authors and year, for tables."""
-    remembers: ClassVar[str] = "-"
-    """What the state holds, in a few words, for tables."""
-    reads_map: ClassVar[bool] = False
-    """Whether an input is a map of image features, and what is told beside it. At its default size such a core takes
-    any vector as one place of a map; tables whose tasks show no images leave it out (``GENERAL_CORES``)."""
-    reads_words: ClassVar[bool] = False
-    """Whether an input ends in the words of an instruction; tables whose tasks give none leave it out."""
+    A stream and a plain form import their core, so the core names them instead of importing them:
 
-    def __init_subclass__(cls, **kwargs: Any) -> None:
-        # Here, so that no core has to think of it, whoever wrote it.
-        super().__init_subclass__(**kwargs)
-        if "build" in vars(cls):
-            cls.build = with_check(_require_width, vars(cls)["build"])  # type: ignore[method-assign]
+        stream_type = companion("recollect.cores.hcam.stream:HierarchicalChunkStream")
+    """
+    return _Companion(name)
 
-    @property
-    def helps(self) -> tuple[str, ...]:
-        """What helps in learning beyond the paper, in a few words each: tables that use it say so."""
-        return ()
 
-    @property
-    def told_output(self) -> int:
-        """Width of what stands last in its inputs: its own output of the step before, as whoever acted found it, so
-        that a sequence need not be run step by step. 0: inputs have none of it.
-        """
-        return 0
+class _Companion:
+    def __init__(self, name: str) -> None:
+        self.name = name
 
-    def require_map_of(self, shape: tuple[int, int, int]) -> None:
-        """Raise ``ValueError`` if this core reads a map of image features of another shape.
-
-        Args:
-            shape: rows, columns and channels of the map that it is to read.
-        """
-        return
-
-    @property
-    def reach(self) -> int | None:
-        """Steps back that windows alone see: layers x window, chunks and landmarks not counted.
-
-        None where a state is carried from step to step, and nothing but learning says how far back it goes.
-        """
-        return None
-
-    @abstractmethod
-    def build(self, input_dim: int) -> "MemoryCore[Any]":
-        """Make the core for inputs of width ``input_dim`` (width of one token, for cores that read tokens)."""
+    def __get__(self, instance: Any, owner: type) -> Any:
+        module, _, attribute = self.name.partition(":")
+        value = getattr(importlib.import_module(module), attribute)
+        return MethodType(value, instance) if instance is not None and isinstance(value, FunctionType) else value
 
 
 class MemoryCore(nn.Module, ABC, Generic[StateT]):
     """Base of all cores: checks what comes in and shields the memory from non-finite steps.
 
-    A core defines :meth:`initial_state`, :meth:`unroll` and :meth:`flops_per_step`. Its package names two companions,
-    which import the core and not the other way round: ``stream_type``, a faster live form, and ``reference_unroll``,
-    the paper's equations as a plain loop.
+    A core defines :meth:`initial_state`, :meth:`unroll` and :meth:`flops_per_step`, and may have two
+    :func:`companions <companion>`: ``stream_type``, a faster live form, and ``reference_unroll``, the paper's
+    equations as a plain loop.
     """
 
     stream_type: ClassVar[type[Stream]] = Stream

@@ -20,7 +20,8 @@ import torch
 from torch import Tensor, nn
 
 from recollect.config import CheckedConfig, is_integer, require, with_check
-from recollect.layers.feedforward import FeedForward, feedforward_width, input_projection, xavier
+from recollect.layers.config import feedforward_width
+from recollect.layers.feedforward import FeedForward, input_projection, xavier
 
 
 class Encoding(NamedTuple):

@@ -2,31 +2,18 @@
 
 from collections.abc import Callable
 from itertools import pairwise
-from typing import Literal
 
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from recollect.config import require
+from recollect.layers.config import Activation
 from recollect.ops.linear import Linear
-
-Activation = Literal["relu", "gelu", "gelu_tanh"]
 
 ACTIVATIONS: dict[Activation, Callable[[], nn.Module]] = {
     "relu": nn.ReLU,
     "gelu": nn.GELU,
     "gelu_tanh": lambda: nn.GELU(approximate="tanh"),
 }
-
-
-def feedforward_width(dim: int, hidden_dim: int | None) -> int:
-    """Width of a feed-forward's hidden layer: ``hidden_dim``, or ``4 * dim`` when None.
-
-    Raises:
-        ValueError: a width below 1.
-    """
-    require(hidden_dim is None or hidden_dim >= 1, "hidden_dim", hidden_dim, "give at least 1, or None for 4 * dim")
-    return 4 * dim if hidden_dim is None else hidden_dim
 
 
 class FeedForward(nn.Module):

@@ -1,13 +1,10 @@
 """How the output of a sub-layer joins the stream that it was computed from."""
 
-from typing import Literal
-
 import torch
 from torch import Tensor, nn
 
+from recollect.layers.config import Gate
 from recollect.ops.linear import Linear
-
-Gate = Literal["residual", "gru"]
 
 
 class ResidualGate(nn.Module):

@@ -18,29 +18,7 @@ import math
 import torch
 from torch import Tensor
 
-from recollect.config import require
-
-Grid = tuple[int, int]
-
-
-def require_map(grid: Grid, channels: int | None) -> None:
-    """Raise ``ValueError`` unless a config's ``grid`` and ``channels`` describe a map."""
-    require(min(grid) >= 1, "grid", grid, "give rows and columns, for example 11 11")
-    require(channels is None or channels >= 1, "channels", channels, "give at least 1, or None")
-
-
-def require_map_of(grid: Grid, channels: int | None, shape: tuple[int, int, int]) -> None:
-    """Raise ``ValueError`` unless a config describes a map of this shape (rows, columns, channels).
-
-    Where it leaves ``channels`` open, :func:`split_inputs` decides.
-    """
-    if channels is not None and (*grid, channels) != shape:
-        rows, columns, depth = shape
-        raise ValueError(
-            f"grid={grid}, channels={channels}: the image encoder's map has {rows} x {columns} places of {depth} "
-            f"channels: give grid={(rows, columns)} and channels={depth} (--core.grid {rows} {columns} --core.channels "
-            f"{depth})"
-        )
+from recollect.layers.config import Grid
 
 
 def split_inputs(grid: Grid, channels: int | None, input_dim: int) -> tuple[int, int]:

@@ -11,7 +11,7 @@ from recollect.agents.actor_critic import ActorCriticConfig
 from recollect.agents.encoder_config import EncoderConfig
 from recollect.config import lookup
 from recollect.cores import CORES
-from recollect.cores.contract import CoreConfig
+from recollect.cores.config import CoreConfig
 from recollect.cores.hcam import HierarchicalChunkMemoryConfig
 from recollect.cores.transformer_xl.core import TransformerXLConfig
 from recollect.tasks.worlds.contract import WorldConfig

@@ -16,7 +16,7 @@ from recollect.agents.actor_critic import ActorCriticConfig
 from recollect.agents.encoder_config import EncoderConfig
 from recollect.config import lookup
 from recollect.cores import CORES
-from recollect.cores.contract import CoreConfig
+from recollect.cores.config import CoreConfig
 from recollect.cores.instructed import InstructedTransformerConfig
 from recollect.recipes.base import Recipe, Run, Scale, Test, require_scale
 from recollect.tasks import GymnasiumConfig

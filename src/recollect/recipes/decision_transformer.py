@@ -17,7 +17,7 @@ from recollect.agents.encoder_config import EncoderConfig
 from recollect.config import lookup
 from recollect.cores import CORES
 from recollect.cores.causal_transformer import CausalTransformerConfig
-from recollect.cores.contract import CoreConfig
+from recollect.cores.config import CoreConfig
 from recollect.cores.tlb import TemporalLatentBottleneckConfig
 from recollect.recipes.attention_agents.study import game
 from recollect.recipes.base import Recipe, Run, Scale, Test, require_scale

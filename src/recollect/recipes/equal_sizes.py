@@ -4,7 +4,7 @@ from typing import Any
 
 from recollect.config import lookup
 from recollect.cores import CORES
-from recollect.cores.contract import CoreConfig
+from recollect.cores.config import CoreConfig
 
 SIZES: dict[str, dict[str, Any]] = {
     "memoryless": {"dim": 112},

@@ -16,7 +16,7 @@ from recollect.agents.encoders import parts
 from recollect.agents.image_encoders import is_image
 from recollect.config import lookup
 from recollect.cores import CORES
-from recollect.cores.contract import CoreConfig
+from recollect.cores.config import CoreConfig
 from recollect.recipes.base import Recipe, Run, Scale, Test
 from recollect.tasks import GymnasiumConfig
 from recollect.training.frame import FitConfig

@@ -13,7 +13,7 @@
 from collections.abc import Callable
 from dataclasses import replace
 
-from recollect.cores.contract import CoreConfig
+from recollect.cores.config import CoreConfig
 from recollect.cores.hcam import HierarchicalChunkMemoryConfig
 from recollect.cores.transformer_xl.core import TransformerXLConfig
 from recollect.recipes import hierarchical_transformer_memory as htm

@@ -9,7 +9,7 @@ from typing import Any
 from recollect.agents.sequence_model import SequenceModelConfig
 from recollect.config import lookup
 from recollect.cores import CORES, GENERAL_CORES
-from recollect.cores.contract import CoreConfig
+from recollect.cores.config import CoreConfig
 from recollect.recipes.base import Recipe, Run, Scale
 from recollect.tasks.streams.recall import Recall
 from recollect.training.frame import FitConfig

@@ -21,7 +21,7 @@ from recollect.agents.actor_critic import ActorCriticConfig
 from recollect.agents.encoder_config import EncoderConfig
 from recollect.config import lookup
 from recollect.cores import CORES
-from recollect.cores.contract import CoreConfig
+from recollect.cores.config import CoreConfig
 from recollect.cores.ttm import TokenTuringMachineConfig
 from recollect.recipes.agent_sizes import lite_core
 from recollect.recipes.base import Recipe, Run, Scale, require_scale

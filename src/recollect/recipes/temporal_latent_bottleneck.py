@@ -13,7 +13,7 @@ processor core. Rows of ours are at length 100, the paper's two at every length.
 from recollect.agents.sequence_model import SequenceModelConfig
 from recollect.config import lookup
 from recollect.cores import CORES
-from recollect.cores.contract import CoreConfig
+from recollect.cores.config import CoreConfig
 from recollect.recipes.base import Recipe, Run, Scale, require_scale
 from recollect.tasks.streams.copying import Copying
 from recollect.training.frame import FitConfig

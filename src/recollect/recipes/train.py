@@ -8,7 +8,7 @@ import gymnasium
 
 from recollect.config import load_object, lookup, parse_value, require
 from recollect.cores import CORES
-from recollect.cores.contract import CoreConfig
+from recollect.cores.config import CoreConfig
 from recollect.recipes import hierarchical_transformer_memory as htm
 from recollect.recipes.attention_agents import attention_agent
 from recollect.recipes.base import MakeConfig

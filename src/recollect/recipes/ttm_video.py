@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from recollect.agents.activity_detector import ActivityDetectorConfig
 from recollect.config import lookup
 from recollect.cores import CORES
-from recollect.cores.contract import CoreConfig
+from recollect.cores.config import CoreConfig
 from recollect.cores.ttm import TokenTuringMachine
 from recollect.ops.fused_pooling import extra_flops
 from recollect.recipes.base import Recipe, Run, Scale, Test, require_scale

@@ -15,7 +15,7 @@ import torch
 
 from recollect.agents.activity_detector import ActivityDetector, ActivityDetectorConfig
 from recollect.config import require
-from recollect.cores.contract import CoreConfig
+from recollect.cores.config import CoreConfig
 from recollect.evaluation.detection import METRICS, DetectionScore, evaluate_detector
 from recollect.objectives.detection import detection_loss
 from recollect.tasks.streams.contract import Batch

@@ -9,7 +9,7 @@ from typing import Any
 
 from recollect.agents.actor_critic import ActorCriticConfig
 from recollect.config import from_json
-from recollect.cores.contract import CoreConfig
+from recollect.cores.config import CoreConfig
 from recollect.training.curriculum import CurriculumConfig
 from recollect.training.frame import TrainerConfig
 from recollect.training.imitation.teachers import ImitationConfig

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from recollect.agents.sequence_model import SequenceModel, SequenceModelConfig
 from recollect.config import require
-from recollect.cores.contract import CoreConfig
+from recollect.cores.config import CoreConfig
 from recollect.evaluation.sequences import Evaluation, evaluate
 from recollect.objectives.answers import answer_loss, mean_score
 from recollect.state import detach, map_state, named_leaves

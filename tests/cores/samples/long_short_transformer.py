@@ -2,7 +2,7 @@
 
 import random
 
-from recollect.cores.contract import CoreConfig
+from recollect.cores.config import CoreConfig
 from recollect.cores.long_short.core import LongShortTransformerConfig
 
 CONFIGS: list[CoreConfig] = [

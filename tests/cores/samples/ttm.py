@@ -1,6 +1,6 @@
 import random
 
-from recollect.cores.contract import CoreConfig
+from recollect.cores.config import CoreConfig
 from recollect.cores.ttm import TokenTuringMachineConfig as Config
 
 CONFIGS: list[CoreConfig] = [

@@ -32,8 +32,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from recollect.config import require, require_one_of
-from recollect.cores.contract import CoreConfig, MemoryCore
-from recollect.layers.feedforward import Activation, FeedForward, feedforward_width, input_projection
+from recollect.cores.config import CoreConfig
+from recollect.cores.contract import MemoryCore
+from recollect.layers.config import Activation, feedforward_width
+from recollect.layers.feedforward import FeedForward, input_projection
 from recollect.layers.tap import Tap
 from recollect.layers.window_attention import plan_window, slide_layers, sliding_attention, window_steps
 from recollect.ops.linear import Linear, linear

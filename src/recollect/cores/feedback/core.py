@@ -35,9 +35,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from recollect.config import require
-from recollect.cores.contract import CoreConfig, MemoryCore
+from recollect.cores.config import CoreConfig
+from recollect.cores.contract import MemoryCore
 from recollect.cores.feedback.attention import FeedbackLayer, Past, Projections
-from recollect.layers.feedforward import feedforward_width, input_projection
+from recollect.layers.config import feedforward_width
+from recollect.layers.feedforward import input_projection
 from recollect.layers.window_attention import next_count, slide, steps_since_first
 
 

@@ -33,15 +33,13 @@ softmaxes, so there are three forms, and the shapes decide (with d the width of 
 The other attention of a layer, to a sliding window, is :class:`LocalAttention`.
 """
 
-from dataclasses import dataclass
-from typing import Literal, Self, get_args
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from recollect.config import require, require_types
-from recollect.layers.gates import Gate
+from recollect.cores.hcam.config import ChunkAttentionVariant, Relevance
 from recollect.layers.positions import sinusoid
 from recollect.layers.tap import Tap
 from recollect.layers.window_attention import sliding_attention
@@ -50,72 +48,12 @@ from recollect.ops.short_softmax import softmax
 from recollect.ops.tracing import learns_on_cpu
 from recollect.ops.weighted_softmax import prefers_chunks_last, weighted_softmax
 
-Relevance = Literal["topk_softmax", "full_softmax"]
-ChunkGradients = Literal["none", "call"]
 Form = Literal["project", "absorb", "gather"]
 
 TRUNCATION = 0.87962566103423978
 """Standard deviation of a standard normal that is cut at two."""
 CALL_GATHER_SHARE = 4
 """A call copies the chosen chunks of all its steps if together they are at most one over this of the memory."""
-STREAM_GATHER_SHARE = 8
-"""A step of a stream copies the k chosen chunks if they are at most one over this of the memory."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class ChunkAttentionVariant:
-    """Points at which paper and released code differ, the defaults being those of the code; and what goes beyond both.
-
-    The scale 1 / sqrt(f) of the relevance, which the paper does not have, is always there: W_q can undo it.
-    """
-
-    relevance: Relevance = "topk_softmax"
-    """topk_softmax runs over the k chosen chunks only (code), full_softmax over all, before the choice (paper)."""
-    key_projection: bool = True
-    """Whether the keys of chunks pass through learned weights W_k (code) or are used as they are (paper)."""
-    chunk_positions: bool = True
-    """Whether a sinusoid of their age in the chunk is added to its steps (code); the paper does not mention one."""
-    gate: Gate = "residual"
-    """How all three parts of a layer join the stream: residual adds (paper), gru is GTrXL's gate (appendix D.6)."""
-    tied_start: bool = False
-    """Whether the weights of keys begin as copies of those of queries, at both levels, so that at first a chunk is read
-    if it is like the query (ours). It shortens the time until anything is recalled."""
-    copying_start: bool = False
-    """Whether outputs begin as the inverses of values, W_o W_v = 1, in both attentions of a layer, so that at first a
-    step is given what was stored as it is (ours; after the mimetic initialization of Trockman et al. 2024). Where an
-    answer is an item that was seen, and one layer looks for what the layer before has found, it is learned many times
-    sooner."""
-    initial_scale: float = 1.0
-    """Factor of the weights of both levels at the start (ours; 1: as the code, of variance 2 / fan in). What a memory
-    adds before it has learned anything drowns the step that asks, more so in every further layer; 0.4 is torch's own
-    width, and three layers recall sooner."""
-    relevance_heads: bool = False
-    """Whether every head of the attention inside chunks has a relevance of its own (ours): one may look for chunks that
-    hold what another one does not ask for. As many weights as one relevance has, whose features the heads share."""
-    chunk_gradients: ChunkGradients = "none"
-    """none: chunks are constants (paper and code). call (ours): they pass gradients as the window does, to the steps
-    of the same call, and further where the caller does not cut the state. What is stored is then trained by its use."""
-
-    def __post_init__(self) -> None:
-        require_types(self)
-        for field, kind in (("relevance", Relevance), ("gate", Gate), ("chunk_gradients", ChunkGradients)):
-            require(getattr(self, field) in get_args(kind), field, getattr(self, field),
-                    f"choose {' or '.join(get_args(kind))}")  # fmt: skip
-        require(self.initial_scale > 0, "initial_scale", self.initial_scale, "give a positive factor")
-
-    def stored(self, steps: Tensor) -> Tensor:
-        """Steps as chunks hold them: constants, or with their gradients."""
-        return steps.detach() if self.chunk_gradients == "none" else steps
-
-    @classmethod
-    def paper(cls) -> Self:
-        """As in Lampinen et al. 2021, section 2."""
-        return cls(relevance="full_softmax", key_projection=False, chunk_positions=False)
-
-    @classmethod
-    def released(cls) -> Self:
-        """As in the released code."""
-        return cls()
 
 
 class HierarchicalAttention(nn.Module):

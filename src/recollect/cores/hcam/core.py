@@ -38,35 +38,21 @@ Differs:
 - Dropout (off in the paper) acts on what sub-layers add.
 """
 
-import math
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from recollect.config import require
-from recollect.cores.contract import CoreConfig, MemoryCore
-from recollect.cores.hcam.attention import (
-    STREAM_GATHER_SHARE,
-    ChunkAttentionVariant,
-    HierarchicalAttention,
-    LocalAttention,
-)
+from recollect.cores.contract import MemoryCore, companion
+from recollect.cores.hcam.attention import HierarchicalAttention, LocalAttention
+from recollect.cores.hcam.config import HierarchicalChunkMemoryConfig
 from recollect.cores.stream import COUNTED
-from recollect.layers.feedforward import FeedForward, feedforward_width, input_projection
+from recollect.layers.config import feedforward_width
+from recollect.layers.feedforward import FeedForward, input_projection
 from recollect.layers.gates import make_gate
 from recollect.layers.positions import sinusoid
 from recollect.layers.window_attention import slide, steps_since_first, visible_steps, window_steps
-
-BLOCK = 128
-"""Steps that are processed at once, if window and memory are not longer: the cost of a call is linear in its steps."""
-SCORES = 2**21
-"""Of a row and a head, with the steps in all chunks: a block grows with the memory until it makes so many at once. What
-is stored is projected once for each block, so that short blocks of a large memory cost time; but a block as long as a
-memory of a thousand steps has won what there is to win, and from there on its scores would grow with the square."""
 
 
 class LayerMemory(NamedTuple):
@@ -89,107 +75,6 @@ class HierarchicalChunkMemoryState(NamedTuple):
     ``carry_across_episodes`` a chunk is forgotten by writing a 0 here."""
     steps: Tensor
     """``[b]`` int64: steps of the running episode."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class HierarchicalChunkMemoryConfig(CoreConfig):
-    """Settings of :class:`HierarchicalChunkMemory`."""
-
-    paper: ClassVar[str] = "Lampinen et al. 2021"
-    remembers: ClassVar[str] = "a window, and chunks found by their summaries"
-
-    dim: int = 128
-    """Width of the residual stream and of the memory."""
-    num_layers: int = 2
-    """Layers of local attention, chunk memory and feed-forward (paper: 4)."""
-    num_heads: int = 4
-    """Heads of local attention and of attention inside chunks; must divide dim."""
-    hidden_dim: int | None = None
-    """Width of the feed-forward layer; 4 x dim when None."""
-    dropout: float = 0.0
-    """On what sub-layers add and on the hidden layer, in training."""
-    memory_len: int = 64
-    """Steps that local attention sees before a step; at least chunk_len - 1."""
-    chunk_len: int = 16
-    """Steps of a chunk."""
-    num_chunks: int = 16
-    """Chunks that are kept; a new one takes the place of the oldest."""
-    top_k: int = 8
-    """Chunks that each step reads, in every layer; all when there are fewer."""
-    chunk_overlap: int = 0
-    """Steps that consecutive chunks share: 0 or 1."""
-    carry_across_episodes: bool = False
-    """Keep the chunks when an episode ends."""
-    reading: ChunkAttentionVariant = field(default_factory=ChunkAttentionVariant)
-    """Where paper and released code differ: relevance, key projection, positions in chunks; and whether gradients enter
-    chunks."""
-
-    def __post_init__(self) -> None:
-        for name in ("dim", "num_layers", "num_heads", "memory_len", "chunk_len", "num_chunks", "top_k"):
-            require(getattr(self, name) >= 1, name, getattr(self, name), "give at least 1")
-        feedforward_width(self.dim, self.hidden_dim)
-        require(self.dim % self.num_heads == 0, "num_heads", self.num_heads, f"must divide dim={self.dim}")
-        require(0.0 <= self.dropout < 1.0, "dropout", self.dropout, "give a probability below 1")
-        require(self.chunk_overlap in (0, 1), "chunk_overlap", self.chunk_overlap, "choose 0 or 1")
-        require(
-            self.chunk_len > self.chunk_overlap,
-            "chunk_len",
-            self.chunk_len,
-            f"give more than chunk_overlap={self.chunk_overlap}, or no chunk has a step of its own",
-        )
-        require(
-            self.memory_len >= self.chunk_len - 1,
-            "memory_len",
-            self.memory_len,
-            f"give at least chunk_len - 1 = {self.chunk_len - 1}: steps of the chunk in progress are in no chunk yet, "
-            "so only local attention sees them",
-        )
-
-    @property
-    def helps(self) -> tuple[str, ...]:
-        """Gradients into chunks."""
-        return ("gradients into chunks",) if self.reading.chunk_gradients == "call" else ()
-
-    @property
-    def stride(self) -> int:
-        """Steps from the start of one chunk to the start of the next."""
-        return self.chunk_len - self.chunk_overlap
-
-    def chunks_after(self, steps: Tensor) -> Tensor:
-        """Complete chunks of an episode of so many steps."""
-        return ((steps - self.chunk_overlap) // self.stride).clamp(min=0)
-
-    @property
-    def stream_gathers(self) -> bool:
-        """Whether a step of a stream looks into a copy of the chosen chunks, and not into all of them."""
-        return STREAM_GATHER_SHARE * self.top_k <= self.num_chunks and not self.reading.relevance_heads
-
-    @property
-    def block(self) -> int:
-        """Steps that a call processes at once: as many as are stored, or fewer where these would be many.
-
-        B steps meet the c steps of n chunks and of B / stride new ones: B (n + B / stride) c <= SCORES.
-        """
-        stored = self.num_chunks * self.stride
-        longest = (math.isqrt(stored**2 + 4 * SCORES * self.stride // self.chunk_len) - stored) // 2
-        return max(BLOCK, self.memory_len, min(stored, longest))
-
-    def completes(self, steps: Tensor | int) -> Any:
-        """Whether the last of so many steps (a number or many) of an episode completes a chunk."""
-        return (steps > self.chunk_overlap) & ((steps - self.chunk_overlap) % self.stride == 0)
-
-    def in_progress(self, steps: Tensor) -> Tensor:
-        """Steps of the chunk in progress after so many steps of an episode (a shared one included)."""
-        return steps - self.chunks_after(steps) * self.stride
-
-    @property
-    def reach(self) -> int:
-        """Layers x window."""
-        return self.num_layers * self.memory_len
-
-    def build(self, input_dim: int) -> "HierarchicalChunkMemory":
-        """Make the core for inputs of width ``input_dim``."""
-        return HierarchicalChunkMemory(self, input_dim)
 
 
 class Plan(NamedTuple):
@@ -343,8 +228,9 @@ class HierarchicalChunkMemory(MemoryCore[HierarchicalChunkMemoryState]):
         input_dim: width of the inputs.
     """
 
-    lifelong_type: ClassVar[Callable[..., Any]]
-    """What :meth:`lifelong_stream` makes; the package names it, as it names ``stream_type``."""
+    stream_type = companion("recollect.cores.hcam.stream:HierarchicalChunkStream")
+    lifelong_type = companion("recollect.cores.hcam.lifelong:LifelongStream")
+    reference_unroll = companion("recollect.cores.hcam.reference:reference_unroll")
     discrete = True
     runs_in_float16 = True
 

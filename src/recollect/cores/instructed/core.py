@@ -29,7 +29,8 @@ import torch
 from torch import Tensor, nn
 
 from recollect.config import require, require_one_of
-from recollect.cores.contract import CoreConfig, MemoryCore
+from recollect.cores.config import CoreConfig
+from recollect.cores.contract import MemoryCore
 from recollect.cores.tlb.chunks import plan_chunks
 from recollect.cores.tlb.core import (
     DROPOUT_EXEMPTION,
@@ -38,7 +39,8 @@ from recollect.cores.tlb.core import (
     TemporalLatentBottleneckVariant,
 )
 from recollect.cores.tlb.level import FoldedLevel
-from recollect.layers.feedforward import feedforward_width, input_projection
+from recollect.layers.config import feedforward_width
+from recollect.layers.feedforward import input_projection
 from recollect.layers.positions import sinusoid
 from recollect.layers.window_attention import slide
 

@@ -49,7 +49,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from recollect.config import require
-from recollect.cores.contract import CoreConfig, MemoryCore
+from recollect.cores.config import CoreConfig
+from recollect.cores.contract import MemoryCore
 from recollect.cores.long_short.attention import (
     SegmentPlan,
     attend_jointly,
@@ -60,7 +61,8 @@ from recollect.cores.long_short.attention import (
 )
 from recollect.cores.stream import COUNTED
 from recollect.layers.attention import merge_heads, split_heads
-from recollect.layers.feedforward import FeedForward, feedforward_width, input_projection
+from recollect.layers.config import feedforward_width
+from recollect.layers.feedforward import FeedForward, input_projection
 from recollect.layers.finite import is_finite
 from recollect.layers.positions import sinusoid
 from recollect.layers.tap import Tap

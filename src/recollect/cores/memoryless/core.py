@@ -16,8 +16,10 @@ from typing import ClassVar, NamedTuple
 from torch import Tensor, nn
 
 from recollect.config import require, require_one_of
-from recollect.cores.contract import CoreConfig, MemoryCore
-from recollect.layers.feedforward import Activation, FeedForward, feedforward_width, input_projection
+from recollect.cores.config import CoreConfig
+from recollect.cores.contract import MemoryCore
+from recollect.layers.config import Activation, feedforward_width
+from recollect.layers.feedforward import FeedForward, input_projection
 
 
 class MemorylessState(NamedTuple):

@@ -40,17 +40,11 @@ import torch
 from torch import Tensor, nn
 
 from recollect.config import require
-from recollect.cores.contract import CoreConfig, MemoryCore
+from recollect.cores.config import CoreConfig
+from recollect.cores.contract import MemoryCore
+from recollect.layers.config import require_map, require_map_of
 from recollect.layers.feedforward import lecun, perceptron
-from recollect.layers.spatial_attention import (
-    look,
-    require_map,
-    require_map_of,
-    spatial_basis,
-    split_inputs,
-    take_map,
-    what_and_where,
-)
+from recollect.layers.spatial_attention import look, spatial_basis, split_inputs, take_map, what_and_where
 from recollect.layers.tap import Tap
 
 Vision = Literal["recurrent", "feedforward"]

@@ -48,7 +48,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from recollect.config import require
-from recollect.cores.contract import CoreConfig, MemoryCore, StateT
+from recollect.cores.config import CoreConfig
+from recollect.cores.contract import MemoryCore, StateT
 from recollect.ops import recurrent_scans
 from recollect.state import map_state
 

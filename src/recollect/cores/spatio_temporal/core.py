@@ -20,7 +20,7 @@ Inputs are vectors ``[y * x * c + e]`` (sequential) or ``[y * x * c + e + dim]``
 column, channel, then e, then o.
 
 **Feeding the one-shot form.** Whoever acts gives the output of the step before, and keeps what it gave beside the
-observation (agents of this library do, as ``told_output`` asks for it); the state has it too:
+observation (agents of this library do, as ``output_feedback_dim`` asks for it); the state has it too:
 
     given = state.output                                                # [b, dim], before the step
     outputs, state = core(torch.cat((map, told, given), -1)[:, None], state, is_first[:, None])
@@ -52,18 +52,12 @@ import torch
 from torch import Tensor, nn
 
 from recollect.config import require
-from recollect.cores.contract import CoreConfig, MemoryCore
+from recollect.cores.config import CoreConfig
+from recollect.cores.contract import MemoryCore
 from recollect.cores.transformer_xl.core import TransformerXLConfig, TransformerXLState
+from recollect.layers.config import require_map, require_map_of
 from recollect.layers.feedforward import lecun, perceptron
-from recollect.layers.spatial_attention import (
-    look,
-    require_map,
-    require_map_of,
-    spatial_basis,
-    split_inputs,
-    take_map,
-    what_and_where,
-)
+from recollect.layers.spatial_attention import look, spatial_basis, split_inputs, take_map, what_and_where
 from recollect.layers.tap import Tap
 from recollect.layers.window_attention import plan_window, slide_layers, steps_since_first, window_steps
 
@@ -139,7 +133,7 @@ class SpatioTemporalAttentionConfig(CoreConfig):
         return None if self.query == "sequential" else self.num_layers * self.memory_len
 
     @property
-    def told_output(self) -> int:
+    def output_feedback_dim(self) -> int:
         """Width of the output that one-shot is given."""
         return self.dim if self.query == "one-shot" else 0
 
@@ -186,7 +180,7 @@ class SpatioTemporalAttention(MemoryCore[SpatioTemporalAttentionState]):
         super().__init__()
         self.config = config
         self.input_shape, self.output_shape = (input_dim,), (config.dim,)
-        self.given = config.told_output
+        self.given = config.output_feedback_dim
         if input_dim <= self.given:
             raise ValueError(
                 f"input_dim={input_dim}: with query=one-shot the last dim={config.dim} inputs are an earlier output, "

@@ -10,8 +10,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from recollect.layers.attention import masked_softmax, merge_heads, split_heads
+from recollect.layers.config import Grid
 from recollect.layers.ring_attention import full_precision
-from recollect.layers.spatial_attention import Grid
 from recollect.layers.tap import Tap
 from recollect.layers.window_attention import MIN_BLOCK, overlapping_blocks, to_full, to_window
 from recollect.ops import unshifted_attention

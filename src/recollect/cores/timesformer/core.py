@@ -56,10 +56,12 @@ import torch
 from torch import Tensor, nn
 
 from recollect.config import require
-from recollect.cores.contract import CoreConfig, MemoryCore
+from recollect.cores.config import CoreConfig
+from recollect.cores.contract import MemoryCore
 from recollect.cores.timesformer.attention import SpaceAttention, WindowAttention, centre
-from recollect.layers.feedforward import FeedForward, feedforward_width, input_projection
-from recollect.layers.spatial_attention import require_map, require_map_of, split_inputs, take_map
+from recollect.layers.config import feedforward_width, require_map, require_map_of
+from recollect.layers.feedforward import FeedForward, input_projection
+from recollect.layers.spatial_attention import split_inputs, take_map
 from recollect.layers.window_attention import plan_window, slide_layers, window_steps
 from recollect.ops.linear import Linear
 

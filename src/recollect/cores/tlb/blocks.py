@@ -16,7 +16,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from recollect.layers.attention import MultiHeadAttention, attend, merge_heads
-from recollect.layers.feedforward import Activation, FeedForward, xavier
+from recollect.layers.config import Activation
+from recollect.layers.feedforward import FeedForward, xavier
 from recollect.ops.packed_linear import working_dtype
 from recollect.ops.weight_grads import Affine
 

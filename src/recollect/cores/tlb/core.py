@@ -42,12 +42,14 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from recollect.config import require, require_one_of, require_types
-from recollect.cores.contract import CoreConfig, MemoryCore
+from recollect.cores.config import CoreConfig
+from recollect.cores.contract import MemoryCore
 from recollect.cores.stream import Stream
 from recollect.cores.tlb.blocks import PreNormBlock, PreNormSettings
 from recollect.cores.tlb.chunks import plan_chunks, whole_chunks
 from recollect.cores.tlb.level import FoldedLevel, Level
-from recollect.layers.feedforward import Activation, feedforward_width, input_projection
+from recollect.layers.config import Activation, feedforward_width
+from recollect.layers.feedforward import input_projection
 from recollect.layers.finite import is_finite
 from recollect.layers.positions import sinusoid
 from recollect.layers.window_attention import slide

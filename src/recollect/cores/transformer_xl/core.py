@@ -48,9 +48,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from recollect.config import require, require_one_of
-from recollect.cores.contract import CoreConfig, MemoryCore
-from recollect.layers.feedforward import Activation, FeedForward, feedforward_width, input_projection
-from recollect.layers.gates import Gate, make_gate
+from recollect.cores.config import CoreConfig
+from recollect.cores.contract import MemoryCore
+from recollect.layers.config import Activation, Gate, feedforward_width
+from recollect.layers.feedforward import FeedForward, input_projection
+from recollect.layers.gates import make_gate
 from recollect.layers.positions import sinusoid
 from recollect.layers.tap import Tap
 from recollect.layers.window_attention import (

@@ -53,7 +53,8 @@ import torch
 from torch import Tensor, nn
 
 from recollect.config import require
-from recollect.cores.contract import CoreConfig, MemoryCore
+from recollect.cores.config import CoreConfig
+from recollect.cores.contract import MemoryCore
 from recollect.cores.stream import Stream
 from recollect.cores.ttm.erase_add import EraseAdd
 from recollect.cores.ttm.processors import TOKEN_HIDDEN_DIM, Processor, TokenProcessor, check_processor
@@ -66,7 +67,8 @@ from recollect.cores.ttm.summarizers import (
     make_summarizer,
     unbind_steps,
 )
-from recollect.layers.feedforward import feedforward_width, input_projection
+from recollect.layers.config import feedforward_width
+from recollect.layers.feedforward import input_projection
 from recollect.ops.fused_pooling import FusedWeights, extra_flops, fused_pooling
 
 Memory = Literal["token_summary", "erase_add", "erase_add_released", "concatenate", "sample", "none"]

@@ -27,10 +27,12 @@ import torch
 from torch import Tensor, nn
 
 from recollect.config import require
-from recollect.cores.contract import CoreConfig, MemoryCore
+from recollect.cores.config import CoreConfig
+from recollect.cores.contract import MemoryCore
 from recollect.cores.ttm.processors import Processor, TokenProcessor, check_processor
 from recollect.cores.ttm.summarizers import SummarizerKind, check_summarizer, make_summarizer
-from recollect.layers.feedforward import feedforward_width, input_projection
+from recollect.layers.config import feedforward_width
+from recollect.layers.feedforward import input_projection
 
 Variant = Literal["paper", "released"]
 

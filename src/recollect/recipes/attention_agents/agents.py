@@ -34,7 +34,7 @@ from recollect.agents.encoder_config import EncoderConfig
 from recollect.agents.image_encoders import IMAGE_ENCODERS, is_image
 from recollect.agents.policies import policy_for
 from recollect.config import lookup
-from recollect.cores.contract import CoreConfig
+from recollect.cores.config import CoreConfig
 from recollect.cores.mott import SpatialAttentionMemoryConfig
 from recollect.cores.spatio_temporal.core import Query, SpatioTemporalAttentionConfig
 from recollect.cores.timesformer.core import SpaceTime, TimeSformerConfig

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Protocol
 
-from recollect.cores.contract import CoreConfig
+from recollect.cores.config import CoreConfig
 from recollect.cores.hcam import HierarchicalChunkMemoryConfig
 from recollect.cores.recurrent import LSTMConfig
 from recollect.cores.transformer_xl.core import TransformerXLConfig

@@ -13,7 +13,7 @@ from typing import Any
 
 from recollect.agents.actor_critic import ActorCritic, ActorCriticConfig
 from recollect.config import require, require_types
-from recollect.cores.contract import CoreConfig
+from recollect.cores.config import CoreConfig
 from recollect.evaluation.agents import AgentEvaluation
 from recollect.objectives.policy_gradient import Reduction
 from recollect.tasks.worlds.contract import WorldConfig
@@ -105,7 +105,9 @@ class CloningConfig(ActingConfig):
             shown, core = self.agent.previous_action, type(self.core).__name__
             said = f"the episodes of {self.teacher.name} do not hold what an agent said"
             require(shown != "logits", "agent.previous_action", shown, f"{said}: use 'action' or 'none'")
-            require(not self.core.told_output, "core", core, f"{said}: use one that is not told its last output")
+            require(
+                not self.core.output_feedback_dim, "core", core, f"{said}: use one that is not told its last output"
+            )
 
     @property
     def learner(self) -> ImpalaConfig:

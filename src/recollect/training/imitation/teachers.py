@@ -26,7 +26,7 @@ from recollect.agents.contract import ActorInputs, nothing_said, what_was_said
 from recollect.agents.kinds import KINDS
 from recollect.agents.policies import Distribution
 from recollect.config import from_json, require, require_types
-from recollect.cores.contract import CoreConfig
+from recollect.cores.config import CoreConfig
 from recollect.runs import checkpoints
 from recollect.runs.run_directory import RunDirectory
 from recollect.state import map_state, named_leaves

@@ -28,7 +28,7 @@ from torch import Tensor
 
 from recollect.agents.actor_critic import ActorCritic, ActorCriticConfig
 from recollect.config import require, require_types
-from recollect.cores.contract import CoreConfig
+from recollect.cores.config import CoreConfig
 from recollect.evaluation.agents import METRICS, TIME_LIMIT, AgentEvaluation, evaluate_agent
 from recollect.evaluation.world_guard import build_world, close_world, world_errors
 from recollect.runs.errors import WorldError

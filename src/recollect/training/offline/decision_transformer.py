@@ -17,7 +17,7 @@ from torch import Tensor
 
 from recollect.agents.decision_transformer import DecisionTransformer, DecisionTransformerConfig
 from recollect.config import require, require_types
-from recollect.cores.contract import CoreConfig
+from recollect.cores.config import CoreConfig
 from recollect.evaluation.agents import METRICS, TIME_LIMIT, AgentEvaluation, evaluate_agent
 from recollect.objectives.policy_gradient import reduce_steps
 from recollect.tasks.worlds.contract import WorldConfig

@@ -25,7 +25,7 @@ from recollect.cores.hcam.reference import Chunk, Memory, layer_output
 from recollect.layers.window_attention import visible_steps
 
 
-def read_given(core: HierarchicalChunkMemory, chunks: Tensor, questions: Tensor) -> Tensor:
+def read_external_memory(core: HierarchicalChunkMemory, chunks: Tensor, questions: Tensor) -> Tensor:
     """Read n chunks with each of k questions.
 
     Args:
@@ -54,8 +54,8 @@ def read_given(core: HierarchicalChunkMemory, chunks: Tensor, questions: Tensor)
     return x
 
 
-def reference_read_given(core: HierarchicalChunkMemory, chunks: Tensor, questions: Tensor) -> Tensor:
-    """:func:`read_given` as a plain loop: one question, one step and one layer at a time, without dropout."""
+def reference_read_external_memory(core: HierarchicalChunkMemory, chunks: Tensor, questions: Tensor) -> Tensor:
+    """:func:`read_external_memory` as a plain loop: one question, one step and one layer at a time, without dropout."""
     layers, answers = cast(list[HierarchicalChunkLayer], core.layers), []
     for row, asked in zip(chunks, questions, strict=True):
         given = [Chunk(steps, steps.mean(0)) for steps in core.config.reading.stored(core.project(row))]

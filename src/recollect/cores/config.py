@@ -1,0 +1,67 @@
+"""Base of the configs of cores; importable without torch."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from recollect.config import CheckedConfig, is_integer, require, with_check
+
+if TYPE_CHECKING:
+    from recollect.cores.contract import MemoryCore
+
+
+def _require_width(config: CoreConfig, input_dim: int, *args: Any, **kwargs: Any) -> None:
+    is_width = is_integer(input_dim) and input_dim >= 1
+    require(is_width, "input_dim", input_dim, "give the width of one input, a whole number of at least 1")
+
+
+@dataclass(frozen=True, kw_only=True)
+class CoreConfig(CheckedConfig, ABC):
+    """Settings of a core: everything except the width of its input, which depends on the run."""
+
+    paper: ClassVar[str] = "-"
+    """Authors and year, for tables."""
+    remembers: ClassVar[str] = "-"
+    """What the state holds, in a few words, for tables."""
+    reads_map: ClassVar[bool] = False
+    """Whether an input is a map of image features followed by other features. At its default size such a core takes
+    any vector as a map of one place; tables of tasks without images omit it (``GENERAL_CORES``)."""
+    reads_words: ClassVar[bool] = False
+    """Whether an input ends in the words of an instruction; tables of tasks without instructions omit it."""
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        # The check is added here, so that a subclass cannot forget it.
+        super().__init_subclass__(**kwargs)
+        if "build" in vars(cls):
+            cls.build = with_check(_require_width, vars(cls)["build"])  # type: ignore[method-assign]
+
+    @property
+    def helps(self) -> tuple[str, ...]:
+        """Training aids beyond the paper, in a few words each, for tables."""
+        return ()
+
+    @property
+    def output_feedback_dim(self) -> int:
+        """Width of the core's own previous output at the end of its inputs; 0 if inputs do not have it.
+
+        The output is the one that the acting agent had, so that a sequence need not be run step by step.
+        """
+        return 0
+
+    def require_map_of(self, shape: tuple[int, int, int]) -> None:
+        """Raise ``ValueError`` if this core reads a map of another shape (rows, columns, channels)."""
+        return
+
+    @property
+    def reach(self) -> int | None:
+        """Steps back that windows alone see: layers x window, without chunks and landmarks.
+
+        None where a state is carried from step to step, so that only training limits the reach.
+        """
+        return None
+
+    @abstractmethod
+    def build(self, input_dim: int) -> MemoryCore[Any]:
+        """Make the core for inputs of width ``input_dim`` (the width of one token, for cores that read tokens)."""
