@@ -77,7 +77,7 @@ def cartpole(seed: int) -> "ImpalaConfig":
     """Our IMPALA with several passes on masked CartPole."""
     from recollect.agents.actor_critic import ActorCriticConfig
     from recollect.agents.encoder_config import EncoderConfig
-    from recollect.cores.recurrent.core import LSTMConfig
+    from recollect.cores.recurrent import LSTMConfig
     from recollect.tasks import GymnasiumConfig
     from recollect.training import FitConfig, ImpalaConfig, OptimizerConfig
     from recollect.training.impala.loss import LossConfig, ReuseConfig, VTraceConfig
@@ -107,7 +107,7 @@ def defaults(seed: int) -> "ImpalaConfig":
     """Masked CartPole by the settings that ``recollect train gym:ID`` starts from, with the same memory."""
     from dataclasses import replace
 
-    from recollect.cores.recurrent.core import LSTMConfig
+    from recollect.cores.recurrent import LSTMConfig
     from recollect.recipes.gymnasium import gymnasium_run
     from recollect.tasks import GymnasiumConfig
 
@@ -118,7 +118,7 @@ def defaults(seed: int) -> "ImpalaConfig":
 def pong(seed: int) -> "ImpalaConfig":
     """IMPALA on Pong: the network, costs and optimiser of ``rl_plain.py``, acting and learning in bfloat16."""
     from recollect.agents.actor_critic import ActorCriticConfig
-    from recollect.cores.recurrent.core import LSTMConfig
+    from recollect.cores.recurrent import LSTMConfig
     from recollect.tasks import GymnasiumConfig
     from recollect.training import FitConfig, ImpalaConfig, OptimizerConfig
     from recollect.training.impala.loss import LossConfig

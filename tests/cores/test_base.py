@@ -12,12 +12,12 @@ from recollect import state as trees
 from recollect.certify.loading import from_config, small_config
 from recollect.cores import CORES
 from recollect.cores.hcam import ChunkAttentionVariant, HierarchicalChunkMemoryConfig
-from recollect.cores.instructed.core import InstructedTransformerConfig
-from recollect.cores.memoryless.core import MemorylessConfig
+from recollect.cores.instructed import InstructedTransformerConfig
+from recollect.cores.memoryless import MemorylessConfig
 from recollect.cores.mott.core import SpatialAttentionMemoryConfig
-from recollect.cores.recurrent.core import GRUConfig, LSTMConfig, LSTMState
+from recollect.cores.recurrent import GRUConfig, LSTMConfig, LSTMState
 from recollect.cores.stream import Stream
-from recollect.cores.tlb.core import TemporalLatentBottleneckConfig, TemporalLatentBottleneckVariant
+from recollect.cores.tlb import TemporalLatentBottleneckConfig, TemporalLatentBottleneckVariant
 
 
 def core_of(dim=6, input_dim=5, **options):

@@ -1,15 +1,15 @@
 """A temporal latent bottleneck that reads its instruction again in every chunk (Didolkar et al. 2022, section 3.2).
 
-Read ``core`` (equations, config, state), then ``reference`` (the same as a plain loop).
+Read ``core`` (equations, state, core), then ``reference`` (the same as a plain loop); ``config`` has the settings.
 """
 
-from recollect.cores.instructed.core import (
-    InstructedTransformer,
-    InstructedTransformerConfig,
-    InstructedTransformerState,
-)
-from recollect.cores.instructed.reference import reference_unroll
+from typing import TYPE_CHECKING
 
-InstructedTransformer.reference_unroll = reference_unroll
+from recollect.cores.instructed.config import InstructedTransformerConfig as InstructedTransformerConfig
+from recollect.lazy import attach
 
-__all__ = ["InstructedTransformer", "InstructedTransformerConfig", "InstructedTransformerState"]
+if TYPE_CHECKING:
+    from recollect.cores.instructed.core import InstructedTransformer as InstructedTransformer
+    from recollect.cores.instructed.core import InstructedTransformerState as InstructedTransformerState
+
+__getattr__ = attach(__name__, {"InstructedTransformer": "core", "InstructedTransformerState": "core"})

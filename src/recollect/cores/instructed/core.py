@@ -22,22 +22,16 @@ read them. It does not say whether the words write the slots; here they do not. 
 causal too. An instruction that changes inside a chunk is read at the next one.
 """
 
-from dataclasses import dataclass, field
-from typing import ClassVar, Literal, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from recollect.config import require, require_one_of
-from recollect.cores.config import CoreConfig
-from recollect.cores.contract import MemoryCore
+from recollect.config import require
+from recollect.cores.contract import MemoryCore, companion
+from recollect.cores.instructed.config import InstructedTransformerConfig
 from recollect.cores.tlb.chunks import plan_chunks
-from recollect.cores.tlb.core import (
-    DROPOUT_EXEMPTION,
-    TemporalLatentBottleneck,
-    TemporalLatentBottleneckConfig,
-    TemporalLatentBottleneckVariant,
-)
+from recollect.cores.tlb.core import DROPOUT_EXEMPTION, TemporalLatentBottleneck
 from recollect.cores.tlb.level import FoldedLevel
 from recollect.layers.config import feedforward_width
 from recollect.layers.feedforward import input_projection
@@ -58,74 +52,6 @@ class InstructedTransformerState(NamedTuple):
     """Long ``[b]``: steps of the running chunk so far."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class InstructedTransformerConfig(CoreConfig):
-    """Settings of :class:`InstructedTransformer`."""
-
-    paper: ClassVar[str] = "Didolkar et al. 2022"
-    remembers: ClassVar[str] = "slots, one chunk and its instruction"
-    reads_words: ClassVar[bool] = True
-
-    dim: int = 128
-    """Width of both streams, and of the outputs."""
-    num_layers: int = 2
-    """Self-attention layers of the fast stream."""
-    num_heads: int = 4
-    """Attention heads."""
-    hidden_dim: int | None = None
-    """Width of the feed-forwards; 4 x dim when None."""
-    self_per_cross: int = 1
-    """R: self-attention layers to one cross-attention layer."""
-    chunk_len: int = 16
-    """K: steps of a chunk."""
-    num_slots: int = 5
-    """N: vectors of the slow state."""
-    dropout: float = 0.0
-    """Probability of dropping, in training."""
-    feedback: Literal["top_down", "none"] = "top_down"
-    """Whether the fast stream reads the slots; ``none`` is a Transformer that sees the running chunk alone."""
-    words: int = 0
-    """m: words of an instruction, last in an input; 0: there is none."""
-    word_dim: int = 32
-    """w: numbers of a word."""
-    details: TemporalLatentBottleneckVariant = field(default_factory=TemporalLatentBottleneckVariant)
-    """Choices on which the paper is silent; ``detach_every`` is of no use here."""
-
-    def __post_init__(self) -> None:
-        require_one_of(self, "feedback")
-        require(self.words >= 0, "words", self.words, "give the number of words, or 0 for none")
-        require(self.word_dim > 0, "word_dim", self.word_dim, "give a positive width")
-        cut = self.details.detach_every
-        require(cut is None, "details.detach_every", cut, "gradients go through all chunks here: give None")
-        _ = self.inner  # looks at the others
-
-    @property
-    def inner(self) -> TemporalLatentBottleneckConfig:
-        """The temporal latent bottleneck that runs the chunks, words and steps."""
-        return TemporalLatentBottleneckConfig(
-            dim=self.dim,
-            num_layers=self.num_layers,
-            num_heads=self.num_heads,
-            hidden_dim=self.hidden_dim,
-            self_per_cross=self.self_per_cross,
-            chunk_len=self.chunk_len,
-            num_slots=self.num_slots,
-            dropout=self.dropout,
-            positions="none",
-            feedback=self.feedback,
-            details=self.details,
-        )
-
-    @property
-    def reach(self) -> int | None:
-        """Without slots the running chunk; with them there is no end."""
-        return self.chunk_len if self.feedback == "none" else None
-
-    def build(self, input_dim: int) -> "InstructedTransformer":
-        """Make the core."""
-        return InstructedTransformer(self, input_dim)
-
-
 class InstructedTransformer(MemoryCore[InstructedTransformerState]):
     """Chunks of steps behind their instruction, and slots that carry the past from chunk to chunk.
 
@@ -137,6 +63,7 @@ class InstructedTransformer(MemoryCore[InstructedTransformerState]):
         ValueError: the words leave nothing for the step.
     """
 
+    reference_unroll = companion("recollect.cores.instructed.reference:reference_unroll")
     runs_in_float16 = True
 
     def __init__(self, config: InstructedTransformerConfig, input_dim: int) -> None:

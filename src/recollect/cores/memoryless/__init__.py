@@ -1,12 +1,16 @@
 """Memoryless: the ablation that every claim about a memory needs.
 
-Read ``core`` (the equations, the config, the core), then ``reference`` (the same, one step of one row at a time). There
-is nothing to remember, so a stream is the core itself, called with one step.
+Read ``core`` (equations, core), then ``reference`` (the same, one step of one row at a time); ``config`` has the
+settings. There is nothing to remember, so its stream calls the core with one step.
 """
 
-from recollect.cores.memoryless.core import Memoryless, MemorylessConfig, MemorylessState
-from recollect.cores.memoryless.reference import reference_unroll
+from typing import TYPE_CHECKING
 
-Memoryless.reference_unroll = reference_unroll
+from recollect.cores.memoryless.config import MemorylessConfig as MemorylessConfig
+from recollect.lazy import attach
 
-__all__ = ["Memoryless", "MemorylessConfig", "MemorylessState", "reference_unroll"]
+if TYPE_CHECKING:
+    from recollect.cores.memoryless.core import Memoryless as Memoryless
+    from recollect.cores.memoryless.core import MemorylessState as MemorylessState
+
+__getattr__ = attach(__name__, {"Memoryless": "core", "MemorylessState": "core"})

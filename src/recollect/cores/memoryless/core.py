@@ -10,15 +10,13 @@ Paper: none; the chance level that an agent without memory reaches is the baseli
 Differs: nothing to differ from; width and depth follow the other cores.
 """
 
-from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 from torch import Tensor, nn
 
-from recollect.config import require, require_one_of
-from recollect.cores.config import CoreConfig
-from recollect.cores.contract import MemoryCore
-from recollect.layers.config import Activation, feedforward_width
+from recollect.cores.contract import MemoryCore, companion
+from recollect.cores.memoryless.config import MemorylessConfig
+from recollect.layers.config import feedforward_width
 from recollect.layers.feedforward import FeedForward, input_projection
 
 
@@ -26,41 +24,6 @@ class MemorylessState(NamedTuple):
     """Nothing, for b streams."""
 
     nothing: Tensor  # b 0
-
-
-@dataclass(frozen=True, kw_only=True)
-class MemorylessConfig(CoreConfig):
-    """Settings of :class:`Memoryless`."""
-
-    paper: ClassVar[str] = "the ablation"
-    remembers: ClassVar[str] = "nothing"
-
-    dim: int = 128
-    """Width of the layers and of the output."""
-    num_layers: int = 2
-    """Feed-forward layers."""
-    hidden_dim: int | None = None
-    """Width inside a feed-forward layer; 4 * dim when None."""
-    dropout: float = 0.0
-    """Dropout in the feed-forward layers, in training."""
-    activation: Activation = "gelu"
-    """Of the feed-forward layers (relu in Lampinen et al. 2021)."""
-
-    def __post_init__(self) -> None:
-        require(self.dim > 0, "dim", self.dim, "give a positive width")
-        require(self.num_layers > 0, "num_layers", self.num_layers, "give at least one layer")
-        feedforward_width(self.dim, self.hidden_dim)
-        require(0 <= self.dropout < 1, "dropout", self.dropout, "give a probability in [0, 1)")
-        require_one_of(self, "activation")
-
-    @property
-    def reach(self) -> int:
-        """The present step alone."""
-        return 0
-
-    def build(self, input_dim: int) -> "Memoryless":
-        """Make the core for inputs of width ``input_dim``."""
-        return Memoryless(self, input_dim)
 
 
 class Memoryless(MemoryCore[MemorylessState]):
@@ -71,6 +34,7 @@ class Memoryless(MemoryCore[MemorylessState]):
         input_dim: width of the inputs.
     """
 
+    reference_unroll = companion("recollect.cores.memoryless.reference:reference_unroll")
     runs_in_float16 = True
 
     def __init__(self, config: MemorylessConfig, input_dim: int) -> None:

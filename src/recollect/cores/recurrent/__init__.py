@@ -1,27 +1,20 @@
 """LSTM and GRU, with resets inside a call at full speed.
 
-Read ``core`` (the equations of both, the configs, states and cores), then ``reference`` (the same, one step of one row
-at a time). The loop over the steps of a layer is in ``recollect.ops.recurrent_scans``; ``stream`` takes one step at a
-time.
+Read ``core`` (equations, states and cores), then ``reference`` (the same, one step of one row at a time); ``config``
+has the settings. The loop over the steps of a layer is in ``recollect.ops.recurrent_scans``; ``stream`` takes one step
+at a time.
 """
 
-from recollect.cores.recurrent.core import GRU, LSTM, GRUConfig, GRUState, LSTMConfig, LSTMState
-from recollect.cores.recurrent.reference import reference_unroll
-from recollect.cores.recurrent.stream import GRUStream, LSTMStream
+from typing import TYPE_CHECKING
 
-LSTM.reference_unroll = reference_unroll
-LSTM.stream_type = LSTMStream
-GRU.reference_unroll = reference_unroll
-GRU.stream_type = GRUStream
+from recollect.cores.recurrent.config import GRUConfig as GRUConfig
+from recollect.cores.recurrent.config import LSTMConfig as LSTMConfig
+from recollect.lazy import attach
 
-__all__ = [
-    "GRU",
-    "LSTM",
-    "GRUConfig",
-    "GRUState",
-    "GRUStream",
-    "LSTMConfig",
-    "LSTMState",
-    "LSTMStream",
-    "reference_unroll",
-]
+if TYPE_CHECKING:
+    from recollect.cores.recurrent.core import GRU as GRU
+    from recollect.cores.recurrent.core import LSTM as LSTM
+    from recollect.cores.recurrent.core import GRUState as GRUState
+    from recollect.cores.recurrent.core import LSTMState as LSTMState
+
+__getattr__ = attach(__name__, {"GRU": "core", "GRUState": "core", "LSTM": "core", "LSTMState": "core"})

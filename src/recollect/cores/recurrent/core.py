@@ -40,16 +40,14 @@ written by hand.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from recollect.config import require
-from recollect.cores.config import CoreConfig
-from recollect.cores.contract import MemoryCore, StateT
+from recollect.cores.contract import MemoryCore, StateT, companion
+from recollect.cores.recurrent.config import GRUConfig, LSTMConfig, RecurrentConfig
 from recollect.ops import recurrent_scans
 from recollect.state import map_state
 
@@ -68,67 +66,6 @@ class GRUState(NamedTuple):
     """What a GRU remembers."""
 
     h: Tensor  # b l d
-
-
-@dataclass(frozen=True, kw_only=True)
-class RecurrentConfig(CoreConfig):
-    """Settings that LSTM and GRU share."""
-
-    dim: int = 128
-    """Width of every layer and of the output."""
-    num_layers: int = 2
-    """Layers, each with a memory of its own."""
-    dropout: float = 0.0
-    """Probability with which an output of a layer is dropped on its way to the next layer, in training."""
-    learned_initial_state: bool = False
-    """Begin every episode with a trained state instead of zeros."""
-    forget_bias: float = 0.0
-    """Added to the first bias of the gate that keeps the memory (the forget gate of an LSTM, the update gate of a GRU).
-    0 is PyTorch's start; 1 is that of TensorFlow's and Haiku's LSTM."""
-    chrono_steps: int | None = None
-    """Steps over which memories are to last at first, each unit's drawn (chrono initialization); None: as
-    ``forget_bias`` says."""
-    state_noise: float = 0.0
-    """Deviation of normal noise on the memory, in training: what is then kept is kept for much longer."""
-
-    gate_stretch: float = 0.0
-    """How far the gates that decide what is kept reach beyond 0 and 1 before they are clipped; 0 leaves them plain
-    sigmoids, which never shut. With 0.1, say, a memory can be kept for ever, bit for bit."""
-
-    def __post_init__(self) -> None:
-        require(self.dim > 0, "dim", self.dim, "give a positive width")
-        require(self.num_layers > 0, "num_layers", self.num_layers, "give at least one layer")
-        require(0 <= self.dropout < 1, "dropout", self.dropout, "give a probability in [0, 1)")
-        steps = self.chrono_steps
-        require(steps is None or steps > 2, "chrono_steps", steps, "give the longest lag in steps, 3 or more, or None")
-        both = "chrono_steps says what is kept at first: leave forget_bias out"
-        require(steps is None or not self.forget_bias, "forget_bias", self.forget_bias, both)
-        require(self.gate_stretch >= 0, "gate_stretch", self.gate_stretch, "give a margin as 0.1, or 0 for none")
-        require(self.state_noise >= 0, "state_noise", self.state_noise, "give a deviation, or 0 for no noise")
-
-
-@dataclass(frozen=True, kw_only=True)
-class LSTMConfig(RecurrentConfig):
-    """Settings of :class:`LSTM`."""
-
-    paper: ClassVar[str] = "Hochreiter & Schmidhuber 1997"
-    remembers: ClassVar[str] = "a vector per layer"
-
-    def build(self, input_dim: int) -> "LSTM":
-        """Make the core for inputs of width ``input_dim``."""
-        return LSTM(self, input_dim)
-
-
-@dataclass(frozen=True, kw_only=True)
-class GRUConfig(RecurrentConfig):
-    """Settings of :class:`GRU`."""
-
-    paper: ClassVar[str] = "Cho et al. 2014"
-    remembers: ClassVar[str] = "a vector per layer"
-
-    def build(self, input_dim: int) -> "GRU":
-        """Make the core for inputs of width ``input_dim``."""
-        return GRU(self, input_dim)
 
 
 class Cells(nn.Module):
@@ -173,6 +110,7 @@ class Recurrent(MemoryCore[StateT]):
     writes_apart: ClassVar[bool]
     """Whether a gate of its own, the first d rows, says how much is written."""
 
+    reference_unroll = companion("recollect.cores.recurrent.reference:reference_unroll")
     runs_in_float16 = True
 
     def __init__(self, config: RecurrentConfig, input_dim: int, num_gates: int, state_type: type[StateT]) -> None:
@@ -250,6 +188,7 @@ class LSTM(Recurrent[LSTMState]):
         input_dim: width of the inputs.
     """
 
+    stream_type = companion("recollect.cores.recurrent.stream:LSTMStream")
     scan = staticmethod(recurrent_scans.lstm)
     writes_apart = True
 
@@ -265,6 +204,7 @@ class GRU(Recurrent[GRUState]):
         input_dim: width of the inputs.
     """
 
+    stream_type = companion("recollect.cores.recurrent.stream:GRUStream")
     scan = staticmethod(recurrent_scans.gru)
     writes_apart = False
 

@@ -1,28 +1,22 @@
-"""Temporal latent bottleneck (Didolkar et al. 2022): a fast stream that sees one chunk, a slow one that sees them all.
+"""Temporal latent bottleneck (Didolkar et al. 2022): a fast stream inside one chunk, and slots that connect the chunks.
 
-Read ``core`` (the equations, the config, the state), then ``reference`` (the same as a plain loop). The fast form is
-``level`` (the walk over the chunks), with ``blocks`` (a layer, and its norms folded into its products) and ``chunks``
-(which steps belong together); ``stream`` takes one step at a time.
+Read ``core`` (equations, state, core), then ``reference`` (the same as a plain loop); ``config`` has the settings. The
+fast form is ``level`` (the loop over the chunks), with ``blocks`` (a layer, and its norms folded into its products) and
+``chunks`` (which steps belong together); ``stream`` takes one step at a time.
 """
 
-from recollect.cores.tlb.core import (
-    SlotReadout,
-    TemporalLatentBottleneck,
-    TemporalLatentBottleneckConfig,
-    TemporalLatentBottleneckState,
-    TemporalLatentBottleneckVariant,
+from typing import TYPE_CHECKING
+
+from recollect.cores.tlb.config import TemporalLatentBottleneckConfig as TemporalLatentBottleneckConfig
+from recollect.cores.tlb.config import TemporalLatentBottleneckVariant as TemporalLatentBottleneckVariant
+from recollect.lazy import attach
+
+if TYPE_CHECKING:
+    from recollect.cores.tlb.core import SlotReadout as SlotReadout
+    from recollect.cores.tlb.core import TemporalLatentBottleneck as TemporalLatentBottleneck
+    from recollect.cores.tlb.core import TemporalLatentBottleneckState as TemporalLatentBottleneckState
+
+__getattr__ = attach(
+    __name__,
+    {"SlotReadout": "core", "TemporalLatentBottleneck": "core", "TemporalLatentBottleneckState": "core"},
 )
-from recollect.cores.tlb.reference import reference_unroll
-from recollect.cores.tlb.stream import TemporalLatentBottleneckStream
-
-TemporalLatentBottleneck.reference_unroll = reference_unroll
-TemporalLatentBottleneck.stream_type = TemporalLatentBottleneckStream
-
-__all__ = [
-    "SlotReadout",
-    "TemporalLatentBottleneck",
-    "TemporalLatentBottleneckConfig",
-    "TemporalLatentBottleneckState",
-    "TemporalLatentBottleneckStream",
-    "TemporalLatentBottleneckVariant",
-]
