@@ -1,7 +1,7 @@
-"""State trees: what a core remembers, as (nested) NamedTuples of batch-first tensors.
+"""State trees: the state of a core as (nested) NamedTuples of batch-first tensors.
 
-Row ``i`` of every leaf belongs to stream ``i``. Nothing here knows what a leaf means, so one
-set of functions resets, cuts, moves and counts the memory of every core.
+Row ``i`` of every leaf belongs to stream ``i``, so one set of functions resets, detaches, moves and measures the state
+of every core.
 """
 
 from collections.abc import Callable, Iterator
@@ -29,7 +29,7 @@ def named_leaves(state: Any, prefix: str = "") -> Iterator[tuple[str, Tensor]]:
 
 
 def leaves(state: Any) -> list[Tensor]:
-    """All tensors of a state, in field order."""
+    """Return all tensors of a state, in field order."""
     return [leaf for _, leaf in named_leaves(state)]
 
 
@@ -43,25 +43,25 @@ def map_state(fn: Callable[..., Tensor], state: S, *others: S) -> S:
 
 
 def spread_rows(mask: Tensor, leaf: Tensor) -> Tensor:
-    """A mask ``[b]``, or ``[b, t]``, with as many axes as ``leaf``, to select whole rows, or steps, of it."""
+    """Return a mask ``[b]`` or ``[b, t]`` with as many axes as ``leaf``, to select rows or steps of it."""
     return mask.reshape(*mask.shape, *[1] * (leaf.ndim - mask.ndim))
 
 
 def where_first(is_first: Tensor, fresh: S, state: S) -> S:
-    """Rows with ``is_first`` [b] take their memory from ``fresh``, the others keep ``state``.
+    """Return rows with ``is_first`` ``[b]`` from ``fresh``, the others from ``state``.
 
-    A selection, not a product: NaN in a discarded row is discarded with it.
+    A selection, not a product, so that NaN in a discarded row is discarded too.
     """
     return map_state(lambda new, old: torch.where(spread_rows(is_first, old), new, old), fresh, state)
 
 
 def take_rows(state: S, index: Tensor | slice) -> S:
-    """The streams named by ``index`` (integers, a boolean mask or a slice), in that order."""
+    """Return the rows ``index`` (integers, a boolean mask or a slice), in that order."""
     return map_state(lambda leaf: leaf[index], state)
 
 
 def put_rows(state: S, index: Tensor | slice, rows: S) -> S:
-    """A copy of ``state`` whose streams ``index`` are replaced by ``rows``."""
+    """Return a copy of ``state`` with rows ``index`` replaced by ``rows``."""
 
     def put(leaf: Tensor, new: Tensor) -> Tensor:
         leaf = leaf.clone()
@@ -77,12 +77,12 @@ def concatenate(states: list[S]) -> S:
 
 
 def detach(state: S) -> S:
-    """The same memory, cut from the graph that made it: what a caller does between unrolls."""
+    """Detach a state from the graph that made it, between two unrolls."""
     return map_state(Tensor.detach, state)
 
 
 def clone(state: S) -> S:
-    """A copy that shares no storage with ``state``."""
+    """Return a copy that shares no storage with ``state``."""
     return map_state(Tensor.clone, state)
 
 
@@ -98,10 +98,10 @@ def to(state: S, *args: Any, **kwargs: Any) -> S:
 
 
 def nbytes(state: Any) -> int:
-    """Bytes held by all leaves. A broadcast view counts as what it would take on its own."""
+    """Return the bytes of all leaves. A broadcast view counts as a full tensor."""
     return sum(leaf.numel() * leaf.element_size() for leaf in leaves(state))
 
 
 def batch_size(state: Any) -> int:
-    """Number of streams (the leading axis of every leaf)."""
+    """Return the number of rows, the leading axis of every leaf."""
     return leaves(state)[0].shape[0]

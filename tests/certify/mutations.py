@@ -51,7 +51,15 @@ FOLDERS = {
     "timesformer": "timesformer",
 }
 SKIPPED_FILES = {"reference.py", "__init__.py", "lifelong.py", "chunk_store.py"}
-SKIPPED_FUNCTIONS = {"__post_init__", "flops_per_step", "made_with", "__repr__", "extra_repr", "nbytes", "buffers"}
+SKIPPED_FUNCTIONS = {
+    "__post_init__",
+    "flops_per_step",
+    "extra_arguments",
+    "__repr__",
+    "extra_repr",
+    "nbytes",
+    "buffers",
+}
 WHOLE = 2
 """Sample configs at which a survivor meets the certificate as a person runs it; the quick one sees all of them."""
 LIMIT = 900

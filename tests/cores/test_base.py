@@ -37,7 +37,7 @@ WRONG = [
     ({"inputs": torch.zeros(2, 0, 5)}, ["inputs", "[2, 0, 5]", "at least one step"]),
     ({"is_first": torch.zeros(2, 3)}, ["is_first", "torch.float32", "is_first.bool()"]),
     ({"is_first": None}, ["is_first", "NoneType", "is_first.bool()"]),
-    ({"is_first": torch.zeros(2, 4).bool()}, ["is_first", "[2, 4]", "ask for [2, 3]"]),
+    ({"is_first": torch.zeros(2, 4).bool()}, ["is_first", "[2, 4]", "need [2, 3]"]),
     ({"is_first": torch.zeros(2, 3, device="meta").bool()}, ["is_first", "meta", "cpu", "move one"]),
     ({"state": None}, ["state", "NoneType", "core.initial_state(2)"]),
     ({"state": torch.zeros(2, 6)}, ["state", "Tensor", "core.initial_state(2)"]),

@@ -34,7 +34,7 @@ from recollect.agents.encoders import ObservationEncoder
 from recollect.agents.policies import ACTION_MASK, Distribution, has_action_mask, mask_logits, policy_for
 from recollect.config import require, require_types
 from recollect.cores.config import CoreConfig
-from recollect.cores.stream import outlives_modes
+from recollect.cores.stream import outside_inference_mode
 from recollect.state import put_rows
 
 Timestep = Literal["first", "each", "none"]
@@ -233,7 +233,7 @@ class DecisionStream:
         batch_size: rows.
     """
 
-    @outlives_modes
+    @outside_inference_mode
     def __init__(self, agent: DecisionTransformer, batch_size: int) -> None:
         self.agent = agent
         self.core = agent.core.stream(batch_size)
@@ -249,7 +249,7 @@ class DecisionStream:
         count, start = self._long(self.count), self._long(self.start)
         return DecisionState(self.core.state, self.tokens.clone(), count, start, self.wished.clone())
 
-    @outlives_modes
+    @outside_inference_mode
     def load_state(self, state: DecisionState) -> None:
         """Continue from a state."""
         self.core.load_state(state.core)

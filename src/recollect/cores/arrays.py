@@ -1,7 +1,7 @@
-"""NumPy at the door of a live model: arrays and lists in, arrays out.
+"""NumPy arrays and lists as inputs and outputs of a live model.
 
-tensors in                        tensors out, checked as they are
-arrays, lists or numbers in       arrays out; floats are computed in the precision of the weights
+Tensors in give tensors out. Arrays, lists or numbers in give arrays out; floats are computed in the dtype of the
+weights.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,19 +12,19 @@ import torch
 from torch import Tensor
 
 Numbers = np.ndarray | Sequence[Any] | float
-"""What is not a tensor and becomes one."""
+"""Inputs that are converted to a tensor."""
 First = Tensor | np.ndarray | Sequence[bool] | bool | None
-"""What a step takes as ``is_first``."""
+"""``is_first`` of a step."""
 
 
 def to_tensor(values: Any, like: Tensor, what: str = "inputs", *, floats: bool = False) -> Tensor:
-    """An array, a list or a number as a new tensor.
+    """Return an array, a list or a number as a new tensor; a tensor as it is.
 
     Args:
         values: numbers.
-        like: gives the device, and the dtype of floats.
-        what: what an error calls it.
-        floats: make floats of integers too.
+        like: has the device, and the dtype of floats.
+        what: name for errors.
+        floats: convert integers to floats too.
 
     Raises:
         ValueError: not numbers, or rows of different length.
@@ -38,13 +38,13 @@ def to_tensor(values: Any, like: Tensor, what: str = "inputs", *, floats: bool =
     if array.dtype.kind not in "fiub":
         raise ValueError(f"{what} are {array.dtype}, no numbers: give an array of floats or integers")
     as_float = array.dtype.kind == "f" or (floats and array.dtype.kind in "iu")
-    if not as_float and array.dtype in (np.uint16, np.uint32, np.uint64):  # torch computes little with these
+    if not as_float and array.dtype in (np.uint16, np.uint32, np.uint64):  # torch has few operators for these
         array = array.astype(np.int64)
     return torch.tensor(array, dtype=like.dtype if as_float else None, device=like.device)
 
 
 def to_tensors(tree: Any, like: Tensor, what: str) -> Any:
-    """:func:`to_tensor` for all leaves of dicts, and of tuples that hold dicts, tuples or arrays."""
+    """Apply :func:`to_tensor` to all leaves of dicts, and of tuples that hold dicts, tuples or arrays."""
     if isinstance(tree, Mapping):
         return {name: to_tensors(part, like, str(name)) for name, part in tree.items()}
     if isinstance(tree, tuple) and any(isinstance(part, (Mapping, tuple, np.ndarray, Tensor)) for part in tree):
@@ -61,7 +61,7 @@ def all_tensors(tree: Any) -> bool:
 
 
 def to_first(is_first: First, batch_size: int, device: torch.device) -> Tensor:
-    """``is_first`` as a tensor: from a bool for all rows, or a list or an array of bools.
+    """Return ``is_first`` as a tensor, from one bool for all rows, or a list or array of bools.
 
     Raises:
         ValueError: something else.
@@ -77,6 +77,6 @@ def to_first(is_first: First, batch_size: int, device: torch.device) -> Tensor:
 
 
 def to_array(tensor: Tensor) -> np.ndarray:
-    """A tensor as an array; bfloat16, which NumPy does not have, as float32."""
+    """Return a tensor as an array; bfloat16, which NumPy does not have, as float32."""
     tensor = tensor.float() if tensor.dtype == torch.bfloat16 else tensor
     return tensor.cpu().numpy()

@@ -9,18 +9,18 @@
 
 1. ``is_first[b, t]`` clears row b before step t is consumed. It is the only reset signal.
 2. One call with T steps equals T calls with one step, and any split in between.
-3. What comes before ``is_first`` cannot touch what comes after it: not by value, gradient or NaN.
+3. Steps before ``is_first`` do not affect steps after it: not by value, gradient or NaN.
 4. Rows never mix, and no output depends on a later input.
 5. The bytes of a state and the cost of a step are functions of the config alone.
 6. The input state is never changed; the output state has the same structure, shapes and dtypes.
-7. A call is differentiable through whatever the paper differentiates through; the caller cuts the graph
+7. A call is differentiable through everything that the paper differentiates through; the caller cuts the graph
    between unrolls with ``recollect.state.detach(state)``.
 8. ``core.stream(batch_size)`` is the deployment form: it owns its state, and obeys 1-5 with the same numbers.
-9. Chunks are anchored at the start of the episode, so rows may stand at different places in a chunk.
+9. Chunks are counted from the start of the episode, so rows may be at different places in a chunk.
 
 One rule beyond the papers: a step whose input is not finite (or too large: layers/finite.py) gives NaN at that step,
-and enters the memory as zeros. A broken sensor frame is seen at once and is not remembered for ever. A memory that is
-not finite gives NaN until the next ``is_first``, and is in its initial state from there on.
+and enters the memory as zeros, so that a broken sensor frame is visible at once and is not remembered. A state that is
+not finite gives NaN until the next ``is_first``, which replaces it by the initial state.
 """
 
 import cmath
@@ -38,13 +38,16 @@ from recollect.config import require, with_check
 from recollect.cores.config import CoreConfig as CoreConfig  # cores of users import it from here
 from recollect.cores.stream import Stream
 from recollect.layers.finite import is_finite, surely_finite
-from recollect.state import map_state, named_leaves, take_rows, where_first
+from recollect.state import leaves, map_state, named_leaves, spread_rows, take_rows, where_first
 
 StateT = TypeVar("StateT", bound=tuple[Any, ...])
 
 Reference = Callable[[Any, Tensor, Any, Tensor], tuple[Tensor, Any]]
-"""A plain form: ``reference(core, inputs, state, is_first)`` gives what ``core(inputs, state, is_first)`` gives. As a
-class attribute it is a method: ``core.reference_unroll(inputs, state, is_first)``."""
+"""A plain form: ``reference(core, inputs, state, is_first)`` returns the same as ``core(inputs, state, is_first)``."""
+Places = dict[str, tuple[Tensor, Tensor]]
+"""The steps of the episode behind attention weights: for each Tap, by its name below the core, two tensors that
+broadcast to ``[b, t, s]``: the first step of each of its s places, and the step after the last; negative where a place
+holds no step of the episode."""
 
 
 def _require_rows(core: "MemoryCore[Any]", batch_size: int, *args: Any, **kwargs: Any) -> None:
@@ -73,30 +76,30 @@ class _Companion:
 
 
 class MemoryCore(nn.Module, ABC, Generic[StateT]):
-    """Base of all cores: checks what comes in and shields the memory from non-finite steps.
+    """Base of all cores: checks the arguments of a call and keeps steps that are not finite out of the memory.
 
     A core defines :meth:`initial_state`, :meth:`unroll` and :meth:`flops_per_step`, and may have two
-    :func:`companions <companion>`: ``stream_type``, a faster live form, and ``reference_unroll``, the paper's
-    equations as a plain loop.
+    :func:`companions <companion>`: ``stream_type``, a faster stream, and ``reference_unroll``, the paper's equations as
+    a plain loop.
     """
 
     stream_type: ClassVar[type[Stream]] = Stream
-    """What :meth:`stream` makes."""
+    """Class of the streams that :meth:`stream` makes."""
     reference_unroll: ClassVar[Reference | None] = None
-    """The plain form of :meth:`forward` with the same parameters; what the certificate compares with."""
+    """Plain form of :meth:`forward` with the same parameters, for the certificate to compare with."""
 
     input_shape: tuple[int, ...]
     """Shape of one step's input, without batch and time."""
     output_shape: tuple[int, ...]
     """Shape of one step's output."""
     discrete: bool = False
-    """Whether the core chooses discretely (top-k), so that rounding can flip a choice; the certificate then
-    compares in float64."""
+    """Whether the core chooses discretely (top-k), so that rounding can change a choice; the certificate then compares
+    in float64."""
     stops_gradient: str = ""
-    """Why and where the paper cuts the gradient inside a call; the certificate then does not expect what finite
-    differences say, and leaves gradients to the plain form."""
+    """Why and where the paper cuts the gradient inside a call; the certificate then compares gradients with the plain
+    form instead of finite differences."""
     runs_in_float16: bool = False
-    """Whether ``core.half()`` is meant to run, forward and in streams; the certificate then tries it."""
+    """Whether ``core.half()`` can run, in calls and in streams; the certificate then tries it."""
     exemptions: Mapping[str, str] = {}
     """Lines of the certificate that this core misses, each with its reason."""
 
@@ -107,19 +110,22 @@ class MemoryCore(nn.Module, ABC, Generic[StateT]):
 
     @abstractmethod
     def initial_state(self, batch_size: int) -> StateT:
-        """The initial state of ``batch_size`` streams; may be learned, is never None.
+        """Return the initial state of ``batch_size`` streams, which may be learned.
 
-        Its leaves are no views (``repeat``, not ``expand``), and each is a tensor of its own: a program that was
-        exported with views takes only views, and takes what was one tensor for one for ever.
+        Each leaf must have its own storage (``repeat``, not ``expand``): an exported program fixes which of its
+        arguments are views or the same tensor.
         """
 
     @abstractmethod
     def unroll(self, inputs: Tensor, state: StateT, is_first: Tensor) -> tuple[Tensor, StateT]:
-        """The computation behind :meth:`forward`, on checked and finite inputs."""
+        """Compute :meth:`forward` on checked and finite inputs."""
 
     @abstractmethod
     def flops_per_step(self) -> int:
-        """Multiply-adds x 2 of one streamed step of one row with a full memory: matrix and attention products only."""
+        """Return multiply-adds x 2 of one streamed step of one row with a full memory.
+
+        Only matrix products and attention are counted.
+        """
 
     def forward(self, inputs: Tensor, state: StateT, is_first: Tensor) -> tuple[Tensor, StateT]:
         """Consume t steps of b streams.
@@ -138,92 +144,78 @@ class MemoryCore(nn.Module, ABC, Generic[StateT]):
         if not torch.compiler.is_compiling():
             self.check(inputs, state, is_first)
             if not len(inputs):
-                return self._of_no_rows(inputs, is_first)
-        if _nothing_broken(inputs, state):
+                return self._forward_without_rows(inputs, is_first)
+        if _is_all_finite(inputs, state):
             outputs, new_state = self.unroll(inputs, state, is_first)
         else:
-            outputs, new_state = self._shielded(inputs, state, is_first)
-        return outputs, map_state(_keep_dtype, new_state, state)
+            outputs, new_state = self._unroll_with_broken_steps(inputs, state, is_first)
+        # Under autocast a leaf may come back in another dtype.
+        return outputs, map_state(lambda new, old: new.to(old.dtype), new_state, state)
 
-    def _of_no_rows(self, inputs: Tensor, is_first: Tensor) -> tuple[Tensor, StateT]:
-        """What :meth:`forward` gives for an empty batch: not all products can be made of no rows, so one is made up."""
+    def _forward_without_rows(self, inputs: Tensor, is_first: Tensor) -> tuple[Tensor, StateT]:
+        """Compute :meth:`forward` on an empty batch, with one row of zeros: some products need a row."""
         row = F.pad(inputs, (0, 0) * (inputs.ndim - 1) + (0, 1))
         outputs, state = self.forward(row, self.initial_state(1), is_first.new_zeros(1, is_first.shape[1]))
         return outputs[:0], take_rows(state, slice(0))
 
-    def _shielded(self, inputs: Tensor, state: StateT, is_first: Tensor) -> tuple[Tensor, StateT]:
-        """:meth:`unroll` with zeros for broken steps and initial states for broken memories; their outputs are NaN."""
-        batch, steps = is_first.shape
+    def _unroll_with_broken_steps(self, inputs: Tensor, state: StateT, is_first: Tensor) -> tuple[Tensor, StateT]:
+        """Unroll with zeros for broken steps and initial states for broken states; their outputs are NaN."""
         finite = is_finite(inputs).flatten(2).all(-1)  # b t
-        leaves = [leaf for _, leaf in named_leaves(state) if leaf.is_floating_point() or leaf.is_complex()]
-        leaves = leaves or [inputs.new_zeros(batch)]
-        broken = torch.stack([~leaf.isfinite()[..., None].flatten(1).all(1) for leaf in leaves]).any(0)  # b
-        lost = broken[:, None] & (is_first.long().cumsum(1) == 0)  # b t, steps that still read a broken memory
-        clean = torch.where(finite.reshape(batch, steps, *[1] * len(self.input_shape)), inputs, 0.0)
+        floats = _float_leaves(state) or [inputs.new_zeros(len(inputs))]
+        broken = torch.stack([~leaf.isfinite()[..., None].flatten(1).all(1) for leaf in floats]).any(0)  # b
+        lost = broken[:, None] & (is_first.long().cumsum(1) == 0)  # b t, steps that still read a broken state
+        clean = torch.where(spread_rows(finite, inputs), inputs, 0.0)
         outputs, new_state = self.unroll(clean, self.reset(broken, state), is_first)
-        # A memory that was not cleared in this call stays as broken as it came, for all to see.
+        # A broken state that was not cleared in this call stays broken, so that every later output is NaN too.
         new_state = where_first(lost[:, -1], state, new_state)
-        good = (finite & ~lost).reshape(batch, steps, *[1] * len(self.output_shape))
-        return torch.where(good, outputs, torch.nan), new_state
+        return torch.where(spread_rows(finite & ~lost, outputs), outputs, torch.nan), new_state
 
-    def recalled_steps(self, clock: Tensor) -> dict[str, tuple[Tensor, Tensor]]:
-        """Which steps of their episodes stand behind the attention weights that Taps hear in a call.
+    def recalled_steps(self, clock: Tensor) -> Places:
+        """Return the steps of the episode behind the attention weights of a call; empty for cores without attention.
 
         Args:
-            clock: long ``[b, t]``, the steps that a Tap hears about, counted from 0 at the start of their episodes.
-
-        Returns:
-            For every Tap by its name below the core, two tensors that broadcast to ``[b, t, s]``: the first step of
-            each of its s places, and the one behind the last; negative where nothing of the episode stands. Nothing
-            for a core that does not attend to steps of the past.
+            clock: long ``[b, t]``, the steps of the call, counted from 0 at the start of their episodes.
         """
         return {}
 
-    def read_steps(self, clock: Tensor) -> dict[str, tuple[Tensor, Tensor]]:
-        """As :meth:`recalled_steps`, step by step where a core reads inside chunks.
+    def read_steps(self, clock: Tensor) -> Places:
+        """As :meth:`recalled_steps`, but step by step where a core reads inside chunks.
 
-        Such a Tap hears ``[b, h, t, n, c]``, which is to be multiplied by what ``relevance_tap``, its neighbour, hears:
+        Such a Tap records ``[b, h, t, n, c]``, to be multiplied by the record of its neighbour ``relevance_tap``:
         ``[b, t, n]``, or ``[b, h, t, n]``.
-
-        Args:
-            clock: long ``[b, t]``, the steps that a Tap hears about, counted from 0 at the start of their episodes.
         """
         return self.recalled_steps(clock)
 
-    def attended_steps(self, clock: Tensor) -> dict[str, tuple[Tensor, Tensor]]:
-        """As :meth:`recalled_steps`, of all Taps behind whose weights stand steps of the episode, for pictures.
-
-        Args:
-            clock: long ``[b, t]``, the steps of one call, counted from 0 at the start of their episodes.
-        """
+    def attended_steps(self, clock: Tensor) -> Places:
+        """As :meth:`recalled_steps`, for all Taps that attend to steps of the episode; for pictures."""
         return self.recalled_steps(clock)
 
     def largest_counters(self) -> dict[str, int]:
-        """Leaves of the state that count something, and how far (``stream.COUNTED``: all steps there may ever be).
+        """Return the integer leaves of the state that are counters, with their largest value.
 
-        A file with more, or with less than nothing, is damaged. Whole numbers that are not named here may be any.
+        ``stream.COUNTED`` stands for any number of steps. A file with a larger or negative counter is damaged.
         """
         return {}
 
     def stream(self, batch_size: int) -> Stream:
-        """A live memory for deployment: owns its state and takes one step at a time, without gradients.
+        """Make a stream for deployment: it owns its state and takes one step at a time, without gradients.
 
-        The stream reads the weights as they are when it is made; after a change of weights make a new one.
+        The stream reads the weights once, when it is made; after a change of weights make a new one.
         """
         require(batch_size >= 1, "batch_size", batch_size, "a stream needs at least one row")
         return self.stream_type(self, batch_size)
 
     def reset(self, is_first: Tensor, state: StateT) -> StateT:
-        """Rows with ``is_first`` ``[b]`` go back to the initial state."""
+        """Return the state with rows ``is_first`` ``[b]`` set to the initial state."""
         return where_first(is_first, self.initial_state(is_first.shape[0]), state)
 
     def zeros(self, *shape: int, dtype: torch.dtype | None = None) -> Tensor:
-        """Zeros on the core's device, in the dtype of its parameters unless another is given."""
+        """Return zeros on the core's device, by default in the dtype of its parameters."""
         like = next(self.parameters())
         return torch.zeros(shape, device=like.device, dtype=like.dtype if dtype is None else dtype)
 
     def check(self, inputs: Tensor, state: StateT, is_first: Tensor) -> None:
-        """Raise ``ValueError`` unless the three belong to this core and to each other."""
+        """Raise ``ValueError`` unless the arguments of a call fit this core and each other."""
         name = type(self).__name__
         want = ["b", "t", *map(str, self.input_shape)]
         if inputs.ndim != len(want) or tuple(inputs.shape[2:]) != self.input_shape:
@@ -244,9 +236,9 @@ class MemoryCore(nn.Module, ABC, Generic[StateT]):
             raise ValueError(f"inputs have shape {list(inputs.shape)}: give at least one step")
         if not isinstance(is_first, Tensor) or is_first.dtype != torch.bool:
             kind = is_first.dtype if isinstance(is_first, Tensor) else type(is_first).__name__
-            raise ValueError(f"is_first has type {kind}; it must be a bool tensor [b, t]: use is_first.bool()")
+            raise ValueError(f"is_first has type {kind}; use a bool tensor [b, t], for example is_first.bool()")
         if tuple(is_first.shape) != (batch, steps):
-            raise ValueError(f"is_first has shape {list(is_first.shape)}; inputs ask for [{batch}, {steps}]")
+            raise ValueError(f"is_first has shape {list(is_first.shape)}; inputs need [{batch}, {steps}]")
         if is_first.device != inputs.device:
             raise ValueError(f"is_first is on {is_first.device} and inputs are on {inputs.device}: move one")
         self.check_state(state, batch, inputs.device)
@@ -256,7 +248,7 @@ class MemoryCore(nn.Module, ABC, Generic[StateT]):
         name = type(self).__name__
         remedy = f"start from core.initial_state({batch_size}) of this core"
         if state is None or not isinstance(state, tuple):
-            raise ValueError(f"state is {type(state).__name__}; {name} never takes None or a bare tensor: {remedy}")
+            raise ValueError(f"state is {type(state).__name__}; {name} needs a NamedTuple of tensors: {remedy}")
         expected = self._expected_state()
         if type(state) is not type(expected):
             raise ValueError(f"state is a {type(state).__name__}, of another core; {name} needs its own: {remedy}")
@@ -281,7 +273,7 @@ class MemoryCore(nn.Module, ABC, Generic[StateT]):
                 raise ValueError(f"state.{field} has dtype {leaf.dtype}, {name} needs {like.dtype}: {remedy}{cast}")
 
     def _expected_state(self) -> StateT:
-        # Shapes are functions of the config alone, so one row on the meta device per core and precision is enough.
+        # Shapes depend on the config alone, so one row on the meta device for each dtype is enough.
         dtype = next((p.dtype for p in self.parameters()), None)
         before, cached = self.__dict__.get("_state_shapes", (None, None))
         if cached is None or dtype != before:
@@ -291,13 +283,11 @@ class MemoryCore(nn.Module, ABC, Generic[StateT]):
         return cached
 
 
-def _keep_dtype(new: Tensor, old: Tensor) -> Tensor:
-    # Under autocast a leaf may come back in another precision; the contract keeps its dtype.
-    return new.to(old.dtype)
+def _float_leaves(state: Any) -> list[Tensor]:
+    return [leaf for leaf in leaves(state) if leaf.is_floating_point() or leaf.is_complex()]
 
 
-def _nothing_broken(inputs: Tensor, state: Any) -> bool:
-    """Whether nothing needs the shield; False where finding out would cost more than the shield."""
+def _is_all_finite(inputs: Tensor, state: Any) -> bool:
+    """Whether inputs and state are surely finite; False where the answer costs more than the slower path."""
     # A finite sum has finite terms, and needs one pass without a copy.
-    floats = (leaf for _, leaf in named_leaves(state) if leaf.is_floating_point() or leaf.is_complex())
-    return surely_finite(inputs) and all(cmath.isfinite(leaf.detach().sum().item()) for leaf in floats)
+    return surely_finite(inputs) and all(cmath.isfinite(leaf.detach().sum().item()) for leaf in _float_leaves(state))

@@ -176,20 +176,9 @@ class LifelongStream(ChunkStream):
         self._clear(forgotten, mask)
         self._note_chunks()
 
-    def made_with(self) -> dict[str, Any]:
+    def extra_arguments(self) -> dict[str, Any]:
         """Capacity, folder and dtype."""
         return self._options
-
-    def fork(self) -> "LifelongStream":
-        """A second stream with the same memory, in a file of its own if there is a folder.
-
-        Raises:
-            ValueError: the weights have changed since the stream was made.
-        """
-        self.check_weights()
-        twin = LifelongStream(self.core, self.batch_size, **self._options)
-        twin.load_state(self.state)
-        return twin
 
     @property
     def state(self) -> HierarchicalChunkMemoryState:
@@ -310,5 +299,5 @@ class LifelongStream(ChunkStream):
                 state = state._replace(layers=tuple(seen), lengths=state.lengths[:, :1].expand(-1, n))
         core.check_state(state, self.batch_size, self._never.device)
 
-    def _try(self, state: HierarchicalChunkMemoryState, path: str | os.PathLike[str]) -> None:
+    def _try_step(self, state: HierarchicalChunkMemoryState, path: str | os.PathLike[str]) -> None:
         """Nothing: no counter leads outside this memory, and a second one would take all its bytes again."""
