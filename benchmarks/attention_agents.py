@@ -35,7 +35,7 @@ from recollect.recipes.attention_agents.agents import MEMORY
 from recollect.recipes.attention_agents.study import game
 from recollect.state import map_state, nbytes
 from recollect.tasks.worlds.contract import WorldSpec
-from recollect.training.impala.trainer import ImpalaConfig
+from recollect.training import ImpalaConfig
 
 BATCHES = (1, 32)
 """Rows that act together."""

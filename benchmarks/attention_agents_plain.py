@@ -40,7 +40,7 @@ from recollect.layers.positions import sinusoid
 from recollect.ops.allocation import keep_freed_memory
 from recollect.recipes.attention_agents import attention_agent
 from recollect.recipes.attention_agents.study import game
-from recollect.training.impala.trainer import ImpalaConfig
+from recollect.training import ImpalaConfig
 
 AIMS = {"adaptive, acting": 1.5, "adaptive, training": 1.5, "timesformer-divided, acting": 4.0}
 

@@ -23,8 +23,8 @@ from recollect.interpret import figure_gaze, record_run, score_with_controls
 from recollect.interpret.report import without_nan
 from recollect.runs.provenance import environment
 from recollect.tasks.worlds.contract import WorldConfig
-from recollect.training.frame import FRESH_SEED
-from recollect.training.trained import load_config
+from recollect.training import FRESH_SEED
+from recollect.training.saved_run import load_config
 
 ROOT = Path(__file__).parents[1]
 EVERY = 5

@@ -17,7 +17,7 @@ import torch
 from recollect.interpret.figures import top_mask
 from recollect.interpret.foreground import look
 from recollect.tasks.images.contract import ImageTask
-from recollect.training.trained import load_config, load_model
+from recollect.training.saved_run import load_config, load_model
 
 ROOT = Path(__file__).parents[1]
 MODELS = {"vit": "ViT", "vit-tlb": "ViT + TLB"}

@@ -79,8 +79,7 @@ def cartpole(seed: int) -> "ImpalaConfig":
     from recollect.agents.encoder_config import EncoderConfig
     from recollect.cores.recurrent import LSTMConfig
     from recollect.tasks import GymnasiumConfig
-    from recollect.training import FitConfig, ImpalaConfig, OptimizerConfig
-    from recollect.training.impala.loss import LossConfig, ReuseConfig, VTraceConfig
+    from recollect.training import FitConfig, ImpalaConfig, LossConfig, OptimizerConfig, ReuseConfig, VTraceConfig
 
     return ImpalaConfig(
         world=GymnasiumConfig(id="CartPole-v1", masked=(1, 3)),
@@ -120,8 +119,7 @@ def pong(seed: int) -> "ImpalaConfig":
     from recollect.agents.actor_critic import ActorCriticConfig
     from recollect.cores.recurrent import LSTMConfig
     from recollect.tasks import GymnasiumConfig
-    from recollect.training import FitConfig, ImpalaConfig, OptimizerConfig
-    from recollect.training.impala.loss import LossConfig
+    from recollect.training import FitConfig, ImpalaConfig, LossConfig, OptimizerConfig
 
     return ImpalaConfig(
         world=GymnasiumConfig(id="ALE/Pong-v5", options={"repeat_action_probability": 0.0}),

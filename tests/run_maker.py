@@ -7,8 +7,7 @@ from recollect.cores import CORES
 from recollect.runs.metrics import MetricsFile
 from recollect.runs.run_directory import RunDirectory
 from recollect.tasks import Copying, Recall
-from recollect.training import FitConfig, SupervisedConfig
-from recollect.training.trainers import KINDS
+from recollect.training import KINDS, FitConfig, SupervisedConfig
 
 TASKS = {
     "recall": Recall(num_keys=3, num_values=2, num_cues=1, num_queries=1, min_blank=0, max_blank=2, length=11),

@@ -55,7 +55,7 @@ class PlainModelConfig(SequenceModelConfig):
     "src/recollect/training/quiet.py": '''
 from dataclasses import dataclass
 
-from recollect.training.supervised import SupervisedConfig
+from recollect.training import SupervisedConfig
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,7 +91,7 @@ from recollect.recipes import RECIPES, training
 from recollect.recipes.contents import CONTENTS
 from recollect.tasks import TASKS
 from recollect.tasks.gymnasium.make import make
-from recollect.training.trainers import KINDS, TRAINERS
+from recollect.training import KINDS, TRAINERS
 from recollect.cores import CORES
 import pages, report
 

@@ -13,8 +13,7 @@ from recollect.cores.config import CoreConfig
 from recollect.recipes import training
 from recollect.tasks import TASKS, Copying, StreamTask
 from recollect.tasks.worlds.contract import WorldConfig
-from recollect.training import FitConfig, OptimizerConfig, SupervisedConfig, TrainerConfig
-from recollect.training.trainers import KINDS
+from recollect.training import KINDS, FitConfig, OptimizerConfig, SupervisedConfig, TrainerConfig
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,8 +13,7 @@ from recollect.config import to_json
 from recollect.cores import CORES
 from recollect.evaluation.confidence_interval import Interval
 from recollect.tasks.worlds.t_maze import TMazeConfig
-from recollect.training import FitConfig, SupervisedConfig, fit
-from recollect.training.curriculum import CurriculumConfig
+from recollect.training import CurriculumConfig, FitConfig, SupervisedConfig, fit
 from run_maker import TASKS, make_run
 
 

@@ -10,7 +10,7 @@ from recollect.evaluation import lerobot
 from recollect.evaluation.lerobot import layout
 from recollect.evaluation.recordings import demonstrate, read_recording, write_recording
 from recollect.tasks import TASKS
-from recollect.training.imitation.recorded import EpisodeRows
+from recollect.training.imitation.demonstrations import DemonstrationBatches
 
 parquet = pytest.importorskip("pyarrow.parquet")
 av = pytest.importorskip("av")
@@ -193,7 +193,7 @@ def test_pandas_reads_the_sentences_as_an_index(written):
 
 
 def test_rows_of_episodes_begin_with_a_reset(written):
-    rows = EpisodeRows(read_recording(f"lerobot:{written}"), 2, __import__("torch").device("cpu"), 0)
+    rows = DemonstrationBatches(read_recording(f"lerobot:{written}"), 2, __import__("torch").device("cpu"), 0)
     taken = rows.take(40, None)
     starts = taken.is_first.nonzero().tolist()
     assert [0, 0] in starts and [1, 0] in starts and len(starts) > 2

@@ -126,9 +126,9 @@ def test_more_episodes_than_rows_are_shared_out():
 
 
 def test_recording_says_how_far_it_is(monkeypatch):
-    monkeypatch.setattr(progress, "OFTEN", 0.0)
+    monkeypatch.setattr(progress, "UPDATE_SECONDS", 0.0)
     heard, world = [], TMazeConfig(length=3, slack=9)
-    with progress.hearing(lambda *words: heard.append(words)):
+    with progress.listen_to_progress(lambda *words: heard.append(words)):
         record_episodes(agent_for(world), world, 70, greedy=False)
         ended = len(heard)
         demonstrate(world, 70)

@@ -19,8 +19,7 @@ from recollect.runs import checkpoints
 from recollect.runs.metrics import read_rows
 from recollect.tasks import Recall
 from recollect.tasks.worlds.t_maze import TMazeConfig
-from recollect.training import FitConfig, ImpalaConfig, SupervisedConfig, fit
-from recollect.training.impala.trainer import EvaluationConfig, ScheduleConfig
+from recollect.training import EvaluationConfig, FitConfig, ImpalaConfig, ScheduleConfig, SupervisedConfig, fit
 
 PLAN = FitConfig(steps=12, report_every=2, evaluate_every=3, checkpoint_every=2, keep_checkpoints=2)
 SYNCHRONOUS = ImpalaConfig(

@@ -13,8 +13,7 @@ from recollect.cores import CORES
 from recollect.runs import checkpoints
 from recollect.runs.errors import NonFiniteError, RunError, WorldError
 from recollect.runs.metrics import read_rows
-from recollect.training import FitConfig, ImpalaConfig, evaluate_run, fit
-from recollect.training.impala.trainer import EvaluationConfig, ScheduleConfig
+from recollect.training import EvaluationConfig, FitConfig, ImpalaConfig, ScheduleConfig, evaluate_run, fit
 
 RAISING = ("raise", "oserror", "value-error", "assert", "key-error", "memory", "recursion", "stop-iteration")
 LEAVING = ("exit", "keyboard")

@@ -201,7 +201,7 @@ def test_nothing_is_imported_without_trust(run, capsys, tmp_path, monkeypatch):
 def test_an_environment_id_imports_nothing_without_trust(tmp_path):
     from recollect.config import from_json
     from recollect.tasks.worlds.contract import WorldConfig
-    from recollect.training.trainers import KINDS
+    from recollect.training import KINDS
 
     data = {"kind": "gym", "id": "strangers_package:World-v0"}
     with pytest.raises(ValueError, match=r"strangers_package.*--trust"):

@@ -20,7 +20,7 @@ from recollect.recipes.hierarchical_transformer_memory import short_t_maze
 from recollect.state import leaves, map_state
 from recollect.tasks.worlds.arcade.catch import CatchConfig
 from recollect.tasks.worlds.t_maze import TMazeConfig
-from recollect.training.frame import FRESH_SEED
+from recollect.training import FRESH_SEED
 
 MAZE = TMazeConfig(length=9, slack=7, penalty=0.05)
 STEPS = 50

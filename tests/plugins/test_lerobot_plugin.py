@@ -13,9 +13,7 @@ from lerobot_stand_in import PreTrainedConfig, modules, policy_class
 from recollect.agents.contract import ActorInputs
 from recollect.recipes.robots import robots
 from recollect.tasks import TASKS
-from recollect.training import fit, load_model
-from recollect.training.frame import FitConfig
-from recollect.training.imitation.cloning import CloningLossConfig
+from recollect.training import CloningLossConfig, FitConfig, fit, load_model
 
 PLUGIN = Path(__file__).parents[2] / "plugins" / "lerobot_policy_recollect" / "src"
 WORLD = TASKS["goal-shown-once"](delay=1, side=20)

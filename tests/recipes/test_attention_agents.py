@@ -16,7 +16,7 @@ from recollect.recipes.attention_agents import ATTENTION_AGENTS, attention_agent
 from recollect.recipes.attention_agents.sizes import SIZES, UNUSED_NORMS
 from recollect.tasks import CatchConfig, TMazeConfig
 from recollect.tasks.worlds.contract import WorldConfig
-from recollect.training.impala.loss import ReuseConfig
+from recollect.training import ReuseConfig
 
 GAMES = {"Pong": 6, "Enduro": 9, "MsPacman": 9, "Breakout": 4}
 

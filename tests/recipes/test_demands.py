@@ -50,7 +50,7 @@ def test_every_study_has_a_full_window_and_an_hcam_that_chooses(recipe, scale):
     if scale == "lite":
         for name, run in list(rows.items()):
             taught = rows.get(f"{name}, imitated")
-            assert name.endswith("imitated") or taught.config.taught_by.startswith("imitated ")
+            assert name.endswith("imitated") or taught.config.teacher_description.startswith("imitated ")
             assert run.config.loss.imitation.steps is None or run.config.fit.steps >= run.config.loss.imitation.steps
         assert any(test.beyond_window for test in rows["hcam"].scored.values())
         assert rows["hcam"].config.core.top_k == rows["hcam"].config.core.num_chunks
@@ -62,7 +62,11 @@ def test_the_long_scale_is_the_lite_one_without_a_teacher_for_two_hours(key):
     assert set(long) == {"hcam", "memoryless"}
     for name, run in long.items():
         config = run.config
-        assert config.taught_by is None and not config.loss.supervision.on and config.fit.processor_seconds == 7200
+        assert (
+            config.teacher_description is None
+            and not config.loss.supervision.on
+            and config.fit.processor_seconds == 7200
+        )
         assert (config.core, config.world) == (lite[name].config.core, lite[name].config.world)
         assert run.tests == lite[name].tests
         assert config == RECIPES[key].config(name, "long")

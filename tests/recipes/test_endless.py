@@ -14,7 +14,10 @@ def test_every_memory_is_taught_the_same_way():
     assert [run.row for run in runs] == list(ROWS)
     for run in runs:
         config = run.config
-        assert config.taught_by == f"imitated oracle for {LESSONS.steps} steps" and "label targets" in config.helps
+        assert (
+            config.teacher_description == f"imitated oracle for {LESSONS.steps} steps"
+            and "label targets" in config.training_aids
+        )
         assert config.fit.processor_seconds == SECONDS <= 600 and config.fit.steps > config.loss.imitation.steps
         assert set(run.tests) == {"512 steps", "1024 steps"} and run.config.trained_on == WORLD
         assert 60_000 <= sum(p.numel() for p in config.core.build(64).parameters()) <= 105_000

@@ -10,7 +10,7 @@ from recollect.cores import GENERAL_CORES
 from recollect.recipes.memory_suite import COLUMNS, FIRST, MEMORY_SUITE, ROWS, cell, label
 from recollect.recipes.recall import OPTIMIZERS
 from recollect.recipes.reproduce import reach_of, write_tables
-from recollect.training.trainers import KINDS
+from recollect.training import KINDS
 
 
 def test_every_core_meets_every_task():
@@ -39,12 +39,13 @@ def test_worlds_are_imitated_with_the_lessons_of_the_study():
     for column in COLUMNS:
         taught = {row: cell(row, column) for row in ROWS}
         if column.how != "imitated":
-            assert all(config.taught_by is None for config in taught.values())
+            assert all(config.teacher_description is None for config in taught.values())
             continue
-        assert all(config.taught_by.startswith("imitated ") for config in taught.values())
+        assert all(config.teacher_description.startswith("imitated ") for config in taught.values())
         assert taught["hcam"].core.reading.chunk_gradients == "call"
         helped = {
-            row: [name for name in config.helps if name.startswith("attention")] for row, config in taught.items()
+            row: [name for name in config.training_aids if name.startswith("attention")]
+            for row, config in taught.items()
         }
         assert helped["hcam"] and helped["transformer-xl"] == helped["causal-transformer"] == ["attention targets"]
         assert not helped["lstm"]

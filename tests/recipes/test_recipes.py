@@ -10,8 +10,7 @@ from recollect.recipes.recall import recall
 from recollect.recipes.temporal_latent_bottleneck import LENGTHS, ROWS, copying
 from recollect.tasks import Copying, GymnasiumConfig, ImageTask, Mixture, StreamTask, WorldConfig
 from recollect.tasks.gymnasium.mortar_mayhem import EndlessMortarMayhemConfig
-from recollect.training import DetectionConfig, SupervisedConfig, TrainerConfig
-from recollect.training.trainers import KINDS
+from recollect.training import KINDS, DetectionConfig, SupervisedConfig, TrainerConfig
 
 SCALES = [pytest.param(recipe, scale, id=f"{key}-{scale}") for key, recipe in RECIPES.items() for scale in recipe.runs]
 

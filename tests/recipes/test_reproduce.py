@@ -16,11 +16,9 @@ from recollect.runs.lock import Lock
 from recollect.runs.provenance import environment
 from recollect.runs.random_states import seed_everything
 from recollect.tasks import IMDB, Recall
-from recollect.training import FitConfig, OptimizerConfig, SupervisedConfig
-from recollect.training.frame import FRESH_SEED
-from recollect.training.supervised import SupervisedTrainer
-from recollect.training.trained import load_model
-from recollect.training.trainers import KINDS
+from recollect.training import FRESH_SEED, KINDS, FitConfig, OptimizerConfig, SupervisedConfig
+from recollect.training.saved_run import load_model
+from recollect.training.streams.supervised import SupervisedTrainer
 
 reproducing = sys.modules[reproduce.__module__]
 

@@ -9,9 +9,7 @@ from recollect.evaluation.recordings import demonstrate, write_recording
 from recollect.recipes import RECIPES
 from recollect.recipes.robots import WORLDS, robots
 from recollect.recipes.train import training
-from recollect.training import CloningConfig, ImpalaConfig, fit, load_model
-from recollect.training.frame import FitConfig
-from recollect.training.imitation.teachers import TeacherConfig
+from recollect.training import CloningConfig, FitConfig, ImpalaConfig, TeacherConfig, fit, load_model
 
 
 def small(config, **changes):
@@ -69,7 +67,7 @@ def test_a_policy_learns_from_a_dataset_of_lerobot(tmp_path):
 def test_recorded_episodes_have_no_targets_of_the_world():
     config = robots()
     recorded = replace(config, teacher=TeacherConfig(name="lerobot:somewhere"))
-    assert config.helps == ("label targets", "weight on decisions") and recorded.helps == ()
+    assert config.training_aids == ("label targets", "weight on decisions") and recorded.training_aids == ()
     assert config.build_agent().num_labels == 4 and recorded.build_agent().num_labels == 0
 
 

@@ -4,7 +4,7 @@ import pytest
 from rich.console import Console
 
 from recollect.runs import progress
-from recollect.runs.progress import Count, Counted, Progress, hearing
+from recollect.runs.progress import Progress, ProgressDisplay, ProgressReporter, listen_to_progress
 
 
 @pytest.fixture
@@ -21,25 +21,25 @@ def test_a_count_speaks_to_who_listens_and_not_too_often(clock):
         asked.append(clock[0])
         return len(asked)
 
-    Count(9, "rows").say(done)
+    ProgressReporter(9, "rows").update(done)
     assert not asked, "nobody listens: nothing is computed"
-    with hearing(lambda *words: heard.append(words)):
-        count = Count(9, "rows")
+    with listen_to_progress(lambda *words: heard.append(words)):
+        count = ProgressReporter(9, "rows")
         for _ in range(10):
-            count.say(done)
+            count.update(done)
             clock[0] += 0.1
-    count = Count(9, "rows")
-    count.say(done)
+    count = ProgressReporter(9, "rows")
+    count.update(done)
     assert len(asked) == 4 and heard == [(n, 9, "rows") for n in (1, 2, 3, 4)]
 
 
 def test_an_evaluation_says_how_far_it_is_on_plain_lines(clock):
     text = io.StringIO()
-    with Counted(Console(file=text, width=80)):
-        count = Count(40, "episodes")
+    with ProgressDisplay(Console(file=text, width=80)):
+        count = ProgressReporter(40, "episodes")
         for step in range(60):
             clock[0] += 1
-            count.say(lambda step=step: step // 2, f"step {step}")
+            count.update(lambda step=step: step // 2, f"step {step}")
     lines = text.getvalue().splitlines()
     assert len(lines) == 6, "one in ten seconds"
     assert lines[0] == "4/40 episodes  left 90 s  10 s so far"
@@ -48,9 +48,9 @@ def test_an_evaluation_says_how_far_it_is_on_plain_lines(clock):
 
 def test_until_the_first_one_is_over_there_is_a_sign_of_life(clock):
     text = io.StringIO()
-    with Counted(Console(file=text, width=80)):
+    with ProgressDisplay(Console(file=text, width=80)):
         clock[0] += 11
-        Count(40, "episodes").say(lambda: 0, "step 7")
+        ProgressReporter(40, "episodes").update(lambda: 0, "step 7")
     assert text.getvalue() == "0/40 episodes  step 7  11 s so far\n"
 
 
@@ -61,8 +61,8 @@ def test_a_run_shows_its_evaluation(clock, terminal):
     with Progress(console, "a · b", 100, 0) as shown:
         shown.evaluating()
         clock[0] += 20
-        with hearing(shown.evaluated):
-            Count(8, "rows").say(lambda: 2)
+        with listen_to_progress(shown.evaluated):
+            ProgressReporter(8, "rows").update(lambda: 2)
     assert "evaluating 2/8 rows  left 60 s" in text.getvalue()
 
 

@@ -7,9 +7,9 @@ SCRIPT = """
 import time
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
-from recollect.machine import end_with_parent
+from recollect.machine import exit_with_parent
 if __name__ == "__main__":
-    pool = ProcessPoolExecutor(1, mp_context=get_context("spawn"), initializer=end_with_parent)
+    pool = ProcessPoolExecutor(1, mp_context=get_context("spawn"), initializer=exit_with_parent)
     print(pool.submit(abs, -1).result(), flush=True)
     time.sleep(60)
 """

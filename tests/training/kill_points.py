@@ -23,7 +23,7 @@ from recollect.runs.metrics import MetricsFile, read_rows
 from recollect.runs.run_directory import RunDirectory
 from recollect.tasks import Recall
 from recollect.training import FitConfig, SupervisedConfig, fit
-from recollect.training.supervised import SupervisedTrainer
+from recollect.training.streams.supervised import SupervisedTrainer
 
 CONFIG = SupervisedConfig(
     task=Recall(num_keys=3, num_values=2, num_cues=1, num_queries=1, min_blank=0, max_blank=2, length=12),

@@ -10,11 +10,9 @@ import torch
 from recollect.agents.contract import ActorInputs
 from recollect.recipes.attention_agents import ATTENTION_AGENTS, attention_agent
 from recollect.tasks import CatchConfig
-from recollect.training.frame import FitConfig
+from recollect.training import EvaluationConfig, FitConfig, ReuseConfig, ScheduleConfig
 from recollect.training.impala import trainer as impala
-from recollect.training.impala.loss import ReuseConfig
-from recollect.training.impala.schedule import ScheduleConfig
-from recollect.training.impala.trainer import EvaluationConfig, ImpalaTrainer
+from recollect.training.impala.trainer import ImpalaTrainer
 
 WORLD = CatchConfig(side=42, balls=1)
 ASYNCHRONOUS = ScheduleConfig(mode="asynchronous", actors=2, queue_length=2)

@@ -11,9 +11,10 @@ from recollect.agents.contract import ActorInputs
 from recollect.cores import CORES
 from recollect.objectives.vtrace import vtrace
 from recollect.state import detach
-from recollect.training.impala.loss import LossConfig, ReuseConfig, VTraceConfig, impala_loss
-from recollect.training.impala.trainer import ImpalaConfig, ImpalaTrainer
-from recollect.training.optimizers import OptimizerConfig, begin_step, take_step
+from recollect.training import ImpalaConfig, LossConfig, OptimizerConfig, ReuseConfig, VTraceConfig
+from recollect.training.impala.loss import impala_loss
+from recollect.training.impala.trainer import ImpalaTrainer
+from recollect.training.optimizers import begin_step, take_step
 
 UNROLL = 11
 OPTIMIZER = OptimizerConfig(algorithm="rmsprop", learning_rate=1e-2, smoothing=0.99, epsilon=0.01, clip_norm=40.0)

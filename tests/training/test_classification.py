@@ -12,7 +12,7 @@ from recollect.encoders.tlb import TwoWayTLBConfig
 from recollect.encoders.transformer import TransformerConfig
 from recollect.tasks import Arrays, ListOps
 from recollect.training import ClassificationConfig, FitConfig, OptimizerConfig, PretrainingConfig, evaluate_run, fit
-from recollect.training.trained import load_model
+from recollect.training.saved_run import load_model
 
 TASK = ListOps(min_length=5, max_length=20, train_rows=60, validation_rows=20, test_rows=20)
 TLB = TwoWayTLBConfig(

@@ -10,17 +10,26 @@ from small_worlds import Cue, CueConfig, StepsConfig
 from recollect.agents.actor_critic import ActorCriticConfig
 from recollect.config import from_json, to_json
 from recollect.cores import CORES
+from recollect.evaluation import agents
 from recollect.runs.errors import NonFiniteError, WorldError
 from recollect.runs.metrics import read_rows
 from recollect.tasks import BalletConfig, ObjectPermanenceConfig, Recall, TMazeConfig, WordLearningConfig
-from recollect.training import SupervisedConfig, fit
-from recollect.training.curriculum import Curriculum, CurriculumConfig
-from recollect.training.frame import FitConfig, TrainerConfig
+from recollect.training import (
+    KINDS,
+    CurriculumConfig,
+    EvaluationConfig,
+    FitConfig,
+    ImpalaConfig,
+    OptimizerConfig,
+    ScheduleConfig,
+    SupervisedConfig,
+    TrainerConfig,
+    fit,
+)
+from recollect.training.curriculum import Curriculum
 from recollect.training.impala import trainer as impala
-from recollect.training.impala.trainer import EvaluationConfig, ImpalaConfig, ImpalaTrainer, ScheduleConfig
-from recollect.training.optimizers import OptimizerConfig
-from recollect.training.supervised import SupervisedTrainer
-from recollect.training.trainers import KINDS
+from recollect.training.impala.trainer import ImpalaTrainer
+from recollect.training.streams.supervised import SupervisedTrainer
 
 DELAYS = CurriculumConfig(field="delay", values=(0, 1), success=0.4, episodes=12)
 
@@ -67,7 +76,7 @@ def test_levels_are_the_task_with_one_field_changed_and_the_task_itself():
     [
         ({"field": "dely", "values": (1,)}, "curriculum.field='dely': did you mean 'delay'"),
         ({"field": "fault", "values": (1,)}, "curriculum.field='fault': .*CueConfig has the numbers delay"),
-        ({"field": "delay", "values": (1.5,)}, "curriculum.values: 1.5 is none for delay: give a whole number"),
+        ({"field": "delay", "values": (1.5,)}, "curriculum.values: 1.5 is no value of delay: give a whole number"),
         ({"field": "delay", "values": (float("inf"),)}, r"values=\(inf,\): give a tuple of finite numbers"),
     ],
 )
@@ -90,7 +99,7 @@ def test_successes_are_one_for_each_value_and_in_place_of_success(settings):
 
 def test_a_value_that_the_world_refuses_says_so():
     world = BalletConfig(dancers=(4,), observation="tiles")
-    with pytest.raises(ValueError, match=r"curriculum.values: 9 is none for dancers: dancers=\(9,\): give"):
+    with pytest.raises(ValueError, match=r"curriculum.values: 9 is no value of dancers: dancers=\(9,\): give"):
         CurriculumConfig(field="dancers", values=(9,)).levels(world)
 
 
@@ -300,8 +309,8 @@ def test_a_level_whose_world_is_not_made_in_time_is_named():
 
 def test_evaluations_are_at_the_last_level(monkeypatch):
     made, asked = trainer(), []
-    original = impala.evaluate_agent
-    monkeypatch.setattr(impala, "evaluate_agent", lambda m, w, *a, **k: asked.append(w) or original(m, w, *a, **k))
+    original = agents.evaluate_agent
+    monkeypatch.setattr(agents, "evaluate_agent", lambda m, w, *a, **k: asked.append(w) or original(m, w, *a, **k))
     made.evaluate()
     assert made.curriculum.level == 0 and asked == [CueConfig(delay=3)]
     made.close()

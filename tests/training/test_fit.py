@@ -18,7 +18,7 @@ from recollect.runs.checkpoints import RunError
 from recollect.runs.metrics import read_rows
 from recollect.tasks import IMDB, Recall
 from recollect.training import FitConfig, OptimizerConfig, SupervisedConfig, fit
-from recollect.training.supervised import SupervisedTrainer
+from recollect.training.streams.supervised import SupervisedTrainer
 
 TASK = Recall(num_keys=3, num_values=2, num_cues=1, num_queries=1, min_blank=0, max_blank=2, length=10)
 

@@ -10,13 +10,21 @@ from rich.console import Console
 
 from recollect.cores import CORES
 from recollect.runs import checkpoints
-from recollect.runs.interrupts import GivenUp
+from recollect.runs.interrupts import Interrupted
 from recollect.runs.metrics import read_rows
 from recollect.tasks import Recall
 from recollect.tasks.worlds.t_maze import TMazeConfig
-from recollect.training import FitConfig, ImpalaConfig, OptimizerConfig, SupervisedConfig, evaluate_run, fit, load_model
-from recollect.training.impala.trainer import EvaluationConfig
-from recollect.training.supervised import SupervisedTrainer
+from recollect.training import (
+    EvaluationConfig,
+    FitConfig,
+    ImpalaConfig,
+    OptimizerConfig,
+    SupervisedConfig,
+    evaluate_run,
+    fit,
+    load_model,
+)
+from recollect.training.streams.supervised import SupervisedTrainer
 
 TASK = Recall(num_keys=3, num_values=2, num_cues=1, num_queries=1, min_blank=0, max_blank=2, length=10)
 
@@ -280,7 +288,7 @@ def test_the_best_of_a_lost_past_is_not_that_of_the_run_that_went_on_otherwise(t
 
 def test_a_run_whose_last_evaluation_was_given_up_is_over_when_it_was_made_up_for(tmp_path, monkeypatch):
     with monkeypatch.context() as patched:
-        patched.setattr(SupervisedTrainer, "evaluate", lambda self: (_ for _ in ()).throw(GivenUp))
+        patched.setattr(SupervisedTrainer, "evaluate", lambda self: (_ for _ in ()).throw(Interrupted))
         assert fit(config(evaluate_every=8), tmp_path / "run").status == "interrupted"
     assert fit(config(evaluate_every=8), tmp_path / "run", resume=True).status == "finished"
     monkeypatch.setattr(SupervisedTrainer, "evaluate", lambda self: pytest.fail("evaluated again"))

@@ -17,19 +17,25 @@ from recollect.recipes.train import training
 from recollect.runs.errors import StepError
 from recollect.runs.metrics import read_rows
 from recollect.tasks import TASKS, TMazeConfig
-from recollect.training import CloningConfig, FitConfig, ImpalaConfig, OptimizerConfig, fit, load_model
-from recollect.training.imitation.loss import imitation_loss
-from recollect.training.imitation.teachers import (
+from recollect.training import (
+    CloningConfig,
+    EvaluationConfig,
+    FitConfig,
     ImitationConfig,
-    RunTeacher,
+    ImpalaConfig,
+    LossConfig,
+    OptimizerConfig,
+    ReuseConfig,
+    ScheduleConfig,
+    SupervisionConfig,
     TeacherConfig,
-    WorldTeacher,
-    worlds_with_an_oracle,
+    fit,
+    load_model,
 )
-from recollect.training.impala.loss import LossConfig, ReuseConfig, impala_loss
+from recollect.training.imitation.loss import imitation_loss
+from recollect.training.imitation.teachers import RunTeacher, WorldTeacher, worlds_with_an_oracle
+from recollect.training.impala.loss import impala_loss
 from recollect.training.impala.rollouts import Collector
-from recollect.training.impala.supervision import SupervisionConfig
-from recollect.training.impala.trainer import EvaluationConfig, ScheduleConfig
 
 GRU = CORES["gru"](dim=8, num_layers=1)
 SMALL = {

@@ -11,8 +11,7 @@ from recollect.recipes.base import Recipe, Run
 from recollect.recipes.reproduce import reproduce
 from recollect.recipes.train import training
 from recollect.tasks import TMazeConfig
-from recollect.training import FitConfig
-from recollect.training.impala.trainer import EvaluationConfig
+from recollect.training import EvaluationConfig, FitConfig
 
 MAZE = ["t-maze", "--core", "gru", "--world.length", "3", "--num-envs", "4", "--unroll", "6", "--dim", "8"]
 MAZE += ["--evaluation.episodes", "8"]

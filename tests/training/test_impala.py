@@ -17,14 +17,21 @@ from recollect.evaluation.world_guard import build_world
 from recollect.runs import checkpoints
 from recollect.runs.errors import NonFiniteError, WorldError
 from recollect.runs.metrics import read_rows
-from recollect.training import fit
-from recollect.training.frame import FitConfig
+from recollect.training import (
+    EvaluationConfig,
+    FitConfig,
+    ImpalaConfig,
+    LossConfig,
+    OptimizerConfig,
+    ReuseConfig,
+    ScheduleConfig,
+    VTraceConfig,
+    fit,
+)
 from recollect.training.impala import loss as impala_loss
 from recollect.training.impala import trainer as impala
-from recollect.training.impala.loss import LossConfig, ReuseConfig, VTraceConfig
-from recollect.training.impala.trainer import EvaluationConfig, ImpalaConfig, ImpalaTrainer, ScheduleConfig
-from recollect.training.optimizers import OptimizerConfig
-from recollect.training.trained import load_config
+from recollect.training.impala.trainer import ImpalaTrainer
+from recollect.training.saved_run import load_config
 
 IN_TURN = ScheduleConfig(mode="asynchronous", queue_length=1)
 OVERLAPPING = ScheduleConfig(mode="asynchronous", actors=2, queue_length=4, timeout=10.0)

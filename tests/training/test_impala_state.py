@@ -9,12 +9,18 @@ import torch
 from small_worlds import CounterConfig, StepsConfig
 
 from recollect.agents.actor_critic import ActorCriticConfig
+from recollect.training import (
+    EvaluationConfig,
+    FitConfig,
+    ImpalaConfig,
+    LossConfig,
+    OptimizerConfig,
+    ReuseConfig,
+    ScheduleConfig,
+)
 from recollect.training.fit import fit
-from recollect.training.frame import FitConfig
 from recollect.training.impala import trainer as impala
-from recollect.training.impala.loss import LossConfig, ReuseConfig
-from recollect.training.impala.trainer import EvaluationConfig, ImpalaConfig, ImpalaTrainer, ScheduleConfig
-from recollect.training.optimizers import OptimizerConfig
+from recollect.training.impala.trainer import ImpalaTrainer
 
 SCHEDULES = {
     "synchronous": ScheduleConfig(),

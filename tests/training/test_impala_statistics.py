@@ -8,9 +8,9 @@ from test_impala import run, same, trainer, weights
 from recollect.agents.actor_critic import ActorCriticConfig
 from recollect.agents.encoder_config import EncoderConfig
 from recollect.runs.errors import NonFiniteError
+from recollect.training import LossConfig, ReuseConfig
 from recollect.training.impala import loss as impala_loss
 from recollect.training.impala import trainer as impala
-from recollect.training.impala.loss import LossConfig, ReuseConfig
 
 AGENT = ActorCriticConfig(encoders=EncoderConfig(norm_numbers=True), norm_values=True)
 LOSS = LossConfig(norm_advantages=True, reuse=ReuseConfig(passes=3, minibatches=2, reference="actor", kl_stop=0.5))

@@ -14,10 +14,17 @@ from recollect.cores import CORES
 from recollect.evaluation.recordings import demonstrate, write_recording
 from recollect.objectives.returns import returns_to_go
 from recollect.tasks import TASKS
-from recollect.training import FitConfig, fit, load_model
-from recollect.training.offline.data import OfflineData, OfflineDataConfig
-from recollect.training.offline.decision_transformer import OfflineConfig, TargetsConfig, context_loss
-from recollect.training.optimizers import OptimizerConfig
+from recollect.training import (
+    FitConfig,
+    OfflineConfig,
+    OfflineDataConfig,
+    OptimizerConfig,
+    TargetsConfig,
+    fit,
+    load_model,
+)
+from recollect.training.offline.data import OfflineData
+from recollect.training.offline.decision_transformer import context_loss
 
 GRU = CORES["gru"](dim=16, num_layers=1)
 

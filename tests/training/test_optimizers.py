@@ -4,7 +4,8 @@ import pytest
 import torch
 from torch import nn
 
-from recollect.training.optimizers import OptimizerConfig, Undo, optimizer_tensors
+from recollect.training import OptimizerConfig
+from recollect.training.optimizers import Undo, optimizer_tensors
 
 
 def test_undo_puts_weights_averages_settings_and_generator_back():

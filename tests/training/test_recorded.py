@@ -14,13 +14,11 @@ from recollect.agents.encoder_config import EncoderConfig
 from recollect.cores import CORES
 from recollect.evaluation.recordings import Recording, write_recording
 from recollect.runs.errors import NonFiniteError
-from recollect.training import CloningConfig, FitConfig, fit, load_model
-from recollect.training.imitation import recorded
+from recollect.training import CloningConfig, EvaluationConfig, FitConfig, LossConfig, TeacherConfig, fit, load_model
+from recollect.training.imitation import trainers
+from recollect.training.imitation.demonstrations import DemonstrationBatches
 from recollect.training.imitation.loss import imitation_loss
-from recollect.training.imitation.recorded import EpisodeRows
-from recollect.training.imitation.teachers import NamedActions, TeacherConfig
-from recollect.training.impala.loss import LossConfig
-from recollect.training.impala.trainer import EvaluationConfig
+from recollect.training.imitation.teachers import NamedActions
 
 LENGTHS = np.array([2, 9, 4, 17, 3, 6, 11])
 GRU = CORES["gru"](dim=8, num_layers=1)
@@ -57,7 +55,7 @@ def config(path, core=GRU, **settings):
 
 
 def rows_of(recording, batch_size=3, seed=0):
-    return EpisodeRows(recording, batch_size, torch.device("cpu"), seed)
+    return DemonstrationBatches(recording, batch_size, torch.device("cpu"), seed)
 
 
 def test_every_row_is_whole_episodes_one_behind_the_other_and_each_comes_before_any_again():
@@ -157,7 +155,7 @@ def test_a_number_that_is_none_changes_nothing(tmp_path):
     ours = config(tmp_path / "e.npz")
     ours = replace(ours, agent=replace(ours.agent, norm_values=True))
     trainer = ours.build()
-    trainer.rows.parts["reward"][40:] = torch.nan  # no file may have it: as if it came from the arithmetic
+    trainer.batches.parts["reward"][40:] = torch.nan  # no file may have it: as if it came from the arithmetic
     with pytest.raises(NonFiniteError):
         for _ in range(20):
             before = {name: value.clone() for name, value in trainer.agent.state_dict().items()}
@@ -183,7 +181,7 @@ def test_a_step_without_memory_changes_nothing(tmp_path, monkeypatch, norms, who
     def broken(*arguments, **settings):
         raise MemoryError("not enough memory")
 
-    monkeypatch.setattr(recorded, "imitation_loss", broken)
+    monkeypatch.setattr(trainers, "imitation_loss", broken)
     with pytest.raises(MemoryError):
         trainer.step()
     after, kept = trainer.agent.state_dict(), trainer.save()[0]

@@ -11,8 +11,8 @@ from recollect.cores import CORES
 from recollect.runs.errors import NonFiniteError, WorldError
 from recollect.state import leaves, named_leaves
 from recollect.tasks import TMazeConfig
-from recollect.training import FitConfig, fit
-from recollect.training.imitation.teachers import ImitationConfig, RunTeacher, WorldTeacher
+from recollect.training import FitConfig, ImitationConfig, fit
+from recollect.training.imitation.teachers import RunTeacher, WorldTeacher
 from recollect.training.impala.rollouts import Collector
 
 

@@ -15,7 +15,7 @@ from recollect.encoders.vit_tlb import ViTTLBConfig
 from recollect.objectives.contrastive import nt_xent
 from recollect.tasks import Shapes
 from recollect.training import FitConfig, OptimizerConfig, SelfSupervisedConfig, fit
-from recollect.training.self_supervised import weighed
+from recollect.training.streams.self_supervised import weigh
 
 SIZES = {"dim": 16, "num_layers": 2, "num_heads": 2, "hidden_dim": 24}
 TLB = ViTTLBConfig(
@@ -44,7 +44,7 @@ def trainer(**changes):
 def test_a_step_is_the_three_losses_weighed():
     ours = trainer()
     twin, generator = copy.deepcopy(ours.model), ours.generator.get_state()
-    inputs, targets, quarters = ours._views()
+    inputs, targets, quarters = ours._draw_views()
     assert inputs.shape == targets.shape == (16, 16, 48) and not torch.equal(inputs, targets)
     assert set(quarters.tolist()) <= {0, 1, 2, 3}
     ours.generator.set_state(generator)
@@ -61,7 +61,7 @@ def test_a_step_is_the_three_losses_weighed():
     assert numbers["loss"] == pytest.approx((a + b + c / 2) / math.e + 1.5, rel=1e-4)
     assert not torch.equal(ours.model.log_variances, twin.log_variances), "they are learned"
     losses, s = torch.tensor([1.0, 2.0, 3.0]), torch.tensor([0.0, 1.0, -1.0])
-    assert weighed(losses, s).item() == pytest.approx(1 + 2 / math.e + 1.5 * math.e)
+    assert weigh(losses, s).item() == pytest.approx(1 + 2 / math.e + 1.5 * math.e)
 
 
 def test_it_learns_to_restore_and_to_know_views_again():

@@ -55,8 +55,8 @@ def test_steps_equal_a_literal_loop(unroll):
 @pytest.mark.parametrize("unroll", [None, 4, 11, 50])
 def test_rows_are_counted_once_however_many_unrolls_they_have(unroll):
     ours = trainer(unroll=unroll)
-    drawn, rows = [], ours._rows
-    ours._rows = lambda: drawn.append(1) or rows()
+    drawn, rows = [], ours._draw_rows
+    ours._draw_rows = lambda: drawn.append(1) or rows()
     for step in range(1, 8):
         ours.step()
         found = ours.config.experience([{"step": str(step), "score": "1.0"}])

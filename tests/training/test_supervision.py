@@ -11,15 +11,22 @@ from recollect.cores import CORES
 from recollect.cores.hcam import ChunkAttentionVariant
 from recollect.layers.tap import listen
 from recollect.tasks import TASKS, StreetLearnConfig, TMazeConfig, VisualMatchConfig
-from recollect.training import fit
-from recollect.training.frame import FitConfig
+from recollect.training import (
+    EvaluationConfig,
+    FitConfig,
+    ImitationConfig,
+    ImpalaConfig,
+    LossConfig,
+    ReuseConfig,
+    ScheduleConfig,
+    SupervisionConfig,
+    fit,
+)
 from recollect.training.imitation.loss import imitation_loss
-from recollect.training.imitation.teachers import ImitationConfig
 from recollect.training.impala import loss as impala_loss
-from recollect.training.impala.loss import LossConfig, ReuseConfig
-from recollect.training.impala.supervision import AttentionRecorder, SupervisionConfig
-from recollect.training.impala.trainer import EvaluationConfig, ImpalaConfig, ImpalaTrainer, ScheduleConfig
-from recollect.training.impala.truths import some_of
+from recollect.training.impala.ground_truth import subsample
+from recollect.training.impala.supervision import AttentionRecorder
+from recollect.training.impala.trainer import ImpalaTrainer
 
 HCAM = CORES["hcam"](dim=8, num_layers=2, num_heads=2, memory_len=4, chunk_len=2, num_chunks=5, top_k=2)
 APART = replace(HCAM, reading=replace(HCAM.reading, relevance_heads=True))
@@ -157,7 +164,7 @@ def test_targets_inside_chunks_are_those_of_a_literal_loop(apart):
             torch.testing.assert_close(mass[row, t], total / 2)
     assert wanted > 3
     made.close()
-    assert "attention targets inside chunks" in replace(BOTH, inside=True).helps
+    assert "attention targets inside chunks" in replace(BOTH, inside=True).training_aids
     with pytest.raises(ValueError, match="inside=True: it is about targets for attention: give attention_cost too"):
         SupervisionConfig(label_cost=1.0, inside=True)
     windows = trainer(WINDOW)
@@ -239,7 +246,7 @@ def test_decisions_that_depend_on_the_past_may_weigh_more_in_imitation():
     assert 3 < len(decided) < int(rollout.valid.sum())
     torch.testing.assert_close(helped.helped["decision_loss"], torch.stack(decided).mean())
     torch.testing.assert_close(helped.loss - without.loss, 0.5 * 2.0 * torch.stack(decided).mean())
-    assert costs.helps == ("weight on decisions",) and "decision_loss" in made.step()
+    assert costs.training_aids == ("weight on decisions",) and "decision_loss" in made.step()
     made.close()
 
 
@@ -278,19 +285,23 @@ def test_without_costs_nothing_is_there_and_nothing_changes():
 
 def test_tables_hear_of_it():
     assert (
-        config().helps == ("label targets", "attention targets") and config(supervision=SupervisionConfig()).helps == ()
+        config().training_aids == ("label targets", "attention targets")
+        and config(supervision=SupervisionConfig()).training_aids == ()
     )
-    assert config(agent=ActorCriticConfig(reconstruct=True)).helps == ("reconstruction", *config().helps)
+    assert config(agent=ActorCriticConfig(reconstruct=True)).training_aids == (
+        "reconstruction",
+        *config().training_aids,
+    )
     core = replace(HCAM, reading=ChunkAttentionVariant(chunk_gradients="call"))
-    assert config(core, supervision=SupervisionConfig()).helps == ("gradients into chunks",)
+    assert config(core, supervision=SupervisionConfig()).training_aids == ("gradients into chunks",)
 
 
 def test_some_of_the_steps_have_targets():
     truth = {"clock": torch.arange(4000).view(40, 100), "label": torch.ones(40, 100, dtype=torch.long)}
-    kept = some_of(truth, 0.15, torch.Generator().manual_seed(0))
+    kept = subsample(truth, 0.15, torch.Generator().manual_seed(0))
     assert torch.equal(kept["clock"], truth["clock"])
     assert (kept["label"] == 1).float().mean().item() == pytest.approx(0.15, abs=0.02)
-    several = some_of(
+    several = subsample(
         truth | {"label": torch.ones(40, 100, 3, dtype=torch.long)}, 0.15, torch.Generator().manual_seed(0)
     )
     assert torch.equal(several["label"], kept["label"][..., None].expand(-1, -1, 3)), "of a step all or none"

@@ -17,7 +17,7 @@ from recollect.training import (
     record_run,
     trained,
 )
-from recollect.training.trained import require_recordable, save_episodes
+from recollect.training.saved_run import require_recordable, save_episodes
 from run_maker import make_run
 
 CONFIG = SupervisedConfig(

@@ -18,23 +18,27 @@ from recollect.evaluation.score import Score
 from recollect.runs.errors import NonFiniteError
 from recollect.tasks import GymnasiumConfig, ListOps, Recall, ShapeActivities, Shapes, StreamTask, TMazeConfig
 from recollect.training import (
+    KINDS,
     TRAINERS,
     ClassificationConfig,
     DetectionConfig,
+    EvaluationConfig,
     FitConfig,
     ImpalaConfig,
+    OfflineConfig,
+    OfflineDataConfig,
+    OptimizerConfig,
     SelfSupervisedConfig,
     SupervisedConfig,
+    TargetsConfig,
     TrainerConfig,
+    find_trainer,
     fit,
+    fresh_seed,
+    make_cloning_config,
 )
-from recollect.training.frame import evaluation_seed, fresh_seed
-from recollect.training.imitation.cloning import cloning
-from recollect.training.impala.trainer import EvaluationConfig
-from recollect.training.offline.data import OfflineDataConfig
-from recollect.training.offline.decision_transformer import OfflineConfig, TargetsConfig
-from recollect.training.optimizers import OptimizerConfig, begin_step, take_step
-from recollect.training.trainers import KINDS, trainer_for
+from recollect.training.config import evaluation_seed
+from recollect.training.optimizers import begin_step, take_step
 
 CORE = CORES["gru"](dim=8, num_layers=1)
 CONFIGS = {
@@ -54,7 +58,7 @@ CONFIGS = {
         fit=FitConfig(steps=3, checkpoint_every=1),
     ),
 }
-CONFIGS["cloning"] = cloning(CONFIGS["impala"])
+CONFIGS["cloning"] = make_cloning_config(CONFIGS["impala"])
 CONFIGS["classification"] = ClassificationConfig(
     task=ListOps(min_length=5, max_length=20, train_rows=60, validation_rows=20, test_rows=6),
     encoder=TransformerConfig(dim=8, num_layers=1),
@@ -89,7 +93,7 @@ def test_what_is_asked_outside_a_trainer_has_one_answer_for_all(key, tmp_path):
         write_recording(episodes_of_cues(), tmp_path / "episodes.npz")
         config = replace(config, data=OfflineDataConfig(source=str(tmp_path / "episodes.npz")))
     assert isinstance(config.trained_on, type(config).task_class())
-    assert trainer_for(type(config.trained_on)) in (type(config), ImpalaConfig, SupervisedConfig)  # the first that can
+    assert find_trainer(type(config.trained_on)) in (type(config), ImpalaConfig, SupervisedConfig)  # the first that can
     torch.manual_seed(0)
     model = config.build_agent().eval()
     score = config.evaluate(model, samples=6, seed=3)
@@ -120,7 +124,7 @@ def test_a_task_that_nobody_trains_on_is_named():
     with pytest.raises(
         ValueError, match="no trainer takes a int: trainers are detection, supervised, impala, cloning, class"
     ):
-        trainer_for(int)
+        find_trainer(int)
 
 
 def test_greedy_and_sampled_actions_differ_and_the_run_says_which_by_default():

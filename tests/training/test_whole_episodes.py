@@ -13,18 +13,17 @@ from recollect.agents.encoder_config import EncoderConfig
 from recollect.evaluation.recordings import demonstrate, write_recording
 from recollect.gymnasium_ids import BABYAI
 from recollect.tasks import GymnasiumConfig, WordLearningConfig
-from recollect.training import fit, load_model
+from recollect.training import LossConfig, TeacherConfig, fit, load_model
+from recollect.training.imitation.demonstrations import POOL, EpisodeBatches
 from recollect.training.imitation.loss import imitation_loss
 from recollect.training.imitation.sources import recorded_episodes, successes
-from recollect.training.imitation.teachers import NamedActions, TeacherConfig
-from recollect.training.imitation.whole import POOL, WholeEpisodes
-from recollect.training.impala.loss import LossConfig
+from recollect.training.imitation.teachers import NamedActions
 
 LENGTHS = np.array([2, 9, 4, 17, 3, 6, 11])
 
 
 def rows_of(batch_size=2):
-    return WholeEpisodes(episodes(LENGTHS), batch_size, torch.device("cpu"), 0)
+    return EpisodeBatches(episodes(LENGTHS), batch_size, torch.device("cpu"), 0)
 
 
 def test_a_batch_costs_what_its_episodes_cost_alone():
@@ -51,7 +50,7 @@ def test_what_fills_up_a_batch_is_not_restored(reduction):
     agent = ActorCriticConfig(width=8, reconstruct=True).build(
         GRU, world.spec.observation_space, world.spec.action_space
     )
-    rows = WholeEpisodes(demonstrate(world, 24, seed=0), 6, torch.device("cpu"), 0)
+    rows = EpisodeBatches(demonstrate(world, 24, seed=0), 6, torch.device("cpu"), 0)
     together = rows.take(64, agent.initial_state(6))
     costs = LossConfig(baseline_cost=0.0, reduction=reduction)
     whole = imitation_loss(agent, together, NamedActions(), costs).reconstruction_loss.item()
@@ -73,8 +72,8 @@ def test_running_statistics_are_those_of_the_steps_that_were_seen(tmp_path, whol
     ours = config(tmp_path / "episodes.npz")
     ours = replace(ours, teacher=replace(ours.teacher, whole=whole), unroll=16)
     trainer = replace(ours, agent=replace(ours.agent, encoders=EncoderConfig(norm_numbers=True))).build()
-    taken, take = [], trainer.rows.take
-    trainer.rows.take = lambda *arguments: taken.append(take(*arguments)) or taken[-1]
+    taken, take = [], trainer.batches.take
+    trainer.batches.take = lambda *arguments: taken.append(take(*arguments)) or taken[-1]
     trainer.step()
     rollout, parts = taken[0], []
     for row in range(3):
@@ -109,7 +108,7 @@ def test_a_run_goes_on_exactly(tmp_path):
 def test_demonstrations_are_for_babyai_alone():
     with pytest.raises(ValueError, match=r"teacher\.name='babyai-bot:5': only BabyAI has this bot"):
         recorded_episodes("babyai-bot:5", CueConfig())
-    with pytest.raises(ValueError, match=r"name='babyai-bot:x': say how many demonstrations"):
+    with pytest.raises(ValueError, match=r"name='babyai-bot:x': give the number of demonstrations"):
         TeacherConfig(name="babyai-bot:x")
     with pytest.raises(ValueError, match=r"teacher\.name='babyai-bot:5': only BabyAI has this bot"):
         recorded_episodes("babyai-bot:5", GymnasiumConfig())

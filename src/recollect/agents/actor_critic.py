@@ -111,7 +111,7 @@ class ActorCriticConfig:
         require(self.policy_gain > 0, "policy_gain", self.policy_gain, "give a positive scale, for example 0.01")
 
     @property
-    def helps(self) -> tuple[str, ...]:
+    def training_aids(self) -> tuple[str, ...]:
         """What helps in learning, for tables."""
         return ("reconstruction",) if self.reconstruct else ()
 

@@ -60,14 +60,14 @@ class Evaluate:
         """Evaluate and print."""
         require_run(self.directory)
         from recollect.runs import interrupts, progress
-        from recollect.training.trained import evaluate_run, passed_over, record_run, save_episodes
+        from recollect.training.saved_run import describe_torn_checkpoints, evaluate_run, record_run, save_episodes
 
         self._require_possible()
         how: dict[str, Any] = {"seed": self.seed, "device": self.device, "best": self.best, "trust": self.trust}
         how["greedy"] = None if self.policy == "run" else self.policy == "greedy"
-        with interrupts.ends_at_a_signal(), progress.Counted(Console(stderr=True)):
+        with interrupts.stop_on_signal(), progress.ProgressDisplay(Console(stderr=True)):
             found = evaluate_run(self.directory, samples=self.samples, **how)
-        for line in passed_over(self.directory, best=self.best):
+        for line in describe_torn_checkpoints(self.directory, best=self.best):
             print_status(line, style="yellow")
         if self.json:
             print_json(found.to_json(), indent=None)
@@ -75,14 +75,14 @@ class Evaluate:
             console.print(f"{self.directory}: {found.describe()}", soft_wrap=True, markup=False)
         if self.video is not None:
             stood = set(self.video.glob("*"))
-            with interrupts.ends_at_a_signal(), progress.Counted(Console(stderr=True)):
+            with interrupts.stop_on_signal(), progress.ProgressDisplay(Console(stderr=True)):
                 film = record_run(self.directory, self.video, **how)
             print_status(f"video: {film.mp4}, {film.gif}")
             if film.mp4 in stood:  # runs of recollect train --seeds have names like seed0
                 _tell_replaced(film.mp4, "folder (--video)")
         if self.record is not None:
             existed = Path(self.record).is_file()
-            with interrupts.ends_at_a_signal(), progress.Counted(Console(stderr=True)):
+            with interrupts.stop_on_signal(), progress.ProgressDisplay(Console(stderr=True)):
                 kept = save_episodes(self.directory, self.record, episodes=self.samples, noise=self.noise, **how)
             print_status(f"recorded: {len(kept.lengths)} episodes in {self.record}, mean score {kept.score.mean():.4g}")
             if existed:
@@ -91,7 +91,7 @@ class Evaluate:
 
     def _require_possible(self) -> None:
         """Refuse what this run cannot do before it is scored, which may take minutes."""
-        from recollect.training.trained import require_filmable, require_recordable, require_world
+        from recollect.training.saved_run import require_filmable, require_recordable, require_world
 
         require_recordable(self.directory, self.record, noise=self.noise, trust=self.trust)
         if self.video is not None:
@@ -124,16 +124,16 @@ class Demonstrations:
     def run(self, console: Console) -> int:
         """Record, and say what was left out."""
         from recollect.evaluation.demonstrations import DemonstrationsConfig, record_demonstrations
-        from recollect.runs.interrupts import ends_at_a_signal
-        from recollect.runs.progress import Count, Counted
+        from recollect.runs.interrupts import stop_on_signal
+        from recollect.runs.progress import ProgressDisplay, ProgressReporter
 
         names = ("levels", "episodes", "seed", "words", "vocabulary", "seconds")
         config = DemonstrationsConfig(**{name: getattr(self, name) for name in names})
         processes = (os.cpu_count() or 1) if self.processes is None else self.processes
-        with ends_at_a_signal(), Counted(Console(stderr=True)):
-            count = Count(self.episodes * len(self.levels), "episodes")
+        with stop_on_signal(), ProgressDisplay(Console(stderr=True)):
+            count = ProgressReporter(self.episodes * len(self.levels), "episodes")
             about = record_demonstrations(
-                config, self.out, processes=processes, say=lambda there: count.say(lambda: there)
+                config, self.out, processes=processes, say=lambda there: count.update(lambda: there)
             )
         print_status(
             f"recorded: {about['episodes']} episodes, {about['steps']} steps, the longest of {about['longest']}"
@@ -185,9 +185,9 @@ class Explore:
             require_run(directory)
         from recollect.interpret.explore import compare_explored, explore_run, own_folders, usable_writers
         from recollect.recipes.train import find_task
-        from recollect.runs.interrupts import ends_at_a_signal
-        from recollect.runs.progress import Counted
-        from recollect.training.trained import passed_over
+        from recollect.runs.interrupts import stop_on_signal
+        from recollect.runs.progress import ProgressDisplay
+        from recollect.training.saved_run import describe_torn_checkpoints
 
         how: dict[str, Any] = {name: getattr(self, name) for name in ("episodes", "seed", "longest", "best", "trust")}
         how |= {"live": self.live, "runtime": self.runtime}
@@ -196,12 +196,12 @@ class Explore:
         explored = []
         for directory, folder in zip(self.directories, own_folders(self.out, self.directories), strict=True):
             stood = (folder / "metrics.json").exists()
-            with ends_at_a_signal(), Counted(Console(stderr=True)):
+            with stop_on_signal(), ProgressDisplay(Console(stderr=True)):
                 found = explore_run(directory, folder, **how)
             explored.append(found)
             if stood:
                 _tell_replaced(folder)
-            for line in passed_over(directory, best=self.best):
+            for line in describe_torn_checkpoints(directory, best=self.best):
                 print_status(line, style="yellow")
             if not self.json:
                 console.print(f"{directory}: {found.verdict}", soft_wrap=True, markup=False, highlight=False)
@@ -380,10 +380,10 @@ class Watch:
         require_run(self.run_directory)
         from recollect.interpret.watch import Watched, load_detector, tell_events, watch
         from recollect.runs.interrupts import Interrupts
-        from recollect.training.trained import passed_over
+        from recollect.training.saved_run import describe_torn_checkpoints
 
         model = load_detector(self.run_directory, self.device, best=self.best, trust=self.trust)
-        for line in passed_over(self.run_directory, best=self.best):
+        for line in describe_torn_checkpoints(self.run_directory, best=self.best):
             print_status(line, style="yellow")
         told = Watched()
         options: dict[str, Any] = {"threshold": self.threshold, "out": self.out, "most_frames": self.frames}

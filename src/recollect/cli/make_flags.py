@@ -27,7 +27,7 @@ from recollect.recipes.contents import CONTENTS
 from recollect.recipes.train import core_name, training
 from recollect.tasks import TASKS, CatchConfig, WorldConfig
 from recollect.terminal import PrintOptions
-from recollect.training.trainers import TRAINERS
+from recollect.training import TRAINERS
 
 Values = dict[str, tuple[int, str]]
 OTHER_WAYS = ("cloning", "decision-transformer")

@@ -215,7 +215,7 @@ def _default(request: Request) -> Any:
     """The settings that the flags change: of a file, of the run that is resumed, or of the recipe."""
     from recollect.recipes.train import core_name, task_name, training
     from recollect.tasks import GymnasiumConfig
-    from recollect.training.trained import load_config, read_config
+    from recollect.training.saved_run import load_config, read_config
 
     fields, trust = _fields(request), "--trust" in request.rest
     if request.config is not None:

@@ -14,9 +14,8 @@ from recollect.config import config_class, from_json, upgrade_json
 from recollect.runs import checkpoints
 from recollect.runs.metrics import read_rows
 from recollect.runs.run_directory import RunDirectory
-from recollect.training.frame import TrainerConfig
-from recollect.training.helped import helps, taught_by
-from recollect.training.trainers import KINDS
+from recollect.training import KINDS, TrainerConfig
+from recollect.training.training_aids import teacher_description, training_aids
 
 AXES = ("step", "environment_steps", "seconds")
 """What curves can be drawn along."""
@@ -59,10 +58,10 @@ class Run:
     """The run whose weights it began with."""
     began_with: tuple[str, ...] = ()
     """What helped that run in learning, and those before it."""
-    taught_by: str | None = None
+    teacher_description: str | None = None
     """What tables say of a run that learned from a teacher."""
-    helps: tuple[str, ...] = ()
-    """What else helped in learning (:attr:`TrainerConfig.helps`)."""
+    training_aids: tuple[str, ...] = ()
+    """What else helped in learning (:attr:`TrainerConfig.training_aids`)."""
 
     @property
     def helped(self) -> tuple[str, ...]:
@@ -70,11 +69,11 @@ class Run:
 
         No table leaves that out, and who began with new weights is of another group.
         """
-        taught = () if self.taught_by is None else (self.taught_by,)
+        taught = () if self.teacher_description is None else (self.teacher_description,)
         before = (
             f"after a run that was helped: {', '.join(self.began_with)}" if self.began_with else "after another run"
         )
-        return (*taught, *self.helps, *(() if self.started_from is None else (before,)))
+        return (*taught, *self.training_aids, *(() if self.started_from is None else (before,)))
 
     @property
     def title(self) -> str:
@@ -137,8 +136,8 @@ def read_run(directory: str | PathLike[str]) -> Run:
         where=_where(folder.environment),
         started_from=_started_from(folder),
         began_with=_began_with(folder),
-        taught_by=taught_by(config),
-        helps=helps(config),
+        teacher_description=teacher_description(config),
+        training_aids=training_aids(config),
     )
 
 

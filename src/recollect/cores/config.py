@@ -38,7 +38,7 @@ class CoreConfig(CheckedConfig, ABC):
             cls.build = with_check(_require_width, vars(cls)["build"])  # type: ignore[method-assign]
 
     @property
-    def helps(self) -> tuple[str, ...]:
+    def training_aids(self) -> tuple[str, ...]:
         """Training aids beyond the paper, in a few words each, for tables."""
         return ()
 

@@ -22,7 +22,7 @@ from recollect.config import require
 from recollect.evaluation.agents import evaluation_mode, play
 from recollect.evaluation.world_guard import GuardedWorld
 from recollect.files import new_file
-from recollect.runs.progress import Count
+from recollect.runs.progress import ProgressReporter
 from recollect.tasks.worlds.contract import Observation, World, WorldConfig
 from recollect.tasks.worlds.pictures import picture
 
@@ -104,7 +104,7 @@ def record_video(
     mp4, gif = (Path(f"{target}.{ending}") for ending in ("mp4", "gif"))
     mp4.parent.mkdir(parents=True, exist_ok=True)
     scores, returns, stills = [], [], []
-    count = Count(episodes, "episodes filmed")
+    count = ProgressReporter(episodes, "episodes filmed")
     options = {"fps": fps, "codec": "libx264", "quality": 8, "macro_block_size": 2}
     with (
         evaluation_mode(agent, seed),
@@ -117,7 +117,7 @@ def record_video(
             for _ in range(stays):
                 writer.append_data(np.asarray(still))
             stills.append((still.quantize(128), stays))
-            count.say(lambda: len(returns))
+            count.update(lambda: len(returns))
             if frame.over:
                 returns.append(frame.sum_reward)
                 scores += [] if frame.score is None else [frame.score]

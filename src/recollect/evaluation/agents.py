@@ -22,8 +22,8 @@ from recollect.evaluation.confidence_interval import confidence_interval
 from recollect.evaluation.score import Score
 from recollect.evaluation.world_guard import GuardedWorld
 from recollect.runs.errors import RunError, WorldError
-from recollect.runs.interrupts import TimeIsUp, may_be_given_up
-from recollect.runs.progress import Count
+from recollect.runs.interrupts import TimeLimitExceeded, time_limited
+from recollect.runs.progress import ProgressReporter
 from recollect.runs.random_states import random_states, restore_random_states, seed_everything
 from recollect.state import spread_rows
 from recollect.tasks.worlds.contract import Step, World, WorldConfig
@@ -132,13 +132,13 @@ def evaluate_agent(  # noqa: PLR0913  (two of them are limits)
     tally = _Tally(share)
     with evaluation_mode(agent, seed):
         try:
-            with may_be_given_up(time_limit, patience=0.0):
+            with time_limited(time_limit, patience=0.0):
                 world = GuardedWorld(world_config, width, seed=seed, device=where)
                 try:
                     _play_shares(agent, world, tally, seed, greedy, step_limit)
                 finally:
                     world.close()
-        except TimeIsUp:
+        except TimeLimitExceeded:
             name = type(world_config).__name__.removesuffix("Config")
             raise WorldError(
                 f"{name}: an evaluation of {episodes} episodes is not over after {time_limit:g} s; {tally.missing()}",
@@ -151,14 +151,14 @@ def evaluate_agent(  # noqa: PLR0913  (two of them are limits)
 def _play_shares(agent: Agent, world: GuardedWorld, tally: "_Tally", seed: int, greedy: bool, step_limit: int) -> None:
     look = 1 if world.device.type == "cpu" else 32  # steps between looks: on an accelerator each one waits for it
     limit = int(tally.share.max()) * ((world.spec.max_steps or step_limit) + 1) + look
-    count = Count(int(tally.share.sum()), "episodes")
+    count = ProgressReporter(int(tally.share.sum()), "episodes")
     try:
         for taken, played in enumerate(play(agent, world, seed=seed, greedy=greedy)):
             tally.add(played.step)
             if taken % look == 0:
                 if tally.complete():
                     break
-                count.say(tally.ended, f"step {taken}")
+                count.update(tally.ended, f"step {taken}")
             if taken > limit:
                 raise WorldError(
                     f"an episode of {world.name} is not over after {taken} steps ({tally.missing()})",

@@ -25,7 +25,7 @@ from recollect.agents.activity_detector import ActivityDetector
 from recollect.evaluation.confidence_interval import confidence_interval
 from recollect.evaluation.score import Score
 from recollect.objectives.detection import detection_loss
-from recollect.runs.progress import Count
+from recollect.runs.progress import ProgressReporter
 from recollect.tasks.videos.contract import VideoTask
 
 METRICS = ("score", "low", "high", "weighted")
@@ -117,12 +117,12 @@ def evaluate_detector(
     scores: list[Tensor] = []
     labels: list[Tensor] = []
     losses: list[float] = []
-    count = Count(num_rows, "videos")
+    count = ProgressReporter(num_rows, "videos")
     was_training = model.training
     model.eval()
     try:
         for drawn in task.batches(num_rows, batch_size, generator):
-            count.say(lambda: len(scores))
+            count.update(lambda: len(scores))
             batch = drawn.to(device)
             with torch.autocast(device.type, torch.bfloat16, enabled=bfloat16):
                 logits, _ = model(batch.inputs, model.initial_state(len(batch.inputs)), batch.is_first)

@@ -40,7 +40,7 @@ from recollect.evaluation.recorded_parts import PARTS, parts_of, require_finite,
 from recollect.evaluation.world_guard import GuardedWorld
 from recollect.files import new_file, read_arrays
 from recollect.runs.errors import WorldError
-from recollect.runs.progress import Count
+from recollect.runs.progress import ProgressReporter
 from recollect.tasks.worlds.contract import Step, WorldConfig, WorldSpec
 
 ROWS = 32
@@ -164,7 +164,7 @@ def record_episodes(
     limit = int(share.max()) * ((world.spec.max_steps or WAIT) + 1)
     steps: list[Step] = []
     actions: list[Tensor] = []
-    done, count = np.zeros(rows, dtype=np.int64), Count(episodes, "episodes")
+    done, count = np.zeros(rows, dtype=np.int64), ProgressReporter(episodes, "episodes")
     try:
         with evaluation_mode(agent, seed):
             for played in play(agent, world, seed=seed, greedy=greedy, noise=noise):
@@ -173,7 +173,7 @@ def record_episodes(
                 done[:] += played.step.is_last.cpu().numpy()
                 if (done >= share).all():
                     break
-                count.say(lambda: int(np.minimum(done, share).sum()), f"step {len(steps)}")
+                count.update(lambda: int(np.minimum(done, share).sum()), f"step {len(steps)}")
                 if len(steps) > limit:
                     raise WorldError(f"an episode of {world.name} is not over after {limit} steps", f"set {LIMIT}")
     finally:
@@ -199,7 +199,7 @@ def demonstrate(config: WorldConfig, episodes: int, *, policy: str = "oracle", s
     share = np.array([episodes // rows + (row < episodes % rows) for row in range(rows)])
     world = GuardedWorld(config, rows, seed=seed, device=torch.device("cpu"))
     steps, actions, done = [world.reset()], [], np.zeros(rows, dtype=np.int64)
-    count = Count(episodes, "episodes")
+    count = ProgressReporter(episodes, "episodes")
     limit = int(share.max()) * ((world.spec.max_steps or WAIT) + 1)
     try:
         while not (done >= share).all():
@@ -211,7 +211,7 @@ def demonstrate(config: WorldConfig, episodes: int, *, policy: str = "oracle", s
             actions.append(chosen)
             steps.append(world.step(chosen))
             done[:] += steps[-1].is_last.cpu().numpy()
-            count.say(lambda: int(np.minimum(done, share).sum()), f"step {len(steps)}")
+            count.update(lambda: int(np.minimum(done, share).sum()), f"step {len(steps)}")
     finally:
         world.close()
     return _cut(steps, [*actions, torch.zeros_like(actions[-1])], share, world.spec)

@@ -15,7 +15,7 @@ from recollect.agents.sequence_model import SequenceModel
 from recollect.evaluation.confidence_interval import confidence_interval
 from recollect.evaluation.score import Score
 from recollect.objectives.answers import answer_loss, answer_score
-from recollect.runs.progress import Count
+from recollect.runs.progress import ProgressReporter
 from recollect.tasks.streams.contract import Batch, StreamTask
 
 METRICS = ("score", "low", "high", "perfect")
@@ -117,12 +117,12 @@ def score_answers(
     device = next(model.parameters()).device
     generator = torch.Generator().manual_seed(seed)
     right, asked, losses, values = [], [], [], False
-    count = Count(num_rows, "rows")
+    count = ProgressReporter(num_rows, "rows")
     was_training = model.training
     model.eval()
     try:
         for drawn in task.batches(num_rows, batch_size, generator):
-            count.say(lambda: sum(map(len, asked)))
+            count.update(lambda: sum(map(len, asked)))
             batch = drawn.to(device)
             with torch.autocast(device.type, torch.bfloat16, enabled=bfloat16):
                 logits = answer(batch)

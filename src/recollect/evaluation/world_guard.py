@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from recollect.runs.errors import RunError, WorldError
-from recollect.runs.interrupts import GivenUp, TimeIsUp, is_a_persons, may_be_given_up
+from recollect.runs.interrupts import Interrupted, TimeLimitExceeded, is_user_interrupt, time_limited
 from recollect.tasks.worlds.answers import Answers
 from recollect.tasks.worlds.contract import Scene, Step, Truth, World, WorldConfig
 
@@ -32,9 +32,9 @@ class world_errors:  # noqa: N801  (a function of contextlib would let a StopIte
         return
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, place: object) -> None:
-        if error is None or isinstance(error, (RunError, TimeIsUp, GivenUp, GeneratorExit)):
+        if error is None or isinstance(error, (RunError, TimeLimitExceeded, Interrupted, GeneratorExit)):
             return
-        if isinstance(error, KeyboardInterrupt) and is_a_persons(error):
+        if isinstance(error, KeyboardInterrupt) and is_user_interrupt(error):
             return
         said = f"{type(error).__name__}: {error}"
         if isinstance(error, SystemExit):
@@ -54,9 +54,9 @@ def build_world(config: WorldConfig, batch_size: int, name: str, *, seed: int, d
 def close_world(world: World, name: str) -> None:
     """Close a world. One that cannot be closed is left behind with a warning: what was computed stands."""
     try:
-        with may_be_given_up(CLOSING, math.inf), world_errors(name, "close"):
+        with time_limited(CLOSING, math.inf), world_errors(name, "close"):
             world.close()
-    except (RunError, TimeIsUp) as error:
+    except (RunError, TimeLimitExceeded) as error:
         reason = str(error) or f"{name} did not close in {CLOSING:g} s"
         warnings.warn(f"{reason}: left behind", RuntimeWarning, stacklevel=2)
 

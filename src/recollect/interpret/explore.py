@@ -26,10 +26,10 @@ from recollect.interpret.onnxruntime_web import find_runtime
 from recollect.interpret.record import EpisodeInfo, EpisodeRecord
 from recollect.interpret.report import Report, without_nan
 from recollect.interpret.rerun_file import require_rerun, write_rerun
-from recollect.runs.progress import Count
+from recollect.runs.progress import ProgressReporter
 from recollect.runs.provenance import environment
 from recollect.tasks.worlds.contract import WorldConfig
-from recollect.training.trained import load_at_step, require_world
+from recollect.training.saved_run import load_model_and_step, require_world
 
 EPISODES = 8
 """Episodes that are scored; the first one is shown."""
@@ -146,14 +146,14 @@ def record_run(
     config = require_world(directory, "can be explored", trust=trust)
     where: WorldConfig = config.trained_on if world is None else world
     _require_fit(config.trained_on, where)
-    agent, step = load_at_step(config, directory, best=best)
+    agent, step = load_model_and_step(config, directory, best=best)
     info = EpisodeInfo(task="", core="", checkpoint_step=step, provenance={"run": str(directory)})
-    found, count = [], Count(episodes, "episodes recorded")
+    found, count = [], ProgressReporter(episodes, "episodes recorded")
     for number in range(episodes):
         one = episode_seed(seed, number)
         record = record_episode(agent, where, info=info, seed=one, greedy=greedy, longest=longest)
         found.append(with_things(record.with_removal()))
-        count.say(lambda: len(found))
+        count.update(lambda: len(found))
     return found
 
 
@@ -177,7 +177,7 @@ def _require_live(
 ) -> None:
     """Look whether there can be a live page before anything is fetched or recorded."""
     config = require_world(directory, "can be explored", trust=trust)
-    agent, _step = load_at_step(config, directory, best=best)
+    agent, _step = load_model_and_step(config, directory, best=best)
     require_live(agent, config.trained_on if world is None else world)
 
 

@@ -27,7 +27,7 @@ from recollect.interpret.onnxruntime_web import VERSION, Runtime, find_runtime
 from recollect.interpret.template import block, fill
 from recollect.tasks.worlds.contract import WorldConfig
 from recollect.tasks.worlds.t_maze import TMaze, TMazeConfig
-from recollect.training.frame import FRESH_SEED
+from recollect.training import FRESH_SEED
 
 EPISODES = 8
 """Episodes that a page offers by their seeds."""

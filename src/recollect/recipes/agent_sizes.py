@@ -15,10 +15,7 @@ from recollect.cores.config import CoreConfig
 from recollect.cores.hcam import HierarchicalChunkMemoryConfig
 from recollect.cores.transformer_xl.core import TransformerXLConfig
 from recollect.tasks.worlds.contract import WorldConfig
-from recollect.training.frame import FitConfig
-from recollect.training.impala.loss import LossConfig, ReuseConfig
-from recollect.training.impala.trainer import ImpalaConfig
-from recollect.training.optimizers import OptimizerConfig
+from recollect.training import FitConfig, ImpalaConfig, LossConfig, OptimizerConfig, ReuseConfig
 
 TWICE = ReuseConfig(passes=2, minibatches=8)
 """Sixteen optimiser steps a rollout: memory is short of steps long before it is short of episodes (docs/log.md)."""

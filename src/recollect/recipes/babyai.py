@@ -21,11 +21,14 @@ from recollect.cores.instructed import InstructedTransformerConfig
 from recollect.recipes.base import Recipe, Run, Scale, Test, require_scale
 from recollect.tasks import GymnasiumConfig
 from recollect.tasks.gymnasium.babyai import PAPER_LEVELS, words_of
-from recollect.training.frame import FitConfig
-from recollect.training.imitation.cloning import CloningConfig, CloningLossConfig
-from recollect.training.imitation.teachers import TeacherConfig
-from recollect.training.impala.trainer import EvaluationConfig
-from recollect.training.optimizers import OptimizerConfig
+from recollect.training import (
+    CloningConfig,
+    CloningLossConfig,
+    EvaluationConfig,
+    FitConfig,
+    OptimizerConfig,
+    TeacherConfig,
+)
 
 ROWS = {"instructed": "Transformer + TLB", "transformer": "Transformer", "memoryless": "memoryless"}
 LITE_LEVELS = ("GoToLocal", "PickupLoc", "PutNextLocal")

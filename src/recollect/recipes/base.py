@@ -9,7 +9,7 @@ from recollect.config import require
 from recollect.evaluation.score import Score
 from recollect.tasks.streams.contract import StreamTask
 from recollect.tasks.worlds.contract import WorldConfig
-from recollect.training.frame import TrainerConfig
+from recollect.training import TrainerConfig
 
 Scale = Literal["lite", "long", "paper"]
 """Minutes on two processor cores; hours on one, where minutes do not suffice; the paper's own sizes."""

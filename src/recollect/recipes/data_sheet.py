@@ -25,9 +25,7 @@ from recollect.recipes.equal_sizes import equal_core
 from recollect.recipes.recall import OPTIMIZERS
 from recollect.tasks.streams.mixture import Mixture
 from recollect.tasks.streams.recall import Recall
-from recollect.training.frame import FitConfig
-from recollect.training.optimizers import OptimizerConfig
-from recollect.training.supervised import SupervisedConfig
+from recollect.training import FitConfig, OptimizerConfig, SupervisedConfig
 
 GOOD = 0.9
 """Score that counts as remembered."""

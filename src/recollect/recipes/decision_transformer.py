@@ -23,10 +23,7 @@ from recollect.recipes.attention_agents.study import game
 from recollect.recipes.base import Recipe, Run, Scale, Test, require_scale
 from recollect.tasks import CatchConfig
 from recollect.tasks.worlds.contract import WorldConfig
-from recollect.training.frame import FitConfig
-from recollect.training.offline.data import OfflineDataConfig
-from recollect.training.offline.decision_transformer import OfflineConfig, TargetsConfig
-from recollect.training.optimizers import OptimizerConfig
+from recollect.training import FitConfig, OfflineConfig, OfflineDataConfig, OptimizerConfig, TargetsConfig
 
 
 class Game(NamedTuple):

@@ -32,9 +32,8 @@ from recollect.recipes.hierarchical_transformer_memory import short_t_maze
 from recollect.runs.progress import Progress
 from recollect.tasks.worlds.contract import WorldConfig
 from recollect.tasks.worlds.t_maze import TMazeConfig
+from recollect.training import FRESH_SEED, ImpalaConfig
 from recollect.training.fit import Outcome, fit
-from recollect.training.frame import FRESH_SEED
-from recollect.training.impala.trainer import ImpalaConfig
 
 WINDOW = 1000  # steps whose median time is compared, at the start and at the end of the stream
 SEGMENT = 1000  # steps of a whole-sequence pass: the contract says that cuts do not matter

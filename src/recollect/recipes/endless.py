@@ -21,9 +21,7 @@ from recollect.recipes.base import Recipe, Run, Scale, Test, file_name
 from recollect.recipes.equal_sizes import equal_core
 from recollect.recipes.lessons import Lessons, taught
 from recollect.tasks.gymnasium.mortar_mayhem import EndlessMortarMayhemConfig
-from recollect.training.imitation.teachers import TeacherConfig
-from recollect.training.impala.loss import ReuseConfig
-from recollect.training.impala.trainer import EvaluationConfig, ImpalaConfig
+from recollect.training import EvaluationConfig, ImpalaConfig, ReuseConfig, TeacherConfig
 
 WORLD = EndlessMortarMayhemConfig(steps=512, side=42)
 LONG = replace(WORLD, steps=1024)

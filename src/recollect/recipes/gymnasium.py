@@ -19,10 +19,15 @@ from recollect.cores import CORES
 from recollect.cores.config import CoreConfig
 from recollect.recipes.base import Recipe, Run, Scale, Test
 from recollect.tasks import GymnasiumConfig
-from recollect.training.frame import FitConfig
-from recollect.training.impala.loss import LossConfig, ReuseConfig, VTraceConfig
-from recollect.training.impala.trainer import EvaluationConfig, ImpalaConfig
-from recollect.training.optimizers import OptimizerConfig
+from recollect.training import (
+    EvaluationConfig,
+    FitConfig,
+    ImpalaConfig,
+    LossConfig,
+    OptimizerConfig,
+    ReuseConfig,
+    VTraceConfig,
+)
 
 
 def gymnasium_run(world: GymnasiumConfig, core: CoreConfig) -> ImpalaConfig:

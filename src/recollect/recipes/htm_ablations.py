@@ -18,7 +18,7 @@ from recollect.cores.hcam import HierarchicalChunkMemoryConfig
 from recollect.cores.transformer_xl.core import TransformerXLConfig
 from recollect.recipes import hierarchical_transformer_memory as htm
 from recollect.recipes.base import Recipe, Run, Scale, Test, require_scale
-from recollect.training.impala.trainer import ImpalaConfig
+from recollect.training import ImpalaConfig
 
 
 def ablations(core: str = "hcam", scale: Scale = "lite") -> ImpalaConfig:

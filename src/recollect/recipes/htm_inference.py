@@ -19,9 +19,7 @@ from recollect.cores.hcam import ChunkAttentionVariant, HierarchicalChunkMemoryC
 from recollect.recipes.agent_sizes import lite_core, paper_core
 from recollect.recipes.base import Recipe, Run, Scale, Test, require_scale
 from recollect.tasks.streams.associative_inference import TYPES, AssociativeInference
-from recollect.training.frame import FitConfig
-from recollect.training.optimizers import OptimizerConfig
-from recollect.training.supervised import SupervisedConfig
+from recollect.training import FitConfig, OptimizerConfig, SupervisedConfig
 
 TASK = AssociativeInference(form="paper", trials=0)
 """16 chains of three items of 1000 numbers; all 48 trials of a memory at once."""

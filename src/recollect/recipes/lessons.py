@@ -1,6 +1,6 @@
 """How a row's agent is taught: a teacher to imitate, and helps that the world and the core can give.
 
-Tables name teacher and helps beside the row (``training/helped.py``).
+Tables name teacher and helps beside the row (``training/training_aids.py``).
 """
 
 from dataclasses import dataclass, field, replace
@@ -8,12 +8,15 @@ from dataclasses import dataclass, field, replace
 from recollect.cores.causal_transformer import CausalTransformerConfig
 from recollect.cores.hcam import HierarchicalChunkMemoryConfig
 from recollect.cores.transformer_xl.core import TransformerXLConfig
-from recollect.training.curriculum import CurriculumConfig
-from recollect.training.imitation.teachers import ImitationConfig, TeacherConfig
-from recollect.training.impala.loss import ReuseConfig
-from recollect.training.impala.supervision import SupervisionConfig
-from recollect.training.impala.trainer import ImpalaConfig
-from recollect.training.optimizers import OptimizerConfig
+from recollect.training import (
+    CurriculumConfig,
+    ImitationConfig,
+    ImpalaConfig,
+    OptimizerConfig,
+    ReuseConfig,
+    SupervisionConfig,
+    TeacherConfig,
+)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -31,10 +31,7 @@ from recollect.encoders.tlb import TwoWayTLBConfig
 from recollect.recipes.base import Recipe, Run, Scale, Test, require_scale
 from recollect.tasks.long_range.listops import ListOps
 from recollect.tasks.streams.contract import StreamTask
-from recollect.training.classification import ClassificationConfig, PretrainingConfig
-from recollect.training.frame import FitConfig
-from recollect.training.optimizers import OptimizerConfig
-from recollect.training.supervised import SupervisedConfig
+from recollect.training import ClassificationConfig, FitConfig, OptimizerConfig, PretrainingConfig, SupervisedConfig
 
 LITE_LISTOPS = ListOps(
     min_length=10,

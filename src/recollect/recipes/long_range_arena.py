@@ -22,10 +22,7 @@ from recollect.tasks.long_range.cifar import GreyCIFAR
 from recollect.tasks.long_range.imdb import IMDB
 from recollect.tasks.long_range.pathfinder import Pathfinder
 from recollect.tasks.streams.contract import StreamTask
-from recollect.training.classification import ClassificationConfig, PretrainingConfig
-from recollect.training.frame import FitConfig
-from recollect.training.optimizers import OptimizerConfig
-from recollect.training.supervised import SupervisedConfig
+from recollect.training import ClassificationConfig, FitConfig, OptimizerConfig, PretrainingConfig, SupervisedConfig
 
 PRETRAINING = PretrainingConfig(steps=2500)
 """Of the lite scale's rows that have it: half of their steps."""

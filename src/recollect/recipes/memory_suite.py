@@ -27,12 +27,14 @@ from recollect.recipes.recall import OPTIMIZERS, recall
 from recollect.recipes.temporal_latent_bottleneck import copying
 from recollect.tasks.streams.contract import StreamTask
 from recollect.tasks.worlds.contract import WorldConfig
-from recollect.training.curriculum import CurriculumConfig
-from recollect.training.frame import TrainerConfig
-from recollect.training.imitation.teachers import TeacherConfig
-from recollect.training.impala.loss import ReuseConfig
-from recollect.training.impala.trainer import ImpalaConfig
-from recollect.training.supervised import SupervisedConfig
+from recollect.training import (
+    CurriculumConfig,
+    ImpalaConfig,
+    ReuseConfig,
+    SupervisedConfig,
+    TeacherConfig,
+    TrainerConfig,
+)
 
 SOLVED = 0.99
 """Share of the way from chance to the oracle at which a cell ends early."""

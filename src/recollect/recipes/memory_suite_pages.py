@@ -21,7 +21,7 @@ from recollect.comparison.suite import Suite, normalised
 from recollect.evaluation.confidence_interval import Interval, interquartile_mean, seeds_interval
 from recollect.files import write_atomically
 from recollect.recipes.markdown import markdown_cell
-from recollect.training.helped import taught_by
+from recollect.training.training_aids import teacher_description
 
 THRESHOLDS = np.linspace(0, 1, 101)
 """Scores at which the performance profile is drawn."""
@@ -386,7 +386,7 @@ class Cells:
             runs = {row.name: good[0] for row in self.rows if (good := self.good(row, column))}
             rows: dict[str, list[str]] = {}
             for name, run in runs.items():
-                teacher = taught_by(run.get("config", {})) or run.get("taught_by")
+                teacher = teacher_description(run.get("config", {})) or run.get("taught_by")
                 for helped in (*([teacher] if teacher else []), *run.get("helps", ())):
                     rows.setdefault(helped, []).append(name)
             helps = [

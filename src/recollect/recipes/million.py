@@ -25,7 +25,7 @@ from recollect.cores.recurrent import GRUConfig
 from recollect.recipes.base import Recipe, Run, Scale, Test
 from recollect.recipes.hierarchical_transformer_memory import short_t_maze
 from recollect.tasks.worlds.t_maze import TMazeConfig
-from recollect.training.impala.trainer import ImpalaConfig
+from recollect.training import ImpalaConfig
 
 LAGS = (20, 200, 2_000, 20_000)
 """Steps between the cue and the turn, for every core."""

@@ -12,9 +12,7 @@ from recollect.cores import CORES, GENERAL_CORES
 from recollect.cores.config import CoreConfig
 from recollect.recipes.base import Recipe, Run, Scale
 from recollect.tasks.streams.recall import Recall
-from recollect.training.frame import FitConfig
-from recollect.training.optimizers import OptimizerConfig
-from recollect.training.supervised import SupervisedConfig
+from recollect.training import FitConfig, OptimizerConfig, SupervisedConfig
 
 TASK = Recall()
 

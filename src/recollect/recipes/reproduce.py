@@ -51,13 +51,11 @@ from recollect.runs.random_states import seed_everything
 from recollect.runs.run_directory import RunDirectory
 from recollect.state import nbytes
 from recollect.tasks import GymnasiumConfig
-from recollect.training.detection import DetectionConfig
+from recollect.training import KINDS, DetectionConfig, TrainerConfig, fresh_seed
 from recollect.training.devices import choose_device
 from recollect.training.fit import Outcome, fit
-from recollect.training.frame import TrainerConfig, fresh_seed
-from recollect.training.helped import helped_by
-from recollect.training.trained import load_model
-from recollect.training.trainers import KINDS
+from recollect.training.saved_run import load_model
+from recollect.training.training_aids import all_training_aids
 
 FINAL_SAMPLES = 512
 """Rows or episodes that score a finished run."""
@@ -166,8 +164,8 @@ def run_once(
         "core": run.core,
         "paper": run.paper,
         "seed": seed,
-        "taught_by": run.config.taught_by,
-        "helps": list(run.config.helps),
+        "taught_by": run.config.teacher_description,
+        "helps": list(run.config.training_aids),
         "command": f"recollect reproduce {recipe.name} --scale {scale}{more}",
         **here,
         "config": description,
@@ -432,7 +430,7 @@ def _row(first: Mapping[str, Any], name: str, good: Sequence[Mapping[str, Any]],
 def _helped_by(result: Mapping[str, Any]) -> list[str]:
     """Teacher and helps, by its config where that can be read: rows of any age then say the same in the same words."""
     said = (result.get("taught_by"), *result.get("helps", ()))
-    return list(helped_by(result.get("config", {}))) or [name for name in said if name]
+    return list(all_training_aids(result.get("config", {}))) or [name for name in said if name]
 
 
 def _caption(results: Sequence[Mapping[str, Any]]) -> list[str]:

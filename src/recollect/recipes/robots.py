@@ -29,11 +29,14 @@ from recollect.tasks.worlds.contract import WorldConfig
 from recollect.tasks.worlds.tabletop.covered import CoveredObjectsConfig
 from recollect.tasks.worlds.tabletop.goal import GoalShownOnceConfig
 from recollect.tasks.worlds.tabletop.order import OrderShownOnceConfig
-from recollect.training.frame import FitConfig
-from recollect.training.imitation.cloning import CloningConfig, CloningLossConfig
-from recollect.training.imitation.teachers import TeacherConfig
-from recollect.training.impala.supervision import SupervisionConfig
-from recollect.training.optimizers import OptimizerConfig
+from recollect.training import (
+    CloningConfig,
+    CloningLossConfig,
+    FitConfig,
+    OptimizerConfig,
+    SupervisionConfig,
+    TeacherConfig,
+)
 
 WORLDS: dict[str, WorldConfig] = {
     "goal shown once": GoalShownOnceConfig(delay=4, num_blocks=1),

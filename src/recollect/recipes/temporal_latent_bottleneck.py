@@ -16,9 +16,7 @@ from recollect.cores import CORES
 from recollect.cores.config import CoreConfig
 from recollect.recipes.base import Recipe, Run, Scale, require_scale
 from recollect.tasks.streams.copying import Copying
-from recollect.training.frame import FitConfig
-from recollect.training.optimizers import OptimizerConfig
-from recollect.training.supervised import SupervisedConfig
+from recollect.training import FitConfig, OptimizerConfig, SupervisedConfig
 
 ROWS = ("tlb", "feedback-transformer", "transformer-xl", "lstm", "memoryless")
 LENGTHS = (100, 200, 300, 400, 500, 600)

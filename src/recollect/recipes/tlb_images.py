@@ -27,10 +27,7 @@ from recollect.recipes.base import Recipe, Run, Scale, Test, require_scale
 from recollect.tasks.images.cifar import CIFAR
 from recollect.tasks.images.contract import ImageTask
 from recollect.tasks.images.shapes import Shapes
-from recollect.training.classification import ClassificationConfig
-from recollect.training.frame import FitConfig
-from recollect.training.optimizers import OptimizerConfig
-from recollect.training.supervised import SupervisedConfig
+from recollect.training import ClassificationConfig, FitConfig, OptimizerConfig, SupervisedConfig
 
 LARGE = 128
 """Pixels of a side that models are transferred to."""

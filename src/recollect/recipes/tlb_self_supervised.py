@@ -27,10 +27,7 @@ from recollect.tasks.images.cifar import CIFAR
 from recollect.tasks.images.contract import ImageTask
 from recollect.tasks.images.shapes import Shapes
 from recollect.tasks.images.stl10 import STL10
-from recollect.training.frame import FitConfig
-from recollect.training.optimizers import OptimizerConfig
-from recollect.training.self_supervised import SelfSupervisedConfig
-from recollect.training.supervised import SupervisedConfig
+from recollect.training import FitConfig, OptimizerConfig, SelfSupervisedConfig, SupervisedConfig
 
 ROWS = {"transformer": "SiT", "vit-tlb": "SiT + TLB"}
 LITE = Shapes(size=32, patch=4)

@@ -19,12 +19,16 @@ from recollect.recipes.robots import covered_objects, goal_shown_once, order_sho
 from recollect.recipes.temporal_latent_bottleneck import COPYING
 from recollect.recipes.ttm_video import ttm_video
 from recollect.tasks import TASKS, GymnasiumConfig, StreamTask, WorldConfig
-from recollect.training.frame import TrainerConfig
-from recollect.training.imitation.cloning import CloningConfig, cloning
-from recollect.training.impala.loss import LossConfig
-from recollect.training.impala.trainer import ImpalaConfig
-from recollect.training.offline.decision_transformer import OfflineConfig
-from recollect.training.trainers import TRAINERS, trainer_for
+from recollect.training import (
+    TRAINERS,
+    CloningConfig,
+    ImpalaConfig,
+    LossConfig,
+    OfflineConfig,
+    TrainerConfig,
+    find_trainer,
+    make_cloning_config,
+)
 
 TRAINING: dict[str, MakeConfig] = {
     "copying": COPYING.config,
@@ -66,7 +70,7 @@ def training(
     if trainer is None or isinstance(config, lookup(TRAINERS, trainer, "trainer")):
         return config
     if trainer == "cloning" and isinstance(config, ImpalaConfig):
-        return cloning(config)
+        return make_cloning_config(config)
     if trainer == "impala" and isinstance(config, CloningConfig):
         return replace(config.learner, loss=LossConfig())
     if trainer == "decision-transformer" and isinstance(config, ImpalaConfig | CloningConfig):
@@ -93,7 +97,7 @@ def _own_run(task: str, core: str, fields: Mapping[str, Any]) -> TrainerConfig:
         return gymnasium_run(where, memory)
     if task in TRAINING:
         return TRAINING[task](core) if core in CORES else replace(TRAINING[task]("lstm"), core=memory)  # type: ignore[call-arg]
-    trainer = trainer_for(type(where))
+    trainer = find_trainer(type(where))
     return trainer(**{trainer.task_field: where, "core": memory})
 
 

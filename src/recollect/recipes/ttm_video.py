@@ -25,9 +25,7 @@ from recollect.ops.fused_pooling import extra_flops
 from recollect.recipes.base import Recipe, Run, Scale, Test, require_scale
 from recollect.tasks.videos.charades import Charades
 from recollect.tasks.videos.shape_activities import ShapeActivities
-from recollect.training.detection import DetectionConfig
-from recollect.training.frame import FitConfig
-from recollect.training.optimizers import OptimizerConfig
+from recollect.training import DetectionConfig, FitConfig, OptimizerConfig
 
 TASK = ShapeActivities(boxes=1, length=34)
 TESTS = {

@@ -1,7 +1,7 @@
 """Ctrl-C and SIGTERM end a run politely, and what takes too long is given up.
 
 A step in progress is finished and saved first. A block that leaves no trace when it is given up (an evaluation, a
-rollout that nobody has learned from) says so with :func:`may_be_given_up`: it ends soon after a signal, or when its
+rollout that nobody has learned from) says so with :func:`time_limited`: it ends soon after a signal, or when its
 time is over.
 """
 
@@ -20,11 +20,11 @@ AGAIN = 1.0
 """Seconds until a block is told again that it is given up, if it did not listen."""
 
 
-class GivenUp(BaseException):
+class Interrupted(BaseException):
     """A block is left because of Ctrl-C or SIGTERM."""
 
 
-class TimeIsUp(BaseException):
+class TimeLimitExceeded(BaseException):
     """A block took longer than it may."""
 
 
@@ -95,16 +95,16 @@ class Interrupts:
             _arm(block)
             if not block.patience:
                 block.told = True
-                raise GivenUp
+                raise Interrupted
 
 
-def is_a_persons(error: KeyboardInterrupt) -> bool:
+def is_user_interrupt(error: KeyboardInterrupt) -> bool:
     """Whether an interrupt came from the keyboard, and not from code that raised it."""
     return Interrupts.active is None or isinstance(error, SecondInterrupt)
 
 
 @contextmanager
-def may_be_given_up(seconds: float, patience: float) -> Iterator[Block]:
+def time_limited(seconds: float, patience: float) -> Iterator[Block]:
     """A block that leaves no trace when an exception ends it, wherever it is.
 
     It works in the main thread, on systems with timers and where nobody else uses the alarm signal; elsewhere the block
@@ -153,7 +153,7 @@ def may_be_given_up(seconds: float, patience: float) -> Iterator[Block]:
 
 
 @contextmanager
-def ends_at_a_signal() -> Iterator[None]:
+def stop_on_signal() -> Iterator[None]:
     """Ctrl-C or SIGTERM ends this block at once, and what is open in it is closed.
 
     Raises:
@@ -161,9 +161,9 @@ def ends_at_a_signal() -> Iterator[None]:
     """
     with Interrupts() as heard:
         try:
-            with may_be_given_up(math.inf, patience=0.0):
+            with time_limited(math.inf, patience=0.0):
                 yield
-        except GivenUp:
+        except Interrupted:
             raise KeyboardInterrupt(f"{heard.received}: given up") from None
 
 
@@ -179,7 +179,7 @@ def _ring(number: int, frame: FrameType | None) -> None:
         return
     if monotonic() >= block.stop:
         block.told = True
-        raise GivenUp
+        raise Interrupted
     if monotonic() >= block.end:
         block.told = True
-        raise TimeIsUp
+        raise TimeLimitExceeded

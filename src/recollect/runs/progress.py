@@ -1,9 +1,9 @@
-"""What a person sees while a run goes on: a bar in a terminal, plain lines elsewhere.
+"""Progress of a run or an evaluation: a bar in a terminal, plain lines elsewhere.
 
 t-maze · lstm  step 250/1000  12 s  return 0.412  score 0.630  best 0.711  9 831 steps/s  left 36 s
 
-An evaluation says how far it is (:class:`Count`), and whoever wants to know listens (:func:`hearing`): the line of a
-run, or that of ``recollect evaluate`` (:class:`Counted`).
+An evaluation reports its progress (:class:`ProgressReporter`) to a listener (:func:`listen_to_progress`): the line of
+a run, or that of ``recollect evaluate`` (:class:`ProgressDisplay`).
 """
 
 import math
@@ -20,19 +20,19 @@ from rich.table import Column
 from rich.text import Text
 
 SCORE = MappingProxyType({"score": "score"})
-"""Metrics that are shown where nobody says which."""
-QUIET = 10.0
+"""Metrics that are shown by default."""
+LINE_SECONDS = 10.0
 """Seconds after which a plain line is written for any row; sooner only for an evaluation."""
-OFTEN = 0.25
-"""Least seconds between two words of an evaluation."""
+UPDATE_SECONDS = 0.25
+"""Least seconds between two updates of an evaluation."""
 
 Listener = Callable[[int, int, str], None]
 _listener: ContextVar[Listener | None] = ContextVar("listener", default=None)
 
 
 @contextmanager
-def hearing(listener: Listener) -> Iterator[None]:
-    """Call ``listener(done, asked, what)`` with what is said inside of this context and this thread."""
+def listen_to_progress(listener: Listener) -> Iterator[None]:
+    """Call ``listener(done, total, noun)`` for every update inside this context and thread."""
     token = _listener.set(listener)
     try:
         yield
@@ -40,29 +40,32 @@ def hearing(listener: Listener) -> Iterator[None]:
         _listener.reset(token)
 
 
-class Count:
-    """Says how far something is, to whoever listens; asks nothing of a device more often than it says something.
+class ProgressReporter:
+    """Reports the progress of a loop to the listener of the present context, if there is one.
 
     Args:
-        asked: how many there will be.
-        what: their name, in the plural.
+        total: how many there will be.
+        noun: their name, in the plural.
     """
 
-    def __init__(self, asked: int, what: str) -> None:
-        self._asked, self._what = asked, what
+    def __init__(self, total: int, noun: str) -> None:
+        self._total, self._noun = total, noun
         self._listener, self._next = _listener.get(), -math.inf
 
-    def say(self, done: Callable[[], int], note: str = "") -> None:
-        """``done()`` of them are over; ``note`` is a sign of life until the first one is."""
+    def update(self, done: Callable[[], int], note: str = "") -> None:
+        """Report that ``done()`` are finished; ``note`` is shown until the first one is.
+
+        ``done`` is called only when something is reported, as it may have to wait for a device.
+        """
         now = perf_counter()
         if self._listener is not None and now >= self._next:
             number = done()
-            self._listener(number, self._asked, f"{self._what}  {note}" if note and not number else self._what)
-            self._next = now + OFTEN
+            self._listener(number, self._total, f"{self._noun}  {note}" if note and not number else self._noun)
+            self._next = now + UPDATE_SECONDS
 
 
-class Counted:
-    """A context that shows what is said in it: a bar that vanishes in a terminal, a plain line now and then elsewhere.
+class ProgressDisplay:
+    """A context that shows the progress reported in it: a temporary bar in a terminal, occasional lines elsewhere.
 
     Args:
         console: where.
@@ -74,36 +77,36 @@ class Counted:
         self._bar: bar.Progress | None = None
         if console.is_terminal:
             columns = (bar.BarColumn(bar_width=20), bar.TextColumn("{task.description}", markup=False))
-            # Results go to the output, which may be a file: they must not be led through the bar's console.
+            # Results go to the standard output, which may be a file: the bar must not capture them.
             quiet: Any = {"transient": True, "redirect_stdout": False, "redirect_stderr": False}
             self._bar = bar.Progress(*columns, bar.TimeElapsedColumn(), console=console, **quiet)
             self._task = self._bar.add_task("", total=None)
 
-    def __enter__(self) -> "Counted":
+    def __enter__(self) -> "ProgressDisplay":
         self._began = self._printed = perf_counter()
         if self._bar is not None:
             self._bar.start()
-        self._hearing = hearing(self._hear)
-        self._hearing.__enter__()
+        self._listening = listen_to_progress(self._show)
+        self._listening.__enter__()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._hearing.__exit__(None, None, None)
+        self._listening.__exit__(None, None, None)
         if self._bar is not None:
             self._bar.stop()
 
-    def _hear(self, done: int, asked: int, what: str) -> None:
+    def _show(self, done: int, total: int, noun: str) -> None:
         now = perf_counter()
-        text = f"{done}/{asked} {what}{_time_left(done, asked, now - self._began)}"
+        text = f"{done}/{total} {noun}{_time_left(done, total, now - self._began)}"
         if self._bar is not None:
-            self._bar.update(self._task, description=text, completed=done, total=asked)
-        elif now - self._printed >= QUIET:
+            self._bar.update(self._task, description=text, completed=done, total=total)
+        elif now - self._printed >= LINE_SECONDS:
             self._printed = now
             self._console.print(f"{text}  {_duration(now - self._began)} so far", highlight=False, soft_wrap=True)
 
 
 class _TwoLines(bar.Progress):
-    """A bar, and below it the metrics: in one line a terminal of 80 columns has no room for how far a run is."""
+    """A bar, and the metrics below it: a terminal of 80 columns has no room for both in one line."""
 
     def get_renderables(self) -> Iterator[RenderableType]:
         """The lines."""
@@ -114,14 +117,14 @@ class _TwoLines(bar.Progress):
 
 
 class Progress:
-    """A context that shows how far a run is.
+    """A context that shows the progress of a run.
 
     Args:
         console: where; None shows nothing.
-        title: what is running.
+        title: of the run.
         total: steps of the run.
         done: steps that are done already.
-        shown: metrics that are shown when a row has them, in this order, and what they are called.
+        shown: metrics that are shown when a row has them, in this order, and their names.
     """
 
     def __init__(
@@ -132,7 +135,7 @@ class Progress:
         self._total = total
         self._shown = shown
         self._newest: dict[str, float] = {}
-        self._said = ""
+        self._text_shown = ""
         self._first, self._began = done, perf_counter()
         self._printed = self._evaluation_began = self._began
         self._bar: bar.Progress | None = None
@@ -163,30 +166,29 @@ class Progress:
             self._bar.update(self._task, completed=done)
 
     def evaluating(self) -> None:
-        """Say that an evaluation goes on; the next report takes its place."""
+        """Show that an evaluation is running, until the next report."""
         self._evaluation_began = perf_counter()
         if self._bar is not None:
-            self._bar.update(self._task, metrics=f"{self._said}  evaluating".strip())
+            self._bar.update(self._task, metrics=f"{self._text_shown}  evaluating".strip())
 
-    def evaluated(self, done: int, asked: int, what: str) -> None:
-        """Say how far the evaluation is: a :data:`Listener`."""
+    def evaluated(self, done: int, total: int, noun: str) -> None:
+        """Show the progress of the evaluation: a :data:`Listener`."""
         now = perf_counter()
-        left = _time_left(done, asked, now - self._evaluation_began)
-        text = f"evaluating {done}/{asked} {what}{left}"
+        text = f"evaluating {done}/{total} {noun}{_time_left(done, total, now - self._evaluation_began)}"
         if self._bar is not None:
             self._bar.update(self._task, metrics=text)
-        elif self._console is not None and now - self._printed >= QUIET:
+        elif self._console is not None and now - self._printed >= LINE_SECONDS:
             self._printed = now
             self._console.print(f"{self._title}  {text}", highlight=False, soft_wrap=True, markup=False)
 
     def report(self, done: int, row: Mapping[str, float], best: float | None = None) -> None:
-        """Show the newest metrics, the best score so far, the speed and the time that is left."""
+        """Show the newest metrics, the best score so far, the speed and the remaining time."""
         now = perf_counter()
         self._newest |= {name: row[name] for name in (*self._shown, "frames_per_second") if name in row}
-        self._said = text = self._text(done, (done - self._first) / max(now - self._began, 1e-9), best)
+        self._text_shown = text = self._text(done, (done - self._first) / max(now - self._began, 1e-9), best)
         if self._bar is not None:
             self._bar.update(self._task, metrics=text)
-        elif self._console is not None and ("score" in row or now - self._printed >= QUIET):
+        elif self._console is not None and ("score" in row or now - self._printed >= LINE_SECONDS):
             self._printed = now
             line = f"{self._title}  step {done}/{self._total}  {_duration(row['seconds'])}  {text}"
             self._console.print(line, highlight=False, soft_wrap=True, markup=False)
@@ -199,15 +201,15 @@ class Progress:
         ]
         if best is not None:
             parts.append(f"best {_number(best)}")
-        # In a world a person counts the steps that are made there, elsewhere those of the optimiser.
+        # Environment steps in a world, optimiser steps elsewhere.
         parts.append(f"{_speed(self._newest.get('frames_per_second', pace))} steps/s")
         if done < self._total and pace > 0:
             parts.append(f"left {_duration((self._total - done) / pace)}")
         return "  ".join(parts)
 
 
-def _time_left(done: int, asked: int, seconds: float) -> str:
-    return f"  left {_duration(seconds * (asked - done) / done)}" if 0 < done < asked else ""
+def _time_left(done: int, total: int, seconds: float) -> str:
+    return f"  left {_duration(seconds * (total - done) / done)}" if 0 < done < total else ""
 
 
 def _number(value: float) -> str:

@@ -1,34 +1,86 @@
-"""The loops: ``fit`` drives every trainer; a trainer is one file and one line in ``trainers.py``."""
+"""Training: ``fit`` runs any trainer of the table ``TRAINERS``. Settings import without torch."""
 
-from recollect.training.classification import ClassificationConfig, PretrainingConfig
-from recollect.training.detection import DetectionConfig
-from recollect.training.fit import Outcome, fit
-from recollect.training.frame import FitConfig, Trainer, TrainerConfig
-from recollect.training.imitation.cloning import CloningConfig
-from recollect.training.impala.trainer import ImpalaConfig
-from recollect.training.optimizers import OptimizerConfig
-from recollect.training.self_supervised import SelfSupervisedConfig
-from recollect.training.supervised import SupervisedConfig
-from recollect.training.trained import evaluate_run, load_config, load_model, record_run
-from recollect.training.trainers import TRAINERS
+from typing import TYPE_CHECKING
 
+from recollect.lazy import attach
+from recollect.training.config import (
+    FRESH_SEED,
+    EvaluationConfig,
+    FitConfig,
+    OptimizerConfig,
+    TrainerConfig,
+    fresh_seed,
+)
+from recollect.training.curriculum import CurriculumConfig
+from recollect.training.imitation.cloning import CloningConfig, CloningLossConfig, make_cloning_config
+from recollect.training.imitation.config import ImitationConfig, TeacherConfig
+from recollect.training.impala.config import (
+    ImpalaConfig,
+    LossConfig,
+    ReuseConfig,
+    ScheduleConfig,
+    SupervisionConfig,
+    VTraceConfig,
+)
+from recollect.training.offline.config import OfflineConfig, OfflineDataConfig, TargetsConfig
+from recollect.training.streams.config import (
+    ClassificationConfig,
+    DetectionConfig,
+    PretrainingConfig,
+    SelfSupervisedConfig,
+    SupervisedConfig,
+)
+from recollect.training.trainers import KINDS, TRAINERS, find_trainer
+
+if TYPE_CHECKING:
+    from recollect.training.fit import Outcome as Outcome
+    from recollect.training.fit import fit as fit
+    from recollect.training.saved_run import evaluate_run as evaluate_run
+    from recollect.training.saved_run import load_config as load_config
+    from recollect.training.saved_run import load_model as load_model
+    from recollect.training.saved_run import record_run as record_run
+    from recollect.training.trainer import Trainer as Trainer
+
+__getattr__ = attach(
+    __name__,
+    {
+        "Outcome": "fit",
+        "Trainer": "trainer",
+        "evaluate_run": "saved_run",
+        "fit": "fit",
+        "load_config": "saved_run",
+        "load_model": "saved_run",
+        "record_run": "saved_run",
+    },
+)
 __all__ = [
+    "FRESH_SEED",
+    "KINDS",
     "TRAINERS",
     "ClassificationConfig",
     "CloningConfig",
+    "CloningLossConfig",
+    "CurriculumConfig",
     "DetectionConfig",
+    "EvaluationConfig",
     "FitConfig",
+    "ImitationConfig",
     "ImpalaConfig",
+    "LossConfig",
+    "OfflineConfig",
+    "OfflineDataConfig",
     "OptimizerConfig",
-    "Outcome",
     "PretrainingConfig",
+    "ReuseConfig",
+    "ScheduleConfig",
     "SelfSupervisedConfig",
     "SupervisedConfig",
-    "Trainer",
+    "SupervisionConfig",
+    "TargetsConfig",
+    "TeacherConfig",
     "TrainerConfig",
-    "evaluate_run",
-    "fit",
-    "load_config",
-    "load_model",
-    "record_run",
+    "VTraceConfig",
+    "find_trainer",
+    "fresh_seed",
+    "make_cloning_config",
 ]

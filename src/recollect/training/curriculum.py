@@ -1,19 +1,18 @@
-"""A curriculum: what is learned becomes harder, field by field of its config, as it is learned.
+"""A curriculum: the task becomes harder, one field of its config at a time, as it is learned.
 
     level 0 .. n - 1: the task with ``field`` = ``values[i]``        level n: the task as it is configured
-    a level is over when the mean score of the last ``episodes`` (rows of a stream task) reaches ``success``, or its own
-    of ``successes``; or, with ``patience``, after so many rollouts (batches of rows), whatever was reached
+    a level ends when the mean score of the last ``episodes`` (rows of a stream task) reaches ``success``, or its own
+    of ``successes``; or, with ``patience``, after that many rollouts (batches of rows), whatever was reached
 
-All rows have the same share in that mean: of each the newest ceil(episodes / rows) scores count, and nothing is decided
-before every row has so many. Of episodes that play at the same time short ones end first; counted as they come, they
-would be more than their share, and where success is short a level would be over far below the score that it asks for.
-Rows in which a teacher acts are not counted.
+All rows have the same share in that mean: the newest ceil(episodes / rows) scores of each row count, and a level cannot
+end before every row has that many. Counted in the order in which they end, short episodes would be over-represented,
+and where success is short a level would end far below its score. Rows in which a teacher acts are not counted.
 
-Evaluations are always at the last level. A level begins at the border of two rollouts (of two batches of rows), with
-new episodes and new memories; what was half played is dropped. Level and recent scores are in every checkpoint.
+Evaluations are always at the last level. A level begins between two rollouts (or two batches of rows), with new
+episodes and new memories; unfinished episodes are dropped. Level and recent scores are in every checkpoint.
 
-Source: the schedule is that of Zaremba and Sutskever (2014), Learning to execute, in its naive form: every episode is
-of the present level.
+Source: the schedule is the naive one of Zaremba and Sutskever (2014), Learning to execute: every episode is of the
+present level.
 """
 
 import dataclasses
@@ -32,24 +31,22 @@ class CurriculumConfig:
     """A field of the task that grows with success; off without a field."""
 
     field: str = ""
-    """Field of the task's config, as ``delays``: a number, or a list of numbers, which then gets one entry."""
+    """Field of the task's config, such as ``delays``: a number, or a list of numbers, which then gets one entry."""
     values: tuple[float, ...] = ()
-    """What it is from level to level. After them comes the task as it is configured."""
+    """Values of the field, level by level. The last level is the task as it is configured."""
     success: float = 0.9
     """Mean score in training at which the next level begins."""
     successes: tuple[float, ...] = ()
-    """In place of ``success`` one for each of the values: a score may be easy at one level and hard at another."""
+    """One ``success`` for each of the values: a score may be easy at one level and hard at another."""
     episodes: int = 200
-    """Newest finished episodes (rows of a stream task) whose mean counts; as many of every row, so a few more."""
+    """Newest finished episodes (rows of a stream task) in the mean; rounded up to the same number in every row."""
     patience: int | None = None
-    """Rollouts (batches of rows) after which a level is over without success; None: it waits for it. An agent whose
-    memory cannot do what an easy level asks comes to the task itself all the same."""
+    """Rollouts (batches of rows) after which a level ends without success, so that an agent whose memory fails at an
+    easy level still trains on the task itself; None waits for success."""
 
     def __post_init__(self) -> None:
         require_types(self)
-        remedy = (
-            "name the field of the task that they are for" if self.values else "give the values that it goes through"
-        )
+        remedy = "name the field of the task" if self.values else "give the field's values, level by level"
         require(bool(self.field) == bool(self.values), "curriculum.values", self.values, remedy)
         fits = not self.successes or len(self.successes) == len(self.values)
         counts = f"give one for each of the values, {len(self.values)} of them, or none and one success for all"
@@ -60,20 +57,20 @@ class CurriculumConfig:
         waits = self.patience is None or self.patience >= 1
         require(waits, "curriculum.patience", self.patience, "give 1 rollout or more, or None to wait for success")
 
-    def asked(self, level: int) -> float:
-        """The score that ends a level."""
+    def success_at(self, level: int) -> float:
+        """Return the score that ends a level."""
         return self.successes[level] if self.successes else self.success
 
     @property
-    def helps(self) -> tuple[str, ...]:
-        """What helps in learning, for tables."""
+    def training_aids(self) -> tuple[str, ...]:
+        """Name of the curriculum in tables."""
         return (f"curriculum over {self.field}",) if self.field else ()
 
     def levels(self, task: T) -> tuple[T, ...]:
-        """The configs of all levels, the task itself last; only that where there is no curriculum.
+        """Return the configs of all levels, the task itself last; only that without a curriculum.
 
         Raises:
-            ValueError: the task has no such field, the field is no number, or a value is none for it.
+            ValueError: the task has no such field, the field is no number, or it cannot have one of the values.
         """
         if not self.field:
             return (task,)
@@ -82,38 +79,38 @@ class CurriculumConfig:
         numbers = [key for key, value in fields.items() if _is_number(value)]
         known = f"{did_you_mean(self.field, numbers)}{name} has the numbers {', '.join(numbers) or '(none)'}"
         require(self.field in numbers, "curriculum.field", self.field, known)
-        made = []
+        levels = []
         for value in self.values:
             try:
-                made.append(dataclasses.replace(task, **{self.field: _like(fields[self.field], value)}))  # type: ignore[type-var]
+                levels.append(dataclasses.replace(task, **{self.field: _convert(value, fields[self.field])}))  # type: ignore[type-var]
             except ValueError as error:
-                raise ValueError(f"curriculum.values: {value:g} is none for {self.field}: {error}") from None
-        return tuple(made if made[-1] == task else [*made, task])
+                raise ValueError(f"curriculum.values: {value:g} is no value of {self.field}: {error}") from None
+        return tuple(levels if levels[-1] == task else [*levels, task])
 
 
 class Curriculum(Generic[T]):
-    """Where a run stands in its curriculum.
+    """Present level of a run, and the recent scores that end it.
 
     Args:
         config: of the curriculum.
-        levels: what :meth:`CurriculumConfig.levels` gave.
+        levels: return value of :meth:`CurriculumConfig.levels`.
     """
 
     def __init__(self, config: CurriculumConfig, levels: tuple[T, ...]) -> None:
         self.config, self.levels = config, levels
         self.level, self.rollouts = 0, 0  # rollouts of this level
-        self._scores: list[list[float] | None] = []  # of each row: the newest; None where a teacher acts
+        self._scores: list[list[float] | None] = []  # newest scores of each row; None where a teacher acts
 
     @property
     def task(self) -> T:
-        """What is learned now."""
+        """Task of the present level."""
         return self.levels[self.level]
 
     def record(self, finished: Sequence[Sequence[float] | None]) -> None:
-        """Take the episodes of a rollout into account.
+        """Record the episodes of a rollout.
 
         Args:
-            finished: scores of those that ended, in this order, of each row; None of a row in which a teacher acts.
+            finished: for each row the scores of its finished episodes, in order; None where a teacher acts.
         """
         self.rollouts += 1
         share = self._share(finished)
@@ -123,7 +120,7 @@ class Curriculum(Generic[T]):
 
     @property
     def passed(self) -> bool:
-        """Whether the present level is over; the last one never is."""
+        """Whether the present level has ended; the last one never does."""
         if self.level == len(self.levels) - 1:
             return False
         if self.config.patience is not None and self.rollouts >= self.config.patience:
@@ -133,10 +130,10 @@ class Curriculum(Generic[T]):
         if not rows or min(map(len, rows)) < share:
             return False
         total = math.fsum(score for scores in rows for score in scores)
-        return total >= len(rows) * share * self.config.asked(self.level)
+        return total >= len(rows) * share * self.config.success_at(self.level)
 
     def _share(self, rows: Sequence[Sequence[float] | None]) -> int:
-        """How many scores of each row count."""
+        """Return how many scores of each row count."""
         return math.ceil(self.config.episodes / max(sum(row is not None for row in rows), 1))
 
     def advance(self) -> None:
@@ -145,22 +142,22 @@ class Curriculum(Generic[T]):
         self._scores = []
 
     def save(self) -> dict[str, Any]:
-        """All of it, as JSON data."""
+        """Return level and scores, as JSON data."""
         return {"level": self.level, "rollouts": self.rollouts, "scores": self._scores}
 
     def load(self, data: Mapping[str, Any]) -> None:
-        """Continue from what :meth:`save` gave."""
-        self.level, self.rollouts = data["level"], data.get("rollouts", 0)  # of runs before there was patience: 0
-        # Older files have the scores of rollouts, not of rows: the level then counts from here on.
+        """Continue from the return value of :meth:`save`."""
+        # Older runs did not save rollouts, and scores not by row: their present level then counts from here on.
+        self.level, self.rollouts = data["level"], data.get("rollouts", 0)
         self._scores = [None if row is None else list(row) for row in data.get("scores", [])]
 
 
-def require_alike(levels: tuple[Any, ...], shapes: tuple[str, ...], field: str) -> None:
-    """Raise ``ValueError`` unless the specs of all levels agree in some fields, so that one agent fits them all.
+def require_same_spec(levels: tuple[Any, ...], shapes: tuple[str, ...], field: str) -> None:
+    """Raise ``ValueError`` unless the specs of all levels agree in the fields ``shapes``, so that one agent fits all.
 
     Args:
         levels: configs with a ``spec``.
-        shapes: names of fields of the spec.
+        shapes: fields of the spec.
         field: of the config that the levels differ in.
     """
     last = levels[-1].spec
@@ -183,11 +180,11 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
-def _like(now: Any, value: float) -> Any:
-    """The value as the field's present one is: a whole number, a number, or a tuple of one."""
-    if isinstance(now, tuple):
-        return (_like(now[0], value),)
-    if isinstance(now, int):
+def _convert(value: float, example: Any) -> Any:
+    """Return the value with the type of an example: a whole number, a number, or a tuple of one."""
+    if isinstance(example, tuple):
+        return (_convert(value, example[0]),)
+    if isinstance(example, int):
         if not math.isfinite(value) or value != int(value):
             raise ValueError("give a whole number")
         return int(value)

@@ -22,13 +22,14 @@ from recollect.ops.allocation import keep_freed_memory
 from recollect.runs import checkpoints
 from recollect.runs.checkpoints import Checkpoint
 from recollect.runs.errors import OutOfMemoryError, RunError, StepError
-from recollect.runs.interrupts import GivenUp, Interrupts, may_be_given_up
+from recollect.runs.interrupts import Interrupted, Interrupts, time_limited
 from recollect.runs.loggers import open_logger, require_installed
 from recollect.runs.metrics import Logger, MetricsFile
-from recollect.runs.progress import Progress, hearing
+from recollect.runs.progress import Progress, listen_to_progress
 from recollect.runs.random_states import RandomStates, random_states, restore_random_states, seed_everything
 from recollect.runs.run_directory import RunDirectory, changes
-from recollect.training.frame import TrainerConfig, below
+from recollect.training.config import TrainerConfig
+from recollect.training.trainer import below
 from recollect.training.trainers import KINDS
 from recollect.training.warm_start import Start, fitted, read_start
 
@@ -144,7 +145,7 @@ class Fit:
                 start = fitted(start, self.trainer.agent)
             if not (resume and _can_go_on(self.directory)):
                 with _before_anything_is_written():
-                    self.trainer.look_at_data()
+                    self.trainer.check_data()
             # Nothing is written before trainer, world and data stand: a mistake in the settings, or files that are
             # not there, leave no directory behind.
             note = None if start is None else start.note()
@@ -190,9 +191,9 @@ class Fit:
                 self._step()
             if self._due(settings.evaluate_every):
                 progress.evaluating()
-                with hearing(progress.evaluated):
+                with listen_to_progress(progress.evaluated):
                     row = self._evaluate()
-        except GivenUp:
+        except Interrupted:
             self.status = "interrupted"
             return
         self.owes_report = False
@@ -246,7 +247,7 @@ class Fit:
 
     def _begin(self, start: Start | None) -> None:
         if start is not None:
-            self.trainer.begin_with(start.weights)
+            self.trainer.load_initial_weights(start.weights)
             self._tell(f"starts with the weights of {start.path}, step {start.step}")
             return
         origin = self.directory.started_from()
@@ -336,9 +337,9 @@ class Fit:
     def _evaluate(self) -> dict[str, float]:
         before = random_states()
         try:
-            with may_be_given_up(math.inf, patience=0.0):
+            with time_limited(math.inf, patience=0.0):
                 self.evaluation = self.trainer.evaluate()
-        except GivenUp:
+        except Interrupted:
             self.save(before)
             raise
         except StepError as error:
@@ -369,7 +370,7 @@ class Fit:
         before, began = random_states(), process_time()
         try:
             metrics = self.trainer.step()
-        except GivenUp:
+        except Interrupted:
             if self.done:
                 self.save(before)
             raise

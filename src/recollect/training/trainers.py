@@ -1,14 +1,16 @@
 """The trainers, and the kinds of config that a run's JSON may name."""
 
 from recollect.agents.kinds import KINDS as AGENT_KINDS
-from recollect.training.classification import ClassificationConfig
-from recollect.training.detection import DetectionConfig
-from recollect.training.frame import TrainerConfig
+from recollect.training.config import TrainerConfig
 from recollect.training.imitation.cloning import CloningConfig
-from recollect.training.impala.trainer import ImpalaConfig
-from recollect.training.offline.decision_transformer import OfflineConfig
-from recollect.training.self_supervised import SelfSupervisedConfig
-from recollect.training.supervised import SupervisedConfig
+from recollect.training.impala.config import ImpalaConfig
+from recollect.training.offline.config import OfflineConfig
+from recollect.training.streams.config import (
+    ClassificationConfig,
+    DetectionConfig,
+    SelfSupervisedConfig,
+    SupervisedConfig,
+)
 
 TRAINERS: dict[str, type[TrainerConfig]] = {
     "detection": DetectionConfig,  # before "supervised", which takes any stream task
@@ -24,7 +26,7 @@ KINDS: dict[str, type] = {**AGENT_KINDS, **TRAINERS}
 """Cores, encoders, tasks and trainers by the keys of their tables."""
 
 
-def trainer_for(task: type) -> type[TrainerConfig]:
+def find_trainer(task: type) -> type[TrainerConfig]:
     """The first trainer in the table that can train on a class of tasks.
 
     Raises:

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 
 from recollect.agents.actor_critic import is_target_head, without_target_heads
 from recollect.runs.run_directory import RunDirectory
-from recollect.training.helped import helped_by
-from recollect.training.trained import load_checkpoint
+from recollect.training.saved_run import load_checkpoint
+from recollect.training.training_aids import all_training_aids
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ def read_start(source: str | PathLike[str]) -> Start:
     run = path.parent if best else path
     checkpoint, folder = load_checkpoint(run, best=best), RunDirectory(run)
     before = (folder.started_from() or {}).get("helped", ())
-    helped = dict.fromkeys((*before, *helped_by(folder.read_config())))
+    helped = dict.fromkeys((*before, *all_training_aids(folder.read_config())))
     return Start(str(path), checkpoint.progress["step"], checkpoint.weights, tuple(helped))
 
 

@@ -137,7 +137,7 @@ class HierarchicalChunkMemoryConfig(CoreConfig):
         )
 
     @property
-    def helps(self) -> tuple[str, ...]:
+    def training_aids(self) -> tuple[str, ...]:
         """Gradients into chunks."""
         return ("gradients into chunks",) if self.reading.chunk_gradients == "call" else ()
 

@@ -40,10 +40,7 @@ from recollect.cores.spatio_temporal.core import Query, SpatioTemporalAttentionC
 from recollect.cores.timesformer.core import SpaceTime, TimeSformerConfig
 from recollect.cores.transformer_xl.core import TransformerXLConfig
 from recollect.tasks.worlds.contract import WorldConfig
-from recollect.training.frame import FitConfig
-from recollect.training.impala.loss import LossConfig, ReuseConfig
-from recollect.training.impala.trainer import EvaluationConfig, ImpalaConfig
-from recollect.training.optimizers import OptimizerConfig
+from recollect.training import EvaluationConfig, FitConfig, ImpalaConfig, LossConfig, OptimizerConfig, ReuseConfig
 
 WIDTH = 256
 """Of what core and heads read."""

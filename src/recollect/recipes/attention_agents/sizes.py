@@ -10,7 +10,7 @@ from functools import partial
 
 from recollect.recipes.attention_agents.agents import attention_agent, with_layers, with_patches, with_tokens
 from recollect.tasks.worlds.contract import WorldConfig
-from recollect.training.impala.trainer import ImpalaConfig
+from recollect.training import ImpalaConfig
 
 UNUSED_NORMS = 3 * 2 * 256
 """Of a layer of Transformer-XL: three LayerNorms that the code behind the thesis makes and never uses."""

@@ -41,9 +41,7 @@ from recollect.recipes.lessons import Lessons, taught
 from recollect.tasks import CatchConfig, GymnasiumConfig, TrackConfig
 from recollect.tasks.gymnasium.atari import AtariRules
 from recollect.tasks.worlds.contract import WorldConfig
-from recollect.training.impala.loss import LossConfig, ReuseConfig, VTraceConfig
-from recollect.training.impala.trainer import EvaluationConfig, ImpalaConfig
-from recollect.training.optimizers import OptimizerConfig
+from recollect.training import EvaluationConfig, ImpalaConfig, LossConfig, OptimizerConfig, ReuseConfig, VTraceConfig
 
 MILLIONS = {"Pong": 10, "Enduro": 30, "MsPacman": 60, "Breakout": 60}
 """Agent steps of section 4.1."""

@@ -8,9 +8,7 @@ from recollect.recipes.hierarchical_transformer_memory.rows import reads_all, st
 from recollect.recipes.lessons import Lessons
 from recollect.tasks.worlds.ballet.dances import ALIKE
 from recollect.tasks.worlds.ballet.world import BalletConfig
-from recollect.training.curriculum import CurriculumConfig
-from recollect.training.impala.loss import ReuseConfig
-from recollect.training.impala.trainer import ImpalaConfig
+from recollect.training import CurriculumConfig, ImpalaConfig, ReuseConfig
 
 WINDOW, CHUNK = 7, 8
 """Less than half a dance; a period of 31 or 63 steps is no multiple of a chunk."""

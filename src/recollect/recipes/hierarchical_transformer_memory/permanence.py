@@ -7,7 +7,7 @@ from recollect.recipes.base import Run, Scale, Test, require_scale
 from recollect.recipes.hierarchical_transformer_memory.rows import longest_episode, reads_all, row, study
 from recollect.recipes.lessons import Lessons
 from recollect.tasks.worlds.object_permanence import LEVELS, ObjectPermanenceConfig
-from recollect.training.impala.trainer import ImpalaConfig
+from recollect.training import ImpalaConfig
 
 LITE = ObjectPermanenceConfig(
     num_boxes=2, num_shapes=2, jumps=1, delays=(32,), free_steps=28, side=7, random_places=False

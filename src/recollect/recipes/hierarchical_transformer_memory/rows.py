@@ -27,8 +27,7 @@ from recollect.cores.transformer_xl.core import TransformerXLConfig
 from recollect.recipes.base import Recipe, Run, Scale, Test, file_name
 from recollect.recipes.lessons import Lessons, taught
 from recollect.tasks.worlds.contract import WorldConfig
-from recollect.training.frame import TrainerConfig
-from recollect.training.impala.trainer import ImpalaConfig
+from recollect.training import ImpalaConfig, TrainerConfig
 
 CORE_ROWS = ("hcam", "transformer-xl", "lstm", "memoryless")
 LONG_CORES = ("hcam", "memoryless")

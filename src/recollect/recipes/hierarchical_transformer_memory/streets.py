@@ -8,10 +8,7 @@ from recollect.recipes.base import Scale, Test, require_scale
 from recollect.recipes.hierarchical_transformer_memory.rows import reads_all, study
 from recollect.recipes.lessons import Lessons
 from recollect.tasks.worlds.street_learn.world import HELD_OUT_CITIES, StreetLearnConfig
-from recollect.training.curriculum import CurriculumConfig
-from recollect.training.imitation.teachers import TeacherConfig
-from recollect.training.impala.loss import ReuseConfig
-from recollect.training.impala.trainer import EvaluationConfig, ImpalaConfig
+from recollect.training import CurriculumConfig, EvaluationConfig, ImpalaConfig, ReuseConfig, TeacherConfig
 
 # A chunk shares a step with the next one, or every fourth move would have its two ends in different chunks.
 CHUNK, OVERLAP = 4, 1

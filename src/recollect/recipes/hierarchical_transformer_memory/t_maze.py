@@ -6,7 +6,7 @@ from recollect.recipes.agent_sizes import lite, lite_core
 from recollect.recipes.base import Recipe, Run, Scale, Test, file_name
 from recollect.recipes.hierarchical_transformer_memory.rows import CORE_ROWS, memories
 from recollect.tasks.worlds.t_maze import TMazeConfig
-from recollect.training.impala.trainer import ImpalaConfig
+from recollect.training import ImpalaConfig
 
 
 def t_maze(core: str = "hcam", scale: Scale = "lite", length: int = 100) -> ImpalaConfig:

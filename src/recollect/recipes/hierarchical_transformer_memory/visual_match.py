@@ -7,7 +7,7 @@ from recollect.recipes.base import Scale, Test, require_scale
 from recollect.recipes.hierarchical_transformer_memory.rows import reads_all, study
 from recollect.recipes.lessons import Lessons
 from recollect.tasks.worlds.visual_match import VisualMatchConfig
-from recollect.training.impala.trainer import ImpalaConfig
+from recollect.training import ImpalaConfig
 
 LITE = VisualMatchConfig(
     cue_steps=8,

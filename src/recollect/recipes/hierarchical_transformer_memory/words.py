@@ -7,8 +7,7 @@ from recollect.recipes.base import Scale, Test, require_scale
 from recollect.recipes.hierarchical_transformer_memory.rows import longest_episode, reads_all, study
 from recollect.recipes.lessons import Lessons
 from recollect.tasks.worlds.word_learning import WordLearningConfig
-from recollect.training.impala.loss import ReuseConfig
-from recollect.training.impala.trainer import ImpalaConfig
+from recollect.training import ImpalaConfig, ReuseConfig
 
 LITE = WordLearningConfig(
     num_objects=2,

@@ -9,7 +9,7 @@ The environment is memory-gym's own, with its own frames (84 x 84, or averaged o
 a command); what this file adds is read from the environment's state. Its score is the number of commands completed.
 
 - ``oracle`` walks to the middle of the tile that the present command leads to, and stands still while nothing can be
-  gained by walking: it is what :class:`~recollect.training.imitation.teachers.TeacherConfig` can name.
+  gained by walking: it is what :class:`~recollect.training.imitation.config.TeacherConfig` can name.
 - ``truth``: the interval is that in which the present command was shown, the label which of the nine it is; while it
   is to be executed, else none.
 

@@ -1,65 +1,60 @@
-"""Behavioural cloning: learn to do what a teacher does, in a world.
+"""Behavioural cloning: learn to act like a teacher, in a world.
 
-With a teacher who can be asked (an oracle, a trained run) this is IMPALA's loop with another loss: actors play, the
-teacher labels what they meet (imitation/teachers.py). Recorded episodes are read instead of played
-(imitation/recorded.py). Either way the agent is IMPALA's: ``recollect train --from RUN`` reinforces it.
+With a teacher that labels any state (an oracle, a trained run) this is IMPALA's loop with another loss: actors play,
+and the teacher labels the steps that they reach (imitation/teachers.py). Recorded episodes are read instead of played
+(imitation/demonstrations.py). Either way the agent is IMPALA's: ``recollect train --from RUN`` reinforces it.
 
 Sources: Ross et al. (2011), A reduction of imitation learning and structured prediction to no-regret online learning.
 """
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
-from recollect.agents.actor_critic import ActorCritic, ActorCriticConfig
+from recollect.agents.actor_critic import ActorCriticConfig
 from recollect.config import require, require_types
 from recollect.cores.config import CoreConfig
-from recollect.evaluation.agents import AgentEvaluation
-from recollect.objectives.policy_gradient import Reduction
-from recollect.tasks.worlds.contract import WorldConfig
-from recollect.training.acting import ActingConfig
-from recollect.training.frame import Trainer
-from recollect.training.imitation.recorded import EpisodeRows, RecordedTrainer
-from recollect.training.imitation.sources import recorded_episodes
-from recollect.training.imitation.teachers import ImitationConfig, TeacherConfig
-from recollect.training.imitation.whole import WholeEpisodes
-from recollect.training.impala.loss import LossConfig, ReuseConfig, VTraceConfig
-from recollect.training.impala.supervision import SupervisionConfig
-from recollect.training.impala.trainer import EvaluationConfig, ImpalaConfig, ImpalaTrainer
-from recollect.training.optimizers import OptimizerConfig
+from recollect.training.config import ActingConfig, EvaluationConfig, OptimizerConfig
+from recollect.training.imitation.config import ImitationConfig, TeacherConfig
+from recollect.training.impala.config import ImpalaConfig, LossConfig, ReuseConfig, SupervisionConfig, VTraceConfig
+
+if TYPE_CHECKING:
+    from recollect.agents.actor_critic import ActorCritic
+    from recollect.training.trainer import Trainer
 
 
 @dataclass(frozen=True, kw_only=True)
 class CloningLossConfig:
-    """What is minimised beside the divergence from the teacher."""
+    """The loss beside the divergence from the teacher."""
 
     baseline_cost: float = 0.5
-    """Weight of the value's loss; 0 leaves the value alone."""
+    """Weight of the value's loss; 0 does not train the value."""
     discount: float = 0.99
     """gamma of the returns that the value is trained on."""
     lambda_: float = 0.95
-    """Of their TD(lambda) targets: 1 takes whole returns, as far as the unroll reaches; 0 one step."""
+    """lambda of their TD(lambda) targets: 1 takes whole returns, as far as the unroll reaches; 0 one step."""
     reconstruction_cost: float = 1.0
     """Weight of the reconstruction losses of an agent with ``reconstruct``."""
-    reduction: Reduction = "mean"
+    reduction: Literal["sum", "mean"] = "mean"
     """Over the steps of a rollout: their mean, or their sum."""
     reward_clip: float | None = None
-    """Bound on the rewards that the value is trained on, on either side."""
+    """Bound on the absolute rewards that the value is trained on."""
     passes: int = 1
-    """Times that what was played is learned from before more is played. Of no meaning for recorded episodes, which come
-    again by themselves."""
+    """Times that a rollout is learned from before the next is played. Not used for recorded episodes."""
     minibatches: int = 1
-    """Parts, by rows, that each pass is cut into; one optimiser step each. Of no meaning for recorded episodes."""
+    """Parts, by rows, that each pass is cut into; one optimiser step each. Not used for recorded episodes."""
     supervision: SupervisionConfig = field(default_factory=SupervisionConfig)
-    """Targets from what the world knows, beside the teacher. Of no meaning for recorded episodes."""
+    """Targets from the world's ground truth, beside the teacher. Not used for recorded episodes."""
 
     def __post_init__(self) -> None:
         require_types(self)
         require(0 <= self.lambda_ <= 1, "lambda_", self.lambda_, "give a share in [0, 1]")
-        self.costs(ImitationConfig())  # looks at the others
+        self.loss_config(ImitationConfig())  # checks the others
 
-    def costs(self, imitation: ImitationConfig) -> LossConfig:
-        """The same as IMPALA's loss has it."""
+    def loss_config(self, imitation: ImitationConfig) -> LossConfig:
+        """Return the same settings as IMPALA's loss has them."""
         return LossConfig(
             baseline_cost=self.baseline_cost,
             discount=self.discount,
@@ -75,20 +70,20 @@ class CloningLossConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class CloningConfig(ActingConfig):
-    """Train an agent around a core to do what a teacher does."""
+    """Train an agent around a core to act like a teacher."""
 
     core: CoreConfig
     """Memory of the agent."""
     agent: ActorCriticConfig = field(default_factory=ActorCriticConfig)
-    """What surrounds the memory."""
+    """Model around the memory."""
     teacher: TeacherConfig = field(default_factory=TeacherConfig)
-    """Who is imitated."""
+    """Teacher that is imitated."""
     optimizer: OptimizerConfig = field(
         default_factory=lambda: OptimizerConfig(algorithm="adam", learning_rate=1e-3, clip_norm=1.0)
     )
     """Optimiser and schedule."""
     loss: CloningLossConfig = field(default_factory=CloningLossConfig)
-    """Costs, and what the value is trained on."""
+    """Costs, and the targets of the value."""
     evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
     """Episodes that score the agent."""
     batch_size: int = 32
@@ -103,35 +98,33 @@ class CloningConfig(ActingConfig):
         require(self.unroll >= 1, "unroll", self.unroll, "give at least one step")
         if self.teacher.recorded:
             shown, core = self.agent.previous_action, type(self.core).__name__
-            said = f"the episodes of {self.teacher.name} do not hold what an agent said"
-            require(shown != "logits", "agent.previous_action", shown, f"{said}: use 'action' or 'none'")
+            missing = f"the episodes of {self.teacher.name} do not hold an agent's outputs"
+            require(shown != "logits", "agent.previous_action", shown, f"{missing}: use 'action' or 'none'")
             require(
-                not self.core.output_feedback_dim, "core", core, f"{said}: use one that is not told its last output"
+                not self.core.output_feedback_dim,
+                "core",
+                core,
+                f"{missing}: use one that does not read its last output",
             )
 
     @property
     def learner(self) -> ImpalaConfig:
-        """The same as a run of IMPALA that imitates in all of its steps."""
+        """The run of IMPALA that imitates in all of its steps."""
         shared = {name: getattr(self, name) for name in SHARED}
         recorded = self.teacher.recorded
         imitation = ImitationConfig() if recorded else ImitationConfig(steps=self.fit.steps, teacher=self.teacher)
         loss = replace(self.loss, supervision=SupervisionConfig()) if recorded else self.loss
-        return ImpalaConfig(**shared, loss=loss.costs(imitation))
+        return ImpalaConfig(**shared, loss=loss.loss_config(imitation))
 
     @property
-    def is_greedy(self) -> bool:
-        """As ``evaluation`` says."""
-        return self.evaluation.greedy
-
-    @property
-    def taught_by(self) -> str:
-        """Who was imitated."""
+    def teacher_description(self) -> str:
+        """Teacher that was imitated."""
         return f"cloned {self.teacher.name}"
 
     @property
-    def helps(self) -> tuple[str, ...]:
-        """Of core, agent and targets."""
-        return (*self.core.helps, *self.agent.helps, *self.learner.loss.supervision.helps)
+    def training_aids(self) -> tuple[str, ...]:
+        """Those of core, agent and targets."""
+        return (*self.core.training_aids, *self.agent.training_aids, *self.learner.loss.supervision.training_aids)
 
     @property
     def title(self) -> str:
@@ -139,36 +132,20 @@ class CloningConfig(ActingConfig):
         return f"{self.learner.title} · cloning"
 
     def build_agent(self) -> ActorCritic:
-        """The agent alone, with new weights, on the CPU."""
+        """Make the agent alone, with new weights, on the CPU."""
         return self.learner.build_agent()
 
-    def learning_rate(self, step: int) -> float:
-        """That of the optimiser."""
-        return self.optimizer.rate(step, self.fit.steps)
-
     def build(self) -> Trainer:
-        """The trainer."""
-        if self.teacher.recorded:
-            recording = recorded_episodes(self.teacher.name, self.world)
-            return RecordedTrainer(self.learner, recording, WholeEpisodes if self.teacher.whole else EpisodeRows)
-        return CloningTrainer(self.learner)
+        """Make the trainer."""
+        from recollect.training.imitation import sources, trainers
 
-    def evaluate(
-        self,
-        model: ActorCritic,
-        task: WorldConfig | None = None,
-        *,
-        samples: int,
-        seed: int,
-        batch_size: int | None = None,
-        greedy: bool | None = None,
-    ) -> AgentEvaluation:
-        """Score an agent in ``samples`` fresh episodes. See :meth:`TrainerConfig.evaluate`."""
-        how: dict[str, Any] = {"batch_size": batch_size, "greedy": greedy}
-        return self.learner.evaluate(model, task, samples=samples, seed=seed, **how)
+        if self.teacher.recorded:
+            recording = sources.recorded_episodes(self.teacher.name, self.world)
+            return trainers.RecordedTrainer(self.learner, recording, whole=self.teacher.whole)
+        return trainers.CloningTrainer(self.learner)
 
     def experience(self, rows: Sequence[Mapping[str, str]]) -> dict[str, Any]:
-        """Steps in the world and how fast they were made, or recorded steps that were read."""
+        """Return the steps in the world and their speed, or the recorded steps that were read."""
         if not self.teacher.recorded:
             return self.learner.experience(rows)
         last = [row for row in rows if row["recorded_steps"]][-1]
@@ -179,11 +156,11 @@ SHARED = (
     *("world", "core", "agent", "optimizer", "evaluation", "batch_size", "unroll", "bfloat16"),
     *("fit", "device"),
 )
-"""Fields that mean the same in a run of IMPALA."""
+"""Fields with the same meaning in a run of IMPALA."""
 
 
-def cloning(config: ImpalaConfig, teacher: TeacherConfig | None = None) -> CloningConfig:
-    """The run of this trainer that has the world, sizes and optimiser of a run of IMPALA."""
+def make_cloning_config(config: ImpalaConfig, teacher: TeacherConfig | None = None) -> CloningConfig:
+    """Return the run of this trainer with the world, sizes and optimiser of a run of IMPALA."""
     loss = CloningLossConfig(
         baseline_cost=config.loss.baseline_cost,
         discount=config.loss.discount,
@@ -193,14 +170,3 @@ def cloning(config: ImpalaConfig, teacher: TeacherConfig | None = None) -> Cloni
     )
     shared = {name: getattr(config, name) for name in SHARED}
     return CloningConfig(**shared, loss=loss, teacher=teacher or TeacherConfig())
-
-
-class CloningTrainer(ImpalaTrainer):
-    """One step imitates on one rollout of ``batch_size`` rows and ``unroll`` steps."""
-
-    step_metrics = tuple(name for name in ImpalaTrainer.step_metrics if name not in ("policy_lag", "policy_loss", "kl"))
-
-    def step(self) -> dict[str, float]:
-        """Learn from the next rollout."""
-        found = super().step()
-        return {name: value for name, value in found.items() if name in self.step_metrics}

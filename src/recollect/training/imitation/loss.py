@@ -25,7 +25,8 @@ from recollect.objectives.policy_gradient import baseline_loss, entropy_loss, re
 from recollect.objectives.vtrace import vtrace
 from recollect.state import detach
 from recollect.training.imitation.teachers import Teacher
-from recollect.training.impala.loss import LossConfig, clipped_rewards
+from recollect.training.impala.config import LossConfig
+from recollect.training.impala.loss import clipped_rewards
 from recollect.training.impala.rollouts import Rollout, map_observation
 from recollect.training.impala.supervision import AttentionRecorder, decides, supervise
 

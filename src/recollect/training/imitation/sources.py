@@ -13,7 +13,7 @@ from recollect.tasks import GymnasiumConfig
 from recollect.tasks.disk_cache import data_folder
 from recollect.tasks.gymnasium.babyai import DEFAULT_LEVELS, level_id, level_name
 from recollect.tasks.worlds.contract import WorldConfig
-from recollect.training.imitation.teachers import BOT
+from recollect.training.imitation.config import BOT
 
 
 def recorded_episodes(source: str, world: WorldConfig) -> Recording:

@@ -13,7 +13,6 @@ Schmitt et al. (2018), Kickstarting deep reinforcement learning.
 
 import math
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,104 +24,14 @@ from recollect.agents.actor_critic import ActorCritic, ActorCriticConfig, withou
 from recollect.agents.contract import ActorInputs, nothing_said, what_was_said
 from recollect.agents.kinds import KINDS
 from recollect.agents.policies import Distribution
-from recollect.config import from_json, require, require_types
+from recollect.config import from_json
 from recollect.cores.config import CoreConfig
 from recollect.runs import checkpoints
 from recollect.runs.run_directory import RunDirectory
-from recollect.state import map_state, named_leaves
 from recollect.tasks import TASKS
 from recollect.tasks.worlds.contract import World, WorldConfig, WorldSpec
-
-BOT = "babyai-bot:"
-"""How the names of teachers begin that are demonstrations of minigrid's bot; their number follows."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class TeacherConfig:
-    """Who is imitated."""
-
-    name: str = "oracle"
-    """oracle, or another policy that the world offers; the directory of a run (RUN/best for its best weights); with
-    the trainer cloning also recorded episodes, FILE.npz, minari:DATASET or lerobot:FOLDER, and in BabyAI babyai-bot:N,
-    which are N demonstrations of a level by minigrid's bot, recorded once and kept."""
-    acts: int = 50
-    """Steps over which the share of rows that the teacher plays falls from 1 to 0; 0: the learner plays all. Of no
-    meaning for recorded episodes."""
-
-    keeps: float = 0.0
-    """Least share of the rows that it plays as long as the learner only imitates. Where a learner strays from the
-    teacher's way for long, most of what it is shown is the way back."""
-
-    whole: bool = False
-    """Read recorded episodes whole, one a row and cut behind ``unroll`` steps; else in endless rows, cut into unrolls
-    from one to the next of which the memory is carried, and the gradient is not."""
-
-    def __post_init__(self) -> None:
-        require_types(self)
-        require(0 <= self.keeps <= 1, "keeps", self.keeps, "give a share of the rows, from 0 to 1")
-        require(bool(self.name), "name", self.name, "give oracle, the directory of a run, or recorded episodes")
-        number = self.name.removeprefix(BOT)
-        counted = number == self.name or (number.isdecimal() and int(number) > 0)
-        require(counted, "name", self.name, f"say how many demonstrations of a level, for example {BOT}10000")
-        require(not self.whole or self.recorded, "whole", self.whole, "only recorded episodes can be read whole")
-        require(self.acts >= 0, "acts", self.acts, "give 0 or more steps")
-
-    @property
-    def recorded(self) -> bool:
-        """Whether it names recorded episodes."""
-        return self.name.endswith(".npz") or self.name.startswith(("minari:", "lerobot:", BOT))
-
-    def rows(self, step: int, batch_size: int) -> int:
-        """In how many of the rows the teacher acts at a step (from 0)."""
-        share = 1 - step / self.acts if step < self.acts else 0.0
-        return round(batch_size * max(share, self.keeps))
-
-
-@dataclass(frozen=True, kw_only=True)
-class ImitationConfig:
-    """Imitate, then reinforce."""
-
-    steps: int | None = None
-    """First optimiser steps, which only imitate; 0: the teacher stands beside reinforcement from the beginning. None:
-    there is no teacher."""
-    cost: float = 1.0
-    """Weight of the divergence from the teacher when reinforcement begins; it falls to 0 as a line."""
-    until: float = 0.5
-    """Share of the reinforcement after which that weight is 0."""
-    teacher: TeacherConfig = field(default_factory=TeacherConfig)
-    """Who is imitated."""
-
-    def __post_init__(self) -> None:
-        require_types(self)
-        require(self.steps is None or self.steps >= 0, "steps", self.steps, "give 0 or more steps, or None")
-        require(self.cost >= 0, "cost", self.cost, "give 0 or more")
-        require(0 <= self.until <= 1, "until", self.until, "give a share of the run, from 0 to 1")
-        if self.steps is None:
-            remedy = "cost, until and teacher ask for steps: say how many only imitate, 0 or more (--imitate 300)"
-            require((self.cost, self.until, self.teacher) == (1.0, 0.5, TeacherConfig()), "steps", None, remedy)
-
-    def label(self, steps: int) -> str | None:
-        """What a table says of a run of so many steps; None without a teacher."""
-        if self.steps is None:
-            return None
-        if not self.steps:
-            return f"imitated {self.teacher.name} beside reinforcement"
-        return f"imitated {self.teacher.name}" + (f" for {self.steps} steps" if self.steps < steps else "")
-
-    def alone(self, step: int) -> bool:
-        """Whether a step (from 0) only imitates."""
-        return self.steps is not None and step < self.steps
-
-    def rows(self, step: int, batch_size: int) -> int:
-        """In how many of the rows the teacher acts at a step; never while the learner is reinforced."""
-        return self.teacher.rows(step, batch_size) if self.alone(step) else 0
-
-    def weight(self, step: int, steps: int) -> float:
-        """Weight of the divergence at a step (from 0) of ``steps`` that reinforces."""
-        if self.steps is None:
-            return 0.0
-        span = self.until * (steps - self.steps)
-        return self.cost * max(0.0, 1 - (step - self.steps) / span) if span > 0 else 0.0
+from recollect.training.imitation.config import TeacherConfig
+from recollect.training.trainer import load_state
 
 
 class Teacher(ABC):
@@ -279,8 +188,7 @@ class RunTeacher(Teacher):
         if "policy" not in tensors:  # older files have the memory alone
             tensors = {f"memory.{name}": leaf for name, leaf in tensors.items()}
             tensors |= {"policy": example.policy, "features": example.features}
-        names = iter([name for name, _ in named_leaves(example)])
-        state = map_state(lambda leaf: tensors[next(names)].to(leaf.device), example)
+        state = load_state("", tensors, example)
         self.stream.load_state(state.memory)
         self.said = state.policy, state.features
         return state

@@ -32,7 +32,7 @@ from recollect.agents.contract import Agent
 from recollect.evaluation.world_guard import close_world
 from recollect.ops.copying import copy_each
 from recollect.runs.errors import WorldError
-from recollect.runs.interrupts import may_be_given_up
+from recollect.runs.interrupts import time_limited
 from recollect.training.impala.rollouts import PATIENCE, Collector, Episodes, Rollout
 
 
@@ -161,7 +161,7 @@ class AsyncActors(Actors):
         self._look_for_hanging()
         while True:
             try:
-                with may_be_given_up(math.inf, PATIENCE):
+                with time_limited(math.inf, PATIENCE):
                     delivery = self._full.get(timeout=min(1.0, self.timeout))
             except queue.Empty:
                 self._look_for_hanging()

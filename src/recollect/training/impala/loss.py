@@ -17,17 +17,14 @@ section 3. A teacher beside reinforcement: Schmitt et al. (2018), Kickstarting d
 """
 
 from contextlib import nullcontext
-from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from recollect.agents.actor_critic import ActorCritic, ActorCriticOutput
 from recollect.agents.policies import Distribution
-from recollect.config import require, require_one_of, require_types
 from recollect.objectives.policy_gradient import (
-    Reduction,
     baseline_loss,
     clipped_surrogate_loss,
     entropy_loss,
@@ -36,126 +33,10 @@ from recollect.objectives.policy_gradient import (
 )
 from recollect.objectives.vtrace import VTrace, vtrace
 from recollect.state import detach
-from recollect.training.imitation.teachers import ImitationConfig, Teacher
+from recollect.training.imitation.teachers import Teacher
+from recollect.training.impala.config import LossConfig
 from recollect.training.impala.rollouts import Rollout, map_observation
-from recollect.training.impala.supervision import AttentionRecorder, SupervisionConfig, supervise
-
-
-@dataclass(frozen=True, kw_only=True)
-class VTraceConfig:
-    """How far V-trace trusts actions that the present policy would have chosen with another probability."""
-
-    rho_clip: float | None = 1.0
-    """Bound on the ratios of single steps in the targets; decides what is converged to. None does not bound."""
-    c_clip: float = 1.0
-    """Bound on the ratios that carry later surprises back; decides how fast."""
-    pg_rho_clip: float | None = 1.0
-    """Bound on the ratios in the policy gradient. None does not bound."""
-    lambda_: float = 1.0
-    """Share of later surprises that is carried back one step; 0 gives one-step targets."""
-
-    def __post_init__(self) -> None:
-        require_types(self)
-        for name in ("rho_clip", "c_clip", "pg_rho_clip"):
-            value = getattr(self, name)
-            require(value is None or value > 0, name, value, "give a positive bound")
-        require(0 <= self.lambda_ <= 1, "lambda_", self.lambda_, "give a share in [0, 1]")
-
-
-Update = Literal["rollout", "chunk"]
-LearnerMemory = Literal["stored", "empty"]
-
-
-@dataclass(frozen=True, kw_only=True)
-class ReuseConfig:
-    """How a rollout is learned from: how often (asynchronous PPO, when more than once), and in which parts."""
-
-    passes: int = 1
-    """Times that every row of a rollout is learned from. From 2 on the policy loss is the clipped surrogate; the
-    policy of a row's first pass is its reference, so that the ratio is exactly 1 there."""
-    minibatches: int = 1
-    """Parts, by rows, that a pass is cut into; one optimiser step each."""
-    surrogate_clip: float = 0.2
-    """How far the ratio may move from 1 and still pay."""
-    reference: Literal["learner", "actor"] = "learner"
-    """Whose policy the ratio starts from: the learner's when it sees a row first, or the one that acted (PPO). It is
-    read with several passes only."""
-    kl_stop: float | None = None
-    """End the passes over a rollout when a minibatch finds the policy this far, in nats, from where they began. It is
-    not read while a run only imitates: the teacher's policy is to be reached, and there is none to stay near."""
-    chunk: int | None = None
-    """Rows that the learner runs over at once: gradients end there, and its memory goes on. It divides the unroll + 1
-    rows of a rollout (George 2021: 80 of 240). None: all of them."""
-    update_per: Update = "rollout"
-    """One optimiser step for the whole rollout; or for every chunk, which is then a rollout of its own: its last row
-    only gives the value behind those before it, and what was done there is not learned from (George 2021's code)."""
-    learner_memory: LearnerMemory = "stored"
-    """What a rollout begins with: the memory with which the actor began, or an empty one (George 2021's code)."""
-
-    def __post_init__(self) -> None:
-        require_types(self)
-        require(self.passes >= 1, "passes", self.passes, "learn from a rollout at least once")
-        require(self.minibatches >= 1, "minibatches", self.minibatches, "give at least 1")
-        far = self.kl_stop is None or self.kl_stop > 0
-        require(far, "kl_stop", self.kl_stop, "give a positive distance, such as 0.02, or None")
-        require(self.surrogate_clip > 0, "surrogate_clip", self.surrogate_clip, "give a positive distance, as 0.2")
-        require_one_of(self, "reference", "update_per", "learner_memory")
-        require(self.chunk is None or self.chunk >= 2, "chunk", self.chunk, "give 2 rows or more, or None")
-        whole = self.update_per == "rollout" or self.chunk is not None
-        require(whole, "update_per", self.update_per, "say how many rows a chunk has: chunk=80 for unroll=239")
-
-    def require_rows(self, rows: int) -> None:
-        """Raise ``ValueError`` unless ``rows`` are a whole number of chunks."""
-        fits = self.chunk is None or rows % self.chunk == 0
-        remedy = f"give a divisor of unroll + 1 = {rows}, or change the unroll (239 for chunks of 80)"
-        require(fits, "chunk", self.chunk, remedy)
-
-    def updates(self, rows: int) -> list[tuple[int, int]]:
-        """First row, and the one behind the last, of what each optimiser step reads."""
-        length = rows if self.chunk is None or self.update_per == "rollout" else self.chunk
-        return [(start, start + length) for start in range(0, rows, length)]
-
-
-@dataclass(frozen=True, kw_only=True)
-class LossConfig:
-    """What is minimised."""
-
-    discount: float = 0.99
-    """gamma: what a reward is worth one step earlier."""
-    policy_cost: float = 1.0
-    """Weight of the policy loss (0.1 in Lampinen et al. 2021)."""
-    baseline_cost: float = 0.5
-    """Weight of the baseline loss (1 in Lampinen et al. 2021)."""
-    entropy_cost: float = 0.01
-    """Weight of the entropy, which is kept up."""
-    reconstruction_cost: float = 1.0
-    """Weight of the reconstruction losses of an agent with ``reconstruct``."""
-    reduction: Reduction = "sum"
-    """Over the steps of a rollout: their sum (IMPALA), or their mean, which does not scale with rows and unroll."""
-    norm_advantages: bool = False
-    """Bring the advantages of a minibatch to mean 0 and deviation 1, unless they are smaller than ``NOISE`` already."""
-    reward_clip: float | None = None
-    """Bound on the rewards that are learned from, on either side (1 in IMPALA). Returns are reported unclipped."""
-    vtrace: VTraceConfig = field(default_factory=VTraceConfig)
-    """Clips of the targets."""
-    reuse: ReuseConfig = field(default_factory=ReuseConfig)
-    """Passes over a rollout."""
-    imitation: ImitationConfig = field(default_factory=ImitationConfig)
-    """A teacher: imitate first, then reinforce."""
-    supervision: SupervisionConfig = field(default_factory=SupervisionConfig)
-    """Targets from what the world knows, for worlds of ours."""
-
-    def __post_init__(self) -> None:
-        require_types(self)
-        require(0 <= self.discount <= 1, "discount", self.discount, "give a factor in [0, 1]")
-        for name in ("policy_cost", "baseline_cost", "entropy_cost", "reconstruction_cost"):
-            require(getattr(self, name) >= 0, name, getattr(self, name), "give 0 or more")
-        require(self.reduction in ("sum", "mean"), "reduction", self.reduction, "choose 'sum' or 'mean'")
-        clips = self.reward_clip is None or self.reward_clip > 0
-        require(clips, "reward_clip", self.reward_clip, "give a positive bound, or None")
-        whole = not self.imitation.steps or self.reuse.chunk is None
-        remedy = "steps that only imitate read rollouts whole: give None, or no such steps (loss.imitation.steps=0)"
-        require(whole, "chunk", self.reuse.chunk, remedy)
+from recollect.training.impala.supervision import AttentionRecorder, supervise
 
 
 def clipped_rewards(rollout: Rollout, config: LossConfig) -> Tensor:

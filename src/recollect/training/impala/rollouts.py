@@ -24,13 +24,13 @@ from recollect.agents.contract import ActorInputs, Agent, LiveAgent, nothing_sai
 from recollect.evaluation.agents import initial_action
 from recollect.evaluation.world_guard import world_errors
 from recollect.runs.errors import NonFiniteError, WorldError
-from recollect.runs.interrupts import Block, TimeIsUp, may_be_given_up
-from recollect.state import map_state, named_leaves, take_rows
+from recollect.runs.interrupts import Block, TimeLimitExceeded, time_limited
+from recollect.state import take_rows
 from recollect.tasks.worlds.answers import Answers
 from recollect.tasks.worlds.contract import Observation, Step, World
-from recollect.training.frame import below
 from recollect.training.imitation.teachers import Teacher
-from recollect.training.impala.truths import TruthRecorder
+from recollect.training.impala.ground_truth import GroundTruthRecorder
+from recollect.training.trainer import below, load_state, state_tensors
 
 R = TypeVar("R")
 
@@ -189,8 +189,7 @@ class ActorSnapshot(NamedTuple):
         named = {name: getattr(self, name) for name in (*Said._fields, "generator", *Counted._fields)}
         for field, value in self.step._asdict().items():
             named |= {f"step.{field}{name}": leaf for name, leaf in observation_leaves(value)}
-        named |= {f"state.{name}": leaf for name, leaf in named_leaves(self.state)}
-        named |= {f"teacher.{name}": leaf for name, leaf in named_leaves(self.teacher)}
+        named |= state_tensors("state.", self.state) | state_tensors("teacher.", self.teacher)
         return named | {f"world.{name}": leaf for name, leaf in (self.world[0] if self.world else {}).items()}
 
 
@@ -220,7 +219,7 @@ class Collector:
         bfloat16: bool = False,
         timeout: float = math.inf,
         teacher: Teacher | None = None,
-        truths: TruthRecorder | None = None,
+        truths: GroundTruthRecorder | None = None,
     ) -> None:
         self.agent = agent
         self.world = world
@@ -285,9 +284,9 @@ class Collector:
         """
         before = self.snapshot
         try:
-            with may_be_given_up(self.timeout, PATIENCE) as block, world_errors(self.name):
+            with time_limited(self.timeout, PATIENCE) as block, world_errors(self.name):
                 step, said, targets = self._play(buffer, block)
-        except TimeIsUp:
+        except TimeLimitExceeded:
             raise WorldError(
                 f"{self.name}: no answer for {self.timeout:g} s ({len(self.seen) - 1} steps into a rollout): its world "
                 f"hangs, or takes longer than timeout={self.timeout:g},"
@@ -432,8 +431,7 @@ class Collector:
         """
         device = self.world.device
         self.generator.set_state(tensors["generator"].cpu())
-        names = iter([name for name, _ in named_leaves(self.snapshot.state)])
-        state = map_state(lambda leaf: tensors[f"state.{next(names)}"].to(leaf.device), self.snapshot.state)
+        state = load_state("state.", tensors, self.snapshot.state)
         self.stream.load_state(state)
         teacher = () if self.teacher is None else self.teacher.load_state(below("teacher.", tensors))
         if data is None:

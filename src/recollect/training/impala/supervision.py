@@ -18,7 +18,6 @@ The critic reads nothing that the agent does not: privileged critics hurt recall
 
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass
 from types import TracebackType
 from typing import NamedTuple, Self
 
@@ -26,80 +25,30 @@ import torch
 from torch import Tensor
 
 from recollect.agents.actor_critic import ActorCritic
-from recollect.config import require, require_types
+from recollect.config import require
 from recollect.cores.contract import MemoryCore
 from recollect.layers.tap import Tap, listen, times_relevance
 from recollect.objectives.policy_gradient import Reduction
 from recollect.objectives.privileged_targets import attention_loss, interval_mass, label_loss
 from recollect.tasks.worlds.contract import World
+from recollect.training.impala.config import SupervisionConfig
 
 
-@dataclass(frozen=True, kw_only=True)
-class SupervisionConfig:
-    """Targets from the world's truth; off unless a cost is positive."""
-
-    label_cost: float = 0.0
-    """Weight, at the start, of naming what must be remembered, beside a policy loss with advantages of 1."""
-    attention_cost: float = 0.0
-    """Weight, at the start, of attention to the steps at which it was to be seen."""
-    decision_cost: float = 0.0
-    """Weight, at the start, of the divergence from a teacher at the steps whose decision depends on the past, as the
-    world says, beside that at all steps; while a run imitates alone. They may be three of hundreds."""
-    inside: bool = False
-    """Where a core reads inside chunks, ask for the steps inside them as well: relevance times attention inside."""
-    until: float = 0.5
-    """Share of the run's steps after which both weights are 0; they fall to it in a straight line."""
-    share: float = 1.0
-    """Share of the steps that have targets, drawn anew for every rollout."""
-
-    def __post_init__(self) -> None:
-        require_types(self)
-        for name in ("label_cost", "attention_cost", "decision_cost"):
-            require(getattr(self, name) >= 0, name, getattr(self, name), "give 0 or more")
-        asked = "it is about targets for attention: give attention_cost too"
-        require(not self.inside or self.attention_cost > 0, "inside", self.inside, asked)
-        require(0 < self.until <= 1, "until", self.until, "give a share of the run in (0, 1]")
-        require(0 < self.share <= 1, "share", self.share, "give a share of the steps in (0, 1]")
-
-    @property
-    def on(self) -> bool:
-        """Whether there are any targets."""
-        return self.label_cost > 0 or self.attention_cost > 0 or self.decision_cost > 0
-
-    @property
-    def helps(self) -> tuple[str, ...]:
-        """What helps in learning, for tables."""
-        costs = (self.label_cost, self.attention_cost, self.decision_cost)
-        inside = "attention targets inside chunks" if self.inside else "attention targets"
-        names = ("label targets", inside, "weight on decisions")
-        return tuple(name for name, cost in zip(names, costs, strict=True) if cost)
-
-    def weight(self, update: int, updates: int) -> float:
-        """W at an update of so many."""
-        return max(0.0, 1 - update / (self.until * updates)) if self.on else 0.0
-
-    @property
-    def metrics(self) -> tuple[str, ...]:
-        """Names of what is reported."""
-        labels = ("label_loss", "label_accuracy") if self.label_cost else ()
-        looks = ("attention_loss",) if self.attention_cost else ()
-        return (*labels, *looks, "decision_loss") if self.decision_cost else (*labels, *looks)
-
-    def require_targets(self, world: World, core: MemoryCore) -> None:
-        """Raise ``ValueError`` unless the world and the core have what is asked for."""
-        name = type(world).__name__
-        if self.label_cost:
-            none = f"{name} names nothing that must be remembered (Truth.label, spec.num_labels): use 0 here"
-            truth = world.truth() if world.spec.num_labels else None
-            require(truth is not None and truth.label is not None, "label_cost", self.label_cost, none)
-        none = f"{name} does not say what its decisions depend on (World.truth): use 0 here"
-        if self.decision_cost:
-            require(world.truth() is not None, "decision_cost", self.decision_cost, none)
-        if self.attention_cost:
-            require(world.truth() is not None, "attention_cost", self.attention_cost, none)
-            clock = torch.zeros(1, 1, dtype=torch.long)
-            none = f"this {type(core).__name__} does not attend to steps of the episode (recalled_steps): use 0 here"
-            require(bool(core.recalled_steps(clock)), "attention_cost", self.attention_cost, none)
+def require_targets(config: SupervisionConfig, world: World, core: MemoryCore) -> None:
+    """Raise ``ValueError`` unless the world and the core have what the config asks for."""
+    name = type(world).__name__
+    if config.label_cost:
+        missing = f"{name} names nothing that must be remembered (Truth.label, spec.num_labels): use 0 here"
+        truth = world.truth() if world.spec.num_labels else None
+        require(truth is not None and truth.label is not None, "label_cost", config.label_cost, missing)
+    missing = f"{name} does not say what its decisions depend on (World.truth): use 0 here"
+    if config.decision_cost:
+        require(world.truth() is not None, "decision_cost", config.decision_cost, missing)
+    if config.attention_cost:
+        require(world.truth() is not None, "attention_cost", config.attention_cost, missing)
+        clock = torch.zeros(1, 1, dtype=torch.long)
+        missing = f"this {type(core).__name__} does not attend to steps of the episode (recalled_steps): use 0 here"
+        require(bool(core.recalled_steps(clock)), "attention_cost", config.attention_cost, missing)
 
 
 def decides(truth: dict[str, Tensor], steps: int) -> Tensor:

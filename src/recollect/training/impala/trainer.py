@@ -15,184 +15,41 @@ on identifying temporally extended reinforcement learning tasks, section 2.4.
 
 import copy
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from time import perf_counter
 from types import MappingProxyType
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from recollect.agents.actor_critic import ActorCritic, ActorCriticConfig
-from recollect.config import require, require_types
-from recollect.cores.config import CoreConfig
-from recollect.evaluation.agents import METRICS, TIME_LIMIT, AgentEvaluation, evaluate_agent
-from recollect.evaluation.world_guard import build_world, close_world, world_errors
+from recollect.agents.actor_critic import ActorCritic
+from recollect.evaluation.agents import METRICS
+from recollect.evaluation.world_guard import build_world, close_world
 from recollect.runs.errors import WorldError
-from recollect.runs.interrupts import TimeIsUp, may_be_given_up
+from recollect.runs.interrupts import TimeLimitExceeded, time_limited
 from recollect.state import detach
 from recollect.tasks.worlds.contract import WorldConfig
-from recollect.training.acting import ActingConfig
-from recollect.training.curriculum import Curriculum, require_alike
+from recollect.training.config import evaluation_seed
+from recollect.training.curriculum import Curriculum, require_same_spec
 from recollect.training.devices import choose_device
-from recollect.training.frame import Trainer, below, evaluation_seed
 from recollect.training.imitation.loss import imitation_loss
 from recollect.training.imitation.teachers import Teacher, make_teacher
 from recollect.training.impala.actors import Actors, AsyncActors, SyncActors, Weights
-from recollect.training.impala.loss import REPORTED, LossConfig, Losses, impala_loss
+from recollect.training.impala.config import ImpalaConfig
+from recollect.training.impala.ground_truth import GroundTruthRecorder, rebase_to_unroll_start, subsample
+from recollect.training.impala.loss import REPORTED, Losses, impala_loss
 from recollect.training.impala.rollouts import MEANS, ActorSnapshot, Collector, Rollout
-from recollect.training.impala.schedule import ScheduleConfig
-from recollect.training.impala.truths import TruthRecorder, as_if_begun, some_of
-from recollect.training.optimizers import (
-    OptimizerConfig,
-    Undo,
-    begin_step,
-    load_optimizer,
-    optimizer_tensors,
-    take_step,
-)
+from recollect.training.impala.supervision import require_targets
+from recollect.training.optimizers import Undo, begin_step, load_optimizer, optimizer_tensors, take_step
+from recollect.training.trainer import Trainer, below
 
 TEACHING = ("imitation_loss", "agreement", "teacher_rows")
 """What is reported beside the rest where there is a teacher."""
 LEVEL = ("level",)
 """What a curriculum reports."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class EvaluationConfig:
-    """How the agent is scored, in fresh episodes of its world: the same ones every time."""
-
-    episodes: int = 128
-    """Episodes of an evaluation."""
-    greedy: bool = True
-    """Take the likeliest action; else draw from the policy, as in training."""
-    time_limit: float = TIME_LIMIT
-    """Seconds that an evaluation may take; a world that takes longer is said to hang, or never to end."""
-
-    def __post_init__(self) -> None:
-        require_types(self)
-        require(self.time_limit > 0, "time_limit", self.time_limit, "give some seconds")
-        require(self.episodes >= 1, "episodes", self.episodes, "evaluate at least one")
-
-
-@dataclass(frozen=True, kw_only=True)
-class ImpalaConfig(ActingConfig):
-    """Train an agent around a core in a world."""
-
-    RENAMED: ClassVar[dict[str, str]] = {"rows": "batch_size"}
-    core: CoreConfig
-    """Memory of the agent."""
-    agent: ActorCriticConfig = field(default_factory=ActorCriticConfig)
-    """What surrounds the memory."""
-    optimizer: OptimizerConfig = field(
-        default_factory=lambda: OptimizerConfig(algorithm="adam", learning_rate=5e-4, clip_norm=40.0)
-    )
-    """Optimiser and schedule."""
-    loss: LossConfig = field(default_factory=LossConfig)
-    """Costs, discount, targets and passes."""
-    schedule: ScheduleConfig = field(default_factory=ScheduleConfig)
-    """Acting and learning in turn, or at once."""
-    evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
-    """Episodes that score the agent."""
-    batch_size: int = 32
-    """Episodes that each actor plays at a time, and that the learner reads at a time."""
-    unroll: int = 32
-    """T: steps of a rollout. Gradients reach this far back; the memory is carried on."""
-    bfloat16: bool = False
-    """Act and learn in bfloat16 where torch's autocast does. Heads, targets and losses stay in float32, and V-trace
-    corrects for what is left of the difference between the policy that acted and the one that learns."""
-
-    def __post_init__(self) -> None:
-        require(self.batch_size >= 1, "batch_size", self.batch_size, "play at least one episode at a time")
-        require(self.unroll >= 1, "unroll", self.unroll, "give at least one step")
-        parts = self.loss.reuse.minibatches
-        remedy = f"there are only batch_size={self.batch_size} rows to share out"
-        require(parts <= self.batch_size, "minibatches", parts, remedy)
-        self.loss.reuse.require_rows(self.unroll + 1)
-        asked = self.loss.imitation.steps is None or self.schedule.mode == "synchronous"
-        require(asked, "mode", self.schedule.mode, "a teacher needs the synchronous schedule (loss.imitation)")
-        decisions = self.loss.supervision.decision_cost
-        remedy = (
-            "it counts only while a teacher alone is imitated: give loss.imitation.steps (--imitate 300), or 0 here"
-        )
-        require(not decisions or bool(self.loss.imitation.steps), "decision_cost", decisions, remedy)
-
-    @property
-    def is_greedy(self) -> bool:
-        """As ``evaluation`` says."""
-        return self.evaluation.greedy
-
-    @property
-    def taught_by(self) -> str | None:
-        """Who was imitated, and how long."""
-        return self.loss.imitation.label(self.fit.steps)
-
-    @property
-    def helps(self) -> tuple[str, ...]:
-        """Of core, agent, loss and schedule."""
-        parts = (self.core, self.agent, self.loss.supervision, self.schedule.curriculum)
-        return tuple(helped for part in parts for helped in part.helps)
-
-    @property
-    def title(self) -> str:
-        """World and core."""
-        return f"{self.world.title} · {type(self.core).__name__.removesuffix('Config')}"
-
-    def build_agent(self) -> ActorCritic:
-        """The agent alone, with new weights, on the CPU."""
-        with world_errors(type(self.world).__name__.removesuffix("Config"), "its spec"):
-            spec = self.world.spec
-        labels = spec.num_labels if self.loss.supervision.label_cost else 0
-        return self.agent.build(
-            self.core,
-            spec.observation_space,
-            spec.action_space,
-            num_labels=labels,
-            labels_per_step=spec.labels_per_step,
-        )
-
-    def learning_rate(self, step: int) -> float:
-        """That of the optimiser."""
-        return self.optimizer.rate(step, self.fit.steps)
-
-    def build(self) -> "ImpalaTrainer":
-        """The trainer."""
-        return ImpalaTrainer(self)
-
-    def evaluate(
-        self,
-        model: ActorCritic,
-        task: WorldConfig | None = None,
-        *,
-        samples: int,
-        seed: int,
-        batch_size: int | None = None,
-        greedy: bool | None = None,
-    ) -> AgentEvaluation:
-        """Score an agent in ``samples`` fresh episodes. See :meth:`TrainerConfig.evaluate`."""
-        where = self.world if task is None else task
-        model.require_actions(where.spec.action_space, where.title)
-        return evaluate_agent(
-            model,
-            where,
-            samples,
-            seed=seed,
-            greedy=self.evaluation.greedy if greedy is None else greedy,
-            batch_size=self.batch_size if batch_size is None else batch_size,
-            time_limit=self.evaluation.time_limit,
-        )
-
-    def experience(self, rows: Sequence[Mapping[str, str]]) -> dict[str, Any]:
-        """Steps in the world, and how fast they were made."""
-        last = [row for row in rows if row["environment_steps"]][-1]
-        return {
-            "environment_steps": int(float(last["environment_steps"])),
-            "frames_per_second": round(float(last["frames_per_second"]), 1),
-            "samples_to_perfect": None,
-        }
 
 
 class ImpalaTrainer(Trainer):
@@ -232,7 +89,7 @@ class ImpalaTrainer(Trainer):
             for actor in range(config.schedule.actors):
                 with self._making(f"actor {actor}"):
                     self.collectors.append(self._collector(actor))
-            config.loss.supervision.require_targets(self.collectors[0].world, self.model.core)
+            require_targets(config.loss.supervision, self.collectors[0].world, self.model.core)
         except BaseException:
             for collector in self.collectors:
                 close_world(collector.world, collector.name)
@@ -250,9 +107,9 @@ class ImpalaTrainer(Trainer):
         """The learner's agent."""
         return self.model
 
-    def begin_with(self, weights: Mapping[str, Tensor]) -> None:
+    def load_initial_weights(self, weights: Mapping[str, Tensor]) -> None:
         """Take these weights, and let the actors play with them."""
-        super().begin_with(weights)
+        super().load_initial_weights(weights)
         self.weights.publish(self.model, self.updates)
 
     def step(self) -> dict[str, float]:
@@ -295,7 +152,7 @@ class ImpalaTrainer(Trainer):
 
     def save(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """Optimiser, generators, and where every actor stood: memory, world and last step."""
-        tensors = {f"optimizer.{name}": value for name, value in optimizer_tensors(self.optimizer).items()}
+        tensors = optimizer_tensors(self.optimizer)
         tensors["generator"] = self.generator.get_state()
         for actor, snapshot in enumerate(self.snapshots):
             tensors |= {f"actor{actor}.{name}": value for name, value in snapshot.tensors().items()}
@@ -310,7 +167,7 @@ class ImpalaTrainer(Trainer):
         self.updates, self.environment_steps = data["updates"], data["environment_steps"]
         self._pace = deque([(0.0, self.environment_steps)], maxlen=self._pace.maxlen)
         self._seconds = 0.0
-        load_optimizer(self.optimizer, below("optimizer.", tensors))
+        load_optimizer(self.optimizer, tensors)
         self.generator.set_state(tensors["generator"])
         self.weights.publish(self.model, self.updates)
         if self.curriculum is not None:
@@ -341,12 +198,12 @@ class ImpalaTrainer(Trainer):
         weight = supervision.weight(self.updates, self.config.fit.steps)
         undo = Undo(self.model, self.optimizer, self.generator) if several or supervision.share < 1 else None
         if reuse.learner_memory == "empty":
-            truth = None if rollout.truth is None else as_if_begun(rollout.truth)
+            truth = None if rollout.truth is None else rebase_to_unroll_start(rollout.truth)
             rollout = rollout._replace(state=detach(self.model.initial_state(len(rollout.reward))), truth=truth)
         try:
             self._follow(rollout)
             if weight:
-                rollout = rollout._replace(truth=some_of(rollout.truth, supervision.share, self.generator))
+                rollout = rollout._replace(truth=subsample(rollout.truth, supervision.share, self.generator))
             alone = self.teacher is not None and self.config.loss.imitation.alone(self.updates)
             numbers = (self._imitate if alone else self._passes)(rollout, rate, weight)
         except BaseException:
@@ -453,7 +310,7 @@ class ImpalaTrainer(Trainer):
         generator = torch.Generator(self.device).manual_seed(action_seed)
         how: dict[str, Any] = {"bfloat16": config.bfloat16, "timeout": config.schedule.timeout, "teacher": self.teacher}
         if config.loss.supervision.on:
-            how["truths"] = TruthRecorder()
+            how["truths"] = GroundTruthRecorder()
         return Collector(acting, world, config.unroll, generator, f"actor {actor}", **how)
 
     def _curriculum(self) -> Curriculum[WorldConfig] | None:
@@ -462,7 +319,7 @@ class ImpalaTrainer(Trainer):
         shapes = ("observation_space", "action_space")
         if self.config.loss.supervision.label_cost:
             shapes += ("num_labels", "labels_per_step")
-        require_alike(levels, shapes, config.field)
+        require_same_spec(levels, shapes, config.field)
         return Curriculum(config, levels) if config.field else None
 
     def _enter(self, level: int) -> None:
@@ -480,9 +337,9 @@ class ImpalaTrainer(Trainer):
         """Whose world takes longer than ``schedule.timeout`` to be made and reset is named."""
         seconds = self.config.schedule.timeout
         try:
-            with may_be_given_up(seconds, patience=0.0):
+            with time_limited(seconds, patience=0.0):
                 yield
-        except TimeIsUp:
+        except TimeLimitExceeded:
             raise WorldError(f"{name}: its world is not made and reset after {seconds:g} s") from None
 
     def _actors(self) -> Actors:

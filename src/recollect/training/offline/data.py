@@ -1,14 +1,13 @@
-"""Contexts of recorded episodes: what a Decision Transformer is trained on.
+"""Contexts of recorded episodes: the training data of a Decision Transformer.
 
-    episode            0 1 2 3 4 5 6 7 8 9 |          a step is drawn, all of all episodes with equal probability;
-    context of C = 4         3 4 5 6                  the context begins there, or sooner, so that it ends in time
-    short episode      0 1 2 - |                      what is behind an episode's end counts for nothing
+    episode            0 1 2 3 4 5 6 7 8 9 |          a step is drawn, uniformly over all episodes; the context begins
+    context of C = 4         3 4 5 6                  there, or sooner if it would not end within the episode
+    short episode      0 1 2 - |                      steps after an episode's end do not count
 
-Differs from the authors' code, whose contexts reach back into the episode before where an episode is short.
+Differs from the authors' code, whose contexts reach back into the previous episode where an episode is short.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,108 +15,97 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from recollect.config import require, require_types
+from recollect.config import require
 from recollect.evaluation.dqn_replay import read_dqn_replay
 from recollect.evaluation.recordings import Recording, read_recording
 from recollect.objectives.returns import returns_to_go
 from recollect.tasks.disk_cache import data_folder
 from recollect.tasks.worlds.contract import WorldSpec
-from recollect.training.imitation.recorded import nested
+from recollect.training.imitation.demonstrations import nested
+from recollect.training.offline.config import OfflineDataConfig
 
 REPLAY, KEPT = "dqn-replay:", "kept:"
 AT_ONCE = 256
-"""Steps whose observations are given at a time."""
+"""Steps whose observations are returned at a time."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class OfflineDataConfig:
-    """Which episodes are learned from."""
+def read_episodes(config: OfflineDataConfig, spec: WorldSpec, seed: int) -> tuple[Recording, int]:
+    """Read the episodes; return them, and the number of frames that an agent is shown at a time.
 
-    source: str = ""
-    """FILE.npz or minari:DATASET of recorded episodes; kept:NAME for offline/NAME.npz in the data folder; or
-    dqn-replay:FOLDER with files of the DQN replay dataset, from the data folder on."""
-    transitions: int = 500_000
-    """Steps that are read of a DQN replay; other episodes are read whole."""
+    Args:
+        config: source of the episodes.
+        spec: of the world that the agent will act in.
+        seed: of the parts of a DQN replay.
 
-    def __post_init__(self) -> None:
-        require_types(self)
-        require(self.transitions >= 1, "transitions", self.transitions, "read at least one step")
-
-    def read(self, spec: WorldSpec, seed: int) -> tuple[Recording, int]:
-        """The episodes, and how many frames an agent is shown at a time.
-
-        Args:
-            spec: of the world that the agent will act in.
-            seed: of the parts of a DQN replay.
-
-        Raises:
-            ValueError: nothing is there, or it is of another world.
-        """
-        remedy = "say what to learn from: --data FILE.npz, minari:DATASET or dqn-replay:FOLDER"
-        require(bool(self.source), "data.source", self.source, remedy)
-        if not self.source.startswith(REPLAY):
-            recording = read_recording(_path(self.source)).with_words_of(spec, self.source)
-            recording.require(spec, self.source)
-            return recording, 1
-        folder = data_folder() / self.source.removeprefix(REPLAY)  # an absolute path stands for itself
-        recording = read_dqn_replay(folder, self.transitions, seed=seed)
-        frames, shown = recording.observation[""], spec.observation_space.shape or ()
-        if len(shown) != 3 or shown[1:] != frames.shape[1:]:
-            raise ValueError(
-                f"{self.source}: its frames are {list(frames.shape[1:])}, and the world shows {list(shown)}: give "
-                "the world AtariRules(side=84, stack=4)"
-            )
-        stacked = np.broadcast_to(frames[:, None], (len(frames), *shown))  # a view: for its shape alone
-        recording._replace(observation={"": stacked}).require(spec, self.source)
-        return recording, shown[0]
+    Raises:
+        ValueError: nothing is there, or it is of another world.
+    """
+    source = config.source
+    remedy = "name the data: --data FILE.npz, minari:DATASET or dqn-replay:FOLDER"
+    require(bool(source), "data.source", source, remedy)
+    if not source.startswith(REPLAY):
+        recording = read_recording(_path(source)).with_words_of(spec, source)
+        recording.require(spec, source)
+        return recording, 1
+    folder = data_folder() / source.removeprefix(REPLAY)  # joining an absolute path replaces the data folder
+    recording = read_dqn_replay(folder, config.transitions, seed=seed)
+    frames, shown = recording.observation[""], spec.observation_space.shape or ()
+    if len(shown) != 3 or shown[1:] != frames.shape[1:]:
+        raise ValueError(
+            f"{source}: its frames are {list(frames.shape[1:])}, and the world shows {list(shown)}: give "
+            "the world AtariRules(side=84, stack=4)"
+        )
+    stacked = np.broadcast_to(frames[:, None], (len(frames), *shown))  # a view: for its shape alone
+    recording._replace(observation={"": stacked}).require(spec, source)
+    return recording, shown[0]
 
 
 class Contexts(NamedTuple):
-    """b contexts of t steps, for an agent to read and to answer."""
+    """b contexts of t steps."""
 
     observation: Any
     """A tree of ``[b, t, ...]``."""
     action: Tensor
-    """``[b, t, *action_shape]``, done at each step."""
+    """``[b, t, *action_shape]``: action at each step."""
     return_to_go: Tensor
-    """float32 ``[b, t]``: what was still gained from this step on."""
+    """float32 ``[b, t]``: sum of the rewards from this step on."""
     timestep: Tensor
     """Long ``[b]``: steps from the episode's start to the context's first."""
     valid: Tensor
-    """bool ``[b, t]``: a step of the episode, at which something was done."""
+    """bool ``[b, t]``: a step of the episode with an action."""
 
 
 class OfflineData:
-    """Recorded episodes, of which contexts are drawn.
+    """Recorded episodes that contexts are drawn from.
 
     Args:
         recording: the episodes.
-        stack: frames that are shown at a time, of single frames in the recording; zeros before an episode's first.
-        device: where contexts go.
+        stack: frames that are shown at a time, if the recording has single ones; zeros before an episode's first.
+        device: of the contexts.
     """
 
     def __init__(self, recording: Recording, *, stack: int = 1, device: torch.device | str = "cpu") -> None:
         self.device, self.stack = torch.device(device), stack
         lengths = torch.from_numpy(recording.lengths).long()
         starts = lengths.cumsum(0) - lengths
-        self.actions = lengths - 1  # done in each episode
+        self.actions = lengths - 1  # in each episode
         self.starts = starts
         self.last = self.actions.cumsum(0)
         self.observation = {name: torch.from_numpy(leaf) for name, leaf in recording.observation.items()}
         self.action = torch.from_numpy(recording.action)
         self.to_go = torch.from_numpy(returns_to_go(recording.reward, recording.lengths))
         self.returns = self.to_go[starts]
-        """Of all episodes, ``[e]``."""
+        """Returns of all episodes, ``[e]``."""
 
     def draw(self, batch_size: int, steps: int, generator: torch.Generator) -> Contexts:
-        """Contexts of so many steps that begin anywhere."""
+        """Draw contexts of so many steps."""
         drawn = torch.randint(int(self.last[-1]), (batch_size,), generator=generator)
         episode = torch.searchsorted(self.last, drawn, right=True)
         step = drawn - (self.last - self.actions)[episode]
         return self.contexts(episode, torch.minimum(step, (self.actions[episode] - steps).clamp(min=0)), steps)
 
     def contexts(self, episode: Tensor, step: Tensor, steps: int) -> Contexts:
-        """The contexts of episodes ``[b]`` that begin at a step ``[b]`` of theirs."""
+        """Return the contexts of episodes ``[b]`` that begin at their steps ``[b]``."""
         inside = step[:, None] + torch.arange(steps)
         valid = inside < self.actions[episode][:, None]
         begin = self.starts[episode][:, None]
@@ -128,7 +116,7 @@ class OfflineData:
         return Contexts(_to(observation, self.device), *(part.to(self.device) for part in others))
 
     def observations(self, steps: int) -> Iterator[Any]:
-        """Trees of ``[b, 1, ...]``: what was seen at about so many steps, evenly spread over all episodes."""
+        """Yield observations ``[b, 1, ...]`` of about so many steps, evenly spread over all episodes."""
         total = int(self.starts[-1] + self.actions[-1] + 1)
         index = torch.arange(0, total, max(1, total // steps))
         begin = self.starts[torch.searchsorted(self.starts, index, right=True) - 1]

@@ -10,7 +10,7 @@ from recollect.tasks.worlds.contract import World
 PARTS = ("label", "start", "stop")
 
 
-class TruthRecorder:
+class GroundTruthRecorder:
     """Keeps a world's truth about every row of a rollout."""
 
     def __init__(self) -> None:
@@ -40,7 +40,7 @@ class TruthRecorder:
         return {"clock": torch.stack(clock, 1), **stacked}
 
 
-def as_if_begun(truth: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def rebase_to_unroll_start(truth: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """The truth for a memory that was emptied before row 0: steps count from there, and those before it never were.
 
     The labels stay what they are.
@@ -57,7 +57,7 @@ def as_if_begun(truth: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return begun
 
 
-def some_of(truth: Mapping[str, Tensor], share: float, generator: torch.Generator) -> dict[str, Tensor]:
+def subsample(truth: Mapping[str, Tensor], share: float, generator: torch.Generator) -> dict[str, Tensor]:
     """The truth with targets at a random share of the steps only."""
     if share >= 1:
         return dict(truth)

@@ -22,8 +22,8 @@ from recollect.runs.checkpoints import Checkpoint
 from recollect.runs.errors import StepError
 from recollect.runs.run_directory import RunDirectory
 from recollect.tasks.ruler import policy_scores
+from recollect.training.config import TrainerConfig, fresh_seed
 from recollect.training.devices import choose_device
-from recollect.training.frame import TrainerConfig, fresh_seed
 from recollect.training.trainers import KINDS
 
 POLICY_EPISODES = 128
@@ -87,7 +87,7 @@ def load_checkpoint(directory: str | PathLike[str], *, best: bool = False) -> Ch
     return checkpoint
 
 
-def passed_over(directory: str | PathLike[str], *, best: bool = False) -> list[str]:
+def describe_torn_checkpoints(directory: str | PathLike[str], *, best: bool = False) -> list[str]:
     """What a person should know about the newest checkpoints: those that are torn, and which one stands for them."""
     run = RunDirectory(directory)
     path, torn = checkpoints.newest(run.best if best else run.checkpoints)
@@ -117,10 +117,10 @@ def load_model(
     Raises:
         ValueError: as :func:`load_config` and :func:`load_checkpoint`.
     """
-    return load_at_step(load_config(directory, trust=trust), directory, device, best=best)[0]
+    return load_model_and_step(load_config(directory, trust=trust), directory, device, best=best)[0]
 
 
-def load_at_step(
+def load_model_and_step(
     config: TrainerConfig,
     directory: str | PathLike[str],
     device: torch.device | str = "cpu",
@@ -223,7 +223,7 @@ def save_episodes(  # noqa: PLR0913  (how it plays)
     """
     config = require_recordable(directory, target, noise=noise, trust=trust)
     assert config is not None  # there is a target
-    model, _ = load_at_step(config, directory, device, best=best)
+    model, _ = load_model_and_step(config, directory, device, best=best)
     with _advised():
         number = config.final_samples if episodes is None else episodes
         recording = config.record(model, episodes=number, seed=fresh_seed(seed), greedy=greedy, noise=noise)
@@ -278,7 +278,7 @@ def evaluate_run(
         WorldError: the world raises, exits, hangs, never ends or answers nonsense.
     """
     config = load_config(directory, trust=trust)
-    model, _ = load_at_step(config, directory, device, best=best)
+    model, _ = load_model_and_step(config, directory, device, best=best)
     with _advised():
         found = config.evaluate(
             model,
@@ -321,6 +321,6 @@ def record_run(
     """
     config = require_filmable(directory, folder, trust=trust)
     target = Path(folder) / Path(directory).resolve().name
-    model, _ = load_at_step(config, directory, device, best=best)
+    model, _ = load_model_and_step(config, directory, device, best=best)
     with _advised():
         return config.film(model, target, episodes=episodes, seed=fresh_seed(seed), greedy=greedy)

@@ -10,10 +10,10 @@ from typing import Any
 from recollect.agents.actor_critic import ActorCriticConfig
 from recollect.config import from_json
 from recollect.cores.config import CoreConfig
+from recollect.training.config import TrainerConfig
 from recollect.training.curriculum import CurriculumConfig
-from recollect.training.frame import TrainerConfig
-from recollect.training.imitation.teachers import ImitationConfig
-from recollect.training.impala.supervision import SupervisionConfig
+from recollect.training.imitation.config import ImitationConfig
+from recollect.training.impala.config import SupervisionConfig
 from recollect.training.trainers import KINDS
 
 HELPS: tuple[tuple[tuple[str, ...], type[Any]], ...] = (
@@ -28,10 +28,10 @@ _UNKNOWN = (ValueError, LookupError, TypeError, ImportError)
 """What reading a config raises that is of somebody else, of another version or edited."""
 
 
-def taught_by(config: Mapping[str, Any]) -> str | None:
-    """What :attr:`TrainerConfig.taught_by` says, also where the world is of somebody else."""
+def teacher_description(config: Mapping[str, Any]) -> str | None:
+    """What :attr:`TrainerConfig.teacher_description` says, also where the world is of somebody else."""
     try:
-        return from_json(config, TrainerConfig, KINDS).taught_by
+        return from_json(config, TrainerConfig, KINDS).teacher_description
     except _UNKNOWN:
         pass
     try:
@@ -42,10 +42,10 @@ def taught_by(config: Mapping[str, Any]) -> str | None:
         return None
 
 
-def helps(config: Mapping[str, Any]) -> tuple[str, ...]:
-    """What :attr:`TrainerConfig.helps` says, also where the task is of somebody else."""
+def training_aids(config: Mapping[str, Any]) -> tuple[str, ...]:
+    """What :attr:`TrainerConfig.training_aids` says, also where the task is of somebody else."""
     try:
-        return from_json(config, TrainerConfig, KINDS).helps
+        return from_json(config, TrainerConfig, KINDS).training_aids
     except _UNKNOWN:
         pass
     found: list[str] = []
@@ -54,13 +54,13 @@ def helps(config: Mapping[str, Any]) -> tuple[str, ...]:
         try:
             for key in path:
                 part = part[key]
-            found += from_json(part, cls, KINDS).helps
+            found += from_json(part, cls, KINDS).training_aids
         except _UNKNOWN:
             continue
     return tuple(found)
 
 
-def helped_by(config: Mapping[str, Any]) -> tuple[str, ...]:
+def all_training_aids(config: Mapping[str, Any]) -> tuple[str, ...]:
     """Both, the teacher first."""
-    teacher = taught_by(config)
-    return (*(() if teacher is None else (teacher,)), *helps(config))
+    teacher = teacher_description(config)
+    return (*(() if teacher is None else (teacher,)), *training_aids(config))

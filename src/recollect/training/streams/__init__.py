@@ -1,0 +1,1 @@
+"""Trainers on stream tasks: sequence models, classifiers of rows, detectors, and self-supervised encoders."""
