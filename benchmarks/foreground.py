@@ -15,7 +15,7 @@ import matplotlib.pyplot as plt
 import torch
 
 from recollect.interpret.figures import top_mask
-from recollect.interpret.foreground import look
+from recollect.interpret.foreground import attention_to_patches
 from recollect.tasks.images.contract import ImageTask
 from recollect.training.saved_run import load_config, load_model
 
@@ -38,7 +38,7 @@ def main() -> None:
         task = task.scored_on(final=True)
         pictures = task.pictures(PICTURES, torch.Generator().manual_seed(1))
         frames = (pictures.images.movedim(1, -1) * 255).round().byte().numpy()
-        maps, foreground = look(load_model(folder, best=True), task, samples=PICTURES, seed=1)
+        maps, foreground = attention_to_patches(load_model(folder, best=True), task, samples=PICTURES, seed=1)
         side = round(maps.shape[1] ** 0.5)
         shown |= {"picture": list(frames), "foreground": list(foreground.numpy())}
         masks = (top_mask(f, m, SHARE) for f, m in zip(frames, maps.view(-1, side, side).numpy(), strict=True))

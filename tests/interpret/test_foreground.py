@@ -8,7 +8,14 @@ from recollect.agents import SequenceClassifierConfig
 from recollect.encoders.vit import ViTConfig
 from recollect.interpret.colours import top_mask
 from recollect.interpret.figures import figure_patches
-from recollect.interpret.foreground import ForegroundOverlap, ForegroundPointing, find, look, overlap, pointing
+from recollect.interpret.foreground import (
+    ForegroundOverlap,
+    ForegroundPointing,
+    attention_to_patches,
+    evaluate_attention,
+    overlap,
+    pointing,
+)
 from recollect.tasks import CIFAR, Shapes
 
 TASK = Shapes(size=16)
@@ -50,9 +57,9 @@ def test_a_map_of_the_foreground_is_right_and_its_chance_is_that_of_a_lot():
 
 def test_models_are_looked_at_on_fresh_pictures_and_stay_as_they_were():
     agent = model().train()
-    maps, seen = look(agent, TASK, samples=70, seed=1)
+    maps, seen = attention_to_patches(agent, TASK, samples=70, seed=1)
     assert maps.shape == (70, 16) and seen.shape == (70, 16, 16) and agent.training
-    again, _ = look(agent, TASK, samples=70, seed=1)
+    again, _ = attention_to_patches(agent, TASK, samples=70, seed=1)
     assert torch.equal(maps, again)
     found = ForegroundOverlap(0.3)(agent, TASK, samples=70, seed=1)
     assert found.score == pytest.approx(overlap(maps, seen, 0.3).scores.mean().item(), rel=1e-5)
@@ -70,9 +77,9 @@ def test_mistakes_are_named(tmp_path):
             measure(model(), TASK, samples=0, seed=0)
     unknown = type("Unknown", (Shapes,), {"pictures": lambda *args: Shapes.pictures(*args)._replace(foreground=None)})
     with pytest.raises(ValueError, match=r"Unknown: nobody knows the foreground.*take Shapes"):
-        find(model(), unknown(size=16), pointing, samples=2, seed=0)
+        evaluate_attention(model(), unknown(size=16), pointing, samples=2, seed=0)
     with pytest.raises(ValueError, match="does not exist"):
-        look(model(), CIFAR(size=16), samples=2, seed=0)
+        attention_to_patches(model(), CIFAR(size=16), samples=2, seed=0)
 
 
 def test_a_figure_shows_the_top_patches(tmp_path):

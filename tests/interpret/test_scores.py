@@ -8,11 +8,11 @@ import pytest
 from synthetic import KINDS, STEPS, synthetic_record
 
 from recollect.interpret.heads import effective_number, lag_only_share, rows_of, span90, staticness
+from recollect.interpret.memory_usage import attended_and_used
 from recollect.interpret.pointing import play
 from recollect.interpret.recall import maps_of, recall_at, roc_auc
 from recollect.interpret.record import Objects, Pair
 from recollect.interpret.score import score
-from recollect.interpret.use import attended_and_used
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ import torch
 from recollect.agents import ActivityDetectorConfig
 from recollect.cli import main
 from recollect.cores import CORES
-from recollect.interpret.watch import Watched, Watcher, tell_events, watch
+from recollect.interpret.watch import ActivityWatcher, WatchSummary, list_events, watch
 from recollect.machine import peak_bytes
 from recollect.tasks import ShapeActivities
 from recollect.tasks.videos.video_files import Frame, VideoWriter, read_video
@@ -48,13 +48,13 @@ def test_watching_says_what_the_whole_film_says(tmp_path):
     frames = torch.from_numpy(np.stack([frame.pixels for frame in read_video(path)]))[None]
     first = torch.zeros(1, 30, dtype=torch.bool)
     whole, _ = model(frames, model.initial_state(1), first)
-    told = Watched()
+    told = WatchSummary()
     seen = list(watch(model, path, out=tmp_path / "seen.mp4", summary=told))
     said = torch.from_numpy(np.stack([one.probabilities for one in seen]))
     torch.testing.assert_close(said, whole[0].detach().sigmoid(), atol=1e-5, rtol=1e-5)
     assert told.frames == 30 and told.broken == 0 and told.detections == sum(told.by_activity.values()) > 0
     assert len(list(read_video(tmp_path / "seen.mp4"))) == 30
-    events = list(tell_events(seen, model.class_names))
+    events = list(list_events(seen, model.class_names))
     open_ = set()
     for event in events:
         assert (event.activity in open_) == (event.kind == "ends")
@@ -67,7 +67,7 @@ def test_a_broken_frame_is_survived():
     seen = list(watch(model, frames))
     assert [one.probabilities is None for one in seen] == [t in (3, 4) for t in range(8)]
     assert all(np.isfinite(one.probabilities).all() for one in seen if one.probabilities is not None)
-    assert [event.frame for event in tell_events(seen, model.class_names) if event.kind == "broken"] == [3]
+    assert [event.frame for event in list_events(seen, model.class_names) if event.kind == "broken"] == [3]
 
 
 def test_nothing_is_left_behind_where_no_frame_can_be_read(tmp_path):
@@ -80,7 +80,7 @@ def test_nothing_is_left_behind_where_no_frame_can_be_read(tmp_path):
 
 
 def test_at_a_low_threshold_activities_end_too():
-    watcher, pixels = Watcher(detector(), threshold=0.08), np.zeros((32, 32, 3), np.uint8)
+    watcher, pixels = ActivityWatcher(detector(), threshold=0.08), np.zeros((32, 32, 3), np.uint8)
     watcher.model.readout.bias.data.fill_(9.0)
     watcher.model.readout.weight.data.zero_()
     began = watcher.see(Frame(0, 0.0, pixels)).begins
@@ -140,14 +140,14 @@ def run_directory(tmp_path):
 
 
 def test_a_signal_ends_the_command_and_keeps_the_film(run_directory, tmp_path, monkeypatch, capsys):
-    path, see = film(tmp_path / "film.mp4", 30), Watcher.see
+    path, see = film(tmp_path / "film.mp4", 30), ActivityWatcher.see
 
     def killed(self, frame):
         if frame.number == 3:
             os.kill(os.getpid(), signal.SIGTERM)
         return see(self, frame)
 
-    monkeypatch.setattr(Watcher, "see", killed)
+    monkeypatch.setattr(ActivityWatcher, "see", killed)
     assert main(["watch", str(path), "--run", str(run_directory), "--out", str(tmp_path / "seen.mp4")]) == 0
     assert len(list(read_video(tmp_path / "seen.mp4"))) == 4
     assert "stopped by SIGTERM" in capsys.readouterr().err
@@ -167,7 +167,7 @@ def test_the_command(run_directory, tmp_path, capsys):
 
 def flat(frames, settle):
     model = detector()
-    watcher = Watcher(model)
+    watcher = ActivityWatcher(model)
     pixels = np.random.default_rng(0).integers(0, 255, (8, 224, 224, 3), dtype=np.uint8)
     bytes_ = []
     for t in range(frames):
@@ -190,7 +190,7 @@ def test_memory_is_flat_over_a_hundred_thousand_frames():
 
 @pytest.mark.slow
 def test_a_film_of_ten_minutes_from_end_to_end(tmp_path):
-    path, told = film(tmp_path / "long.mp4", 15_000, side=224), Watched()
+    path, told = film(tmp_path / "long.mp4", 15_000, side=224), WatchSummary()
     began = time.perf_counter()
     for _ in watch(detector(), path, out=tmp_path / "seen.mp4", summary=told):
         pass

@@ -139,8 +139,8 @@ def mask_logits(logits: Tensor, allowed: Tensor) -> Tensor:
     return logits.masked_fill(~(allowed | ~allowed.any(-1, keepdim=True)), _NEVER)
 
 
-def knowing_nothing(parameters: Tensor) -> Tensor:
-    """Parameters ``[..., p]`` of the policy that knows no more than what is allowed: choices are equally likely."""
+def marginal_policy(parameters: Tensor) -> Tensor:
+    """Return parameters ``[..., p]`` of the policy without any input: all allowed choices are equally likely."""
     return parameters.masked_fill(parameters > _NEVER / 2, 0.0)
 
 

@@ -183,7 +183,7 @@ class Explore:
             raise ValueError("no run is named: give a run directory, as in recollect explore runs/t-maze-hcam-seed0")
         for directory in self.directories:
             require_run(directory)
-        from recollect.interpret.explore import compare_explored, explore_run, own_folders, usable_writers
+        from recollect.interpret.explore import available_writers, explore_run, output_folders, write_comparison
         from recollect.recipes.train import find_task
         from recollect.runs.interrupts import stop_on_signal
         from recollect.runs.progress import ProgressDisplay
@@ -191,10 +191,10 @@ class Explore:
 
         how: dict[str, Any] = {name: getattr(self, name) for name in ("episodes", "seed", "longest", "best", "trust")}
         how |= {"live": self.live, "runtime": self.runtime}
-        how["writers"] = (*usable_writers(), "rerun") if self.rerun else None
+        how["writers"] = (*available_writers(), "rerun") if self.rerun else None
         how |= {"greedy": self.policy == "greedy", "world": None if self.env is None else find_task(self.env)}
         explored = []
-        for directory, folder in zip(self.directories, own_folders(self.out, self.directories), strict=True):
+        for directory, folder in zip(self.directories, output_folders(self.out, self.directories), strict=True):
             stood = (folder / "metrics.json").exists()
             with stop_on_signal(), ProgressDisplay(Console(stderr=True)):
                 found = explore_run(directory, folder, **how)
@@ -211,7 +211,7 @@ class Explore:
             named = [{"run": str(run), **report} for run, report in zip(self.directories, reports, strict=True)]
             print_json(named if len(named) > 1 else reports[0])
         if len(explored) == 2:
-            print_status(f"both on one cursor: {compare_explored(explored, self.out)}")
+            print_status(f"both on one cursor: {write_comparison(explored, self.out)}")
         return 0
 
 
@@ -378,17 +378,17 @@ class Watch:
     def run(self, console: Console) -> int:
         """Watch and print."""
         require_run(self.run_directory)
-        from recollect.interpret.watch import Watched, load_detector, tell_events, watch
+        from recollect.interpret.watch import WatchSummary, list_events, load_detector, watch
         from recollect.runs.interrupts import Interrupts
         from recollect.training.saved_run import describe_torn_checkpoints
 
         model = load_detector(self.run_directory, self.device, best=self.best, trust=self.trust)
         for line in describe_torn_checkpoints(self.run_directory, best=self.best):
             print_status(line, style="yellow")
-        told = Watched()
+        told = WatchSummary()
         options: dict[str, Any] = {"threshold": self.threshold, "out": self.out, "most_frames": self.frames}
         with Interrupts() as interrupts, closing(watch(model, self.source, summary=told, **options)) as frames:
-            for event in tell_events(takewhile(lambda _: not interrupts.received, frames), model.class_names):
+            for event in list_events(takewhile(lambda _: not interrupts.received, frames), model.class_names):
                 if self.json:
                     print_json(event.to_json(), indent=None)
                 else:

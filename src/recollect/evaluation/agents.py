@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from recollect.agents.contract import ActorInputs, ActorOutput, Agent, nothing_said, what_was_said
-from recollect.agents.policies import knowing_nothing
+from recollect.agents.policies import marginal_policy
 from recollect.evaluation.confidence_interval import confidence_interval
 from recollect.evaluation.score import Score
 from recollect.evaluation.world_guard import GuardedWorld
@@ -199,9 +199,9 @@ def play(
         distribution = agent.distribution(output.policy)
         action = distribution.mode() if greedy else distribution.sample(generator=generator)
         if share is not None:
-            knows_nothing = agent.distribution(knowing_nothing(output.policy))
+            uninformed = agent.distribution(marginal_policy(output.policy))
             drawn = torch.rand(share.shape, generator=generator, device=device) < share
-            action = torch.where(spread_rows(drawn, action), knows_nothing.sample(generator=generator), action)
+            action = torch.where(spread_rows(drawn, action), uninformed.sample(generator=generator), action)
         yield PlayStep(step, output, action)
         step = world.step(action.to(world.device))
 

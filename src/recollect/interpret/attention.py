@@ -14,9 +14,8 @@ from torch import Tensor
 
 from recollect.cores import HierarchicalChunkMemory, SpatioTemporalAttention, TemporalLatentBottleneck
 from recollect.cores.contract import MemoryCore
-from recollect.interpret.places import NOW, NOW_AND_PAST, SAME_PLACE, Places, lay_out
-from recollect.interpret.places import Heard as HeardPlaces
 from recollect.interpret.record import Head, SlotWeights
+from recollect.interpret.spatial_maps import NOW, NOW_AND_PAST, SAME_PLACE, SpatialMaps, TapCall, collect_spatial_maps
 from recollect.layers.tap import Tap, listen, times_relevance
 
 CALL = 64
@@ -37,7 +36,7 @@ class Attention(NamedTuple):
     chunk_read: np.ndarray | None
     chunk_tail: np.ndarray | None
     slots: tuple[SlotWeights, ...]
-    places: Places
+    places: SpatialMaps
     outputs: Tensor
     """``[1, T, *output_shape]``: of the core."""
     notes: tuple[str, ...]
@@ -56,7 +55,7 @@ class _Call(NamedTuple):
 
 
 @torch.no_grad()
-def hear(core: MemoryCore[Any], inputs: Tensor) -> Attention:
+def record_attention(core: MemoryCore[Any], inputs: Tensor) -> Attention:
     """Let a core read an episode, and lay out what its Taps say.
 
     Args:
@@ -104,7 +103,7 @@ def _laid_out(core: MemoryCore[Any], calls: list[_Call], outputs: Tensor) -> Att
         heads += [Head(layer=_layer(prefix, chunked), head=h, kind="chunks", tap=name) for h in range(number)]
         relevance.append(rel)
     slots = tuple(_slots(core, calls, set(stepwise), steps))
-    places = lay_out(core, _of_places(core, calls), heads)
+    places = collect_spatial_maps(core, _of_places(core, calls), heads)
     if isinstance(core, SpatioTemporalAttention):
         notes.append("maps of places are of the queries of this core: query h beside head h of its memory")
     if not maps:
@@ -120,13 +119,13 @@ def _laid_out(core: MemoryCore[Any], calls: list[_Call], outputs: Tensor) -> Att
     return Attention(tuple(heads), temporal, chunks, rel, read, tail, slots, places, outputs, tuple(notes))
 
 
-def _of_places(core: MemoryCore[Any], calls: list[_Call]) -> dict[str, list[HeardPlaces]]:
+def _of_places(core: MemoryCore[Any], calls: list[_Call]) -> dict[str, list[TapCall]]:
     """What the Taps with an axis of places heard, call by call; several shows of a call are later pieces of time."""
-    found: dict[str, list[HeardPlaces]] = {}
+    found: dict[str, list[TapCall]] = {}
     for name in calls[0].heard:
         axes = core.get_submodule(name).axes  # type: ignore[union-attr]
         if axes in (NOW, NOW_AND_PAST, SAME_PLACE):
-            found[name] = [HeardPlaces(torch.cat(call.heard[name], 2), _steps_of(core, call)) for call in calls]
+            found[name] = [TapCall(torch.cat(call.heard[name], 2), _steps_of(core, call)) for call in calls]
     return found
 
 

@@ -20,7 +20,7 @@ import torch
 from recollect.agents.actor_critic import ActorCritic
 from recollect.evaluation.agents import evaluation_mode
 from recollect.interpret.agreement import blurred_places
-from recollect.interpret.attention import Attention, hear
+from recollect.interpret.attention import Attention, record_attention
 from recollect.interpret.episodes import LiveEpisode, record_episode
 from recollect.interpret.playback import Playback
 from recollect.interpret.recall import Ratio, decisions, maps_of
@@ -124,7 +124,7 @@ def decides_alike(episodes: Sequence[LiveEpisode]) -> Gate:
     for episode in episodes:
         playback = episode.playback()
         with evaluation_mode(episode.agent, episode.info.seed):
-            outputs = hear(episode.agent.core, playback.encoded).outputs
+            outputs = record_attention(episode.agent.core, playback.encoded).outputs
             output = episode.agent.allowed(episode.agent.decide(outputs, playback.encoded), episode.inputs)
         policy = output.policy[0].float().cpu().numpy()
         worst = max(worst, float(np.abs(policy - episode.logits).max()))
@@ -168,7 +168,7 @@ def _rank_correlation(episode: LiveEpisode, other: ActorCritic) -> float:
     """Mean Spearman correlation of the memory's maps over steps, at decisions where there are any."""
     assert episode.temporal is not None
     with evaluation_mode(other, 0):
-        maps = hear(other.core, Playback(other, episode.inputs).encoded).temporal
+        maps = record_attention(other.core, Playback(other, episode.inputs).encoded).temporal
     if maps is None:
         return float("nan")
     heads = memory_heads(episode)
@@ -195,7 +195,7 @@ def untrained(episodes: Sequence[LiveEpisode]) -> list[Gate]:
     theirs = []
     for episode in episodes:
         with evaluation_mode(other, 0):
-            heard = hear(other.core, Playback(other, episode.inputs).encoded)
+            heard = record_attention(other.core, Playback(other, episode.inputs).encoded)
         theirs.append(replace(episode, agent=other, removal=None, **_maps(heard)))
     value, control = ours["mass on key"].value, score(theirs)["mass on key"].value
     says = f"mass on the key {value:.2f}, with untrained weights {control:.2f}"

@@ -25,9 +25,9 @@ from recollect.config import require
 from recollect.cores import CORES
 from recollect.evaluation.agents import evaluation_mode, initial_action, play
 from recollect.evaluation.world_guard import GuardedWorld
-from recollect.interpret.attention import hear
+from recollect.interpret.attention import record_attention
 from recollect.interpret.events import find_events, find_objects, find_pairs
-from recollect.interpret.hiding import can_hide_steps, forget_chunks, hiding
+from recollect.interpret.occlusion import can_hide_steps, forget_chunks, hiding
 from recollect.interpret.playback import Playback
 from recollect.interpret.record import EpisodeInfo, EpisodeRecord
 from recollect.interpret.removal import measure_removal
@@ -321,7 +321,7 @@ def _assemble(
         *(torch.stack([moment.said[part] for moment in moments], 1) for part in range(2)),
     )
     spec, over = world.spec, bool(steps[-1].is_last[0])
-    attention = hear(agent.core, Playback(agent, inputs).encoded)
+    attention = record_attention(agent.core, Playback(agent, inputs).encoded)
     logits, value, reward = (
         torch.cat(part).float().cpu().numpy()
         for part in (

@@ -39,7 +39,7 @@ Writer = Callable[[EpisodeRecord, Report, Path], Path]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Explored:
+class Exploration:
     """What was found out about a run."""
 
     episodes: list[LiveEpisode]
@@ -86,13 +86,13 @@ ASKED_FOR = ("rerun",)
 """Writers that write only when they are named."""
 
 
-def usable_writers() -> tuple[str, ...]:
+def available_writers() -> tuple[str, ...]:
     """Keys of the writers of every report whose extras are installed: a movie wants ``video``."""
     movies = all(find_spec(package) for package in ("imageio", "imageio_ffmpeg", "PIL"))
     return tuple(name for name in WRITERS if name not in ASKED_FOR and (name != "movie" or movies))
 
 
-def own_folders(out: Path, directories: Sequence[Path]) -> list[Path]:
+def output_folders(out: Path, directories: Sequence[Path]) -> list[Path]:
     """A folder for each run: ``out`` for a single one, else one in it, under the end of the run's path.
 
     Raises:
@@ -110,7 +110,7 @@ def own_folders(out: Path, directories: Sequence[Path]) -> list[Path]:
     return [out.joinpath(*path.relative_to(path.anchor).parts[-depth:]) for path in paths]
 
 
-def compare_explored(explored: Sequence[Explored], folder: str | PathLike[str]) -> Path:
+def write_comparison(explored: Sequence[Exploration], folder: str | PathLike[str]) -> Path:
     """``compare.html``: the shown episodes of two runs on one cursor."""
     episodes, reports = [one.episodes[0] for one in explored], [one.report for one in explored]
     return write_html(episodes, reports, Path(folder) / "compare.html")[0]
@@ -189,7 +189,7 @@ def explore_run(
     live: bool = False,
     runtime: str | PathLike[str] | None = None,
     **how: Any,
-) -> Explored:
+) -> Exploration:
     """Record, score and write.
 
     Args:
@@ -204,7 +204,7 @@ def explore_run(
         ValueError: as :func:`record_run`; with ``live`` also as :func:`~recollect.interpret.live.write_live`.
             Also a folder that cannot be made.
     """
-    writers = usable_writers() if writers is None else writers
+    writers = available_writers() if writers is None else writers
     require(live or runtime is None, "runtime", str(runtime), "it is of the live page, ask for that too (--live)")
     if "rerun" in writers:
         require_rerun()
@@ -222,4 +222,4 @@ def explore_run(
         files["live"] = write_live(
             shown.agent, shown.world, folder / "live.html", runtime=engine, seed=int(how.get("seed", 0))
         )
-    return Explored(episodes=episodes, report=report, files=files)
+    return Exploration(episodes=episodes, report=report, files=files)

@@ -35,7 +35,7 @@ BATCH_SIZE = 64
 
 
 @dataclass(frozen=True, kw_only=True)
-class Found(Score):
+class ForegroundScore(Score):
     """How well attention finds the foreground."""
 
     static: float
@@ -67,22 +67,24 @@ class ForegroundOverlap:
     share: float
     """Of the patches."""
 
-    def __call__(self, agent: SequenceClassifier, where: ImageTask, *, samples: int, seed: int) -> Found:
-        """See :func:`find`."""
+    def __call__(self, agent: SequenceClassifier, where: ImageTask, *, samples: int, seed: int) -> ForegroundScore:
+        """See :func:`evaluate_attention`."""
         require(0 < self.share <= 1, "share", self.share, "give a share above 0 and up to 1")
-        return find(agent, where, lambda maps, seen: overlap(maps, seen, self.share), samples=samples, seed=seed)
+        return evaluate_attention(
+            agent, where, lambda maps, seen: overlap(maps, seen, self.share), samples=samples, seed=seed
+        )
 
 
 @dataclass(frozen=True)
 class ForegroundPointing:
     """Measure of a model: is the most attended patch on the foreground?"""
 
-    def __call__(self, agent: SequenceClassifier, where: ImageTask, *, samples: int, seed: int) -> Found:
-        """See :func:`find`."""
-        return find(agent, where, pointing, samples=samples, seed=seed)
+    def __call__(self, agent: SequenceClassifier, where: ImageTask, *, samples: int, seed: int) -> ForegroundScore:
+        """See :func:`evaluate_attention`."""
+        return evaluate_attention(agent, where, pointing, samples=samples, seed=seed)
 
 
-class Marks(NamedTuple):
+class PatchScores(NamedTuple):
     """What a measure says of b pictures."""
 
     scores: Tensor
@@ -91,14 +93,14 @@ class Marks(NamedTuple):
     """``[b]``: of as many patches, drawn by lot."""
 
 
-def find(
+def evaluate_attention(
     agent: SequenceClassifier,
     where: ImageTask,
-    measure: Callable[[Tensor, Tensor], Marks],
+    measure: Callable[[Tensor, Tensor], PatchScores],
     *,
     samples: int,
     seed: int,
-) -> Found:
+) -> ForegroundScore:
     """Look at pictures, and measure what is attended to.
 
     Args:
@@ -111,17 +113,19 @@ def find(
     Raises:
         ValueError: nobody knows the foreground of these pictures, or there are none.
     """
-    maps, seen = look(agent, where, samples=samples, seed=seed)
+    maps, seen = attention_to_patches(agent, where, samples=samples, seed=seed)
     scores, chance = measure(maps, seen)
     static = measure(maps.mean(0).expand_as(maps), seen).scores
     rows = scores.double().numpy()
     low, high = confidence_interval(rows, np.ones(len(rows)))
     means = {"score": float(rows.mean()), "chance": float(chance.mean()), "static": float(static.mean())}
-    return Found(**means, low=low, high=high, rows=rows.tolist())
+    return ForegroundScore(**means, low=low, high=high, rows=rows.tolist())
 
 
 @torch.no_grad()
-def look(agent: SequenceClassifier, where: ImageTask, *, samples: int, seed: int) -> tuple[Tensor, Tensor]:
+def attention_to_patches(
+    agent: SequenceClassifier, where: ImageTask, *, samples: int, seed: int
+) -> tuple[Tensor, Tensor]:
     """Attention ``[b, n]`` to the patches of pictures, and their foregrounds ``[b, y, x]``, on the CPU."""
     require(samples >= 1, "samples", samples, "look at one picture at least")
     generator, maps, seen = torch.Generator().manual_seed(seed), [], []
@@ -139,7 +143,7 @@ def look(agent: SequenceClassifier, where: ImageTask, *, samples: int, seed: int
     return torch.cat(maps), torch.cat(seen)
 
 
-def overlap(maps: Tensor, seen: Tensor, share: float) -> Marks:
+def overlap(maps: Tensor, seen: Tensor, share: float) -> PatchScores:
     """IoU of the patches with the largest weights and the foreground.
 
     Args:
@@ -153,10 +157,10 @@ def overlap(maps: Tensor, seen: Tensor, share: float) -> Marks:
     inside = _per_patch(seen, maps.shape[1])  # foreground's share of each patch
     common, foreground = (inside * chosen).sum(1), inside.sum(1)
     by_lot = foreground * count / maps.shape[1]
-    return Marks(common / (count + foreground - common), by_lot / (count + foreground - by_lot))
+    return PatchScores(common / (count + foreground - common), by_lot / (count + foreground - by_lot))
 
 
-def pointing(maps: Tensor, seen: Tensor) -> Marks:
+def pointing(maps: Tensor, seen: Tensor) -> PatchScores:
     """Whether the middle of the patch with the largest weight lies on the foreground, or near it.
 
     Args:
@@ -167,7 +171,7 @@ def pointing(maps: Tensor, seen: Tensor) -> Marks:
     side, size = round(maps.shape[1] ** 0.5), seen.shape[1]
     middles = ((torch.arange(side) + 0.5) * size / side).long().clamp(max=size - 1)
     hits = near[:, middles][:, :, middles].flatten(1)  # b n
-    return Marks(hits.gather(1, maps.argmax(1, keepdim=True))[:, 0], hits.mean(1))
+    return PatchScores(hits.gather(1, maps.argmax(1, keepdim=True))[:, 0], hits.mean(1))
 
 
 def _per_patch(seen: Tensor, number: int) -> Tensor:

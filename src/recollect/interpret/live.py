@@ -21,7 +21,7 @@ from recollect import __version__
 from recollect.agents.actor_critic import ActorCritic
 from recollect.cores import HierarchicalChunkMemoryConfig
 from recollect.files import path_errors, write_atomically
-from recollect.interpret.hiding import can_hide_steps
+from recollect.interpret.occlusion import can_hide_steps
 from recollect.interpret.onnx_step import ExportedStep, Leaf, core_key, export_step, require_exportable
 from recollect.interpret.onnxruntime_web import VERSION, Runtime, find_runtime
 from recollect.interpret.template import block, fill

@@ -2,7 +2,7 @@
 
     observation, action, reward, is_first, hidden, state.*   ->   policy, value, window, relevance, next.*
 
-Weights are inside. ``hidden`` ``[1, w + 1]`` says which places of the windows are not seen (hiding.py does the same in
+Weights are inside. ``hidden`` ``[1, w + 1]`` says which places of the windows are not seen (occlusion.py does the same in
 Python); cores without a window have no such input. ``window`` ``[w + 1]`` and ``relevance`` ``[n]`` are the weights of
 attention, over places of the window and over chunks, as means of layers and heads; only what the core has is there.
 """
@@ -25,7 +25,7 @@ from recollect.agents.actor_critic import ActorCritic
 from recollect.agents.contract import ActorInputs
 from recollect.cores import CORES, HierarchicalChunkMemory, HierarchicalChunkMemoryConfig
 from recollect.interpret.attention import RELEVANCE
-from recollect.interpret.hiding import can_hide_steps
+from recollect.interpret.occlusion import can_hide_steps
 from recollect.layers.tap import Tap, editing, listen, without
 from recollect.ops.single_step import single_step_decompositions
 from recollect.state import leaves, map_state, named_leaves

@@ -2,7 +2,7 @@
 
     KL_t,c = KL( pi(. | memory before step t) || pi(. | the same without chunk c) )        dV_t,c = V without c - V
 
-The memory at step t is that of the episode as it was: only this step's reading is changed. See hiding.py for what it
+The memory at step t is that of the episode as it was: only this step's reading is changed. See occlusion.py for what it
 means that a chunk is not there.
 """
 
@@ -15,7 +15,7 @@ from torch import Tensor
 
 from recollect.agents.actor_critic import ActorCriticOutput
 from recollect.cores import HierarchicalChunkMemory
-from recollect.interpret.hiding import can_hide_steps, forget_chunks, hiding, reset_slots, slots_of
+from recollect.interpret.occlusion import can_hide_steps, forget_chunks, hiding, reset_slots, slots_of
 from recollect.interpret.playback import Playback
 from recollect.interpret.record import Removal
 from recollect.state import concatenate, take_rows

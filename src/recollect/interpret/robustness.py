@@ -22,7 +22,7 @@ from recollect.agents.kinds import KINDS
 from recollect.config import to_json
 from recollect.cores import HierarchicalChunkMemory
 from recollect.evaluation.agents import evaluation_mode
-from recollect.interpret.attention import Attention, hear
+from recollect.interpret.attention import Attention, record_attention
 from recollect.interpret.episodes import LiveEpisode
 from recollect.interpret.playback import Playback
 from recollect.interpret.recall import Ratio, decisions, maps_of, recall_at
@@ -73,7 +73,7 @@ def _told_later(episode: LiveEpisode, extra: int) -> tuple[Ratio, Ratio]:
     agent, inputs = episode.agent, _repeat_first(episode.inputs, extra)
     playback = Playback(agent, inputs)
     with evaluation_mode(agent, episode.info.seed):
-        heard = hear(agent.core, playback.encoded)
+        heard = record_attention(agent.core, playback.encoded)
         said = agent.allowed(agent.decide(heard.outputs, playback.encoded), inputs)
     pairs = tuple(
         Pair(query=_shifted(pair.query, extra), key=_shifted(pair.key, extra), strength=pair.strength)
@@ -109,7 +109,7 @@ def _recall(episode: LiveEpisode, heard: Attention, **also: Any) -> Ratio:
 
 def _recall_of(episode: LiveEpisode, other: ActorCritic) -> Ratio:
     with evaluation_mode(other, episode.info.seed):
-        return _recall(episode, hear(other.core, Playback(other, episode.inputs).encoded))
+        return _recall(episode, record_attention(other.core, Playback(other, episode.inputs).encoded))
 
 
 def _with_chunks_of(agent: ActorCritic, length: int) -> ActorCritic | None:

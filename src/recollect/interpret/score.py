@@ -3,7 +3,7 @@
     report = score(record)                    or score([record, record, ...]) of one agent
     print(report.verdict)
 
-Definitions stand in recall.py (does attention find the moment that matters), use.py (does removing it change what the
+Definitions stand in recall.py (does attention find the moment that matters), memory_usage.py (does removing it change what the
 agent does) and heads.py (what kind of head is it).
 """
 
@@ -27,6 +27,7 @@ from recollect.interpret.heads import (
     surprise,
 )
 from recollect.interpret.heads import staticness as how_static
+from recollect.interpret.memory_usage import attended_and_used, effect_on_key, top_overlap
 from recollect.interpret.pointing import pointing_game
 from recollect.interpret.recall import (
     Maps,
@@ -42,7 +43,6 @@ from recollect.interpret.recall import (
 )
 from recollect.interpret.record import EpisodeRecord
 from recollect.interpret.report import HeadReport, Metric, Report
-from recollect.interpret.use import attended_and_used, effect_on_key, top_overlap
 
 AT_K = 3
 """The larger k of recall@k."""

@@ -31,7 +31,7 @@ SLACK = 0.1
 """How far below the threshold a probability may fall before its activity ends."""
 
 
-class Seen(NamedTuple):
+class FrameResult(NamedTuple):
     """What a detector says of one frame."""
 
     frame: Frame
@@ -73,7 +73,7 @@ class Event(NamedTuple):
 
 
 @dataclass(kw_only=True)
-class Watched:
+class WatchSummary:
     """What happened while a film was watched."""
 
     frames: int = 0
@@ -99,7 +99,7 @@ class Watched:
         )
 
 
-class Watcher:
+class ActivityWatcher:
     """A live detector and what goes on; give it frame after frame.
 
     Args:
@@ -117,22 +117,22 @@ class Watcher:
         self._goes_on = np.zeros(len(model.class_names), bool)
         self._said: np.ndarray | None = None
 
-    def see(self, frame: Frame) -> Seen:
+    def see(self, frame: Frame) -> FrameResult:
         """Take one frame."""
         if frame.pixels is None:
             self.stream.broken()
-            return Seen(frame, None, self._now(), (), ())
+            return FrameResult(frame, None, self._now(), (), ())
         pixels = torch.from_numpy(frame.pixels)[None].to(self.device)
         logits = self.stream.step(pixels)
         if logits is None:
-            return Seen(frame, self._said, self._now(), (), ())
+            return FrameResult(frame, self._said, self._now(), (), ())
         self._said = logits[0].float().sigmoid().cpu().numpy()
         before = self._goes_on
         ends_below = max(self.threshold - SLACK, self.threshold / 2)
         self._goes_on = self._said >= np.where(before, ends_below, self.threshold)
         begins = tuple(np.flatnonzero(self._goes_on & ~before).tolist())
         ends = tuple(np.flatnonzero(before & ~self._goes_on).tolist())
-        return Seen(frame, self._said, self._now(), begins, ends)
+        return FrameResult(frame, self._said, self._now(), begins, ends)
 
     def _now(self) -> tuple[int, ...]:
         return tuple(np.flatnonzero(self._goes_on).tolist())
@@ -155,7 +155,7 @@ def load_detector(
     return model
 
 
-def tell_events(frames: Iterable[Seen], class_names: tuple[str, ...]) -> Iterator[Event]:
+def list_events(frames: Iterable[FrameResult], class_names: tuple[str, ...]) -> Iterator[Event]:
     """What a person is told of frames, as it comes; of broken frames in a row the first."""
     was_broken = False
     for seen in frames:
@@ -176,8 +176,8 @@ def watch(
     threshold: float = 0.5,
     out: str | PathLike[str] | None = None,
     most_frames: int | None = None,
-    summary: Watched | None = None,
-) -> Generator[Seen, None, None]:
+    summary: WatchSummary | None = None,
+) -> Generator[FrameResult, None, None]:
     """Watch a film or a camera; yields what is said of every frame as soon as it has come.
 
     Args:
@@ -194,7 +194,7 @@ def watch(
             is no name of a film, a folder, the source itself, or in a folder that cannot be made.
     """
     require(most_frames is None or most_frames >= 1, "frames", most_frames, "give at least 1, or None")
-    watcher, told = Watcher(model, threshold), Watched() if summary is None else summary
+    watcher, told = ActivityWatcher(model, threshold), WatchSummary() if summary is None else summary
     if out is not None:
         _require_out(Path(out), source)
     if isinstance(source, (str, PathLike)):
@@ -212,13 +212,13 @@ def _require_out(out: Path, source: Any) -> None:
 
 
 def _watched(
-    watcher: Watcher,
+    watcher: ActivityWatcher,
     frames: Iterable[Frame],
     rate: float,
-    told: Watched,
+    told: WatchSummary,
     out: str | PathLike[str] | None,
     most_frames: int | None,
-) -> Generator[Seen, None, None]:
+) -> Generator[FrameResult, None, None]:
     if out is None:
         yield from _counted(watcher, frames, told, most_frames)
         return
@@ -249,8 +249,8 @@ def _watched(
 
 
 def _counted(
-    watcher: Watcher, frames: Iterable[Frame], told: Watched, most_frames: int | None
-) -> Generator[Seen, None, None]:
+    watcher: ActivityWatcher, frames: Iterable[Frame], told: WatchSummary, most_frames: int | None
+) -> Generator[FrameResult, None, None]:
     began, inside = time.perf_counter(), 0.0
     names = watcher.model.class_names
     for frame in frames:

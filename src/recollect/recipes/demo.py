@@ -27,7 +27,7 @@ from recollect.agents.contract import ActorInputs, nothing_said, what_was_said
 from recollect.config import require
 from recollect.evaluation.agent_videos import Video, record_video
 from recollect.evaluation.agents import AgentEvaluation, evaluate_agent, initial_action
-from recollect.interpret.explore import Explored, explore_run
+from recollect.interpret.explore import Exploration, explore_run
 from recollect.recipes.hierarchical_transformer_memory import short_t_maze
 from recollect.runs.progress import Progress
 from recollect.tasks.worlds.contract import WorldConfig
@@ -81,7 +81,7 @@ class Demo:
     """The film."""
     streamed: Streamed
     """The long stream."""
-    explored: Explored
+    explored: Exploration
     """What it remembers."""
     directory: Path
     """The run directory of the agent with memory."""
@@ -294,7 +294,7 @@ def _show_stream(console: Console, seen: Streamed) -> None:
     )
 
 
-def _explore(console: Console, world: TMazeConfig, directory: Path) -> Explored:
+def _explore(console: Console, world: TMazeConfig, directory: Path) -> Exploration:
     """The memory explorer, in a corridor of twice the length: another lag than the one that it was trained with."""
     found = explore_run(
         directory, directory / "explored", writers=("metrics", "explorer"), world=longer(world, 2), episodes=EXPLORED

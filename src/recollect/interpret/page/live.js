@@ -1,6 +1,6 @@
 /* The live page: a small world, the agent that acts in it (ONNX, run by onnxruntime-web), and its memory, to be edited.
    No library beside the runtime, no network. ``window.memx`` is what tests ask. Python's twins: the world is
-   tasks/worlds/t_maze.py, its picture t_maze_picture.py, what erasing means hiding.py. */
+   tasks/worlds/t_maze.py, its picture t_maze_picture.py, what erasing means occlusion.py. */
 "use strict";
 (() => {
 const $ = (id) => document.getElementById(id);

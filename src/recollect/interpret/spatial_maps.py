@@ -31,7 +31,7 @@ Kept = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 """Step, cell, weight ``[T, h, k]`` and tail ``[T, h]``."""
 
 
-class Heard(NamedTuple):
+class TapCall(NamedTuple):
     """What a Tap heard in one call of one row, all steps together."""
 
     weights: Tensor
@@ -40,7 +40,7 @@ class Heard(NamedTuple):
     """The steps ``[t, s]`` behind the places s of a window's Tap, -1 where none is, by the Tap's name."""
 
 
-class Places(NamedTuple):
+class SpatialMaps(NamedTuple):
     """The fields of an :class:`~recollect.interpret.record.EpisodeRecord` of these names, and heads of their own."""
 
     heads: tuple[Head, ...] = ()
@@ -49,7 +49,9 @@ class Places(NamedTuple):
     spacetime: SpaceTime | None = None
 
 
-def lay_out(core: MemoryCore[Any], heard: dict[str, list[Heard]], windows: Sequence[Head]) -> Places:
+def collect_spatial_maps(
+    core: MemoryCore[Any], heard: dict[str, list[TapCall]], windows: Sequence[Head]
+) -> SpatialMaps:
     """Lay out what was heard, for the heads of the core's windows, or for heads of its own.
 
     Args:
@@ -74,7 +76,7 @@ def lay_out(core: MemoryCore[Any], heard: dict[str, list[Heard]], windows: Seque
         elif axes[name] == SAME_PLACE:
             past.append(_kept(name, [(call, _by_step(call.weights[0])) for call in calls]))
     grid = getattr(core.config, "grid", (1, 1))
-    return Places(
+    return SpatialMaps(
         tuple(heads) if not windows else (),
         _for_heads(present, len(windows)),
         _for_heads(signed, len(windows)),
@@ -106,7 +108,7 @@ def _for_heads(maps: list[np.ndarray], windows: int) -> np.ndarray | None:
     return np.tile(joined, (1, max(windows // joined.shape[1], 1), 1, 1))
 
 
-def _kept(name: str, calls: list[tuple[Heard, Tensor]]) -> Kept:
+def _kept(name: str, calls: list[tuple[TapCall, Tensor]]) -> Kept:
     """Step, cell, weight ``[T, h, k]`` and tail ``[T, h]`` of weights ``[t, h, s, n]``."""
     found = []
     window = name.rpartition(".")[0] + ".tap"
