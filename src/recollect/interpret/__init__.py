@@ -6,8 +6,9 @@
 record.py      one episode as plain arrays, which scores and writers read
 episodes.py    recording; the same episode lived again with another memory (``rerun_from``, ``without_memory``, ...)
 attention.py   the attention of any core in absolute steps;  saliency.py  where the picture matters
-occlusion.py      what it means that a moment is not remembered;  removal.py  what the policy is without it
-recall.py, memory_usage.py, heads.py, pointing.py, agreement.py, gates.py    the numbers of score.py, each with its chance level
+occlusion.py   what it means that a moment is not remembered;  removal.py  what the policy is without it
+recall.py, memory_usage.py, heads.py, pointing.py, agreement.py, gates.py
+               the measures of score.py, each with its chance level
 controls.py, swaps.py, robustness.py    numbers that need the agent: other memories, other chunks, fewer of them
 html.py        the memory explorer, one HTML file (page/ has its template, style and script);  movie.py, figures.py
                checks.py, header.py, packing.py, quantization.py, atlas.py, colours.py    its parts

@@ -3,8 +3,8 @@
     report = score(record)                    or score([record, record, ...]) of one agent
     print(report.verdict)
 
-Definitions stand in recall.py (does attention find the moment that matters), memory_usage.py (does removing it change what the
-agent does) and heads.py (what kind of head is it).
+Definitions stand in recall.py (does attention find the moment that matters), memory_usage.py (does removing it change
+what the agent does) and heads.py (what kind of head is it).
 """
 
 import math
