@@ -4,7 +4,8 @@
 
 Weights are inside. ``hidden`` ``[1, w + 1]`` says which places of the windows are not seen (occlusion.py does the same
 in Python); cores without a window have no such input. ``window`` ``[w + 1]`` and ``relevance`` ``[n]`` are the
-weights of attention, over places of the window and over chunks, as means of layers and heads; only what the core has is there.
+weights of attention, over places of the window and over chunks, as means of layers and heads; only outputs that the
+core has are present.
 """
 
 import logging
