@@ -117,7 +117,7 @@ def test_a_split_of_the_file_wins(tmp_path):
     split = np.array(["train", "test", "validation", "train"])
     task = Arrays(path=npz(tmp_path, inputs=np.arange(8).reshape(4, 2), targets=np.arange(4), split=split))
     assert rows(task, "test").inputs.tolist() == [[2, 3]] and rows(task).inputs.tolist() == [[0, 1], [6, 7]]
-    with pytest.raises(ValueError, match="split='dev': parts are called train, validation, test"):
+    with pytest.raises(ValueError, match="split='dev': the parts are train, validation, test"):
         _ = Arrays(path=npz(tmp_path, inputs=np.zeros((2, 2)), split=np.array(["train", "dev"]))).spec
 
 
@@ -200,8 +200,8 @@ def test_a_sequence_belongs_to_one_part(tmp_path):
     ("content", "said"),
     [
         (b"x,target\n1,caf\xe9\n" * 9, r"data.csv: it is not in UTF-8 .*: save it"),
-        (b'x,target\n1,a\n2,"b\n' + b"3,a\n" * 40_000, "data.csv: it is no whole CSV behind line 2 .* a quote"),
-        (b'x,target\n1,a\n2,"b\n3,a\n', "data.csv: it is no whole CSV behind line 2 .* a quote"),
+        (b'x,target\n1,a\n2,"b\n' + b"3,a\n" * 40_000, "data.csv: no valid CSV after line 2 .* open quote"),
+        (b'x,target\n1,a\n2,"b\n3,a\n', "data.csv: no valid CSV after line 2 .* open quote"),
     ],
 )
 def test_a_csv_that_cannot_be_read_is_named(tmp_path, content, said):
@@ -353,9 +353,9 @@ def test_targets_that_nobody_asks_for_may_be_anything(tmp_path):
         (
             {**STILL, "targets": np.zeros(4, int), "asked": np.ones((4, 2), bool)},
             {},
-            "'classification' asks at its own",
+            "'classification' has its own",
         ),
-        ({**STILL, "asked": np.ones((4, 2), bool)}, {}, "goal='next-step' asks at its own: leave asked out"),
+        ({**STILL, "asked": np.ones((4, 2), bool)}, {}, "goal='next-step' has its own: leave asked out"),
     ],
 )
 def test_what_does_not_fit_is_named(tmp_path, arrays, fields, said):
@@ -373,9 +373,9 @@ def test_bad_fields_and_paths_are_named(tmp_path):
         _ = Arrays(path=table(tmp_path, ["x", "target"], [["one", 1]] * 5)).spec
     with pytest.raises(ValueError, match=r"validation=1\.5"):
         Arrays(validation=1.5)
-    with pytest.raises(ValueError, match="leave some to train"):
+    with pytest.raises(ValueError, match="leave some rows to train"):
         Arrays(validation=0.5, test=0.5)
-    with pytest.raises(ValueError, match="split_seed=-1: give a seed from 0"):
+    with pytest.raises(ValueError, match="split_seed=-1: give a seed of 0"):
         Arrays(split_seed=-1)
 
 

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import torch
 
-from recollect.tasks.streams.associative_inference import TYPES, AssociativeInference, last_link, published
+from recollect.tasks.streams.associative_inference import TYPES, AssociativeInference, last_link, read_published
 
 SMALL = AssociativeInference(num_chains=5, width=12)
 LONG = replace(SMALL, chain=4)
@@ -186,7 +186,7 @@ def save(folder, task, split="valid", episodes=3, form="npy"):
 def test_published_episodes_are_read(tmp_path, task, form):
     arrays = save(tmp_path, task, form=form)
     for name, array in arrays.items():
-        assert np.array_equal(getattr(published(str(tmp_path), "valid", task.chain), name), array)
+        assert np.array_equal(getattr(read_published(str(tmp_path), "valid", task.chain), name), array)
     task = replace(task, folder=str(tmp_path), split="valid")
     for kind in TYPES[task.chain]:
         batch = draw(replace(task, types=(kind,)), 24)
@@ -217,7 +217,7 @@ def test_episodes_of_another_shape_are_named(tmp_path):
         draw(replace(task, width=13))
     here = tmp_path / "length3" / "train"
     np.save(here / "correct_answer.npy", np.full((3, 15), 2))
-    published.cache_clear()
+    read_published.cache_clear()
     with pytest.raises(ValueError, match=r"correct_answer has 2\.\.2"):
         draw(task)
     np.save(here / "correct_answer.npy", np.zeros((3, 14)))
@@ -259,7 +259,7 @@ def test_an_episode_without_the_wanted_type_is_named(tmp_path):
         ({"chain": 5}, "chain=5"),
         ({"num_chains": 1}, "num_chains=1"),
         ({"width": 0}, "width=0"),
-        ({"types": ("AD",)}, "'AD' is not asked of chains of 3"),
+        ({"types": ("AD",)}, "types='AD': not a type of chains of 3"),
         ({"types": ("AB", "AB")}, "name each type once"),
         ({"split": "dev"}, "split='dev'"),
     ],

@@ -16,9 +16,9 @@ from recollect.tasks.images import shapes
 from recollect.tasks.images.cifar_files import read_batch
 from recollect.tasks.images.contract import normalize
 from recollect.tasks.images.outlines import OUTLINES
-from recollect.tasks.images.photographs import moved_and_mirrored
+from recollect.tasks.images.photographs import shift_and_mirror
 from recollect.tasks.images.stl10 import BYTES
-from recollect.tasks.images.views import boxes, corrupt, random_view, rotate
+from recollect.tasks.images.views import corrupt, draw_boxes, random_view, rotate
 
 
 def generator(seed=0):
@@ -208,9 +208,9 @@ def test_damaged_files_of_stl10_are_named(tmp_path, damage, message):
         STL10(path=str(tmp_path), patch=16, validation=2).sample(2, generator())
 
 
-def test_pictures_are_moved_and_mirrored():
+def test_pictures_are_shift_and_mirror():
     images = torch.rand(64, 3, 8, 8) + 0.1
-    found = moved_and_mirrored(images, 2, generator())
+    found = shift_and_mirror(images, 2, generator())
     padded = F.pad(images, (2, 2, 2, 2))
     seen = set()
     for one, wide in zip(found, padded, strict=True):
@@ -237,7 +237,7 @@ def test_views_are_turned_cut_and_damaged():
     hurt = corrupt(images, generator())
     gone = (hurt != images).any(1).float().mean((1, 2))
     assert gone.min() > 0.03 and 0.15 < gone.mean() < 0.5
-    assert (boxes(images, 4, generator()).float().mean((1, 2)) <= 0.3).all()
+    assert (draw_boxes(images, 4, generator()).float().mean((1, 2)) <= 0.3).all()
 
 
 @pytest.mark.parametrize(
@@ -259,5 +259,5 @@ def test_bad_settings_of_pictures_are_named(make, message):
 
 def test_no_validation_part_takes_all(tmp_path):
     task = CIFAR(path=str(image_files.cifar(tmp_path)), validation=20)
-    with pytest.raises(ValueError, match="validation=20: there are 20 training pictures"):
+    with pytest.raises(ValueError, match="validation=20: there are 20 training rows"):
         task.sample(1, generator())

@@ -279,7 +279,7 @@ def test_folders_may_begin_at_home(tmp_path, monkeypatch):
 
 
 def test_a_folder_that_cannot_be_written_is_told_before_rows_are_drawn(tmp_path, monkeypatch):
-    monkeypatch.setattr(listops, "_made", lambda *_: pytest.fail("rows were drawn"))
+    monkeypatch.setattr(listops, "_make", lambda *_: pytest.fail("rows were drawn"))
     (tmp_path / "file").write_text("mine")
     (tmp_path / "taken" / small("")._path.name).mkdir(parents=True)
     for folder, reason in (

@@ -9,7 +9,7 @@ import torch
 
 from recollect.tasks import AAN, IMDB, GreyCIFAR, Pathfinder
 from recollect.tasks.long_range.bytes import split_words
-from recollect.tasks.long_range.cifar import grey
+from recollect.tasks.long_range.cifar import to_grey
 
 
 def draw(task, rows=16):
@@ -61,14 +61,14 @@ def test_reviews_are_read_as_bytes(reviews):
         (lambda folder: shutil.rmtree(folder / "train" / "neg"), r"neg has no reviews .*docs/datasets.md"),
         (lambda folder: (folder / "train/pos/1_8.txt").write_text(""), r"1_8.txt is empty: unpack"),
         (lambda folder: (folder / "train/pos/1_8.txt").write_bytes(b"a\nb\xff"), r"1_8.txt, line 2: .*no UTF-8"),
-        (lambda folder: (folder / "train/pos/2_2.txt").write_text("bad"), r"2_2.txt.*points that are pos"),
-        (lambda folder: (folder / "train/neg/readme.txt").write_text("hello"), r"readme.txt.*points that are neg"),
-        (lambda folder: (folder / "train/neg/99_0.txt").write_text("bad"), r"99_0.txt.*points that are neg: 1 to 4"),
+        (lambda folder: (folder / "train/pos/2_2.txt").write_text("bad"), r"2_2.txt.*pos points"),
+        (lambda folder: (folder / "train/neg/readme.txt").write_text("hello"), r"readme.txt.*neg points"),
+        (lambda folder: (folder / "train/neg/99_0.txt").write_text("bad"), r"99_0.txt.*neg points: 1 to 4"),
         (
             lambda folder: (folder / "train/pos/99_77.txt").write_text("good"),
-            r"99_77.txt.*points that are pos: 7 to 10",
+            r"99_77.txt.*pos points: 7 to 10",
         ),
-        (lambda folder: (folder / "train/neg/99_\u00b2.txt").write_text("bad"), r"99_\u00b2.txt.*points that are neg"),
+        (lambda folder: (folder / "train/neg/99_\u00b2.txt").write_text("bad"), r"99_\u00b2.txt.*neg points"),
         (
             lambda folder: (folder / "train/neg/\u00b2_2.txt").write_text("bad"),
             r"\u00b2_2.txt.*is called NUMBER_POINTS",
@@ -135,7 +135,7 @@ def test_pairs_are_read_side_by_side(tmp_path):
     ("content", "message"),
     [
         (b"", "train.tsv is empty"),
-        ((LINES[0] + "\n1\tx\ty\tone te").encode(), r"train.tsv, line 2: 4 columns; 5 are wanted"),
+        ((LINES[0] + "\n1\tx\ty\tone te").encode(), r"train.tsv, line 2: 4 columns; 5 are needed"),
         ((LINES[0] + "\n" + LINES[1].replace("0.0", "yes")).encode(), r"line 2: the label is 'yes'"),
         (b"1\tx\ty\t \tother", r"line 1: a text is empty"),
         (b"1\tx\ty\tone\tother\xff\xfe", r"line 1: this is no UTF-8"),
@@ -180,7 +180,7 @@ def test_pictures_are_read_in_grey(pictures):
     wanted = [int((0.2989 * r + 0.587 * g + 0.114 * b) / 255 * 255.5) for r, g, b in colours.reshape(3, -1).T.tolist()]
     assert np.abs(parts[0].inputs[2].numpy() - np.array(wanted)).max() <= 1
     assert parts[0].targets[:, -1].tolist()[:5] == [0, 3, 9, 1, 0]
-    assert grey(np.full((1, 3072), 255, np.uint8)).max() == 255
+    assert to_grey(np.full((1, 3072), 255, np.uint8)).max() == 255
     assert not parts[0].padding.any() and all_of(GreyCIFAR(path=str(pictures), validation=6)).score_mask[:, -1].all()
     small = GreyCIFAR(path=str(pictures), validation=6, size=16)
     whole, halved = parts[0].inputs[2].view(32, 32), all_of(small).inputs[2].view(16, 16)

@@ -136,7 +136,7 @@ def test_pairs_and_shapes_in_between_count():
     videos = ShapeActivities(length=40, size=16)
     batch = videos.sample(4, torch.Generator().manual_seed(0))
     sources = torch.stack([batch.source == step for step in range(40)]).any(-1).T
-    assert torch.equal(videos.things(batch) > 0, sources), "every shape that is put is taken later"
+    assert torch.equal(videos.count_items(batch) > 0, sources), "every shape that is put is taken later"
 
 
 def test_a_question_about_a_given_memory_sees_no_other_one():
@@ -153,7 +153,7 @@ def test_a_question_about_a_given_memory_sees_no_other_one():
 
 def test_a_task_that_does_not_say_what_it_shows_has_no_number():
     class Quiet(Copying):
-        def things(self, batch):
+        def count_items(self, batch):
             return None
 
     assert math.isnan(measure(Quiet(length=3)).distractors) and measure(Quiet(length=3)).lag == 14

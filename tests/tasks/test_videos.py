@@ -156,7 +156,7 @@ def test_charades_is_cut_to_pieces_for_training(charades):
     [
         ("", "line 1: no column"),
         ("id,actions\nA,\n", "line 1: no column length"),
-        (HEADER, "no video is in it"),
+        (HEADER, "it has no video"),
         (HEADER + "AAAAA,s,Kitchen\n", "line 2: the line is cut off"),
         (HEADER + "AAAAA,s,K,c157 0 1,3\n", "line 2: class c157"),
         (HEADER + "AAAAA,s,K,c001 0 1,3\nBBBBB,s,K,c1 x 2,3\n", "line 3: start='x'"),
@@ -220,7 +220,7 @@ def test_damaged_files_of_thumos_are_named(thumos, tmp_path):
     nan[3, 1] = np.nan
     noise = np.random.default_rng(0).normal(size=(200, 4)).astype(np.float32)
     for arrays, cut, said in (
-        ({"a": noise, "b": noise}, None, "arrays a, b, and one was expected"),
+        ({"a": noise, "b": noise}, None, "arrays a, b, and one is needed"),
         ({}, None, "arrays none"),
         ({"a": noise}, slice(200, 260), "cut off or damaged"),
     ):

@@ -1,4 +1,6 @@
-"""Rows that were made once and are kept on disk: whole, checked by digest, made again where they are damaged."""
+"""A cache of computed arrays on disk: written atomically, checked by digest, recomputed where a file is damaged."""
+
+from __future__ import annotations
 
 import errno
 import hashlib
@@ -11,26 +13,30 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-import numpy as np
-
 from recollect.config import require
 from recollect.files import UNFINISHED, read_arrays
+from recollect.lazy import np
 from recollect.machine import has_process_ended
 
 FOLDER = "RECOLLECT_DATA"
-"""Environment variable that names the folder of kept and downloaded data."""
+"""Environment variable with the folder of cached and downloaded data."""
 
 
 def data_folder() -> Path:
-    """Where data is kept and looked for: ``$RECOLLECT_DATA``, or ``~/.cache/recollect``."""
+    """Return the folder of cached and downloaded data: ``$RECOLLECT_DATA``, or ``~/.cache/recollect``."""
     return expand_folder(os.environ.get(FOLDER) or "~/.cache/recollect", FOLDER)
 
 
+def task_folder(path: str, name: str) -> Path:
+    """Return the folder that a task's ``path`` means; empty is ``name`` below the data folder."""
+    return expand_folder(path, "path") if path else data_folder() / name
+
+
 def expand_folder(given: str, field: str) -> Path:
-    """The folder that a field means, which may begin with ``~``.
+    """Expand a leading ``~`` of a folder.
 
     Raises:
-        ValueError: nobody knows where that user's home is.
+        ValueError: that user has no home.
     """
     try:
         return Path(given).expanduser()
@@ -41,26 +47,30 @@ def expand_folder(given: str, field: str) -> Path:
 def cached_arrays(
     path: Path, make: Callable[[], Mapping[str, np.ndarray]], config: Sequence[int]
 ) -> dict[str, np.ndarray]:
-    """Arrays of a file; made, and written in one stroke, where there is none or it is damaged.
+    """Read arrays from a file; make them and write the file atomically where it is missing or damaged.
 
     Args:
         path: of the file.
-        make: makes the arrays; always the same ones.
-        config: which arrays they are. A file that names another config, or none, is made again.
+        make: makes the arrays, deterministically.
+        config: identifies the arrays. A file with another config, or none, is made again.
 
     Raises:
-        ValueError: there is no such file and none can be written; this is found before anything is made.
+        ValueError: there is no such file and none can be written; found before anything is made.
     """
-    said = json.dumps(config)
-    if os.path.isfile(path):  # not path.is_file(), which raises where a folder may not be looked into
+    description = json.dumps(config)
+    if os.path.isfile(path):  # not path.is_file(), which raises where the folder may not be read
         try:
-            return _read(path, said)
+            return _read(path, description)
         except ValueError as error:
             warnings.warn(f"{error}: it is made again", stacklevel=2)
-    unfinished = _begun(path)
+    unfinished = _create_unfinished(path)
     try:
         arrays = dict(make())
-        _write(unfinished, {**arrays, "config": np.array(said)})
+        written = {**arrays, "config": np.array(description)}
+        with open(unfinished, "wb") as file:
+            np.savez(file, digest=np.array(digest(written)), **written)  # type: ignore[arg-type]
+            file.flush()
+            os.fsync(file.fileno())
         unfinished.replace(path)
     finally:
         unfinished.unlink(missing_ok=True)
@@ -71,24 +81,24 @@ def _read(path: Path, config: str) -> dict[str, np.ndarray]:
     arrays = read_arrays(path)
     expected = str(arrays.pop("digest", ""))
     if digest(arrays) != expected:
-        raise ValueError(f"{path}: it is damaged (its contents do not have the digest that it names)")
+        raise ValueError(f"{path}: it is damaged (its contents do not match its digest)")
     found = str(arrays.pop("config", "no config"))
     if found != config:
         raise ValueError(f"{path}: it holds rows of {found}, not of {config}")
     return arrays
 
 
-def _begun(path: Path) -> Path:
-    """An empty file beside the target, to be written and renamed: so a folder that cannot be written shows early."""
-    # Runs side by side may make the same file: each writes one of its own, and the last to be ready wins. They may
-    # also be on several machines that share the folder, where numbers of processes say nothing without the machine's.
+def _create_unfinished(path: Path) -> Path:
+    """Create an empty file beside the target, which is written and renamed later: an unwritable folder fails early."""
+    # Parallel runs may make the same file: each writes its own, and the last one wins. They may run on several machines
+    # that share the folder, so the name holds the machine beside the process.
     host = re.sub(r"[^\w.-]", "_", socket.gethostname())
     unfinished = path.with_name(f"{UNFINISHED}{os.getpid()}@{host}@{path.name}")
     try:
         if path.is_dir():
             raise IsADirectoryError(errno.EISDIR, f"{path.name} is a folder there")
         path.parent.mkdir(parents=True, exist_ok=True)
-        _sweep(path, host)
+        _remove_stale(path, host)
         unfinished.touch()
     except OSError as error:
         if error.errno in (errno.EMFILE, errno.ENFILE):
@@ -99,26 +109,19 @@ def _begun(path: Path) -> Path:
     return unfinished
 
 
-def _sweep(path: Path, host: str) -> None:
-    """Remove what processes of this machine left beside a file that were killed while they wrote."""
-    of_old = f"-{re.escape(path.name)}"  # such names said nothing of the machine
-    ours = re.compile(rf"{re.escape(UNFINISHED)}(\d+)(@{re.escape(host)}@.+|{of_old})")
+def _remove_stale(path: Path, host: str) -> None:
+    """Remove unfinished files of processes of this machine that ended while they wrote."""
+    old_style = f"-{re.escape(path.name)}"  # earlier versions wrote names without the machine
+    ours = re.compile(rf"{re.escape(UNFINISHED)}(\d+)(@{re.escape(host)}@.+|{old_style})")
     for stale in path.parent.iterdir():
         match = ours.fullmatch(stale.name)
         if match and has_process_ended(int(match[1])):
-            with suppress(OSError):  # somebody else's, or already removed
+            with suppress(OSError):  # another user's, or already removed
                 stale.unlink()
 
 
-def _write(unfinished: Path, arrays: Mapping[str, np.ndarray]) -> None:
-    with open(unfinished, "wb") as file:
-        np.savez(file, digest=np.array(digest(arrays)), **arrays)  # type: ignore[arg-type]
-        file.flush()
-        os.fsync(file.fileno())
-
-
 def digest(arrays: Mapping[str, np.ndarray]) -> str:
-    """Of names, kinds, shapes and contents."""
+    """Hash names, dtypes, shapes and contents."""
     found = hashlib.blake2b(digest_size=16)
     for name, array in sorted(arrays.items()):
         found.update(f"{name} {array.dtype.str} {array.shape}".encode())

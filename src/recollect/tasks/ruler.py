@@ -38,7 +38,7 @@ class Demand:
     """The same; 95 % of uses have fewer, or as many."""
     distractors: float
     """Other things that are shown in between: of worlds their events, each kind counted once, of stream tasks the cues,
-    pairs and distractors (:meth:`StreamTask.things`), each counted; median. NaN when the task does not say."""
+    pairs and distractors (:meth:`StreamTask.count_items`), each counted; median. NaN when the task does not say."""
     bits: float
     """How much must be kept, as the task says; NaN when it does not say."""
 
@@ -132,7 +132,7 @@ def _stream_uses(task: StreamTask, rows: int, seed: int) -> Iterator[Use]:
     row, step = torch.nonzero(batch.source >= 0, as_tuple=True)
     if not len(row):
         return
-    source, things = batch.source[row, step], task.things(batch)
+    source, things = batch.source[row, step], task.count_items(batch)
     between = torch.full(step.shape, torch.nan)
     if things is not None:
         until = things.cumsum(1)  # things shown up to each step

@@ -1,29 +1,28 @@
-"""CIFAR-10 and CIFAR-100 in colour, at any size: what is on a small photograph?
+"""CIFAR-10 and CIFAR-100 in colour, at any size: classify a small photograph.
 
     pictures    32 x 32 pixels, enlarged to ``size``
-    asked       one of ten kinds of thing, or of a hundred ("fine" labels)
+    asked       one of ten classes, or of a hundred ("fine" labels)
 
-Where the data is from: docs/datasets.md. The task Image of Long Range Arena has the same pictures in grey, pixel by
+Data source: docs/datasets.md. The task Image of Long Range Arena has the same pictures in grey, pixel by
 pixel (tasks/long_range/cifar.py).
 
 Paper:    Krizhevsky 2009; Didolkar et al. 2022, section 7.1: 64 pixels to train, 128 to test.
 Differs:  the paper does not say which pictures its evaluations during training used: here 5000 of the 50 000.
 """
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Literal
 
-import numpy as np
-import torch
-
 from recollect.config import require
+from recollect.lazy import np, torch
+from recollect.tasks.disk_cache import task_folder
 from recollect.tasks.images.cifar_files import read_batch, require_different
-from recollect.tasks.images.photographs import Photographs, PhotographTask
-from recollect.tasks.long_range.bytes import where
+from recollect.tasks.images.photographs import REMEDY, Photographs, PhotographTask
 
-REMEDY = "download it as docs/datasets.md says, or set path to its folder"
 FOLDERS = {10: "cifar-10-batches-py", 100: "cifar-100-python"}
 TRAINING = {10: [f"data_batch_{number}" for number in range(1, 6)], 100: ["train"]}
 TEST = {10: ["test_batch"], 100: ["test"]}
@@ -32,10 +31,10 @@ LABELS = {10: "labels", 100: "fine_labels"}
 
 @dataclass(frozen=True, kw_only=True)
 class CIFAR(PhotographTask):
-    """What is on a small photograph: CIFAR-10 or CIFAR-100 (files to download)."""
+    """Classify a small photograph: CIFAR-10 or CIFAR-100 (files to download)."""
 
     classes: Literal[10, 100] = 10
-    """Which of the two sets."""
+    """CIFAR-10 or CIFAR-100."""
     validation: int = 5000
     """Training pictures, the last ones, that evaluations during a run use."""
 
@@ -45,12 +44,12 @@ class CIFAR(PhotographTask):
 
     @property
     def num_classes(self) -> int:
-        """As many as the set has."""
+        """Number of labels."""
         return self.classes
 
     def read(self, *, test: bool) -> Photographs:
-        """One half of the set."""
-        return _read(where(self.path, FOLDERS[self.classes]), self.classes, test)
+        """Read the training or test pictures."""
+        return _read(task_folder(self.path, FOLDERS[self.classes]), self.classes, test)
 
 
 @lru_cache(maxsize=4)

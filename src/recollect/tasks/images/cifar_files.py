@@ -1,9 +1,11 @@
-"""The files of CIFAR-10 and CIFAR-100, Python version: pickles, read without running anything that they name.
+"""Reader of the files of CIFAR-10 and CIFAR-100, Python version: pickles, read without running what they name.
 
-NumPy's own unpickling trusts its file: a damaged array can end the process. Here stand-ins take what NumPy wrote, and
-make arrays of it by ``frombuffer``, which checks. pickle's fast reader trusts it too: one wrong byte can make it ask
-for all memory there is. Its slow one, in Python, does not; a file takes it some hundredths of a second.
+NumPy's own unpickling trusts its file: a damaged array can end the process. Here replacement classes take what NumPy
+wrote and make arrays with ``frombuffer``, which checks. pickle's fast reader trusts the file too: one wrong byte can
+make it allocate all memory. Its slow reader, in Python, does not; a file takes it some hundredths of a second.
 """
+
+from __future__ import annotations
 
 import io
 import pickle
@@ -11,16 +13,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
-import numpy as np
-
 from recollect.files import checksum
+from recollect.lazy import np
 
 PIXELS = 1024
-"""Of a picture."""
+"""Pixels of a picture."""
 
 
-class _Kind:
-    """What is written of a ``numpy.dtype``."""
+class _Dtype:
+    """The pickled parts of a ``numpy.dtype``."""
 
     order = "|"
 
@@ -31,19 +32,19 @@ class _Kind:
         self.order = _text(state[1])
 
 
-class _Numbers:
-    """What is written of a ``numpy.ndarray``."""
+class _Array:
+    """The pickled parts of a ``numpy.ndarray``."""
 
     array: np.ndarray
 
     def __setstate__(self, state: Any) -> None:
-        _, shape, kind, by_columns, content = state
-        self.array = _array(content, kind, shape, "F" if by_columns else "C").array
+        _, shape, dtype, is_fortran, content = state
+        self.array = _make_array(content, dtype, shape, "F" if is_fortran else "C").array
 
 
-def _array(content: bytes, kind: _Kind, shape: tuple[int, ...], order: Any = "C") -> _Numbers:
-    made = _Numbers()
-    made.array = np.frombuffer(content, np.dtype(kind.order + kind.name)).reshape(shape, order=order)
+def _make_array(content: bytes, dtype: _Dtype, shape: tuple[int, ...], order: Any = "C") -> _Array:
+    made = _Array()
+    made.array = np.frombuffer(content, np.dtype(dtype.order + dtype.name)).reshape(shape, order=order)
     return made
 
 
@@ -51,39 +52,39 @@ def _text(found: str | bytes) -> str:
     return found.decode() if isinstance(found, bytes) else found
 
 
-STAND_INS = {
-    "_reconstruct": lambda *_: _Numbers(),
-    "_frombuffer": _array,
-    "ndarray": _Numbers,
-    "dtype": _Kind,
+REPLACEMENTS = {
+    "_reconstruct": lambda *_: _Array(),
+    "_frombuffer": _make_array,
+    "ndarray": _Array,
+    "dtype": _Dtype,
     "encode": lambda text, _: text.encode("latin1"),
 }
-"""All that a file of pictures has to name, from numpy and _codecs."""
+"""All names from numpy and _codecs that a file of pictures needs."""
 
 
 class _OnlyArrays(pickle._Unpickler):
-    """Reads arrays and plain data, and runs nothing that a file may name."""
+    """Unpickler of arrays and plain data that runs nothing else that a file names."""
 
-    # A bytearray is made as long as the file says; bytes are as long as they are.
+    # A bytearray is allocated at the length that the file states; bytes are as long as the data.
     dispatch: ClassVar[dict[int, Any]] = {
         **pickle._Unpickler.dispatch,
         pickle.BYTEARRAY8[0]: pickle._Unpickler.dispatch[pickle.BINBYTES8[0]],
     }
 
     def find_class(self, module: str, name: str) -> Any:
-        if name in STAND_INS and module.partition(".")[0] in ("numpy", "_codecs"):
-            return STAND_INS[name]
+        if name in REPLACEMENTS and module.partition(".")[0] in ("numpy", "_codecs"):
+            return REPLACEMENTS[name]
         raise ValueError(f"it names {module}.{name}")
 
 
 def read_batch(file: Path, *, labels: str, classes: int, remedy: str) -> tuple[np.ndarray, np.ndarray]:
-    """Pictures and labels of one file.
+    """Read pictures and labels of one file.
 
     Args:
         file: of the unpacked archive.
-        labels: name of the labels in it.
-        classes: labels are 0 to one less.
-        remedy: what to do where there is no such file.
+        labels: key of the labels in it.
+        classes: number of labels.
+        remedy: advice for a missing file.
 
     Returns:
         uint8 ``[n, 3072]``, all red, all green, all blue values; int64 ``[n]``.
@@ -97,10 +98,10 @@ def read_batch(file: Path, *, labels: str, classes: int, remedy: str) -> tuple[n
     try:
         found = _OnlyArrays(io.BytesIO(file.read_bytes()), encoding="bytes").load()
         data, given = found[b"data"], found[labels.encode()]
-        if not isinstance(data, _Numbers):
+        if not isinstance(data, _Array):
             raise ValueError(f"pictures are a {type(data).__name__}, no array")
         pictures, answers = data.array, _labels(given)
-    except Exception as error:  # pickle raises whatever a damaged file leads it to
+    except Exception as error:  # pickle raises anything for a damaged file
         raise ValueError(f"{file} is damaged, or no batch of {kind} ({error}): unpack the archive again") from None
     if pictures.dtype != np.uint8 or pictures.ndim != 2 or pictures.shape[1] != 3 * PIXELS or not len(pictures):
         raise ValueError(f"{file}: pictures are {pictures.dtype} {list(pictures.shape)}, not uint8 [n, 3072]")
@@ -118,8 +119,8 @@ def read_batch(file: Path, *, labels: str, classes: int, remedy: str) -> tuple[n
 
 
 def _labels(given: Any) -> np.ndarray:
-    """Labels as an array; a list is looked at first, as lists within lists may be as large as one likes."""
-    if isinstance(given, _Numbers):
+    """Convert labels to an array; a list is checked first, as nested lists may be of any size."""
+    if isinstance(given, _Array):
         return given.array
     if not isinstance(given, list):
         raise ValueError(f"labels are a {type(given).__name__}, no list")
@@ -130,12 +131,7 @@ def _labels(given: Any) -> np.ndarray:
 
 
 def require_different(training: Sequence[Path], test: Sequence[Path]) -> None:
-    """Raise ``ValueError`` where a test file is a copy of a training file: the score would be of what was learned.
-
-    Args:
-        training: files of the set; those that do not exist are left out.
-        test: likewise.
-    """
+    """Raise ``ValueError`` where a test file is a copy of a training file; missing files are ignored."""
     known = {checksum(file): file for file in training if file.is_file()}
     for file in test:
         other = known.get(checksum(file)) if file.is_file() else None

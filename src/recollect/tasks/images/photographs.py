@@ -1,46 +1,45 @@
-"""What tasks of published photographs have in common: parts, sizes, and pictures that are moved and mirrored.
+"""Base of tasks of published photographs: parts, sizes and augmentation.
 
-    training      drawn with replacement from the training part; with ``augment`` moved by up to an eighth of a side,
-                  with black where nothing is, and mirrored every other time
+    training      drawn with replacement from the training part; with ``augment`` shifted by up to an eighth of a side,
+                  with black outside, and mirrored with probability 1/2
     evaluation    every picture of the validation part, or of the test part for a finished run, once
 
-Source: moving and mirroring, He et al. 2016, section 4.2. Pictures are resized bilinearly, as Didolkar et al. 2022
-(section 7.1) enlarged CIFAR; how they did is not said.
+Source: shifts and mirroring, He et al. 2016, section 4.2. Pictures are resized bilinearly, as Didolkar et al. 2022
+(section 7.1) enlarged CIFAR; their method is not described.
 """
+
+from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple, Self
+from typing import NamedTuple, Self
 
-import torch
-import torch.nn.functional as F
-from torch import Tensor
-
-from recollect.config import require
+from recollect.config import require, require_one_of
+from recollect.lazy import torch
 from recollect.tasks.images.contract import ImageTask, Pictures
+from recollect.tasks.streams.contract import Part, hold_out_last
 
-Part = Literal["train", "validation", "test"]
-PARTS = ("train", "validation", "test")
+REMEDY = "download it as docs/datasets.md says, or set path to its folder"
 
 
 class Photographs(NamedTuple):
-    """One half of a published set, as it lies on the disk."""
+    """Training or test pictures of a published set."""
 
-    images: Tensor
+    images: torch.Tensor
     """uint8 ``[n, 3, y, x]``."""
-    labels: Tensor
+    labels: torch.Tensor
     """long ``[n]``."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PhotographTask(ImageTask):
-    """Base of the tasks of published photographs."""
+    """Base of tasks of published photographs."""
 
     path: str = ""
     """Folder of the unpacked archive; empty: its own name below $RECOLLECT_DATA."""
     augment: bool = True
-    """Move and mirror the pictures that are trained on."""
+    """Shift and mirror training pictures at random."""
     validation: int = 1000
     """Training pictures, the last ones, that evaluations during a run use."""
     part: Part = "train"
@@ -49,58 +48,54 @@ class PhotographTask(ImageTask):
     def __post_init__(self) -> None:
         super().__post_init__()
         require(self.validation >= 1, "validation", self.validation, "give at least one picture")
-        require(self.part in PARTS, "part", self.part, f"choose one of {', '.join(PARTS)}")
+        require_one_of(self, "part")
 
     @abstractmethod
     def read(self, *, test: bool) -> Photographs:
-        """One half of the set."""
+        """Read the training or test pictures."""
 
     def scored_on(self, *, final: bool) -> Self:
-        """The validation part, or the test part for a finished run."""
+        """Return the validation part, or the test part for a finished run."""
         return replace(self, part="test" if final else "validation")
 
     def probed_on(self) -> Self:
-        """The training part, with nothing moved."""
+        """Return the training part, without augmentation."""
         return replace(self, part="train", augment=False)
 
     def pictures(self, batch_size: int, generator: torch.Generator) -> Pictures:
         """Draw pictures of this part, with replacement."""
         rows = self._rows
-        found = self._of(rows[torch.randint(len(rows), (batch_size,), generator=generator)])
+        found = self._pictures(rows[torch.randint(len(rows), (batch_size,), generator=generator)])
         if not self.augment or self.part != "train":
             return found
-        return found._replace(images=moved_and_mirrored(found.images, self.size // 8, generator))
+        return found._replace(images=shift_and_mirror(found.images, self.size // 8, generator))
 
     def picture_batches(self, num_rows: int, batch_size: int, generator: torch.Generator) -> Iterator[Pictures]:
-        """Every picture of this part once, at most ``num_rows``."""
+        """Yield every picture of this part once, at most ``num_rows``."""
         for numbers in self._rows[:num_rows].split(batch_size):
-            yield self._of(numbers)
+            yield self._pictures(numbers)
 
     @property
-    def _rows(self) -> Tensor:
+    def _rows(self) -> torch.Tensor:
         count = len(self.read(test=self.part == "test").labels)
-        if self.part == "test":
-            return torch.arange(count)
-        fits = self.validation < count
-        require(fits, "validation", self.validation, f"there are {count} training pictures: leave some")
-        cut = count - self.validation
-        return torch.arange(cut, count) if self.part == "validation" else torch.arange(cut)
+        return hold_out_last(count, self.validation, self.part)
 
-    def _of(self, numbers: Tensor) -> Pictures:
+    def _pictures(self, numbers: torch.Tensor) -> Pictures:
         images, labels = self.read(test=self.part == "test")
-        return Pictures(resized(images[numbers], self.size), labels[numbers])
+        return Pictures(resize(images[numbers], self.size), labels[numbers])
 
 
-def resized(images: Tensor, size: int) -> Tensor:
-    """Bytes ``[b, 3, y, x]`` as floats 0..1, ``[b, 3, size, size]``."""
+def resize(images: torch.Tensor, size: int) -> torch.Tensor:
+    """Resize bytes ``[b, 3, y, x]`` to floats 0..1, ``[b, 3, size, size]``."""
     floats = images.float() / 255
     if images.shape[-1] == size:
         return floats
-    return F.interpolate(floats, size=(size, size), mode="bilinear", align_corners=False, antialias=True)
+    interpolate = torch.nn.functional.interpolate
+    return interpolate(floats, size=(size, size), mode="bilinear", align_corners=False, antialias=True)
 
 
-def moved_and_mirrored(images: Tensor, most: int, generator: torch.Generator) -> Tensor:
-    """Every picture moved by up to ``most`` pixels each way, and mirrored every other time."""
+def shift_and_mirror(images: torch.Tensor, most: int, generator: torch.Generator) -> torch.Tensor:
+    """Shift every picture by up to ``most`` pixels each way, and mirror it with probability 1/2."""
     b, _, y, x = images.shape
     shifts = torch.randint(-most, most + 1, (2, b, 1), generator=generator)
     mirrored = torch.rand(b, 1, generator=generator) < 0.5

@@ -1,24 +1,24 @@
-"""Shapes: a coloured shape before a lit, striped and cluttered background. Which one of eight?
+"""Shapes: classify a coloured shape in front of a lit, striped and cluttered background, one of eight.
 
-    a scene     a background colour, lighter above; a wave of stripes; ``clutter`` short strokes of any colour; before
-                all of that one shape, turned by up to 20 degrees, lighter than the background
+    scene       a background colour, lighter above; a wave of stripes; ``clutter`` short strokes of any colour; in front
+                one shape, rotated by up to 20 degrees, lighter than the background
     picture     a scene at any size: the same draws at 64 and at 128 pixels are the same scene
-    foreground  the pixels whose middle lies inside the shape's outline, exactly
+    foreground  the pixels whose centre lies inside the shape's outline, exactly
 
-Edges are smoothed over a pixel. Scenes are drawn many at a time, fresh ones for every batch.
+Edges are smoothed over a pixel. Every batch has fresh scenes.
 
-Source: ours, for what photographs cannot say: where the thing is that the label names, and what the very same scene
-looks like at another resolution. Numbers on it are no numbers of a published set.
+Source: ours, because photographs lack an exact foreground and the same scene at another resolution. Scores on it do not
+compare with those of a published set.
 """
+
+from __future__ import annotations
 
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-import torch
-from torch import Tensor
-
 from recollect.config import require
+from recollect.lazy import torch
 from recollect.tasks.images.contract import ImageTask, Pictures
 from recollect.tasks.images.outlines import OUTLINES
 
@@ -33,7 +33,7 @@ SCENE_NUMBERS = 17
 
 @dataclass(frozen=True, kw_only=True)
 class Shapes(ImageTask):
-    """Which of eight shapes stands before a cluttered background (ours, drawn on the fly)."""
+    """Classify eight shapes in front of a cluttered background (ours, drawn on the fly)."""
 
     clutter: int = 8
     """Strokes in the background."""
@@ -44,19 +44,19 @@ class Shapes(ImageTask):
 
     @property
     def num_classes(self) -> int:
-        """Eight."""
+        """Number of labels."""
         return len(OUTLINES)
 
     def pictures(self, batch_size: int, generator: torch.Generator) -> Pictures:
-        """Draw scenes; their foreground is known."""
+        """Draw scenes with their foreground."""
         labels = torch.randint(self.num_classes, (batch_size,), generator=generator)
         scene = torch.rand(SCENE_NUMBERS, batch_size, 1, 1, generator=generator)
         strokes = torch.rand(self.clutter, STROKE_NUMBERS, batch_size, 1, 1, generator=generator)
         return draw(labels, scene, strokes, self.size)
 
 
-def draw(labels: Tensor, scene: Tensor, strokes: Tensor, size: int) -> Pictures:
-    """Scenes as pictures.
+def draw(labels: torch.Tensor, scene: torch.Tensor, strokes: torch.Tensor, size: int) -> Pictures:
+    """Render scenes.
 
     Args:
         labels: long ``[b]``.
@@ -72,16 +72,18 @@ def draw(labels: Tensor, scene: Tensor, strokes: Tensor, size: int) -> Pictures:
     images = _background(x, y, colour, numbers)
     for stroke in strokes:
         sx, sy, angle, length, width, *paint = stroke
-        cover = _cover(_stroke(x - 2 * sx + 1, y - 2 * sy + 1, math.pi * angle, length, width), pixel)
+        cover = _cover(_stroke_distance(x - 2 * sx + 1, y - 2 * sy + 1, math.pi * angle, length, width), pixel)
         images = torch.lerp(images, torch.stack(paint, 1), cover[:, None])
-    distance = _outlines(x, y, labels, numbers)
+    distance = _shape_distance(x, y, labels, numbers)
     lighter = torch.stack([_between(LIGHTER, next(numbers)) for _ in range(3)], 1)
     images = torch.lerp(images, colour + lighter, _cover(distance, pixel)[:, None])
     return Pictures(images.clamp(0, 1), labels, distance <= 0)
 
 
-def _background(x: Tensor, y: Tensor, colour: Tensor, numbers: Iterator[Tensor]) -> Tensor:
-    """Light from above, and a wave: ``[b, 3, y, x]``."""
+def _background(
+    x: torch.Tensor, y: torch.Tensor, colour: torch.Tensor, numbers: Iterator[torch.Tensor]
+) -> torch.Tensor:
+    """Render light from above and a wave: ``[b, 3, y, x]``."""
     light = 0.15 + 0.25 * next(numbers)
     angle, frequency = math.pi * next(numbers), 4 + 10 * next(numbers)
     phase, height = 2 * math.pi * next(numbers), 0.04 + 0.1 * next(numbers)
@@ -89,8 +91,10 @@ def _background(x: Tensor, y: Tensor, colour: Tensor, numbers: Iterator[Tensor])
     return colour * (1 - light * y)[:, None] + wave[:, None]
 
 
-def _outlines(x: Tensor, y: Tensor, labels: Tensor, numbers: Iterator[Tensor]) -> Tensor:
-    """Distance of every pixel to the edge of its picture's shape, ``[b, y, x]``; negative inside."""
+def _shape_distance(
+    x: torch.Tensor, y: torch.Tensor, labels: torch.Tensor, numbers: Iterator[torch.Tensor]
+) -> torch.Tensor:
+    """Return the distance of every pixel to the edge of its picture's shape, ``[b, y, x]``; negative inside."""
     scale = _between(SCALES, next(numbers))
     free = 1 - scale
     dx, dy = free * (2 * next(numbers) - 1), free * (2 * next(numbers) - 1)
@@ -104,18 +108,20 @@ def _outlines(x: Tensor, y: Tensor, labels: Tensor, numbers: Iterator[Tensor]) -
     return distance * scale
 
 
-def _stroke(x: Tensor, y: Tensor, angle: Tensor, length: Tensor, width: Tensor) -> Tensor:
-    """Distance to a short line with round ends."""
+def _stroke_distance(
+    x: torch.Tensor, y: torch.Tensor, angle: torch.Tensor, length: torch.Tensor, width: torch.Tensor
+) -> torch.Tensor:
+    """Return the distance to a short line with round ends."""
     cos, sin = angle.cos(), angle.sin()
     half = _between(STROKES["length"], length)
     along = cos * x + sin * y
     return torch.hypot(along - along.clamp(min=-half, max=half), cos * y - sin * x) - _between(STROKES["width"], width)
 
 
-def _cover(distance: Tensor, pixel: float) -> Tensor:
-    """How much of a pixel lies inside."""
+def _cover(distance: torch.Tensor, pixel: float) -> torch.Tensor:
+    """Return the share of a pixel inside an outline."""
     return (0.5 - distance / pixel).clamp(0, 1)
 
 
-def _between(ends: tuple[float, float], share: Tensor) -> Tensor:
+def _between(ends: tuple[float, float], share: torch.Tensor) -> torch.Tensor:
     return ends[0] + (ends[1] - ends[0]) * share

@@ -1,62 +1,61 @@
-"""STL-10: photographs of 96 x 96 pixels, few of them with a label, from binary files.
+"""STL-10: photographs of 96 x 96 pixels, most without a label, from binary files.
 
     train_X.bin, train_y.bin         5000 pictures and their labels, 1..10
     test_X.bin, test_y.bin           8000
-    unlabeled_X.bin                  100 000, for learning without labels; 2.7 GB, read from the disk as they are needed
+    unlabeled_X.bin                  100 000, for learning without labels; 2.7 GB, memory-mapped
 
-A picture is 3 x 96 x 96 bytes, channel by channel, column by column. Where the data is from: docs/datasets.md.
+A picture is 3 x 96 x 96 bytes, channel by channel, column by column. Data source: docs/datasets.md.
 
 Paper:    Coates et al. 2011; Didolkar et al. 2022, sections 3.1 and 7.2.
 """
+
+from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-import numpy as np
-import torch
-
+from recollect.lazy import np, torch
+from recollect.tasks.disk_cache import task_folder
 from recollect.tasks.images.contract import Pictures
-from recollect.tasks.images.photographs import Photographs, PhotographTask, resized
-from recollect.tasks.long_range.bytes import where
+from recollect.tasks.images.photographs import REMEDY, Photographs, PhotographTask, resize
 
-REMEDY = "download it as docs/datasets.md says, or set path to its folder"
 SIDE = 96
 BYTES = 3 * SIDE * SIDE
 
 
 @dataclass(frozen=True, kw_only=True)
 class STL10(PhotographTask):
-    """What is on a photograph of STL-10 (files to download)."""
+    """Classify a photograph of STL-10 (files to download)."""
 
     size: int = 96
     validation: int = 500
     """Training pictures, the last ones, that evaluations during a run use."""
     unlabelled: bool = False
-    """Train on the 100 000 pictures without labels instead (their label is 0): for learning that needs none."""
+    """Train on the 100 000 pictures without labels instead (their label is 0), for self-supervised learning."""
 
     @property
     def num_classes(self) -> int:
-        """Ten."""
+        """Number of labels."""
         return 10
 
     def read(self, *, test: bool) -> Photographs:
-        """One half of the labelled set."""
-        return _read(where(self.path, "stl10_binary"), "test" if test else "train")
+        """Read the labelled training or test pictures."""
+        return _read(task_folder(self.path, "stl10_binary"), "test" if test else "train")
 
     def pictures(self, batch_size: int, generator: torch.Generator) -> Pictures:
         """Draw pictures of this part, or of those without labels."""
         if not self.unlabelled or self.part != "train":
             return super().pictures(batch_size, generator)
-        images = images_of(where(self.path, "stl10_binary") / "unlabeled_X.bin")
+        images = map_images(task_folder(self.path, "stl10_binary") / "unlabeled_X.bin")
         rows = torch.randint(len(images), (batch_size,), generator=generator)
         chosen = torch.from_numpy(np.ascontiguousarray(images[rows.numpy()]))
-        return Pictures(resized(chosen.transpose(2, 3), self.size), torch.zeros(batch_size, dtype=torch.long))
+        return Pictures(resize(chosen.transpose(2, 3), self.size), torch.zeros(batch_size, dtype=torch.long))
 
 
 @lru_cache(maxsize=3)
-def images_of(file: Path) -> np.ndarray:
-    """Pictures uint8 ``[n, 3, x, y]``, left on the disk until they are asked for.
+def map_images(file: Path) -> np.ndarray:
+    """Memory-map pictures uint8 ``[n, 3, x, y]``.
 
     Raises:
         ValueError: there is no such file, it is empty, or it ends inside a picture; names file and picture.
@@ -73,7 +72,7 @@ def images_of(file: Path) -> np.ndarray:
 
 @lru_cache(maxsize=2)
 def _read(folder: Path, half: str) -> Photographs:
-    images, file = images_of(folder / f"{half}_X.bin"), folder / f"{half}_y.bin"
+    images, file = map_images(folder / f"{half}_X.bin"), folder / f"{half}_y.bin"
     if not file.is_file():
         raise ValueError(f"{file} does not exist: {REMEDY}")
     labels = np.frombuffer(file.read_bytes(), np.uint8).astype(np.int64)

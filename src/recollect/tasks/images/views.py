@@ -1,11 +1,11 @@
-"""Views of pictures for learning without labels: turned by quarters, cut out, recoloured, and damaged.
+"""Augmented views of pictures for self-supervised learning: rotation, random crops, colour jitter and corruption.
 
-    view      a random part of the picture (half to all of its area) at its old size, mirrored every other time,
-              with another brightness, contrast and saturation, and grey one time in ten
-    damage    boxes of a twentieth to a quarter of a side: one grey, one blurred, four of noise, four of another picture
+    view        a random part of the picture (half to all of its area) at its old size, mirrored half of the time,
+                with another brightness, contrast and saturation, and grey with probability 1/10
+    corruption  boxes of 1/20 to 1/4 of a side: one grey, one blurred, four of noise, four of another picture
 
 Source: Ahmed et al., SiT: Self-supervised Vision Transformer (2021), section 3 and its code (commit 1767b91).
-Differs: strengths of the recolouring, the number of boxes and that all four damages come at once are ours; the code
+Differs: strengths of the colour jitter, the number of boxes and applying all four corruptions are ours; the code
 draws noise until up to 30 % of the pixels are gone (four boxes are 25 % at most).
 """
 
@@ -22,7 +22,7 @@ GREY = (0.2989, 0.587, 0.114)
 
 
 def rotate(images: Tensor, quarters: Tensor) -> Tensor:
-    """Pictures ``[b, c, y, x]`` turned against the clock by 0 to 3 quarters, long ``[b]``."""
+    """Rotate pictures ``[b, c, y, x]`` counter-clockwise by 0 to 3 quarters, long ``[b]``."""
     found = images.clone()
     for quarter in (1, 2, 3):
         rows = quarters == quarter
@@ -31,7 +31,7 @@ def rotate(images: Tensor, quarters: Tensor) -> Tensor:
 
 
 def random_view(images: Tensor, generator: torch.Generator) -> Tensor:
-    """A random view of every picture ``[b, 3, y, x]``, 0..1."""
+    """Draw a random view of every picture ``[b, 3, y, x]``, 0..1."""
     b = len(images)
     drawn = torch.rand(8, b, generator=generator)
     side = (AREA[0] + (AREA[1] - AREA[0]) * drawn[0]).sqrt()
@@ -45,20 +45,20 @@ def random_view(images: Tensor, generator: torch.Generator) -> Tensor:
     saturation = torch.where(drawn[7].view(b, 1, 1, 1) < GREY_ODDS, 0.0, saturation)
     found = found * bright
     found = torch.lerp(found.mean((1, 2, 3), keepdim=True), found, contrast)
-    return torch.lerp(grey(found), found, saturation).clamp(0, 1)
+    return torch.lerp(to_grey(found), found, saturation).clamp(0, 1)
 
 
 def corrupt(images: Tensor, generator: torch.Generator) -> Tensor:
-    """Pictures ``[b, 3, y, x]`` with boxes of grey, blur, noise and of the picture next to them in the batch."""
+    """Corrupt pictures ``[b, 3, y, x]`` with boxes of grey, blur, noise and the next picture of the batch."""
     noise = torch.rand(images.shape, generator=generator)
     blurred = F.avg_pool2d(F.avg_pool2d(images, 5, 1, 2, count_include_pad=False), 5, 1, 2, count_include_pad=False)
-    for number, inside in ((1, grey(images)), (1, blurred), (BOXES, noise), (BOXES, images.roll(1, 0))):
-        images = torch.where(boxes(images, number, generator)[:, None], inside, images)
+    for number, inside in ((1, to_grey(images)), (1, blurred), (BOXES, noise), (BOXES, images.roll(1, 0))):
+        images = torch.where(draw_boxes(images, number, generator)[:, None], inside, images)
     return images
 
 
-def boxes(images: Tensor, number: int, generator: torch.Generator) -> Tensor:
-    """Where some boxes lie, one draw for each picture: bool ``[b, y, x]``."""
+def draw_boxes(images: Tensor, number: int, generator: torch.Generator) -> Tensor:
+    """Draw a mask of boxes for each picture, bool ``[b, y, x]``."""
     b, _, y, x = images.shape
     drawn = torch.rand(4, b, number, 1, generator=generator)
     found = []
@@ -69,7 +69,7 @@ def boxes(images: Tensor, number: int, generator: torch.Generator) -> Tensor:
     return (found[0][..., :, None] & found[1][..., None, :]).any(1)
 
 
-def grey(images: Tensor) -> Tensor:
-    """All channels as bright as the picture looks."""
+def to_grey(images: Tensor) -> Tensor:
+    """Set all channels to the luminance."""
     weights = torch.tensor(GREY, device=images.device, dtype=images.dtype).view(3, 1, 1)
     return (images * weights).sum(1, keepdim=True).expand_as(images)

@@ -3,34 +3,33 @@
     inputs     bytes + 1 of the first text up to ``length``, padding, then the second likewise (two parts of a row)
     asked      at the last byte: 0 or 1
 
-Where the data is from and what is generated instead: docs/datasets.md.
+Data source and synthetic replacement: docs/datasets.md.
 
 Paper:    Radev et al. 2013 (ACL Anthology Network); Tay et al. 2021, Long Range Arena: 147 086, 18 090 and 17 437 rows
           of columns label, id of one, id of the other, text of one, text of the other, with tabs between them.
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from __future__ import annotations
+
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
-import numpy as np
-import torch
-from torch import Tensor
-
-from recollect.config import require
+from recollect.config import require, require_one_of
+from recollect.lazy import np, torch
+from recollect.tasks.disk_cache import task_folder
 from recollect.tasks.long_range.bytes import (
+    REMEDY,
     STAND_IN,
     VOCABULARY,
-    asked_at_the_end,
-    batches_of,
+    ask_at_last_step,
     encode,
-    filled,
-    where,
-    words,
+    pad_rows,
+    require_utf8,
+    synthesize_text,
 )
-from recollect.tasks.streams.contract import Batch, StreamTask, TaskSpec
+from recollect.tasks.streams.contract import Batch, DatasetTask, Part, TaskSpec
 
 FILES = {
     "train": "new_aan_pairs.train.tsv",
@@ -38,25 +37,24 @@ FILES = {
     "test": "new_aan_pairs.test.tsv",
 }
 TOPICS = 4
-"""Of made-up rows."""
-REMEDY = "download it as docs/datasets.md says, or set path to its folder, or to 'stand-in' for made-up rows"
+"""Topics of synthetic rows."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class AAN(StreamTask):
+class AAN(DatasetTask):
     """Does one paper cite the other, byte by byte (Long Range Arena's Retrieval)."""
 
     path: str = ""
-    """Folder with the three files new_aan_pairs.*.tsv; empty: ``tsv_data`` below $RECOLLECT_DATA. ``stand-in`` makes
-    rows up, which are no papers."""
+    """Folder with the three files new_aan_pairs.*.tsv; empty: ``tsv_data`` below $RECOLLECT_DATA. ``stand-in`` takes
+    synthetic rows, which are no papers."""
     length: int = 4000
     """Bytes of each text that are read; a row has twice as many steps."""
-    part: Literal["train", "validation", "test"] = "train"
+    part: Part = "train"
     """Part that rows are drawn from."""
 
     def __post_init__(self) -> None:
         require(self.length >= 1, "length", self.length, "read at least one byte")
-        require(self.part in FILES, "part", self.part, f"choose one of {', '.join(FILES)}")
+        require_one_of(self, "part")
 
     @property
     def spec(self) -> TaskSpec:
@@ -65,40 +63,31 @@ class AAN(StreamTask):
             vocabulary=VOCABULARY, input_dim=None, num_classes=2, length=2 * self.length, chance=0.5, parts=2
         )
 
-    def sample(self, batch_size: int, generator: torch.Generator) -> Batch:
-        """Draw rows of this part, with replacement."""
-        count = len(self._pairs.labels)
-        return self._batch(torch.randint(count, (batch_size,), generator=generator))
+    def part_rows(self) -> torch.Tensor:
+        """Return the numbers of this part's rows."""
+        return torch.arange(len(self._pairs.labels))
 
-    def batches(self, num_rows: int, batch_size: int, generator: torch.Generator) -> Iterator[Batch]:
-        """Every row of this part once, at most ``num_rows``."""
-        count = min(len(self._pairs.labels), num_rows)
-        return batches_of(torch.arange(count), batch_size, self._batch)
-
-    def scored_on(self, *, final: bool) -> "AAN":
-        """The validation part, or the test part for a finished run."""
-        return replace(self, part="test" if final else "validation")
-
-    @property
-    def _pairs(self) -> "Pairs":
-        if self.path == STAND_IN:
-            return _made_up(self.part)
-        return _read(where(self.path, "tsv_data") / FILES[self.part], self.length)
-
-    def _batch(self, numbers: Tensor) -> Batch:
+    def make_batch(self, rows: torch.Tensor) -> Batch:
+        """Make a batch of the pairs with these numbers."""
         pairs = self._pairs
         halves = [
-            filled([encode(texts[number], self.length) for number in numbers.tolist()], self.length)
+            pad_rows([encode(texts[row], self.length) for row in rows.tolist()], self.length)
             for texts in (pairs.one, pairs.other)
         ]
         inputs, padding = (torch.cat(both, 1) for both in zip(*halves, strict=True))
-        return asked_at_the_end(inputs, padding, pairs.labels[numbers])
+        return ask_at_last_step(inputs, padding, pairs.labels[rows])
+
+    @property
+    def _pairs(self) -> Pairs:
+        if self.path == STAND_IN:
+            return _synthesize(self.part)
+        return _read(task_folder(self.path, "tsv_data") / FILES[self.part], self.length)
 
 
 class Pairs(NamedTuple):
-    """A file."""
+    """Contents of a file."""
 
-    labels: Tensor
+    labels: torch.Tensor
     """long ``[n]``: 0 or 1."""
     one: list[bytes]
     """The first texts."""
@@ -115,7 +104,7 @@ def _read(file: Path, length: int) -> Pairs:
     with file.open("rb") as lines:
         for number, line in enumerate(lines, 1):
             cells = line.rstrip(b"\r\n").split(b"\t")
-            labels.append(_checked(file, number, cells))
+            labels.append(_parse_label(file, number, cells))
             if not line.endswith(b"\n"):
                 remedy = "download the file again, or end the line"
                 raise ValueError(f"{file}, line {number}: the line does not end, as if it were cut short: {remedy}")
@@ -126,30 +115,27 @@ def _read(file: Path, length: int) -> Pairs:
     return Pairs(torch.tensor(labels), *texts)
 
 
-def _checked(file: Path, line: int, cells: list[bytes]) -> int:
-    where_ = f"{file}, line {line}"
+def _parse_label(file: Path, line: int, cells: list[bytes]) -> int:
+    where = f"{file}, line {line}"
     if len(cells) != 5:
-        raise ValueError(f"{where_}: {len(cells)} columns; 5 are wanted: label, id, id, text, text. Is it cut short?")
+        raise ValueError(f"{where}: {len(cells)} columns; 5 are needed: label, id, id, text, text. Is it cut short?")
     if cells[0] not in (b"0", b"1", b"0.0", b"1.0"):
-        raise ValueError(f"{where_}: the label is {cells[0][:20].decode(errors='replace')!r}; it must be 0 or 1")
+        raise ValueError(f"{where}: the label is {cells[0][:20].decode(errors='replace')!r}; it must be 0 or 1")
     for text in cells[3:]:
         if not text.strip():
-            raise ValueError(f"{where_}: a text is empty: download the file again")
-        try:
-            text.decode()
-        except UnicodeDecodeError as error:
-            raise ValueError(f"{where_}: this is no UTF-8 text ({error.reason}): download the file again") from None
+            raise ValueError(f"{where}: a text is empty: download the file again")
+        require_utf8(text, file, line, "download the file again")
     return int(float(cells[0]))
 
 
 @lru_cache(maxsize=4)
-def _made_up(part: str) -> Pairs:
-    """Rows that are no papers: texts belong together where they share rare words."""
+def _synthesize(part: str) -> Pairs:
+    """Draw pairs of synthetic texts that share rare words where one cites the other."""
     random = np.random.default_rng(list(FILES).index(part))
-    labels = torch.arange(4000 if part == "train" else 500) % 2  # of a few hundred pairs each is soon known by heart
+    labels = torch.arange(4000 if part == "train" else 500) % 2  # a few hundred pairs would soon be memorized
     one, other = [], []
     for label in labels.tolist():
         first, second = random.choice(TOPICS, 2, replace=False).tolist()
         for kept, topic in ((one, first), (other, first if label else second)):
-            kept.append(words(random, int(random.integers(20, 60)), topic).encode())
+            kept.append(synthesize_text(random, int(random.integers(20, 60)), topic).encode())
     return Pairs(labels, one, other)

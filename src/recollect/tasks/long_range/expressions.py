@@ -1,4 +1,4 @@
-"""Nested list operations, drawn as Long Range Arena draws them, level by level for many trees at once.
+"""Nested list operations of Long Range Arena, drawn level by level for many trees at once.
 
     node at depth k     k < max_depth: an operator with probability 1/4, else a digit;   k = max_depth: a digit
     digit               uniform in 0..9
@@ -9,17 +9,20 @@
 
     [MAX 2 9 [MIN 4 7 ] 0 ]     is 9
 
-A tree whose root is a digit has length 1 and is never kept, so roots are operators here. Who is kept depends on the
-shape alone: digits and operators are drawn for kept trees only. Nodes of a level stand tree by tree, and the arguments
-of a node side by side, so that lengths, values (bottom up) and places in the row (top down) are sums over stretches.
+A tree whose root is a digit has length 1 and is never kept, so roots are operators here. Whether a tree is kept
+depends on its shape alone: digits and operators are drawn for kept trees only. Nodes of a level are ordered tree by
+tree, and the arguments of a node side by side, so that lengths, values (bottom up) and places in the row (top down) are
+sums over consecutive stretches.
 
 Source: Nangia & Bowman, ListOps (2018); Tay et al., Long Range Arena (2021), whose generator has these numbers.
 """
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from typing import NamedTuple
 
-import numpy as np
+from recollect.lazy import np
 
 OPERATORS = ("[MIN", "[MAX", "[MED", "[SM")
 MIN, MAX, MEDIAN, SUM = range(11, 15)
@@ -31,7 +34,7 @@ ROOTS = 2048
 
 
 class Shape(NamedTuple):
-    """Which trees are drawn, and which of them are kept."""
+    """Limits of the trees that are drawn and kept."""
 
     min_length: int
     """Kept trees are longer."""
@@ -44,17 +47,17 @@ class Shape(NamedTuple):
 
 
 class Rows(NamedTuple):
-    """n expressions, one behind the other."""
+    """n expressions, concatenated."""
 
     tokens: np.ndarray
     """uint8, of all rows."""
     ends: np.ndarray
-    """int64 ``[n]``: where each row ends in ``tokens``."""
+    """int64 ``[n]``: end of each row in ``tokens``."""
     labels: np.ndarray
-    """uint8 ``[n]``: its value, 0..9."""
+    """uint8 ``[n]``: values, 0..9."""
 
     def row(self, number: int) -> np.ndarray:
-        """The tokens of one expression."""
+        """Return the tokens of one expression."""
         return self.tokens[self.ends[number - 1] if number else 0 : self.ends[number]]
 
 
@@ -62,52 +65,44 @@ def draw(shape: Shape, random: np.random.Generator, roots: int = ROOTS) -> Rows:
     """Draw trees whose roots are operators, and keep those of the right length: about a third, at the published sizes.
 
     Args:
-        shape: which trees.
-        random: all randomness comes from here.
+        shape: of the trees.
+        random: source of all randomness.
         roots: trees that are drawn.
     """
-    levels = _kept(shape, *_grow(shape, random, roots))
-    return _written(levels, random)
+    return _write(_grow(shape, random, roots), random)
 
 
-def _grow(shape: Shape, random: np.random.Generator, roots: int) -> tuple[list[np.ndarray], list[np.ndarray]]:
-    """For every level the number of arguments of each node (0: a digit), and how many nodes each tree has there."""
+def _grow(shape: Shape, random: np.random.Generator, roots: int) -> list[np.ndarray]:
+    """Draw tree shapes and keep those of the right length: arguments of each node (0: a digit), by level."""
     args = [random.integers(2, shape.max_args + 1, roots, dtype=np.uint8)]
-    counts = [np.ones(roots, np.int64)]
+    counts = [np.ones(roots, np.int64)]  # nodes that each tree has at a level
     length = np.full(roots, 2)
     for depth in range(2, shape.max_depth + 1):
-        nodes = _by_tree(args[-1], counts[-1])
+        nodes = _sum_by_tree(args[-1], counts[-1])
         length += nodes
-        nodes[length >= shape.max_length] = 0  # too long whatever follows: it need not grow on
+        nodes[length >= shape.max_length] = 0  # too long already: stop growing it
         if not nodes.all():
             args[-1] = np.where(np.repeat(nodes == 0, counts[-1]), np.uint8(0), args[-1])
         below = np.zeros(int(nodes.sum()), np.uint8)
         if depth < shape.max_depth:
             operators = np.flatnonzero(random.integers(0, 256, len(below), dtype=np.uint8) < 64)
             below[operators] = random.integers(2, shape.max_args + 1, len(operators), dtype=np.uint8)
-            length += _by_tree(below != 0, nodes)
+            length += _sum_by_tree(below != 0, nodes)
         args.append(below)
         counts.append(nodes)
-    args.append(length)  # type: ignore[arg-type]
-    return args, counts
+    keep = (length > shape.min_length) & (length < shape.max_length)
+    return [level[np.repeat(keep, count)] for level, count in zip(args, counts, strict=True)]
 
 
-def _by_tree(numbers: np.ndarray, counts: np.ndarray) -> np.ndarray:
-    """Sums over each tree's nodes of a level."""
+def _sum_by_tree(numbers: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    """Sum over each tree's nodes of a level."""
     sums = np.concatenate(([0], np.cumsum(numbers, dtype=np.int64)))
     ends = np.cumsum(counts)
     return sums[ends] - sums[ends - counts]
 
 
-def _kept(shape: Shape, args: list[np.ndarray], counts: list[np.ndarray]) -> list[np.ndarray]:
-    """The levels of the trees whose length is right."""
-    length = args.pop()
-    keep = (length > shape.min_length) & (length < shape.max_length)
-    return [level[np.repeat(keep, count)] for level, count in zip(args, counts, strict=True)]
-
-
-def _written(levels: Sequence[np.ndarray], random: np.random.Generator) -> Rows:
-    """Digits and operators for trees of given shape, their values and their tokens."""
+def _write(levels: Sequence[np.ndarray], random: np.random.Generator) -> Rows:
+    """Draw digits and operators for trees of given shape, and return their tokens and values."""
     parents = [np.flatnonzero(level) for level in levels]
     stretches = [_starts(level[ops]) for level, ops in zip(levels, parents, strict=True)]
     lengths, values = [np.empty(0, np.int64)] * len(levels), [np.empty(0, np.uint8)] * len(levels)
@@ -138,13 +133,13 @@ def _written(levels: Sequence[np.ndarray], random: np.random.Generator) -> Rows:
 
 
 def _starts(counts: np.ndarray) -> np.ndarray:
-    """Where stretches of these lengths begin."""
+    """Return the starts of consecutive stretches of these lengths."""
     ends = np.cumsum(counts, dtype=np.int64)
     return ends - counts
 
 
 def _evaluate(operators: np.ndarray, values: np.ndarray, starts: np.ndarray, counts: np.ndarray) -> np.ndarray:
-    """Values of operators, whose arguments' values stand in stretches of ``counts`` from ``starts`` on."""
+    """Evaluate operators, whose arguments' values are the stretches of ``counts`` from ``starts`` on."""
     found = np.minimum.reduceat(values, starts)
     found = np.where(operators == MAX, np.maximum.reduceat(values, starts), found)
     found = np.where(operators == SUM, np.add.reduceat(values, starts, dtype=np.int64) % 10, found).astype(np.uint8)
@@ -161,10 +156,10 @@ def _evaluate(operators: np.ndarray, values: np.ndarray, starts: np.ndarray, cou
 
 
 def read(tokens: Sequence[int]) -> int:
-    """The value of an expression, by a plain recursion: what the tests compare with.
+    """Evaluate an expression with a plain stack; the reference for tests.
 
     Raises:
-        ValueError: it is none.
+        ValueError: the tokens are no expression.
     """
     stack: list[list[int]] = [[]]
     for token in map(int, tokens):
@@ -179,7 +174,7 @@ def read(tokens: Sequence[int]) -> int:
             by_operator[MEDIAN] = lambda _, o=ordered, n=n: (o[(n - 1) // 2] + o[n // 2]) // 2
             stack[-1].append(by_operator[operator](values))
         else:
-            raise ValueError(f"token {token} cannot stand there")
+            raise ValueError(f"unexpected token {token}")
     if len(stack) != 1 or len(stack[0]) != 1:
         raise ValueError("brackets do not close")
     return stack[0][0]

@@ -1,45 +1,45 @@
-"""Pathfinder: do the two discs lie at the ends of one dashed path? Pictures, pixel by pixel.
+"""Pathfinder: do two discs lie at the ends of one dashed path? Pictures, pixel by pixel.
 
     inputs     size * size grey values 0..255, row by row                            256 kinds of token
     asked      at the last pixel: 1 where both discs are on one path, else 0
 
-A picture has two long paths of ``contour_length`` dashes whose beginnings are near each other, shorter paths that
-distract, and two discs: one at the end of one long path, and one at its beginning (1) or at that of the other (0).
+A picture has two long paths of ``contour_length`` dashes whose beginnings are near each other, shorter distractor
+paths, and two discs: one at the end of one long path, and one at its beginning (1) or at that of the other (0).
 Dashes are 2 pixels long and 0.5 wide, with a gap of 1; discs have a radius of 1.5; all is drawn at twice the size and
-then brought down. Pictures are drawn many at a time; one whose long paths find no way is drawn anew, before anybody
-knows its answer. A distractor that finds none is left out.
+then downsampled. Pictures are drawn many at a time; one whose long paths find no room is drawn again, before its answer
+is drawn. A distractor that finds no room is left out.
 
-What a picture tells without its paths being followed: how far the discs are apart, in twenty classes, 0.58 of the
-answers at 16 pixels and 0.53 at 32; at 16 pixels, where paths are short, the brightness of rings around the discs as
-well 0.66 (a linear classifier with products, 2000 pictures). A score below that says little.
+Score without following paths: from the distance of the discs, in twenty classes, 0.58 at 16 pixels and 0.53 at 32; at
+16 pixels, where paths are short, with the brightness of rings around the discs as well 0.66 (a linear classifier with
+products, 2000 pictures).
 
 Paper:    Linsley et al. 2018; Tay et al. 2021, Long Range Arena, whose numbers these are (contours of 14 dashes,
           distractors of 14 // 3, as many of them as 20 // (14 // 3), seeds 7 apart; in smaller pictures less).
-Differs:  the drawing is ours, and rows are fresh ones, made on the fly; the published data is 200 000 kept pictures.
+Differs:  the drawing is ours, and rows are fresh ones, made on the fly; the published data is 200 000 stored pictures.
           Paths turn by normal angles, with a deviation of 0.4, or more where they would run into something; the
-          published program has another rule. Black pixels are pixels; the arena's code takes 0 for padding
+          published program has another rule. Black pixels are pixels; the arena's code reads 0 as padding
           (``zero_is_padding=True``).
 """
+
+from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
 
-import numpy as np
-import torch
-
 from recollect.config import require
-from recollect.tasks.long_range.bytes import asked_at_the_end
+from recollect.lazy import np, torch
+from recollect.tasks.long_range.bytes import ask_at_last_step
 from recollect.tasks.streams.contract import Batch, StreamTask, TaskSpec
 
 DASH, GAP, THICKNESS, RADIUS, SEEDS_APART = 2.0, 1.0, 0.5, 1.5, 7.0
 DASH_GREY, DISC_GREY = 0.75, 1.0
-FINE = 2  # the lines are drawn at so many times the size
-EDGE = 1.5  # pixels that paths keep away from the edge
-APART = 2.2  # pixels between the middle lines of two paths
+FINE = 2  # scale at which lines are drawn
+EDGE = 1.5  # pixels between paths and the edge
+APART = 2.2  # pixels between the centre lines of two paths
 TRIES = 24
-TURNS = np.repeat([0.4, 0.8, 1.3], TRIES // 3)
-"""Deviations of the angles that are tried, in this order: paths turn sharply only where they must."""
+TURNS = (0.4,) * 8 + (0.8,) * 8 + (1.3,) * 8
+"""Deviations of the tried angles, in this order: paths turn sharply only where they must."""
 CONTOURS = {16: 5, 32: 14}
 TOGETHER = 48  # pictures that are drawn at once
 
@@ -53,7 +53,7 @@ class Pathfinder(StreamTask):
     contour_length: int | None = None
     """Dashes of a long path; None takes 14 for 32 pixels (the arena's hard level), 5 for 16."""
     zero_is_padding: bool = False
-    """Take black pixels for padding, as the arena's code does."""
+    """Read black pixels as padding, as the arena's code does."""
 
     def __post_init__(self) -> None:
         known = self.size in CONTOURS
@@ -70,48 +70,41 @@ class Pathfinder(StreamTask):
     def sample(self, batch_size: int, generator: torch.Generator) -> Batch:
         """Draw ``batch_size`` fresh pictures."""
         random = np.random.default_rng(int(torch.randint(2**62, (), generator=generator)))
-        pictures, labels = pictures_of(self.size, self.contour_length or CONTOURS[self.size], batch_size, random)
+        pictures, labels = draw_pictures(self.size, self.contour_length or CONTOURS[self.size], batch_size, random)
         inputs = torch.from_numpy(pictures.reshape(batch_size, -1).astype(np.int64))
-        padding = inputs == 0 if self.zero_is_padding else torch.zeros_like(inputs, dtype=torch.bool)
-        return asked_at_the_end(inputs, padding, torch.from_numpy(labels))
+        return ask_at_last_step(inputs, (inputs == 0) & self.zero_is_padding, torch.from_numpy(labels))
 
 
 class Paths(NamedTuple):
-    """Dashes of b pictures, p in each."""
+    """p dashes in each of b pictures."""
 
     middles: np.ndarray
     """``[p, b, 2]``: y and x, in pixels."""
     angles: np.ndarray
-    """``[p, b]``: their directions."""
+    """``[p, b]``: directions."""
     whole: np.ndarray
-    """bool ``[p, b]``: the path that a dash belongs to found its way."""
+    """bool ``[p, b]``: the path of the dash found room for all its dashes."""
 
 
-def pictures_of(size: int, contour: int, count: int, random: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    """Draw pictures.
-
-    Args:
-        size: pixels of a side.
-        contour: dashes of a long path.
-        count: pictures.
-        random: all randomness comes from here.
+def draw_pictures(size: int, contour: int, count: int, random: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """Draw pictures with long paths of ``contour`` dashes.
 
     Returns:
         Grey values, uint8 ``[count, size, size]``, and labels, int64 ``[count]``.
     """
     found: list[tuple[np.ndarray, np.ndarray]] = []
     while sum(len(labels) for _, labels in found) < count:
-        paths = _paths(size, contour, TOGETHER, random)
+        paths = _lay_paths(size, contour, TOGETHER, random)
         good = np.flatnonzero(paths.whole[: 2 * contour].all(0))
         paths = Paths(*(part[:, good] for part in paths))
         labels, path = random.integers(0, 2, (2, len(good)))
-        found.append((_drawn(size, contour, paths, path, labels), labels))
+        found.append((_render(size, contour, paths, path, labels), labels))
     pictures, labels = (np.concatenate(parts)[:count] for parts in zip(*found, strict=True))
     return pictures, labels.astype(np.int64)
 
 
-def _paths(size: int, contour: int, count: int, random: np.random.Generator) -> Paths:
-    """Two long paths and the distractors of ``count`` pictures."""
+def _lay_paths(size: int, contour: int, count: int, random: np.random.Generator) -> Paths:
+    """Lay two long paths and the distractors into ``count`` pictures."""
     taken = np.zeros((count, FINE * size, FINE * size), bool)
     short = max(contour // 3, 1)
     first = _start(taken, random, None)
@@ -123,7 +116,7 @@ def _paths(size: int, contour: int, count: int, random: np.random.Generator) -> 
 
 
 def _start(taken: np.ndarray, random: np.random.Generator, near: np.ndarray | None) -> np.ndarray:
-    """Where paths begin ``[b, 2]``: somewhere free, or about as far from a point as seeds are."""
+    """Choose starts of paths ``[b, 2]``: anywhere free, or at the distance of seeds from a point."""
     count, size = len(taken), taken.shape[1] / FINE
     if near is None:
         candidates = random.uniform(EDGE + 1, size - EDGE - 1, (count, TRIES, 2))
@@ -134,16 +127,17 @@ def _start(taken: np.ndarray, random: np.random.Generator, near: np.ndarray | No
 
 
 def _path(taken: np.ndarray, start: np.ndarray, dashes: int, random: np.random.Generator) -> Paths:
-    """A path in each picture, and the room that it takes."""
+    """Lay a path into each picture, and mark its room as taken."""
     count = len(taken)
     rows = np.arange(count)
     angle, middle = random.uniform(0, 2 * np.pi, count), start
     whole = np.ones(count, bool)
     middles, angles = [], []
     for number in range(dashes):
-        spread = (
-            2 * np.pi * random.random((count, TRIES)) if number == 0 else TURNS * random.normal(size=(count, TRIES))
-        )
+        if number == 0:
+            spread = 2 * np.pi * random.random((count, TRIES))
+        else:
+            spread = np.array(TURNS) * random.normal(size=(count, TRIES))
         tried = angle[:, None] + spread
         towards = np.stack((np.sin(tried), np.cos(tried)), -1)  # b k 2
         if number == 0:
@@ -155,7 +149,7 @@ def _path(taken: np.ndarray, start: np.ndarray, dashes: int, random: np.random.G
         free = _free(taken, tip[:, :, None] + towards[:, :, None] * along)  # b k
         chosen = free.argmax(1)
         whole &= free[rows, chosen]
-        if number:  # the dash before the newest is in nobody's way until now
+        if number:  # the newest dash may touch the one before, which is marked only now
             _take(taken, middle, angle)
         angle, middle = tried[rows, chosen], tip[rows, chosen] + towards[rows, chosen] * (DASH / 2)
         middles.append(middle)
@@ -165,7 +159,7 @@ def _path(taken: np.ndarray, start: np.ndarray, dashes: int, random: np.random.G
 
 
 def _free(taken: np.ndarray, points: np.ndarray) -> np.ndarray:
-    """Whether nothing is at points ``[b, k, s, 2]``, all s of them: bool ``[b, k]``."""
+    """Return whether all s of the points ``[b, k, s, 2]`` are free: bool ``[b, k]``."""
     size = taken.shape[1]
     inside = ((points > EDGE) & (points < size / FINE - EDGE)).all(-1)
     cells = (points * FINE).astype(int).clip(0, size - 1)
@@ -173,7 +167,7 @@ def _free(taken: np.ndarray, points: np.ndarray) -> np.ndarray:
 
 
 def _take(taken: np.ndarray, middle: np.ndarray, angle: np.ndarray) -> None:
-    """Mark what is too near to a dash."""
+    """Mark cells too near to a dash as taken."""
     ahead = np.stack((np.sin(angle), np.cos(angle)), -1)[:, None] * np.array([[-DASH / 2], [0.0], [DASH / 2]])
     cells = np.floor((middle[:, None] + ahead) * FINE).astype(int)[:, :, None] + _disc(APART * FINE)  # b 3 s 2
     cells = cells.clip(0, taken.shape[1] - 1)
@@ -187,7 +181,7 @@ def _disc(radius: float) -> np.ndarray:
 
 
 def _around(middle: np.ndarray, angle: np.ndarray, size: int, reach: float) -> tuple[np.ndarray, np.ndarray]:
-    """Cells of the fine grid about dashes ``[b, s, 2]``, and how far each is from the dash, in pixels ``[b, s]``."""
+    """Return cells of the fine grid around dashes ``[b, s, 2]``, and their distances to it in pixels ``[b, s]``."""
     cells = np.floor(middle * FINE).astype(int)[:, None] + _offsets(int(np.ceil(reach * FINE)) + 1)
     away = (cells + 0.5) / FINE - middle[:, None]
     ahead = np.stack((np.sin(angle), np.cos(angle)), -1)[:, None]
@@ -203,14 +197,14 @@ def _offsets(reach: int) -> np.ndarray:
     return np.stack(np.meshgrid(steps, steps, indexing="ij"), -1).reshape(-1, 2)
 
 
-def _drawn(size: int, contour: int, paths: Paths, path: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """Grey values ``[b, size, size]``; dashes of a path that found no way are left out.
+def _render(size: int, contour: int, paths: Paths, path: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    """Render grey values ``[b, size, size]``, without the paths that found no room.
 
     Args:
         size: pixels of a side.
         contour: dashes of a long path.
         paths: the two long ones first.
-        path: 0 or 1 ``[b]``, the long path at whose end there is a disc.
+        path: 0 or 1 ``[b]``, the long path with a disc at its end.
         labels: 1 where the other disc is at its beginning, 0 where it is at that of the other.
     """
     count = len(labels)
@@ -229,7 +223,7 @@ def _drawn(size: int, contour: int, paths: Paths, path: np.ndarray, labels: np.n
 
 
 def _paint(fine: np.ndarray, cells: np.ndarray, distance: np.ndarray, radius: float, grey: float) -> None:
-    """Brighten the cells that are nearer than ``radius``, with a soft edge."""
+    """Brighten cells nearer than ``radius``, with a soft edge."""
     value = grey * (0.5 + FINE * (radius - distance)).clip(0, 1)
     lit = value > 0
     rows = np.broadcast_to(np.arange(len(fine))[:, None], lit.shape)

@@ -1,67 +1,65 @@
-"""Data of others: rows of a file, split into three parts, as a stream task.
+"""User data: the rows of a file, split into three parts, as a stream task.
 
     recollect train arrays --task.path data.npz --core lstm
 
-    goal             targets                    what is asked, and when
+    goal             targets                    answer, and when it is asked
     classification   one per row                its class, at the row's last step
     labelling        one per step               its class, at every step
     regression       numbers, per row or step   their values, at the last step or at every step
     next-step        none                       the next input, at every step but the last
 
-Classes may be any integers or text. Numbers, in inputs and targets, are brought to mean 0 and variance 1 by the
+Classes may be any integers or text. Numbers, in inputs and targets, are standardized to mean 0 and variance 1 by the
 training part. The score of numbers is 1 - (mean squared error) / (variance in the training part): 1 is perfect, and
-always to answer the mean gives about 0. (``standardize=False`` leaves numbers and squared errors as they are.)
-``chance`` of numbers is the score of that mean; of classes it is the share of the commonest one.
+always answering the mean gives about 0. (``standardize=False`` leaves numbers and squared errors as they are.)
+``chance`` of numbers is the score of that mean; of classes it is the share of the most frequent one.
 
-Training draws rows of its part with replacement. Evaluations during a run go once through the validation part, the
-evaluation of a finished run once through the test part, in a fixed order and up to as many rows as they are to score.
-What files may look like: tables.py.
+Training draws rows of its part with replacement. Evaluations during a run read the validation part once, the
+evaluation of a finished run the test part, in a fixed order and up to the number of rows that they score.
+File formats: tables.py.
 """
 
-from collections.abc import Iterator
+from __future__ import annotations
+
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Literal
 
-import numpy as np
-import torch
-from torch import Tensor
-
 from recollect.config import require, require_one_of
-from recollect.tasks.streams.contract import Batch, StreamTask, TaskSpec
+from recollect.lazy import np, torch
+from recollect.tasks.streams.contract import Batch, DatasetTask, Part, TaskSpec, single_episode_batch
 from recollect.tasks.streams.tables import SEQUENCE, TARGET, Rows, read_rows
 
 PARTS = ("train", "validation", "test")
 EXAMPLE = "example"
 MOST_TOKENS = 1 << 16
-"""Integers up to here are taken for tokens."""
+"""Integers below this are read as tokens."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Arrays(StreamTask):
+class Arrays(DatasetTask):
     """Rows of a file: npz, CSV, Parquet, Hugging Face data sets."""
 
     path: str = EXAMPLE
-    """File .npz, .csv or .parquet, folder of a saved Hugging Face data set, or hf:NAME; ``example`` is made up."""
+    """File .npz, .csv or .parquet, folder of a saved Hugging Face data set, or hf:NAME; ``example`` is synthetic."""
     goal: Literal["auto", "classification", "labelling", "regression", "next-step"] = "auto"
-    """What is learned; auto looks at the targets: integers or text are classes, floats are values, none: next-step."""
-    part: Literal["train", "validation", "test"] = "train"
+    """What to learn; auto reads it from the targets: integers or text are classes, floats values, none: next-step."""
+    part: Part = "train"
     """Part that rows are drawn from."""
     validation: float = 0.1
-    """Share of the rows that evaluations during a run use. A column ``split`` (train, validation, test) wins."""
+    """Share of the rows that evaluations during a run use. A column ``split`` (train, validation, test) overrides."""
     test: float = 0.1
     """Share of the rows that score a finished run."""
     split_seed: int = 0
     """Seed of the split."""
     class_weights: Literal["none", "balanced"] = "none"
-    """Loss of a class: the same for all, or larger for the rarer ones, so that all classes weigh the same."""
+    """Weights of the classes in the loss: equal, or larger for rarer ones, so that all classes count the same."""
     standardize: bool = True
-    """Bring numbers to mean 0 and variance 1; else they stay, and their score is 1 - (mean squared error)."""
+    """Standardize numbers to mean 0 and variance 1; else they stay, and their score is 1 - (mean squared error)."""
     inputs_are: Literal["auto", "tokens", "numbers"] = "auto"
-    """What integers [rows, steps] mean; auto takes small ones that are not negative for tokens."""
+    """Meaning of integers [rows, steps]; auto reads small ones that are not negative as tokens."""
     sequence: str = SEQUENCE
-    """In a table: column that says which row a step belongs to."""
+    """In a table: column with the row that a step belongs to."""
     inputs: tuple[str, ...] = ()
     """In a table: columns of the inputs; empty takes all others."""
     target: str = TARGET
@@ -70,16 +68,14 @@ class Arrays(StreamTask):
     def __post_init__(self) -> None:
         for name in ("validation", "test"):
             require(0 <= getattr(self, name) < 1, name, getattr(self, name), "give a share in [0, 1)")
-        require(
-            self.validation + self.test < 1, "validation + test", self.validation + self.test, "leave some to train"
-        )
-        require(self.split_seed >= 0, "split_seed", self.split_seed, "give a seed from 0 on")
-        require(self.part in PARTS, "part", self.part, f"choose one of {', '.join(PARTS)}")
-        require_one_of(self, "goal", "class_weights", "inputs_are")
+        held_out = self.validation + self.test
+        require(held_out < 1, "validation + test", held_out, "leave some rows to train")
+        require(self.split_seed >= 0, "split_seed", self.split_seed, "give a seed of 0 or more")
+        require_one_of(self, "goal", "part", "class_weights", "inputs_are")
 
     @property
     def spec(self) -> TaskSpec:
-        """Sizes, as they are in the file."""
+        """Sizes of the file."""
         data = self._data
         return TaskSpec(
             vocabulary=data.vocabulary,
@@ -92,36 +88,22 @@ class Arrays(StreamTask):
 
     @property
     def class_names(self) -> tuple[str, ...]:
-        """What the classes are called in the file, in the order of the model's answers; empty for values and tokens."""
+        """Names of the classes in the file, in the order of the model's answers; empty for values and tokens."""
         return self._data.class_names
 
-    def in_units(self, answers: Tensor) -> Tensor:
-        """Values ``[..., k]`` that a model gives, in the units of the file."""
+    def in_units(self, answers: torch.Tensor) -> torch.Tensor:
+        """Convert a model's values ``[..., k]`` to the units of the file."""
         mean, std = (torch.as_tensor(number, dtype=answers.dtype) for number in self._data.target_scale)
         return answers * std.to(answers.device) + mean.to(answers.device)
 
-    def sample(self, batch_size: int, generator: torch.Generator) -> Batch:
-        """Draw rows of this part, with replacement."""
-        rows = self._part
-        return self._data.batch(rows[torch.randint(len(rows), (batch_size,), generator=generator)])
+    def make_batch(self, rows: torch.Tensor) -> Batch:
+        """Make a batch of the rows with these numbers."""
+        data = self._data
+        padding = torch.arange(data.asked.shape[1]) >= data.lengths[rows, None]
+        return single_episode_batch(data.inputs[rows], data.targets[rows], data.asked[rows], padding=padding)
 
-    def batches(self, num_rows: int, batch_size: int, generator: torch.Generator) -> Iterator[Batch]:
-        """Every row of this part once, at most ``num_rows``."""
-        for rows in self._part[:num_rows].split(batch_size):
-            yield self._data.batch(rows)
-
-    def scored_on(self, *, final: bool) -> "Arrays":
-        """The validation part, or the test part for a finished run."""
-        return replace(self, part="test" if final else "validation")
-
-    @cached_property
-    def _data(self) -> "Data":
-        file = Path(self.path)
-        changed = file.stat().st_mtime if file.exists() else 0.0
-        return _load(replace(self, part="train", class_weights="none"), changed)
-
-    @property
-    def _part(self) -> Tensor:
+    def part_rows(self) -> torch.Tensor:
+        """Return the numbers of this part's rows."""
         rows = self._data.parts[self.part]
         if not len(rows):
             raise ValueError(
@@ -129,21 +111,27 @@ class Arrays(StreamTask):
             )
         return rows
 
+    @cached_property
+    def _data(self) -> Data:
+        file = Path(self.path)
+        changed = file.stat().st_mtime if file.exists() else 0.0
+        return _load(replace(self, part="train", class_weights="none"), changed)
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Data:
-    """A file that was read: n rows, all of t steps, padded."""
+    """Contents of a file: n rows, padded to t steps."""
 
-    inputs: Tensor
+    inputs: torch.Tensor
     """Tokens ``[n, t]`` or floats ``[n, t, d]``."""
-    targets: Tensor
+    targets: torch.Tensor
     """Classes, long ``[n, t]``, or values, float ``[n, t, k]``."""
-    asked: Tensor
+    asked: torch.Tensor
     """bool ``[n, t]``."""
-    lengths: Tensor
+    lengths: torch.Tensor
     """long ``[n]``: steps of each row."""
-    parts: dict[str, Tensor]
-    """Numbers of the rows of each part."""
+    parts: dict[str, torch.Tensor]
+    """Row numbers of each part."""
     vocabulary: int | None
     outputs: int
     """Classes, or values per step (k)."""
@@ -153,69 +141,57 @@ class Data:
     target_scale: tuple[np.ndarray, np.ndarray]
     """Mean and deviation of the values in the file."""
 
-    def batch(self, rows: Tensor) -> Batch:
-        """Some of the rows."""
-        asked = self.asked[rows]
-        is_first = torch.zeros_like(asked)
-        is_first[:, 0] = True
-        source = torch.full_like(asked, -1, dtype=torch.long)
-        padding = torch.arange(asked.shape[1]) >= self.lengths[rows, None]
-        return Batch(self.inputs[rows], is_first, self.targets[rows], asked, asked, source, padding)
-
 
 @lru_cache(maxsize=4)
 def _load(task: Arrays, changed: float) -> Data:
     # The time of the file's last change is part of the key.
-    rows = (
-        _example()
-        if task.path == EXAMPLE
-        else read_rows(task.path, sequence=task.sequence, inputs=task.inputs, target=task.target)
-    )
+    columns = {"sequence": task.sequence, "inputs": task.inputs, "target": task.target}
+    rows = _example() if task.path == EXAMPLE else read_rows(task.path, **columns)
     count, steps = rows.inputs.shape[:2]
     parts = _split(task, rows)
-    lives = np.arange(steps) < rows.lengths[:, None]  # n t
-    train = np.zeros(count, bool)
-    train[parts["train"].numpy()] = True
-    inputs, vocabulary, scale = _inputs(task, rows, lives & train[:, None])
+    is_step = np.arange(steps) < rows.lengths[:, None]  # n t
+    in_train = np.zeros((count, 1), bool)
+    in_train[parts["train"].numpy()] = True
+    inputs, vocabulary, scale = _read_inputs(task, rows, is_step, is_step & in_train)
     goal = _goal(task, rows)
     if rows.asked is not None and (goal == "next-step" or rows.targets is None or rows.targets.ndim == 1):
         raise ValueError(
-            f"{task.path}: asked says at which steps an answer is wanted, and goal={goal!r} asks at its own: leave "
+            f"{task.path}: asked marks the steps at which an answer is wanted, and goal={goal!r} has its own: leave "
             "asked out, or give targets [rows, steps]"
         )
+    names: tuple[str, ...] = ()
     if goal == "next-step":
-        asked = lives & (np.arange(steps) + 1 < rows.lengths[:, None])
-        shifted = np.roll(inputs, -1, 1)
-        answers, numbers, names = shifted, vocabulary is None, ()
+        asked = is_step & (np.arange(steps) + 1 < rows.lengths[:, None])
+        answers, are_numbers = np.roll(inputs, -1, 1), vocabulary is None
     else:
-        answers, asked = _per_step(rows, lives)
-        _require_told(task, answers, asked)
-        numbers, names, scale = goal == "regression", (), (np.zeros(1), np.ones(1))
-        if numbers:
-            answers, scale = _scaled(_as_numbers(task, answers), asked & train[:, None], task.standardize)
+        answers, asked = _spread_targets(rows, is_step)
+        _require_answers(task, answers, asked)
+        are_numbers, scale = goal == "regression", (np.zeros(1), np.ones(1))
+        if are_numbers:
+            answers, scale = _standardize(_to_numbers(task, answers), asked & in_train, task.standardize)
         else:
-            answers, names = _classes(answers, asked)
+            answers, names = _to_classes(answers, asked)
     common = {"inputs": torch.from_numpy(inputs), "asked": torch.from_numpy(asked), "parts": parts}
     common |= {"lengths": torch.from_numpy(rows.lengths.astype(np.int64))}
     common |= {"vocabulary": vocabulary, "target_scale": scale}
-    if numbers:
-        values = torch.from_numpy(np.where(asked[..., None], answers, 0).astype(np.float32))
-        told = values.numpy()[asked & train[:, None]]
-        chance = 0.0 if task.standardize else 1 - float(told.var(0, dtype=np.float64).mean())
-        return Data(**common, targets=values, outputs=values.shape[-1], chance=chance)
+    if are_numbers:
+        values = np.where(asked[..., None], answers, 0).astype(np.float32)
+        variance = float(values[asked & in_train].var(0, dtype=np.float64).mean())
+        chance = 0.0 if task.standardize else 1 - variance
+        return Data(**common, targets=torch.from_numpy(values), outputs=values.shape[-1], chance=chance)
     outputs = len(names) or int(vocabulary or 0)
-    targets = torch.from_numpy(np.where(asked, answers, 0))
-    counts = np.bincount(targets.numpy()[asked & train[:, None]], minlength=outputs)
+    targets = np.where(asked, answers, 0)
+    counts = np.bincount(targets[asked & in_train], minlength=outputs)
     weights = counts.sum() / (np.maximum(counts, 1) * max(np.count_nonzero(counts), 1))
     common |= {"chance": float(counts.max() / counts.sum()), "class_weights": tuple(weights.tolist())}
-    return Data(**common, targets=targets, outputs=outputs, class_names=names)
+    return Data(**common, targets=torch.from_numpy(targets), outputs=outputs, class_names=names)
 
 
-def _split(task: Arrays, rows: Rows) -> dict[str, Tensor]:
+def _split(task: Arrays, rows: Rows) -> dict[str, torch.Tensor]:
     count = len(rows.inputs)
     if rows.split is not None:
         unknown = sorted(set(map(str, rows.split)) - set(PARTS))
-        require(not unknown, "split", ", ".join(unknown), f"parts are called {', '.join(PARTS)}")
+        require(not unknown, "split", ", ".join(unknown), f"the parts are {', '.join(PARTS)}")
         parts = {part: torch.from_numpy(np.flatnonzero(rows.split.astype(str) == part)) for part in PARTS}
         if not len(parts["train"]):
             raise ValueError(f"{task.path}: no row has the split 'train': mark those to learn from")
@@ -245,80 +221,80 @@ def _goal(task: Arrays, rows: Rows) -> str:
     return task.goal
 
 
-def _inputs(
-    task: Arrays, rows: Rows, counted: np.ndarray
+def _read_inputs(
+    task: Arrays, rows: Rows, is_step: np.ndarray, counted: np.ndarray
 ) -> tuple[np.ndarray, int | None, tuple[np.ndarray, np.ndarray]]:
+    """Return inputs, their vocabulary where they are tokens, and the mean and deviation that they were scaled by."""
     inputs = rows.inputs
-    whole = inputs.ndim == 2 and inputs.dtype.kind in "iu"
-    small = whole and inputs.min() >= 0 and inputs.max() < MOST_TOKENS
+    are_integers = inputs.ndim == 2 and inputs.dtype.kind in "iu"
+    small = are_integers and inputs.min() >= 0 and inputs.max() < MOST_TOKENS
     if task.inputs_are == "tokens" and not small:
         raise ValueError(f"inputs_are='tokens': inputs are {inputs.dtype} {list(inputs.shape)}, not integers from 0 on")
     if small and task.inputs_are != "numbers":
         return inputs.astype(np.int64), int(inputs.max()) + 1, (np.zeros(1), np.ones(1))
-    numbers = (inputs[..., None] if inputs.ndim == 2 else inputs).astype(np.float64)
-    lives = np.arange(inputs.shape[1]) < rows.lengths[:, None]
-    _require_finite(task, numbers, lives)  # one that is not would make the mean of all so
-    scaled, scale = _scaled(numbers, counted, task.standardize)
-    scaled = np.where(lives[..., None], scaled, 0).astype(np.float32)
-    _require_finite(task, scaled, lives)
+    values = (inputs[..., None] if inputs.ndim == 2 else inputs).astype(np.float64)
+    _require_finite(task, values, is_step)  # before the mean, which one NaN would spoil
+    scaled, scale = _standardize(values, counted, task.standardize)
+    scaled = np.where(is_step[..., None], scaled, 0).astype(np.float32)
+    _require_finite(task, scaled, is_step)  # float32 may overflow
     return scaled, None, scale
 
 
-def _require_finite(task: Arrays, numbers: np.ndarray, lives: np.ndarray) -> None:
-    wrong = np.argwhere(lives & ~np.isfinite(numbers).all(-1))
+def _require_finite(task: Arrays, values: np.ndarray, is_step: np.ndarray) -> None:
+    wrong = np.argwhere(is_step & ~np.isfinite(values).all(-1))
     if len(wrong):
         row, step = wrong[0]
         raise ValueError(f"{task.path}: inputs of row {row} at step {step} are not finite: fill or drop them")
 
 
-def _scaled(
-    numbers: np.ndarray, counted: np.ndarray, standardize: bool
+def _standardize(
+    values: np.ndarray, counted: np.ndarray, standardize: bool
 ) -> tuple[np.ndarray, tuple[np.ndarray, np.ndarray]]:
-    """``[n, t, k]`` with mean 0 and variance 1 where ``counted [n, t]``; what never changes stays as it is."""
-    mean, std = np.zeros(numbers.shape[-1]), np.ones(numbers.shape[-1])
+    """Scale ``[n, t, k]`` to mean 0 and variance 1 where ``counted [n, t]``; constant columns are only shifted."""
+    mean, std = np.zeros(values.shape[-1]), np.ones(values.shape[-1])
     if standardize and counted.any():
-        mean, std = numbers[counted].mean(0), numbers[counted].std(0)
+        mean, std = values[counted].mean(0), values[counted].std(0)
         std = np.where(std > 0, std, 1.0)
-    return (numbers - mean) / std, (mean, std)
+    return (values - mean) / std, (mean, std)
 
 
-def _per_step(rows: Rows, lives: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Targets of every step, and the steps that are asked."""
-    targets, steps = rows.targets, lives.shape[1]
+def _spread_targets(rows: Rows, is_step: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return targets of every step, and the steps that are asked."""
+    targets, steps = rows.targets, is_step.shape[1]
     assert targets is not None
     if targets.ndim > 1:
-        return targets, lives if rows.asked is None else lives & rows.asked
+        return targets, is_step if rows.asked is None else is_step & rows.asked
     last = np.arange(steps) == rows.lengths[:, None] - 1
-    return np.broadcast_to(targets[:, None], lives.shape), last
+    return np.broadcast_to(targets[:, None], is_step.shape), last
 
 
-def _require_told(task: Arrays, targets: np.ndarray, asked: np.ndarray) -> None:
-    """Raise ``ValueError`` where a target that is asked for is no number, infinite, or empty text."""
+def _require_answers(task: Arrays, targets: np.ndarray, asked: np.ndarray) -> None:
+    """Raise ``ValueError`` where a target that is asked for is NaN, infinite, or empty text."""
     kind = targets.dtype.kind
     if kind not in "fUS":
         return
-    untold = ~np.isfinite(targets) if kind == "f" else targets == targets.dtype.type()
-    wrong = np.argwhere(asked & untold.reshape(*asked.shape, -1).any(-1))
+    missing = ~np.isfinite(targets) if kind == "f" else targets == targets.dtype.type()
+    wrong = np.argwhere(asked & missing.reshape(*asked.shape, -1).any(-1))
     if len(wrong):
         row, step = wrong[0]
         what = "not finite" if kind == "f" else "empty"
         raise ValueError(f"{task.path}: the target of row {row} at step {step} is {what}: fill it or drop the row")
 
 
-def _as_numbers(task: Arrays, targets: np.ndarray) -> np.ndarray:
+def _to_numbers(task: Arrays, targets: np.ndarray) -> np.ndarray:
     if targets.dtype.kind not in "iuf":
         raise ValueError(f"goal='regression': targets of {task.path} are {targets.dtype}, no numbers")
     return (targets[..., None] if targets.ndim == 2 else targets).astype(np.float64)
 
 
-def _classes(targets: np.ndarray, asked: np.ndarray) -> tuple[np.ndarray, tuple[str, ...]]:
-    """Numbers of classes, and their names: all that are asked for, sorted."""
-    kinds = np.unique(targets[asked])
-    return np.searchsorted(kinds, targets).clip(max=len(kinds) - 1), tuple(str(kind) for kind in kinds)
+def _to_classes(targets: np.ndarray, asked: np.ndarray) -> tuple[np.ndarray, tuple[str, ...]]:
+    """Return class numbers, and the sorted names of all classes that are asked for."""
+    classes = np.unique(targets[asked])
+    return np.searchsorted(classes, targets).clip(max=len(classes) - 1), tuple(str(one) for one in classes)
 
 
 def _example() -> Rows:
-    """Waves of three speeds in noise; which speed? To try things, and to see what a file holds."""
+    """Make an example: classify noisy waves by their frequency, one of three."""
     random = np.random.default_rng(0)
     targets, lengths = random.integers(0, 3, 600), random.integers(20, 41, 600)
     time, phase = np.arange(40), random.uniform(0, 2 * np.pi, (600, 1))

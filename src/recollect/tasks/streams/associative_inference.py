@@ -1,50 +1,48 @@
 """Paired associative inference: A goes with B, B goes with C. Does C go with A?
 
 An episode has ``num_chains`` chains of items, A-B-C or A-B-C-D. First all pairs of neighbours in a chain are shown, in
-random order and each one way or the other; then a trial asks which of two items belongs to a cue. One item a step:
+random order and with either item first; then a trial asks which of two items belongs to a cue. One item a step:
 
     A4 B4   C1 B1   B9 C9   ...   A1   C7 C1            answer: 1, the right one
     |-- pairs, two steps each --|     cue  left right
 
 The answer (class 0 left, 1 right) is given at the last step of a trial. The lure is the item of the same letter in
-another chain. Trials of the types AB, BC, CD repeat a pair that was shown; AC, BD, AD need two or three pairs to be
-put together, as no pair holds both items. AC is what is reported; ``types`` chooses what is asked, for training and
-for scoring alike: ``replace(task, types=("AC",))``. ``trials`` says how many are asked of one
-memory.
+another chain. Trials of the types AB, BC, CD repeat a pair that was shown; AC, BD, AD combine two or three pairs, as no
+pair holds both items. AC is what is reported; ``types`` chooses the types for training and scoring alike:
+``replace(task, types=("AC",))``. ``trials`` is the number of trials per episode.
 
 ``form="streamed"`` is one episode: trials follow the pairs and each other. ``form="paper"`` marks every trial as a
-sequence of its own (``is_first``): the first episode of a row is the memory, each later one a trial, and a model must
-be given the memory (``SequenceModelConfig.given_memory``).
+sequence of its own (``is_first``): the first episode of a row is the memory, each later one a trial, and the model
+must be given the memory (``SequenceModelConfig.given_memory``).
 
-Items are random unit vectors, unless ``folder`` names the published embeddings of photographs. A pair fills a chunk
+Items are random unit vectors, unless ``folder`` holds the published embeddings of photographs. A pair fills a chunk
 of two steps, counted from the start of the episode.
 
-Chance is exactly 1/2 for whatever forgets the pairs: which of the two items is the lure, and on which side it is, are
-drawn alike, so a trial alone looks the same for both answers. Several trials in one stream tell a little about each
+Chance is exactly 1/2 for a model that forgets the pairs: which of the two items is the lure, and its side, are drawn
+independently, so a trial alone looks the same for both answers. Several trials in one stream tell a little about each
 other (an item that is right once is the same item everywhere): score streams on one trial.
 
 Paper:    Lampinen et al. 2021, section 3.4 and appendix B.4; the task and its embeddings are
           those of Banino et al., "MEMO" (2020).
 Differs:  ``form="streamed"``, the default: the paper puts the pairs into the memory of every layer by hand and reads
-          each trial as a sequence of its own, which is ``form="paper"``. Random vectors stand in for photographs by
+          each trial as a sequence of its own, which is ``form="paper"``. Random vectors replace photographs by
           default.
 """
+
+from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, Self
 
-import numpy as np
-import torch
-import torch.nn.functional as F
-from torch import Tensor
-
+from recollect.config import require, require_one_of
 from recollect.files import read_arrays
+from recollect.lazy import np, torch
 from recollect.tasks.streams.contract import Batch, StreamTask, TaskSpec
 
 TYPES = {3: ("AB", "BC", "AC"), 4: ("AB", "BC", "AC", "CD", "BD", "AD")}
-"""Types of trials for every length of a chain, in the order of the published numbers 1, 2, ..."""
+"""Types of trials by chain length, in the order of the published numbers 1, 2, ..."""
 ARRAYS = ("memory", "trials", "correct_answer", "trial_type")
 PUBLISHED = "gs://deepmind-memo"
 SHARDS = {"train": 500, "valid": 150, "test": 100}
@@ -52,7 +50,7 @@ SHARDS = {"train": 500, "valid": 150, "test": 100}
 
 @dataclass(frozen=True, kw_only=True)
 class AssociativeInference(StreamTask):
-    """Say which of two items belongs to a cue, by way of pairs seen before."""
+    """Choose which of two items belongs to a cue, from pairs seen before."""
 
     chain: Literal[3, 4] = 3
     """Items of a chain."""
@@ -63,39 +61,29 @@ class AssociativeInference(StreamTask):
     types: tuple[str, ...] = ()
     """Types of trials, all equally likely; () takes all that the chain has."""
     folder: str = ""
-    """Where the published embeddings are, to be used instead of random vectors; see :func:`published`."""
+    """Folder of the published embeddings, which replace random vectors; see :func:`read_published`."""
     split: Literal["train", "valid", "test"] = "train"
-    """Which of the published episodes; random ones need no split."""
+    """Part of the published episodes; random ones need no split."""
     form: Literal["streamed", "paper"] = "streamed"
     """One episode of pairs and trials, or the pairs as one and every trial as another (paper)."""
     trials: int = 1
-    """Trials that are asked of one memory; 0 asks every type of every chain once (paper)."""
+    """Trials per episode; 0 asks every type of every chain once (paper)."""
 
     def __post_init__(self) -> None:
-        if self.chain not in TYPES:
-            raise ValueError(f"chain={self.chain}: give 3 or 4 items")
-        if self.num_chains < 2:
-            raise ValueError(f"num_chains={self.num_chains}: give at least 2, a lure is of another chain")
-        if self.width < 1:
-            raise ValueError(f"width={self.width}: give at least 1")
+        require_one_of(self, "chain", "split", "form")
+        require(self.num_chains >= 2, "num_chains", self.num_chains, "give at least 2, a lure is of another chain")
+        require(self.width >= 1, "width", self.width, "give at least 1")
+        known = TYPES[self.chain]
         for name in self.types:
-            if name not in TYPES[self.chain]:
-                raise ValueError(f"types: {name!r} is not asked of chains of {self.chain}; use {TYPES[self.chain]}")
-        if len(set(self.types)) < len(self.types):
-            raise ValueError(f"types={self.types}: name each type once")
-        if self.split not in SHARDS:
-            raise ValueError(f"split={self.split!r}: choose one of {', '.join(SHARDS)}")
-        if self.form not in ("streamed", "paper"):
-            raise ValueError(f"form={self.form!r}: choose 'streamed' or 'paper'")
-        if not 0 <= self.trials <= len(self.asked) * self.num_chains:
-            raise ValueError(
-                f"trials={self.trials}: give 1 to {len(self.asked) * self.num_chains}, one of each of "
-                f"{len(self.asked)} types for {self.num_chains} chains; 0 asks all"
-            )
+            require(name in known, "types", name, f"not a type of chains of {self.chain}; use {known}")
+        require(len(set(self.types)) == len(self.types), "types", self.types, "name each type once")
+        most = len(self.asked) * self.num_chains
+        remedy = f"give 1 to {most}, one of each of {len(self.asked)} types for {self.num_chains} chains; 0 asks all"
+        require(0 <= self.trials <= most, "trials", self.trials, remedy)
 
     @property
     def asked(self) -> tuple[str, ...]:
-        """The types of trials that are asked."""
+        """Types of trials that are asked."""
         return self.types or TYPES[self.chain]
 
     @property
@@ -137,20 +125,20 @@ class AssociativeInference(StreamTask):
         targets = nothing.masked_scatter(asked, answer)
         return Batch(inputs, is_first, targets, asked, asked, (nothing - 1).masked_scatter(asked, source))
 
-    def things(self, batch: Batch) -> Tensor:
-        """The pairs, each at its first item."""
+    def count_items(self, batch: Batch) -> torch.Tensor:
+        """Count the pairs, each at its first item."""
         steps = torch.arange(batch.inputs.shape[1])
         return ((steps < 2 * self.num_pairs) & (steps % 2 == 0)).long().expand(len(batch.inputs), -1)
 
-    def scored_on(self, *, final: bool) -> "AssociativeInference":
-        """Itself, whose rows are always fresh; of published episodes those kept for it: valid, or test at the end."""
+    def scored_on(self, *, final: bool) -> Self:
+        """Return itself, whose rows are always fresh; for published episodes the split valid, or test at the end."""
         return replace(self, split="test" if final else "valid") if self.folder else self
 
-    def _draw_random(self, b: int, generator: torch.Generator) -> tuple[Tensor, Tensor, Tensor]:
-        """Inputs ``[b, t, d]``, answers and sources ``[b, trials]`` from random vectors."""
+    def _draw_random(self, b: int, generator: torch.Generator) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Draw inputs ``[b, t, d]``, answers and sources ``[b, trials]`` from random vectors."""
         chains, letters = self.num_chains, self.chain
         # Items are numbered chain by chain, pairs too: pair j of chain i is number i * (letters - 1) + j.
-        items = F.normalize(torch.randn(b, chains * letters, self.width, generator=generator), dim=-1)
+        items = torch.nn.functional.normalize(torch.randn(b, chains * letters, self.width, generator=generator), dim=-1)
         first = (torch.arange(chains)[:, None] * letters + torch.arange(letters - 1)).flatten()
         order = torch.rand(b, self.num_pairs, generator=generator).argsort(-1)  # pair at each place
         flipped = torch.randint(2, (b, self.num_pairs), generator=generator)  # whether its later letter comes first
@@ -170,10 +158,10 @@ class AssociativeInference(StreamTask):
         shown = torch.cat((pairs.flatten(1), trials.flatten(1)), 1)
         return items[torch.arange(b)[:, None], shown], answer, source
 
-    def _draw_trials(self, b: int, generator: torch.Generator) -> tuple[Tensor, Tensor, Tensor]:
-        """Type, chain and the lure's chain of each trial, ``[b, trials]``: no type of a chain is asked twice."""
+    def _draw_trials(self, b: int, generator: torch.Generator) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Draw type, chain and the lure's chain of each trial, ``[b, trials]``; no type of a chain repeats."""
         kinds, chains = len(self.asked), self.num_chains
-        if self.num_trials == 1:  # as it was drawn before there was more than one
+        if self.num_trials == 1:  # drawn as in earlier versions, which had one trial
             kind = torch.randint(kinds, (b,), generator=generator)[:, None]
             two = torch.rand(b, chains, generator=generator).argsort(-1)
             return kind, two[:, :1], two[:, 1:2]
@@ -182,20 +170,20 @@ class AssociativeInference(StreamTask):
         other = (chain + torch.randint(1, chains, chosen.shape, generator=generator)) % chains
         return chosen // chains, chain, other
 
-    def _draw_published(self, b: int, generator: torch.Generator) -> tuple[Tensor, Tensor, Tensor]:
-        """The same from the published episodes."""
-        data = published(self.folder, self.split, self.chain)
+    def _draw_published(self, b: int, generator: torch.Generator) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Draw the same from the published episodes."""
+        data = read_published(self.folder, self.split, self.chain)
         found = (*data.memory.shape[1:2], *data.memory.shape[3:])
         if found != (self.num_pairs, self.width):
             raise ValueError(
                 f"folder={self.folder!r} has {found[0]} pairs of width {found[1]}; num_chains={self.num_chains} and "
-                f"width={self.width} ask for {self.num_pairs} pairs of width {self.width}: make them agree"
+                f"width={self.width} need {self.num_pairs} pairs of width {self.width}: make them agree"
             )
         wanted = np.isin(data.trial_type, [TYPES[self.chain].index(name) + 1 for name in self.asked])
         if (wanted.sum(1) < self.num_trials).any():
             raise ValueError(
                 f"types={self.asked}, trials={self.trials}: an episode in {self.folder!r} has fewer such trials; "
-                "ask for other types or fewer trials"
+                "choose other types or fewer trials"
             )
         episode = torch.randint(len(data.memory), (b,), generator=generator).numpy()
         chance = torch.rand(b, wanted.shape[1], generator=generator).numpy()
@@ -213,7 +201,7 @@ class AssociativeInference(StreamTask):
 
 
 class Published(NamedTuple):
-    """n episodes with p pairs and k trials each."""
+    """Published episodes: n of them with p pairs and k trials each."""
 
     memory: np.ndarray
     """float32 ``[n, p, 2, d]``: the pairs."""
@@ -226,11 +214,11 @@ class Published(NamedTuple):
 
 
 @lru_cache(maxsize=4)
-def published(folder: str, split: str, chain: int) -> Published:
-    """The published episodes, from ``folder/length<chain>/<split>/``.
+def read_published(folder: str, split: str, chain: int) -> Published:
+    """Read the published episodes from ``folder/length<chain>/<split>/``.
 
-    There, either four files ``memory.npy``, ``trials.npy``, ``correct_answer.npy`` and ``trial_type.npy``, which are
-    read where they are needed, or any number of ``.npz`` files with arrays of these names, which are read at once.
+    The folder holds either four files ``memory.npy``, ``trials.npy``, ``correct_answer.npy`` and ``trial_type.npy``,
+    which are memory-mapped, or any number of ``.npz`` files with arrays of these names, which are read at once.
     Shapes are those of :class:`Published`; a file of one episode may leave out the first axis.
 
     Raises:
@@ -239,8 +227,7 @@ def published(folder: str, split: str, chain: int) -> Published:
     here = Path(folder) / f"length{chain}" / split
     shards = sorted(here.glob("*.npz"))
     if all((here / f"{name}.npy").is_file() for name in ARRAYS):
-        shards = [here]
-        parts = [[_opened(here / f"{name}.npy") for name in ARRAYS]]
+        shards, parts = [here], [[_memory_map(here / f"{name}.npy") for name in ARRAYS]]
     elif shards:
         parts = [_read_shard(shard) for shard in shards]
     else:
@@ -261,23 +248,19 @@ def published(folder: str, split: str, chain: int) -> Published:
                 )
         columns.append(whole[0] if len(whole) == 1 else np.concatenate(whole))
     data = Published(*columns)
-    n, k = data.correct_answer.shape[:2]
-    d = data.memory.shape[-1]
-    expected = ((n, data.memory.shape[1], 2, d), (n, k, 3, d), (n, k), (n, k))
-    for name, array, shape in zip(ARRAYS, data, expected, strict=True):
+    (n, k), (p, d) = data.correct_answer.shape, (data.memory.shape[1], data.memory.shape[-1])
+    for name, array, shape in zip(ARRAYS, data, ((n, p, 2, d), (n, k, 3, d), (n, k), (n, k)), strict=True):
         if array.shape != shape:
-            raise ValueError(f"folder={folder!r}: {name} is {list(array.shape)}, the others ask for {list(shape)}")
-    for name, array, low, high in (
-        ("correct_answer", data.correct_answer, 0, 1),
-        ("trial_type", data.trial_type, 1, len(TYPES[chain])),
-    ):
+            raise ValueError(f"folder={folder!r}: {name} is {list(array.shape)}, the others need {list(shape)}")
+    for name, low, high in (("correct_answer", 0, 1), ("trial_type", 1, len(TYPES[chain]))):
+        array = getattr(data, name)
         if array.min() < low or array.max() > high:
             raise ValueError(f"folder={folder!r}: {name} has {array.min()}..{array.max()}; it should be {low}..{high}")
     return data
 
 
 def last_link(memory: np.ndarray, cue: np.ndarray, right: np.ndarray) -> int:
-    """The step that shows ``right`` in the last pair of the shortest way to it from ``cue``; -1 where none leads there.
+    """Find the step that shows ``right`` in the last pair of the shortest path to it from ``cue``; -1 without a path.
 
     Args:
         memory: ``[p, 2, d]``: the pairs. Items are the same where all their numbers are.
@@ -293,18 +276,15 @@ def last_link(memory: np.ndarray, cue: np.ndarray, right: np.ndarray) -> int:
             for side in (0, 1)
             if pair[side] in reached and pair[1 - side] not in reached
         }
-        if goal in steps:
-            return steps[goal]
-        if not steps:
-            return -1
+        if goal in steps or not steps:
+            return steps.get(goal, -1)
         reached |= steps.keys()
 
 
-def _opened(path: Path) -> np.ndarray:
-    """An array that stays in its file."""
+def _memory_map(path: Path) -> np.ndarray:
     try:
         return np.load(path, mmap_mode="r")
-    except (ValueError, EOFError, OSError) as error:  # whatever a damaged file leads NumPy to
+    except (ValueError, EOFError, OSError) as error:  # NumPy raises any of these for a damaged file
         raise ValueError(f"{path}: it is damaged or no .npy file of numbers ({error}): save it again") from None
 
 

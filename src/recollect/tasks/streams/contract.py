@@ -1,45 +1,47 @@
-"""What a supervised stream task is: rows of steps, made on the fly, with an answer wanted at some of them.
+"""Supervised stream tasks: rows of steps with an answer wanted at some of them.
 
     batch = task.sample(batch_size, generator)
 
-A task is a frozen dataclass whose fields are its difficulty. It holds no randomness of its own: the same
-generator state gives the same batch, so a run resumes from the generator's state alone. Beside the inputs it
-tells a probe (never the model) its secret: which past step each answer depends on.
+A task is a frozen dataclass whose fields set its difficulty. It holds no randomness: the same generator state gives the
+same batch, so a run resumes from the generator's state alone. ``source`` tells probes, never the model, on which past
+step each answer depends.
 """
+
+from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import dataclass, replace
+from typing import Literal, NamedTuple, Self
 
-import torch
-from torch import Tensor
+from recollect.config import CheckedConfig, require
+from recollect.lazy import torch
 
-from recollect.config import CheckedConfig
+Part = Literal["train", "validation", "test"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class TaskSpec:
-    """What a model and a table need to know about a task."""
+    """Sizes, chance and memory requirements of a task."""
 
     vocabulary: int | None
     """Number of input tokens; None when inputs are floats."""
     input_dim: int | None
     """Width of a float input; None when inputs are tokens."""
     num_classes: int
-    """Number of answers to choose from; of values that are asked for at a step, where answers are numbers."""
+    """Number of classes, or of values per step where answers are numbers."""
     length: int
     """Steps in a row."""
     chance: float = float("nan")
-    """Exact expected score of any answer that uses only the current step; NaN when nobody knows it."""
+    """Exact expected score of the best answers from the current step alone; NaN when unknown."""
     oracle: float = 1.0
     """Expected score of the best answers."""
     solved: float | None = None
-    """Score from which the task counts as solved; None when nobody knows it."""
+    """Score from which the task counts as solved; None when unknown."""
     memory_span: int = 0
-    """Most steps between a query and the past step that its answer depends on; 0 when nobody knows it."""
+    """Most steps between a query and the past step that its answer depends on; 0 when unknown."""
     bits: float = float("nan")
-    """Most that must be kept for an answer that is still to come, in bits; NaN when nobody knows it."""
+    """Most bits that must be remembered for future answers; NaN when unknown."""
     class_weights: tuple[float, ...] | None = None
     """Weight of each class in the loss; None weighs all alike."""
     parts: int = 1
@@ -51,31 +53,46 @@ class TaskSpec:
 class Batch(NamedTuple):
     """b independent rows of t steps."""
 
-    inputs: Tensor
+    inputs: torch.Tensor
     """Tokens, long ``[b, t]``, or floats ``[b, t, d]``; of video tasks frames, uint8 ``[b, t, y, x, 3]``."""
-    is_first: Tensor
+    is_first: torch.Tensor
     """bool ``[b, t]``: an episode starts at this step."""
-    targets: Tensor
+    targets: torch.Tensor
     """The right class, long ``[b, t]``, or the right values, float ``[b, t, k]``; 0 where nothing is asked."""
-    loss_mask: Tensor
+    loss_mask: torch.Tensor
     """bool ``[b, t]``: steps that are trained on."""
-    score_mask: Tensor
+    score_mask: torch.Tensor
     """bool ``[b, t]``: steps that are scored."""
-    source: Tensor
+    source: torch.Tensor
     """long ``[b, t]``: the step of the same row that the answer depends on; -1 where there is none. For probes."""
-    padding: Tensor | None = None
+    padding: torch.Tensor | None = None
     """bool ``[b, t]``: steps that only fill a row up, for models that read whole rows; None where rows are full."""
 
-    def steps(self, start: int, stop: int) -> "Batch":
-        """The steps from ``start`` up to ``stop`` of every row (``source`` still counts from the row's start)."""
+    def steps(self, start: int, stop: int) -> Batch:
+        """Cut out steps ``start`` up to ``stop`` of every row (``source`` still counts from the row's start)."""
         return self._each(lambda field: field[:, start:stop])
 
-    def to(self, device: torch.device | str) -> "Batch":
-        """The batch on another device."""
+    def to(self, device: torch.device | str) -> Batch:
+        """Move the batch to a device."""
         return self._each(lambda field: field.to(device, non_blocking=True))
 
-    def _each(self, change: Callable[[Tensor], Tensor]) -> "Batch":
+    def _each(self, change: Callable[[torch.Tensor], torch.Tensor]) -> Batch:
         return Batch(**{name: change(field) for name, field in self._asdict().items() if field is not None})
+
+
+def single_episode_batch(
+    inputs: torch.Tensor,
+    targets: torch.Tensor,
+    asked: torch.Tensor,
+    *,
+    source: torch.Tensor | None = None,
+    padding: torch.Tensor | None = None,
+) -> Batch:
+    """Make a batch whose rows are one episode each, trained and scored at the steps ``asked``, bool ``[b, t]``."""
+    is_first = torch.zeros_like(asked)
+    is_first[:, 0] = True
+    source = torch.full(asked.shape, -1) if source is None else source
+    return Batch(inputs, is_first, targets, asked, asked, source, padding)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,23 +108,72 @@ class StreamTask(CheckedConfig, ABC):
     def sample(self, batch_size: int, generator: torch.Generator) -> Batch:
         """Draw ``batch_size`` fresh rows on the CPU. All randomness comes from ``generator``."""
 
-    def things(self, batch: Batch) -> Tensor | None:
-        """How many things each step shows, long ``[b, t]``: cues, pairs, and distractors that look like them.
+    def count_items(self, batch: Batch) -> torch.Tensor | None:
+        """Count the items that each step shows, long ``[b, t]``: cues, pairs, and distractors that look like them.
 
-        For the ruler, which counts those between what is to be kept and its use. Questions and blanks are no things; a
-        thing of several steps counts at one of them. None where the task does not say.
+        Used to measure how many items lie between a cue and its use. Questions and blanks are no items; an item of
+        several steps counts at one of them. None where the task does not define items.
         """
         return None
 
     def batches(self, num_rows: int, batch_size: int, generator: torch.Generator) -> Iterator[Batch]:
-        """The rows of an evaluation: ``num_rows`` fresh ones, or fewer where there are no more."""
+        """Yield the rows of an evaluation: ``num_rows`` fresh ones, or fewer where there are no more."""
         for start in range(0, num_rows, batch_size):
             yield self.sample(min(batch_size, num_rows - start), generator)
 
-    def scored_on(self, *, final: bool) -> "StreamTask":
-        """The task that scores a model: itself, where rows are always fresh.
+    def scored_on(self, *, final: bool) -> Self:
+        """Return the task that scores a model: itself, where rows are always fresh.
 
         Args:
-            final: the run is over; else this evaluation may decide how it goes on.
+            final: the run is over; else this evaluation may choose hyper-parameters or a checkpoint.
         """
         return self
+
+
+class DatasetTask(StreamTask):
+    """Base of tasks with a fixed set of rows in three parts, chosen by the field ``part`` of the subclass.
+
+    Training draws rows of its part with replacement; an evaluation reads every row of its part once, in order.
+    """
+
+    part: Part
+
+    @abstractmethod
+    def part_rows(self) -> torch.Tensor:
+        """Return the numbers of this part's rows, long ``[n]``."""
+
+    @abstractmethod
+    def make_batch(self, rows: torch.Tensor) -> Batch:
+        """Make a batch of the rows with these numbers."""
+
+    def sample(self, batch_size: int, generator: torch.Generator) -> Batch:
+        """Draw rows of this part, with replacement."""
+        rows = self.part_rows()
+        return self.make_batch(rows[torch.randint(len(rows), (batch_size,), generator=generator)])
+
+    def batches(self, num_rows: int, batch_size: int, generator: torch.Generator) -> Iterator[Batch]:
+        """Yield every row of this part once, at most ``num_rows``."""
+        for rows in self.part_rows()[:num_rows].split(batch_size):
+            yield self.make_batch(rows)
+
+    def scored_on(self, *, final: bool) -> Self:
+        """Return the validation part, or the test part for a finished run."""
+        return replace(self, part="test" if final else "validation")
+
+
+def hold_out_last(count: int, validation: int, part: Part) -> torch.Tensor:
+    """Return the numbers of the rows of a part whose validation rows are the last ones of the training file.
+
+    Args:
+        count: rows in the file that the part comes from.
+        validation: training rows that validate.
+        part: which.
+
+    Raises:
+        ValueError: no training row is left.
+    """
+    if part == "test":
+        return torch.arange(count)
+    require(validation < count, "validation", validation, f"there are {count} training rows: leave some")
+    cut = count - validation
+    return torch.arange(cut, count) if part == "validation" else torch.arange(cut)

@@ -3,19 +3,21 @@
     inputs    x_1 ... x_10   0 ... 0 (L times)   9   0 ... 0 (10 times)      x_i ~ U{1..8};  L + 21 steps
     targets   (nothing asked until the last ten steps)   x_1 ... x_10
 
-At an answering step the input is always 0 and the answer is uniform over eight digits: whatever a model without
-memory says, it scores exactly 1/8 in expectation.
+At an answering step the input is always 0 and the answer is uniform over eight digits: a model without memory scores
+exactly 1/8 in expectation.
 
 Paper:    Didolkar et al. 2022, Temporal Latent Bottleneck, section 7.6; the task is Hochreiter & Schmidhuber's (1997).
 Differs:  ``loss_on="all"`` trains on all steps with target 0 before the answer (Arjovsky et al., 2016).
 """
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 from typing import Literal
 
-import torch
-
-from recollect.tasks.streams.contract import Batch, StreamTask, TaskSpec
+from recollect.config import require, require_one_of
+from recollect.lazy import torch
+from recollect.tasks.streams.contract import Batch, StreamTask, TaskSpec, single_episode_batch
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,12 +32,9 @@ class Copying(StreamTask):
     """Train on the answer only, or on all steps, with target 0 before the answer."""
 
     def __post_init__(self) -> None:
-        if self.length < 0:
-            raise ValueError(f"length={self.length}: the blank cannot be shorter than 0 steps")
-        if self.num_digits < 1:
-            raise ValueError(f"num_digits={self.num_digits}: there must be a digit to repeat")
-        if self.loss_on not in ("answer", "all"):
-            raise ValueError(f"loss_on={self.loss_on!r}: choose 'answer' or 'all'")
+        require(self.length >= 0, "length", self.length, "give 0 blank steps or more")
+        require(self.num_digits >= 1, "num_digits", self.num_digits, "give at least one digit to repeat")
+        require_one_of(self, "loss_on")
 
     @property
     def spec(self) -> TaskSpec:
@@ -53,22 +52,16 @@ class Copying(StreamTask):
 
     def sample(self, batch_size: int, generator: torch.Generator) -> Batch:
         """Draw ``batch_size`` fresh rows."""
-        n, steps = self.num_digits, self.spec.length
+        n = self.num_digits
         digits = torch.randint(1, 9, (batch_size, n), generator=generator)
-        inputs = torch.zeros(batch_size, steps, dtype=torch.long)
+        inputs = torch.zeros(batch_size, self.spec.length, dtype=torch.long)
         inputs[:, :n] = digits
         inputs[:, -n - 1] = 9
-        targets = torch.zeros_like(inputs)
-        targets[:, -n:] = digits
-        answer = torch.zeros(batch_size, steps, dtype=torch.bool)
-        answer[:, -n:] = True
-        is_first = torch.zeros_like(answer)
-        is_first[:, 0] = True
-        source = torch.full_like(inputs, -1)
-        source[:, -n:] = torch.arange(n)
-        loss_mask = torch.ones_like(answer) if self.loss_on == "all" else answer
-        return Batch(inputs, is_first, targets, loss_mask, answer, source)
+        targets, source = torch.zeros_like(inputs), torch.full_like(inputs, -1)
+        targets[:, -n:], source[:, -n:] = digits, torch.arange(n)
+        batch = single_episode_batch(inputs, targets, source >= 0, source=source)
+        return batch._replace(loss_mask=torch.ones_like(batch.loss_mask)) if self.loss_on == "all" else batch
 
-    def things(self, batch: Batch) -> torch.Tensor:
-        """The digits."""
+    def count_items(self, batch: Batch) -> torch.Tensor:
+        """Count the digits."""
         return (torch.arange(self.spec.length) < self.num_digits).long().expand(len(batch.inputs), -1)

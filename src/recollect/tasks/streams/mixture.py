@@ -1,28 +1,30 @@
-"""Several stream tasks at once: every batch is of one of them, drawn anew. An evaluation asks all of them alike.
+"""A mixture of stream tasks: every batch comes from one of them, drawn at random; an evaluation covers all equally.
 
-One model can so be trained on many levels of a task, and then be asked at each of them. All tasks read the same kind of
-input and give the same kind of answer; their rows may differ in length.
+So one model can be trained on many levels of a task and evaluated at each of them. All tasks share the kind of input
+and of answer; their rows may differ in length.
 
 Source: ours.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from math import nan
-
-import torch
+from typing import Self
 
 from recollect.config import require
+from recollect.lazy import torch
 from recollect.tasks.streams.contract import Batch, StreamTask, TaskSpec
 from recollect.tasks.streams.recall import Recall
 
 SHARED = ("vocabulary", "input_dim", "num_classes", "class_weights", "parts", "given_memory")
-"""Fields of a spec in which all tasks have to agree."""
+"""Fields of a spec in which all tasks must agree."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Mixture(StreamTask):
-    """Learn several tasks, or levels of one, with one model."""
+    """Learn several tasks, or several levels of one task, with one model."""
 
     tasks: tuple[StreamTask, ...] = (Recall(), Recall(min_blank=0, max_blank=4, length=24))
     """The tasks; each is drawn equally often."""
@@ -35,7 +37,7 @@ class Mixture(StreamTask):
 
     @property
     def spec(self) -> TaskSpec:
-        """What all share; the longest row and span, the most bits, the mean of the chances and oracles."""
+        """Fields that all share, the longest row and span, the most bits, the mean of the chances and oracles."""
         specs = [task.spec for task in self.tasks]
         solved = [nan if spec.solved is None else spec.solved for spec in specs]
         mean = sum(solved) / len(specs)
@@ -55,11 +57,11 @@ class Mixture(StreamTask):
         return self.tasks[which].sample(batch_size, generator)
 
     def batches(self, num_rows: int, batch_size: int, generator: torch.Generator) -> Iterator[Batch]:
-        """The rows of an evaluation: of one task after the other, as many of each, to within one."""
+        """Yield the rows of an evaluation, one task after the other: equally many of each, to within one."""
         share, left = divmod(num_rows, len(self.tasks))
         for number, task in enumerate(self.tasks[:num_rows]):
             yield from task.batches(share + (number < left), batch_size, generator)
 
-    def scored_on(self, *, final: bool) -> "Mixture":
-        """The same mixture of what scores each of the tasks."""
+    def scored_on(self, *, final: bool) -> Self:
+        """Return the mixture of the tasks that score each of them."""
         return replace(self, tasks=tuple(task.scored_on(final=final) for task in self.tasks))

@@ -1,11 +1,13 @@
-"""Files of others as arrays of rows: npz, CSV, Parquet, Hugging Face data sets.
+"""Readers of user files as arrays of rows: npz, CSV, Parquet, Hugging Face data sets.
 
-An npz file has them already. A table becomes one of three things, whichever fits:
+An npz file holds the arrays. A table is read in one of three ways:
 
     lists       a line is a row: cells of the input columns hold lists of numbers (Parquet, Hugging Face)
-    steps       a line is a step: a column ``sequence`` says which row it belongs to, lines are in order of time
+    steps       a line is a step: a column ``sequence`` names its row, lines are in order of time
     numbers     a line is a row: the input columns are its steps, one number each
 """
+
+from __future__ import annotations
 
 import csv
 import importlib
@@ -14,13 +16,11 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from recollect.files import read_arrays
+from recollect.lazy import np
 
 SEQUENCE, TARGET = "sequence", "target"
-"""Names of the columns that need not be named."""
-LISTS = (list, tuple, np.ndarray)
+"""Default names of columns."""
 
 
 class Table(NamedTuple):
@@ -29,10 +29,10 @@ class Table(NamedTuple):
     path: str
     columns: Mapping[str, Sequence[Any]]
     lines: Sequence[int] = ()
-    """Where each row stands in the file; empty where files have no lines."""
+    """Line of each row in the file; empty where files have no lines."""
 
     def where(self, row: int) -> str:
-        """The place of a row, for errors."""
+        """Name the place of a row, for errors."""
         return f"{self.path}, line {self.lines[row]}" if self.lines else f"{self.path}, row {row}"
 
 
@@ -46,22 +46,22 @@ class Rows(NamedTuple):
     lengths: np.ndarray
     """long ``[n]``: steps of each row."""
     split: np.ndarray | None
-    """Text ``[n]``: part that each row belongs to; None where nobody says."""
+    """Text ``[n]``: part that each row belongs to; None where the file has no split."""
     asked: np.ndarray | None
     """bool ``[n, t]``: steps at which an answer is wanted; None means all."""
 
 
 def read_rows(path: str, *, sequence: str, inputs: Sequence[str], target: str) -> Rows:
-    """The rows of a file.
+    """Read the rows of a file.
 
     Args:
         path: of an npz, CSV or Parquet file, of a folder that ``datasets.save_to_disk`` wrote, or ``hf:NAME``.
-        sequence: name of the column that says which row a step belongs to.
-        inputs: names of the input columns; empty takes all that are nothing else.
-        target: name of the column of answers.
+        sequence: column with the row that a step belongs to.
+        inputs: input columns; empty takes all that have no other role.
+        target: column of answers.
 
     Raises:
-        ValueError: no such file, a package is missing, or what is in it does not fit together.
+        ValueError: no such file, a package is missing, or the contents are inconsistent.
     """
     if path.endswith(".npz"):
         for field, given in (("sequence", sequence != SEQUENCE), ("inputs", inputs), ("target", target != TARGET)):
@@ -81,7 +81,7 @@ def read_rows(path: str, *, sequence: str, inputs: Sequence[str], target: str) -
         raise ValueError(f"{path} has no input column {', '.join(missing)}: it has {', '.join(columns)}")
     for name in (sequence, target):
         _require_filled(table, name)
-    if any(isinstance(cell, LISTS) for cell in columns[names[0]]):
+    if any(_is_list(cell) for cell in columns[names[0]]):
         return _from_lists(table, names, target)
     if sequence in columns:
         return _from_steps(table, names, sequence, target)
@@ -127,7 +127,7 @@ def _read_table(path: str) -> Table:
         parquet = _package("pyarrow.parquet")
         try:
             table = Table(path, parquet.read_table(path).to_pydict())
-        except (ValueError, OSError, RuntimeError) as error:  # whatever a damaged file leads pyarrow to
+        except (ValueError, OSError, RuntimeError) as error:  # pyarrow raises any of these for a damaged file
             raise ValueError(f"{path}: it is damaged or no Parquet file ({error}): write it again") from None
     else:
         raise ValueError(f"path={path!r}: give a file .npz, .csv or .parquet, a saved data set's folder, or hf:NAME")
@@ -139,37 +139,34 @@ def _read_table(path: str) -> Table:
 def _read_csv(path: str) -> Table:
     lines: list[int] = []
     try:
-        with open(path, newline="", encoding="utf-8-sig") as opened:  # spreadsheets put a mark before the first name
+        with open(path, newline="", encoding="utf-8-sig") as opened:  # spreadsheets write a byte order mark
             reader = csv.DictReader(opened, strict=True)
             names = list(reader.fieldnames or ())
             twice = [name for name in names if names.count(name) > 1]
             if twice:
-                raise ValueError(f"{path}, line 1: two columns are called {twice[0]!r}: give each a name of its own")
+                raise ValueError(f"{path}, line 1: two columns are called {twice[0]!r}: give each its own name")
             columns: dict[str, list[Any]] = {name: [] for name in names}
             for cells in reader:
                 lines.append(reader.line_num)
                 if None in cells:
                     raise ValueError(
                         f"{path}, line {reader.line_num}: it has more cells than there are names in the first line: "
-                        "put cells with a comma between quotes"
+                        "quote cells that contain a comma"
                     )
                 for name, column in columns.items():
                     column.append(cells[name])
     except UnicodeDecodeError as error:
         raise ValueError(f"{path}: it is not in UTF-8 ({error}): save it as CSV in UTF-8") from None
     except csv.Error as error:
-        raise ValueError(
-            f"{path}: it is no whole CSV behind line {lines[-1] if lines else 1} ({error}): look there for a quote "
-            "that nothing closes"
-        ) from None
+        line = lines[-1] if lines else 1
+        raise ValueError(f"{path}: no valid CSV after line {line} ({error}): look there for an open quote") from None
     return Table(path, columns, lines)
 
 
 def _columns(path: str, data: Any) -> Table:
     if hasattr(data, "keys"):
-        raise ValueError(
-            f"{path}: this data set has the parts {', '.join(data.keys())}: save one of them, with a column split"
-        )
+        parts = ", ".join(data.keys())
+        raise ValueError(f"{path}: this data set has the parts {parts}: save one of them, with a column split")
     return Table(path, {name: data[name] for name in data.column_names})
 
 
@@ -178,9 +175,8 @@ def _package(name: str) -> ModuleType:
         return importlib.import_module(name)
     except ImportError:
         package = name.split(".")[0]
-        raise ValueError(
-            f"this file needs the package {package}: run pip install {package}, or use npz or CSV"
-        ) from None
+        remedy = f"run pip install {package}, or use npz or CSV"
+        raise ValueError(f"this file needs the package {package}: {remedy}") from None
 
 
 def _existing(path: str) -> Path:
@@ -190,14 +186,18 @@ def _existing(path: str) -> Path:
 
 
 def _require_filled(table: Table, name: str) -> None:
-    """Raise ``ValueError`` where a cell of this column is empty: it would be a class, or a sequence, of its own."""
+    """Raise ``ValueError`` where a cell of this column is empty: it would become a class, or a sequence."""
     for row, cell in enumerate(table.columns.get(name, ())):
         if _is_empty(cell):
-            raise ValueError(f"{table.where(row)}: column {name!r} is empty: fill the cell, or leave the row away")
+            raise ValueError(f"{table.where(row)}: column {name!r} is empty: fill the cell, or remove the row")
+
+
+def _is_list(cell: Any) -> bool:
+    return isinstance(cell, (list, tuple, np.ndarray))
 
 
 def _is_empty(cell: Any) -> bool:
-    if isinstance(cell, LISTS):
+    if _is_list(cell):
         return getattr(cell, "dtype", np.dtype(object)).kind in "OUS" and any(map(_is_empty, cell))
     return cell is None or (isinstance(cell, str) and not cell.strip())
 
@@ -218,13 +218,12 @@ def _from_lists(table: Table, names: Sequence[str], target: str) -> Rows:
 
 
 def _list(table: Table, name: str, row: int) -> np.ndarray:
-    """The list of numbers in a cell."""
     cell = table.columns[name][row]
     try:
         array = np.asarray(cell)
     except ValueError:  # lists in it differ in length
         array = np.empty(0)
-    if not isinstance(cell, LISTS) or not array.size or array.dtype.kind not in "iufb":
+    if not _is_list(cell) or not array.size or array.dtype.kind not in "iufb":
         raise ValueError(f"{table.where(row)}: column {name!r} holds {str(cell)[:60]}: give a list of numbers")
     return array
 
@@ -239,7 +238,7 @@ def _from_steps(table: Table, names: Sequence[str], sequence: str, target: str) 
     if target in table.columns:
         cells = table.columns[target]
         answers = [[cells[line] for line in group] for group in lines.values()]
-        if not isinstance(cells[0], LISTS) and all(len(set(group)) == 1 for group in answers):  # one answer for a row
+        if not _is_list(cells[0]) and all(len(set(group)) == 1 for group in answers):  # one per row
             answers = [group[0] for group in answers]
     split = _split(table)
     if split is not None:
@@ -255,18 +254,18 @@ def _from_steps(table: Table, names: Sequence[str], sequence: str, target: str) 
 
 
 def _rows(table: Table, rows: list[np.ndarray], targets: list[Any] | None, split: np.ndarray | None) -> Rows:
-    """Rows of different length, padded."""
+    """Pad rows to one length, and check their targets."""
     lengths = np.array([len(row) for row in rows])
     found = None
     if targets is not None:
-        several = isinstance(targets[0], LISTS)
+        several = _is_list(targets[0])
         wrong = [row for row, answers in enumerate(targets) if several and len(answers) != lengths[row]]
         if wrong:
             raise ValueError(
                 f"{table.path}: row {wrong[0]} has {lengths[wrong[0]]} steps and {len(targets[wrong[0]])} targets: "
                 "give one for each step, or one for the row"
             )
-        found = _pad(table, [_answers(answers) for answers in targets], "targets") if several else _answers(targets)
+        found = _pad(table, [_parse(answers) for answers in targets], "targets") if several else _parse(targets)
     return Rows(_pad(table, rows, "inputs"), found, lengths, split, None)
 
 
@@ -275,16 +274,15 @@ def _pad(table: Table, rows: Sequence[np.ndarray], what: str) -> np.ndarray:
         if row.shape[1:] != rows[0].shape[1:]:
             raise ValueError(
                 f"{table.path}: {what} of row {number} are {list(row.shape)}, those of row 0 {list(rows[0].shape)}: "
-                "give every step as many numbers"
+                "give every step equally many numbers"
             )
     longest = max(map(len, rows))
     return np.stack([np.pad(row, [(0, longest - len(row)), *[(0, 0)] * (row.ndim - 1)]) for row in rows])
 
 
 def _numbers(table: Table, name: str) -> np.ndarray:
-    """A column of numbers."""
     cells = table.columns[name]
-    array = _answers(cells)
+    array = _parse(cells)
     if array.dtype.kind in "iufb" and array.ndim == 1:
         return array
     row = next((row for row, cell in enumerate(cells) if not _is_number(cell)), 0)
@@ -301,8 +299,8 @@ def _is_number(cell: Any) -> bool:
     return True
 
 
-def _answers(cells: Any) -> np.ndarray:
-    """Cells, which may be text, as integers where all are, else as floats, else as text."""
+def _parse(cells: Any) -> np.ndarray:
+    """Turn cells, which may be text, into integers where all are, else floats, else text."""
     array = np.asarray(cells)
     for kind in (np.int64, np.float64):
         if array.dtype.kind in "US":

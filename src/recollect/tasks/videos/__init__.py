@@ -1,1 +1,1 @@
-"""Videos with activities that overlap in time: a procedural world, and loaders of films and of published features."""
+"""Videos with activities that overlap in time: a procedural task, and loaders of videos and published features."""

@@ -1,36 +1,36 @@
-"""Moving shapes that do overlapping activities; what some of them are is known only to who saw an earlier frame.
+"""Moving shapes with overlapping activities, some of which can only be named from an earlier frame.
 
     frame    [size, size, 3]: some boxes at the bottom, a ball above them, noise; shapes come and go
 
-    put X    a shape X (red square, green disc, ...) comes down into a box       visible: one frame tells
+    put X    a shape X (red square, green disc, ...) moves down into a box       visible: one frame tells
     ball     moves left, right, up or down                                       lag 1: two frames tell
-    take X   a white hand goes up from a box, and X is inside it                 the frame in which X was put, lag ago
+    take X   a white hand moves up from a box, and X is inside it                the frame in which X was put, lag ago
 
 Boxes are filled and emptied independently, so that activities overlap; a box is filled again after it was emptied.
-``lag`` is counted from the last frame of ``put`` to the first of ``take``: whoever keeps the last lag - 1 frames
-only knows that something is taken. Its logarithm is drawn uniformly, so that short lags show what is to be learned.
-All that must be kept is one shape per box: ``boxes * log2(shapes)`` bits.
+``lag`` is counted from the last frame of ``put`` to the first of ``take``: a model of the last lag - 1 frames sees only
+that something is taken. The logarithm of the lag is uniform, so that short lags give early training signal. The
+necessary memory is one shape per box: ``boxes * log2(shapes)`` bits.
 
-Score: mean average precision over activities. Whoever sees one frame alone has 1 for ``put``, a quarter for the ball
-and ``1 / shapes`` for ``take``: that is ``chance``. A little more can be had, 0.33 for the ball, since at the rim of
-its area it cannot have come from beyond: 0.53 over all where chance is 0.5.
+Score: mean average precision over activities. From one frame alone it is 1 for ``put``, a quarter for the ball and
+``1 / shapes`` for ``take``: that is ``chance``. A little more is possible, 0.33 for the ball, as it cannot have come
+from beyond its area: 0.53 over all where chance is 0.5.
 
-Source: ours; a test of what Ryoo et al. 2023, section 3.1 (temporal activity detection) need a memory for.
+Source: ours; a test of the memory that Ryoo et al. 2023, section 3.1 (temporal activity detection) need.
 """
+
+from __future__ import annotations
 
 from dataclasses import dataclass
 from math import log2
 from typing import NamedTuple
 
-import torch
-from torch import Tensor
-
 from recollect.config import require
-from recollect.tasks.streams.contract import Batch, TaskSpec
+from recollect.lazy import torch
+from recollect.tasks.streams.contract import Batch, TaskSpec, single_episode_batch
 from recollect.tasks.videos.contract import VideoTask
 
 SIDE = 32
-"""Pixels along a side of the picture in which all places are counted; ``size`` enlarges it."""
+"""Pixels along a side of the picture that all coordinates refer to; ``size`` scales it."""
 SHAPES: tuple[tuple[str, tuple[int, int, int]], ...] = (
     ("red square", (230, 50, 40)),
     ("green disc", (60, 200, 70)),
@@ -41,18 +41,18 @@ SHAPES: tuple[tuple[str, tuple[int, int, int]], ...] = (
     ("orange diamond", (245, 150, 40)),
     ("grey cross", (170, 170, 170)),
 )
-"""What is put into boxes; its form is the last word."""
+"""Shapes that are put into boxes; the last word is the form."""
 DIRECTIONS = ("left", "right", "up", "down")
-MOVES = torch.tensor([[0, -1], [0, 1], [-1, 0], [1, 0]])  # y, x
+MOVES = ((0, -1), (0, 1), (-1, 0), (1, 0))  # y, x
 BALL, HAND, WALL = (235, 235, 235), (255, 255, 255), (110, 80, 50)
 PUT, TAKE = 2, 3
-"""Frames that putting and taking last."""
+"""Frames of putting and taking."""
 SPEED = 2
-"""Pixels of SIDE that the ball moves in a frame."""
+"""Pixels of SIDE per frame of the ball."""
 TURN = 0.12
 """Probability that the ball takes a new direction in a frame."""
 BEGINS = 8
-"""Most frames before the first shape comes; less in a short video."""
+"""Most frames before the first shape; fewer in a short video."""
 AREA = (3, 15, 3, 28)
 """Least and largest y and x of the ball."""
 BOX_Y, RADIUS = 27, 3.2
@@ -60,22 +60,22 @@ BOX_Y, RADIUS = 27, 3.2
 
 @dataclass(frozen=True, kw_only=True)
 class ShapeActivities(VideoTask):
-    """Shapes go into boxes and come out hidden: frames of moving shapes, several activities at a time."""
+    """Name the activities of moving shapes, which go into boxes and come out hidden."""
 
     shapes: int = 4
-    """Kinds of shapes that are put into boxes, 2 to 8."""
+    """Kinds of shapes, 2 to 8."""
     boxes: int = 2
     """Boxes, 1 to 3: each holds one shape at a time."""
     min_lag: int = 2
-    """Least frames from the last one in which a shape is seen to the first in which it is taken."""
+    """Fewest frames from the last one that shows a shape to the first in which it is taken."""
     max_lag: int = 28
-    """Most of them."""
+    """Most frames between them."""
     length: int = 40
     """Frames of a video."""
     size: int = SIDE
     """Pixels along a side of a frame."""
     noise: float = 8.0
-    """Deviation of the noise of a pixel, of 255."""
+    """Standard deviation of the pixel noise, on a scale of 255."""
 
     def __post_init__(self) -> None:
         require(2 <= self.shapes <= len(SHAPES), "shapes", self.shapes, f"give 2 to {len(SHAPES)}")
@@ -88,7 +88,7 @@ class ShapeActivities(VideoTask):
 
     @property
     def spec(self) -> TaskSpec:
-        """Sizes, the score of who sees one frame, and what must be kept."""
+        """Sizes, the score from one frame alone, and the necessary memory."""
         visible, guessed = self.shapes, 1.0 + len(DIRECTIONS) / 4  # sums of the classes' average precisions
         return TaskSpec(
             vocabulary=None,
@@ -102,22 +102,22 @@ class ShapeActivities(VideoTask):
 
     @property
     def class_names(self) -> tuple[str, ...]:
-        """Put, ball, take."""
+        """Names of the activities: put, ball, take."""
         names = [name for name, _ in SHAPES[: self.shapes]]
         return (
             *(f"put {name}" for name in names),
-            *(f"ball {where}" for where in DIRECTIONS),
+            *(f"ball {direction}" for direction in DIRECTIONS),
             *(f"take {name}" for name in names),
         )
 
     @property
     def frame_shape(self) -> tuple[int, int, int]:
-        """Square."""
+        """Rows, columns and 3 of a frame."""
         return self.size, self.size, 3
 
     def sample(self, batch_size: int, generator: torch.Generator) -> Batch:
         """Draw fresh videos."""
-        story = self._story(batch_size, generator)
+        story = self._draw_story(batch_size, generator)
         ball, direction = _ball(batch_size, self.length, generator)
         b, t, k = batch_size, self.length, len(self.class_names)
         targets = torch.zeros(b, t, k)
@@ -128,18 +128,16 @@ class ShapeActivities(VideoTask):
                 rows, steps = torch.nonzero(stage >= 0, as_tuple=True)
                 targets[rows, steps, offset + box.shape[rows, steps]] = 1.0
             source = torch.maximum(source, torch.where(box.taking >= 0, box.source, -1))
-        is_first = torch.zeros(b, t, dtype=torch.bool)
-        is_first[:, 0] = True
-        asked = torch.ones_like(is_first)
-        return Batch(self._draw(story, ball, generator), is_first, targets, asked, asked.clone(), source)
+        frames = self._render(story, ball, generator)
+        return single_episode_batch(frames, targets, torch.ones(b, t, dtype=torch.bool), source=source)
 
-    def things(self, batch: Batch) -> Tensor:
-        """Shapes that are put into boxes, each at the last step that shows it."""
+    def count_items(self, batch: Batch) -> torch.Tensor:
+        """Count shapes that are put into boxes, each at the last step that shows it."""
         put = batch.targets[..., : self.shapes] > 0
         return (put & ~torch.cat((put[:, 1:], torch.zeros_like(put[:, :1])), 1)).sum(-1)
 
-    def _story(self, batch_size: int, generator: torch.Generator) -> list["_Box"]:
-        """What happens at every box: wait, put, lag, take, and again as long as there are frames."""
+    def _draw_story(self, batch_size: int, generator: torch.Generator) -> list[_Box]:
+        """Draw the story of every box: wait, put, lag, take, repeated as long as there are frames."""
         b, t = batch_size, self.length
         cycles = t // (PUT + self.min_lag + TAKE)
         waits = min(t - (PUT + self.max_lag + TAKE), BEGINS)
@@ -168,22 +166,21 @@ class ShapeActivities(VideoTask):
             boxes.append(_Box(putting, taking, shape, source))
         return boxes
 
-    def _lags(self, uniform: Tensor) -> Tensor:
-        """Lags by numbers in [0, 1), long: short ones are as frequent as those twice as long together."""
+    def _lags(self, uniform: torch.Tensor) -> torch.Tensor:
+        """Map numbers in [0, 1) to lags, long, with a uniform logarithm."""
         low, high = float(self.min_lag), float(self.max_lag + 1)
         return (low * (high / low) ** uniform).long().clamp(self.min_lag, self.max_lag)
 
-    def _draw(self, story: list["_Box"], ball: Tensor, generator: torch.Generator) -> Tensor:
-        """Frames, uint8 ``[b, t, size, size, 3]``."""
+    def _render(self, story: list[_Box], ball: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+        """Render frames, uint8 ``[b, t, size, size, 3]``."""
         b, t = ball.shape[:2]
         scale = SIDE / self.size
         axis = (torch.arange(self.size) + 0.5) * scale - 0.5
         frames = torch.full((b, t, self.size, self.size, 3), 24.0)
-        edges = _ring(axis, [_box_x(i, self.boxes) for i in range(self.boxes)])
+        edges = _box_walls(axis, [_box_x(i, self.boxes) for i in range(self.boxes)])
         frames[:, :, edges] = torch.tensor(WALL, dtype=torch.float32)
-        _stamp(
-            frames, axis, ball[..., 0].float(), ball[..., 1].float(), "disc", BALL, torch.ones(b, t, dtype=torch.bool)
-        )
+        y, x = ball.float().unbind(-1)
+        _stamp(frames, axis, y, x, "disc", BALL, torch.ones(b, t, dtype=torch.bool))
         for place, box in enumerate(story):
             x = torch.full((b, t), float(_box_x(place, self.boxes)))
             for kind in range(self.shapes):
@@ -197,42 +194,43 @@ class ShapeActivities(VideoTask):
 
 
 class _Box(NamedTuple):
-    """What happens at a box, step by step; all long ``[b, t]``."""
+    """Story of a box, step by step; all long ``[b, t]``."""
 
-    putting: Tensor
-    """Frames since it began, -1 outside."""
-    taking: Tensor
-    """Likewise."""
-    shape: Tensor
-    """What is inside, or on its way."""
-    source: Tensor
-    """Step in which it was last seen, where something is taken."""
+    putting: torch.Tensor
+    """Frames since putting began, -1 outside."""
+    taking: torch.Tensor
+    """Frames since taking began, -1 outside."""
+    shape: torch.Tensor
+    """Shape inside, or on its way."""
+    source: torch.Tensor
+    """Step that last showed the shape, where something is taken."""
 
 
 def _box_x(place: int, boxes: int) -> int:
     return round(SIDE * (place + 0.5) / boxes)
 
 
-def _ball(batch_size: int, length: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Places ``[b, t, 2]`` and directions ``[b, t]``, those in which it came: at step 0 it comes from somewhere."""
+def _ball(batch_size: int, length: int, generator: torch.Generator) -> tuple[torch.Tensor, torch.Tensor]:
+    """Draw positions ``[b, t, 2]`` and the directions of arrival ``[b, t]``."""
     low, high = torch.tensor([AREA[0], AREA[2]]), torch.tensor([AREA[1], AREA[3]])
     place = low + (torch.rand(batch_size, 2, generator=generator) * (high - low + 1)).long()
     direction = torch.randint(4, (batch_size,), generator=generator)
+    moves = torch.tensor(MOVES)
     places, directions = [], []
     for _ in range(length):
         turn = torch.rand(batch_size, generator=generator) < TURN
         direction = torch.where(turn, torch.randint(4, (batch_size,), generator=generator), direction)
-        there = place + SPEED * MOVES[direction]
+        there = place + SPEED * moves[direction]
         outside = ((there < low) | (there > high)).any(1)
         direction = torch.where(outside, direction ^ 1, direction)  # left and right, up and down are pairs
-        place = place + SPEED * MOVES[direction]
+        place = place + SPEED * moves[direction]
         places.append(place)
         directions.append(direction)
     return torch.stack(places, 1), torch.stack(directions, 1)
 
 
-def _ring(axis: Tensor, centres: list[int]) -> Tensor:
-    """Walls of the boxes, open above: bool ``[size, size]``."""
+def _box_walls(axis: torch.Tensor, centres: list[int]) -> torch.Tensor:
+    """Return the walls of the boxes, open above: bool ``[size, size]``."""
     y, x = axis[:, None], axis[None, :]
     walls = torch.zeros(len(axis), len(axis), dtype=torch.bool)
     for centre in centres:
@@ -243,7 +241,13 @@ def _ring(axis: Tensor, centres: list[int]) -> Tensor:
 
 
 def _stamp(
-    frames: Tensor, axis: Tensor, y: Tensor, x: Tensor, form: str, colour: tuple[int, int, int], shown: Tensor
+    frames: torch.Tensor,
+    axis: torch.Tensor,
+    y: torch.Tensor,
+    x: torch.Tensor,
+    form: str,
+    colour: tuple[int, int, int],
+    shown: torch.Tensor,
 ) -> None:
     """Draw one form per frame at centres ``[b, t]`` where ``shown``, in place."""
     rows, steps = torch.nonzero(shown, as_tuple=True)

@@ -1,34 +1,33 @@
-"""THUMOS'14 from features that others published: which of 20 sports goes on, step by step?
+"""THUMOS'14 from published features: which of 20 sports goes on, step by step?
 
     path/annotations/BaseballPitch_val.txt ...       lines: video, start, end
     path/features/video_validation_0000051.npy       float [t, d]; or .npz with one array
 
 Training draws pieces of the validation videos (THUMOS'14's training clips are cut to the activity), an evaluation
-during a run goes through every tenth of them from beginning to end, and a finished run is scored on the test videos:
+during a run reads every tenth of them from beginning to end, and a finished run is scored on the test videos:
 mean average precision over all steps.
 
-Where the data is from: docs/datasets.md.
+Data source: docs/datasets.md.
 Paper:   Idrees et al. 2017, The THUMOS challenge on action recognition for videos "in the wild".
-Differs: steps that are marked as ambiguous are scored like others.
+Differs: steps marked as ambiguous are scored like others.
 """
+
+from __future__ import annotations
 
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Literal
+from typing import Self
 from zipfile import BadZipFile
 
-import numpy as np
-import torch
-from torch import Tensor
-
-from recollect.config import require
-from recollect.tasks.long_range.bytes import where
-from recollect.tasks.streams.contract import Batch, TaskSpec
-from recollect.tasks.videos.annotations import Video, part_of, read_thumos
-from recollect.tasks.videos.contract import VideoTask
+from recollect.config import require, require_one_of
+from recollect.lazy import np, torch
+from recollect.tasks.disk_cache import task_folder
+from recollect.tasks.streams.contract import Batch, Part, TaskSpec
+from recollect.tasks.videos.annotations import Video, read_thumos, select_part
+from recollect.tasks.videos.contract import VideoTask, activity_labels, stack_rows
 
 CLASSES = (
     "BaseballPitch", "BasketballDunk", "Billiards", "CleanAndJerk", "CliffDiving", "CricketBowling", "CricketShot",
@@ -36,12 +35,12 @@ CLASSES = (
     "Shotput", "SoccerPenalty", "TennisSwing", "ThrowDiscus", "VolleyballSpiking",
 )  # fmt: skip
 KEPT_OUT = 10
-"""Every so many-th validation video is for evaluations during a run."""
+"""Each so many-th validation video is for evaluations during a run."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Thumos(VideoTask):
-    """Sports in films, from published features (THUMOS'14)."""
+    """Sports in videos, from published features (THUMOS'14)."""
 
     path: str = ""
     """Folder with annotations and features; empty: thumos14 below $RECOLLECT_DATA."""
@@ -50,15 +49,14 @@ class Thumos(VideoTask):
     seconds_per_step: float = 4 / 30
     """Time from one feature to the next (I3D: every 4 frames of 30 a second)."""
     length: int = 128
-    """Steps of a piece that is trained on."""
-    part: Literal["train", "validation", "test"] = "train"
+    """Steps of a training piece."""
+    part: Part = "train"
     """Part that videos are drawn from."""
 
     def __post_init__(self) -> None:
         for name in ("feature_dim", "length", "seconds_per_step"):
             require(getattr(self, name) > 0, name, getattr(self, name), "give a positive number")
-        parts = ("train", "validation", "test")
-        require(self.part in parts, "part", self.part, f"choose one of {', '.join(parts)}")
+        require_one_of(self, "part")
 
     @property
     def spec(self) -> TaskSpec:
@@ -67,67 +65,60 @@ class Thumos(VideoTask):
 
     @property
     def class_names(self) -> tuple[str, ...]:
-        """The sports."""
+        """Names of the sports."""
         return CLASSES
 
     @property
     def frame_shape(self) -> None:
-        """Features."""
+        """None: steps are features."""
         return
 
     def sample(self, batch_size: int, generator: torch.Generator) -> Batch:
-        """Draw pieces of videos of this part, with replacement; short videos are filled up with zeros."""
+        """Draw pieces of videos of this part, with replacement; short videos are padded with zeros."""
         videos, rows = self._videos, []
         for pick in torch.randint(len(videos), (batch_size,), generator=generator).tolist():
             features = self._features(videos[pick])
             start = int(torch.randint(max(1, len(features) - self.length + 1), (), generator=generator))
             rows.append(self._piece(videos[pick], features, start, self.length))
-        return stacked(rows)
+        return stack_rows(rows)
 
     def batches(self, num_rows: int, batch_size: int, generator: torch.Generator) -> Iterator[Batch]:
-        """Every video of this part once, whole, at most ``num_rows``; one at a time, for they differ in length."""
+        """Yield every video of this part once, whole, at most ``num_rows``; one at a time, as they differ in length."""
         for video in self._videos[:num_rows]:
             features = self._features(video)
-            yield stacked([self._piece(video, features, 0, len(features))])
+            yield stack_rows([self._piece(video, features, 0, len(features))])
 
-    def scored_on(self, *, final: bool) -> "Thumos":
-        """Every tenth validation video, or the test videos for a finished run."""
+    def scored_on(self, *, final: bool) -> Self:
+        """Return every tenth validation video, or the test videos for a finished run."""
         return replace(self, part="test" if final else "validation")
 
     @property
     def _folder(self) -> Path:
-        return where(self.path, "thumos14")
+        return task_folder(self.path, "thumos14")
 
     @property
     def _videos(self) -> list[Video]:
         folder = self._folder / "annotations"
-        return part_of(_read(folder, "test" if self.part == "test" else "val"), self.part, KEPT_OUT, folder)
+        return select_part(_read(folder, "test" if self.part == "test" else "val"), self.part, KEPT_OUT, folder)
 
     def _features(self, video: Video) -> np.ndarray:
         return read_features(self._folder / "features", video.name, self.feature_dim)
 
-    def _piece(self, video: Video, features: np.ndarray, start: int, length: int) -> tuple[Tensor, Tensor, Tensor]:
-        """Inputs ``[t, d]``, targets ``[t, k]`` and what is real ``[t]``."""
+    def _piece(
+        self, video: Video, features: np.ndarray, start: int, length: int
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Return inputs ``[t, d]``, targets ``[t, k]`` and real steps ``[t]``."""
         part = torch.from_numpy(features[start : start + length].astype(np.float32))
         times = (start + torch.arange(len(part))) * self.seconds_per_step
         targets = torch.zeros(length, len(CLASSES))
-        for kind, begin, end in video.activities:
-            targets[: len(part), kind][(times >= begin) & (times <= end)] = 1.0
+        targets[: len(part)] = activity_labels(video.activities, times, len(CLASSES))
         inputs = torch.zeros(length, self.feature_dim)
         inputs[: len(part)] = part
         return inputs, targets, torch.arange(length) < len(part)
 
 
-def stacked(rows: list[tuple[Tensor, Tensor, Tensor]]) -> Batch:
-    """Rows of equal length as a batch; each is one episode."""
-    inputs, targets, real = (torch.stack(parts) for parts in zip(*rows, strict=True))
-    is_first = torch.zeros_like(real)
-    is_first[:, 0] = True
-    return Batch(inputs, is_first, targets, real, real.clone(), torch.full(real.shape, -1))
-
-
 def read_features(folder: Path, name: str, width: int) -> np.ndarray:
-    """Features ``[t, width]`` of a video.
+    """Read the features ``[t, width]`` of a video.
 
     Raises:
         ValueError: the file is missing, cut off, of another width, empty or not finite; names file and step.
@@ -145,7 +136,7 @@ def read_features(folder: Path, name: str, width: int) -> np.ndarray:
     except (OSError, EOFError, BadZipFile, zlib.error, ValueError) as error:
         raise ValueError(f"{file} is cut off or damaged ({error}): download it again") from None
     if isinstance(found, dict):
-        raise ValueError(f"{file} holds the arrays {', '.join(found) or 'none'}, and one was expected")
+        raise ValueError(f"{file} holds the arrays {', '.join(found) or 'none'}, and one is needed")
     if found.ndim != 2 or found.dtype.kind != "f" or not len(found):
         raise ValueError(f"{file}: features are {found.dtype} {list(found.shape)}, not floats [steps, width]")
     if found.shape[1] != width:

@@ -1,10 +1,10 @@
-"""Films and cameras, frame by frame, through PyAV: what is broken is said and passed over, nothing is read ahead.
+"""Video files and cameras, frame by frame, through PyAV, without reading ahead; broken frames are marked and skipped.
 
-A frame is broken where it cannot be decoded, and where the decoder had to guess parts of it.
+A frame is broken where it cannot be decoded, or where the decoder had to guess parts of it.
 
-    for frame in read_film("kitchen.mp4"):
+    for frame in read_video("kitchen.mp4"):
         frame.pixels            uint8 [y, x, 3]; None where the frame is broken
-        frame.seconds           since the film's start
+        frame.seconds           since the start
 
 A camera is a number (0 is the first), a device such as /dev/video0, or an address (rtsp://, http://).
 """
@@ -18,31 +18,31 @@ import numpy as np
 
 from recollect.config import require
 
-KINDS = {".mp4": "mp4", ".mkv": "matroska", ".mov": "mov", ".avi": "avi"}
-"""Endings of films that are written, and what FFmpeg calls them."""
+FORMATS = {".mp4": "mp4", ".mkv": "matroska", ".mov": "mov", ".avi": "avi"}
+"""Endings of files that can be written, and their names in FFmpeg."""
 MOST_BROKEN = 1000
-"""Broken frames in a row after which a film counts as ended."""
+"""Consecutive broken frames after which reading ends."""
 
 
 class Frame(NamedTuple):
-    """One frame of a film."""
+    """One frame of a video."""
 
     number: int
     """From 0; broken ones count."""
     seconds: float
-    """Since the film's start, as the film says, or by its rate."""
+    """Since the start, by the file's time stamps, or by its rate."""
     pixels: np.ndarray | None
     """uint8 ``[y, x, 3]``, red, green, blue; None where it is broken."""
 
 
 class VideoReader:
-    """An open film or camera. Iterate over its frames once; a ``with`` block closes it.
+    """An open video file or camera. Iterate over its frames once; a ``with`` block closes it.
 
     Args:
         source: path, number of a camera, device, or address.
 
     Raises:
-        ValueError: there is none, it holds no video, or PyAV is missing.
+        ValueError: the source does not exist, holds no video, or PyAV is missing.
     """
 
     def __init__(self, source: str | Path) -> None:
@@ -63,15 +63,15 @@ class VideoReader:
             self._container.close()
             raise ValueError(f"{target} holds no video: give a film with pictures")
         self._stream = self._container.streams.video[0]
-        self._stream.thread_type = "SLICE"  # frames come one by one: none waits for a later one
+        self._stream.thread_type = "SLICE"  # frame threads would delay frames until later ones arrive
         rate = self._stream.average_rate or self._stream.guessed_rate
         self.rate = float(rate) if rate else 25.0
-        """Frames per second, 25 where the film does not say."""
+        """Frames per second, 25 where the file does not state it."""
         self.is_camera = options.get("format") is not None or "://" in target
 
     @property
     def seconds(self) -> float | None:
-        """Length, as the film says; None where it does not."""
+        """Length in seconds; None where the file does not state it."""
         stream = self._stream
         if stream.duration is not None and stream.time_base is not None:
             return float(stream.duration * stream.time_base)
@@ -84,7 +84,7 @@ class VideoReader:
         self.close()
 
     def close(self) -> None:
-        """Let go of the file or the device."""
+        """Close the file or the device."""
         self._container.close()
 
     def __iter__(self) -> Iterator[Frame]:
@@ -113,18 +113,18 @@ class VideoReader:
 
 
 def read_video(source: str | Path) -> Iterator[Frame]:
-    """The frames of a film or camera; see :class:`VideoReader`."""
-    with VideoReader(source) as film:
-        yield from film
+    """Yield the frames of a video file or camera; see :class:`VideoReader`."""
+    with VideoReader(source) as video:
+        yield from video
 
 
 class VideoWriter:
-    """Writes frames as a film of one rate (H.264 where PyAV has it, else MPEG-4).
+    """Writer of video files with a constant rate (H.264 where PyAV has it, else MPEG-4).
 
     Args:
         path: ends in .mp4, .mkv, .mov or .avi.
         rate: frames per second.
-        size: rows and columns; both are made even.
+        size: rows and columns; both are rounded down to even.
     """
 
     def __init__(self, path: Path, rate: float, size: tuple[int, int]) -> None:
@@ -135,7 +135,7 @@ class VideoWriter:
         self.size = (size[0] - size[0] % 2, size[1] - size[1] % 2)
         require_video_path(path)
         try:
-            self._container: Any = av.open(str(path), "w", format=KINDS[path.suffix.lower()])
+            self._container: Any = av.open(str(path), "w", format=FORMATS[path.suffix.lower()])
         except (av.error.FFmpegError, OSError) as error:
             raise ValueError(f"{path} cannot be written ({_reason(error)}): give another folder") from error
         codec = "libx264" if "libx264" in av.codecs_available else "mpeg4"
@@ -147,37 +147,37 @@ class VideoWriter:
         self._stream.thread_count = 1
 
     def add(self, pixels: np.ndarray) -> None:
-        """Append a picture, uint8 ``[y, x, 3]``."""
+        """Append a frame, uint8 ``[y, x, 3]``."""
         y, x = self.size
         frame = self._av.VideoFrame.from_ndarray(np.ascontiguousarray(pixels[:y, :x]), format="rgb24")
         for packet in self._stream.encode(frame):
             self._container.mux(packet)
 
     def close(self) -> None:
-        """Write what is left."""
+        """Flush the encoder and close the file."""
         for packet in self._stream.encode():
             self._container.mux(packet)
         self._container.close()
 
 
 def require_video_path(path: Path) -> None:
-    """Raise ``ValueError`` unless a film of this name can be written."""
-    require(path.suffix.lower() in KINDS, "out", str(path), f"end it in one of {', '.join(KINDS)}")
+    """Raise ``ValueError`` unless the ending of the path is supported."""
+    require(path.suffix.lower() in FORMATS, "out", str(path), f"end it in one of {', '.join(FORMATS)}")
 
 
 def load_av() -> Any:
-    """PyAV; ``ValueError`` where it is missing."""
+    """Import PyAV; ``ValueError`` where it is missing."""
     try:
         import av
         import av.logging
     except ImportError as error:
-        raise ValueError("films are read with PyAV: run pip install av") from error
-    av.logging.set_level(av.logging.PANIC)  # what is broken is told once, by us
+        raise ValueError("videos are read with PyAV: run pip install av") from error
+    av.logging.set_level(av.logging.PANIC)  # we report broken frames ourselves
     return av
 
 
 def _target(source: str) -> tuple[str, dict[str, Any]]:
-    """What PyAV opens, and how."""
+    """Return what PyAV opens, and its options."""
     if source.isdecimal():
         if sys.platform == "darwin":
             return source, {"format": "avfoundation"}
@@ -192,7 +192,7 @@ def _target(source: str) -> tuple[str, dict[str, Any]]:
 
 
 def _pixels(frame: Any) -> np.ndarray | None:
-    """A decoded frame as it is to be shown, telephones held upright too; None where the decoder guessed."""
+    """Convert a decoded frame to pixels, rotated as its file says; None where the decoder guessed."""
     if frame.is_corrupt:
         return None
     return np.ascontiguousarray(np.rot90(frame.to_ndarray(format="rgb24"), round(frame.rotation / 90)))
