@@ -1,113 +1,48 @@
-"""What ``recollect train`` can say before torch is there: its help, and mistakes in what was typed.
+"""The flags of a run, derived from its config, and the mistakes in flags that are found before torch is imported."""
 
-Task and core choose the flags. Their names, kinds, defaults and texts are in ``flags.json``, which ``make_flags.py``
-makes from the configs; a task or core that is not in it (of somebody else, or not entered yet) is left to the parser.
-"""
-
+import ast
+import dataclasses
 import difflib
-import json
-import re
+import sys
+import types
+import typing
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from tyro.conf import arg
+
+from recollect.cli.flag_names import ALIASES, COMMON, REMEDIES
+from recollect.cli.options import TrainOptions
 from recollect.config import lookup
 
-TABLE = Path(__file__).with_name("flags.json")
-
-COMMON: tuple[tuple[str, str], ...] = (
-    ("--steps", "--fit.steps"),
-    ("--seed", "--fit.seed"),
-    ("--lr", "--optimizer.learning-rate"),
-    ("--num-envs", "--batch-size"),
-    ("--unroll", "--unroll"),
-    ("--gamma", "--loss.discount"),
-    ("--ent-coef", "--loss.entropy-cost"),
-    ("--dim", "--core.dim"),
-    ("--num-layers", "--core.num-layers"),
-    ("--evaluate-every", "--fit.evaluate-every"),
-    ("--stop-score", "--fit.stop-score"),
-    ("--device", "--device"),
-)
-"""The flags that people reach for: a short name, and ours."""
-
-ALIASES: dict[str, str] = {
-    **{short: flag for short, flag in COMMON if short != flag},
-    **dict.fromkeys(("--learning-rate",), "--optimizer.learning-rate"),
-    **dict.fromkeys(("--n-envs", "--num-environments"), "--batch-size"),
-    **dict.fromkeys(("--num-steps", "--n-steps", "--rollout-length", "--unroll-length"), "--unroll"),
-    **dict.fromkeys(("--discount", "--discounting"), "--loss.discount"),
-    **dict.fromkeys(("--entropy-coef", "--entropy-cost"), "--loss.entropy-cost"),
-    **dict.fromkeys(("--vf-coef", "--value-coef", "--baseline-cost"), "--loss.baseline-cost"),
-    **dict.fromkeys(("--max-grad-norm", "--clip-norm", "--grad-norm-clipping"), "--optimizer.clip-norm"),
-    **dict.fromkeys(("--n-epochs", "--update-epochs"), "--loss.reuse.passes"),
-    **dict.fromkeys(("--num-minibatches",), "--loss.reuse.minibatches"),
-    **dict.fromkeys(("--clip-coef", "--clip-range"), "--loss.reuse.surrogate-clip"),
-    **dict.fromkeys(("--gae-lambda",), "--loss.vtrace.lambda_"),
-    **dict.fromkeys(("--imitate",), "--loss.imitation.steps"),
-    **dict.fromkeys(("--teacher",), "--loss.imitation.teacher.name"),
-    **dict.fromkeys(("--data", "--dataset"), "--data.source"),
-    **dict.fromkeys(("--hidden-size", "--d-model"), "--core.dim"),
-    **dict.fromkeys(("--weight-decay",), "--optimizer.weight-decay"),
-    **dict.fromkeys(("--report-every",), "--fit.report-every"),
-    **dict.fromkeys(("--report-seconds",), "--fit.report-seconds"),
-    **dict.fromkeys(("--checkpoint-every",), "--fit.checkpoint-every"),
-}
-"""Usual names of flags that mean the same as ours: they are taken."""
-
-USUAL: dict[str, str] = {
-    **dict.fromkeys(
-        ("--total-timesteps", "--timesteps", "--total-steps", "--frames", "--num-frames", "--max-steps"),
-        "use --steps, which counts optimiser steps (in a world, one is batch-size x unroll steps there)",
-    ),
-    **dict.fromkeys(("--epochs", "--num-epochs"), "use --steps (of the optimiser) or --n-epochs (over a rollout)"),
-    **dict.fromkeys(("--eval-freq", "--eval-every", "--eval-interval"), "use --evaluate-every"),
-    **dict.fromkeys(("--save-freq", "--save-every", "--save-interval"), "use --checkpoint-every"),
-    **dict.fromkeys(("--log-interval", "--log-every", "--log-freq"), "use --report-every or --report-seconds"),
-    **dict.fromkeys(("--eval-episodes", "--n-eval-episodes"), "use --evaluation.episodes"),
-    **dict.fromkeys(("--env", "--env-id", "--task", "--env-name"), "the task comes first: recollect train gym:ID"),
-    **dict.fromkeys(("--model", "--policy", "--network", "--memory", "--arch"), "use --core KEY"),
-    **dict.fromkeys(
-        ("--logdir", "--log-dir", "--output", "--output-dir", "--out", "--save-dir", "--savedir", "--run-dir"),
-        "use --directory",
-    ),
-    **dict.fromkeys(("--wandb", "--track", "--use-wandb"), "use --log wandb"),
-    **dict.fromkeys(("--cuda", "--gpu", "--use-cuda"), "use --device cuda"),
-    **dict.fromkeys(("--optimizer", "--optim"), "use --optimizer.algorithm"),
-    **dict.fromkeys(("--momentum",), "use --optimizer.betas or --optimizer.smoothing"),
-    **dict.fromkeys(
-        ("--num-workers", "--num-actors", "--workers"), "use --schedule.actors, with --schedule.mode asynchronous"
-    ),
-    **dict.fromkeys(("--checkpoint", "--load", "--load-path", "--pretrained", "--init-from"), "use --from RUN"),
-    **dict.fromkeys(("--continue", "--restore"), "use --resume"),
-}  # fmt: skip
-"""Usual names of flags that ours do not quite match, and what to type instead."""
+_ARG = type(arg(name=""))
 
 
 class Flag(NamedTuple):
     """A flag of a run."""
 
     metavar: str
-    """What follows it, as ``INT``; empty for a switch."""
-    words: str
-    """How many words follow it: a number, or ``*``."""
+    """Placeholder for its value, as ``INT``; empty for a switch."""
+    count: int | None
+    """Number of words that follow it; None for any number."""
     about: str
-    """Its text."""
+    """Its help text."""
     default: str
-    """Its value unless it is given."""
+    """Its default value, as it would be typed."""
 
-    def wrong(self, values: Sequence[str]) -> str | None:
-        """What is wrong with the words that follow it, None when nothing is."""
-        if self.words == "*":
+    def error(self, values: Sequence[str]) -> str | None:
+        """Return the error in the words that follow the flag, or None."""
+        if self.count is None:
             return None
-        if self.words == "0" and values:
+        if self.count == 0 and values:
             return "it takes no value"
-        if len(values) != int(self.words):
-            return f"give {self.metavar}" if not values else f"{self.words} value(s) were expected, not {len(values)}"
+        if len(values) != self.count:
+            return f"give {self.metavar}" if not values else f"{self.count} value(s) were expected, not {len(values)}"
         if self.metavar.startswith("{") and self.metavar.endswith("}"):
-            known = self.metavar[1:-1].split(",")
-            return None if values[0] in known else f"choose one of {', '.join(known)}"
+            choices = self.metavar[1:-1].split(",")
+            return None if values[0] in choices else f"choose one of {', '.join(choices)}"
         kind = self.metavar.removeprefix("{None}|")
         if kind in ("INT", "FLOAT") and not (kind != self.metavar and values[0] == "None"):
             try:
@@ -117,84 +52,113 @@ class Flag(NamedTuple):
         return None
 
 
-@cache
-def _data() -> dict[str, Any]:
-    return json.loads(TABLE.read_text())
-
-
-def names() -> tuple[list[str], list[str]]:
-    """Keys of tasks and of cores."""
-    return [task for task in _data()["runs"] if " " not in task], _data()["cores"]
-
-
-def recipes() -> dict[str, list[str]]:
-    """Keys of recipes, and the scales of each."""
-    return _data()["recipes"]
-
-
-def require_scale(recipe: str, scale: str) -> None:
-    """Raise ``ValueError`` where a recipe of the table does not have this scale."""
-    scales = recipes().get(recipe, [scale])
-    if scale not in scales:
-        raise ValueError(f"scale={scale!r}: {recipe} has {', '.join(scales)}")
-
-
-HOMES = {room: f"{room}/__init__.py" for room in ("cores", "tasks", "agents", "recipes")} | {
-    "trainers": "training/trainers.py"
-}
-"""The file with the table of each room."""
-
-
-def rows(room: str) -> list[dict[str, Any]] | None:
-    """What ``recollect list`` shows of a room; None where its table has an entry that is newer than ``flags.json``."""
-    listed = _data()["lists"][room]
-    entered = re.findall(r'^    "([\w-]+)": ', (TABLE.parents[1] / HOMES[room]).read_text(), re.MULTILINE)
-    return listed if set(entered) <= {row["key"] for row in listed} else None
-
-
-def require_key(room: str, key: str) -> None:
-    """Look at a key without importing its room. One that is newer than ``flags.json`` stands in the room's table.
+def config_flags(config: Any, prefix: str = "") -> dict[str, Flag]:
+    """Return the flags of a config and of the configs inside it, under the names that tyro gives them.
 
     Args:
-        room: cores, tasks or recipes.
-        key: what was typed.
+        config: dataclass instance; its values are the defaults.
+        prefix: beginning of the names, as ``core.``.
+    """
+    found: dict[str, Flag] = {}
+    hints = typing.get_type_hints(type(config), include_extras=True)
+    texts = _field_texts(type(config))
+    for field in dataclasses.fields(config):
+        value, hint, name = getattr(config, field.name), hints[field.name], field.name
+        if typing.get_origin(hint) is typing.Annotated:
+            hint, *extras = typing.get_args(hint)
+            name = next((extra.name for extra in extras if isinstance(extra, _ARG) and extra.name), name)
+        # tyro writes hyphens, but for underscores at the end
+        name = prefix + name.rstrip("_").replace("_", "-") + "_" * (len(name) - len(name.rstrip("_")))
+        if dataclasses.is_dataclass(value):
+            found |= config_flags(value, f"{name}.")
+        elif (kind := _metavar(hint)) is not None:
+            metavar, count = kind
+            found[f"--{name}"] = Flag(metavar, count, texts.get(field.name, ""), _typed(value))
+    return found
+
+
+def _metavar(hint: Any) -> tuple[str, int | None] | None:
+    """Return the placeholder of a type and how many words it takes; None for what cannot be typed (a mapping)."""
+    origin, inner = typing.get_origin(hint), typing.get_args(hint)
+    if origin in (typing.Union, types.UnionType):
+        kinds = [_metavar(kind) for kind in inner if kind is not types.NoneType]
+        known = [kind for kind in kinds if kind is not None]
+        if not known:
+            return None
+        return "|".join([*(["{None}"] if types.NoneType in inner else []), *(kind[0] for kind in known)]), known[0][1]
+    if origin is typing.Literal:
+        return "{" + ",".join(map(str, inner)) + "}", 1
+    if origin is tuple:
+        items = [_metavar(item) for item in inner if item is not ...]
+        text = " ".join(item[0] for item in items if item is not None)
+        return (f"[{text} [{text} ...]]", None) if ... in inner else (text, len(inner))
+    if hint is bool:
+        return "", 0
+    names = {int: "INT", float: "FLOAT", str: "STR", Path: "PATH"}
+    return (names[hint], 1) if hint in names else None
+
+
+def _typed(value: Any) -> str:
+    if isinstance(value, (tuple, list)):
+        return " ".join(_typed(item) for item in value)
+    return str(value) if value != "" else "''"
+
+
+def _field_texts(cls: type) -> dict[str, str]:
+    """Return the docstrings under the fields of a dataclass and of its bases, on one line each."""
+    texts: dict[str, str] = {}
+    for base in reversed(cls.__mro__):
+        if dataclasses.is_dataclass(base):
+            texts |= _module_texts(base.__module__).get(base.__qualname__, {})
+    return texts
+
+
+@cache
+def _module_texts(module: str) -> dict[str, dict[str, str]]:
+    """Return the docstrings under the fields of each top-level class of a module; nothing where there is no source."""
+    file = getattr(sys.modules[module], "__file__", None)
+    try:
+        tree = ast.parse(Path(str(file)).read_text(encoding="utf-8"))
+    except (OSError, SyntaxError, ValueError):
+        return {}
+    found: dict[str, dict[str, str]] = {}
+    for node in tree.body:
+        if isinstance(node, ast.ClassDef):
+            found[node.name] = {
+                field.target.id: " ".join(text.value.value.split())
+                for field, text in zip(node.body, node.body[1:], strict=False)
+                if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)
+                if isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant) and isinstance(text.value.value, str)
+            }
+    return found
+
+
+def run_flags(task: str, core: str, trainer: str | None = None, agent: str | None = None) -> dict[str, Flag] | None:
+    """Return the flags of a core on a task; None where one of them is user-defined and has to be imported first.
+
+    Args:
+        task: key of a task, ``gym:ID`` or ``package.module:Name``.
+        core: key of a core, or ``package.module:Name``.
+        trainer: key of a trainer; None for the task's own.
+        agent: name of a whole agent, which brings its core.
 
     Raises:
-        ValueError: there is none; says which is meant.
+        ValueError: the recipe's sizes do not suit the core, or the trainer does not train on the task.
     """
-    known = {"tasks": names()[0], "cores": names()[1], "recipes": list(recipes())}[room]
-    if key not in known and f'"{key}"' not in (TABLE.parents[1] / room / "__init__.py").read_text():
-        lookup(dict.fromkeys(known), key, room.removesuffix("s"))
-
-
-def benchmarks() -> dict[str, dict[str, Flag]]:
-    """The flags of every benchmark."""
-    return {name: {flag: Flag(*entry) for flag, entry in rows.items()} for name, rows in _data()["benchmarks"].items()}
-
-
-def trainers() -> list[str]:
-    """Keys of trainers that may be asked for, beside those that tasks have of their own."""
-    return _data()["trainers"]
-
-
-def agents() -> dict[str, str]:
-    """The agents that ``--agent`` may name, and the key of the core of each."""
-    return _data()["agents"]
-
-
-def flags(task: str, core: str, trainer: str | None = None) -> dict[str, Flag] | None:
-    """The flags of a core on a task; None where the table does not know them."""
-    data = _data()
-    key = "gym" if task.startswith("gym:") else task
-    runs = data["runs"].get(f"{key} {trainer}", data["runs"].get(key))
-    if runs is None or core not in runs["cores"]:
+    if ":" in core or (":" in task and not task.startswith("gym:")):
         return None
-    values = runs["common"] | runs["cores"][core]
-    return {name: _flag(data["texts"][name][text], value) for name, (text, value) in values.items()}
+    return _run_flags("gym" if task.startswith("gym:") else task, core, trainer, agent)
 
 
-def possible(task: str, core: str, trainer: str | None = None) -> tuple[dict[str, Flag], tuple[str, ...]]:
-    """Flags of a task or core of somebody's own, as far as the table can tell.
+@cache
+def _run_flags(task: str, core: str, trainer: str | None, agent: str | None) -> dict[str, Flag]:
+    from recollect.recipes.train import training
+
+    return config_flags(training(task, core, trainer=trainer, agent=agent)) | config_flags(TrainOptions())
+
+
+def likely_flags(task: str, core: str, trainer: str | None = None) -> tuple[dict[str, Flag], tuple[str, ...]]:
+    """Return the flags of a user-defined task or core as far as they are known without importing it.
 
     Args:
         task: key of a task, ``gym:ID`` or ``package.module:Name``.
@@ -202,80 +166,85 @@ def possible(task: str, core: str, trainer: str | None = None) -> tuple[dict[str
         trainer: key of a trainer; None for the task's own.
 
     Returns:
-        The flags of its like (of a task: of all tasks, environments first), and what the names of those begin with that
-        only its own class knows.
+        The flags of a similar run (for a task: an environment's and a stream task's), and the beginnings of the names
+        that only the user-defined class has.
     """
     foreign = ":" in task and not task.startswith("gym:")
     known: dict[str, Flag] = {}
-    for like in ("gym", *names()[0]) if foreign else (task,):
-        known = (flags(like, "lstm" if ":" in core else core, trainer) or {}) | known
+    for similar in ("gym", "recall") if foreign else (task,):
+        try:
+            known = (run_flags(similar, "lstm" if ":" in core else core, trainer) or {}) | known
+        except ValueError:  # this trainer does not train on it
+            continue
     own = (*(["--task.", "--world."] if foreign else []), *(["--core."] if ":" in core else []))
     return {name: flag for name, flag in known.items() if ":" not in core or not name.startswith("--core.")}, own
 
 
 def full_names(words: Sequence[str]) -> list[str]:
-    """The words, with short and usual names of flags replaced by ours."""
+    """Replace short names and synonyms of flags by their full names."""
     return [_full(word) for word in words]
 
 
 def require_known(
     task: str, core: str, words: Sequence[str], trainer: str | None = None, agent: str | None = None
 ) -> None:
-    """Look at what was typed behind task and core.
+    """Check the flags typed after a task and a core.
 
     Args:
         task: key of a task.
         core: key of a core.
-        words: flags and their values, as :func:`full_names` gives them.
+        words: flags and their values, as :func:`full_names` returns them.
         trainer: key of a trainer; None for the task's own.
         agent: name of the agent that brings the core; None where the core was typed.
 
     Raises:
-        ValueError: an unknown task, core or flag, or a flag without its value or with a wrong one; says what to type.
+        ValueError: an unknown task, core or flag, or a flag without its value or with a wrong one.
     """
+    from recollect.cores import CORES
+    from recollect.tasks import TASKS
+
     if ":" not in task:
-        require_key("tasks", task)
+        lookup(TASKS, task, "task")
     if ":" not in core:
-        require_key("cores", core)
-    known, own = flags(task, core, trainer), ()
-    if known is None and (":" in task or ":" in core):
-        known, own = possible(task, core, trainer)
-    if known:
-        command = f"recollect train {task} " + (f"--agent {agent}" if agent else f"--core {core}")
-        command += f" --trainer {trainer}" if trainer else ""
-        where = f"{command} --help shows " + ("them" if agent else "the common ones, --help-all all")
-        require_among(known, words, where, own)
+        lookup(CORES, core, "core")
+    known, own = run_flags(task, core, trainer, agent), ()
+    if known is None:
+        known, own = likely_flags(task, core, trainer)
+    command = f"recollect train {task} " + (f"--agent {agent}" if agent else f"--core {core}")
+    command += f" --trainer {trainer}" if trainer else ""
+    where = f"{command} --help shows " + ("them" if agent else "the common ones, --help-all all")
+    require_among(known, words, where, own)
 
 
 def require_among(known: Mapping[str, Flag], words: Sequence[str], where: str, own: tuple[str, ...] = ()) -> None:
-    """Look at flags and their values.
+    """Check flags and their values.
 
     Args:
         known: the flags there are.
         words: what was typed.
-        where: what is said of where to find them.
+        where: command that lists the flags, for the message.
         own: beginnings of flags that are left to the parser.
 
     Raises:
         ValueError: an unknown flag, or one without its value or with a wrong one.
     """
-    by_name = {_plain(name): (name, flag) for name, flag in known.items()}
-    switches = {_plain(_negated(name)) for name, flag in known.items() if flag.words == "0"}
+    by_name = {_hyphens(name): (name, flag) for name, flag in known.items()}
+    switches = {_hyphens(_negated(name)) for name, flag in known.items() if flag.count == 0}
     for word, values in _grouped(words):
-        if _plain(word) in switches or word.startswith(own):
+        if _hyphens(word) in switches or word.startswith(own):
             continue
-        if _plain(word) not in by_name:
-            raise ValueError(f"unknown flag {word}: {_instead(word, known)}{where}")
-        name, flag = by_name[_plain(word)]
-        wrong = flag.wrong(values)
-        if wrong is not None and flag.words == "0":
-            raise ValueError(f"{' '.join([name, *values])}: {wrong}: type {name} or {_negated(name)}")
-        if wrong is not None:
-            raise ValueError(f"{' '.join([name, *values])}: {wrong}. {_first_sentence(flag.about)}")
+        if _hyphens(word) not in by_name:
+            raise ValueError(f"unknown flag {word}: {_suggestion(word, known)}{where}")
+        name, flag = by_name[_hyphens(word)]
+        error = flag.error(values)
+        if error is not None and flag.count == 0:
+            raise ValueError(f"{' '.join([name, *values])}: {error}: type {name} or {_negated(name)}")
+        if error is not None:
+            raise ValueError(f"{' '.join([name, *values])}: {error}. {_first_sentence(flag.about)}")
 
 
-def common(known: Mapping[str, Flag]) -> dict[str, str]:
-    """Those of the flags that people reach for, by their short names, and what each does: rows of a help."""
+def common_rows(known: Mapping[str, Flag]) -> dict[str, str]:
+    """Return the rows of a short help: the common flags by their short names."""
     rows = {}
     for short, name in COMMON:
         if name in known:
@@ -285,8 +254,8 @@ def common(known: Mapping[str, Flag]) -> dict[str, str]:
     return rows
 
 
-def everything(known: Mapping[str, Flag]) -> dict[str, str]:
-    """All flags and their whole texts: rows of a help."""
+def all_rows(known: Mapping[str, Flag]) -> dict[str, str]:
+    """Return the rows of a complete help: every flag with its whole text."""
     return {
         f"{name} {flag.metavar}" if flag.metavar else f"{name}, {_negated(name)}": f"{flag.about} [{flag.default}]"
         for name, flag in sorted(known.items(), key=lambda item: ("." in item[0], item[0]))
@@ -295,11 +264,11 @@ def everything(known: Mapping[str, Flag]) -> dict[str, str]:
 
 def _full(word: str) -> str:
     flag, equals, value = word.partition("=")
-    return ALIASES.get(_plain(flag), flag) + equals + value if flag.startswith("--") else word
+    return ALIASES.get(_hyphens(flag), flag) + equals + value if flag.startswith("--") else word
 
 
 def _grouped(words: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
-    """Every flag with the words that follow it."""
+    """Yield every flag with the words that follow it."""
     groups: list[tuple[str, list[str]]] = []
     for word in words:
         if word.startswith("--"):
@@ -312,18 +281,18 @@ def _grouped(words: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
     yield from groups
 
 
-def _instead(word: str, known: Mapping[str, Flag]) -> str:
-    if _plain(word) in USUAL:
-        return USUAL[_plain(word)] + ". "
-    ends = {name.rpartition(".")[2].removeprefix("--"): name for name in known}
-    end = _plain(word).rpartition(".")[2].removeprefix("--")
-    if end in ends:
-        return f"did you mean {ends[end]}? "
+def _suggestion(word: str, known: Mapping[str, Flag]) -> str:
+    if _hyphens(word) in REMEDIES:
+        return REMEDIES[_hyphens(word)] + ". "
+    by_last_part = {name.rpartition(".")[2].removeprefix("--"): name for name in known}
+    last_part = _hyphens(word).rpartition(".")[2].removeprefix("--")
+    if last_part in by_last_part:
+        return f"did you mean {by_last_part[last_part]}? "
     near = difflib.get_close_matches(word, [*known, *ALIASES], n=1, cutoff=0.7)
     return f"did you mean {near[0]}? " if near else ""
 
 
-def _plain(flag: str) -> str:
+def _hyphens(flag: str) -> str:
     return flag.replace("_", "-").rstrip("-")
 
 
@@ -335,8 +304,3 @@ def _negated(flag: str) -> str:
 def _first_sentence(text: str) -> str:
     sentence = " ".join(text.split()).split(". ")[0]
     return sentence if sentence.endswith(".") else f"{sentence}."
-
-
-def _flag(entry: Sequence[str], default: str) -> Flag:
-    metavar, count, about = entry
-    return Flag(metavar, count, about, default)

@@ -1,4 +1,4 @@
-"""``recollect list``: the tables of what there is, in the width that there is."""
+"""``recollect list``: tables of what exists, in the width of the terminal."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -8,15 +8,14 @@ from rich.console import Console
 from rich.table import Table
 from tyro.conf import Positional
 
-from recollect.cli import flags
 from recollect.config import lookup
 from recollect.terminal import print_json, table
 
-ROOMS = ("cores", "tasks", "agents", "trainers", "recipes")
+TABLES = ("cores", "tasks", "agents", "trainers", "recipes")
 PROSE = ("about", "source")
 """Columns whose cells may be broken into lines."""
-ENDLESS = 10_000
-"""Columns of what is no terminal: nothing is broken there, so that lines can be searched."""
+UNLIMITED = 10_000
+"""Width where the output is no terminal, so that every row is one line."""
 
 
 @dataclass(frozen=True)
@@ -30,34 +29,29 @@ class List:
 
     def run(self, console: Console) -> int:
         """Print the tables."""
-        rooms = ROOMS if self.room == "all" else (lookup({room: room for room in ROOMS}, self.room, "table"),)
-        tables = {room: flags.rows(room) or _rows_now(room) for room in rooms}
+        names = TABLES if self.room == "all" else (lookup({name: name for name in TABLES}, self.room, "table"),)
+        from recollect.recipes.table_of_contents import TABLE_OF_CONTENTS
+
+        tables = {name: TABLE_OF_CONTENTS[name]() for name in names}
         if self.json:
             print_json(tables)
             return 0
         if not console.is_terminal:
-            console.width = ENDLESS
-        for room, rows in tables.items():
-            _print(room, rows, console)
+            console.width = UNLIMITED
+        for name, rows in tables.items():
+            _print(name, rows, console)
         return 0
 
 
-def _rows_now(room: str) -> list[dict[str, Any]]:
-    """The rows of a table of ``list`` with an entry that its file of rows does not know yet."""
-    from recollect.recipes.contents import CONTENTS
-
-    return CONTENTS[room]()
+def _print(name: str, rows: Sequence[Mapping[str, Any]], console: Console) -> None:
+    """Print one table, or, in a narrow terminal, one of the short columns and one of the prose."""
+    prose = {column for column in rows[0] if column in PROSE}
+    parts = [set(rows[0])]
+    if prose and _width(table(name, rows), console) > console.width:
+        parts = [part for part in (set(rows[0]) - prose, {"key"} | prose) if part != {"key"}]
+    for part in parts:
+        console.print(table(name, [{k: row[k] for k in row if k in part} for row in rows], prose=PROSE), "")
 
 
 def _width(made: Table, console: Console) -> int:
-    return console.measure(made, options=console.options.update(max_width=ENDLESS)).maximum
-
-
-def _print(room: str, rows: Sequence[Mapping[str, Any]], console: Console) -> None:
-    """One table; where a terminal is too narrow for it, one of what is short and one of the prose."""
-    prose = {name for name in rows[0] if name in PROSE}
-    parts = [set(rows[0])]
-    if prose and _width(table(room, rows), console) > console.width:
-        parts = [part for part in (set(rows[0]) - prose, {"key"} | prose) if part != {"key"}]
-    for part in parts:
-        console.print(table(room, [{k: row[k] for k in row if k in part} for row in rows], prose=PROSE), "")
+    return console.measure(made, options=console.options.update(max_width=UNLIMITED)).maximum
