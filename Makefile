@@ -31,7 +31,6 @@ unit: .venv/installed-dev
 
 tables: .venv/installed-dev
 	$(BIN)/python -m recollect.recipes.demands
-	$(BIN)/python -m recollect.cli.make_flags
 	$(BIN)/python benchmarks/report.py
 
 slow: .venv/installed-dev

@@ -53,7 +53,7 @@ from recollect.cores import CORES
 from recollect.recipes import RECIPES
 from recollect.recipes.attention_agents.sizes import SIZES
 from recollect.recipes.attention_agents.study import game
-from recollect.recipes.contents import tasks
+from recollect.recipes.table_of_contents import tasks
 from recollect.recipes.memory_suite import grand_table
 from recollect.recipes.reproduce import with_demands
 from recollect.state import nbytes

@@ -88,7 +88,7 @@ from recollect.certify import certify, load
 from recollect.cli import main
 from recollect.config import from_json, to_json
 from recollect.recipes import RECIPES, training
-from recollect.recipes.contents import CONTENTS
+from recollect.recipes.table_of_contents import CONTENTS
 from recollect.tasks import TASKS
 from recollect.tasks.gymnasium.make import make
 from recollect.training import KINDS, TRAINERS

@@ -5,17 +5,24 @@ import shutil
 import subprocess
 import sys
 import time
+import warnings
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Annotated
 
 import pytest
+import tyro
 from rich.console import Console
+from tyro.conf import arg
 
 from recollect.cli import COMMANDS, flags, main
-from recollect.cli.elsewhere import require_there
-from recollect.cli.listing import ROOMS, List
+from recollect.cli.flag_names import ALIASES, COMMON, REMEDIES
+from recollect.cli.import_checks import require_importable
+from recollect.cli.listing import TABLES, List
 from recollect.cli.seeds import _without
-from recollect.cli.train import read
-from recollect.recipes.contents import CONTENTS
+from recollect.cli.train_request import read_request
+from recollect.recipes import training
+from recollect.recipes.table_of_contents import TABLE_OF_CONTENTS
 from recollect.terminal import print_json
 
 TINY = ["--task.length=56", "--task.max-blank=12", "--fit.steps=4", "--fit.evaluate-every=2", "--batch-size=4"]
@@ -50,7 +57,7 @@ def test_each_command_has_help(capsys, command):
     assert f"usage: recollect {command}" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("room", ROOMS)
+@pytest.mark.parametrize("room", TABLES)
 def test_tables_are_not_clipped_in_a_narrow_terminal(capsys, monkeypatch, room):
     monkeypatch.setenv("COLUMNS", "80")
     _, out, _ = run(capsys, "list", room)
@@ -69,7 +76,7 @@ def test_a_narrow_terminal_breaks_no_name_and_leaves_room_for_prose():
 def test_what_is_no_terminal_gets_whole_lines(capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     _, out, _ = run(capsys, "list", "tasks")
-    assert len(out.splitlines()) == 3 + len(CONTENTS["tasks"]())
+    assert len(out.splitlines()) == 3 + len(TABLE_OF_CONTENTS["tasks"]())
     assert "Repeat the digits of the first steps after a long blank." in out
 
 
@@ -142,19 +149,37 @@ def test_what_the_parser_takes_is_let_through():
     )
 
 
-def test_every_usual_name_stands_for_a_flag_that_there_is():
-    known = {**flags.flags("recall", "gru"), **flags.flags("t-maze", "gru")}
-    known |= flags.flags("t-maze", "gru", "decision-transformer")
-    assert set(flags.ALIASES.values()) <= set(known)
-    assert {flag for _, flag in flags.COMMON} <= set(known) and len(flags.COMMON) == 12
-    assert not set(flags.ALIASES) & set(known), "one of ours"
-    assert not set(flags.ALIASES) & set(flags.USUAL)
+def test_every_synonym_stands_for_an_existing_flag():
+    known = {**flags.run_flags("recall", "gru"), **flags.run_flags("t-maze", "gru")}
+    known |= flags.run_flags("t-maze", "gru", "decision-transformer")
+    assert set(ALIASES.values()) <= set(known)
+    assert {flag for _, flag in COMMON} <= set(known) and len(COMMON) == 12
+    assert not set(ALIASES) & set(known), "a flag of ours"
+    assert not set(ALIASES) & set(REMEDIES)
 
 
-def test_the_table_of_flags_is_up_to_date():
-    from recollect.cli.make_flags import table
+@pytest.mark.parametrize(
+    ("task", "core", "trainer"),
+    [("recall", "hcam", None), ("mixture", "ttm", None), ("shapes", "tlb", None), ("ballet", "lstm", "cloning"),
+     ("gym", "timesformer", None), ("arrays", "gru", None), ("catch", "mott", "decision-transformer")],
+)  # fmt: skip
+def test_flags_are_those_of_the_parser(task, core, trainer):
+    run = training(task, core, trainer=trainer)
 
-    assert flags.TABLE.read_text() == table(), "run python -m recollect.cli.make_flags"
+    @dataclass(frozen=True)
+    class Flags:
+        config: Annotated[type(run), arg(name="")] = field(default_factory=lambda: run)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        actions = tyro.extras.get_parser(Flags)._actions
+    parsed = {a.option_strings[0]: (str(a.metavar or ""), a.nargs) for a in actions if a.option_strings}
+    parsed = {name: kind for name, kind in parsed.items() if name.startswith("--") and name != "--help"}
+    derived = {
+        name: (flag.metavar, "*" if flag.count is None else flag.count)
+        for name, flag in flags.config_flags(run).items()
+    }
+    assert derived == parsed
 
 
 FAST = [
@@ -209,14 +234,14 @@ def test_a_name_that_text_cannot_decide_is_left_to_the_import(text, tmp_path, mo
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("sys.path", list(sys.path))
     (tmp_path / "a_text_that_binds.py").write_text(text)
-    require_there("a_text_that_binds:Task", "task")
-    require_there("a_text_that_binds.deeper:Task", "task")
+    require_importable("a_text_that_binds:Task", "task")
+    require_importable("a_text_that_binds.deeper:Task", "task")
 
 
 def test_help_of_train_shows_the_common_flags_first(capsys):
     status, out, _ = run(capsys, "train", "t-maze", "--core", "gru", "--help")
     assert status == 0 and "usage: recollect train TASK" in out and "[runs/<task>-<core|agent>-seed<seed>]" in out
-    for short, _ in flags.COMMON:
+    for short, _ in COMMON:
         assert f"{short} " in out
     assert "--loss.vtrace.rho-clip" not in out
     status, out, _ = run(capsys, "train", "t-maze", "--core", "gru", "--help-all")
@@ -233,20 +258,22 @@ def test_help_cuts_no_name_and_no_choice_off(capsys, monkeypatch, columns):
 def test_list_as_json_has_every_room(capsys):
     status, out, _ = run(capsys, "list", "--json")
     tables = json.loads(out)
-    assert status == 0 and tuple(tables) == ROOMS == tuple(CONTENTS)
+    assert status == 0 and tuple(tables) == TABLES == tuple(TABLE_OF_CONTENTS)
     assert {"hcam", "tlb", "ttm", "memoryless"} <= {row["key"] for row in tables["cores"]}
     assert {"sequence-model", "actor-critic"} <= {row["key"] for row in tables["agents"]}
 
 
 def test_words_with_an_equals_sign_and_words_that_come_twice():
     words = ["recall", "--core=gru", "--seeds=0", "1", "--core=lstm", "--directory=a", "--directory", "b"]
-    request = read(words)
+    request = read_request(words)
     assert (request.core, request.seeds, request.value("--directory")) == ("lstm", (0, 1), "b")
     assert _without(words) == ["recall", "--core=gru", "--core=lstm"]
 
 
 def test_words_of_a_world_with_an_equals_sign_and_more_than_once():
-    request = read(["gym:A-v0", "--world.options=size=7", "b=1", "--lr", "1", "--world.options", "c=-2", "--steps=3"])
+    request = read_request(
+        ["gym:A-v0", "--world.options=size=7", "b=1", "--lr", "1", "--world.options", "c=-2", "--steps=3"]
+    )
     assert request.world == {"options": ["size=7", "b=1", "c=-2"]}
     assert request.rest == ["--optimizer.learning-rate", "1", "--fit.steps=3"]
 

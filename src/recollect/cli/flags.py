@@ -71,6 +71,9 @@ def config_flags(config: Any, prefix: str = "") -> dict[str, Flag]:
         name = prefix + name.rstrip("_").replace("_", "-") + "_" * (len(name) - len(name.rstrip("_")))
         if dataclasses.is_dataclass(value):
             found |= config_flags(value, f"{name}.")
+        elif isinstance(value, tuple) and value and all(map(dataclasses.is_dataclass, value)):
+            for place, part in enumerate(value):
+                found |= config_flags(part, f"{name}.{place}.")
         elif (kind := _metavar(hint)) is not None:
             metavar, count = kind
             found[f"--{name}"] = Flag(metavar, count, texts.get(field.name, ""), _typed(value))
@@ -85,7 +88,8 @@ def _metavar(hint: Any) -> tuple[str, int | None] | None:
         known = [kind for kind in kinds if kind is not None]
         if not known:
             return None
-        return "|".join([*(["{None}"] if types.NoneType in inner else []), *(kind[0] for kind in known)]), known[0][1]
+        texts = [text if count == 1 else f"{{{text}}}" for text, count in known]
+        return "|".join([*(["{None}"] if types.NoneType in inner else []), *texts]), known[0][1]
     if origin is typing.Literal:
         return "{" + ",".join(map(str, inner)) + "}", 1
     if origin is tuple:
@@ -128,7 +132,9 @@ def _module_texts(module: str) -> dict[str, dict[str, str]]:
                 field.target.id: " ".join(text.value.value.split())
                 for field, text in zip(node.body, node.body[1:], strict=False)
                 if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)
-                if isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant) and isinstance(text.value.value, str)
+                if isinstance(text, ast.Expr)
+                and isinstance(text.value, ast.Constant)
+                and isinstance(text.value.value, str)
             }
     return found
 

@@ -1,7 +1,7 @@
 """``recollect train ... --seeds 0 1 2``: a process for each seed, then a table of them all.
 
-Processes, so that every run has the numbers that it has alone, and none can take another with it. One after the other
-each has the whole machine; ``--parallel N`` shares the processor's cores out.
+Each run is a process of its own, so that its numbers are those of a single run and a crash ends no other. Run one after
+the other, each has the whole machine; ``--parallel N`` divides the processor's cores among N runs.
 """
 
 import os
@@ -25,14 +25,14 @@ def train_seeds(
     """Run ``recollect train`` for every seed and compare.
 
     Args:
-        words: what was typed, ``--seeds`` included.
+        words: the command line, ``--seeds`` included.
         seeds: of the runs.
-        parallel: how many at a time.
+        parallel: number of runs at a time.
         folders: run directory of every seed.
-        console: where the table goes.
+        console: for the table.
 
     Returns:
-        The exit status: 0, or that of the first run that did not end well.
+        The exit status: 0, or that of the first run that failed.
     """
     plain = _without(words)
     environment = dict(os.environ)
@@ -68,17 +68,17 @@ def train_seeds(
         for number, handler in before.items():
             signal.signal(number, handler)
     if stopped:
-        print_status("stopped: the same command with --resume goes on with every seed", style="yellow")
+        print_status("stopped: the same command with --resume continues every seed", style="yellow")
         return 130
     for seed, code in zip(seeds, codes, strict=True):
         if code:
             print_status(f"seed {seed} ended with status {code}", style="red")
-    show([folders[seed] for seed, code in zip(seeds, codes, strict=True) if not code], console)
+    print_comparison([folders[seed] for seed, code in zip(seeds, codes, strict=True) if not code], console)
     return next((code for code in codes if code), 0)
 
 
-def show(directories: Sequence[Path], console: Console) -> None:
-    """Print the comparison of some runs; nothing when there is none."""
+def print_comparison(directories: Sequence[Path], console: Console) -> None:
+    """Print a table that compares runs; nothing without runs."""
     if not directories:
         return
     from recollect.comparison.compare import compare
@@ -92,7 +92,7 @@ def show(directories: Sequence[Path], console: Console) -> None:
 
 
 def _without(words: Sequence[str]) -> list[str]:
-    """The words without ``--seeds``, ``--parallel`` and ``--directory``."""
+    """Remove ``--seeds``, ``--parallel`` and ``--directory`` from the words."""
     kept, skipping = [], False
     for word in words:
         if word.startswith("-"):

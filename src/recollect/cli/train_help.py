@@ -14,7 +14,8 @@ from recollect.terminal import two_columns
 OPTIONS = {
     "TASK": f"Task to learn: {', '.join(TASKS)}, gym:ID (any Gymnasium environment), module:Class.",
     "--core KEY": f"The memory: {', '.join(CORES)}. [{CORE}]",
-    "--agent NAME": f"In a world of images, a whole agent of George 2021 in place of --core: {', '.join(ATTENTION_AGENTS)}.",
+    "--agent NAME": "In a world of images, a whole agent of George 2021 in place of --core: "
+    f"{', '.join(ATTENTION_AGENTS)}.",
     "--trainer KEY": "Another way to learn: in a world, cloning imitates (--teacher), and decision-transformer learns "
     "from recorded episodes (--data).",
     "--imitate INT": "In a world: imitate a teacher for this many steps, then reinforce; the pull towards the teacher "

@@ -73,7 +73,7 @@ def recipes() -> list[Row]:
     ]
 
 
-CONTENTS: dict[str, Callable[[], list[Row]]] = {
+TABLE_OF_CONTENTS: dict[str, Callable[[], list[Row]]] = {
     "cores": cores,
     "tasks": tasks,
     "agents": agents,

@@ -1,0 +1,196 @@
+"""Commands that need no saved run: demonstrations, certify, reproduce, benchmark, demo."""
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+from rich.console import Console
+from tyro.conf import Positional, arg
+
+from recollect.cli import flags
+from recollect.cli.import_checks import require_importable
+from recollect.cli.train import parse
+from recollect.config import lookup
+from recollect.terminal import PrintOptions, print_json, print_status, two_columns
+
+
+@dataclass(frozen=True)
+class Demonstrations:
+    """Record episodes of minigrid's bot in BabyAI levels, for the trainer cloning; the same command again resumes."""
+
+    levels: Positional[tuple[str, ...]]
+    """Levels, as BabyAI-GoToLocal-v0 or GoToLocal; episodes of several levels go into one file."""
+    out: Annotated[Path, arg(aliases=("-o",))]
+    """FILE.npz; FILE.json beside it describes the recording."""
+    episodes: int = 1000
+    """Episodes of each level."""
+    seed: int = 0
+    """Seed from which those of all episodes follow; the file does not depend on the number of processes."""
+    words: int = 16
+    """Words kept of an instruction: --world.words of the run that learns from the file."""
+    vocabulary: int = 1024
+    """Number of values that words are hashed to: --world.vocabulary of that run."""
+    seconds: float = 10.0
+    """Time limit of an episode, since the bot hangs on some seeds; another seed is then used."""
+    processes: int | None = None
+    """Episodes recorded at a time; the number of processors when None."""
+
+    def run(self, console: Console) -> int:
+        """Record, and print the seeds that were replaced."""
+        from recollect.evaluation.demonstrations import DemonstrationsConfig, record_demonstrations
+        from recollect.runs.interrupts import stop_on_signal
+        from recollect.runs.progress import ProgressDisplay, ProgressReporter
+
+        names = ("levels", "episodes", "seed", "words", "vocabulary", "seconds")
+        config = DemonstrationsConfig(**{name: getattr(self, name) for name in names})
+        processes = (os.cpu_count() or 1) if self.processes is None else self.processes
+        with stop_on_signal(), ProgressDisplay(Console(stderr=True)):
+            count = ProgressReporter(self.episodes * len(self.levels), "episodes")
+            about = record_demonstrations(
+                config, self.out, processes=processes, say=lambda there: count.update(lambda: there)
+            )
+        print_status(
+            f"recorded: {about['episodes']} episodes, {about['steps']} steps, the longest of {about['longest']}"
+        )
+        for level, counts in about["another_seed"].items():
+            print_status(
+                f"{level}: another seed for " + ", ".join(f"{number} that {why}" for why, number in counts.items())
+            )
+        return 0
+
+
+@dataclass(frozen=True)
+class Certify:
+    """Certify the streaming contract, of cores of this library or of package.module:factory."""
+
+    cores: Positional[tuple[str, ...]] = ("all",)
+    """Keys of cores, package.module:factory, or all."""
+    lines: tuple[str, ...] = ()
+    """Only these lines of the card; empty runs all."""
+    input_shape: tuple[int, ...] = ()
+    """Shape of one step's input, for a module without the attribute input_shape."""
+    steps: int = 100_000
+    """Steps of the long run (line state-bytes)."""
+    length: int | None = None
+    """Steps of the other sequences, longer than every window and chunk of the module; chosen when None."""
+    batch: int = 4
+    """Rows of the sequences; at least 3."""
+    seconds: float | None = None
+    """Time limit of the long run of each core; the library's when None."""
+    thorough: bool = False
+    """Run all steps of the long run without a time limit, and every line with three seeds."""
+    reference: str | None = None
+    """Plain form of your module for the line ``reference``: package.module:function."""
+    backend: str = "eager"
+    """Backend of torch.compile; inductor is slower and tests more."""
+    seed: int = 0
+    """Seed of weights, inputs and resets."""
+    processes: int | None = None
+    """Cores certified at a time; the number of processors when None."""
+    json: bool = False
+    """Print JSON."""
+
+    def run(self, console: Console) -> int:
+        """Print a card per core, and a summary of many. Exit status 1 when a line fails."""
+        from recollect.cores import CORES
+
+        for name in self.cores:
+            if ":" in name:
+                require_importable(name, "core")
+            elif name != "all":
+                lookup(CORES, name, "core")
+        from recollect.certify import certify_many, summary
+
+        names = [key for name in self.cores for key in (CORES if name == "all" else [name])]
+        given = {"long_steps": self.steps, "long_seconds": self.seconds, "steps": self.length}
+        given |= {"lines": self.lines or None, "input_shape": self.input_shape or None, "reference": self.reference}
+        options: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+        options |= {key: getattr(self, key) for key in ("batch", "thorough", "backend", "seed")}
+        cards = []
+        for card in certify_many(names, processes=self.processes, options=options):
+            cards.append(card)
+            if not self.json:
+                console.print(card, "")
+        if self.json:
+            print_json([card.as_dict() for card in cards])
+        elif len(cards) > 1:
+            console.print(summary(cards))
+        return 0 if all(card.passed for card in cards) else 1
+
+
+@dataclass(frozen=True)
+class Reproduce:
+    """Run an experiment of a paper, write its result files and regenerate docs/results.md from them."""
+
+    name: Positional[str]
+    """Key of a recipe."""
+    scale: str = "lite"
+    """lite (minutes on two processor cores; streets and Pong take up to two hours a run), long (hours on one) or paper
+    (the paper's own sizes)."""
+    cores: tuple[str, ...] = ()
+    """Only the rows of these cores; empty runs all."""
+    seeds: int | None = None
+    """Number of seeds of every row; the recipe's number when None, which is smaller for some rows."""
+    device: str | None = None
+    """Device; the recipe's when None."""
+    root: Path = Path(".")
+    """Folder for results/, docs/results.md and runs/."""
+    again: bool = False
+    """Also run rows that have a result already."""
+
+    def run(self, console: Console) -> int:
+        """Reproduce; the same command resumes an interrupted one."""
+        from recollect.recipes import RECIPES
+
+        recipe, cores = lookup(RECIPES, self.name, "recipe"), self.cores or None
+        recipe.rows(self.scale)
+        from recollect.recipes.reproduce import failed, reproduce
+
+        options: dict[str, Any] = {"root": self.root, "device": self.device, "console": console}
+        path = reproduce(recipe, scale=self.scale, cores=cores, seeds=self.seeds, again=self.again, **options)
+        console.print(f"tables: {path}", highlight=False, markup=False)
+        failures = failed(recipe, self.scale, self.root)
+        for line in failures:
+            print_status(f"failed: {line}", style="red")
+        return 1 if failures else 0
+
+
+@dataclass(frozen=True)
+class Demo:
+    """Train an agent with a memory, record a video of it, and stream it for 100 000 steps at constant cost."""
+
+    steps: int = 100_000
+    """Steps of the live stream."""
+    directory: Path = Path("runs")
+    """Folder for the two run directories and the video."""
+
+    def run(self, console: Console) -> int:
+        """Run the demo."""
+        from recollect.recipes.demo import demo
+
+        demo(self.directory, steps=self.steps, console=console)
+        return 0
+
+
+def run_benchmark(words: Sequence[str], console: Console) -> int:
+    """Run ``recollect benchmark NAME`` with these words."""
+    from recollect.benchmark import BENCHMARKS
+
+    name, *words = ["cores", *words] if words[:1] in (["--help"], ["-h"]) else list(words) or [""]
+    settings, measure, render = lookup(BENCHMARKS, name, "benchmark")
+    known = flags.config_flags(settings()) | flags.config_flags(PrintOptions())
+    if any(word in ("-h", "--help", "--help-all") for word in words):
+        console.print(f"usage: recollect benchmark {{{','.join(BENCHMARKS)}}} [flags]\n", highlight=False, markup=False)
+        console.print(two_columns(flags.all_rows(known)))
+        return 0
+    flags.require_among(known, words, f"recollect benchmark {name} --help shows all")
+    config, options = parse(settings(), PrintOptions(), f"benchmark {name}", settings.__doc__ or "", words)
+    if options.json:
+        print_json(measure(config).to_json())
+        return 0
+    with console.status("measuring") as status:
+        results = measure(config, lambda line: status.update(line))
+    console.print(render(results))
+    return 0

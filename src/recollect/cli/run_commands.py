@@ -1,0 +1,258 @@
+"""Commands on saved runs: evaluate, explore, compare, watch."""
+
+from contextlib import closing
+from dataclasses import dataclass
+from itertools import takewhile
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from rich.console import Console
+from tyro.conf import Positional, arg
+
+from recollect.terminal import print_json, print_status, table
+
+
+@dataclass(frozen=True)
+class Evaluate:
+    """Score the newest checkpoint of a run: on fresh rows of its task, or in fresh episodes of its world."""
+
+    directory: Positional[Path]
+    """The run directory."""
+    samples: Annotated[int | None, arg(aliases=("--rows", "--episodes"))] = None
+    """Number of rows of a stream task, or of episodes in a world; 512 rows or 128 episodes when None."""
+    policy: Literal["run", "greedy", "sampled"] = "run"
+    """Actions in a world: as in the run's own evaluations, the most likely, or sampled from the policy."""
+    video: Path | None = None
+    """Folder for a video (MP4 and GIF) of four episodes; None records no video."""
+    record: str | None = None
+    """FILE.npz, minari:DATASET or lerobot:FOLDER for as many episodes as are scored, as training data."""
+    noise: tuple[float, ...] = ()
+    """For --record: shares of random actions, cycled over the rows, for a mixture of returns."""
+    best: bool = False
+    """Take the checkpoint of the run's best evaluation, instead of the newest."""
+    seed: int = 0
+    """Seed of the rows or episodes."""
+    device: str = "cpu"
+    """Device of the model."""
+    trust: bool = False
+    """Import the packages that the run's config names for its world or core: that runs their code."""
+    json: bool = False
+    """Print JSON."""
+
+    def run(self, console: Console) -> int:
+        """Evaluate and print."""
+        require_run_directory(self.directory)
+        from recollect.runs import interrupts, progress
+        from recollect.training.saved_run import describe_torn_checkpoints, evaluate_run, record_run, save_episodes
+
+        self._require_supported()
+        options: dict[str, Any] = {"seed": self.seed, "device": self.device, "best": self.best, "trust": self.trust}
+        options["greedy"] = None if self.policy == "run" else self.policy == "greedy"
+        with interrupts.stop_on_signal(), progress.ProgressDisplay(Console(stderr=True)):
+            found = evaluate_run(self.directory, samples=self.samples, **options)
+        for line in describe_torn_checkpoints(self.directory, best=self.best):
+            print_status(line, style="yellow")
+        if self.json:
+            print_json(found.to_json(), indent=None)
+        else:
+            console.print(f"{self.directory}: {found.describe()}", soft_wrap=True, markup=False)
+        if self.video is not None:
+            existing = set(self.video.glob("*"))
+            with interrupts.stop_on_signal(), progress.ProgressDisplay(Console(stderr=True)):
+                film = record_run(self.directory, self.video, **options)
+            print_status(f"video: {film.mp4}, {film.gif}")
+            if film.mp4 in existing:  # runs of recollect train --seeds have names like seed0
+                _report_replaced(film.mp4, "folder (--video)")
+        if self.record is not None:
+            existed = Path(self.record).is_file()
+            with interrupts.stop_on_signal(), progress.ProgressDisplay(Console(stderr=True)):
+                recording = save_episodes(
+                    self.directory, self.record, episodes=self.samples, noise=self.noise, **options
+                )
+            print_status(
+                f"recorded: {len(recording.lengths)} episodes in {self.record}, mean score {recording.score.mean():.4g}"
+            )
+            if existed:
+                _report_replaced(Path(self.record), "file (--record)")
+        return 0
+
+    def _require_supported(self) -> None:
+        """Raise for options that this run does not support before it is scored, which may take minutes."""
+        from recollect.training.saved_run import require_filmable, require_recordable, require_world
+
+        require_recordable(self.directory, self.record, noise=self.noise, trust=self.trust)
+        if self.video is not None:
+            require_filmable(self.directory, self.video, trust=self.trust)
+        if self.policy != "run":
+            require_world(self.directory, "have a policy (--policy)", trust=self.trust)
+
+
+@dataclass(frozen=True)
+class Explore:
+    """Show what an agent remembers, and whether that picture is faithful: episodes recorded, scored and tested."""
+
+    directories: Positional[tuple[Path, ...]]
+    """Run directories."""
+    out: Annotated[Path, arg(aliases=("-o",))] = Path("explored")
+    """Folder for the files; with several runs, a folder in it for each, named by what differs in their paths."""
+    env: str | None = None
+    """World to explore in, if not that of the run: a key, gym:ID, or package.module:Name."""
+    episodes: int = 8
+    """Number of episodes that are recorded and scored; the first one is shown."""
+    seed: int = 0
+    """Seed of the first episode; the others count on from it. None of them was seen in training."""
+    policy: Literal["greedy", "sampled"] = "greedy"
+    """The most likely actions, or actions sampled from the policy."""
+    longest: int = 1000
+    """Most steps recorded of an episode."""
+    live: bool = False
+    """Also write live.html, a page in which the agent acts and its memory can be edited."""
+    runtime: Path | None = None
+    """For --live: onnxruntime-web, as a folder or an archive of npm pack; the cache, then npm, when None."""
+    rerun: bool = False
+    """Also write episode.rrd for the viewer rerun; needs pip install rerun-sdk."""
+    best: bool = False
+    """Take the checkpoint of the run's best evaluation, instead of the newest."""
+    trust: bool = False
+    """Import the packages that the run's config names for its world or core: that runs their code."""
+    json: bool = False
+    """Print JSON: the report of a run, or a list with that of every run."""
+
+    def run(self, console: Console) -> int:
+        """Record, score, write and print the verdict."""
+        if not self.directories:
+            raise ValueError("no run is named: give a run directory, as in recollect explore runs/t-maze-hcam-seed0")
+        for directory in self.directories:
+            require_run_directory(directory)
+        from recollect.interpret.explore import available_writers, explore_run, output_folders, write_comparison
+        from recollect.recipes.train import find_task
+        from recollect.runs.interrupts import stop_on_signal
+        from recollect.runs.progress import ProgressDisplay
+        from recollect.training.saved_run import describe_torn_checkpoints
+
+        options: dict[str, Any] = {
+            name: getattr(self, name) for name in ("episodes", "seed", "longest", "best", "trust")
+        }
+        options |= {"live": self.live, "runtime": self.runtime}
+        options["writers"] = (*available_writers(), "rerun") if self.rerun else None
+        options |= {"greedy": self.policy == "greedy", "world": None if self.env is None else find_task(self.env)}
+        explored = []
+        for directory, folder in zip(self.directories, output_folders(self.out, self.directories), strict=True):
+            existing = (folder / "metrics.json").exists()
+            with stop_on_signal(), ProgressDisplay(Console(stderr=True)):
+                found = explore_run(directory, folder, **options)
+            explored.append(found)
+            if existing:
+                _report_replaced(folder)
+            for line in describe_torn_checkpoints(directory, best=self.best):
+                print_status(line, style="yellow")
+            if not self.json:
+                console.print(f"{directory}: {found.verdict}", soft_wrap=True, markup=False, highlight=False)
+            print_status(", ".join(f"{name}: {path}" for name, path in found.files.items()))
+        if self.json:
+            reports = [found.report.to_json() for found in explored]
+            named = [{"run": str(run), **report} for run, report in zip(self.directories, reports, strict=True)]
+            print_json(named if len(named) > 1 else reports[0])
+        if len(explored) == 2:
+            print_status(f"both on one cursor: {write_comparison(explored, self.out)}")
+        return 0
+
+
+@dataclass(frozen=True)
+class Compare:
+    """Compare runs: learning curves, interquartile means with intervals, probability of improvement."""
+
+    directories: Positional[tuple[Path, ...]]
+    """Run directories. Runs that differ in nothing but their seed are one group."""
+    out: Path | None = Path("comparison")
+    """Folder for comparison.html, .png and .json; None only prints."""
+    axis: Literal["step", "environment_steps", "seconds"] = "step"
+    """Horizontal axis of the learning curves."""
+    names: tuple[str, ...] = ()
+    """A label for every run, in their order; training aids are added. Empty: cores and settings that differ."""
+    json: bool = False
+    """Print JSON."""
+
+    def run(self, console: Console) -> int:
+        """Compare, write and print."""
+        for directory in self.directories:
+            require_run_directory(directory)
+        from recollect.comparison.compare import compare
+        from recollect.comparison.page import can_draw, table_rows, write_report
+
+        found = compare(self.directories, axis=self.axis, names=self.names or None)
+        if self.json:
+            print_json(found.to_json())
+        else:
+            for task in found.tasks:
+                console.print(table(task, table_rows(found.of(task)), figures=True))
+            for note in found.notes:
+                console.print(f"note: {note}", style="yellow", highlight=False, soft_wrap=True, markup=False)
+        if self.out is not None:
+            existing = (self.out / "comparison.html").exists()
+            report = write_report(found, self.out, picture=can_draw())
+            print_status(
+                f"page: {report.html}, picture: {report.png or 'none, it needs matplotlib (pip install matplotlib)'}"
+            )
+            if existing:
+                _report_replaced(self.out)
+        return 0
+
+
+@dataclass(frozen=True)
+class Watch:
+    """Run a trained detector on a film or a camera, frame by frame: print activities as they begin and end."""
+
+    source: Positional[str]
+    """Film, number of a camera (0 is the first), device, or address (rtsp://, http://)."""
+    run_directory: Annotated[Path, arg(name="run")]
+    """Run directory of a detector that was trained on frames."""
+    out: Annotated[Path | None, arg(aliases=("-o",))] = None
+    """Annotated film to write (.mp4, .mkv, .mov, .avi); None writes none."""
+    threshold: float = 0.5
+    """Probability above which an activity is present."""
+    frames: int | None = None
+    """Most frames to read; None reads until the film ends, or Ctrl-C."""
+    best: bool = False
+    """Take the checkpoint of the run's best evaluation, instead of the newest."""
+    device: str = "cpu"
+    """Device of the model."""
+    trust: bool = False
+    """Import the packages that the run's config names for its task or core: that runs their code."""
+    json: bool = False
+    """Print JSON, a line for every activity that begins or ends."""
+
+    def run(self, console: Console) -> int:
+        """Watch and print."""
+        require_run_directory(self.run_directory)
+        from recollect.interpret.watch import WatchSummary, list_events, load_detector, watch
+        from recollect.runs.interrupts import Interrupts
+        from recollect.training.saved_run import describe_torn_checkpoints
+
+        model = load_detector(self.run_directory, self.device, best=self.best, trust=self.trust)
+        for line in describe_torn_checkpoints(self.run_directory, best=self.best):
+            print_status(line, style="yellow")
+        summary = WatchSummary()
+        options: dict[str, Any] = {"threshold": self.threshold, "out": self.out, "most_frames": self.frames}
+        with Interrupts() as interrupts, closing(watch(model, self.source, summary=summary, **options)) as frames:
+            for event in list_events(takewhile(lambda _: not interrupts.received, frames), model.class_names):
+                if self.json:
+                    print_json(event.to_json(), indent=None)
+                else:
+                    console.print(event.describe(), highlight=False, soft_wrap=True, markup=False)
+        if interrupts.received:
+            print_status(f"stopped by {interrupts.received}", style="yellow")
+        print_status(summary.describe())
+        if self.out is not None and summary.frames > summary.broken:
+            print_status(f"film: {self.out}")
+        return 0
+
+
+def _report_replaced(path: Path, remedy: str = "folder (--out)") -> None:
+    print_status(f"replaced what an earlier command wrote in {path}: another {remedy} keeps both", style="yellow")
+
+
+def require_run_directory(directory: Path) -> None:
+    """Check that a folder is a run directory, without importing torch."""
+    if not (directory / "config.json").is_file():
+        raise ValueError(f"{directory} is not a run directory: there is no config.json in it")
