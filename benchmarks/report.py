@@ -53,9 +53,9 @@ from recollect.cores import CORES
 from recollect.recipes import RECIPES
 from recollect.recipes.attention_agents.sizes import SIZES
 from recollect.recipes.attention_agents.study import game
-from recollect.recipes.table_of_contents import tasks
 from recollect.recipes.memory_suite import grand_table
 from recollect.recipes.reproduce import with_demands
+from recollect.recipes.table_of_contents import tasks
 from recollect.state import nbytes
 from stream_report import RATES, ROBOTS, VIDEO, flops_that_differ, rate_rows, robot_rows, video_rows
 
