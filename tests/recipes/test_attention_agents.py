@@ -10,7 +10,8 @@ from rich.console import Console
 
 from recollect.agents.actor_critic import ActorCritic
 from recollect.agents.contract import ActorInputs
-from recollect.cli.train import _default, read, train
+from recollect.cli.train import _default_config, train
+from recollect.cli.train_request import read_request
 from recollect.recipes import RECIPES, training
 from recollect.recipes.attention_agents import ATTENTION_AGENTS, attention_agent
 from recollect.recipes.attention_agents.sizes import SIZES, UNUSED_NORMS
@@ -98,8 +99,8 @@ def test_an_agent_of_another_name_or_for_other_worlds_is_named():
 @pytest.mark.parametrize("name", ["mott", "spatio-temporal-one-shot", "timesformer-divided"])
 @pytest.mark.parametrize("side", [42, 126])
 def test_an_agent_that_is_typed_is_made_for_the_world_that_is_typed(name, side):
-    request = read(["catch", "--agent", name, "--world.side", str(side), "--core.dim", "64"])
-    config = _default(request)
+    request = read_request(["catch", "--agent", name, "--world.side", str(side), "--core.dim", "64"])
+    config = _default_config(request)
     assert config.world.side == side and config.core.grid == ((side + 7) // 8,) * 2
     assert config.core.dim == 256, "other flags are left to the parser"
 
