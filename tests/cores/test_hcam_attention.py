@@ -44,7 +44,6 @@ def official(case, dtype):
         memory_dim=record["D"],
         feature_dim=record["F"],
         reading=ChunkAttentionVariant(chunk_positions=record["pos"]),
-        official_empty=True,
     ).to(dtype)
     for ours, theirs in PLACES.items():
         name = f"hierarchical_memory_attention/{theirs}"
@@ -147,16 +146,6 @@ def test_a_query_without_chunks_gets_exactly_nothing(form):
     assert (out[1, 2] == 0).all() and (out[1, 1] != 0).any()
     none = layer(queries, keys[:, :0], contents[:, :0], mask[..., :0])
     assert none.shape == queries.shape and (none == 0).all()
-
-
-def test_official_empty_reads_the_first_chunks_at_equal_weights():
-    layer = make(3)
-    queries, keys, contents, mask = memory()
-    mask[:] = False
-    layer.official_empty = True
-    got = layer(queries, keys, contents, mask)
-    one = [layer(queries, keys[:, i : i + 1], contents[:, i : i + 1]) for i in range(3)]
-    torch.testing.assert_close(got, sum(one) / 3)
 
 
 def test_heads_with_relevances_of_their_own_are_as_many_layers_of_one_head():

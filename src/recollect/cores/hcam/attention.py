@@ -4,14 +4,14 @@ For a query x and chunks i = 1 ... n, each with one key S_i and c steps C_i:
 
     s_i = (W_q x) . (W_k S_i) / sqrt(f)                       one head over all f features
     R   = softmax over the k largest s_i, 0 elsewhere         relevance="topk_softmax"
-    R   = softmax over all s_i, then 0 but for the k largest  relevance="full_softmax"
+    R   = softmax over all s_i, 0 outside the k largest       relevance="full_softmax"
     y   = sum_i R_i MHA(x, C_i + P)                           P: sinusoid of a step's age in its chunk, newest 0
 
-With ``relevance_heads`` (ours) s and R are those of a head, over its e = f / h features and divided by sqrt(e); a head
-chooses k chunks of its own, and the bias behind the sum counts as much as the R of all heads do on average.
+With ``relevance_heads`` (ours) each head has its own s and R, over its e = f / h features and divided by sqrt(e), and
+chooses its own k chunks; the output bias is scaled by the mean of the heads' sums of R.
 
 MHA has h heads, one softmax per chunk and biases; its output projection is part of the sum. No gradient enters the
-keys and the contents, unless ``chunk_gradients="call"``. A query that may see no chunk gets exactly 0.
+keys and the contents, unless ``chunk_gradients="call"``. The result for a query without a visible chunk is exactly 0.
 
 Paper: Lampinen et al. 2021, section 2. Released code: deepmind-research, hierarchical_transformer_memory,
 HierarchicalMemoryAttention.
@@ -19,18 +19,18 @@ HierarchicalMemoryAttention.
 Differs:
 - Where paper and code differ, the code is the default: softmax over the chosen k only, learned W_k, the scale, and P.
   ``ChunkAttentionVariant`` has the paper's forms; ``full_softmax`` gives the same result times the sum of the chosen R.
-- The code lets a query that may see no chunk read the first k at equal weights (``official_empty``).
-- The code's key bias of the MHA is left out: it moves all scores of a chunk alike, so no softmax sees it.
+- In the code a query without a visible chunk reads the first k with equal weights.
+- The code's key bias of the MHA is omitted: it shifts all scores of a chunk equally, which a softmax ignores.
 - Fewer chunks than k are allowed; then all are chosen.
 
-Exact algebra: the code projects the steps of k chunks for every query. Here everything is linear between the
-softmaxes, so there are three forms, and the shapes decide (with d the width of the contents):
+The code projects the steps of k chunks for every query. Everything between the softmaxes is linear, so there are three
+forms with equal results, chosen by shape (with d the width of the contents):
 
     project   keys and values of all n c steps once, dense scores, softmax per chunk, times R, one sum
     absorb    (W_k^T W_q' x) meets the raw contents, W_v is applied after the sum: for few queries (t h < d)
     gather    absorb on the k chosen chunks only: when a copy of those is small beside the memory
 
-The other attention of a layer, to a sliding window, is :class:`LocalAttention`.
+:class:`LocalAttention` is the other attention of a layer, to a sliding window.
 """
 
 from typing import Literal
@@ -51,13 +51,13 @@ from recollect.ops.weighted_softmax import prefers_chunks_last, weighted_softmax
 Form = Literal["project", "absorb", "gather"]
 
 TRUNCATION = 0.87962566103423978
-"""Standard deviation of a standard normal that is cut at two."""
+"""Standard deviation of a standard normal distribution that is truncated at two."""
 CALL_GATHER_SHARE = 4
-"""A call copies the chosen chunks of all its steps if together they are at most one over this of the memory."""
+"""A call copies the chosen chunks of all its steps if they are at most this fraction (1 / 4) of the memory."""
 
 
 class HierarchicalAttention(nn.Module):
-    """The two levels of attention, without memory of their own.
+    """Both levels of attention over chunks that the caller gives.
 
     Args:
         dim: width of queries.
@@ -66,8 +66,6 @@ class HierarchicalAttention(nn.Module):
         memory_dim: width d of keys and contents; ``dim`` when None.
         feature_dim: f, width of both levels and of the output; ``dim`` when None.
         reading: where paper and released code differ; as the code when None.
-        official_empty: let a query that may see no chunk read the first k, as the code does. Such chunks are
-            whatever the caller forbade, so no core turns this on.
 
     Raises:
         ValueError: heads that do not divide the features; widths that do not meet without a key projection.
@@ -82,7 +80,6 @@ class HierarchicalAttention(nn.Module):
         memory_dim: int | None = None,
         feature_dim: int | None = None,
         reading: ChunkAttentionVariant | None = None,
-        official_empty: bool = False,
     ) -> None:
         super().__init__()
         features = dim if feature_dim is None else feature_dim
@@ -101,7 +98,6 @@ class HierarchicalAttention(nn.Module):
         if top_k < 1:
             raise ValueError(f"top_k={top_k!r}: give at least 1")
         self.num_heads, self.top_k, self.reading = num_heads, top_k, reading
-        self.official_empty = official_empty
         self.chunk_query = Linear(dim, features, bias=False)
         self.chunk_key = Linear(width, features, bias=False) if reading.key_projection else None
         self.query = Linear(dim, features)
@@ -110,7 +106,7 @@ class HierarchicalAttention(nn.Module):
         self.out = Linear(features, features)
         by_chunk = "b h t n" if reading.relevance_heads else "b t n"
         self.choice_tap = Tap(by_chunk)
-        """Hears the softmax over all chunks that may be read, before k are chosen; in calls only."""
+        """Records the softmax over all visible chunks, before k are chosen; in calls only."""
         self.relevance_tap = Tap(by_chunk)
         self.tap = Tap("b h t n c")
         for child in self.children():
@@ -140,9 +136,9 @@ class HierarchicalAttention(nn.Module):
             queries: ``[b, t, dim]``, normed by the caller.
             keys: ``[b, n, d]``.
             contents: ``[b, n, c, d]``, oldest step first; finite everywhere.
-            mask: bool ``[b, t, n]``, True may be read; None allows all.
+            mask: bool ``[b, t, n]``, True for visible chunks; None for all.
             valid: bool ``[b, n, c]``, which steps of a chunk exist, at least one in each; None: all.
-            form: of the computation; chosen by shape when None. All give the same numbers.
+            form: of the computation; chosen by shape when None.
 
         Returns:
             ``[b, t, f]``.
@@ -151,15 +147,15 @@ class HierarchicalAttention(nn.Module):
         part = self._readable(mask, n)
         keys, contents = self.reading.stored(keys[:, part]), self.reading.stored(contents[:, part])
         mask = None if mask is None else mask[..., part]
-        valid = None if valid is None else valid[:, part]
+        valid = None if valid is None else valid[:, None, None, part]  # b 1 1 n c
         index, weights = self.choose(queries, keys, mask, around=(part.start, n - part.stop))
         shown = self.tap.listening or self.relevance_tap.listening
         if form is None:
             form = self.form(queries.shape[1], contents.shape)
         if form == "gather" and (shown or index is None or self.reading.relevance_heads):
-            form = "absorb"  # heads that choose for themselves would copy h times as much
-        total = weights.sum(-1)
-        heads = self._heads(queries)
+            form = "absorb"  # with one choice per head, gather would copy h times as much
+        heads = self.query(queries).unflatten(-1, (self.num_heads, -1))
+        heads = heads * heads.shape[-1] ** -0.5
         if form == "gather" and index is not None:
             mixed = self._gather(heads, contents, index, weights, valid)
         else:
@@ -168,14 +164,14 @@ class HierarchicalAttention(nn.Module):
                 self.relevance_tap(dense)
             read = self._project if form == "project" else self._absorb
             mixed = read(heads, contents, self._by_head(dense), valid)
-        return self._out(mixed, self._by_head(total))
+        return self._out(mixed, self._by_head(weights.sum(-1)))
 
     def _by_head(self, relevance: Tensor) -> Tensor:
-        """Of all heads together ``[b, t, ...]``, or of each ``[b, h, t, ...]``: both as ``[b, 1 or h, t, ...]``."""
+        """Add a head axis to relevances that all heads share: ``[b, 1 or h, t, ...]``."""
         return relevance if self.reading.relevance_heads else relevance.unsqueeze(1)
 
     def _out(self, mixed: Tensor, total: Tensor) -> Tensor:
-        """What heads have read ``[b, t, f]``, with biases and projection; ``total`` ``[b, 1 or h, t]`` is the sum of R.
+        """Add biases to the heads' sums ``[b, t, f]`` and project; ``total`` ``[b, 1 or h, t]`` is the sum of R.
 
         sum_i R_i (W_o (v_i + b_v) + b_o) = W_o (sum_i R_i v_i + (sum_i R_i) b_v) + (sum_i R_i) b_o
         """
@@ -185,20 +181,19 @@ class HierarchicalAttention(nn.Module):
         return torch.addcmul(out, total.mean(2).to(out.dtype), self.out.bias.to(out.dtype))
 
     def form(self, steps: int, memory: torch.Size) -> Form:
-        """The cheapest form for ``steps`` queries and contents of shape ``memory``."""
+        """Return the cheapest form for ``steps`` queries and contents of shape ``memory``."""
         _, n, _, d = memory
         if CALL_GATHER_SHARE * steps * self.top_k <= n:
             return "gather"
         return "absorb" if steps * self.num_heads < d else "project"
 
     def _readable(self, mask: Tensor | None, n: int) -> slice:
-        """The places of all chunks that some query may read, in a call that learns on a CPU; elsewhere all places.
+        """Return the places of all visible chunks in a training call on a CPU; elsewhere all places.
 
-        Memories have room for the longest episode, and most of it is empty most of the time. Who listens inside chunks
-        is shown all of them.
+        Memories have room for the longest episode, and are mostly empty. Taps inside chunks record all places.
         """
         shown = self.tap.listening or self.relevance_tap.listening
-        if mask is None or self.official_empty or shown or not learns_on_cpu(mask):
+        if mask is None or shown or not learns_on_cpu(mask):
             return slice(0, n)
         places = mask.flatten(0, -2).any(0).nonzero()
         return slice(int(places[0]), int(places[-1]) + 1) if len(places) else slice(0, 1)
@@ -206,17 +201,17 @@ class HierarchicalAttention(nn.Module):
     def choose(
         self, queries: Tensor, keys: Tensor, mask: Tensor | None, around: tuple[int, int] = (0, 0)
     ) -> tuple[Tensor | None, Tensor]:
-        """Which chunks each query reads and how much they count.
+        """Choose the chunks that each query reads, and their relevances R.
 
         Args:
             queries: ``[b, t, dim]``.
             keys: ``[b, n, d]``.
             mask: bool ``[b, t, n]``, or None.
-            around: chunks before and behind these n, of which a listener is told that nobody reads them.
+            around: numbers of chunks before and after these n, which the Tap records as zeros.
 
         Returns:
-            Their places, long ``[b, t, k]``, and R there, float32 ``[b, t, k]``; where all n are read None and R
-            of all, ``[b, t, n]``. With ``relevance_heads`` of every head, ``[b, h, t, k]``.
+            Places, long ``[b, t, k]``, and R there, float32 ``[b, t, k]``; None and R of all, ``[b, t, n]``, where all
+            n are read. With ``relevance_heads`` for every head, ``[b, h, t, k]``.
         """
         keys = keys if self.chunk_key is None else self.chunk_key(keys)
         features = self.chunk_query(queries)
@@ -228,15 +223,10 @@ class HierarchicalAttention(nn.Module):
         if self.choice_tap.listening:
             among = choose_chunks(scores, mask, scores.shape[-1], "full_softmax")[1]
             self.choice_tap(F.pad(among, around) if any(around) else among)
-        if not self.official_empty or mask is None:
-            return index, weights
-        empty = ~mask.any(-1, keepdim=True)
-        n, k = mask.shape[-1], weights.shape[-1]
-        weights = torch.where(empty, 1.0 / (n if self.reading.relevance == "full_softmax" else k), weights)
-        return None if index is None else torch.where(empty, torch.arange(k, device=mask.device), index), weights
+        return index, weights
 
     def positions(self, chunk_len: int) -> Tensor | None:
-        """P ``[c, d]``, or None where the variant has none."""
+        """Return P ``[c, d]``, or None where the variant has none."""
         if not self.reading.chunk_positions:
             return None
         weight = self.key.weight
@@ -244,13 +234,8 @@ class HierarchicalAttention(nn.Module):
         ages = torch.arange(chunk_len - 1, -1, -1, device=weight.device, dtype=dtype)
         return sinusoid(ages, weight.shape[1], "concatenated").to(weight.dtype)
 
-    def _heads(self, queries: Tensor) -> Tensor:
-        """Scaled queries of the attention inside chunks, ``[b, t, h, e]``."""
-        heads = self.query(queries).unflatten(-1, (self.num_heads, -1))
-        return heads * heads.shape[-1] ** -0.5
-
     def _project(self, heads: Tensor, contents: Tensor, relevance: Tensor, valid: Tensor | None) -> Tensor:
-        """Heads ``[b, t, h, e]`` read contents ``[b, n, c, d]`` with relevance ``[b, 1 or h, t, n]``: ``[b, t, f]``."""
+        """Read contents ``[b, n, c, d]`` by heads ``[b, t, h, e]``, relevance ``[b, 1 or h, t, n]``: ``[b, t, f]``."""
         n, c = contents.shape[1:3]
         positions = self.positions(c)
         rows = contents if positions is None else contents + positions
@@ -261,14 +246,14 @@ class HierarchicalAttention(nn.Module):
         scores = heads.transpose(1, 2) @ keys.mT  # b h t n*c
         if chunks_last:
             scores = scores.unflatten(-1, (c, n))
-            weights = weighted_softmax(_hide(scores, None if valid is None else valid.mT[:, None, None]), relevance)
+            weights = weighted_softmax(_hide(scores, None if valid is None else valid.mT), relevance)
         else:
             scores = scores.unflatten(-1, (n, c))
-            weights = self._inside(scores, None if valid is None else valid[:, None, None]) * relevance.unsqueeze(-1)
+            weights = self._inside(scores, valid) * relevance.unsqueeze(-1)
         return (weights.flatten(-2).to(values.dtype) @ values).transpose(1, 2).flatten(2)
 
     def _absorb(self, heads: Tensor, contents: Tensor, relevance: Tensor, valid: Tensor | None) -> Tensor:
-        """As :meth:`_project`."""
+        """Return the same as :meth:`_project`."""
         n, c = contents.shape[1:3]
         heads = self._absorbed(heads)  # b t h d
         flat = heads.flatten(1, 2)
@@ -277,7 +262,7 @@ class HierarchicalAttention(nn.Module):
         positions = self.positions(c)
         if positions is not None:
             scores = scores + (heads @ positions.to(heads.dtype).mT).unsqueeze(-2)
-        weights = self._inside(scores.transpose(1, 2), None if valid is None else valid[:, None, None]).transpose(1, 2)
+        weights = self._inside(scores.transpose(1, 2), valid).transpose(1, 2)
         mixed = (weights * relevance.transpose(1, 2).unsqueeze(-1)).to(heads.dtype)
         read = (mixed.flatten(-2).flatten(1, 2) @ rows).unflatten(1, heads.shape[1:3])
         if positions is not None:
@@ -287,29 +272,29 @@ class HierarchicalAttention(nn.Module):
     def _gather(
         self, heads: Tensor, contents: Tensor, index: Tensor, relevance: Tensor, valid: Tensor | None
     ) -> Tensor:
-        """As :meth:`_project`, with relevance ``[b, t, k]`` of the chunks ``index [b, t, k]``."""
+        """Return the same as :meth:`_project`, from relevance ``[b, t, k]`` of the chunks ``index [b, t, k]``."""
         heads = self._absorbed(heads)  # b t h d
         batch = torch.arange(contents.shape[0], device=contents.device)[:, None, None]
         chosen = contents[batch, index]  # b t k c d
         positions = self.positions(contents.shape[2])
         rows = (chosen if positions is None else chosen + positions).to(heads.dtype)
         scores = heads.unsqueeze(2) @ rows.mT  # b t k h c
-        weights = softmax(_hide(scores, None if valid is None else valid[batch, index].unsqueeze(-2)))
+        weights = softmax(_hide(scores, None if valid is None else valid[:, 0, 0][batch, index].unsqueeze(-2)))
         mixed = (weights * relevance[..., None, None]).to(heads.dtype)
         read = mixed.transpose(2, 3).flatten(-2) @ rows.flatten(2, 3)
         return self._values(read)
 
     def _inside(self, scores: Tensor, valid: Tensor | None) -> Tensor:
-        """Softmax inside every chunk, ``[b, h, t, n, c]``."""
+        """Return the softmax inside every chunk, ``[b, h, t, n, c]``."""
         weights = softmax(_hide(scores, valid))
         return self.tap(weights) if self.tap.listening else weights
 
     def _absorbed(self, heads: Tensor) -> Tensor:
-        """W_k^T of heads, so that they meet raw contents: ``[b, t, h, e] -> [b, t, h, d]``."""
+        """Multiply heads by W_k^T, to compare them with raw contents: ``[b, t, h, e] -> [b, t, h, d]``."""
         return torch.einsum("bthe,hed->bthd", heads, self.key.weight.unflatten(0, (self.num_heads, -1)))
 
     def _values(self, read: Tensor) -> Tensor:
-        """W_v of sums of raw contents, ``[b, t, h, d] -> [b, t, f]``."""
+        """Apply W_v to sums of raw contents, ``[b, t, h, d] -> [b, t, f]``."""
         weight = self.value.weight.unflatten(0, (self.num_heads, -1))
         return torch.einsum("bthd,hed->bthe", read, weight).flatten(2)
 
@@ -317,16 +302,10 @@ class HierarchicalAttention(nn.Module):
 def choose_chunks(
     scores: Tensor, mask: Tensor | None, top_k: int, relevance: Relevance
 ) -> tuple[Tensor | None, Tensor]:
-    """Places and relevances of the chosen chunks; see :meth:`HierarchicalAttention.choose`.
+    """Return places and relevances of the chunks with the highest scores ``[..., n]``.
 
-    Args:
-        scores: ``[..., n]``.
-        mask: bool ``[..., n]``, True may be read; None allows all.
-        top_k: k.
-        relevance: which softmax.
-
-    Returns:
-        As :meth:`HierarchicalAttention.choose`; where a query may read nothing, weights of exactly 0.
+    ``mask`` and the result are as in :meth:`HierarchicalAttention.choose`; relevances of a query without a visible
+    chunk are exactly 0.
     """
     n = scores.shape[-1]
     k = min(top_k, n)
@@ -342,16 +321,16 @@ def choose_chunks(
 
 
 def _hide(scores: Tensor, seen: Tensor | None) -> Tensor:
-    """Scores in float32 at least; those not ``seen`` are so low that a softmax over any that is makes them exactly 0.
+    """Return scores in float32 at least, with the lowest finite number where not ``seen``.
 
-    They stay finite, so that a query that sees nothing has finite gradients.
+    A softmax makes these exactly 0 beside any seen score; gradients stay finite even where none is seen.
     """
     scores = scores.to(torch.promote_types(scores.dtype, torch.float32))
     return scores if seen is None else scores.masked_fill(~seen, torch.finfo(scores.dtype).min)
 
 
 def scatter_topk(index: Tensor, weights: Tensor, n: int) -> Tensor:
-    """``[..., k]`` weights at their places in ``[..., n]``, zeros elsewhere."""
+    """Scatter weights ``[..., k]`` to their places in zeros ``[..., n]``."""
     return weights.new_zeros(*weights.shape[:-1], n).scatter(-1, index, weights)
 
 
@@ -365,7 +344,7 @@ def fan_in_normal(layer: nn.Linear, scale: float = 2.0) -> None:
 
 @torch.no_grad()
 def start_copying(values: Tensor, outputs: Tensor) -> None:
-    """Draw values ``[d, d]`` from all rotations, and make outputs their inverse."""
+    """Draw values ``[d, d]`` as a random orthogonal matrix, and set outputs to its inverse."""
     outputs.copy_(nn.init.orthogonal_(values).T)
 
 
@@ -391,25 +370,25 @@ class LocalAttention(nn.Module):
             start_copying(self.qkv.weight[2 * dim :], self.out.weight)
 
     def folded(self, features: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Weights that act on standardised inputs, for offset features ``[w + 1, dim]``.
+        """Fold the norm, u and the scale into weights for standardised inputs, with offset features ``[w + 1, dim]``.
 
         Returns:
-            weight ``[3 dim, dim]`` and bias ``[3 dim]`` that give (q + u) / sqrt(e), k and v; (v - u) / sqrt(e)
-            ``[h, e]``; the offset keys ``[h, w + 1, e]``.
+            weight ``[3 dim, dim]`` and bias ``[3 dim]`` for (q + u) / sqrt(e), k and v; (v - u) / sqrt(e) ``[h, e]``;
+            the offset keys ``[h, w + 1, e]``.
         """
         d, heads = self.qkv.in_features, self.num_heads
         scale = (d // heads) ** -0.5
         weight = self.qkv.weight * self.norm.weight
-        bias = (self.qkv.weight * self.norm.bias).sum(-1)  # a sum stays precise under autocast
+        bias = (self.qkv.weight * self.norm.bias).sum(-1)  # a sum keeps its precision under autocast
         weight = torch.cat((weight[:d] * scale, weight[d:]))
         bias = torch.cat(((bias[:d] + self.u) * scale, bias[d:]))
         keys = linear(features, self.relative.weight).unflatten(-1, (heads, -1)).transpose(0, 1)
         return weight, bias, ((self.v - self.u) * scale).unflatten(0, (heads, -1)), keys
 
     def forward(self, x: Tensor, window: Tensor | None, visible: Tensor, features: Tensor) -> Tensor:
-        """``[b, t, dim]`` after a window ``[b, w, dim]`` of which ``visible [b, t, w + 1]`` says what counts.
+        """Map ``[b, t, dim]`` to ``[b, t, dim]``, after a window ``[b, w, dim]`` with ``visible [b, t, w + 1]``.
 
-        Without a window nothing came before, and ``visible`` must say so.
+        None is an empty window, of which ``visible`` must show nothing.
         """
         d, heads = x.shape[-1], self.num_heads
         weight, bias, delta, offset_keys = self.folded(features)

@@ -1,13 +1,13 @@
-"""How the layers of a stream hold and read their chunks.
+"""Chunks of the layers of a stream.
 
-A finished chunk is written in place over the oldest one, as raw steps (for ``state``), as keys and values of the
-attention inside chunks, and as what a standardised input z is compared with when chunks are chosen:
+A complete chunk is written in place over the oldest one, as raw steps (for ``state``), as keys and values of the
+attention inside chunks, and as a key k with bias k_0 for a standardised input z, when chunks are chosen:
 
     (W_q n(y)) . (W_k S) / sqrt(f) = z . k + k_0      k = g * W_q^T W_k S / sqrt(f),   k_0 = (W_q s) . (W_k S) / sqrt(f)
 
-for a norm with gain g and shift s. (Heads with relevances of their own are compared in their e features instead, which
-are fewer.) A step then costs products with weights, one pass over the n keys k, and one over
-the keys and values of all chunks, or of a copy of the chosen ones where n is much larger than k.
+for a norm with gain g and shift s. (With ``relevance_heads`` keys have the e features of each head instead.) A step
+then costs products with weights, one pass over the n keys k, and one over the keys and values of all chunks, or of a
+copy of the chosen ones where n is much larger than k.
 """
 
 from abc import ABC, abstractmethod
@@ -24,7 +24,7 @@ from recollect.ops.short_softmax import softmax
 
 
 class ChunkCache(ABC):
-    """How one layer reads its chunks; a subclass decides where they stand.
+    """The chunks of one layer; subclasses store and read them.
 
     Args:
         layer: of the core.
@@ -48,30 +48,29 @@ class ChunkCache(ABC):
 
     @abstractmethod
     def read(self, inputs: Tensor, has_chunks: Tensor | None, order: Tensor | None) -> Tensor:
-        """What the chunks add.
+        """Return the update of the stream, ``[b, d]``.
 
         Args:
             inputs: ``[b, d]``, standardised.
             has_chunks: float ``[b, 1, 1]``, 1 for rows with a chunk and 0 for others; None when all rows have one.
-            order: long ``[b, n]``, places from the oldest chunk to the newest, for the taps.
+            order: long ``[b, n]``, places from the oldest chunk to the newest, for the Taps.
         """
 
     def update(self, read: Tensor, relevance: Tensor, has_chunks: Tensor | None) -> Tensor:
-        """What the heads read, ``[r, d]`` under relevances ``[r, 1 or h, k]``, through the output projection."""
+        """Project the heads' sums ``[r, d]``, with the bias times the sum of relevances ``[r, 1 or h, k]``."""
         update = self.out(read)
         if has_chunks is not None or self.config.reading.relevance == "full_softmax":
-            # The bias counts as much as the chunks do.
             share = relevance.sum(-1).mean(-1, keepdim=True).to(update.dtype) - 1.0  # r 1
             update = torch.addcmul(update, share, self.out_bias)
         return update
 
     @property
     def listened(self) -> bool:
-        """Whether anybody wants to see relevances or weights."""
+        """Whether relevances or weights are recorded."""
         return self.memory.tap.listening or self.memory.relevance_tap.listening
 
     def show(self, relevance: Tensor, weights: Tensor, order: Tensor | None) -> None:
-        """Relevance ``[b, 1 or h, n]`` and weights ``[b, h, n, c]`` to the taps, oldest chunk first."""
+        """Give relevance ``[b, 1 or h, n]`` and weights ``[b, h, n, c]`` to the Taps, oldest chunk first."""
         if order is not None:
             relevance = relevance.gather(-1, order[:, None].expand_as(relevance))
             weights = weights.gather(2, order[:, None, :, None].expand_as(weights))
@@ -80,13 +79,7 @@ class ChunkCache(ABC):
 
 
 class RingChunkCache(ChunkCache):
-    """The chunks of one layer, in n places of each row that are overwritten in turn.
-
-    Args:
-        layer: of the core.
-        batch_size: b.
-        dtype: of keys and values.
-    """
+    """The chunks of one layer, in n places of each row that are overwritten in turn."""
 
     def __init__(self, layer: HierarchicalChunkLayer, batch_size: int, dtype: torch.dtype) -> None:
         super().__init__(layer, batch_size, dtype, layer.memory.out.bias)
@@ -115,22 +108,14 @@ class RingChunkCache(ChunkCache):
         self.means = like.new_zeros(b, n, d)
         self.keys = like.new_zeros(b, n, d)  # k, or the features of all heads
         self.bias = like.new_full((b, 1, n), self.lowest)  # k_0 (or 0), the lowest number where there is no chunk
-        # Two layouts: the heads of a row in one product, or all that belongs to a chunk in one piece.
+        # Two layouts: the heads of a row in one product, or the keys and values of a chunk in one piece.
         shape = (b, n, 2, heads, c.chunk_len, d // heads) if self.gathers else (2, b, heads, n, c.chunk_len, d // heads)
         self.keys_values = torch.zeros(shape, dtype=dtype, device=like.device)
         self.missing = like.new_zeros(b, n, c.chunk_len) if c.carry_across_episodes else None
         self.first_row = torch.arange(b, device=like.device)[:, None] * n
 
     def write(self, rows: Tensor, places: Tensor, chunks: Tensor, means: Tensor, lengths: Tensor) -> None:
-        """Write r chunks.
-
-        Args:
-            rows: long ``[r]``, the row of each.
-            places: long ``[r]``, its place in that row.
-            chunks: ``[r, c, d]``.
-            means: ``[r, d]``.
-            lengths: long ``[r]``, steps in each; 0 is no chunk.
-        """
+        """Write chunks ``[r, c, d]`` with means ``[r, d]`` and lengths ``[r]`` (0 is no chunk) to rows and places."""
         self.contents[rows, places] = chunks
         self.means[rows, places] = means
         folded = F.linear(means, self.fold_mean).to(self.keys.dtype)
@@ -150,13 +135,13 @@ class RingChunkCache(ChunkCache):
             )
 
     def clear(self, row: int) -> None:
-        """Forget the chunks of a row. Its raw steps may stay: the stream knows that there are no chunks."""
+        """Remove the chunks of a row; its raw steps stay, and are hidden by the lengths of the stream."""
         self.keys[row].zero_()
         self.bias[row].fill_(self.lowest)
         (self.keys_values[row] if self.gathers else self.keys_values[:, row]).zero_()
 
     def read(self, inputs: Tensor, has_chunks: Tensor | None, order: Tensor | None) -> Tensor:
-        """See :meth:`ChunkCache.read`."""
+        """Return the update of the stream."""
         b, heads, n = self.batch_size, self.config.num_heads, self.config.num_chunks
         index, relevance = choose_chunks(
             self._scores(inputs.to(self.keys.dtype)), None, self.config.top_k, self.config.reading.relevance
@@ -177,7 +162,7 @@ class RingChunkCache(ChunkCache):
         return self.update(read, relevance, has_chunks)
 
     def _scores(self, inputs: Tensor) -> Tensor:
-        """Scores of all places, ``[b, d] -> [b, 1 or h, n]``."""
+        """Return the scores of all places, ``[b, d] -> [b, 1 or h, n]``."""
         if self.chunk_query is None:
             return torch.baddbmm(self.bias, inputs.unsqueeze(1), self.keys.transpose(1, 2))
         features, keys = (of.unflatten(-1, (self.config.num_heads, -1)) for of in (self.chunk_query(inputs), self.keys))
@@ -206,6 +191,6 @@ class RingChunkCache(ChunkCache):
 
 
 def scatter_topk_chunks(index: Tensor, weights: Tensor, n: int) -> Tensor:
-    """Weights ``[b, h, k, c]`` of chosen chunks ``[b, 1, k]`` in ``[b, h, n, c]``, zeros elsewhere."""
+    """Scatter weights ``[b, h, k, c]`` of chosen chunks ``[b, 1, k]`` to their places in zeros ``[b, h, n, c]``."""
     places = index[..., None].expand_as(weights)  # b 1 k 1 to b h k c
     return weights.new_zeros(*weights.shape[:2], n, weights.shape[-1]).scatter(2, places, weights)

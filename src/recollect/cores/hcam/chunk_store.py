@@ -1,7 +1,7 @@
-"""Where the steps of very many chunks are kept: in host memory, or in a file that is mapped into it.
+"""Storage for the steps of very many chunks, in host memory or in a memory-mapped file.
 
-A store has a fixed number of places, each for one chunk of every layer, and never grows. It is written in whole
-chunks and read by the few that were chosen, so that its size does not matter for the time of a step.
+A store has a fixed number of places, each for one chunk of every layer. It is written in whole chunks, and only the
+chosen chunks are read, so its size does not change the time of a step.
 """
 
 import mmap
@@ -18,60 +18,53 @@ from torch import Tensor
 
 
 class ChunkStore(ABC):
-    """``places`` chunks of ``shape``, at first zeros. Its tensors are on the CPU."""
+    """Places for chunks ``(layers, c, d)`` on the CPU, at first zeros."""
 
     data: Tensor
-    """``[places * layers, c, d]``; chunk p of layer l is entry ``p * layers + l``. To be read, not to be written."""
+    """``[places * layers, c, d]``, to be read only; chunk p of layer l is entry ``p * layers + l``."""
     path: Path | None = None
     """Of the file, if there is one and it has a name."""
     on_disk: bool
-    """Whether the contents are in a file, not in the memory of the process."""
+    """Whether the contents are in a file."""
 
     @abstractmethod
     def put(self, places: Sequence[int], chunks: Tensor) -> None:
         """Write chunks ``[r, layers, c, d]`` into r places."""
 
     def take(self, entries: Tensor) -> Tensor:
-        """A copy of entries ``[r]`` of :attr:`data`, ``[r, c, d]``."""
+        """Return a copy of entries ``[r]`` of :attr:`data`, ``[r, c, d]``."""
         return self.data.index_select(0, entries)
 
 
 class MemoryStore(ChunkStore):
-    """In host memory. Pages that were never written take no RAM where the system hands out zeros on first use.
-
-    Args:
-        places: how many.
-        shape: ``(layers, c, d)``.
-        dtype: of the contents.
-    """
+    """A store in host memory; pages that were never written take no RAM where the system allocates zeros lazily."""
 
     on_disk = False
 
     def __init__(self, places: int, shape: tuple[int, int, int], dtype: torch.dtype) -> None:
-        # Through numpy: torch writes the zeros, which makes a long start and takes all the RAM at once.
+        # Through numpy: torch writes the zeros, which is slow and takes all the RAM at once.
         zeros = torch.from_numpy(np.zeros(places * torch.Size(shape).numel() * dtype.itemsize, dtype=np.uint8))
         self._chunks = zeros.view(dtype).view(places, *shape)
         self.data = self._chunks.flatten(0, 1)
 
     def put(self, places: Sequence[int], chunks: Tensor) -> None:
-        """See :meth:`ChunkStore.put`."""
+        """Write chunks ``[r, layers, c, d]`` into r places."""
         self._chunks[torch.tensor(places)] = chunks.to(self._chunks)
 
 
 class FileStore(ChunkStore):
-    """In a sparse file: disk blocks are taken as chunks come, RAM only by what the system chooses to cache.
+    """A store in a sparse file: disk blocks are allocated as chunks come, and RAM only as the system's cache.
 
-    It is read through a memory map and written by ``pwrite``, since a full disk makes a write fail, but a store
-    into a mapped page kill the process. Systems with one page cache for both (Linux, macOS) show a written chunk in
-    the map at once.
+    It is read through a memory map and written by ``pwrite``: with a full disk a write fails, while a store into a
+    mapped page kills the process. Linux and macOS show a written chunk in the map at once.
 
     Args:
         places: how many.
         shape: ``(layers, c, d)``.
         dtype: of the contents.
-        folder: where the file is made; it must exist.
-        keep_file: leave the file behind, under :attr:`path`. If not, it loses its name at once, and its blocks are
-            freed when the store is gone, however the process ends.
+        folder: an existing folder for the file.
+        keep_file: keep the file, as :attr:`path`. Otherwise it is unlinked at once, and its blocks are freed when the
+            store or the process ends.
 
     Raises:
         ValueError: no file can be made in the folder, or a write fails (a full disk).
@@ -111,29 +104,26 @@ class FileStore(ChunkStore):
         if not keep_file:
             self.path.unlink()
             self.path = None
-        flat = torch.frombuffer(self._map, dtype=dtype)
-        self.data = flat.view(places * shape[0], *shape[1:])
+        self.data = torch.frombuffer(self._map, dtype=dtype).view(places * shape[0], *shape[1:])
 
     @property
     def disk_bytes(self) -> int:
-        """What the file takes on the disk now; at most what it may take at all."""
+        """Bytes that the file takes on the disk now."""
         return os.fstat(self._file).st_blocks * 512
 
     def put(self, places: Sequence[int], chunks: Tensor) -> None:
-        """See :meth:`ChunkStore.put`."""
+        """Write chunks ``[r, layers, c, d]`` into r places."""
         rows = chunks.to(self.data).contiguous().view(len(places), -1).view(torch.uint8).numpy()
         for place, row in zip(places, rows, strict=True):
-            self._write(memoryview(row), place * self._bytes)
-
-    def _write(self, rest: memoryview, offset: int) -> None:
-        try:
-            while rest:
-                written = os.pwrite(self._file, rest, offset)
-                rest, offset = rest[written:], offset + written
-        except OSError as error:
-            raise ValueError(
-                f"folder={str(self.folder)!r}: a chunk could not be written ({error.strerror}) and is not "
-                f"remembered; the file has {self.disk_bytes / 2**20:.0f} of at most "
-                f"{self.data.nbytes / 2**20:.0f} MiB: free that much, or save the stream and load it into one with "
-                "another folder"
-            ) from error
+            rest, offset = memoryview(row), place * self._bytes
+            try:
+                while rest:
+                    written = os.pwrite(self._file, rest, offset)
+                    rest, offset = rest[written:], offset + written
+            except OSError as error:
+                raise ValueError(
+                    f"folder={str(self.folder)!r}: a chunk could not be written ({error.strerror}) and is not "
+                    f"remembered; the file has {self.disk_bytes / 2**20:.0f} of at most "
+                    f"{self.data.nbytes / 2**20:.0f} MiB: free that much, or save the stream and load it into one with "
+                    "another folder"
+                ) from error

@@ -19,48 +19,45 @@ Relevance = Literal["topk_softmax", "full_softmax"]
 ChunkGradients = Literal["none", "call"]
 
 BLOCK = 128
-"""Steps that are processed at once, if window and memory are not longer: the cost of a call is linear in its steps."""
+"""Least steps of a block. A call is computed in blocks, so that its cost is linear in its steps."""
 SCORES = 2**21
-"""Of a row and a head, with the steps in all chunks: a block grows with the memory until it makes so many at once. What
-is stored is projected once for each block, so that short blocks of a large memory cost time; but a block as long as a
-memory of a thousand steps has won what there is to win, and from there on its scores would grow with the square."""
+"""Most attention scores of a row and a head in one block. The memory is projected once for each block, so blocks are as
+long as the memory; this bound keeps the scores of very long memories from growing with the square."""
 STREAM_GATHER_SHARE = 8
-"""A step of a stream copies the k chosen chunks if they are at most one over this of the memory."""
+"""A step of a stream copies the k chosen chunks if they are at most this fraction (1 / 8) of the memory."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ChunkAttentionVariant:
-    """Points at which paper and released code differ, the defaults being those of the code; and what goes beyond both.
+    """Points at which paper and released code differ (defaults: the code), and options beyond both.
 
-    The scale 1 / sqrt(f) of the relevance, which the paper does not have, is always there: W_q can undo it.
+    The relevance always has the code's scale 1 / sqrt(f), which W_q can undo.
     """
 
     relevance: Relevance = "topk_softmax"
-    """topk_softmax runs over the k chosen chunks only (code), full_softmax over all, before the choice (paper)."""
+    """topk_softmax is over the k chosen chunks only (code), full_softmax over all, before the choice (paper)."""
     key_projection: bool = True
-    """Whether the keys of chunks pass through learned weights W_k (code) or are used as they are (paper)."""
+    """Whether the keys of chunks are multiplied by learned weights W_k (code) or used as they are (paper)."""
     chunk_positions: bool = True
-    """Whether a sinusoid of their age in the chunk is added to its steps (code); the paper does not mention one."""
+    """Whether a sinusoid of their age is added to the steps of a chunk (code); the paper does not mention one."""
     gate: Gate = "residual"
-    """How all three parts of a layer join the stream: residual adds (paper), gru is GTrXL's gate (appendix D.6)."""
+    """How the three parts of a layer are added to the stream: residual (paper), or gru, GTrXL's gate (appendix D.6)."""
     tied_start: bool = False
-    """Whether the weights of keys begin as copies of those of queries, at both levels, so that at first a chunk is read
-    if it is like the query (ours). It shortens the time until anything is recalled."""
+    """Whether the weights of keys start as copies of those of queries, at both levels (ours): a query first reads
+    similar chunks, which shortens the training until anything is recalled."""
     copying_start: bool = False
-    """Whether outputs begin as the inverses of values, W_o W_v = 1, in both attentions of a layer, so that at first a
-    step is given what was stored as it is (ours; after the mimetic initialization of Trockman et al. 2024). Where an
-    answer is an item that was seen, and one layer looks for what the layer before has found, it is learned many times
-    sooner."""
+    """Whether outputs start as the inverses of values, W_o W_v = 1, in both attentions of a layer, so that stored steps
+    are first read unchanged (ours; after the mimetic initialization of Trockman et al. 2024). Tasks whose answer is an
+    item that was seen are learned many times sooner."""
     initial_scale: float = 1.0
-    """Factor of the weights of both levels at the start (ours; 1: as the code, of variance 2 / fan in). What a memory
-    adds before it has learned anything drowns the step that asks, more so in every further layer; 0.4 is torch's own
-    width, and three layers recall sooner."""
+    """Factor of the initial weights of both levels (ours; 1: as the code, of variance 2 / fan in). An untrained memory
+    adds noise in every layer; with 0.4, torch's own scale, three layers learn to recall sooner."""
     relevance_heads: bool = False
-    """Whether every head of the attention inside chunks has a relevance of its own (ours): one may look for chunks that
-    hold what another one does not ask for. As many weights as one relevance has, whose features the heads share."""
+    """Whether every head of the attention inside chunks has its own relevance and chooses its own chunks (ours). The
+    number of weights is the same: the heads divide the features."""
     chunk_gradients: ChunkGradients = "none"
-    """none: chunks are constants (paper and code). call (ours): they pass gradients as the window does, to the steps
-    of the same call, and further where the caller does not cut the state. What is stored is then trained by its use."""
+    """none: chunks are constants (paper and code). call (ours): chunks pass gradients as the window does, to the steps
+    of the same call, and further where the caller does not detach the state."""
 
     def __post_init__(self) -> None:
         require_types(self)
@@ -68,17 +65,17 @@ class ChunkAttentionVariant:
         require(self.initial_scale > 0, "initial_scale", self.initial_scale, "give a positive factor")
 
     def stored(self, steps: Tensor) -> Tensor:
-        """Steps as chunks hold them: constants, or with their gradients."""
+        """Return steps as chunks store them: detached, or with their gradients."""
         return steps.detach() if self.chunk_gradients == "none" else steps
 
     @classmethod
     def paper(cls) -> Self:
-        """As in Lampinen et al. 2021, section 2."""
+        """Return the variant of Lampinen et al. 2021, section 2."""
         return cls(relevance="full_softmax", key_projection=False, chunk_positions=False)
 
     @classmethod
     def released(cls) -> Self:
-        """As in the released code."""
+        """Return the variant of the released code."""
         return cls()
 
 
@@ -98,22 +95,21 @@ class HierarchicalChunkMemoryConfig(CoreConfig):
     hidden_dim: int | None = None
     """Width of the feed-forward layer; 4 x dim when None."""
     dropout: float = 0.0
-    """On what sub-layers add and on the hidden layer, in training."""
+    """Dropout of the outputs of sub-layers and of the hidden layer, in training."""
     memory_len: int = 64
     """Steps that local attention sees before a step; at least chunk_len - 1."""
     chunk_len: int = 16
     """Steps of a chunk."""
     num_chunks: int = 16
-    """Chunks that are kept; a new one takes the place of the oldest."""
+    """Chunks that are kept; a new one replaces the oldest."""
     top_k: int = 8
-    """Chunks that each step reads, in every layer; all when there are fewer."""
+    """Chunks that each step reads in every layer; all if there are fewer."""
     chunk_overlap: int = 0
     """Steps that consecutive chunks share: 0 or 1."""
     carry_across_episodes: bool = False
     """Keep the chunks when an episode ends."""
     reading: ChunkAttentionVariant = field(default_factory=ChunkAttentionVariant)
-    """Where paper and released code differ: relevance, key projection, positions in chunks; and whether gradients enter
-    chunks."""
+    """Where paper and released code differ: relevance, key projection, positions in chunks, gradients into chunks."""
 
     def __post_init__(self) -> None:
         for name in ("dim", "num_layers", "num_heads", "memory_len", "chunk_len", "num_chunks", "top_k"):
@@ -122,19 +118,10 @@ class HierarchicalChunkMemoryConfig(CoreConfig):
         require(self.dim % self.num_heads == 0, "num_heads", self.num_heads, f"must divide dim={self.dim}")
         require(0.0 <= self.dropout < 1.0, "dropout", self.dropout, "give a probability below 1")
         require(self.chunk_overlap in (0, 1), "chunk_overlap", self.chunk_overlap, "choose 0 or 1")
-        require(
-            self.chunk_len > self.chunk_overlap,
-            "chunk_len",
-            self.chunk_len,
-            f"give more than chunk_overlap={self.chunk_overlap}, or no chunk has a step of its own",
-        )
-        require(
-            self.memory_len >= self.chunk_len - 1,
-            "memory_len",
-            self.memory_len,
-            f"give at least chunk_len - 1 = {self.chunk_len - 1}: steps of the chunk in progress are in no chunk yet, "
-            "so only local attention sees them",
-        )
+        remedy = f"give more than chunk_overlap={self.chunk_overlap}, or no chunk has a step of its own"
+        require(self.chunk_len > self.chunk_overlap, "chunk_len", self.chunk_len, remedy)
+        remedy = f"give at least chunk_len - 1 = {self.chunk_len - 1}: only local attention sees the chunk in progress"
+        require(self.memory_len >= self.chunk_len - 1, "memory_len", self.memory_len, remedy)
 
     @property
     def training_aids(self) -> tuple[str, ...]:
@@ -147,30 +134,30 @@ class HierarchicalChunkMemoryConfig(CoreConfig):
         return self.chunk_len - self.chunk_overlap
 
     def chunks_after(self, steps: Tensor) -> Tensor:
-        """Complete chunks of an episode of so many steps."""
+        """Return the number of complete chunks of an episode of so many steps."""
         return ((steps - self.chunk_overlap) // self.stride).clamp(min=0)
 
     @property
     def stream_gathers(self) -> bool:
-        """Whether a step of a stream looks into a copy of the chosen chunks, and not into all of them."""
+        """Whether a step of a stream reads a copy of the chosen chunks instead of all chunks."""
         return STREAM_GATHER_SHARE * self.top_k <= self.num_chunks and not self.reading.relevance_heads
 
     @property
     def block(self) -> int:
-        """Steps that a call processes at once: as many as are stored, or fewer where these would be many.
+        """Steps of one block of a call: as many as are stored, with at most ``SCORES`` scores.
 
-        B steps meet the c steps of n chunks and of B / stride new ones: B (n + B / stride) c <= SCORES.
+        B steps read the c steps of n chunks and of B / stride new ones: B (n + B / stride) c <= SCORES.
         """
         stored = self.num_chunks * self.stride
         longest = (math.isqrt(stored**2 + 4 * SCORES * self.stride // self.chunk_len) - stored) // 2
         return max(BLOCK, self.memory_len, min(stored, longest))
 
     def completes(self, steps: Tensor | int) -> Any:
-        """Whether the last of so many steps (a number or many) of an episode completes a chunk."""
+        """Whether the last of so many steps of an episode completes a chunk."""
         return (steps > self.chunk_overlap) & ((steps - self.chunk_overlap) % self.stride == 0)
 
     def in_progress(self, steps: Tensor) -> Tensor:
-        """Steps of the chunk in progress after so many steps of an episode (a shared one included)."""
+        """Return the steps of the chunk in progress after so many steps of an episode (a shared one included)."""
         return steps - self.chunks_after(steps) * self.stride
 
     @property

@@ -1,4 +1,4 @@
-"""Layers of the hierarchical chunk memory that read chunks they are given, the same ones in every layer.
+"""Layers of the hierarchical chunk memory that read an external memory, the same in every layer.
 
 For a question q of t steps and chunks C_i with summaries S_i, their means:
 
@@ -8,19 +8,17 @@ For a question q of t steps and chunks C_i with summaries S_i, their means:
         z  = y + sum_{i in top k} R_i MHA(n(y), project(C_i) + P)
         x  = z + W_2 relu(W_1 n(z))
 
-Nothing is written: a question does not see another one, and no step of it becomes a chunk. No gradient enters a chunk.
+Nothing is written: questions do not see each other, and no step of them becomes a chunk. No gradient enters a chunk.
 
 Paper: Lampinen et al. 2021, appendix B.4: "used the same set of embedded task memories at every layer".
 
-Differs: local attention is causal, as in the core; the paper does not say.
+Differs: local attention is causal, as in the core; the paper does not specify it.
 """
-
-from typing import cast
 
 import torch
 from torch import Tensor
 
-from recollect.cores.hcam.core import HierarchicalChunkLayer, HierarchicalChunkMemory
+from recollect.cores.hcam.core import HierarchicalChunkMemory
 from recollect.cores.hcam.reference import Chunk, Memory, layer_output
 from recollect.layers.window_attention import visible_steps
 
@@ -29,7 +27,7 @@ def read_external_memory(core: HierarchicalChunkMemory, chunks: Tensor, question
     """Read n chunks with each of k questions.
 
     Args:
-        core: whose weights are used; how many chunks it keeps itself does not matter.
+        core: its ``num_chunks`` is ignored.
         chunks: ``[b, n, c, i]``, the oldest step of a chunk first.
         questions: ``[b, k, t, i]``, at most ``memory_len + 1`` steps each.
 
@@ -40,12 +38,12 @@ def read_external_memory(core: HierarchicalChunkMemory, chunks: Tensor, question
     if t > window + 1:
         raise ValueError(f"memory_len={window}: a question has {t} steps: give at least {t - 1}")
     features = core.features()
-    # The residual stream keeps its precision under autocast.
+    # The residual stream keeps its dtype under autocast.
     contents, x = core.project(chunks).to(features.dtype), core.project(questions).to(features.dtype)
     contents = core.config.reading.stored(contents)
     keys = contents.mean(2)
     visible = visible_steps(torch.arange(t, device=x.device).expand(b * k, t), window)
-    for layer in cast(list[HierarchicalChunkLayer], core.layers):
+    for layer in core.layers:
         read = layer.local(x.flatten(0, 1), None, visible, features).unflatten(0, (b, k))
         x = layer.gate_local(x, layer.drop(read))
         read = layer.memory(layer.norm_memory(x).flatten(1, 2), keys, contents).unflatten(1, (k, t))
@@ -55,15 +53,15 @@ def read_external_memory(core: HierarchicalChunkMemory, chunks: Tensor, question
 
 
 def reference_read_external_memory(core: HierarchicalChunkMemory, chunks: Tensor, questions: Tensor) -> Tensor:
-    """:func:`read_external_memory` as a plain loop: one question, one step and one layer at a time, without dropout."""
-    layers, answers = cast(list[HierarchicalChunkLayer], core.layers), []
+    """Compute :func:`read_external_memory` as a plain loop over questions, steps and layers, without dropout."""
+    answers = []
     for row, asked in zip(chunks, questions, strict=True):
         given = [Chunk(steps, steps.mean(0)) for steps in core.config.reading.stored(core.project(row))]
         for question in asked:
-            windows: list[list[Tensor]] = [[] for _ in layers]
+            windows: list[list[Tensor]] = [[] for _ in core.layers]
             for step in question:
                 x = core.project(step)
-                for layer, window in zip(layers, windows, strict=True):
+                for layer, window in zip(core.layers, windows, strict=True):
                     before, x = x, layer_output(layer, x, Memory(window, given))
                     window.append(before)
                 answers.append(x)

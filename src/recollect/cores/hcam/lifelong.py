@@ -1,24 +1,20 @@
-"""A hierarchical chunk memory for life: a million steps and more, each of which can be recalled exactly.
+"""A stream of the hierarchical chunk memory for a million steps and more, each of which can be recalled exactly.
 
     stream = core.lifelong_stream(batch_size=1, capacity_steps=1_000_000, folder="/data")
 
-The weights do not know how many chunks there are, so a core trained with few can live with many. The numbers are
-those of a core whose ``num_chunks`` is the capacity; only what is kept, and where, differs:
+The weights do not depend on the number of chunks, so a core trained with few can run with many. Outputs are those of a
+core whose ``num_chunks`` is the capacity; only the storage differs:
 
     means S_i       [b, n, d] per layer, beside the weights         every step reads all of them
     contents C_i    [b, n, layers, c, d], in host memory or a file  every step reads k per layer
 
-Steps are stored raw and the query is projected instead (``lifelong_cache.py`` has the algebra), so the search is exact.
-
-Capacity and eviction. ``capacity_steps // stride`` chunks are kept per row. All is allocated when the stream is
-made and never grows, so bytes are constant; the cost of a step grows with the chunks held until the memory is
-full, and is constant from there on. Then a new chunk takes the place of the row's oldest. ``is_first`` empties a
-row, or with ``carry_across_episodes`` writes its unfinished chunk, which counts as a whole one. A stream never
-drops out.
+``capacity_steps // stride`` chunks are kept per row. All memory is allocated when the stream is made. The cost of a
+step grows with the number of chunks until the memory is full; then a new chunk replaces the row's oldest. ``is_first``
+clears a row, or with ``carry_across_episodes`` writes its unfinished chunk. A stream never applies dropout.
 """
 
 import os
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -28,12 +24,7 @@ from torch import Tensor
 from recollect.config import is_integer, require
 from recollect.cores.arrays import Numbers, to_tensor
 from recollect.cores.hcam.chunk_store import ChunkStore, FileStore, MemoryStore
-from recollect.cores.hcam.core import (
-    HierarchicalChunkLayer,
-    HierarchicalChunkMemory,
-    HierarchicalChunkMemoryState,
-    LayerMemory,
-)
+from recollect.cores.hcam.core import HierarchicalChunkMemory, HierarchicalChunkMemoryState, LayerMemory
 from recollect.cores.hcam.lifelong_cache import ChunkIndex, LifelongChunkCache
 from recollect.cores.hcam.stream import ChunkStream
 from recollect.layers.finite import is_finite
@@ -42,13 +33,13 @@ from recollect.layers.window_attention import visible_steps
 from recollect.ops.packed_linear import working_dtype
 
 SEGMENT = 64
-"""Steps that ``extend`` takes at once at most: bounds its workspace of b * SEGMENT * n scores."""
+"""Most steps that ``extend`` computes at once: bounds its workspace of b * SEGMENT * n scores."""
 BATCH = 256
 """Chunks that are copied at once when a state is loaded."""
 
 
 class Footprint(NamedTuple):
-    """Bytes that a stream may ever take, by where they are."""
+    """Bytes of a full stream, by place."""
 
     device: int
     """On an accelerator; 0 if the core is on the CPU."""
@@ -60,17 +51,17 @@ class LifelongStream(ChunkStream):
     """A stream of a :class:`HierarchicalChunkMemory` with very many chunks; see the top of this file.
 
     Args:
-        core: whose weights are used; its ``num_chunks`` is not.
+        core: its ``num_chunks`` is ignored.
         batch_size: number of streams, each with its own capacity.
         capacity_steps: steps that are kept; rounded down to whole chunks.
         folder: an existing folder for the contents; None keeps them in host memory.
-        keep_file: leave the file in the folder (``stream.store.path``); else it vanishes with the stream.
-        dtype: of the contents. None is that of the core and exact; ``torch.bfloat16`` takes half the bytes, keeps
-            the choice of chunks exact and rounds what is read in them.
+        keep_file: keep the file in the folder (``stream.store.path``); else it is deleted with the stream.
+        dtype: of the contents. None is that of the core, and exact; ``torch.bfloat16`` takes half the bytes, with the
+            same choice of chunks and rounded contents.
 
     Raises:
         ValueError: a capacity below one chunk, another dtype, a folder that cannot be written or is full. A step
-            whose chunk cannot be written raises, and the stream goes on without that chunk.
+            whose chunk cannot be written raises, and the stream continues without that chunk.
     """
 
     def __init__(
@@ -86,7 +77,7 @@ class LifelongStream(ChunkStream):
         if batch_size < 1:
             raise ValueError(f"batch_size={batch_size}: a stream needs at least one row")
         require(is_integer(capacity_steps), "capacity_steps", capacity_steps, "give a whole number of steps")
-        c, own = core.config, next(core.layers.parameters())
+        c, own = core.config, next(core.layers[0].parameters())
         n, shape = capacity_steps // c.stride, (c.num_layers, c.chunk_len, c.dim)
         if n < 1:
             raise ValueError(f"capacity_steps={capacity_steps}: give at least the {c.stride} steps of one chunk")
@@ -103,29 +94,25 @@ class LifelongStream(ChunkStream):
         )
         self._chunk_index = ChunkIndex(batch_size, n, own.device)
         self._caches = [
-            LifelongChunkCache(
-                cast(HierarchicalChunkLayer, layer), i, self._chunk_index, self.store, working_dtype(own)
-            )
+            LifelongChunkCache(layer, i, self._chunk_index, self.store, working_dtype(own))
             for i, layer in enumerate(core.layers)
         ]
         self._features = core.features()
         super().__init__(core, self._caches)
 
-    # -- the public face -----------------------------------------------------------------------------------
-
     @property
     def num_chunks(self) -> int:
-        """Chunks that each row can hold."""
+        """Most chunks of a row."""
         return self._chunk_index.capacity
 
     @property
     def held(self) -> list[int]:
-        """Chunks that each row holds now."""
+        """Chunks of each row now."""
         return list(self._chunk_index.counts)
 
     @property
     def footprint(self) -> Footprint:
-        """What :attr:`nbytes` is made of."""
+        """The parts of :attr:`nbytes`."""
         parts = {"device": 0, "host": 0, "disk": self.store.data.nbytes if self.store.on_disk else 0}
         for buffer in self.buffers()[: -1 if self.store.on_disk else None]:
             parts["host" if buffer.device.type == "cpu" else "device"] += buffer.nbytes
@@ -133,10 +120,10 @@ class LifelongStream(ChunkStream):
 
     @torch.no_grad()
     def extend(self, inputs: Tensor | Numbers, is_first: Tensor | np.ndarray | None = None) -> None:
-        """Live through many steps at once, without outputs: the memory is then as after stepping through them.
+        """Consume many steps at once, without outputs: the memory is the same as after single steps.
 
-        Steps between two chunk ends see the same chunks and are computed together, and what the last layer would
-        read is not needed. Broken steps enter as zeros, as in :meth:`step`.
+        Steps between two chunk ends see the same chunks and are computed together. Broken steps enter as zeros, as in
+        :meth:`step`.
 
         Args:
             inputs: float ``[b, t, input_dim]``: a tensor, an array or lists, as :meth:`unroll` takes them.
@@ -151,7 +138,7 @@ class LifelongStream(ChunkStream):
         firsts = torch.zeros(b, t, dtype=torch.bool) if is_first is None else is_first
         firsts = torch.as_tensor(firsts, device=self._never.device)
         self._check_step(inputs, firsts, [b, t], "this stream extends by")
-        inputs = inputs.to(self._raw.data.dtype)  # as steps are, whatever autocast lets in
+        inputs = inputs.to(self._raw.data.dtype)  # under autocast they may have another dtype
         inputs = torch.where(is_finite(inputs).all(-1, keepdim=True), inputs, 0.0)
         resets = {} if is_first is None else {i: firsts[:, i].tolist() for i in firsts.any(0).nonzero()[:, 0].tolist()}
         starts = iter([*sorted(resets), t])
@@ -168,7 +155,7 @@ class LifelongStream(ChunkStream):
 
     @torch.no_grad()
     def reset(self, rows: Tensor | np.ndarray | list[int] | None = None) -> None:
-        """Forget everything, chunks that are carried across episodes too: all rows, or those named."""
+        """Clear all rows, or the given ones, with the chunks that are carried across episodes."""
         mask = self._never.clone()
         mask[slice(None) if rows is None else self.index_of(rows)] = True
         forgotten = mask.nonzero()[:, 0].tolist()
@@ -177,15 +164,15 @@ class LifelongStream(ChunkStream):
         self._note_chunks()
 
     def extra_arguments(self) -> dict[str, Any]:
-        """Capacity, folder and dtype."""
+        """Return capacity, folder and dtype."""
         return self._options
 
     @property
     def state(self) -> HierarchicalChunkMemoryState:
-        """The memory as the state of a core whose ``num_chunks`` is the most that any row holds (at least 1).
+        """The memory as the state of a core whose ``num_chunks`` is the most that any row has (at least 1).
 
-        A copy in memory of all that is held: 1 GB for a million steps of two layers of width 128. ``save``, ``load``
-        and ``fork`` go through it.
+        This is a copy in RAM: 1 GB for a million steps of two layers of width 128. ``save``, ``load`` and ``fork``
+        use it.
         """
         b, device, held = self.batch_size, self._never.device, self._chunk_index.held
         n = max(held, 1)
@@ -202,12 +189,12 @@ class LifelongStream(ChunkStream):
         return HierarchicalChunkMemoryState(tuple(layers), lengths, torch.tensor(self._steps, device=device))
 
     def load_state(self, state: HierarchicalChunkMemoryState) -> None:
-        """Continue from a state of the core, with any number of chunks; of more than fit the newest are kept."""
+        """Continue from a state of the core with any number of chunks, of which the newest are kept."""
         self.check_state(state)
         self._load_windows([layer.window for layer in state.layers], state.steps.tolist())
         for row, lengths in enumerate(state.lengths):
             self._chunk_index.clear(row)
-            # A chunk that was taken out of the state has left a gap, of length 0.
+            # A chunk that was removed from the state has left a gap of length 0.
             chosen = (lengths > 0).nonzero()[-self.num_chunks :, 0]
             for begin in range(0, len(chosen), BATCH):
                 part = chosen[begin : begin + BATCH]
@@ -218,11 +205,9 @@ class LifelongStream(ChunkStream):
         self._note_chunks()
 
     def buffers(self) -> list[Tensor]:
-        """Windows, means, lengths and, last, contents."""
+        """Return windows, means, lengths and, last, contents."""
         means = [cache.means for cache in self._caches]
         return [*self._window_buffers(), *means, self._chunk_index.lengths, self.store.data]
-
-    # -- where chunks stand --------------------------------------------------------------------------------
 
     def _write_chunk(self, rows: list[int], lengths: list[int], chunks: Tensor, means: Tensor) -> None:
         places = [self._chunk_index.next[row] for row in rows]
@@ -232,7 +217,7 @@ class LifelongStream(ChunkStream):
             self._chunk_index.claim(row)
 
     def _write_at(self, rows: list[int], places: list[int], sizes: Tensor, chunks: Tensor, means: Tensor) -> None:
-        """Write chunks ``[r, layers, c, d]``; the contents first, since only they can fail."""
+        """Write chunks ``[r, layers, c, d]``; the contents first, because only this write can fail."""
         n, device = self._chunk_index.capacity, self._never.device
         self.store.put([row * n + place for row, place in zip(rows, places, strict=True)], chunks)
         index, where = torch.tensor(rows, device=device), torch.tensor(places, device=device)
@@ -254,15 +239,13 @@ class LifelongStream(ChunkStream):
     def _order(self) -> Tensor:
         return self._chunk_index.order()
 
-    # -- parts of the public methods -----------------------------------------------------------------------
-
     def _until_chunk(self) -> int:
-        """Steps that can be taken before any row's chunks change, and at most SEGMENT."""
+        """Return the number of steps before any row's chunks change, at most ``SEGMENT``."""
         c = self.core.config
         return min(SEGMENT, *(c.stride - (steps - c.chunk_overlap) % c.stride for steps in self._steps))
 
     def _segment(self, inputs: Tensor) -> None:
-        """Steps ``[b, t, i]`` at whose end alone a chunk may be complete."""
+        """Consume steps ``[b, t, i]`` of which only the last may complete a chunk."""
         w, t, d = self.core.config.memory_len, inputs.shape[1], self.core.config.dim
         past, raw = self._raw.window(), []
         since = torch.tensor(self._steps, device=inputs.device)[:, None] + torch.arange(t, device=inputs.device)
@@ -274,18 +257,18 @@ class LifelongStream(ChunkStream):
                 break
             layer = step_layer.layer
             x = layer.gate_local(x, layer.local(x, past[:, -w:, i], visible, self._features))
-            read = torch.zeros_like(x)  # a gate changes the stream even where nothing is read
+            read = torch.zeros_like(x)  # a gate changes the stream even without chunks
             if not self._empty:
                 read = cache.read_steps(F.layer_norm(x, (d,)), self._has_chunks)
             x = layer.gate_memory(x, read)
-            forward = layer.feed_forward  # part by part, for as a whole it drops out in training
+            forward = layer.feed_forward  # in parts, because the whole applies dropout in training
             middle = forward.activation(forward.expand(layer.norm_forward(x)))
             x = layer.gate_forward(x, forward.contract(middle))
         self._raw.load(torch.cat((past, torch.stack(raw, 2)), 1)[:, -self._raw.length :])
         self._advance_count(t)
 
     def check_state(self, state: HierarchicalChunkMemoryState) -> None:
-        """As every stream's, whatever the number of chunks."""
+        """Raise ``ValueError`` unless the state is of this core, with any number of chunks."""
         core, n = self.core, self.core.config.num_chunks
         if isinstance(state, HierarchicalChunkMemoryState) and state.lengths.ndim == 2 and state.lengths.shape[1] > 0:
             total = state.lengths.shape[1]
@@ -300,4 +283,4 @@ class LifelongStream(ChunkStream):
         core.check_state(state, self.batch_size, self._never.device)
 
     def _try_step(self, state: HierarchicalChunkMemoryState, path: str | os.PathLike[str]) -> None:
-        """Nothing: no counter leads outside this memory, and a second one would take all its bytes again."""
+        """Skip the step: no counter leads outside this memory, and a second stream would double its bytes."""

@@ -1,13 +1,12 @@
-"""How the layers of a lifelong stream find and read their chunks: summaries beside the weights, steps in a store.
+"""Chunks of the layers of a lifelong stream: summaries beside the weights, steps in a store.
 
-Steps are stored raw. The query is projected instead, once per step: with z the standardised input, g and s the gain
-and shift of the norm,
+Steps are stored raw, and the query is projected once per step: with z the standardised input, g and s the gain and
+shift of the norm,
 
     (W_q n(y)) . (W_k S_i) / sqrt(f) = u . S_i        u = W_k^T W_q (g * z + s) / sqrt(f)
 
-and likewise inside the k chosen chunks; with ``relevance_heads`` there is a u for every head. So nothing that is stored
-depends on the weights, and the search is exact: one product over n d numbers (8 MB for a million steps in chunks of 64
-at d = 128), one top-k, k copies.
+and likewise inside the k chosen chunks; with ``relevance_heads`` there is a u for every head. The search is exact: one
+product over n d numbers (8 MB for a million steps in chunks of 64 at d = 128), one top-k, k copies.
 """
 
 import torch
@@ -22,40 +21,34 @@ from recollect.ops.packed_linear import PackedLinear
 
 
 class ChunkIndex:
-    """Which places of each row hold a chunk: always the first ``counts[row]`` of them.
-
-    Args:
-        batch_size: b.
-        capacity: n.
-        device: of the stream.
-    """
+    """Places of the chunks of each row: always the first ``counts[row]`` of ``capacity`` places."""
 
     def __init__(self, batch_size: int, capacity: int, device: torch.device) -> None:
         self.capacity = capacity
         self.lengths = torch.zeros(batch_size, capacity, dtype=torch.int64, device=device)
         """``[b, n]``, steps in the chunk of each place."""
         self.counts = [0] * batch_size
-        """Chunks that each row holds."""
+        """Chunks of each row."""
         self.next = [0] * batch_size
-        """The place of each row's next chunk."""
+        """Place of each row's next chunk."""
         self.held = 0
-        """The most chunks that any row has; all searches stop there."""
+        """Most chunks of any row, the end of all searches."""
         self.absent: Tensor | None = None
         """Bool ``[b, 1, held]``, places without a chunk; None when all rows have equally many."""
 
     def claim(self, row: int) -> int:
-        """The place of the row's next chunk: a free one, or that of the oldest."""
+        """Return the place of the row's next chunk: a free one, or that of the oldest."""
         place = self.next[row]
         self.next[row] = (place + 1) % self.capacity
         self.counts[row] = min(self.counts[row] + 1, self.capacity)
         return place
 
     def clear(self, row: int) -> None:
-        """The row has no chunks."""
+        """Remove the chunks of a row."""
         self.counts[row] = self.next[row] = 0
 
     def recount(self) -> None:
-        """Bring ``held`` and ``absent`` up to date."""
+        """Update ``held`` and ``absent``."""
         self.held, self.absent = max(self.counts), None
         if min(self.counts) < self.held:
             device = self.lengths.device
@@ -63,21 +56,13 @@ class ChunkIndex:
             self.absent = torch.arange(self.held, device=device) >= counts[:, None, None]
 
     def order(self) -> Tensor:
-        """Places from the oldest chunk to the newest, long ``[b, held]``; those without a chunk come first."""
+        """Return places from the oldest chunk to the newest, long ``[b, held]``; those without a chunk come first."""
         start = torch.tensor(self.next, device=self.lengths.device)
         return (start[:, None] + torch.arange(self.held, device=start.device)) % max(self.held, 1)
 
 
 class LifelongChunkCache(ChunkCache):
-    """The chunks of one layer: their means, and where to find their steps.
-
-    Args:
-        layer: of the core.
-        number: which layer it is, from 0.
-        chunk_index: of the stream; shared by all layers.
-        store: of the stream; likewise.
-        dtype: of the products with weights.
-    """
+    """The chunks of layer ``number``: their means, with the index and store that all layers share."""
 
     def __init__(
         self,
@@ -90,7 +75,7 @@ class LifelongChunkCache(ChunkCache):
         c, memory, norm = layer.config, layer.memory, layer.norm_memory
         batch_size, n = chunk_index.lengths.shape
         with full_precision(memory.key.weight):
-            # A relevance that all heads share counts the bias of the values as much as that of the output.
+            # With one relevance for all heads, the bias of the values is part of the output bias.
             apart = c.reading.relevance_heads
             bias = memory.out.bias if apart else memory.out.bias + memory.out.weight @ memory.value.bias
             super().__init__(layer, batch_size, dtype, bias)
@@ -113,11 +98,11 @@ class LifelongChunkCache(ChunkCache):
         self.age = torch.arange(c.chunk_len, 0, -1, device=device)
 
     def read(self, inputs: Tensor, has_chunks: Tensor | None, order: Tensor | None) -> Tensor:
-        """See :meth:`ChunkCache.read`."""
+        """Return the update of the stream."""
         return self.read_steps(inputs.unsqueeze(1), has_chunks, order)[:, 0]
 
     def read_steps(self, inputs: Tensor, has_chunks: Tensor | None, order: Tensor | None = None) -> Tensor:
-        """:meth:`ChunkCache.read` for t steps that see the same chunks: ``[b, t, d] -> [b, t, d]``; taps need t = 1."""
+        """Read by t steps that see the same chunks, ``[b, t, d] -> [b, t, d]``; Taps record only t = 1."""
         (b, t), r, c = inputs.shape[:2], self.relevances, self.config
         rows = inputs.flatten(0, 1)
         index, relevance = self._choose(self.fold_query(rows.to(self.means.dtype)).view(b, t * r, -1))
@@ -129,7 +114,7 @@ class LifelongChunkCache(ChunkCache):
         queries = self.query(rows.to(self.dtype)).unflatten(-1, (c.num_heads, -1))
         queries = torch.bmm(queries.transpose(0, 1), self.into_keys).transpose(0, 1)  # bt h d
         steps = chosen.flatten(1, 2)  # btr kc d
-        # A relevance is shared by all heads, or every head has its own steps.
+        # All heads share a relevance, or every head has its own steps.
         scores = torch.bmm(queries.reshape(b * t * r, -1, c.dim), steps.mT).unflatten(-1, chosen.shape[1:3])
         if c.carry_across_episodes:
             lengths = self.chunk_index.lengths.flatten()[index + self.first_place].clamp(min=1)
@@ -147,13 +132,13 @@ class LifelongChunkCache(ChunkCache):
         return self.update(read.flatten(1), share, has_chunks).view(b, t, -1)
 
     def take(self, index: Tensor) -> Tensor:
-        """The steps of chunks ``[b, q, k]`` of this layer, ``[b*q*k, c, d]``: a copy on the stream's device."""
+        """Copy the steps of chunks ``[b, q, k]`` of this layer to the stream's device, ``[b*q*k, c, d]``."""
         layers = self.config.num_layers
         entries = ((index + self.first_place) * layers + self.number).flatten()
         return self.store.take(entries.to(self.store.data.device)).to(self.means.device)
 
     def _choose(self, queries: Tensor) -> tuple[Tensor, Tensor]:
-        """Places and relevances ``[b, q, k]`` for ``[b, q, d]``: exact, over all chunks that are held."""
+        """Return places and relevances ``[b, q, k]`` for queries ``[b, q, d]``, over all chunks."""
         held = self.chunk_index.held
         scores = torch.bmm(queries, self.means[:, :held].mT)
         if self.chunk_index.absent is not None:

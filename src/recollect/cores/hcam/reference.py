@@ -1,6 +1,6 @@
-"""The hierarchical chunk memory as its equations say it: one row, one step, one layer and one head at a time.
+"""The hierarchical chunk memory as a plain loop over rows, steps, layers and heads.
 
-A layer turns its input x into x'. n is LayerNorm, W_1 and W_2 are those of the feed-forward:
+A layer maps its input x to x'. n is LayerNorm, W_1 and W_2 are those of the feed-forward:
 
     y  = x + LocalAttention(n(x); window)                     Transformer-XL, Dai et al. 2019, section 3.3
     z  = y + sum_{i in the k largest} R_i MHA(n(y), C_i + P)  Lampinen et al. 2021, section 2
@@ -8,16 +8,13 @@ A layer turns its input x into x'. n is LayerNorm, W_1 and W_2 are those of the 
 
     R  = softmax(W_q n(y) . W_k S / sqrt(d))                  relevance of the chunks C_i with summaries S_i
 
-Every ``+`` may be a gate instead (:func:`join`). ``ChunkAttentionVariant`` says that, whether the softmax runs over the
-chosen chunks or over all, and whether there are W_k and P. Afterwards x itself is remembered: it joins the window, and
-when it is the last step of a chunk, that chunk joins the memory (the mean of its steps is its summary), without its
-gradient unless ``chunk_gradients="call"``.
-
-Nothing here is fast, and nothing else defines what the core computes.
+``ChunkAttentionVariant`` sets whether every ``+`` is a gate (:func:`join`), whether the softmax is over the chosen
+chunks or over all, and whether there are W_k and P. Then x is added to the window; the last step of a chunk also adds
+the chunk to the memory, with the mean of its steps as summary, detached unless ``chunk_gradients="call"``.
 """
 
 import math
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -35,7 +32,7 @@ from recollect.layers.gates import GRUGate
 
 
 class Chunk(NamedTuple):
-    """A stored piece of an episode."""
+    """Consecutive steps of an episode that are stored together."""
 
     steps: Tensor
     """C_i ``[c, d]``: layer inputs, the oldest first; fewer than c where an episode ended early."""
@@ -44,7 +41,7 @@ class Chunk(NamedTuple):
 
 
 class Memory(NamedTuple):
-    """What one layer remembers of one row."""
+    """State of one layer and row."""
 
     window: list[Tensor]
     """The last ``memory_len`` inputs ``[d]`` of the episode, the oldest first."""
@@ -55,21 +52,12 @@ class Memory(NamedTuple):
 def reference_unroll(
     core: HierarchicalChunkMemory, inputs: Tensor, state: HierarchicalChunkMemoryState, is_first: Tensor
 ) -> tuple[Tensor, HierarchicalChunkMemoryState]:
-    """What ``core(inputs, state, is_first)`` computes, for finite inputs.
-
-    Args:
-        core: whose weights are used.
-        inputs: float ``[b, t, i]``.
-        state: of the core.
-        is_first: bool ``[b, t]``.
-
-    Returns:
-        Outputs ``[b, t, d]`` and the state after the last step.
+    """Compute ``core(inputs, state, is_first)`` for finite inputs and without dropout.
 
     Raises:
-        ValueError: the core is in training mode and has dropout, so that no two calls agree.
+        ValueError: the core is in training mode and has dropout.
     """
-    config, layers = core.config, cast(list[HierarchicalChunkLayer], core.layers)
+    config = core.config
     if core.training and config.dropout:
         raise ValueError(f"dropout={config.dropout!r}: the plain form has no dropout: call core.eval() first")
     outputs, memories, counts = [], [], []
@@ -81,7 +69,7 @@ def reference_unroll(
                 memory = [new_episode(config, layer_memory, steps) for layer_memory in memory]
                 steps = 0
             x, steps = core.project(inputs[row, t]), steps + 1
-            for i, layer in enumerate(layers):
+            for i, layer in enumerate(core.layers):
                 before, x = x, layer_output(layer, x, memory[i])
                 memory[i] = remember(config, before, memory[i], steps)
             outputs.append(x)
@@ -91,7 +79,7 @@ def reference_unroll(
 
 
 def layer_output(layer: HierarchicalChunkLayer, x: Tensor, memory: Memory) -> Tensor:
-    """One layer at one step, ``[d] -> [d]``."""
+    """Compute one layer at one step, ``[d] -> [d]``."""
     y = join(layer.gate_local, x, local_attention(layer.local, x, memory.window))
     z = join(layer.gate_memory, y, chunk_attention(layer.memory, layer.norm_memory(y), memory.chunks))
     first, second = layer.feed_forward.expand, layer.feed_forward.contract
@@ -100,7 +88,7 @@ def layer_output(layer: HierarchicalChunkLayer, x: Tensor, memory: Memory) -> Te
 
 
 def join(gate: nn.Module, x: Tensor, y: Tensor) -> Tensor:
-    """The sum x + y, or the gate of GTrXL: (1 - z) x + z tanh(W_h y + U_h (r x))."""
+    """Return x + y, or the gate of GTrXL: (1 - z) x + z tanh(W_h y + U_h (r x))."""
     if not isinstance(gate, GRUGate):
         return x + y
     to_r, to_z, to_h = gate.from_update.weight.chunk(3)
@@ -111,7 +99,7 @@ def join(gate: nn.Module, x: Tensor, y: Tensor) -> Tensor:
 
 
 def local_attention(attention: LocalAttention, x: Tensor, window: list[Tensor]) -> Tensor:
-    """a_s = softmax_s( ((q + u) k_s + (q + v) W_r phi(t - s)) / sqrt(e) ) over the window and x itself."""
+    """Attend to the window and x: a_s = softmax_s( ((q + u) k_s + (q + v) W_r phi(t - s)) / sqrt(e) )."""
     context = attention.norm(torch.stack([*window, x]))  # s d
     offsets = phi(len(context), x)  # s d
     to_q, to_k, to_v = attention.qkv.weight.chunk(3)
@@ -125,7 +113,7 @@ def local_attention(attention: LocalAttention, x: Tensor, window: list[Tensor]) 
 
 
 def chunk_attention(attention: HierarchicalAttention, x: Tensor, chunks: list[Chunk]) -> Tensor:
-    """sum_i R_i MHA(x, C_i + P) over the k most relevant chunks; 0 without chunks."""
+    """Return sum_i R_i MHA(x, C_i + P) over the k most relevant chunks; 0 without chunks."""
     total = torch.zeros_like(x)
     if not chunks:
         return total
@@ -138,7 +126,7 @@ def chunk_attention(attention: HierarchicalAttention, x: Tensor, chunks: list[Ch
             read = [head_inside(attention, head, x, chunks[i].steps) for head in heads]
             total = total + share * (attention.out.weight @ torch.cat(read) + attention.out.bias)
         return total
-    # Every head for itself; the bias counts as much as the relevances of all heads on average.
+    # Each head has its own relevances, whose mean over heads scales the bias.
     for head in heads:
         for i, share in relevances(attention, queries[head], keys[:, head]):
             read = attention.out.weight[:, head] @ head_inside(attention, head, x, chunks[i].steps)
@@ -147,7 +135,7 @@ def chunk_attention(attention: HierarchicalAttention, x: Tensor, chunks: list[Ch
 
 
 def relevances(attention: HierarchicalAttention, query: Tensor, keys: Tensor) -> list[tuple[int, Tensor]]:
-    """The k most relevant of n chunks and their R, for a query ``[f]`` and keys ``[n, f]``."""
+    """Return the k most relevant of n chunks and their R, for a query ``[f]`` and keys ``[n, f]``."""
     scores = keys @ query / math.sqrt(len(query))  # n
     best = scores.topk(min(attention.top_k, len(keys))).indices  # k
     over_chosen = attention.reading.relevance == "topk_softmax"
@@ -156,7 +144,7 @@ def relevances(attention: HierarchicalAttention, query: Tensor, keys: Tensor) ->
 
 
 def head_inside(attention: HierarchicalAttention, head: slice, x: Tensor, chunk: Tensor) -> Tensor:
-    """What one head reads in the steps of one chunk C ``[c, d]``, ``[e]``: MHA(x, C + P) before its output weights."""
+    """Return one head ``[e]`` of MHA(x, C + P) for a chunk C ``[c, d]``, before the output weights."""
     if attention.reading.chunk_positions:
         chunk = chunk + phi(len(chunk), x)
     q = attention.query.weight[head] @ x + attention.query.bias[head]  # e
@@ -166,7 +154,7 @@ def head_inside(attention: HierarchicalAttention, head: slice, x: Tensor, chunk:
 
 
 def phi(length: int, like: Tensor) -> Tensor:
-    """Sinusoids of the ages length - 1 ... 0, ``[length, d]``: all sines, then all cosines."""
+    """Return sinusoids of the ages length - 1 ... 0, ``[length, d]``: all sines, then all cosines."""
     d = len(like)
     frequencies = 10000.0 ** (-torch.arange(0, d, 2, dtype=torch.float64) / d)
     angles = torch.arange(length - 1, -1, -1)[:, None] * frequencies
@@ -174,12 +162,12 @@ def phi(length: int, like: Tensor) -> Tensor:
 
 
 def slices(dim: int, heads: int) -> list[slice]:
-    """Which features belong to each head."""
+    """Return the features of each head."""
     return [slice(i * dim // heads, (i + 1) * dim // heads) for i in range(heads)]
 
 
 def remember(config: HierarchicalChunkMemoryConfig, x: Tensor, memory: Memory, steps: int) -> Memory:
-    """The memory after x ``[d]``, the ``steps``-th input of the episode."""
+    """Return the memory after x ``[d]``, the ``steps``-th input of the episode."""
     episode, chunks = [*memory.window, x], memory.chunks
     if config.completes(steps):
         chunks = with_chunk(config, chunks, episode[-config.chunk_len :])
@@ -187,7 +175,7 @@ def remember(config: HierarchicalChunkMemoryConfig, x: Tensor, memory: Memory, s
 
 
 def new_episode(config: HierarchicalChunkMemoryConfig, memory: Memory, steps: int) -> Memory:
-    """The memory after ``is_first`` ended an episode of ``steps`` steps."""
+    """Return the memory after ``is_first`` ended an episode of ``steps`` steps."""
     if not config.carry_across_episodes:
         return Memory([], [])
     chunks = memory.chunks
@@ -197,7 +185,7 @@ def new_episode(config: HierarchicalChunkMemoryConfig, memory: Memory, steps: in
 
 
 def with_chunk(config: HierarchicalChunkMemoryConfig, chunks: list[Chunk], steps: list[Tensor]) -> list[Chunk]:
-    """One chunk more; the oldest is forgotten when there are too many."""
+    """Append a chunk; remove the oldest when there are too many."""
     contents = config.reading.stored(torch.stack(steps))
     return [*chunks, Chunk(contents, contents.mean(0))][-config.num_chunks :]
 
@@ -205,7 +193,7 @@ def with_chunk(config: HierarchicalChunkMemoryConfig, chunks: list[Chunk], steps
 def unpacked(
     config: HierarchicalChunkMemoryConfig, layer: LayerMemory, lengths: Tensor, row: int, steps: int
 ) -> Memory:
-    """One layer and row of a state, after ``steps`` steps of the episode."""
+    """Return one layer and row of a state, after ``steps`` steps of the episode."""
     stored, held = config.reading.stored, min(steps, config.memory_len)
     window = list(layer.window[row])
     chunks = [
@@ -219,7 +207,7 @@ def unpacked(
 def packed(
     memories: list[list[Memory]], counts: list[int], like: HierarchicalChunkMemoryState
 ) -> HierarchicalChunkMemoryState:
-    """The memories ``[row][layer]`` as a state; shapes and dtypes are those of ``like``."""
+    """Return the memories ``[row][layer]`` as a state with the shapes and dtypes of ``like``."""
     layers = []
     for i, old in enumerate(like.layers):
         windows, contents, keys = [], [], []
@@ -237,6 +225,6 @@ def packed(
 
 
 def right_aligned(entries: list[Tensor], like: Tensor) -> Tensor:
-    """Equal tensors as the last ones of ``[n, ...]``, with zeros before; n and the dtype are those of ``like``."""
+    """Stack tensors as the last ones of ``[n, ...]``, after zeros; n and the dtype are those of ``like``."""
     missing = [torch.zeros_like(entry) for entry in like[: len(like) - len(entries)]]
     return torch.stack([*missing, *entries])

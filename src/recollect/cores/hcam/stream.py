@@ -1,24 +1,18 @@
 """The stream of the hierarchical chunk memory: every step and every chunk is projected once, when it arrives.
 
-The windows are ring buffers of keys and values, the chunks are in a :class:`ChunkCache` per layer. A stream never drops
-out.
+The windows are ring buffers of keys and values, the chunks are in a :class:`ChunkCache` per layer. A stream never
+applies dropout.
 """
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import cast
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from recollect.cores.hcam.chunk_cache import ChunkCache, RingChunkCache
-from recollect.cores.hcam.core import (
-    HierarchicalChunkLayer,
-    HierarchicalChunkMemory,
-    HierarchicalChunkMemoryState,
-    LayerMemory,
-)
+from recollect.cores.hcam.core import HierarchicalChunkMemory, HierarchicalChunkMemoryState, LayerMemory
 from recollect.cores.stream import Stream
 from recollect.layers.ring_attention import RingAttention, Visibility, full_precision
 from recollect.layers.rings import MirrorRing
@@ -26,12 +20,7 @@ from recollect.ops.packed_linear import PackedLinear, working_dtype
 
 
 class ChunkStreamLayer:
-    """One layer for one step.
-
-    Args:
-        cache: of the layer's chunks.
-        features: of the offsets memory_len ... 0.
-    """
+    """One layer for one step; ``features`` are of the offsets memory_len ... 0."""
 
     def __init__(self, cache: ChunkCache, features: Tensor) -> None:
         layer, batch_size = cache.layer, cache.batch_size
@@ -62,30 +51,26 @@ class ChunkStreamLayer:
     def __call__(
         self, x: Tensor, hidden: Tensor | None, empty: bool, has_chunks: Tensor | None, order: Tensor | None
     ) -> Tensor:
-        """``[b, d] -> [b, d]``; ``empty`` if no row has a chunk, the rest as for the parts."""
+        """Map ``[b, d] -> [b, d]``; ``empty`` if no row has a chunk, the rest as in the parts."""
         width = x.shape[-1:]
         x = self.join(self.layer.gate_local, x, self.out(self.attention(x, hidden)))
         if not empty:
             read = self.cache.read(F.layer_norm(x, width), has_chunks, order)
             x = self.join(self.layer.gate_memory, x, read)
-        elif self.gated:  # a gate changes the stream even where nothing is read
+        elif self.gated:  # a gate changes the stream even without chunks
             x = self.join(self.layer.gate_memory, x, torch.zeros_like(x))
         middle = self.expand(F.layer_norm(x, width).to(self.dtype)).relu_()
         return self.join(self.layer.gate_forward, x, self.contract(middle))
 
     def join(self, gate: nn.Module, x: Tensor, update: Tensor) -> Tensor:
-        """Sums are made here, without a call."""
+        """Add an update to the stream, by the gate if there is one."""
         return gate(x, update.to(x.dtype)) if self.gated else x + update
 
 
 class ChunkStream(Stream, ABC):
-    """What both streams of a :class:`HierarchicalChunkMemory` share: windows, counters, and when a chunk is written.
+    """Base of both streams of a :class:`HierarchicalChunkMemory`: windows, counters, and when a chunk is written.
 
-    Counters are kept in Python, so that no step waits for a device to learn whether a chunk is complete.
-
-    Args:
-        core: whose weights are used; they are copied into the layout of the processor.
-        caches: of each layer's chunks.
+    Counters are Python integers, so that no step waits for a device.
     """
 
     core: HierarchicalChunkMemory
@@ -93,33 +78,29 @@ class ChunkStream(Stream, ABC):
     def __init__(self, core: HierarchicalChunkMemory, caches: Sequence[ChunkCache]) -> None:
         c, features, batch_size = core.config, core.features(), caches[0].batch_size
         self._layers = [ChunkStreamLayer(cache, features) for cache in caches]
-        # Raw inputs of all layers; the newest c are a chunk when it ends.
+        # Raw inputs of all layers; the newest c become the chunk that is completed.
         self._raw = MirrorRing(batch_size, max(c.memory_len, c.chunk_len), (c.num_layers, c.dim), features)
         self._visible = Visibility(batch_size, c.memory_len, features.device, self._layers[0].dtype)
         super().__init__(core, batch_size)
 
-    # -- where chunks stand --------------------------------------------------------------------------------
-
     @abstractmethod
     def _write_chunk(self, rows: list[int], lengths: list[int], chunks: Tensor, means: Tensor) -> None:
-        """Keep one new chunk in each of r rows: its steps ``[r, c, layers, d]``, how many count, their means."""
+        """Store one new chunk in each of r rows: its steps ``[r, c, layers, d]``, lengths, means."""
 
     @abstractmethod
     def _drop_chunks(self, rows: list[int]) -> None:
-        """The rows have no chunks any more."""
+        """Remove the chunks of the rows."""
 
     @abstractmethod
     def _rows_with_chunks(self) -> list[bool]:
-        """Which rows have a chunk at all."""
+        """Return for each row whether it has a chunk."""
 
     @abstractmethod
     def _order(self) -> Tensor:
-        """Places of each row from the oldest chunk to the newest, long ``[b, n]``; empty places come first."""
-
-    # -- stepping ------------------------------------------------------------------------------------------
+        """Return places of each row from the oldest chunk to the newest, long ``[b, n]``; empty places come first."""
 
     def advance(self, inputs: Tensor, is_first: Tensor) -> Tensor:
-        """One step ``[b, i] -> [b, dim]``."""
+        """Take one step ``[b, i] -> [b, dim]``."""
         with full_precision(inputs):
             if is_first is not self._never and any(firsts := is_first.tolist()):
                 self._new_episode([row for row, first in enumerate(firsts) if first], is_first)
@@ -136,14 +117,14 @@ class ChunkStream(Stream, ABC):
         return x
 
     def _advance_count(self, steps: int) -> None:
-        """Count steps that have come in, of which only the last may complete a chunk."""
+        """Count new steps, of which only the last may complete a chunk."""
         self._steps = [before + steps for before in self._steps]
         completes, chunk_len = self.core.config.completes, self.core.config.chunk_len
         if ended := [row for row, after in enumerate(self._steps) if completes(after)]:
             self._complete_chunks(ended, [chunk_len] * len(ended))
 
     def _new_episode(self, rows: list[int], is_first: Tensor) -> None:
-        """The rows start an episode."""
+        """Start an episode in the rows."""
         c = self.core.config
         if not c.carry_across_episodes:
             self._drop_chunks(rows)
@@ -153,7 +134,7 @@ class ChunkStream(Stream, ABC):
         self._clear(rows, is_first)
 
     def _clear(self, rows: list[int], mask: Tensor) -> None:
-        """Empty the windows of the rows, which are those of ``mask [b]``."""
+        """Clear the windows of the rows, which are those of ``mask [b]``."""
         for row in rows:
             self._steps[row] = 0
         self._visible.clear(mask)
@@ -162,7 +143,7 @@ class ChunkStream(Stream, ABC):
             layer.attention.ring.clear(mask.repeat(self.core.config.num_heads))
 
     def _complete_chunks(self, rows: list[int], lengths: list[int]) -> None:
-        """The newest steps of the rows become a chunk, in place of their oldest one."""
+        """Store the newest steps of the rows as a chunk, in place of their oldest one."""
         c, device = self.core.config, self._never.device
         index, size = torch.tensor(rows, device=device), torch.tensor(lengths, device=device)
         steps = self._raw.window()[:, -c.chunk_len :][index]  # r c layers d
@@ -172,29 +153,27 @@ class ChunkStream(Stream, ABC):
         self._note_chunks()
 
     def _note_chunks(self) -> None:
-        """Note which rows have a chunk at all."""
+        """Update which rows have a chunk."""
         rows = self._rows_with_chunks()
         self._empty, self._has_chunks = not any(rows), None
         if not all(rows):
             like = self._raw.data
             self._has_chunks = torch.tensor(rows, device=like.device).to(like.dtype)[:, None, None]
 
-    # -- windows as state ----------------------------------------------------------------------------------
-
     def _windows(self) -> list[Tensor]:
-        """The last w inputs of every layer, ``[b, w, d]`` (copies)."""
+        """Return copies of the last w inputs of every layer, ``[b, w, d]``."""
         raw = self._raw.window()[:, -self.core.config.memory_len :].unbind(2)
         return [window.clone(memory_format=torch.contiguous_format) for window in raw]
 
     def _load_windows(self, windows: list[Tensor], steps: list[int]) -> None:
-        """Continue from such windows after so many steps of each row's episode."""
+        """Continue from windows, after ``steps`` of each row's episode."""
         self._steps = steps
         stacked = torch.stack(windows, 2)
         self._raw.load(F.pad(stacked, (0, 0, 0, 0, self._raw.length - stacked.shape[1], 0)))
         self._project_windows()
 
     def _project_windows(self) -> None:
-        """Keys and values of local attention, from the raw inputs."""
+        """Compute keys and values of local attention from the raw inputs."""
         c = self.core.config
         self._visible.load(torch.tensor(self._steps, device=self._never.device).clamp(max=c.memory_len))
         raw = self._raw.window()[:, -c.memory_len :].unbind(2)
@@ -208,16 +187,11 @@ class ChunkStream(Stream, ABC):
 
 
 class HierarchicalChunkStream(ChunkStream):
-    """The stream with ``num_chunks`` chunks, as its config says.
-
-    Args:
-        core: whose weights are used; they are copied into the layout of the processor.
-        batch_size: number of streams.
-    """
+    """The stream with the ``num_chunks`` of its config."""
 
     def __init__(self, core: HierarchicalChunkMemory, batch_size: int) -> None:
-        dtype = working_dtype(next(core.layers.parameters()))
-        self._caches = [RingChunkCache(cast(HierarchicalChunkLayer, layer), batch_size, dtype) for layer in core.layers]
+        dtype = working_dtype(next(core.layers[0].parameters()))
+        self._caches = [RingChunkCache(layer, batch_size, dtype) for layer in core.layers]
         super().__init__(core, self._caches)
 
     @property
@@ -238,11 +212,11 @@ class HierarchicalChunkStream(ChunkStream):
         return HierarchicalChunkMemoryState(layers, lengths, torch.tensor(self._steps, device=device))
 
     def load_state(self, state: HierarchicalChunkMemoryState) -> None:
-        """Continue from a state of the core: project all that it holds."""
+        """Continue from a state of the core."""
         self.core.check_state(state, self.batch_size, self._never.device)
         c, device = self.core.config, self._never.device
         self._lengths: list[list[int]] = state.lengths.tolist()
-        self._next = [0] * self.batch_size  # the place of each row's next chunk: they are in order of age now
+        self._next = [0] * self.batch_size  # place of each row's next chunk; chunks are in order of age now
         self._load_windows([memory.window for memory in state.layers], state.steps.tolist())
         rows = torch.arange(self.batch_size, device=device).repeat_interleave(c.num_chunks)
         places = torch.arange(c.num_chunks, device=device).repeat(self.batch_size)
@@ -253,7 +227,7 @@ class HierarchicalChunkStream(ChunkStream):
         self._note_chunks()
 
     def buffers(self) -> list[Tensor]:
-        """Raw steps, local keys and values, chunks in all their forms, and the counts."""
+        """Return raw steps, local keys and values, chunks in all their forms, and the counts."""
         kept = self._window_buffers()
         for cache in self._caches:
             kept += [cache.contents, cache.means, cache.keys, cache.bias, cache.keys_values]

@@ -41,7 +41,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from recollect.config import require
-from recollect.cores.contract import MemoryCore, companion
+from recollect.cores.contract import MemoryCore, Places, companion
 from recollect.cores.stream import Stream
 from recollect.cores.tlb.blocks import PreNormBlock, PreNormSettings
 from recollect.cores.tlb.chunks import plan_chunks, whole_chunks
@@ -274,7 +274,7 @@ class TemporalLatentBottleneck(MemoryCore[TemporalLatentBottleneckState]):
                 "whole sequences with core.encode(inputs, padding), in a SequenceModelConfig with whole_rows=True"
             )
 
-    def attended_steps(self, clock: Tensor) -> dict[str, tuple[Tensor, Tensor]]:
+    def attended_steps(self, clock: Tensor) -> Places:
         """The running chunk of self-attention, counted from the start of a chunk; see :class:`MemoryCore`.
 
         For calls that begin a chunk. Taps hear whole chunks, several of them in the batch axis where they are
