@@ -75,7 +75,7 @@ class Curve:
 
 def cartpole(seed: int) -> "ImpalaConfig":
     """Our IMPALA with several passes on masked CartPole."""
-    from recollect.agents.actor_critic import ActorCriticConfig
+    from recollect.agents.config import ActorCriticConfig
     from recollect.agents.encoder_config import EncoderConfig
     from recollect.cores.recurrent import LSTMConfig
     from recollect.tasks import GymnasiumConfig
@@ -116,7 +116,7 @@ def defaults(seed: int) -> "ImpalaConfig":
 
 def pong(seed: int) -> "ImpalaConfig":
     """IMPALA on Pong: the network, costs and optimiser of ``rl_plain.py``, acting and learning in bfloat16."""
-    from recollect.agents.actor_critic import ActorCriticConfig
+    from recollect.agents.config import ActorCriticConfig
     from recollect.cores.recurrent import LSTMConfig
     from recollect.tasks import GymnasiumConfig
     from recollect.training import FitConfig, ImpalaConfig, LossConfig, OptimizerConfig

@@ -7,7 +7,7 @@ from recollect.cores import CORES
 from recollect.runs.metrics import MetricsFile
 from recollect.runs.run_directory import RunDirectory
 from recollect.tasks import Copying, Recall
-from recollect.training import KINDS, FitConfig, SupervisedConfig
+from recollect.training import REGISTRY, FitConfig, SupervisedConfig
 
 TASKS = {
     "recall": Recall(num_keys=3, num_values=2, num_cues=1, num_queries=1, min_blank=0, max_blank=2, length=11),
@@ -26,7 +26,7 @@ def make_run(folder, core, seed, scores, *, task="recall", every=10, planned=Non
     )
     config = replace(config, **settings)
     run = RunDirectory(folder / f"{task}-{core}-{seed}-{len(list(folder.glob('*')))}")
-    run.open(to_json(config, KINDS), resume=False)
+    run.open(to_json(config, REGISTRY), resume=False)
     file = MetricsFile(run.metrics, ("seconds", "loss", "score", *extra), 0)
     for index, score in enumerate(scores):
         step = every * (index + 1)

@@ -45,7 +45,7 @@ FILES = {
     "src/recollect/agents/plain.py": '''
 from dataclasses import dataclass
 
-from recollect.agents.sequence_model import SequenceModelConfig
+from recollect.agents.config import SequenceModelConfig
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,7 +82,7 @@ SCRIPT = """
 import json, sys
 sys.path += ["docs", "benchmarks"]
 import gymnasium, recollect
-from recollect.agents.sequence_model import SequenceModelConfig
+from recollect.agents.config import SequenceModelConfig
 from recollect.benchmark import CoresBenchmark, run
 from recollect.certify import certify, load
 from recollect.cli import main
@@ -91,7 +91,7 @@ from recollect.recipes import RECIPES, training
 from recollect.recipes.table_of_contents import CONTENTS
 from recollect.tasks import TASKS
 from recollect.tasks.gymnasium.make import make
-from recollect.training import KINDS, TRAINERS
+from recollect.training import REGISTRY, TRAINERS
 from recollect.cores import CORES
 import pages, report
 
@@ -111,7 +111,7 @@ print(json.dumps({
     "gymnasium": make("guide-arms").reset(seed=0)[0].shape,
     "train": [type(training("guide-arms", "guide-leaky")).__name__, type(training("recall", "guide-leaky")).__name__],
     "commands": [certified, tried],
-    "json": from_json(json.loads(json.dumps(to_json(quiet, KINDS))), TRAINERS["quiet"], KINDS) == quiet,
+    "json": from_json(json.loads(json.dumps(to_json(quiet, REGISTRY))), TRAINERS["quiet"], REGISTRY) == quiet,
     "reproduced": trained,
     "results": open("out/docs/results.md").read(),
 }))

@@ -13,7 +13,7 @@ from recollect.cores.config import CoreConfig
 from recollect.recipes import training
 from recollect.tasks import TASKS, Copying, StreamTask
 from recollect.tasks.worlds.contract import WorldConfig
-from recollect.training import KINDS, FitConfig, OptimizerConfig, SupervisedConfig, TrainerConfig
+from recollect.training import REGISTRY, FitConfig, OptimizerConfig, SupervisedConfig, TrainerConfig
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,43 +43,43 @@ def through_text(data):
 @pytest.mark.parametrize("key", CORES)
 def test_every_core_round_trips(key):
     made = CORES[key]()
-    data = through_text(to_json(made, KINDS))
+    data = through_text(to_json(made, REGISTRY))
     assert data["kind"] == key
-    assert from_json(data, CoreConfig, KINDS) == made
+    assert from_json(data, CoreConfig, REGISTRY) == made
 
 
 @pytest.mark.parametrize("key", TASKS)
 def test_every_task_round_trips(key):
     base = StreamTask if issubclass(TASKS[key], StreamTask) else WorldConfig
-    assert from_json(through_text(to_json(TASKS[key](), KINDS)), base, KINDS) == TASKS[key]()
+    assert from_json(through_text(to_json(TASKS[key](), REGISTRY)), base, REGISTRY) == TASKS[key]()
 
 
 @pytest.mark.parametrize("task", TASKS)
 def test_every_default_run_round_trips(task):
     made = training(task, "gru")
-    assert from_json(through_text(to_json(made, KINDS)), TrainerConfig, KINDS) == made
+    assert from_json(through_text(to_json(made, REGISTRY)), TrainerConfig, REGISTRY) == made
 
 
 def test_a_whole_run_round_trips():
-    data = through_text(to_json(config(), KINDS))
+    data = through_text(to_json(config(), REGISTRY))
     assert data["kind"] == "supervised"
     assert data["task"]["kind"] == "copying"
     assert "kind" not in data["optimizer"]
-    assert from_json(data, TrainerConfig, KINDS) == config()
+    assert from_json(data, TrainerConfig, REGISTRY) == config()
 
 
 def test_somebody_elses_core_needs_no_registration():
     made = SomebodysConfig(dim=5)
-    data = through_text(to_json(made, KINDS))
+    data = through_text(to_json(made, REGISTRY))
     assert data == {"kind": f"{__name__}:SomebodysConfig", "dim": 5}
-    assert from_json(data, CoreConfig, KINDS) == made
+    assert from_json(data, CoreConfig, REGISTRY) == made
 
 
 def test_an_unknown_core_gets_the_nearest_name():
-    data = to_json(config(), KINDS)
+    data = to_json(config(), REGISTRY)
     data["core"]["kind"] = "gruu"
     with pytest.raises(ValueError, match=r"unknown core 'gruu': did you mean 'gru'\? known: .*lstm"):
-        from_json(data, TrainerConfig, KINDS)
+        from_json(data, TrainerConfig, REGISTRY)
 
 
 def test_lookup_without_anything_near():
@@ -98,16 +98,16 @@ def test_lookup_without_anything_near():
     ],
 )
 def test_bad_json_is_named(change, message):
-    data = through_text(to_json(config(), KINDS))
+    data = through_text(to_json(config(), REGISTRY))
     change(data)
     with pytest.raises(ValueError, match=message):
-        from_json(data, TrainerConfig, KINDS)
+        from_json(data, TrainerConfig, REGISTRY)
 
 
 def test_differences_name_the_fields():
-    old = to_json(config(), KINDS)
+    old = to_json(config(), REGISTRY)
     assert differences(old, through_text(old)) == []
-    new = to_json(replace(config(), core=CORES["lstm"](dim=8), batch_size=3), KINDS)
+    new = to_json(replace(config(), core=CORES["lstm"](dim=8), batch_size=3), REGISTRY)
     assert sorted(differences(old, new)) == ["batch_size: 64, now 3", "core.kind: 'gru', now 'lstm'"]
     assert differences({"a": 1}, {"b": 2}) == ["a: 1, now absent", "b: absent, now 2"]
 
@@ -121,7 +121,7 @@ def plain(cls):
         if field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
     ]
     return cls(
-        **{name: plain(next(kind for kind in KINDS.values() if issubclass(kind, hints[name]))) for name in missing}
+        **{name: plain(next(kind for kind in REGISTRY.values() if issubclass(kind, hints[name]))) for name in missing}
     )
 
 
@@ -139,9 +139,9 @@ def choices_of(hint):
     return list(typing.get_args(hint)) if typing.get_origin(hint) is typing.Literal else []
 
 
-@pytest.mark.parametrize("key", KINDS)
+@pytest.mark.parametrize("key", REGISTRY)
 def test_every_field_with_choices_refuses_what_is_none_of_them(key):
-    for config in configs_in(plain(KINDS[key])):
+    for config in configs_in(plain(REGISTRY[key])):
         hints = typing.get_type_hints(type(config))
         for field in dataclasses.fields(config):
             if any(isinstance(choice, str) for choice in choices_of(hints[field.name])):
@@ -157,10 +157,10 @@ def test_the_choices_are_named():
 
 
 def test_numbers_of_numpy_are_numbers():
-    written = to_json(CORES["lstm"](dim=np.int64(8), dropout=np.float32(0.5)), KINDS)
+    written = to_json(CORES["lstm"](dim=np.int64(8), dropout=np.float32(0.5)), REGISTRY)
     assert (written["dim"], written["dropout"]) == (8, 0.5) and json.loads(json.dumps(written)) == written
 
 
 def test_what_is_no_data_is_refused():
     with pytest.raises(ValueError, match="no JSON data"):
-        to_json(replace(config(), device=object()), KINDS)  # type: ignore[arg-type]
+        to_json(replace(config(), device=object()), REGISTRY)  # type: ignore[arg-type]

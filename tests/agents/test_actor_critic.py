@@ -5,11 +5,12 @@ import pytest
 import torch
 from gymnasium import spaces
 
-from recollect.agents.actor_critic import ActorCritic, ActorCriticConfig
+from recollect.agents.actor_critic import ActorCritic
+from recollect.agents.config import ActorCriticConfig
 from recollect.agents.contract import ActorInputs
 from recollect.agents.encoder_config import EncoderConfig
-from recollect.agents.kinds import KINDS
 from recollect.agents.policies import policy_for
+from recollect.agents.registry import REGISTRY
 from recollect.config import from_json, to_json
 from recollect.cores import CORES
 from recollect.cores.recurrent import GRUConfig
@@ -215,14 +216,14 @@ def test_a_previous_policy_that_is_missing_or_masked_is_named():
     masked = spaces.Dict({"place": PLACE, "action_mask": spaces.MultiBinary(4)})
     with pytest.raises(ValueError, match=r"previous_action='logits': .* use previous_action='action'"):
         tiny_agent(observation_space=masked, previous_action="logits")
-    with pytest.raises(ValueError, match="previous_action=True: choose from none, action, logits"):
+    with pytest.raises(ValueError, match="previous_action=True: choose one of 'none', 'action', 'logits'"):
         ActorCriticConfig(previous_action=True)
 
 
 def test_files_that_say_whether_the_action_was_shown_still_load():
     for old, new in ((True, "action"), (False, "none")):
-        data = to_json(ActorCriticConfig(), KINDS) | {"previous_action": old}
-        assert from_json(data, ActorCriticConfig, KINDS).previous_action == new
+        data = to_json(ActorCriticConfig(), REGISTRY) | {"previous_action": old}
+        assert from_json(data, ActorCriticConfig, REGISTRY).previous_action == new
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 import torch
 
+from recollect.agents.config import DecisionTransformerConfig
 from recollect.agents.contract import ActorInputs
-from recollect.agents.decision_transformer import DecisionTransformerConfig
 from recollect.cores import CORES
 
 CORE_CONFIGS = {

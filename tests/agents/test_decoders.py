@@ -6,7 +6,7 @@ import pytest
 import torch
 from gymnasium import spaces
 
-from recollect.agents.actor_critic import ActorCriticConfig
+from recollect.agents.config import ActorCriticConfig
 from recollect.agents.contract import ActorInputs
 from recollect.agents.decoders import Decoders
 from recollect.agents.encoder_config import EncoderConfig

@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from recollect.agents.sit import SiT, SiTConfig
+from recollect.agents.config import SiTConfig
+from recollect.agents.sit import SiT
 from recollect.cores.tlb import TemporalLatentBottleneckConfig
 from recollect.encoders.swin_v2 import SwinV2Config
 from recollect.encoders.transformer import TransformerConfig

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from recollect.agents.kinds import KINDS
+from recollect.agents.registry import REGISTRY
 from recollect.comparison.compare import compare, curve
 from recollect.comparison.curves import distinguish, flatten, read_run
 from recollect.config import to_json
@@ -150,7 +150,7 @@ def test_a_trained_run_is_read(tmp_path):
 def test_chance_and_oracle_of_worlds_are_known(tmp_path):
     path = make_run(tmp_path, "gru", 0, [0.5])
     config = json.loads((path / "config.json").read_text())
-    config["kind"], config["world"] = "impala", to_json(TMazeConfig(length=5), KINDS)
+    config["kind"], config["world"] = "impala", to_json(TMazeConfig(length=5), REGISTRY)
     del config["task"]
     (path / "config.json").write_text(json.dumps(config))
     run = read_run(path)

@@ -8,7 +8,7 @@ import pytest
 import torch
 from PIL import Image
 
-from recollect.agents.actor_critic import ActorCriticConfig
+from recollect.agents.config import ActorCriticConfig
 from recollect.cores import CORES
 from recollect.evaluation.agent_videos import film, named, record_video, spoken
 from recollect.tasks.worlds.ballet.world import WORDS as DANCE_WORDS

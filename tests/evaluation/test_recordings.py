@@ -8,7 +8,7 @@ import pytest
 import torch
 from gymnasium import spaces
 
-from recollect.agents.actor_critic import ActorCriticConfig
+from recollect.agents.config import ActorCriticConfig
 from recollect.cores import CORES
 from recollect.evaluation.agents import evaluate_agent
 from recollect.evaluation.recordings import (

@@ -201,9 +201,9 @@ def test_nothing_is_imported_without_trust(run, capsys, tmp_path, monkeypatch):
 def test_an_environment_id_imports_nothing_without_trust(tmp_path):
     from recollect.config import from_json
     from recollect.tasks.worlds.contract import WorldConfig
-    from recollect.training import KINDS
+    from recollect.training import REGISTRY
 
     data = {"kind": "gym", "id": "strangers_package:World-v0"}
     with pytest.raises(ValueError, match=r"strangers_package.*--trust"):
-        from_json(data, WorldConfig, KINDS)
-    assert from_json(data, WorldConfig, KINDS, trust=True).id == data["id"]
+        from_json(data, WorldConfig, REGISTRY)
+    assert from_json(data, WorldConfig, REGISTRY, trust=True).id == data["id"]

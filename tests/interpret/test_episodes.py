@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from recollect.agents.actor_critic import ActorCriticConfig
+from recollect.agents.config import ActorCriticConfig
 from recollect.cores import CORES, HierarchicalChunkMemoryConfig, TransformerXLConfig
 from recollect.cores.hcam import ChunkAttentionVariant
 from recollect.evaluation.agents import evaluation_mode, play

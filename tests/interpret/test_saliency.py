@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from recollect.agents.actor_critic import ActorCriticConfig
+from recollect.agents.config import ActorCriticConfig
 from recollect.agents.image_encoders import fractions
 from recollect.interpret.episodes import record_episode
 from recollect.interpret.playback import Playback

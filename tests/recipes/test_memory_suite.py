@@ -10,7 +10,7 @@ from recollect.cores import GENERAL_CORES
 from recollect.recipes.memory_suite import COLUMNS, FIRST, MEMORY_SUITE, ROWS, cell, label
 from recollect.recipes.recall import OPTIMIZERS
 from recollect.recipes.reproduce import reach_of, write_tables
-from recollect.training import KINDS
+from recollect.training import REGISTRY
 
 
 def test_every_core_meets_every_task():
@@ -202,7 +202,7 @@ def test_a_table_with_one_run_has_a_page_without_what_cannot_be_said(tmp_path):
 
 def test_every_table_says_how_a_column_is_learned_and_who_taught(tmp_path):
     column = next(column for column in COLUMNS if column.key == "streets")
-    write(tmp_path, "hcam", column, 0, 0.5, config=to_json(cell("hcam", column), KINDS))
+    write(tmp_path, "hcam", column, 0, 0.5, config=to_json(cell("hcam", column), REGISTRY))
     write_tables(MEMORY_SUITE, tmp_path)
     for name in ("memory-suite.md", "results.md"):
         text = (tmp_path / "docs" / name).read_text()

@@ -10,7 +10,7 @@ from recollect.recipes.recall import recall
 from recollect.recipes.temporal_latent_bottleneck import LENGTHS, ROWS, copying
 from recollect.tasks import Copying, GymnasiumConfig, ImageTask, Mixture, StreamTask, WorldConfig
 from recollect.tasks.gymnasium.mortar_mayhem import EndlessMortarMayhemConfig
-from recollect.training import KINDS, DetectionConfig, SupervisedConfig, TrainerConfig
+from recollect.training import REGISTRY, DetectionConfig, SupervisedConfig, TrainerConfig
 
 SCALES = [pytest.param(recipe, scale, id=f"{key}-{scale}") for key, recipe in RECIPES.items() for scale in recipe.runs]
 
@@ -47,9 +47,9 @@ def test_runs_are_complete_configs(recipe, scale):
     if (recipe.name, scale) not in WITHOUT_ABLATION:
         assert "memoryless" in {run.core for run in rows}, "every comparison includes the ablation"
     for run in rows:
-        data = json.loads(json.dumps(to_json(run.config, KINDS)))
+        data = json.loads(json.dumps(to_json(run.config, REGISTRY)))
         assert (data.get("core") or data["encoder"])["kind"] == run.core
-        assert from_json(data, TrainerConfig, KINDS) == run.config
+        assert from_json(data, TrainerConfig, REGISTRY) == run.config
         if not is_missing(run.config):
             run.config.build_agent()
 
@@ -103,7 +103,7 @@ def test_a_scale_that_a_recipe_has_not_is_not_taken_for_another(key):
 
 def test_any_core_can_be_asked_for_and_unknown_ones_get_a_suggestion():
     for key in CORES:
-        assert copying(key).core == from_json(to_json(copying(key).core, KINDS), type(copying(key).core), KINDS)
+        assert copying(key).core == from_json(to_json(copying(key).core, REGISTRY), type(copying(key).core), REGISTRY)
         recall(key)
     with pytest.raises(ValueError, match="unknown core 'hcan'"):
         recall("hcan")

@@ -16,7 +16,7 @@ from recollect.runs.lock import Lock
 from recollect.runs.provenance import environment
 from recollect.runs.random_states import seed_everything
 from recollect.tasks import IMDB, Recall
-from recollect.training import FRESH_SEED, KINDS, FitConfig, OptimizerConfig, SupervisedConfig
+from recollect.training import FRESH_SEED, REGISTRY, FitConfig, OptimizerConfig, SupervisedConfig
 from recollect.training.saved_run import load_model
 from recollect.training.streams.supervised import SupervisedTrainer
 
@@ -305,7 +305,7 @@ def test_rows_that_a_recipe_has_no_more_stand_last_in_order():
 
 
 def test_a_row_says_of_its_teacher_what_its_config_says():
-    whole = to_json(training("t-maze", "gru"), KINDS)
+    whole = to_json(training("t-maze", "gru"), REGISTRY)
     whole["loss"]["imitation"]["steps"] = whole["fit"]["steps"]
     result = {"label": "x", "row": "x", "paper": "-", "command": "c", "commit": None, "scale": "lite", "seed": 0,
               "hardware": {"accelerator": "GPU"}, "tests": {"": fake(0.7) | {"paper": "-", "chance": 0.5}},

@@ -6,7 +6,7 @@ import pytest
 import torch
 from small_worlds import CueConfig
 
-from recollect.agents.actor_critic import ActorCriticConfig
+from recollect.agents.config import ActorCriticConfig
 from recollect.agents.contract import ActorInputs
 from recollect.cores import CORES
 from recollect.objectives.vtrace import vtrace

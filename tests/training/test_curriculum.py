@@ -7,7 +7,7 @@ import pytest
 import torch
 from small_worlds import Cue, CueConfig, StepsConfig
 
-from recollect.agents.actor_critic import ActorCriticConfig
+from recollect.agents.config import ActorCriticConfig
 from recollect.config import from_json, to_json
 from recollect.cores import CORES
 from recollect.evaluation import agents
@@ -15,7 +15,7 @@ from recollect.runs.errors import NonFiniteError, WorldError
 from recollect.runs.metrics import read_rows
 from recollect.tasks import BalletConfig, ObjectPermanenceConfig, Recall, TMazeConfig, WordLearningConfig
 from recollect.training import (
-    KINDS,
+    REGISTRY,
     CurriculumConfig,
     EvaluationConfig,
     FitConfig,
@@ -351,10 +351,10 @@ def test_a_run_resumes_in_the_middle_of_a_curriculum(tmp_path, world):
 
 
 def test_it_is_part_of_the_config_and_old_configs_have_none(tmp_path):
-    data = to_json(config(), KINDS)
-    assert from_json(data, TrainerConfig, KINDS) == config()
+    data = to_json(config(), REGISTRY)
+    assert from_json(data, TrainerConfig, REGISTRY) == config()
     del data["schedule"]["curriculum"]
-    assert from_json(data, TrainerConfig, KINDS) == config(CurriculumConfig())
+    assert from_json(data, TrainerConfig, REGISTRY) == config(CurriculumConfig())
     with pytest.raises(KeyboardInterrupt):
         fit(config(), tmp_path, loggers=[stop_at(4)])
     with pytest.raises(ValueError, match=r"schedule.curriculum.success: 0.4, now 0.9"):

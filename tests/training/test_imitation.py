@@ -8,7 +8,7 @@ import pytest
 import torch
 from small_worlds import Counter, CounterConfig, Cue, CueConfig, StepsConfig
 
-from recollect.agents.actor_critic import ActorCriticConfig
+from recollect.agents.config import ActorCriticConfig
 from recollect.agents.policies import policy_for
 from recollect.comparison.compare import compare
 from recollect.comparison.curves import read_run

@@ -10,7 +10,7 @@ import pytest
 import torch
 from small_worlds import RELEASE, Cue, CueConfig, StepsConfig
 
-from recollect.agents.actor_critic import ActorCriticConfig
+from recollect.agents.config import ActorCriticConfig
 from recollect.config import to_json
 from recollect.cores import CORES
 from recollect.evaluation.world_guard import build_world

@@ -8,7 +8,7 @@ import pytest
 import torch
 from small_worlds import CounterConfig, StepsConfig
 
-from recollect.agents.actor_critic import ActorCriticConfig
+from recollect.agents.config import ActorCriticConfig
 from recollect.training import (
     EvaluationConfig,
     FitConfig,

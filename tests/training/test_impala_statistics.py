@@ -5,7 +5,7 @@ import torch
 from small_worlds import CueConfig, StepsConfig
 from test_impala import run, same, trainer, weights
 
-from recollect.agents.actor_critic import ActorCriticConfig
+from recollect.agents.config import ActorCriticConfig
 from recollect.agents.encoder_config import EncoderConfig
 from recollect.runs.errors import NonFiniteError
 from recollect.training import LossConfig, ReuseConfig

@@ -8,7 +8,7 @@ import torch
 from broken_steps import assert_a_step_without_memory_leaves_the_generator
 from small_worlds import LENGTHS, CueConfig, episodes_of_cues
 
-from recollect.agents.decision_transformer import DecisionTransformerConfig
+from recollect.agents.config import DecisionTransformerConfig
 from recollect.agents.encoder_config import EncoderConfig
 from recollect.cores import CORES
 from recollect.evaluation.recordings import demonstrate, write_recording

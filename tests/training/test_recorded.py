@@ -8,7 +8,7 @@ import pytest
 import torch
 from small_worlds import CounterConfig, CueConfig, StepsConfig
 
-from recollect.agents.actor_critic import ActorCriticConfig
+from recollect.agents.config import ActorCriticConfig
 from recollect.agents.contract import ActorInputs
 from recollect.agents.encoder_config import EncoderConfig
 from recollect.cores import CORES

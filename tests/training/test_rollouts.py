@@ -5,7 +5,7 @@ import torch
 from small_worlds import CounterConfig, CueConfig, StepsConfig
 from test_imitation import TaughtConfig, cloning, impala, rollout_of
 
-from recollect.agents.actor_critic import ActorCriticConfig
+from recollect.agents.config import ActorCriticConfig
 from recollect.agents.contract import ActorInputs
 from recollect.cores import CORES
 from recollect.runs.errors import NonFiniteError, WorldError

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from broken_steps import assert_a_step_without_memory_leaves_the_generator
 
-from recollect.agents.sit import SiTConfig
+from recollect.agents.config import SiTConfig
 from recollect.cores.tlb import TemporalLatentBottleneckConfig
 from recollect.encoders.transformer import TransformerConfig
 from recollect.encoders.vit_tlb import ViTTLBConfig

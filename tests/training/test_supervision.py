@@ -6,7 +6,8 @@ import pytest
 import torch
 from small_worlds import CueConfig
 
-from recollect.agents.actor_critic import ActorCritic, ActorCriticConfig
+from recollect.agents.actor_critic import ActorCritic
+from recollect.agents.config import ActorCriticConfig
 from recollect.cores import CORES
 from recollect.cores.hcam import ChunkAttentionVariant
 from recollect.layers.tap import listen

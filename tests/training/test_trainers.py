@@ -8,7 +8,7 @@ import torch
 from small_worlds import CueConfig, episodes_of_cues
 
 from recollect.agents import ActivityDetectorConfig, DecisionTransformerConfig, SiTConfig
-from recollect.agents.actor_critic import ActorCriticConfig
+from recollect.agents.config import ActorCriticConfig
 from recollect.config import from_json, to_json, upgrade_json
 from recollect.cores import CORES
 from recollect.cores.spatio_temporal import SpatioTemporalAttentionConfig
@@ -18,7 +18,7 @@ from recollect.evaluation.score import Score
 from recollect.runs.errors import NonFiniteError
 from recollect.tasks import GymnasiumConfig, ListOps, Recall, ShapeActivities, Shapes, StreamTask, TMazeConfig
 from recollect.training import (
-    KINDS,
+    REGISTRY,
     TRAINERS,
     ClassificationConfig,
     DetectionConfig,
@@ -141,22 +141,22 @@ def old_names(data):
 
 def test_a_config_from_before_a_field_was_renamed_is_read():
     config = CONFIGS["impala"]
-    data = to_json(config, KINDS)
+    data = to_json(config, REGISTRY)
     old = old_names(data)
     del old["bfloat16"]  # a field that came later has its default
-    assert from_json(old, TrainerConfig, KINDS) == config
-    assert upgrade_json(old, TrainerConfig, KINDS) == data
-    assert upgrade_json({"kind": "nobody.knows:This"}, TrainerConfig, KINDS) == {"kind": "nobody.knows:This"}
+    assert from_json(old, TrainerConfig, REGISTRY) == config
+    assert upgrade_json(old, TrainerConfig, REGISTRY) == data
+    assert upgrade_json({"kind": "nobody.knows:This"}, TrainerConfig, REGISTRY) == {"kind": "nobody.knows:This"}
 
 
 def test_a_field_that_is_gone_is_read_where_nothing_is_lost():
     config = replace(CONFIGS["impala"], core=SpatioTemporalAttentionConfig(dim=8))
-    data = to_json(config, KINDS)
+    data = to_json(config, REGISTRY)
     data["core"]["hidden_dim"] = None
-    assert from_json(data, TrainerConfig, KINDS) == config
+    assert from_json(data, TrainerConfig, REGISTRY) == config
     data["core"]["hidden_dim"] = 12
     with pytest.raises(ValueError, match="hidden_dim: SpatioTemporalAttentionConfig has no such field"):
-        from_json(data, TrainerConfig, KINDS)
+        from_json(data, TrainerConfig, REGISTRY)
 
 
 def test_a_run_from_before_a_field_was_renamed_resumes(tmp_path):
@@ -170,7 +170,7 @@ def test_a_run_from_before_a_field_was_renamed_resumes(tmp_path):
 
     with pytest.raises(InterruptedError):
         fit(config, tmp_path / "run", loggers=[crash])
-    (tmp_path / "run/config.json").write_text(json.dumps(old_names(to_json(config, KINDS))))
+    (tmp_path / "run/config.json").write_text(json.dumps(old_names(to_json(config, REGISTRY))))
     newest = tmp_path / "run/checkpoint/step-000000002"
     progress = json.loads((newest / "progress.json").read_text())
     content = json.dumps(progress | {"config": old_names(progress["config"])}).encode()

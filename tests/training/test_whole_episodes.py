@@ -8,7 +8,7 @@ import torch
 from small_worlds import CueConfig
 from test_recorded import GRU, config, episodes
 
-from recollect.agents.actor_critic import ActorCriticConfig
+from recollect.agents.config import ActorCriticConfig
 from recollect.agents.encoder_config import EncoderConfig
 from recollect.evaluation.recordings import demonstrate, write_recording
 from recollect.gymnasium_ids import BABYAI

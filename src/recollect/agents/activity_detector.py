@@ -13,72 +13,22 @@ Features that others computed are spread to the n tokens by one matrix.
 Source: Ryoo et al. 2023 (Token Turing Machines), sections 2 and 3.1; equation 9 leaves the mean over r open.
 """
 
-from dataclasses import dataclass
 from os import PathLike
-from typing import Any, Literal, get_args
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from recollect.agents.config import ActivityDetectorConfig
 from recollect.agents.folders import read_description, read_weights, write_model
-from recollect.agents.kinds import KINDS
+from recollect.agents.registry import REGISTRY
 from recollect.agents.streams import ModelStream
 from recollect.agents.video_backbones import Backbone, Patches, places, pool, pool_shape, pretrained
-from recollect.config import from_json, require, require_types, to_json
+from recollect.config import from_json, to_json
 from recollect.cores.config import CoreConfig
 
-BackboneKind = Literal["patches", "image", "vivit"]
 PRIOR = -2.0
 """Of all logits at the beginning: most activities do not go on."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class ActivityDetectorConfig:
-    """Activities at every frame around a core: frames, or features of others, in."""
-
-    backbone: BackboneKind = "patches"
-    """What makes tokens of frames: patches (ours, small), image (a model of transformers) or vivit."""
-    model: str = ""
-    """Of image and vivit: folder of a model, or its name in the Hugging Face Hub."""
-    frozen: bool = True
-    """Of image and vivit: keep the weights that came."""
-    size: int = 32
-    """Of patches: pixels along a side to which frames are brought first."""
-    patch: int = 4
-    """Of patches: pixels along a side of a patch."""
-    width: int = 32
-    """Width of a token that the core reads."""
-    num_tokens: int = 16
-    """Tokens of a step, for cores that read vectors; others say themselves how many they read."""
-    vector_tokens: Literal["joined", "steps"] = "joined"
-    """How a core that reads vectors gets them: side by side as one vector, or each as a step of its own."""
-
-    def __post_init__(self) -> None:
-        require_types(self)
-        known = get_args(BackboneKind)
-        require(self.backbone in known, "backbone", self.backbone, f"choose one of {', '.join(known)}")
-        for field in ("size", "patch", "width", "num_tokens"):
-            require(getattr(self, field) >= 1, field, getattr(self, field), "give at least 1")
-        ways = ("joined", "steps")
-        require(self.vector_tokens in ways, "vector_tokens", self.vector_tokens, "choose 'joined' or 'steps'")
-
-    def build(
-        self,
-        core: CoreConfig,
-        *,
-        class_names: tuple[str, ...],
-        frame_shape: tuple[int, int, int] | None,
-        feature_dim: int | None = None,
-    ) -> "ActivityDetector":
-        """Make the detector for one core and one task.
-
-        Args:
-            core: the memory.
-            class_names: of the activities.
-            frame_shape: rows, columns and 3 of a frame; None where steps are features.
-            feature_dim: width of features; None where steps are frames.
-        """
-        return ActivityDetector(self, core, class_names=class_names, frame_shape=frame_shape, feature_dim=feature_dim)
 
 
 class ActivityDetector(nn.Module):
@@ -220,8 +170,8 @@ class ActivityDetector(nn.Module):
     def save(self, folder: str | PathLike[str]) -> None:
         """Write ``model.json`` and ``weights.safetensors`` into a folder (each beside the old one, then renamed)."""
         description = {
-            "agent": to_json(self.config, KINDS),
-            "core": to_json(self.core_config, KINDS),
+            "agent": to_json(self.config, REGISTRY),
+            "core": to_json(self.core_config, REGISTRY),
             "class_names": self.class_names,
             "frame_shape": self.frame_shape,
             "feature_dim": self.feature_dim,
@@ -238,8 +188,8 @@ class ActivityDetector(nn.Module):
         description = read_description(folder, "ActivityDetector")
         shape = description["frame_shape"]
         model = ActivityDetector(
-            from_json(description["agent"], ActivityDetectorConfig, KINDS),
-            from_json(description["core"], CoreConfig, KINDS),
+            from_json(description["agent"], ActivityDetectorConfig, REGISTRY),
+            from_json(description["core"], CoreConfig, REGISTRY),
             class_names=tuple(description["class_names"]),
             frame_shape=None if shape is None else tuple(shape),
             feature_dim=description["feature_dim"],

@@ -17,32 +17,30 @@ George 2021, Neural architecture impact on identifying temporally extended reinf
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from os import PathLike
-from typing import Any, ClassVar, Literal, NamedTuple, cast, get_args
+from typing import Any, NamedTuple, cast
 
 import gymnasium
 import torch
 from torch import Tensor, nn
 
+from recollect.agents.config import ActorCriticConfig
 from recollect.agents.contract import ActorInputs
 from recollect.agents.decoders import Decoders
-from recollect.agents.encoder_config import EncoderConfig
 from recollect.agents.encoders import Layers, ObservationEncoder
 from recollect.agents.film_encoders import TokenJoin
 from recollect.agents.folders import read_description, read_weights, write_model
-from recollect.agents.kinds import KINDS
 from recollect.agents.normalization import ReturnNorm
 from recollect.agents.policies import ACTION_MASK, Distribution, has_action_mask, mask_logits, policy_for
+from recollect.agents.registry import REGISTRY
 from recollect.agents.spaces import space_from_json, space_to_json
 from recollect.agents.streams import ModelStream
-from recollect.config import from_json, require, require_types, to_json
+from recollect.config import from_json, to_json
 from recollect.cores.arrays import First, all_tensors, to_array, to_first, to_tensors
 from recollect.cores.config import CoreConfig
 from recollect.objectives.policy_gradient import Reduction
 from recollect.ops.linear import Linear
 
-Previous = Literal["none", "action", "logits"]
 _TARGET_HEADS = "label_head."
 """How the names of weights begin that targets of training read, and nothing that acts."""
 
@@ -56,89 +54,6 @@ class ActorCriticOutput(NamedTuple):
     """``[b, t]``: expected discounted reward from here on."""
     features: Tensor
     """``[b, t, d]``: output of the core that heads and decoders read."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class ActorCriticConfig:
-    """Policy and value around a core: observations, actions and rewards in."""
-
-    RENAMED_VALUES: ClassVar[dict[str, dict[str | bool, str]]] = {"previous_action": {True: "action", False: "none"}}
-
-    encoders: EncoderConfig = field(default_factory=EncoderConfig)
-    """How observations become vectors."""
-    width: int | None = 128
-    """Width of what the core reads (of one token, for cores that read tokens). None: the core reads the encoders'
-    vectors as they are."""
-    previous_action: Previous = "action"
-    """Show the agent what it did: the action; or the logits of the policy that it was drawn from, as it acted (George
-    2021); or none of it."""
-    previous_reward: bool = True
-    """Show the agent what it was given."""
-    past_dim: int | None = None
-    """Numbers in which what the agent did and was given is embedded, by a linear map whose weights begin as standard
-    normal ones, as an embedding's do. None shows it as it is: one number for each action, which beside symbols of 64
-    numbers is drowned until the weights that read it have grown (docs/log.md)."""
-    clip_reward: float | None = None
-    """Bound on the reward that is shown, on either side; 1 is IMPALA's. None shows it as it is."""
-    norm_inputs: bool = True
-    """Normalise what the core reads, where ``width`` is not None. Memories compare what they were given at different
-    times, and untrained encoders give vectors so small that attention cannot tell them apart."""
-    norm: bool = True
-    """Normalise the core's output before the heads read it."""
-    skip: bool = False
-    """Let the heads read what the core reads, beside its output. A new memory says nearly the same of every
-    observation, and a policy learns from that common part first (docs/log.md)."""
-    head_dim: int | None = None
-    """Width of a hidden ReLU layer in each head (512 in Lampinen et al. 2021). None: heads are linear."""
-    norm_values: bool = False
-    """Let the value head predict returns in units of their own running mean and deviation (PopArt)."""
-    policy_gain: float = 0.01
-    """Scale of the policy head's first weights; small: the first policy is nearly uniform."""
-    reconstruct: bool = False
-    """Add decoders that restore images, tiles and words from the features, for an auxiliary loss."""
-
-    def __post_init__(self) -> None:
-        require_types(self)
-        known = get_args(Previous)
-        require(
-            self.previous_action in known, "previous_action", self.previous_action, f"choose from {', '.join(known)}"
-        )
-        require(self.width is None or self.width > 0, "width", self.width, "give a positive width, or None")
-        require(self.past_dim is None or self.past_dim > 0, "past_dim", self.past_dim, "give a positive width, or None")
-        require(self.head_dim is None or self.head_dim > 0, "head_dim", self.head_dim, "give a positive width, or None")
-        clips = self.clip_reward is None or self.clip_reward > 0
-        require(clips, "clip_reward", self.clip_reward, "give a positive bound, or None")
-        require(self.policy_gain > 0, "policy_gain", self.policy_gain, "give a positive scale, for example 0.01")
-
-    @property
-    def training_aids(self) -> tuple[str, ...]:
-        """What helps in learning, for tables."""
-        return ("reconstruction",) if self.reconstruct else ()
-
-    def build(
-        self,
-        core: CoreConfig,
-        observation_space: gymnasium.Space[Any],
-        action_space: gymnasium.Space[Any],
-        *,
-        num_labels: int = 0,
-        labels_per_step: int = 1,
-    ) -> "ActorCritic":
-        """Make the agent for one core and one world.
-
-        Args:
-            core: the memory.
-            observation_space: of one row.
-            action_space: of one row.
-            num_labels: classes of what must be remembered, for a head that training may ask to name them; 0: no head.
-            labels_per_step: how many of them it names at a step.
-
-        Raises:
-            ValueError: a space that the agent cannot see or act in; says what to do.
-        """
-        return ActorCritic(
-            self, core, observation_space, action_space, num_labels=num_labels, labels_per_step=labels_per_step
-        )
 
 
 class ActorCritic(nn.Module):
@@ -374,8 +289,8 @@ class ActorCritic(nn.Module):
     def describe(self) -> dict[str, Any]:
         """All but the weights, as JSON data."""
         return {
-            "agent": to_json(self.config, KINDS),
-            "core": to_json(self.core_config, KINDS),
+            "agent": to_json(self.config, REGISTRY),
+            "core": to_json(self.core_config, REGISTRY),
             "observation_space": space_to_json(self.observation_space),
             "action_space": space_to_json(self.action_space),
             "num_labels": self.num_labels,
@@ -390,8 +305,8 @@ class ActorCritic(nn.Module):
             ValueError: the config names an unknown core.
         """
         return ActorCritic(
-            from_json(description["agent"], ActorCriticConfig, KINDS),
-            from_json(description["core"], CoreConfig, KINDS),
+            from_json(description["agent"], ActorCriticConfig, REGISTRY),
+            from_json(description["core"], CoreConfig, REGISTRY),
             space_from_json(description["observation_space"]),
             space_from_json(description["action_space"]),
             num_labels=description.get("num_labels", 0),

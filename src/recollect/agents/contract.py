@@ -103,11 +103,11 @@ class Agent(Protocol):
         ...
 
 
-def nothing_said(agent: Agent, batch_size: int, like: Tensor) -> tuple[Tensor, Tensor]:
+def no_previous_output(agent: Agent, batch_size: int, like: Tensor) -> tuple[Tensor, Tensor]:
     """What stands for policy ``[b, p]`` and features ``[b, d]`` before a first observation; no agent reads them."""
     return like.new_zeros(batch_size, agent.policy.num_parameters), like.new_zeros(batch_size, agent.feature_dim)
 
 
-def what_was_said(agent: Agent, output: ActorOutput) -> tuple[Tensor, Tensor]:
+def as_previous_output(agent: Agent, output: ActorOutput) -> tuple[Tensor, Tensor]:
     """Policy ``[b, p]`` and features ``[b, d]`` of an output, as the agent is shown them at the next step."""
     return output.policy, output.features[..., : agent.feature_dim]

@@ -20,24 +20,22 @@ and all of it is read again at each step; with C / 2 that happens every C / 2 st
 tokens. Weights begin as our layers' do.
 """
 
-from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, NamedTuple
 
 import gymnasium
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from recollect.agents.config import DecisionTransformerConfig
 from recollect.agents.contract import ActorInputs
-from recollect.agents.encoder_config import EncoderConfig
 from recollect.agents.encoders import ObservationEncoder
 from recollect.agents.policies import ACTION_MASK, Distribution, has_action_mask, mask_logits, policy_for
-from recollect.config import require, require_types
+from recollect.config import require
 from recollect.cores.config import CoreConfig
 from recollect.cores.stream import outside_inference_mode
 from recollect.state import put_rows
 
-Timestep = Literal["first", "each", "none"]
 TOKENS = 3
 """Of a step: return-to-go, observation, action."""
 
@@ -51,52 +49,6 @@ class DecisionOutput(NamedTuple):
     """``[b]``: the return that it was told to reach from here on."""
     features: Tensor
     """``[b, d]``: the core's output."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class DecisionTransformerConfig:
-    """Actions from returns-to-go, observations and actions of a context."""
-
-    width: int = 128
-    """Width of a token."""
-    context: int = 30
-    """C: steps that are seen at a time."""
-    stride: int = 1
-    """In play, steps that a full context drops at a time: 1 as published, more to read again less often."""
-    target_return: float = 1.0
-    """The return that is wished for in play."""
-    return_scale: float = 1.0
-    """Returns-to-go are shown divided by this."""
-    timestep: Timestep = "first"
-    """The steps since the episode's start that are shown: of the context's first step, of each step, or none."""
-    max_timestep: int = 10_000
-    """The largest number of them; later ones are shown as this."""
-    dropout: float = 0.1
-    """Probability of dropping, on the tokens in training."""
-    encoders: EncoderConfig = field(default_factory=EncoderConfig)
-    """How observations become vectors."""
-
-    def __post_init__(self) -> None:
-        require_types(self)
-        require(self.width > 0, "width", self.width, "give a positive width")
-        require(self.context >= 2, "context", self.context, "give at least 2 steps")
-        fits = 1 <= self.stride < self.context
-        require(fits, "stride", self.stride, f"give 1 to {self.context - 1} steps of a context of {self.context}")
-        require(self.return_scale > 0, "return_scale", self.return_scale, "give a positive number")
-        known = get_args(Timestep)
-        require(self.timestep in known, "timestep", self.timestep, f"choose from {', '.join(known)}")
-        require(self.max_timestep >= 1, "max_timestep", self.max_timestep, "give at least 1")
-        require(0 <= self.dropout < 1, "dropout", self.dropout, "give a probability in [0, 1)")
-
-    def build(
-        self, core: CoreConfig, observation_space: gymnasium.Space[Any], action_space: gymnasium.Space[Any]
-    ) -> "DecisionTransformer":
-        """Make the agent for one core and one world.
-
-        Raises:
-            ValueError: a space that the agent cannot see or act in, or a core that takes no plain vectors.
-        """
-        return DecisionTransformer(self, core, observation_space, action_space)
 
 
 class DecisionTransformer(nn.Module):

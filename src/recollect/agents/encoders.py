@@ -31,9 +31,10 @@ from torch import Tensor, nn
 
 from recollect.agents.encoder_config import EncoderConfig, Kind
 from recollect.agents.film_encoders import FILM_ENCODERS, FiLMEncoder
-from recollect.agents.image_encoders import IMAGE_ENCODERS, LARGEST_GRID, Encoder, ImageEncoder, is_image
+from recollect.agents.image_encoders import IMAGE_ENCODERS, Encoder, ImageEncoder
 from recollect.agents.normalization import RunningNorm
 from recollect.agents.policies import policy_for
+from recollect.agents.spaces import LARGEST_GRID, is_image, parts, symbols
 from recollect.config import require
 from recollect.ops.linear import Linear
 from recollect.ops.table_sums import table_sums
@@ -164,21 +165,6 @@ class ObservationEncoder(nn.Module):
                 axes = ", ".join(["b", "t"][:lead] + [str(size) for size in space.shape or ()])
                 raise ValueError(f"{name} has shape {list(leaf.shape)}; this agent takes [{axes}]")
             yield name, leaf.flatten(0, lead - 1) if flat and lead > 1 else leaf
-
-
-def parts(space: spaces.Space[Any], name: str = "") -> Iterator[tuple[str, spaces.Space[Any]]]:
-    """``(name, space)`` of what a space is made of; names of nested parts are joined by ``/``."""
-    if isinstance(space, spaces.Dict):
-        children = [(str(key), child) for key, child in space.spaces.items()]
-    elif isinstance(space, spaces.Tuple):
-        children = [(str(index), child) for index, child in enumerate(space.spaces)]
-    else:
-        yield name or "observation", space
-        return
-    for key, child in children:
-        if not key or set(key) & set("./"):
-            raise ValueError(f"observation space has the key {key!r}: name it without '.' and '/'")
-        yield from parts(child, f"{name}/{key}" if name else key)
 
 
 def choose(name: str, space: spaces.Space[Any]) -> Kind:
@@ -379,19 +365,6 @@ class ToldTiles(Tiles):
         scale, shift = (self.words(words.int()) * (1 + self.places)).sum(1, keepdim=True).chunk(2, -1)
         cells = F.relu(self.outer(F.relu(self.inner(cells) * (1 + scale) + shift)))
         return self.layers(cells.flatten(1))
-
-
-def symbols(space: spaces.Space[Any]) -> tuple[int, int]:
-    """The least and the largest symbol of an integer space.
-
-    Raises:
-        ValueError: the space does not hold integers.
-    """
-    if isinstance(space, spaces.MultiDiscrete):
-        return int(space.start.min()), int((space.start + space.nvec).max()) - 1
-    if isinstance(space, spaces.Box) and np.issubdtype(space.dtype, np.integer):
-        return int(space.low.min()), int(space.high.max())
-    raise ValueError(f"{space} holds no symbols: use a MultiDiscrete or a Box of integers")
 
 
 class WordLSTM(Encoder):

@@ -33,7 +33,8 @@ import torch.nn.functional as F
 from gymnasium import spaces
 from torch import Tensor, nn
 
-from recollect.agents.image_encoders import ResidualBlock, sides
+from recollect.agents.image_encoders import ResidualBlock
+from recollect.agents.spaces import sides
 from recollect.cores.ttm.summarizers import make_summarizer
 from recollect.ops.linear import Linear
 

@@ -24,15 +24,12 @@ from gymnasium import spaces
 from torch import Tensor, nn
 
 from recollect.agents.normalization import RunningNorm
+from recollect.agents.spaces import sides
 from recollect.layers.feedforward import lecun
 from recollect.ops import allocation
 from recollect.ops.linear import Linear
 from recollect.ops.packed_linear import working_dtype
 
-LARGEST_GRID = 16
-"""Sides up to here make an integer Box a grid of symbols; beyond it is an image."""
-SMALLEST_SIDE = 8
-"""Of an image."""
 LARGEST_MAP = allocation.LARGEST
 """Bytes: larger tensors come in fresh pages from the system at every use."""
 STATISTICS_BLOCK = 256
@@ -336,21 +333,3 @@ IMAGE_ENCODERS: dict[str, type[ImageEncoder]] = {
     "patches-14": Patches14,
     "patches-28": Patches28,
 }
-
-
-def sides(shape: tuple[int, ...]) -> tuple[int, int, int]:
-    """Rows, columns and channels of an image of shape [y, x], [y, x, c] or [c, y, x]."""
-    if len(shape) == 2:
-        return (*shape, 1)
-    first = shape[0] < shape[2]
-    return (shape[1], shape[2], shape[0]) if first else (shape[0], shape[1], shape[2])
-
-
-def is_image(space: spaces.Box) -> bool:
-    """Whether a Box holds images: bytes, or numbers with three axes, beyond the size of a grid of symbols."""
-    if len(space.shape) not in (2, 3) or 0 in space.shape:
-        return False
-    y, x, _ = sides(space.shape)
-    return (
-        max(y, x) > LARGEST_GRID and min(y, x) >= SMALLEST_SIDE and (space.dtype == np.uint8 or len(space.shape) == 3)
-    )

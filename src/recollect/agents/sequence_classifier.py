@@ -15,62 +15,22 @@ the same encoder, and for two of them the head gets [a, b, a * b, a - b].
     pretraining:  restored_t = W_r y_t                           the tokens that were hidden
 """
 
-from dataclasses import dataclass
 from math import isqrt
 from os import PathLike
-from typing import Any, Literal
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from recollect.agents.config import SequenceClassifierConfig
 from recollect.agents.folders import read_description, read_weights, write_model
-from recollect.agents.kinds import KINDS
+from recollect.agents.registry import REGISTRY
 from recollect.agents.tokens import require_tokens
-from recollect.config import from_json, require, require_types, to_json
+from recollect.config import from_json, require, to_json
 from recollect.encoders.contract import EncoderConfig, Encoding, require_rows
 from recollect.layers.positions import resize_grid, sinusoid
-from recollect.tasks.streams.contract import Batch, TaskSpec
-
-
-@dataclass(frozen=True, kw_only=True)
-class SequenceClassifierConfig:
-    """One answer for a whole row, around an encoder."""
-
-    embedding_dim: int = 64
-    """Width of a token's embedding (or of the projected float input)."""
-    embedding_std: float = 1.0
-    """Deviation with which embeddings, and learned positions, are drawn."""
-    positions: Literal["learned", "sinusoid", "grid", "none"] = "learned"
-    """Positions in the whole row, added to the embeddings. ``grid``: learned, of a square grid of patches, and
-    interpolated for grids of another size."""
-    hidden_dim: int = 128
-    """Width of the head's hidden layer."""
-    dropout: float = 0.0
-    """Probability of dropping embeddings in training."""
-    length_groups: int = 1
-    """Rows of like length are read together, in so many groups, so that less padding is computed. Changes no number
-    but those of dropout."""
-
-    def __post_init__(self) -> None:
-        require_types(self)
-        for name in ("embedding_dim", "hidden_dim", "embedding_std", "length_groups"):
-            require(getattr(self, name) > 0, name, getattr(self, name), "give a positive number")
-        known = ("learned", "sinusoid", "grid", "none")
-        require(self.positions in known, "positions", self.positions, f"choose one of {', '.join(known)}")
-        require(0 <= self.dropout < 1, "dropout", self.dropout, "give a probability in [0, 1)")
-
-    def build(self, encoder: EncoderConfig, spec: TaskSpec, *, restores: bool = False) -> "SequenceClassifier":
-        """Make the model for one encoder and one task.
-
-        Args:
-            encoder: what reads the row.
-            spec: of the task: its tokens (or the width of its input), answers, steps and parts.
-            restores: whether it can also restore hidden tokens, which pretraining asks for.
-        """
-        task = {name: getattr(spec, name) for name in SIZES}
-        return SequenceClassifier(self, encoder, restores=restores, **task)
-
+from recollect.tasks.streams.contract import Batch
 
 SIZES = ("vocabulary", "input_dim", "num_classes", "length", "parts")
 """What a model needs to know of a task's spec."""
@@ -262,8 +222,8 @@ class SequenceClassifier(nn.Module):
     def save(self, folder: str | PathLike[str]) -> None:
         """Write ``model.json`` and ``weights.safetensors`` into a folder (each beside the old one, then renamed)."""
         description = {
-            "agent": to_json(self.config, KINDS),
-            "encoder": to_json(self.encoder_config, KINDS),
+            "agent": to_json(self.config, REGISTRY),
+            "encoder": to_json(self.encoder_config, REGISTRY),
             "restores": self.restores,
             **self.task,
         }
@@ -278,8 +238,8 @@ class SequenceClassifier(nn.Module):
         """
         description = read_description(folder, "SequenceClassifier")
         model = SequenceClassifier(
-            from_json(description["agent"], SequenceClassifierConfig, KINDS),
-            from_json(description["encoder"], EncoderConfig, KINDS),
+            from_json(description["agent"], SequenceClassifierConfig, REGISTRY),
+            from_json(description["encoder"], EncoderConfig, REGISTRY),
             restores=description["restores"],
             **{name: description[name] for name in SIZES},
         )

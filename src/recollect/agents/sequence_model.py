@@ -7,78 +7,28 @@
 
 A readout may also point at the newest items (``pointer.py``). The model keeps the contract of the cores: state in,
 state out, ``is_first`` the only reset signal, and a live form (:meth:`SequenceModel.stream`) with the same numbers.
-With ``given_memory`` it answers questions about a memory instead, whole rows at a time (``given_memory.py``).
+With ``given_memory`` it answers questions about a memory instead, whole rows at a time (``external_memory.py``).
 """
 
-from dataclasses import dataclass
 from os import PathLike
-from typing import Any, Literal, overload
+from typing import Any, overload
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from recollect.agents import given_memory
+from recollect.agents import external_memory
+from recollect.agents.config import SequenceModelConfig
 from recollect.agents.folders import read_description, read_weights, write_model
-from recollect.agents.kinds import KINDS
 from recollect.agents.pointer import PointerState, newest, point
+from recollect.agents.registry import REGISTRY
 from recollect.agents.streams import ModelStream
 from recollect.agents.tokens import require_tokens
-from recollect.config import from_json, require, require_types, to_json
+from recollect.config import from_json, require, to_json
 from recollect.cores.arrays import First, Numbers, to_array, to_tensor
 from recollect.cores.config import CoreConfig
 from recollect.cores.tlb import TemporalLatentBottleneck
 from recollect.layers.feedforward import FeedForward
-
-READOUTS = ("linear", "mlp", "pointer")
-GIVEN = ("none", "shared", "streamed")
-
-
-@dataclass(frozen=True, kw_only=True)
-class SequenceModelConfig:
-    """One answer at every step around a core: tokens or vectors in."""
-
-    embedding_dim: int = 64
-    """Width of a token's embedding (or of the projected float input) that the core reads."""
-    readout: Literal["linear", "mlp", "pointer"] = "linear"
-    """What turns the core's output into logits: one matrix, a hidden layer of twice the width before it, or the dot
-    products with the newest items, which are the choices."""
-    identity_readout: bool = False
-    """Whether the matrix of a pointer begins as the identity: at first the choice is that to which the core's output is
-    most alike. For cores whose outputs are as wide as items, and keep to the directions of their inputs."""
-    norm_inputs: bool = False
-    """Give the numbers of a float input mean 0 and variance 1 before they are projected, step by step."""
-    given_memory: Literal["none", "shared", "streamed"] = "none"
-    """Take the first episode of a row as a memory and each later one as a question about it: the memory as chunks
-    shared by all layers (hcam only), or as a stream that every question goes on from. Whole rows only."""
-
-    whole_rows: bool = False
-    """Read every row at once, with the core's ``encode``: tlb with ``causal=False`` then looks both ways inside a
-    chunk, as the paper does for classification. For tasks that are not autoregressive, with one episode a row."""
-
-    def __post_init__(self) -> None:
-        require_types(self)
-        require(self.embedding_dim > 0, "embedding_dim", self.embedding_dim, "give a positive width")
-        for name, known in (("readout", READOUTS), ("given_memory", GIVEN)):
-            value = getattr(self, name)
-            require(value in known, name, value, f"choose one of {', '.join(map(repr, known))}")
-        points = self.readout == "pointer" or not self.identity_readout
-        require(points, "identity_readout", True, f"readout={self.readout!r} gives classes: choose 'pointer'")
-        both = self.whole_rows and self.given_memory != "none"
-        require(not both, "whole_rows", True, "given_memory reads a row in parts: choose one of the two")
-
-    def build(
-        self, core: CoreConfig, *, num_classes: int, vocabulary: int | None = None, input_dim: int | None = None
-    ) -> "SequenceModel":
-        """Make the model for one core and one task.
-
-        Args:
-            core: the memory.
-            num_classes: answers to choose from.
-            vocabulary: number of input tokens; give this or ``input_dim``.
-            input_dim: width of a float input.
-        """
-        return SequenceModel(self, core, num_classes=num_classes, vocabulary=vocabulary, input_dim=input_dim)
 
 
 class SequenceModel(nn.Module):
@@ -183,13 +133,13 @@ class SequenceModel(nn.Module):
         return self.core.encode(items, padding)
 
     def answer_questions(self, items: Tensor, is_first: Tensor) -> Tensor:
-        """Embedded items ``[b, t, d]`` of whole rows to logits ``[b, t, classes]``; see ``given_memory.py``."""
-        start, length = given_memory.layout(is_first)
+        """Embedded items ``[b, t, d]`` of whole rows to logits ``[b, t, classes]``; see ``external_memory.py``."""
+        start, length = external_memory.layout(is_first)
         memory, questions = items[:, :start], items[:, start:].unflatten(1, (-1, length))  # b k t d
         if self.config.given_memory == "shared":
-            outputs = given_memory.read_shared(self.core, memory, questions)
+            outputs = external_memory.read_shared(self.core, memory, questions)
         else:
-            outputs = given_memory.read_streamed(self.core, self.expand, memory, questions)
+            outputs = external_memory.read_streamed(self.core, self.expand, memory, questions)
         if len(self.core.output_shape) == 2:
             outputs = outputs.mean(-2)
         answers = self.readout(self.norm(outputs.mean(2)))  # b k ...
@@ -240,8 +190,8 @@ class SequenceModel(nn.Module):
     def save(self, folder: str | PathLike[str]) -> None:
         """Write ``model.json`` and ``weights.safetensors`` into a folder (each beside the old one, then renamed)."""
         description = {
-            "agent": to_json(self.config, KINDS),
-            "core": to_json(self.core_config, KINDS),
+            "agent": to_json(self.config, REGISTRY),
+            "core": to_json(self.core_config, REGISTRY),
             "num_classes": self.num_classes,
             "vocabulary": self.vocabulary,
             "input_dim": self.input_dim,
@@ -257,8 +207,8 @@ class SequenceModel(nn.Module):
         """
         description = read_description(folder, "SequenceModel")
         model = SequenceModel(
-            from_json(description["agent"], SequenceModelConfig, KINDS),
-            from_json(description["core"], CoreConfig, KINDS),
+            from_json(description["agent"], SequenceModelConfig, REGISTRY),
+            from_json(description["core"], CoreConfig, REGISTRY),
             num_classes=description["num_classes"],
             vocabulary=description["vocabulary"],
             input_dim=description["input_dim"],

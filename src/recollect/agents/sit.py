@@ -12,7 +12,6 @@ Differs:  the restoring map is a linear one for each patch, which is what a tran
           and stride is. What the probe reads of SiT's two tokens is not said: here their mean.
 """
 
-from dataclasses import dataclass
 from math import isqrt
 from os import PathLike
 from typing import Any, NamedTuple
@@ -20,34 +19,12 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from recollect.agents.config import SiTConfig
 from recollect.agents.folders import read_description, read_weights, write_model
-from recollect.agents.kinds import KINDS
-from recollect.config import from_json, require, require_types, to_json
+from recollect.agents.registry import REGISTRY
+from recollect.config import from_json, require, to_json
 from recollect.encoders.contract import EncoderConfig
 from recollect.layers.positions import resize_grid
-from recollect.tasks.streams.contract import TaskSpec
-
-
-@dataclass(frozen=True, kw_only=True)
-class SiTConfig:
-    """A self-supervised vision Transformer, around an encoder."""
-
-    embedding_dim: int = 64
-    """Width of a patch's embedding."""
-    embedding_std: float = 0.02
-    """Deviation with which positions and tokens are drawn."""
-    contrast_dim: int = 512
-    """Width of the vector by which views of one picture are known again."""
-
-    def __post_init__(self) -> None:
-        require_types(self)
-        for name in ("embedding_dim", "embedding_std", "contrast_dim"):
-            require(getattr(self, name) > 0, name, getattr(self, name), "give a positive number")
-
-    def build(self, encoder: EncoderConfig, spec: TaskSpec) -> "SiT":
-        """Make the model for one encoder and the pictures of one task."""
-        require(not encoder.reads_patches, "encoder", encoder, "choose one that reads embedded patches")
-        return SiT(self, encoder, input_dim=spec.input_dim, length=spec.length)
 
 
 class SiTOutput(NamedTuple):
@@ -109,7 +86,7 @@ class SiT(nn.Module):
 
     def save(self, folder: str | PathLike[str]) -> None:
         """Write ``model.json`` and ``weights.safetensors`` into a folder (each beside the old one, then renamed)."""
-        description = {"agent": to_json(self.config, KINDS), "encoder": to_json(self.encoder_config, KINDS)}
+        description = {"agent": to_json(self.config, REGISTRY), "encoder": to_json(self.encoder_config, REGISTRY)}
         write_model(folder, self, description | self.task)
 
     @staticmethod
@@ -121,8 +98,8 @@ class SiT(nn.Module):
         """
         description = read_description(folder, "SiT")
         model = SiT(
-            from_json(description["agent"], SiTConfig, KINDS),
-            from_json(description["encoder"], EncoderConfig, KINDS),
+            from_json(description["agent"], SiTConfig, REGISTRY),
+            from_json(description["encoder"], EncoderConfig, REGISTRY),
             **{name: description[name] for name in ("input_dim", "length")},
         )
         read_weights(folder, model)

@@ -1,20 +1,76 @@
-"""Gymnasium spaces as JSON, and back, so that a saved agent knows what it saw and did.
+"""Gymnasium spaces: their parts, images and symbols, and their JSON, with which an agent saves what it reads and does.
 
 {"kind": "Box", "low": 0, "high": 255, "shape": [99, 99, 3], "dtype": "uint8"}
 """
 
-from collections.abc import Mapping
-from typing import Any
+from __future__ import annotations
 
-import numpy as np
-from gymnasium import spaces
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from recollect.lazy import LazyModule, np
+
+if TYPE_CHECKING:
+    from gymnasium import spaces
+else:
+    spaces = LazyModule("gymnasium.spaces")
+
+LARGEST_GRID = 16
+"""Longest side of an integer Box that is a grid of symbols; a larger one is an image."""
+SMALLEST_SIDE = 8
+"""Shortest side of an image."""
+
+
+def parts(space: spaces.Space[Any], name: str = "") -> Iterator[tuple[str, spaces.Space[Any]]]:
+    """Yield ``(name, space)`` of every leaf of a nested space, with names joined by ``/``."""
+    if isinstance(space, spaces.Dict):
+        children = [(str(key), child) for key, child in space.spaces.items()]
+    elif isinstance(space, spaces.Tuple):
+        children = [(str(index), child) for index, child in enumerate(space.spaces)]
+    else:
+        yield name or "observation", space
+        return
+    for key, child in children:
+        if not key or set(key) & set("./"):
+            raise ValueError(f"observation space has the key {key!r}: name it without '.' and '/'")
+        yield from parts(child, f"{name}/{key}" if name else key)
+
+
+def symbols(space: spaces.Space[Any]) -> tuple[int, int]:
+    """Return the least and the largest symbol of an integer space.
+
+    Raises:
+        ValueError: the space does not hold integers.
+    """
+    if isinstance(space, spaces.MultiDiscrete):
+        return int(space.start.min()), int((space.start + space.nvec).max()) - 1
+    if isinstance(space, spaces.Box) and np.issubdtype(space.dtype, np.integer):
+        return int(space.low.min()), int(space.high.max())
+    raise ValueError(f"{space} holds no symbols: use a MultiDiscrete or a Box of integers")
+
+
+def sides(shape: tuple[int, ...]) -> tuple[int, int, int]:
+    """Return rows, columns and channels of an image of shape [y, x], [y, x, c] or [c, y, x]."""
+    if len(shape) == 2:
+        return (*shape, 1)
+    first = shape[0] < shape[2]
+    return (shape[1], shape[2], shape[0]) if first else (shape[0], shape[1], shape[2])
+
+
+def is_image(space: spaces.Box) -> bool:
+    """Whether a Box holds images: bytes, or numbers with three axes, larger than a grid of symbols."""
+    if len(space.shape) not in (2, 3) or 0 in space.shape:
+        return False
+    y, x, _ = sides(space.shape)
+    large = max(y, x) > LARGEST_GRID and min(y, x) >= SMALLEST_SIDE
+    return large and (space.dtype == np.uint8 or len(space.shape) == 3)
 
 
 def space_to_json(space: spaces.Space[Any]) -> dict[str, Any]:
-    """A space as JSON data.
+    """Return a space as JSON data.
 
     Raises:
-        ValueError: a kind of space that no agent can see or act in.
+        ValueError: no agent can read or act in a space of this kind.
     """
     match space:
         case spaces.Discrete():
@@ -34,7 +90,7 @@ def space_to_json(space: spaces.Space[Any]) -> dict[str, Any]:
 
 
 def space_from_json(data: Mapping[str, Any]) -> spaces.Space[Any]:
-    """The space that :func:`space_to_json` wrote.
+    """Return the space that :func:`space_to_json` wrote.
 
     Raises:
         ValueError: an unknown kind.
@@ -51,7 +107,7 @@ def space_from_json(data: Mapping[str, Any]) -> spaces.Space[Any]:
             low, high = (_array(data[name], shape, dtype) for name in ("low", "high"))
             return spaces.Box(low, high, shape, dtype.type)
         case "Dict":
-            # A list of pairs keeps the order in which the agent joins the parts.
+            # A list of pairs keeps the order in which the agent concatenates the parts.
             return spaces.Dict([(key, space_from_json(child)) for key, child in data["spaces"].items()])
         case "Tuple":
             return spaces.Tuple([space_from_json(child) for child in data["spaces"]])
@@ -59,19 +115,19 @@ def space_from_json(data: Mapping[str, Any]) -> spaces.Space[Any]:
 
 
 def _bound(array: np.ndarray) -> Any:
-    """One number where all are equal; infinity as text, which JSON has no number for."""
+    """Return one number where all are equal, else a nested list; infinities as text, because JSON has none."""
     values = array.tolist() if array.size == 0 or (array != array.flat[0]).any() else array.flat[0].item()
-    return _words(values)
+    return _infinities_as_text(values)
 
 
-def _words(values: Any) -> Any:
+def _infinities_as_text(values: Any) -> Any:
     if isinstance(values, list):
-        return [_words(value) for value in values]
+        return [_infinities_as_text(value) for value in values]
     return str(values) if values in (float("inf"), float("-inf")) else values
 
 
 def _array(values: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
-    numbers = np.array(values)  # "inf" makes it an array of text, which has a way back to numbers
+    numbers = np.array(values)  # an "inf" makes all of it text
     if numbers.dtype.kind == "U":
         numbers = numbers.astype(np.float64)
     return np.broadcast_to(numbers.astype(dtype), shape).copy()

@@ -14,7 +14,7 @@ from recollect.config import config_class, from_json, upgrade_json
 from recollect.runs import checkpoints
 from recollect.runs.metrics import read_rows
 from recollect.runs.run_directory import RunDirectory
-from recollect.training import KINDS, TrainerConfig
+from recollect.training import REGISTRY, TrainerConfig
 from recollect.training.training_aids import teacher_description, training_aids
 
 AXES = ("step", "environment_steps", "seconds")
@@ -113,7 +113,7 @@ def read_run(directory: str | PathLike[str]) -> Run:
         ValueError: it is not a run directory.
     """
     folder = RunDirectory(directory)
-    config = upgrade_json(folder.read_config(), TrainerConfig, KINDS)
+    config = upgrade_json(folder.read_config(), TrainerConfig, REGISTRY)
     metrics = read_metrics(folder.metrics)
     trainer = _trainer(config)
     task, core = config.get(trainer.task_field, {}), config.get("core", config)
@@ -212,7 +212,7 @@ def _ran_out_of_time(folder: RunDirectory, limit: float | None) -> bool:
 def _trainer(config: Mapping[str, Any]) -> type[TrainerConfig]:
     """The class of a run's config; the base of all trainers where nobody knows it."""
     try:
-        return config_class(config, TrainerConfig, KINDS)
+        return config_class(config, TrainerConfig, REGISTRY)
     except ValueError:  # it is somebody else's, or of another version
         return TrainerConfig
 
@@ -220,7 +220,7 @@ def _trainer(config: Mapping[str, Any]) -> type[TrainerConfig]:
 def _known_scores(task: Mapping[str, Any], trainer: type[TrainerConfig]) -> tuple[float | None, float | None]:
     """Chance and best score of what was trained on; None where nobody says."""
     try:
-        spec = from_json(task, trainer.task_class(), KINDS).spec
+        spec = from_json(task, trainer.task_class(), REGISTRY).spec
     except (ValueError, TypeError, ImportError, KeyError):  # of somebody else, or of another version
         return None, None
     chance, oracle = (None if math.isnan(number) else float(number) for number in (spec.chance, spec.oracle))

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from recollect.agents.contract import ActorInputs, ActorOutput, Agent, nothing_said, what_was_said
+from recollect.agents.contract import ActorInputs, ActorOutput, Agent, as_previous_output, no_previous_output
 from recollect.agents.policies import marginal_policy
 from recollect.evaluation.confidence_interval import confidence_interval
 from recollect.evaluation.score import Score
@@ -190,12 +190,12 @@ def play(
     turns = torch.arange(world.batch_size) % len(noise) if noise else None
     share = None if turns is None else torch.tensor(list(noise), device=device)[turns.to(device)]
     step, action = world.reset(), initial_action(world)
-    policy, features = nothing_said(agent, world.batch_size, torch.zeros((), device=device))
+    policy, features = no_previous_output(agent, world.batch_size, torch.zeros((), device=device))
     while True:
         here = _to(step, device)
         inputs = ActorInputs(here.observation, action.to(device), here.reward, policy, features)
         output = stream.step(inputs, here.is_first)
-        policy, features = what_was_said(agent, output)
+        policy, features = as_previous_output(agent, output)
         distribution = agent.distribution(output.policy)
         action = distribution.mode() if greedy else distribution.sample(generator=generator)
         if share is not None:

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from recollect import __version__
 from recollect.agents.actor_critic import ActorCritic
-from recollect.agents.contract import ActorInputs, Agent, nothing_said, what_was_said
+from recollect.agents.contract import ActorInputs, Agent, as_previous_output, no_previous_output
 from recollect.config import require
 from recollect.cores import CORES
 from recollect.evaluation.agents import evaluation_mode, initial_action, play
@@ -202,9 +202,9 @@ def record_episode(
             told, said = initial_action(watched), None
             for played in play(agent, watched, seed=seed, greedy=greedy):
                 output = played.output
-                said = nothing_said(agent, 1, output.value) if said is None else said
+                said = no_previous_output(agent, 1, output.value) if said is None else said
                 moments.append(_moment(watched, played.step, told, said, played.action, output.policy, output.value))
-                told, said = played.action, what_was_said(agent, output)
+                told, said = played.action, as_previous_output(agent, output)
                 if bool(played.step.is_last[0]) or len(moments) == longest:
                     break
     finally:
@@ -259,7 +259,7 @@ def _live_again(episode: LiveEpisode, start: int, state: Any, hide: Sequence[tup
                         ActorInputs(_in_time(step.observation), *heard), state, step.is_first[:, None]
                     )
                 output = type(output)(*(part[:, 0] for part in output))
-                policy, value, said = output.policy, output.value, what_was_said(agent, output)
+                policy, value, said = output.policy, output.value, as_previous_output(agent, output)
             distribution = agent.distribution(policy)
             action = distribution.mode() if episode.info.greedy else distribution.sample(generator=generator)
             action = actions[t : t + 1] if t < start else action

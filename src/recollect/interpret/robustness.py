@@ -18,7 +18,7 @@ import torch
 
 from recollect.agents.actor_critic import ActorCritic
 from recollect.agents.contract import ActorInputs
-from recollect.agents.kinds import KINDS
+from recollect.agents.registry import REGISTRY
 from recollect.config import to_json
 from recollect.cores import HierarchicalChunkMemory
 from recollect.evaluation.agents import evaluation_mode
@@ -122,7 +122,7 @@ def _with_chunks_of(agent: ActorCritic, length: int) -> ActorCritic | None:
     number, top = (max(1, round(part * old.chunk_len / length)) for part in (old.num_chunks, old.top_k))
     memory = replace(config, chunk_len=length, num_chunks=number, top_k=top)
     with evaluation_mode(agent, 0):
-        other = ActorCritic.described(agent.describe() | {"core": to_json(memory, KINDS)})
+        other = ActorCritic.described(agent.describe() | {"core": to_json(memory, REGISTRY)})
     other.load_state_dict(agent.state_dict())
     return other.to(next(agent.parameters()).device).eval()
 

@@ -33,8 +33,8 @@ from torch import Tensor
 
 from recollect.agents.actor_critic import ActorCritic, ActorCriticOutput
 from recollect.agents.contract import ActorInputs
-from recollect.agents.encoders import parts
-from recollect.agents.image_encoders import fractions, is_image, sides
+from recollect.agents.image_encoders import fractions
+from recollect.agents.spaces import is_image, parts, sides
 from recollect.config import lookup, require
 from recollect.interpret.playback import Playback
 from recollect.interpret.record import Saliency

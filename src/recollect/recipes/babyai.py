@@ -12,7 +12,7 @@ Every instruction is read to its end: of up to 72 words in the largest levels, o
 
 from collections.abc import Iterator, Sequence
 
-from recollect.agents.actor_critic import ActorCriticConfig
+from recollect.agents.config import ActorCriticConfig
 from recollect.agents.encoder_config import EncoderConfig
 from recollect.config import lookup
 from recollect.cores import CORES

@@ -17,7 +17,7 @@ from math import log2
 from pathlib import Path
 from typing import Any
 
-from recollect.agents.sequence_model import SequenceModelConfig
+from recollect.agents.config import SequenceModelConfig
 from recollect.cores import GENERAL_CORES
 from recollect.recipes.base import Recipe, Run, Scale, Test
 from recollect.recipes.data_sheet_pages import Measure, Sheets, read_sheet

@@ -12,7 +12,7 @@ are in the data folder, ``offline/catch.npz`` and ``offline/pong.npz``; docs/imi
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from recollect.agents.decision_transformer import DecisionTransformerConfig
+from recollect.agents.config import DecisionTransformerConfig
 from recollect.agents.encoder_config import EncoderConfig
 from recollect.config import lookup
 from recollect.cores import CORES

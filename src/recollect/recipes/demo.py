@@ -23,7 +23,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from recollect.agents.actor_critic import ActorCritic
-from recollect.agents.contract import ActorInputs, nothing_said, what_was_said
+from recollect.agents.contract import ActorInputs, as_previous_output, no_previous_output
 from recollect.config import require
 from recollect.evaluation.agent_videos import Video, record_video
 from recollect.evaluation.agents import AgentEvaluation, evaluate_agent, initial_action
@@ -173,7 +173,7 @@ def stream(agent: ActorCritic, world_config: WorldConfig, steps: int, console: C
     world = world_config.build(1, seed=FRESH_SEED + 1)
     live = agent.stream(1)
     step, action = world.reset(), initial_action(world)
-    policy, features = nothing_said(agent, 1, step.reward)
+    policy, features = no_previous_output(agent, 1, step.reward)
     told: list[tuple[ActorInputs, torch.Tensor]] = []
     said: list[tuple[torch.Tensor, torch.Tensor]] = []
     times, ends, early_bytes = [], [], 0
@@ -185,7 +185,7 @@ def stream(agent: ActorCritic, world_config: WorldConfig, steps: int, console: C
             output = live.step(inputs, step.is_first)
             times.append(perf_counter() - start)
             told.append((inputs, step.is_first))
-            policy, features = what_was_said(agent, output)
+            policy, features = as_previous_output(agent, output)
             said.append((policy, output.value))
             if step.is_last[0]:
                 ends.append(float(step.score[0]))

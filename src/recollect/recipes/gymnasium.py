@@ -10,10 +10,9 @@ from dataclasses import replace
 
 from gymnasium import spaces
 
-from recollect.agents.actor_critic import ActorCriticConfig
+from recollect.agents.config import ActorCriticConfig
 from recollect.agents.encoder_config import EncoderConfig
-from recollect.agents.encoders import parts
-from recollect.agents.image_encoders import is_image
+from recollect.agents.spaces import is_image, parts
 from recollect.config import lookup
 from recollect.cores import CORES
 from recollect.cores.config import CoreConfig

@@ -14,7 +14,7 @@ Inputs are normalised at both scales: random vectors of length 1 would drown in 
 from dataclasses import replace
 from typing import Any
 
-from recollect.agents.sequence_model import SequenceModelConfig
+from recollect.agents.config import SequenceModelConfig
 from recollect.cores.hcam import ChunkAttentionVariant, HierarchicalChunkMemoryConfig
 from recollect.recipes.agent_sizes import lite_core, paper_core
 from recollect.recipes.base import Recipe, Run, Scale, Test, require_scale

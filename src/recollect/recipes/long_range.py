@@ -18,8 +18,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from recollect.agents.sequence_classifier import SequenceClassifierConfig
-from recollect.agents.sequence_model import SequenceModelConfig
+from recollect.agents.config import SequenceClassifierConfig, SequenceModelConfig
 from recollect.config import lookup, require
 from recollect.cores.long_short import LongShortTransformerConfig
 from recollect.cores.memoryless import MemorylessConfig

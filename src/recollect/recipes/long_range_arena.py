@@ -9,8 +9,7 @@ text or pictures: they show that everything runs and learns.
 from dataclasses import dataclass, replace
 from typing import Any
 
-from recollect.agents.sequence_classifier import SequenceClassifierConfig
-from recollect.agents.sequence_model import SequenceModelConfig
+from recollect.agents.config import SequenceClassifierConfig, SequenceModelConfig
 from recollect.config import lookup
 from recollect.cores.memoryless import MemorylessConfig
 from recollect.cores.tlb import TemporalLatentBottleneckVariant

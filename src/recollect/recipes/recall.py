@@ -6,7 +6,7 @@ which is exact by construction (see tasks/streams/recall.py).
 
 from typing import Any
 
-from recollect.agents.sequence_model import SequenceModelConfig
+from recollect.agents.config import SequenceModelConfig
 from recollect.config import lookup
 from recollect.cores import CORES, GENERAL_CORES
 from recollect.cores.config import CoreConfig

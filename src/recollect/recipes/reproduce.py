@@ -51,7 +51,7 @@ from recollect.runs.random_states import seed_everything
 from recollect.runs.run_directory import RunDirectory
 from recollect.state import nbytes
 from recollect.tasks import GymnasiumConfig
-from recollect.training import KINDS, DetectionConfig, TrainerConfig, fresh_seed
+from recollect.training import REGISTRY, DetectionConfig, TrainerConfig, fresh_seed
 from recollect.training.devices import choose_device
 from recollect.training.fit import Outcome, fit
 from recollect.training.saved_run import load_model
@@ -147,7 +147,7 @@ def run_once(
         InUseError: another process works on this run.
         KeyboardInterrupt: stopped by Ctrl-C or SIGTERM.
     """
-    description = to_json(run.config, KINDS)
+    description = to_json(run.config, REGISTRY)
     # A change of the recipe gets a new directory; the same config goes on where it was stopped.
     digest = hashlib.sha256(json.dumps(description, sort_keys=True).encode()).hexdigest()[:8]
     directory = root / "runs" / "reproduce" / recipe.name / f"{run.label}-seed{run.config.fit.seed}-{digest}"
@@ -467,7 +467,7 @@ def _is_there(path: Path, run: Run) -> bool:
         return False
     result = _read_result(path)
     try:  # read, not compared as text: what was saved before a field was there has that field's default
-        config = from_json(result["config"], TrainerConfig, KINDS)
+        config = from_json(result["config"], TrainerConfig, REGISTRY)
     except ValueError:  # it has a field or a kind that is gone
         return False
     return result["status"] == "ok" and config == run.config and run.scored.keys() <= result["tests"].keys()

@@ -17,7 +17,7 @@ that scale here) a policy without memory could hand the secret on from step to s
 from dataclasses import replace
 from typing import Any
 
-from recollect.agents.actor_critic import ActorCriticConfig
+from recollect.agents.config import ActorCriticConfig
 from recollect.agents.encoder_config import EncoderConfig
 from recollect.config import lookup
 from recollect.cores import CORES

@@ -10,7 +10,7 @@ chunks of a tenth of the blank, so that the slots are written equally often at e
 processor core. Rows of ours are at length 100, the paper's two at every length.
 """
 
-from recollect.agents.sequence_model import SequenceModelConfig
+from recollect.agents.config import SequenceModelConfig
 from recollect.config import lookup
 from recollect.cores import CORES
 from recollect.cores.config import CoreConfig

@@ -13,8 +13,7 @@ width 320, 8 heads, shifts and mirroring, 5 epochs of warm-up and a cosine are o
 from dataclasses import dataclass, replace
 from typing import Any
 
-from recollect.agents.sequence_classifier import SequenceClassifierConfig
-from recollect.agents.sequence_model import SequenceModelConfig
+from recollect.agents.config import SequenceClassifierConfig, SequenceModelConfig
 from recollect.config import lookup
 from recollect.cores.memoryless import MemorylessConfig
 from recollect.cores.tlb import TemporalLatentBottleneckConfig

@@ -14,8 +14,7 @@ are scored.
 from dataclasses import replace
 from typing import Any
 
-from recollect.agents.sequence_model import SequenceModelConfig
-from recollect.agents.sit import SiTConfig
+from recollect.agents.config import SequenceModelConfig, SiTConfig
 from recollect.config import lookup
 from recollect.cores.memoryless import MemorylessConfig
 from recollect.cores.tlb import TemporalLatentBottleneckConfig

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from recollect.agents.activity_detector import ActivityDetectorConfig
+from recollect.agents.config import ActivityDetectorConfig
 from recollect.config import lookup
 from recollect.cores import CORES
 from recollect.cores.config import CoreConfig

@@ -30,7 +30,7 @@ from recollect.training.streams.config import (
     SelfSupervisedConfig,
     SupervisedConfig,
 )
-from recollect.training.trainers import KINDS, TRAINERS, find_trainer
+from recollect.training.trainers import REGISTRY, TRAINERS, find_trainer
 
 if TYPE_CHECKING:
     from recollect.training.fit import Outcome as Outcome
@@ -55,7 +55,7 @@ __getattr__ = attach(
 )
 __all__ = [
     "FRESH_SEED",
-    "KINDS",
+    "REGISTRY",
     "TRAINERS",
     "ClassificationConfig",
     "CloningConfig",

@@ -30,7 +30,7 @@ from recollect.runs.random_states import RandomStates, random_states, restore_ra
 from recollect.runs.run_directory import RunDirectory, changes
 from recollect.training.config import TrainerConfig
 from recollect.training.trainer import below
-from recollect.training.trainers import KINDS
+from recollect.training.trainers import REGISTRY
 from recollect.training.warm_start import Start, fitted, read_start
 
 Status = Literal["finished", "solved", "interrupted"]
@@ -121,7 +121,7 @@ class Fit:
     ) -> None:
         self.config = config
         self.console = console
-        self.description = to_json(config, KINDS)
+        self.description = to_json(config, REGISTRY)
         self.directory = RunDirectory(directory)
         if resume:
             self._require_steps_ahead()
@@ -289,7 +289,7 @@ class Fit:
                 if best.progress["step"] <= self.done or _renew(best.progress["config"]) == self.description:
                     self.best = Best(*best.progress["best"])
         self._tell(self.trainer.notice)
-        self._go_on(from_json(_renew(progress["config"]), TrainerConfig, KINDS))
+        self._go_on(from_json(_renew(progress["config"]), TrainerConfig, REGISTRY))
         return True
 
     def _go_on(self, before: TrainerConfig) -> None:
@@ -443,7 +443,7 @@ def _can_go_on(directory: RunDirectory) -> bool:
 
 
 def _renew(config: Mapping[str, Any]) -> dict[str, Any]:
-    return upgrade_json(config, TrainerConfig, KINDS)
+    return upgrade_json(config, TrainerConfig, REGISTRY)
 
 
 @contextmanager

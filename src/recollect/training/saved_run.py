@@ -24,7 +24,7 @@ from recollect.runs.run_directory import RunDirectory
 from recollect.tasks.ruler import policy_scores
 from recollect.training.config import TrainerConfig, fresh_seed
 from recollect.training.devices import choose_device
-from recollect.training.trainers import KINDS
+from recollect.training.trainers import REGISTRY
 
 POLICY_EPISODES = 128
 """Episodes that score a policy which a world names to be compared with."""
@@ -46,7 +46,7 @@ def load_config(directory: str | PathLike[str], *, trust: bool = False) -> Train
     run = RunDirectory(directory)
     data = run.read_config()
     try:
-        return from_json(data, TrainerConfig, KINDS, trust=trust)
+        return from_json(data, TrainerConfig, REGISTRY, trust=trust)
     except ValueError as error:
         raise ValueError(f"{run.config}: {error}") from error
 
@@ -66,7 +66,7 @@ def read_config(file: str | PathLike[str], *, trust: bool = False) -> TrainerCon
         require_json_type(data, dict, Path(file))
     except (OSError, ValueError) as error:
         raise ValueError(f"config={str(file)!r}: {error}; give the config.json of a run") from None
-    return from_json(data, TrainerConfig, KINDS, trust=trust)
+    return from_json(data, TrainerConfig, REGISTRY, trust=trust)
 
 
 def load_checkpoint(directory: str | PathLike[str], *, best: bool = False) -> Checkpoint:

@@ -1,6 +1,6 @@
 """The trainers, and the kinds of config that a run's JSON may name."""
 
-from recollect.agents.kinds import KINDS as AGENT_KINDS
+from recollect.agents.registry import REGISTRY as AGENT_REGISTRY
 from recollect.training.config import TrainerConfig
 from recollect.training.imitation.cloning import CloningConfig
 from recollect.training.impala.config import ImpalaConfig
@@ -22,7 +22,7 @@ TRAINERS: dict[str, type[TrainerConfig]] = {
     "decision-transformer": OfflineConfig,
 }
 
-KINDS: dict[str, type] = {**AGENT_KINDS, **TRAINERS}
+REGISTRY: dict[str, type] = {**AGENT_REGISTRY, **TRAINERS}
 """Cores, encoders, tasks and trainers by the keys of their tables."""
 
 

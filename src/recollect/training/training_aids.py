@@ -7,14 +7,14 @@ run in somebody else's world cannot be read as a whole; then the parts that know
 from collections.abc import Mapping
 from typing import Any
 
-from recollect.agents.actor_critic import ActorCriticConfig
+from recollect.agents.config import ActorCriticConfig
 from recollect.config import from_json
 from recollect.cores.config import CoreConfig
 from recollect.training.config import TrainerConfig
 from recollect.training.curriculum import CurriculumConfig
 from recollect.training.imitation.config import ImitationConfig
 from recollect.training.impala.config import SupervisionConfig
-from recollect.training.trainers import KINDS
+from recollect.training.trainers import REGISTRY
 
 HELPS: tuple[tuple[tuple[str, ...], type[Any]], ...] = (
     (("core",), CoreConfig),
@@ -31,13 +31,13 @@ _UNKNOWN = (ValueError, LookupError, TypeError, ImportError)
 def teacher_description(config: Mapping[str, Any]) -> str | None:
     """What :attr:`TrainerConfig.teacher_description` says, also where the world is of somebody else."""
     try:
-        return from_json(config, TrainerConfig, KINDS).teacher_description
+        return from_json(config, TrainerConfig, REGISTRY).teacher_description
     except _UNKNOWN:
         pass
     try:
         if config["kind"] == "cloning":
             return f"cloned {config['teacher']['name']}"
-        return from_json(config["loss"]["imitation"], ImitationConfig, KINDS).label(config["fit"]["steps"])
+        return from_json(config["loss"]["imitation"], ImitationConfig, REGISTRY).label(config["fit"]["steps"])
     except _UNKNOWN:
         return None
 
@@ -45,7 +45,7 @@ def teacher_description(config: Mapping[str, Any]) -> str | None:
 def training_aids(config: Mapping[str, Any]) -> tuple[str, ...]:
     """What :attr:`TrainerConfig.training_aids` says, also where the task is of somebody else."""
     try:
-        return from_json(config, TrainerConfig, KINDS).training_aids
+        return from_json(config, TrainerConfig, REGISTRY).training_aids
     except _UNKNOWN:
         pass
     found: list[str] = []
@@ -54,7 +54,7 @@ def training_aids(config: Mapping[str, Any]) -> tuple[str, ...]:
         try:
             for key in path:
                 part = part[key]
-            found += from_json(part, cls, KINDS).training_aids
+            found += from_json(part, cls, REGISTRY).training_aids
         except _UNKNOWN:
             continue
     return tuple(found)

@@ -18,8 +18,7 @@ from torch import Tensor
 
 from recollect.agents.actor_critic import ActorCritic
 from recollect.agents.contract import ActorInputs
-from recollect.agents.encoders import parts
-from recollect.agents.image_encoders import is_image
+from recollect.agents.spaces import is_image, parts
 from recollect.training.saved_run import load_config, load_model
 
 from .configuration_recollect import RecollectConfig

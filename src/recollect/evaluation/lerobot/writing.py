@@ -15,8 +15,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from recollect.agents.image_encoders import LARGEST_GRID, SMALLEST_SIDE
-from recollect.agents.spaces import space_to_json
+from recollect.agents.spaces import LARGEST_GRID, SMALLEST_SIDE, space_to_json
 from recollect.config import require
 from recollect.evaluation.lerobot.layout import (
     ACTION,

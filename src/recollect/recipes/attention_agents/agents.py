@@ -29,10 +29,11 @@ from typing import Any, Literal
 import torch
 from gymnasium import spaces
 
-from recollect.agents.actor_critic import ActorCriticConfig
+from recollect.agents.config import ActorCriticConfig
 from recollect.agents.encoder_config import EncoderConfig
-from recollect.agents.image_encoders import IMAGE_ENCODERS, is_image
+from recollect.agents.image_encoders import IMAGE_ENCODERS
 from recollect.agents.policies import policy_for
+from recollect.agents.spaces import is_image
 from recollect.config import lookup
 from recollect.cores.config import CoreConfig
 from recollect.cores.mott import SpatialAttentionMemoryConfig

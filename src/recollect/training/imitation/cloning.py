@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from recollect.agents.actor_critic import ActorCriticConfig
+from recollect.agents.config import ActorCriticConfig
 from recollect.config import require, require_types
 from recollect.cores.config import CoreConfig
 from recollect.training.config import ActingConfig, EvaluationConfig, OptimizerConfig

@@ -20,10 +20,11 @@ import gymnasium
 import torch
 from torch import Generator, Tensor
 
-from recollect.agents.actor_critic import ActorCritic, ActorCriticConfig, without_target_heads
-from recollect.agents.contract import ActorInputs, nothing_said, what_was_said
-from recollect.agents.kinds import KINDS
+from recollect.agents.actor_critic import ActorCritic, without_target_heads
+from recollect.agents.config import ActorCriticConfig
+from recollect.agents.contract import ActorInputs, as_previous_output, no_previous_output
 from recollect.agents.policies import Distribution
+from recollect.agents.registry import REGISTRY
 from recollect.config import from_json
 from recollect.cores.config import CoreConfig
 from recollect.runs import checkpoints
@@ -169,7 +170,7 @@ class RunTeacher(Teacher):
         self.agent = self.agent.to(device).eval().requires_grad_(False)
         self.identity = f"{name}, step {step}"
         self.stream = self.agent.stream(batch_size)
-        self.said = nothing_said(self.agent, batch_size, torch.zeros((), device=device))
+        self.said = no_previous_output(self.agent, batch_size, torch.zeros((), device=device))
 
     @property
     def state(self) -> RunState:  # type: ignore[override]
@@ -197,7 +198,7 @@ class RunTeacher(Teacher):
         """Its policy, after it saw what the learner sees."""
         policy, features = self.said
         output = self.stream.step(inputs._replace(policy=policy, features=features), is_first)
-        self.said = what_was_said(self.agent, output)
+        self.said = as_previous_output(self.agent, output)
         return output.policy
 
     def actions(self, target: Tensor, generator: Generator) -> Tensor:
@@ -251,8 +252,11 @@ def _trained(name: str, spec: WorldSpec) -> tuple[ActorCritic, int]:
     if not {"world", "agent", "core"} <= data.keys():
         raise ValueError(f"{said}: this run did not act in a world; name one that did")
     try:
-        theirs = from_json(data["world"], WorldConfig, KINDS).spec
-        core, agent = from_json(data["core"], CoreConfig, KINDS), from_json(data["agent"], ActorCriticConfig, KINDS)
+        theirs = from_json(data["world"], WorldConfig, REGISTRY).spec
+        core, agent = (
+            from_json(data["core"], CoreConfig, REGISTRY),
+            from_json(data["agent"], ActorCriticConfig, REGISTRY),
+        )
     except ValueError as error:
         raise ValueError(f"{said}: {error}") from error
     for what in ("observation_space", "action_space"):

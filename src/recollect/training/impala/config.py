@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from recollect.agents.actor_critic import ActorCriticConfig
+from recollect.agents.config import ActorCriticConfig
 from recollect.config import require, require_one_of, require_types
 from recollect.cores.config import CoreConfig
 from recollect.training.config import ActingConfig, EvaluationConfig, OptimizerConfig

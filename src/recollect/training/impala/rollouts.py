@@ -20,7 +20,7 @@ from typing import Any, NamedTuple, TypeVar
 import torch
 from torch import Tensor
 
-from recollect.agents.contract import ActorInputs, Agent, LiveAgent, nothing_said, what_was_said
+from recollect.agents.contract import ActorInputs, Agent, LiveAgent, as_previous_output, no_previous_output
 from recollect.evaluation.agents import initial_action
 from recollect.evaluation.world_guard import world_errors
 from recollect.runs.errors import NonFiniteError, WorldError
@@ -253,7 +253,7 @@ class Collector:
 
     def _nothing_said(self) -> Said:
         like = torch.zeros((), device=self.world.device)
-        return Said(initial_action(self.world), *nothing_said(self.agent, self.world.batch_size, like))
+        return Said(initial_action(self.world), *no_previous_output(self.agent, self.world.batch_size, like))
 
     def _nothing_counted(self) -> Counted:
         zero = torch.zeros(self.world.batch_size, dtype=torch.float64, device=self.world.device)
@@ -327,7 +327,7 @@ class Collector:
             self.answers.check(step)
             self._keep(kept, step, t + 1)
             self.seen.append(step)
-            policy, shown = what_was_said(agent, output)
+            policy, shown = as_previous_output(agent, output)
             said.append(Said(action, policy, shown.to(features.dtype)))
         return step, said, targets
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from recollect.agents.decision_transformer import DecisionTransformerConfig
+from recollect.agents.config import DecisionTransformerConfig
 from recollect.config import require, require_types
 from recollect.cores.config import CoreConfig
 from recollect.training.config import ActingConfig, EvaluationConfig, OptimizerConfig

@@ -5,10 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
-from recollect.agents.activity_detector import ActivityDetectorConfig
-from recollect.agents.sequence_classifier import SequenceClassifierConfig
-from recollect.agents.sequence_model import SequenceModelConfig
-from recollect.agents.sit import SiTConfig
+from recollect.agents.config import ActivityDetectorConfig, SequenceClassifierConfig, SequenceModelConfig, SiTConfig
 from recollect.config import require, require_one_of, require_types
 from recollect.cores.config import CoreConfig
 from recollect.encoders.contract import EncoderConfig

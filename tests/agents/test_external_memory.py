@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from recollect.agents import SequenceModelConfig
-from recollect.agents.given_memory import layout
+from recollect.agents.external_memory import layout
 from recollect.cores import CORES
 from recollect.cores.hcam import HierarchicalChunkMemoryConfig
 from recollect.cores.hcam.external_memory import read_external_memory, reference_read_external_memory

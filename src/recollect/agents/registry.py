@@ -4,4 +4,4 @@ from recollect.cores import CORES
 from recollect.encoders import ENCODERS
 from recollect.tasks import TASKS
 
-KINDS: dict[str, type] = {**CORES, **ENCODERS, **TASKS}
+REGISTRY: dict[str, type] = {**CORES, **ENCODERS, **TASKS}
