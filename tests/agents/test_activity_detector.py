@@ -52,7 +52,7 @@ def test_a_broken_step_is_nan_and_the_next_one_is_not():
     model, (frames, _) = build(), video()
     stream = model.stream(2)
     stream.step(frames[:, 0], True)
-    assert stream.broken().isnan().all()
+    assert stream.step_unreadable().isnan().all()
     assert stream.step(frames[:, 1]).isfinite().all()
 
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from recollect.agents.config import ActorCriticConfig
-from recollect.agents.image_encoders import fractions
+from recollect.agents.image_encoders import accept_float_images
 from recollect.interpret.episodes import record_episode
 from recollect.interpret.playback import Playback
 from recollect.interpret.saliency import (
@@ -72,7 +72,7 @@ def test_every_place_as_in_the_equations(record):
 
         def say(picture):
             inputs = type(record.inputs)(torch.as_tensor(picture, dtype=torch.float32)[None, None], *told)
-            with fractions(agent):
+            with accept_float_images(agent):
                 output, _ = agent(inputs, state, torch.tensor([[False]]))
             return output.policy[0, 0].numpy(), float(output.value)
 
@@ -137,7 +137,7 @@ def test_gradient_is_the_slope(record):
     """Beside finite differences of the value, on noise: a flat picture has kinks everywhere (max pooling)."""
     agent, t = record.agent, 3
     noise = record.inputs._replace(observation=255 * torch.rand(record.inputs.observation.shape))
-    with fractions(agent):
+    with accept_float_images(agent):
         playback = Playback(agent, noise)
         found = gradient_saliency(playback, record.action, steps=[t]).critic[0]
     place = np.unravel_index(int(found.argmax()), found.shape)
@@ -147,7 +147,7 @@ def test_gradient_is_the_slope(record):
         for change in (-0.5, 0.5):
             inputs = playback.part(t, t + 1)
             inputs.observation[0, 0, channel, place[0], place[1]] += change
-            with fractions(agent):
+            with accept_float_images(agent):
                 encoded = agent.encode(inputs, playback.is_first[:, t : t + 1])
             values.append(float(playback.step(t, state, encoded)[0].value))
             inputs.observation[0, 0, channel, place[0], place[1]] -= change

@@ -104,7 +104,7 @@ def test_the_loss_and_its_gradients_are_those_of_a_literal_loop(core, reduction)
         for t in range(9):
             label, start, stop = (rollout.truth[part][row, t].item() for part in ("label", "start", "stop"))
             if label >= 0:
-                named.append(-model.name_labels(output.features[row, t]).log_softmax(-1)[label])
+                named.append(-model.predict_labels(output.features[row, t]).log_softmax(-1)[label])
             places = intervals(core, clock, t, row)
             chosen = [
                 s for s, place in enumerate(places) if place and start >= 0 and place[0] < stop and place[1] > start
@@ -340,9 +340,9 @@ def test_an_agent_with_a_head_for_labels_is_saved_and_loaded(tmp_path, world):
     model = config(world=world).build_agent()
     model.save(tmp_path)
     features = torch.randn(2, 8)
-    assert torch.equal(ActorCritic.load(tmp_path).name_labels(features), model.name_labels(features))
+    assert torch.equal(ActorCritic.load(tmp_path).predict_labels(features), model.predict_labels(features))
     with pytest.raises(ValueError, match="num_labels=0: this agent has no head"):
-        config(supervision=SupervisionConfig()).build_agent().name_labels(features)
+        config(supervision=SupervisionConfig()).build_agent().predict_labels(features)
 
 
 class Blind(gymnasium.Env):

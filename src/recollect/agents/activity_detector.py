@@ -233,7 +233,7 @@ class ActivityStream(ModelStream):
         return self._advance(tokens)
 
     @torch.no_grad()
-    def broken(self) -> Tensor:
+    def step_unreadable(self) -> Tensor:
         """A step whose frames cannot be read: NaN, and zeros for the memory (the contract's shield)."""
         size = (self.batch_size, self.model.num_tokens, self.model.config.width)
         return self._advance(torch.full(size, torch.nan, dtype=self.core.like.dtype, device=self.core.like.device))

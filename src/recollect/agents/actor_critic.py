@@ -17,6 +17,7 @@ George 2021, Neural architecture impact on identifying temporally extended reinf
 """
 
 from collections.abc import Mapping
+from contextlib import nullcontext
 from os import PathLike
 from typing import Any, NamedTuple, cast
 
@@ -148,7 +149,7 @@ class ActorCritic(nn.Module):
         """
         encoded = self.encode(inputs, is_first)
         outputs, state = self.core(encoded, state, is_first)
-        return self.allowed(self.decide(outputs, encoded), inputs), state
+        return self.decide(outputs, encoded, inputs), state
 
     def encode(self, inputs: ActorInputs, is_first: Tensor) -> Tensor:
         """What the core reads: ``[b, ...] -> [b, ..., *core.input_shape]``, with or without a time axis."""
@@ -174,31 +175,34 @@ class ActorCritic(nn.Module):
             joined = joined.unflatten(-1, self.core.input_shape)
         return self.norm_inputs(joined)
 
-    def decide(self, outputs: Tensor, encoded: Tensor) -> ActorCriticOutput:
-        """Policy and value of the core's outputs ``[b, ..., *core.output_shape]`` and of what it read."""
+    def decide(self, outputs: Tensor, encoded: Tensor, inputs: ActorInputs) -> ActorCriticOutput:
+        """Return policy and value for the core's outputs ``[b, ..., *core.output_shape]``.
+
+        Args:
+            outputs: of the core.
+            encoded: the core's input, from :meth:`encode`.
+            inputs: of the agent; their action mask, where there is one, restricts the policy (see policies.py).
+        """
         if len(self.core.output_shape) > 1:
             outputs = outputs.mean(-2)
         if len(self.core.input_shape) > 1:
             encoded = encoded.mean(-2)
         features = self.norm(outputs)
-        if torch.is_autocast_enabled(outputs.device.type):
-            # Ratios of probabilities and differences of values need more digits than bfloat16 has.
-            with torch.autocast(outputs.device.type, enabled=False):
+        # Ratios of probabilities and differences of values need more digits than bfloat16 has.
+        device = outputs.device.type
+        mixed = torch.is_autocast_enabled(device)
+        with torch.autocast(device, enabled=False) if mixed else nullcontext():
+            if mixed:
                 dtype = cast(nn.Linear, self.value_head[-1]).weight.dtype
-                return self._heads(features.to(dtype), encoded.to(dtype))
-        return self._heads(features, encoded)
-
-    def allowed(self, output: ActorCriticOutput, inputs: ActorInputs) -> ActorCriticOutput:
-        """The same, without actions that the observation does not allow (see policies.py)."""
-        if not self.masks_actions:
-            return output
-        return output._replace(policy=mask_logits(output.policy, inputs.observation[ACTION_MASK]))
-
-    def _heads(self, features: Tensor, encoded: Tensor) -> ActorCriticOutput:
-        read = torch.cat((features, encoded), -1) if self.config.skip else features
-        policy = self.policy.complete(self.policy_head(read))
-        value = self.value_head(read).squeeze(-1)
-        return ActorCriticOutput(policy, value if self.norm_values is None else self.norm_values(value), features)
+                features, encoded = features.to(dtype), encoded.to(dtype)
+            read = torch.cat((features, encoded), -1) if self.config.skip else features
+            policy = self.policy.complete(self.policy_head(read))
+            value = self.value_head(read).squeeze(-1)
+            if self.norm_values is not None:
+                value = self.norm_values(value)
+        if self.masks_actions:
+            policy = mask_logits(policy, inputs.observation[ACTION_MASK])
+        return ActorCriticOutput(policy, value, features)
 
     @property
     def value_scale(self) -> Tensor | float:
@@ -242,7 +246,7 @@ class ActorCritic(nn.Module):
             return {}
         return self.decoders.losses(features, observation, valid=valid, reduction=reduction)
 
-    def name_labels(self, features: Tensor) -> Tensor:
+    def predict_labels(self, features: Tensor) -> Tensor:
         """Logits of what must be remembered: a target of training, not for acting.
 
         ``[..., d] -> [..., num_labels]``; ``[..., labels_per_step, num_labels]`` where there are several to a step.
@@ -298,7 +302,7 @@ class ActorCritic(nn.Module):
         }
 
     @staticmethod
-    def described(description: Mapping[str, Any]) -> "ActorCritic":
+    def from_description(description: Mapping[str, Any]) -> "ActorCritic":
         """The agent that :meth:`describe` described, with new weights.
 
         Raises:
@@ -320,7 +324,7 @@ class ActorCritic(nn.Module):
         Raises:
             ValueError: a file is missing, or the config names an unknown core.
         """
-        agent = ActorCritic.described(read_description(folder, "ActorCritic"))
+        agent = ActorCritic.from_description(read_description(folder, "ActorCritic"))
         read_weights(folder, agent)
         return agent.to(device).eval()
 
@@ -366,8 +370,7 @@ class ActorStream(ModelStream):
             given = ActorInputs(**{name: to_tensors(part, like, name) for name, part in parts.items()})
             return ActorCriticOutput._make(map(to_array, self.step(given, is_first)))
         encoded = agent.encode(inputs, is_first)
-        output = agent.decide(self.core.step(encoded, is_first), encoded)
-        return agent.allowed(output, inputs)
+        return agent.decide(self.core.step(encoded, is_first), encoded, inputs)
 
 
 def _head(dim: int, hidden: tuple[int, ...], width: int, *, gain: float) -> nn.Sequential:

@@ -13,7 +13,7 @@ from recollect.agents.policies import Distribution, Policy
 
 
 class ActorInputs(NamedTuple):
-    """What an agent reads at every step; without the time axis in :meth:`LiveAgent.step`."""
+    """What an agent reads at every step; without the time axis in :meth:`AgentStream.step`."""
 
     observation: Any
     """A tensor or a (nested) dict or tuple of tensors ``[b, t, ...]``, as the observation space says."""
@@ -48,7 +48,7 @@ class ActorOutput(Protocol):
         ...
 
 
-class LiveAgent(Protocol):
+class AgentStream(Protocol):
     """An agent that lives: it owns its memory."""
 
     def step(self, inputs: ActorInputs, is_first: Tensor) -> ActorOutput:
@@ -78,7 +78,7 @@ class Agent(Protocol):
         """Width of the features of its output that it wants to be shown at the next step; 0: it does not."""
         ...
 
-    def stream(self, batch_size: int) -> LiveAgent:
+    def stream(self, batch_size: int) -> AgentStream:
         """A live agent with the weights as they are now."""
         ...
 

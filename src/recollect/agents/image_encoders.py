@@ -54,17 +54,17 @@ class Encoder(nn.Module, ABC):
 
 
 @contextmanager
-def fractions(agent: nn.Module) -> Iterator[None]:
+def accept_float_images(agent: nn.Module) -> Iterator[None]:
     """Within this context encoders of images of bytes take floats 0..255 too: a picture between two pictures."""
     encoders = [module for module in agent.modules() if isinstance(module, ImageEncoder)]
-    before = [encoder.takes_fractions for encoder in encoders]
+    before = [encoder.accepts_floats for encoder in encoders]
     for encoder in encoders:
-        encoder.takes_fractions = True
+        encoder.accepts_floats = True
     try:
         yield
     finally:
         for encoder, took in zip(encoders, before, strict=True):
-            encoder.takes_fractions = took
+            encoder.accepts_floats = took
 
 
 class ImageEncoder(Encoder):
@@ -95,8 +95,8 @@ class ImageEncoder(Encoder):
     """Rows and columns of the last map."""
     smallest = 1
     """Shortest side that leaves something to see."""
-    takes_fractions = False
-    """Whether an encoder built for bytes takes floats 0..255 as well; see :func:`fractions`."""
+    accepts_floats = False
+    """Whether an encoder built for bytes takes floats 0..255 as well; see :func:`accept_float_images`."""
 
     def __init__(
         self,
@@ -143,7 +143,7 @@ class ImageEncoder(Encoder):
         Raises:
             ValueError: bytes where the space has floats, or floats where it has bytes.
         """
-        if observation.is_floating_point() != self.is_float and not self.takes_fractions:
+        if observation.is_floating_point() != self.is_float and not self.accepts_floats:
             found, wanted = ("floats", "bytes 0..255") if observation.is_floating_point() else ("integers", "floats")
             raise ValueError(f"images have dtype {observation.dtype}: this agent was built for {wanted}, not {found}; "
                              "show it what its observation space says")  # fmt: skip

@@ -125,7 +125,7 @@ def decides_alike(episodes: Sequence[LiveEpisode]) -> Gate:
         playback = episode.playback()
         with evaluation_mode(episode.agent, episode.info.seed):
             outputs = record_attention(episode.agent.core, playback.encoded).outputs
-            output = episode.agent.allowed(episode.agent.decide(outputs, playback.encoded), episode.inputs)
+            output = episode.agent.decide(outputs, playback.encoded, episode.inputs)
         policy = output.policy[0].float().cpu().numpy()
         worst = max(worst, float(np.abs(policy - episode.logits).max()))
     says = f"largest difference of a policy parameter between acting and listening: {worst:.1e}"
@@ -150,7 +150,7 @@ def _same(one: np.ndarray, other: np.ndarray) -> bool:
 def _other_weights(agent: ActorCritic, seed: int) -> ActorCritic:
     """The same agent before training."""
     with evaluation_mode(agent, seed):
-        return ActorCritic.described(agent.describe()).to(next(agent.parameters()).device).eval()
+        return ActorCritic.from_description(agent.describe()).to(next(agent.parameters()).device).eval()
 
 
 def depends_on_weights(episode: LiveEpisode) -> Gate:

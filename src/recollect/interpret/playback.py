@@ -49,7 +49,7 @@ class Playback:
             encoded = self.encoded[:, t : t + 1]
         encoded = encoded.expand(rows, *encoded.shape[1:])
         outputs, state = agent.core(encoded, state, self.is_first[:, t : t + 1].expand(rows, 1))
-        return agent.allowed(agent.decide(outputs, encoded), self.part(t, t + 1)), state
+        return agent.decide(outputs, encoded, self.part(t, t + 1)), state
 
     def states(self) -> Iterator[tuple[int, Any]]:
         """Every step with the state before it, of one row."""

@@ -74,7 +74,7 @@ def _told_later(episode: LiveEpisode, extra: int) -> tuple[Ratio, Ratio]:
     playback = Playback(agent, inputs)
     with evaluation_mode(agent, episode.info.seed):
         heard = record_attention(agent.core, playback.encoded)
-        said = agent.allowed(agent.decide(heard.outputs, playback.encoded), inputs)
+        said = agent.decide(heard.outputs, playback.encoded, inputs)
     pairs = tuple(
         Pair(query=_shifted(pair.query, extra), key=_shifted(pair.key, extra), strength=pair.strength)
         for pair in episode.pairs
@@ -122,7 +122,7 @@ def _with_chunks_of(agent: ActorCritic, length: int) -> ActorCritic | None:
     number, top = (max(1, round(part * old.chunk_len / length)) for part in (old.num_chunks, old.top_k))
     memory = replace(config, chunk_len=length, num_chunks=number, top_k=top)
     with evaluation_mode(agent, 0):
-        other = ActorCritic.described(agent.describe() | {"core": to_json(memory, REGISTRY)})
+        other = ActorCritic.from_description(agent.describe() | {"core": to_json(memory, REGISTRY)})
     other.load_state_dict(agent.state_dict())
     return other.to(next(agent.parameters()).device).eval()
 

@@ -33,7 +33,7 @@ from torch import Tensor
 
 from recollect.agents.actor_critic import ActorCritic, ActorCriticOutput
 from recollect.agents.contract import ActorInputs
-from recollect.agents.image_encoders import fractions
+from recollect.agents.image_encoders import accept_float_images
 from recollect.agents.spaces import is_image, parts, sides
 from recollect.config import lookup, require
 from recollect.interpret.playback import Playback
@@ -318,16 +318,16 @@ def _repeated(part: Any, rows: int) -> Any:
 
 def _encode(playback: Playback, t: int, inputs: ActorInputs) -> Tensor:
     rows = len(inputs.reward)
-    with fractions(playback.agent):
+    with accept_float_images(playback.agent):
         return playback.agent.encode(inputs, playback.is_first[:, t : t + 1].expand(rows, 1))
 
 
 def _differentiable(playback: Playback, t: int, state: Any, inputs: ActorInputs) -> ActorCriticOutput:
     agent, first = playback.agent, playback.is_first[:, t : t + 1]
-    with fractions(agent):
+    with accept_float_images(agent):
         encoded = agent.encode(inputs, first)
     outputs, _ = agent.core(encoded, state, first)
-    return agent.allowed(agent.decide(outputs, encoded), inputs)
+    return agent.decide(outputs, encoded, inputs)
 
 
 def _largest(slope: Tensor, image: Image) -> np.ndarray:

@@ -120,7 +120,7 @@ class ActivityWatcher:
     def see(self, frame: Frame) -> FrameResult:
         """Take one frame."""
         if frame.pixels is None:
-            self.stream.broken()
+            self.stream.step_unreadable()
             return FrameResult(frame, None, self._now(), (), ())
         pixels = torch.from_numpy(frame.pixels)[None].to(self.device)
         logits = self.stream.step(pixels)

@@ -45,7 +45,7 @@ class RecollectPolicy(PreTrainedPolicy):
         config.validate_features()
         if config.description:
             about = json.loads(config.description)
-            self.agent = ActorCritic.described(about["agent"])
+            self.agent = ActorCritic.from_description(about["agent"])
         else:
             self.agent = load_model(config.run, best=config.best)
             if not isinstance(self.agent, ActorCritic):

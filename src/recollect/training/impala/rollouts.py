@@ -20,7 +20,7 @@ from typing import Any, NamedTuple, TypeVar
 import torch
 from torch import Tensor
 
-from recollect.agents.contract import ActorInputs, Agent, LiveAgent, as_previous_output, no_previous_output
+from recollect.agents.contract import ActorInputs, Agent, AgentStream, as_previous_output, no_previous_output
 from recollect.evaluation.agents import initial_action
 from recollect.evaluation.world_guard import world_errors
 from recollect.runs.errors import NonFiniteError, WorldError
@@ -331,7 +331,7 @@ class Collector:
             said.append(Said(action, policy, shown.to(features.dtype)))
         return step, said, targets
 
-    def _live_agent(self) -> LiveAgent:
+    def _live_agent(self) -> AgentStream:
         with self._precision():  # a stream multiplies in the precision that it was made under
             return self.agent.stream(self.world.batch_size)
 

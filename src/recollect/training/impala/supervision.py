@@ -146,7 +146,7 @@ def supervise(
     rows = slice(features.shape[1])
     if config.label_cost:
         labels = truth["label"][:, rows]
-        logits = agent.name_labels(features)
+        logits = agent.predict_labels(features)
         reported["label_loss"] = label_loss(logits, labels, reduction=reduction)
         right = (logits.detach().argmax(-1) == labels).sum()
         reported["label_accuracy"] = right / (labels >= 0).sum().clamp(min=1)
