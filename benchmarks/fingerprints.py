@@ -121,7 +121,7 @@ def trainer_cases() -> Iterator[tuple[str, dict[str, str]]]:
         config = replace(config, fit=replace(config.fit, seed=3, **SHORT))
         with tempfile.TemporaryDirectory() as folder:
             outcome = fit(config, Path(folder) / "run")
-            with open(outcome.directory.metrics) as file:
+            with open(outcome.directory.metrics_file) as file:
                 rows = [{k: v for k, v in row.items() if k not in TIMES} for row in csv.DictReader(file)]
             text = json.dumps(rows)
             yield (

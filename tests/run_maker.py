@@ -27,7 +27,7 @@ def make_run(folder, core, seed, scores, *, task="recall", every=10, planned=Non
     config = replace(config, **settings)
     run = RunDirectory(folder / f"{task}-{core}-{seed}-{len(list(folder.glob('*')))}")
     run.open(to_json(config, REGISTRY), resume=False)
-    file = MetricsFile(run.metrics, ("seconds", "loss", "score", *extra), 0)
+    file = MetricsFile(run.metrics_file, ("seconds", "loss", "score", *extra), 0)
     for index, score in enumerate(scores):
         step = every * (index + 1)
         file.append(step - every // 2, {"seconds": (step - every // 2) / 10, "loss": 1.0})

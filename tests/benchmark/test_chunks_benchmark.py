@@ -67,7 +67,7 @@ def test_bad_settings_are_named():
             ChunksBenchmark(**{field: value})
     with pytest.raises(ValueError, match=r"chunks=\(\): give at least one length"):
         ChunksBenchmark(chunks=())
-    with pytest.raises(ValueError, match="device='gpu': torch knows no such device; use cpu, cuda or auto"):
+    with pytest.raises(ValueError, match="device='gpu': torch has no such device; use cpu, cuda or auto"):
         run_chunks(ChunksBenchmark(device="gpu", quick=True, output=""))
 
 

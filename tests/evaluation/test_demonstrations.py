@@ -21,7 +21,7 @@ from recollect.evaluation import demonstrations
 from recollect.evaluation.demonstrations import DemonstrationsConfig, record_demonstrations
 from recollect.evaluation.recordings import read_recording
 from recollect.runs.errors import RunError
-from recollect.runs.lock import Lock
+from recollect.runs.folder_lock import FolderLock
 from recollect.tasks import GymnasiumConfig
 from recollect.tasks.gymnasium.babyai import HangingError, at_most, level_id, words_of
 from recollect.tasks.gymnasium.spaces import hash_words
@@ -123,11 +123,8 @@ def test_parts_of_other_demonstrations_are_not_mixed_in(tmp_path, small_parts):
 def test_two_do_not_record_the_same_file(tmp_path):
     folder = tmp_path / "demos.npz.parts"
     folder.mkdir()
-    lock = Lock(folder)
-    lock.take()
-    with pytest.raises(ValueError, match=r"demos\.npz\.parts is in use by process"):
+    with FolderLock(folder), pytest.raises(ValueError, match=r"demos\.npz\.parts is in use by process"):
         record_demonstrations(DemonstrationsConfig(episodes=2), tmp_path / "demos.npz")
-    lock.release()
 
 
 @pytest.mark.parametrize(

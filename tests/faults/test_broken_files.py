@@ -176,7 +176,7 @@ def test_progress_that_does_not_fit_is_named(run, key, value):
 def test_weights_of_another_shape_are_named(run):
     name = next(iter(checkpoints.read(run / "checkpoint" / "step-000000004").weights))
     forge(run, checkpoints.WEIGHTS, tensors(run, checkpoints.WEIGHTS, **{name: torch.zeros(7)}))
-    with pytest.raises(ValueError, match=r"step-000000004 is whole, but .*size mismatch.*remove it"):
+    with pytest.raises(ValueError, match=r"step-000000004 is complete, but .*size mismatch.*remove it"):
         evaluate_run(run, samples=4)
 
 

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from recollect.cores import CORES
-from recollect.runs.lock import Lock
+from recollect.runs.folder_lock import FolderLock
 from recollect.runs.metrics import read_rows
 from recollect.tasks import Recall
 from recollect.training import FitConfig, SupervisedConfig, fit
@@ -107,7 +107,8 @@ def test_a_worker_that_outlives_the_owner_does_not_keep_the_folder(tmp_path):
     reading, writing = os.pipe()
     owner = os.fork()
     if owner == 0:
-        Lock(tmp_path).take()
+        lock = FolderLock(tmp_path)
+        lock.acquire()
         worker = os.fork()  # it inherits what holds the lock
         if worker:
             os.write(writing, str(worker).encode())
@@ -116,8 +117,8 @@ def test_a_worker_that_outlives_the_owner_does_not_keep_the_folder(tmp_path):
         os._exit(0)
     worker = int(os.read(reading, 20))
     os.waitid(os.P_PID, owner, os.WEXITED | os.WNOWAIT)  # it has ended, and nobody has looked yet
-    lock = Lock(tmp_path)
-    lock.take()
+    lock = FolderLock(tmp_path)
+    lock.acquire()
     assert json.loads((tmp_path / "lock").read_text())["pid"] == os.getpid()
     lock.release()
     os.kill(worker, signal.SIGKILL)
@@ -131,7 +132,7 @@ def test_a_lock_that_nobody_holds_is_taken_over(tmp_path, content):
     (tmp_path / "lock").write_text(content)
     if content.startswith('{"pid'):
         (tmp_path / "lock").write_text(json.dumps(json.loads(content) | {"host": socket.gethostname()}))
-    Lock(tmp_path).take()
+    FolderLock(tmp_path).acquire()
 
 
 def test_the_lock_of_another_machine_is_respected(tmp_path):

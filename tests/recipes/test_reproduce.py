@@ -12,7 +12,7 @@ from recollect.cores import CORES
 from recollect.recipes import base, training
 from recollect.recipes.base import Recipe, Run
 from recollect.recipes.reproduce import reproduce, table, write_tables
-from recollect.runs.lock import Lock
+from recollect.runs.folder_lock import FolderLock
 from recollect.runs.provenance import environment
 from recollect.runs.random_states import seed_everything
 from recollect.tasks import IMDB, Recall
@@ -165,8 +165,10 @@ def test_two_commands_share_the_work(tmp_path, monkeypatch, capsys):
         """As if another process worked on the first row."""
         if run.label != "gru":
             return plain(recipe, run, *args, **kwargs)
-        other = Lock(next(path for path in (tmp_path / "runs" / "reproduce" / "tiny").iterdir() if "gru" in path.name))
-        other.take()
+        other = FolderLock(
+            next(path for path in (tmp_path / "runs" / "reproduce" / "tiny").iterdir() if "gru" in path.name)
+        )
+        other.acquire()
         try:
             return plain(recipe, run, *args, **kwargs)
         finally:
@@ -267,7 +269,7 @@ def test_some_rows_only(tmp_path):
     with pytest.raises(ValueError, match="seeds=0"):
         reproduce(recipe(), root=tmp_path, seeds=0)
     before = results(tmp_path)
-    with pytest.raises(ValueError, match="device='gpu': torch knows no such device"):
+    with pytest.raises(ValueError, match="device='gpu': torch has no such device"):
         reproduce(recipe(), root=tmp_path, device="gpu")
     assert results(tmp_path) == before, "no result became a failure"
 

@@ -90,7 +90,7 @@ def test_the_same_step_again_changes_nothing_or_repairs(tmp_path):
     assert (path / "weights.safetensors").stat().st_mtime_ns == before
     (path / "manifest.json").unlink()
     checkpoints.write(tmp_path, make(3), keep=1)
-    assert checkpoints.defect(path) is None
+    assert checkpoints.find_defect(path) is None
 
 
 @pytest.mark.parametrize("fails_at", range(4))
@@ -107,7 +107,9 @@ def test_a_full_disk_loses_no_earlier_checkpoint(tmp_path, monkeypatch, fails_at
         original(path, content)
 
     monkeypatch.setattr(files, "write_synced", full)
-    with pytest.raises(RunError, match=r"step 2 .*No space left on device; the checkpoint of step 1 stands.*Make room"):
+    with pytest.raises(
+        RunError, match=r"step 2 .*No space left on device; the checkpoint of step 1 is intact.*Make room"
+    ):
         checkpoints.write(tmp_path, make(2), keep=1)
     monkeypatch.undo()
     assert [path.name for path in tmp_path.iterdir()] == ["step-000000001"]
@@ -118,7 +120,7 @@ def test_a_full_disk_loses_no_earlier_checkpoint(tmp_path, monkeypatch, fails_at
 
 def test_an_unwritable_folder_is_named(tmp_path):
     (tmp_path / "file").write_text("in the way")
-    with pytest.raises(RunError, match=r"could not write the checkpoint of step 1 .*no checkpoint stands yet"):
+    with pytest.raises(RunError, match=r"could not write the checkpoint of step 1 .*there is no checkpoint yet"):
         checkpoints.write(tmp_path / "file" / "checkpoint", make(1), keep=1)
 
 

@@ -283,7 +283,7 @@ def test_a_step_that_fails_at_a_new_level_is_saved_with_the_world_of_that_level(
         fit(run, tmp_path / "cut")
     again = fit(run, tmp_path / "cut", resume=True)
     assert same(whole, again)
-    rows_of = [[row["episode_length"] for row in read_rows(r.directory.metrics)] for r in (whole, again)]
+    rows_of = [[row["episode_length"] for row in read_rows(r.directory.metrics_file)] for r in (whole, again)]
     assert rows_of[0] == rows_of[1]
 
 
@@ -333,7 +333,7 @@ def same(one, two):
 def test_a_run_resumes_in_the_middle_of_a_curriculum(tmp_path, world):
     run = config(world=world)
     whole = fit(run, tmp_path / "whole")
-    rows = read_rows(whole.directory.metrics)
+    rows = read_rows(whole.directory.metrics_file)
     levels = [int(float(row["level"])) for row in rows]
     middle = levels.index(1) + 2  # the checkpoint before it is of level 1, or of level 0 that has been passed
     assert levels[0] == 0 and levels[-1] == 2
@@ -343,7 +343,7 @@ def test_a_run_resumes_in_the_middle_of_a_curriculum(tmp_path, world):
             fit(run, folder, loggers=[stop_at(number)])
         again = fit(run, folder, resume=True)
         assert again.step == 12
-        resumed = [int(float(row["level"])) for row in read_rows(again.directory.metrics)]
+        resumed = [int(float(row["level"])) for row in read_rows(again.directory.metrics_file)]
         if world.saveable:
             assert same(whole, again) and resumed == levels
         else:
@@ -382,7 +382,7 @@ RECALL = SupervisedConfig(
 
 def test_rows_of_a_stream_task_become_harder_and_resume_bit_for_bit(tmp_path):
     whole = fit(RECALL, tmp_path / "whole")
-    levels = [int(float(row["level"])) for row in read_rows(whole.directory.metrics)]
+    levels = [int(float(row["level"])) for row in read_rows(whole.directory.metrics_file)]
     assert levels[0] == 0 and levels[-1] == 2
     with pytest.raises(KeyboardInterrupt):
         fit(RECALL, tmp_path / "cut", loggers=[stop_at(levels.index(1) + 3)])

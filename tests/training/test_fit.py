@@ -126,7 +126,7 @@ def test_a_second_ctrl_c_stops_at_once(tmp_path):
 @pytest.mark.parametrize(("step", "unroll"), [(1, None), (3, None), (7, 4)])
 def test_nan_stops_saves_and_says_where(tmp_path, step, unroll):
     whole = fit(config(unroll), tmp_path / "whole")
-    from recollect.training import supervised
+    from recollect.training.streams import supervised
 
     original = supervised.answer_loss
     calls = []
@@ -165,7 +165,7 @@ def test_a_full_disk_keeps_the_last_checkpoint(tmp_path):
     whole = fit(config(), tmp_path / "whole")
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(files, "write_synced", full)
-        with pytest.raises(RunError, match=r"checkpoint of step 8 .*the checkpoint of step 4 stands"):
+        with pytest.raises(RunError, match=r"checkpoint of step 8 .*the checkpoint of step 4 is intact"):
             fit(config(), tmp_path / "run")
     resumed = fit(config(), tmp_path / "run", resume=True)
     assert same(weights(whole), weights(resumed))
@@ -180,7 +180,7 @@ def test_metrics_on_a_full_disk_say_what_stands(tmp_path):
 
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(MetricsFile, "append", full)
-        with pytest.raises(RunError, match="at step 3: No space left on device; no checkpoint stands yet"):
+        with pytest.raises(RunError, match="at step 3: No space left on device; there is no checkpoint yet"):
             fit(config(), tmp_path / "run")
 
 
@@ -260,7 +260,7 @@ def test_data_of_evaluations_are_looked_at_too(tmp_path):
 
 def test_a_run_with_a_checkpoint_does_not_look_at_its_data_first(tmp_path, monkeypatch):
     fit(config(), tmp_path / "run")
-    monkeypatch.setattr(SupervisedTrainer, "look_at_data", crash_at(0))
+    monkeypatch.setattr(SupervisedTrainer, "check_data", crash_at(0))
     fit(config(), tmp_path / "run", resume=True)
 
 
@@ -268,7 +268,7 @@ def test_looking_at_the_data_moves_no_generator():
     ours, alone = config().build(), config().build()
     alone.agent.load_state_dict(ours.agent.state_dict())
     torch.manual_seed(5)
-    ours.look_at_data()
+    ours.check_data()
     losses = [ours.step()["loss"] for _ in range(3)]
     torch.manual_seed(5)
     assert losses == [alone.step()["loss"] for _ in range(3)]

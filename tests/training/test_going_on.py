@@ -126,7 +126,7 @@ def test_a_schedule_that_falls_to_the_last_step_is_said_to_move(tmp_path):
     console = shown()
     fit(config("cosine", steps=12), tmp_path / "run", resume=True, console=console)
     text = console.export_text()
-    assert "the last step, which is now 12 instead of 6: it goes on at 0.0005 (it would have been 0)" in text
+    assert "the last step, which is now 12 instead of 6: it continues at 0.0005 (it would have been 0)" in text
 
 
 def test_fewer_steps_than_are_done_are_refused_and_nothing_is_written(tmp_path):
@@ -262,7 +262,9 @@ def test_a_run_that_started_from_another_resumes_like_any(tmp_path, monkeypatch)
         with monkeypatch.context() as patched, pytest.raises(ZeroDivisionError):
             patched.setattr(SupervisedTrainer, "step", crash_at(stop))
             fit(config(seed=1), tmp_path / f"run{stop}", start_from=tmp_path / "first")
-    with pytest.raises(ValueError, match=r"was to start from .*first and has no checkpoint yet: name that run again"):
+    with pytest.raises(
+        ValueError, match=r"began with the weights of .*first and has no checkpoint yet: name that run again"
+    ):
         fit(config(seed=1), tmp_path / "run2", resume=True)
     again = fit(config(seed=1), tmp_path / "run2", resume=True, start_from=tmp_path / "first")
     (tmp_path / "first" / "config.json").unlink()  # no longer needed

@@ -435,8 +435,8 @@ def test_a_label_does_not_name_more_steps_than_the_run_has():
     [
         (lambda: ImitationConfig(steps=-1), "steps=-1: give 0 or more"),
         (lambda: ImitationConfig(steps=1, until=2.0), "until=2.0"),
-        (lambda: ImitationConfig(cost=2.0), "cost, until and teacher ask for steps"),
-        (lambda: ImitationConfig(teacher=TeacherConfig(name="runs/x")), "cost, until and teacher ask for steps"),
+        (lambda: ImitationConfig(cost=2.0), "cost, until and teacher need steps"),
+        (lambda: ImitationConfig(teacher=TeacherConfig(name="runs/x")), "cost, until and teacher need steps"),
         (
             lambda: LossConfig(imitation=ImitationConfig(steps=2), reuse=ReuseConfig(chunk=4)),
             "chunk=4: steps that only imitate read rollouts whole",

@@ -226,7 +226,7 @@ def test_rows_are_means_over_episodes_and_not_over_rollouts(tmp_path):
     found = []
     for every in (1, 6):
         run_of = config(StepsConfig(), batch_size=16, unroll=1, fit=FitConfig(steps=12, report_every=every))
-        found.append(read_rows(fit(run_of, tmp_path / str(every)).directory.metrics))
+        found.append(read_rows(fit(run_of, tmp_path / str(every)).directory.metrics_file))
     steps, rows = found
     assert len(steps) == 12 and len(rows) == 2
     for number, row in enumerate(rows):

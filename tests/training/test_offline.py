@@ -23,7 +23,7 @@ from recollect.training import (
     fit,
     load_model,
 )
-from recollect.training.offline.data import OfflineData
+from recollect.training.offline.data import OfflineData, read_episodes
 from recollect.training.offline.decision_transformer import context_loss
 
 GRU = CORES["gru"](dim=16, num_layers=1)
@@ -121,7 +121,7 @@ def test_instructions_are_told_in_the_numbers_of_the_world(tmp_path):
     write_recording(
         recording._replace(observation={**recording.observation, "language": told}, words=turned), tmp_path / "e.npz"
     )
-    found, _ = OfflineDataConfig(source=str(tmp_path / "e.npz")).read(world.spec, 0)
+    found, _ = read_episodes(OfflineDataConfig(source=str(tmp_path / "e.npz")), world.spec, 0)
     assert found.words == words and np.array_equal(found.observation["language"], recording.observation["language"])
 
 
@@ -226,10 +226,10 @@ def test_an_agent_told_more_earns_more():
 def test_sources_that_are_missing_are_named(tmp_path, monkeypatch):
     monkeypatch.setenv("RECOLLECT_DATA", str(tmp_path))
     spec = CueConfig().spec
-    with pytest.raises(ValueError, match=r"say what to learn from: --data FILE\.npz"):
-        OfflineDataConfig().read(spec, 0)
+    with pytest.raises(ValueError, match=r"name the data: --data FILE\.npz"):
+        read_episodes(OfflineDataConfig(), spec, 0)
     with pytest.raises(ValueError, match=r"kept:catch: there is no .*catch\.npz: record it from a trained run"):
-        OfflineDataConfig(source="kept:catch").read(spec, 0)
+        read_episodes(OfflineDataConfig(source="kept:catch"), spec, 0)
 
 
 def test_a_schedule_stays_above_its_floor():

@@ -11,9 +11,7 @@ from typing import Any
 import numpy as np
 
 from recollect.config import config_class, from_json, upgrade_json
-from recollect.runs import checkpoints
-from recollect.runs.metrics import read_rows
-from recollect.runs.run_directory import RunDirectory
+from recollect.runs.run_directory import RunRecord
 from recollect.training import REGISTRY, TrainerConfig
 from recollect.training.training_aids import teacher_description, training_aids
 
@@ -112,9 +110,9 @@ def read_run(directory: str | PathLike[str]) -> Run:
     Raises:
         ValueError: it is not a run directory.
     """
-    folder = RunDirectory(directory)
-    config = upgrade_json(folder.read_config(), TrainerConfig, REGISTRY)
-    metrics = read_metrics(folder.metrics)
+    folder = RunRecord(directory)
+    config = upgrade_json(folder.config, TrainerConfig, REGISTRY)
+    metrics = folder.metrics
     trainer = _trainer(config)
     task, core = config.get(trainer.task_field, {}), config.get("core", config)
     settings = flatten({key: value for key, value in config.items() if key != trainer.task_field})
@@ -133,19 +131,12 @@ def read_run(directory: str | PathLike[str]) -> Run:
         planned=plan.get("steps"),
         chance=chance,
         oracle=oracle,
-        where=_where(folder.environment),
+        where=_where(folder.environment_file),
         started_from=_started_from(folder),
         began_with=_began_with(folder),
         teacher_description=teacher_description(config),
         training_aids=training_aids(config),
     )
-
-
-def read_metrics(path: Path) -> dict[str, np.ndarray]:
-    """Columns of a metrics file as floats, NaN where a row has no value."""
-    rows = read_rows(path)
-    names = rows[0] if rows else ()
-    return {name: np.array([float(row[name] or "nan") for row in rows]) for name in names}
 
 
 def flatten(data: Any, prefix: str = "") -> dict[str, str]:
@@ -188,7 +179,7 @@ def _kind(data: Mapping[str, Any], otherwise: str) -> str:
     return str(data.get("kind", otherwise)).rpartition(":")[2].removesuffix("Config")
 
 
-def _ending(metrics: Mapping[str, np.ndarray], plan: Mapping[str, Any], folder: RunDirectory) -> str:
+def _ending(metrics: Mapping[str, np.ndarray], plan: Mapping[str, Any], folder: RunRecord) -> str:
     steps, scores = metrics.get("step", np.empty(0)), metrics.get("score", np.empty(0))
     scores = scores[~np.isnan(scores)]
     goal = plan.get("stop_score")
@@ -198,12 +189,12 @@ def _ending(metrics: Mapping[str, np.ndarray], plan: Mapping[str, Any], folder: 
     return "finished" if done or _ran_out_of_time(folder, plan.get("processor_seconds")) else "unfinished"
 
 
-def _ran_out_of_time(folder: RunDirectory, limit: float | None) -> bool:
+def _ran_out_of_time(folder: RunRecord, limit: float | None) -> bool:
     """Whether a run ended because its steps had taken so much processor time: its newest checkpoint says so."""
     if limit is None:
         return False
     try:
-        progress = checkpoints.newest_progress(folder.checkpoints)
+        progress = folder.progress
         return progress.get("status") == "finished" and bool(progress["processor_seconds"] >= limit)
     except (OSError, ValueError, LookupError, TypeError):  # somebody edited the file
         return False
@@ -227,17 +218,17 @@ def _known_scores(task: Mapping[str, Any], trainer: type[TrainerConfig]) -> tupl
     return chance, oracle
 
 
-def _started_from(folder: RunDirectory) -> str | None:
+def _started_from(folder: RunRecord) -> str | None:
     try:
-        start = folder.started_from()
+        start = folder.started_from
         return None if start is None else f"{start['run']} (step {start['step']})"
     except (OSError, ValueError, LookupError, TypeError):  # somebody edited the file
         return None
 
 
-def _began_with(folder: RunDirectory) -> tuple[str, ...]:
+def _began_with(folder: RunRecord) -> tuple[str, ...]:
     try:
-        start = folder.started_from()
+        start = folder.started_from
         return () if start is None else tuple(map(str, start.get("helped", ())))
     except (OSError, ValueError, LookupError, TypeError, AttributeError):  # somebody edited the file
         return ()

@@ -36,7 +36,7 @@ from recollect.files import checksum, read_json, write_atomically
 from recollect.gymnasium_ids import entry
 from recollect.machine import exit_with_parent
 from recollect.runs.errors import RunError
-from recollect.runs.lock import Lock
+from recollect.runs.folder_lock import FolderLock
 from recollect.tasks.gymnasium.babyai import (
     Bot,
     HangingError,
@@ -130,12 +130,8 @@ def record_demonstrations(
         return about
     folder = path.with_name(f"{path.name}.parts")
     folder.mkdir(parents=True, exist_ok=True)
-    lock = Lock(folder)
-    lock.take()
-    try:
+    with FolderLock(folder):
         return _record(config, path, folder, processes, make_bot, say)
-    finally:
-        lock.release()
 
 
 def _record(

@@ -42,13 +42,11 @@ from recollect.recipes.base import Recipe, Run, Test
 from recollect.recipes.demands import demand_of, policies_of
 from recollect.recipes.learner_frames import frames_table
 from recollect.recipes.markdown import markdown_cell
-from recollect.runs import checkpoints
 from recollect.runs.errors import RunError
-from recollect.runs.lock import InUseError
-from recollect.runs.metrics import read_rows
+from recollect.runs.folder_lock import InUseError
 from recollect.runs.provenance import environment
 from recollect.runs.random_states import seed_everything
-from recollect.runs.run_directory import RunDirectory
+from recollect.runs.run_directory import RunRecord
 from recollect.state import nbytes
 from recollect.tasks import GymnasiumConfig
 from recollect.training import REGISTRY, DetectionConfig, TrainerConfig, fresh_seed
@@ -186,14 +184,14 @@ def run_once(
 
 
 def _has_ended(directory: Path) -> bool:
-    progress = checkpoints.newest_progress(RunDirectory(directory).checkpoints)
+    progress = RunRecord(directory).progress
     return progress.get("status") in ("finished", "solved")
 
 
 def _trained_elsewhere(outcome: Outcome, here: Mapping[str, Any]) -> dict[str, Any]:
     """What a result says otherwise where an earlier process trained the run and this one only scores it."""
     trained = outcome.trained_by
-    if trained == outcome.directory.processes()[-1]:
+    if trained == RunRecord(outcome.directory.path).processes[-1]:
         return {}
     there = {key: trained[key] for key in here if key in trained}
     return {**there, "scored_by": dict(here), "peak_memory_mib": None}  # the peak was that of scoring
@@ -201,7 +199,7 @@ def _trained_elsewhere(outcome: Outcome, here: Mapping[str, Any]) -> dict[str, A
 
 def _scores(run: Run, outcome: Outcome) -> dict[str, Any]:
     config = run.config
-    rows = read_rows(outcome.directory.metrics)
+    rows = RunRecord(outcome.directory.path).rows
     curve = [[int(r["step"]), float(r["score"])] for r in rows if r["score"]]
     numbers: dict[str, Any] = {
         "status": "ok",

@@ -1,17 +1,16 @@
-"""Checkpoints that survive whatever happens while they are written.
+"""Checkpoints that survive a kill or a full disk at any moment of writing.
 
     checkpoint/
       step-000000200/
-        weights.safetensors     the agent, for anyone to load
+        weights.safetensors     the agent, to be loaded by other programs too
         training.safetensors    optimiser, random states, memory carried between unrolls
         progress.json           step, counters, config of the run
-        manifest.json           sha256 of every other file: the mark of completeness, written last
+        manifest.json           sha256 of every other file; written last, it marks the checkpoint as complete
 
-A checkpoint is written beside (``.writing-...``), synced to the disk and renamed in one stroke, so that a kill
-or a full disk at any moment leaves the earlier ones untouched. One whose manifest is missing or does not agree
-is torn: it is passed over, and the one before it is used. Another of the same step moves the old one aside
-(``.aside-...``) until it stands itself: a kill between leaves the old one, which counts for as long as nothing
-has its name.
+A checkpoint is written to a folder ``.writing-...``, synced to the disk and renamed, so that the earlier ones are
+untouched until it is complete. A checkpoint without a manifest that agrees is torn: it is skipped, and the one before
+it is used. A checkpoint of the same step first renames the old one to ``.aside-...``, which stays valid until the new
+one has its name.
 """
 
 import hashlib
@@ -35,24 +34,24 @@ _NAME = re.compile(rf"({re.escape(files.BACKUP)})?step-(\d{{9,}})")
 
 
 class Checkpoint(NamedTuple):
-    """What is saved."""
+    """Contents of a checkpoint."""
 
     weights: Mapping[str, Tensor]
     """The agent's parameters and buffers."""
     training: Mapping[str, Tensor]
-    """Every other tensor that the run needs to go on."""
+    """All other tensors that the run needs to continue."""
     progress: Mapping[str, Any]
     """JSON data; ``progress["step"]`` is the number of finished steps."""
 
 
 def write(folder: Path, checkpoint: Checkpoint, keep: int) -> Path:
-    """Write a checkpoint, then drop all but the newest ``keep``.
+    """Write a checkpoint, then remove all but the newest ``keep``.
 
-    One of the same step is replaced unless it holds the same: the step may have been scored since, or belong to
-    another past of the run.
+    One of the same step is replaced unless its contents are equal: the step may have been scored since, or have been
+    reached by other steps.
 
     Raises:
-        RunError: the disk is full, the folder cannot be written, ...; says what still stands.
+        RunError: the disk is full, the folder cannot be written, ...; names the newest checkpoint that is left.
     """
     step = checkpoint.progress["step"]
     target = folder / f"step-{step:09d}"
@@ -62,7 +61,7 @@ def write(folder: Path, checkpoint: Checkpoint, keep: int) -> Path:
         PROGRESS: (json.dumps(checkpoint.progress, indent=2) + "\n").encode(),
     }
     manifest = {name: hashlib.sha256(content).hexdigest() for name, content in contents.items()}
-    if _is_there(target, manifest):  # the run resumed here and stopped before its next step: nothing is new
+    if _has_contents(target, manifest):  # the run resumed here and stopped before its next step
         return target
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -73,71 +72,65 @@ def write(folder: Path, checkpoint: Checkpoint, keep: int) -> Path:
                 files.write_synced(unfinished / name, content)
             files.write_synced(unfinished / MANIFEST, (json.dumps(manifest, indent=2) + "\n").encode())
     except OSError as error:
-        standing = steps(folder)
-        left = f"the checkpoint of step {standing[-1]} stands" if standing else "no checkpoint stands yet"
         raise RunError(
-            f"could not write the checkpoint of step {step} to {target}: {error.strerror or error}; {left}. "
-            "Make room or make the folder writable, then resume"
+            f"could not write the checkpoint of step {step} to {target}: {error.strerror or error}; "
+            f"{describe_newest(folder)}. Make room or make the folder writable, then resume"
         ) from error
-    standing = steps(folder)
-    # Torn, or the run would have resumed from there; or the best of a past that was not saved.
-    later = [old for old in standing if old > step]
-    for old in [*later, *[old for old in standing if old <= step][:-keep]]:
-        gone = folder / f"step-{old:09d}"
-        shutil.rmtree(files.backup_path(gone), ignore_errors=True)
-        shutil.rmtree(gone, ignore_errors=True)
+    present = steps(folder)
+    # Later ones are torn, else the run would have resumed there; or the best of steps that were not saved.
+    later = [old for old in present if old > step]
+    for old in [*later, *[old for old in present if old <= step][:-keep]]:
+        removed = folder / f"step-{old:09d}"
+        shutil.rmtree(files.backup_path(removed), ignore_errors=True)
+        shutil.rmtree(removed, ignore_errors=True)
     return target
 
 
+def describe_newest(folder: Path) -> str:
+    """Return a clause for error messages that names the newest checkpoint in a folder."""
+    present = steps(folder)
+    return f"the checkpoint of step {present[-1]} is intact" if present else "there is no checkpoint yet"
+
+
 def steps(folder: Path) -> list[int]:
-    """Steps of the checkpoints in a folder, oldest first, torn ones included."""
+    """Return the steps of the checkpoints in a folder, oldest first, torn ones included."""
     if not folder.is_dir():
         return []
     return sorted({int(match[2]) for path in folder.iterdir() if (match := _NAME.fullmatch(path.name))})
 
 
-def place(folder: Path, step: int) -> Path:
-    """Where the checkpoint of a step lies: aside, where its writer was killed before another one took its name."""
+def checkpoint_path(folder: Path, step: int) -> Path:
+    """Return the path of a step's checkpoint: its backup, if its replacement was killed before it was complete."""
     path = folder / f"step-{step:09d}"
-    aside = files.backup_path(path)
-    return aside if aside.is_dir() and not path.exists() else path
+    backup = files.backup_path(path)
+    return backup if backup.is_dir() and not path.exists() else path
 
 
 def step_of(path: Path) -> int:
-    """The step of the checkpoint that lies there."""
+    """Return the step of the checkpoint at a path."""
     return int(path.name.removeprefix(files.BACKUP).removeprefix("step-"))
 
 
 def newest(folder: Path) -> tuple[Path | None, list[str]]:
-    """Where the newest complete checkpoint lies, or None, and one line for every torn one that was passed over."""
+    """Return the path of the newest complete checkpoint, or None, and one line for every torn one after it."""
     torn = []
     for step in reversed(steps(folder)):
-        path = place(folder, step)
-        reason = defect(path)
+        path = checkpoint_path(folder, step)
+        reason = find_defect(path)
         if reason is None:
             return path, torn
-        torn.append(f"{path} is torn ({reason}): passed over")
+        torn.append(f"{path} is torn ({reason}): skipped")
     return None, torn
 
 
-def newest_progress(folder: Path) -> dict[str, Any]:
-    """What the newest complete checkpoint says of its run; nothing where there is none.
-
-    Raises:
-        ValueError: it is not what a run writes; names the file.
-    """
-    path, _ = newest(folder)
-    return {} if path is None else read_progress(path)
-
-
 def read_newest(folder: Path) -> tuple[Checkpoint | None, list[str]]:
-    """The newest complete checkpoint, or None, and one line for every torn one that was passed over."""
+    """Return the newest complete checkpoint, or None, and one line for every torn one after it."""
     path, torn = newest(folder)
     return (None if path is None else read(path)), torn
 
 
-def defect(path: Path) -> str | None:
-    """Why a checkpoint cannot be trusted, or None when it can."""
+def find_defect(path: Path) -> str | None:
+    """Return why a checkpoint is torn, or None for a complete one."""
     try:
         manifest = json.loads((path / MANIFEST).read_text())
         for name in (WEIGHTS, TRAINING, PROGRESS):
@@ -151,20 +144,20 @@ def defect(path: Path) -> str | None:
 
 
 def read(path: Path) -> Checkpoint:
-    """The checkpoint in a folder, on the CPU.
+    """Read a checkpoint, onto the CPU.
 
     Raises:
-        ValueError: a file holds something else than a run writes; names it.
+        ValueError: a file does not hold what a run writes; names it.
     """
     progress = read_progress(path)
     return Checkpoint(_tensors(path / WEIGHTS), _tensors(path / TRAINING), progress)
 
 
 def read_progress(path: Path) -> dict[str, Any]:
-    """What the checkpoint in a folder says of its run; the tensors are left where they are.
+    """Read the JSON data of a checkpoint, without its tensors.
 
     Raises:
-        ValueError: it is not what a run writes; names the file.
+        ValueError: the file does not hold what a run writes; names it.
     """
     progress = files.read_json(path / PROGRESS, f"remove {path} to use the checkpoint before it")
     files.require_json_type(progress, dict, path / PROGRESS)
@@ -174,26 +167,26 @@ def read_progress(path: Path) -> dict[str, Any]:
 
 
 @contextmanager
-def belongs(folder: Path, step: int) -> Iterator[None]:
-    """What is in the checkpoint of a step is used here: where it does not fit, that is said.
+def mismatch_errors(folder: Path, step: int) -> Iterator[None]:
+    """Name the checkpoint of a step in errors of a block that loads its contents into a run.
 
     Raises:
-        ValueError: the block met a name, shape or value that is not the run's.
+        ValueError: the block met a name, shape or value that does not fit the run.
     """
     try:
         yield
     except (KeyError, IndexError, TypeError, ValueError, AttributeError, RuntimeError, OverflowError) as error:
-        path = place(folder, step)
+        path = checkpoint_path(folder, step)
         reason = f"{error.args[0]!r} is missing" if isinstance(error, KeyError) else " ".join(str(error).split())
         raise ValueError(
-            f"the checkpoint {path} is whole, but what it holds does not fit this run ({reason[:300]}): "
+            f"the checkpoint {path} is complete, but its contents do not fit this run ({reason[:300]}): "
             "remove it to use the one before it"
         ) from error
 
 
-def _is_there(path: Path, manifest: Mapping[str, str]) -> bool:
-    """Whether a complete checkpoint stands there with just these contents."""
-    return defect(path) is None and json.loads((path / MANIFEST).read_text()) == manifest
+def _has_contents(path: Path, manifest: Mapping[str, str]) -> bool:
+    """Return whether there is a complete checkpoint with just these contents."""
+    return find_defect(path) is None and json.loads((path / MANIFEST).read_text()) == manifest
 
 
 def _tensors(path: Path) -> dict[str, Tensor]:
@@ -204,5 +197,5 @@ def _tensors(path: Path) -> dict[str, Tensor]:
 
 
 def _plain(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    # safetensors refuses shared or strided storage; a copy has neither.
+    # safetensors does not accept shared or strided storage; a copy has neither.
     return {name: tensor.detach().cpu().clone().contiguous() for name, tensor in tensors.items()}

@@ -5,21 +5,27 @@ environment.json    versions, hardware, threads, commit and command of every pro
 metrics.csv         one row per report
 checkpoint/         the newest checkpoints, see checkpoints.py
 best/               the checkpoint of the best evaluation so far, in the same format
-lock                while a process works on it: which one
-tensorboard/        when asked for
+lock                names the process that works on it
+tensorboard/        if requested
+
+:class:`RunRecord` reads it; :class:`RunDirectory` is the process that works on it.
 """
 
 import json
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from functools import cached_property
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from recollect.config import differences
 from recollect.files import read_json, require_json_type, write_atomically
-from recollect.runs import checkpoints
-from recollect.runs.lock import NAME, Lock
+from recollect.runs import checkpoints, folder_lock
+from recollect.runs.folder_lock import FolderLock
+from recollect.runs.metrics import read_rows
 from recollect.runs.provenance import environment
 
 Config = Mapping[str, Any]
@@ -30,43 +36,123 @@ FREE = (
     *("fit.report_every", "fit.report_seconds", "fit.evaluate_every", "fit.checkpoint_every", "fit.keep_checkpoints"),
     *("evaluation", "evaluation_rows"),
 )
-"""Settings with which a run may resume although they are others: how long it goes on, what it writes down and keeps,
-and how it is scored. What an optimiser step computes does not change, but for a learning rate that falls towards the
-last step."""
+"""Settings that may change when a run resumes: its length, what it writes and keeps, and its evaluations. They do not
+change what an optimiser step computes, except for a learning rate that falls towards the last step."""
 
 
-def changes(old: Config, new: Config) -> list[str]:
-    """The settings in which two configs differ, but for those of :data:`FREE` and what is inside them."""
+def changed_settings(old: Config, new: Config) -> list[str]:
+    """Return the settings in which two configs differ, without those of :data:`FREE` and their parts."""
     inside = tuple(f"{name}." for name in FREE)
     lines = {line: line.partition(":")[0] for line in differences(old, new)}
     return [line for line, name in lines.items() if name not in FREE and not name.startswith(inside)]
 
 
-class RunDirectory:
-    """A folder that belongs to one run.
+class RunPaths:
+    """Paths of the files in a run directory.
 
     Args:
-        path: of the folder.
+        path: of the directory.
     """
 
     def __init__(self, path: str | PathLike[str]) -> None:
         self.path = Path(path)
-        self.config = self.path / "config.json"
-        self.environment = self.path / "environment.json"
-        self.metrics = self.path / "metrics.csv"
+        self.config_file = self.path / "config.json"
+        self.environment_file = self.path / "environment.json"
+        self.metrics_file = self.path / "metrics.csv"
         self.checkpoints = self.path / "checkpoint"
         self.best = self.path / "best"
-        self.lock = Lock(self.path)
-        self._is_new = False
         self.tensorboard = self.path / "tensorboard"
 
-    def check(self, config: Config, *, resume: bool, renew: Callable[[Config], Config] = dict) -> None:
-        """Could :meth:`open` work? Writes nothing.
+
+class RunRecord(RunPaths):
+    """Contents of a run directory. Each part is read once, when it is first used.
+
+    Args:
+        path: of the directory.
+    """
+
+    @cached_property
+    def config(self) -> dict[str, Any]:
+        """Every setting, as JSON data.
+
+        Raises:
+            ValueError: this is not a run directory.
+        """
+        if not self.config_file.is_file():
+            raise ValueError(f"{self.path} is not a run directory: there is no config.json in it")
+        config = read_json(self.config_file, "restore it, or train anew in another directory")
+        require_json_type(config, dict, self.config_file)
+        return config
+
+    @cached_property
+    def processes(self) -> list[dict[str, Any]]:
+        """Entries of environment.json, oldest first; none without such a file.
+
+        Raises:
+            ValueError: the file does not hold a list of entries.
+        """
+        if not self.environment_file.is_file():
+            return []
+        entries = read_json(self.environment_file, "move it away, and the run goes on without it")
+        require_json_type(entries, list, self.environment_file)
+        for entry in entries:
+            require_json_type(entry, dict, self.environment_file)
+        return entries
+
+    @property
+    def started_from(self) -> dict[str, Any] | None:
+        """Run and step whose weights this run began with; None for weights of its own."""
+        return next((entry["started_from"] for entry in self.processes if "started_from" in entry), None)
+
+    @cached_property
+    def rows(self) -> list[dict[str, str]]:
+        """Complete rows of metrics.csv, as text.
+
+        Raises:
+            ValueError: the file holds no metrics, or a cell is no number.
+        """
+        return read_rows(self.metrics_file)
+
+    @cached_property
+    def metrics(self) -> dict[str, np.ndarray]:
+        """Columns of metrics.csv, NaN where a row has no value. Raises like :attr:`rows`."""
+        names = self.rows[0] if self.rows else ()
+        return {name: np.array([float(row[name] or "nan") for row in self.rows]) for name in names}
+
+    @cached_property
+    def progress(self) -> dict[str, Any]:
+        """JSON data of the newest complete checkpoint; empty without one.
+
+        Raises:
+            ValueError: the file does not hold what a run writes.
+        """
+        path, _ = checkpoints.newest(self.checkpoints)
+        return {} if path is None else checkpoints.read_progress(path)
+
+    def checkpoint_folder(self, *, best: bool) -> Path:
+        """Return the folder of the newest checkpoints, or of that of the best evaluation."""
+        return self.best if best else self.checkpoints
+
+
+class RunDirectory(RunPaths):
+    """Run directory that this process works on.
+
+    Args:
+        path: of the directory.
+    """
+
+    def __init__(self, path: str | PathLike[str]) -> None:
+        super().__init__(path)
+        self.lock = FolderLock(self.path)
+        self._is_new = False
+
+    def check(self, config: Config, *, resume: bool, upgrade: Callable[[Config], Config] = dict) -> None:
+        """Raise where :meth:`open` would. Writes nothing.
 
         Args:
             config: of the run.
             resume: continue a run that is there already (and start one when there is none).
-            renew: gives the config of an older version the field names of this one.
+            upgrade: gives the config of an older version the field names of this one.
 
         Raises:
             ValueError: the folder exists and ``resume`` is False; it holds something else; it holds a run of
@@ -75,47 +161,52 @@ class RunDirectory:
         if self.path.exists() and not self.path.is_dir():
             raise ValueError(f"run directory {self.path} is a file: choose another path")
         self.lock.check()
-        self._check(config, resume, renew)
+        self._check(config, resume, upgrade)
 
-    def _check(self, config: Config, resume: bool, renew: Callable[[Config], Config]) -> None:
-        # Of a run that was killed before it wrote anything only the lock is left.
-        if self.path.is_dir() and any(path.name != NAME for path in self.path.iterdir()):
-            if not resume:
-                raise ValueError(f"run directory {self.path} exists: choose another, or continue it with --resume")
-            # A run that was killed before it wrote its config has nothing to lose.
-            if self.config.is_file():
-                self._compare(renew(self.read_config()), config)
-            elif self.metrics.exists() or self.checkpoints.exists():
-                raise ValueError(f"run directory {self.path} has no config.json: it is not a run; choose another")
+    def _check(self, config: Config, resume: bool, upgrade: Callable[[Config], Config]) -> None:
+        # A run that was killed before it wrote anything leaves only the lock.
+        if not self.path.is_dir() or all(path.name == folder_lock.NAME for path in self.path.iterdir()):
+            return
+        if not resume:
+            raise ValueError(f"run directory {self.path} exists: choose another, or continue it with --resume")
+        if self.config_file.is_file():
+            changed = changed_settings(upgrade(RunRecord(self.path).config), config)
+            if changed:
+                raise ValueError(
+                    f"run directory {self.path} belongs to another config: {'; '.join(changed)}. "
+                    "Resume with the settings in its config.json, or choose another directory"
+                )
+        elif self.metrics_file.exists() or self.checkpoints.exists():
+            raise ValueError(f"run directory {self.path} has no config.json: it is not a run; choose another")
 
     def open(
         self,
         config: Config,
         *,
         resume: bool,
-        renew: Callable[[Config], Config] = dict,
+        upgrade: Callable[[Config], Config] = dict,
         note: Mapping[str, Any] | None = None,
     ) -> None:
-        """Make the folder, or go on with the run in it, and own it until :meth:`close`.
+        """Create the folder, or continue the run in it, and lock it until :meth:`close`.
 
         Args:
             config: of the run.
             resume: as in :meth:`check`.
-            renew: as in :meth:`check`.
-            note: also goes into this process's entry of environment.json.
+            upgrade: as in :meth:`check`.
+            note: is added to this process's entry of environment.json.
 
         Raises:
             ValueError: as :meth:`check`; the folder cannot be written.
         """
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            self.lock.take()
-            self._check(config, resume, renew)  # again: somebody may have been faster
-            self._is_new = not self.config.is_file()
-            seen = self.processes()
-            write_atomically(self.config, json.dumps(config, indent=2) + "\n")
+            self.lock.acquire()
+            self._check(config, resume, upgrade)  # again: another process may have been faster
+            self._is_new = not self.config_file.is_file()
+            processes = RunRecord(self.path).processes
+            write_atomically(self.config_file, json.dumps(config, indent=2) + "\n")
             entry = environment() | dict(note or {})
-            write_atomically(self.environment, json.dumps([*seen, entry], indent=2) + "\n")
+            write_atomically(self.environment_file, json.dumps([*processes, entry], indent=2) + "\n")
         except OSError as error:
             raise ValueError(
                 f"run directory {self.path} cannot be written ({error.strerror or error}): "
@@ -126,49 +217,11 @@ class RunDirectory:
         """Let other processes work on it."""
         self.lock.release()
 
-    def forget(self) -> None:
-        """Take back what :meth:`open` wrote, if there was no run before and nothing came of this one."""
+    def remove_if_new(self) -> None:
+        """Remove the files of :meth:`open`, if there was no run before and this one has no checkpoint."""
         if self._is_new and not checkpoints.steps(self.checkpoints):
-            for path in (self.config, self.environment, self.metrics):
+            for path in (self.config_file, self.environment_file, self.metrics_file):
                 path.unlink(missing_ok=True)
             self.lock.release()
-            with suppress(OSError):  # somebody else's files are in it
+            with suppress(OSError):  # it holds files of the user
                 self.path.rmdir()
-
-    def read_config(self) -> dict[str, Any]:
-        """The run's config as JSON data.
-
-        Raises:
-            ValueError: this is not a run directory.
-        """
-        if not self.config.is_file():
-            raise ValueError(f"{self.path} is not a run directory: there is no config.json in it")
-        found = read_json(self.config, "restore it, or train anew in another directory")
-        require_json_type(found, dict, self.config)
-        return found
-
-    def processes(self) -> list[dict[str, Any]]:
-        """The entries of environment.json, oldest first; none where there is no such file.
-
-        Raises:
-            ValueError: the file does not hold a list of entries.
-        """
-        if not self.environment.is_file():
-            return []
-        found = read_json(self.environment, "move it away, and the run goes on without it")
-        require_json_type(found, list, self.environment)
-        for entry in found:
-            require_json_type(entry, dict, self.environment)
-        return found
-
-    def started_from(self) -> dict[str, Any] | None:
-        """Run and step whose weights this run began with; None for weights of its own."""
-        return next((entry["started_from"] for entry in self.processes() if "started_from" in entry), None)
-
-    def _compare(self, old: Config, new: Config) -> None:
-        changed = changes(old, new)
-        if changed:
-            raise ValueError(
-                f"run directory {self.path} belongs to another config: {'; '.join(changed)}. "
-                "Resume with the settings in its config.json, or choose another directory"
-            )

@@ -1,20 +1,20 @@
-"""Where a run computes."""
+"""Devices that runs compute on."""
 
 import torch
 
 
 def choose_device(name: str) -> torch.device:
-    """The device that a config names: cpu, cuda, cuda:1, ..., or auto for an accelerator when there is one.
+    """Return the device that a config names: cpu, cuda, cuda:1, ..., or auto for an accelerator when there is one.
 
     Raises:
-        ValueError: torch knows no such device, or none is visible here.
+        ValueError: torch has no such device, or none is visible here.
     """
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
         device = torch.device(name)
     except RuntimeError:
-        raise ValueError(f"device={name!r}: torch knows no such device; use cpu, cuda or auto") from None
+        raise ValueError(f"device={name!r}: torch has no such device; use cpu, cuda or auto") from None
     if device.type == "cpu":
         return torch.device("cpu")
     if device.type == "mps" and torch.backends.mps.is_available():

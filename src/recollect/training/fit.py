@@ -1,8 +1,7 @@
-"""The loop that drives every trainer: seed, steps, evaluation, reports, checkpoints, resume, interrupts.
+"""The loop of all trainers: seed, steps, evaluation, reports, checkpoints, resume, interrupts.
 
-A trainer says what one step is; ``fit`` does the rest. A run that is killed at any moment and resumed ends with
-the same weights, bit for bit, as one that was left alone (same machine, versions and number of threads): a
-checkpoint holds everything that the next step reads.
+A run that is killed at any moment and resumed ends with the same weights, bit for bit, as one that was never
+interrupted (same machine, versions and number of threads): a checkpoint holds everything that the next step reads.
 """
 
 import math
@@ -27,11 +26,11 @@ from recollect.runs.loggers import open_logger, require_installed
 from recollect.runs.metrics import Logger, MetricsFile
 from recollect.runs.progress import Progress, listen_to_progress
 from recollect.runs.random_states import RandomStates, random_states, restore_random_states, seed_everything
-from recollect.runs.run_directory import RunDirectory, changes
+from recollect.runs.run_directory import RunDirectory, RunPaths, RunRecord, changed_settings
 from recollect.training.config import TrainerConfig
 from recollect.training.trainer import below
 from recollect.training.trainers import REGISTRY
-from recollect.training.warm_start import Start, fitted, read_start
+from recollect.training.warm_start import Start, fit_weights, read_start
 
 Status = Literal["finished", "solved", "interrupted"]
 
@@ -40,35 +39,35 @@ class Best(NamedTuple):
     """The best evaluation so far; of equal ones the newest."""
 
     score: float
-    """What was scored."""
+    """Its score."""
     step: int
-    """After how many steps."""
+    """Steps before it."""
 
 
 class Outcome(NamedTuple):
-    """How a run ended."""
+    """Result of a run."""
 
     status: Status
-    """All steps done; ``stop_score`` reached; or stopped by Ctrl-C or SIGTERM, and saved."""
+    """All steps are done; ``stop_score`` was reached; or Ctrl-C or SIGTERM stopped it, and it was saved."""
     step: int
     """Steps done."""
     seconds: float
     """Time spent in training and evaluation, over all processes of the run."""
     processor_seconds: float
-    """Processor time of the steps, all threads together, over all processes of the run; other programs do not
-    lengthen it as they do ``seconds``."""
+    """Processor time of the steps, all threads together, over all processes of the run; unlike ``seconds`` it does not
+    depend on other programs."""
     evaluation: dict[str, float]
     """Metrics of the newest evaluation; empty before the first."""
     best: Best | None
     """The best evaluation, whose checkpoint is kept; None before the first."""
     directory: RunDirectory
-    """Where it all is."""
+    """Its run directory."""
     agent: nn.Module
     """The agent, with its weights."""
     message: str
-    """One sentence for a person."""
+    """One sentence for the user."""
     trained_by: dict[str, Any]
-    """Entry of environment.json of the process that took the last step: an earlier one where none was left to take."""
+    """Entry of environment.json of the process that took the last step; an earlier one if all steps were done."""
 
 
 def fit(
@@ -82,34 +81,34 @@ def fit(
     console: Console | None = None,
     hint: str | None = None,
 ) -> Outcome:
-    """Train, and leave a run directory that describes itself.
+    """Train, and write a run directory that describes itself.
 
     Args:
         config: of the run.
-        directory: new, or with ``resume`` one that holds a run of the same config, but for the settings in
-            :data:`~recollect.runs.run_directory.FREE`.
+        directory: new, or with ``resume`` one that holds a run of the same config; the settings in
+            :data:`~recollect.runs.run_directory.FREE` may differ.
         resume: continue from the newest complete checkpoint (from the beginning when there is none yet).
-        start_from: directory of another run, whose newest weights a new run begins with, or ``RUN/best`` for those of
-            its best evaluation. Optimiser and counters are new. A resumed run goes on with weights of its own.
+        start_from: directory of another run whose newest weights a new run begins with, or ``RUN/best`` for those of
+            its best evaluation. Optimiser and counters are new. A resumed run continues with its own weights.
         loggers: called as ``logger(step, metrics)`` with every row of metrics.csv.
-        log: keys of :data:`~recollect.runs.loggers.LOGGERS`: who else gets the rows.
-        console: where progress is shown; None is silent.
-        hint: how a run that was interrupted goes on, for its message; None names ``--resume``.
+        log: keys of :data:`~recollect.runs.loggers.LOGGERS` that also get the rows.
+        console: where progress is shown; None shows nothing.
+        hint: how to continue after an interrupt, for the message; None names ``--resume``.
 
     Raises:
         ValueError: the directory exists, or holds a run or checkpoint of another config; a logger is missing; the run
             that this one starts from has other shapes.
-        RunError: the run had to stop (NaN, broken world, full disk); what was saved before stands.
+        RunError: the run had to stop (NaN, broken world, full disk); earlier checkpoints are intact.
     """
     for name in log:
         require_installed(name)
-    going_on = resume and _can_go_on(RunDirectory(directory))
-    start = None if start_from is None or going_on else read_start(start_from)
+    continues = resume and _has_checkpoint(RunPaths(directory))
+    start = None if start_from is None or continues else read_start(start_from)
     return Fit(config, directory, resume, start, console).run(loggers, log, hint)
 
 
 class Fit:
-    """One process's share of a run. Use :func:`fit`."""
+    """State of a run in one process; use :func:`fit`."""
 
     def __init__(
         self,
@@ -125,11 +124,11 @@ class Fit:
         self.directory = RunDirectory(directory)
         if resume:
             self._require_steps_ahead()
-        self.directory.check(self.description, resume=resume, renew=_renew)
+        self.directory.check(self.description, resume=resume, upgrade=_upgrade)
         seed_everything(config.fit.seed)
         keep_freed_memory()
-        with _before_anything_is_written():
-            self.trainer = self.config.build()
+        with _setup_errors():
+            self.trainer = config.build()
         self.done = 0
         self.seconds = 0.0
         self.processor_seconds = 0.0  # of the steps alone
@@ -137,20 +136,19 @@ class Fit:
         self.evaluation: dict[str, float] = {}
         self.best: Best | None = None
         self.window: dict[str, list[float]] = {}  # name: [sum, count] since the last report
-        self.reported = perf_counter()  # when this process wrote its last row
-        self.owes_report = False  # the newest step was done, and what follows it was not
+        self.reported = perf_counter()  # time of the last row of this process
+        self.owes_report = False  # the newest step was done, but not its evaluation and report
         self.process = self.trained_by = 0  # entries of environment.json: of this process, of that of the newest step
         try:
             if start is not None:
-                start = fitted(start, self.trainer.agent)
-            if not (resume and _can_go_on(self.directory)):
-                with _before_anything_is_written():
+                start = fit_weights(start, self.trainer.agent)
+            if not (resume and _has_checkpoint(self.directory)):
+                with _setup_errors():
                     self.trainer.check_data()
-            # Nothing is written before trainer, world and data stand: a mistake in the settings, or files that are
-            # not there, leave no directory behind.
+            # Nothing is written before trainer, world and data exist, so that wrong settings leave no directory behind.
             note = None if start is None else start.note()
-            self.directory.open(self.description, resume=resume, renew=_renew, note=note)
-            self.process = len(self.directory.processes()) - 1
+            self.directory.open(self.description, resume=resume, upgrade=_upgrade, note=note)
+            self.process = len(RunRecord(self.directory.path).processes) - 1
             if not (resume and self._restore()):
                 self._begin(start)
         except BaseException:
@@ -158,7 +156,7 @@ class Fit:
             raise
 
     def close(self) -> None:
-        """Let go of threads, worlds and the directory."""
+        """Release threads, worlds and the directory."""
         try:
             self.trainer.close()
         finally:
@@ -174,7 +172,7 @@ class Fit:
         progress = Progress(self.console, self.config.title, self.config.fit.steps, self.done, trainer.shown)
         with closing(self), Interrupts() as interrupts, _logging(self, loggers, log) as listeners:
             with self._writing():
-                file = MetricsFile(self.directory.metrics, columns, self.done)
+                file = MetricsFile(self.directory.metrics_file, columns, self.done)
             with progress:
                 while self.status == "running":
                     self._turn(file, listeners, progress, interrupts)
@@ -182,7 +180,7 @@ class Fit:
         return self._outcome(_message(self, interrupts.received, hint) + notice)
 
     def _turn(self, file: MetricsFile, listeners: Sequence[Logger], progress: Progress, interrupts: Interrupts) -> None:
-        """One step, and what is due after it: evaluation, row, checkpoints."""
+        """Take one step, and write the evaluation, row and checkpoints that are due after it."""
         settings, before = self.config.fit, self.best
         began = perf_counter()
         row = {}
@@ -201,7 +199,7 @@ class Fit:
         planned = bool(row) or self._due(settings.report_every)
         if planned or self._silent_for(settings.report_seconds):
             row = {"seconds": round(self.seconds, 3)} | self._means() | row
-            if planned:  # a row that the clock asked for leaves the means of the next one as they are
+            if planned:  # a row that is due by time does not change the means of the next one
                 self.window = {}
             self.reported = perf_counter()
             with self._writing():
@@ -218,7 +216,7 @@ class Fit:
             self.save()
 
     def save(self, states: RandomStates | None = None) -> None:
-        """Write a checkpoint of this moment."""
+        """Write a checkpoint."""
         self._write(self.directory.checkpoints, self.config.fit.keep_checkpoints, states)
 
     def _write(self, folder: Path, keep: int, states: RandomStates | None = None) -> None:
@@ -226,7 +224,7 @@ class Fit:
         tensors, data = self.trainer.save()
         progress = {
             "step": self.done,
-            # An interrupted run goes on when it is resumed.
+            # An interrupted run continues when it is resumed.
             "status": "running" if self.status == "interrupted" else self.status,
             "seconds": self.seconds,
             "processor_seconds": self.processor_seconds,
@@ -248,66 +246,67 @@ class Fit:
     def _begin(self, start: Start | None) -> None:
         if start is not None:
             self.trainer.load_initial_weights(start.weights)
-            self._tell(f"starts with the weights of {start.path}, step {start.step}")
+            self._print(f"starts with the weights of {start.path}, step {start.step}")
             return
-        origin = self.directory.started_from()
+        origin = RunRecord(self.directory.path).started_from
         if origin is not None:
             raise ValueError(
-                f"{self.directory.path} was to start from {origin['run']} and has no checkpoint yet: "
+                f"{self.directory.path} began with the weights of {origin['run']} and has no checkpoint yet: "
                 "name that run again (--from)"
             )
 
     def _restore(self) -> bool:
-        """Go on from the newest checkpoint; False when there is none yet."""
+        """Continue from the newest checkpoint; return False if there is none yet."""
         checkpoint, torn = checkpoints.read_newest(self.directory.checkpoints)
         for line in torn:
-            self._tell(line)
+            self._print(line)
         if checkpoint is None:
             return False
         progress = checkpoint.progress
-        with checkpoints.belongs(self.directory.checkpoints, progress["step"]):
-            changed = changes(_renew(progress["config"]), self.description)
+        with checkpoints.mismatch_errors(self.directory.checkpoints, progress["step"]):
+            changed = changed_settings(_upgrade(progress["config"]), self.description)
         if changed:
             raise ValueError(
                 f"the checkpoint of step {progress['step']} in {self.directory.checkpoints} belongs to another "
                 f"config: {'; '.join(changed)}. Resume with its settings, or choose another directory"
             )
-        with checkpoints.belongs(self.directory.checkpoints, progress["step"]):
+        with checkpoints.mismatch_errors(self.directory.checkpoints, progress["step"]):
             self.trainer.agent.load_state_dict(dict(checkpoint.weights))
             self.trainer.load(below("trainer.", checkpoint.training), progress["trainer"])
             self.done, self.seconds = progress["step"], progress["seconds"]
-            self.processor_seconds = progress.get("processor_seconds", 0.0)
             self.status, self.evaluation, self.window = progress["status"], progress["evaluation"], progress["window"]
+            # Older checkpoints lack these.
+            self.processor_seconds = progress.get("processor_seconds", 0.0)
             self.owes_report = progress.get("owes_report", False)
-            self.trained_by = progress.get("trained_by", 0)  # older files do not say
+            self.trained_by = progress.get("trained_by", 0)
             restore_random_states(below("random.", checkpoint.training), progress["random"])
         best, _ = checkpoints.read_newest(self.directory.best)
         if best is not None:
-            with checkpoints.belongs(self.directory.best, best.progress["step"]):
-                # It is of a later step if the run was killed before its next checkpoint. The run will come to that step
-                # again, but with other settings not to the same weights.
-                if best.progress["step"] <= self.done or _renew(best.progress["config"]) == self.description:
+            with checkpoints.mismatch_errors(self.directory.best, best.progress["step"]):
+                # It is of a later step if the run was killed before its next checkpoint. The run will reach that step
+                # again, but with other settings not with the same weights.
+                if best.progress["step"] <= self.done or _upgrade(best.progress["config"]) == self.description:
                     self.best = Best(*best.progress["best"])
-        self._tell(self.trainer.notice)
-        self._go_on(from_json(_renew(progress["config"]), TrainerConfig, REGISTRY))
+        self._print(self.trainer.notice)
+        self._continue(from_json(_upgrade(progress["config"]), TrainerConfig, REGISTRY))
         return True
 
-    def _go_on(self, before: TrainerConfig) -> None:
-        """A run that had ended runs again, if there are more steps or a higher goal now."""
+    def _continue(self, before: TrainerConfig) -> None:
+        """Let a run that had ended run again, if it now has more steps or a higher goal."""
         settings = self.config.fit
         if self.status == "running" and self._is_last():
-            self.owes_report = True  # it was to be longer, and its end is only scored and written down
+            self.owes_report = True  # it was planned longer, and only the end has to be scored and reported
         if self.done < settings.steps and self.status != "running" and not self._reached() and not self._spent():
             self.status = "running"
         old, new = before.learning_rate(self.done), self.config.learning_rate(self.done)
         if settings.steps != before.fit.steps and old != new and self.status == "running":
-            self._tell(
+            self._print(
                 f"the learning rate falls towards the last step, which is now {settings.steps} instead of "
-                f"{before.fit.steps}: it goes on at {new:.3g} (it would have been {old:.3g})"
+                f"{before.fit.steps}: it continues at {new:.3g} (it would have been {old:.3g})"
             )
 
     def _require_steps_ahead(self) -> None:
-        done = (0, *checkpoints.steps(self.directory.checkpoints))[-1]
+        done = max(checkpoints.steps(self.directory.checkpoints), default=0)
         steps = self.config.fit.steps
         require(
             steps >= done, "fit.steps", steps, f"{self.directory.path} is at step {done} already: give at least that"
@@ -324,7 +323,7 @@ class Fit:
     def _silent_for(self, seconds: float | None) -> bool:
         return seconds is not None and perf_counter() - self.reported >= seconds
 
-    def _tell(self, line: str) -> None:
+    def _print(self, line: str) -> None:
         if self.console is not None and line:
             self.console.print(line, style="yellow", highlight=False, soft_wrap=True, markup=False)
 
@@ -355,7 +354,7 @@ class Fit:
 
     def _gather(self, metrics: Mapping[str, float]) -> None:
         for name, value in metrics.items():
-            # What is a mean over the episodes of a step counts as often as there were any.
+            # Means over the episodes of a step are weighted by the number of episodes.
             weight = metrics.get("episodes", 1) if name.startswith("episode_") else 1
             total = self.window.setdefault(name, [0.0, 0])
             if name in self.trainer.counters:
@@ -375,7 +374,7 @@ class Fit:
                 self.save(before)
             raise
         except StepError as error:
-            # The trainer changed nothing, so what is saved is the end of the step before.
+            # The trainer changed nothing, so the checkpoint is that of the end of the previous step.
             self._stop(error, f"at step {self.done + 1}", before)
         except (RuntimeError, MemoryError, OverflowError, TypeError) as error:
             reason = machine.describe_out_of_memory(error)
@@ -393,7 +392,7 @@ class Fit:
         if self.done:
             self.save(before)
         else:
-            self.directory.forget()
+            self.directory.remove_if_new()
         raise type(error)(f"{error} {when}: stopped, {saved}. {error.advice()}") from (error.__cause__ or error)
 
     @contextmanager
@@ -401,10 +400,9 @@ class Fit:
         try:
             yield
         except OSError as error:
-            standing = checkpoints.steps(self.directory.checkpoints)
-            left = f"the checkpoint of step {standing[-1]} stands" if standing else "no checkpoint stands yet"
             raise RunError(
-                f"could not write to {self.directory.path} at step {self.done}: {error.strerror or error}; {left}. "
+                f"could not write to {self.directory.path} at step {self.done}: {error.strerror or error}; "
+                f"{checkpoints.describe_newest(self.directory.checkpoints)}. "
                 "Make room or make the folder writable, then resume"
             ) from error
 
@@ -420,12 +418,13 @@ class Fit:
             self.directory,
             self.trainer.agent,
             message,
-            self.directory.processes()[: self.trained_by + 1][-1],
+            RunRecord(self.directory.path).processes[: self.trained_by + 1][-1],
         )
 
 
 @contextmanager
-def _before_anything_is_written() -> Iterator[None]:
+def _setup_errors() -> Iterator[None]:
+    """Say in errors of a block that nothing was written yet."""
     try:
         yield
     except StepError as error:
@@ -438,11 +437,11 @@ def _before_anything_is_written() -> Iterator[None]:
         raise ValueError(f"{reason}: make the sizes of the run smaller. Nothing was written") from error
 
 
-def _can_go_on(directory: RunDirectory) -> bool:
+def _has_checkpoint(directory: RunPaths) -> bool:
     return checkpoints.newest(directory.checkpoints)[0] is not None
 
 
-def _renew(config: Mapping[str, Any]) -> dict[str, Any]:
+def _upgrade(config: Mapping[str, Any]) -> dict[str, Any]:
     return upgrade_json(config, TrainerConfig, REGISTRY)
 
 
@@ -455,10 +454,10 @@ def _logging(run: Fit, loggers: Sequence[Logger], log: Sequence[str]) -> Iterato
 
 def _message(run: Fit, signal_name: str | None, hint: str | None) -> str:
     if run.status == "interrupted" and not run.done:
-        hint = hint or "the same command with --resume begins anew"
+        hint = hint or "the same command with --resume starts again"
         return f"{signal_name} before the first step: nothing to save yet; {hint}"
     if run.status == "interrupted":
-        hint = hint or "the same command with --resume goes on from there"
+        hint = hint or "the same command with --resume continues from there"
         return f"{signal_name} at step {run.done}: saved in {run.directory.checkpoints}; {hint}"
     score = run.evaluation["score"]
     best = "" if run.best is None else f"; best {run.best.score:.4f} at step {run.best.step}"

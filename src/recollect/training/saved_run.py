@@ -1,4 +1,4 @@
-"""What a run directory holds, ready to use: its config, its model, its scores and its films."""
+"""Config, model, scores and videos of a run directory."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -20,39 +20,38 @@ from recollect.machine import describe_out_of_memory
 from recollect.runs import checkpoints
 from recollect.runs.checkpoints import Checkpoint
 from recollect.runs.errors import StepError
-from recollect.runs.run_directory import RunDirectory
+from recollect.runs.run_directory import RunRecord
 from recollect.tasks.ruler import policy_scores
 from recollect.training.config import TrainerConfig, fresh_seed
 from recollect.training.devices import choose_device
 from recollect.training.trainers import REGISTRY
 
 POLICY_EPISODES = 128
-"""Episodes that score a policy which a world names to be compared with."""
+"""Episodes that score a reference policy of a world."""
 BATCH_SIZE = 64
-"""Rows at a time of an evaluation: the same for all runs, so that a score does not depend on how a run was trained."""
+"""Rows at a time in evaluations, equal for all runs: a score does not depend on the batch size of training."""
 
 
 def load_config(directory: str | PathLike[str], *, trust: bool = False) -> TrainerConfig:
-    """The config of a run directory, as the trainer's dataclass.
+    """Read the config of a run directory, as the trainer's dataclass.
 
     Args:
         directory: of the run.
-        trust: import the modules of other packages that it names (a world or core of somebody's own).
+        trust: import the modules of other packages that it names (a user-defined world or core).
 
     Raises:
         ValueError: not a run directory, or its config names something unknown, or something to import without
             ``trust``.
     """
-    run = RunDirectory(directory)
-    data = run.read_config()
+    run = RunRecord(directory)
     try:
-        return from_json(data, TrainerConfig, REGISTRY, trust=trust)
+        return from_json(run.config, TrainerConfig, REGISTRY, trust=trust)
     except ValueError as error:
-        raise ValueError(f"{run.config}: {error}") from error
+        raise ValueError(f"{run.config_file}: {error}") from error
 
 
 def read_config(file: str | PathLike[str], *, trust: bool = False) -> TrainerConfig:
-    """The config in a file that a run wrote as its ``config.json``.
+    """Read the config in a file that a run wrote as its ``config.json``.
 
     Args:
         file: of JSON.
@@ -70,27 +69,26 @@ def read_config(file: str | PathLike[str], *, trust: bool = False) -> TrainerCon
 
 
 def load_checkpoint(directory: str | PathLike[str], *, best: bool = False) -> Checkpoint:
-    """The newest complete checkpoint of a run, or the one of its best evaluation.
+    """Read the newest complete checkpoint of a run, or the one of its best evaluation.
 
     Raises:
         ValueError: not a run directory, or there is no complete checkpoint in it.
     """
-    run = RunDirectory(directory)
-    run.read_config()
-    checkpoint, torn = checkpoints.read_newest(run.best if best else run.checkpoints)
+    run = RunRecord(directory)
+    _ = run.config  # raises where this is no run
+    checkpoint, torn = checkpoints.read_newest(run.checkpoint_folder(best=best))
     if checkpoint is None:
-        torn_too = f" ({'; '.join(torn)})" if torn else ""
+        also = f" ({'; '.join(torn)})" if torn else ""
         if best:
-            remedy = "take the newest one, or go on with --resume until an evaluation"
-            raise ValueError(f"{run.path} has no best checkpoint yet{torn_too}: {remedy}")
-        raise ValueError(f"{run.path} has no complete checkpoint yet{torn_too}: train it with --resume")
+            remedy = "take the newest one, or continue with --resume until an evaluation"
+            raise ValueError(f"{run.path} has no best checkpoint yet{also}: {remedy}")
+        raise ValueError(f"{run.path} has no complete checkpoint yet{also}: train it with --resume")
     return checkpoint
 
 
 def describe_torn_checkpoints(directory: str | PathLike[str], *, best: bool = False) -> list[str]:
-    """What a person should know about the newest checkpoints: those that are torn, and which one stands for them."""
-    run = RunDirectory(directory)
-    path, torn = checkpoints.newest(run.best if best else run.checkpoints)
+    """Return one line for every newer checkpoint that is torn, and one for the checkpoint that is used instead."""
+    path, torn = checkpoints.newest(RunRecord(directory).checkpoint_folder(best=best))
     if path is None or not torn:
         return torn
     return [*torn, f"the checkpoint of step {checkpoints.step_of(path)} is used"]
@@ -103,16 +101,16 @@ def load_model(
     best: bool = False,
     trust: bool = False,
 ) -> Any:
-    """The agent of a run directory, with the weights of its newest complete checkpoint, in ``eval`` mode.
+    """Load the agent of a run directory, with the weights of its newest complete checkpoint, in ``eval`` mode.
 
     Args:
         directory: of the run.
-        device: where the agent is to be.
+        device: of the agent.
         best: take the weights of the run's best evaluation instead.
         trust: as in :func:`load_config`.
 
     Returns:
-        What the run's trainer trains: a ``SequenceModel``, an ``ActorCritic``, ...
+        The model that the run's trainer trains: a ``SequenceModel``, an ``ActorCritic``, ...
 
     Raises:
         ValueError: as :func:`load_config` and :func:`load_checkpoint`.
@@ -127,32 +125,32 @@ def load_model_and_step(
     *,
     best: bool = False,
 ) -> tuple[Any, int]:
-    """What :func:`load_model` gives, of a run whose config has been read, and the step that its weights are of.
+    """Load the agent as :func:`load_model` does, with a config that was read before; return it and its step.
 
-    Both come from one reading: a run that still trains has another newest checkpoint a moment later.
+    Both come from one checkpoint: a run that still trains has another newest one a moment later.
     """
     where, checkpoint = choose_device(str(device)), load_checkpoint(directory, best=best)
-    model, run, step = _built(config), RunDirectory(directory), int(checkpoint.progress["step"])
-    with checkpoints.belongs(run.best if best else run.checkpoints, step):
+    model, step = _build_agent(config), int(checkpoint.progress["step"])
+    with checkpoints.mismatch_errors(RunRecord(directory).checkpoint_folder(best=best), step):
         model.load_state_dict(dict(checkpoint.weights))
     return model.to(where).eval(), step
 
 
-def require_world(directory: str | PathLike[str], what: str, *, trust: bool = False) -> TrainerConfig:
-    """The config of a run; ``ValueError`` unless it acts in a world. ``what`` only such runs have or can."""
+def require_world(directory: str | PathLike[str], ability: str, *, trust: bool = False) -> TrainerConfig:
+    """Return the config of a run; raise ``ValueError`` unless it acts in a world, which gives it the ``ability``."""
     config = load_config(directory, trust=trust)
     if not config.has_films:
-        raise ValueError(f"{directory} was trained on rows of a stream task: only runs in a world {what}")
+        raise ValueError(f"{directory} was trained on rows of a stream task: only runs in a world {ability}")
     return config
 
 
 def require_filmable(
     directory: str | PathLike[str], folder: str | PathLike[str], *, trust: bool = False
 ) -> TrainerConfig:
-    """The config of a run that :func:`record_run` could film into a folder; looked at before anything is played.
+    """Return the config of a run that :func:`record_run` can film into a folder; call it before anything is played.
 
     Raises:
-        ValueError: not a run, a run on a stream task, imageio or pillow is missing, or a folder that cannot be made.
+        ValueError: not a run, a run on a stream task, imageio or pillow is missing, or the folder cannot be made.
     """
     config = require_world(directory, "can be filmed", trust=trust)
     load_imageio()
@@ -169,11 +167,11 @@ def require_recordable(
     noise: Sequence[float] = (),
     trust: bool = False,
 ) -> TrainerConfig | None:
-    """Look whether :func:`save_episodes` could write a run's episodes there, before anything is played.
+    """Check that :func:`save_episodes` can write a run's episodes there; call it before anything is played.
 
     Args:
         directory: of the run.
-        target: FILE.npz, minari:DATASET or lerobot:FOLDER; None asks for nothing.
+        target: FILE.npz, minari:DATASET or lerobot:FOLDER; None for no episodes.
         noise: as in :func:`save_episodes`.
         trust: as in :func:`load_config`.
 
@@ -181,11 +179,11 @@ def require_recordable(
         The config of the run; None without a target.
 
     Raises:
-        ValueError: not a run, a run on a stream task, a target that cannot be written, or noise that is no share or
-            that nobody records.
+        ValueError: not a run, a run on a stream task, a target that cannot be written, noise that is no share, or noise
+            without a target.
     """
     if target is None:
-        require(not noise, "noise", list(noise), "it is for episodes that are kept, name their file too (--record)")
+        require(not noise, "noise", list(noise), "it is for recorded episodes: name their file too (--record)")
         return None
     require(all(0 <= share <= 1 for share in noise), "noise", list(noise), "give shares of the actions, from 0 to 1")
     require_target(target)
@@ -204,46 +202,46 @@ def save_episodes(  # noqa: PLR0913  (how it plays)
     best: bool = False,
     trust: bool = False,
 ) -> Recording:
-    """Let the newest checkpoint of a run play fresh episodes of its world, and write them for the trainer cloning.
+    """Play fresh episodes with the newest checkpoint of a run, and write them as data for the trainer cloning.
 
     Args:
         directory: of the run.
         target: FILE.npz, minari:DATASET or lerobot:FOLDER.
         episodes: how many; None takes 128.
         seed: of the world.
-        greedy: take the likeliest action, or else draw from the policy; None does what the run's evaluations did.
-        noise: shares of the actions that know nothing, in turns over the rows: for episodes of mixed quality.
+        greedy: take the likeliest action, or else draw from the policy; None does as the run's evaluations.
+        noise: shares of random actions, in turns over the rows: for episodes of mixed quality.
         device: where to compute.
-        best: let the checkpoint of the run's best evaluation play instead.
+        best: play with the checkpoint of the run's best evaluation instead.
         trust: as in :func:`load_config`.
 
     Raises:
-        ValueError: not a run, no checkpoint, a run on a stream task, or a target that cannot be written. Nothing was
-            played then.
+        ValueError: not a run, no checkpoint, a run on a stream task, or a target that cannot be written; before
+            anything is played.
     """
     config = require_recordable(directory, target, noise=noise, trust=trust)
     assert config is not None  # there is a target
     model, _ = load_model_and_step(config, directory, device, best=best)
-    with _advised():
+    with _remedies():
         number = config.final_samples if episodes is None else episodes
         recording = config.record(model, episodes=number, seed=fresh_seed(seed), greedy=greedy, noise=noise)
     write_recording(recording, target)
     return recording
 
 
-def _built(config: TrainerConfig) -> nn.Module:
+def _build_agent(config: TrainerConfig) -> nn.Module:
     try:
         return config.build_agent()
     except (RuntimeError, MemoryError, OverflowError, TypeError) as error:
         reason = describe_out_of_memory(error)
         if reason is None:
             raise
-        raise ValueError(f"{reason}: the config asks for more than this machine has") from error
+        raise ValueError(f"{reason}: the config needs more than this machine has") from error
 
 
 @contextmanager
-def _advised() -> Iterator[None]:
-    """A broken world ends what is done here with its remedy."""
+def _remedies() -> Iterator[None]:
+    """Add the remedy to errors of a broken world."""
     try:
         yield
     except StepError as error:
@@ -265,21 +263,21 @@ def evaluate_run(
     Args:
         directory: of the run.
         samples: how many rows or episodes; None takes 512 rows or 128 episodes.
-        greedy: in a world, take the likeliest action, or else draw from the policy; None does what the run's own
-            evaluations did.
+        greedy: in a world, take the likeliest action, or else draw from the policy; None does as the run's own
+            evaluations.
         seed: of the rows or the world, which no run has trained or been evaluated on.
         device: where to compute.
-        best: score the checkpoint of the run's best evaluation instead. Fresh rows and episodes do not know which one
-            that was: the score has no luck of the choice in it.
+        best: score the checkpoint of the run's best evaluation instead. Its score on fresh data is not biased by that
+            choice.
         trust: as in :func:`load_config`.
 
     Raises:
-        ValueError: as :func:`load_config` and :func:`load_checkpoint`, or no rows or episodes are asked for.
-        WorldError: the world raises, exits, hangs, never ends or answers nonsense.
+        ValueError: as :func:`load_config` and :func:`load_checkpoint`, or ``samples`` is less than 1.
+        WorldError: the world raises, exits, hangs, never ends or returns invalid data.
     """
     config = load_config(directory, trust=trust)
     model, _ = load_model_and_step(config, directory, device, best=best)
-    with _advised():
+    with _remedies():
         found = config.evaluate(
             model,
             samples=config.final_samples if samples is None else samples,
@@ -310,17 +308,16 @@ def record_run(
         folder: gets the files, named after the run.
         episodes: how many.
         seed: of the world.
-        greedy: take the likeliest action, or else draw from the policy; None does what the run's evaluations did.
+        greedy: take the likeliest action, or else draw from the policy; None does as the run's evaluations.
         device: where to compute.
         best: film the checkpoint of the run's best evaluation instead.
         trust: as in :func:`load_config`.
 
     Raises:
-        ValueError: not a run, no checkpoint, a run on a stream task (there is nothing to see), imageio is missing, or
-            the folder cannot be made.
+        ValueError: not a run, no checkpoint, a run on a stream task, imageio is missing, or the folder cannot be made.
     """
     config = require_filmable(directory, folder, trust=trust)
     target = Path(folder) / Path(directory).resolve().name
     model, _ = load_model_and_step(config, directory, device, best=best)
-    with _advised():
+    with _remedies():
         return config.film(model, target, episodes=episodes, seed=fresh_seed(seed), greedy=greedy)

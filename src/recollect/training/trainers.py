@@ -1,4 +1,4 @@
-"""The trainers, and the kinds of config that a run's JSON may name."""
+"""Table of the trainers, and of the kinds of config that a run's JSON may name."""
 
 from recollect.agents.registry import REGISTRY as AGENT_REGISTRY
 from recollect.training.config import TrainerConfig
@@ -27,7 +27,7 @@ REGISTRY: dict[str, type] = {**AGENT_REGISTRY, **TRAINERS}
 
 
 def find_trainer(task: type) -> type[TrainerConfig]:
-    """The first trainer in the table that can train on a class of tasks.
+    """Return the first trainer in the table that can train on a class of tasks.
 
     Raises:
         ValueError: there is none.

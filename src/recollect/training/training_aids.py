@@ -1,7 +1,7 @@
-"""What tables say of a run that had help in learning, from its config.json alone.
+"""Teacher and training aids of a run, from its config.json alone.
 
-A teacher who was imitated, targets that only the world knows, a curriculum: no table leaves them out. The config of a
-run in somebody else's world cannot be read as a whole; then the parts that know about help are read one by one.
+Tables name all of them. The config of a run in a user-defined world cannot be read as a whole; its parts that describe
+training aids are then read one by one.
 """
 
 from collections.abc import Mapping
@@ -16,51 +16,51 @@ from recollect.training.imitation.config import ImitationConfig
 from recollect.training.impala.config import SupervisionConfig
 from recollect.training.trainers import REGISTRY
 
-HELPS: tuple[tuple[tuple[str, ...], type[Any]], ...] = (
+PARTS: tuple[tuple[tuple[str, ...], type[Any]], ...] = (
     (("core",), CoreConfig),
     (("agent",), ActorCriticConfig),
     (("loss", "supervision"), SupervisionConfig),
     (("schedule", "curriculum"), CurriculumConfig),
     (("curriculum",), CurriculumConfig),
 )
-"""Parts of a config that know what helps in learning."""
-_UNKNOWN = (ValueError, LookupError, TypeError, ImportError)
-"""What reading a config raises that is of somebody else, of another version or edited."""
+"""Parts of a config with the property ``training_aids``."""
+_UNREADABLE = (ValueError, LookupError, TypeError, ImportError)
+"""Errors from reading a config that is user-defined, of another version or edited."""
 
 
 def teacher_description(config: Mapping[str, Any]) -> str | None:
-    """What :attr:`TrainerConfig.teacher_description` says, also where the world is of somebody else."""
+    """Return :attr:`TrainerConfig.teacher_description`, also where the world is user-defined."""
     try:
         return from_json(config, TrainerConfig, REGISTRY).teacher_description
-    except _UNKNOWN:
+    except _UNREADABLE:
         pass
     try:
         if config["kind"] == "cloning":
             return f"cloned {config['teacher']['name']}"
         return from_json(config["loss"]["imitation"], ImitationConfig, REGISTRY).label(config["fit"]["steps"])
-    except _UNKNOWN:
+    except _UNREADABLE:
         return None
 
 
 def training_aids(config: Mapping[str, Any]) -> tuple[str, ...]:
-    """What :attr:`TrainerConfig.training_aids` says, also where the task is of somebody else."""
+    """Return :attr:`TrainerConfig.training_aids`, also where the task is user-defined."""
     try:
         return from_json(config, TrainerConfig, REGISTRY).training_aids
-    except _UNKNOWN:
+    except _UNREADABLE:
         pass
     found: list[str] = []
-    for path, cls in HELPS:
+    for path, cls in PARTS:
         part: Any = config
         try:
             for key in path:
                 part = part[key]
             found += from_json(part, cls, REGISTRY).training_aids
-        except _UNKNOWN:
+        except _UNREADABLE:
             continue
     return tuple(found)
 
 
 def all_training_aids(config: Mapping[str, Any]) -> tuple[str, ...]:
-    """Both, the teacher first."""
+    """Return the teacher, if any, and the training aids."""
     teacher = teacher_description(config)
     return (*(() if teacher is None else (teacher,)), *training_aids(config))

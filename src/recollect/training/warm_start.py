@@ -1,6 +1,6 @@
-"""Start from: a new run that begins with the weights of another one.
+"""Warm start: a new run begins with the weights of another one.
 
-Only the weights are taken over. Optimiser, counters, generators and memory are those of a new run.
+Only the weights are used. Optimiser, counters, generators and memory are those of a new run.
 """
 
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from recollect.agents.actor_critic import is_target_head, without_target_heads
-from recollect.runs.run_directory import RunDirectory
+from recollect.runs.run_directory import RunRecord
 from recollect.training.saved_run import load_checkpoint
 from recollect.training.training_aids import all_training_aids
 
@@ -24,20 +24,29 @@ class Start:
     path: str
     """Its directory."""
     step: int
-    """After how many of its steps."""
+    """Steps that it had trained."""
     weights: Mapping[str, Tensor]
     """Parameters and buffers."""
-    helped: tuple[str, ...] = ()
-    """What helped that run in learning, and the one that it started from."""
+    training_aids: tuple[str, ...] = ()
+    """Training aids of that run, and of the one that it started from."""
 
     def note(self) -> dict[str, Any]:
-        """What environment.json of the new run says of it."""
-        helped = {"helped": list(self.helped)} if self.helped else {}
-        return {"started_from": {"run": self.path, "step": self.step, **helped}}
+        """Return its entry in environment.json of the new run."""
+        aids = {"helped": list(self.training_aids)} if self.training_aids else {}
+        return {"started_from": {"run": self.path, "step": self.step, **aids}}
+
+
+def resolve_run(source: str | PathLike[str]) -> tuple[RunRecord, bool]:
+    """Return the run that ``RUN`` or ``RUN/best`` names, and whether its best weights are meant."""
+    path = Path(source)
+    parent = RunRecord(path.parent)
+    if path.name == parent.best.name and parent.config_file.is_file():
+        return parent, True
+    return RunRecord(path), False
 
 
 def read_start(source: str | PathLike[str]) -> Start:
-    """Weights of a run.
+    """Read the weights of a run.
 
     Args:
         source: ``RUN`` for its newest checkpoint, ``RUN/best`` for that of its best evaluation.
@@ -46,27 +55,24 @@ def read_start(source: str | PathLike[str]) -> Start:
         ValueError: not a run directory, or it has no such checkpoint.
     """
     path = Path(source).resolve()
-    best = path.name == RunDirectory(path).best.name and RunDirectory(path.parent).config.is_file()
-    run = path.parent if best else path
-    checkpoint, folder = load_checkpoint(run, best=best), RunDirectory(run)
-    before = (folder.started_from() or {}).get("helped", ())
-    helped = dict.fromkeys((*before, *all_training_aids(folder.read_config())))
-    return Start(str(path), checkpoint.progress["step"], checkpoint.weights, tuple(helped))
+    run, best = resolve_run(path)
+    checkpoint = load_checkpoint(run.path, best=best)
+    earlier = (run.started_from or {}).get("helped", ())
+    aids = dict.fromkeys((*earlier, *all_training_aids(run.config)))
+    return Start(str(path), checkpoint.progress["step"], checkpoint.weights, tuple(aids))
 
 
-def fitted(start: Start, agent: nn.Module) -> Start:
-    """The weights of another run for an agent, whose names and shapes they have.
+def fit_weights(start: Start, agent: nn.Module) -> Start:
+    """Return the weights of another run for an agent with the same names and shapes.
 
-    A head that only targets of training read may be only there, and is left out, or only here, and stays as it is.
+    Heads that only training targets read may differ: those of the other run are dropped, those of the agent are kept.
 
     Raises:
-        ValueError: they do not fit; says in what, and what to do.
+        ValueError: the weights do not fit; names the differences and the remedy.
     """
     own = {name: tensor.detach().clone() for name, tensor in agent.state_dict().items() if is_target_head(name)}
-    weights = {name: start.weights.get(name, tensor) for name, tensor in own.items()} | without_target_heads(
-        start.weights
-    )
-    start = replace(start, weights=weights)
+    heads = {name: start.weights.get(name, tensor) for name, tensor in own.items()}
+    start = replace(start, weights=heads | without_target_heads(start.weights))
     theirs = {name: tuple(tensor.shape) for name, tensor in start.weights.items()}
     ours = {name: tuple(tensor.shape) for name, tensor in agent.state_dict().items()}
     wrong = [
