@@ -18,7 +18,7 @@ from recollect import files
 from recollect.cores import CORES
 from recollect.evaluation import sequences
 from recollect.runs import checkpoints
-from recollect.runs.lock import Lock
+from recollect.runs.folder_lock import FolderLock
 from recollect.runs.metrics import MetricsFile, read_rows
 from recollect.runs.run_directory import RunDirectory
 from recollect.tasks import Recall
@@ -91,8 +91,8 @@ def half_a_row(number):
 # evaluation (step 6), of step 6, of step 9, of step 12.
 POINTS = {
     "before the model": lambda: at_call(SupervisedConfig, "build_agent", 1, True),
-    "before the lock": lambda: at_call(Lock, "take", 1, True),
-    "behind the lock": lambda: at_call(Lock, "take", 1, False),
+    "before the lock": lambda: at_call(FolderLock, "acquire", 1, True),
+    "behind the lock": lambda: at_call(FolderLock, "acquire", 1, False),
     "before the config": lambda: at_call(RunDirectory, "open", 1, True),
     "in config.json": lambda: half_written(1),
     "in environment.json": lambda: half_written(2),
@@ -119,7 +119,7 @@ POINTS = {
     "while old ones are dropped": lambda: at_call(shutil, "rmtree", 1, True),
     "in the last checkpoint": lambda: half_written(3 + 4 * 4 + 2),
     "before the last rename": lambda: at_call(Path, "rename", 5, True),
-    "at the end": lambda: at_call(Lock, "release", 1, True),
+    "at the end": lambda: at_call(FolderLock, "release", 1, True),
 }
 
 
