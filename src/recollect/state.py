@@ -4,18 +4,19 @@ Row ``i`` of every leaf belongs to stream ``i``, so one set of functions resets,
 of every core.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
-import torch
-from torch import Tensor
+from recollect.lazy import torch
 
 S = TypeVar("S")
 
 
-def named_leaves(state: Any, prefix: str = "") -> Iterator[tuple[str, Tensor]]:
+def named_leaves(state: Any, prefix: str = "") -> Iterator[tuple[str, torch.Tensor]]:
     """Yield ``(dotted name, tensor)`` for every leaf, in field order."""
-    if isinstance(state, Tensor):
+    if isinstance(state, torch.Tensor):
         yield prefix, state
         return
     if not isinstance(state, tuple):
@@ -28,26 +29,26 @@ def named_leaves(state: Any, prefix: str = "") -> Iterator[tuple[str, Tensor]]:
         yield from named_leaves(child, f"{prefix}.{name}" if prefix else name)
 
 
-def leaves(state: Any) -> list[Tensor]:
+def leaves(state: Any) -> list[torch.Tensor]:
     """Return all tensors of a state, in field order."""
     return [leaf for _, leaf in named_leaves(state)]
 
 
-def map_state(fn: Callable[..., Tensor], state: S, *others: S) -> S:
+def map_state(fn: Callable[..., torch.Tensor], state: S, *others: S) -> S:
     """Apply ``fn`` leaf by leaf to one or more states of the same structure."""
-    if isinstance(state, Tensor):
+    if isinstance(state, torch.Tensor):
         return fn(state, *others)
     children = [map_state(fn, *group) for group in zip(state, *others, strict=True)]  # type: ignore[call-overload]
     build: Any = getattr(type(state), "_make", type(state))
     return build(children)
 
 
-def spread_rows(mask: Tensor, leaf: Tensor) -> Tensor:
+def spread_rows(mask: torch.Tensor, leaf: torch.Tensor) -> torch.Tensor:
     """Return a mask ``[b]`` or ``[b, t]`` with as many axes as ``leaf``, to select rows or steps of it."""
     return mask.reshape(*mask.shape, *[1] * (leaf.ndim - mask.ndim))
 
 
-def where_first(is_first: Tensor, fresh: S, state: S) -> S:
+def where_first(is_first: torch.Tensor, fresh: S, state: S) -> S:
     """Return rows with ``is_first`` ``[b]`` from ``fresh``, the others from ``state``.
 
     A selection, not a product, so that NaN in a discarded row is discarded too.
@@ -55,15 +56,15 @@ def where_first(is_first: Tensor, fresh: S, state: S) -> S:
     return map_state(lambda new, old: torch.where(spread_rows(is_first, old), new, old), fresh, state)
 
 
-def take_rows(state: S, index: Tensor | slice) -> S:
+def take_rows(state: S, index: torch.Tensor | slice) -> S:
     """Return the rows ``index`` (integers, a boolean mask or a slice), in that order."""
     return map_state(lambda leaf: leaf[index], state)
 
 
-def put_rows(state: S, index: Tensor | slice, rows: S) -> S:
+def put_rows(state: S, index: torch.Tensor | slice, rows: S) -> S:
     """Return a copy of ``state`` with rows ``index`` replaced by ``rows``."""
 
-    def put(leaf: Tensor, new: Tensor) -> Tensor:
+    def put(leaf: torch.Tensor, new: torch.Tensor) -> torch.Tensor:
         leaf = leaf.clone()
         leaf[index] = new.to(leaf.dtype)
         return leaf
@@ -78,18 +79,18 @@ def concatenate(states: list[S]) -> S:
 
 def detach(state: S) -> S:
     """Detach a state from the graph that made it, between two unrolls."""
-    return map_state(Tensor.detach, state)
+    return map_state(torch.Tensor.detach, state)
 
 
 def clone(state: S) -> S:
     """Return a copy that shares no storage with ``state``."""
-    return map_state(Tensor.clone, state)
+    return map_state(torch.Tensor.clone, state)
 
 
 def to(state: S, *args: Any, **kwargs: Any) -> S:
     """Move a state, with the arguments of ``Tensor.to``; a dtype applies to floating-point leaves only."""
 
-    def move(leaf: Tensor) -> Tensor:
+    def move(leaf: torch.Tensor) -> torch.Tensor:
         if leaf.is_floating_point():
             return leaf.to(*args, **kwargs)
         return leaf.to(torch.empty(0, device=leaf.device).to(*args, **kwargs).device)

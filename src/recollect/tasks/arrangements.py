@@ -1,9 +1,10 @@
 """Which thing is where: how many bits it takes to say so, and a number for every arrangement."""
 
+from __future__ import annotations
+
 import math
 
-import torch
-from torch import Tensor
+from recollect.lazy import torch
 
 
 def arrangement_bits(n: int, k: int) -> float:
@@ -11,7 +12,7 @@ def arrangement_bits(n: int, k: int) -> float:
     return (math.lgamma(n + 1) - math.lgamma(n - k + 1)) / math.log(2)
 
 
-def arrangement_number(order: Tensor) -> Tensor:
+def arrangement_number(order: torch.Tensor) -> torch.Tensor:
     """Every permutation a number of its own: how many of the later things are smaller, as digits.
 
     Args:

@@ -6,14 +6,13 @@ is counted from the newest of those: nothing shorter will do, and whoever rememb
 none of them.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-import numpy as np
-import torch
-from torch import Tensor
-
+from recollect.lazy import np, torch
 from recollect.tasks.streams.contract import Batch, StreamTask
 from recollect.tasks.streams.mixture import Mixture
 from recollect.tasks.worlds.contract import NEW_EPISODE, Step, World, WorldConfig
@@ -46,16 +45,16 @@ class Demand:
 class Use(NamedTuple):
     """Uses of one step; u of them."""
 
-    lag: Tensor
+    lag: torch.Tensor
     """long ``[u]``: see :class:`Demand`."""
-    episodes: Tensor
+    episodes: torch.Tensor
     """long ``[u]``."""
-    distractors: Tensor
+    distractors: torch.Tensor
     """long ``[u]``; NaN where the task does not say."""
-    row: Tensor
+    row: torch.Tensor
     """long ``[u]``: whose they are."""
 
-    def of(self, rows: Tensor) -> "Use":
+    def of(self, rows: torch.Tensor) -> Use:
         """Those of some rows; bool ``[b]``."""
         return Use(*(part[rows[self.row]] for part in self))
 
@@ -108,7 +107,7 @@ def _mean_score(config: WorldConfig, policy: str, episodes: int, seed: int) -> f
     return float(torch.cat(scores).double().mean())
 
 
-def _played(world: World, policy: str, each: int) -> Iterator[tuple[Step, Tensor]]:
+def _played(world: World, policy: str, each: int) -> Iterator[tuple[Step, torch.Tensor]]:
     """Steps of a world, and which rows have not yet ended ``each`` episodes, bool ``[b]``; until all have."""
     step, ended = world.reset(), torch.zeros(world.batch_size, dtype=torch.long)
     while True:
@@ -141,7 +140,7 @@ def _stream_uses(task: StreamTask, rows: int, seed: int) -> Iterator[Use]:
     yield Use(step - source - unseen, torch.zeros_like(step), between, row)
 
 
-def _of_other_questions(batch: Batch) -> Tensor:
+def _of_other_questions(batch: Batch) -> torch.Tensor:
     """Steps between the memory and each step's own question, long ``[b, t]``: every question goes on from the memory
     and sees no other one.
     """

@@ -19,14 +19,15 @@ an episode ends, and the next begins where the game stands, with FIRE where the 
 with a no-op. Returns are then those of a life; ``life_loss=False`` gives those of a game.
 """
 
+from __future__ import annotations
+
 import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import gymnasium
-
 from recollect.config import did_you_mean, require
+from recollect.lazy import gymnasium
 
 ATARI: dict[str, Any] = {
     "stack_num": 4,

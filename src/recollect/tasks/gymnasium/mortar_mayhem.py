@@ -21,17 +21,15 @@ Source: Pleines et al., Memory Gym: towards endless tasks to benchmark memory ca
 Differs: ``steps`` cuts an episode (a truncation), where the published one has no limit.
 """
 
+from __future__ import annotations
+
 import os
 from dataclasses import dataclass
 from functools import reduce
 from typing import Any
 
-import gymnasium
-import numpy as np
-import torch
-from torch import Tensor
-
 from recollect.gymnasium_ids import MEMORY_GYM
+from recollect.lazy import gymnasium, np, torch
 from recollect.tasks.worlds.contract import Step, Truth, World, WorldConfig, WorldSpec, require_form
 
 SIDE = 84
@@ -80,7 +78,7 @@ class EndlessMortarMayhemConfig(WorldConfig):
             num_labels=self.commands,
         )
 
-    def build(self, batch_size: int, *, seed: int = 0, device: torch.device | str = "cpu") -> "EndlessMortarMayhem":
+    def build(self, batch_size: int, *, seed: int = 0, device: torch.device | str = "cpu") -> EndlessMortarMayhem:
         """The world, with ``batch_size`` environments in this process.
 
         Raises:
@@ -232,7 +230,7 @@ class EndlessMortarMayhem(World):
         none = np.zeros(self.batch_size, dtype=np.float32)
         return self._answer(frames, none, ~self.over, self.over, self.over)
 
-    def step(self, actions: Tensor) -> Step:
+    def step(self, actions: torch.Tensor) -> Step:
         """Advance every row."""
         if not self.begun:
             raise RuntimeError("EndlessMortarMayhem: call reset() before anything else")
@@ -252,7 +250,7 @@ class EndlessMortarMayhem(World):
         self.over = failed | late
         return self._answer(frames, reward, first, failed, late)
 
-    def oracle(self) -> Tensor:
+    def oracle(self) -> torch.Tensor:
         """The best action of every row."""
         return torch.tensor([arena.best() for arena in self.arenas], device=self.device)
 

@@ -5,6 +5,8 @@ action is ignored; all other rows take their action. Whoever calls says which ro
 last answer ended an episode.
 """
 
+from __future__ import annotations
+
 import contextlib
 import copy
 import multiprocessing
@@ -13,9 +15,9 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import gymnasium
-import numpy as np
 from gymnasium.vector import AutoresetMode
 
+from recollect.lazy import np
 from recollect.tasks.gymnasium.silence import Silence
 from recollect.tasks.gymnasium.spaces import Arrays, Reader, Writer
 

@@ -8,12 +8,14 @@ Oldest first. At the first step of an episode there are n copies of the first ob
 stacked, the other parts are as they are.
 """
 
+from __future__ import annotations
+
 from typing import Any
 
 import gymnasium
-import numpy as np
 from gymnasium import spaces
 
+from recollect.lazy import np
 from recollect.tasks.gymnasium.rows import Answer, Rows
 from recollect.tasks.gymnasium.spaces import Arrays
 

@@ -8,15 +8,16 @@ Both are thin: the rules stay in the world. They differ in who begins a new epis
 (``AutoresetMode.NEXT_STEP``). At the last step of an episode ``info["score"]`` is its score (see ``WorldSpec``).
 """
 
+from __future__ import annotations
+
 from typing import Any
 
 import gymnasium
 import numpy as np
-import torch
 from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
-from torch import Tensor
 
+from recollect.lazy import torch
 from recollect.tasks.worlds.contract import Step, World, WorldConfig
 from recollect.tasks.worlds.pictures import picture
 
@@ -163,7 +164,7 @@ def _draw_seed(generator: np.random.Generator) -> int:
     return int(generator.integers(2**62))
 
 
-def _tensor(actions: np.ndarray, space: gymnasium.Space[Any], world: World) -> Tensor:
+def _tensor(actions: np.ndarray, space: gymnasium.Space[Any], world: World) -> torch.Tensor:
     continuous = isinstance(space, gymnasium.spaces.Box)
     if not continuous and actions.dtype.kind not in "iub":  # a cast would cut off what is behind the point
         raise ValueError(f"actions are {actions.dtype} ({actions.ravel()[:3].tolist()}, ...): give integers of {space}")

@@ -32,6 +32,8 @@ not allowed), an agent takes none of those that are 0. The wrapper
 The score is the return of the episode, not discounted. Chance, oracle and memory span are unknown.
 """
 
+from __future__ import annotations
+
 import copy
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -41,13 +43,11 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 import gymnasium
-import numpy as np
-import torch
 from gymnasium.envs.registration import EnvSpec
-from torch import Tensor
 
 from recollect.config import import_user_module, load_object
 from recollect.gymnasium_ids import HOMES, OLD_ATARI, entry
+from recollect.lazy import np, torch
 from recollect.tasks.gymnasium.atari import ATARI, after_a_life, require_options, require_rom
 from recollect.tasks.gymnasium.rows import LocalRows, ProcessRows, Rows, VectorRows
 from recollect.tasks.gymnasium.spaces import Arrays, Reader, Writer
@@ -121,7 +121,7 @@ class GymnasiumConfig(WorldConfig):
             action_names=found.action_names,
         )
 
-    def build(self, batch_size: int, *, seed: int = 0, device: torch.device | str = "cpu") -> "GymnasiumWorld":
+    def build(self, batch_size: int, *, seed: int = 0, device: torch.device | str = "cpu") -> GymnasiumWorld:
         """The world, with ``batch_size`` environments."""
         return GymnasiumWorld(self, batch_size, seed=seed, device=device)
 
@@ -324,7 +324,7 @@ class GymnasiumWorld(World):
         self.over, self.returns = np.zeros_like(self.over), np.zeros_like(self.returns)
         return self._step(observation, np.zeros(self.batch_size, np.float32), ~self.over, self.over, self.over)
 
-    def step(self, actions: Tensor) -> Step:
+    def step(self, actions: torch.Tensor) -> Step:
         """Advance every row."""
         if not self.begun:
             raise RuntimeError("GymnasiumWorld: call reset() before anything else")
@@ -350,7 +350,7 @@ class GymnasiumWorld(World):
         numbers = (torch.tensor(part, device=self.device) for part in (reward, first, terminated, truncated, score))
         return Step(seen, *numbers)
 
-    def _check(self, actions: Tensor) -> np.ndarray:
+    def _check(self, actions: torch.Tensor) -> np.ndarray:
         space = self.spec.action_space
         require_form(actions, space, self.batch_size)
         array = actions.detach().cpu().numpy()

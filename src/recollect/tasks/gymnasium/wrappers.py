@@ -1,10 +1,13 @@
 """Wrappers to name on the command line: ``--world.wrappers recollect.tasks.gymnasium.wrappers:mask_from_info``."""
 
+from __future__ import annotations
+
 from typing import Any
 
 import gymnasium
-import numpy as np
 from gymnasium import spaces
+
+from recollect.lazy import np
 
 
 class ActionMask(gymnasium.Wrapper[Any, Any, Any, Any]):

@@ -3,13 +3,14 @@
 Shapes and dtypes are looked at in every step; numbers only where asked, since that waits for a device.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterator
 from typing import Any
 
 import gymnasium
-import torch
-from torch import Tensor
 
+from recollect.lazy import torch
 from recollect.tasks.worlds.contract import Observation, Step
 
 Form = tuple[tuple[int, ...], bool]
@@ -34,7 +35,7 @@ class Answers:
             raise ValueError(f"it answers a {type(step).__name__}, not a Step")
         for name, part in zip(Step._fields[1:], step[1:], strict=True):
             kind = "float" if name in ("reward", "score") else "bool"
-            if not isinstance(part, Tensor):
+            if not isinstance(part, torch.Tensor):
                 raise ValueError(f"{name} is {part!r}, not a {kind} tensor [{self.batch_size}]")
             right = part.is_floating_point() if kind == "float" else part.dtype == torch.bool
             if part.shape != (self.batch_size,) or not right:
@@ -44,8 +45,8 @@ class Answers:
             raise ValueError(f"the observation has entries {sorted(seen)}, its space {sorted(self.spaces)}")
         for name, leaf in seen.items():
             want = [self.batch_size, *(self.spaces[name].shape or ())]
-            if not isinstance(leaf, Tensor) or list(leaf.shape) != want:
-                got = list(leaf.shape) if isinstance(leaf, Tensor) else type(leaf).__name__
+            if not isinstance(leaf, torch.Tensor) or list(leaf.shape) != want:
+                got = list(leaf.shape) if isinstance(leaf, torch.Tensor) else type(leaf).__name__
                 raise ValueError(f"the observation{name} has shape {got}, its space asks for {want}")
             if leaf.is_floating_point() and isinstance(self.spaces[name], _WHOLE):
                 raise ValueError(f"the observation{name} is {leaf.dtype}, its space {self.spaces[name]} holds integers")

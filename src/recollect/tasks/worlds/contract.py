@@ -14,17 +14,16 @@ Worlds of ours are written once, as a batch of rows in torch on any device (:cla
 Gymnasium environments come in through ``tasks/gymnasium/worlds.py``; ours go out through ``tasks/gymnasium/views.py``.
 """
 
+from __future__ import annotations
+
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Generic, NamedTuple, TypeVar
-
-import gymnasium
-import torch
-from torch import Tensor
+from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
 from recollect.config import CheckedConfig
+from recollect.lazy import gymnasium, torch
 from recollect.state import map_state, named_leaves, put_rows, where_first
 
 S = TypeVar("S")
@@ -33,7 +32,7 @@ NEW_EPISODE = "new episode"
 """Name of the event, in ``spec.events``, with which an episode begins inside another one, without a reset. The last of
 them decides the score."""
 
-Observation = Tensor | dict[str, Tensor]
+Observation: TypeAlias = "torch.Tensor | dict[str, torch.Tensor]"
 """``[b, ...]``, or a dict of such: as the observation space says, with a leading batch axis."""
 
 
@@ -76,19 +75,19 @@ class Step(NamedTuple):
 
     observation: Any
     """An :data:`Observation`; never written to again by the world."""
-    reward: Tensor
+    reward: torch.Tensor
     """float32 ``[b]``: for the action that led here; 0 at ``is_first``."""
-    is_first: Tensor
+    is_first: torch.Tensor
     """bool ``[b]``: first observation of an episode."""
-    terminated: Tensor
+    terminated: torch.Tensor
     """bool ``[b]``: last observation of an episode that is over: nothing more could be gained."""
-    truncated: Tensor
+    truncated: torch.Tensor
     """bool ``[b]``: last observation of an episode that was cut by a time limit; never with ``terminated``."""
-    score: Tensor
+    score: torch.Tensor
     """float32 ``[b]``: how good the episode was, at its last observation (0 elsewhere). What chance and oracle mean."""
 
     @property
-    def is_last(self) -> Tensor:
+    def is_last(self) -> torch.Tensor:
         """Rows that show the last observation of an episode, bool ``[b]``."""
         return self.terminated | self.truncated
 
@@ -99,13 +98,13 @@ class Truth(NamedTuple):
     For probes, pictures and targets of training, never for an agent to read.
     """
 
-    event: Tensor
+    event: torch.Tensor
     """long ``[b]``: index into ``spec.events`` of what is to be seen now; -1 where nothing happens."""
-    start: Tensor
+    start: torch.Tensor
     """long ``[b]``: the present decision depends on steps ``start .. stop - 1`` of this episode; -1 where on none."""
-    stop: Tensor
+    stop: torch.Tensor
     """long ``[b]``: see ``start``."""
-    label: Tensor | None = None
+    label: torch.Tensor | None = None
     """long ``[b]``: what has to be remembered now, a class below ``spec.num_labels``; -1 where nothing is known yet or
     any more. ``[b, q]`` where ``spec.labels_per_step`` is q > 1. None in a world that names no classes."""
 
@@ -113,11 +112,11 @@ class Truth(NamedTuple):
 class Scene(NamedTuple):
     """What only the world knows about the things in the present frame of every row; for measures of attention."""
 
-    boxes: Tensor
+    boxes: torch.Tensor
     """long ``[b, things, 4]``: first row, first column, and the row and column after the last ones, in pixels."""
-    visible: Tensor
+    visible: torch.Tensor
     """bool ``[b, things]``: the frame shows it."""
-    matters: Tensor
+    matters: torch.Tensor
     """bool ``[b, things]``: the present decision depends on it."""
 
 
@@ -133,7 +132,7 @@ class World(ABC):
         """Begin new episodes in all rows, with the randomness of ``seed`` (None goes on with the present one)."""
 
     @abstractmethod
-    def step(self, actions: Tensor) -> Step:
+    def step(self, actions: torch.Tensor) -> Step:
         """Advance every row.
 
         Args:
@@ -145,11 +144,11 @@ class World(ABC):
             RuntimeError: no reset came before.
         """
 
-    def oracle(self) -> Tensor | None:
+    def oracle(self) -> torch.Tensor | None:
         """The best action of every row, with knowledge of the world's secrets; None where nobody knows it."""
         return None
 
-    def expert(self, name: str) -> Tensor | None:
+    def expert(self, name: str) -> torch.Tensor | None:
         """The actions of a policy that the world offers by name: ``oracle``, or one of its own.
 
         Like the oracle it has to know what to do wherever the actions of others have led. A world with another policy
@@ -168,7 +167,7 @@ class World(ABC):
         """The things in the present frame; None where nobody knows them."""
         return None
 
-    def save(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    def save(self) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
         """Everything that the next step reads: tensors, and JSON data.
 
         Raises:
@@ -176,7 +175,7 @@ class World(ABC):
         """
         raise ValueError(f"{type(self).__name__} cannot be saved: begin with a reset instead")
 
-    def load(self, tensors: Mapping[str, Tensor], data: Mapping[str, Any]) -> None:
+    def load(self, tensors: Mapping[str, torch.Tensor], data: Mapping[str, Any]) -> None:
         """Continue from what :meth:`save` gave."""
         raise ValueError(f"{type(self).__name__} cannot be loaded: begin with a reset instead")
 
@@ -185,7 +184,7 @@ class World(ABC):
         return
 
 
-def require_form(actions: Tensor, space: gymnasium.Space[Any], batch_size: int) -> None:
+def require_form(actions: torch.Tensor, space: gymnasium.Space[Any], batch_size: int) -> None:
     """Raise ``ValueError`` unless actions have the shape and the kind of numbers of a space, in every row."""
     integers = not isinstance(space, gymnasium.spaces.Box)
     expected = (batch_size, *(space.shape or ()))
@@ -221,11 +220,11 @@ class Advance(NamedTuple):
 
     state: Any
     """The world's state after the actions."""
-    reward: Tensor
+    reward: torch.Tensor
     """float32 ``[b]``."""
-    terminated: Tensor
+    terminated: torch.Tensor
     """bool ``[b]``: the episode is over."""
-    score: Tensor
+    score: torch.Tensor
     """float32 ``[b]``: the episode's score if it ends here."""
 
 
@@ -254,14 +253,14 @@ class TensorWorld(World, Generic[S]):
         """The state at the first observation of ``batch_size`` new episodes."""
 
     @abstractmethod
-    def advance(self, state: S, actions: Tensor) -> Advance:
+    def advance(self, state: S, actions: torch.Tensor) -> Advance:
         """The state after the actions, as new tensors. Rows whose episode is over may come out as anything finite."""
 
     @abstractmethod
     def observe(self, state: S) -> Observation:
         """What the rows show, as new tensors."""
 
-    def plan(self, state: S) -> Tensor | None:
+    def plan(self, state: S) -> torch.Tensor | None:
         """The best actions."""
         return None
 
@@ -283,7 +282,7 @@ class TensorWorld(World, Generic[S]):
         nothing = torch.zeros(self.batch_size, device=self.device)
         return Step(self.observe(self.state), nothing, ~self.over, self.over, self.over, nothing)
 
-    def step(self, actions: Tensor) -> Step:
+    def step(self, actions: torch.Tensor) -> Step:
         """Advance every row; begin a new episode where the last step ended one."""
         state = self._present()
         actions = self._check(actions)
@@ -305,7 +304,7 @@ class TensorWorld(World, Generic[S]):
             torch.where(self.over, moved.score, 0.0),
         )
 
-    def oracle(self) -> Tensor | None:
+    def oracle(self) -> torch.Tensor | None:
         """The best action of every row."""
         return self.plan(self._present())
 
@@ -317,12 +316,12 @@ class TensorWorld(World, Generic[S]):
         """The things in the present frame of every row."""
         return self.place(self._present())
 
-    def save(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    def save(self) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
         """State, clocks and generator."""
         tensors = {f"state.{name}": leaf for name, leaf in named_leaves(self._present())}
         return tensors | {"clock": self.clock, "over": self.over, "generator": self.generator.get_state()}, {}
 
-    def load(self, tensors: Mapping[str, Tensor], data: Mapping[str, Any]) -> None:
+    def load(self, tensors: Mapping[str, torch.Tensor], data: Mapping[str, Any]) -> None:
         """Continue from what :meth:`save` gave. A leaf that a world has had only since then is as in a new episode.
 
         Raises:
@@ -338,7 +337,7 @@ class TensorWorld(World, Generic[S]):
         self.clock, self.over = tensors["clock"].to(self.device), tensors["over"].to(self.device)
         self.generator.set_state(tensors["generator"].cpu())
 
-    def _require_own(self, tensors: Mapping[str, Tensor], leaves: Mapping[str, Tensor]) -> None:
+    def _require_own(self, tensors: Mapping[str, torch.Tensor], leaves: Mapping[str, torch.Tensor]) -> None:
         name, of_all = type(self).__name__, {"clock": self.clock, "over": self.over}
         found = leaves.keys() & tensors.keys()  # not all: what an older version of this world saved still loads
         if 2 * len(found) <= len(leaves) or not {*of_all, "generator"} <= tensors.keys():
@@ -356,13 +355,13 @@ class TensorWorld(World, Generic[S]):
             raise RuntimeError(f"{type(self).__name__}: call reset() before anything else")
         return self.state
 
-    def _renew(self, state: S, ended: Tensor) -> S:
+    def _renew(self, state: S, ended: torch.Tensor) -> S:
         if self.device.type != "cpu":  # looking whether a row ended would wait for the device
             return where_first(ended, self.begin(self.batch_size), state)
         index = ended.nonzero()[:, 0]
         return put_rows(state, index, self.begin(len(index))) if len(index) else state
 
-    def _check(self, actions: Tensor) -> Tensor:
+    def _check(self, actions: torch.Tensor) -> torch.Tensor:
         space = self.spec.action_space
         require_form(actions, space, self.batch_size)
         if isinstance(space, gymnasium.spaces.Discrete) and self.device.type == "cpu":

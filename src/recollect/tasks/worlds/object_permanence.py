@@ -23,15 +23,13 @@ Source: Lampinen et al. 2021 as above; it says no more about objects, frame rate
 in steps (ten for each of its seconds) are ours, and numbers are not comparable.
 """
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-import gymnasium
-import numpy as np
-import torch
-from torch import Tensor
-
+from recollect.lazy import gymnasium, np, torch
 from recollect.tasks.arrangements import arrangement_bits
 from recollect.tasks.worlds.contract import Advance, TensorWorld, Truth, WorldConfig, WorldSpec
 from recollect.tasks.worlds.tile_pictures import (
@@ -130,7 +128,7 @@ class ObjectPermanenceConfig(WorldConfig):
             bits=arrangement_bits(self.num_shapes, self.num_boxes),
         )
 
-    def build(self, batch_size: int, *, seed: int = 0, device: torch.device | str = "cpu") -> "ObjectPermanence":
+    def build(self, batch_size: int, *, seed: int = 0, device: torch.device | str = "cpu") -> ObjectPermanence:
         """The world, with ``batch_size`` rows."""
         return ObjectPermanence(self, batch_size, seed=seed, device=device)
 
@@ -148,21 +146,21 @@ LEVELS: Mapping[str, ObjectPermanenceConfig] = {
 class ObjectPermanenceState(NamedTuple):
     """What a row of the world is; n objects in the order in which they jump."""
 
-    boxes: Tensor
+    boxes: torch.Tensor
     """long ``[b, n]``: the cell of every object's box."""
-    shapes: Tensor
+    shapes: torch.Tensor
     """long ``[b, n]``."""
-    colours: Tensor
+    colours: torch.Tensor
     """long ``[b, n]``."""
-    asked: Tensor
+    asked: torch.Tensor
     """long ``[b]``: the object that will be asked for."""
-    delay: Tensor
+    delay: torch.Tensor
     """long ``[b]``: steps of the delay after an object's last jump."""
-    agent: Tensor
+    agent: torch.Tensor
     """long ``[b]``: its cell."""
-    heading: Tensor
+    heading: torch.Tensor
     """long ``[b]``: where it looks, clockwise from 0 = north."""
-    looked: Tensor
+    looked: torch.Tensor
     """bool ``[b]``: it has looked away."""
 
 
@@ -175,7 +173,7 @@ class ObjectPermanence(TensorWorld[ObjectPermanenceState]):
         super().__init__(config.spec, batch_size, seed=seed, device=device)
         self.config = config
         self.cells = config.side**2
-        homes = spaced_cells(config.side, config.side - 4)
+        homes = torch.tensor(spaced_cells(config.side, config.side - 4))
         if not config.random_places:
             spread = torch.linspace(0, len(homes) - 1, config.num_boxes).round().long()
             homes = homes[spread]
@@ -203,7 +201,7 @@ class ObjectPermanence(TensorWorld[ObjectPermanenceState]):
         """Episodes with open boxes, before the first jump."""
         n, side = self.config.num_boxes, self.config.side
 
-        def below(high: int, *shape: int) -> Tensor:
+        def below(high: int, *shape: int) -> torch.Tensor:
             return torch.randint(high, shape, generator=self.generator, device=self.device)
 
         zero = torch.zeros(batch_size, dtype=torch.long, device=self.device)
@@ -221,7 +219,7 @@ class ObjectPermanence(TensorWorld[ObjectPermanenceState]):
             looked=zero.bool(),
         )
 
-    def advance(self, state: ObjectPermanenceState, actions: Tensor) -> Advance:
+    def advance(self, state: ObjectPermanenceState, actions: torch.Tensor) -> Advance:
         """Turn or walk, once the lids are closed."""
         free = self._lids_closed(state)
         heading = torch.where(free, (state.heading + self.turns[actions]) % 4, state.heading)
@@ -237,11 +235,11 @@ class ObjectPermanence(TensorWorld[ObjectPermanenceState]):
         moved = state._replace(agent=agent, heading=heading, looked=state.looked | news)
         return Advance(moved, score + self.config.look_reward * news, chosen, score)
 
-    def observe(self, state: ObjectPermanenceState) -> dict[str, Tensor]:
+    def observe(self, state: ObjectPermanenceState) -> dict[str, torch.Tensor]:
         """What is ahead of the agent, and what it is told."""
         return {"image": self._look_ahead(state, self.camera), "language": self._say(state)}
 
-    def plan(self, state: ObjectPermanenceState) -> Tensor:
+    def plan(self, state: ObjectPermanenceState) -> torch.Tensor:
         """Turn away; then the shortest way to the right box, around the others."""
         target = state.boxes[self.rows, state.asked]
         there = self.moves[state.agent]  # b 4
@@ -253,7 +251,7 @@ class ObjectPermanence(TensorWorld[ObjectPermanenceState]):
         route = torch.where(quarter == 0, WALK, torch.where(quarter == 3, LEFT, RIGHT))
         return torch.where(state.looked, route, RIGHT)
 
-    def _steps_to(self, target: Tensor, state: ObjectPermanenceState) -> Tensor:
+    def _steps_to(self, target: torch.Tensor, state: ObjectPermanenceState) -> torch.Tensor:
         """Steps from every cell to the target past all other boxes, long ``[b, cells]``."""
         side, far = self.config.side, self.cells
         foils = torch.zeros(len(target), self.cells, dtype=torch.bool, device=self.device)
@@ -291,20 +289,20 @@ class ObjectPermanence(TensorWorld[ObjectPermanenceState]):
         camera = TilePictures("pixels", self.camera.windows)
         return self._look_ahead(self._present(), camera)[row].cpu().numpy()
 
-    def _period(self, state: ObjectPermanenceState) -> Tensor:
+    def _period(self, state: ObjectPermanenceState) -> torch.Tensor:
         """Steps from the first jump of an object to that of the next one."""
         return self.config.jumps * JUMP + state.delay
 
-    def _lids_closed(self, state: ObjectPermanenceState) -> Tensor:
+    def _lids_closed(self, state: ObjectPermanenceState) -> torch.Tensor:
         return self.clock >= self.config.num_boxes * self._period(state)
 
-    def _jump(self, state: ObjectPermanenceState) -> tuple[Tensor, Tensor]:
+    def _jump(self, state: ObjectPermanenceState) -> tuple[torch.Tensor, torch.Tensor]:
         """The object that jumps at present, -1 for none; and the frame of its jump, ``0 .. JUMP - 1``."""
         period = self._period(state)
         jumps = (self.clock % period < self.config.jumps * JUMP) & ~self._lids_closed(state)
         return torch.where(jumps, self.clock // period, -1), self.clock % period % JUMP
 
-    def _look_ahead(self, state: ObjectPermanenceState, camera: TilePictures) -> Tensor:
+    def _look_ahead(self, state: ObjectPermanenceState, camera: TilePictures) -> torch.Tensor:
         agent, opened = state.agent[:, None], state.boxes == state.agent[:, None]
         jumper, frame = (part[:, None] for part in self._jump(state))
         flies = (self.objects == jumper) & (frame == 1)
@@ -319,7 +317,7 @@ class ObjectPermanence(TensorWorld[ObjectPermanenceState]):
         pose = state.heading * self.cells + state.agent
         return camera.show(room, pose)
 
-    def _say(self, state: ObjectPermanenceState) -> Tensor:
+    def _say(self, state: ObjectPermanenceState) -> torch.Tensor:
         told = torch.where(state.looked, 2, self._lids_closed(state).long())
         name = len(WORDS) - len(SHAPES) + state.shapes[self.rows, state.asked]
         sentence = self.sentences[told]

@@ -4,12 +4,12 @@ A world with a ``render(row)`` of its own draws itself. For all others the obser
 symbols as coloured tiles, numbers as a strip of grey cells, words as nothing.
 """
 
+from __future__ import annotations
+
 import colorsys
 from typing import Any
 
-import numpy as np
-import torch
-
+from recollect.lazy import np, torch
 from recollect.tasks.worlds.contract import World
 
 SIDE = 160

@@ -30,14 +30,12 @@ actions than the shortest path are allowed (``slack``), so that the score asks f
 walk; the penalty is charged for the action and not for being late; the score is the reward at the junction alone.
 """
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 from typing import NamedTuple
 
-import gymnasium
-import numpy as np
-import torch
-from torch import Tensor
-
+from recollect.lazy import gymnasium, np, torch
 from recollect.tasks.worlds.contract import Advance, TensorWorld, Truth, WorldConfig, WorldSpec
 from recollect.tasks.worlds.t_maze_picture import draw
 
@@ -85,7 +83,7 @@ class TMazeConfig(WorldConfig):
             bits=1.0,
         )
 
-    def build(self, batch_size: int, *, seed: int = 0, device: torch.device | str = "cpu") -> "TMaze":
+    def build(self, batch_size: int, *, seed: int = 0, device: torch.device | str = "cpu") -> TMaze:
         """The world, with ``batch_size`` rows."""
         return TMaze(self, batch_size, seed=seed, device=device)
 
@@ -93,11 +91,11 @@ class TMazeConfig(WorldConfig):
 class TMazeState(NamedTuple):
     """What a row of the world is, all ``[b]``."""
 
-    x: Tensor
+    x: torch.Tensor
     """long: cell, from -1 (the oracle cell) to ``length`` (the junction)."""
-    up: Tensor
+    up: torch.Tensor
     """bool: up is the right side."""
-    seen: Tensor
+    seen: torch.Tensor
     """long: the latest step at which the cue was to be seen; -1 before that."""
 
 
@@ -121,7 +119,7 @@ class TMaze(TensorWorld[TMazeState]):
         zero = torch.zeros(batch_size, dtype=torch.long, device=self.device)
         return TMazeState(zero, up, torch.full_like(zero, -1 if self.config.active else 0))
 
-    def advance(self, state: TMazeState, actions: Tensor) -> Advance:
+    def advance(self, state: TMazeState, actions: torch.Tensor) -> Advance:
         """Walk, or turn at the junction."""
         self.actions = actions
         at_junction = state.x == self.config.length
@@ -136,12 +134,12 @@ class TMaze(TensorWorld[TMazeState]):
         seen = torch.where(x == self.cue_cell, self.clock + 1, state.seen)
         return Advance(TMazeState(x, state.up, seen), score - self.config.penalty * idle, turned, score)
 
-    def observe(self, state: TMazeState) -> Tensor:
+    def observe(self, state: TMazeState) -> torch.Tensor:
         """Start, junction, cue up, cue down: float32 ``[b, 4]``."""
         place = torch.where(state.x == self.config.length, JUNCTION, state.x.clamp(max=CORRIDOR))
         return self.views[place + 1, state.up.long()]
 
-    def plan(self, state: TMazeState) -> Tensor:
+    def plan(self, state: TMazeState) -> torch.Tensor:
         """Fetch the cue if need be, walk to the junction, take the right side."""
         turn = torch.where(state.up, UP, DOWN)
         walk = torch.where(state.seen < 0, LEFT, RIGHT)
@@ -168,7 +166,7 @@ class TMaze(TensorWorld[TMazeState]):
             turn=0 if not turned else 1 if action == UP else -1,
         )
 
-    def _views(self) -> Tensor:
+    def _views(self) -> torch.Tensor:
         views = torch.zeros(4, 2, 4)  # kind of cell, side, features
         views[START + 1, :, 0] = 1
         views[JUNCTION + 1, :, 1] = 1

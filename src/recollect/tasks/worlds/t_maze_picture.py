@@ -5,7 +5,9 @@ blue, the junction's right side green and its wrong side red; after the turn the
 Bottom row: where in the whole corridor the agent is.
 """
 
-import numpy as np
+from __future__ import annotations
+
+from recollect.lazy import np
 
 CELL = 16
 """Pixels of a cell."""

@@ -9,12 +9,11 @@ numbers into what is seen through a window of it, in either form:
 Source: ours, after the ballet of Lampinen et al. 2021 (appendix B.1): dark room, 9 x 9 shapes, a white agent.
 """
 
+from __future__ import annotations
+
 from typing import Literal
 
-import gymnasium
-import numpy as np
-import torch
-from torch import Tensor
+from recollect.lazy import gymnasium, np, torch
 
 Form = Literal["pixels", "tiles"]
 
@@ -61,7 +60,9 @@ NO_SHAPE = len(SHAPES)
 """The shape of an empty tile."""
 
 
-def picture(backdrop: Tensor | int, shape: Tensor | int = NO_SHAPE, colour: Tensor | int = 0) -> Tensor:
+def picture(
+    backdrop: torch.Tensor | int, shape: torch.Tensor | int = NO_SHAPE, colour: torch.Tensor | int = 0
+) -> torch.Tensor:
     """The number of the tile with this backdrop, shape and colour, long, as broadcast."""
     return torch.as_tensor((backdrop * (NO_SHAPE + 1) + shape) * len(COLOURS) + colour)
 
@@ -74,7 +75,7 @@ class TilePictures:
         windows: the cells seen from every pose, long ``[poses, view * view]``; see ``tile_rooms``.
     """
 
-    def __init__(self, form: Form, windows: Tensor) -> None:
+    def __init__(self, form: Form, windows: torch.Tensor) -> None:
         self.form = form
         self.windows = windows
         self.view = round(windows.shape[1] ** 0.5)
@@ -82,7 +83,7 @@ class TilePictures:
         self.table = (_pixels().view(-1, TILE * 3) if form == "pixels" else _symbols()).to(windows.device)
         self.line = torch.arange(self.lines, device=windows.device)[:, None]
 
-    def show(self, room: Tensor, pose: Tensor) -> Tensor:
+    def show(self, room: torch.Tensor, pose: torch.Tensor) -> torch.Tensor:
         """What is seen of a room of tile numbers.
 
         Args:
@@ -107,12 +108,12 @@ def image_space(form: Form, view: int) -> gymnasium.spaces.Box:
     return gymnasium.spaces.Box(np.zeros_like(high), high.copy(), dtype=np.uint8)
 
 
-def _masks() -> Tensor:
+def _masks() -> torch.Tensor:
     drawn = [[[letter == "#" for letter in line] for line in art.split()] for art in SHAPES.values()]
     return torch.tensor([*drawn, [[False] * TILE] * TILE])  # the last one is NO_SHAPE
 
 
-def _pixels() -> Tensor:
+def _pixels() -> torch.Tensor:
     """uint8 ``[pictures, 9, 9, 3]``."""
     backdrops = torch.zeros(CLOSED_BOX + 1, TILE, TILE, 3, dtype=torch.uint8)
     backdrops[WALL] = 40
@@ -129,7 +130,7 @@ def _pixels() -> Tensor:
     return drawn.flatten(0, 2).contiguous()
 
 
-def _symbols() -> Tensor:
+def _symbols() -> torch.Tensor:
     """uint8 ``[pictures, 3]``; an empty tile has no shape and no colour."""
     backdrop, shape, colour = torch.meshgrid(
         torch.arange(CLOSED_BOX + 1), torch.arange(NO_SHAPE + 1), torch.arange(len(COLOURS)), indexing="ij"

@@ -4,8 +4,9 @@ Cells of a room of ``side`` x ``side`` tiles are numbered row by row; cell ``sid
 outside it. Headings and directions go clockwise, from north (up, towards row 0).
 """
 
-import torch
-from torch import Tensor
+from __future__ import annotations
+
+from recollect.lazy import torch
 
 NORTH_EAST_SOUTH_WEST = ((-1, 0), (0, 1), (1, 0), (0, -1))
 """(down, right) of a step in each of the four headings."""
@@ -14,12 +15,12 @@ EIGHT_WAYS = ((-1, 0), (-1, 1), (0, 1), (1, 1), (1, 0), (1, -1), (0, -1), (-1, -
 EIGHT_NAMES = ("north", "north-east", "east", "south-east", "south", "south-west", "west", "north-west")
 
 
-def _cells(side: int, y: Tensor, x: Tensor) -> Tensor:
+def _cells(side: int, y: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
     inside = (y >= 0) & (y < side) & (x >= 0) & (x < side)
     return torch.where(inside, y * side + x, side * side)
 
 
-def moves(side: int, directions: tuple[tuple[int, int], ...]) -> Tensor:
+def moves(side: int, directions: tuple[tuple[int, int], ...]) -> torch.Tensor:
     """Where a step leads: long ``[side * side, directions]``; to the same cell where a wall is in the way."""
     cell = torch.arange(side * side)[:, None]
     down, right = torch.tensor(directions).T
@@ -27,14 +28,14 @@ def moves(side: int, directions: tuple[tuple[int, int], ...]) -> Tensor:
     return torch.where(there < side * side, there, cell)
 
 
-def windows_around(side: int, view: int) -> Tensor:
+def windows_around(side: int, view: int) -> torch.Tensor:
     """The ``view`` x ``view`` cells around each cell, long ``[side * side, view * view]``."""
     cell = torch.arange(side * side)[:, None, None]
     offset = torch.arange(view) - view // 2
     return _cells(side, cell // side + offset[:, None], cell % side + offset).flatten(1)
 
 
-def windows_ahead(side: int, view: int) -> Tensor:
+def windows_ahead(side: int, view: int) -> torch.Tensor:
     """The ``view`` x ``view`` cells in front of a heading, long ``[4 * side * side, view * view]``.
 
     Row ``heading * side * side + cell``. The last row of the window is the line of the agent itself, which stands in
@@ -52,12 +53,11 @@ def windows_ahead(side: int, view: int) -> Tensor:
     return torch.cat(poses)
 
 
-def spaced_cells(side: int, last_row: int) -> Tensor:
-    """Cells with odd coordinates in rows up to ``last_row``: none touches another one, or a wall. Long ``[places]``."""
-    y, x = torch.arange(1, last_row + 1, 2), torch.arange(1, side - 1, 2)
-    return (y[:, None] * side + x).flatten()
+def spaced_cells(side: int, last_row: int) -> list[int]:
+    """Return the cells with odd coordinates in rows up to ``last_row``: none touches another one, or a wall."""
+    return [y * side + x for y in range(1, last_row + 1, 2) for x in range(1, side - 1, 2)]
 
 
-def sample_without_replacement(count: int, of: int, *shape: int, generator: torch.Generator) -> Tensor:
+def sample_without_replacement(count: int, of: int, *shape: int, generator: torch.Generator) -> torch.Tensor:
     """``count`` different numbers of ``0 .. of - 1`` in random order, long ``[*shape, count]``."""
     return torch.rand(*shape, of, generator=generator, device=generator.device).argsort(-1)[..., :count]

@@ -35,17 +35,15 @@ change places in every episode, as in the 3-D task that the HTM paper uses (``sh
 pycolab does within one instance).
 """
 
+from __future__ import annotations
+
 import colorsys
 import math
 from collections import deque
 from dataclasses import dataclass
 from typing import NamedTuple
 
-import gymnasium
-import numpy as np
-import torch
-from torch import Tensor
-
+from recollect.lazy import gymnasium, np, torch
 from recollect.tasks.worlds.contract import Advance, TensorWorld, Truth, WorldConfig, WorldSpec
 
 BOARDS = (
@@ -124,7 +122,7 @@ class VisualMatchConfig(WorldConfig):
             bits=math.log2(self.choices),
         )
 
-    def build(self, batch_size: int, *, seed: int = 0, device: torch.device | str = "cpu") -> "VisualMatch":
+    def build(self, batch_size: int, *, seed: int = 0, device: torch.device | str = "cpu") -> VisualMatch:
         """The world, with ``batch_size`` rows."""
         return VisualMatch(self, batch_size, seed=seed, device=device)
 
@@ -132,19 +130,19 @@ class VisualMatchConfig(WorldConfig):
 class VisualMatchState(NamedTuple):
     """What a row of the world is. A *slot* (s of them) is something that rows differ in: see :func:`_slots`."""
 
-    step: Tensor
+    step: torch.Tensor
     """long ``[b]``: actions so far."""
-    cell: Tensor
+    cell: torch.Tensor
     """long ``[b]``: where the agent is, ``row * 11 + column``."""
-    cue: Tensor
+    cue: torch.Tensor
     """int32 ``[b]``: the right colour, as an index of the palette."""
-    shows: Tensor
+    shows: torch.Tensor
     """int32 ``[b, s]``: what is to be seen in a slot, as an index of the palette."""
-    since: Tensor
+    since: torch.Tensor
     """int32 ``[b, s]``: the step from which on it is to be seen; background before that."""
-    worth: Tensor
+    worth: torch.Tensor
     """float32 ``[b]``: reward for an apple."""
-    chosen: Tensor
+    chosen: torch.Tensor
     """int32 ``[b]``: colour of the door that was chosen, as an index of the palette; -1 before."""
 
 
@@ -175,10 +173,10 @@ class VisualMatch(TensorWorld[VisualMatchState]):
         """Episodes at the first frame, everything drawn anew."""
         c = self.config
 
-        def draw(high: int) -> Tensor:
+        def draw(high: int) -> torch.Tensor:
             return torch.randint(high, (batch_size,), generator=self.generator, device=self.device)
 
-        def shuffled(items: int) -> Tensor:
+        def shuffled(items: int) -> torch.Tensor:
             return torch.rand(batch_size, items, generator=self.generator, device=self.device).argsort(-1)
 
         cue = (HUES + draw(c.choices)).int()
@@ -193,7 +191,7 @@ class VisualMatch(TensorWorld[VisualMatchState]):
         zero = torch.zeros(batch_size, dtype=torch.long, device=self.device)
         return VisualMatchState(zero, zero + self.starts[CUE], cue, shows, since, worth, torch.full_like(cue, -1))
 
-    def advance(self, state: VisualMatchState, actions: Tensor) -> Advance:
+    def advance(self, state: VisualMatchState, actions: torch.Tensor) -> Advance:
         """Walk, take what lies there, and go on to the next phase in time."""
         c, phase, step = self.config, self._phase(state.step), state.step + 1
         cell = self.next_cell.index_select(0, (phase * CELLS + state.cell) * len(MOVES) + actions)
@@ -214,13 +212,13 @@ class VisualMatch(TensorWorld[VisualMatchState]):
         moved = state._replace(step=step, cell=cell, since=since, chosen=chosen)
         return Advance(moved, reward, step >= self.spec.max_steps, (chosen == state.cue).float())
 
-    def observe(self, state: VisualMatchState) -> Tensor:
+    def observe(self, state: VisualMatchState) -> torch.Tensor:
         """The agent's surroundings, uint8 ``[b, 5, 5, 3]``."""
         slots = self.views.index_select(0, self._phase(state.step) * CELLS + state.cell)  # b, 25
         shown = (state.since <= state.step.int()[:, None]) * state.shows  # BACKGROUND is 0
         return self.palette.index_select(0, shown.gather(1, slots).flatten()).view(-1, VIEW, VIEW, 3)
 
-    def plan(self, state: VisualMatchState) -> Tensor:
+    def plan(self, state: VisualMatchState) -> torch.Tensor:
         """The shortest way to the right door. Before that nothing counts."""
         door = (state.shows[:, DOOR_SLOTS:] == state.cue[:, None]).long().argmax(1)
         return torch.where(self._phase(state.step) == CHOICE, self.guide[door, state.cell], 0)
@@ -232,7 +230,7 @@ class VisualMatch(TensorWorld[VisualMatchState]):
         label = torch.where((phase > CUE) & (state.chosen < 0) & ~self.over, state.cue.long() - HUES, -1)
         return Truth(phase, torch.where(depends, 0, -1), torch.where(depends, self.config.cue_steps, -1), label)
 
-    def _phase(self, step: Tensor) -> Tensor:
+    def _phase(self, step: torch.Tensor) -> torch.Tensor:
         first = self.config.cue_steps
         return (step >= first).long() + (step >= first + self.config.distractor_steps)
 
@@ -250,7 +248,7 @@ def _boards(choices: int) -> list[str]:
     return ["".join(board) for board in (*BOARDS[:CHOICE], last)]
 
 
-def _walk(boards: list[str]) -> Tensor:
+def _walk(boards: list[str]) -> torch.Tensor:
     """The cell after an action: long ``[phase, cell, action]``."""
     table = torch.arange(CELLS)[None, :, None].repeat(len(boards), 1, len(MOVES))
     for phase, board in enumerate(boards):
@@ -262,7 +260,7 @@ def _walk(boards: list[str]) -> Tensor:
     return table
 
 
-def _slots(boards: list[str]) -> Tensor:
+def _slots(boards: list[str]) -> torch.Tensor:
     """Slot of every cell, long ``[phase, cell]``.
 
     Slots are: background, wall, the agent, then the cells of the ring, the places of apples, and the doors.
@@ -277,7 +275,7 @@ def _slots(boards: list[str]) -> Tensor:
     )
 
 
-def _views(slots: Tensor) -> Tensor:
+def _views(slots: torch.Tensor) -> torch.Tensor:
     """Slots of the 25 cells around every cell, long ``[phase, cell, 25]``."""
     margin, middle = VIEW // 2, VIEW * VIEW // 2
     padded = torch.nn.functional.pad(slots.view(-1, HEIGHT, WIDTH), [margin] * 4, value=BACKGROUND)
@@ -286,7 +284,7 @@ def _views(slots: Tensor) -> Tensor:
     return views
 
 
-def _guide(board: str, walk: list[list[int]], choices: int) -> Tensor:
+def _guide(board: str, walk: list[list[int]], choices: int) -> torch.Tensor:
     """The first action of a shortest way to a door that passes no other door: long ``[door, cell]``."""
     doors = [cell for cell, mark in enumerate(board) if mark == "d"]
     guide = torch.zeros(choices, CELLS, dtype=torch.long)

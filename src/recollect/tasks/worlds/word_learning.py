@@ -31,15 +31,13 @@ all that is left.
 ``pause_steps``: a phase of the paper's room takes seconds, walking over a few tiles takes a few steps.
 """
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-import gymnasium
-import numpy as np
-import torch
-from torch import Tensor
-
+from recollect.lazy import gymnasium, np, torch
 from recollect.tasks.arrangements import arrangement_bits
 from recollect.tasks.worlds.contract import NEW_EPISODE, Advance, TensorWorld, Truth, WorldConfig, WorldSpec
 from recollect.tasks.worlds.tile_pictures import (
@@ -139,10 +137,10 @@ class WordLearningConfig(WorldConfig):
             raise ValueError(f"pause_steps={self.pause_steps}: give at least 0")
 
     @property
-    def homes(self) -> Tensor:
-        """Cells of agents and objects, long ``[k]``; in the same room the middle is kept for the agent."""
+    def homes(self) -> list[int]:
+        """Cells of agents and objects; in the same room the middle is kept for the agent."""
         cells = spaced_cells(self.side, self.side - 2)
-        return cells[cells != self.middle] if self.same_room else cells
+        return [cell for cell in cells if cell != self.middle] if self.same_room else cells
 
     @property
     def middle(self) -> int:
@@ -176,7 +174,7 @@ class WordLearningConfig(WorldConfig):
             bits=arrangement_bits(self.num_words, self.lessons * self.num_objects),
         )
 
-    def build(self, batch_size: int, *, seed: int = 0, device: torch.device | str = "cpu") -> "WordLearning":
+    def build(self, batch_size: int, *, seed: int = 0, device: torch.device | str = "cpu") -> WordLearning:
         """The world, with ``batch_size`` rows."""
         return WordLearning(self, batch_size, seed=seed, device=device)
 
@@ -197,19 +195,19 @@ class Script(NamedTuple):
     and one for the test), k places of objects in a room.
     """
 
-    looks: Tensor
+    looks: torch.Tensor
     """long ``[b, e, n]``: shape and colour of the new objects, as ``shape * colours + colour``."""
-    words: Tensor
+    words: torch.Tensor
     """long ``[b, e, n]``: their words."""
-    distractors: Tensor
+    distractors: torch.Tensor
     """long ``[b]``: distractor phases in each lesson."""
-    start: Tensor
+    start: torch.Tensor
     """long ``[b, r]``: the agent's cell."""
-    places: Tensor
+    places: torch.Tensor
     """long ``[b, r, k]``: the objects' cells."""
-    asked: Tensor
+    asked: torch.Tensor
     """long ``[b, r]``: the object to be lifted."""
-    about: Tensor
+    about: torch.Tensor
     """long ``[b]``: the lesson that the last question is about."""
 
 
@@ -217,19 +215,19 @@ class WordLearningState(NamedTuple):
     """What a row of the world is."""
 
     script: Script
-    lesson: Tensor
+    lesson: torch.Tensor
     """long ``[b]``."""
-    phase: Tensor
+    phase: torch.Tensor
     """long ``[b]``: 0 is discovery, the last one the test."""
-    elapsed: Tensor
+    elapsed: torch.Tensor
     """long ``[b]``: actions taken in this phase."""
-    agent: Tensor
+    agent: torch.Tensor
     """long ``[b]``: its cell."""
-    touched: Tensor
+    touched: torch.Tensor
     """long ``[b]``: 1 + the object that the agent stands on, 0 for none."""
-    heard: Tensor
+    heard: torch.Tensor
     """long ``[b, e * n]``: the latest step at which an object's name was heard, -1 before that."""
-    pause: Tensor
+    pause: torch.Tensor
     """long ``[b]``: steps that are left alone in an empty room."""
 
 
@@ -245,7 +243,7 @@ class WordLearning(TensorWorld[WordLearningState]):
         self.test = self.most + 1  # number of the test phase
         self.slots = max(config.num_objects, len(KNOWN) if self.most else 0)
         self.moves = moves(config.side, EIGHT_WAYS).to(self.device)
-        self.homes = config.homes.to(self.device)
+        self.homes = torch.tensor(config.homes, device=self.device)
         self.camera = TilePictures(config.observation, windows_around(config.side, config.view).to(self.device))
         self.rows = torch.arange(batch_size, device=self.device)
         self.objects = torch.arange(1, self.slots + 1, device=self.device)
@@ -264,7 +262,7 @@ class WordLearning(TensorWorld[WordLearningState]):
         sentences = (("",) * 4, ("this", "is", "a", ""), ("lift", "the", "", ""))
         self.sentences = torch.tensor([[_SPOKEN[word] for word in line] for line in sentences], device=self.device)
 
-    def _padded(self, values: Tensor) -> Tensor:
+    def _padded(self, values: torch.Tensor) -> torch.Tensor:
         """``[..., objects]`` with zeros for the empty places of a room, ``[..., k]``."""
         values = values[..., : self.slots].to(self.device)
         return torch.nn.functional.pad(values, (0, self.slots - values.shape[-1]))
@@ -277,7 +275,7 @@ class WordLearning(TensorWorld[WordLearningState]):
         phase = torch.arange(rooms, device=self.device) % (self.most + 2)
         distracts = (phase > 0) & (phase < self.test)
 
-        def below(high: int, *shape: int) -> Tensor:
+        def below(high: int, *shape: int) -> torch.Tensor:
             return torch.randint(high, shape, generator=draw, device=self.device)
 
         homes = self.homes[
@@ -302,14 +300,14 @@ class WordLearning(TensorWorld[WordLearningState]):
         unheard = torch.full((batch_size, e * n), -1, device=self.device)
         return WordLearningState(script, zero, zero, zero, script.start[:, 0], zero, unheard, zero)
 
-    def _layouts(self, about: Tensor, rooms: int) -> Tensor:
+    def _layouts(self, about: torch.Tensor, rooms: int) -> torch.Tensor:
         """The room that each room is laid out like, long ``[b, r]``: a test's is where its names were heard."""
         room, phases = torch.arange(rooms, device=self.device), self.test + 1
         layout = torch.where(room % phases == self.test, room // phases * phases, room).repeat(len(about), 1)
         layout[:, -1] = about * phases
         return layout
 
-    def advance(self, state: WordLearningState, actions: Tensor) -> Advance:
+    def advance(self, state: WordLearningState, actions: torch.Tensor) -> Advance:
         """Walk, lift what is there, and go on to the next room where this phase is over."""
         c, script, room = self.config, state.script, self._room(state)
         learning, testing, alone = state.phase == 0, state.phase == self.test, state.pause > 0
@@ -335,7 +333,7 @@ class WordLearning(TensorWorld[WordLearningState]):
         moved = state._replace(elapsed=elapsed, agent=agent, touched=touched, heard=heard, pause=pause)
         return Advance(self._enter_next(moved, over & ~finished), reward, finished, lifted * finished)
 
-    def _enter_next(self, state: WordLearningState, over: Tensor) -> WordLearningState:
+    def _enter_next(self, state: WordLearningState, over: torch.Tensor) -> WordLearningState:
         tested = over & (state.phase == self.test)
         following = torch.where(state.phase < state.script.distractors, state.phase + 1, self.test)
         phase = torch.where(over, torch.where(tested, 0, following), state.phase)
@@ -346,11 +344,11 @@ class WordLearning(TensorWorld[WordLearningState]):
             touched=torch.where(over, 0, state.touched),
         )
 
-    def observe(self, state: WordLearningState) -> dict[str, Tensor]:
+    def observe(self, state: WordLearningState) -> dict[str, torch.Tensor]:
         """What is around the agent, and what is said."""
         return {"image": self._look_around(state, self.camera), "language": self._say(state)}
 
-    def plan(self, state: WordLearningState) -> Tensor:
+    def plan(self, state: WordLearningState) -> torch.Tensor:
         """Go to the nearest object without a name, or to the one that is asked for, past all others; 0 when alone.
 
         Objects touch neither each other nor a wall. So there is always a free move that brings the target closer in
@@ -372,7 +370,7 @@ class WordLearning(TensorWorld[WordLearningState]):
         best = (self._distance(there, target) + far * foil).argmin(1)
         return torch.where(state.pause > 0, 0, best)  # who is alone is not to guess what will be asked
 
-    def _distance(self, cell: Tensor, target: Tensor) -> Tensor:
+    def _distance(self, cell: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
         """Steps to the target in an empty room, ties broken by rows plus columns."""
         side = self.config.side
         down, right = (cell // side - target // side).abs(), (cell % side - target % side).abs()
@@ -400,27 +398,27 @@ class WordLearning(TensorWorld[WordLearningState]):
         camera = TilePictures("pixels", self.camera.windows)
         return self._look_around(self._present(), camera)[row].cpu().numpy()
 
-    def _room(self, state: WordLearningState) -> Tensor:
+    def _room(self, state: WordLearningState) -> torch.Tensor:
         """Number of the present room in the script, long ``[b]``."""
         return state.lesson * (self.most + 2) + state.phase
 
-    def _name(self, state: WordLearningState, touched: Tensor) -> Tensor:
+    def _name(self, state: WordLearningState, touched: torch.Tensor) -> torch.Tensor:
         """Number of the touched object among all of the episode; -1 for none."""
         return torch.where(touched > 0, state.lesson * self.config.num_objects + touched - 1, -1)
 
-    def _topic(self, state: WordLearningState) -> Tensor:
+    def _topic(self, state: WordLearningState) -> torch.Tensor:
         """The lesson whose objects are in a room of discovery or test."""
         last_test = (state.phase == self.test) & (state.lesson == self.config.lessons - 1)
         return torch.where(last_test, state.script.about, state.lesson)
 
-    def _all_heard(self, state: WordLearningState) -> Tensor:
+    def _all_heard(self, state: WordLearningState) -> torch.Tensor:
         mine = self.names // self.config.num_objects == state.lesson[:, None]
         return (~mine | (state.heard >= 0)).all(1)
 
-    def _distracts(self, state: WordLearningState) -> Tensor:
+    def _distracts(self, state: WordLearningState) -> torch.Tensor:
         return (state.phase > 0) & (state.phase < self.test)
 
-    def _look_around(self, state: WordLearningState, camera: TilePictures) -> Tensor:
+    def _look_around(self, state: WordLearningState, camera: TilePictures) -> torch.Tensor:
         places = state.script.places[self.rows, self._room(state)]
         learned = self._padded(state.script.looks[self.rows, self._topic(state)])
         looks = torch.where(self._distracts(state)[:, None], self.known_looks, learned)
@@ -431,7 +429,7 @@ class WordLearning(TensorWorld[WordLearningState]):
         room.scatter_(1, places, picture(backdrop, looks // len(COLOURS), looks % len(COLOURS)))
         return camera.show(room, state.agent)
 
-    def _say(self, state: WordLearningState) -> Tensor:
+    def _say(self, state: WordLearningState) -> torch.Tensor:
         """Discovery: "this is a dako" on an object, else silence, as when alone. Other phases: "lift the dako"."""
         learning = (state.phase == 0) | (state.pause > 0)
         silent = learning & (state.touched == 0)

@@ -17,13 +17,12 @@ direction on from step to step. In the light nothing need be remembered.
 Source: ours, after the game in Mnih et al., Recurrent models of visual attention (NeurIPS 2014).
 """
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 from typing import NamedTuple
 
-import gymnasium
-import torch
-from torch import Tensor
-
+from recollect.lazy import gymnasium, torch
 from recollect.tasks.worlds.arcade.frames import BALL, UNITS, Painter, Sprite, bounce, observation_space
 from recollect.tasks.worlds.contract import Advance, Scene, TensorWorld, Truth, WorldConfig, WorldSpec
 
@@ -77,7 +76,7 @@ class CatchConfig(WorldConfig):
             action_names=("stay", "left", "right"),
         )
 
-    def build(self, batch_size: int, *, seed: int = 0, device: torch.device | str = "cpu") -> "Catch":
+    def build(self, batch_size: int, *, seed: int = 0, device: torch.device | str = "cpu") -> Catch:
         """The world, with ``batch_size`` rows."""
         return Catch(self, batch_size, seed=seed, device=device)
 
@@ -85,17 +84,17 @@ class CatchConfig(WorldConfig):
 class CatchState(NamedTuple):
     """What a row of the world is, all long ``[b]``."""
 
-    start: Tensor
+    start: torch.Tensor
     """Phase of the ball's column when it entered: see :func:`bounce`."""
-    drift: Tensor
+    drift: torch.Tensor
     """Columns a step: -1, 0 or 1."""
-    fallen: Tensor
+    fallen: torch.Tensor
     """Steps since it entered."""
-    paddle: Tensor
+    paddle: torch.Tensor
     """Leftmost column of the paddle."""
-    balls: Tensor
+    balls: torch.Tensor
     """Balls that have landed."""
-    caught: Tensor
+    caught: torch.Tensor
     """Balls that were caught."""
 
 
@@ -115,7 +114,7 @@ class Catch(TensorWorld[CatchState]):
         zero = torch.zeros(batch_size, dtype=torch.long, device=self.device)
         return CatchState(*self._throw(batch_size), zero, zero + MIDDLE, zero, zero)
 
-    def advance(self, state: CatchState, actions: Tensor) -> Advance:
+    def advance(self, state: CatchState, actions: torch.Tensor) -> Advance:
         """Move the paddle unless it is held, then let the ball fall; throw the next one where it landed."""
         free = state.fallen >= FALL - self.config.blackout if self.config.blackout else state.fallen >= 0
         paddle = (state.paddle + torch.where(free, self.moves[actions], 0)).clamp(0, PLACES - 1)
@@ -136,13 +135,13 @@ class Catch(TensorWorld[CatchState]):
         # All balls take equally long, so the last one lands when the time is over.
         return Advance(present, caught.float(), balls == self.config.balls, total / self.config.balls)
 
-    def observe(self, state: CatchState) -> Tensor:
+    def observe(self, state: CatchState) -> torch.Tensor:
         """The ball, if there is light, and the paddle: uint8 ``[b, 1, side, side]``."""
         greys = self.painter.sprite_greys(len(state.paddle))
         greys[:, 0] *= ~self._dark(state)
         return self.painter.draw(self._places(state), greys)
 
-    def plan(self, state: CatchState) -> Tensor:
+    def plan(self, state: CatchState) -> torch.Tensor:
         """Go below the place where the ball will land."""
         ahead = bounce(state.start + state.drift * FALL, COLUMNS) + 1 - (state.paddle + 3)
         return torch.where(ahead >= SPEED, RIGHT, torch.where(ahead <= -SPEED, LEFT, STAY))
@@ -160,17 +159,17 @@ class Catch(TensorWorld[CatchState]):
         visible = torch.stack([~self._dark(state), torch.ones_like(self.over)], 1)
         return self.painter.scene(self._places(state), visible, torch.ones_like(visible))
 
-    def _throw(self, number: int) -> tuple[Tensor, Tensor]:
+    def _throw(self, number: int) -> tuple[torch.Tensor, torch.Tensor]:
         phase = torch.randint(2 * COLUMNS, (number,), generator=self.generator, device=self.device)
         drift = torch.randint(-1, 2, (number,), generator=self.generator, device=self.device)
         return phase, drift
 
-    def _dark(self, state: CatchState) -> Tensor:
+    def _dark(self, state: CatchState) -> torch.Tensor:
         if not self.config.blackout:
             return torch.zeros_like(state.fallen, dtype=torch.bool)
         return state.fallen >= FALL - self.config.blackout
 
-    def _places(self, state: CatchState) -> Tensor:
+    def _places(self, state: CatchState) -> torch.Tensor:
         column = bounce(state.start + state.drift * state.fallen, COLUMNS)
         floor = torch.full_like(column, UNITS - 2)
         ball, paddle = (SPEED * state.fallen, column), (floor, state.paddle)

@@ -7,14 +7,12 @@ other, the brightest is seen.
 Source: ours. Size and grey bytes are those of Mnih et al. (2015).
 """
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import gymnasium
-import numpy as np
-import torch
-from torch import Tensor
-
+from recollect.lazy import gymnasium, np, torch
 from recollect.tasks.worlds.contract import Scene
 
 UNITS = 42
@@ -78,7 +76,7 @@ class Painter:
         self.sizes = torch.tensor([sprite.size for sprite in sprites], device=device) * self.unit
         self.device = device
 
-    def draw(self, places: Tensor, greys: Tensor) -> Tensor:
+    def draw(self, places: torch.Tensor, greys: torch.Tensor) -> torch.Tensor:
         """Frames.
 
         Args:
@@ -96,21 +94,21 @@ class Painter:
             b, 1, self.side, self.side
         )
 
-    def sprite_greys(self, batch_size: int) -> Tensor:
+    def sprite_greys(self, batch_size: int) -> torch.Tensor:
         """The sprites' own greys, to be changed: uint8 ``[b, things]``."""
         return self.own_greys.repeat(batch_size, 1)
 
-    def scene(self, places: Tensor, visible: Tensor, matters: Tensor) -> Scene:
+    def scene(self, places: torch.Tensor, visible: torch.Tensor, matters: torch.Tensor) -> Scene:
         """The boxes of the things, in pixels."""
         corners = places * self.unit
         return Scene(torch.cat([corners, corners + self.sizes], -1), visible, matters)
 
-    def _pixels(self, sprite: Sprite) -> Tensor:
+    def _pixels(self, sprite: Sprite) -> torch.Tensor:
         lit = torch.tensor([[mark != " " for mark in row] for row in sprite.rows])
         return lit.repeat_interleave(self.unit, 0).repeat_interleave(self.unit, 1)
 
 
-def bounce(phase: Tensor, span: int) -> Tensor:
+def bounce(phase: torch.Tensor, span: int) -> torch.Tensor:
     """Where a thing is that runs to and fro between 0 and ``span - 1``, resting a step at each end.
 
     Args:
@@ -124,7 +122,7 @@ def bounce(phase: Tensor, span: int) -> Tensor:
     return torch.minimum(phase, 2 * span - 1 - phase)
 
 
-def towards(way: Tensor) -> Tensor:
+def towards(way: torch.Tensor) -> torch.Tensor:
     """The action that goes a way ``[b, 2]`` (rows, columns), its longer half first: long ``[b]``."""
     down, right = way.unbind(1)
     vertical = torch.where(down > 0, DOWN, UP)

@@ -12,13 +12,12 @@ key was taken can be seen. What to look at changes with it.
 Source: ours.
 """
 
+from __future__ import annotations
+
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-import gymnasium
-import torch
-from torch import Tensor
-
+from recollect.lazy import gymnasium, torch
 from recollect.tasks.worlds.arcade.frames import (
     BALL,
     DIRECTIONS,
@@ -80,7 +79,7 @@ class KeyDoorConfig(WorldConfig):
             action_names=("up", "down", "left", "right"),
         )
 
-    def build(self, batch_size: int, *, seed: int = 0, device: torch.device | str = "cpu") -> "KeyDoor":
+    def build(self, batch_size: int, *, seed: int = 0, device: torch.device | str = "cpu") -> KeyDoor:
         """The world, with ``batch_size`` rows."""
         return KeyDoor(self, batch_size, seed=seed, device=device)
 
@@ -88,17 +87,17 @@ class KeyDoorConfig(WorldConfig):
 class KeyDoorState(NamedTuple):
     """What a row of the world is."""
 
-    agent: Tensor
+    agent: torch.Tensor
     """long ``[b, 2]``: top left unit."""
-    goals: Tensor
+    goals: torch.Tensor
     """long ``[b, 2, 2]``: top left units of key and door."""
-    has_key: Tensor
+    has_key: torch.Tensor
     """bool ``[b]``."""
-    start: Tensor
+    start: torch.Tensor
     """long ``[b, distractors, 2]``: phases of row and column at the first frame: see :func:`bounce`."""
-    step: Tensor
+    step: torch.Tensor
     """long ``[b, distractors, 2]``: rows and columns a frame."""
-    now: Tensor
+    now: torch.Tensor
     """long ``[b]``: actions so far."""
 
 
@@ -130,7 +129,7 @@ class KeyDoor(TensorWorld[KeyDoorState]):
             torch.zeros(batch_size, dtype=torch.long, device=self.device),
         )
 
-    def advance(self, state: KeyDoorState, actions: Tensor) -> Advance:
+    def advance(self, state: KeyDoorState, actions: torch.Tensor) -> Advance:
         """Move, let the others run, and see what is touched."""
         agent = (state.agent + self.moves[actions]).clamp(0, SMALL - 1)
         now = state.now + 1
@@ -143,13 +142,13 @@ class KeyDoor(TensorWorld[KeyDoorState]):
         reward = took.float() + opened.float() - self.config.bump * bumped
         return Advance(moved._replace(has_key=has_key), reward, opened, (has_key.float() + opened.float()) / 2)
 
-    def observe(self, state: KeyDoorState) -> Tensor:
+    def observe(self, state: KeyDoorState) -> torch.Tensor:
         """All there is: uint8 ``[b, 1, side, side]``."""
         greys = self.painter.sprite_greys(len(state.now))
         greys[:, 1] *= ~state.has_key
         return self.painter.draw(self._places(state), greys)
 
-    def plan(self, state: KeyDoorState) -> Tensor:
+    def plan(self, state: KeyDoorState) -> torch.Tensor:
         """The way to the key, then to the door, the longer half first; those that are in the way are not heeded."""
         goal = torch.where(state.has_key[:, None], state.goals[:, 1], state.goals[:, 0])
         return towards(goal + 1 - state.agent)
@@ -167,16 +166,16 @@ class KeyDoor(TensorWorld[KeyDoorState]):
         matters[:, 0], matters[:, 1], matters[:, 2] = True, ~state.has_key, state.has_key
         return self.painter.scene(self._places(state), visible, matters)
 
-    def _draw(self, number: int, shape: tuple[int, ...]) -> Tensor:
+    def _draw(self, number: int, shape: tuple[int, ...]) -> torch.Tensor:
         return torch.randint(number, shape, generator=self.generator, device=self.device)
 
-    def _distractors(self, state: KeyDoorState) -> Tensor:
+    def _distractors(self, state: KeyDoorState) -> torch.Tensor:
         return bounce(state.start + state.step * state.now[:, None, None], SMALL)
 
-    def _places(self, state: KeyDoorState) -> Tensor:
+    def _places(self, state: KeyDoorState) -> torch.Tensor:
         return torch.cat([state.agent[:, None], state.goals, self._distractors(state)], 1)
 
 
-def _overlap(a: Tensor, size: int, b: Tensor, other: int) -> Tensor:
+def _overlap(a: torch.Tensor, size: int, b: torch.Tensor, other: int) -> torch.Tensor:
     """Whether squares lie over each other: places ``[b, n, 2]`` of each, ``-> [b, n]``."""
     return ((a + size > b) & (b + other > a)).all(2)

@@ -20,13 +20,12 @@ This holds for agents that are not shown their previous action.
 Source: ours, after Pylyshyn and Storm, Tracking multiple independent targets (Spatial Vision, 1988).
 """
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 from typing import NamedTuple
 
-import gymnasium
-import torch
-from torch import Tensor
-
+from recollect.lazy import gymnasium, torch
 from recollect.tasks.worlds.arcade.frames import (
     BALL,
     DIRECTIONS,
@@ -90,7 +89,7 @@ class TrackConfig(WorldConfig):
             num_labels=CELLS**2,
         )
 
-    def build(self, batch_size: int, *, seed: int = 0, device: torch.device | str = "cpu") -> "Track":
+    def build(self, batch_size: int, *, seed: int = 0, device: torch.device | str = "cpu") -> Track:
         """The world, with ``batch_size`` rows."""
         return Track(self, batch_size, seed=seed, device=device)
 
@@ -98,15 +97,15 @@ class TrackConfig(WorldConfig):
 class TrackState(NamedTuple):
     """What a row of the world is."""
 
-    start: Tensor
+    start: torch.Tensor
     """long ``[b, balls, 2]``: phases of row and column at the first frame: see :func:`bounce`."""
-    step: Tensor
+    step: torch.Tensor
     """long ``[b, balls, 2]``: rows and columns a frame."""
-    marked: Tensor
+    marked: torch.Tensor
     """long ``[b]``: the ball."""
-    now: Tensor
+    now: torch.Tensor
     """long ``[b]``: actions so far."""
-    cursor: Tensor
+    cursor: torch.Tensor
     """long ``[b, 2]``: its top left unit."""
 
 
@@ -134,7 +133,7 @@ class Track(TensorWorld[TrackState]):
             torch.full((batch_size, 2), SPAN // 2, device=self.device),
         )
 
-    def advance(self, state: TrackState, actions: Tensor) -> Advance:
+    def advance(self, state: TrackState, actions: torch.Tensor) -> Advance:
         """Run on; then move the cursor, or pick."""
         free = state.now >= self.stop
         cursor = torch.where(free[:, None], self._moved(state, self.moves[actions]), state.cursor)
@@ -142,7 +141,7 @@ class Track(TensorWorld[TrackState]):
         score = (picked & self._is_nearest(state)).float()
         return Advance(state._replace(now=state.now + 1, cursor=cursor), score, picked, score)
 
-    def observe(self, state: TrackState) -> Tensor:
+    def observe(self, state: TrackState) -> torch.Tensor:
         """The balls, and the cursor when it is there: uint8 ``[b, 1, side, side]``."""
         greys = self.painter.sprite_greys(len(state.now))
         greys[:, :-1] = PLAIN
@@ -151,7 +150,7 @@ class Track(TensorWorld[TrackState]):
         greys[:, -1] *= state.now >= self.stop
         return self.painter.draw(self._places(state), greys)
 
-    def plan(self, state: TrackState) -> Tensor:
+    def plan(self, state: TrackState) -> torch.Tensor:
         """Bring the cursor to the marked ball, the longer way first, and pick it; step over one that lies nearer."""
         way = self._marked(state) - state.cursor
         close, ahead = way.abs().amax(1) < SPEED, towards(way)
@@ -180,25 +179,25 @@ class Track(TensorWorld[TrackState]):
         matters[:, -1] = picking
         return self.painter.scene(self._places(state), visible, matters)
 
-    def _draw(self, number: int, shape: tuple[int, ...]) -> Tensor:
+    def _draw(self, number: int, shape: tuple[int, ...]) -> torch.Tensor:
         return torch.randint(number, shape, generator=self.generator, device=self.device)
 
-    def _balls(self, state: TrackState) -> Tensor:
+    def _balls(self, state: TrackState) -> torch.Tensor:
         run = state.now.clamp(max=self.stop)[:, None, None]
         return bounce(state.start + state.step * run, SPAN)
 
-    def _marked(self, state: TrackState) -> Tensor:
+    def _marked(self, state: TrackState) -> torch.Tensor:
         """Top left unit of the marked ball: ``[b, 2]``."""
         return self._balls(state).gather(1, state.marked[:, None, None].expand(-1, 1, 2))[:, 0]
 
-    def _places(self, state: TrackState) -> Tensor:
+    def _places(self, state: TrackState) -> torch.Tensor:
         return torch.cat([self._balls(state), state.cursor[:, None]], 1)
 
-    def _moved(self, state: TrackState, move: Tensor) -> Tensor:
+    def _moved(self, state: TrackState, move: torch.Tensor) -> torch.Tensor:
         """Where a move brings the cursor: ``[b, 2]``."""
         return (state.cursor + move).clamp(0, SPAN - 1)
 
-    def _is_nearest(self, state: TrackState) -> Tensor:
+    def _is_nearest(self, state: TrackState) -> torch.Tensor:
         """No ball is nearer to the cursor than the marked one: bool ``[b]``."""
         away = (self._balls(state) - state.cursor[:, None]).square().sum(2)
         return away.gather(1, state.marked[:, None])[:, 0] == away.amin(1)

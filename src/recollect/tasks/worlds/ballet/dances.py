@@ -7,11 +7,12 @@ home, never touch anybody.
 Source: Lampinen et al. 2021, listing 1 (dances) and appendix B.1 (room).
 """
 
+from __future__ import annotations
+
 from collections import deque
 from functools import cache
 
-import torch
-from torch import Tensor
+from recollect.lazy import torch
 
 SIDE = 11
 """Cells along a side of the room, walls included."""
@@ -65,7 +66,7 @@ STILL = len(DANCES)
 """The dance of a dancer who does not exist."""
 
 
-def dance_table() -> Tensor:
+def dance_table() -> torch.Tensor:
     """How far, in cell numbers, a dancer is from home after 0..16 moves: long ``[(dances + 1) * 17]``.
 
     Both ends of every dance are 0; the last dance is :data:`STILL`.
@@ -89,7 +90,7 @@ def neighbour(cell: int, direction: int) -> int:
     return cell if is_wall(ahead) else ahead
 
 
-def move_table() -> Tensor:
+def move_table() -> torch.Tensor:
     """Where a move leads, long ``[cells * 8]``; a wall leads nowhere."""
     moves = [cell if is_wall(cell) else neighbour(cell, move) for cell in range(CELLS) for move in range(8)]
     return torch.tensor(moves)
@@ -118,7 +119,7 @@ def _ways(home: int) -> tuple[int, ...]:
     )
 
 
-def way_table() -> Tensor:
+def way_table() -> torch.Tensor:
     """The first move of the straightest shortest way to a home that touches no other home, long ``[cells * cells]``.
 
     Entry ``agent * cells + home``; 0 where ``home`` is none, or there is no way to go.

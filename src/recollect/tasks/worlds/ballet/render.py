@@ -15,13 +15,11 @@ Source: Lampinen et al. 2021, appendix B.1; the official environment's templates
 (google-deepmind/deepmind-research, hierarchical_transformer_memory/pycolab_ballet). Its float image is ours / 255.
 """
 
+from __future__ import annotations
+
 from typing import Literal
 
-import gymnasium
-import numpy as np
-import torch
-from torch import Tensor
-
+from recollect.lazy import gymnasium, np, torch
 from recollect.tasks.worlds.ballet.dances import CELLS, SIDE
 
 Form = Literal["pixels", "tiles"]
@@ -82,7 +80,7 @@ def image_space(form: Form) -> gymnasium.spaces.Box:
     return gymnasium.spaces.Box(np.zeros_like(high), high.copy(), dtype=np.uint8)
 
 
-def masks() -> Tensor:
+def masks() -> torch.Tensor:
     """The shapes, bool ``[15, 9, 9]``."""
     y, x = torch.meshgrid(torch.arange(PIXELS), torch.arange(PIXELS), indexing="ij")
     top, bottom, left, right = y < 3, y > 5, x < 3, x > 5
@@ -110,7 +108,7 @@ def masks() -> Tensor:
     return torch.stack([drawn[shape] for shape in SHAPES])
 
 
-def look(shape: Tensor, colour: Tensor) -> Tensor:
+def look(shape: torch.Tensor, colour: torch.Tensor) -> torch.Tensor:
     """The number of the patch of dancers with these shapes and colours, as broadcast."""
     return shape * len(COLOURS) + colour
 
@@ -131,7 +129,7 @@ class Painter:
         self.places = _places(self.size).to(device)
         self.lines = (torch.arange(self.size) * SIDE).to(device)  # a tile's lines, from its first one
 
-    def __call__(self, agent: Tensor, cells: Tensor, looks: Tensor) -> Tensor:
+    def __call__(self, agent: torch.Tensor, cells: torch.Tensor, looks: torch.Tensor) -> torch.Tensor:
         """Paint.
 
         Args:
@@ -156,7 +154,7 @@ class Painter:
         return images.view(b, SIDE * size, SIDE * size, 3)
 
 
-def _pixel_patches() -> tuple[Tensor, Tensor]:
+def _pixel_patches() -> tuple[torch.Tensor, torch.Tensor]:
     # Every look, uint8 [looks, 9, 9, 3], and the tiles without a dancer by kind, [3, 9, 9, 3].
     colours = torch.tensor(list(COLOURS.values()), dtype=torch.uint8)
     patches = masks()[:, None, :, :, None] * colours[:, None, None]
@@ -164,7 +162,7 @@ def _pixel_patches() -> tuple[Tensor, Tensor]:
     return patches.flatten(0, 1), plain[:, None, None].expand(-1, PIXELS, PIXELS, -1)
 
 
-def _symbol_patches() -> tuple[Tensor, Tensor]:
+def _symbol_patches() -> tuple[torch.Tensor, torch.Tensor]:
     # The same as symbols: [looks, 1, 1, 3] and [3, 1, 1, 3].
     shapes, colours = torch.arange(len(SHAPES)) + 1, torch.arange(len(COLOURS)) + 1
     dancers = torch.cartesian_prod(torch.tensor([DANCER]), shapes, colours)
@@ -172,7 +170,7 @@ def _symbol_patches() -> tuple[Tensor, Tensor]:
     return dancers.to(torch.uint8)[:, None, None], plain.to(torch.uint8)[:, None, None]
 
 
-def _backgrounds(plain: Tensor) -> Tensor:
+def _backgrounds(plain: torch.Tensor) -> torch.Tensor:
     # The room without dancers as seen from every cell, uint8 [cells, bytes].
     middle = SIDE // 2
     row, column = _rows_and_columns()
@@ -184,7 +182,7 @@ def _backgrounds(plain: Tensor) -> Tensor:
     return plain[kinds].transpose(2, 3).flatten(1).contiguous()  # before: cells, y, x, size, size, 3
 
 
-def _places(size: int) -> Tensor:
+def _places(size: int) -> torch.Tensor:
     # The first line of a cell's tile in an image, long [cells * (cells + 1)]; -1 where it is out of view or NOWHERE.
     row, column = _rows_and_columns()
     y, x = (axis - axis[:, None] + SIDE // 2 for axis in (row, column))  # agent, cell
@@ -194,6 +192,6 @@ def _places(size: int) -> Tensor:
     return places.flatten()
 
 
-def _rows_and_columns() -> tuple[Tensor, Tensor]:
+def _rows_and_columns() -> tuple[torch.Tensor, torch.Tensor]:
     cells = torch.arange(CELLS)
     return cells // SIDE, cells % SIDE

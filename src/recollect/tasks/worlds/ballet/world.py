@@ -28,16 +28,14 @@ performed by both shows the same in every observation. Differs: images are uint8
 numbers; random levels have the same distribution, but other random numbers.
 """
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
-import gymnasium
-import numpy as np
-import torch
-from torch import Tensor
-
+from recollect.lazy import gymnasium, np, torch
 from recollect.state import take_rows
 from recollect.tasks.arrangements import arrangement_bits
 from recollect.tasks.worlds.ballet.dances import (
@@ -159,7 +157,7 @@ class BalletConfig(WorldConfig):
             bits=arrangement_bits(len(self.dances), max(self.dancers)),
         )
 
-    def build(self, batch_size: int, *, seed: int = 0, device: torch.device | str = "cpu") -> "Ballet":
+    def build(self, batch_size: int, *, seed: int = 0, device: torch.device | str = "cpu") -> Ballet:
         """The world, with ``batch_size`` rows."""
         return Ballet(self, batch_size, seed=seed, device=device)
 
@@ -167,23 +165,23 @@ class BalletConfig(WorldConfig):
 class BalletState(NamedTuple):
     """What a row of the world is; n dancers in the order in which they dance, the last ones may not exist."""
 
-    homes: Tensor
+    homes: torch.Tensor
     """long ``[b, n]``: cells."""
-    dances: Tensor
+    dances: torch.Tensor
     """long ``[b, n]``."""
-    looks: Tensor
+    looks: torch.Tensor
     """long ``[b, n]``: shape and colour."""
-    target: Tensor
+    target: torch.Tensor
     """long ``[b]``: the dancer to go to."""
-    period: Tensor
+    period: torch.Tensor
     """long ``[b]``: steps from dance to dance."""
-    cue: Tensor
+    cue: torch.Tensor
     """long ``[b]``: the observation that names the dance."""
-    limit: Tensor
+    limit: torch.Tensor
     """long ``[b]``: actions of the episode at most."""
-    agent: Tensor
+    agent: torch.Tensor
     """long ``[b]``: its cell."""
-    frame: Tensor
+    frame: torch.Tensor
     """long ``[b]``: number of the present observation in its episode."""
 
 
@@ -212,7 +210,7 @@ class Ballet(TensorWorld[BalletState]):
         self.dances = torch.tensor([list(DANCES).index(name) for name in config.dances], device=self.device)
         self.painter = Painter(config.observation, self.device)
 
-    def _decks(self) -> Tensor:
+    def _decks(self) -> torch.Tensor:
         # Added to random numbers below 1 and sorted, this shuffles cards that exist before cards that do not.
         sizes = torch.tensor([len(HOMES), len(self.config.dances), len(SHAPES), len(COLOURS)])
         return (torch.arange(int(sizes.max())) >= sizes[:, None]).float().to(self.device)
@@ -259,7 +257,7 @@ class Ballet(TensorWorld[BalletState]):
         return step._replace(observation=self.observe(self.state))
 
     def _opening(self, levels: Sequence[BalletLevel]) -> BalletState:
-        def per_row(numbers: list[int]) -> Tensor:
+        def per_row(numbers: list[int]) -> torch.Tensor:
             return torch.tensor(numbers, device=self.device)
 
         casts = torch.tensor([level.numbers(self.places) for level in levels], device=self.device)
@@ -277,14 +275,14 @@ class Ballet(TensorWorld[BalletState]):
             frame=torch.zeros_like(target),
         )
 
-    def step(self, actions: Tensor) -> Step:
+    def step(self, actions: torch.Tensor) -> Step:
         """Advance every row; an episode's time limit is that of its level."""
         step = super().step(actions)
         late = (self.clock >= self._present().limit) & ~step.is_last
         self.over = self.over | late
         return step._replace(truncated=step.truncated | late)
 
-    def advance(self, state: BalletState, actions: Tensor) -> Advance:
+    def advance(self, state: BalletState, actions: torch.Tensor) -> Advance:
         """Walk, where a dance was named; touching a dancer ends the episode."""
         # During the dances the agent stands in the middle, where no home is.
         walking = state.frame >= state.cue
@@ -298,24 +296,24 @@ class Ballet(TensorWorld[BalletState]):
         return Advance(state._replace(agent=agent, frame=state.frame + 1), reward, touched.any(1), right)
 
     @staticmethod
-    def distance(homes: Tensor, agent: Tensor) -> Tensor:
+    def distance(homes: torch.Tensor, agent: torch.Tensor) -> torch.Tensor:
         """Moves from the agent's cell ``[b]`` to the nearest of the homes ``[b, n]``, as the crow flies: ``[b]``."""
         down = (homes // SIDE - (agent // SIDE)[:, None]).abs()
         along = (homes % SIDE - (agent % SIDE)[:, None]).abs()
         return torch.maximum(down, along).masked_fill(homes == NOWHERE, CELLS).amin(1)
 
-    def observe(self, state: BalletState) -> dict[str, Tensor]:
+    def observe(self, state: BalletState) -> dict[str, torch.Tensor]:
         """The image around the agent, uint8 ``[b, y, x, 3]``, and the word, long ``[b, 1]``."""
         named = state.dances.gather(1, state.target[:, None]) + WORDS.index("watch") + 1
         word = torch.where((state.frame >= state.cue)[:, None], named, WORDS.index("watch"))
         return {"image": self.painter(state.agent, self.dancer_cells(state), state.looks), "language": word}
 
-    def dancer_cells(self, state: BalletState) -> Tensor:
+    def dancer_cells(self, state: BalletState) -> torch.Tensor:
         """Where the dancers are, long ``[b, n]``."""
         moves = (state.frame[:, None] - state.period[:, None] * self.order + 1).clamp(0, DANCE)
         return state.homes + self.offsets[state.dances * (DANCE + 1) + moves]
 
-    def plan(self, state: BalletState) -> Tensor:
+    def plan(self, state: BalletState) -> torch.Tensor:
         """The first move of a shortest way to the target that touches nobody else; 0 while actions are ignored."""
         home = state.homes.gather(1, state.target[:, None])[:, 0]
         way = self.ways[state.agent * CELLS + home]

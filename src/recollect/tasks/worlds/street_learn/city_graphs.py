@@ -17,6 +17,8 @@ Differs:  the least turn is measured around the circle (the public code subtract
           mirrored; streets that lead back to their own start are dropped, as nobody could say which way they face.
 """
 
+from __future__ import annotations
+
 import math
 import xml.etree.ElementTree as ElementTree
 from collections import Counter, deque
@@ -24,9 +26,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-import numpy as np
-import torch
-from torch import Tensor
+from recollect.lazy import np, torch
 
 FORWARD, LEFT, RIGHT = 0, 1, 2
 MAX_EDGES = 60
@@ -48,15 +48,15 @@ class CityGraph(NamedTuple):
 class Neighbourhoods(NamedTuple):
     """p neighbourhoods as tables over their directed edges, padded to e edges and v places."""
 
-    num_edges: Tensor
+    num_edges: torch.Tensor
     """long ``[p]``: directed edges; the tables' rows behind them are padding."""
-    move: Tensor
+    move: torch.Tensor
     """long ``[p, e, 3]``: the edge on which forward, left and right end."""
-    place: Tensor
+    place: torch.Tensor
     """long ``[p, e]``: where the walker on an edge stands, 0..v-1."""
-    distance: Tensor
+    distance: torch.Tensor
     """int16 ``[p, e, e]``: fewest moves from an edge (second axis) to another (third)."""
-    best: Tensor
+    best: torch.Tensor
     """uint8 ``[p, e, e]``: first move of a shortest way; of equal ones the earliest of forward, left, right."""
 
 
@@ -262,7 +262,7 @@ def _stack(found: Sequence[tuple[np.ndarray, np.ndarray]]) -> Neighbourhoods:
     return Neighbourhoods(num_edges, move, place, distance, best.to(torch.uint8))
 
 
-def _distances(move: Tensor) -> Tensor:
+def _distances(move: torch.Tensor) -> torch.Tensor:
     # Bellman's equation for the way from s to g, iterated until nothing changes: at most the longest way's moves.
     p, e, _ = move.shape
     distance = torch.full((p, e, e), _UNREACHED, dtype=torch.int16)

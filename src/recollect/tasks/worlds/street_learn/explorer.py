@@ -5,16 +5,16 @@ lead to the goal, it goes the shortest known way there; else it makes for the ne
 equal ways it takes the earliest of forward, left, right.
 """
 
-import torch
-from torch import Tensor
+from __future__ import annotations
 
+from recollect.lazy import torch
 from recollect.tasks.worlds.street_learn.city_graphs import LEFT, RIGHT
 
 FAR = 1_000.0
 """More moves than any way has."""
 
 
-def note(tried: Tensor, here: Tensor, action: Tensor, there: Tensor) -> Tensor:
+def note(tried: torch.Tensor, here: torch.Tensor, action: torch.Tensor, there: torch.Tensor) -> torch.Tensor:
     """What is known after a move.
 
     Args:
@@ -36,7 +36,7 @@ def note(tried: Tensor, here: Tensor, action: Tensor, there: Tensor) -> Tensor:
     return known
 
 
-def explore(tried: Tensor, move: Tensor, here: Tensor, goal: Tensor) -> Tensor:
+def explore(tried: torch.Tensor, move: torch.Tensor, here: torch.Tensor, goal: torch.Tensor) -> torch.Tensor:
     """The next move.
 
     Args:
@@ -58,7 +58,7 @@ def explore(tried: Tensor, move: Tensor, here: Tensor, goal: Tensor) -> Tensor:
     return (best + order).argmin(1)
 
 
-def known_way(tried: Tensor, move: Tensor, goal: Tensor) -> Tensor:
+def known_way(tried: torch.Tensor, move: torch.Tensor, goal: torch.Tensor) -> torch.Tensor:
     """Moves of the shortest way to the goal that the walker knows, ``[b, e]``; :data:`FAR` where it knows none.
 
     Args:
@@ -70,7 +70,7 @@ def known_way(tried: Tensor, move: Tensor, goal: Tensor) -> Tensor:
     return _ways(torch.where(at_goal, 0.0, FAR), tried, move, FAR)
 
 
-def _ways(start: Tensor, tried: Tensor, move: Tensor, untried: float) -> Tensor:
+def _ways(start: torch.Tensor, tried: torch.Tensor, move: torch.Tensor, untried: float) -> torch.Tensor:
     """Fewest moves from every edge to what ``start`` names, ``[b, e]``: Bellman's equation, until nothing changes."""
     way = start
     while True:
@@ -80,7 +80,7 @@ def _ways(start: Tensor, tried: Tensor, move: Tensor, untried: float) -> Tensor:
         way = shorter
 
 
-def _after(way: Tensor, tried: Tensor, move: Tensor, untried: float) -> Tensor:
+def _after(way: torch.Tensor, tried: torch.Tensor, move: torch.Tensor, untried: float) -> torch.Tensor:
     """Moves on the way that begins with each move, ``[b, e, 3]``; one that was never made costs ``untried``."""
     there = way.gather(1, move.flatten(1)).view(move.shape)
     return torch.where(tried, 1 + there, untried).clamp(max=FAR)

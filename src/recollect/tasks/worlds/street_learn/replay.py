@@ -7,11 +7,14 @@ it has never made on this edge; where it has made all three, it has nothing to s
 That asks of a memory no more than to find one step: it walks no way that it has not walked whole, and joins no two.
 """
 
-import torch
-from torch import Tensor
+from __future__ import annotations
+
+from recollect.lazy import torch
 
 
-def stretch(walked: Tensor, task: Tensor, visits: Tensor, clock: Tensor, goal: Tensor) -> tuple[Tensor, Tensor]:
+def stretch(
+    walked: torch.Tensor, task: torch.Tensor, visits: torch.Tensor, clock: torch.Tensor, goal: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
     """The shortest stretch from here to the goal; of equal ones the earliest.
 
     Args:
@@ -34,7 +37,9 @@ def stretch(walked: Tensor, task: Tensor, visits: Tensor, clock: Tensor, goal: T
     return begins, shortest < never
 
 
-def walk_again(begins: Tensor, known: Tensor, walked: Tensor, move: Tensor, tried: Tensor) -> tuple[Tensor, Tensor]:
+def walk_again(
+    begins: torch.Tensor, known: torch.Tensor, walked: torch.Tensor, move: torch.Tensor, tried: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
     """The next move.
 
     Args:

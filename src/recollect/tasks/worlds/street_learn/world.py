@@ -38,17 +38,15 @@ Differs:  cities are made up unless ``graphs`` names published ones; edges are d
           rewards.
 """
 
+from __future__ import annotations
+
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal, NamedTuple
 
-import gymnasium
-import numpy as np
-import torch
-from torch import Tensor
-
+from recollect.lazy import gymnasium, np, torch
 from recollect.tasks.arrangements import arrangement_bits
 from recollect.tasks.worlds.contract import Advance, TensorWorld, Truth, WorldConfig, WorldSpec
 from recollect.tasks.worlds.street_learn.city_graphs import (
@@ -144,7 +142,7 @@ class StreetLearnConfig(WorldConfig):
             policies=("best mixture", "replay", "explorer"),
         )
 
-    def build(self, batch_size: int, *, seed: int = 0, device: torch.device | str = "cpu") -> "StreetLearn":
+    def build(self, batch_size: int, *, seed: int = 0, device: torch.device | str = "cpu") -> StreetLearn:
         """The world, with ``batch_size`` rows."""
         return StreetLearn(self, batch_size, seed=seed, device=device)
 
@@ -152,25 +150,25 @@ class StreetLearnConfig(WorldConfig):
 class StreetLearnState(NamedTuple):
     """Where the walkers of b rows are."""
 
-    neighbourhood: Tensor
+    neighbourhood: torch.Tensor
     """long ``[b]``: row of the pool."""
-    symbols: Tensor
+    symbols: torch.Tensor
     """long ``[b, 60]``: the symbol of every directed edge."""
-    here: Tensor
+    here: torch.Tensor
     """long ``[b]``: the present edge."""
-    goal: Tensor
+    goal: torch.Tensor
     """long ``[b]``: the edge to reach."""
-    before: Tensor
+    before: torch.Tensor
     """long ``[b]``: the edge before the last action; -1 at first."""
-    reached: Tensor
+    reached: torch.Tensor
     """bool ``[b]``: the last action reached a goal; ``here`` and ``goal`` show the next task."""
-    collected: Tensor
+    collected: torch.Tensor
     """float32 ``[b]``: goals so far."""
-    walked: Tensor
+    walked: torch.Tensor
     """int32 ``[b, steps + 1]``: the edges it was on, step by step; -1 where it has not been yet."""
-    task: Tensor
+    task: torch.Tensor
     """int32 ``[b, steps + 1]``: goals reached until then, a change of which means that no move led there."""
-    tried: Tensor
+    tried: torch.Tensor
     """bool ``[b, e, 3]``: moves whose end the walker knows, see ``explorer.py``."""
 
 
@@ -217,7 +215,7 @@ class StreetLearn(TensorWorld[StreetLearnState]):
             torch.zeros(batch_size, *self.map.move.shape[1:], dtype=torch.bool, device=self.device),
         )
 
-    def advance(self, state: StreetLearnState, actions: Tensor) -> Advance:
+    def advance(self, state: StreetLearnState, actions: torch.Tensor) -> Advance:
         """Move, and draw the next task where a goal is reached."""
         n = state.neighbourhood
         moved = self.map.move[n, state.here, actions.clamp(max=COLLECT - 1)]
@@ -237,7 +235,7 @@ class StreetLearn(TensorWorld[StreetLearnState]):
         moved_on = StreetLearnState(n, state.symbols, here, goal, state.here, reached, collected, walked, task, tried)
         return Advance(moved_on, reached.float(), torch.zeros_like(reached), collected)
 
-    def observe(self, state: StreetLearnState) -> Tensor:
+    def observe(self, state: StreetLearnState) -> torch.Tensor:
         """Symbols or views of the present edge and of the goal."""
         edges = torch.stack((state.here, state.goal), 1)
         symbols = state.symbols.gather(1, edges)  # b 2
@@ -252,12 +250,12 @@ class StreetLearn(TensorWorld[StreetLearnState]):
             torch.zeros(len(symbols), 2, MAX_EDGES, device=self.device).scatter_(2, symbols[..., None], 1.0).flatten(1)
         )
 
-    def plan(self, state: StreetLearnState) -> Tensor:
+    def plan(self, state: StreetLearnState) -> torch.Tensor:
         """The first move of a shortest way to the goal; on the goal, collect."""
         best = self.map.best[state.neighbourhood, state.here, state.goal].long()
         return torch.where(state.here == state.goal, COLLECT, best)
 
-    def expert(self, name: str) -> Tensor | None:
+    def expert(self, name: str) -> torch.Tensor | None:
         """A move of the oracle, ``explorer`` (explorer.py), ``replay`` (replay.py) or ``best mixture``.
 
         Where ``replay`` has nothing to say, its move is drawn from the best mixture of moves.
@@ -294,19 +292,19 @@ class StreetLearn(TensorWorld[StreetLearnState]):
             torch.where(self.over[:, None], -1, self._knows(state)),
         )
 
-    def _mixed(self, rule: Rule) -> Tensor:
+    def _mixed(self, rule: Rule) -> torch.Tensor:
         mixture = torch.tensor(BEST_MIXTURE[rule], device=self.device)
         return torch.multinomial(mixture, self.batch_size, replacement=True, generator=self.generator)
 
-    def _been_here(self, state: StreetLearnState) -> Tensor:
+    def _been_here(self, state: StreetLearnState) -> torch.Tensor:
         """Past steps on the present edge, bool ``[b, steps + 1]``."""
         past = torch.arange(state.walked.shape[1], device=self.device) < self.clock[:, None]
         return (state.walked == state.here[:, None]) & past
 
-    def _stretch(self, state: StreetLearnState, visits: Tensor) -> tuple[Tensor, Tensor]:
+    def _stretch(self, state: StreetLearnState, visits: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         return stretch(state.walked, state.task, visits, self.clock, state.goal)
 
-    def _knows(self, state: StreetLearnState) -> Tensor:
+    def _knows(self, state: StreetLearnState) -> torch.Tensor:
         """Where the moves from here lead, how far the goal is, and from where the moves lead there, ``[b, 7]``."""
         move, tried = self.map.move[state.neighbourhood], state.tried
         rows = torch.arange(len(move), device=move.device)
@@ -318,16 +316,16 @@ class StreetLearn(TensorWorld[StreetLearnState]):
         back = state.symbols.gather(1, leads.byte().argmax(1)) + 1
         return torch.cat((led, way, torch.where(leads.any(1), back, 0)), 1)
 
-    def _draw(self, number: Tensor) -> Tensor:
+    def _draw(self, number: torch.Tensor) -> torch.Tensor:
         drawn = torch.randint(1 << 40, number.shape, generator=self.generator, device=self.device)
         return drawn % number  # uniform to within 1e-10
 
-    def _draw_goal(self, neighbourhood: Tensor, here: Tensor) -> Tensor:
+    def _draw_goal(self, neighbourhood: torch.Tensor, here: torch.Tensor) -> torch.Tensor:
         other = self._draw(self.map.num_edges[neighbourhood] - 1)
         return other + (other >= here)
 
 
-def rendered_views() -> Tensor:
+def rendered_views() -> torch.Tensor:
     """The view of every symbol, uint8 ``[60, y, x, c]``: mosaics of random colours, no two alike."""
     stones = np.random.default_rng(MAX_EDGES).integers(0, 256, (MAX_EDGES, STONES, STONES, 3), dtype=np.uint8)
     return torch.from_numpy(stones.repeat(PIXELS, 1).repeat(PIXELS, 2))
@@ -372,7 +370,7 @@ def expected_goals(pool: Neighbourhoods, rule: Rule, steps: int, policy: tuple[f
     return float((value * by_task).sum((1, 2)).double().mean())
 
 
-def _walker(pool: Neighbourhoods, policy: tuple[float, ...] | None) -> Callable[[Tensor], Tensor]:
+def _walker(pool: Neighbourhoods, policy: tuple[float, ...] | None) -> Callable[[torch.Tensor], torch.Tensor]:
     """From V(s, g) to the sum over moves a of probability(a) V(move(s, a), g)."""
     p, e = pool.place.shape
     if policy is None:

@@ -11,13 +11,13 @@ independently of all else, so who does not know them any more is right with prob
 Source: ours; a tabletop form of the shell game, and of the object permanence of Lampinen et al. 2021.
 """
 
+from __future__ import annotations
+
 import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
-import torch
-from torch import Tensor
-
+from recollect.lazy import torch
 from recollect.tasks.arrangements import arrangement_bits, arrangement_number
 from recollect.tasks.worlds.contract import Advance, Truth, WorldSpec
 from recollect.tasks.worlds.tabletop.table import (
@@ -67,7 +67,7 @@ class CoveredObjectsConfig(TabletopConfig):
             chance=1 / self.num_cups,
         )
 
-    def build(self, batch_size: int, *, seed: int = 0, device: torch.device | str = "cpu") -> "CoveredObjects":
+    def build(self, batch_size: int, *, seed: int = 0, device: torch.device | str = "cpu") -> CoveredObjects:
         """The world, with ``batch_size`` rows."""
         return CoveredObjects(self, batch_size, seed=seed, device=device)
 
@@ -77,13 +77,13 @@ class CoveredState(NamedTuple):
 
     hand: Hand
     """Where it is."""
-    places: Tensor
+    places: torch.Tensor
     """float ``[b, cups, 2]``."""
-    colours: Tensor
+    colours: torch.Tensor
     """long ``[b, cups]``: colour of the ball at every place."""
-    asked: Tensor
+    asked: torch.Tensor
     """long ``[b]``: colour that is asked for."""
-    lifted: Tensor
+    lifted: torch.Tensor
     """long ``[b]``: the cup that was lifted; -1 for none."""
 
 
@@ -112,7 +112,7 @@ class CoveredObjects(Tabletop[CoveredState]):
             torch.full_like(asked, -1),
         )
 
-    def act(self, state: CoveredState, free: Tensor, actions: Tensor) -> Advance:
+    def act(self, state: CoveredState, free: torch.Tensor, actions: torch.Tensor) -> Advance:
         """Move and lift."""
         hand = self.move(state.hand, free, actions)
         distance = (state.places - hand.place[:, None]).norm(dim=2)
@@ -121,7 +121,7 @@ class CoveredObjects(Tabletop[CoveredState]):
         score = (lifted == self._right(state)).float()
         return Advance(state._replace(hand=hand, lifted=lifted), score, lifts, score)
 
-    def observe(self, state: CoveredState) -> dict[str, Tensor]:
+    def observe(self, state: CoveredState) -> dict[str, torch.Tensor]:
         """Balls, cups and the hand; the sentence."""
         b, cups = state.places.shape[:2]
         lifted = torch.arange(cups, device=self.device) == state.lifted[:, None]
@@ -135,7 +135,7 @@ class CoveredObjects(Tabletop[CoveredState]):
         image = self.paint(state.hand, things)
         return {"image": image, "language": self.sentences[told], "state": self.state_of(state.hand)}
 
-    def plan(self, state: CoveredState) -> Tensor:
+    def plan(self, state: CoveredState) -> torch.Tensor:
         """To the right cup, and lift it."""
         rows = torch.arange(len(state.asked), device=self.device)
         return self.press(state.hand, state.places[rows, self._right(state)])
@@ -147,6 +147,6 @@ class CoveredObjects(Tabletop[CoveredState]):
         label = torch.where(~self.is_shown & ~self.over, arrangement_number(state.colours), -1)
         return Truth(event, torch.where(decides, 0, -1), torch.where(decides, self.config.show_steps, -1), label)
 
-    def _right(self, state: CoveredState) -> Tensor:
+    def _right(self, state: CoveredState) -> torch.Tensor:
         """Over the ball that is asked for, long ``[b]``."""
         return (state.colours == state.asked[:, None]).long().argmax(1)

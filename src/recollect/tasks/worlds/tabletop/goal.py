@@ -12,14 +12,14 @@ Source: ours; a tabletop form of the pick and move tasks of Ryoo et al. 2023 (se
 any more. Numbers are not comparable with theirs.
 """
 
+from __future__ import annotations
+
 import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
-import torch
-from torch import Tensor
-
 from recollect.config import require
+from recollect.lazy import torch
 from recollect.tasks.worlds.contract import Advance, Truth, WorldSpec
 from recollect.tasks.worlds.tabletop.table import (
     COLOURS,
@@ -73,7 +73,7 @@ class GoalShownOnceConfig(TabletopConfig):
             chance=1 / self.num_pads,
         )
 
-    def build(self, batch_size: int, *, seed: int = 0, device: torch.device | str = "cpu") -> "GoalShownOnce":
+    def build(self, batch_size: int, *, seed: int = 0, device: torch.device | str = "cpu") -> GoalShownOnce:
         """The world, with ``batch_size`` rows."""
         return GoalShownOnce(self, batch_size, seed=seed, device=device)
 
@@ -83,13 +83,13 @@ class GoalState(NamedTuple):
 
     hand: Hand
     """Where it is."""
-    blocks: Tensor
+    blocks: torch.Tensor
     """float ``[b, blocks, 2]``: places."""
-    asked: Tensor
+    asked: torch.Tensor
     """long ``[b]``: the block that is asked for."""
-    goal: Tensor
+    goal: torch.Tensor
     """long ``[b]``: the pad that was lit."""
-    held: Tensor
+    held: torch.Tensor
     """long ``[b]``: the block in the hand; -1 for none."""
 
 
@@ -122,7 +122,7 @@ class GoalShownOnce(Tabletop[GoalState]):
         goal = torch.randint(self.config.num_pads, (batch_size,), **drawn)
         return GoalState(self.begin_hand(batch_size), blocks, asked, goal, torch.full_like(goal, -1))
 
-    def act(self, state: GoalState, free: Tensor, actions: Tensor) -> Advance:
+    def act(self, state: GoalState, free: torch.Tensor, actions: torch.Tensor) -> Advance:
         """Move, grip, carry, let go."""
         hand = self.move(state.hand, free, actions)
         distance = (state.blocks - hand.place[:, None]).norm(dim=2)  # b k
@@ -138,7 +138,7 @@ class GoalShownOnce(Tabletop[GoalState]):
         held = torch.where(drops, -1, carried)
         return Advance(GoalState(hand, blocks, state.asked, state.goal, held), score, over, score)
 
-    def observe(self, state: GoalState) -> dict[str, Tensor]:
+    def observe(self, state: GoalState) -> dict[str, torch.Tensor]:
         """Pads, the light, blocks and the hand; the sentence."""
         b = len(state.goal)
         lights = Shapes("disc", PAD, self.pads[state.goal][:, None], self.light, self.is_shown[:, None])
@@ -147,7 +147,7 @@ class GoalShownOnce(Tabletop[GoalState]):
         image = self.paint(state.hand, [lights, blocks], self.with_pads)
         return {"image": image, "language": self.sentences[state.asked], "state": self.state_of(state.hand)}
 
-    def plan(self, state: GoalState) -> Tensor:
+    def plan(self, state: GoalState) -> torch.Tensor:
         """Take the block, carry it to the pad, let go. A wrong block is put down beside the pads."""
         rows = torch.arange(len(state.goal), device=self.device)
         mine, empty = state.held == state.asked, state.held < 0
@@ -168,7 +168,7 @@ class GoalShownOnce(Tabletop[GoalState]):
             event, start, torch.where(carries, self.config.show_steps, -1), torch.where(self.over, -1, state.goal)
         )
 
-    def _nearest_pad(self, hand: Hand) -> tuple[Tensor, Tensor]:
+    def _nearest_pad(self, hand: Hand) -> tuple[torch.Tensor, torch.Tensor]:
         """The pad that is nearest to the hand, long ``[b]``, and whether the hand is over it, bool ``[b]``."""
         distance = (self.pads - hand.place[:, None]).norm(dim=2)
         return distance.argmin(1), distance.amin(1) < PAD

@@ -13,13 +13,13 @@ right presses lead on: ``1 / n!`` for all of them, whatever is tried.
 Source: ours; a tabletop form of what memory suites for robots call remembering a sequence.
 """
 
+from __future__ import annotations
+
 import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
-import torch
-from torch import Tensor
-
+from recollect.lazy import torch
 from recollect.tasks.arrangements import arrangement_bits, arrangement_number
 from recollect.tasks.worlds.contract import Advance, Truth, WorldSpec
 from recollect.tasks.worlds.tabletop.table import (
@@ -80,7 +80,7 @@ class OrderShownOnceConfig(TabletopConfig):
             chance=1 / orders,
         )
 
-    def build(self, batch_size: int, *, seed: int = 0, device: torch.device | str = "cpu") -> "OrderShownOnce":
+    def build(self, batch_size: int, *, seed: int = 0, device: torch.device | str = "cpu") -> OrderShownOnce:
         """The world, with ``batch_size`` rows."""
         return OrderShownOnce(self, batch_size, seed=seed, device=device)
 
@@ -90,13 +90,13 @@ class OrderState(NamedTuple):
 
     hand: Hand
     """Where it is."""
-    buttons: Tensor
+    buttons: torch.Tensor
     """float ``[b, buttons, 2]``: places."""
-    order: Tensor
+    order: torch.Tensor
     """long ``[b, buttons]``: buttons as they are lit."""
-    reverse: Tensor
+    reverse: torch.Tensor
     """bool ``[b]``: they are asked for in the reverse order."""
-    pressed: Tensor
+    pressed: torch.Tensor
     """long ``[b]``: how many were pressed."""
 
 
@@ -124,7 +124,7 @@ class OrderShownOnce(Tabletop[OrderState]):
             zero,
         )
 
-    def act(self, state: OrderState, free: Tensor, actions: Tensor) -> Advance:
+    def act(self, state: OrderState, free: torch.Tensor, actions: torch.Tensor) -> Advance:
         """Move and press."""
         hand = self.move(state.hand, free, actions)
         distance = (state.buttons - hand.place[:, None]).norm(dim=2).masked_fill(self._is_dark(state), torch.inf)
@@ -136,7 +136,7 @@ class OrderShownOnce(Tabletop[OrderState]):
         score = (right & done).float()
         return Advance(state._replace(hand=hand, pressed=pressed), score, (presses & ~right) | done, score)
 
-    def observe(self, state: OrderState) -> dict[str, Tensor]:
+    def observe(self, state: OrderState) -> dict[str, torch.Tensor]:
         """Buttons, the light and the hand; the sentence, which says nothing of the order before the hand is free."""
         b = len(state.pressed)
         plain, dark, light = (torch.tensor(colour, device=self.device) for colour in (COLOURS["blue"], DARK, LIGHT))
@@ -147,7 +147,7 @@ class OrderShownOnce(Tabletop[OrderState]):
         told = self.sentences[(state.reverse & self.is_free).long()]
         return {"image": image, "language": told, "state": self.state_of(state.hand)}
 
-    def plan(self, state: OrderState) -> Tensor:
+    def plan(self, state: OrderState) -> torch.Tensor:
         """To the next button, closed when it is there and open on the way."""
         rows = torch.arange(len(state.pressed), device=self.device)
         return self.press(state.hand, state.buttons[rows, self._next(state)])
@@ -162,21 +162,21 @@ class OrderShownOnce(Tabletop[OrderState]):
             event, torch.where(decides, start, -1), torch.where(decides, start + self.config.show_steps, -1), label
         )
 
-    def _next(self, state: OrderState) -> Tensor:
+    def _next(self, state: OrderState) -> torch.Tensor:
         """The button that is to be pressed now, long ``[b]``."""
         return state.order.gather(1, self._turn(state)[:, None])[:, 0]
 
-    def _turn(self, state: OrderState) -> Tensor:
+    def _turn(self, state: OrderState) -> torch.Tensor:
         """When the button was lit that is to be pressed now: first, second, ...; long ``[b]``."""
         turn = state.pressed.clamp(max=self.config.num_buttons - 1)
         return torch.where(state.reverse, self.config.num_buttons - 1 - turn, turn)
 
-    def _is_dark(self, state: OrderState) -> Tensor:
+    def _is_dark(self, state: OrderState) -> torch.Tensor:
         """Buttons that were pressed, bool ``[b, buttons]``."""
         turn = state.order.argsort(1)
         turn = torch.where(state.reverse[:, None], self.config.num_buttons - 1 - turn, turn)
         return turn < state.pressed[:, None]
 
-    def _is_lit(self, state: OrderState) -> Tensor:
+    def _is_lit(self, state: OrderState) -> torch.Tensor:
         """The button that is lit now, bool ``[b, buttons]``."""
         return self.is_shown[:, None] & (state.order.argsort(1) == (self.clock // self.config.show_steps)[:, None])

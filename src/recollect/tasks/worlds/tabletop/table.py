@@ -13,17 +13,15 @@ An observation has a picture, a sentence and the hand's own state (x, y, closed 
 Pictures are ``side`` x ``side`` pixels with soft edges, so that places are to be seen finer than a pixel.
 """
 
+from __future__ import annotations
+
 import math
 from abc import abstractmethod
 from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
-import gymnasium
-import numpy as np
-import torch
-from torch import Tensor
-
 from recollect.config import require
+from recollect.lazy import gymnasium, np, torch
 from recollect.tasks.worlds.contract import Advance, TensorWorld, WorldConfig, WorldSpec
 
 HOME = (0.0, 0.9)
@@ -143,9 +141,9 @@ class TabletopConfig(WorldConfig):
 class Hand(NamedTuple):
     """The hand, the same in all tabletop worlds."""
 
-    place: Tensor
+    place: torch.Tensor
     """float ``[b, 2]``: x and y."""
-    closed: Tensor
+    closed: torch.Tensor
     """bool ``[b]``."""
 
 
@@ -156,11 +154,11 @@ class Shapes(NamedTuple):
     """``disc``, ``square`` or ``ring``."""
     radius: float
     """Half of their width."""
-    place: Tensor
+    place: torch.Tensor
     """float ``[b, k, 2]``."""
-    colour: Tensor
+    colour: torch.Tensor
     """uint8 or float ``[b, k, 3]``."""
-    visible: Tensor
+    visible: torch.Tensor
     """bool ``[b, k]``."""
 
 
@@ -169,7 +167,7 @@ def sentence(words: tuple[str, ...], vocabulary: tuple[str, ...], length: int) -
     return [vocabulary.index(word) for word in words] + [0] * (length - len(words))
 
 
-def around(count: int, radius: float) -> Tensor:
+def around(count: int, radius: float) -> torch.Tensor:
     """``count`` places on a circle, none of them at :data:`HOME`: float ``[count, 2]``."""
     turn = 2 * math.pi * (torch.arange(count) + 0.5) / count + math.pi / 2
     return radius * torch.stack((turn.cos(), turn.sin()), 1)
@@ -194,20 +192,20 @@ class Tabletop(TensorWorld[S]):
         self.centers = (torch.arange(config.side, device=self.device) + 0.5) * self.pixel - 1.1
 
     @abstractmethod
-    def act(self, state: S, free: Tensor, actions: Tensor) -> Advance:
+    def act(self, state: S, free: torch.Tensor, actions: torch.Tensor) -> Advance:
         """As ``advance``, with actions within bounds and where the hand is free: bool ``[b]``."""
 
-    def advance(self, state: S, actions: Tensor) -> Advance:
+    def advance(self, state: S, actions: torch.Tensor) -> Advance:
         """Move, where the hand is free."""
         return self.act(state, self.clock >= self.settings.locked, actions.float().nan_to_num().clamp(-1, 1))
 
     @property
-    def is_free(self) -> Tensor:
+    def is_free(self) -> torch.Tensor:
         """Rows whose hand does as it is told from now on, bool ``[b]``."""
         return self.clock >= self.settings.locked
 
     @property
-    def is_shown(self) -> Tensor:
+    def is_shown(self) -> torch.Tensor:
         """Rows that show their secret, bool ``[b]``."""
         return self.clock < self.settings.shown
 
@@ -216,43 +214,43 @@ class Tabletop(TensorWorld[S]):
         place = torch.tensor(HOME, device=self.device).repeat(batch_size, 1)
         return Hand(place, torch.zeros(batch_size, dtype=torch.bool, device=self.device))
 
-    def move(self, hand: Hand, free: Tensor, actions: Tensor) -> Hand:
+    def move(self, hand: Hand, free: torch.Tensor, actions: torch.Tensor) -> Hand:
         """The hand after an action."""
         place = (hand.place + self.settings.speed * actions[:, :2]).clamp(-1, 1)
         return Hand(torch.where(free[:, None], place, hand.place), free & (actions[:, 2] > 0))
 
-    def scatter(self, batch_size: int, places: Tensor, spread: float = JITTER) -> Tensor:
+    def scatter(self, batch_size: int, places: torch.Tensor, spread: float = JITTER) -> torch.Tensor:
         """Places ``[k, 2]``, each a little off: ``[b, k, 2]``."""
         noise = torch.rand(batch_size, *places.shape, generator=self.generator, device=self.device)
         return places.to(self.device) + spread * (2 * noise - 1)
 
-    def shuffled(self, batch_size: int, count: int) -> Tensor:
+    def shuffled(self, batch_size: int, count: int) -> torch.Tensor:
         """Each row a permutation: long ``[b, count]``."""
         return torch.rand(batch_size, count, generator=self.generator, device=self.device).argsort(1)
 
-    def go(self, hand: Hand, target: Tensor, grip: Tensor) -> Tensor:
+    def go(self, hand: Hand, target: torch.Tensor, grip: torch.Tensor) -> torch.Tensor:
         """The action ``[b, 3]`` that leads straight to ``target [b, 2]`` with a grip: -1 or 1, float ``[b]``."""
         way = (target - hand.place) / self.settings.speed
         way = way / way.norm(dim=1, keepdim=True).clamp(min=1)
         return torch.cat((way, grip[:, None]), 1)
 
-    def arrives(self, hand: Hand, target: Tensor) -> Tensor:
+    def arrives(self, hand: Hand, target: torch.Tensor) -> torch.Tensor:
         """Whether the next step of :meth:`go` ends near enough, bool ``[b]``."""
         return (target - hand.place).norm(dim=1) <= self.settings.speed + SURE
 
-    def press(self, hand: Hand, target: Tensor) -> Tensor:
+    def press(self, hand: Hand, target: torch.Tensor) -> torch.Tensor:
         """The action that closes the hand over ``target [b, 2]``, open on the way; none while the hand is not free."""
         return self.wait_while_locked(self.go(hand, target, torch.where(self.arrives(hand, target), 1.0, -1.0)))
 
-    def wait_while_locked(self, actions: Tensor) -> Tensor:
+    def wait_while_locked(self, actions: torch.Tensor) -> torch.Tensor:
         """Nothing at all, where the hand is not free."""
         return torch.where(self.is_free[:, None], actions, 0.0)
 
-    def state_of(self, hand: Hand) -> Tensor:
+    def state_of(self, hand: Hand) -> torch.Tensor:
         """What the hand knows of itself: x, y, and 1 where it is closed, else -1; float ``[b, 3]``."""
         return torch.cat((hand.place, 2 * hand.closed[:, None].float() - 1), 1)
 
-    def paint(self, hand: Hand, things: list[Shapes], ground: Tensor | None = None) -> Tensor:
+    def paint(self, hand: Hand, things: list[Shapes], ground: torch.Tensor | None = None) -> torch.Tensor:
         """The picture: uint8 ``[b, side, side, 3]``.
 
         Args:
@@ -267,7 +265,7 @@ class Tabletop(TensorWorld[S]):
             images = self._over(images, thing)
         return images.round().to(torch.uint8).permute(0, 2, 3, 1).contiguous()
 
-    def ground(self, things: list[Shapes]) -> Tensor:
+    def ground(self, things: list[Shapes]) -> torch.Tensor:
         """The table with things that never move, in one picture: float ``[1, 3, side, side]``."""
         image = torch.tensor(TABLE, device=self.device, dtype=torch.float32)[None, :, None, None]
         image = image.expand(1, 3, len(self.centers), len(self.centers))
@@ -286,7 +284,7 @@ class Tabletop(TensorWorld[S]):
             Shapes("disc", 0.09, place, colour, hand.closed[:, None]),
         ]
 
-    def _over(self, images: Tensor, thing: Shapes) -> Tensor:
+    def _over(self, images: torch.Tensor, thing: Shapes) -> torch.Tensor:
         """Images ``[b, 3, y, x]`` with things over them; where these overlap they mix."""
         cover = self._cover(thing.form, thing.radius, thing.place) * thing.visible[..., None, None]  # b k y x
         whole = cover.sum(1, keepdim=True)
@@ -294,7 +292,7 @@ class Tabletop(TensorWorld[S]):
         paint = torch.einsum("bkc,bkyx->bcyx", thing.colour.to(cover.dtype).expand(len(cover), -1, -1), cover)
         return images * (1 - whole) + paint
 
-    def _cover(self, form: str, radius: float, place: Tensor) -> Tensor:
+    def _cover(self, form: str, radius: float, place: torch.Tensor) -> torch.Tensor:
         """How much of every pixel a thing covers: float ``[b, k, y, x]`` in [0, 1]."""
         x = (self.centers - place[..., :1])[:, :, None]  # b k 1 x
         y = (self.centers - place[..., 1:])[..., None]  # b k y 1
@@ -305,6 +303,6 @@ class Tabletop(TensorWorld[S]):
         return inside - ((radius - 1.2 * self.pixel - distance) / self.pixel + 0.5).clamp(0, 1)
 
 
-def colours_of(names: tuple[str, ...], device: torch.device) -> Tensor:
+def colours_of(names: tuple[str, ...], device: torch.device) -> torch.Tensor:
     """RGB values of names, ``[k, 3]``."""
     return torch.tensor([COLOURS[name] for name in names], device=device)
