@@ -10,7 +10,7 @@ from PIL import Image
 
 from recollect.agents.config import ActorCriticConfig
 from recollect.cores import CORES
-from recollect.evaluation.agent_videos import film, named, record_video, spoken
+from recollect.evaluation.agent_videos import action_text, episode_frames, record_video, sentence_text
 from recollect.tasks.worlds.ballet.world import WORDS as DANCE_WORDS
 from recollect.tasks.worlds.ballet.world import BalletConfig
 from recollect.tasks.worlds.t_maze import TMazeConfig
@@ -26,7 +26,7 @@ def agent(world=MAZE):
 
 
 def test_frames_are_the_steps_of_the_world():
-    frames = list(film(agent(), MAZE, episodes=3, seed=2, greedy=False))
+    frames = list(episode_frames(agent(), MAZE, episodes=3, seed=2, greedy=False))
     world = MAZE.build(1, seed=2)
     step, total = world.reset(), 0.0
     for index, frame in enumerate(frames):
@@ -76,25 +76,25 @@ def test_a_film_that_breaks_off_leaves_the_one_before_it(tmp_path, monkeypatch):
 
 def test_long_episodes_are_cut():
     world = TMazeConfig(length=30, slack=0)
-    frames = list(film(agent(world), world, episodes=2, longest=4))
+    frames = list(episode_frames(agent(world), world, episodes=2, longest=4))
     assert [frame.step for frame in frames] == [0, 1, 2, 3, 4] * 2
     assert [frame.over for frame in frames] == [False, False, False, False, True] * 2
     assert frames[-1].score is None
 
 
 def test_actions_have_names_where_the_world_says_them():
-    assert named(torch.tensor(2), ("up", "down", "stay")) == "stay"
-    assert named(torch.tensor(2)) == "2" and named(torch.tensor([2, 0]), ("a", "b", "c")) == "2 0"
-    assert named(torch.tensor([0.5, -1.0])) == "+0.50 -1.00"
+    assert action_text(torch.tensor(2), ("up", "down", "stay")) == "stay"
+    assert action_text(torch.tensor(2)) == "2" and action_text(torch.tensor([2, 0]), ("a", "b", "c")) == "2 0"
+    assert action_text(torch.tensor([0.5, -1.0])) == "+0.50 -1.00"
 
 
 def test_words_are_spoken():
     world = BalletConfig().build(1)
     step = world.reset()
-    assert spoken(world, step.observation) == "watch"
-    assert spoken(world, {"language": torch.tensor([[0, 2, 0]])}) == DANCE_WORDS[2]
-    assert spoken(world, {"image": torch.zeros(1)}) == ""
-    assert spoken(MAZE.build(1), {"language": torch.tensor([[7, 9]])}) == "7 9"
+    assert sentence_text(world, step.observation) == "watch"
+    assert sentence_text(world, {"language": torch.tensor([[0, 2, 0]])}) == DANCE_WORDS[2]
+    assert sentence_text(world, {"image": torch.zeros(1)}) == ""
+    assert sentence_text(MAZE.build(1), {"language": torch.tensor([[7, 9]])}) == "7 9"
 
 
 def test_ballet_is_filmed(tmp_path):

@@ -12,7 +12,7 @@ from recollect.agents.config import ActorCriticConfig
 from recollect.agents.contract import ActorInputs
 from recollect.agents.policies import policy_for
 from recollect.cores import CORES
-from recollect.evaluation.agent_videos import film
+from recollect.evaluation.agent_videos import episode_frames
 from recollect.evaluation.agents import METRICS, evaluate_agent, initial_action, play
 from recollect.runs.errors import WorldError
 from recollect.tasks.worlds.contract import Advance, TensorWorld, WorldConfig, WorldSpec
@@ -114,7 +114,7 @@ def test_whoever_keeps_the_protocol_can_play_and_be_filmed():
         played = Counter(world.spec.action_space, action)
         found = evaluate_agent(played, world, 4, seed=1, greedy=action % 2 == 0)
         assert len(found.scores) == 4
-        frames = list(film(played, world, episodes=2, seed=1))
+        frames = list(episode_frames(played, world, episodes=2, seed=1))
         assert [frame.value for frame in frames] == [frame.step for frame in frames]
         assert {frame.action for frame in frames if not frame.over} == {world.spec.action_names[action]}
 

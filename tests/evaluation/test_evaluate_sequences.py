@@ -88,7 +88,7 @@ def test_a_row_that_asks_nothing_is_not_perfect():
 
 
 def test_rows_of_which_none_asks_anything_are_named_before_training(tmp_path):
-    said = r"task=Asks, part='train': none of the 8 rows of an evaluation asks anything.*give rows with questions"
+    said = r"task=Asks, part='train': none of the 8 rows of an evaluation has a question.*give rows with questions"
     with pytest.raises(ValueError, match=said):
         evaluate(model(), Asks(every=0), num_rows=8, batch_size=4)
     config = SupervisedConfig(task=Asks(every=0), core=CORES["gru"](dim=6, num_layers=1), evaluation_rows=8)

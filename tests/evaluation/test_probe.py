@@ -4,7 +4,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from recollect.evaluation.probe import DECAY, fitted, linear_probe
+from recollect.evaluation.probe import DECAY, fit_linear, linear_probe
 from recollect.runs.errors import NonFiniteError
 from recollect.tasks import Shapes
 from recollect.tasks.images.contract import ImageTask, Pictures
@@ -12,7 +12,7 @@ from recollect.tasks.images.contract import ImageTask, Pictures
 
 def test_the_fit_is_the_optimum():
     inputs, labels = torch.randn(60, 4, dtype=torch.float64), torch.randint(0, 3, (60,))
-    logits = fitted(inputs, labels, 3)
+    logits = fit_linear(inputs, labels, 3)
     bias = logits(torch.zeros(1, 4, dtype=torch.float64))
     weights = (logits(torch.eye(4, dtype=torch.float64)) - bias).mT.clone().requires_grad_()
     bias = bias.clone().requires_grad_()

@@ -50,7 +50,7 @@ def test_arrays_are_brought_to_one_form(tmp_path):
         ("lengths", np.array([3.0, 2.0]), r"lengths='float64 \[2\]'"),
         ("lengths", np.array([[3], [2]]), r"lengths='int64 \[2, 1\]'"),
         ("lengths", np.array(["3", "2"]), r"lengths='<U1 \[2\]'"),
-        ("lengths", np.array([2**63 + 3, 2], np.uint64), r"action=5: mine: its lengths ask for"),
+        ("lengths", np.array([2**63 + 3, 2], np.uint64), r"action=5: mine: its lengths need"),
         ("reward", np.zeros((5, 1)), r"reward='float64 \[5, 1\]': .*mine\.npz: give numbers \[steps\]"),
         ("reward", np.array(["1"] * 5), r"reward='<U1 \[5\]'"),
         ("action", np.array(["left"] * 5), r"action='<U4 \[5\]': .*mine\.npz: give whole numbers or floats"),

@@ -127,7 +127,7 @@ def test_numbers_of_a_world_are_not_blamed_on_the_learning_rate(tmp_path, fault)
 def test_a_world_that_does_not_close_costs_nothing(tmp_path, whole, monkeypatch, fault):
     monkeypatch.setattr("recollect.evaluation.world_guard.CLOSING", 0.2)
     arrange(fault, "close")
-    with pytest.warns(RuntimeWarning, match="left behind"):
+    with pytest.warns(RuntimeWarning, match="left open"):
         assert fit(config(), tmp_path / "run").status == "finished"
     assert numbers(tmp_path / "run") == whole[1]
 

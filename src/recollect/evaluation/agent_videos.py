@@ -1,10 +1,10 @@
-"""Videos of what an agent sees, does and expects: MP4 for a player, GIF for a page.
+"""Videos of an agent's observations, actions and values: MP4 and GIF.
 
     record(agent, BalletConfig(), "videos/ballet", episodes=4)         videos/ballet.mp4 and .gif
 
-Every frame is a picture of the world, below it the step, the action, the reward that came with this frame, the
-return so far, the agent's value and, where the world speaks, its words. Episodes follow each other after a pause on
-the last frame, which tells the score.
+Every frame is a picture of the world above the step, the action, the reward of this step, the return so far, the
+agent's value and, in worlds with language, the sentence. Each episode ends with a pause on the last frame, which shows
+the score.
 """
 
 import sys
@@ -29,47 +29,45 @@ from recollect.tasks.worlds.pictures import picture
 WIDTH = 384
 """Least width of a frame in pixels."""
 LINE = 22
-"""Height of a line of the caption."""
+"""Height of a caption line in pixels."""
 PAPER, INK, SOFT = (20, 23, 27), (232, 234, 237), (160, 168, 179)
 WAIT = 100_000
-"""Steps after which the end of an episode is not waited for any more."""
+"""Most steps of an episode."""
 PAUSE = 0.8
-"""Seconds for which the last frame of an episode stands."""
+"""Seconds that the last frame of an episode is shown."""
 
 
 class Video(NamedTuple):
-    """What was recorded."""
+    """Files and scores of a recorded video."""
 
     mp4: Path
-    """For a player."""
     gif: Path
-    """For a page."""
     frames: int
-    """Pictures in it, pauses included."""
+    """Frames, pauses included."""
     scores: list[float]
-    """Score of every episode that came to its end."""
+    """Score of every episode that ended."""
     returns: list[float]
     """Sum of rewards of every episode, or of its recorded part."""
 
 
 class Frame(NamedTuple):
-    """One step of the row that is filmed."""
+    """One recorded step."""
 
     picture: np.ndarray
     """uint8 ``[y, x, 3]``."""
     episode: int
     step: int
     action: str
-    """What the agent does next; empty at the end."""
+    """Next action; empty at the end."""
     reward: float
     sum_reward: float
     value: float
     words: str
-    """What the world says; empty when nothing."""
+    """Sentence of the world; empty without one."""
     score: float | None
     """At the last step, None before."""
     over: bool
-    """The last frame of its episode, or the last that is recorded of it."""
+    """Last recorded frame of its episode."""
 
 
 def record_video(
@@ -83,17 +81,17 @@ def record_video(
     fps: int = 8,
     longest: int = 1000,
 ) -> Video:
-    """Film an agent. Leaves no trace on its modes or on global generators.
+    """Record a video of an agent; its modes and the global generators are restored afterwards.
 
     Args:
-        agent: who plays.
-        world_config: where.
+        agent: plays in ``eval`` mode.
+        world_config: of the world.
         target: path of the files, without an ending.
-        episodes: how many, one after the other.
+        episodes: number of consecutive episodes.
         seed: of the world and of sampled actions.
-        greedy: take the likeliest action; False draws from the policy.
+        greedy: take the most probable action; False samples from the policy.
         fps: steps per second.
-        longest: steps that are filmed of an episode; of a longer one the beginning is shown.
+        longest: most recorded steps of an episode, from its beginning.
 
     Raises:
         ValueError: imageio or pillow is missing; a number below 1.
@@ -111,7 +109,7 @@ def record_video(
         new_file(mp4) as unfinished,
         imageio.get_writer(unfinished, format="FFMPEG", **options) as writer,
     ):
-        for frame in film(agent, world_config, episodes=episodes, seed=seed, greedy=greedy, longest=longest):
+        for frame in episode_frames(agent, world_config, episodes=episodes, seed=seed, greedy=greedy, longest=longest):
             still = _compose(frame, pillow)
             stays = 1 + round(PAUSE * fps) * frame.over
             for _ in range(stays):
@@ -121,7 +119,7 @@ def record_video(
             if frame.over:
                 returns.append(frame.sum_reward)
                 scores += [] if frame.score is None else [frame.score]
-    # Players round a frame of a GIF to hundredths of a second.
+    # GIF durations are hundredths of a second.
     times = [max(2, round(100 * stays / fps)) * 10 for _, stays in stills]
     images = [still for still, _ in stills]
     with new_file(gif) as unfinished:
@@ -131,7 +129,7 @@ def record_video(
     return Video(mp4, gif, sum(stays for _, stays in stills), scores, returns)
 
 
-def film(
+def episode_frames(
     agent: Agent,
     world_config: WorldConfig,
     *,
@@ -140,12 +138,12 @@ def film(
     greedy: bool = True,
     longest: int = 1000,
 ) -> Iterator[Frame]:
-    """The frames of one row, episode by episode; the agent plays in the mode it is in."""
-    watched = GuardedWorld(world_config, 1, seed=seed, device=next(agent.parameters()).device)
-    world = watched.world
+    """Yield the frames of one row, episode by episode; the agent plays in its present mode."""
+    guarded = GuardedWorld(world_config, 1, seed=seed, device=next(agent.parameters()).device)
+    world = guarded.world
     episode, clock, total = 0, 0, 0.0
     try:
-        for played in play(agent, watched, seed=seed, greedy=greedy):
+        for played in play(agent, guarded, seed=seed, greedy=greedy):
             step = played.step
             first, last = bool(step.is_first[0]), bool(step.is_last[0])
             episode += first
@@ -160,20 +158,20 @@ def film(
                 picture=picture(world, step.observation, 0),
                 episode=episode,
                 step=clock,
-                action="" if last else named(played.action[0], world.spec.action_names),
+                action="" if last else action_text(played.action[0], world.spec.action_names),
                 reward=float(step.reward[0]),
                 sum_reward=total,
                 value=float(played.output.value[0]),
-                words=spoken(world, step.observation),
+                words=sentence_text(world, step.observation),
                 score=float(step.score[0]) if last else None,
                 over=last or clock == longest,
             )
     finally:
-        watched.close()
+        guarded.close()
 
 
-def spoken(world: World, observation: Observation, row: int = 0) -> str:
-    """The words that a row hears; numbers where the world's module has no ``WORDS``; empty when there are none."""
+def sentence_text(world: World, observation: Observation, row: int = 0) -> str:
+    """Return the sentence of a row; numbers where the world's module has no ``WORDS``; empty without language."""
     if not isinstance(observation, dict) or "language" not in observation:
         return ""
     tokens = [token for token in observation["language"][row].tolist() if token]
@@ -182,7 +180,7 @@ def spoken(world: World, observation: Observation, row: int = 0) -> str:
 
 
 def _compose(frame: Frame, pillow: Any) -> Any:
-    """The picture with its caption below, as an image of pillow; both sides even, as video codecs want them."""
+    """Draw the picture above its caption, as a Pillow image with even sides, which video codecs need."""
     y, x, _ = frame.picture.shape
     factor = max(1, round(WIDTH / max(x, y)))
     tall, wide = y * factor, max(x * factor, WIDTH)
@@ -204,8 +202,8 @@ def _compose(frame: Frame, pillow: Any) -> Any:
     return image
 
 
-def named(action: Tensor, names: Sequence[str] = ()) -> str:
-    """An action for a person: its name, where the world says it (``WorldSpec.action_names``), or its numbers."""
+def action_text(action: Tensor, names: Sequence[str] = ()) -> str:
+    """Return an action's name (``WorldSpec.action_names``), or its numbers."""
     if names and action.ndim == 0:
         return names[int(action)]
     if action.is_floating_point():
@@ -214,17 +212,17 @@ def named(action: Tensor, names: Sequence[str] = ()) -> str:
 
 
 def load_imageio() -> ModuleType:
-    """What writes MP4; ``ValueError`` where it is missing."""
+    """Import imageio, which writes MP4; ``ValueError`` where it is missing."""
     try:
         import imageio.v2
-        import imageio_ffmpeg  # noqa: F401  (what imageio writes MP4 with)
+        import imageio_ffmpeg  # noqa: F401  (imageio needs it for MP4)
     except ImportError as error:
         raise ValueError("a video needs imageio and its ffmpeg: run pip install 'imageio[ffmpeg]'") from error
     return imageio.v2
 
 
 def load_pillow() -> ModuleType:
-    """What draws and writes pictures; ``ValueError`` where it is missing."""
+    """Import Pillow; ``ValueError`` where it is missing."""
     try:
         import PIL.Image
         import PIL.ImageDraw

@@ -1,7 +1,7 @@
-"""What an agent earns in fresh episodes of a world.
+"""Evaluation of agents: scores and returns in fresh episodes of a world.
 
-Episodes that end early must not be counted more often than long ones, so it is decided beforehand how many episodes
-each row plays: ``episodes`` are shared out evenly, and what a row does after its share is not counted.
+Short episodes must not be counted more often than long ones, so the number of episodes per row is fixed in advance:
+``episodes`` are shared out evenly, and episodes after a row's share are not counted.
 Rows are the independent units of the interval (an agent may carry memory from one episode of a row to the next).
 """
 
@@ -26,31 +26,31 @@ from recollect.runs.interrupts import TimeLimitExceeded, time_limited
 from recollect.runs.progress import ProgressReporter
 from recollect.runs.random_states import random_states, restore_random_states, seed_everything
 from recollect.state import spread_rows
-from recollect.tasks.worlds.contract import Step, World, WorldConfig
+from recollect.tasks.worlds.contract import Observation, Step, World, WorldConfig
 
 TIME_LIMIT = 3600.0
-"""Seconds that an evaluation may take."""
-LIMIT = "max_steps in the world's config; of a Gymnasium environment --world.options max_episode_steps=1000"
-"""How long episodes may be: where that is said."""
+"""Time limit of an evaluation in seconds."""
+EPISODE_LIMIT = "max_steps in the world's config; of a Gymnasium environment --world.options max_episode_steps=1000"
+"""Settings that limit the length of episodes, for messages."""
 METRICS = ("score", "low", "high", "return", "length")
 
 
 @dataclass(frozen=True, kw_only=True)
 class AgentEvaluation(Score):
-    """What an agent earns in fresh episodes of a world; :attr:`score` is the mean of an episode."""
+    """Evaluation of an agent in fresh episodes of a world; :attr:`score` is the mean over episodes."""
 
     mean_return: float
     """Mean sum of rewards of an episode, undiscounted."""
     mean_length: float
     """Mean number of actions in an episode."""
     truncated: float
-    """Share of episodes that a time limit cut."""
+    """Share of episodes that a time limit truncated."""
     oracle: float
-    """Expected score of the best policy; NaN when the world does not say."""
+    """Expected score of the best policy; NaN when unknown."""
     policies: Mapping[str, float] = field(default_factory=dict)
-    """Scores of the policies that the world names to be compared with, where they were asked for."""
+    """Scores of the world's reference policies, where requested."""
     scores: list[float]
-    """Score of every episode, row by row."""
+    """Score of every episode, ordered by row."""
     returns: list[float]
     """Sum of rewards of every episode."""
     lengths: list[int]
@@ -59,22 +59,22 @@ class AgentEvaluation(Score):
     """Row that played every episode."""
 
     def metrics(self) -> dict[str, float]:
-        """The numbers of a row of metrics.csv, by the names of :data:`METRICS`."""
+        """Return the numbers of a row of metrics.csv, by the names of :data:`METRICS`."""
         numbers = (self.score, self.low, self.high, self.mean_return, self.mean_length)
         return dict(zip(METRICS, numbers, strict=True))
 
     def to_json(self) -> dict[str, Any]:
-        """Those of :meth:`metrics`, chance, oracle, the share of truncated episodes and the number of episodes."""
+        """Return all numbers but those of single episodes."""
         known = {"chance": self.chance, "oracle": self.oracle, "truncated": self.truncated}
         return {**self.metrics(), **known, **self.policies, "episodes": len(self.scores)}
 
     def by_row(self) -> tuple[list[float], list[int]]:
-        """Sum of scores and number of episodes of each row."""
+        """Return the sum of scores and the number of episodes of each row."""
         rows = np.array(self.rows)
         return np.bincount(rows, self.scores).round(6).tolist(), np.bincount(rows).tolist()
 
     def describe(self) -> str:
-        """One line for a person."""
+        """Describe the evaluation in one line."""
         known = {"chance": self.chance, **self.policies, "oracle": self.oracle}
         return (
             f"score {self.score:.4f} ({self.interval()}{len(self.scores)} episodes), "
@@ -84,14 +84,19 @@ class AgentEvaluation(Score):
 
 
 class PlayStep(NamedTuple):
-    """One step of a game that is being played, b rows."""
+    """One step of b rows during play."""
 
     step: Step
-    """What the rows show."""
+    """Step of the world."""
     output: ActorOutput
-    """What the agent makes of it, without a time axis."""
+    """Output of the agent, without a time axis."""
     action: Tensor
-    """What it does next, ``[b, *action_shape]``; the world ignores it in rows with ``step.is_last``."""
+    """Next action, ``[b, *action_shape]``; the world ignores it in rows with ``step.is_last``."""
+
+
+def split_episodes(episodes: int, rows: int) -> np.ndarray:
+    """Share episodes out over rows as evenly as possible, int64 ``[rows]``."""
+    return np.array([episodes // rows + (row < episodes % rows) for row in range(rows)])
 
 
 def evaluate_agent(  # noqa: PLR0913  (two of them are limits)
@@ -106,30 +111,29 @@ def evaluate_agent(  # noqa: PLR0913  (two of them are limits)
     step_limit: int = 100_000,
     time_limit: float = TIME_LIMIT,
 ) -> AgentEvaluation:
-    """Let an agent play fresh episodes. Leaves no trace: not on the agent's modes, not on any global generator.
+    """Score an agent in fresh episodes; its modes and the global generators are restored afterwards.
 
     Args:
-        agent: who plays, in ``eval`` mode.
-        world_config: the world.
-        episodes: how many are counted, exactly.
+        agent: plays in ``eval`` mode.
+        world_config: of the world.
+        episodes: exact number of counted episodes.
         seed: of the world and of sampled actions.
-        greedy: take the most probable action; False draws from the policy.
-        device: where the world is; None puts it where the agent is.
-        batch_size: most rows that play at a time.
-        step_limit: longest that a row may take for an episode, for worlds that set no limit of their own.
-        time_limit: seconds that all of it may take.
+        greedy: take the most probable action; False samples from the policy.
+        device: of the world; None takes the agent's.
+        batch_size: most rows that play in parallel.
+        step_limit: most steps of an episode, for worlds that set no limit of their own.
+        time_limit: seconds of the whole evaluation.
 
     Raises:
         ValueError: fewer than one episode or row.
-        WorldError: the world raises, exits, hangs or answers nonsense; an episode outlasts ``step_limit``, or all of
-            them ``time_limit``: names the rows that did not end.
+        WorldError: the world raises, exits, hangs or returns invalid steps; an episode outlasts ``step_limit``, or the
+            evaluation ``time_limit``: names the rows that did not end.
     """
     if episodes < 1 or batch_size < 1:
         raise ValueError(f"episodes={episodes}, batch_size={batch_size}: play at least one episode in one row")
     where = next(agent.parameters()).device if device is None else torch.device(device)
     width = min(episodes, batch_size)
-    share = torch.tensor([episodes // width + (row < episodes % width) for row in range(width)], device=where)
-    tally = _Tally(share)
+    tally = _Tally(torch.tensor(split_episodes(episodes, width).tolist(), device=where))
     with evaluation_mode(agent, seed):
         try:
             with time_limited(time_limit, patience=0.0):
@@ -142,32 +146,32 @@ def evaluate_agent(  # noqa: PLR0913  (two of them are limits)
             name = type(world_config).__name__.removesuffix("Config")
             raise WorldError(
                 f"{name}: an evaluation of {episodes} episodes is not over after {time_limit:g} s; {tally.missing()}",
-                f"Put the world right, set a limit to its episodes ({LIMIT}), or raise evaluation.time_limit, "
+                f"Put the world right, set a limit to its episodes ({EPISODE_LIMIT}), or raise evaluation.time_limit, "
                 "then resume",
             ) from None
     return _summary(tally, world)
 
 
 def _play_shares(agent: Agent, world: GuardedWorld, tally: "_Tally", seed: int, greedy: bool, step_limit: int) -> None:
-    look = 1 if world.device.type == "cpu" else 32  # steps between looks: on an accelerator each one waits for it
-    limit = int(tally.share.max()) * ((world.spec.max_steps or step_limit) + 1) + look
+    check_every = 1 if world.device.type == "cpu" else 32  # each check waits for the accelerator
+    limit = int(tally.share.max()) * ((world.spec.max_steps or step_limit) + 1) + check_every
     count = ProgressReporter(int(tally.share.sum()), "episodes")
     try:
         for taken, played in enumerate(play(agent, world, seed=seed, greedy=greedy)):
             tally.add(played.step)
-            if taken % look == 0:
-                if tally.complete():
+            if taken % check_every == 0:
+                if bool((tally.done >= tally.share).all()):
                     break
-                count.update(tally.ended, f"step {taken}")
+                count.update(lambda: int(tally.done.sum()), f"step {taken}")
             if taken > limit:
                 raise WorldError(
                     f"an episode of {world.name} is not over after {taken} steps ({tally.missing()})",
-                    f"set a time limit ({LIMIT}), or raise step_limit",
+                    f"set a time limit ({EPISODE_LIMIT}), or raise step_limit",
                 )
     except RunError:
         raise
     except Exception:
-        world.blame()
+        world.check_last_step()
         raise
     tally.check(world.name)
 
@@ -175,14 +179,14 @@ def _play_shares(agent: Agent, world: GuardedWorld, tally: "_Tally", seed: int, 
 def play(
     agent: Agent, world: World, *, seed: int = 0, greedy: bool = True, noise: Sequence[float] = ()
 ) -> Iterator[PlayStep]:
-    """Play for ever, from a reset: one :class:`PlayStep` after the other. The caller stops.
+    """Play without end, from a reset; the caller stops.
 
     Args:
-        agent: who plays, in the mode it is in.
-        world: where; it is reset, without a new seed.
+        agent: plays in its present mode.
+        world: is reset, without a new seed.
         seed: of sampled actions.
-        greedy: take the most probable action; False draws from the policy.
-        noise: shares of the actions that a policy takes which knows nothing, in turns over the rows; empty: none.
+        greedy: take the most probable action; False samples from the policy.
+        noise: shares of actions drawn from the marginal policy, cycling over the rows; empty: none.
     """
     device = next(agent.parameters()).device
     generator = torch.Generator(device).manual_seed(seed)
@@ -192,29 +196,29 @@ def play(
     step, action = world.reset(), initial_action(world)
     policy, features = no_previous_output(agent, world.batch_size, torch.zeros((), device=device))
     while True:
-        here = _to(step, device)
+        here = _move(step, device)
         inputs = ActorInputs(here.observation, action.to(device), here.reward, policy, features)
         output = stream.step(inputs, here.is_first)
         policy, features = as_previous_output(agent, output)
         distribution = agent.distribution(output.policy)
         action = distribution.mode() if greedy else distribution.sample(generator=generator)
         if share is not None:
-            uninformed = agent.distribution(marginal_policy(output.policy))
+            marginal = agent.distribution(marginal_policy(output.policy))
             drawn = torch.rand(share.shape, generator=generator, device=device) < share
-            action = torch.where(spread_rows(drawn, action), uninformed.sample(generator=generator), action)
+            action = torch.where(spread_rows(drawn, action), marginal.sample(generator=generator), action)
         yield PlayStep(step, output, action)
         step = world.step(action.to(world.device))
 
 
 def initial_action(world: World) -> Tensor:
-    """What stands for the action before a first observation, ``[b, *action_shape]``; no agent reads it."""
+    """Return a placeholder for the action before the first observation, ``[b, *action_shape]``; no agent reads it."""
     space = world.spec.action_space
     dtype = torch.float32 if isinstance(space, gymnasium.spaces.Box) else torch.long
     return torch.zeros(world.batch_size, *(space.shape or ()), dtype=dtype, device=world.device)
 
 
 class _Tally:
-    """Counts the share of every row, without looking at the numbers: nothing here waits for a device."""
+    """Statistics of every row's share of episodes, updated without waiting for the device."""
 
     def __init__(self, share: Tensor) -> None:
         shape = (len(share), int(share.max()))
@@ -231,10 +235,11 @@ class _Tally:
     def add(self, step: Step) -> None:
         self.sum_reward = torch.where(step.is_first, 0.0, self.sum_reward + step.reward)
         self.actions = torch.where(step.is_first, 0, self.actions + 1)
-        for leaf in _floats(step.observation):
-            self.unusable = self.unusable | ~leaf.isfinite().flatten(1).all(1)
+        for _, leaf in named_parts(step.observation):
+            if leaf.is_floating_point():
+                self.unusable = self.unusable | ~leaf.isfinite().flatten(1).all(1)
         counted = step.is_last & (self.done < self.share)
-        if counted.device.type == "cpu" and not counted.any():  # on an accelerator the look would cost more
+        if counted.device.type == "cpu" and not counted.any():  # on an accelerator the check would cost more
             return
         place = self.done.clamp(max=self.score.shape[1] - 1)[:, None]
         for kept, value in (
@@ -247,14 +252,8 @@ class _Tally:
             kept.scatter_(1, place, torch.where(counted[:, None], value[:, None], old))
         self.done = self.done + counted
 
-    def complete(self) -> bool:
-        return bool((self.done >= self.share).all())
-
-    def ended(self) -> int:
-        return int(self.done.sum())
-
     def missing(self) -> str:
-        """Which rows have not played their share."""
+        """Describe the rows that have not played their share."""
         rows = (self.done < self.share).nonzero()[:, 0].tolist()
         shown = ", ".join(map(str, rows[:8])) + (", ..." if len(rows) > 8 else "")
         never = [row for row in rows if not self.done[row]]
@@ -262,7 +261,7 @@ class _Tally:
         return f"{len(rows)} of {len(self.share)} rows have not ended their episodes: {shown}; {which} ended none"
 
     def check(self, name: str) -> None:
-        """Raise :class:`WorldError` where a world showed something that is not finite."""
+        """Raise :class:`WorldError` where an observation, reward or score is not finite."""
         numbers = torch.where(self.unusable, torch.nan, self.returned.sum(1) + self.score.sum(1))
         wrong = (~numbers.isfinite()).nonzero()[:, 0].tolist()
         if wrong:
@@ -293,7 +292,7 @@ def _summary(tally: _Tally, world: World) -> AgentEvaluation:
 
 @contextmanager
 def evaluation_mode(agent: Agent, seed: int) -> Iterator[None]:
-    """An agent in ``eval`` mode and seeded global generators (a foreign world may draw from them), put back after."""
+    """Put an agent in ``eval`` mode and seed global generators (user worlds may use them); restore both afterwards."""
     modes = [(module, module.training) for module in agent.modules()]
     states = random_states()
     seed_everything(seed)
@@ -306,15 +305,16 @@ def evaluation_mode(agent: Agent, seed: int) -> Iterator[None]:
         restore_random_states(states.tensors, states.data)
 
 
-def _floats(observation: Any) -> Iterator[Tensor]:
-    if isinstance(observation, dict):
-        for part in observation.values():
-            yield from _floats(part)
-    elif observation.is_floating_point():
-        yield observation
+def named_parts(observation: Observation, prefix: str = "") -> Iterator[tuple[str, Tensor]]:
+    """Yield dotted name and tensor of every part of an observation; the name of a lone tensor is empty."""
+    if isinstance(observation, Tensor):
+        yield prefix, observation
+        return
+    for key, part in observation.items():
+        yield from named_parts(part, f"{prefix}.{key}" if prefix else key)
 
 
-def _to(step: Step, device: torch.device) -> Step:
+def _move(step: Step, device: torch.device) -> Step:
     def move(value: Any) -> Any:
         return {k: move(v) for k, v in value.items()} if isinstance(value, dict) else value.to(device)
 

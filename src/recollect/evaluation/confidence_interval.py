@@ -1,4 +1,4 @@
-"""The percentile bootstrap (Efron, 1979): how far a number would move if other units had been drawn.
+"""Confidence intervals by the percentile bootstrap (Efron, 1979).
 
     units                             number                                    function
     rows of one evaluation            sum of scores / sum of counts             confidence_interval
@@ -9,8 +9,8 @@
 
 The interquartile mean, the probability of improvement and the performance profile are those of Agarwal et al. (2021),
 Deep reinforcement learning at the edge of the statistical precipice. All generators have a fixed seed: the same scores
-give the same interval. Written here, and not taken from scipy or the authors' rliable, because neither is in the core
-install and both draw from another generator: two tables of one set of files would differ.
+give the same interval. We do not use scipy or the authors' rliable, because neither is in the core install and both
+use another generator, so that two tables of the same files would differ.
 """
 
 import math
@@ -24,47 +24,47 @@ LEVEL = 0.95
 
 
 class Interval(NamedTuple):
-    """Where the truth is meant to be, with probability :data:`LEVEL`."""
+    """A confidence interval."""
 
     low: float
     high: float
 
 
 def quantiles(values: np.ndarray, level: float = LEVEL) -> np.ndarray:
-    """Both ends of the percentile interval over the last axis, ``[2, ...]``."""
+    """Return both ends of the percentile interval over the last axis, ``[2, ...]``."""
     return np.quantile(values, [(1 - level) / 2, (1 + level) / 2], axis=-1)
 
 
 def confidence_interval(right: np.ndarray, asked: np.ndarray, level: float = LEVEL) -> Interval:
-    """Interval of ``sum(right) / sum(asked)`` when rows are drawn again with replacement.
+    """Compute the interval of ``sum(right) / sum(asked)`` when rows are resampled with replacement.
 
     Args:
         right: sum of what is averaged in each row: right answers, scores of episodes, ...
-        asked: how many things that sum is over, in each row.
-        level: probability that the interval is meant to hold the truth.
+        asked: number of summands in each row.
+        level: probability mass of the interval.
 
     Returns:
-        NaN at both ends where fewer than two rows count: their spread is not known.
+        NaN at both ends where fewer than two rows count, as their spread is unknown.
     """
     if (np.asarray(asked) > 0).sum() < 2:
         return Interval(math.nan, math.nan)
-    counts = _times_drawn(np.random.default_rng(0), len(right), RESAMPLES)
+    counts = _draw_counts(np.random.default_rng(0), len(right), RESAMPLES)
     total = counts @ asked
     return _interval((counts @ right)[total > 0] / total[total > 0], level)
 
 
 def seeds_interval(right: Sequence[np.ndarray], asked: Sequence[np.ndarray], level: float = LEVEL) -> Interval:
-    """Interval of the interquartile mean over seeds: seeds are drawn again, then the rows of each drawn seed.
+    """Compute the interval of the interquartile mean over seeds: resample seeds, then the rows of each drawn seed.
 
     Args:
         right: sum of what is averaged in each row, one array per seed.
-        asked: how many things that sum is over, in each row.
-        level: probability that the interval is meant to hold the truth.
+        asked: number of summands in each row.
+        level: probability mass of the interval.
     """
     generator, seeds = np.random.default_rng(0), len(right)
     per_seed = []
     for mine, of in zip(right, asked, strict=True):
-        counts = _times_drawn(generator, len(mine), (RESAMPLES, seeds))
+        counts = _draw_counts(generator, len(mine), (RESAMPLES, seeds))
         per_seed.append((counts @ mine) / np.maximum(counts @ of, 1))  # resamples x places
     scores = np.stack(per_seed)  # seed, resample, place
     drawn = generator.integers(0, seeds, (RESAMPLES, seeds))
@@ -73,20 +73,20 @@ def seeds_interval(right: Sequence[np.ndarray], asked: Sequence[np.ndarray], lev
 
 
 def interquartile_mean(scores: np.ndarray) -> np.ndarray:
-    """Mean of the middle half along the last axis; ``floor(n / 4)`` scores are cut at each end."""
+    """Average the middle half along the last axis; ``floor(n / 4)`` scores are cut at each end."""
     cut = scores.shape[-1] // 4
     return np.sort(scores, -1)[..., cut : scores.shape[-1] - cut].mean(-1)
 
 
 def score_interval(strata: Sequence[np.ndarray], resamples: int = RESAMPLES) -> Interval | None:
-    """Stratified interval of the interquartile mean of all scores.
+    """Compute the stratified interval of the interquartile mean of all scores.
 
     Args:
-        strata: scores ``[runs]`` of every task; runs are drawn again within their task.
-        resamples: how often.
+        strata: scores ``[runs]`` of every task; runs are resampled within their task.
+        resamples: number of resamples.
 
     Returns:
-        None when a task has a single run: its spread is not known.
+        None when a task has a single run, as its spread is unknown.
     """
     if min(map(len, strata)) < 2:
         return None
@@ -96,10 +96,10 @@ def score_interval(strata: Sequence[np.ndarray], resamples: int = RESAMPLES) -> 
 
 
 def improvement(ours: Sequence[np.ndarray], theirs: Sequence[np.ndarray]) -> float:
-    """Probability that a run of ours scores higher than one of theirs, ties counting half; mean over tasks.
+    """Estimate the probability that a run of ours scores higher than one of theirs, averaged over tasks.
 
     Args:
-        ours: scores ``[runs]``, per task.
+        ours: scores ``[runs]``, per task; ties count half.
         theirs: scores ``[other runs]``, of the same tasks.
     """
     return float(np.mean([_wins(x, y) for x, y in zip(ours, theirs, strict=True)]))
@@ -108,7 +108,7 @@ def improvement(ours: Sequence[np.ndarray], theirs: Sequence[np.ndarray]) -> flo
 def improvement_interval(
     ours: Sequence[np.ndarray], theirs: Sequence[np.ndarray], resamples: int = RESAMPLES
 ) -> Interval | None:
-    """Stratified interval of :func:`improvement`; None when a task has a single run on either side."""
+    """Compute the stratified interval of :func:`improvement`; None when a task has a single run on either side."""
     if min(map(len, (*ours, *theirs))) < 2:
         return None
     generator = np.random.default_rng(0)
@@ -119,12 +119,7 @@ def improvement_interval(
 
 
 def performance_profile(strata: Sequence[np.ndarray], thresholds: np.ndarray) -> np.ndarray:
-    """Share of all runs whose score is above each threshold, ``[thresholds]``.
-
-    Args:
-        strata: scores ``[runs]`` of every task.
-        thresholds: scores ``[n]``.
-    """
+    """Return the share of all runs (``strata``: scores ``[runs]`` per task) above each threshold, ``[thresholds]``."""
     scores = np.concatenate(list(strata))
     return (scores[None, :] > thresholds[:, None]).mean(-1)
 
@@ -132,7 +127,7 @@ def performance_profile(strata: Sequence[np.ndarray], thresholds: np.ndarray) ->
 def profile_interval(
     strata: Sequence[np.ndarray], thresholds: np.ndarray, resamples: int = RESAMPLES
 ) -> tuple[np.ndarray, np.ndarray] | None:
-    """Stratified intervals of :func:`performance_profile`, lower and upper ends ``[thresholds]``.
+    """Compute stratified intervals of :func:`performance_profile`, lower and upper ends ``[thresholds]``.
 
     None when a task has a single run.
     """
@@ -145,8 +140,8 @@ def profile_interval(
     return low, high
 
 
-def _times_drawn(generator: np.random.Generator, units: int, shape: int | tuple[int, ...]) -> np.ndarray:
-    """How often each of ``units`` is drawn in ``shape`` resamples, ``[*shape, units]``."""
+def _draw_counts(generator: np.random.Generator, units: int, shape: int | tuple[int, ...]) -> np.ndarray:
+    """Draw how often each of ``units`` occurs in ``shape`` resamples, ``[*shape, units]``."""
     return generator.multinomial(units, np.full(units, 1 / units), shape)
 
 
@@ -155,7 +150,7 @@ def _draw(scores: np.ndarray, generator: np.random.Generator, resamples: int) ->
 
 
 def _wins(ours: np.ndarray, theirs: np.ndarray) -> np.ndarray:
-    """Share of pairs won along the last axis."""
+    """Return the share of pairs won along the last axis."""
     x, y = ours[..., :, None], theirs[..., None, :]
     return ((x > y) + 0.5 * (x == y)).mean((-2, -1))
 

@@ -1,13 +1,13 @@
 """Mean average precision of activities, frame by frame.
 
     AP_k = mean over the frames with activity k of the precision at their rank            frames sorted by score
-    mAP = mean over activities;   weighted mAP = mean weighed by the number of frames with each
+    mAP = mean over activities;   weighted mAP = mean weighted by the number of frames with each
 
 The protocol of Charades (``charades_v1_localize``): 25 frames of every video, evenly spaced from its beginning, all
-of them in one list; a loader marks them in ``score_mask``. Activities that no frame has are left out.
+of them in one list; a loader marks them in ``score_mask``. Activities that no frame has are ignored.
 
-Interval: videos are cut into groups, and the jackknife's pseudo-values ``n mAP - (n - 1) mAP without group i`` stand
-for the groups: mAP is no mean over videos, and these are what its bootstrap may draw.
+Interval: mAP is no mean over videos, so the bootstrap resamples jackknife pseudo-values ``n mAP - (n - 1) mAP without
+group i`` of n groups of videos.
 
 Source: Sigurdsson et al. 2016 (Charades) and its evaluation code, which is adapted from THUMOS'15; Efron and Stein
 1981 for the pseudo-values.
@@ -22,8 +22,10 @@ import torch
 from torch import Tensor
 
 from recollect.agents.activity_detector import ActivityDetector
+from recollect.config import require
 from recollect.evaluation.confidence_interval import confidence_interval
 from recollect.evaluation.score import Score
+from recollect.evaluation.sequences import eval_mode
 from recollect.objectives.detection import detection_loss
 from recollect.runs.progress import ProgressReporter
 from recollect.tasks.videos.contract import VideoTask
@@ -35,40 +37,40 @@ GROUPS = 32
 
 @dataclass(frozen=True, kw_only=True)
 class DetectionScore(Score):
-    """What a detector scores on fresh videos of a task; ``score`` is the mAP."""
+    """Evaluation of a detector on fresh videos of a task; ``score`` is the mAP."""
 
     weighted: float
-    """mAP weighed by the number of frames with each activity."""
+    """mAP weighted by the number of frames with each activity."""
     loss: float
     """Mean over videos of the sigmoid cross-entropy of a scored frame and activity, in nats."""
     by_class: dict[str, float] = field(default_factory=dict)
     """Average precision of every activity that some frame has."""
     pseudo_values: list[float]
-    """Of the jackknife, one per group of videos."""
+    """Jackknife pseudo-values, one per group of videos."""
     videos: int
-    """That were scored."""
+    """Number of scored videos."""
 
     def metrics(self) -> dict[str, float]:
-        """The numbers of a row of metrics.csv."""
+        """Return the numbers of a row of metrics.csv."""
         return {name: getattr(self, name) for name in METRICS}
 
     def to_json(self) -> dict[str, Any]:
-        """All numbers but those of single groups."""
+        """Return all numbers but those of single groups."""
         rest = {"chance": self.chance, "loss": self.loss, "videos": self.videos, "by_class": self.by_class}
         return {**self.metrics(), **rest}
 
     def by_row(self) -> tuple[list[float], list[int]]:
-        """Pseudo-values of groups of videos, each counted once."""
+        """Return the pseudo-values of groups of videos, each counted once."""
         return list(self.pseudo_values), [1] * len(self.pseudo_values)
 
     def describe(self) -> str:
-        """One line for a person."""
+        """Describe the evaluation in one line."""
         chance = "" if math.isnan(self.chance) else f", chance {self.chance:.4f}"
         return f"mAP {self.score:.4f} ({self.interval()}{self.videos} videos), weighted {self.weighted:.4f}{chance}"
 
 
 def average_precision(scores: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """Average precision of every activity, float64 ``[k]``; NaN where no frame has it.
+    """Compute the average precision of every activity, float64 ``[k]``; NaN where no frame has it.
 
     Args:
         scores: float ``[n, k]``; of equal ones the earlier frame comes first.
@@ -82,7 +84,7 @@ def average_precision(scores: np.ndarray, labels: np.ndarray) -> np.ndarray:
 
 
 def mean_average_precision(scores: np.ndarray, labels: np.ndarray) -> float:
-    """Mean of :func:`average_precision` over the activities that some frame has; NaN where none has any."""
+    """Average :func:`average_precision` over the activities that some frame has; NaN where none has any."""
     found = average_precision(scores, labels)
     return float(found[~np.isnan(found)].mean()) if not np.isnan(found).all() else math.nan
 
@@ -100,27 +102,24 @@ def evaluate_detector(
     """Score a detector on fresh videos.
 
     Args:
-        model: on any device; its mode is put back afterwards.
-        task: whose videos.
-        num_rows: how many of them, at most.
-        batch_size: at a time.
-        seed: of the videos. Nothing is drawn from the global generators.
+        model: on any device; its mode is restored afterwards.
+        task: of the videos.
+        num_rows: most videos.
+        batch_size: videos per call.
+        seed: of the videos; global generators are not used.
         bfloat16: use autocast.
 
     Raises:
-        ValueError: no video is asked for, or no scored frame has any activity.
+        ValueError: fewer than one video, or no scored frame has any activity.
     """
-    if num_rows < 1:
-        raise ValueError(f"num_rows={num_rows}: evaluate on at least one video")
+    require(num_rows >= 1, "num_rows", num_rows, "evaluate on at least one video")
     device = next(model.parameters()).device
     generator = torch.Generator().manual_seed(seed)
     scores: list[Tensor] = []
     labels: list[Tensor] = []
     losses: list[float] = []
     count = ProgressReporter(num_rows, "videos")
-    was_training = model.training
-    model.eval()
-    try:
+    with eval_mode(model):
         for drawn in task.batches(num_rows, batch_size, generator):
             count.update(lambda: len(scores))
             batch = drawn.to(device)
@@ -130,22 +129,20 @@ def evaluate_detector(
                 scores.append(logits[row, mask].float().cpu())
                 labels.append(batch.targets[row, mask].bool().cpu())
                 losses.append(float(detection_loss(logits[row][None], batch.targets[row][None], mask[None])))
-    finally:
-        model.train(was_training)
     return detection_score(scores, labels, losses, task)
 
 
 def detection_score(scores: list[Tensor], labels: list[Tensor], losses: list[float], task: VideoTask) -> DetectionScore:
-    """The score of frames ``[n, k]`` of several videos."""
-    said = [part.double().numpy() for part in scores]
+    """Score the frames ``[n, k]`` of several videos."""
+    outputs = [part.double().numpy() for part in scores]
     truth = [part.numpy() for part in labels]
-    every, real = np.concatenate(said), np.concatenate(truth)
+    every, real = np.concatenate(outputs), np.concatenate(truth)
     found = average_precision(every, real)
     known = ~np.isnan(found)
     if not known.any():
-        raise ValueError("no frame that is scored has any activity: look at the annotations, or score more videos")
+        raise ValueError("no scored frame has any activity: check the annotations, or score more videos")
     whole = float(found[known].mean())
-    pseudo = _pseudo_values(said, truth, whole)
+    pseudo = _pseudo_values(outputs, truth, whole)
     low, high = confidence_interval(pseudo, np.ones(len(pseudo)))
     counts = real.sum(0)
     return DetectionScore(
@@ -157,7 +154,7 @@ def detection_score(scores: list[Tensor], labels: list[Tensor], losses: list[flo
         loss=float(np.mean(losses)),
         by_class={task.class_names[k]: float(found[k]) for k in np.flatnonzero(known)},
         pseudo_values=pseudo.tolist(),
-        videos=len(said),
+        videos=len(outputs),
     )
 
 

@@ -1,12 +1,12 @@
-"""A linear probe: how well does a linear map from frozen features tell the classes?
+"""Linear probe: the accuracy of a linear classifier on frozen features.
 
     W, v = argmin  mean cross-entropy(W z + v, label) + (decay / 2) |W|^2      z: features, each scaled by its deviation
 
-A feature that is the same for all pictures that the probe is trained on tells nothing and is left out.
+A feature that is constant over the training pictures is ignored.
 
 Source: linear evaluation, Chen et al. 2020, section 2.3; Ahmed et al. 2021, section 4. Differs: the problem is convex
-and is solved by L-BFGS to its end, so the probe has no learning rate and no luck; the papers take hundreds of epochs of
-a gradient method.
+and is solved to convergence by L-BFGS, so the probe has no learning rate and no random seed; the papers train for
+hundreds of epochs with a gradient method.
 """
 
 from collections.abc import Callable, Iterator
@@ -35,14 +35,14 @@ def linear_probe(
     batch_size: int,
     seed: int,
 ) -> Evaluation:
-    """Train a probe on pictures with labels, and score it on others.
+    """Train a probe on labelled pictures, and score it on others.
 
     Args:
         features: of normalised patches ``[b, n, 3 * p * p]`` on the CPU: ``[b, d]``.
-        task: the pictures that are scored; :meth:`ImageTask.probed_on` are trained on.
-        train_rows: pictures that it is trained on, at most; at least two, as one has no deviation.
-        test_rows: pictures that are scored, at most.
-        batch_size: pictures at a time.
+        task: of the scored pictures; those of :meth:`ImageTask.probed_on` train the probe.
+        train_rows: most training pictures; at least two, as one has no deviation.
+        test_rows: most scored pictures.
+        batch_size: pictures per call.
         seed: of the pictures.
 
     Raises:
@@ -67,8 +67,8 @@ def linear_probe(
     train, labels = draw(task.probed_on(), train_rows, 0)
     test, answers = draw(task, test_rows, 1)
     middle, spread = train.mean(0), train.std(0).clamp(min=1e-6)
-    spread[train.amin(0) == train.amax(0)] = torch.inf  # rounding errors of a mean would pass for a deviation
-    logits = fitted((train - middle) / spread, labels, task.num_classes)((test - middle) / spread)
+    spread[train.amin(0) == train.amax(0)] = torch.inf  # a rounding error of the mean is no deviation
+    logits = fit_linear((train - middle) / spread, labels, task.num_classes)((test - middle) / spread)
     right = (logits.argmax(1) == answers).numpy().astype(int)
     asked = [1] * len(right)
     low, high = confidence_interval(right, torch.ones(len(right)).numpy())
@@ -86,14 +86,8 @@ def linear_probe(
 
 
 @torch.enable_grad()
-def fitted(inputs: Tensor, labels: Tensor, num_classes: int) -> Callable[[Tensor], Tensor]:
-    """The linear map with the least loss: ``[n, d] -> [n, num_classes]``.
-
-    Args:
-        inputs: ``[n, d]``, of like scale.
-        labels: long ``[n]``.
-        num_classes: k.
-    """
+def fit_linear(inputs: Tensor, labels: Tensor, num_classes: int) -> Callable[[Tensor], Tensor]:
+    """Fit the linear map ``[n, d] -> [n, num_classes]`` with the least loss to inputs of similar scale."""
     weights = torch.zeros(num_classes, inputs.shape[1] + 1, dtype=inputs.dtype, requires_grad=True)
     solver = torch.optim.LBFGS([weights], max_iter=ROUNDS, line_search_fn="strong_wolfe", tolerance_change=1e-9)
 

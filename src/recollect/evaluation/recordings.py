@@ -1,21 +1,21 @@
-"""Recorded episodes: what an agent saw, did and was given, kept for a learner that imitates it.
+"""Recorded episodes: observations, actions and rewards, for imitation and offline learning.
 
     recording = record_episodes(agent, world_config, episodes=200)
     recording = demonstrate(world_config, episodes=200)          the world's oracle plays
     write_recording(recording, "episodes.npz")          or "minari:ballet/mine-v0", "lerobot:FOLDER"
-    recording = read_recording("episodes.npz")          or "minari:..." and "lerobot:FOLDER" of anybody
+    recording = read_recording("episodes.npz")          or any "minari:..." or "lerobot:FOLDER"
 
-All episodes lie one behind the other. An episode of k actions has k + 1 steps: its last one is the true final
-observation, at which nobody acts.
+Episodes are concatenated. An episode of k actions has k + 1 steps: the last one is the true final observation, without
+an action.
 
     observation    [n, ...]     also observation.NAME, where the observation is a Dict
-    action         [n, ...]     done at each step; 0 at the last one of an episode
+    action         [n, ...]     taken at each step; 0 at the last one of an episode
     reward         [n]          received with each step; 0 at the first one of an episode
     lengths        [e]          steps of every episode, the last observation included
-    terminated     [e]          bool: it came to its end; else a time limit cut it, and more could have been gained
-    score          [e]          how good it was, as its world counts
-    action_space   text         JSON, where it is known
-    words          text         word of every number in observation.language, where they are known
+    terminated     [e]          bool: it ended by itself; else a time limit truncated it
+    score          [e]          score in the measure of its world
+    action_space   text         JSON, where known
+    words          text         word of every number in observation.language, where known
 """
 
 import json
@@ -34,8 +34,8 @@ from recollect.agents.contract import Agent
 from recollect.agents.spaces import space_to_json
 from recollect.config import require
 from recollect.evaluation import lerobot, minari_datasets
-from recollect.evaluation.agents import LIMIT, evaluation_mode, play
-from recollect.evaluation.lerobot.layout import packages
+from recollect.evaluation.agents import EPISODE_LIMIT, evaluation_mode, named_parts, play, split_episodes
+from recollect.evaluation.lerobot.layout import load_packages
 from recollect.evaluation.recorded_parts import PARTS, parts_of, require_finite, require_inside, whole_bounds
 from recollect.evaluation.world_guard import GuardedWorld
 from recollect.files import new_file, read_arrays
@@ -44,93 +44,117 @@ from recollect.runs.progress import ProgressReporter
 from recollect.tasks.worlds.contract import Step, WorldConfig, WorldSpec
 
 ROWS = 32
-"""Most rows that are recorded at a time."""
+"""Most rows that are recorded in parallel."""
 WAIT = 100_000
-"""Steps after which the end of an episode is not waited for, in worlds that set no limit."""
+"""Most steps of an episode, in worlds that set no limit."""
 
 
 class Recording(NamedTuple):
-    """e episodes of n steps in all; the file's docstring says what the parts are."""
+    """e episodes of n steps in all; the module's docstring describes the parts."""
 
     observation: Mapping[str, np.ndarray]
-    """By name; the name of a lone array is empty."""
+    """Parts by name; the name of a lone array is empty."""
     action: np.ndarray
     reward: np.ndarray
     lengths: np.ndarray
     terminated: np.ndarray
     score: np.ndarray
     action_space: gymnasium.Space[Any] | None
-    """None where nobody knows it."""
+    """None where unknown."""
     words: tuple[str, ...] = ()
-    """Word of every number in the part ``language``, the first one empty; empty where nobody knows them."""
+    """Word of every number in the part ``language``, the first one empty; empty where unknown."""
 
     def with_words_of(self, spec: WorldSpec, name: str) -> "Recording":
-        """The same episodes, their sentences in the numbers of a world's words.
+        """Return the same episodes with their sentences in the vocabulary of a world.
 
         Args:
             spec: of the world.
             name: of the recording, for messages.
 
         Raises:
-            ValueError: the world lacks a word, its sentences are shorter, or a number stands for no word.
+            ValueError: the world lacks a word, its sentences are shorter, or a number has no word.
         """
         space = spec.observation_space
-        told = self.observation.get("language")
-        if told is None or not self.words or not spec.words or self.words == spec.words:
+        tokens = self.observation.get("language")
+        if tokens is None or not self.words or not spec.words or self.words == spec.words:
             return self
         assert isinstance(space, gymnasium.spaces.Dict)
-        sentences = told.ndim == 2 and told.dtype.kind in "iu"
-        require(sentences, "language", f"{told.dtype} {list(told.shape)}", f"{name}: give whole numbers [steps, words]")
-        known = not told.size or (int(told.min()) >= 0 and int(told.max()) < len(self.words))
-        require(
-            known, "words", len(self.words), f"{name}: there are numbers in language beyond its words: is it whole?"
-        )
-        missing = [self.words[index] for index in np.unique(told) if self.words[index] not in spec.words]
-        require(
-            not missing, "language", ", ".join(missing), f"{name}: the world's words are {', '.join(spec.words[1:])}"
-        )
+        sentences = tokens.ndim == 2 and tokens.dtype.kind in "iu"
+        kind = f"{tokens.dtype} {list(tokens.shape)}"
+        require(sentences, "language", kind, f"{name}: give whole numbers [steps, words]")
+        known = not tokens.size or (int(tokens.min()) >= 0 and int(tokens.max()) < len(self.words))
+        beyond = f"{name}: there are numbers in language beyond its words: is it whole?"
+        require(known, "words", len(self.words), beyond)
+        missing = ", ".join(self.words[token] for token in np.unique(tokens) if self.words[token] not in spec.words)
+        require(not missing, "language", missing, f"{name}: the world's words are {', '.join(spec.words[1:])}")
         length = (space["language"].shape or (0,))[0]
-        short = told.shape[1] <= length or not told[:, length:].any()
-        require(short, "language", f"{told.shape[1]} words", f"{name}: the world's sentences have at most {length}")
+        fits = tokens.shape[1] <= length or not tokens[:, length:].any()
+        require(fits, "language", f"{tokens.shape[1]} words", f"{name}: the world's sentences have at most {length}")
         table = np.array([spec.words.index(word) if word in spec.words else 0 for word in self.words])
-        numbers = np.zeros((len(told), length), np.int64)
-        numbers[:, : told.shape[1]] = table[told][:, :length]
+        numbers = np.zeros((len(tokens), length), np.int64)
+        numbers[:, : tokens.shape[1]] = table[tokens][:, :length]
         return self._replace(observation={**self.observation, "language": numbers}, words=spec.words)
 
     def require(self, spec: WorldSpec, name: str) -> None:
-        """Look whether an agent of a world could have seen and done this.
+        """Require that the episodes fit the observations and actions of a world.
 
         Args:
             spec: of the world.
             name: of the recording, for messages.
 
         Raises:
-            ValueError: shapes, names, actions or whole numbers are others, or a reward or an observation is infinite or
-                no number; says which, and where.
+            ValueError: shapes, names or actions differ, whole numbers are out of range, or a reward or an observation
+                is not finite; names the part and the step.
         """
         steps = int(self.lengths.sum())
-        rows = {
-            "action": self.action,
-            "reward": self.reward,
-            **{f"observation {k}": v for k, v in self.observation.items()},
-        }
-        for part, array in rows.items():
-            require(len(array) == steps, part.strip(), len(array), f"{name}: its lengths ask for {steps} steps")
-        require(len(self.lengths) > 0 and int(self.lengths.min()) >= 2, "lengths", self.lengths.tolist()[:8],
-                f"{name}: give at least one episode, and every one an action and an observation behind it")  # fmt: skip
+        parts = {"action": self.action, "reward": self.reward}
+        for part, array in (parts | {f"observation {key}": leaf for key, leaf in self.observation.items()}).items():
+            require(len(array) == steps, part.strip(), len(array), f"{name}: its lengths need {steps} steps")
+        enough = len(self.lengths) > 0 and int(self.lengths.min()) >= 2
+        remedy = f"{name}: give at least one episode, each with an action and an observation after it"
+        require(enough, "lengths", self.lengths.tolist()[:8], remedy)
         for part in ("terminated", "score"):
-            require(len(getattr(self, part)) == len(self.lengths), part, len(getattr(self, part)),
-                    f"{name}: there are {len(self.lengths)} episodes")  # fmt: skip
+            count = len(getattr(self, part))
+            require(count == len(self.lengths), part, count, f"{name}: there are {len(self.lengths)} episodes")
         _require_actions(self, spec.action_space, name)
-        wanted = {leaf: tuple(space.shape or ()) for leaf, space in _leaves(spec.observation_space)}
+        spaces = dict(_leaves(spec.observation_space))
+        wanted = {leaf: tuple(space.shape or ()) for leaf, space in spaces.items()}
         found = {leaf: array.shape[1:] for leaf, array in self.observation.items()}
         if wanted != found:
             raise ValueError(f"{name}: its observations are {_shapes(found)}, and the world shows {_shapes(wanted)}")
         require_finite("reward", self.reward, self.lengths, name)
-        for leaf, space in _leaves(spec.observation_space):
+        for leaf, space in spaces.items():
             part = f"observation.{leaf}" if leaf else "observation"
             require_finite(part, self.observation[leaf], self.lengths, name)
             require_inside(part, self.observation[leaf], space, self.lengths, name)
+
+
+class _Recorder:
+    """Recorder of a world's steps until every row has ended its share of episodes."""
+
+    def __init__(self, world: GuardedWorld, share: np.ndarray) -> None:
+        self.world, self.share = world, share
+        self.limit = int(share.max()) * ((world.spec.max_steps or WAIT) + 1)
+        self.steps: list[Step] = []
+        self.done = np.zeros(len(share), dtype=np.int64)
+        self.count = ProgressReporter(int(share.sum()), "episodes")
+
+    def add(self, step: Step) -> bool:
+        """Keep a step; return whether all rows are done.
+
+        Raises:
+            WorldError: an episode does not end.
+        """
+        self.steps.append(step)
+        self.done += step.is_last.cpu().numpy()
+        if (self.done >= self.share).all():
+            return True
+        self.count.update(lambda: int(np.minimum(self.done, self.share).sum()), f"step {len(self.steps)}")
+        if len(self.steps) > self.limit:
+            raise WorldError(
+                f"an episode of {self.world.name} is not over after {self.limit} steps", f"set {EPISODE_LIMIT}"
+            )
+        return False
 
 
 def record_episodes(
@@ -142,52 +166,43 @@ def record_episodes(
     greedy: bool = True,
     noise: Sequence[float] = (),
 ) -> Recording:
-    """Let an agent play fresh episodes, and keep them. Leaves no trace on its modes or on global generators.
+    """Record fresh episodes of an agent; its modes and the global generators are restored afterwards.
 
     Args:
-        agent: who plays.
-        world_config: where.
-        episodes: how many, exactly; rows that end theirs sooner wait.
+        agent: plays in ``eval`` mode.
+        world_config: of the world.
+        episodes: exact number; rows that end theirs sooner wait.
         seed: of the world and of sampled actions.
-        greedy: take the likeliest action; False draws from the policy.
-        noise: shares of the actions that know nothing, in turns over the rows: for episodes of mixed quality.
+        greedy: take the most probable action; False samples from the policy.
+        noise: shares of actions drawn from the marginal policy, cycling over the rows: for episodes of mixed quality.
 
     Raises:
-        ValueError: fewer than one episode, or a share that is none.
-        WorldError: the world raises or answers nonsense, or an episode does not end.
+        ValueError: fewer than one episode, or a share outside 0..1.
+        WorldError: the world raises or returns invalid steps, or an episode does not end.
     """
     require(episodes >= 1, "episodes", episodes, "record at least one")
     require(all(0 <= share <= 1 for share in noise), "noise", list(noise), "give shares of the actions, from 0 to 1")
-    rows = min(episodes, ROWS)
-    share = np.array([episodes // rows + (row < episodes % rows) for row in range(rows)])
-    world = GuardedWorld(world_config, rows, seed=seed, device=next(agent.parameters()).device)
-    limit = int(share.max()) * ((world.spec.max_steps or WAIT) + 1)
-    steps: list[Step] = []
-    actions: list[Tensor] = []
-    done, count = np.zeros(rows, dtype=np.int64), ProgressReporter(episodes, "episodes")
+    share = split_episodes(episodes, min(episodes, ROWS))
+    world = GuardedWorld(world_config, len(share), seed=seed, device=next(agent.parameters()).device)
+    recorder, actions = _Recorder(world, share), []
     try:
         with evaluation_mode(agent, seed):
             for played in play(agent, world, seed=seed, greedy=greedy, noise=noise):
-                steps.append(played.step)
                 actions.append(played.action)
-                done[:] += played.step.is_last.cpu().numpy()
-                if (done >= share).all():
+                if recorder.add(played.step):
                     break
-                count.update(lambda: int(np.minimum(done, share).sum()), f"step {len(steps)}")
-                if len(steps) > limit:
-                    raise WorldError(f"an episode of {world.name} is not over after {limit} steps", f"set {LIMIT}")
     finally:
         world.close()
-    return _cut(steps, actions, share, world.spec)
+    return _cut(recorder.steps, actions, share, world.spec)
 
 
 def demonstrate(config: WorldConfig, episodes: int, *, policy: str = "oracle", seed: int = 0) -> Recording:
-    """Let a policy that the world offers play fresh episodes, and keep them: demonstrations.
+    """Record fresh episodes of one of the world's own policies.
 
     Args:
         config: of the world.
-        episodes: how many, exactly.
-        policy: ``oracle``, or another one that the world names.
+        episodes: exact number.
+        policy: ``oracle``, or another one of the world.
         seed: of the world.
 
     Raises:
@@ -195,56 +210,50 @@ def demonstrate(config: WorldConfig, episodes: int, *, policy: str = "oracle", s
         WorldError: an episode does not end.
     """
     require(episodes >= 1, "episodes", episodes, "record at least one")
-    rows = min(episodes, ROWS)
-    share = np.array([episodes // rows + (row < episodes % rows) for row in range(rows)])
-    world = GuardedWorld(config, rows, seed=seed, device=torch.device("cpu"))
-    steps, actions, done = [world.reset()], [], np.zeros(rows, dtype=np.int64)
-    count = ProgressReporter(episodes, "episodes")
-    limit = int(share.max()) * ((world.spec.max_steps or WAIT) + 1)
+    share = split_episodes(episodes, min(episodes, ROWS))
+    world = GuardedWorld(config, len(share), seed=seed, device=torch.device("cpu"))
+    recorder, actions = _Recorder(world, share), []
     try:
-        while not (done >= share).all():
-            if len(steps) > limit:
-                raise WorldError(f"an episode of {world.name} is not over after {limit} steps", f"set {LIMIT}")
+        step = world.reset()
+        while not recorder.add(step):
             chosen = world.expert(policy)
             require(chosen is not None, "policy", policy, f"{config.title} offers no such policy")
             assert chosen is not None
             actions.append(chosen)
-            steps.append(world.step(chosen))
-            done[:] += steps[-1].is_last.cpu().numpy()
-            count.update(lambda: int(np.minimum(done, share).sum()), f"step {len(steps)}")
+            step = world.step(chosen)
     finally:
         world.close()
-    return _cut(steps, [*actions, torch.zeros_like(actions[-1])], share, world.spec)
+    return _cut(recorder.steps, [*actions, torch.zeros_like(actions[-1])], share, world.spec)
 
 
 def require_target(target: str | PathLike[str]) -> None:
-    """Look whether episodes can be written there: before anybody plays them.
+    """Require, before anything is played, that episodes can be written to a target.
 
     Raises:
-        ValueError: another ending, a missing package, a name that Minari does not take, a dataset or a folder that
-            exists, or a place where nothing can be written.
+        ValueError: another ending, a missing package, a name that Minari refuses, a dataset or a folder that exists, or
+            no permission to write.
     """
-    said = str(target)
-    if said.startswith("minari:"):
-        minari_datasets.require_new(said.removeprefix("minari:"))
+    given = str(target)
+    if given.startswith("minari:"):
+        minari_datasets.require_new(given.removeprefix("minari:"))
         return
-    path = Path(said.removeprefix("lerobot:"))
-    if said.startswith("lerobot:"):
-        packages()
-        require(not path.exists(), "record", said, "this folder exists already: name a new one")
+    path = Path(given.removeprefix("lerobot:"))
+    if given.startswith("lerobot:"):
+        load_packages()
+        require(not path.exists(), "record", given, "this folder exists already: name a new one")
     else:
-        require(path.suffix == ".npz", "record", said, "give FILE.npz, minari:DATASET or lerobot:FOLDER")
-        require(not path.is_dir(), "record", said, "this is a folder: name a file")
+        require(path.suffix == ".npz", "record", given, "give FILE.npz, minari:DATASET or lerobot:FOLDER")
+        require(not path.is_dir(), "record", given, "this is a folder: name a file")
     nearest = next(folder for folder in path.absolute().parents if os.path.exists(folder))  # the others are made
     usable = nearest.is_dir() and os.access(nearest, os.W_OK | os.X_OK)
-    require(usable, "record", said, f"{nearest} is no folder in which you may write: name another place")
+    require(usable, "record", given, f"{nearest} is no folder in which you may write: name another place")
 
 
 def write_recording(recording: Recording, target: str | PathLike[str]) -> None:
     """Write episodes as FILE.npz, minari:DATASET or lerobot:FOLDER.
 
     Raises:
-        ValueError: as :func:`require_target`, or the episodes are none that Minari or LeRobot can hold.
+        ValueError: as :func:`require_target`, or Minari or LeRobot cannot hold the episodes.
     """
     require_target(target)
     if str(target).startswith("minari:"):
@@ -266,10 +275,10 @@ def write_recording(recording: Recording, target: str | PathLike[str]) -> None:
 
 
 def read_recording(source: str | PathLike[str]) -> Recording:
-    """Read what :func:`write_recording` wrote, or any dataset of Minari or LeRobot.
+    """Read a file of :func:`write_recording`, or any dataset of Minari or LeRobot.
 
     Raises:
-        ValueError: no such file or dataset, parts are missing or hold something else, or a package is missing.
+        ValueError: no such file or dataset, parts are missing or invalid, or a package is missing.
     """
     if str(source).startswith("minari:"):
         return Recording(**minari_datasets.read(str(source).removeprefix("minari:")))
@@ -283,12 +292,12 @@ def read_recording(source: str | PathLike[str]) -> Recording:
 
 
 def _cut(steps: list[Step], actions: list[Tensor], share: np.ndarray, spec: WorldSpec) -> Recording:
-    """The episodes of every row, one behind the other; what a row did after its share is left out."""
+    """Concatenate the episodes of every row, without those after its share."""
 
     def columns(parts: list[Tensor]) -> np.ndarray:
         return torch.stack(parts).cpu().numpy()  # t b ...
 
-    observations = [dict(_observed(step.observation)) for step in steps]
+    observations = [dict(named_parts(step.observation)) for step in steps]
     is_last, terminated = columns([step.is_last for step in steps]), columns([step.terminated for step in steps])
     reward, score = columns([step.reward for step in steps]), columns([step.score for step in steps])
     places, lengths, ends = [], [], []
@@ -315,27 +324,17 @@ def _cut(steps: list[Step], actions: list[Tensor], share: np.ndarray, spec: Worl
 
 
 def _require_actions(recording: Recording, space: gymnasium.Space[Any], name: str) -> None:
-    theirs, action = recording.action_space, recording.action
-    if theirs is not None and theirs != space:
-        raise ValueError(f"{name}: its actions are {theirs}, and the world's are {space}")
-    whole = not isinstance(space, gymnasium.spaces.Box)
+    own, action = recording.action_space, recording.action
+    if own is not None and own != space:
+        raise ValueError(f"{name}: its actions are {own}, and the world's are {space}")
+    whole, kind = not isinstance(space, gymnasium.spaces.Box), f"{action.dtype} {list(action.shape[1:])}"
     if action.shape[1:] != (space.shape or ()) or np.issubdtype(action.dtype, np.integer) != whole:
-        raise ValueError(
-            f"{name}: its actions are {action.dtype} {list(action.shape[1:])}, and the world's are {space}"
-        )
-    last = recording.lengths.cumsum() - 1  # nobody acts there
+        raise ValueError(f"{name}: its actions are {kind}, and the world's are {space}")
+    last = recording.lengths.cumsum() - 1  # without an action
     done, bounds = np.delete(action, last, axis=0), whole_bounds(space)
     if bounds is not None and ((done < bounds[0]).any() or (done > bounds[1]).any()):
         raise ValueError(f"{name}: its actions are {done.min()} to {done.max()}, and the world's are {space}")
     require_finite("action", done, recording.lengths - 1, name)
-
-
-def _observed(observation: Any, prefix: str = "") -> Iterator[tuple[str, Tensor]]:
-    if isinstance(observation, Tensor):
-        yield prefix, observation
-        return
-    for key, part in observation.items():
-        yield from _observed(part, f"{prefix}.{key}" if prefix else key)
 
 
 def _leaves(space: gymnasium.Space[Any], prefix: str = "") -> Iterator[tuple[str, gymnasium.Space[Any]]]:

@@ -1,4 +1,4 @@
-"""What every evaluation can say, whatever was trained and wherever it is scored."""
+"""Base of all evaluation results."""
 
 import math
 from abc import ABC, abstractmethod
@@ -8,33 +8,33 @@ from typing import Any
 
 @dataclass(frozen=True, kw_only=True)
 class Score(ABC):
-    """A score with its 95 % interval, and what stands beside it."""
+    """A score with its 95 % interval and the chance level."""
 
     score: float
     """Share of right answers, or mean score of an episode in the world's own measure."""
     low: float
-    """Lower end of the 95 % interval; NaN when a single row played."""
+    """Lower end of the 95 % interval; NaN for a single row."""
     high: float
-    """Upper end of the 95 % interval; NaN when a single row played."""
+    """Upper end of the 95 % interval; NaN for a single row."""
     chance: float
-    """Expected score of a model that cannot remember; NaN when the world does not say."""
+    """Expected score of a model that cannot remember; NaN when unknown."""
 
     @abstractmethod
     def metrics(self) -> dict[str, float]:
-        """The numbers of a row of metrics.csv."""
+        """Return the numbers of a row of metrics.csv."""
 
     @abstractmethod
     def to_json(self) -> dict[str, Any]:
-        """All numbers but those of single rows, as JSON data."""
+        """Return all numbers but those of single rows, as JSON data."""
 
     @abstractmethod
     def by_row(self) -> tuple[list[float], list[int]]:
-        """Sum of what is averaged in each row, and how many things that sum is over. Rows are independent."""
+        """Return the sum of what is averaged in each row, and the count behind it. Rows are independent."""
 
     @abstractmethod
     def describe(self) -> str:
-        """One line for a person."""
+        """Describe the score in one line."""
 
     def interval(self) -> str:
-        """The interval for a person, with a comma behind it; nothing where nobody knows it."""
+        """Format the interval with a trailing comma; empty where it is unknown."""
         return "" if math.isnan(self.low) else f"95 % interval {self.low:.4f} to {self.high:.4f}, "

@@ -1,10 +1,11 @@
-"""The score of a sequence model: the share of asked steps that are answered correctly, or of variance explained.
+"""Evaluation of sequence models: the share of asked steps that are answered correctly, or of variance explained.
 
 Rows are the independent units: the interval is the percentile bootstrap over rows (Efron, 1979), 95 %.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from recollect.agents.sequence_model import SequenceModel
+from recollect.config import require
 from recollect.evaluation.confidence_interval import confidence_interval
 from recollect.evaluation.score import Score
 from recollect.objectives.answers import answer_loss, answer_score
@@ -23,10 +25,10 @@ METRICS = ("score", "low", "high", "perfect")
 
 @dataclass(frozen=True, kw_only=True)
 class Evaluation(Score):
-    """What a model scores on fresh rows of a task."""
+    """Evaluation of a model on fresh rows of a task."""
 
     perfect: float
-    """Share of rows without a mistake, of those that ask anything; NaN where answers are values."""
+    """Share of rows without a mistake, of rows with questions; NaN where answers are values."""
     loss: float
     """Mean negative log-likelihood of a scored step, in nats, or its mean squared error."""
     correct: list[float]
@@ -35,19 +37,19 @@ class Evaluation(Score):
     """Questions in each row."""
 
     def metrics(self) -> dict[str, float]:
-        """The numbers of a row of metrics.csv."""
+        """Return the numbers of a row of metrics.csv."""
         return {name: getattr(self, name) for name in METRICS}
 
     def to_json(self) -> dict[str, Any]:
-        """Those of :meth:`metrics`, chance, loss and the number of rows."""
+        """Return all numbers but those of single rows."""
         return {**self.metrics(), "chance": self.chance, "loss": self.loss, "rows": len(self.asked)}
 
     def by_row(self) -> tuple[list[float], list[int]]:
-        """Right answers and questions in each row."""
+        """Return right answers and questions of each row."""
         return list(self.correct), self.asked
 
     def describe(self) -> str:
-        """One line for a person."""
+        """Describe the evaluation in one line."""
         chance = "" if math.isnan(self.chance) else f", chance {self.chance:.4f}"
         perfect = "" if math.isnan(self.perfect) else f", rows without a mistake {self.perfect:.1%}"
         return f"score {self.score:.4f} ({self.interval()}{len(self.asked)} rows){perfect}{chance}"
@@ -66,12 +68,12 @@ def evaluate(
     """Score a model on fresh rows.
 
     Args:
-        model: on any device; its mode is put back afterwards.
-        task: what is asked.
-        num_rows: how many rows, at most.
-        batch_size: rows at a time.
-        seed: of the rows. Nothing is drawn from the global generators.
-        unroll: steps per call, with the memory carried; None takes a row at once. The numbers are the same.
+        model: on any device; its mode is restored afterwards.
+        task: of the rows.
+        num_rows: most rows.
+        batch_size: rows per call.
+        seed: of the rows; global generators are not used.
+        unroll: steps per call, with the memory carried; None takes whole rows. The numbers are the same.
         bfloat16: use autocast.
     """
 
@@ -98,29 +100,17 @@ def score_answers(
     seed: int,
     bfloat16: bool = False,
 ) -> Evaluation:
-    """Score whatever answers rows; see :func:`evaluate`.
-
-    Args:
-        model: that answers.
-        answer: a batch on the model's device to answers ``[b, t, k]``.
-        task: what is asked.
-        num_rows: how many rows, at most.
-        batch_size: rows at a time.
-        seed: of the rows.
-        bfloat16: use autocast.
+    """Score the function ``answer``, which maps a batch on the model's device to ``[b, t, k]``; see :func:`evaluate`.
 
     Raises:
-        ValueError: no rows are wanted, or those that there are ask nothing.
+        ValueError: fewer than one row, or no row has a question.
     """
-    if num_rows < 1:
-        raise ValueError(f"num_rows={num_rows}: evaluate on at least one row")
+    require(num_rows >= 1, "num_rows", num_rows, "evaluate on at least one row")
     device = next(model.parameters()).device
     generator = torch.Generator().manual_seed(seed)
     right, asked, losses, values = [], [], [], False
     count = ProgressReporter(num_rows, "rows")
-    was_training = model.training
-    model.eval()
-    try:
+    with eval_mode(model):
         for drawn in task.batches(num_rows, batch_size, generator):
             count.update(lambda: sum(map(len, asked)))
             batch = drawn.to(device)
@@ -131,8 +121,6 @@ def score_answers(
             asked.append(batch.score_mask.sum(1))
             values = batch.targets.is_floating_point()
             losses.append(answer_loss(logits, batch.targets, batch.score_mask) * batch.score_mask.sum())
-    finally:
-        model.train(was_training)
     require_questions(any(bool(row.any()) for row in asked), task, sum(map(len, asked)))
     n_right, n_asked = torch.cat(right).cpu().numpy(), torch.cat(asked).cpu().numpy()
     low, high = confidence_interval(n_right, n_asked)
@@ -148,12 +136,23 @@ def score_answers(
     )
 
 
+@contextmanager
+def eval_mode(model: nn.Module) -> Iterator[None]:
+    """Put a model in ``eval`` mode, and restore its mode afterwards."""
+    was_training = model.training
+    model.eval()
+    try:
+        yield
+    finally:
+        model.train(was_training)
+
+
 def require_questions(there_are: bool, task: StreamTask, num_rows: int) -> None:
-    """Raise ``ValueError`` where the rows of an evaluation ask nothing; names the task, the part and what to do."""
+    """Raise ``ValueError`` where no row of an evaluation has a question; names the task and the part."""
     if not there_are:
         part = getattr(task, "part", None)
-        named = "" if part is None else f", part={part!r}"
+        which = type(task).__name__ if part is None else f"{type(task).__name__}, part={part!r}"
         raise ValueError(
-            f"task={type(task).__name__}{named}: none of the {num_rows} rows of an evaluation asks anything, so there "
-            "is nothing to score: give rows with questions, or more of them (evaluation_rows)"
+            f"task={which}: none of the {num_rows} rows of an evaluation has a question: give rows with questions, or "
+            "more of them (evaluation_rows)"
         )

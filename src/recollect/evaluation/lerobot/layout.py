@@ -48,7 +48,7 @@ class Place(NamedTuple):
         return template.format(video_key=key, chunk_index=self.chunk, file_index=self.file)
 
 
-def packages() -> tuple[ModuleType, ModuleType, ModuleType]:
+def load_packages() -> tuple[ModuleType, ModuleType, ModuleType]:
     """Pyarrow, its parquet module, and PyAV.
 
     Raises:
@@ -73,7 +73,7 @@ class LosslessVideoWriter:
     """
 
     def __init__(self, path: Path, fps: int) -> None:
-        _, _, av = packages()
+        _, _, av = load_packages()
         path.parent.mkdir(parents=True, exist_ok=True)
         self.path, self.fps = path, fps
         self.container = av.open(str(path), "w")
@@ -127,7 +127,7 @@ def film_frames(path: Path) -> Iterator[tuple[float, np.ndarray]]:
 
 def to_png(image: np.ndarray) -> bytes:
     """A picture uint8 ``[y, x, 3]`` as PNG, without loss."""
-    _, _, av = packages()
+    _, _, av = load_packages()
     codec = av.CodecContext.create("png", "w")
     codec.height, codec.width = image.shape[:2]
     codec.pix_fmt, codec.time_base = "rgb24", Fraction(1, 1)
@@ -141,7 +141,7 @@ def from_encoded(data: bytes) -> np.ndarray:
     Raises:
         ValueError: it is none.
     """
-    _, _, av = packages()
+    _, _, av = load_packages()
     try:
         with av.open(io.BytesIO(data)) as container:
             return next(container.decode(video=0)).to_ndarray(format="rgb24")

@@ -39,7 +39,7 @@ from recollect.evaluation.lerobot.layout import (
     VIDEOS,
     Place,
     film_frames,
-    packages,
+    load_packages,
 )
 from recollect.evaluation.lerobot.tables import (
     REMEDY,
@@ -68,7 +68,7 @@ def read(folder: str | Path) -> dict[str, Any]:
         ValueError: a package is missing, or something in the folder is missing, damaged or contradicts itself; names
             the file, and the row or frame.
     """
-    packages()
+    load_packages()
     return _Dataset(Path(folder)).read()
 
 

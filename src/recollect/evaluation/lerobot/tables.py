@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from recollect.evaluation.lerobot.layout import INFO, from_encoded, packages
+from recollect.evaluation.lerobot.layout import INFO, from_encoded, load_packages
 from recollect.files import read_json
 
 REMEDY = "give a folder of LeRobot's format v3.0"
@@ -39,7 +39,7 @@ def read_table(path: Path, is_read: Callable[[str], bool] = lambda name: True) -
     Raises:
         ValueError: it is missing, damaged or cut off.
     """
-    arrow, parquet, _ = packages()
+    arrow, parquet, _ = load_packages()
     if not path.is_file():
         raise ValueError(f"{path}: there is no such file: {REMEDY}")
     try:
@@ -67,7 +67,7 @@ def column_values(path: Path, name: str, column: Any, feature: Mapping[str, Any]
     if column.null_count:
         row = next(row for row, value in enumerate(column) if not value.is_valid)
         raise ValueError(f"{path}: row {row}: {name} is empty")
-    arrow, _, _ = packages()
+    arrow, _, _ = load_packages()
     shape: list[int] = []
     rows = len(column)
     flat = column.combine_chunks() if isinstance(column, arrow.ChunkedArray) else column
@@ -103,7 +103,7 @@ def _pictures(path: Path, name: str, column: Any, feature: Mapping[str, Any]) ->
 
 
 def _fixed(kind: Any) -> bool:
-    arrow, _, _ = packages()
+    arrow, _, _ = load_packages()
     return arrow.types.is_fixed_size_list(kind)
 
 

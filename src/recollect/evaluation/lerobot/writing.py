@@ -38,7 +38,7 @@ from recollect.evaluation.lerobot.layout import (
     VIDEOS,
     LosslessVideoWriter,
     Place,
-    packages,
+    load_packages,
     to_png,
 )
 from recollect.files import new_folder, write_synced
@@ -72,7 +72,7 @@ def write(
     Raises:
         ValueError: the folder exists, there is no episode, one has no action, or a package is missing.
     """
-    packages()
+    load_packages()
     root = Path(folder)
     require(fps >= 1, "fps", fps, "give at least one frame a second")
     require(not root.exists(), "record", f"lerobot:{folder}", "this folder exists already: name a new one")
@@ -137,7 +137,7 @@ class _Dataset:
 
     def write(self) -> None:
         """All files."""
-        _, parquet, _ = packages()
+        _, parquet, _ = load_packages()
         (self.root / "meta").mkdir()
         films = {} if self.in_table else {key: self._write_films(key, array) for key, array in self.films.items()}
         places = self._write_rows()
@@ -193,7 +193,7 @@ class _Dataset:
 
     def _write_rows(self) -> list[Place]:
         """The tables of rows, one row group an episode; in which file each episode is."""
-        arrow, parquet, _ = packages()
+        arrow, parquet, _ = load_packages()
         arrays = {name: _column(array) for name, array in self.columns.items()}
         if self.in_table:
             arrays |= {key: _pictures(array, key) for key, array in self.films.items()}
@@ -246,7 +246,7 @@ class _Dataset:
         }
 
     def _table(self, path: str, rows: list[dict[str, Any]]) -> None:
-        arrow, parquet, _ = packages()
+        arrow, parquet, _ = load_packages()
         (self.root / path).parent.mkdir(parents=True, exist_ok=True)
         parquet.write_table(arrow.Table.from_pylist(rows), self.root / path)
 
@@ -264,7 +264,7 @@ def _sentences(tokens: np.ndarray | None, acted: np.ndarray, words: tuple[str, .
 
 def _task_table(sentences: list[str]) -> Any:
     """Sentences as the index of a pandas frame, which is how the format keeps them."""
-    arrow, _, _ = packages()
+    arrow, _, _ = load_packages()
     columns = [("task_index", "int64", "int64"), ("task", "unicode", "object")]
     described = [
         {"name": name, "field_name": name, "pandas_type": kind, "numpy_type": numpy, "metadata": None}
@@ -277,7 +277,7 @@ def _task_table(sentences: list[str]) -> Any:
 
 def _column(array: np.ndarray) -> Any:
     """A column of numbers, or of lists of numbers of one length, nested for more axes; a vector of one is a number."""
-    arrow, _, _ = packages()
+    arrow, _, _ = load_packages()
     array = array[:, 0] if array.shape[1:] == (1,) else array
     column = arrow.array(np.ascontiguousarray(array).reshape(-1))
     for size in reversed(array.shape[1:]):
@@ -287,7 +287,7 @@ def _column(array: np.ndarray) -> Any:
 
 def _pictures(images: np.ndarray, key: str) -> Any:
     """A column of PNG pictures."""
-    arrow, _, _ = packages()
+    arrow, _, _ = load_packages()
     coded = [{"bytes": to_png(image), "path": f"{key}-{number:06d}.png"} for number, image in enumerate(images)]
     return arrow.array(coded, arrow.struct([("bytes", arrow.binary()), ("path", arrow.string())]))
 
