@@ -21,7 +21,6 @@ from recollect.encoders.contract import EncoderConfig
 from recollect.encoders.swin_v2 import SwinV2Config
 from recollect.encoders.vit import ViTConfig
 from recollect.encoders.vit_tlb import ViTTLBConfig
-from recollect.interpret.foreground import SHARES, ForegroundOverlap, ForegroundPointing
 from recollect.recipes.base import Recipe, Run, Scale, Test, require_scale
 from recollect.tasks.images.cifar import CIFAR
 from recollect.tasks.images.contract import ImageTask
@@ -149,7 +148,9 @@ def images(core: str = "vit-tlb", scale: Scale = "lite", task: ImageTask | None 
 
 
 def _tests(task: ImageTask, model: Model) -> dict[str, Test]:
-    """Both resolutions, and where the foreground is known what is attended to."""
+    """Return the tests at both resolutions, and of attention where the foreground is known."""
+    from recollect.interpret.foreground import SHARES, ForegroundOverlap, ForegroundPointing
+
     final, samples = task.scored_on(final=True), 10_000 if isinstance(task, CIFAR) else 1024
     said = model.published[0:2] if isinstance(task, CIFAR) and task.classes == 10 else model.published[2:4]
     said = said if isinstance(task, CIFAR) else ("-", "-")

@@ -26,13 +26,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Literal
 
-import torch
-from gymnasium import spaces
-
 from recollect.agents.config import ActorCriticConfig
 from recollect.agents.encoder_config import EncoderConfig
-from recollect.agents.image_encoders import IMAGE_ENCODERS
-from recollect.agents.policies import policy_for
 from recollect.agents.spaces import is_image
 from recollect.config import lookup
 from recollect.cores.config import CoreConfig
@@ -40,6 +35,7 @@ from recollect.cores.mott import SpatialAttentionMemoryConfig
 from recollect.cores.spatio_temporal.core import Query, SpatioTemporalAttentionConfig
 from recollect.cores.timesformer.core import SpaceTime, TimeSformerConfig
 from recollect.cores.transformer_xl.core import TransformerXLConfig
+from recollect.lazy import gymnasium, torch
 from recollect.tasks.worlds.contract import WorldConfig
 from recollect.training import EvaluationConfig, FitConfig, ImpalaConfig, LossConfig, OptimizerConfig, ReuseConfig
 
@@ -198,18 +194,20 @@ def with_patches(config: ImpalaConfig, side: int) -> ImpalaConfig:
 
 
 def told(world: WorldConfig) -> int:
-    """Width of what the agents are told beside the image: logits and reward."""
+    """Return the width of the agents' inputs beside the image: logits and reward."""
+    from recollect.agents.policies import policy_for
+
     return policy_for(world.spec.action_space).num_parameters + 1
 
 
-def image_of(world: WorldConfig, agent: str) -> spaces.Box:
-    """The space of the images that a world shows.
+def image_of(world: WorldConfig, agent: str) -> "gymnasium.spaces.Box":
+    """Return the space of the images that a world shows.
 
     Raises:
         ValueError: it shows something else.
     """
     space = world.spec.observation_space
-    if isinstance(space, spaces.Box) and is_image(space):
+    if isinstance(space, gymnasium.spaces.Box) and is_image(space):
         return space
     raise ValueError(
         f"--agent {agent}: it looks at one image a step, and {world.title} shows {space}: take a world of images "
@@ -217,8 +215,10 @@ def image_of(world: WorldConfig, agent: str) -> spaces.Box:
     )
 
 
-def map_shape(space: spaces.Box, kind: str = RESNET) -> tuple[int, int, int]:
-    """Rows, columns and channels of the map that an image encoder makes of such images."""
+def map_shape(space: "gymnasium.spaces.Box", kind: str = RESNET) -> tuple[int, int, int]:
+    """Return the rows, columns and channels of the map that an image encoder makes of such images."""
+    from recollect.agents.image_encoders import IMAGE_ENCODERS
+
     with torch.device("meta"):  # sizes alone
         encoder = IMAGE_ENCODERS[kind](space)
     return (*encoder.map_sides, encoder.channels[-1])
