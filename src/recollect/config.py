@@ -1,14 +1,14 @@
-"""Configs: frozen dataclasses that check themselves, and their JSON form.
+"""Configs: frozen dataclasses that validate themselves, and their JSON form.
 
     {"kind": "hcam", "dim": 64, ...}
 
-A config may have others inside. Where a field may hold one of several classes (a core, a task), the JSON carries a
-``kind``: the class's key in its room's table, or ``"package.module:Class"`` for a class of somebody else's. Everything
-else is plain data whose type the field's annotation knows. The tables are given by the caller: this file knows none.
+A config may contain others. Where a field may hold one of several classes (a core, a task), its JSON has a ``kind``:
+the key of the class in its table, or ``"package.module:Class"`` for a user-defined class. Everything else is plain data
+of the type in the field's annotation. The caller passes the tables.
 
-A field that changed its name is listed in its class, ``RENAMED: ClassVar = {"old": "new"}``, and a choice that did in
-``RENAMED_VALUES: ClassVar = {"field": {"old": "new"}}``; a field that is gone, with the only value that files may still
-have for it, in ``REMOVED: ClassVar = {"field": value}``: older files still load.
+Older files still load: a class lists renamed fields in ``RENAMED: ClassVar = {"old": "new"}``, renamed choices in
+``RENAMED_VALUES: ClassVar = {"field": {"old": "new"}}``, and removed fields, with the only value that files may still
+have, in ``REMOVED: ClassVar = {"field": value}``.
 """
 
 import collections.abc
@@ -32,13 +32,13 @@ Method = TypeVar("Method", bound=Callable[..., Any])
 
 
 def require(condition: bool, field: str, value: object, remedy: str) -> None:
-    """Raise a ``ValueError`` that names the field, the value and what to do, unless ``condition`` holds."""
+    """Raise a ``ValueError`` that names the field, the value and the remedy, unless ``condition`` holds."""
     if not condition:
         raise ValueError(f"{field}={value!r}: {remedy}")
 
 
 def require_one_of(owner: object, *fields: str) -> None:
-    """Raise a ``ValueError`` unless these fields, annotated ``Literal[...]``, hold one of their choices."""
+    """Raise a ``ValueError`` unless each of these fields, annotated ``Literal[...]``, has one of its choices."""
     hints = typing.get_type_hints(type(owner))
     for field in fields:
         value, choices = getattr(owner, field), typing.get_args(hints[field])
@@ -46,54 +46,54 @@ def require_one_of(owner: object, *fields: str) -> None:
 
 
 def is_integer(value: object) -> bool:
-    """Whether it is a whole number, NumPy's included, and no bool."""
+    """Return whether a value is an integer (Python's or NumPy's), and not a bool."""
     return isinstance(value, numbers.Integral) and not isinstance(value, bool)
 
 
 def require_types(owner: object) -> None:
-    """Raise a ``ValueError`` unless fields annotated ``int``, ``float``, ``bool`` or with a config hold such a thing.
+    """Raise a ``ValueError`` unless the fields of a config have values of their annotated types.
 
-    So do those annotated ``tuple``, of these or of text. A number is finite. Annotations that are wider, but for
-    ``| None``, ask for nothing.
+    Checked are fields annotated ``int``, ``float``, ``bool``, a config, a ``tuple`` of these or of text, or one of
+    these ``| None``. Floats must be finite.
     """
     for field, (kind, optional) in _plain_fields(type(owner)).items():
         value = getattr(owner, field)
         if optional and value is None:
             continue
-        require(_is_a(value, kind), field, value, f"give {_called(kind)}{' or None' if optional else ''}")
+        require(_has_type(value, kind), field, value, f"give {_type_name(kind)}{' or None' if optional else ''}")
 
 
-_KINDS: dict[Any, str] = {int: "a whole number", float: "a finite number", bool: "True or False"}
+_NUMBERS: dict[Any, str] = {int: "a whole number", float: "a finite number", bool: "True or False"}
 
 
-def _is_a(value: Any, kind: Any) -> bool:
+def _has_type(value: Any, kind: Any) -> bool:
     if typing.get_origin(kind) is tuple:
         if not isinstance(value, (tuple, list)):
             return False
         first, *others = typing.get_args(kind)
         as_many = others == [...] or len(value) == 1 + len(others)
-        return as_many and all(_is_a(item, first) for item in value)
+        return as_many and all(_has_type(item, first) for item in value)
     if kind is int:
         return is_integer(value)
-    return _fits(value, kind) and (kind is not float or math.isfinite(value))
+    return _matches(value, kind) and (kind is not float or math.isfinite(value))
 
 
-def _called(kind: Any) -> str:
+def _type_name(kind: Any) -> str:
     if typing.get_origin(kind) is not tuple:
-        return _KINDS.get(kind) or f"a {kind.__name__}"
+        return _NUMBERS.get(kind) or f"a {kind.__name__}"
     first, *others = typing.get_args(kind)
-    return f"a tuple of {'' if others == [...] else f'{1 + len(others)} '}{_MANY.get(first) or first.__name__}"
+    return f"a tuple of {'' if others == [...] else f'{1 + len(others)} '}{_PLURALS.get(first) or first.__name__}"
 
 
-_MANY: dict[Any, str] = {int: "whole numbers", float: "finite numbers", bool: "True and False", str: "texts"}
+_PLURALS: dict[Any, str] = {int: "whole numbers", float: "finite numbers", bool: "True and False", str: "texts"}
 
 
 @functools.cache
 def _plain_fields(cls: type) -> dict[str, tuple[Any, bool]]:
-    """Fields of a dataclass that :func:`require_types` looks at: what they hold, and whether it may also be None."""
+    """Return the type of each field that :func:`require_types` checks, and whether the field may be None."""
     try:
         hints = typing.get_type_hints(cls)
-    except NameError:  # a class inside a function may name what only that function knows
+    except NameError:  # a class defined in a function may use local names in its annotations
         return {}
     found = {}
     for field in dataclasses.fields(cls):
@@ -108,11 +108,11 @@ def _is_plain(kind: Any) -> bool:
     if typing.get_origin(kind) is tuple:
         first, *others = typing.get_args(kind)
         return (others == [...] or set(others) == {first}) and (first is str or _is_plain(first))
-    return kind in _KINDS or dataclasses.is_dataclass(kind)
+    return kind in _NUMBERS or dataclasses.is_dataclass(kind)
 
 
 def with_check(check: Callable[..., None], method: Method) -> Method:
-    """A method whose arguments are checked before it runs."""
+    """Return the method with ``check`` called on its arguments first."""
 
     @functools.wraps(method)
     def checked(*args: Any, **kwargs: Any) -> Any:
@@ -123,10 +123,7 @@ def with_check(check: Callable[..., None], method: Method) -> Method:
 
 
 class CheckedConfig:
-    """Base of configs: the kinds of their fields are looked at before a ``__post_init__`` of their own reads them.
-
-    Here, so that no config has to think of it, whoever wrote it.
-    """
+    """Base of configs: checks the types of the fields before a subclass's ``__post_init__`` reads them."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -138,16 +135,16 @@ class CheckedConfig:
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """``"did you mean 'hcam'? "`` where a known name is near, else nothing."""
+    """Return ``"did you mean 'hcam'? "`` where a known name is similar, else an empty string."""
     near = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
     return f"did you mean {near[0]!r}? " if near else ""
 
 
 def lookup(table: Mapping[str, T], name: str, what: str) -> T:
-    """The entry ``name`` of a table.
+    """Return the entry ``name`` of a table.
 
     Raises:
-        ValueError: there is none; names the nearest ones and all that exist.
+        ValueError: an unknown name; the message has the most similar one and all others.
     """
     if name in table:
         return table[name]
@@ -155,14 +152,14 @@ def lookup(table: Mapping[str, T], name: str, what: str) -> T:
 
 
 def load_object(name: str, what: str) -> Any:
-    """What ``package.module:attribute`` names; the current folder is searched too.
+    """Import ``package.module:attribute``; the current folder is searched too.
 
     Args:
         name: of the object.
-        what: what an error calls it.
+        what: its name in errors, as ``core``.
 
     Raises:
-        ValueError: no such module, or it has no such attribute.
+        ValueError: the module or the attribute is missing.
     """
     module_name, _, attribute = name.partition(":")
     found: Any = import_user_module(module_name, f"{what}={name!r}")
@@ -176,7 +173,7 @@ def load_object(name: str, what: str) -> Any:
 
 
 def import_user_module(module: str, what: str) -> types.ModuleType:
-    """Import a module that is installed or lies in the current folder.
+    """Import a module that is installed or is in the current folder.
 
     Raises:
         ValueError: it cannot be imported; the message begins with ``what``.
@@ -191,7 +188,7 @@ def import_user_module(module: str, what: str) -> types.ModuleType:
 
 
 def parse_value(text: str) -> Any:
-    """A value as it is typed on a command line: a number, true, false, none or JSON is that, all else is text."""
+    """Parse a value of a command line: true, false, none, a number or other JSON; anything else is text."""
     words: dict[str, Any] = {"true": True, "false": False, "none": None, "null": None}
     if text.lower() in words:
         return words[text.lower()]
@@ -202,23 +199,23 @@ def parse_value(text: str) -> Any:
 
 
 def to_json(config: Any, kinds: Mapping[str, type]) -> dict[str, Any]:
-    """A config as JSON data.
+    """Return a config as JSON data.
 
     Args:
         config: a dataclass instance.
-        kinds: classes by the names that stand for them (the rooms' tables).
+        kinds: classes by their keys.
     """
     return _encode(config, {cls: key for key, cls in kinds.items()})
 
 
 def from_json(data: Mapping[str, Any], expected: type[T], kinds: Mapping[str, type], *, trust: bool = False) -> T:
-    """The config that :func:`to_json` wrote.
+    """Return the config that :func:`to_json` wrote.
 
     Args:
         data: JSON data.
-        expected: class of the config, or a base class of it (the ``kind`` then says which).
+        expected: class of the config, or a base class of it; the class itself then follows from ``kind``.
         kinds: as in :func:`to_json`.
-        trust: import modules that the data names. Otherwise only what this program has imported already is used.
+        trust: import modules that the data names; otherwise they must have been imported by this process.
 
     Raises:
         ValueError: an unknown kind or field, a value of a wrong type, or a kind that is not an ``expected``.
@@ -227,7 +224,7 @@ def from_json(data: Mapping[str, Any], expected: type[T], kinds: Mapping[str, ty
 
 
 def needs_user_code(config: Any) -> bool:
-    """Whether a config names modules of others, which whoever reads its JSON form has to trust."""
+    """Return whether reading the JSON form of a config imports modules outside this package."""
     modules = (type(config).__module__, *getattr(config, "imports", ()))
     inner = (getattr(config, field.name) for field in dataclasses.fields(config))
     return any(module.partition(".")[0] != __package__ for module in modules) or any(
@@ -238,11 +235,11 @@ def needs_user_code(config: Any) -> bool:
 def config_class(
     data: Mapping[str, Any], expected: type[T], kinds: Mapping[str, type], *, trust: bool = False
 ) -> type[T]:
-    """The class of the config in JSON data, as its ``kind`` says.
+    """Return the class that the ``kind`` in JSON data stands for.
 
     Args:
         data: JSON data.
-        expected: a base class of it; the class itself where there is no ``kind``.
+        expected: a base class of it, or the class itself where there is no ``kind``.
         kinds: as in :func:`to_json`.
         trust: as in :func:`from_json`.
 
@@ -253,13 +250,7 @@ def config_class(
 
 
 def upgrade_json(data: Mapping[str, Any], expected: type[Any], kinds: Mapping[str, type]) -> dict[str, Any]:
-    """JSON data of an older version with the field names of this one; unchanged where it is no ``expected``.
-
-    Args:
-        data: JSON data.
-        expected: as in :func:`from_json`.
-        kinds: as in :func:`to_json`.
-    """
+    """Return JSON data of an older version with today's field names; unchanged where it cannot be read."""
     try:
         return to_json(from_json(data, expected, kinds), kinds)
     except (TypeError, ValueError):
@@ -267,7 +258,7 @@ def upgrade_json(data: Mapping[str, Any], expected: type[Any], kinds: Mapping[st
 
 
 def differences(old: Any, new: Any, prefix: str = "") -> list[str]:
-    """What differs between two JSON configs: one ``"field: old, now new"`` for every differing field."""
+    """Return ``"field: old, now new"`` for every field in which two JSON configs differ."""
     if isinstance(old, Mapping) and isinstance(new, Mapping):
         found: list[str] = []
         for key in [*old, *(key for key in new if key not in old)]:
@@ -307,7 +298,7 @@ def _encode(value: Any, tags: Mapping[type, str]) -> Any:
 
 
 class _Kinds(NamedTuple):
-    """Which classes may be made."""
+    """Classes that may be created."""
 
     table: Mapping[str, type]
     trust: bool
@@ -317,7 +308,7 @@ def _class_of(data: Mapping[str, Any], expected: type[T], kinds: _Kinds, where: 
     kind = data.get("kind")
     if kind is None:
         if inspect.isabstract(expected):
-            raise ValueError(f"{where}: 'kind' is missing: name one of {', '.join(_of(expected, kinds.table))}")
+            raise ValueError(f"{where}: 'kind' is missing: name one of {', '.join(_subclasses(expected, kinds.table))}")
         return expected
     require(isinstance(kind, str), f"{where}.kind", kind, "give the name of a kind, in quotes")
     if ":" in kind:
@@ -328,21 +319,20 @@ def _class_of(data: Mapping[str, Any], expected: type[T], kinds: _Kinds, where: 
         except AttributeError as error:
             raise ValueError(f"{where}.kind={kind!r}: cannot import it ({error})") from None
     else:
-        cls = lookup(_of(expected, kinds.table), kind, where.rpartition(".")[2])
+        cls = lookup(_subclasses(expected, kinds.table), kind, where.rpartition(".")[2])
     if not (isinstance(cls, type) and issubclass(cls, expected)):
         raise ValueError(f"{where}.kind={kind!r}: that is no {expected.__name__}")
     return cls
 
 
 def _require_trust(module: str, field: str, value: object, trust: bool) -> None:
-    """A file may come from anybody, and an import runs code."""
     known = module in sys.modules or module.partition(".")[0] == __package__
     require(
         known or trust,
         field,
         value,
-        f"cannot import it unasked, since that runs code of {module}: import {module} first, or allow it with --trust "
-        "(trust=True) if you know who wrote it",
+        f"cannot import it without --trust (trust=True), since that runs code of {module}: allow it if you trust its "
+        f"author, or import {module} first",
     )
 
 
@@ -357,7 +347,7 @@ def _decode(data: Any, expected: Any, kinds: _Kinds, where: str) -> Any:
             wrong = f"give a list of {len(types_)}"
             require(len(types_) == len(data), where, data, wrong)
             return tuple(_decode(entry, item, kinds, where) for entry, item in zip(data, types_, strict=True))
-    require(any(_fits(data, candidate) for candidate in _alternatives(expected)), where, data, _wanted(expected))
+    require(any(_matches(data, candidate) for candidate in _alternatives(expected)), where, data, _remedy(expected))
     return data
 
 
@@ -381,13 +371,13 @@ def _decode_config(data: Mapping[str, Any], expected: type, kinds: _Kinds, where
         made = cls(**values)
     except (TypeError, OverflowError, ZeroDivisionError) as error:
         raise ValueError(f"{where}: {str(error).removeprefix(f'{cls.__name__}.__init__() ')}") from None
-    for module in getattr(made, "imports", ()):  # what it will import when it is built
+    for module in getattr(made, "imports", ()):  # modules that its build() imports
         _require_trust(module, where, module, kinds.trust)
     return made
 
 
-def _fits(data: Any, candidate: Any) -> bool:
-    """Whether plain data is of the type that a field asks for."""
+def _matches(data: Any, candidate: Any) -> bool:
+    """Return whether plain data is of the annotated type of a field."""
     plain = typing.get_origin(candidate) or candidate
     if plain is typing.Literal:
         return any(data == choice and type(data) is type(choice) for choice in typing.get_args(candidate))
@@ -400,7 +390,7 @@ def _fits(data: Any, candidate: Any) -> bool:
     return isinstance(plain, type) and isinstance(data, plain)
 
 
-def _wanted(expected: Any) -> str:
+def _remedy(expected: Any) -> str:
     names = []
     for candidate in _alternatives(expected):
         plain = typing.get_origin(candidate) or candidate
@@ -424,5 +414,5 @@ def _alternatives(expected: Any) -> Iterator[Any]:
         yield expected
 
 
-def _of(expected: type, kinds: Mapping[str, type]) -> dict[str, type]:
+def _subclasses(expected: type, kinds: Mapping[str, type]) -> dict[str, type]:
     return {key: cls for key, cls in kinds.items() if issubclass(cls, expected)}

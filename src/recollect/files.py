@@ -1,4 +1,4 @@
-"""Files that are whole or not there: written beside their target, synced, then renamed."""
+"""Atomic files and folders: written beside their target, synced, then renamed."""
 
 import errno
 import hashlib
@@ -15,28 +15,20 @@ from typing import Any
 import numpy as np
 
 UNFINISHED = ".writing-"
-"""How the names of unfinished files and folders begin."""
+"""Prefix of unfinished files and folders."""
 BACKUP = ".aside-"
-"""How the name of a folder begins while another takes its place."""
+"""Prefix of a folder while another takes its place."""
 
 
 def write_atomically(path: Path, content: str | bytes) -> None:
-    """Replace a small file in one stroke; what stood there before survives any failure.
-
-    Raises:
-        OSError: it could not be written.
-    """
+    """Replace a small file atomically; after a failure the old one is unchanged."""
     with new_file(path) as unfinished:
         write_synced(unfinished, content.encode() if isinstance(content, str) else content)
 
 
 @contextmanager
 def path_errors(field: str, place: Path, what: str = "written") -> Iterator[None]:
-    """Whatever is done to a place that the user chose within this block.
-
-    Raises:
-        ValueError: the system refused it; names the field, the place, and what cannot be done there.
-    """
+    """Turn an ``OSError`` of this block into a ``ValueError`` that names the field and the path that the user chose."""
     try:
         yield
     except OSError as error:
@@ -45,7 +37,7 @@ def path_errors(field: str, place: Path, what: str = "written") -> Iterator[None
 
 @contextmanager
 def new_file(path: Path) -> Iterator[Path]:
-    """Where to write a file that becomes ``path`` when the block ends well; else it is removed."""
+    """Yield a path to write to; the file becomes ``path`` when the block succeeds, and is removed otherwise."""
     unfinished = path.with_name(f"{UNFINISHED}{path.name}")
     try:
         yield unfinished
@@ -57,10 +49,10 @@ def new_file(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def new_folder(path: Path) -> Iterator[Path]:
-    """An empty folder that becomes ``path`` when the block ends well; else it is removed.
+    """Yield an empty folder that becomes ``path`` when the block succeeds, and is removed otherwise.
 
-    What stood there before goes when the new one stands. A process that is killed between leaves it whole, under
-    :func:`backup_path`.
+    A folder that exists at ``path`` is removed after the new one is in place; a process that is killed in between
+    leaves it at :func:`backup_path`.
     """
     unfinished, aside = path.with_name(f"{UNFINISHED}{path.name}"), backup_path(path)
     shutil.rmtree(unfinished, ignore_errors=True)  # of a process that was killed while it wrote
@@ -79,12 +71,12 @@ def new_folder(path: Path) -> Iterator[Path]:
 
 
 def backup_path(path: Path) -> Path:
-    """Where a folder lies while :func:`new_folder` puts another in its place."""
+    """Return where :func:`new_folder` moves an existing folder until the new one is in its place."""
     return path.with_name(f"{BACKUP}{path.name}")
 
 
 def write_synced(path: Path, content: bytes) -> None:
-    """Write a file and wait until the disk has it."""
+    """Write a file and sync it to disk."""
     with open(path, "wb") as file:
         file.write(content)
         file.flush()
@@ -92,16 +84,13 @@ def write_synced(path: Path, content: bytes) -> None:
 
 
 def checksum(path: Path) -> str:
-    """BLAKE2b of a file's content, in hexadecimal."""
+    """Return the BLAKE2b hash of a file, in hexadecimal."""
     with path.open("rb") as opened:
         return hashlib.file_digest(opened, "blake2b").hexdigest()
 
 
 def replace_between(text: str, name: str, content: str) -> str:
-    """A page with new content between its markers ``<!-- name:begin -->`` and ``<!-- name:end -->``.
-
-    Where it has no such markers they stand at the end.
-    """
+    """Replace the text between ``<!-- name:begin -->`` and ``<!-- name:end -->``; add both at the end if missing."""
     begin, end = f"<!-- {name}:begin -->", f"<!-- {name}:end -->"
     block = f"{begin}\n{content}\n{end}"
     if begin in text and end in text:
@@ -110,10 +99,10 @@ def replace_between(text: str, name: str, content: str) -> str:
 
 
 def read_json(path: Path, remedy: str) -> Any:
-    """The JSON data in a file.
+    """Read JSON data from a file.
 
     Raises:
-        ValueError: it is none; names the file, and says what to do.
+        ValueError: no JSON; the message has the file and the remedy.
     """
     try:
         return json.loads(path.read_text())
@@ -122,12 +111,12 @@ def read_json(path: Path, remedy: str) -> Any:
 
 
 def read_arrays(path: Path) -> dict[str, np.ndarray]:
-    """The arrays of an ``.npz`` file.
+    """Read the arrays of an ``.npz`` file.
 
     Raises:
-        ValueError: there is none, or it is damaged; names the file.
-        OSError: it may be whole, and could not be read: too many files are open, the disk failed, ...
-        MemoryError: it is whole, and too large for the memory there is.
+        ValueError: the file is missing or damaged.
+        OSError: the file could not be read (too many open files, a disk error, ...).
+        MemoryError: the file is intact and too large for the memory.
     """
     try:
         with open(path, "rb") as opened:
@@ -136,23 +125,23 @@ def read_arrays(path: Path) -> dict[str, np.ndarray]:
     except (FileNotFoundError, NotADirectoryError):
         raise ValueError(f"{path}: there is no such file") from None
     except Exception as error:  # zipfile, zlib and NumPy raise whatever a damaged file leads them to
-        if not _tells_of_damage(error, path):
+        if not _is_damage(error, path):
             raise
         raise ValueError(f"{path}: it is damaged or no .npz file ({error})") from None
 
 
-def _tells_of_damage(error: Exception, path: Path) -> bool:
-    """Whether the file is to blame for what reading its arrays raised, and not the machine."""
+def _is_damage(error: Exception, path: Path) -> bool:
+    """Return whether an error in reading arrays is due to the file, and not to the machine."""
     if isinstance(error, MemoryError):  # a damaged header can ask for any amount
-        return not _has_its_checksums(path)
-    if isinstance(error, OSError):  # a damaged table of contents sends the reader to where no file goes on
+        return not _has_valid_checksums(path)
+    if isinstance(error, OSError):  # offsets in a damaged table of contents can lie beyond the end of the file
         missing = isinstance(error, (FileNotFoundError, IsADirectoryError, NotADirectoryError))
         return missing or error.errno in (None, errno.EINVAL)
     return True
 
 
-def _has_its_checksums(path: Path) -> bool:
-    """Whether an ``.npz`` file's contents are those that were written; takes little memory, however large it is."""
+def _has_valid_checksums(path: Path) -> bool:
+    """Return whether the contents of an ``.npz`` file match their checksums, in little memory."""
     try:
         with zipfile.ZipFile(path) as archive:
             return archive.testzip() is None
@@ -161,7 +150,7 @@ def _has_its_checksums(path: Path) -> bool:
 
 
 def require_json_type(found: Any, kind: type, path: Path) -> None:
-    """Raise ``ValueError``, with the name of the file, unless JSON data is a list or a dict, as asked for."""
+    """Raise ``ValueError``, with the name of the file, unless its JSON data is a ``kind``: list or dict."""
     if not isinstance(found, kind):
         wanted = "an object {...}" if kind is dict else "a list [...]"
         raise ValueError(f"{path} holds {_shown(found)}, not {wanted}: it was not written by recollect")
@@ -173,7 +162,7 @@ def _shown(found: Any) -> str:
 
 
 def sync_folder(folder: Path) -> None:
-    """Wait until the disk has the folder's names: a rename is lasting only then."""
+    """Sync a folder to disk, without which a rename may be lost."""
     if hasattr(os, "O_DIRECTORY"):
         handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
         try:

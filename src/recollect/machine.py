@@ -1,4 +1,4 @@
-"""What machine this is: processor, memory, versions."""
+"""Facts about this machine: processor, memory, processes."""
 
 import os
 import platform
@@ -18,7 +18,7 @@ _EXTENSIONS = ("avx2", "avx512f", "avx512_bf16", "amx_bf16")
 
 
 def processor() -> str:
-    """The processor's name, and its design where the system tells: a rented one may only have its maker's name."""
+    """Return the processor's name, with family and model where known: virtual machines may hide the name."""
     fields = _fields()
     name = fields.get("model name") or platform.processor() or platform.machine()
     design = [f"{part.removeprefix('cpu ')} {fields[part]}" for part in ("cpu family", "model") if part in fields]
@@ -26,26 +26,26 @@ def processor() -> str:
 
 
 def matrix_extensions() -> list[str]:
-    """Which instructions for matrix products the processor has, of those that matter here."""
+    """Return which of the relevant instruction sets for matrix products the processor has."""
     flags = set(_fields().get("flags", "").split())
     return [flag for flag in _EXTENSIONS if flag in flags]
 
 
 def processor_maker() -> Literal["amd", "intel", "other"]:
-    """Who made the processor."""
+    """Return the processor's manufacturer."""
     maker = _fields().get("vendor_id", "") or platform.processor()
     return "amd" if "AuthenticAMD" in maker else "intel" if "GenuineIntel" in maker else "other"
 
 
 def memory_gib() -> float | None:
-    """Memory of this machine in GiB; None where the system does not tell."""
+    """Return the memory of this machine in GiB; None where unknown."""
     if not hasattr(os, "sysconf") or "SC_PHYS_PAGES" not in os.sysconf_names:
         return None
     return round(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30, 1)
 
 
 def resident_bytes() -> int:
-    """Memory of this process that is in RAM now; 0 where the system does not tell."""
+    """Return the resident memory of this process; 0 where unknown."""
     try:
         pages = int(Path("/proc/self/statm").read_text().split()[1])
     except (OSError, IndexError, ValueError):
@@ -54,7 +54,7 @@ def resident_bytes() -> int:
 
 
 def exit_with_parent() -> None:
-    """End this worker process when the one that started it ends, however it does: else a killed one leaves it behind.
+    """End this worker process when its parent ends, even if that was killed.
 
     For the ``initializer`` of a pool of processes.
     """
@@ -69,20 +69,20 @@ def exit_with_parent() -> None:
 
 
 def has_process_ended(process: int) -> bool:
-    """Whether no such process runs on this machine: it has ended, even if its parent has not looked yet."""
+    """Return whether no process with this number runs on this machine; zombies have ended."""
     try:
         os.kill(process, 0)
     except (ProcessLookupError, OverflowError):
         return True
     except OSError:
         return False
-    with suppress(OSError, IndexError):  # Linux: ended, and its parent has not looked yet
+    with suppress(OSError, IndexError):  # a zombie, on Linux
         return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
     return False
 
 
 def reset_peak_bytes() -> None:
-    """Let :func:`peak_bytes` count from now on, where the system can."""
+    """Restart the measurement of :func:`peak_bytes`, where the system supports it."""
     try:  # Linux
         Path("/proc/self/clear_refs").write_text("5")
     except OSError:
@@ -90,7 +90,7 @@ def reset_peak_bytes() -> None:
 
 
 def peak_bytes() -> int | None:
-    """Most memory of this process in RAM since :func:`reset_peak_bytes`; None where the system does not tell."""
+    """Return the peak resident memory since :func:`reset_peak_bytes`; None where unknown."""
     status = Path("/proc/self/status")
     if status.is_file():
         for line in status.read_text().splitlines():
@@ -100,11 +100,7 @@ def peak_bytes() -> int | None:
 
 
 def describe_out_of_memory(error: BaseException) -> str | None:
-    """What a failed allocation asked for, in words; None where an error is no lack of memory.
-
-    Args:
-        error: of torch, NumPy or Python.
-    """
+    """Describe a failed allocation of torch, NumPy or Python; None where an error is not about memory."""
     text = str(error)
     asked = _ASKED.search(text)
     if asked is not None:
@@ -112,16 +108,16 @@ def describe_out_of_memory(error: BaseException) -> str | None:
         number = re.fullmatch(r"(\d+) bytes", size)
         shown = f"{int(number[1]):,} bytes ({int(number[1]) / 2**30:,.1f} GiB)" if number else size
         where = "the accelerator" if "CUDA" in text or "MPS" in text else f"this machine, which has {memory_gib()} GiB,"
-        return f"out of memory: {shown} were asked for and {where} did not have them"
+        return f"out of memory: {shown} were requested and {where} did not have them"
     if isinstance(error, MemoryError) or "out of memory" in text:
         return f"out of memory ({text})" if text else "out of memory"
     if isinstance(error, OverflowError) or _TOO_LARGE.search(text):
-        return f"out of memory: a size is beyond all numbers ({text.splitlines()[0][:120]})"
+        return f"out of memory: a size overflows ({text.splitlines()[0][:120]})"
     return None
 
 
 def _fields() -> dict[str, str]:
-    """The first processor's entry of /proc/cpuinfo; empty where there is none."""
+    """Return the first processor's entry of /proc/cpuinfo; empty where there is none."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:

@@ -1,4 +1,4 @@
-"""What commands print: tables, JSON, and notes beside the result."""
+"""Output of commands: tables, JSON, and status lines on the error stream."""
 
 import json
 import math
@@ -14,40 +14,40 @@ from rich.text import Text
 
 @dataclass(frozen=True)
 class PrintOptions:
-    """How results are printed."""
+    """Format of printed results."""
 
     json: bool = False
     """Print JSON."""
 
 
 def print_status(line: str, style: str | None = None) -> None:
-    """A line on the error stream, so that what a command prints stays clean."""
+    """Print a line on the error stream, apart from the command's result."""
     Console(stderr=True).print(line, style=style, highlight=False, soft_wrap=True, markup=False)
 
 
 def print_json(data: Any, indent: int | None = 2) -> None:
-    """JSON on the output; NaN and infinity, which JSON does not know, become null."""
-    # At once, also into a pipe: who watches reads what is told when it happens.
+    """Print JSON; NaN and infinity, which JSON does not have, become null."""
+    # Flushed, so that a reader at the other end of a pipe gets each event when it happens.
     print(json.dumps(_finite(data), indent=indent, allow_nan=False), flush=True)
 
 
 def table(
     title: str, rows: Sequence[Mapping[str, Any]], *, figures: bool = False, prose: Collection[str] | None = None
 ) -> Table:
-    """A table of rows with the same keys.
+    """Return a table of rows with the same keys.
 
     Args:
-        title: stands above it.
+        title: heading.
         rows: cells by the names of their columns.
-        figures: every column but the first is right-aligned, and no cell is broken into lines.
-        prose: the only columns whose cells may be broken; None: all but the first where there are no ``figures``.
+        figures: right-align every column but the first, and break no cell into lines.
+        prose: the only columns whose cells may be broken; None: all but the first, unless ``figures``.
     """
     look: dict[str, Any] = {"title_justify": "left", "title_style": "bold", "box": None}
     made = Table(title=Text(title), padding=(0, 1 if figures else 2, 0, 0), **look)
     for place, (name, cell) in enumerate(rows[0].items() if rows else ()):
         right = place > 0 if figures else isinstance(cell, (int, float))
         justify = "right" if right else "left"
-        # Where a terminal is narrow the names of columns are broken into lines, and figures are not.
+        # In a narrow terminal the names of columns are broken into lines, and figures are not.
         whole = figures if prose is None else name not in prose
         words = name.split() if prose is not None else []
         longest = max([*(len(_text(row[name])) for row in rows), *map(len, words)]) if whole else None
@@ -63,10 +63,10 @@ def _text(cell: Any) -> str:
 
 
 def two_columns(commands: Mapping[str, str]) -> Table:
-    """Commands and what they do."""
+    """Return a table of two columns without headings, as names and descriptions."""
     made = Table(box=None, show_header=False, padding=(0, 2))
     for _ in range(2):
-        made.add_column(overflow="fold")  # where a terminal is narrow, choices of a flag are broken and not cut off
+        made.add_column(overflow="fold")  # a narrow terminal breaks the choices of a flag and cuts none off
     for name, about in commands.items():
         made.add_row(f"[bold]{escape(name)}[/]", escape(about))
     return made
