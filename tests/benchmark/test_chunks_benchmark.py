@@ -11,7 +11,7 @@ from rich.console import Console
 
 from recollect.benchmark import ChunksBenchmark, chunks, render_chunks, run_chunks
 from recollect.encoders.transformer import TransformerConfig
-from recollect.ops.allocation import freed_memory_returned, keep_freed_memory
+from recollect.ops.allocation import keep_freed_memory, return_freed_memory
 
 sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
 import encoders_report
@@ -53,7 +53,7 @@ def test_explicit_attention_needs_the_memory_of_its_table():
     for fused in (False, True):
         encoder = TransformerConfig(dim=16, num_layers=4, num_heads=4, fused=fused).build(16, 500)
         inputs = torch.randn(1, 500, 16)
-        with freed_memory_returned():
+        with return_freed_memory():
             found[fused] = chunks._most(lambda e=encoder, x=inputs: e(x).outputs.sum().backward(), torch.device("cpu"))
     if found[True] is not None:
         table = 4 * 4 * 500 * 500 * 4  # heads, bytes, queries, keys, layers

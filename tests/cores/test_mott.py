@@ -2,7 +2,8 @@ import pytest
 import torch
 
 from recollect.cores.mott import SpatialAttentionMemoryConfig
-from recollect.layers.spatial_attention import spatial_basis
+from recollect.layers.spatial_attention import attend_to_places, spatial_basis
+from recollect.layers.tap import Tap
 
 
 def test_a_width_that_is_no_map_names_field_value_and_remedy():
@@ -20,10 +21,9 @@ def test_the_basis_has_every_product_of_waves():
 
 
 def test_attention_finds_what_the_query_asks_for():
-    core = SpatialAttentionMemoryConfig(
-        dim=4, grid=(3, 3), vision="feedforward", map_dim=3, key_dim=1, frequencies=1, num_heads=1
-    ).build(9)
-    vision, query = torch.zeros(1, 3, 3, 3), torch.zeros(1, 1 + 4)
-    vision[0, 0, 1, 2], vision[0, 1, 1, 2] = 1.0, 7.0  # a key of 1 and a value of 7 at one place
-    query[0, 0] = 50.0
-    assert torch.allclose(core.look(vision, query)[0, :2], torch.tensor([7.0, 0.0]))
+    vision, query, basis = torch.zeros(1, 3, 9), torch.zeros(1, 1, 1 + 4), spatial_basis(3, 3, 1)
+    vision[0, 0, 5], vision[0, 1, 5] = 1.0, 7.0  # a key of 1 and a value of 7 at one place
+    query[0, 0, 0] = 50.0
+    taps = {"tap": Tap("b h t y x"), "what_where_tap": Tap("b h t y x")}
+    answers = attend_to_places(vision, query, basis, (3, 3), **taps)
+    assert torch.allclose(answers[0, :2], torch.tensor([7.0, 0.0]))

@@ -8,8 +8,8 @@ from tests.cores.samples import transformer_xl as samples
 
 from recollect.cores.transformer_xl import core as module
 from recollect.cores.transformer_xl.core import TransformerXLConfig
-from recollect.layers.tap import editing, listen
-from recollect.layers.window_attention import Sight, plan_window
+from recollect.layers.tap import edit_taps, listen
+from recollect.layers.window_attention import NarrowedPlan, plan_window
 from recollect.state import detach, leaves
 
 CONFIGS = samples.CONFIGS + [samples.sample(random.Random(seed)) for seed in range(4)]
@@ -233,10 +233,10 @@ def test_a_long_window_of_a_young_episode_is_read_as_far_as_it_is_seen(positions
     inputs, is_first = torch.randn(3, 8, 5, dtype=torch.float64), torch.zeros(3, 8, dtype=torch.bool)
     is_first[0, 0] = is_first[1, 4] = True
     widths, runs = [], []
-    sees = module.narrowed
+    sees = module.narrow_plan
 
     def whole(plan, *taps):
-        return Sight(30, plan.visible, plan.held)
+        return NarrowedPlan(30, plan.visible, plan.held)
 
     def watched(plan, *taps):
         widths.append(sees(plan, *taps).places)
@@ -265,10 +265,10 @@ def test_an_edit_is_given_whole_windows_and_acting_always_computes_them():
         shapes.append(weights.shape[-1])
         return weights
 
-    with editing({"0": core.layers[0].tap}, {"0": edit}):
+    with edit_taps({"0": core.layers[0].tap}, {"0": edit}):
         core(inputs, core.initial_state(2), is_first)
     assert shapes == [31]
     plan = plan_window(is_first, torch.zeros(2, dtype=torch.long), 30)
-    assert module.narrowed(plan).places == 7
+    assert module.narrow_plan(plan).places == 7
     with torch.no_grad():
-        assert module.narrowed(plan).places == 30
+        assert module.narrow_plan(plan).places == 30

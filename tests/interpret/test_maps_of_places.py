@@ -10,7 +10,8 @@ from recollect.evaluation.agents import evaluation_mode, play
 from recollect.interpret.episodes import record_episode
 from recollect.interpret.html import write_html
 from recollect.interpret.score import score
-from recollect.layers.spatial_attention import look, what_and_where
+from recollect.layers.spatial_attention import attend_to_places, what_minus_where
+from recollect.layers.tap import Tap
 from recollect.recipes.attention_agents import attention_agent
 from recollect.tasks.worlds.arcade.catch import CatchConfig
 
@@ -95,10 +96,13 @@ def test_content_alone_is_what_and_location_alone_is_where():
     for kept, sign in ((slice(0, 2), 1), (slice(2, 6), -1)):
         only = torch.zeros_like(queries)
         only[..., kept] = queries[..., kept]
-        _, weights = look(vision, only, basis, 2)
-        # The weights are a softmax of what was measured, where the other part says nothing.
-        measured = sign * what_and_where(vision, only, basis, 2)
-        torch.testing.assert_close(measured.softmax(-1), weights)
+        tap = Tap("b h t y x")
+        weights = []
+        tap._listeners.append(weights.append)
+        attend_to_places(vision, only, basis, (2, 3), tap=tap, what_where_tap=Tap("b h t y x"))
+        # The weights are a softmax of the measured part, where the other part is zero.
+        measured = sign * what_minus_where(vision, only, basis)
+        torch.testing.assert_close(measured.softmax(-1), weights[0].flatten(2))
 
 
 def test_scores_and_the_page(record, tmp_path):

@@ -74,7 +74,7 @@ def test_a_listening_tap_hears_weights_and_changes_nothing():
     torch.testing.assert_close(heard["tap"].sum(-1), torch.ones(3, 2, 5))
     assert heard["tap"].triu(1).eq(0).all()
     torch.testing.assert_close(quiet, loud)
-    assert not attention.tap.listening
+    assert not attention.tap.has_listeners
 
 
 def test_listening_where_nothing_can_be_heard_is_an_error():

@@ -2,12 +2,12 @@ import pytest
 import torch
 
 from recollect.layers.window_attention import (
-    keep_top,
     next_count,
     plan_window,
     slide,
     slide_layers,
     sliding_attention,
+    softmax_top_k,
     steps_since_first,
     to_full,
     to_window,
@@ -131,7 +131,7 @@ def test_equals_the_literal_loop_in_values_and_gradients(t, kind):
 
 def test_top_k_of_fewer_visible_steps_ignores_the_hidden_ones():
     scores = torch.tensor([[torch.finfo(torch.float32).min, 2.0, 1.0]])
-    weights = keep_top(scores, torch.tensor([[False, True, True]]), 3)
+    weights = softmax_top_k(scores, torch.tensor([[False, True, True]]), 3)
     assert weights[0, 0] == 0
     torch.testing.assert_close(weights[0, 1:], torch.tensor([2.0, 1.0]).softmax(-1))
 

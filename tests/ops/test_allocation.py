@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from recollect.ops.allocation import SETTINGS, freed_memory_returned, keep_freed_memory
+from recollect.ops.allocation import SETTINGS, keep_freed_memory, return_freed_memory
 
 PROGRAM = """
 import resource, sys, torch
@@ -50,7 +50,7 @@ def test_a_users_own_settings_stand(monkeypatch, setting):
 MEASURED = """
 import torch
 from recollect.machine import resident_bytes
-from recollect.ops.allocation import freed_memory_returned, keep_freed_memory
+from recollect.ops.allocation import return_freed_memory, keep_freed_memory
 keep_freed_memory()
 def held():
     before = resident_bytes()
@@ -58,7 +58,7 @@ def held():
     last = parts[-1]
     del parts
     return resident_bytes() - before  # beyond the last part: what the allocator keeps
-with freed_memory_returned() as told:
+with return_freed_memory() as told:
     returned = held()
 print(told, returned, held())
 """
@@ -78,5 +78,5 @@ def test_measured_memory_has_no_holes():
 
 def test_a_users_settings_stand_where_memory_is_measured(monkeypatch):
     monkeypatch.setenv(SETTINGS[0], "1000000")
-    with freed_memory_returned() as told:
+    with return_freed_memory() as told:
         assert not told

@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from recollect.ops import fused_pooling as op
-from recollect.ops.fused_pooling import PoolingWeights, extra_flops, fuse, fused_pooling, pays, plain_pooling
+from recollect.ops.fused_pooling import PoolingWeights, extra_flops, fuse, fused_pooling, plain_pooling, prefers_fused
 
 
 def poolings(sizes, num_tokens, dim, *, rows=True, hidden=6, dtype=torch.float64):
@@ -116,12 +116,12 @@ def test_in_bfloat16_it_is_no_further_from_the_truth_than_its_twin():
 
 def test_pays_for_many_tokens_where_nothing_traces(monkeypatch):
     tokens = torch.zeros(2, op.MIN_SIZE // 64, 64)
-    assert pays(tokens)
-    assert not pays(tokens[:, 1:])
+    assert prefers_fused(tokens)
+    assert not prefers_fused(tokens[:, 1:])
     seen = []
-    torch.vmap(lambda row: seen.append(pays(row)) or row)(tokens)
+    torch.vmap(lambda row: seen.append(prefers_fused(row)) or row)(tokens)
     monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
-    assert seen == [False] and not pays(tokens)
+    assert seen == [False] and not prefers_fused(tokens)
 
 
 def test_a_torch_without_the_private_functions_and_transforms_take_the_twin(monkeypatch):
@@ -130,7 +130,7 @@ def test_a_torch_without_the_private_functions_and_transforms_take_the_twin(monk
     want = plain_pooling(tokens, weights)
     mapped = torch.vmap(lambda row: tuple(fused_pooling(row, weights)))(tokens)
     monkeypatch.setattr(op, "is_available", lambda: False)
-    assert not pays(torch.zeros(2, op.MIN_SIZE // 64, 64))
+    assert not prefers_fused(torch.zeros(2, op.MIN_SIZE // 64, 64))
     for got in (fused_pooling(tokens, weights), mapped):
         for one, other in zip(got, want, strict=True):
             torch.testing.assert_close(one, other)

@@ -77,6 +77,13 @@ def test_the_layer_is_torchs_layer():
     torch.testing.assert_close(ours(x), theirs(x))
 
 
+def test_exported_programs_take_any_number_of_rows():
+    program = torch.export.export(
+        Linear(8, 5), (torch.randn(2 * MIN_ROWS, 8),), dynamic_shapes={"input": {0: torch.export.Dim("rows", min=1)}}
+    )
+    assert program.module()(torch.randn(3, 8)).shape == (3, 5)
+
+
 @pytest.mark.parametrize("rows", [1, 16, 300])
 @pytest.mark.parametrize("uses", [1, 99])
 def test_products_equal_torch_by_every_path(rows, uses):

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from recollect.ops import OPS, copying, fused_pooling, packed_linear, recurrent_scans, tracing
+from recollect.ops import OPS, copying, fused_pooling, packed_linear, recurrent_scans, torch_internals
 
 CACHED = (fused_pooling.is_available, packed_linear.is_available, recurrent_scans.is_available)
 TOLERANCE = {torch.float64: 1e-10, torch.float32: 1e-4, torch.bfloat16: 0.06}
@@ -102,16 +102,16 @@ def test_function_transforms_see_the_twin(name):
 
 
 def test_who_traces_is_noticed(monkeypatch):
-    assert tracing.can_tell() and not tracing.is_traced()
+    assert torch_internals.can_detect_transforms() and not torch_internals.is_traced()
     seen = []
-    torch.vmap(lambda x: seen.append(tracing.is_traced()) or x)(torch.zeros(2))
+    torch.vmap(lambda x: seen.append(torch_internals.is_traced()) or x)(torch.zeros(2))
     with monkeypatch.context() as patch:
         patch.setattr(torch.compiler, "is_compiling", lambda: True)
-        seen.append(tracing.is_traced())
+        seen.append(torch_internals.is_traced())
     with monkeypatch.context() as patch:
         patch.delattr(torch._C, "_are_functorch_transforms_active")
-        seen.append(tracing.is_traced())
-        assert not tracing.can_tell()
+        seen.append(torch_internals.is_traced())
+        assert not torch_internals.can_detect_transforms()
     assert seen == [True, True, True]
 
 

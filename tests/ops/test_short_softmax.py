@@ -63,6 +63,16 @@ def test_what_is_not_worth_it_is_left_to_torch(register):
     assert module._is_short(torch.zeros(MIN_ROWS, max(1, wide // 2 - 1), dtype=torch.float64)) == (register > 0)
 
 
+def test_exported_programs_take_any_number_of_rows():
+    class Softmax(torch.nn.Module):
+        def forward(self, scores):
+            return softmax(scores)
+
+    rows = {"scores": {0: torch.export.Dim("rows", min=1)}}
+    program = torch.export.export(Softmax(), (torch.randn(2 * MIN_ROWS, 6),), dynamic_shapes=rows)
+    assert program.module()(torch.randn(3, 6)).shape == (3, 6)
+
+
 def test_compiles_as_a_whole():
     scores = torch.randn(MIN_ROWS, 6)
     compiled = torch.compile(softmax, fullgraph=True, backend="eager")

@@ -25,7 +25,7 @@ from torch import Tensor, nn
 
 from recollect.agents.normalization import RunningNorm
 from recollect.agents.spaces import sides
-from recollect.layers.feedforward import lecun
+from recollect.layers.feedforward import init_lecun
 from recollect.ops import allocation
 from recollect.ops.linear import Linear
 from recollect.ops.packed_linear import working_dtype
@@ -247,13 +247,13 @@ class ImpalaResNetInstanceNorm(ImpalaResNet):
 
     An untrained network of torch says nearly the same of every frame and place. Attention to places begins as the mean
     over them, and of what it answers then, next to nothing is about the frame (docs/log.md). Sources: Ulyanov et al.
-    2016, Instance normalization; first weights of :func:`lecun`, as in IMPALA's own code.
+    2016, Instance normalization; first weights of :func:`init_lecun`, as in IMPALA's own code.
     """
 
     def build(self) -> None:
         """Three stages."""
         super().build()
-        lecun(self)
+        init_lecun(self)
 
     def convolve(self, first: Tensor) -> Tensor:
         """As :meth:`ImpalaResNet.convolve`."""

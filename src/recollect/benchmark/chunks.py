@@ -30,7 +30,7 @@ from recollect.encoders import EncoderConfig
 from recollect.encoders.tlb import TwoWayTLBConfig
 from recollect.encoders.transformer import TransformerConfig
 from recollect.machine import peak_bytes, reset_peak_bytes, resident_bytes
-from recollect.ops.allocation import freed_memory_returned, return_holes
+from recollect.ops.allocation import return_freed_memory, trim_heap
 from recollect.training.devices import choose_device
 
 PAPER = {  # table 5: inference speed and memory, training speed and memory, beside the paper's Transformer
@@ -126,7 +126,7 @@ def run_chunks(config: ChunksBenchmark, progress: Callable[[str], None] | None =
     encoders = _encoders(config)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        with freed_memory_returned():  # before anything is timed: blocks that were kept once are used again
+        with return_freed_memory():  # before anything is timed: blocks that were kept once are used again
             memory = {}
             for name, (_, encoder) in encoders.items():
                 progress(f"{name}: memory")
@@ -203,7 +203,7 @@ def _most(function: Callable[[], None], device: torch.device) -> int | None:
         before = torch.cuda.memory_allocated(device)
         function()
         return torch.cuda.max_memory_allocated(device) - before
-    return_holes()  # that call's blocks included, where they lay in holes that others had left
+    trim_heap()  # that call's blocks included, where they lay in holes that others had left
     reset_peak_bytes()
     before = resident_bytes()
     function()

@@ -11,7 +11,7 @@ from typing import Any
 
 from torch.utils.flop_counter import FlopCounterMode, sdpa_backward_flop_count, sdpa_flop_count
 
-from recollect.ops.operators import find_operator
+from recollect.ops.torch_internals import find_operator
 
 Shape = tuple[int, ...]
 

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from recollect.certify.compare import Comparison, NotApplicable, Violation
 from recollect.certify.subject import TOLERANCES, Subject
-from recollect.ops.tracing import recurrent_layers
+from recollect.ops.torch_internals import allow_recurrent_layers
 from recollect.state import map_state, named_leaves
 
 TRACED_STEPS = (1, 3)
@@ -155,7 +155,7 @@ def _quiet_compiler() -> Iterator[None]:
             warnings.catch_warnings(),
             redirect_stdout(io.StringIO()),
             redirect_stderr(io.StringIO()),
-            recurrent_layers(),
+            allow_recurrent_layers(),
         ):
             warnings.simplefilter("ignore")
             yield

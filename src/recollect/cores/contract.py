@@ -37,7 +37,7 @@ from torch import Tensor, nn
 from recollect.config import require, with_check
 from recollect.cores.config import CoreConfig as CoreConfig  # cores of users import it from here
 from recollect.cores.stream import Stream
-from recollect.layers.finite import is_finite, surely_finite
+from recollect.layers.finite import is_finite, is_known_finite
 from recollect.state import leaves, map_state, named_leaves, spread_rows, take_rows, where_first
 
 StateT = TypeVar("StateT", bound=tuple[Any, ...])
@@ -290,4 +290,4 @@ def _float_leaves(state: Any) -> list[Tensor]:
 def _is_all_finite(inputs: Tensor, state: Any) -> bool:
     """Whether inputs and state are surely finite; False where the answer costs more than the slower path."""
     # A finite sum has finite terms, and needs one pass without a copy.
-    return surely_finite(inputs) and all(cmath.isfinite(leaf.detach().sum().item()) for leaf in _float_leaves(state))
+    return is_known_finite(inputs) and all(cmath.isfinite(leaf.detach().sum().item()) for leaf in _float_leaves(state))

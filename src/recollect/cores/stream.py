@@ -28,7 +28,7 @@ from torch import Tensor
 from recollect.cores.arrays import First, Numbers, to_array, to_first, to_tensor
 from recollect.cores.weight_changes import WeightChanges
 from recollect.files import write_atomically
-from recollect.layers.finite import is_finite, surely_finite
+from recollect.layers.finite import is_finite, is_known_finite
 from recollect.state import clone, leaves, map_state, named_leaves, nbytes, put_rows, spread_rows
 
 LONGEST_BLOCK = 128
@@ -334,7 +334,7 @@ def _make_stream(kind: type[Stream], core: Any, batch_size: int, arguments: dict
 
 def _without_broken_steps(inputs: Tensor, lead: int, advance: Callable[[Tensor], Tensor]) -> Tensor:
     """Advance by inputs with ``lead`` leading axes; broken steps enter as zeros and give NaN, as in a call."""
-    if surely_finite(inputs):
+    if is_known_finite(inputs):
         return advance(inputs)
     finite = is_finite(inputs).flatten(lead).all(-1)
     outputs = advance(torch.where(spread_rows(finite, inputs), inputs, 0.0))

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from recollect.config import CheckedConfig, is_integer, require, with_check
 from recollect.layers.config import feedforward_width
-from recollect.layers.feedforward import FeedForward, input_projection, xavier
+from recollect.layers.feedforward import FeedForward, init_xavier, input_projection
 
 
 class Encoding(NamedTuple):
@@ -169,7 +169,7 @@ class StackEncoder(SequenceEncoder):
         self.forward_norms = nn.ModuleList(nn.LayerNorm(config.dim) for _ in range(config.num_layers))
         self.final_norm = nn.LayerNorm(config.dim)
         self.dropout = nn.Dropout(config.dropout)
-        xavier(self)
+        init_xavier(self)
 
     def forward(self, inputs: Tensor, padding: Tensor | None = None) -> Encoding:
         """See :class:`SequenceEncoder`."""

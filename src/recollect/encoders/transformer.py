@@ -44,7 +44,7 @@ class SelfAttention(Mixer):
     def forward(self, inputs: Tensor, padding: Tensor | None) -> Tensor:
         """See :class:`Mixer`."""
         mask = None if padding is None else ~padding[:, None]
-        if self.fused or self.attention.tap.listening:
+        if self.fused or self.attention.tap.has_listeners:
             return self.attention(inputs, inputs, mask=mask)
         heads = self.attention.num_heads
         queries = split_heads(self.attention.query(inputs), heads)

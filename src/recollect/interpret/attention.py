@@ -16,7 +16,7 @@ from recollect.cores import HierarchicalChunkMemory, SpatioTemporalAttention, Te
 from recollect.cores.contract import MemoryCore
 from recollect.interpret.record import Head, SlotWeights
 from recollect.interpret.spatial_maps import NOW, NOW_AND_PAST, SAME_PLACE, SpatialMaps, TapCall, collect_spatial_maps
-from recollect.layers.tap import Tap, listen, times_relevance
+from recollect.layers.tap import Tap, listen, multiply_by_relevance
 
 CALL = 64
 """Steps of a call. No core cuts so few into blocks, so that every Tap of steps is heard once a call."""
@@ -208,7 +208,7 @@ def _chunk_heads(
     for call in calls:
         first, behind = (part[0].cpu().numpy() for part in core.attended_steps(call.clock)[prefix + CHOICE])
         (weights,), (used,), (all_of_them,) = (call.heard[prefix + end] for end in (INSIDE, RELEVANCE, CHOICE))
-        product = times_relevance(weights, used)[0].movedim(0, 1).float().cpu().numpy()  # t h n c
+        product = multiply_by_relevance(weights, used)[0].movedim(0, 1).float().cpu().numpy()  # t h n c
         for place in range(first.shape[-1]):
             length = int((behind - first)[:, place].max())
             columns = first[:, place, None] + np.arange(length)

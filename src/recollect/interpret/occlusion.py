@@ -26,7 +26,7 @@ from recollect.cores import (
     TransformerXL,
 )
 from recollect.cores.contract import MemoryCore
-from recollect.layers.tap import Tap, editing, without
+from recollect.layers.tap import Tap, edit_taps, remove_keys
 
 WINDOWED = (CausalTransformer, TransformerXL, HierarchicalChunkMemory, LongShortTransformer)
 """Cores that keep single steps or chunks of them, which can be hidden one by one."""
@@ -60,8 +60,8 @@ def hiding(core: MemoryCore[Any], hidden: Tensor, t: int) -> Iterator[None]:
         exists = (first >= 0) & (first < t)
         low, high = (place.clamp(0, hidden.shape[1]) for place in (first, behind))
         gone = exists & (counts[:, high] - counts[:, low] == high - low)  # r s
-        taps[name], editors[name] = tap, lambda weights, gone=gone: without(weights, gone[:, None, None])
-    with editing(taps, editors):
+        taps[name], editors[name] = tap, lambda weights, gone=gone: remove_keys(weights, gone[:, None, None])
+    with edit_taps(taps, editors):
         yield
 
 

@@ -27,8 +27,8 @@ from recollect.agents.contract import ActorInputs
 from recollect.cores import CORES, HierarchicalChunkMemory, HierarchicalChunkMemoryConfig
 from recollect.interpret.attention import RELEVANCE
 from recollect.interpret.occlusion import can_hide_steps
-from recollect.layers.tap import Tap, editing, listen, without
-from recollect.ops.single_step import single_step_decompositions
+from recollect.layers.tap import Tap, edit_taps, listen, remove_keys
+from recollect.ops.torch_internals import single_step_decompositions
 from recollect.state import leaves, map_state, named_leaves
 
 PACKAGES = ("onnx", "onnxscript")
@@ -108,8 +108,8 @@ class _Step(nn.Module):
         inputs = ActorInputs(observation[:, None], action[:, None], reward[:, None])
         with ExitStack() as contexts:
             if hidden is not None:
-                edits = {name: partial(without, hidden=hidden) for name in self.windows}
-                contexts.enter_context(editing(self.windows, edits))
+                edits = {name: partial(remove_keys, hidden=hidden) for name in self.windows}
+                contexts.enter_context(edit_taps(self.windows, edits))
             if self.heard:
                 contexts.enter_context(listen(self.agent.core, hear))
             output, state = self.agent(inputs, state, is_first[:, None])

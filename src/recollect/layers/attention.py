@@ -1,10 +1,10 @@
 """Multi-head attention over given queries, keys, values and masks.
 
     A = softmax(Q K^T * scale + bias)      masked entries get weight exactly 0
-    out = A V                              a query that may see nothing gets exactly 0
+    out = A V                              a query that sees nothing gets exactly 0
 
-Source: Vaswani et al. (2017), with the gating of empty rows that streams need: the plain
-masked softmax over nothing is NaN or uniform over garbage.
+Source: Vaswani et al. (2017), with defined results for empty rows, which streams need: the plain masked softmax over
+nothing is NaN or uniform over garbage.
 """
 
 import torch
@@ -17,20 +17,19 @@ from recollect.ops.short_softmax import softmax
 
 
 def masked_softmax(scores: Tensor, mask: Tensor | None) -> Tensor:
-    """Softmax over the last axis in float32; forbidden entries and empty rows are exactly 0.
+    """Softmax over the last axis in float32 or better; masked entries and empty rows are exactly 0.
 
     Args:
         scores: any shape.
-        mask: bool, broadcastable to ``scores``; True may be seen. None sees everything.
+        mask: bool, broadcastable to ``scores``; True is visible. None masks nothing.
     """
     dtype = torch.promote_types(scores.dtype, torch.float32)
     scores = scores.to(dtype)
     if mask is None:
         return softmax(scores)
-    # The largest finite negative number keeps an empty row finite, in value and in gradient; the second
-    # `where` then empties it. -inf would give NaN there.
-    weights = softmax(scores.masked_fill(~mask, torch.finfo(dtype).min))
-    return weights.masked_fill(~mask, 0.0)
+    # The smallest finite number keeps an empty row finite, in value and in gradient, where -inf would give NaN; the
+    # second mask then empties it.
+    return softmax(scores.masked_fill(~mask, torch.finfo(dtype).min)).masked_fill(~mask, 0.0)
 
 
 def attend(
@@ -44,29 +43,27 @@ def attend(
     dropout: float = 0.0,
     tap: Tap | None = None,
 ) -> Tensor:
-    """Attention of projected heads.
+    """Compute attention of projected heads.
 
     Args:
         queries: ``[..., h, t, e]``.
         keys: ``[..., h, s, e]``.
         values: ``[..., h, s, v]``.
-        mask: bool, broadcastable to ``[..., h, t, s]``; True may be seen.
+        mask: bool, broadcastable to ``[..., h, t, s]``; True is visible.
         bias: float, broadcastable to ``[..., h, t, s]``, added to the scaled scores.
         scale: factor of the scores; ``e ** -0.5`` when None.
-        dropout: probability with which a weight is dropped (pass 0 outside training).
-        tap: when it listens, weights are computed explicitly and shown to it.
+        dropout: probability of dropping a weight (pass 0 outside training).
+        tap: receives the weights while it has listeners.
 
     Returns:
         ``[..., h, t, v]`` in the dtype of ``values``.
     """
     factor = queries.shape[-1] ** -0.5 if scale is None else scale
-    explicit = (tap is not None and tap.listening) or bias is not None
-    if explicit:
+    is_recorded = tap is not None and tap.has_listeners
+    if is_recorded or bias is not None:
         scores = (queries * factor) @ keys.transpose(-1, -2)
-        if bias is not None:
-            scores = scores + bias
-        weights = masked_softmax(scores, mask)
-        if tap is not None and tap.listening:
+        weights = masked_softmax(scores if bias is None else scores + bias, mask)
+        if tap is not None and is_recorded:
             tap(weights)
         if dropout:
             weights = F.dropout(weights, dropout)
@@ -74,7 +71,7 @@ def attend(
     out = F.scaled_dot_product_attention(queries, keys, values, attn_mask=mask, dropout_p=dropout, scale=factor)
     if mask is None:
         return out
-    # The fused kernels disagree about rows without any key (NaN, mean or 0): say 0.
+    # The fused kernels disagree about rows without any key: NaN, the mean, or 0.
     return out.masked_fill(~mask.any(-1, keepdim=True), 0.0)
 
 
@@ -94,7 +91,7 @@ class MultiHeadAttention(nn.Module):
     Args:
         dim: width of queries and of the output.
         num_heads: h.
-        kv_dim: width of what keys and values are made from; ``dim`` when None.
+        kv_dim: width of the context; ``dim`` when None.
         head_dim: width e of a head; ``dim / num_heads`` when None.
         bias: whether the four projections have biases.
         dropout: of the attention weights, in training.
@@ -126,7 +123,7 @@ class MultiHeadAttention(nn.Module):
         self.tap = Tap("b h t s")
 
     def project(self, context: Tensor) -> tuple[Tensor, Tensor]:
-        """Keys and values ``[..., h, s, e]`` of a context ``[..., s, kv_dim]``, for reuse."""
+        """Compute keys and values ``[..., h, s, e]`` of a context ``[..., s, kv_dim]``."""
         return split_heads(self.key(context), self.num_heads), split_heads(self.value(context), self.num_heads)
 
     def forward(
@@ -137,12 +134,12 @@ class MultiHeadAttention(nn.Module):
         mask: Tensor | None = None,
         bias: Tensor | None = None,
     ) -> Tensor:
-        """Let every query read the context.
+        """Let every query attend to the context.
 
         Args:
             queries: ``[..., t, dim]``.
-            context: ``[..., s, kv_dim]``, or what :meth:`project` made of it.
-            mask: bool, broadcastable to ``[..., t, s]``; True may be seen.
+            context: ``[..., s, kv_dim]``, or its keys and values from :meth:`project`.
+            mask: bool, broadcastable to ``[..., t, s]``; True is visible.
             bias: float, broadcastable to ``[..., h, t, s]``.
         """
         keys, values = context if isinstance(context, tuple) else self.project(context)

@@ -1,4 +1,4 @@
-"""Feed-forward blocks, the projection that gives a core its width, and how the weights of a block are drawn."""
+"""Feed-forward blocks, the input projection of cores, and initializations of their weights."""
 
 from collections.abc import Callable
 from itertools import pairwise
@@ -22,7 +22,7 @@ class FeedForward(nn.Module):
     Args:
         dim: input width.
         hidden_dim: width of the hidden layer.
-        activation: ``relu``, ``gelu`` (exact) or ``gelu_tanh`` (the approximation JAX uses by default).
+        activation: key of :data:`ACTIVATIONS`.
         dropout: in training.
         out_dim: output width; ``dim`` when None.
     """
@@ -49,20 +49,25 @@ class FeedForward(nn.Module):
 
 
 def perceptron(*widths: int) -> nn.Sequential:
-    """Linear maps from width to width, with ReLU between them and none behind the last."""
+    """Make linear maps from width to width, with ReLU between them and none after the last."""
     layers: list[nn.Module] = []
     for width, following in pairwise(widths):
         layers += [nn.Linear(width, following), nn.ReLU()]
     return nn.Sequential(*layers[:-1])
 
 
-def lecun(module: nn.Module) -> None:
-    """Draw every linear map and convolution below ``module`` by its fan in, and zero its bias.
+def input_projection(input_dim: int, dim: int) -> nn.Module:
+    """Make a linear map to the core's width, or the identity where the widths agree."""
+    return nn.Identity() if input_dim == dim else Linear(input_dim, dim)
 
-        W ~ N(0, 1 / fan_in), cut off at two deviations
+
+def init_lecun(module: nn.Module) -> None:
+    """Initialize every linear map and convolution below ``module`` by its fan in, and zero its bias.
+
+        W ~ N(0, 1 / fan_in), truncated at two deviations
 
     The default of Sonnet (Reynolds et al. 2017), the library of IMPALA and Mott et al. 2019. torch's own weights are
-    narrower by sqrt(3), and its biases are as large: untrained, they say more than what is seen does.
+    narrower by sqrt(3), and its biases as large as the products: an untrained output then hardly depends on the input.
     """
     for child in module.modules():
         if isinstance(child, (nn.Linear, nn.Conv2d)):
@@ -72,17 +77,12 @@ def lecun(module: nn.Module) -> None:
                 nn.init.zeros_(child.bias)
 
 
-def input_projection(input_dim: int, dim: int) -> nn.Module:
-    """A linear map to the core's width, or nothing when the widths agree already."""
-    return nn.Identity() if input_dim == dim else Linear(input_dim, dim)
-
-
-def xavier(module: nn.Module) -> None:
-    """Draw every linear map below ``module`` from Glorot's uniform distribution and zero its bias.
+def init_xavier(module: nn.Module) -> None:
+    """Initialize every linear map below ``module`` from Glorot's uniform distribution, and zero its bias.
 
         W ~ U(-a, a),  a = sqrt(6 / (fan_in + fan_out))
 
-    What Vision Transformer code uses; torch's own default is narrower for short fans.
+    The choice of Vision Transformer code; torch's own default is narrower for short fans.
     """
     for child in module.modules():
         if isinstance(child, nn.Linear):

@@ -1,7 +1,7 @@
-"""Which inputs can be computed with: neither NaN nor so large that what is made of them overflows.
+"""Limits of usable inputs: neither NaN nor so large that products of them overflow.
 
-The limit is the number whose square overflows in float32 (bfloat16 reaches as far), or in float64. float16 reaches to
-65 504, so that such a limit would be 256; where inputs or products (under autocast) are of it, :data:`HALF` is.
+The limit is the number whose square overflows in float32 (bfloat16 has the same range), or in float64. float16 ends at
+65 504, where that limit would be 256; where inputs or products (under autocast) are float16 it is :data:`HALF`.
 """
 
 import math
@@ -9,7 +9,7 @@ import math
 import torch
 from torch import Tensor
 
-from recollect.ops.tracing import is_traced
+from recollect.ops.torch_internals import is_traced
 
 HALF = 2048.0
 """Largest float16 input: a projection of a thousand such numbers with weights that keep their scale does not overflow.
@@ -17,26 +17,25 @@ HALF = 2048.0
 
 
 def is_finite(inputs: Tensor) -> Tensor:
-    """Bool, of the shape of ``inputs``: what is finite and below the limit."""
-    return inputs.abs() <= _largest(inputs)  # a comparison with NaN is False
+    """Return which entries are finite and below the limit: bool, of the shape of ``inputs``."""
+    return inputs.abs() <= _limit(inputs)  # a comparison with NaN is False
 
 
-def surely_finite(inputs: Tensor) -> bool:
-    """Whether all of it is, found in one pass without a copy.
+def is_known_finite(inputs: Tensor) -> bool:
+    """Return whether all entries are finite and below the limit, found in one pass without a copy.
 
-    Only where looking at a number costs no synchronisation and is not recorded by a compiler; elsewhere the answer
-    is no.
+    False where reading a number would wait for a device or be recorded by a compiler.
     """
     if inputs.device.type != "cpu" or is_traced():
         return False
     least, most = torch.aminmax(inputs.detach())
-    limit = _largest(inputs)
+    limit = _limit(inputs)
     return -limit <= least.item() and most.item() <= limit
 
 
-def _largest(inputs: Tensor) -> float:
+def _limit(inputs: Tensor) -> float:
     dtype, device = inputs.dtype, inputs.device.type
-    # The device without numbers, on which shapes are tried, knows no autocast.
+    # The meta device, on which shapes are computed, has no autocast.
     if dtype != torch.float64 and device != "meta" and torch.is_autocast_enabled(device):
         dtype = torch.get_autocast_dtype(device)
     if dtype == torch.float16:

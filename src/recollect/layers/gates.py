@@ -1,4 +1,4 @@
-"""How the output of a sub-layer joins the stream that it was computed from."""
+"""Gates that add the output of a sub-layer to the stream it was computed from."""
 
 import torch
 from torch import Tensor, nn
@@ -16,7 +16,7 @@ class ResidualGate(nn.Module):
 
 
 class GRUGate(nn.Module):
-    """The gate of GTrXL: a GRU whose state is the stream x and whose input is the sub-layer output y.
+    """Gate of GTrXL: a GRU whose state is the stream x and whose input is the sub-layer output y.
 
         r = sigmoid(W_r y + U_r x)
         z = sigmoid(W_z y + U_z x - b)
@@ -46,5 +46,5 @@ class GRUGate(nn.Module):
 
 
 def make_gate(kind: Gate, dim: int) -> nn.Module:
-    """The gate named in a config."""
+    """Make the gate that a config names."""
     return GRUGate(dim) if kind == "gru" else ResidualGate()

@@ -1,16 +1,14 @@
-"""One step, or a few, of a pre-norm attention layer, in place: what the streams of windowed Transformers are made of.
+"""One step, or a few, of a pre-norm attention layer, in place: the parts of streams of windowed Transformers.
 
     q, k, v = W n(x) + b                      norm, scale and biases are folded into W and b
     a = softmax(q K^T + q R^T + c)            K, V: rings of the last w + 1 steps, newest last;  R, c: fixed
     x = g(x, act(W_o a V))                    then the feed-forward, in the same way
 
 Keys and values are projected once, when their step arrives. A step costs the products with the weights and two
-passes over the window. Everything that does not depend on the step is computed when the stream is made.
+passes over the window. Everything that does not depend on the step is computed when the stream is constructed.
 """
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -20,29 +18,23 @@ from recollect.layers.feedforward import FeedForward
 from recollect.layers.gates import GRUGate
 from recollect.layers.rings import MirrorRing
 from recollect.layers.tap import Tap
-from recollect.layers.window_attention import keep_top, to_full, to_window
+from recollect.layers.window_attention import softmax_top_k, to_full, to_window
 from recollect.ops.packed_linear import PackedLinear, working_dtype
 from recollect.ops.short_softmax import softmax
-
-
-def full_precision(like: Tensor) -> AbstractContextManager[Any]:
-    """Autocast off: a stream has chosen the dtype of its products when it was made, and casts by itself."""
-    kind = like.device.type
-    return torch.autocast(kind, enabled=False) if torch.is_autocast_enabled(kind) else nullcontext()
 
 
 class RingAttention:
     """Multi-head attention of one new step over itself and the w steps before it.
 
     Args:
-        qkv: weight ``[3 dim, dim]`` and bias ``[3 dim]`` for scaled queries, keys and values of standardised inputs.
+        qkv: weight ``[3 dim, dim]`` and bias ``[3 dim]`` for scaled queries, keys and values of standardized inputs.
         batch_size: b.
         num_heads: h.
         window: w.
         offset_keys: R ``[h, w + 1, e]``, keys of the offsets w ... 0, or None.
         offset_bias: c ``[h, w + 1]``, or None.
         top_k: entries that the softmax runs over; all when None.
-        tap: hears weights ``[b, h, 1, w + 1]``.
+        tap: receives weights ``[b, h, 1, w + 1]``.
     """
 
     def __init__(
@@ -62,7 +54,7 @@ class RingAttention:
         weight, bias = qkv
         self.width = weight.shape[1]
         self.dtype = working_dtype(weight)
-        self.qkv = PackedLinear(weight.to(self.dtype), bias.to(self.dtype), rows=batch_size, uses=1000)
+        self.qkv = PackedLinear.for_stream(weight, bias, rows=batch_size, dtype=self.dtype)
         self.offset_keys = None if offset_keys is None else offset_keys.to(self.dtype).transpose(1, 2).contiguous()
         self.offset_bias = None if offset_bias is None else offset_bias.to(self.dtype)[:, None]  # h 1 w+1
         # Heads before rows: products with R are then one product per head, and rows with K one per head and row.
@@ -70,9 +62,8 @@ class RingAttention:
         self.ring = MirrorRing(num_heads * batch_size, window + 1, entry, weight.new_empty(0, dtype=self.dtype))
 
     def entry(self, keys_values: Tensor) -> Tensor:
-        """``[b, ..., 2 dim]`` keys and values to ``[h*b, ..., 2, e]``."""
-        heads = keys_values.unflatten(-1, (2, self.num_heads, -1)).movedim(-2, 0)  # h b ... 2 e
-        return heads.flatten(0, 1)
+        """Split keys and values ``[b, ..., 2 dim]`` into heads ``[h*b, ..., 2, e]``."""
+        return keys_values.unflatten(-1, (2, self.num_heads, -1)).movedim(-2, 0).flatten(0, 1)
 
     def load(self, keys_values: Tensor) -> None:
         """Replace the ring: ``[b, w, 2 dim]``, oldest first."""
@@ -80,7 +71,7 @@ class RingAttention:
         self.ring.load(torch.cat((entries.new_zeros(entries.shape[0], 1, *entries.shape[2:]), entries), 1))
 
     def contents(self) -> Tensor:
-        """The keys and values of the last w steps, ``[b, w, 2 dim]``."""
+        """Return the keys and values of the last w steps, ``[b, w, 2 dim]``."""
         heads = self.ring.window()[:, 1:].unflatten(0, (self.num_heads, -1))  # h b w 2 e
         return heads.movedim(0, -2).flatten(-3)
 
@@ -94,13 +85,13 @@ class RingAttention:
         hidden: Tensor | None,
         turn: Callable[[Tensor], Tensor] | None = None,
     ) -> Tensor:
-        """Read the window.
+        """Attend to the window.
 
         Args:
             x: ``[b, dim]``, raw.
-            hidden: float ``[b, w + 1]``, 0 where a step may be seen and the smallest number elsewhere; None
+            hidden: float ``[b, w + 1]``, 0 where a step is visible and the smallest number elsewhere; None
                 when every row has a full window.
-            turn: applied to queries and keys ``[b, 2 dim]`` before they meet (rotary positions).
+            turn: applied to queries and keys ``[b, 2 dim]`` before their product (rotary positions).
 
         Returns:
             ``[b, dim]``, before the output projection.
@@ -116,11 +107,8 @@ class RingAttention:
         if hidden is not None:
             scores = hidden.to(self.dtype).expand(h, -1, -1) if scores is None else scores + hidden.to(self.dtype)
         if self.offset_keys is not None:
-            scores = (
-                torch.bmm(queries, self.offset_keys)
-                if scores is None
-                else torch.baddbmm(scores, queries, self.offset_keys)
-            )
+            keys_of = queries, self.offset_keys
+            scores = torch.bmm(*keys_of) if scores is None else torch.baddbmm(scores, *keys_of)
         queries = queries.reshape(h * b, 1, -1)
         keys = keys.transpose(1, 2)
         if scores is None:
@@ -135,19 +123,19 @@ class RingAttention:
             seen = torch.ones_like(scores, dtype=torch.bool)
             if hidden is not None:
                 seen = (hidden == 0).expand(h, b, -1).reshape(scores.shape)
-            weights = keep_top(scores, seen, self.top_k)
-        if self.tap.listening:
+            weights = softmax_top_k(scores, seen, self.top_k)
+        if self.tap.has_listeners:
             self.tap(weights.view(h, b, 1, -1).transpose(0, 1))
         read = torch.bmm(weights.to(self.dtype), values)  # h*b 1 e
         return read.view(h, b, -1).transpose(0, 1).reshape(b, d)
 
     def block(self, x: Tensor, hidden: Tensor, turn: Callable[[Tensor], Tensor] | None = None) -> Tensor:
-        """Read the windows of t new steps in one pass.
+        """Attend to the windows of t new steps in one pass.
 
         Args:
             x: ``[b*t, dim]``, raw.
             hidden: float ``[h, b, t, s]``, from :meth:`Visibility.block`, in the dtype of the products.
-            turn: applied to queries and keys ``[b, t, 2 dim]`` before they meet.
+            turn: applied to queries and keys ``[b, t, 2 dim]`` before their product.
 
         Returns:
             ``[b*t, dim]``, before the output projection.
@@ -163,15 +151,17 @@ class RingAttention:
         scores = torch.baddbmm(self._known(queries, hidden), queries, keys.transpose(1, 2))
         if scores.dtype in (torch.bfloat16, torch.float16):
             scores = scores.float()
-        weights = softmax(scores) if self.top_k is None else keep_top(scores, hidden.view_as(scores) == 0, self.top_k)
-        if self.tap.listening:
+        weights = (
+            softmax(scores) if self.top_k is None else softmax_top_k(scores, hidden.view_as(scores) == 0, self.top_k)
+        )
+        if self.tap.has_listeners:
             padded = F.pad(weights.view(hidden.shape), (self.window + t - s, 0))
             self.tap(to_window(padded, self.window).transpose(0, 1))
         read = torch.bmm(weights.to(self.dtype), values)  # h*b t e
         return read.view(h, b, t, -1).permute(1, 2, 0, 3).reshape(b * t, d)
 
     def _push(self, new: Tensor, size: int) -> Tensor:
-        """Take ``[h*b, t, 2, e]`` in; the newest entries ``[h*b, size, 2, e]``, if need be more than are kept."""
+        """Add ``[h*b, t, 2, e]`` and return the newest entries ``[h*b, size, 2, e]``, which may exceed the ring."""
         if size <= self.ring.length:
             self.ring.extend(new)
             return self.ring.window()[:, -size:]
@@ -181,7 +171,7 @@ class RingAttention:
         return entries
 
     def _known(self, queries: Tensor, hidden: Tensor) -> Tensor:
-        """What scores ``[h*b, t, s]`` have beside the products with keys."""
+        """Return the part of scores ``[h*b, t, s]`` that does not depend on the keys."""
         h, b, t, s = hidden.shape
         scores = hidden
         if self.offset_keys is not None:
@@ -194,7 +184,7 @@ class RingAttention:
 
 
 class StreamGate:
-    """A gate (layers/gates.py) for one step, its biases folded away.
+    """A gate of ``layers/gates.py`` for one step, its bias folded into a product.
 
     Args:
         gate: ``ResidualGate`` or ``GRUGate``.
@@ -208,12 +198,9 @@ class StreamGate:
             zeros = torch.zeros_like(gate.bias)
             bias = torch.cat((zeros, -gate.bias, zeros))
             update, stream, reset = gate.from_update.weight, gate.from_stream.weight, gate.from_reset.weight
-            self.from_update = PackedLinear(self._cast(update), self._cast(bias), rows=batch_size, uses=1000)
-            self.from_stream = PackedLinear(self._cast(stream), rows=batch_size, uses=1000)
-            self.from_reset = PackedLinear(self._cast(reset), rows=batch_size, uses=1000)
-
-    def _cast(self, weight: Tensor) -> Tensor:
-        return weight.to(self.dtype)
+            self.from_update = PackedLinear.for_stream(update, bias, rows=batch_size, dtype=self.dtype)
+            self.from_stream = PackedLinear.for_stream(stream, rows=batch_size, dtype=self.dtype)
+            self.from_reset = PackedLinear.for_stream(reset, rows=batch_size, dtype=self.dtype)
 
     def __call__(self, stream: Tensor, update: Tensor) -> Tensor:
         """``[b, dim], [b, dim] -> [b, dim]`` in the dtype of ``stream``."""
@@ -228,7 +215,7 @@ class StreamGate:
 
 
 class StreamLayer:
-    """Attention and feed-forward of one layer for one step, without dropout.
+    """Attention and feed-forward of one layer for one step, without dropout; packs their weights.
 
     Args:
         attention: its ring.
@@ -236,7 +223,7 @@ class StreamLayer:
         norm: of the feed-forward.
         feed_forward: its weights.
         gates: after attention and after feed-forward.
-        relu: whether a ReLU closes each sub-layer.
+        relu: whether a ReLU ends each sub-layer.
     """
 
     def __init__(
@@ -251,12 +238,12 @@ class StreamLayer:
     ) -> None:
         rows, dtype = attention.batch_size, attention.dtype
         self.attention = attention
-        self.out = PackedLinear(out.weight.to(dtype), rows=rows, uses=1000)
+        self.out = PackedLinear.for_stream(out.weight, rows=rows, dtype=dtype)
         expand = feed_forward.expand
         weight, bias = expand.weight * norm.weight, expand.bias + (expand.weight * norm.bias).sum(-1)
-        self.expand = PackedLinear(weight.to(dtype), bias.to(dtype), rows=rows, uses=1000)
+        self.expand = PackedLinear.for_stream(weight, bias, rows=rows, dtype=dtype)
         contract = feed_forward.contract
-        self.contract = PackedLinear(contract.weight.to(dtype), contract.bias.to(dtype), rows=rows, uses=1000)
+        self.contract = PackedLinear.for_stream(contract.weight, contract.bias, rows=rows, dtype=dtype)
         self.activation = feed_forward.activation
         self.gate_attention, self.gate_forward = (StreamGate(gate, rows) for gate in gates)
         self.relu, self.dtype = relu, dtype
@@ -270,18 +257,17 @@ class StreamLayer:
         return self._after(x, self.attention.block(x, hidden, turn))
 
     def _after(self, x: Tensor, read: Tensor) -> Tensor:
-        """Everything behind the read heads ``[b, dim]``."""
-        update = self.out(read)
-        x = self.gate_attention(x, self._close(update))
+        """Compute the rest of the layer from the heads' answers ``[b, dim]``."""
+        x = self.gate_attention(x, self._activate(self.out(read)))
         middle = self.activation(self.expand(F.layer_norm(x, x.shape[-1:]).to(self.dtype)))
-        return self.gate_forward(x, self._close(self.contract(middle)))
+        return self.gate_forward(x, self._activate(self.contract(middle)))
 
-    def _close(self, update: Tensor) -> Tensor:
+    def _activate(self, update: Tensor) -> Tensor:
         return update.relu_() if self.relu else update
 
 
 class Visibility:
-    """How much of the window each row may see; knows without looking when all windows are full.
+    """Visible steps of each row's window; tracks without reading from the device when all windows are full.
 
     Args:
         batch_size: b.
@@ -300,20 +286,20 @@ class Visibility:
         self._most = 0  # no count is larger
 
     def load(self, count: Tensor) -> None:
-        """Take over the counts of a state, ``[b]``."""
+        """Copy the counts of a state, ``[b]``."""
         self.count.copy_(count)
         self._steps_to_full = self.window
         self._most = int(count.max())
 
     def clear(self, rows: Tensor) -> None:
-        """Rows of a bool mask ``[b]`` forget their window."""
+        """Empty the windows of the rows of a bool mask ``[b]``."""
         self.count.masked_fill_(rows, 0)
         self._steps_to_full = self.window
         if bool(rows.all()):
             self._most = 0
 
     def step(self) -> Tensor | None:
-        """What the next step must not see (``hidden`` of :class:`RingAttention`); then counts that step."""
+        """Return ``hidden`` of :class:`RingAttention` for the next step, and count that step."""
         if self._steps_to_full <= 0:
             return None
         hidden = self._zeros.masked_fill(self._offsets > self.count[:, None], self._lowest)
@@ -323,7 +309,7 @@ class Visibility:
         return hidden
 
     def block(self, steps: int, heads: int) -> Tensor:
-        """What the next t steps must not see; then counts them.
+        """Return ``hidden`` of :meth:`RingAttention.block` for the next t steps, and count them.
 
         Returns:
             Float ``[h, b, t, s]``, the same for all heads: 0 where a step sees one of the newest s entries, of which
@@ -341,11 +327,7 @@ class Visibility:
 
 
 class StreamStack:
-    """All layers of a windowed Transformer for one step.
-
-    Args:
-        layers: their rings and weights.
-    """
+    """All layers of a windowed Transformer, for one step or a block of steps."""
 
     def __init__(self, layers: list[StreamLayer]) -> None:
         attention = layers[0].attention
@@ -354,27 +336,29 @@ class StreamStack:
         self.visible = Visibility(attention.batch_size, attention.window, attention.ring.data.device, self.dtype)
 
     def load(self, count: Tensor, keys_values: Sequence[Tensor]) -> None:
-        """Replace the memory: steps in the window ``[b]``, and ``[b, w, 2 dim]`` per layer, oldest first."""
+        """Replace the memory by step counts ``[b]`` and, per layer, keys and values ``[b, w, 2 dim]``, oldest first."""
         self.visible.load(count)
         for layer, entries in zip(self.layers, keys_values, strict=True):
             layer.attention.load(entries)
 
     def clear(self, rows: Tensor) -> None:
-        """Rows of a bool mask ``[b]`` forget their window."""
+        """Empty the windows of the rows of a bool mask ``[b]``."""
         self.visible.clear(rows)
         for layer in self.layers:
             layer.attention.clear(rows)
 
-    def step(self, x: Tensor, turn: Callable[[Tensor], Tensor] | None = None) -> list[Tensor]:
-        """``[b, dim]`` through all layers: the input of each, and the output of the last, every one ``[b, dim]``."""
-        hidden = self.visible.step()
-        stages = [x]
-        for layer in self.layers:
-            stages.append(layer(stages[-1], hidden, turn))
-        return stages
+    def __call__(self, x: Tensor, turn: Callable[[Tensor], Tensor] | None = None) -> list[Tensor]:
+        """Run one step ``[b, dim]``, or several ``[b, t, dim]``, through all layers.
 
-    def block(self, x: Tensor, turn: Callable[[Tensor], Tensor] | None = None) -> list[Tensor]:
-        """:meth:`step` for ``[b, t, dim]``, every stage ``[b, t, dim]``."""
+        Returns:
+            The input of each layer and the output of the last, each of the shape of ``x``.
+        """
+        if x.ndim == 2:
+            hidden = self.visible.step()
+            stages = [x]
+            for layer in self.layers:
+                stages.append(layer(stages[-1], hidden, turn))
+            return stages
         hidden = self.visible.block(x.shape[1], self.layers[0].attention.num_heads)
         stages = [x.flatten(0, 1)]
         for layer in self.layers:
@@ -382,5 +366,5 @@ class StreamStack:
         return [stage.view(x.shape) for stage in stages]
 
     def buffers(self) -> list[Tensor]:
-        """The rings and the counts."""
+        """Return the rings and the counts."""
         return [*(layer.attention.ring.data for layer in self.layers), self.visible.count]

@@ -1,8 +1,7 @@
 """Ring buffers for streams: the last steps of every row, always contiguous and in order.
 
 Each entry is written twice, at i and at i + length of a buffer of twice the length. The window that ends with
-the newest entry is then one slice: no copy of the window, no gather, no latency spike, the same two writes at
-every step.
+the newest entry is then one slice: no copy of the window, no gather, and the same two writes at every step.
 """
 
 import torch
@@ -47,7 +46,7 @@ class MirrorRing:
         self._next = (self._next + steps) % self.length
 
     def window(self) -> Tensor:
-        """A view ``[b, length, *shape]``, oldest first, newest last. The next push changes it."""
+        """Return a view ``[b, length, *shape]``, oldest first; the next push changes it."""
         return self.data[:, self._next : self._next + self.length]
 
     def load(self, window: Tensor) -> None:

@@ -1,10 +1,7 @@
-"""Tap: an identity through which attention weights pass, where a recorder may listen and an experiment may edit.
+"""Taps: named points that attention weights pass, where they can be recorded, or edited in an experiment.
 
-Attention hands its weights to a Tap only when somebody listens; otherwise the fused kernel
-runs and no weights exist. Both paths give the same numbers.
-
-Hiding a key from attention is an edit too: softmax without a key is the same weights, with a zero there, divided by
-their sum (:func:`without`).
+Attention computes explicit weights for a Tap only while somebody listens; otherwise the fused kernel runs and no
+weights exist. Both paths give the same numbers.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -18,10 +15,10 @@ Editor = Callable[[Tensor], Tensor]
 
 
 class Tap(nn.Module):
-    """A named point of observation.
+    """Identity that passes its tensor to listeners.
 
     Args:
-        axes: what the axes of the tensor mean, for example ``"b h t s"``.
+        axes: meaning of the tensor's axes, for example ``"b h t s"``.
     """
 
     def __init__(self, axes: str) -> None:
@@ -31,49 +28,57 @@ class Tap(nn.Module):
         self._editors: list[Editor] = []
 
     @property
-    def listening(self) -> bool:
-        """Whether anybody wants the tensor (if not, the caller need not compute it)."""
+    def has_listeners(self) -> bool:
+        """Whether the tensor is recorded or edited; if not, the caller need not compute it."""
         return bool(self._listeners or self._editors)
 
     @property
-    def editing(self) -> bool:
-        """Whether anybody changes the tensor."""
+    def has_editors(self) -> bool:
+        """Whether the tensor is edited."""
         return bool(self._editors)
 
     def forward(self, tensor: Tensor) -> Tensor:
-        """Show ``tensor`` to the listeners and return it unchanged."""
+        """Pass ``tensor`` to the listeners and return it unchanged."""
         for listener in self._listeners:
             listener(tensor)
         return tensor
 
     def edit(self, tensor: Tensor) -> Tensor:
-        """What :func:`editing` makes of the tensor, before it is shown and used; without an edit the tensor itself."""
+        """Apply the editors of :func:`edit_taps`; callers do so before the tensor is recorded and used."""
         for editor in self._editors:
             tensor = editor(tensor)
         return tensor
 
     def extra_repr(self) -> str:
-        """Shown when the module is printed."""
+        """Return the axes, for the module's printed form."""
         return self.axes
 
 
 @contextmanager
 def listen(module: nn.Module, listener: Listener, *, gradients: bool = False) -> Iterator[list[str]]:
-    """Within this context ``listener(name, tensor)`` hears every Tap below ``module``.
+    """Within this context, call ``listener(name, tensor)`` for every tensor that passes a Tap below ``module``.
 
-    With ``gradients`` it hears tensors that can be differentiated, for a loss on attention; else constants.
+    Compiled modules pass nothing on: give the module that was given to ``torch.compile``.
 
-    Yields the names of the Taps. Raises ``ValueError`` when there is none. Compiled modules
-    hear nothing: pass the module that was given to ``torch.compile``.
+    Args:
+        module: a module with Taps.
+        listener: receives the name of the Tap and its tensor.
+        gradients: pass tensors that can be differentiated, for a loss on attention, instead of constants.
+
+    Yields:
+        The names of the Taps.
+
+    Raises:
+        ValueError: the module has no Tap.
     """
     taps = {name: child for name, child in module.named_modules() if isinstance(child, Tap)}
     if not taps:
         raise ValueError(f"{type(module).__name__} has no Tap: there is nothing to record in it")
 
-    def hear(name: str) -> Callable[[Tensor], None]:
+    def make_hook(name: str) -> Callable[[Tensor], None]:
         return lambda tensor: listener(name, tensor if gradients else tensor.detach())
 
-    hooks = {name: hear(name) for name in taps}
+    hooks = {name: make_hook(name) for name in taps}
     for name, tap in taps.items():
         tap._listeners.append(hooks[name])
     try:
@@ -84,11 +89,11 @@ def listen(module: nn.Module, listener: Listener, *, gradients: bool = False) ->
 
 
 @contextmanager
-def editing(taps: Mapping[str, Tap], editors: Mapping[str, Editor]) -> Iterator[None]:
-    """Within this context each named Tap hands its caller what an editor makes of the tensor.
+def edit_taps(taps: Mapping[str, Tap], editors: Mapping[str, Editor]) -> Iterator[None]:
+    """Within this context, let each named Tap replace its tensor by what an editor returns for it.
 
     Calls of the windowed cores obey (``causal-transformer``, ``transformer-xl``, ``hcam``'s windows and the
-    ``long-short-transformer``); streams and the other Taps do not, and a long call edits block by block.
+    ``long-short-transformer``), block by block if they are long; streams and other Taps do not.
 
     Args:
         taps: by name.
@@ -103,8 +108,8 @@ def editing(taps: Mapping[str, Tap], editors: Mapping[str, Editor]) -> Iterator[
             taps[name]._editors.remove(editor)
 
 
-def times_relevance(weights: Tensor, relevance: Tensor) -> Tensor:
-    """Weights of the steps inside chunks times the relevance of their chunks, as two Taps of a layer hear them.
+def multiply_by_relevance(weights: Tensor, relevance: Tensor) -> Tensor:
+    """Multiply the weights of steps inside chunks by the relevance of their chunks, as two Taps of a layer pass them.
 
     Args:
         weights: ``[b, h, t, n, c]``.
@@ -114,8 +119,8 @@ def times_relevance(weights: Tensor, relevance: Tensor) -> Tensor:
     return weights * by_head.unsqueeze(-1)
 
 
-def without(weights: Tensor, hidden: Tensor) -> Tensor:
-    """Attention weights as if some keys were not there; zeros where no other key has any weight.
+def remove_keys(weights: Tensor, hidden: Tensor) -> Tensor:
+    """Return attention weights as if some keys did not exist; zeros where no other key has any weight.
 
     Args:
         weights: ``[..., s]``, from a softmax.

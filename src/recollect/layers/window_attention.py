@@ -1,12 +1,11 @@
-"""Sliding windows over episodes: which past steps a query may see, what a cache keeps, and attention to it.
+"""Sliding windows over episodes: visible past steps, cached steps, and attention to them.
 
 A cache holds the last ``w`` steps before a call, oldest first (right-aligned: the newest is in the last place), of
 which the newest ``count[b]`` belong to the running episode of row b. During a call of ``t`` steps the keys are the
 ``w`` cached ones followed by the ``t`` new ones. A query sees itself and at most ``w`` steps before it, never across
-an ``is_first``. That makes the window the same for every split of a sequence into calls.
+an ``is_first``, so that the window is the same for every split of a sequence into calls.
 
-In *window layout* a query's scores have w + 1 columns, column j for the step w - j back (the oldest first, the query
-itself last):
+In *window layout* a query's scores have w + 1 columns, column j for the step w - j back (the query itself last):
 
     window[i, j] = full[i, i + j]           i = 0 ... t-1,  j = 0 ... w,  full is [t, w + t]
 
@@ -24,15 +23,15 @@ from torch import Tensor
 
 from recollect.layers.tap import Tap
 from recollect.ops.short_softmax import softmax
-from recollect.ops.tracing import learns_on_cpu
+from recollect.ops.torch_internals import learns_on_cpu
 from recollect.state import spread_rows
 
 MIN_BLOCK = 64
-"""Blocks of queries are at least this long; short windows are cheaper in one product than in many small ones."""
+"""Least length of a block of queries: short windows are faster in one product than in many small ones."""
 
 
 def steps_since_first(is_first: Tensor, count: Tensor) -> Tensor:
-    """Steps of the running episode before each step: ``[b, t]`` long.
+    """Count the steps of the running episode before each step: ``[b, t]`` long.
 
     Args:
         is_first: bool ``[b, t]``.
@@ -45,7 +44,7 @@ def steps_since_first(is_first: Tensor, count: Tensor) -> Tensor:
 
 
 def visible_steps(age: Tensor, window: int) -> Tensor:
-    """Which steps of its window a query may see.
+    """Compute which steps of its window a query may see.
 
     Args:
         age: long ``[b, t]``, steps of the running episode before each step.
@@ -58,24 +57,24 @@ def visible_steps(age: Tensor, window: int) -> Tensor:
 
 
 def next_count(is_first: Tensor, count: Tensor, window: int) -> Tensor:
-    """Valid steps in the cache after the call: ``[b]`` long, at most ``window``."""
+    """Count the valid steps in the cache after the call: ``[b]`` long, at most ``window``."""
     return (steps_since_first(is_first, count)[:, -1] + 1).clamp(max=window)
 
 
 class WindowPlan(NamedTuple):
-    """What one call of t steps sees and keeps of its window."""
+    """Visible and cached steps of one call of t steps."""
 
     visible: Tensor
     """Bool ``[b, t, w + 1]``: which steps each query may see, itself last."""
     held: Tensor
     """Bool ``[b, w, 1]``: which cached steps belong to the episode of the first new step. The others must not reach a
-    product, even with weight 0: they may be anything, and 0 times NaN is NaN."""
-    count: Tensor  # type: ignore[assignment]  # hides tuple.count, which nobody asks for
+    product, even with weight 0: 0 times NaN is NaN."""
+    count: Tensor  # type: ignore[assignment]  # hides tuple.count
     """Long ``[b]``: valid steps in the cache after the call."""
 
 
 def plan_window(is_first: Tensor, count: Tensor, window: int) -> WindowPlan:
-    """Lay out one call.
+    """Plan one call.
 
     Args:
         is_first: bool ``[b, t]``.
@@ -91,34 +90,34 @@ def plan_window(is_first: Tensor, count: Tensor, window: int) -> WindowPlan:
     )
 
 
-class Sight(NamedTuple):
-    """What of a window a call has to compute with."""
+class NarrowedPlan(NamedTuple):
+    """The part of a window that some query sees."""
 
     places: int
-    """Cached steps that some query may see, the newest of them; at least one."""
+    """Number of cached steps, the newest ones; at least one."""
     visible: Tensor
     """Bool ``[b, t, places + 1]``."""
     held: Tensor
     """Bool ``[b, places, 1]``."""
 
 
-def narrowed(plan: WindowPlan, *taps: Tap) -> Sight:
-    """A plan without the steps back that no query sees, where a call learns on a CPU: a young episode in a long window.
+def narrow_plan(plan: WindowPlan, *taps: Tap) -> NarrowedPlan:
+    """Drop the oldest steps that no query sees, in calls that learn on a CPU: a young episode in a long window.
 
     Args:
         plan: of the call.
-        taps: of the layers; where somebody edits, he is given whole windows.
+        taps: of the layers; editors get whole windows.
     """
     w = plan.visible.shape[-1] - 1
-    if not learns_on_cpu(plan.visible) or any(tap.editing for tap in taps):
-        return Sight(w, plan.visible, plan.held)
+    if not learns_on_cpu(plan.visible) or any(tap.has_editors for tap in taps):
+        return NarrowedPlan(w, plan.visible, plan.held)
     seen = plan.visible.flatten(0, 1).any(0)  # from w steps back to the query itself, which is always seen
     places = max(1, w - int(seen.byte().argmax()))
-    return Sight(places, plan.visible[..., w - places :], plan.held[:, w - places :])
+    return NarrowedPlan(places, plan.visible[..., w - places :], plan.held[:, w - places :])
 
 
 def slide(cache: Tensor, new: Tensor, count: Tensor) -> Tensor:
-    """The cache after a call: the newest w of (cache, new); what is not of the running episode is zeroed.
+    """Return the cache after a call: the newest w of (cache, new), zero outside of the running episode.
 
     Args:
         cache: ``[b, w, ...]``.
@@ -148,7 +147,7 @@ def slide_layers(cache: Tensor, new: list[Tensor], count: Tensor) -> Tensor:
 
 
 def to_window(full: Tensor, window: int) -> Tensor:
-    """``[..., t, w + t] -> [..., t, w + 1]``: the view of the columns that each query may see.
+    """``[..., t, w + t] -> [..., t, w + 1]``: view the columns that each query may see.
 
     ``full`` must be contiguous, as products are.
     """
@@ -165,13 +164,13 @@ def to_full(window_weights: Tensor) -> Tensor:
     return rows[..., : t * s].unflatten(-1, (t, s))
 
 
-def keep_top(scores: Tensor, visible: Tensor, k: int) -> Tensor:
+def softmax_top_k(scores: Tensor, visible: Tensor, k: int) -> Tensor:
     """Softmax over the k largest visible scores of every query; all others get weight 0.
 
     Args:
         scores: ``[..., s]`` with forbidden entries at the smallest finite number.
         visible: bool, broadcastable to ``scores``.
-        k: entries kept; ties go to whichever ``topk`` names.
+        k: entries kept; ``topk`` breaks ties.
     """
     best, index = scores.topk(min(k, scores.shape[-1]), -1)
     weights = softmax(best).masked_fill(~visible.expand_as(scores).gather(-1, index), 0.0)
@@ -191,7 +190,7 @@ def sliding_attention(  # noqa: PLR0913 (an equation of many letters)
     tap: Tap | None = None,
     shown: int | None = None,
 ) -> Tensor:
-    """Attention of projected heads in a sliding window.
+    """Compute attention of projected heads in a sliding window.
 
         a[i, j] = softmax_j( q_i k_{i+j} + p_i r_j + c_j )        out_i = sum_j a[i, j] v_{i+j}
 
@@ -206,22 +205,22 @@ def sliding_attention(  # noqa: PLR0913 (an equation of many letters)
         offset_keys: r ``[h, w + 1, e]``, the keys of the offsets w ... 0.
         bias: c ``[h, w + 1]``.
         top_k: keep only so many of the largest scores of each query and head.
-        tap: hears weights ``[b, h, t, w + 1]`` in window layout when it listens.
-        shown: the window that the tap is told of, where ``visible`` was :func:`narrowed`; None is w. No edits then.
+        tap: receives weights ``[b, h, t, w + 1]`` in window layout while it has listeners.
+        shown: window of the tapped weights, where :func:`narrow_plan` has made w smaller; None is w. No edits then.
 
     Returns:
         ``[h, b, t, e]`` in the dtype of ``values``.
     """
     w, t = visible.shape[-1] - 1, visible.shape[1]
-    listening = tap is not None and tap.listening
-    fused = not listening and offset_keys is None and bias is None and top_k is None
+    is_recorded = tap is not None and tap.has_listeners
+    fused = not is_recorded and offset_keys is None and bias is None and top_k is None
 
     def attend(q: Tensor, k: Tensor, v: Tensor, seen: Tensor, p: Tensor | None) -> tuple[Tensor, Tensor | None]:
         if fused:
             return F.scaled_dot_product_attention(q, k, v, attn_mask=to_full(seen), scale=1.0), None
         scores = to_window(q @ k.transpose(-1, -2), w)
         if p is not None and offset_keys is not None:
-            # In place on the fresh product, whose values no gradient needs: one pass less over [h, b, t, w + 1].
+            # In place on the fresh product, whose values no gradient needs: one pass less over memory.
             scores = (p.flatten(1, 2) @ offset_keys.transpose(-1, -2)).unflatten(1, p.shape[1:3]).add_(scores)
         if bias is not None:
             scores = scores + bias[:, None, None].to(scores.dtype)
@@ -235,30 +234,30 @@ def sliding_attention(  # noqa: PLR0913 (an equation of many letters)
         out, weights = attend(queries, keys, values, visible, offset_queries)
         maps = [weights]
     else:
-        # split, not slices: a slice would send a gradient of full length back from every block.
+        # split, not slices: every slice would have a gradient of full length.
         p_blocks = repeat(None) if offset_queries is None else offset_queries.split(block, 2)
         k_blocks, v_blocks = overlapping_blocks(keys, w, block), overlapping_blocks(values, w, block)
         blocks = zip(queries.split(block, 2), k_blocks, v_blocks, visible.split(block, 1), p_blocks, strict=False)
         outs, maps = zip(*(attend(*parts) for parts in blocks), strict=True)
         out = torch.cat(outs, 2)
-    if tap is not None and listening:
-        heard = torch.cat([weights for weights in maps if weights is not None], 2).transpose(0, 1)
-        tap(heard if shown is None else F.pad(heard, (shown - w, 0)))
+    if tap is not None and is_recorded:
+        tapped = torch.cat([weights for weights in maps if weights is not None], 2).transpose(0, 1)
+        tap(tapped if shown is None else F.pad(tapped, (shown - w, 0)))
     return out
 
 
 def window_steps(clock: Tensor, window: int) -> tuple[Tensor, Tensor]:
-    """What stands at the places of window layout, for queries that are ``clock [b, t]`` steps into their episodes.
+    """Return the episode steps in window layout, for queries that are ``clock [b, t]`` steps into their episodes.
 
     Returns:
-        The step of the episode at each place, long ``[b, t, w + 1]``, negative before its start; and the one behind it.
+        The step at each place, long ``[b, t, w + 1]``, negative before the episode's start; and the one after it.
     """
     steps = clock[..., None] + torch.arange(-window, 1, device=clock.device)
     return steps, steps + 1
 
 
 def overlapping_blocks(steps: Tensor, window: int, block: int) -> list[Tensor]:
-    """``[., ., w + t, .]`` cut into overlapping parts along time: ``block`` new steps and the w before them."""
+    """Cut ``[., ., w + t, .]`` into overlapping parts along time: ``block`` new steps and the w before them."""
     total = steps.shape[2] - window
     lengths = [min(block, total - start) for start in range(0, total, block)]
     before, *new = steps.split([window, *lengths], 2)
@@ -270,8 +269,8 @@ def overlapping_blocks(steps: Tensor, window: int, block: int) -> list[Tensor]:
 
 
 def _weights(scores: Tensor, visible: Tensor, top_k: int | None) -> Tensor:
-    """Softmax of scores ``[h, b, t, w + 1]`` over what is visible, in float32 at least."""
+    """Softmax of scores ``[h, b, t, w + 1]`` over visible steps, in float32 or better."""
     scores = scores.to(torch.promote_types(scores.dtype, torch.float32))
     # A query sees at least itself, so the smallest finite number becomes weight 0 exactly.
     scores = scores.masked_fill(~visible, torch.finfo(scores.dtype).min)
-    return softmax(scores) if top_k is None else keep_top(scores, visible, top_k)
+    return softmax(scores) if top_k is None else softmax_top_k(scores, visible, top_k)

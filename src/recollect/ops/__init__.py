@@ -1,8 +1,8 @@
 """Hand-written kernels, each beside its plain twin. ``OPS`` is the table of contents.
 
-Private interfaces of torch and questions about the processor live in this room only (plain facts about the machine:
-``recollect.machine``). A torch without such an interface takes the plain twin; ``recollect benchmark ops`` says so, and
-shows what every kernel gains on this machine. Tests compare kernel and twin over the same table.
+Only this room uses private interfaces of torch and decides by the processor (facts about the machine are in
+``recollect.machine``). A torch without such an interface runs the plain twin; ``recollect benchmark ops`` reports that,
+and the gain of every kernel on this machine. Tests compare kernel and twin over the same table.
 """
 
 import torch.nn.functional as F
@@ -16,19 +16,21 @@ from recollect.ops import (
     recurrent_scans,
     short_softmax,
     table_sums,
-    tracing,
     unshifted_attention,
     weight_grads,
     weighted_softmax,
 )
 from recollect.ops.operation import Operation
 
+_ONEDNN = "oneDNN operators with their private names"
+_DERIVATIVES = "aten operators for the derivatives of sigmoid and tanh"
+
 OPS: dict[str, Operation] = {
     "linear": Operation(
         kernel=linear.linear,
         twin=F.linear,
         is_available=linear.is_available,
-        needs="oneDNN operators with their private names",
+        needs=_ONEDNN,
         example=examples.affine,
         typical_rows=2048,
     ),
@@ -36,7 +38,7 @@ OPS: dict[str, Operation] = {
         kernel=packed_linear.multiply,
         twin=F.linear,
         is_available=packed_linear.is_available,
-        needs="oneDNN operators with their private names",
+        needs=_ONEDNN,
         example=examples.affine,
         differentiable=False,
         typical_rows=2048,
@@ -45,7 +47,7 @@ OPS: dict[str, Operation] = {
         kernel=packed_linear.PackedLinear,
         twin=packed_linear.PlainLinear,
         is_available=packed_linear.is_available,
-        needs="oneDNN operators with their private names",
+        needs=_ONEDNN,
         example=examples.packed,
         use=examples.use_packed,
         differentiable=False,
@@ -54,7 +56,7 @@ OPS: dict[str, Operation] = {
         kernel=recurrent_scans.lstm,
         twin=recurrent_scans.plain_lstm,
         is_available=recurrent_scans.is_available,
-        needs="aten operators for the derivatives of sigmoid and tanh",
+        needs=_DERIVATIVES,
         example=examples.scan(gates=4, leaves=2),
         use=examples.use_scan,
     ),
@@ -62,15 +64,13 @@ OPS: dict[str, Operation] = {
         kernel=recurrent_scans.gru,
         twin=recurrent_scans.plain_gru,
         is_available=recurrent_scans.is_available,
-        needs="aten operators for the derivatives of sigmoid and tanh",
+        needs=_DERIVATIVES,
         example=examples.scan(gates=3, leaves=1),
         use=examples.use_scan,
     ),
     "weight-grads": Operation(
         kernel=weight_grads.accumulate_weight_grads,
         twin=weight_grads.plain_weight_grads,
-        is_available=tracing.can_tell,
-        needs="answer whether a function transform is at work",
         example=examples.loop,
         use=examples.use_loop,
     ),
@@ -86,32 +86,24 @@ OPS: dict[str, Operation] = {
     "softmax": Operation(
         kernel=short_softmax.softmax,
         twin=short_softmax.plain_softmax,
-        is_available=short_softmax.is_available,
-        needs="answer whether a function transform is at work",
         example=examples.scores,
         typical_rows=512,
     ),
     "weighted-softmax": Operation(
         kernel=weighted_softmax.weighted_softmax,
         twin=weighted_softmax.plain_weighted_softmax,
-        is_available=tracing.can_tell,
-        needs="answer whether a function transform is at work",
         example=examples.chunk_scores,
         typical_rows=512,
     ),
     "table-sums": Operation(
         kernel=table_sums.table_sums,
         twin=table_sums.plain_table_sums,
-        is_available=table_sums.is_available,
-        needs="answer whether a function transform is at work",
         example=examples.cells,
         typical_rows=2048,
     ),
     "unshifted-attention": Operation(
         kernel=unshifted_attention.attention,
         twin=unshifted_attention.plain_attention,
-        is_available=unshifted_attention.is_available,
-        needs="answer whether a function transform is at work",
         example=examples.heads,
         typical_rows=121,
     ),

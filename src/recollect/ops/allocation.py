@@ -1,8 +1,8 @@
-"""Memory that one training step frees is kept for the next.
+"""Keep the memory that one training step frees for the next step.
 
-A step allocates and frees the same tensors as the step before. glibc gives what is freed back to the system, and each
-page that comes anew costs a fault: little on most machines, several microseconds on some virtual ones, where it was up
-to half of a step with images (docs/log.md).
+A step allocates and frees the same tensors as the step before. glibc returns freed memory to the system, and each new
+page costs a fault: little on most machines, several microseconds on some virtual ones, where it was up to half of a
+step with images (docs/log.md).
 """
 
 import ctypes
@@ -12,52 +12,48 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 LARGEST = 32 << 20
-"""Bytes of the largest block that glibc can be told to keep; what is larger is returned at once."""
+"""Bytes of the largest block that glibc can keep; larger ones are returned at once."""
 SMALLEST = 1 << 18
-"""Bytes of the smallest block that is returned at once where memory is measured."""
+"""Bytes of the smallest block that is returned at once while memory is measured."""
 SETTINGS = ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "GLIBC_TUNABLES")
-"""Environment variables by which a user decides this himself."""
+"""Environment variables by which users choose this themselves."""
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # of mallopt(3)
 _NEVER = 2**31 - 1
 
 
 def keep_freed_memory() -> bool:
-    """Tell the C library to keep freed blocks of up to :data:`LARGEST` bytes, for the whole process.
+    """Let the C library keep freed blocks of up to :data:`LARGEST` bytes, for the whole process.
 
     Returns:
-        Whether it was told: not on other systems than Linux with glibc, nor where one of :data:`SETTINGS` is set.
+        Whether it does: only on Linux with glibc, and unless one of :data:`SETTINGS` is set.
     """
-    return _tell(LARGEST, _NEVER)
+    return _set_thresholds(LARGEST, _NEVER)
 
 
 @contextmanager
-def freed_memory_returned() -> Iterator[bool]:
-    """Inside, freed blocks of :data:`SMALLEST` bytes and more go back to the system at once.
+def return_freed_memory() -> Iterator[bool]:
+    """Within this context, return freed blocks of :data:`SMALLEST` bytes and more to the system at once.
 
-    What a process holds is then what it uses, without holes that wait to be used again: for measuring, since every
-    step costs fresh pages. Afterwards memory is kept, as :func:`keep_freed_memory` has it.
+    The memory of a process is then the memory in use, for measuring; every step costs fresh pages. Afterwards
+    :func:`keep_freed_memory` holds.
 
     Yields:
-        Whether the C library was told; see :func:`keep_freed_memory`.
+        Whether the C library does so.
     """
-    told = _tell(SMALLEST, 0)
-    if told:
-        return_holes()
+    is_set = _set_thresholds(SMALLEST, 0)
+    if is_set:
+        trim_heap()
     try:
-        yield told
+        yield is_set
     finally:
         keep_freed_memory()
 
 
-def return_holes() -> bool:
-    """Give the pages of blocks that were freed between others back to the system.
+def trim_heap() -> bool:
+    """Return the pages of free blocks between used ones to the system, and return whether the C library can do so.
 
-    A new block is laid into such a hole before the system is asked for memory, so a process in which much happened
-    before would otherwise seem to need less than it does.
-
-    Returns:
-        Whether the C library can do it.
+    New blocks go into such holes first, so a process with many of them would seem to need less memory than it does.
     """
     library = _glibc()
     if library is None:
@@ -66,7 +62,7 @@ def return_holes() -> bool:
     return True
 
 
-def _tell(mapped: int, trimmed: int) -> bool:
+def _set_thresholds(mapped: int, trimmed: int) -> bool:
     library = _glibc()
     if library is None or any(name in os.environ for name in SETTINGS):
         return False

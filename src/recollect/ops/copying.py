@@ -1,21 +1,16 @@
-"""Many tensors copied into as many others: the weights of a learner into those of its actors."""
+"""Copy many tensors at once: the weights of a learner into those of its actors."""
 
 import torch
 from torch import Tensor
 
 
 def is_available() -> bool:
-    """Whether this torch copies a list of tensors in one call."""
+    """Return whether this torch copies a list of tensors in one call."""
     return hasattr(torch, "_foreach_copy_")
 
 
 def copy_each(targets: list[Tensor], sources: list[Tensor]) -> None:
-    """Copy every source into its target, in one call of torch.
-
-    Args:
-        targets: changed in place.
-        sources: as many, of the same shapes.
-    """
+    """Copy every source into the target of the same shape, in place. Twin: :func:`plain_copy_each`."""
     if is_available():
         torch._foreach_copy_(targets, sources)  # pyright: ignore[reportPrivateImportUsage]
     else:
@@ -23,6 +18,6 @@ def copy_each(targets: list[Tensor], sources: list[Tensor]) -> None:
 
 
 def plain_copy_each(targets: list[Tensor], sources: list[Tensor]) -> None:
-    """The plain twin of :func:`copy_each`: one after the other."""
+    """Copy one tensor after the other."""
     for target, source in zip(targets, sources, strict=True):
         target.copy_(source)

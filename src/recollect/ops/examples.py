@@ -1,6 +1,6 @@
-"""Random numbers for every operation, and how it is called with them: what tests and the benchmark try them with.
+"""Random inputs of every operation, and calls with them, for tests and the benchmark.
 
-Every example takes a number of rows, a width and the dtype of its floats.
+Every example has three arguments: a number of rows, a width and the dtype of its floats.
 """
 
 from collections.abc import Callable
@@ -18,43 +18,43 @@ STEPS = 16
 
 
 def affine(rows: int, width: int, dtype: torch.dtype) -> Tensors:
-    """Rows x ``[r, d]``, W ``[2 d, d]``, b ``[2 d]``."""
+    """Make rows x ``[r, d]``, W ``[2 d, d]``, b ``[2 d]``."""
     x, weight, bias = torch.randn(rows, width), torch.randn(2 * width, width) * width**-0.5, torch.randn(2 * width)
     return x.to(dtype), weight.to(dtype), bias.to(dtype)
 
 
 def scores(rows: int, width: int, dtype: torch.dtype) -> Tensors:
-    """Of chunks of 8 steps ``[r, d / 8, 8]``, the first step of all hidden where there are several."""
+    """Make scores of chunks of 8 steps ``[r, d / 8, 8]``, the first step of all hidden where there are several."""
     drawn = 4 * torch.randn(rows, max(1, width // 8), min(8, width)).to(dtype)
     drawn[..., 0] = torch.finfo(dtype).min
     return (drawn,)
 
 
 def chunk_scores(rows: int, width: int, dtype: torch.dtype) -> Tensors:
-    """Of chunks of 4 steps ``[2, r, 4, d / 4]``, the first step of all hidden, and a weight of each, of all rows."""
+    """Make scores of chunks of 4 steps ``[2, r, 4, d / 4]``, the first of all hidden, and weights shared by rows."""
     drawn = 4 * torch.randn(2, rows, 4, max(1, width // 4)).to(dtype)
     drawn[:, :, 0] = torch.finfo(dtype).min
     return drawn, torch.randn(2, 1, drawn.shape[-1]).softmax(-1).to(dtype)
 
 
 def cells(rows: int, width: int, dtype: torch.dtype) -> Tensors:
-    """Symbols of two channels ``[r, 2]``, and a table with a row of d numbers for each of their 20 symbols."""
+    """Make symbols of two channels ``[r, 2]``, and a table with a row of d numbers for each of their 20 symbols."""
     return torch.randint(10, (rows, 2)) + torch.tensor([0, 10]), torch.randn(20, width).to(dtype)
 
 
 def packed(rows: int, width: int, dtype: torch.dtype) -> Tensors:
-    """As :func:`affine`, and z ``[r, 2 d]``."""
+    """Make the tensors of :func:`affine`, and z ``[r, 2 d]``."""
     return *affine(rows, width, dtype), torch.randn(rows, 2 * width).to(dtype)
 
 
 def use_packed(linear: Callable[..., Any], x: Tensor, weight: Tensor, bias: Tensor, z: Tensor) -> Tensors:
-    """Many products with one W, as a loop makes them."""
+    """Multiply many times by one W, as loops do."""
     product = linear(weight, bias, rows=len(x), uses=2 * STEPS)
     return tuple(result for _ in range(STEPS) for result in (product(x), product.plus(x, z)))
 
 
 def scan(gates: int, leaves: int) -> Callable[[int, int, torch.dtype], Tensors]:
-    """The example of a recurrence with so many gates and so many vectors of memory.
+    """Return the example of a recurrence with a number of gates and of memory vectors.
 
     Inputs x ``[t, b, 2 d]``, resets ``[t, b, 1]``, then W, U, b, e, then memory and initial state ``[b, d]`` each.
     Where x and the weights are bfloat16, the memory is float32, as under autocast.
@@ -72,32 +72,32 @@ def scan(gates: int, leaves: int) -> Callable[[int, int, torch.dtype], Tensors]:
 
 
 def use_scan(recurrence: Callable[..., Tensors], x: Tensor, first: Tensor, *others: Tensor) -> Tensors:
-    """One layer over all steps."""
+    """Run one layer over all steps."""
     weights, states = list(others[:4]), list(others[4:])
     half = len(states) // 2
     return recurrence(x, weights, states[:half], states[half:], first)
 
 
 def weights(rows: int, width: int, dtype: torch.dtype) -> Tensors:
-    """Many tensors of few numbers and some of many, as an agent has them."""
+    """Make many small tensors and some large ones, like the weights of an agent."""
     return tuple(torch.randn(shape).to(dtype) for shape in [(width,), (rows, width)] * STEPS)
 
 
 def use_copy(copy: Callable[[list[Tensor], list[Tensor]], None], *sources: Tensor) -> Tensors:
-    """The copies."""
+    """Copy the tensors and return the copies."""
     targets = [torch.zeros_like(source) for source in sources]
     copy(targets, list(sources))
     return tuple(targets)
 
 
 def loop(rows: int, width: int, dtype: torch.dtype) -> Tensors:
-    """Inputs x ``[t, r, d]``, a memory ``[r, d]``, and the weights ``[d, d]`` and biases ``[d]`` of two maps."""
+    """Make inputs x ``[t, r, d]``, a memory ``[r, d]``, and the weights ``[d, d]`` and biases ``[d]`` of two maps."""
     shapes = [(STEPS, rows, width), (rows, width), (width, width), (width,), (width, width), (width,)]
     return tuple((torch.randn(shape) * shape[-1] ** -0.5).to(dtype) for shape in shapes)
 
 
 def use_loop(sharing: Callable[..., Any], x: Tensor, memory: Tensor, *parameters: Tensor) -> Tensors:
-    """A loop that uses both maps at every turn."""
+    """Run a loop that uses both maps in every turn."""
     w1, b1, w2, b2 = parameters
     first, second = Affine(w1, b1), Affine(w2, b2)
     outputs = []
@@ -109,9 +109,9 @@ def use_loop(sharing: Callable[..., Any], x: Tensor, memory: Tensor, *parameters
 
 
 def tokens(rows: int, width: int, dtype: torch.dtype) -> Tensors:
-    """So many tokens ``[2, r, d]`` for two rows, and the weights of two poolings, to 4 and to 12 means.
+    """Make r tokens ``[2, r, d]`` for two rows, and the weights of two poolings, to 4 and to 12 means.
 
-    They are float32 at least: only products are made in less, under autocast.
+    They are float32 at least: only products have less precision, under autocast.
     """
     hidden, wide = 64, torch.promote_types(dtype, torch.float32)
     drawn = [torch.randn(2, rows, width)]
@@ -122,15 +122,15 @@ def tokens(rows: int, width: int, dtype: torch.dtype) -> Tensors:
 
 
 def use_tokens(pool: Callable[..., Any], x: Tensor, *weights: Tensor) -> Tensors:
-    """Logits and means of both poolings."""
+    """Pool tokens by both poolings and return logits and means."""
     fused = fuse([PoolingWeights(*weights[:7], eps=1e-6), PoolingWeights(*weights[7:], eps=1e-6)])
     return tuple(tensor for pooled in pool(x, fused) for tensor in pooled)
 
 
 def heads(rows: int, width: int, dtype: torch.dtype) -> Tensors:
-    """Queries ``[2, 4, r, e]`` and ten times as many keys and values, some of them visible; e is 4 at most.
+    """Make queries ``[2, 4, r, e]`` and ten times as many keys and values, some of them visible; e is 4 at most.
 
-    Their scores are small, as behind a norm.
+    Their scores are small, as after a norm.
     """
     e, scale = min(width, 4), 0.3
     drawn = torch.randn(2, 4, rows, e) * scale, torch.randn(2, 4, e, 10 * rows), torch.randn(2, 4, e, 10 * rows)

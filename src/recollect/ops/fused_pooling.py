@@ -7,13 +7,13 @@ For tokens x ``[p, d]`` and each pooling j, with position rows t_j ``[p, d]`` (o
     logit_j = log sum over tokens of exp(s_j)                [k]
     mean_j  = softmax over tokens of s_j, times y_j          [k, d]
 
-:func:`plain_pooling` is exactly that. It stores y_j, LN(y_j) and the gradients of both for every pooling, which is
-much where a step of a Token Turing Machine brings 3136 tokens and keeps 16 + 96 means. :func:`fused_pooling` gives
-the same numbers up to rounding. With two poolings and
+:func:`plain_pooling` computes exactly that. It stores y_j, LN(y_j) and the gradients of both for every pooling: much
+memory in a Token Turing Machine whose steps have 3136 tokens and 16 + 96 means. :func:`fused_pooling` gives the same
+numbers up to rounding. With two poolings and
 
     y = x + t_last,  u = y - mean(y),  delta = t_first - t_last,  F = W1 diag(gain) (I - 11^T / d)
 
-everything follows from u, which is made again whenever it is needed, in one scratch buffer:
+everything follows from u, which is recomputed whenever it is needed, in one scratch buffer:
 
     var(y)         = |u|^2 / d
     var(y + delta) = var(y) + var(delta) + 2 u.delta / d
@@ -21,8 +21,8 @@ everything follows from u, which is made again whenever it is needed, in one scr
     F y            = F u,  F (y + delta) = F u + F delta                 one product with both F's
     sum_p e_p y_p  = E u + E mean(y)                                     one product with both E's
 
-Its gradient is written by hand and saves only the hidden layer and the exponentials. It can be differentiated once.
-Under autocast the products are made in its dtype and everything else in the dtype of the weights.
+Its hand-written gradient saves only the hidden layer and the exponentials. It can be differentiated once. Under
+autocast the products are computed in its dtype, everything else in the dtype of the weights.
 """
 
 from collections.abc import Sequence
@@ -33,16 +33,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from recollect.ops.operators import find_operator
 from recollect.ops.packed_linear import PackedLinear
-from recollect.ops.tracing import can_tell, is_traced
+from recollect.ops.torch_internals import can_detect_transforms, find_operator, is_traced
 
 MIN_SIZE = 1 << 17
-"""Numbers per step (tokens times width) from which the fused form is faster than the plain one."""
+"""Numbers per step (tokens times width) from which the fused form is the faster one."""
 
 
 class PoolingWeights(NamedTuple):
-    """The weights of one pooling of tokens of width d to k means, with h hidden units."""
+    """Weights of one pooling of tokens of width d to k means, with h hidden units."""
 
     gain: Tensor
     """``[d]``, of the layer norm."""
@@ -57,18 +56,18 @@ class PoolingWeights(NamedTuple):
     contract_bias: Tensor
     """b2 ``[k]``."""
     rows: Tensor | None
-    """Position rows t ``[p, d]``, or none."""
+    """Position rows t ``[p, d]``, or None."""
     eps: float
     """Of the layer norm."""
 
 
 class FusedWeights(NamedTuple):
-    """One or two poolings with the same h and eps, and what :func:`fused_pooling` needs of them."""
+    """One or two poolings with the same h and eps, prepared for :func:`fused_pooling`."""
 
     poolings: tuple[PoolingWeights, ...]
-    """As they were given."""
+    """The poolings."""
     score: Tensor
-    """``[s * h, d]``: the centred first layers F, one after the other."""
+    """``[s * h, d]``: the centered first layers F, one after the other."""
     bias: Tensor
     """``[s * h]``: W1 shift + b1."""
     contract: Tensor
@@ -76,33 +75,33 @@ class FusedWeights(NamedTuple):
     contract_bias: Tensor
     """``[k]``."""
     delta: tuple[Tensor, Tensor, Tensor, Tensor] | None
-    """Where two poolings have rows: delta minus its mean ``[p, d]``, the mean ``[p, 1]``, F delta ``[p, h]`` and
-    var(delta) ``[p]``. Numbers only: gradients go to the rows."""
+    """For two poolings with rows: delta minus its mean ``[p, d]``, the mean ``[p, 1]``, F delta ``[p, h]`` and
+    var(delta) ``[p]``; constants, since gradients go to the rows."""
 
     @property
     def sizes(self) -> list[int]:
-        """How many means each pooling makes."""
+        """Number of means of each pooling."""
         return [pooling.contract.shape[0] for pooling in self.poolings]
 
 
 @cache
 def is_available() -> bool:
-    """Whether this torch has the private functions that are called here."""
-    return can_tell() and find_operator("aten::gelu_backward") is not None
+    """Return whether this torch has the private functions that are called here."""
+    return can_detect_transforms() and find_operator("aten::gelu_backward") is not None
 
 
-def pays(tokens: Tensor) -> bool:
-    """Whether :func:`fused_pooling` can run now and is faster than its twin for tokens ``[..., p, d]``."""
-    return tokens.shape[-2] * tokens.shape[-1] >= MIN_SIZE and _can_run()
+def prefers_fused(tokens: Tensor) -> bool:
+    """Return whether :func:`fused_pooling` can run now and is faster than its twin for tokens ``[..., p, d]``."""
+    return _can_run() and tokens.shape[-2] * tokens.shape[-1] >= MIN_SIZE
 
 
 def _can_run() -> bool:
-    # Compilers, vmap and jvp do not know the hand-written gradient.
+    # Compilers, vmap and jvp cannot use the hand-written gradient.
     return not is_traced() and is_available()
 
 
 def fuse(poolings: Sequence[PoolingWeights]) -> FusedWeights:
-    """Prepare one or two poolings: all that does not depend on the tokens.
+    """Prepare one or two poolings: compute everything that does not depend on the tokens.
 
     Raises:
         ValueError: they differ in eps or hidden width, or only one has position rows.
@@ -131,7 +130,7 @@ def fuse(poolings: Sequence[PoolingWeights]) -> FusedWeights:
 
 
 def plain_pooling(tokens: Tensor, weights: FusedWeights) -> list[tuple[Tensor, Tensor]]:
-    """The plain twin of :func:`fused_pooling`."""
+    """Plain twin of :func:`fused_pooling`."""
     pooled = []
     for gain, shift, expand, expand_bias, contract, contract_bias, rows, eps in weights.poolings:
         placed = tokens if rows is None else tokens + rows
@@ -144,7 +143,7 @@ def plain_pooling(tokens: Tensor, weights: FusedWeights) -> list[tuple[Tensor, T
 def fused_pooling(tokens: Tensor, weights: FusedWeights) -> list[tuple[Tensor, Tensor]]:
     """Pool tokens x ``[..., p, d]``: for every pooling its logits ``[..., k]`` and means ``[..., k, d]``.
 
-    Where a compiler or a transform of ``torch.func`` is at work, this is :func:`plain_pooling`.
+    Compilers and transforms of ``torch.func`` run :func:`plain_pooling`.
     """
     if not _can_run():
         return plain_pooling(tokens, weights)
@@ -162,7 +161,7 @@ def fused_pooling(tokens: Tensor, weights: FusedWeights) -> list[tuple[Tensor, T
 
 
 def extra_flops(weights: FusedWeights, num_tokens: int) -> int:
-    """Products of one row that :func:`plain_pooling` does without: block-diagonal zeros and the means of delta."""
+    """Count the FLOPs of one row beyond :func:`plain_pooling`: block-diagonal zeros and the means of delta."""
     k, hidden = weights.contract.shape
     zeros = 2 * num_tokens * k * (hidden - hidden // len(weights.sizes))
     if weights.delta is None:
@@ -171,7 +170,7 @@ def extra_flops(weights: FusedWeights, num_tokens: int) -> int:
 
 
 def _delta(first: Tensor, last: Tensor, score: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """What :class:`FusedWeights` keeps of the difference of two tables ``[p, d]``."""
+    """Compute ``delta`` of :class:`FusedWeights` from two tables ``[p, d]``."""
     delta = first - last
     mean = delta.mean(-1, keepdim=True)
     delta.sub_(mean)
@@ -180,7 +179,7 @@ def _delta(first: Tensor, last: Tensor, score: Tensor) -> tuple[Tensor, Tensor, 
 
 
 def _times(a: Tensor, b: Tensor, work: torch.dtype) -> Tensor:
-    """``a b`` for two matrices, multiplied in the dtype ``work``, at the speed of the faster library."""
+    """``a b`` for two matrices, multiplied in the dtype ``work`` by the faster library."""
     return PackedLinear(b.t().to(work), rows=a.shape[0], uses=1)(a.to(work)).to(a.dtype)
 
 
@@ -199,7 +198,7 @@ class _FusedPooling(torch.autograd.Function):
     """Tokens ``[r, p, d]`` to logits ``[r, k]`` and means ``[r, k, d]``, one row and one block of tokens at a time.
 
     Letters as in the module's docstring; z is the input of the GELU, e the exponentials, a row is one step of one
-    stream. Everything of width d lives in blocks that fit a cache; new memory costs more than the arithmetic here.
+    stream. Tensors of width d are processed in blocks that fit a cache; new memory costs more than the arithmetic.
     """
 
     @staticmethod
@@ -211,25 +210,25 @@ class _FusedPooling(torch.autograd.Function):
         k, hidden = contract.shape
         blocks = _blocks(tokens)
         expand, narrow = (_Map(weight, blocks, r, work) for weight in (score, contract))
-        # Without a gradient to come one place serves all rows.
+        # Without gradients all rows share one place.
         kept = r if keep else 1
         mean, inverse = (score.new_empty(kept, p, width).expand(r, -1, -1) for width in (1, s))
         z, e = (score.new_empty(kept, p, width).expand(r, -1, -1) for width in (hidden, k))
         logit, mass, value = score.new_empty(r, k), score.new_empty(r, k), score.new_zeros(r, k, d)
         buffer = score.new_empty(len(blocks[0]), d)
-        # The first pooling's exponentials: delta is the same for all rows, and takes one product.
+        # The first pooling's exponentials: delta is the same for all rows, so one product is enough.
         first_e = None if delta is None else score.new_empty(r, first, p)
         for row in range(r):
             for block in blocks:
                 cut = slice(block.start, block.stop)
-                centred = _place(tokens[row, cut], rows, cut, buffer)
-                torch.mean(centred, -1, keepdim=True, out=mean[row, cut])
-                centred.sub_(mean[row, cut])
-                scores = expand(centred)
+                centered = _place(tokens[row, cut], rows, cut, buffer)
+                torch.mean(centered, -1, keepdim=True, out=mean[row, cut])
+                centered.sub_(mean[row, cut])
+                scores = expand(centered)
                 scale = inverse[row, cut]
-                scale[:] = torch.linalg.vector_norm(centred, dim=-1, keepdim=True).square_().div_(d)
+                scale[:] = torch.linalg.vector_norm(centered, dim=-1, keepdim=True).square_().div_(d)
                 if delta is not None:
-                    scale[:, 0] += delta_variance[cut] + centred.mul_(delta[cut]).sum(-1).mul_(2.0 / d)
+                    scale[:, 0] += delta_variance[cut] + centered.mul_(delta[cut]).sum(-1).mul_(2.0 / d)
                     scores[:, : hidden // s] += delta_score[cut]
                 scale.clamp_(min=0.0).add_(eps).rsqrt_()
                 scores = scores.view(-1, s, hidden // s).mul_(scale.unsqueeze(-1)).view(-1, hidden)
@@ -279,15 +278,15 @@ class _FusedPooling(torch.autograd.Function):
         buffer = score.new_empty(len(blocks[0]), d)
         for row in range(r):
             into_e = _Map(d_sums[row], blocks, 1, work)
-            # The table's gradient sums over rows: what comes through the scores is added up before its product.
+            # The table's gradient sums over rows: its part through the scores is added up before its product.
             back = d_sums[row] if d_tokens is None else torch.cat((score, d_sums[row]))
             into_tokens = _Map(back.t(), blocks, 1, work)
             level = d_sums[row].sum(-1)[None]
             for block in blocks:
                 cut = slice(block.start, block.stop)
-                centred = _place(tokens[row, cut], rows, cut, buffer).sub_(mean[row, cut])
+                centered = _place(tokens[row, cut], rows, cut, buffer).sub_(mean[row, cut])
                 shares, scale = e[row, cut], inverse[row, cut]
-                d_e = into_e(centred).addmm_(mean[row, cut], level).add_(d_mass[row])  # p k
+                d_e = into_e(centered).addmm_(mean[row, cut], level).add_(d_mass[row])  # p k
                 if from_delta is not None:
                     d_e[:, :first] += from_delta[cut, row]
                 d_scores = d_e.mul_(shares)
@@ -298,14 +297,14 @@ class _FusedPooling(torch.autograd.Function):
                 slope = (z[row, cut] - bias).mul_(d_z).view(-1, s, hidden // s).sum(-1)
                 slope = slope.mul_(scale.square()).mul_(-1.0 / d)  # times 2 u / d
                 d_pre = d_z.view(-1, s, hidden // s).mul_(scale.unsqueeze(-1)).view(-1, hidden)
-                d_score += _times(d_pre.t(), centred, work)
+                d_score += _times(d_pre.t(), centered, work)
                 d_pre_sum[cut] += d_pre
                 slope_sum[cut] += slope
                 if d_delta is not None:
-                    d_delta[cut].addcmul_(centred, slope[:, :1])
+                    d_delta[cut].addcmul_(centered, slope[:, :1])
                 if d_tokens is not None:
                     d_block = into_tokens(torch.cat((d_pre, shares), -1))
-                    d_block.addcmul_(centred, slope.sum(-1, keepdim=True))
+                    d_block.addcmul_(centered, slope.sum(-1, keepdim=True))
                     if delta is not None:
                         d_block.addcmul_(delta[cut], slope[:, :1])
                     d_tokens[row, cut] = d_block
@@ -313,13 +312,13 @@ class _FusedPooling(torch.autograd.Function):
                         d_rows[cut] += d_block
                 elif d_rows is not None:
                     d_rows[cut] += into_tokens(shares)
-                    d_rows[cut].addcmul_(centred, slope.sum(-1, keepdim=True))
+                    d_rows[cut].addcmul_(centered, slope.sum(-1, keepdim=True))
         if d_rows is not None and d_tokens is None:
             d_rows += _times(d_pre_sum, score, work)
             if delta is not None:
                 d_rows.addcmul_(delta, slope_sum[:, :1])
         if delta is not None and d_delta is not None and d_rows is not None:
-            # F delta, and var(delta) = |delta - mean|^2 / d, whose factor 2 / d the slope has already
+            # F delta, and var(delta) = |delta - mean|^2 / d, whose factor 2 / d is already in the slope
             d_pre_first, own = d_pre_sum[:, : hidden // s], score[: hidden // s]
             d_delta.addmm_(d_pre_first, own).addcmul_(delta, slope_sum[:, :1])
             d_score[: hidden // s] += _times(d_pre_first.t(), delta, work)
@@ -328,13 +327,13 @@ class _FusedPooling(torch.autograd.Function):
 
 
 def _place(tokens: Tensor, rows: Tensor | None, cut: slice, buffer: Tensor) -> Tensor:
-    """Write ``y = tokens + rows[cut]`` to the buffer (new memory would cost more than the sum)."""
+    """Write ``y = tokens + rows[cut]`` into the buffer (new memory would cost more than the sum)."""
     out = buffer[: tokens.shape[0]]
     return out.copy_(tokens) if rows is None else torch.add(tokens, rows[cut], out=out)
 
 
 def _blocks(tokens: Tensor) -> list[range]:
-    """Places of tokens ``[r, p, d]`` in blocks: of about 2 MB on CPU, whole rows elsewhere."""
+    """Cut the tokens of ``[r, p, d]`` into blocks: of about 2 MB on CPU, whole rows elsewhere."""
     p, d = tokens.shape[1:]
     size = max(1, (1 << 19) // d) if tokens.device.type == "cpu" else p
     return [range(start, min(start + size, p)) for start in range(0, p, size)]

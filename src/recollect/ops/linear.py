@@ -2,9 +2,9 @@
 
     y = x W^T + b        dx = dy W        dW = dy^T x        db = sum dy
 
-On CPU, torch multiplies float32 matrices with MKL. oneDNN, which torch carries too, was 1.7x to 2x as fast on an
-AMD EPYC (Zen 5; forward and backward of 2048 rows, one and two threads) and 0.8x on an Intel Xeon, so only AMD's
-processors take it. Few rows, other dtypes (bfloat16 goes to oneDNN anyway), autocast, compilers and devices take
+On CPU, torch multiplies float32 matrices with MKL. oneDNN, which torch also includes, was 1.7x to 2x as fast on an
+AMD EPYC (Zen 5; forward and backward of 2048 rows, one and two threads) and 0.8x on an Intel Xeon, so it is used on
+AMD's processors only. Few rows, other dtypes (bfloat16 runs in oneDNN anyway), autocast, compilers and devices use
 ``F.linear``. Same numbers up to rounding.
 """
 
@@ -15,15 +15,15 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from recollect.ops import packed_linear
-from recollect.ops.tracing import can_tell, is_traced
+from recollect.ops.torch_internals import can_detect_transforms, is_traced
 
 MIN_ROWS = 128
-"""Below this many rows the preparation costs more than it saves."""
+"""Below this many rows ``F.linear`` is faster."""
 
 
 def is_available() -> bool:
-    """Whether this torch has what :func:`linear` needs to be faster than ``F.linear``."""
-    return packed_linear.is_available() and can_tell()
+    """Return whether this torch has the private interfaces that make :func:`linear` faster than ``F.linear``."""
+    return packed_linear.is_available() and can_detect_transforms()
 
 
 def _prefers_onednn(x: Tensor, weight: Tensor) -> bool:
@@ -31,8 +31,8 @@ def _prefers_onednn(x: Tensor, weight: Tensor) -> bool:
         x.device.type == "cpu"
         and x.dtype == weight.dtype == torch.float32
         and packed_linear.MAKER == "amd"
+        and not is_traced()  # before sizes: their comparison would become a guard on the batch in exported programs
         and x.numel() >= MIN_ROWS * x.shape[-1]
-        and not is_traced()
         and not torch.is_autocast_enabled("cpu")
         and packed_linear.is_available()
     )
@@ -48,7 +48,7 @@ class _Linear(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        # Built from itself, so that it can be differentiated again.
+        # Made of itself, so that it can be differentiated again.
         (grad,) = grads
         x, weight = ctx.saved_tensors
         needs_x, needs_weight, needs_bias = ctx.needs_input_grad
@@ -63,15 +63,15 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """``x W^T + b`` along the last axis: ``[..., i], [o, i], [o] -> [..., o]``. Twin: ``F.linear``."""
     if not _prefers_onednn(x, weight):
         return F.linear(x, weight, bias)
-    # A slice of wider rows must be copied: oneDNN multiplies such strides by a plain loop, hundreds of times slower.
+    # A slice of wider rows is copied: oneDNN multiplies such strides by a plain loop, hundreds of times slower.
     return _Linear.apply(x.reshape(-1, x.shape[-1]).contiguous(), weight, bias).unflatten(0, x.shape[:-1])
 
 
 class Linear(nn.Linear):
-    """``nn.Linear``, the same parameters and start values, with the products of :func:`linear`."""
+    """``nn.Linear``, with the same parameters and initial values, and the products of :func:`linear`."""
 
     def forward(self, input: Tensor) -> Tensor:
         """``[..., i] -> [..., o]``."""
-        if not _prefers_onednn(input, self.weight):  # asked here too: one call less on the way of every small product
+        if not _prefers_onednn(input, self.weight):  # saves a call for every small product
             return F.linear(input, self.weight, self.bias)
         return linear(input, self.weight, self.bias)

@@ -1,4 +1,4 @@
-"""One row of the table of operations: a kernel, its plain twin, and numbers to try both with."""
+"""One row of the table of operations: a kernel, its plain twin, and example inputs of both."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -7,11 +7,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from recollect.ops.torch_internals import can_detect_transforms
+
 Results = tuple[Tensor, ...]
 
 
 def call(implementation: Callable[..., Any], *tensors: Tensor) -> Results:
-    """What a function of tensors returns, as a tuple."""
+    """Call a function of tensors and return its results as a tuple."""
     results = implementation(*tensors)
     return results if isinstance(results, tuple) else (results,)
 
@@ -21,18 +23,18 @@ class Operation:
     """A hand-written kernel and the few lines of public torch that compute the same."""
 
     kernel: Callable[..., Any]
-    """What the library calls. Where it cannot run or does not pay, it leaves the work to the twin or to torch."""
+    """The function that the library calls; it calls its twin or torch where it cannot run or is slower."""
     twin: Callable[..., Any]
-    """The same signature, the same numbers up to rounding."""
-    is_available: Callable[[], bool]
-    """Whether this torch has what the kernel needs."""
-    needs: str
-    """What that is, in a few words."""
+    """Same signature, same numbers up to rounding."""
     example: Callable[[int, int, torch.dtype], tuple[Tensor, ...]]
-    """Random tensors for ``use``, given a number of rows, a width and the dtype of its floats."""
+    """Make random tensors for ``use`` from a number of rows, a width and the dtype of its floats."""
     use: Callable[..., Results] = call
-    """``use(kernel or twin, *tensors)`` gives the results as a tuple of tensors."""
+    """``use(kernel or twin, *tensors)`` returns the results as a tuple of tensors."""
+    is_available: Callable[[], bool] = can_detect_transforms
+    """Whether this torch has the private interfaces that the kernel needs."""
+    needs: str = "detection of function transforms"
+    """Those interfaces, in a few words."""
     differentiable: bool = True
-    """Whether gradients come back."""
+    """Whether the results have gradients."""
     typical_rows: int = 32
     """For ``recollect benchmark ops``."""

@@ -1,14 +1,14 @@
 """The recurrences of LSTM and GRU over all steps of a call, with resets, forward and backward.
 
-What a layer remembers comes in and goes out: nothing is kept here. ``first`` is bool ``[t, b, 1]``; where it is
-True the memory that a step finds is the initial one. The equations stand in ``cores/recurrent/core.py``. With a
-``stretch`` s > 0 the gates that decide what is kept (f and i, z) are clip((1 + 2 s) sigmoid(a) - s, 0, 1), so that they
-can shut exactly.
+Memory is an argument and a result: nothing is kept here. ``first`` is bool ``[t, b, 1]``; where it is True, a step
+starts from the initial memory. The equations are in ``cores/recurrent/core.py``. With a
+``stretch`` s > 0 the gates that control the memory (f and i, z) are clip((1 + 2 s) sigmoid(a) - s, 0, 1), so that they
+can close completely.
 
 The input products of all steps are one product before the loop. A step of the loop is one product with U, packed
 once per call, and a few fused elementwise operations. The backward pass is written by hand: one product per step
 carries the gradient of h, then the gradients of weights and inputs are single products over all steps. A reset is
-a selection, made only at steps where some row resets. No sequence is cut into pieces or padded.
+a selection, computed only at steps where some row resets. No sequence is cut or padded.
 """
 
 from functools import cache
@@ -19,9 +19,8 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from recollect.ops.operators import find_operator
 from recollect.ops.packed_linear import PackedLinear, multiply
-from recollect.ops.tracing import can_tell, is_traced
+from recollect.ops.torch_internals import can_detect_transforms, find_operator, is_traced
 
 aten = torch.ops.aten
 _PRIVATE = ("aten::sigmoid_backward", "aten::tanh_backward")  # of (dy, y): dy * y * (1 - y) and dy * (1 - y * y)
@@ -31,14 +30,14 @@ Tensors = list[Tensor]
 
 @cache
 def is_available() -> bool:
-    """Whether this torch has the private operators that are called here."""
-    return can_tell() and all(map(find_operator, _PRIVATE))
+    """Return whether this torch has the private operators that are called here."""
+    return can_detect_transforms() and all(map(find_operator, _PRIVATE))
 
 
 def lstm(
     x: Tensor, weights: Tensors, memory: Tensors, initial: Tensors, first: Tensor, stretch: float = 0.0
 ) -> tuple[Tensor, ...]:
-    """An LSTM layer over all steps.
+    """Run an LSTM layer over all steps. Twin: :func:`plain_lstm`.
 
     Args:
         x: ``[t, b, i]``.
@@ -61,21 +60,21 @@ def lstm(
 def gru(
     x: Tensor, weights: Tensors, memory: Tensors, initial: Tensors, first: Tensor, stretch: float = 0.0
 ) -> tuple[Tensor, ...]:
-    """A GRU layer over all steps: as :func:`lstm`, with 3 d rows in the weights, h alone in the memory, s for z."""
+    """Run a GRU layer over all steps: as :func:`lstm`, with 3 d rows in the weights, h alone in the memory, s for z."""
     if is_traced() or not is_available():
         return plain_gru(x, weights, memory, initial, first, stretch)
     return _GRUScan.apply(x, *weights, *memory, *initial, first, _any_row(first), stretch, torch.is_grad_enabled())
 
 
 def stretched(gate: Tensor, stretch: float) -> Tensor:
-    """A sigmoid's value spread over [-s, 1 + s] and clipped, in place: exactly 0 and exactly 1 can be reached."""
+    """Stretch a sigmoid's value to [-s, 1 + s] and clip it to [0, 1], in place: it can be exactly 0 or 1."""
     return gate.mul_(1 + 2 * stretch).sub_(stretch).clamp_(0, 1) if stretch else gate
 
 
 def plain_lstm(
     x: Tensor, weights: Tensors, memory: Tensors, initial: Tensors, first: Tensor, stretch: float = 0.0
 ) -> tuple[Tensor, ...]:
-    """The plain twin of :func:`lstm`: no branch on values, no gradient written by hand."""
+    """Plain twin of :func:`lstm`: no branch on values, no hand-written gradient."""
     w, u, b, e = weights
     h, c = memory
     outputs = []
@@ -92,7 +91,7 @@ def plain_lstm(
 def plain_gru(
     x: Tensor, weights: Tensors, memory: Tensors, initial: Tensors, first: Tensor, stretch: float = 0.0
 ) -> tuple[Tensor, ...]:
-    """The plain twin of :func:`gru`."""
+    """Plain twin of :func:`gru`."""
     w, u, b, e = weights
     (h,) = memory
     outputs = []
@@ -112,7 +111,7 @@ def _stretched_sigmoid(x: Tensor, stretch: float) -> Tensor:
 
 
 def _gate_grad(grad: Tensor, gate: Tensor, stretch: float, out: Tensor) -> None:
-    """The gradient in front of a gate's sigmoid, into ``out``; nothing passes where a stretched gate is shut."""
+    """Write the gradient before a gate's sigmoid into ``out``; it is zero where a stretched gate is clipped."""
     if not stretch:
         aten.sigmoid_backward.grad_input(grad, gate, grad_input=out)
         return
@@ -128,8 +127,8 @@ class _LSTMScan(torch.autograd.Function):
     """One layer over all steps: values and first derivatives.
 
     x ``[t, b, i]`` and the weights share one dtype (bfloat16 under autocast); gates and c have the dtype of c.
-    ``resets[t]`` says whether any row of ``first`` ``[t, b, 1]`` resets at t; ``keep``, whether the caller records
-    gradients, which a function cannot see from inside.
+    ``resets[t]``: whether any row of ``first`` ``[t, b, 1]`` resets at t. ``keep``: whether the caller records
+    gradients, which a function cannot find out itself.
     """
 
     @staticmethod
@@ -177,7 +176,7 @@ class _LSTMScan(torch.autograd.Function):
             gates, found, tanh = kept[3 * step : 3 * step + 3]
             i, f, g, o = gates.chunk(4, 1)
             grad_c = torch.addcmul(grad_c, grad_h, aten.tanh_backward(o, tanh))
-            # What each gate does to c (i, f, g) or to h (o), times the gradient of that.
+            # The derivative of c by i, f and g, and of h by o, times the gradient of c or h.
             grad = grads[step] if wide == grads.dtype else torch.empty_like(gates)
             _gate_grad(g, i, ctx.stretch, grad[:, :d])
             _gate_grad(found, f, ctx.stretch, grad[:, d : 2 * d])
@@ -206,8 +205,8 @@ class _LSTMScan(torch.autograd.Function):
 
 
 def mask_reset_grad(first: Tensor, totals: list[Tensor], *grads: Tensor) -> None:
-    """Where a row reset, the gradient of what it found belongs to the initial state, and the past none. In place."""
-    for total, grad in zip(totals, grads, strict=False):  # no totals: the initial state wants no gradient
+    """Move the gradient of rows that reset from the past to the initial state, in place."""
+    for total, grad in zip(totals, grads, strict=False):  # no totals: the initial state needs no gradient
         total += grad.masked_fill(~first, 0.0)
     for grad in grads:
         grad.masked_fill_(first, 0.0)

@@ -2,20 +2,20 @@
 
     out_n = sum over s of exp(q_n k_s) v_s / sum over s of exp(q_n k_s)                 s that are visible
 
-torch's fused attention subtracts each query's largest score first, so that any score will do, and on processors is at
-its worst with heads of 4 numbers: 7 ms for 121 queries and 12 221 keys in 4 heads, for which this takes 2. Where the
-sums of exponentials stay within what float32 holds, which they show themselves, no score need be subtracted: both sums
-are one product, with a row of ones below the values, and what is not visible is zero there. Exponentials are powers of
-two, which come cheaper.
+torch's fused attention subtracts each query's largest score first, so that scores of any size work, and is slowest on
+CPUs with heads of 4 numbers: 7 ms for 121 queries and 12 221 keys in 4 heads, against 2 ms here. Where the sums of
+exponentials stay within the range of float32, which they show themselves, no score needs to be subtracted: both sums
+are one product, with a row of ones below the values, where invisible keys have zeros. Exponentials are computed as
+powers of two, which is faster.
 
     a = [V; 1] P           P = exp(K^T Q^T)                                       forward
     dV = da P^T        dP = [V; 1]^T da        dS = dP P        dQ = dS^T K^T       dK = Q^T dS^T       backward
 
-Where a head has many scores and oneDNN is the faster library (``packed_linear.py``), those of a key lie one behind the
-other and are dealt with by the million: both products then take a third to half of the time. Else those of a query lie
-one behind the other, and blocks of them stay in the cache.
+Where a head has many scores and oneDNN is the faster library (``packed_linear.py``), the scores of a key are contiguous
+and processed in blocks of a million: both products then take a third to half of the time. Else the scores of a query
+are contiguous, in blocks that fit the cache.
 
-Same numbers up to rounding. Large scores, NaN, devices and compilers take torch's fused attention.
+Same numbers up to rounding. Large scores, NaN, devices and compilers use torch's fused attention.
 """
 
 import math
@@ -27,24 +27,19 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from recollect.ops.packed_linear import multiply, prefers_onednn
-from recollect.ops.tracing import can_tell, is_traced
+from recollect.ops.torch_internals import is_traced
 
 MILD = (1e-15, 1e25)
-"""Sums of exponentials that may be had without subtracting: what is left out below and gradients above stay normal
-float32, and a sum of so small a number misses nothing of weight."""
+"""Range of sums of exponentials that need no subtraction: within it, lost small terms carry no weight, and gradients
+are normal float32 numbers."""
 BLOCK = 2**18
-"""Scores that are dealt with at once: of several heads, or of some keys of one."""
+"""Scores that are processed at once: of several heads, or of some keys of one."""
 LARGE_BLOCK = 2**20
 """The same for oneDNN, and heads of more than ``BLOCK``."""
 
 
-def is_available() -> bool:
-    """Whether this torch says if it is tracing, which is when the plain form is needed."""
-    return can_tell()
-
-
 def attention(queries: Tensor, keys: Tensor, values: Tensor, visible: Tensor | None = None) -> Tensor:
-    """Softmax attention; the scale is in the queries.
+    """Compute softmax attention of scaled queries. Twin: :func:`plain_attention`.
 
     Args:
         queries: ``[b, h, n, e]``.
@@ -72,7 +67,7 @@ def attention(queries: Tensor, keys: Tensor, values: Tensor, visible: Tensor | N
 
 
 def plain_attention(queries: Tensor, keys: Tensor, values: Tensor, visible: Tensor | None = None) -> Tensor:
-    """The same as it is written."""
+    """Plain twin of :func:`attention`."""
     scores = (queries @ keys).to(torch.promote_types(queries.dtype, torch.float32))
     if visible is not None:
         scores = scores.masked_fill(~visible[:, None, None], -math.inf)
@@ -80,19 +75,19 @@ def plain_attention(queries: Tensor, keys: Tensor, values: Tensor, visible: Tens
 
 
 def _shifted(queries: Tensor, keys: Tensor, values: Tensor, visible: Tensor | None) -> Tensor:
-    # Heads lie one behind the other in memory: on interleaved ones the fused kernel takes four times as long.
+    # Contiguous heads: the fused kernel takes four times as long on interleaved ones.
     keys, values = keys.transpose(2, 3).contiguous(), values.transpose(2, 3).contiguous()
     mask = None if visible is None else visible[:, None, None].expand(-1, -1, queries.shape[2], -1)
     return F.scaled_dot_product_attention(queries, keys, values, attn_mask=mask, scale=1.0)
 
 
 def _is_mild(sums: Tensor) -> bool:
-    """Whether :func:`_sums` are what they should be: exponentials did not overflow, and did not all vanish."""
+    """Return whether :func:`_sums` are exact: exponentials did not overflow, and did not all vanish."""
     return sums[:, -1].amin().item() > MILD[0] and sums.abs().amax().item() < MILD[1]
 
 
 class _Attention(torch.autograd.Function):
-    """:func:`attention` of tensors of one dtype, whose sums are known."""
+    """:func:`attention` of tensors of one dtype, given their sums."""
 
     @staticmethod
     def forward(
@@ -107,7 +102,7 @@ class _Attention(torch.autograd.Function):
         (grad,) = grads
         queries, keys, values, visible, out, total = ctx.saved_tensors
         with torch.autocast("cpu", enabled=False):
-            if torch.is_grad_enabled():  # asked for something to be differentiated again
+            if torch.is_grad_enabled():  # the gradient will be differentiated again
                 sources = (queries, keys, values)
                 found = torch.autograd.grad(plain_attention(*sources, visible), sources, grad, create_graph=True)
                 return *found, None, None
@@ -128,7 +123,7 @@ def _with_ones(values: Tensor, visible: Tensor | None) -> Tensor:
 
 
 def _blocks(queries: Tensor, keys: Tensor) -> Iterator[tuple[slice, slice]]:
-    """Heads and keys of one block after the other: many whole heads, or some keys of one."""
+    """Yield heads and keys of one block after the other: many whole heads, or some keys of one."""
     (count, n, _), s = queries.shape, keys.shape[2]
     heads = max(1, BLOCK // (n * s))
     block = LARGE_BLOCK if heads == 1 and prefers_onednn(queries, s) else BLOCK
@@ -139,7 +134,7 @@ def _blocks(queries: Tensor, keys: Tensor) -> Iterator[tuple[slice, slice]]:
 
 
 def _scores(entries: Tensor, queries: Tensor) -> Tensor:
-    """``[g, j, s], [g, n, j]`` to ``[g, s, n]``, whose last axis runs along memory where oneDNN multiplies."""
+    """``[g, j, s], [g, n, j]`` to ``[g, s, n]``, whose last axis is contiguous where oneDNN multiplies."""
     if len(entries) == 1 and prefers_onednn(queries, entries.shape[2]):
         return multiply(entries[0].t().contiguous(), queries[0])[None]
     return torch.bmm(queries, entries).transpose(1, 2)

@@ -1,11 +1,11 @@
-"""Loops that use the same weights at every turn, with one weight gradient for all turns.
+"""Loops that use the same weights in every turn, with one weight gradient for all turns.
 
     turn i:      y_i = x_i W^T + b             dx_i = dy_i W
     afterwards:  dW  = dY^T X                  db   = sum dY          X, dY: the rows of all turns
 
-Left to itself, autograd computes a weight gradient per turn and adds it to those before. With few rows a turn,
-writing and adding these matrices takes more time than everything else. Here every turn only keeps its pair
-(x_i, dy_i), and one product per weight follows:
+Autograd computes a weight gradient per turn and adds it to the earlier ones. With few rows per turn, writing and
+adding these matrices takes more time than everything else. Here every turn only stores its pair (x_i, dy_i), and one
+product per weight follows:
 
     with accumulate_weight_grads({first: 10, second: 10}, turns=len(steps)) as leave:
         for step in steps:
@@ -13,10 +13,10 @@ writing and adding these matrices takes more time than everything else. Here eve
         (memory,) = leave(memory)
 
     graph:     weights -> _Weights -> _Use, _Use, ..., _Use -> _Leave -> loss
-    backward:  _Leave forgets old pairs; each _Use adds its own; _Weights, which waits for all of them, multiplies.
+    backward:  _Leave drops old pairs; each _Use adds its own; _Weights, which waits for all of them, multiplies.
 
-Both W and its transpose are packed once per loop (see :mod:`recollect.ops.packed_linear`). The numbers are those of
-the plain loop up to rounding; second derivatives do not exist.
+W and its transpose are packed once per loop (see :mod:`recollect.ops.packed_linear`). The numbers are those of the
+plain loop up to rounding; there are no second derivatives.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -29,12 +29,12 @@ from torch.autograd.function import once_differentiable
 
 from recollect.ops.linear import linear
 from recollect.ops.packed_linear import PackedLinear, multiply
-from recollect.ops.tracing import is_traced
+from recollect.ops.torch_internals import is_traced
 
 MIN_TURNS = 4
 """Below this many turns, packing and bookkeeping cost more than they save."""
 BLOCK_ROWS = 1024
-"""Rows that a product for a weight gradient has, while there are so many."""
+"""Rows of a product for a weight gradient, if there are as many."""
 
 
 class Affine:
@@ -43,7 +43,7 @@ class Affine:
     Args:
         weight: ``[o, i]``.
         bias: ``[o]`` or None.
-        parts: into how many maps of equal width the output falls (for stacks of several maps).
+        parts: number of maps of equal width that are stacked in the output.
     """
 
     def __init__(self, weight: Tensor, bias: Tensor | None, parts: int = 1) -> None:
@@ -60,15 +60,15 @@ class Affine:
 
 @contextmanager
 def accumulate_weight_grads(rows: Mapping[Affine, int], turns: int) -> Iterator[Callable[..., tuple[Tensor, ...]]]:
-    """A loop in which the given maps are used at each of many turns.
+    """Within this context, run a loop that uses the given maps in each of many turns.
 
     Args:
         rows: the maps, each with its number of rows per turn.
-        turns: how often each is used.
+        turns: uses of each map.
 
     Yields:
-        ``leave(*tensors)``: the same tensors. All that the loop made and that is used after it must pass through one
-        such call.
+        ``leave(*tensors)``, which returns the same tensors. Every result of the loop that is used after it must pass
+        through one such call.
     """
     if turns < MIN_TURNS or is_traced():
         yield lambda *tensors: tensors
@@ -87,12 +87,12 @@ def accumulate_weight_grads(rows: Mapping[Affine, int], turns: int) -> Iterator[
 
 @contextmanager
 def plain_weight_grads(rows: Mapping[Affine, int], turns: int) -> Iterator[Callable[..., tuple[Tensor, ...]]]:
-    """The plain twin of :func:`accumulate_weight_grads`: autograd adds up a weight gradient per turn."""
+    """Plain twin of :func:`accumulate_weight_grads`: autograd adds up a weight gradient per turn."""
     yield lambda *tensors: tensors
 
 
 class _Pairs:
-    """The packed products of one map in one loop, and what its weight gradient will be made of."""
+    """The packed products of one map in one loop, and the stored pairs of its weight gradient."""
 
     def __init__(self, affine: Affine, rows: int, uses: int) -> None:
         bias = affine.bias
@@ -105,16 +105,16 @@ class _Pairs:
         self.kept: list[tuple[Tensor, Tensor]] = []
 
     def input_gradient(self, grad: Tensor) -> Tensor:
-        """Dx for dy, both two-dimensional."""
+        """Return dx for dy, both two-dimensional."""
         if self.backward is None:
             self.backward = PackedLinear(self.weight.t().contiguous(), rows=self.rows, uses=self.uses)
         return self.backward(grad)
 
     def weight_gradients(self) -> tuple[Tensor | None, Tensor | None]:
-        """DW and db of all turns that a gradient reached (None if there are none); forgets them."""
+        """Return dW and db of all turns that a gradient reached (None if there are none), and drop their pairs."""
         if not self.kept:
             return None, None
-        # A thousand rows and more a product: as fast as one product of all, which would need them all in memory twice.
+        # Products of a thousand rows: as fast as one product of all, which would hold them all in memory twice.
         turns = max(1, BLOCK_ROWS // self.kept[0][0].shape[0])
         weight: Tensor | None = None
         bias: Tensor | None = None
@@ -128,7 +128,7 @@ class _Pairs:
 
 
 class _Weights(torch.autograd.Function):
-    """The weights go in, a number comes out: the anchor, from which every use seems to be computed."""
+    """From the weights to a number, the anchor, which is an input of every use."""
 
     @staticmethod
     def forward(ctx: Any, pairs: list[_Pairs], *weights: Tensor | None) -> Tensor:
@@ -143,7 +143,7 @@ class _Weights(torch.autograd.Function):
 
 
 class _Use(torch.autograd.Function):
-    """One turn's product. The anchor gets no gradient, but :class:`_Weights` waits for all that used it."""
+    """One turn's product. The anchor gets no gradient, but :class:`_Weights` waits for every use of it."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, anchor: Tensor, pairs: _Pairs) -> Tensor:
@@ -164,13 +164,13 @@ class _Use(torch.autograd.Function):
 
 
 class _Leave(torch.autograd.Function):
-    """The way out of a loop, and so the first of its nodes in the backward pass."""
+    """The end of a loop, and so its first node in the backward pass."""
 
     @staticmethod
     def forward(ctx: Any, pairs: list[_Pairs], weights: list[Tensor | None], *tensors: Tensor) -> tuple[Tensor, ...]:
         ctx.set_materialize_grads(False)
         ctx.pairs = pairs
-        # Kept so that autograd notices a weight that was changed in place before the backward pass.
+        # Saved so that autograd detects a weight that was changed in place before the backward pass.
         ctx.save_for_backward(*(weight for weight in weights if weight is not None))
         return tuple(tensor.detach() for tensor in tensors)
 

@@ -3,8 +3,8 @@
     p = softmax_c(s)        m = r p                 s [..., c, n],  r [..., n]
     u = sum_c p dm          dr = u                  ds = m (dm - u)
 
-With chunks in the last axis, torch works on a register of chunks at a time however few steps they have, and the
-derivative takes one product less than that of the two parts. Forward and backward of 2 to 8 steps in 12 to 32 chunks
+With chunks in the last axis, torch processes a register of chunks at a time however few steps they have, and the
+derivative needs one product less than that of the two parts. Forward and backward of 2 to 8 steps in 12 to 32 chunks
 took 0.4x to 0.7x the time of a softmax over the last axis and a product (one thread of an AMD EPYC).
 """
 
@@ -14,13 +14,13 @@ import torch
 from torch import Tensor
 
 from recollect.ops import short_softmax
-from recollect.ops.tracing import is_traced
+from recollect.ops.torch_internals import is_traced
 
 
 def prefers_chunks_last(contents: Tensor) -> bool:
-    """Whether attention to chunks ``[b, n, c, d]`` is faster with chunks in the last axis, behind their steps.
+    """Return whether attention to chunks ``[b, n, c, d]`` is faster with chunks in the last axis, after their steps.
 
-    On a CPU, where the steps are fewer than a register holds and no more than the chunks are.
+    So it is on a CPU, for fewer steps than a register holds and no more steps than chunks.
     """
     n, c = contents.shape[1:3]
     short = c * contents.element_size() < short_softmax.REGISTER
@@ -33,7 +33,7 @@ def plain_weighted_softmax(scores: Tensor, weights: Tensor) -> Tensor:
 
 
 class _WeightedSoftmax(torch.autograd.Function):
-    """Gives p beside m: what a derivative is built from must be an output, to be differentiated again."""
+    """Returns p beside m: to be differentiated again, a derivative may be built from outputs only."""
 
     @staticmethod
     def forward(ctx: Any, scores: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:

@@ -8,7 +8,8 @@ from torch import Tensor
 from recollect.cores.causal_transformer.core import CausalTransformer, CausalTransformerState, phases, rotate
 from recollect.cores.stream import Stream
 from recollect.layers.gates import ResidualGate
-from recollect.layers.ring_attention import RingAttention, StreamLayer, StreamStack, full_precision
+from recollect.layers.ring_attention import RingAttention, StreamLayer, StreamStack
+from recollect.ops.packed_linear import without_autocast
 
 
 class CausalTransformerStream(Stream):
@@ -68,9 +69,9 @@ class CausalTransformerStream(Stream):
         """One step ``[b, i] -> [b, dim]``."""
         if is_first is not self._never and is_first.any():
             self._stack.clear(is_first)
-        with full_precision(inputs):
+        with without_autocast(inputs):
             x = self.core.project(inputs.to(self._dtype))
-            *_, x = self._stack.step(x, self._turn() if self._head_dim else None)
+            *_, x = self._stack(x, self._turn() if self._head_dim else None)
             self._position += 1
             return self.core.norm(x)
 
@@ -78,9 +79,9 @@ class CausalTransformerStream(Stream):
         """Steps ``[b, t, i] -> [b, t, dim]`` in one pass."""
         if is_first is not self._never and is_first.any():
             self._stack.clear(is_first)
-        with full_precision(inputs):
+        with without_autocast(inputs):
             x = self.core.project(inputs.to(self._dtype))
-            *_, x = self._stack.block(x, self._turn_block(inputs.shape[1]) if self._head_dim else None)
+            *_, x = self._stack(x, self._turn_block(inputs.shape[1]) if self._head_dim else None)
             self._position += inputs.shape[1]
             return self.core.norm(x)
 

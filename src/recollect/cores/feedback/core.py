@@ -154,7 +154,7 @@ class FeedbackTransformer(MemoryCore[FeedbackState]):
             pasts.append(Past(projections, memory, official_empty=self.config.official_empty))
         back = torch.arange(window + pasts[0].block, 0, -1, device=inputs.device)  # of the keys, the newest last
         maps: list[list[Tensor]] | None = (
-            [[] for _ in self.layers] if any(layer.tap.listening for layer in self.layers) else None
+            [[] for _ in self.layers] if any(layer.tap.has_listeners for layer in self.layers) else None
         )
         outputs, memories = [], []
         for step, (x, *prepared) in enumerate(steps):

@@ -99,7 +99,7 @@ class FeedbackStream(Stream):
         scores = torch.baddbmm(q @ layer.positions.table.t(), q, keys.transpose(1, 2))
         # Empty slots hold what projections make of zeros, which is what official_empty wants to be seen.
         weights = masked_softmax(scores, None if self.core.config.official_empty else mask).to(values.dtype)
-        if layer.tap.listening:
+        if layer.tap.has_listeners:
             layer.tap(weights.view(self.batch_size, -1, *weights.shape[1:]))
         return weights @ values
 

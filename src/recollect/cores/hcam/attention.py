@@ -45,7 +45,7 @@ from recollect.layers.tap import Tap
 from recollect.layers.window_attention import sliding_attention
 from recollect.ops.linear import Linear, linear
 from recollect.ops.short_softmax import softmax
-from recollect.ops.tracing import learns_on_cpu
+from recollect.ops.torch_internals import learns_on_cpu
 from recollect.ops.weighted_softmax import prefers_chunks_last, weighted_softmax
 
 Form = Literal["project", "absorb", "gather"]
@@ -149,7 +149,7 @@ class HierarchicalAttention(nn.Module):
         mask = None if mask is None else mask[..., part]
         valid = None if valid is None else valid[:, None, None, part]  # b 1 1 n c
         index, weights = self.choose(queries, keys, mask, around=(part.start, n - part.stop))
-        shown = self.tap.listening or self.relevance_tap.listening
+        shown = self.tap.has_listeners or self.relevance_tap.has_listeners
         if form is None:
             form = self.form(queries.shape[1], contents.shape)
         if form == "gather" and (shown or index is None or self.reading.relevance_heads):
@@ -160,7 +160,7 @@ class HierarchicalAttention(nn.Module):
             mixed = self._gather(heads, contents, index, weights, valid)
         else:
             dense = weights if index is None else scatter_topk(index, weights, keys.shape[1])
-            if self.relevance_tap.listening:
+            if self.relevance_tap.has_listeners:
                 self.relevance_tap(dense)
             read = self._project if form == "project" else self._absorb
             mixed = read(heads, contents, self._by_head(dense), valid)
@@ -192,7 +192,7 @@ class HierarchicalAttention(nn.Module):
 
         Memories have room for the longest episode, and are mostly empty. Taps inside chunks record all places.
         """
-        shown = self.tap.listening or self.relevance_tap.listening
+        shown = self.tap.has_listeners or self.relevance_tap.has_listeners
         if mask is None or shown or not learns_on_cpu(mask):
             return slice(0, n)
         places = mask.flatten(0, -2).any(0).nonzero()
@@ -220,7 +220,7 @@ class HierarchicalAttention(nn.Module):
             mask = None if mask is None else mask.unsqueeze(1)
         scores = (features * features.shape[-1] ** -0.5) @ keys.to(features.dtype).mT
         index, weights = choose_chunks(scores, mask, self.top_k, self.reading.relevance)
-        if self.choice_tap.listening:
+        if self.choice_tap.has_listeners:
             among = choose_chunks(scores, mask, scores.shape[-1], "full_softmax")[1]
             self.choice_tap(F.pad(among, around) if any(around) else among)
         return index, weights
@@ -239,7 +239,7 @@ class HierarchicalAttention(nn.Module):
         n, c = contents.shape[1:3]
         positions = self.positions(c)
         rows = contents if positions is None else contents + positions
-        chunks_last = prefers_chunks_last(contents) and not self.tap.listening
+        chunks_last = prefers_chunks_last(contents) and not self.tap.has_listeners
         rows = rows.transpose(1, 2) if chunks_last else rows
         both = linear(rows.flatten(1, 2), torch.cat((self.key.weight, self.value.weight)))
         keys, values = both.unflatten(-1, (2, self.num_heads, -1)).permute(2, 0, 3, 1, 4)  # each b h n*c e
@@ -287,7 +287,7 @@ class HierarchicalAttention(nn.Module):
     def _inside(self, scores: Tensor, valid: Tensor | None) -> Tensor:
         """Return the softmax inside every chunk, ``[b, h, t, n, c]``."""
         weights = softmax(_hide(scores, valid))
-        return self.tap(weights) if self.tap.listening else weights
+        return self.tap(weights) if self.tap.has_listeners else weights
 
     def _absorbed(self, heads: Tensor) -> Tensor:
         """Multiply heads by W_k^T, to compare them with raw contents: ``[b, t, h, e] -> [b, t, h, d]``."""

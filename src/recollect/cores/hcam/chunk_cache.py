@@ -18,8 +18,7 @@ from torch import Tensor
 
 from recollect.cores.hcam.attention import choose_chunks, scatter_topk
 from recollect.cores.hcam.core import HierarchicalChunkLayer
-from recollect.layers.ring_attention import full_precision
-from recollect.ops.packed_linear import PackedLinear
+from recollect.ops.packed_linear import PackedLinear, without_autocast
 from recollect.ops.short_softmax import softmax
 
 
@@ -67,7 +66,7 @@ class ChunkCache(ABC):
     @property
     def listened(self) -> bool:
         """Whether relevances or weights are recorded."""
-        return self.memory.tap.listening or self.memory.relevance_tap.listening
+        return self.memory.tap.has_listeners or self.memory.relevance_tap.has_listeners
 
     def show(self, relevance: Tensor, weights: Tensor, order: Tensor | None) -> None:
         """Give relevance ``[b, 1 or h, n]`` and weights ``[b, h, n, c]`` to the Taps, oldest chunk first."""
@@ -85,7 +84,7 @@ class RingChunkCache(ChunkCache):
         super().__init__(layer, batch_size, dtype, layer.memory.out.bias)
         c, memory, norm = layer.config, layer.memory, layer.norm_memory
         b, n, d, heads = batch_size, c.num_chunks, c.dim, c.num_heads
-        with full_precision(memory.key.weight):
+        with without_autocast(memory.key.weight):
             query = memory.chunk_query.weight
             query = torch.cat((query * norm.weight, query @ norm.bias[:, None]), 1)
             self.chunk_query = None

@@ -28,9 +28,8 @@ from recollect.cores.hcam.core import HierarchicalChunkMemory, HierarchicalChunk
 from recollect.cores.hcam.lifelong_cache import ChunkIndex, LifelongChunkCache
 from recollect.cores.hcam.stream import ChunkStream
 from recollect.layers.finite import is_finite
-from recollect.layers.ring_attention import full_precision
 from recollect.layers.window_attention import visible_steps
-from recollect.ops.packed_linear import working_dtype
+from recollect.ops.packed_linear import without_autocast, working_dtype
 
 SEGMENT = 64
 """Most steps that ``extend`` computes at once: bounds its workspace of b * SEGMENT * n scores."""
@@ -143,7 +142,7 @@ class LifelongStream(ChunkStream):
         resets = {} if is_first is None else {i: firsts[:, i].tolist() for i in firsts.any(0).nonzero()[:, 0].tolist()}
         starts = iter([*sorted(resets), t])
         following, begin = next(starts), 0
-        with full_precision(inputs):
+        with without_autocast(inputs):
             while begin < t:
                 if begin == following:
                     self._new_episode([row for row, first in enumerate(resets[begin]) if first], firsts[:, begin])

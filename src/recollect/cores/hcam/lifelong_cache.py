@@ -16,8 +16,7 @@ from recollect.cores.hcam.attention import choose_chunks, scatter_topk
 from recollect.cores.hcam.chunk_cache import ChunkCache, scatter_topk_chunks
 from recollect.cores.hcam.chunk_store import ChunkStore
 from recollect.cores.hcam.core import HierarchicalChunkLayer
-from recollect.layers.ring_attention import full_precision
-from recollect.ops.packed_linear import PackedLinear
+from recollect.ops.packed_linear import PackedLinear, without_autocast
 
 
 class ChunkIndex:
@@ -74,7 +73,7 @@ class LifelongChunkCache(ChunkCache):
     ) -> None:
         c, memory, norm = layer.config, layer.memory, layer.norm_memory
         batch_size, n = chunk_index.lengths.shape
-        with full_precision(memory.key.weight):
+        with without_autocast(memory.key.weight):
             # With one relevance for all heads, the bias of the values is part of the output bias.
             apart = c.reading.relevance_heads
             bias = memory.out.bias if apart else memory.out.bias + memory.out.weight @ memory.value.bias

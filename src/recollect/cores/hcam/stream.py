@@ -14,9 +14,9 @@ from torch import Tensor, nn
 from recollect.cores.hcam.chunk_cache import ChunkCache, RingChunkCache
 from recollect.cores.hcam.core import HierarchicalChunkMemory, HierarchicalChunkMemoryState, LayerMemory
 from recollect.cores.stream import Stream
-from recollect.layers.ring_attention import RingAttention, Visibility, full_precision
+from recollect.layers.ring_attention import RingAttention, Visibility
 from recollect.layers.rings import MirrorRing
-from recollect.ops.packed_linear import PackedLinear, working_dtype
+from recollect.ops.packed_linear import PackedLinear, without_autocast, working_dtype
 
 
 class ChunkStreamLayer:
@@ -101,7 +101,7 @@ class ChunkStream(Stream, ABC):
 
     def advance(self, inputs: Tensor, is_first: Tensor) -> Tensor:
         """Take one step ``[b, i] -> [b, dim]``."""
-        with full_precision(inputs):
+        with without_autocast(inputs):
             if is_first is not self._never and any(firsts := is_first.tolist()):
                 self._new_episode([row for row, first in enumerate(firsts) if first], is_first)
             return self._step(inputs.to(self._raw.data.dtype))
@@ -177,7 +177,7 @@ class ChunkStream(Stream, ABC):
         c = self.core.config
         self._visible.load(torch.tensor(self._steps, device=self._never.device).clamp(max=c.memory_len))
         raw = self._raw.window()[:, -c.memory_len :].unbind(2)
-        with full_precision(self._raw.data):
+        with without_autocast(self._raw.data):
             for layer, window in zip(self._layers, raw, strict=True):
                 standard = F.layer_norm(window, (c.dim,))
                 layer.attention.load(F.linear(standard, layer.weight[c.dim :], layer.bias[c.dim :]))
@@ -220,7 +220,7 @@ class HierarchicalChunkStream(ChunkStream):
         self._load_windows([memory.window for memory in state.layers], state.steps.tolist())
         rows = torch.arange(self.batch_size, device=device).repeat_interleave(c.num_chunks)
         places = torch.arange(c.num_chunks, device=device).repeat(self.batch_size)
-        with full_precision(self._raw.data):
+        with without_autocast(self._raw.data):
             for cache, memory in zip(self._caches, state.layers, strict=True):
                 chunks, means = memory.contents.flatten(0, 1), memory.keys.flatten(0, 1)
                 cache.write(rows, places, chunks, means, state.lengths.flatten())

@@ -132,7 +132,7 @@ def attend_jointly(
         ``[h, b, t, e]``.
     """
     weights = masked_softmax(torch.cat((far_scores, near_scores), -1), readable)
-    if tap is not None and tap.listening:
+    if tap is not None and tap.has_listeners:
         weights = tap.edit(weights.transpose(0, 1))
         weights = tap(weights).transpose(0, 1)
     if dropout:
@@ -183,7 +183,7 @@ def attend_to_tiles(
     read = F.pad(~padding, (margin, margin)).unfold(1, reach, width).repeat_interleave(width, 1)  # b t w+2m
     read = F.pad(read, (slots, 0), value=True) & ~padding[..., None]
     weights = masked_softmax(scores, read[:, None])
-    if tap is not None and tap.listening:
+    if tap is not None and tap.has_listeners:
         tap(weights)
     if dropout:
         weights = F.dropout(weights, dropout)

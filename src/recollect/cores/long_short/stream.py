@@ -194,7 +194,7 @@ class LayerRings:
         if hidden is not None:
             scores = scores.masked_fill(hidden, -torch.inf)
         weights = scores.softmax(-1, torch.promote_types(scores.dtype, torch.float32))
-        if attention.tap.listening:
+        if attention.tap.has_listeners:
             attention.tap(weights.unflatten(0, (batch, heads)))
         far, near = weights.to(self.values.dtype).split((far.shape[-1], near.shape[-1]), -1)
         read = torch.baddbmm(torch.bmm(far, self.values), near, near_values)

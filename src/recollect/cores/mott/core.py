@@ -43,8 +43,8 @@ from recollect.config import require
 from recollect.cores.config import CoreConfig
 from recollect.cores.contract import MemoryCore
 from recollect.layers.config import require_map, require_map_of
-from recollect.layers.feedforward import lecun, perceptron
-from recollect.layers.spatial_attention import look, spatial_basis, split_inputs, take_map, what_and_where
+from recollect.layers.feedforward import init_lecun, perceptron
+from recollect.layers.spatial_attention import attend_to_places, infer_map_channels, spatial_basis, split_map
 from recollect.layers.tap import Tap
 
 Vision = Literal["recurrent", "feedforward"]
@@ -134,7 +134,7 @@ class SpatialAttentionMemory(MemoryCore[SpatialAttentionMemoryState]):
         super().__init__()
         self.config = config
         self.input_shape, self.output_shape = (input_dim,), (config.dim,)
-        self.channels, self.told = split_inputs(config.grid, config.channels, input_dim)
+        self.channels, self.told = infer_map_channels(config.grid, config.channels, input_dim)
         self.register_buffer("basis", spatial_basis(*config.grid, config.frequencies), persistent=False)
         m, heads, padding = config.map_dim, config.num_heads, config.kernel // 2
         self.is_recurrent = config.vision == "recurrent"
@@ -146,7 +146,7 @@ class SpatialAttentionMemory(MemoryCore[SpatialAttentionMemoryState]):
         self.query = perceptron(config.dim, config.query_dim, heads * width, heads * width)
         self.answer = perceptron(heads * (answer + width) + self.told, config.answer_dim, config.dim)
         self.cell = nn.LSTMCell(config.dim, config.dim)
-        lecun(self)
+        init_lecun(self)
         for bias in (self.cell.bias_ih, self.cell.bias_hh):
             nn.init.zeros_(bias)
         self.tap = Tap("b h t y x")
@@ -165,7 +165,7 @@ class SpatialAttentionMemory(MemoryCore[SpatialAttentionMemoryState]):
     ) -> tuple[Tensor, SpatialAttentionMemoryState]:
         """See all maps at once, then look and remember step by step."""
         b, t, _ = inputs.shape
-        maps, told = take_map(inputs, math.prod(self.config.grid), self.channels)
+        maps, told = split_map(inputs, math.prod(self.config.grid), self.channels)
         maps = maps.flatten(0, 1).transpose(1, 2).unflatten(2, self.config.grid)
         seen = self.see(maps).unflatten(0, (b, t))
         outputs = []
@@ -185,20 +185,11 @@ class SpatialAttentionMemory(MemoryCore[SpatialAttentionMemoryState]):
             map_c = (f.sigmoid() * map_c + i.sigmoid() * g.tanh()).to(map_c.dtype)
             vision = map_h = (o.sigmoid() * map_c.tanh()).to(map_h.dtype)
         query = self.query(h)
-        answers = self.look(vision, query)
+        queries = query.unflatten(1, (self.config.num_heads, -1))
+        taps = {"tap": self.tap, "what_where_tap": self.what_where_tap}
+        answers = attend_to_places(vision.flatten(2), queries, self.basis, self.config.grid, **taps)
         h, c = self.cell(self.answer(torch.cat((answers, query, told), 1)), (h, c))
         return SpatialAttentionMemoryState(map_h, map_c, h, c)
-
-    def look(self, vision: Tensor, query: Tensor) -> Tensor:
-        """Answers to queries: ``[b, m, y, x], [b, H (c_K + c_S)] -> [b, H (c_V + c_S)]``."""
-        queries = query.unflatten(1, (self.config.num_heads, -1))
-        answers, weights = look(vision.flatten(2), queries, self.basis.to(query.dtype), self.config.key_dim)
-        if self.tap.listening:
-            self.tap(weights.unflatten(2, self.config.grid)[:, :, None])
-        if self.what_where_tap.listening:
-            shares = what_and_where(vision.flatten(2), queries, self.basis.to(query.dtype), self.config.key_dim)
-            self.what_where_tap(shares.unflatten(2, self.config.grid)[:, :, None])
-        return answers.flatten(1)
 
     def flops_per_step(self) -> int:
         """Convolutions over all places, the scores and answers of all heads, and the weights of all other layers."""

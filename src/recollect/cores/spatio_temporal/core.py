@@ -56,8 +56,8 @@ from recollect.cores.config import CoreConfig
 from recollect.cores.contract import MemoryCore
 from recollect.cores.transformer_xl.core import TransformerXLConfig, TransformerXLState
 from recollect.layers.config import require_map, require_map_of
-from recollect.layers.feedforward import lecun, perceptron
-from recollect.layers.spatial_attention import look, spatial_basis, split_inputs, take_map, what_and_where
+from recollect.layers.feedforward import init_lecun, perceptron
+from recollect.layers.spatial_attention import attend_to_places, infer_map_channels, spatial_basis, split_map
 from recollect.layers.tap import Tap
 from recollect.layers.window_attention import plan_window, slide_layers, steps_since_first, window_steps
 
@@ -186,7 +186,7 @@ class SpatioTemporalAttention(MemoryCore[SpatioTemporalAttentionState]):
                 f"input_dim={input_dim}: with query=one-shot the last dim={config.dim} inputs are an earlier output, "
                 "and a map stands before them: give both"
             )
-        self.channels, self.told = split_inputs(config.grid, config.channels, input_dim - self.given)
+        self.channels, self.told = infer_map_channels(config.grid, config.channels, input_dim - self.given)
         self.register_buffer("basis", spatial_basis(*config.grid, FREQUENCIES), persistent=False)
         self.see = self._vision()
         m, heads = config.map_dim or self.channels, config.num_heads
@@ -196,7 +196,7 @@ class SpatioTemporalAttention(MemoryCore[SpatioTemporalAttentionState]):
         self.query = perceptron(config.dim, config.query_dim, heads * width, heads * width)
         self.answer = perceptron(answers + heads * width + self.told, config.answer_dim, config.dim)
         for part in (self.see, self.query, self.answer):
-            lecun(part)
+            init_lecun(part)
         self.temporal = config.temporal.build(config.dim)
         self.map_tap = Tap("b h t y x")
         self.what_where_tap = Tap("b h t y x")
@@ -219,7 +219,7 @@ class SpatioTemporalAttention(MemoryCore[SpatioTemporalAttentionState]):
         self, inputs: Tensor, state: SpatioTemporalAttentionState, is_first: Tensor
     ) -> tuple[Tensor, SpatioTemporalAttentionState]:
         """All maps at once; then step by step, or (one-shot) all steps at once."""
-        maps, others = take_map(inputs, math.prod(self.config.grid), self.channels)
+        maps, others = split_map(inputs, math.prod(self.config.grid), self.channels)
         told, given = others.split((self.told, self.given), 2)
         vision = self.vision(maps)
         if not self.given:
@@ -238,13 +238,9 @@ class SpatioTemporalAttention(MemoryCore[SpatioTemporalAttentionState]):
         """u: from O ``[b, t, m, n]``, the outputs o ``[b, t, dim]`` and what is told ``[b, t, e]``, ``[b, t, dim]``."""
         query = self.query(output)
         queries = query.unflatten(-1, (self.config.num_heads, -1))
-        answers, weights = look(vision, queries, self.basis.to(query.dtype), self.config.key_dim)
-        if self.map_tap.listening:
-            self.map_tap(weights.transpose(1, 2).unflatten(-1, self.config.grid))
-        if self.what_where_tap.listening:
-            shares = what_and_where(vision, queries, self.basis.to(query.dtype), self.config.key_dim)
-            self.what_where_tap(shares.transpose(1, 2).unflatten(-1, self.config.grid))
-        return self.answer(torch.cat((answers.flatten(2), query, told), 2))
+        taps = {"tap": self.map_tap, "what_where_tap": self.what_where_tap}
+        answers = attend_to_places(vision, queries, self.basis, self.config.grid, **taps)
+        return self.answer(torch.cat((answers, query, told), 2))
 
     def _sequential(
         self, vision: Tensor, told: Tensor, state: SpatioTemporalAttentionState, is_first: Tensor

@@ -6,7 +6,7 @@ from torch import Tensor
 from recollect.cores.spatio_temporal.core import SpatioTemporalAttention, SpatioTemporalAttentionState
 from recollect.cores.stream import Stream
 from recollect.cores.transformer_xl.stream import TransformerXLStream
-from recollect.layers.spatial_attention import take_map
+from recollect.layers.spatial_attention import split_map
 
 
 class SpatioTemporalStream(Stream):
@@ -39,7 +39,7 @@ class SpatioTemporalStream(Stream):
     def advance(self, inputs: Tensor, is_first: Tensor) -> Tensor:
         """One step ``[b, i] -> [b, dim]``."""
         core = self.core
-        maps, others = take_map(inputs[:, None], core.basis.shape[0], core.channels)
+        maps, others = split_map(inputs[:, None], core.basis.shape[0], core.channels)
         told, given = others.split((core.told, core.given), 2)
         cleared = is_first is not self._never and bool(is_first.any())
         before = given if core.given else self._output[:, None]

@@ -11,11 +11,11 @@ from torch import Tensor, nn
 
 from recollect.layers.attention import masked_softmax, merge_heads, split_heads
 from recollect.layers.config import Grid
-from recollect.layers.ring_attention import full_precision
 from recollect.layers.tap import Tap
 from recollect.layers.window_attention import MIN_BLOCK, overlapping_blocks, to_full, to_window
 from recollect.ops import unshifted_attention
 from recollect.ops.linear import Linear, linear
+from recollect.ops.packed_linear import without_autocast
 
 
 def centre(x: Tensor) -> Tensor:
@@ -67,9 +67,9 @@ class WindowAttention(nn.Module):
             """Mean over the places of a frame of what they give to each place of each frame of the window."""
 
     @property
-    def listening(self) -> bool:
+    def has_listeners(self) -> bool:
         """Whether anybody wants the weights."""
-        return any(tap.listening for tap in self.children() if isinstance(tap, Tap))
+        return any(tap.has_listeners for tap in self.children() if isinstance(tap, Tap))
 
     def folded(self) -> Folded:
         """The weights, with the norm's gain and shift and the scale of the scores."""
@@ -117,9 +117,9 @@ class WindowAttention(nn.Module):
         inverse = self._inverse_deviation(frames, times)[:, :, None].to(scores.dtype)  # b n 1 t w+1
         hidden = ~visible[:, None, None]
         weights = (scores * inverse).masked_fill(hidden, torch.finfo(scores.dtype).min).softmax(-1)
-        if self.tap.listening:
+        if self.tap.has_listeners:
             self.tap(weights.mean(1))
-        if self.place_tap.listening:
+        if self.place_tap.has_listeners:
             self.place_tap(weights.permute(0, 2, 3, 1, 4))
         weights = (weights * inverse).to(values.dtype)
         return merge_heads(to_full(weights) @ values + weights @ time_values)
@@ -128,7 +128,7 @@ class WindowAttention(nn.Module):
         """The r of a window's frames at their ages: ``[b, n, w + t, d]`` to ``[b, n, t, w + 1]``."""
         length, d = self.window + 1, frames.shape[-1]
         frames, times = _at_least_float32(frames), _at_least_float32(times)
-        with full_precision(frames):
+        with without_autocast(frames):
             products = frames @ times.t()  # b n w+t w+1: at every age, of which each step needs one
             shape, strides = (*products.shape[:2], products.shape[2] - self.window, length), products.stride()
             aged = products.as_strided(shape, (*strides[:2], length, length + 1))
@@ -166,7 +166,7 @@ class WindowAttention(nn.Module):
         """
         q = split_heads(queries, self.num_heads)
         seen = None if visible is None else visible.repeat_interleave(q.shape[2], 1)
-        if not self.listening:
+        if not self.has_listeners:
             return merge_heads(unshifted_attention.attention(q, keys, values, seen))
         weights = masked_softmax(q @ keys, None if seen is None else seen[:, None, None])
         self._show(weights)
@@ -176,9 +176,9 @@ class WindowAttention(nn.Module):
         """Shows ``[b, h, n, (w + 1) n]`` to the Taps."""
         assert self.grid is not None
         maps = weights.mean(2).unflatten(-1, (self.window + 1, *self.grid))[:, :, None]  # b h 1 s y x
-        if self.tap.listening:
+        if self.tap.has_listeners:
             self.tap(maps.sum((-1, -2)))
-        if self.map_tap.listening:
+        if self.map_tap.has_listeners:
             self.map_tap(maps)
 
 
@@ -207,7 +207,7 @@ class SpaceAttention(nn.Module):
         shift = (self.qkv.weight * self.norm.bias).sum(-1)
         parts = linear(F.layer_norm(x, (d,)), weight, shift).chunk(3, -1)
         q, k, v = (split_heads(part, self.num_heads) for part in parts)  # ... h n e
-        if not self.map_tap.listening:
+        if not self.map_tap.has_listeners:
             return self.out(merge_heads(F.scaled_dot_product_attention(q, k, v)))
         weights = masked_softmax((q * q.shape[-1] ** -0.5) @ k.transpose(-1, -2), None)
         maps = weights.mean(-2).unflatten(-1, self.grid)  # ... h y x

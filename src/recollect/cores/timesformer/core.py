@@ -61,7 +61,7 @@ from recollect.cores.contract import MemoryCore
 from recollect.cores.timesformer.attention import SpaceAttention, WindowAttention, centre
 from recollect.layers.config import feedforward_width, require_map, require_map_of
 from recollect.layers.feedforward import FeedForward, input_projection
-from recollect.layers.spatial_attention import split_inputs, take_map
+from recollect.layers.spatial_attention import infer_map_channels, split_map
 from recollect.layers.window_attention import plan_window, slide_layers, window_steps
 from recollect.ops.linear import Linear
 
@@ -197,7 +197,7 @@ class TimeSformer(MemoryCore[TimeSformerState]):
         super().__init__()
         self.config = config
         self.input_shape, self.output_shape = (input_dim,), (config.dim,)
-        self.channels, self.told = split_inputs(config.grid, config.channels, input_dim)
+        self.channels, self.told = infer_map_channels(config.grid, config.channels, input_dim)
         require(
             self.told < config.dim,
             "dim",
@@ -223,7 +223,7 @@ class TimeSformer(MemoryCore[TimeSformerState]):
 
     def embed(self, inputs: Tensor) -> tuple[Tensor, Tensor]:
         """``[..., i]`` to tokens with place and time, ``[..., n, d]``, and what is told."""
-        maps, told = take_map(inputs, self.places, self.channels)
+        maps, told = split_map(inputs, self.places, self.channels)
         return self.project(maps) + (self.space + self.time[-1]), told
 
     def answer(self, x: Tensor, told: Tensor) -> Tensor:

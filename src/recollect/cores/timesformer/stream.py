@@ -17,8 +17,9 @@ from torch import Tensor
 from recollect.cores.stream import Stream
 from recollect.cores.timesformer.attention import centre
 from recollect.cores.timesformer.core import TimeSformer, TimeSformerLayer, TimeSformerState
-from recollect.layers.ring_attention import Visibility, full_precision
+from recollect.layers.ring_attention import Visibility
 from recollect.layers.rings import MirrorRing
+from recollect.ops.packed_linear import without_autocast
 
 SCORES = 2**21
 """Of joint attention: rows of a step that have no more are dealt with together."""
@@ -81,7 +82,7 @@ class SamePlaceStep:
 
     def _show(self, weights: Tensor, batch_size: int) -> None:
         tap, place_tap = self.attention.tap, self.attention.place_tap
-        if tap.listening or place_tap.listening:
+        if tap.has_listeners or place_tap.has_listeners:
             by_place = weights.unflatten(0, (batch_size, -1)).transpose(1, 2)[:, :, None]  # b h 1 n s
             tap(by_place.mean(3))
             place_tap(by_place.clone())
@@ -125,7 +126,7 @@ class AllPlacesStep:
         queries = F.linear(F.layer_norm(x, x.shape[-1:]), self.folded.queries, self.folded.queries_bias)
         visible = None if hidden is None else hidden == 0
         # A few rows at a time: what is laid out for them is still in the cache when it is read. Taps hear all at once.
-        together = len(x) if self.attention.listening else self.rows
+        together = len(x) if self.attention.has_listeners else self.rows
         parts = [slice(row, row + together) for row in range(0, len(x), together)]
         answers = [self._answer(queries[part], part, None if visible is None else visible[part]) for part in parts]
         return self.attention.out(torch.cat(answers) + self.folded.values_bias)
@@ -157,7 +158,7 @@ class TimeSformerStream(Stream):
     def __init__(self, core: TimeSformer, batch_size: int) -> None:
         times = core.times()
         kind = SamePlaceStep if core.config.attention == "divided" else AllPlacesStep
-        with full_precision(times):
+        with without_autocast(times):
             self._layers = [kind(layer, times, batch_size, core.places) for layer in core.layers]
         self._visible = Visibility(batch_size, core.config.memory_len, times.device, times.dtype)
         super().__init__(core, batch_size)
@@ -172,7 +173,7 @@ class TimeSformerStream(Stream):
         """Continue from a state of the core."""
         self.core.check_state(state, self.batch_size, self._never.device)
         self._visible.load(state.count)
-        with full_precision(state.window):
+        with without_autocast(state.window):
             for layer, frames in zip(self._layers, state.window.unbind(1), strict=True):
                 layer.load(frames)
 
@@ -182,7 +183,7 @@ class TimeSformerStream(Stream):
             self._visible.clear(is_first)
             for layer in self._layers:
                 layer.clear(is_first)
-        with full_precision(inputs):
+        with without_autocast(inputs):
             hidden = self._visible.step()
             x, told = self.core.embed(inputs.to(self._dtype))
             for layer, weights in zip(self._layers, self.core.layers, strict=True):

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from recollect.layers.attention import MultiHeadAttention, attend, merge_heads
 from recollect.layers.config import Activation
-from recollect.layers.feedforward import FeedForward, xavier
+from recollect.layers.feedforward import FeedForward, init_xavier
 from recollect.ops.packed_linear import working_dtype
 from recollect.ops.weight_grads import Affine
 
@@ -72,7 +72,7 @@ class PreNormBlock(nn.Module):
         self.feedforward = None
         if feedforward:
             self.feedforward = FeedForward(dim, settings.hidden_dim, activation=settings.activation)
-        xavier(self)
+        init_xavier(self)
 
 
 def fold(norm: nn.LayerNorm, linear: nn.Linear) -> Affine:
@@ -177,7 +177,7 @@ class FoldedBlock:
 
     def _read(self, queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, causal: bool) -> Tensor:
         attention, dropout = self.block.attention, self.attention_dropout
-        if causal and mask is None and not attention.tap.listening:
+        if causal and mask is None and not attention.tap.has_listeners:
             return F.scaled_dot_product_attention(queries, keys, values, is_causal=True, dropout_p=dropout)
         mask = None if mask is None else mask[:, None, None]  # b h t s
         if causal:

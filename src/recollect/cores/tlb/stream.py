@@ -81,7 +81,7 @@ class KVCache:
             scores = scores.masked_fill(hidden, torch.finfo(scores.dtype).min)
         weights = scores.softmax(-1, dtype=torch.promote_types(scores.dtype, torch.float32))
         tap = layer.block.attention.tap
-        if tap.listening:
+        if tap.has_listeners:
             tap(weights.view(b, heads, t, -1))
         read = torch.bmm(weights.to(values.dtype), values).view(b, heads, t, width)
         return read.transpose(1, 2).reshape(b * t, heads * width)

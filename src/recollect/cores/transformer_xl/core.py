@@ -56,7 +56,7 @@ from recollect.layers.gates import make_gate
 from recollect.layers.positions import sinusoid
 from recollect.layers.tap import Tap
 from recollect.layers.window_attention import (
-    narrowed,
+    narrow_plan,
     plan_window,
     slide_layers,
     sliding_attention,
@@ -310,7 +310,7 @@ class TransformerXL(MemoryCore[TransformerXLState]):
     def unroll(self, inputs: Tensor, state: TransformerXLState, is_first: Tensor) -> tuple[Tensor, TransformerXLState]:
         """All steps at once; see :class:`MemoryCore`."""
         plan = plan_window(is_first, state.count, self.config.memory_len)
-        sight = narrowed(plan, *(layer.tap for layer in self.layers))
+        sight = narrow_plan(plan, *(layer.tap for layer in self.layers))
         positions = self.relative_positions(sight.places)
         x = self.project(inputs).to(state.window.dtype)  # the stream keeps its precision under autocast
         raw = []

@@ -6,8 +6,9 @@ from torch import Tensor
 
 from recollect.cores.stream import Stream
 from recollect.cores.transformer_xl.core import TransformerXL, TransformerXLState
-from recollect.layers.ring_attention import RingAttention, StreamLayer, StreamStack, full_precision
+from recollect.layers.ring_attention import RingAttention, StreamLayer, StreamStack
 from recollect.layers.rings import MirrorRing
+from recollect.ops.packed_linear import without_autocast
 
 
 class TransformerXLStream(Stream):
@@ -61,7 +62,7 @@ class TransformerXLStream(Stream):
         self.core.check_state(state, self.batch_size, self._never.device)
         d = self.core.config.dim
         self._window.load(state.window.transpose(1, 2))
-        with full_precision(state.window):
+        with without_autocast(state.window):
             known = [F.layer_norm(cached, (d,)) for cached in state.window.unbind(1)]
             folded = zip(known, self._folded, strict=True)
             self._stack.load(state.count, [F.linear(n, weight[d:], bias[d:]) for n, (weight, bias, *_) in folded])
@@ -71,8 +72,8 @@ class TransformerXLStream(Stream):
         if is_first is not self._never and is_first.any():
             self._stack.clear(is_first)
             self._window.clear(is_first)
-        with full_precision(inputs):
-            *raw, x = self._stack.step(self.core.project(inputs.to(self._window.data.dtype)))
+        with without_autocast(inputs):
+            *raw, x = self._stack(self.core.project(inputs.to(self._window.data.dtype)))
             self._window.push(torch.stack(raw, 1))
             return self.core.norm(x)
 
@@ -81,8 +82,8 @@ class TransformerXLStream(Stream):
         if is_first is not self._never and is_first.any():
             self._stack.clear(is_first)
             self._window.clear(is_first)
-        with full_precision(inputs):
-            *raw, x = self._stack.block(self.core.project(inputs.to(self._window.data.dtype)))
+        with without_autocast(inputs):
+            *raw, x = self._stack(self.core.project(inputs.to(self._window.data.dtype)))
             self._window.extend(torch.stack(raw, 2))
             return self.core.norm(x)
 

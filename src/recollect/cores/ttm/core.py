@@ -282,7 +282,7 @@ class TokenTuringMachine(MemoryCore[TokenTuringMachineState]):
         """
         if not self.hoists:
             return None, None
-        heard = self.read.tap.listening or (self.write is not None and self.write.tap.listening)
+        heard = self.read.tap.has_listeners or (self.write is not None and self.write.tap.has_listeners)
         if weights.fused is not None and not heard:  # the kernel keeps no weights that a tap could hear
             read, *write = (PartialSoftmax(*pooled, None) for pooled in fused_pooling(tokens, weights.fused))
             return read, write[0] if write else None

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from recollect.cores.ttm.processors import TokenMixing
-from recollect.layers.feedforward import FeedForward, xavier
+from recollect.layers.feedforward import FeedForward, init_xavier
 from recollect.layers.tap import Tap
 
 Variant = Literal["paper", "released"]
@@ -59,13 +59,13 @@ class EraseAdd(nn.Module):
         self.erase = _Control(dim, num_outputs, num_heads, hidden_dim)
         self.add = _Control(dim, num_outputs, num_heads, hidden_dim)
         self.tap = Tap("b s m")
-        xavier(self)
+        init_xavier(self)
 
     def forward(self, memory: Tensor, outputs: Tensor) -> Tensor:
         """``[..., m, d], [..., r, d] -> [..., m, d]``."""
         scores = self.address(self.norm(memory)).mT  # ... s m
         weights = scores.to(torch.promote_types(scores.dtype, torch.float32)).softmax(-1)
-        if self.tap.listening:
+        if self.tap.has_listeners:
             self.tap(weights)
         erase, add = self.erase(outputs), self.add(outputs)  # ... s d
         if self.variant == "paper":

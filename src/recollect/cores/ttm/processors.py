@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from recollect.layers.attention import MultiHeadAttention
-from recollect.layers.feedforward import FeedForward, xavier
+from recollect.layers.feedforward import FeedForward, init_xavier
 
 Processor = Literal["transformer", "mixer", "mlp"]
 
@@ -139,7 +139,7 @@ class TokenProcessor(nn.Module):
             blocks = [MLPBlock(dim, hidden_dim) for _ in range(num_layers)]
         self.blocks = nn.ModuleList(blocks)
         self.norm = nn.LayerNorm(dim, eps=1e-6)
-        xavier(self)
+        init_xavier(self)
 
     def forward(self, tokens: Tensor) -> Tensor:
         """``[..., p, d] -> [..., p, d]``."""

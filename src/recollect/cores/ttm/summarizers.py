@@ -27,9 +27,9 @@ import torch
 from torch import Tensor, nn
 
 from recollect.layers.attention import MultiHeadAttention, merge_heads, split_heads
-from recollect.layers.feedforward import FeedForward, xavier
+from recollect.layers.feedforward import FeedForward, init_xavier
 from recollect.layers.tap import Tap
-from recollect.ops.fused_pooling import FusedWeights, PoolingWeights, fuse, pays
+from recollect.ops.fused_pooling import FusedWeights, PoolingWeights, fuse, prefers_fused
 
 SummarizerKind = Literal["mlp", "latent_query", "mha", "pooling", "none"]
 
@@ -105,7 +105,7 @@ class Summarizer(nn.Module):
         values = self.values(tokens)
         shares, mass, logit = _exponentials(self.scores(tokens))
         return PartialSoftmax(
-            logit, (shares.to(values.dtype) @ values) / mass, shares / mass if self.tap.listening else None
+            logit, (shares.to(values.dtype) @ values) / mass, shares / mass if self.tap.has_listeners else None
         )
 
     def forward(self, tokens: Tensor, others: PartialSoftmax | None = None) -> Tensor:
@@ -113,12 +113,12 @@ class Summarizer(nn.Module):
         scores, values = _float32(self.scores(tokens)), self.values(tokens)
         if others is None:
             weights = scores.softmax(-1)
-            if self.tap.listening:
+            if self.tap.has_listeners:
                 self.show(weights)
             return self.finish(weights.to(values.dtype) @ values)
         weights = torch.cat((scores, others.logit.unsqueeze(-1)), -1).softmax(-1)
         own, share = weights.split([scores.shape[-1], 1], -1)
-        if self.tap.listening and others.weights is not None:
+        if self.tap.has_listeners and others.weights is not None:
             self.show(torch.cat((own, share * others.weights), -1))
         mean = own.to(values.dtype) @ values + share * others.value
         return self.finish(
@@ -146,7 +146,7 @@ class MLPSummarizer(Summarizer):
         super().__init__(dim, num_out)
         self.norm = nn.LayerNorm(dim, eps=EPS)
         self.net = FeedForward(dim, BOTTLENECK, activation="gelu_tanh", out_dim=num_out)
-        xavier(self)
+        init_xavier(self)
 
     def scores(self, tokens: Tensor) -> Tensor:
         """MLP(LN(V))."""
@@ -187,7 +187,7 @@ class AttentionSummarizer(Summarizer):
         super().__init__(dim, num_out, "b h k p")
         self.queries = nn.Parameter(torch.randn(num_out, dim) * 0.02)
         self.attention = MultiHeadAttention(dim, HEADS, bias=True)
-        xavier(self)
+        init_xavier(self)
 
     def scores(self, tokens: Tensor) -> Tensor:
         """Of every head: ``[..., h, k, p]``."""
@@ -240,7 +240,7 @@ class PoolingSummarizer(Summarizer):
 
     def forward(self, tokens: Tensor, others: PartialSoftmax | None = None) -> Tensor:
         """Means over the groups."""
-        if self.tap.listening:
+        if self.tap.has_listeners:
             self.show((self.members / self.sizes).expand(*tokens.shape[:-2], -1, -1))
         means = (self.members[:, : tokens.shape[-2]] @ tokens) / self.sizes
         return means if others is None else means + others.value
@@ -290,7 +290,7 @@ def fuse_summarizers(
         tokens: what the kernel will be used on, or tokens of that size.
     """
     mlps = [one for one in summarizers if isinstance(one, MLPSummarizer)]
-    if len(mlps) < len(summarizers) or not pays(tokens):
+    if len(mlps) < len(summarizers) or not prefers_fused(tokens):
         return None
     return fuse([one.pooling_weights(own) for one, own in zip(mlps, rows, strict=True)])
 

@@ -27,7 +27,7 @@ from torch import Tensor
 from recollect.agents.actor_critic import ActorCritic
 from recollect.config import require
 from recollect.cores.contract import MemoryCore
-from recollect.layers.tap import Tap, listen, times_relevance
+from recollect.layers.tap import Tap, listen, multiply_by_relevance
 from recollect.objectives.policy_gradient import Reduction
 from recollect.objectives.privileged_targets import attention_loss, interval_mass, label_loss
 from recollect.tasks.worlds.contract import World
@@ -108,7 +108,7 @@ class AttentionRecorder:
     def _hear(self, name: str, weights: Tensor) -> None:
         """``[b, t, s]``, ``[b, h, t, s]`` or ``[b, h, t, n, c]`` of the next t steps: a long call has several parts."""
         if weights.ndim == 5:
-            weights = times_relevance(weights, self.relevance[name]).mean(1).flatten(-2)
+            weights = multiply_by_relevance(weights, self.relevance[name]).mean(1).flatten(-2)
         weights = weights.mean(1) if weights.ndim == 4 else weights
         parts = self.heard.setdefault(name, [])
         began = sum(part.shape[1] for part, _ in parts)
