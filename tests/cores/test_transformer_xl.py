@@ -243,7 +243,7 @@ def test_a_long_window_of_a_young_episode_is_read_as_far_as_it_is_seen(positions
         return sees(plan, *taps)
 
     for narrow in (watched, whole):
-        monkeypatch.setattr(module, "narrowed", narrow)
+        monkeypatch.setattr(module, "narrow_plan", narrow)
         heard = {}
         with listen(core, heard.__setitem__):
             core(inputs, state, is_first)
