@@ -30,7 +30,7 @@ unit: .venv/installed-dev
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -q
 
 tables: .venv/installed-dev
-	$(BIN)/python -m recollect.recipes.demands
+	$(BIN)/python -m recollect.recipes.memory_requirements
 	$(BIN)/python benchmarks/report.py
 
 slow: .venv/installed-dev

@@ -54,7 +54,7 @@ from recollect.recipes import RECIPES
 from recollect.recipes.attention_agents.sizes import SIZES
 from recollect.recipes.attention_agents.study import game
 from recollect.recipes.memory_suite import grand_table
-from recollect.recipes.reproduce import with_demands
+from recollect.recipes.reproduce import with_memory_requirements
 from recollect.recipes.table_of_contents import tasks
 from recollect.state import nbytes
 from stream_report import RATES, ROBOTS, VIDEO, flops_that_differ, rate_rows, robot_rows, video_rows
@@ -227,7 +227,7 @@ def learning_table(results: Path) -> str:
     """The grand table as a picture, and who solves what."""
     found = [json.loads(path.read_text()) for path in sorted((results / "memory-suite").glob("*-seed*.json"))]
     picture = "![How far every core gets in every task, from chance to the oracle](docs/assets/memory-suite.svg)"
-    cells = grand_table(with_demands(RECIPES["memory-suite"], "lite", found))
+    cells = grand_table(with_memory_requirements(RECIPES["memory-suite"], "lite", found))
     return "\n".join([picture, "", *cells.answers()])
 
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from recollect.recipes.endless import ENDLESS, LESSONS, LONG, ROWS, SECONDS, WORLD, endless
+from recollect.recipes.endless import ENDLESS, IMITATION, LONG, ROWS, SECONDS, WORLD, endless
 from recollect.recipes.reproduce import run_once
 from recollect.training.fit import fit
 
@@ -15,7 +15,7 @@ def test_every_memory_is_taught_the_same_way():
     for run in runs:
         config = run.config
         assert (
-            config.teacher_description == f"imitated oracle for {LESSONS.steps} steps"
+            config.teacher_description == f"imitated oracle for {IMITATION.steps} steps"
             and "label targets" in config.training_aids
         )
         assert config.fit.processor_seconds == SECONDS <= 600 and config.fit.steps > config.loss.imitation.steps

@@ -57,7 +57,7 @@ def test_only_the_memory_differs_in_a_column(column):
     def base(row):
         config = cell(row, column)
         other = {"core": None} | ({"agent": None} if column.own else {})
-        if column.lessons is not None:  # targets for attention are for who attends to the past
+        if column.imitation is not None:  # targets for attention are for who attends to the past
             supervision = replace(config.loss.supervision, attention_cost=0.0, inside=False)
             other["loss"] = replace(config.loss, supervision=supervision)
         return str({**vars(config), **other})

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from recollect.tasks import TASKS, ruler
+from recollect.tasks import TASKS, memory_requirements
 from recollect.tasks.worlds.tabletop.table import HOME
 
 KEYS = ("goal-shown-once", "order-shown-once", "covered-objects")
@@ -65,10 +65,10 @@ def test_whoever_guesses_is_at_the_ceiling(key):
 @each
 def test_the_ruler_finds_the_lag_and_the_bits(key):
     config = TASKS[key](side=20)
-    demand = ruler.measure(config, 64)
-    assert demand is not None and demand.lag > config.delay and demand.bits == pytest.approx(config.spec.bits, abs=1e-3)
-    later = ruler.measure(TASKS[key](side=20, delay=config.delay + 10), 64)
-    assert later is not None and later.lag == pytest.approx(demand.lag + 10, abs=1)
+    needs = memory_requirements.measure(config, 64)
+    assert needs is not None and needs.lag > config.delay and needs.bits == pytest.approx(config.spec.bits, abs=1e-3)
+    later = memory_requirements.measure(TASKS[key](side=20, delay=config.delay + 10), 64)
+    assert later is not None and later.lag == pytest.approx(needs.lag + 10, abs=1)
 
 
 def test_a_block_follows_the_hand_and_stays_where_it_is_let_go():

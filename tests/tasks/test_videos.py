@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from recollect.tasks import Charades, ShapeActivities, Thumos
-from recollect.tasks.ruler import measure
+from recollect.tasks.memory_requirements import measure
 from recollect.tasks.videos.thumos import CLASSES
 from recollect.tasks.videos.video_files import VideoReader, VideoWriter, read_video
 

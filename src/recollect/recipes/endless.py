@@ -19,7 +19,7 @@ from recollect.cores import CORES
 from recollect.recipes.agent_sizes import lite
 from recollect.recipes.base import Recipe, Run, Scale, Test, file_name
 from recollect.recipes.equal_sizes import equal_core
-from recollect.recipes.lessons import Lessons, taught
+from recollect.recipes.imitation_recipe import ImitationRecipe, with_teacher
 from recollect.tasks.gymnasium.mortar_mayhem import EndlessMortarMayhemConfig
 from recollect.training import EvaluationConfig, ImpalaConfig, ReuseConfig, TeacherConfig
 
@@ -34,7 +34,7 @@ UNROLL = 256
 """Steps of a rollout: half an episode without a mistake, in which the first four commands are learned and repeated."""
 WINDOW, CHUNK = 16, 8
 """Steps of a window in each of two layers; of a chunk, in which a command is shown as a whole or in halves."""
-LESSONS = Lessons(
+IMITATION = ImitationRecipe(
     steps=150,
     reinforced=30,
     teacher=TeacherConfig(acts=60, keeps=0.5),
@@ -73,7 +73,7 @@ def endless(core: str = "hcam", scale: Scale = "lite") -> ImpalaConfig:
     if core == "transformer-xl":
         # As many steps in reach as an unroll has; gates of GRUs as GTrXL and Memory Gym's TrXL have them.
         memory = equal_core(core, dim=48, hidden_dim=96, memory_len=UNROLL // 2, gate="gru", relu_outputs=True)
-    config = taught(lite(WORLD, memory, steps=1, discount=0.99, entropy_cost=1e-3), LESSONS)
+    config = with_teacher(lite(WORLD, memory, steps=1, discount=0.99, entropy_cost=1e-3), IMITATION)
     encoders = EncoderConfig(
         kinds=(("observation", "patches-7"),), channels=(TILE, TILE, TILE), image_dim=FEATURES, norm_images=True
     )

@@ -3,7 +3,7 @@
 A column is a task with its way to learn; a row is a memory. What is in the table, and how it is learned, stands in
 :data:`COLUMNS` and :data:`ROWS` and nowhere else. Every cell has about the same number of parameters and at most its
 column's processor time, whatever its steps cost; it ends earlier when it scores :data:`SOLVED`. Worlds are imitated
-with the lessons of Lampinen's study (recipes/hierarchical_transformer_memory).
+with the imitation of Lampinen's study (recipes/hierarchical_transformer_memory).
 
 Runs come in an order in which a table that is not full says much: all columns of the rows in :data:`FIRST`, then
 row after row; the next seed begins when all of that is done.
@@ -21,7 +21,7 @@ from recollect.recipes import hierarchical_transformer_memory as htm
 from recollect.recipes.base import Recipe, Run, Scale, Test, file_name
 from recollect.recipes.equal_sizes import equal_core
 from recollect.recipes.htm_inference import inference
-from recollect.recipes.lessons import Lessons, taught
+from recollect.recipes.imitation_recipe import ImitationRecipe, with_teacher
 from recollect.recipes.memory_suite_pages import Cells, Heading, Line
 from recollect.recipes.recall import OPTIMIZERS, recall
 from recollect.recipes.temporal_latent_bottleneck import copying
@@ -62,7 +62,7 @@ class Column:
     """Processor time of the steps of a cell."""
     every: int = 100
     """Steps between evaluations, at each of which a cell may end."""
-    lessons: Lessons | None = None
+    imitation: ImitationRecipe | None = None
     """How it is imitated."""
     where: StreamTask | WorldConfig | None = None
     """What is scored, where that is not what is trained on."""
@@ -108,7 +108,7 @@ def _plain_streets(core: str) -> ImpalaConfig:
     )
 
 
-_STREETS = Lessons(
+_STREETS = ImitationRecipe(
     steps=STEPS,
     teacher=TeacherConfig(name="explorer", acts=200, keeps=0.5),
     batch_size=32,
@@ -121,7 +121,7 @@ _STREETS = Lessons(
     gradients=True,
 )
 """The recipe's neighbourhoods that grow take an hour (docs/log.md): a cell would never leave the smallest. It has whole
-ones from the start, and lessons of its own."""
+ones from the start, and imitation of its own."""
 
 
 def _shorter_maze(core: str) -> ImpalaConfig:
@@ -130,10 +130,15 @@ def _shorter_maze(core: str) -> ImpalaConfig:
 
 
 def _imitated(
-    key: str, title: str, config: Callable[[str], TrainerConfig], seconds: float, lessons: Lessons, **more: Any
+    key: str,
+    title: str,
+    config: Callable[[str], TrainerConfig],
+    seconds: float,
+    imitation: ImitationRecipe,
+    **more: Any,
 ) -> Column:
     return Column(
-        key=key, title=title, config=config, how="imitated", seconds=seconds, every=20, lessons=lessons, **more
+        key=key, title=title, config=config, how="imitated", seconds=seconds, every=20, imitation=imitation, **more
     )
 
 
@@ -149,13 +154,13 @@ COLUMNS = (
         where=_two_links(),
         own=True,
     ),
-    _imitated("visual-match", "visual match", htm.visual_match, 90, htm.LESSONS["visual-match"]),
+    _imitated("visual-match", "visual match", htm.visual_match, 90, htm.IMITATION["visual-match"]),
     _imitated(
         "ballet",
         "ballet, 2 dances, delay 48",
         _two_dancers,
         240,
-        replace(htm.LESSONS["ballet"], curriculum=CurriculumConfig()),
+        replace(htm.IMITATION["ballet"], curriculum=CurriculumConfig()),
         where=htm.lite_level(2, delay=48),
     ),
     _imitated(
@@ -163,10 +168,10 @@ COLUMNS = (
         "words, 4 between",
         htm.words,
         240,
-        replace(htm.LESSONS["words"], inside=True),  # two names lie in one chunk
+        replace(htm.IMITATION["words"], inside=True),  # two names lie in one chunk
         where=_four_between(),
     ),
-    _imitated("permanence", "permanence", htm.permanence, 100, htm.LESSONS["permanence"]),
+    _imitated("permanence", "permanence", htm.permanence, 100, htm.IMITATION["permanence"]),
     _imitated("streets", "streets", _plain_streets, 150, _STREETS),
     Column(key="t-maze", title="T-maze, 70", config=_shorter_maze, how="reinforcement", seconds=130, every=50),
 )
@@ -220,8 +225,8 @@ def cell(row: str, column: Column) -> TrainerConfig:
     if column.own:
         memory |= {name: getattr(config.core, name) for name in OWN if name in vars(config.core)}
     config = replace(config, core=equal_core(core, **memory))
-    if column.lessons is not None:
-        config = taught(config, replace(column.lessons, steps=STEPS))
+    if column.imitation is not None:
+        config = with_teacher(config, replace(column.imitation, steps=STEPS))
     if core in OPTIMIZERS:
         config = replace(config, optimizer=OPTIMIZERS[core])
     spec = config.trained_on.spec

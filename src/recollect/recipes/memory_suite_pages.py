@@ -379,7 +379,7 @@ class Cells:
         torn = scores.max() >= SOLVED and scores.min() < BEGUN
         return ", ".join(f"{100 * score:z.0f}" for score in (scores if torn else [self._middle(scores)]))
 
-    def lessons(self) -> list[str]:
+    def imitation(self) -> list[str]:
         """How every column is learned, as Markdown: time of a cell, teacher, and what helps which rows."""
         lines = ["| task | how | seconds of a cell | teacher and helps |", "|---|---|---:|---|"]
         for column in self.columns:
@@ -463,7 +463,7 @@ class Cells:
                 *reasons,
                 "## How each column is learned",
                 "",
-                *self.lessons(),
+                *self.imitation(),
                 "",
                 *self._absent(),
                 "Made from `results/memory-suite/` by `recollect reproduce memory-suite`, which resumes.",

@@ -39,9 +39,9 @@ from recollect.evaluation.confidence_interval import interquartile_mean, seeds_i
 from recollect.files import read_json, replace_between, require_json_type, write_atomically
 from recollect.machine import peak_bytes, reset_peak_bytes
 from recollect.recipes.base import Recipe, Run, Test
-from recollect.recipes.demands import demand_of, policies_of
 from recollect.recipes.learner_frames import frames_table
 from recollect.recipes.markdown import markdown_cell
+from recollect.recipes.memory_requirements import policies_of, requirements_of
 from recollect.runs.errors import RunError
 from recollect.runs.folder_lock import InUseError
 from recollect.runs.provenance import environment
@@ -152,9 +152,9 @@ def run_once(
     if anew and _has_ended(directory):
         shutil.rmtree(directory)
     here = {key: value for key, value in environment().items() if key != "command"}
-    seed, usual = run.config.fit.seed, recipe.seeds.get(scale) if run.seeds is None else run.seeds  # type: ignore[call-overload]
-    more = "" if usual is None or seed < usual else f" --seeds {seed + 1}"  # of which the plain command has fewer
-    result: dict[str, Any] = {
+    seed, usual = run.config.fit.seed, recipe.seeds.get(scale) if run.seeds is None else run.seeds  # type:
+    ignore[call-overload] more = "" if usual is None or seed < usual else f" --seeds {seed + 1}"  # of which the plain
+    command has fewer result: dict[str, Any] = {
         "recipe": recipe.name,
         "scale": scale,
         "label": run.label,
@@ -329,10 +329,12 @@ def _paged(recipe: Recipe, scale: str, results: Sequence[Mapping[str, Any]], roo
     """The table of a recipe that has pages of its own; writes them, too."""
     assert recipe.pages is not None
     lines = [f"### {recipe.title} ({scale} scale)", "", f"{recipe.about} Source: {recipe.source}.", ""]
-    return "\n".join([*lines, recipe.pages(with_demands(recipe, scale, results), root), "", *_caption(results)])
+    return "\n".join(
+        [*lines, recipe.pages(with_memory_requirements(recipe, scale, results), root), "", *_caption(results)]
+    )
 
 
-def with_demands(recipe: Recipe, scale: str, results: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def with_memory_requirements(recipe: Recipe, scale: str, results: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Results whose tests also say ``lag`` and ``reach``, as :func:`lag_and_reach` does, where the lag is known."""
     rows = {run.label: run for run in recipe.rows(scale)}
     found = []
@@ -340,8 +342,10 @@ def with_demands(recipe: Recipe, scale: str, results: Sequence[Mapping[str, Any]
         run, tests = rows.get(result["label"]), {}
         for name, test in result.get("tests", {}).items():
             where = None if run is None else run.scored.get(_trained(name))
-            demand = None if where is None else demand_of(where.where)
-            known = {} if run is None or demand is None else {"lag": demand.lag, "reach": reach_of(run.config)}
+            needs = None if where is None else requirements_of(where.where)
+            known = (
+                {} if run is None or needs is None else {"lag": needs.lag, "reach": reach_of(run.config)}
+            )
             tests[name] = {**test, **known}
         found.append({**result, "tests": tests})
     return found
@@ -387,11 +391,11 @@ def table(recipe: Recipe, scale: str, results: Sequence[Mapping[str, Any]]) -> s
 
 def lag_and_reach(run: Run, test: Test) -> str:
     """Steps between what must be kept and its use, and steps back that the core's windows show; "-" where unknown."""
-    demand = demand_of(test.where)
-    if demand is None:
+    needs = requirements_of(test.where)
+    if needs is None:
         return "-"
     reach = reach_of(run.config)
-    return f"{demand.lag:g} / {'∞' if reach is None else reach}"
+    return f"{needs.lag:g} / {'∞' if reach is None else reach}"
 
 
 def reach_of(config: TrainerConfig) -> int | None:

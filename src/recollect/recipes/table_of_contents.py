@@ -7,7 +7,7 @@ from typing import Any
 from recollect.agents import AGENTS
 from recollect.cores import CORES
 from recollect.recipes import RECIPES
-from recollect.recipes.demands import demand_of
+from recollect.recipes.memory_requirements import requirements_of
 from recollect.state import nbytes
 from recollect.tasks import TASKS, StreamTask
 from recollect.training import TRAINERS
@@ -33,7 +33,8 @@ def cores() -> list[Row]:
 
 
 def tasks() -> list[Row]:
-    """Every task at its default difficulty, and what it asks of a memory (:mod:`recollect.recipes.demands`).
+    """Every task at its default difficulty, and what it asks of a memory
+    (:mod:`recollect.recipes.memory_requirements`).
 
     lag: steps between what must be kept and its use, median and 95 %; ends: of episodes in between, the same; past:
     other things to be seen in between; bits: how much must be kept.
@@ -41,13 +42,13 @@ def tasks() -> list[Row]:
     rows: list[Row] = []
     for key, task in TASKS.items():
         default = task()
-        chance, demand = default.spec.chance, demand_of(default)
+        chance, needs = default.spec.chance, requirements_of(default)
         asked = dict.fromkeys(("lag", "ends", "past", "bits"), "-")
-        if demand is not None:
-            asked["lag"] = f"{demand.lag:g}, {demand.lag_high:g}"
-            asked["ends"] = f"{demand.episodes:g}, {demand.episodes_high:g}"
-            asked["past"] = "-" if math.isnan(demand.distractors) else f"{demand.distractors:g}"
-            asked["bits"] = "-" if math.isnan(demand.bits) else f"{demand.bits:.1f}"
+        if needs is not None:
+            asked["lag"] = f"{needs.lag:g}, {needs.lag_high:g}"
+            asked["ends"] = f"{needs.episodes:g}, {needs.episodes_high:g}"
+            asked["past"] = "-" if math.isnan(needs.distractors) else f"{needs.distractors:g}"
+            asked["bits"] = "-" if math.isnan(needs.bits) else f"{needs.bits:.1f}"
         row = {"key": key, "kind": "rows" if issubclass(task, StreamTask) else "world"}
         rows.append(
             row | {"chance": "-" if math.isnan(chance) else f"{chance:.3f}"} | asked | {"about": _summary(task)}

@@ -21,7 +21,7 @@ from recollect.runs import checkpoints
 from recollect.runs.checkpoints import Checkpoint
 from recollect.runs.errors import StepError
 from recollect.runs.run_directory import RunRecord
-from recollect.tasks.ruler import policy_scores
+from recollect.tasks.memory_requirements import policy_scores
 from recollect.training.config import TrainerConfig, fresh_seed
 from recollect.training.devices import choose_device
 from recollect.training.trainers import REGISTRY

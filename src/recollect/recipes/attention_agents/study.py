@@ -37,7 +37,7 @@ from recollect.recipes.attention_agents.agents import (
     with_tokens,
 )
 from recollect.recipes.base import Recipe, Run, Scale, Test, require_scale
-from recollect.recipes.lessons import Lessons, taught
+from recollect.recipes.imitation_recipe import ImitationRecipe, with_teacher
 from recollect.tasks import CatchConfig, GymnasiumConfig, TrackConfig
 from recollect.tasks.gymnasium.atari import AtariRules
 from recollect.tasks.worlds.contract import WorldConfig
@@ -63,8 +63,8 @@ LITE: dict[str, WorldConfig] = {
 }
 LITE_STEPS = {"catch": 400, "catch in the dark": 600, "track": 1000}
 """Rollouts of 992 steps; a run ends sooner when 95 % of the balls are caught in an evaluation of 64 episodes."""
-LESSONS = {
-    "catch in the dark": Lessons(
+IMITATION = {
+    "catch in the dark": ImitationRecipe(
         steps=160,
         batch_size=32,
         unroll=19,
@@ -72,7 +72,7 @@ LESSONS = {
         decision_cost=1.0,
         reuse=ReuseConfig(passes=2, minibatches=4),
     ),
-    "track": Lessons(
+    "track": ImitationRecipe(
         steps=160,
         batch_size=32,
         unroll=50,
@@ -84,7 +84,7 @@ LESSONS = {
 }
 """How the rows that imitate are taught: in rollouts of a ball's fall, and of an episode."""
 CAREFUL = {("mott", "track"): 1e-3}
-"""Learning rates of rows whose gradients explode with that of their lessons."""
+"""Learning rates of rows whose gradients explode with that of their imitation."""
 LITE_SECONDS = 2400.0
 """Processor time of a run: 20 minutes on two cores."""
 LITE_PONG_STEPS = {"adaptive": 2600}
@@ -188,11 +188,11 @@ def _lite_rows() -> Iterator[Run]:
         for agent, config in runs.items():
             config = lite(with_norms(config), LITE_STEPS[name])
             yield _run(f"{agent}, {name}", config, "lite", _lite_test(world))
-            if name in LESSONS:
-                lessons = LESSONS[name]
-                rate = CAREFUL.get((agent, name), lessons.learning_rate)
-                taught_run = taught(config, replace(lessons, learning_rate=rate))
-                yield _run(f"{agent}, {name}, imitated", taught_run, "lite", _lite_test(world))
+            if name in IMITATION:
+                imitation = IMITATION[name]
+                rate = CAREFUL.get((agent, name), imitation.learning_rate)
+                imitated_run = with_teacher(config, replace(imitation, learning_rate=rate))
+                yield _run(f"{agent}, {name}, imitated", imitated_run, "lite", _lite_test(world))
     world = LITE["catch"]
     divided = timesformer(world, "divided")
     patches = {f"timesformer-divided, patches of {side}": with_patches(divided, side) for side in LITE_PATCHES}

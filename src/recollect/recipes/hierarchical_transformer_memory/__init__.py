@@ -23,18 +23,18 @@ from recollect.recipes.hierarchical_transformer_memory.ballet import (
     generalisation,
     lite_level,
 )
-from recollect.recipes.hierarchical_transformer_memory.ballet import LESSONS as BALLET_LESSONS
-from recollect.recipes.hierarchical_transformer_memory.permanence import LESSONS as PERMANENCE_LESSONS
+from recollect.recipes.hierarchical_transformer_memory.ballet import IMITATION as BALLET_LESSONS
+from recollect.recipes.hierarchical_transformer_memory.permanence import IMITATION as PERMANENCE_LESSONS
 from recollect.recipes.hierarchical_transformer_memory.permanence import PERMANENCE, permanence, permanence_tests
 from recollect.recipes.hierarchical_transformer_memory.rows import CORE_ROWS, longest_episode
-from recollect.recipes.hierarchical_transformer_memory.streets import LESSONS as STREETS_LESSONS
+from recollect.recipes.hierarchical_transformer_memory.streets import IMITATION as STREETS_LESSONS
 from recollect.recipes.hierarchical_transformer_memory.streets import STREETS, streets
 from recollect.recipes.hierarchical_transformer_memory.t_maze import T_MAZE, short_t_maze, t_maze
-from recollect.recipes.hierarchical_transformer_memory.visual_match import LESSONS as VISUAL_MATCH_LESSONS
+from recollect.recipes.hierarchical_transformer_memory.visual_match import IMITATION as VISUAL_MATCH_LESSONS
 from recollect.recipes.hierarchical_transformer_memory.visual_match import VISUAL_MATCH, visual_match
-from recollect.recipes.hierarchical_transformer_memory.words import LESSONS as WORDS_LESSONS
+from recollect.recipes.hierarchical_transformer_memory.words import IMITATION as WORDS_LESSONS
 from recollect.recipes.hierarchical_transformer_memory.words import WORDS, word_tests, words
-from recollect.recipes.lessons import Lessons
+from recollect.recipes.imitation_recipe import ImitationRecipe
 
 HTM_RECIPES = [
     T_MAZE,
@@ -46,7 +46,7 @@ HTM_RECIPES = [
     STREETS,
 ]
 
-LESSONS: dict[str, Lessons] = {
+IMITATION: dict[str, ImitationRecipe] = {
     "ballet": BALLET_LESSONS,
     "visual-match": VISUAL_MATCH_LESSONS,
     "words": WORDS_LESSONS,
@@ -58,7 +58,7 @@ LESSONS: dict[str, Lessons] = {
 __all__ = [
     "CORE_ROWS",
     "HTM_RECIPES",
-    "LESSONS",
+    "IMITATION",
     "ballet",
     "ballet_tests",
     "generalisation",

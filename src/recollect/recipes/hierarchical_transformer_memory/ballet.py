@@ -5,7 +5,7 @@ from dataclasses import replace
 from recollect.recipes.agent_sizes import lite_core, lite_spoken, paper, paper_core
 from recollect.recipes.base import Scale, Test, require_scale
 from recollect.recipes.hierarchical_transformer_memory.rows import reads_all, study
-from recollect.recipes.lessons import Lessons
+from recollect.recipes.imitation_recipe import ImitationRecipe
 from recollect.tasks.worlds.ballet.dances import ALIKE
 from recollect.tasks.worlds.ballet.world import BalletConfig
 from recollect.training import CurriculumConfig, ImpalaConfig, ReuseConfig
@@ -14,7 +14,7 @@ WINDOW, CHUNK = 7, 8
 """Less than half a dance; a period of 31 or 63 steps is no multiple of a chunk."""
 WALK = 8
 """Steps after the name: three lead to a dancer."""
-LESSONS = Lessons(
+IMITATION = ImitationRecipe(
     steps=500,
     batch_size=32,
     unroll=135,  # two episodes of two dancers; an episode of eight is longer, but then the encoder knows what to keep
@@ -100,7 +100,7 @@ BALLET = study(
     ballet,
     {"lite": 4, "paper": 4},
     ballet_tests,
-    LESSONS,
+    IMITATION,
 )
 GENERALISATION = study(
     "htm-generalisation",
@@ -110,5 +110,5 @@ GENERALISATION = study(
     generalisation,
     {"lite": 4, "paper": 4},
     _generalisation_tests,
-    LESSONS,
+    IMITATION,
 )

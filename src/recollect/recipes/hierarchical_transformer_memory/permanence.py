@@ -5,14 +5,14 @@ from dataclasses import replace
 from recollect.recipes.agent_sizes import lite_core, lite_spoken, paper, paper_core
 from recollect.recipes.base import Run, Scale, Test, require_scale
 from recollect.recipes.hierarchical_transformer_memory.rows import longest_episode, reads_all, row, study
-from recollect.recipes.lessons import Lessons
+from recollect.recipes.imitation_recipe import ImitationRecipe
 from recollect.tasks.worlds.object_permanence import LEVELS, ObjectPermanenceConfig
 from recollect.training import ImpalaConfig
 
 LITE = ObjectPermanenceConfig(
     num_boxes=2, num_shapes=2, jumps=1, delays=(32,), free_steps=28, side=7, random_places=False
 )
-LESSONS = Lessons(steps=100, attention_cost=1.0, decision_cost=1.0, gradients=True)
+IMITATION = ImitationRecipe(steps=100, attention_cost=1.0, decision_cost=1.0, gradients=True)
 PAPER = replace(LEVELS["varying"], observation="pixels")
 DELAY_LEVELS = {  # table 3, figures 4b and 4c: trained on varying delays, tested with none and with the longest
     "no delay": {"hcam": "0.967", "transformer-xl": "0.822", "lstm": "0.332"},
@@ -68,6 +68,6 @@ _STUDY = study(
     permanence,
     {"lite": 4, "paper": 4},
     permanence_tests,
-    LESSONS,
+    IMITATION,
 )
 PERMANENCE = replace(_STUDY, runs={**_STUDY.runs, "paper": lambda: [*_STUDY.runs["paper"](), *_longest_alone()]})

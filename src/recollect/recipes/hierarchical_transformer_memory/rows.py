@@ -8,12 +8,13 @@
     lstm, chrono start              gates begin with memories that last up to the longest episode
 
 The lite scale has each of them twice: by reinforcement alone, and *imitated*, taught by a policy that the world
-offers and helped as :class:`~recollect.recipes.lessons.Lessons` says. Tables name teacher and helps beside the row.
-The long scale says what reinforcement alone reaches in two hours of one processor core, from easy to hard where the
-lessons have a curriculum: ``hcam`` and ``memoryless``.
+offers and helped as :class:`~recollect.recipes.imitation_recipe.ImitationRecipe` says. Tables name teacher and helps
+beside the row. The long scale says what reinforcement alone reaches in two hours of one processor core, from easy to
+hard where the imitation have a curriculum: ``hcam`` and ``memoryless``.
 
 A row's *reach* is layers x window of its core: what it sees without chunks and without having learned to carry
-anything on. Where a test is marked ``beyond_window`` the lag (tasks/ruler.py) is at least four times that.
+anything on. Where a test is marked ``beyond_window`` the lag (tasks/memory_requirements.py) is at least four times
+that.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -25,7 +26,7 @@ from recollect.cores.hcam import HierarchicalChunkMemoryConfig
 from recollect.cores.recurrent import LSTMConfig
 from recollect.cores.transformer_xl.core import TransformerXLConfig
 from recollect.recipes.base import Recipe, Run, Scale, Test, file_name
-from recollect.recipes.lessons import Lessons, taught
+from recollect.recipes.imitation_recipe import ImitationRecipe, with_teacher
 from recollect.tasks.worlds.contract import WorldConfig
 from recollect.training import ImpalaConfig, TrainerConfig
 
@@ -56,7 +57,7 @@ def study(
     config: MakeAgent,
     few: Mapping[Scale, int],
     tests: Tests,
-    lessons: Lessons,
+    imitation: ImitationRecipe,
 ) -> Recipe:
     """A recipe with the rows at the top of this file.
 
@@ -68,16 +69,16 @@ def study(
         config: the run of one core at one scale.
         few: k of the row that chooses, by scale.
         tests: where runs are scored, by name.
-        lessons: of the lite rows that imitate.
+        imitation: of the lite rows that imitate.
     """
 
     def at(core: str, scale: Scale = "lite") -> ImpalaConfig:
         made = config(core, scale)
-        return lasting(made, lessons) if scale == "long" else made
+        return lasting(made, imitation) if scale == "long" else made
 
     def lite() -> list[Run]:
         alone = list(study_rows(config, "lite", few["lite"], tests))
-        return [*alone, *(imitated(run, lessons) for run in alone)]
+        return [*alone, *(imitated(run, imitation) for run in alone)]
 
     return Recipe(
         name=name,
@@ -122,17 +123,17 @@ def memories(core: str, memory: CoreConfig, few: int, longest: int) -> Iterator[
         yield f"{core}, chrono start", replace(memory, forget_bias=0.0, chrono_steps=longest)
 
 
-def imitated(run: Run, lessons: Lessons) -> Run:
+def imitated(run: Run, imitation: ImitationRecipe) -> Run:
     """The same row, taught."""
     config = run.config
     assert isinstance(config, ImpalaConfig)
-    return row(f"{run.row}, imitated", run.core, taught(config, lessons), "lite", run.tests)
+    return row(f"{run.row}, imitated", run.core, with_teacher(config, imitation), "lite", run.tests)
 
 
-def lasting(config: ImpalaConfig, lessons: Lessons) -> ImpalaConfig:
+def lasting(config: ImpalaConfig, imitation: ImitationRecipe) -> ImpalaConfig:
     """The lite run by reinforcement alone, for two hours."""
     fit = replace(config.fit, steps=1_000_000, processor_seconds=LONG_SECONDS, evaluate_every=100, checkpoint_every=100)
-    return replace(config, fit=fit, schedule=replace(config.schedule, curriculum=lessons.curriculum))
+    return replace(config, fit=fit, schedule=replace(config.schedule, curriculum=imitation.curriculum))
 
 
 def row(name: str, core: str, config: TrainerConfig, scale: Scale, tests: Mapping[str, Test]) -> Run:

@@ -6,7 +6,7 @@ from recollect.cores.hcam import ChunkAttentionVariant, HierarchicalChunkMemoryC
 from recollect.recipes.agent_sizes import lite_core, lite_symbols, paper, paper_core
 from recollect.recipes.base import Scale, Test, require_scale
 from recollect.recipes.hierarchical_transformer_memory.rows import reads_all, study
-from recollect.recipes.lessons import Lessons
+from recollect.recipes.imitation_recipe import ImitationRecipe
 from recollect.tasks.worlds.street_learn.world import HELD_OUT_CITIES, StreetLearnConfig
 from recollect.training import CurriculumConfig, EvaluationConfig, ImpalaConfig, ReuseConfig, TeacherConfig
 
@@ -17,7 +17,7 @@ LITE_CHUNK, LITE_WINDOW = 1, 4
 chunk is one move, and a mean over several drowns what is looked for (docs/log.md)."""
 WIDTH, SYMBOL = 128, 64
 """Of the memory, and of a symbol: one table for all edges, of which an observation shows three."""
-LESSONS = Lessons(
+IMITATION = ImitationRecipe(
     steps=1150,
     reinforced=350,
     teacher=TeacherConfig(name="explorer", acts=20, keeps=0.5),
@@ -91,5 +91,5 @@ STREETS = study(
     streets,
     {"lite": 16, "paper": 16},
     _tests,
-    LESSONS,
+    IMITATION,
 )

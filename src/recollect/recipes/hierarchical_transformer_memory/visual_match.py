@@ -5,7 +5,7 @@ from dataclasses import replace
 from recollect.recipes.agent_sizes import lite_core, lite_symbols, paper, paper_core
 from recollect.recipes.base import Scale, Test, require_scale
 from recollect.recipes.hierarchical_transformer_memory.rows import reads_all, study
-from recollect.recipes.lessons import Lessons
+from recollect.recipes.imitation_recipe import ImitationRecipe
 from recollect.tasks.worlds.visual_match import VisualMatchConfig
 from recollect.training import ImpalaConfig
 
@@ -17,7 +17,7 @@ LITE = VisualMatchConfig(
     target_reward=1.0,
     shuffle_doors=False,
 )
-LESSONS = Lessons(steps=100, attention_cost=1.0, decision_cost=1.0, gradients=True)
+IMITATION = ImitationRecipe(steps=100, attention_cost=1.0, decision_cost=1.0, gradients=True)
 
 
 def visual_match(core: str = "hcam", scale: Scale = "lite") -> ImpalaConfig:
@@ -54,5 +54,5 @@ VISUAL_MATCH = study(
     visual_match,
     {"lite": 2, "paper": 4},
     _tests,
-    LESSONS,
+    IMITATION,
 )

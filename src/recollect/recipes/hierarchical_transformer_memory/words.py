@@ -5,7 +5,7 @@ from dataclasses import replace
 from recollect.recipes.agent_sizes import lite_core, lite_spoken, paper, paper_core
 from recollect.recipes.base import Scale, Test, require_scale
 from recollect.recipes.hierarchical_transformer_memory.rows import longest_episode, reads_all, study
-from recollect.recipes.lessons import Lessons
+from recollect.recipes.imitation_recipe import ImitationRecipe
 from recollect.tasks.worlds.word_learning import WordLearningConfig
 from recollect.training import ImpalaConfig, ReuseConfig
 
@@ -23,7 +23,7 @@ LITE = WordLearningConfig(
 )
 PAPER = WordLearningConfig(distractor_phases=(0, 1, 2), observation="pixels", pause_steps=80)
 """With pauses of 80 steps all levels that the paper tests ask for more than its own windows show: 4 x 128 steps."""
-LESSONS = Lessons(
+IMITATION = ImitationRecipe(
     steps=250,
     batch_size=32,
     unroll=180,  # what is said in the first phase is asked for 50 to 90 steps later
@@ -80,5 +80,5 @@ WORDS = study(
     words,
     {"lite": 2, "paper": 4},
     word_tests,
-    LESSONS,
+    IMITATION,
 )

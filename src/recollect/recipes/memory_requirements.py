@@ -1,8 +1,9 @@
-"""What the tasks of recipes ask of a memory, as :mod:`recollect.tasks.ruler` measured it.
+"""What the tasks of recipes ask of a memory, as :mod:`recollect.tasks.memory_requirements` measured it.
 
-``demands.json`` has it for every task of the library and of its recipes, so that tables need not play. ``make tables``
-(or ``python -m recollect.recipes.demands``) measures what is new; after a world has changed, delete its lines first, or
-measure everything, for minutes, with ``--again``. What is not in the file is measured when it is asked for.
+``memory_requirements.json`` has it for every task of the library and of its recipes, so that tables need not play.
+``make tables`` (or ``python -m recollect.recipes.memory_requirements``) measures what is new; after a world has
+changed, delete its lines first, or measure everything, for minutes, with ``--again``. What is not in the file is
+measured when it is asked for.
 
     demands     by the name of a task: its Demand, null where nobody knows it
     policies    by the name of a world: the scores of the policies it names beside its oracle
@@ -22,9 +23,9 @@ from recollect.files import write_atomically
 from recollect.recipes import RECIPES
 from recollect.tasks import TASKS, GymnasiumConfig, StreamTask, WorldConfig
 from recollect.tasks.gymnasium.mortar_mayhem import EndlessMortarMayhemConfig
-from recollect.tasks.ruler import EPISODES, Demand, measure, policy_scores
+from recollect.tasks.memory_requirements import EPISODES, MemoryRequirements, measure, policy_scores
 
-FILE = Path(__file__).with_name("demands.json")
+FILE = Path(__file__).with_name("memory_requirements.json")
 POLICY_EPISODES = 1024
 """Episodes that score a named policy."""
 
@@ -36,14 +37,16 @@ LONGEST = 50_000
 Task = StreamTask | WorldConfig
 
 
-def demand_of(task: Task) -> Demand | None:
+def requirements_of(task: Task) -> MemoryRequirements | None:
     """What a task asks of a memory; None where nobody knows it."""
     name = name_of(task)
     kept = _kept()["demands"]
     if name not in kept:
         kept[name] = _demand(task)
     found = kept[name]
-    return None if found is None else Demand(**{key: math.nan if x is None else x for key, x in found.items()})
+    return (
+        None if found is None else MemoryRequirements(**{key: math.nan if x is None else x for key, x in found.items()})
+    )
 
 
 def policies_of(task: Task) -> dict[str, float]:
@@ -100,7 +103,7 @@ def _kept() -> dict[str, dict[str, Any]]:
 
 
 def measured(*, again: bool = False) -> str:
-    """The text of ``demands.json``: what it has, without tasks that are gone, and what is new.
+    """The text of ``memory_requirements.json``: what it has, without tasks that are gone, and what is new.
 
     Args:
         again: measure everything anew.

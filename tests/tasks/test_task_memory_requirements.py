@@ -18,7 +18,7 @@ from recollect.tasks import (
     WordLearningConfig,
 )
 from recollect.tasks.arrangements import arrangement_bits
-from recollect.tasks.ruler import Demand, measure, policy_scores
+from recollect.tasks.memory_requirements import MemoryRequirements, measure, policy_scores
 from recollect.tasks.videos.shape_activities import ShapeActivities
 from recollect.tasks.worlds.contract import NEW_EPISODE, Advance, TensorWorld, Truth, WorldConfig, WorldSpec
 from recollect.tasks.worlds.object_permanence import ObjectPermanenceConfig
@@ -69,27 +69,33 @@ class ToldConfig(WorldConfig):
         return Told(self.spec, batch_size, seed=seed, device=device)
 
 
-def numbers(demand):
-    return demand.lag, demand.lag_high, demand.episodes, demand.episodes_high, demand.distractors
+def numbers(needs):
+    return (
+        needs.lag,
+        needs.lag_high,
+        needs.episodes,
+        needs.episodes_high,
+        needs.distractors,
+    )
 
 
 def test_a_corridor_is_as_long_as_it_is():
-    assert measure(TMazeConfig(length=37), 4) == Demand(
+    assert measure(TMazeConfig(length=37), 4) == MemoryRequirements(
         lag=37, lag_high=37, episodes=0, episodes_high=0, distractors=0, bits=1
     )
     assert measure(TMazeConfig(length=37, active=True), 4).lag == 38, "the cue is one step behind the start"
 
 
 def test_a_colour_is_kept_past_the_apples():
-    demand = measure(VisualMatchConfig(cue_steps=4, distractor_steps=11), 8)
-    assert numbers(demand) == (12, 12, 0, 0, 1) and demand.bits == pytest.approx(math.log2(3), abs=1e-3)
+    needs = measure(VisualMatchConfig(cue_steps=4, distractor_steps=11), 8)
+    assert numbers(needs) == (12, 12, 0, 0, 1) and needs.bits == pytest.approx(math.log2(3), abs=1e-3)
 
 
 def test_dances_are_kept_past_those_that_follow():
-    demand = measure(BalletConfig(dancers=(4,), delays=(7,), observation="tiles"), 512)
+    needs = measure(BalletConfig(dancers=(4,), delays=(7,), observation="tiles"), 512)
     lags = {4 * 22 - (22 * i + 15) for i in range(4)}
-    assert {demand.lag, demand.lag_high} <= lags and demand.lag_high == max(lags)
-    assert demand.distractors in (1, 2) and demand.bits == pytest.approx(math.log2(13 * 12 * 11 * 10), abs=1e-3)
+    assert {needs.lag, needs.lag_high} <= lags and needs.lag_high == max(lags)
+    assert needs.distractors in (1, 2) and needs.bits == pytest.approx(math.log2(13 * 12 * 11 * 10), abs=1e-3)
 
 
 def test_a_pause_is_added_to_the_lag_and_lessons_are_counted():
@@ -179,9 +185,9 @@ def test_what_nobody_knows_is_none():
 
 
 def test_every_number_of_a_world_counted_by_hand():
-    demand = measure(ToldConfig(), 32)
-    assert numbers(demand) == (6, 6, 1, 1, 2), "the second step of the same decision is no use of its own"
-    assert math.isnan(demand.bits), "the world does not say"
+    needs = measure(ToldConfig(), 32)
+    assert numbers(needs) == (6, 6, 1, 1, 2), "the second step of the same decision is no use of its own"
+    assert math.isnan(needs.bits), "the world does not say"
 
 
 def test_a_world_that_does_not_say_how_long_it_may_be_is_measured():

@@ -6,12 +6,12 @@ import math
 import pytest
 
 from recollect.cores import CORES
-from recollect.recipes import RECIPES, demands
-from recollect.recipes.demands import all_tasks, demand_of, name_of, policies_of
+from recollect.recipes import RECIPES, memory_requirements
 from recollect.recipes.hierarchical_transformer_memory.words import PAPER_LEVELS
+from recollect.recipes.memory_requirements import all_tasks, name_of, policies_of, requirements_of
 from recollect.recipes.reproduce import lag_and_reach, reach_of
 from recollect.tasks import Copying, Recall, StreetLearnConfig, TMazeConfig
-from recollect.tasks.ruler import measure
+from recollect.tasks.memory_requirements import measure
 
 STUDIES = ["htm-ballet", "htm-generalisation", "htm-visual-match", "htm-words", "htm-permanence", "htm-streets"]
 SCALES = [pytest.param(RECIPES[key], scale, id=f"{key}-{scale}") for key in RECIPES for scale in RECIPES[key].runs]
@@ -28,8 +28,8 @@ def test_what_is_said_to_need_more_than_windows_does(recipe, scale):
                 continue
             reach = reach_of(run.config)
             if reach is not None:
-                demand = demand_of(test.where)
-                assert demand is not None and demand.lag >= 4 * reach, f"{run.row}, {name}: {demand}, reach {reach}"
+                needs = requirements_of(test.where)
+                assert needs is not None and needs.lag >= 4 * reach, f"{run.row}, {name}: {needs}, reach {reach}"
 
 
 @pytest.mark.parametrize(("recipe", "scale"), STUDY_SCALES)
@@ -41,7 +41,7 @@ def test_every_study_has_a_full_window_and_an_hcam_that_chooses(recipe, scale):
     assert not any(test.beyond_window for test in full.scored.values())
     chooses = next(run for name, run in rows.items() if name.startswith("hcam, k = "))
     core = chooses.config.core
-    spans = [demand_of(test.where).lag_high / core.stride for test in chooses.scored.values()]
+    spans = [requirements_of(test.where).lag_high / core.stride for test in chooses.scored.values()]
     assert core.top_k < (min(spans) if scale == "lite" else max(spans)), "as many chunks are read as there are"
     for name in ("hcam", chooses.row):
         core = rows[name].config.core
@@ -76,36 +76,36 @@ def test_the_long_levels_of_the_paper_lie_beyond_its_own_windows():
     words = {run.row: run for run in RECIPES["htm-words"].rows("paper")}["hcam"]
     assert words.config.core.reach == 4 * 128
     for name in PAPER_LEVELS:
-        assert demand_of(words.tests[name].where).lag > words.config.core.reach, name
+        assert requirements_of(words.tests[name].where).lag > words.config.core.reach, name
     boxes = {run.row: run for run in RECIPES["htm-permanence"].rows("paper")}["hcam"]
-    assert demand_of(boxes.tests["longest delay"].where).lag > boxes.config.core.reach
+    assert requirements_of(boxes.tests["longest delay"].where).lag > boxes.config.core.reach
 
 
 def test_every_task_of_a_row_is_measured():
-    kept = json.loads(demands.FILE.read_text())
+    kept = json.loads(memory_requirements.FILE.read_text())
     names = {name_of(task) for task in all_tasks()}
-    assert names == kept["demands"].keys(), "python -m recollect.recipes.demands"
+    assert names == kept["demands"].keys(), "python -m recollect.recipes.memory_requirements"
     assert set(kept["policies"]) == {name for name in names if name.startswith("street-learn")}
 
 
 @pytest.mark.parametrize("task", [Copying(), Recall(), TMazeConfig(), TMazeConfig(length=200)])
 def test_the_file_says_what_is_measured(task):
-    kept, again = demand_of(task), measure(task)
+    kept, again = requirements_of(task), measure(task)
     assert (kept is None) == (again is None)
     assert kept == again
 
 
 def test_what_is_not_in_the_file_is_measured():
-    demand = demand_of(Copying(length=7))
-    assert demand.lag == 18 and demand_of(Copying(length=7)) == demand
+    needs = requirements_of(Copying(length=7))
+    assert needs.lag == 18 and requirements_of(Copying(length=7)) == needs
     small = StreetLearnConfig(cities=(0,), num_junctions=3, pool=8, steps=20)
     assert policies_of(Copying()) == {} and policies_of(TMazeConfig()) == {}
-    before = demands.POLICY_EPISODES
+    before = memory_requirements.POLICY_EPISODES
     try:
-        demands.POLICY_EPISODES = 16
+        memory_requirements.POLICY_EPISODES = 16
         assert list(policies_of(small)) == ["best mixture", "replay", "explorer"]
     finally:
-        demands.POLICY_EPISODES = before
+        memory_requirements.POLICY_EPISODES = before
 
 
 def test_a_row_states_its_lag_and_its_reach():

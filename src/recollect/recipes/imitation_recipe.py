@@ -20,7 +20,7 @@ from recollect.training import (
 
 
 @dataclass(frozen=True, kw_only=True)
-class Lessons:
+class ImitationRecipe:
     """How the rows that imitate are taught."""
 
     steps: int
@@ -38,7 +38,7 @@ class Lessons:
     learning_rate: float = 2e-3
     """At the start; it falls as a cosine."""
     floor: float = 0.0
-    """Least share of it, where reinforcement behind the lessons needs some."""
+    """Least share of it, where reinforcement behind the imitation needs some."""
     warmup: int = 3
     """Rollouts until it has risen to that."""
     baseline_cost: float = 0.05
@@ -58,36 +58,36 @@ class Lessons:
     """From easy to hard."""
 
 
-def taught(config: ImpalaConfig, lessons: Lessons) -> ImpalaConfig:
+def with_teacher(config: ImpalaConfig, imitation: ImitationRecipe) -> ImpalaConfig:
     """The run of an agent with a teacher, and with the helps that its core can take."""
     core = config.core
-    supervision = SupervisionConfig(label_cost=lessons.label_cost, decision_cost=lessons.decision_cost, until=1.0)
+    supervision = SupervisionConfig(label_cost=imitation.label_cost, decision_cost=imitation.decision_cost, until=1.0)
     if isinstance(core, (HierarchicalChunkMemoryConfig, TransformerXLConfig, CausalTransformerConfig)):
-        supervision = replace(supervision, attention_cost=lessons.attention_cost)
+        supervision = replace(supervision, attention_cost=imitation.attention_cost)
     if isinstance(core, HierarchicalChunkMemoryConfig):
-        supervision = replace(supervision, inside=lessons.inside)
-    if isinstance(core, HierarchicalChunkMemoryConfig) and lessons.gradients:
+        supervision = replace(supervision, inside=imitation.inside)
+    if isinstance(core, HierarchicalChunkMemoryConfig) and imitation.gradients:
         core = replace(core, reading=replace(core.reading, chunk_gradients="call"))
     return replace(
         config,
         core=core,
-        batch_size=lessons.batch_size,
-        unroll=lessons.unroll or config.unroll,
-        fit=replace(config.fit, steps=lessons.steps + lessons.reinforced, evaluate_every=40),
+        batch_size=imitation.batch_size,
+        unroll=imitation.unroll or config.unroll,
+        fit=replace(config.fit, steps=imitation.steps + imitation.reinforced, evaluate_every=40),
         optimizer=OptimizerConfig(
             algorithm="adam",
-            learning_rate=lessons.learning_rate,
+            learning_rate=imitation.learning_rate,
             schedule="cosine",
-            floor=lessons.floor,
-            warmup_steps=lessons.warmup,
+            floor=imitation.floor,
+            warmup_steps=imitation.warmup,
             clip_norm=1.0,
         ),
         loss=replace(
             config.loss,
-            baseline_cost=lessons.baseline_cost,
-            reuse=lessons.reuse,
-            imitation=ImitationConfig(steps=lessons.steps, teacher=lessons.teacher),
+            baseline_cost=imitation.baseline_cost,
+            reuse=imitation.reuse,
+            imitation=ImitationConfig(steps=imitation.steps, teacher=imitation.teacher),
             supervision=supervision,
         ),
-        schedule=replace(config.schedule, curriculum=lessons.curriculum),
+        schedule=replace(config.schedule, curriculum=imitation.curriculum),
     )

@@ -24,7 +24,7 @@ BATCH_SIZE = 64
 
 
 @dataclass(frozen=True, kw_only=True)
-class Demand:
+class MemoryRequirements:
     """What a task asks of a memory."""
 
     lag: float
@@ -46,7 +46,7 @@ class Use(NamedTuple):
     """Uses of one step; u of them."""
 
     lag: torch.Tensor
-    """long ``[u]``: see :class:`Demand`."""
+    """long ``[u]``: see :class:`MemoryRequirements`."""
     episodes: torch.Tensor
     """long ``[u]``."""
     distractors: torch.Tensor
@@ -59,7 +59,7 @@ class Use(NamedTuple):
         return Use(*(part[rows[self.row]] for part in self))
 
 
-def measure(task: StreamTask | WorldConfig, episodes: int = EPISODES, seed: int = 0) -> Demand | None:
+def measure(task: StreamTask | WorldConfig, episodes: int = EPISODES, seed: int = 0) -> MemoryRequirements | None:
     """What a task asks of a memory; None where nobody knows it, or nothing is asked.
 
     Args:
@@ -76,7 +76,7 @@ def measure(task: StreamTask | WorldConfig, episodes: int = EPISODES, seed: int 
     lag, ends, others = (torch.cat([use[part] for use in uses]).numpy() if uses else np.empty(0) for part in range(3))
     if not len(lag):
         return None
-    return Demand(
+    return MemoryRequirements(
         lag=float(np.median(lag)),
         lag_high=float(np.quantile(lag, 0.95, method="higher")),
         episodes=float(np.median(ends)),
