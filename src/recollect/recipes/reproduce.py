@@ -152,9 +152,9 @@ def run_once(
     if anew and _has_ended(directory):
         shutil.rmtree(directory)
     here = {key: value for key, value in environment().items() if key != "command"}
-    seed, usual = run.config.fit.seed, recipe.seeds.get(scale) if run.seeds is None else run.seeds  # type:
-    ignore[call-overload] more = "" if usual is None or seed < usual else f" --seeds {seed + 1}"  # of which the plain
-    command has fewer result: dict[str, Any] = {
+    seed, usual = run.config.fit.seed, recipe.seeds.get(scale) if run.seeds is None else run.seeds  # type: ignore[call-overload]
+    more = "" if usual is None or seed < usual else f" --seeds {seed + 1}"  # of which the plain command has fewer
+    result: dict[str, Any] = {
         "recipe": recipe.name,
         "scale": scale,
         "label": run.label,
@@ -343,9 +343,7 @@ def with_memory_requirements(recipe: Recipe, scale: str, results: Sequence[Mappi
         for name, test in result.get("tests", {}).items():
             where = None if run is None else run.scored.get(_trained(name))
             needs = None if where is None else requirements_of(where.where)
-            known = (
-                {} if run is None or needs is None else {"lag": needs.lag, "reach": reach_of(run.config)}
-            )
+            known = {} if run is None or needs is None else {"lag": needs.lag, "reach": reach_of(run.config)}
             tests[name] = {**test, **known}
         found.append({**result, "tests": tests})
     return found
