@@ -1,7 +1,7 @@
 """Two sizes of the agents of Lampinen et al. 2021: the paper's, and one for two processor cores and ten minutes.
 
-``paper`` is the paper's table 1; where the table leaves a choice open, :func:`paper_core` and :func:`paper` make it.
-``lite`` is our own: symbols instead of pixels, one or two layers of width 64, larger learning rates.
+``paper`` is the paper's table 1; :func:`paper_core` and :func:`paper` fix what the table leaves open. ``lite`` is ours:
+symbols instead of pixels, one or two layers of width 64, larger learning rates.
 """
 
 from dataclasses import replace
@@ -18,16 +18,22 @@ from recollect.tasks.worlds.contract import WorldConfig
 from recollect.training import FitConfig, ImpalaConfig, LossConfig, OptimizerConfig, ReuseConfig
 
 TWICE = ReuseConfig(passes=2, minibatches=8)
-"""Sixteen optimiser steps a rollout: memory is short of steps long before it is short of episodes (docs/log.md)."""
+"""Sixteen optimiser steps per rollout: memory needs more optimiser steps, rather than more episodes (docs/log.md)."""
 
 
 def lite_core(
     key: str, *, steps: int, window: int = 16, chunk: int = 16, top_k: int = 16, layers: int = 2, dim: int = 64
 ) -> CoreConfig:
-    """A small memory whose chunks, where it has any, hold ``steps`` steps, and whose window holds ``window``.
+    """Return a small core whose chunks hold ``steps`` steps in all, and whose window has ``window`` steps.
 
-    ``top_k``: chunks that are read, of hcam. ``layers``: of those that attend. ``dim``: its width; hidden layers have
-    twice that.
+    Args:
+        key: of any core.
+        steps: in all chunks together.
+        window: steps of the window.
+        chunk: steps of a chunk.
+        top_k: chunks that hcam reads.
+        layers: layers of cores with attention.
+        dim: width; hidden layers have twice that.
     """
     cls = lookup(CORES, key, "core")
     sizes: dict[str, Any] = {
@@ -51,7 +57,7 @@ def lite_core(
 def lite(
     world: WorldConfig, core: CoreConfig, *, steps: int, batch_size: int = 64, unroll: int = 32, **loss: Any
 ) -> ImpalaConfig:
-    """A small agent that learns fast; ``loss`` changes the costs."""
+    """Return the run of a small agent that learns fast; ``loss`` changes the costs."""
     costs = {"discount": 0.99, "baseline_cost": 0.5, "entropy_cost": 0.02, "reduction": "mean"} | loss
     return ImpalaConfig(
         world=world,
@@ -66,10 +72,10 @@ def lite(
 
 
 def lite_symbols(world: WorldConfig, core: CoreConfig, *, steps: int, unroll: int, **loss: Any) -> ImpalaConfig:
-    """A small agent for grids of symbols, which pass one linear map and no more.
+    """Return the run of a small agent for grids of symbols, whose encoder is a single linear map.
 
-    No gradient enters a chunk, so nothing teaches layers in front of the memory to keep what will be asked for later,
-    and what they drop is lost. A linear map of few features a cell drops nothing.
+    No gradient enters a chunk, so layers before the memory are not trained to keep what is needed later. A linear map
+    with few features per cell loses nothing.
     """
     config = lite(world, core, steps=steps, batch_size=128, unroll=unroll, reuse=TWICE, **loss)
     encoders = replace(config.agent.encoders, hidden=(), tile_dim=4)
@@ -81,7 +87,8 @@ def lite_symbols(world: WorldConfig, core: CoreConfig, *, steps: int, unroll: in
 
 
 def lite_spoken(world: WorldConfig, core: CoreConfig, *, steps: int, unroll: int, **loss: Any) -> ImpalaConfig:
-    """:func:`lite_symbols` for worlds that speak: their sentences are normalised, or no memory is found by a word."""
+    """Return :func:`lite_symbols` for worlds with sentences, which are normalised so that memories are found by
+    words."""
     config = lite_symbols(world, core, steps=steps, unroll=unroll, **loss)
     encoders = replace(config.agent.encoders, norm_sentences=True)
     return replace(
@@ -92,7 +99,7 @@ def lite_spoken(world: WorldConfig, core: CoreConfig, *, steps: int, unroll: int
 
 
 def paper_core(key: str, *, chunk: int, top_k: int, steps: int, unroll: int, extra: int) -> CoreConfig:
-    """The memory at the size of table 1. ``extra``: steps that transformer-xl sees beyond the unroll."""
+    """Return the core at the size of table 1. ``extra``: steps that transformer-xl sees beyond the unroll."""
     common: dict[str, Any] = {"dim": 512, "num_layers": 4, "num_heads": 8}
     if key == "hcam":
         window = max(chunk, unroll)
@@ -106,14 +113,14 @@ def paper_core(key: str, *, chunk: int, top_k: int, steps: int, unroll: int, ext
     cls = lookup(CORES, key, "core")
     common |= {"activation": "relu"}  # "All activation fns"
     if key == "lstm":
-        common |= {"forget_bias": 1.0}  # that of Haiku's, in which the authors' memory is written; they do not say
+        common |= {"forget_bias": 1.0}  # Haiku's default, since the authors' memory is written in Haiku
     return cls(**{name: value for name, value in common.items() if name in cls.__dataclass_fields__})
 
 
 def paper(
     world: WorldConfig, core: CoreConfig, *, unroll: int, entropy: float, learning_rate: float = 2e-4, steps: int
 ) -> ImpalaConfig:
-    """The agent of table 1."""
+    """Return the run of the agent of table 1."""
     return ImpalaConfig(
         world=world,
         core=core,

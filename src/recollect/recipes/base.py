@@ -1,4 +1,4 @@
-"""What a recipe is: an experiment as a list of complete runs, at one or more scales."""
+"""Recipes: experiments as lists of complete runs, at one or more scales."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -21,34 +21,34 @@ def require_scale(scale: str, *known: Scale) -> None:
 
 
 def file_name(row: str) -> str:
-    """A row's name as part of a file's: ``hcam, k = 4`` is ``hcam-k4``."""
+    """Return a row's name as part of a file name: ``hcam, k = 4`` becomes ``hcam-k4``."""
     return row.replace(", ", "-").replace(" = ", "").replace(" ", "-")
 
 
 class Measure(Protocol):
-    """Scores an agent by something else than its answers."""
+    """Score of an agent by something other than its answers."""
 
     def __call__(self, agent: Any, where: Any, *, samples: int, seed: int) -> Score:
-        """The score of so many rows or episodes."""
+        """Return the score over ``samples`` rows or episodes."""
         ...
 
 
 @dataclass(frozen=True, kw_only=True)
 class Test:
-    """Where a trained run is scored; a row of the results table."""
+    """A test on which a trained run is scored; a row of the results table."""
 
     where: StreamTask | WorldConfig
-    """What it is scored on; of the kind it was trained on."""
+    """Task or world, of the same kind as in training."""
     samples: int | None = None
-    """Rows or episodes that are scored; None: as many as in every other test."""
+    """Rows or episodes; the usual number when None."""
     paper: str = "-"
     """What the paper reports; "-" where it says nothing."""
     best: bool = False
     """Score the checkpoint of the run's best evaluation instead of the newest."""
     beyond_window: bool = False
-    """It asks for what windows do not show: the lag is at least four times the reach of the core, where it has one."""
+    """The lag is at least four times the reach of the core's windows, where the core has windows."""
     measure: Measure | None = None
-    """What is measured; None: the score of its answers."""
+    """Another measure than the score of the answers."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,46 +58,45 @@ class Run:
     label: str
     """Name of its result files: ``<label>-seed<k>.json``."""
     row: str
-    """What the table calls it."""
+    """Its name in the table."""
     core: str
     """Key of its core."""
     config: TrainerConfig
-    """Everything else; the seed is set by who runs it."""
+    """The complete config; ``reproduce`` sets the seed."""
     paper: str = "-"
     """What the paper reports; "-" where it says nothing."""
     tests: Mapping[str, Test] = field(default_factory=dict)
-    """Where the run is scored, by name; empty: on what it was trained on, and there on the test part, if it has one."""
+    """Tests by name; empty: the task of training, on its test part if it has one."""
     untrained: bool = False
-    """Score the weights that training begins with as well: where a task asks for little more than likeness, new weights
-    may know much of the answer."""
+    """Also score the initial weights: where a task needs little more than similarity, they may already do well."""
     seeds: int | None = None
-    """Seeds of this row alone, where it is given fewer than the scale's others; who asks for a number gets that."""
+    """Number of seeds of this row, if fewer than the scale's; an explicit number of seeds overrides it."""
     beyond_window: bool = False
-    """The same as in :class:`Test`, for a run that is scored on what it was trained on."""
+    """As in :class:`Test`, for a run that is scored on its own task."""
 
     @property
     def scored(self) -> Mapping[str, Test]:
-        """Where the run is scored, by name; without tests on what it was trained on, whose name is empty."""
+        """The tests by name; a run without tests is scored on its own task, under an empty name."""
         where = self.config.trained_on
         if isinstance(where, StreamTask):
-            where = where.scored_on(final=True)  # rows that were learned say nothing
+            where = where.scored_on(final=True)  # not on rows seen in training
         own = Test(where=where, paper=self.paper, beyond_window=self.beyond_window)
         return self.tests or {"": own}
 
 
 class MakePages(Protocol):
-    """Pages and pictures of a recipe, made from its result files alone."""
+    """Function that makes a recipe's pages and pictures from its result files alone."""
 
     def __call__(self, results: Sequence[Mapping[str, Any]], root: Path) -> str:
-        """Write them under ``root/docs``; return what ``docs/results.md`` shows in the place of the usual table."""
+        """Write the pages under ``root/docs``; return the text that replaces the usual table in ``docs/results.md``."""
         ...
 
 
 class MakeConfig(Protocol):
-    """A recipe's function: the complete config of one core at one scale."""
+    """Function that returns the complete config of one core at one scale."""
 
     def __call__(self, core: str, scale: Scale = "lite") -> TrainerConfig:
-        """The config."""
+        """Return the config."""
         ...
 
 
@@ -112,18 +111,18 @@ class Recipe:
     source: str
     """Paper and section, or ours."""
     about: str
-    """What is shown, and how the lite scale differs from the paper."""
+    """Purpose, and how the lite scale differs from the paper."""
     config: MakeConfig
-    """The config of one core at one scale."""
+    """Function for the config of one core at one scale."""
     runs: Mapping[Scale, Callable[[], list[Run]]]
     """Rows of each scale that exists."""
     seeds: Mapping[Scale, int]
     """Seeds of each scale: 0, 1, ..."""
     pages: MakePages | None = None
-    """Pages of its own; None: a table in ``docs/results.md`` says it all."""
+    """Its pages, if a table in ``docs/results.md`` is not enough."""
 
     def rows(self, scale: str) -> list[Run]:
-        """The runs of a scale.
+        """Return the runs of a scale.
 
         Raises:
             ValueError: the recipe has no such scale.

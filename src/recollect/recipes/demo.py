@@ -1,10 +1,10 @@
-"""The main job: train an agent with a memory, see that it is one, and let it live for 100 000 steps.
+"""Demo: train an agent with a memory, compare it with one without, and stream it for 100 000 steps.
 
 1. train an hcam agent by IMPALA in a T-maze               a live progress bar
 2. the same without memory                                 a small table, with chance, and with ten times the length
-3. film it                                                 an MP4 and a GIF
-4. let it play on, one step at a time                      equal decisions, constant time, constant bytes
-5. look at what it remembers                               the memory explorer, one HTML file, and its verdict
+3. record a video                                          an MP4 and a GIF
+4. stream it, one step at a time                           equal decisions, constant time, constant bytes
+5. explore its memory                                      one HTML file, and a verdict
 """
 
 import itertools
@@ -36,25 +36,25 @@ from recollect.training import FRESH_SEED, ImpalaConfig
 from recollect.training.fit import Outcome, fit
 
 WINDOW = 1000  # steps whose median time is compared, at the start and at the end of the stream
-SEGMENT = 1000  # steps of a whole-sequence pass: the contract says that cuts do not matter
+SEGMENT = 1000  # steps of a whole-sequence pass, which the contract leaves free
 STEPS = {"memoryless": 300}  # rollouts; its steps cost a tenth
 DEFAULT_STEPS = 150
 EXPLORED = 4
-"""Episodes that are recorded and scored: seconds."""
+"""Episodes that the explorer records and scores."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Streamed:
-    """What a long stream showed."""
+    """Measurements of a long stream."""
 
     steps: int
     """Steps, one at a time."""
     agree: int
-    """Steps at which stream and whole-sequence pass decided alike."""
+    """Steps at which stream and whole-sequence pass chose the same action."""
     largest_difference: float
     """Largest difference of any policy logit or value between stream and whole-sequence pass."""
     episodes: int
-    """Episodes that ended on the way."""
+    """Episodes that ended."""
     score: float
     """Their mean score."""
     early_us: float
@@ -71,35 +71,31 @@ class Streamed:
 
 @dataclass(frozen=True, kw_only=True)
 class Demo:
-    """What the demo showed."""
+    """Results of the demo."""
 
     memory: tuple[AgentEvaluation, AgentEvaluation]
-    """With memory: in the world of training, and ten times as long."""
+    """Scores with memory: in the world of training, and in one ten times as long."""
     memoryless: tuple[AgentEvaluation, AgentEvaluation]
-    """Without."""
+    """Scores without memory."""
     video: Video
-    """The film."""
+    """The video."""
     streamed: Streamed
     """The long stream."""
     explored: Exploration
-    """What it remembers."""
+    """The exploration of its memory."""
     directory: Path
     """The run directory of the agent with memory."""
 
 
 def demo_config(core: str = "hcam") -> ImpalaConfig:
-    """The recipe's short T-maze.
-
-    Args:
-        core: ``hcam``, or any core for comparison.
-    """
+    """Return the config of the recipe's short T-maze for a core."""
     config = short_t_maze(core)
     steps = STEPS.get(core, DEFAULT_STEPS)
     return replace(config, fit=replace(config.fit, steps=steps, report_every=5, evaluate_every=25))
 
 
 def longer(world: TMazeConfig, times: int) -> TMazeConfig:
-    """The corridor of a T-maze, so many times as long."""
+    """Return a T-maze whose corridor is ``times`` as long."""
     return replace(world, length=times * world.length)
 
 
@@ -112,15 +108,15 @@ def demo(
     episodes: int = 512,
     console: Console | None = None,
 ) -> Demo:
-    """Run the main job.
+    """Run the demo.
 
     Args:
-        root: folder for the run directories and the film.
+        root: folder for the run directories and the video.
         steps: length of the stream.
-        memory: another run than the recipe's, in a T-maze.
-        ablation: another run in the same world without memory.
+        memory: config of a run in a T-maze; the recipe's when None.
+        ablation: config of a run without memory in the same world; the recipe's when None.
         episodes: fresh episodes in which both are scored.
-        console: where it is shown; None is silent.
+        console: for progress; None is silent.
 
     Raises:
         ValueError: less than one step.
@@ -161,13 +157,13 @@ def demo(
 
 @torch.no_grad()
 def stream(agent: ActorCritic, world_config: WorldConfig, steps: int, console: Console | None = None) -> Streamed:
-    """Let one live agent play episode after episode, and compare with whole-sequence passes over what it saw.
+    """Stream one agent through episodes, and compare with whole-sequence passes over the same observations.
 
     Args:
         agent: in ``eval`` mode.
-        world_config: where it plays; observations are one tensor.
+        world_config: world whose observations are one tensor.
         steps: steps to stream.
-        console: where a bar is shown; None shows nothing.
+        console: for a progress bar; None is silent.
     """
     steps = max(steps, 2 * WINDOW)
     world = world_config.build(1, seed=FRESH_SEED + 1)
@@ -218,7 +214,7 @@ def stream(agent: ActorCritic, world_config: WorldConfig, steps: int, console: C
 def _whole(
     agent: ActorCritic, told: Sequence[tuple[ActorInputs, torch.Tensor]]
 ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-    """Policies and values ``[1, t, ...]`` of the same steps, many at once."""
+    """Return policies and values ``[1, t, ...]`` of the same steps in one call."""
     state = agent.initial_state(1)
     for start in range(0, len(told), SEGMENT):
         inputs, firsts = zip(*told[start : start + SEGMENT], strict=True)
@@ -295,7 +291,7 @@ def _show_stream(console: Console, seen: Streamed) -> None:
 
 
 def _explore(console: Console, world: TMazeConfig, directory: Path) -> Exploration:
-    """The memory explorer, in a corridor of twice the length: another lag than the one that it was trained with."""
+    """Run the memory explorer in a corridor of twice the length, so that the lag differs from that of training."""
     found = explore_run(
         directory, directory / "explored", writers=("metrics", "explorer"), world=longer(world, 2), episodes=EXPLORED
     )

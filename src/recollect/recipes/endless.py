@@ -1,13 +1,13 @@
 """Endless Mortar Mayhem (Memory Gym): a list of commands that grows by one every round, until the first mistake.
 
-An oracle of ours (tasks/gymnasium/mortar_mayhem.py) reads the official environment's state and shows what to do; the
-agent imitates it, and is then reinforced. Every core has the same oracle, about as many parameters and the same
-processor time. A target from the environment's state helps all of them: which command is due (a head that is not used
-in play). Cores that attend to the past are also told when it was shown, and chunks of hcam get gradients.
+An oracle (tasks/gymnasium/mortar_mayhem.py) computes actions from the official environment's state; the agent imitates
+it and is then reinforced. All cores have the same oracle, about as many parameters and the same processor time.
+Training aids: all cores predict the command that is due (by a head that is not used in acting), cores that attend to
+the past also get the step at which it was shown, and hcam's chunks get gradients.
 
 Published agents learned by reinforcement alone, from 84 x 84 pixels and hundreds of millions of steps: GRU 84 to 120
-commands, TrXL 17 (56 at best). Lite: frames of 42 x 42, ten minutes of one core, episodes that are cut after 512 steps
-in training and 1024 in the test, which are 20 and 41 commands at most.
+commands, TrXL 17 (56 at best). Lite: frames of 42 x 42, ten minutes of one core, episodes truncated after 512 steps in
+training and 1024 in the test, at most 20 and 41 commands.
 """
 
 from dataclasses import replace
@@ -26,21 +26,21 @@ from recollect.training import EvaluationConfig, ImpalaConfig, ReuseConfig, Teac
 WORLD = EndlessMortarMayhemConfig(steps=512, side=42)
 LONG = replace(WORLD, steps=1024)
 SECONDS = 560.0
-"""Processor time of a lite row's steps; evaluations come on top."""
+"""Processor time of a lite row's training steps, without evaluations."""
 TILE, FEATURES = 32, 128
-"""Numbers of a patch, which is a tile of the arena, and of the picture. The convolutions of Nature leave of a frame of
-42 x 42 one place with 64 numbers, from which nobody can walk to the middle of a tile (docs/log.md)."""
+"""Features of a patch, which is a tile of the arena, and of the picture. The Nature convolutions reduce a frame of
+42 x 42 to one position with 64 features, too few to find the middle of a tile (docs/log.md)."""
 UNROLL = 256
-"""Steps of a rollout: half an episode without a mistake, in which the first four commands are learned and repeated."""
+"""Steps of a rollout: half an episode without mistakes, in which the first four commands are shown and repeated."""
 WINDOW, CHUNK = 16, 8
-"""Steps of a window in each of two layers; of a chunk, in which a command is shown as a whole or in halves."""
+"""Steps of a window in each of two layers, and of a chunk, which contains a whole command or half of one."""
 IMITATION = ImitationRecipe(
     steps=150,
     reinforced=30,
     teacher=TeacherConfig(acts=60, keeps=0.5),
     batch_size=16,
     unroll=UNROLL,
-    reuse=ReuseConfig(passes=2, minibatches=4),  # who plays in pixels waits for the world, not for the learner
+    reuse=ReuseConfig(passes=2, minibatches=4),  # with pixels the world is slower than the learner
     attention_cost=0.3,
     decision_cost=1.0,
     gradients=True,
@@ -54,24 +54,19 @@ ROWS: dict[str, tuple[str, dict[str, Any]]] = {
     "lstm, chrono start": ("lstm", {"chrono_steps": WORLD.steps}),
     "memoryless": ("memoryless", {}),
 }
-"""The table from top to bottom: key of a core, and what its config has beside what the recipe gives. Gates of a chrono
-start begin with memories that last up to an episode of training."""
+"""Rows of the table: core, and config fields besides the recipe's. With a chrono start, gates begin with memories of up
+to an episode of training."""
 
 
 def endless(core: str = "hcam", scale: Scale = "lite") -> ImpalaConfig:
-    """Do all commands ever shown, in order.
-
-    Args:
-        core: key of any core.
-        scale: only lite: published runs took hundreds of millions of steps.
-    """
+    """Return the run of a core at the scale lite; published runs took hundreds of millions of steps."""
     if scale != "lite":
         raise ValueError(f"scale={scale!r}: endless has only lite")
     lookup(CORES, core, "core")
     chunks = LONG.steps // CHUNK
     memory = equal_core(core, memory_len=WINDOW, chunk_len=CHUNK, num_chunks=chunks, top_k=16)
     if core == "transformer-xl":
-        # As many steps in reach as an unroll has; gates of GRUs as GTrXL and Memory Gym's TrXL have them.
+        # Reaches over an unroll; GRU gates as in GTrXL and Memory Gym's TrXL.
         memory = equal_core(core, dim=48, hidden_dim=96, memory_len=UNROLL // 2, gate="gru", relu_outputs=True)
     config = with_teacher(lite(WORLD, memory, steps=1, discount=0.99, entropy_cost=1e-3), IMITATION)
     encoders = EncoderConfig(

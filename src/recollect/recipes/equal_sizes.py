@@ -1,4 +1,4 @@
-"""Every core with about the same number of parameters, so that a table compares memories and not sizes."""
+"""Configs of all cores with about equal numbers of parameters, so that tables compare memories and not sizes."""
 
 from typing import Any
 
@@ -25,15 +25,15 @@ SIZES: dict[str, dict[str, Any]] = {
     },
     "long-short-transformer": {"memory_len": 16, "chunk_len": 8, "num_segments": 16},
 }
-"""What a core has beside two layers of width 64 and four heads."""
+"""Settings of each core besides two layers of width 64 and four heads."""
 
 
 def equal_core(key: str, **fields: Any) -> CoreConfig:
-    """A core of 65 000 to 100 000 parameters, for inputs of width 64.
+    """Return the config of a core with 65 000 to 100 000 parameters, for inputs of width 64.
 
     Args:
         key: of any core.
-        fields: other values, for those that this core has.
+        fields: other values, for the fields that this core has.
     """
     cls = lookup(CORES, key, "core")
     sizes = {"dim": 64, "num_layers": 2, "num_heads": 4, "hidden_dim": 128, **SIZES.get(key, {}), **fields}

@@ -1,9 +1,9 @@
-"""Runs of any Gymnasium environment: one set of settings for numbers, one for images, chosen by the observation space.
+"""Default runs of Gymnasium environments: settings for vectors or for images, chosen by the observation space.
 
-What keeps them from collapsing: observations and returns have a running scale, advantages have one in every minibatch,
-the ratio of the clipped surrogate starts from the policy that acted, the passes over a rollout end when the policy has
-moved by 0.03 nats, the learning rate falls to 0, and entropy is paid enough to go on looking for what lies off the
-short way. How they were chosen: docs/log.md.
+Against collapse: observations and returns are normalised by running statistics, advantages in every minibatch; the
+ratio of the clipped surrogate is taken to the policy that acted; passes over a rollout end when the policy has changed
+by 0.03 nats; the learning rate decays to 0; the entropy bonus is large enough for exploration. docs/log.md has how the
+values were chosen.
 """
 
 from dataclasses import replace
@@ -30,15 +30,15 @@ from recollect.training import (
 
 
 def gymnasium_run(world: GymnasiumConfig, core: CoreConfig) -> ImpalaConfig:
-    """The run that ``recollect train gym:ID`` starts from.
+    """Return the default config of ``recollect train gym:ID``.
 
     Args:
-        world: the environment; one that cannot be made is taken to show numbers (building the run will say why).
+        world: the environment; one that cannot be made is assumed to show vectors, and building the run raises.
         core: the memory.
     """
     try:
         seen = [part for _, part in parts(world.spec.observation_space)]
-    except Exception:  # whatever the constructor of somebody's environment raises
+    except Exception:  # an environment's constructor may raise anything
         seen = []
     images = any(isinstance(part, spaces.Box) and is_image(part) for part in seen)
     return ImpalaConfig(
@@ -89,12 +89,7 @@ SLOW = "MortarMayhem-Grid"
 
 
 def gymnasium_defaults(core: str = "lstm", scale: Scale = "lite") -> ImpalaConfig:
-    """CartPole by the defaults.
-
-    Args:
-        core: key of any core.
-        scale: only lite.
-    """
+    """Return the default run of CartPole, with any core, at the scale lite."""
     if scale != "lite":
         raise ValueError(f"scale={scale!r}: the defaults are our own and have only lite")
     return gymnasium_run(GymnasiumConfig(), lookup(CORES, core, "core")())

@@ -1,6 +1,6 @@
-"""How a row's agent is taught: a teacher to imitate, and helps that the world and the core can give.
+"""Imitation of a teacher, with the training aids that a world and a core offer.
 
-Tables name teacher and helps beside the row (``training/training_aids.py``).
+Tables name teacher and training aids beside the row (``training/training_aids.py``).
 """
 
 from dataclasses import dataclass, field, replace
@@ -21,45 +21,46 @@ from recollect.training import (
 
 @dataclass(frozen=True, kw_only=True)
 class ImitationRecipe:
-    """How the rows that imitate are taught."""
+    """Settings of runs that imitate a teacher."""
 
     steps: int
-    """Rollouts that are imitated on."""
+    """Rollouts with imitation."""
     reinforced: int = 0
-    """Rollouts of reinforcement behind them."""
+    """Rollouts of reinforcement after them."""
     teacher: TeacherConfig = field(default_factory=lambda: TeacherConfig(acts=10, keeps=0.75))
-    """Who is imitated. It acts in most rows: where a learner strays, memory decides less of what it is shown."""
+    """Teacher that is imitated. It acts in most rows, because a learner's own mistakes lead to states in which memory
+    matters less."""
     batch_size: int = 64
-    """Episodes that are played at a time."""
+    """Parallel episodes."""
     unroll: int | None = None
-    """Steps of a rollout; None: as many as without a teacher."""
+    """Steps of a rollout; as many as without a teacher when None."""
     reuse: ReuseConfig = field(default_factory=lambda: ReuseConfig(passes=2, minibatches=2))
-    """What is made of a rollout: four updates."""
+    """Updates per rollout: four."""
     learning_rate: float = 2e-3
-    """At the start; it falls as a cosine."""
+    """Initial learning rate; it decays as a cosine."""
     floor: float = 0.0
-    """Least share of it, where reinforcement behind the imitation needs some."""
+    """Final share of it, where reinforcement after imitation needs some."""
     warmup: int = 3
-    """Rollouts until it has risen to that."""
+    """Rollouts of linear warm-up."""
     baseline_cost: float = 0.05
-    """Of the value. What it is wrong by at a hundred steps must not drown the three at which the teacher decides, and
-    where a return is not of size one it drowns everything: gradients are clipped as a whole (docs/log.md, streets)."""
+    """Cost of the value. It is small, because gradients are clipped as a whole: errors of the value at a hundred steps
+    must not outweigh the three steps at which the teacher decides (docs/log.md, streets)."""
     label_cost: float = 0.0
-    """Of naming what must be remembered, beside the divergence from the teacher; for worlds that name it."""
+    """Cost of predicting the label of what must be remembered, in worlds that have one."""
     attention_cost: float = 0.0
-    """Of targets for attention, beside the divergence from the teacher; for cores that attend to the past."""
+    """Cost of targets for attention, for cores that attend to the past."""
     inside: bool = False
-    """Let the targets for attention name steps inside chunks, too."""
+    """Also use targets for attention to steps inside chunks."""
     decision_cost: float = 0.0
-    """Of the divergence where a decision depends on the past, beside that at all steps."""
+    """Additional cost of the divergence from the teacher at steps whose decision depends on the past."""
     gradients: bool = False
-    """Let gradients into the chunks of hcam that a rollout completes: it should hold whole episodes."""
+    """Let gradients into the chunks of hcam that a rollout completes; rollouts should contain whole episodes."""
     curriculum: CurriculumConfig = field(default_factory=CurriculumConfig)
-    """From easy to hard."""
+    """Curriculum of the world."""
 
 
 def with_teacher(config: ImpalaConfig, imitation: ImitationRecipe) -> ImpalaConfig:
-    """The run of an agent with a teacher, and with the helps that its core can take."""
+    """Return the config with a teacher, and with the training aids that its core supports."""
     core = config.core
     supervision = SupervisionConfig(label_cost=imitation.label_cost, decision_cost=imitation.decision_cost, until=1.0)
     if isinstance(core, (HierarchicalChunkMemoryConfig, TransformerXLConfig, CausalTransformerConfig)):

@@ -1,7 +1,7 @@
-"""Frames per second of the learner, by core: the table of appendix D.9 of Lampinen et al. 2021, from results alone.
+"""Frames per second of the learner by core: the table of appendix D.9 of Lampinen et al. 2021, from result files.
 
-A run's speed is the steps of its worlds over the time that training took, acting and evaluations included. Cores are
-compared in the same experiment only: the worlds differ.
+The speed of a run is its environment steps divided by the time of training, with acting and evaluations. Cores are
+compared within one experiment only, because worlds differ.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,10 +19,10 @@ ABOUT = (
 
 
 def frames_table(experiments: Mapping[str, Sequence[Mapping[str, Any]]]) -> str | None:
-    """A Markdown table; None where no run recorded its speed.
+    """Return a Markdown table of speeds; None where no run recorded one.
 
     Args:
-        experiments: the results of one scale each, by heading. Rows are taken whose label is that of a core alone.
+        experiments: the results of one scale each, by heading. Only rows labelled by a core alone are used.
     """
     lines = []
     for title, results in experiments.items():

@@ -4,5 +4,5 @@ from html import escape
 
 
 def markdown_cell(text: str) -> str:
-    """A name or a message as it is, in a cell of a table: no line, bar or tag of it changes the page."""
+    """Escape a name or a message for a cell of a Markdown table."""
     return escape(" ".join(text.split()), quote=False).replace("|", "\\|")

@@ -1,12 +1,12 @@
-"""What the tasks of recipes ask of a memory, as :mod:`recollect.tasks.memory_requirements` measured it.
+"""Memory requirements of all tasks, as measured by :mod:`recollect.tasks.memory_requirements`.
 
-``memory_requirements.json`` has it for every task of the library and of its recipes, so that tables need not play.
-``make tables`` (or ``python -m recollect.recipes.memory_requirements``) measures what is new; after a world has
-changed, delete its lines first, or measure everything, for minutes, with ``--again``. What is not in the file is
-measured when it is asked for.
+``memory_requirements.json`` caches the measurements for every task of the library and of its recipes. ``make tables``
+(or ``python -m recollect.recipes.memory_requirements``) measures new tasks; after a change of a world, delete its
+entries first, or measure everything, for minutes, with ``--again``. Tasks that are not in the file are measured when
+they are needed.
 
-    demands     by the name of a task: its Demand, null where nobody knows it
-    policies    by the name of a world: the scores of the policies it names beside its oracle
+    demands     name of a task: its MemoryRequirements, null where unknown
+    policies    name of a world: the scores of its named policies other than the oracle
 """
 
 import json
@@ -30,15 +30,15 @@ POLICY_EPISODES = 1024
 """Episodes that score a named policy."""
 
 LONG, FEW = 4096, 16
-"""Steps of an episode from which on few are played, and how many."""
+"""Length from which only a few episodes are played, and how many."""
 LONGEST = 50_000
-"""Steps of an episode from which on none is played, and nothing is said."""
+"""Length from which no episodes are played; the requirements are then unknown."""
 
 Task = StreamTask | WorldConfig
 
 
 def requirements_of(task: Task) -> MemoryRequirements | None:
-    """What a task asks of a memory; None where nobody knows it."""
+    """Return the memory requirements of a task; None where unknown."""
     name = name_of(task)
     kept = _kept()["demands"]
     if name not in kept:
@@ -50,7 +50,7 @@ def requirements_of(task: Task) -> MemoryRequirements | None:
 
 
 def policies_of(task: Task) -> dict[str, float]:
-    """Scores of the policies that a world names beside its oracle."""
+    """Return the scores of a world's named policies other than the oracle."""
     if not _names_policies(task):
         return {}
     name = name_of(task)
@@ -61,12 +61,12 @@ def policies_of(task: Task) -> dict[str, float]:
 
 
 def _names_policies(task: Task) -> TypeGuard[WorldConfig]:
-    foreign = isinstance(task, GymnasiumConfig)  # names none, and may have to be installed before it says anything
+    foreign = isinstance(task, GymnasiumConfig)  # has no named policies, and its package may be missing
     return isinstance(task, WorldConfig) and not foreign and bool(task.spec.policies)
 
 
 def name_of(task: Task) -> str:
-    """The key of a task and those of its fields that are not at their defaults, as JSON."""
+    """Return the key of a task with its non-default fields, as JSON."""
     cls = type(task)
     kinds = {kind: key for key, kind in TASKS.items()}
     data, default = to_json(task, {}), to_json(cls(), {})
@@ -75,7 +75,7 @@ def name_of(task: Task) -> str:
 
 
 def all_tasks() -> Iterator[Task]:
-    """Every task of the library at its defaults, and every one that a row of a recipe is scored on."""
+    """Yield every task of the library at its defaults, and every task that a row of a recipe is scored on."""
     for task in TASKS.values():
         yield task()
     for recipe in RECIPES.values():
@@ -85,10 +85,10 @@ def all_tasks() -> Iterator[Task]:
 
 
 def _demand(task: Task) -> dict[str, Any] | None:
-    # A foreign world tells no truth, or has to be installed before it does.
+    # Other libraries' environments have no ground truth.
     if isinstance(task, (GymnasiumConfig, EndlessMortarMayhemConfig)):
         return None
-    if isinstance(task, StreamTask) and not task.spec.memory_span:  # it says that nobody knows; it may need files
+    if isinstance(task, StreamTask) and not task.spec.memory_span:  # unknown; sampling may need files
         return None
     steps = task.spec.max_steps if isinstance(task, WorldConfig) else 0
     if steps > LONGEST:
@@ -103,10 +103,10 @@ def _kept() -> dict[str, dict[str, Any]]:
 
 
 def measured(*, again: bool = False) -> str:
-    """The text of ``memory_requirements.json``: what it has, without tasks that are gone, and what is new.
+    """Return the new text of ``memory_requirements.json``: without removed tasks, with new ones.
 
     Args:
-        again: measure everything anew.
+        again: measure everything.
     """
     kept = {"demands": {}, "policies": {}} if again else _kept()
     tasks = {name_of(task): task for task in all_tasks()}

@@ -1,19 +1,19 @@
-"""A million steps: an agent that was trained in corridors of 20 steps is asked after 10^6 of them.
+"""A million steps: agents trained in corridors of 20 steps are tested in corridors of up to 10^6 steps.
 
-The agent learns the T-maze with a corridor of 20 steps by reinforcement and is then played, step by step, in corridors
-that are longer and longer. Nothing but its memory can carry the cue:
+The agent learns the T-maze with a corridor of 20 steps by reinforcement and then acts, step by step, in longer and
+longer corridors. Only its memory can carry the cue:
 
-- all it is told is the observation (``previous_action`` and ``previous_reward`` are off, and no clock is shown), so it
-  cannot leave itself a message in what it does or is given;
-- behind the start all cells of the corridor look the same, on either side's errand: an agent that does the same sees
-  the same, up to the turn (a test proves it step by step);
-- the cue is to be seen in the first cell alone, and 60 spare actions do not lead back there from far out.
+- its only input is the observation (``previous_action`` and ``previous_reward`` are off, and there is no clock), so it
+  cannot pass on the cue in its actions or rewards;
+- all cells of the corridor after the start look the same for both cues, so that equal actions lead to equal
+  observations up to the junction (a test checks it step by step);
+- the cue is visible in the first cell only, and 60 spare actions are too few to go back.
 
-``memoryless`` stands beside it as the control; whatever it scores above 1/2 would be a leak.
+``memoryless`` is the control: a score above 1/2 would be a leak.
 
-A GRU's update gate is a sigmoid, which never shuts: the cue is gone after 2 000 steps, or after a million where noise
-in training has made it sturdy. With ``gate_stretch`` a gate is exactly 1 where it is told to keep, and what it keeps is
-the same bits for ever.
+A GRU's update gate is a sigmoid and never closes completely: the cue is lost after 2 000 steps, or after a million
+where noise in training has made it robust. With ``gate_stretch`` a gate can be exactly 1, and the state then keeps the
+same bits for ever.
 
 Source: ours, on the T-maze of Ni et al. (2023).
 """
@@ -31,26 +31,21 @@ LAGS = (20, 200, 2_000, 20_000)
 """Steps between the cue and the turn, for every core."""
 MILLION_STEPS = 1_000_000
 ASKED_AT_A_MILLION = ("gru", "memoryless")
-"""Cores that are played so far: the one that does not fall at shorter lags, and the control."""
+"""Cores that are tested at the longest lags: the one that does not fail at shorter ones, and the control."""
 EPISODES = 64
-"""Of the longest corridor: one a row, all at once."""
+"""Episodes of the longest corridor, one per row."""
 STEPS = {"lstm": 2000, "gru": 1000, "memoryless": 300, "hcam": 250, "ttm": 150, "recurrent-transformer": 250}
 """Rollouts; at most about three minutes on one processor core."""
 DEFAULT_STEPS = 1000
 STRETCH = 0.1
 """How far the GRU's update gate reaches beyond 0 and 1 before it is clipped."""
 NOISE, NOISE_STEPS = 0.5, 2000
-"""Of the other row: deviation of the noise on the memory of a GRU with plain gates, in training, and its rollouts.
-Without either the GRU holds the cue for 200 steps and not for 2 000 (docs/log.md)."""
+"""Row with plain gates: standard deviation of the noise on the GRU's state in training, and rollouts. Without noise or
+stretched gates a GRU keeps the cue for 200 steps and not for 2 000 (docs/log.md)."""
 
 
 def million(core: str = "gru", scale: Scale = "lite") -> ImpalaConfig:
-    """A corridor of 20 steps for an agent that is told nothing but what it sees.
-
-    Args:
-        core: key of any core.
-        scale: only lite; the experiment is ours.
-    """
+    """Return the run in a corridor of 20 steps for an agent whose only input is the observation, at the scale lite."""
     if scale != "lite":
         raise ValueError(f"scale={scale!r}: the million is our own experiment and has only lite")
     config = short_t_maze(core)
@@ -77,7 +72,7 @@ def _tests(core: str) -> dict[str, Test]:
 
 
 def _noisy() -> ImpalaConfig:
-    """Plain gates, and noise on the memory instead."""
+    """Return the run with plain gates and noise on the state."""
     config = million("gru")
     core = replace(config.core, gate_stretch=0.0, state_noise=NOISE)  # type: ignore[call-arg]
     return replace(config, core=core, fit=replace(config.fit, steps=NOISE_STEPS))

@@ -1,4 +1,4 @@
-"""The recall task with every core, and with none: our own check that each memory learns to remember.
+"""The recall task with every core and without memory: a check that each core learns to remember.
 
 Every core but ``memoryless`` should answer more than 95 % of the questions; ``memoryless`` cannot beat chance,
 which is exact by construction (see tasks/streams/recall.py).
@@ -16,7 +16,7 @@ from recollect.training import FitConfig, OptimizerConfig, SupervisedConfig
 
 TASK = Recall()
 
-# What a core needs beside width and depth. Windows reach over the blank, except hcam's: it has to use its chunks.
+# Settings besides width and depth. Windows reach over the blank, except hcam's, which has to use its chunks.
 SIZES: dict[str, dict[str, Any]] = {
     "lstm": {"num_layers": 1},
     "gru": {"num_layers": 1},
@@ -40,12 +40,7 @@ STEPS = {"memoryless": 300, "recurrent-transformer": 3000}
 
 
 def recall(core: str = "hcam", scale: Scale = "lite") -> SupervisedConfig:
-    """The recall task.
-
-    Args:
-        core: key of any core.
-        scale: only lite; the task is ours, so there is no paper to follow.
-    """
+    """Return the config of the recall task for any core, at the scale lite."""
     if scale != "lite":
         raise ValueError(f"scale={scale!r}: recall is our own task and has only lite")
     return SupervisedConfig(

@@ -1,15 +1,15 @@
-"""Run a recipe's seeds, keep every number with its command, and make the tables from those files alone.
+"""Run a recipe's seeds, write a result file per run, and generate the tables from these files alone.
 
     results/NAME/<label>-seed<k>.json     one run: command, commit, hardware, seed, steps, times, every score;
-                                          of another process that only scored it, ``scored_by``
+                                          ``scored_by`` where another process only scored it
     docs/results.md                       one table per recipe and scale, between markers
 
-A run is scored on what it was trained on, or on each of its recipe's tests; every test is a row of the table. A run
-that fails leaves a file too, and its row says so. Several commands share the work: each leaves out what another runs.
+A run is scored on its own task, or on each of its recipe's tests; every test is a row of the table. A failed run has a
+file and a row, too. Several commands can share the work: each skips runs that another process works on.
 
-The score of a row is the interquartile mean over seeds (the mean of the middle half; with fewer than four seeds
-the mean). Its interval is a 95 % percentile bootstrap on two levels, seeds and then evaluated rows, so that it
-means something with one seed as well.
+The score of a row is the interquartile mean over seeds (the mean of the middle half; the mean of fewer than four
+seeds). Its interval is a 95 % percentile bootstrap on two levels, seeds and then evaluated rows, so that it also exists
+for a single seed.
 
 Source: Agarwal et al., Deep RL at the edge of the statistical precipice (2021), for mean and bootstrap.
 """
@@ -56,9 +56,9 @@ from recollect.training.saved_run import load_model
 from recollect.training.training_aids import all_training_aids
 
 FINAL_SAMPLES = 512
-"""Rows or episodes that score a finished run."""
+"""Rows or episodes in the score of a finished run."""
 FILLED, TIMED = 200, 100
-"""Steps of a stream before a step is timed, and those that are."""
+"""Steps of a stream before the timed ones, and timed steps."""
 REMEDY = "remove it; what is missing then is run again"
 PERFECT = (
     "Perfect after: rows that had been trained on when an evaluation on the way first had no mistake, median over "
@@ -77,24 +77,24 @@ def reproduce(
     again: bool = False,
     console: Console | None = None,
 ) -> Path:
-    """Run what is missing of a recipe, then make its tables.
+    """Run the missing runs of a recipe, then generate its tables.
 
     Args:
         recipe: from RECIPES.
         scale: lite, long or paper, where the recipe has it.
         cores: only the rows of these cores; None runs all.
-        seeds: how many seeds of every row; None takes the recipe's number, which is less for some rows.
-        root: folder that gets ``results/``, ``docs/results.md`` and ``runs/``.
+        seeds: number of seeds of every row; None takes the recipe's number, which is smaller for some rows.
+        root: folder for ``results/``, ``docs/results.md`` and ``runs/``.
         device: overrides the recipe's.
-        again: also run what has a result of the same config already.
-        console: where progress is shown; None is silent.
+        again: also run rows that have a result of the same config.
+        console: for progress; None is silent.
 
     Returns:
         The path of ``docs/results.md``.
 
     Raises:
         ValueError: an unknown scale, core or device, or a file in ``results/`` that is no result.
-        KeyboardInterrupt: stopped by Ctrl-C or SIGTERM; the run is saved, and the same command goes on.
+        KeyboardInterrupt: stopped by Ctrl-C or SIGTERM; the run is saved, and the same command resumes it.
     """
     rows = recipe.rows(scale)
     for core in cores or ():
@@ -103,9 +103,9 @@ def reproduce(
     if number < 1:
         raise ValueError(f"seeds={number}: run at least one")
     if device is not None:
-        choose_device(device)  # a mistake is told before every row has failed with it
+        choose_device(device)  # fail once, not in every row
     base = Path(root)
-    read_results(base / "results" / recipe.name)  # a damaged file is told before hours of training, not behind them
+    read_results(base / "results" / recipe.name)  # a damaged file is an error before hours of training, not after them
     for seed in range(number):  # the first seed of everything, then the second: what is there early means something
         for run in rows:
             fewer = seeds is None and run.seeds is not None and seed >= run.seeds
@@ -119,7 +119,7 @@ def reproduce(
                 continue
             try:
                 result = run_once(recipe, one, scale, base, console, anew=again)
-            except InUseError as error:  # two commands share the work: its result is the other one's to write
+            except InUseError as error:  # another command works on this run and will write its result
                 _say(console, f"{run.row}, seed {seed}: left out: {error}")
                 continue
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -131,22 +131,22 @@ def reproduce(
 def run_once(
     recipe: Recipe, run: Run, scale: str, root: Path, console: Console | None = None, *, anew: bool = False
 ) -> dict[str, Any]:
-    """Train and score one run; what goes wrong is in the result, not raised.
+    """Train and score one run; failures are recorded in the result, not raised.
 
     Args:
         recipe: of the run.
-        run: what is trained.
+        run: to train.
         scale: of the recipe.
         root: folder of ``runs/``.
-        console: where progress is shown; None is silent.
-        anew: train once more what is trained to its end already; what was stopped on the way goes on.
+        console: for progress; None is silent.
+        anew: train a finished run again; an interrupted one is resumed.
 
     Raises:
         InUseError: another process works on this run.
         KeyboardInterrupt: stopped by Ctrl-C or SIGTERM.
     """
     description = to_json(run.config, REGISTRY)
-    # A change of the recipe gets a new directory; the same config goes on where it was stopped.
+    # A changed config gets a new directory; the same config resumes.
     digest = hashlib.sha256(json.dumps(description, sort_keys=True).encode()).hexdigest()[:8]
     directory = root / "runs" / "reproduce" / recipe.name / f"{run.label}-seed{run.config.fit.seed}-{digest}"
     if anew and _has_ended(directory):
@@ -189,7 +189,7 @@ def _has_ended(directory: Path) -> bool:
 
 
 def _trained_elsewhere(outcome: Outcome, here: Mapping[str, Any]) -> dict[str, Any]:
-    """What a result says otherwise where an earlier process trained the run and this one only scores it."""
+    """Return the parts of a result that differ where an earlier process trained the run and this one only scores it."""
     trained = outcome.trained_by
     if trained == RunRecord(outcome.directory.path).processes[-1]:
         return {}
@@ -224,7 +224,7 @@ def _scores(run: Run, outcome: Outcome) -> dict[str, Any]:
 
 
 def _best(run: Run, outcome: Outcome) -> Any:
-    """The agent of the run's best evaluation; a recipe is ours, and may name modules to import."""
+    """Load the agent of the run's best evaluation; modules that a recipe names are trusted."""
     return load_model(outcome.directory.path, run.config.device, best=True, trust=True)
 
 
@@ -237,7 +237,7 @@ def _trained(test: str) -> str:
 
 
 def _test(run: Run, agent: Any, test: Test) -> dict[str, Any]:
-    """Score an agent in one place; sums of scores and numbers of answers or episodes, row by row, for the intervals."""
+    """Score an agent on one test, with row-by-row sums and counts for the intervals."""
     config = run.config
     measure = config.evaluate if test.measure is None else test.measure
     found = measure(
@@ -251,9 +251,9 @@ def _test(run: Run, agent: Any, test: Test) -> dict[str, Any]:
 
 
 def _memory(agent: Any) -> dict[str, Any]:
-    """What the memory costs: bytes of the state of one row, and the processor time of a streamed step.
+    """Measure the state bytes of one row and the processor time of a streamed step.
 
-    Nothing for a model that reads whole rows, and keeps no memory.
+    Empty for models that read whole rows and have no state.
     """
     whole = isinstance(agent, SequenceModel) and agent.config.whole_rows
     if whole or isinstance(agent, (SequenceClassifier, SiT)):
@@ -272,7 +272,7 @@ def _memory(agent: Any) -> dict[str, Any]:
 
 
 def write_tables(recipe: Recipe, root: str | PathLike[str] = ".") -> Path:
-    """Make the recipe's tables in ``docs/results.md`` again, from its result files alone."""
+    """Regenerate the recipe's tables in ``docs/results.md`` from its result files."""
     base = Path(root)
     results = read_results(base / "results" / recipe.name)
     made: dict[str, str | None] = {}
@@ -283,7 +283,7 @@ def write_tables(recipe: Recipe, root: str | PathLike[str] = ".") -> Path:
     made["recollect:learner-frames"] = frames_table(_experiments(base))
     path = base / "docs" / "results.md"
     path.parent.mkdir(parents=True, exist_ok=True)
-    # Read when all is made: that takes seconds, in which another recipe's command may write its own tables.
+    # Read as late as possible: another recipe's command may have written its tables in the meantime.
     text = path.read_text() if path.is_file() else "# Results\n"
     for name, content in made.items():
         text = _without(text, name) if content is None else replace_between(text, name, content)
@@ -292,10 +292,10 @@ def write_tables(recipe: Recipe, root: str | PathLike[str] = ".") -> Path:
 
 
 def read_results(folder: Path) -> list[dict[str, Any]]:
-    """The results in a recipe's folder, by file name.
+    """Read the results in a recipe's folder, by file name.
 
     Raises:
-        ValueError: a file is damaged, or is not the result that its name says (a copy would count as one more seed).
+        ValueError: a damaged file, or one whose name does not match its content (a copy would count as another seed).
     """
     return [_read_result(path) for path in sorted(folder.glob("*-seed*.json"))]
 
@@ -310,14 +310,14 @@ def _read_result(path: Path) -> dict[str, Any]:
 
 
 def _without(text: str, name: str) -> str:
-    """A page without what stands between two markers, and without these."""
+    """Remove two markers and the text between them from a page."""
     before, begin, rest = text.partition(f"<!-- {name}:begin -->")
     _, end, after = rest.partition(f"<!-- {name}:end -->")
     return "\n\n".join(filter(None, (before.rstrip("\n"), after.lstrip("\n")))) if begin and end else text
 
 
 def _experiments(base: Path) -> dict[str, list[dict[str, Any]]]:
-    """All results under a folder by recipe and scale."""
+    """Return all results under a folder by recipe and scale."""
     found: dict[str, list[dict[str, Any]]] = {}
     for path in sorted((base / "results").glob("*/*-seed*.json")):
         result = _read_result(path)
@@ -326,7 +326,7 @@ def _experiments(base: Path) -> dict[str, list[dict[str, Any]]]:
 
 
 def _paged(recipe: Recipe, scale: str, results: Sequence[Mapping[str, Any]], root: Path) -> str:
-    """The table of a recipe that has pages of its own; writes them, too."""
+    """Return the table of a recipe that has its own pages, and write these."""
     assert recipe.pages is not None
     lines = [f"### {recipe.title} ({scale} scale)", "", f"{recipe.about} Source: {recipe.source}.", ""]
     return "\n".join(
@@ -335,7 +335,8 @@ def _paged(recipe: Recipe, scale: str, results: Sequence[Mapping[str, Any]], roo
 
 
 def with_memory_requirements(recipe: Recipe, scale: str, results: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Results whose tests also say ``lag`` and ``reach``, as :func:`lag_and_reach` does, where the lag is known."""
+    """Return the results with ``lag`` and ``reach`` in each test, where the lag is known (see
+    :func:`lag_and_reach`)."""
     rows = {run.label: run for run in recipe.rows(scale)}
     found = []
     for result in results:
@@ -350,7 +351,7 @@ def with_memory_requirements(recipe: Recipe, scale: str, results: Sequence[Mappi
 
 
 def failed(recipe: Recipe, scale: str, root: str | PathLike[str] = ".") -> list[str]:
-    """The runs of a scale whose newest result is a failure, each with its reason."""
+    """Return the runs of a scale whose newest result is a failure, each with its reason."""
     lines = []
     for result in read_results(Path(root) / "results" / recipe.name):
         if result["scale"] == scale and result["status"] != "ok":
@@ -359,7 +360,7 @@ def failed(recipe: Recipe, scale: str, root: str | PathLike[str] = ".") -> list[
 
 
 def table(recipe: Recipe, scale: str, results: Sequence[Mapping[str, Any]]) -> str:
-    """One Markdown table of all results of a scale, in the recipe's order; failures are rows too."""
+    """Return a Markdown table of all results of a scale, in the recipe's order, failures included."""
     rows = recipe.rows(scale)
     order = {run.label: place for place, run in enumerate(rows)}
     asked = {(run.label, name): lag_and_reach(run, test) for run in rows for name, test in run.scored.items()}
@@ -388,7 +389,7 @@ def table(recipe: Recipe, scale: str, results: Sequence[Mapping[str, Any]]) -> s
 
 
 def lag_and_reach(run: Run, test: Test) -> str:
-    """Steps between what must be kept and its use, and steps back that the core's windows show; "-" where unknown."""
+    """Return the lag of a test and the reach of the core's windows as text; "-" where the lag is unknown."""
     needs = requirements_of(test.where)
     if needs is None:
         return "-"
@@ -397,13 +398,13 @@ def lag_and_reach(run: Run, test: Test) -> str:
 
 
 def reach_of(config: TrainerConfig) -> int | None:
-    """Steps of the task back that the core's windows show; None where nothing but learning says how far."""
-    # A frame may be several steps of a detector's core.
+    """Return how many steps of the task the core's windows reach back; None for recurrent cores."""
+    # One frame may be several steps of a detector's core.
     return config.reach if isinstance(config, DetectionConfig) else config.core.reach  # type: ignore[attr-defined]
 
 
 def _reference_lines(rows: Sequence[Run]) -> list[str]:
-    """What the policies score that a world names, one paragraph for each such world."""
+    """Return a paragraph per world with the scores of its named policies."""
     lines = []
     for name, where in {name: test.where for run in rows for name, test in run.scored.items()}.items():
         known = policies_of(where)
@@ -428,7 +429,7 @@ def _row(first: Mapping[str, Any], name: str, good: Sequence[Mapping[str, Any]],
 
 
 def _helped_by(result: Mapping[str, Any]) -> list[str]:
-    """Teacher and helps, by its config where that can be read: rows of any age then say the same in the same words."""
+    """Return teacher and training aids, from the config where it can be read, so that old results use today's words."""
     said = (result.get("taught_by"), *result.get("helps", ()))
     return list(all_training_aids(result.get("config", {}))) or [name for name in said if name]
 
@@ -466,9 +467,9 @@ def _is_there(path: Path, run: Run) -> bool:
     if not path.is_file():
         return False
     result = _read_result(path)
-    try:  # read, not compared as text: what was saved before a field was there has that field's default
+    try:  # decoded first: older files lack newer fields
         config = from_json(result["config"], TrainerConfig, REGISTRY)
-    except ValueError:  # it has a field or a kind that is gone
+    except ValueError:  # an unknown field or kind
         return False
     return result["status"] == "ok" and config == run.config and run.scored.keys() <= result["tests"].keys()
 
@@ -492,6 +493,7 @@ def _reset_peak() -> None:
 
 
 def _peak() -> float | None:
-    """Peak memory since :func:`_reset_peak` in MiB: of the accelerator if there is one, else of the process."""
+    """Return the peak memory since :func:`_reset_peak` in MiB: of the accelerator if there is one, else of the
+    process."""
     most = torch.cuda.max_memory_allocated() if torch.cuda.is_available() else peak_bytes()
     return None if most is None else round(most / 2**20, 1)

@@ -1,4 +1,4 @@
-"""What there is, as rows of plain text and numbers: the tables of ``recollect list`` and of the docs."""
+"""Tables of cores, tasks, agents, trainers and recipes, for ``recollect list`` and the docs."""
 
 import math
 from collections.abc import Callable
@@ -16,7 +16,7 @@ Row = dict[str, Any]
 
 
 def cores() -> list[Row]:
-    """Every core at its default sizes, for inputs of width 128."""
+    """Return a row for every core at its default sizes, for inputs of width 128."""
     rows: list[Row] = []
     for key, config in CORES.items():
         core = config().build(input_dim=128)
@@ -33,11 +33,10 @@ def cores() -> list[Row]:
 
 
 def tasks() -> list[Row]:
-    """Every task at its default difficulty, and what it asks of a memory
-    (:mod:`recollect.recipes.memory_requirements`).
+    """Return a row for every task at its default difficulty, with its memory requirements.
 
-    lag: steps between what must be kept and its use, median and 95 %; ends: of episodes in between, the same; past:
-    other things to be seen in between; bits: how much must be kept.
+    lag: steps between an item and its use, median and 95 %; ends: ends of episodes in between, the same; past: other
+    items in between; bits: amount to remember.
     """
     rows: list[Row] = []
     for key, task in TASKS.items():
@@ -57,17 +56,17 @@ def tasks() -> list[Row]:
 
 
 def agents() -> list[Row]:
-    """Every agent."""
+    """Return a row for every agent."""
     return [{"key": key, "about": _summary(config)} for key, config in AGENTS.items()]
 
 
 def trainers() -> list[Row]:
-    """Every trainer."""
+    """Return a row for every trainer."""
     return [{"key": key, "about": _summary(config)} for key, config in TRAINERS.items()]
 
 
 def recipes() -> list[Row]:
-    """Every recipe."""
+    """Return a row for every recipe."""
     return [
         {"key": key, "scales": ", ".join(recipe.runs), "about": recipe.title, "source": recipe.source}
         for key, recipe in RECIPES.items()

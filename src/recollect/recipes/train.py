@@ -1,4 +1,4 @@
-"""The runs that ``recollect train TASK --core KEY`` starts from."""
+"""Default configs of ``recollect train TASK --core KEY``."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -45,26 +45,26 @@ TRAINING: dict[str, MakeConfig] = {
     "covered-objects": covered_objects,
     "shape-activities": ttm_video,
 }
-"""Tasks whose recipe has chosen the settings; other tasks start from their defaults."""
+"""Tasks whose settings come from a recipe; other tasks start from the trainer's defaults."""
 
 
 def training(
     task: str | WorldConfig, core: str, *, trainer: str | None = None, agent: str | None = None, **fields: Any
 ) -> TrainerConfig:
-    """A complete run of a core on a task.
+    """Return the complete config of a run of a core on a task.
 
     Args:
         task: key of a task, ``gym:ID`` for a Gymnasium environment, or ``package.module:Name`` for a stream task, a
-            world or a Gymnasium environment of your own, installed or in the current folder. With an agent also the
+            user-defined world or Gymnasium environment, installed or in the current folder. With an agent also the
             config of a world.
-        core: key of a core, or ``package.module:Name`` for the config of a core of your own.
-        agent: name of a whole agent for worlds of images, which brings its own core; ``core`` is not read then.
+        core: key of a core, or ``package.module:Name`` for the config of a user-defined core.
+        agent: name of a whole agent for worlds of images, which brings its own core; ``core`` is then ignored.
         trainer: key of a trainer; None takes the task's own. ``cloning`` takes sizes and optimiser from there.
-        fields: of a Gymnasium environment's config.
+        fields: fields of a Gymnasium environment's config.
 
     Raises:
-        ValueError: there is no such task, core or trainer, the trainer does not train on such a task, or the task is no
-            Gymnasium environment and there are fields.
+        ValueError: an unknown task, core or trainer, a trainer that does not train on such a task, or fields for a task
+            that is no Gymnasium environment.
     """
     config = _run_of_agent(agent, task, fields) if agent is not None else _own_run(str(task), core, fields)
     if trainer is None or isinstance(config, lookup(TRAINERS, trainer, "trainer")):
@@ -102,10 +102,10 @@ def _own_run(task: str, core: str, fields: Mapping[str, Any]) -> TrainerConfig:
 
 
 def with_fields(task: Any, fields: Mapping[str, Any]) -> Any:
-    """A Gymnasium environment's config with other options and wrappers; any other task if there are none.
+    """Return a Gymnasium environment's config with other fields; any task unchanged if there are no fields.
 
     Raises:
-        ValueError: there are some, and the task has no place for them.
+        ValueError: fields for a task that is no Gymnasium environment.
     """
     if fields and not isinstance(task, GymnasiumConfig):
         raise ValueError(
@@ -115,7 +115,7 @@ def with_fields(task: Any, fields: Mapping[str, Any]) -> Any:
 
 
 def options(words: Sequence[str]) -> dict[str, Any]:
-    """Keywords of an environment as they are typed: ``key=value``.
+    """Parse keywords of an environment: ``key=value``.
 
     Raises:
         ValueError: a word of another form.
@@ -132,7 +132,7 @@ def options(words: Sequence[str]) -> dict[str, Any]:
 
 
 def find_task(task: str) -> StreamTask | WorldConfig:
-    """The config that a task's name stands for; see :func:`training`."""
+    """Return the config that a task's name stands for; see :func:`training`."""
     if task.startswith("gym:"):
         return GymnasiumConfig(id=task.removeprefix("gym:"))
     if ":" not in task:
@@ -150,7 +150,7 @@ def find_task(task: str) -> StreamTask | WorldConfig:
 
 
 def find_core(core: str) -> CoreConfig:
-    """The config that a core's name stands for; see :func:`training`."""
+    """Return the config that a core's name stands for; see :func:`training`."""
     if ":" not in core:
         return lookup(CORES, core, "core")()
     found = load_object(core, "core")
@@ -162,13 +162,13 @@ def find_core(core: str) -> CoreConfig:
 
 
 def task_name(config: TrainerConfig) -> str:
-    """What is typed for the task of a run: its key, ``gym:ID``, or ``package.module:Class``."""
+    """Return the name of a run's task on the command line: its key, ``gym:ID``, or ``package.module:Class``."""
     task = config.trained_on
     return f"gym:{task.id}" if isinstance(task, GymnasiumConfig) else _name(type(task), TASKS)
 
 
 def core_name(config: Any) -> str:
-    """What is typed for the core of a run: its key, or ``package.module:Class``."""
+    """Return the name of a run's core on the command line: its key, or ``package.module:Class``."""
     return _name(type(config.core), CORES)
 
 
