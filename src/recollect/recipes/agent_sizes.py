@@ -88,7 +88,8 @@ def lite_symbols(world: WorldConfig, core: CoreConfig, *, steps: int, unroll: in
 
 def lite_spoken(world: WorldConfig, core: CoreConfig, *, steps: int, unroll: int, **loss: Any) -> ImpalaConfig:
     """Return :func:`lite_symbols` for worlds with sentences, which are normalised so that memories are found by
-    words."""
+    words.
+    """
     config = lite_symbols(world, core, steps=steps, unroll=unroll, **loss)
     encoders = replace(config.agent.encoders, norm_sentences=True)
     return replace(

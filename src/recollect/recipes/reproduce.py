@@ -336,7 +336,8 @@ def _paged(recipe: Recipe, scale: str, results: Sequence[Mapping[str, Any]], roo
 
 def with_memory_requirements(recipe: Recipe, scale: str, results: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Return the results with ``lag`` and ``reach`` in each test, where the lag is known (see
-    :func:`lag_and_reach`)."""
+    :func:`lag_and_reach`).
+    """
     rows = {run.label: run for run in recipe.rows(scale)}
     found = []
     for result in results:
@@ -494,6 +495,7 @@ def _reset_peak() -> None:
 
 def _peak() -> float | None:
     """Return the peak memory since :func:`_reset_peak` in MiB: of the accelerator if there is one, else of the
-    process."""
+    process.
+    """
     most = torch.cuda.max_memory_allocated() if torch.cuda.is_available() else peak_bytes()
     return None if most is None else round(most / 2**20, 1)
