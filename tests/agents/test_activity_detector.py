@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from recollect.agents import ActivityDetector, ActivityDetectorConfig
-from recollect.agents.video_backbones import pool, pool_shape, pretrained
+from recollect.agents.video_backbones import load_pretrained, pool, pool_shape
 from recollect.cores import CORES
 from recollect.objectives.detection import detection_loss
 
@@ -120,7 +120,10 @@ def test_a_model_of_the_hub_sees_the_colours_that_it_was_trained_with(tmp_path, 
 
     monkeypatch.setattr(transformers.AutoModel, "from_pretrained", lambda name, local_files_only: model)
     monkeypatch.setattr(ImageProcessingMixin, "get_image_processor_dict", fetched)
-    assert pretrained("image", "somebody/dino", True).colours == (tuple(hub["image_mean"]), tuple(hub["image_std"]))
+    assert load_pretrained("image", "somebody/dino", True).colours == (
+        tuple(hub["image_mean"]),
+        tuple(hub["image_std"]),
+    )
 
 
 def test_smoothed_labels_as_a_loop():

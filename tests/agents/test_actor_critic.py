@@ -299,7 +299,7 @@ def test_an_embedded_past_is_as_loud_as_an_embedded_symbol():
 
 
 def test_a_past_that_is_not_shown_cannot_be_embedded():
-    with pytest.raises(ValueError, match=r"past_dim=8: this agent is not shown .* use None"):
+    with pytest.raises(ValueError, match=r"past_dim=8: this agent reads neither .* use None"):
         tiny_agent(previous_action="none", previous_reward=False, past_dim=8)
 
 
@@ -374,7 +374,7 @@ def test_load_names_what_is_missing(tmp_path):
     [
         ({"observation": torch.zeros(3, 11, 4)}, r"observation has shape \[3, 11, 4\]; this agent takes \[b, t, 3\]"),
         ({"action": torch.zeros(3, dtype=torch.long)}, r"action has shape \[3\]; this agent takes \[3, 11\]"),
-        ({"reward": torch.zeros(3, 10)}, r"reward has shape \[3, 10\]; is_first asks for \[3, 11\]"),
+        ({"reward": torch.zeros(3, 10)}, r"reward has shape \[3, 10\]; is_first has \[3, 11\]"),
     ],
 )
 def test_bad_inputs_are_named(change, message):

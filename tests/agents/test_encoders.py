@@ -110,7 +110,7 @@ def test_layouts_scales_and_channels_last_change_no_number(kind):
     first = F.conv2d(plain, encoder.first.weight, encoder.first.bias, encoder.first.stride, encoder.first.padding)
     torch.testing.assert_close(encoder.convolve(first).permute(0, 2, 3, 1).flatten(1), vectors)
     assert encoder.dim == vectors.shape[1]
-    with pytest.raises(ValueError, match=r"images have dtype torch.float64: .* built for bytes 0..255, not floats"):
+    with pytest.raises(ValueError, match=r"images have dtype torch.float64: .* built for bytes 0..255"):
         encoder(images.double())
     with pytest.raises(ValueError, match=r"images have dtype torch.uint8: .* built for floats, not integers"):
         floats(images)
@@ -124,7 +124,7 @@ def test_patches_are_a_linear_map_of_their_pixels():
     want = patches.permute(0, 2, 3, 1, 4, 5).flatten(3) @ weight.t() + encoder.first.bias
     torch.testing.assert_close(encoder(images), want.flatten(1))
     assert encoder.map_sides == (3, 2) and encoder.dim == 30
-    with pytest.raises(ValueError, match=r"images of 20 x 20 are no whole number of patches of 14 x 14: choose a"):
+    with pytest.raises(ValueError, match=r"images of 20 x 20 cannot be divided into patches of 14 x 14: choose a"):
         Patches14(pixels(20, 20))
 
 
@@ -293,10 +293,14 @@ def test_bfloat16_autocast_reads_bytes_exactly_enough():
 @pytest.mark.parametrize(
     ("space", "config", "message"),
     [
-        (spaces.Text(4), EncoderConfig(), "observation: an agent cannot see a Text space"),
-        (spaces.Dict({"a": spaces.Sequence(spaces.Discrete(2))}), EncoderConfig(), "a: an agent cannot see a Sequence"),
+        (spaces.Text(4), EncoderConfig(), "observation: an agent cannot read a Text space"),
+        (
+            spaces.Dict({"a": spaces.Sequence(spaces.Discrete(2))}),
+            EncoderConfig(),
+            "a: an agent cannot read a Sequence",
+        ),
         (spaces.Dict({"a.b": spaces.Discrete(2)}), EncoderConfig(), r"key 'a.b': name it without"),
-        (spaces.Dict({}), EncoderConfig(), "nothing to see"),
+        (spaces.Dict({}), EncoderConfig(), "is empty"),
         (spaces.Discrete(2), EncoderConfig(kinds=(("image", "tiles"),)), "this observation has the parts observation"),
         (spaces.Discrete(2), EncoderConfig(kinds=(("observation", "tiles"),)), "observation: .*holds no symbols"),
         (spaces.Discrete(2), EncoderConfig(kinds=(("observation", "mlp"),)), "holds no numbers"),

@@ -141,7 +141,7 @@ def test_bad_layouts_and_cores_are_named():
         answers(model(replace(HCAM, chunk_len=5)), batch)
     with pytest.raises(ValueError, match="memory_len=1: a question has 3 steps"):
         answers(model(replace(HCAM, memory_len=1)), batch)
-    with pytest.raises(ValueError, match="given_memory='shared': such a model reads whole rows only"):
+    with pytest.raises(ValueError, match="given_memory='shared': this model reads whole rows only"):
         agent.stream(1)
 
 

@@ -30,7 +30,7 @@ def seen(*lead):
 def test_the_sentence_changes_what_is_seen_of_an_image_once_it_is_learned(kind):
     torch.manual_seed(0)
     encoder = ObservationEncoder(SPACE, config(kind))
-    at, places, depth = encoder.map
+    at, places, depth = encoder.film_map
     one, two = seen(3), seen(3)
     two["language"] = two["language"].flip(1)
     first, second = encoder(one, 1), encoder(two, 1)
@@ -125,10 +125,12 @@ def test_what_cannot_be_is_named(monkeypatch):
     with pytest.raises(ValueError, match="images of 8 x 8 are too small"):
         ObservationEncoder(spaces.Dict({**SPACE.spaces, "image": spaces.Box(0, 255, (8, 8, 3), np.uint8)}),
                            config("film-cnn"))  # fmt: skip
-    with pytest.raises(ValueError, match="num_tokens=18: an image of 16 places gives 2 to 17 tokens"):
+    with pytest.raises(ValueError, match="num_tokens=18: a map of 16 positions gives 2 to 17 tokens"):
         ActorCriticConfig(encoders=config("film-cnn")).build(CORES["ttm"](num_tokens=18), SPACE, ACTIONS)
     monkeypatch.setitem(__import__("sys").modules, "transformers", None)
-    with pytest.raises(ValueError, match=r"image: it needs the package transformers: pip install 'transformers>=5,<6'"):
+    with pytest.raises(
+        ValueError, match=r"image: EfficientNet needs the package transformers: run pip install"
+    ):
         ObservationEncoder(SPACE, config("film-efficientnet-b0"))
     with pytest.raises(ValueError, match="choose one of"):
         EncoderConfig(kinds=(("image", "film"),))

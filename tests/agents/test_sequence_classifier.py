@@ -151,7 +151,7 @@ def test_bad_inputs_and_settings_are_named():
         model()(torch.zeros(1, 3))
     with pytest.raises(ValueError, match="embedding_dim=0"):
         SequenceClassifierConfig(embedding_dim=0)
-    with pytest.raises(ValueError, match="parts of a row must be of equal length"):
+    with pytest.raises(ValueError, match="give a multiple of the 2 parts"):
         model(TaskSpec(vocabulary=7, input_dim=None, num_classes=2, length=11, parts=2))
-    with pytest.raises(ValueError, match="only tokens can be hidden"):
+    with pytest.raises(ValueError, match="choose a task with tokens"):
         model(Arrays().spec, restores=True)

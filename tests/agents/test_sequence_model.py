@@ -201,7 +201,7 @@ def test_whole_rows_are_one_episode_of_a_core_that_can_read_them():
     is_first[0, 4] = True
     with pytest.raises(ValueError, match="every row must be one episode"):
         model(tokens, model.initial_state(3), is_first)
-    with pytest.raises(ValueError, match="sees a row at once"):
+    with pytest.raises(ValueError, match="reads whole rows only"):
         model.stream(1)
     other = SequenceModelConfig(whole_rows=True).build(tiny_core("gru"), num_classes=2, vocabulary=7)
     with pytest.raises(ValueError, match="GRU reads streams only"):

@@ -1,16 +1,16 @@
-"""An agent around any memory core: what it sees, did and was given in; what to do and how good things stand out.
+"""Actor-critic around any memory core: observation, previous action and reward in, policy and value out.
 
     e_t = [encoders(observation_t), encoding(action_{t-1}), reward_t]          the last two are 0 at is_first;
-                                                                               ``logits`` shows policy_{t-1} instead
+                                                                               ``logits``: policy_{t-1}, no action
     u_t = LN(W_in e_t + b_in)                                                  [b, t, *core.input_shape]
     y_t, state = core(u_t, state, is_first)                                    [b, t, d_out] or [b, t, r, d_out]
     f_t = LN(mean_r y_t)                                                       features; with ``skip`` the heads read
     policy_t = parameters of the action distribution;   value_t = V(f_t)       [f_t, mean u_t]
 
-Where an image is read with FiLM and the core reads tokens, W_in makes them of its places (film_encoders.py).
+Where an image has a FiLM encoder and the core reads tokens, W_in makes one of each place (film_encoders.py).
 
-It keeps the contract of the cores: state in, state out, ``is_first`` the only reset signal, and a live form
-(:meth:`ActorCritic.stream`) with the same numbers. The encoders see all b * t steps at once.
+The agent follows the contract of the cores: state in, state out, ``is_first`` the only reset signal, and a stream
+(:meth:`ActorCritic.stream`) with the same numbers. The encoders process all b * t steps at once.
 
 Source: Lampinen et al. 2021, Towards mental time travel, section 2 and appendix A (agent and auxiliary losses);
 George 2021, Neural architecture impact on identifying temporally extended reinforcement learning tasks, section 2.3.
@@ -18,7 +18,6 @@ George 2021, Neural architecture impact on identifying temporally extended reinf
 
 from collections.abc import Mapping
 from contextlib import nullcontext
-from os import PathLike
 from typing import Any, NamedTuple, cast
 
 import gymnasium
@@ -30,10 +29,10 @@ from recollect.agents.contract import ActorInputs
 from recollect.agents.decoders import Decoders
 from recollect.agents.encoders import Layers, ObservationEncoder
 from recollect.agents.film_encoders import TokenJoin
-from recollect.agents.folders import read_description, read_weights, write_model
 from recollect.agents.normalization import ReturnNorm
 from recollect.agents.policies import ACTION_MASK, Distribution, has_action_mask, mask_logits, policy_for
 from recollect.agents.registry import REGISTRY
+from recollect.agents.saved_model import SavedModel
 from recollect.agents.spaces import space_from_json, space_to_json
 from recollect.agents.streams import ModelStream
 from recollect.config import from_json, to_json
@@ -43,21 +42,21 @@ from recollect.objectives.policy_gradient import Reduction
 from recollect.ops.linear import Linear
 
 _TARGET_HEADS = "label_head."
-"""How the names of weights begin that targets of training read, and nothing that acts."""
+"""Prefix of the weights that only training targets use."""
 
 
 class ActorCriticOutput(NamedTuple):
-    """What an agent says at every step."""
+    """Output of an agent at every step."""
 
     policy: Tensor
     """``[b, t, p]``: parameters for :meth:`ActorCritic.distribution`."""
     value: Tensor
-    """``[b, t]``: expected discounted reward from here on."""
+    """``[b, t]``: expected discounted future reward."""
     features: Tensor
-    """``[b, t, d]``: output of the core that heads and decoders read."""
+    """``[b, t, d]``: normalised output of the core, input of heads and decoders."""
 
 
-class ActorCritic(nn.Module):
+class ActorCritic(SavedModel):
     """Observation, previous action and reward -> core -> policy and value. Made by :meth:`ActorCriticConfig.build`."""
 
     def __init__(
@@ -81,33 +80,33 @@ class ActorCritic(nn.Module):
         self.feature_dim = core.output_feedback_dim
         if config.previous_action == "logits" and self.masks_actions:
             raise ValueError(
-                "previous_action='logits': observations say which actions are allowed, and the others' logits are no "
-                "numbers to compute with: use previous_action='action'"
+                "previous_action='logits': observations have an action mask, and masked logits are no usable inputs: "
+                "use previous_action='action'"
             )
-        shown = {"none": 0, "action": self.policy.encoding_dim, "logits": self.policy.num_parameters}
-        told = shown[config.previous_action] + config.previous_reward + self.feature_dim
+        widths = {"none": 0, "action": self.policy.encoding_dim, "logits": self.policy.num_parameters}
+        past_width = widths[config.previous_action] + config.previous_reward + self.feature_dim
         self.past: nn.Module = nn.Identity()
         if config.past_dim is not None:
-            if not told:
+            if not past_width:
                 raise ValueError(
-                    f"past_dim={config.past_dim}: this agent is not shown what it did or was given: use None, or "
-                    "previous_action='action'"
+                    f"past_dim={config.past_dim}: this agent reads neither its previous action nor a reward: use None, "
+                    "or previous_action='action'"
                 )
-            self.past, told = Linear(told, config.past_dim, bias=False), config.past_dim
+            self.past, past_width = Linear(past_width, config.past_dim, bias=False), config.past_dim
             nn.init.normal_(self.past.weight)
-        joined = self.encoder.dim + told
+        joined = self.encoder.dim + past_width
         if config.width is None and self.encoder.image_map is not None:
             core.require_map_of(self.encoder.image_map)
         self.core = core.build(joined if config.width is None else config.width)
         self.join: nn.Module = nn.Identity()
         if config.width is not None or len(self.core.input_shape) > 1:
-            self.join = self._joined(joined)
+            self.join = self._make_join(joined)
         has_norm = config.norm_inputs and not isinstance(self.join, nn.Identity)
-        self.norm_inputs = nn.LayerNorm(torch.Size(self.core.input_shape)[-1]) if has_norm else nn.Identity()
-        dim = self.core.output_shape[-1]
+        token_width, dim = torch.Size(self.core.input_shape)[-1], self.core.output_shape[-1]
+        self.norm_inputs = nn.LayerNorm(token_width) if has_norm else nn.Identity()
         self.norm = nn.LayerNorm(dim) if config.norm else nn.Identity()
         hidden = () if config.head_dim is None else (config.head_dim,)
-        read = dim + torch.Size(self.core.input_shape)[-1] if config.skip else dim
+        read = dim + token_width if config.skip else dim
         self.policy_head = _head(read, hidden, self.policy.num_outputs, gain=config.policy_gain)
         self.value_head = _head(read, hidden, 1, gain=1.0)
         self.norm_values = ReturnNorm() if config.norm_values else None
@@ -115,14 +114,14 @@ class ActorCritic(nn.Module):
         self.num_labels, self.labels_per_step = num_labels, labels_per_step
         self.label_head = Linear(dim, labels_per_step * num_labels) if num_labels else None
 
-    def _joined(self, width: int) -> nn.Module:
-        """From all that is known at a step to what the core reads."""
-        if self.encoder.map is not None and len(self.core.input_shape) > 1:
-            return TokenJoin(width, *self.encoder.map, self.core.input_shape)
+    def _make_join(self, width: int) -> nn.Module:
+        """Return the map from the vector of a step to the core's input."""
+        if self.encoder.film_map is not None and len(self.core.input_shape) > 1:
+            return TokenJoin(width, *self.encoder.film_map, self.core.input_shape)
         return Linear(width, torch.Size(self.core.input_shape).numel())
 
     def require_actions(self, space: gymnasium.Space[Any], world: str) -> None:
-        """Raise ``ValueError`` unless a world has the actions that this agent was made for."""
+        """Raise ``ValueError`` unless a world has this agent's action space."""
         if space != self.action_space:
             raise ValueError(
                 f"action_space={space} of {world}: this agent was made for {self.action_space}; give the world the "
@@ -130,19 +129,16 @@ class ActorCritic(nn.Module):
             )
 
     def initial_state(self, batch_size: int) -> Any:
-        """The initial state of ``batch_size`` rows."""
+        """Return the initial state of ``batch_size`` rows."""
         return self.core.initial_state(batch_size)
 
     def forward(self, inputs: ActorInputs, state: Any, is_first: Tensor) -> tuple[ActorCriticOutput, Any]:
-        """Policy and value at every step.
+        """Return policy and value at every step, and the new state.
 
         Args:
-            inputs: :class:`ActorInputs` of b rows and t steps.
+            inputs: of b rows and t steps.
             state: from :meth:`initial_state` or an earlier call.
-            is_first: bool ``[b, t]``; True clears the row's memory before that step.
-
-        Returns:
-            :class:`ActorCriticOutput` and the new state.
+            is_first: bool ``[b, t]``; True resets the row's memory before that step.
 
         Raises:
             ValueError: a part of the inputs has the wrong shape or dtype.
@@ -152,7 +148,7 @@ class ActorCritic(nn.Module):
         return self.decide(outputs, encoded, inputs), state
 
     def encode(self, inputs: ActorInputs, is_first: Tensor) -> Tensor:
-        """What the core reads: ``[b, ...] -> [b, ..., *core.input_shape]``, with or without a time axis."""
+        """Return the core's input, ``[b, ...] -> [b, ..., *core.input_shape]``, with or without a time axis."""
         config = self.config
         self._check(inputs, is_first)
         seen = self.encoder(inputs.observation, is_first.ndim)
@@ -167,9 +163,9 @@ class ActorCritic(nn.Module):
         if self.feature_dim:
             past.append(inputs.features)
         if past:
-            # Filled, not multiplied: at is_first all of them may be anything, NaN too.
-            told = torch.cat(past, -1).masked_fill_(is_first[..., None], 0)
-            seen = torch.cat((seen, self.past(told.to(seen.dtype)).to(seen.dtype)), -1)
+            # Filled, not multiplied: at is_first they may be anything, NaN too.
+            before = torch.cat(past, -1).masked_fill_(is_first[..., None], 0)
+            seen = torch.cat((seen, self.past(before.to(seen.dtype)).to(seen.dtype)), -1)
         joined = self.join(seen)
         if len(self.core.input_shape) > 1:
             joined = joined.unflatten(-1, self.core.input_shape)
@@ -206,39 +202,39 @@ class ActorCritic(nn.Module):
 
     @property
     def value_scale(self) -> Tensor | float:
-        """The unit in which errors of the value are measured: the deviation of returns, or 1."""
+        """Unit of value errors: the standard deviation of returns, or 1."""
         return 1.0 if self.norm_values is None else self.norm_values.std
 
     @property
     def keeps_statistics(self) -> bool:
-        """Whether there are running statistics that a learner has to update."""
+        """Whether there are running statistics for the learner to update."""
         return self.norm_values is not None or self.encoder.keeps_statistics
 
     def update_statistics(self, observation: Any) -> None:
-        """Let the encoders' running statistics take observations ``[b, t, ...]`` into account."""
+        """Update the encoders' running statistics with observations ``[b, t, ...]``."""
         self.encoder.update_statistics(observation)
 
     def update_return_statistics(self, targets: Tensor) -> None:
-        """Let the value's scale follow the returns ``[n]`` of a rollout; no value changes by it."""
+        """Update the scale of values with the returns ``[n]`` of a rollout; values themselves do not change."""
         if self.norm_values is not None:
             self.norm_values.update(targets, cast(nn.Linear, self.value_head[-1]))
 
     def distribution(self, policy: Tensor) -> Distribution:
-        """The action distribution of policy parameters ``[..., p]``: sample, mode, log_prob, entropy."""
+        """Return the action distribution of policy parameters ``[..., p]``."""
         return self.policy.distribution(policy)
 
     def reconstruct(self, features: Tensor) -> dict[str, Tensor]:
-        """What the decoders make of features ``[b, t, d]``: logits by part of the observation (see decoders.py)."""
+        """Return logits of the reconstructions from features ``[b, t, d]``, by part of the observation."""
         return {} if self.decoders is None else self.decoders(features)
 
     def reconstruction_losses(
         self, features: Tensor, observation: Any, *, valid: Tensor | None = None, reduction: Reduction = "sum"
     ) -> dict[str, Tensor]:
-        """How far the reconstructions are from what was seen, by part of the observation.
+        """Return the losses of the reconstructions, by part of the observation.
 
         Args:
             features: ``[b, t, d]``.
-            observation: what the agent saw at these steps.
+            observation: of these steps.
             valid: bool ``[b, t]``; steps that count. None: all.
             reduction: ``sum`` or ``mean`` over the valid steps.
         """
@@ -247,23 +243,23 @@ class ActorCritic(nn.Module):
         return self.decoders.losses(features, observation, valid=valid, reduction=reduction)
 
     def predict_labels(self, features: Tensor) -> Tensor:
-        """Logits of what must be remembered: a target of training, not for acting.
+        """Return logits of the labels that must be remembered, a training target that no action depends on.
 
-        ``[..., d] -> [..., num_labels]``; ``[..., labels_per_step, num_labels]`` where there are several to a step.
+        ``[..., d] -> [..., num_labels]``; ``[..., labels_per_step, num_labels]`` where a step has several.
 
         Raises:
             ValueError: the agent was built without such a head.
         """
         if self.label_head is None:
-            raise ValueError("num_labels=0: this agent has no head that names labels; build it with num_labels")
+            raise ValueError("num_labels=0: this agent has no head that predicts labels; build it with num_labels")
         logits = self.label_head(features.to(self.label_head.weight.dtype))
         several = self.labels_per_step > 1
         return logits.unflatten(-1, (self.labels_per_step, self.num_labels)) if several else logits
 
     def stream(self, batch_size: int) -> "ActorStream":
-        """A live agent: one step at a time, without gradients, at constant cost.
+        """Return a stream: one step at a time, without gradients, at constant cost.
 
-        It reads the core's weights as they are when it is made; after a change of weights make a new one.
+        It uses the core's weights as they are now; after a change of weights make a new one.
         """
         return ActorStream(self, batch_size)
 
@@ -274,24 +270,19 @@ class ActorCritic(nn.Module):
             want = [*lead, *shape]
             raise ValueError(f"action has shape {list(inputs.action.shape)}; this agent takes {want}")
         if self.config.previous_reward and inputs.reward.shape != lead:
-            raise ValueError(f"reward has shape {list(inputs.reward.shape)}; is_first asks for {list(lead)}")
-        said = {"policy": self.policy.num_parameters if self.config.previous_action == "logits" else 0}
-        said["features"] = self.feature_dim
-        for name, width in said.items():
+            raise ValueError(f"reward has shape {list(inputs.reward.shape)}; is_first has {list(lead)}")
+        policy_width = self.policy.num_parameters if self.config.previous_action == "logits" else 0
+        for name, width in (("policy", policy_width), ("features", self.feature_dim)):
             part: Tensor | None = getattr(inputs, name)
             if width and (part is None or part.shape != (*lead, width)):
                 found = "missing" if part is None else f"of shape {list(part.shape)}"
                 raise ValueError(
-                    f"{name}: {found}; this agent takes {[*lead, width]}: give the {name} of its output at the step "
-                    "before (zeros before the first)"
+                    f"{name}: {found}; this agent takes {[*lead, width]}: give the {name} of its output at the "
+                    "previous step (zeros before the first)"
                 )
 
-    def save(self, folder: str | PathLike[str]) -> None:
-        """Write ``model.json`` and ``weights.safetensors`` into a folder (each beside the old one, then renamed)."""
-        write_model(folder, self, self.describe())
-
     def describe(self) -> dict[str, Any]:
-        """All but the weights, as JSON data."""
+        """Return everything but the weights, as JSON data."""
         return {
             "agent": to_json(self.config, REGISTRY),
             "core": to_json(self.core_config, REGISTRY),
@@ -301,14 +292,10 @@ class ActorCritic(nn.Module):
             "labels_per_step": self.labels_per_step,
         }
 
-    @staticmethod
-    def from_description(description: Mapping[str, Any]) -> "ActorCritic":
-        """The agent that :meth:`describe` described, with new weights.
-
-        Raises:
-            ValueError: the config names an unknown core.
-        """
-        return ActorCritic(
+    @classmethod
+    def from_description(cls, description: Mapping[str, Any]) -> "ActorCritic":
+        """See :meth:`SavedModel.from_description`."""
+        return cls(
             from_json(description["agent"], ActorCriticConfig, REGISTRY),
             from_json(description["core"], CoreConfig, REGISTRY),
             space_from_json(description["observation_space"]),
@@ -317,33 +304,22 @@ class ActorCritic(nn.Module):
             labels_per_step=description.get("labels_per_step", 1),
         )
 
-    @staticmethod
-    def load(folder: str | PathLike[str], device: torch.device | str = "cpu") -> "ActorCritic":
-        """The agent that :meth:`save` wrote, in ``eval`` mode.
-
-        Raises:
-            ValueError: a file is missing, or the config names an unknown core.
-        """
-        agent = ActorCritic.from_description(read_description(folder, "ActorCritic"))
-        read_weights(folder, agent)
-        return agent.to(device).eval()
-
 
 def is_target_head(name: str) -> bool:
-    """Whether targets of training alone read the weights of this name."""
+    """Whether only training targets use the weights of this name."""
     return name.startswith(_TARGET_HEADS)
 
 
 def without_target_heads(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The weights of an agent that acts: those of one that had targets have more."""
+    """Return the weights that acting needs."""
     return {name: tensor for name, tensor in weights.items() if not is_target_head(name)}
 
 
 class ActorStream(ModelStream):
-    """A live agent: owns its memory, takes one step of every row at a time.
+    """Stream of an agent: it owns its memory and takes one step of every row at a time.
 
     Args:
-        agent: whose weights are used.
+        agent: the agent; its weights are used.
         batch_size: rows that advance together.
     """
 
@@ -353,14 +329,11 @@ class ActorStream(ModelStream):
 
     @torch.no_grad()
     def step(self, inputs: ActorInputs, is_first: First = False) -> ActorCriticOutput:
-        """Policy and value of one step.
+        """Return policy and value of one step: tensors if all inputs are tensors, else NumPy arrays.
 
         Args:
-            inputs: :class:`ActorInputs` without the time axis; tensors, or NumPy arrays and lists.
-            is_first: bool ``[b]``, or one bool for all rows; True clears that row before the step.
-
-        Returns:
-            :class:`ActorCriticOutput` without the time axis: tensors if all inputs are tensors, else NumPy arrays.
+            inputs: without the time axis; tensors, or NumPy arrays and lists.
+            is_first: bool ``[b]``, or one bool for all rows; True resets that row before the step.
         """
         agent = self.agent
         is_first = to_first(is_first, self.core.batch_size, self.core.like.device)

@@ -1,7 +1,6 @@
-"""What acting needs of an agent: a live form that takes one step of every row at a time, and action distributions.
+"""What acting requires of an agent: a stream that takes one step of every row at a time, and action distributions.
 
-:class:`~recollect.agents.actor_critic.ActorCritic` is such an agent. Whoever plays (rollouts, evaluations, films)
-asks for no more than this.
+:class:`~recollect.agents.actor_critic.ActorCritic` is such an agent. Rollouts, evaluations and videos use nothing else.
 """
 
 from collections.abc import Iterator
@@ -13,24 +12,24 @@ from recollect.agents.policies import Distribution, Policy
 
 
 class ActorInputs(NamedTuple):
-    """What an agent reads at every step; without the time axis in :meth:`AgentStream.step`."""
+    """Inputs of an agent at every step; without the time axis in :meth:`AgentStream.step`."""
 
     observation: Any
     """A tensor or a (nested) dict or tuple of tensors ``[b, t, ...]``, as the observation space says."""
     action: Tensor
-    """``[b, t, *action_shape]``: the action taken before this observation, long, or float for a Box; anything at
+    """``[b, t, *action_shape]``: the action before this observation, long, or float for a Box; anything at
     ``is_first``."""
     reward: Tensor
     """float ``[b, t]``: received with this observation; anything at ``is_first``."""
     policy: Tensor | None = None
-    """``[b, t, p]``: parameters of the agent's own policy at the step before, from which ``action`` was drawn unless a
-    teacher acted; anything at ``is_first``. An agent that does not read them takes None."""
+    """``[b, t, p]``: parameters of the agent's own policy at the previous step, which drew ``action`` unless a teacher
+    acted; anything at ``is_first``. None for an agent that does not read them."""
     features: Tensor | None = None
-    """``[b, t, d]``: what the agent's output had as features at the step before; the same."""
+    """``[b, t, d]``: features of the agent's output at the previous step; otherwise as ``policy``."""
 
 
 class ActorOutput(Protocol):
-    """What an agent says at every step."""
+    """Output of an agent at every step."""
 
     @property
     def policy(self) -> Tensor:
@@ -39,25 +38,25 @@ class ActorOutput(Protocol):
 
     @property
     def value(self) -> Tensor:
-        """``[b]``: expected discounted reward from here on."""
+        """``[b]``: expected discounted future reward."""
         ...
 
     @property
     def features(self) -> Tensor:
-        """``[b, d]``: what the heads read."""
+        """``[b, d]``: input of the heads."""
         ...
 
 
 class AgentStream(Protocol):
-    """An agent that lives: it owns its memory."""
+    """Agent that owns its memory and takes one step at a time."""
 
     def step(self, inputs: ActorInputs, is_first: Tensor) -> ActorOutput:
-        """One step of every row; ``is_first`` (bool ``[b]``) clears a row's memory before it."""
+        """Take one step of every row; ``is_first`` (bool ``[b]``) resets a row's memory before it."""
         ...
 
     @property
     def state(self) -> Any:
-        """The memory (a copy): a tree of tensors, leading axis b."""
+        """A copy of the memory: a tree of tensors, leading axis b."""
         ...
 
     def load_state(self, state: Any) -> None:
@@ -66,48 +65,48 @@ class AgentStream(Protocol):
 
 
 class Agent(Protocol):
-    """Who acts: a module with a live form and a policy."""
+    """Module with a stream and a policy."""
 
     @property
     def policy(self) -> Policy:
-        """How its actions are drawn and stored."""
+        """How actions are drawn and stored."""
         ...
 
     @property
     def feature_dim(self) -> int:
-        """Width of the features of its output that it wants to be shown at the next step; 0: it does not."""
+        """Width of its own features that it reads at the next step; 0: none."""
         ...
 
     def stream(self, batch_size: int) -> AgentStream:
-        """A live agent with the weights as they are now."""
+        """Return a stream with the present weights."""
         ...
 
     def distribution(self, policy: Tensor) -> Distribution:
-        """The action distribution of policy parameters ``[..., p]``."""
+        """Return the action distribution of policy parameters ``[..., p]``."""
         ...
 
     def parameters(self) -> Iterator[nn.Parameter]:
-        """Its weights."""
+        """Yield the weights."""
         ...
 
     def buffers(self) -> Iterator[Tensor]:
-        """Its other tensors."""
+        """Yield the other tensors."""
         ...
 
     def modules(self) -> Iterator[nn.Module]:
-        """Itself and all modules in it."""
+        """Yield the module itself and all modules in it."""
         ...
 
     def eval(self) -> Any:
-        """Switch to acting: no dropout."""
+        """Switch dropout off."""
         ...
 
 
 def no_previous_output(agent: Agent, batch_size: int, like: Tensor) -> tuple[Tensor, Tensor]:
-    """What stands for policy ``[b, p]`` and features ``[b, d]`` before a first observation; no agent reads them."""
+    """Return the placeholders of policy ``[b, p]`` and features ``[b, d]`` before a first step; no agent reads them."""
     return like.new_zeros(batch_size, agent.policy.num_parameters), like.new_zeros(batch_size, agent.feature_dim)
 
 
 def as_previous_output(agent: Agent, output: ActorOutput) -> tuple[Tensor, Tensor]:
-    """Policy ``[b, p]`` and features ``[b, d]`` of an output, as the agent is shown them at the next step."""
+    """Return the policy ``[b, p]`` and features ``[b, d]`` of an output that are inputs of the next step."""
     return output.policy, output.features[..., : agent.feature_dim]

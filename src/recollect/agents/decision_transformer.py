@@ -1,11 +1,11 @@
-"""Decision Transformer around any core: which action was followed by a given return?
+"""Decision Transformer around any core: predicts the action that led to a given return.
 
     tokens of step t:    R_t = tanh(W_R rtg_t + b),   s_t = tanh(W_s encoder(o_t) + b),   a_t = tanh(W_a action_t)
     sequence:            R_1, s_1, a_1, R_2, s_2, a_2, ..., each + P[place in the context] + T[timestep]
     policy_t           = W y(s_t)                                      y: the core's output at the token s_t
 
-A context has at most C steps: 3 C tokens, read from the core's initial state. rtg_t is what is still to be gained: in
-recorded episodes the sum of the rewards that follow, in play the wished return less what was gained so far.
+A context has at most C steps: 3 C tokens, read from the core's initial state. The return-to-go rtg_t is the sum of the
+rewards that follow in recorded episodes; in play it is the target return less the rewards so far.
 
 Around the core ``causal-transformer`` with ``positions="none"`` this is Decision Transformer; around ``tlb`` it is
 DT + TLB.
@@ -17,7 +17,7 @@ Differs: T is of the context's *first* step, in training and in play; the author
 present step's, which training never showed (``timestep="each"`` gives every token its own step's). In play a full
 context drops its oldest ``stride`` steps at a time. With ``stride=1`` it always has the newest C steps, as published,
 and all of it is read again at each step; with C / 2 that happens every C / 2 steps, and a step in between costs three
-tokens. Weights begin as our layers' do.
+tokens. Initial weights are those of our layers.
 """
 
 from typing import Any, NamedTuple
@@ -37,16 +37,16 @@ from recollect.cores.stream import outside_inference_mode
 from recollect.state import put_rows
 
 TOKENS = 3
-"""Of a step: return-to-go, observation, action."""
+"""Tokens per step: return-to-go, observation, action."""
 
 
 class DecisionOutput(NamedTuple):
-    """What the agent says at a step of play."""
+    """Output of the agent at a step of play."""
 
     policy: Tensor
     """``[b, p]``."""
     value: Tensor
-    """``[b]``: the return that it was told to reach from here on."""
+    """``[b]``: the return-to-go."""
     features: Tensor
     """``[b, d]``: the core's output."""
 
@@ -89,21 +89,18 @@ class DecisionTransformer(nn.Module):
         self.head = nn.Linear(self.core.output_shape[0], self.policy.num_outputs, bias=False)
 
     def require_actions(self, space: gymnasium.Space[Any], world: str) -> None:
-        """Raise ``ValueError`` unless a world has the actions that this agent was made for."""
+        """Raise ``ValueError`` unless a world has this agent's action space."""
         if space != self.action_space:
             raise ValueError(f"action_space={space} of {world}: this agent was made for {self.action_space}")
 
     def forward(self, observation: Any, action: Tensor, return_to_go: Tensor, timestep: Tensor) -> Tensor:
-        """The policy at every step of b contexts.
+        """Return the policy parameters at every step of b contexts, ``[b, t, p]``.
 
         Args:
             observation: a tree of ``[b, t, ...]``.
-            action: ``[b, t, *action_shape]``, done at each step; the last one is not read.
+            action: ``[b, t, *action_shape]``, of each step; the last one is not read.
             return_to_go: float ``[b, t]``.
             timestep: long ``[b]``, steps from the episode's start to the context's first.
-
-        Returns:
-            Parameters for :meth:`distribution`, ``[b, t, p]``.
 
         Raises:
             ValueError: more steps than a context has, or parts of wrong shapes.
@@ -113,24 +110,24 @@ class DecisionTransformer(nn.Module):
         tokens = torch.stack(
             (self.return_token(return_to_go), self.observation_token(observation, 2), self.action_token(action)), 2
         )  # b t 3 d
-        read = self.placed(tokens, timestep)
-        outputs, _ = self.core(read, self.core.initial_state(b), first_tokens(read))
+        placed = self.place_context(tokens, timestep)
+        outputs, _ = self.core(placed, self.core.initial_state(b), first_tokens(placed))
         return self.decide(outputs[:, 1::TOKENS], observation)
 
     def decide(self, outputs: Tensor, observation: Any) -> Tensor:
-        """Policy parameters ``[..., p]`` of the core's outputs at observation tokens, ``[..., d]``."""
+        """Return policy parameters ``[..., p]`` for the core's outputs at observation tokens, ``[..., d]``."""
         policy = self.policy.complete(self.head(outputs))
         return mask_logits(policy, observation[ACTION_MASK]) if self.masks_actions else policy
 
-    def placed(self, tokens: Tensor, timestep: Tensor) -> Tensor:
-        """Tokens ``[b, t, 3, d]`` of contexts that begin at a timestep ``[b]``, as the core reads them."""
+    def place_context(self, tokens: Tensor, timestep: Tensor) -> Tensor:
+        """Return the core's input for tokens ``[b, t, 3, d]`` of contexts that begin at a timestep ``[b]``."""
         b, t = tokens.shape[:2]
         flat = tokens.flatten(1, 2)
         places = torch.arange(TOKENS * t, device=tokens.device).expand(b, -1)
         return F.dropout(self.place(flat, places, timestep[:, None]), self.config.dropout, self.training)
 
     def place(self, tokens: Tensor, places: Tensor, timestep: Tensor) -> Tensor:
-        """Add what says where tokens ``[..., d]`` stand: at ``places`` of contexts that begin at a timestep."""
+        """Add to tokens ``[..., d]`` the embeddings of their places in contexts and of the contexts' first timestep."""
         placed = tokens + self.positions(places)
         if self.config.timestep == "none":
             return placed
@@ -151,37 +148,37 @@ class DecisionTransformer(nn.Module):
         return self.embed_action(self.policy.encode(action).to(self.embed_action.weight.dtype)).tanh()
 
     def distribution(self, policy: Tensor) -> Distribution:
-        """The action distribution of policy parameters ``[..., p]``."""
+        """Return the action distribution of policy parameters ``[..., p]``."""
         return self.policy.distribution(policy)
 
     def stream(self, batch_size: int) -> "DecisionStream":
-        """An agent in play, with the weights as they are now."""
+        """Return a stream for play, with the present weights."""
         return DecisionStream(self, batch_size)
 
 
 class DecisionState(NamedTuple):
-    """What an agent in play remembers."""
+    """Memory of an agent in play."""
 
     core: Any
-    """The core's state behind the newest observation token."""
+    """The core's state after the newest observation token."""
     tokens: Tensor
-    """``[b, C, 3, d]``: the steps of the context, not placed; the newest step's action is not there yet."""
-    count: Tensor  # type: ignore[assignment]  # hides tuple.count, which nobody asks for
-    """Long ``[b]``: steps of the context."""
+    """``[b, C, 3, d]``: the context's tokens without embeddings of their places; the newest action is still missing."""
+    count: Tensor  # type: ignore[assignment]  # hides tuple.count, which is not used
+    """Long ``[b]``: number of steps in the context."""
     start: Tensor
     """Long ``[b]``: steps from the episode's start to the context's first."""
-    wished: Tensor
-    """Float ``[b]``: the return-to-go of the newest step."""
+    return_to_go: Tensor
+    """Float ``[b]``, of the newest step."""
 
 
 class DecisionStream:
-    """An agent in play: three tokens a step, and now and then the context again from its beginning.
+    """Stream in play: three tokens per step, and sometimes the whole context again.
 
-    A step gives its core the action before it, the return-to-go and the observation as one block; where all rows read
-    a context again, it ends with the step.
+    A step gives the core the previous action, the return-to-go and the observation as one block; where all rows read
+    their context again, that block is its end.
 
     Args:
-        agent: whose weights are used.
+        agent: the agent; its present weights are used.
         batch_size: rows.
     """
 
@@ -191,61 +188,61 @@ class DecisionStream:
         self.core = agent.core.stream(batch_size)
         config, like = agent.config, self.core.like
         self.tokens = like.new_zeros(batch_size, config.context, TOKENS, config.width)
-        self.wished = torch.full((batch_size,), float(config.target_return), device=like.device)
+        self.return_to_go = torch.full((batch_size,), float(config.target_return), device=like.device)
         self.rows = torch.arange(batch_size, device=like.device)
-        self.count, self.start = [0] * batch_size, [0] * batch_size  # of the state, on the host
+        self.count, self.start = [0] * batch_size, [0] * batch_size  # as in the state, on the host
 
     @property
     def state(self) -> DecisionState:
-        """The memory (a copy)."""
+        """A copy of the memory."""
         count, start = self._long(self.count), self._long(self.start)
-        return DecisionState(self.core.state, self.tokens.clone(), count, start, self.wished.clone())
+        return DecisionState(self.core.state, self.tokens.clone(), count, start, self.return_to_go.clone())
 
     @outside_inference_mode
     def load_state(self, state: DecisionState) -> None:
         """Continue from a state."""
         self.core.load_state(state.core)
-        self.tokens, self.wished = state.tokens.clone(), state.wished.clone()
+        self.tokens, self.return_to_go = state.tokens.clone(), state.return_to_go.clone()
         self.count, self.start = state.count.tolist(), state.start.tolist()
 
     @torch.no_grad()
     def step(self, inputs: ActorInputs, is_first: Tensor) -> DecisionOutput:
-        """One step of every row.
+        """Take one step of every row.
 
         Args:
-            inputs: observation, the action before it and the reward that came with it, without a time axis.
-            is_first: bool ``[b]``; an episode begins, and with it a context.
+            inputs: observation, previous action and reward, without a time axis.
+            is_first: bool ``[b]``; True begins an episode and a context.
         """
         agent, config = self.agent, self.agent.config
         first = is_first.tolist()
         begins = [new or not count for new, count in zip(first, self.count, strict=True)]
-        self.wished = self.wished - inputs.reward.to(self.wished.dtype)
+        self.return_to_go = self.return_to_go - inputs.reward.to(self.return_to_go.dtype)
         if any(first):
-            self.wished = torch.where(is_first, config.target_return, self.wished)
-        tokens = torch.stack((agent.return_token(self.wished), agent.observation_token(inputs.observation, 1)), 1)
-        if not all(begins):  # in rows that begin the action has no meaning, and is cleared by their reset
-            done = agent.action_token(inputs.action)
-            self._keep([max(count - 1, 0) for count in self.count], slice(2, 3), done[:, None])
-            tokens = torch.cat((done[:, None], tokens), 1)
+            self.return_to_go = torch.where(is_first, config.target_return, self.return_to_go)
+        tokens = torch.stack((agent.return_token(self.return_to_go), agent.observation_token(inputs.observation, 1)), 1)
+        if not all(begins):  # rows that begin have no previous action; their reset clears it
+            action = agent.action_token(inputs.action)[:, None]
+            self._write([max(count - 1, 0) for count in self.count], slice(2, 3), action)
+            tokens = torch.cat((action, tokens), 1)
         self.count = [0 if new else count for new, count in zip(begins, self.count, strict=True)]
         self.start = [0 if new else start for new, start in zip(begins, self.start, strict=True)]
         full = [row for row, count in enumerate(self.count) if count == config.context]
         if full:
             self._drop_oldest(full)
-        self._keep(self.count, slice(0, 2), tokens[:, -2:])
+        self._write(self.count, slice(0, 2), tokens[:, -2:])
         if all(begins) or len(full) == len(self.count):
             outputs = self._read_all()
         else:
             if full:
-                self._read_again(full)
-            outputs = self._go_on(tokens, begins)
+                self._reread(full)
+            outputs = self._continue(tokens, begins)
         self.count = [count + 1 for count in self.count]
-        return DecisionOutput(agent.decide(outputs, inputs.observation), self.wished, outputs)
+        return DecisionOutput(agent.decide(outputs, inputs.observation), self.return_to_go, outputs)
 
     def _long(self, numbers: list[Any]) -> Tensor:
         return torch.tensor(numbers, dtype=torch.long, device=self.rows.device)
 
-    def _keep(self, steps: list[int], kinds: slice, tokens: Tensor) -> None:
+    def _write(self, steps: list[int], kinds: slice, tokens: Tensor) -> None:
         """Write tokens ``[b, k, d]`` of these kinds into a step of each row's context."""
         if steps.count(steps[0]) == len(steps):
             self.tokens[:, steps[0], kinds] = tokens
@@ -253,7 +250,7 @@ class DecisionStream:
             self.tokens[self.rows, self._long(steps), kinds] = tokens
 
     def _drop_oldest(self, rows: list[int]) -> None:
-        """Full contexts lose their oldest steps."""
+        """Drop the oldest steps of full contexts."""
         stride, index = self.agent.config.stride, self._long(rows)
         self.tokens[index, :-stride] = self.tokens[index, stride:]
         for row in rows:
@@ -261,25 +258,25 @@ class DecisionStream:
             self.start[row] += stride
 
     def _context(self, rows: list[int], length: int) -> Tensor:
-        """The first tokens ``[r, length, d]`` of contexts, placed."""
+        """Return the core's input for the first tokens of contexts, ``[r, length, d]``."""
         index = self._long(rows)
         places = torch.arange(length, device=index.device).expand(len(rows), -1)
         start = self._long([self.start[row] for row in rows])
         return self.agent.place(self.tokens[index].flatten(1, 2)[:, :length], places, start[:, None])
 
     def _read_all(self) -> Tensor:
-        """Rows whose contexts have the same length read them from the beginning up to the newest observation."""
+        """Read contexts of equal length from the beginning up to the newest observation."""
         placed = self._context(list(range(len(self.count))), TOKENS * self.count[0] + 2)
         return self.core.unroll(placed, first_tokens(placed))[:, -1]
 
-    def _read_again(self, rows: list[int]) -> None:
-        """Some rows read their contexts from the beginning up to the last but one action; the others wait."""
+    def _reread(self, rows: list[int]) -> None:
+        """Read the contexts of some rows from the beginning up to the last but one action."""
         placed, core = self._context(rows, TOKENS * self.count[rows[0]] - 1), self.agent.core
         _, state = core(placed, core.initial_state(len(rows)), first_tokens(placed))
         self.core.load_state(put_rows(self.core.state, self._long(rows), state))
 
-    def _go_on(self, tokens: Tensor, begins: list[bool]) -> Tensor:
-        """The action before, and the tokens of the step, ``[b, 3, d]``, with which a context may begin."""
+    def _continue(self, tokens: Tensor, begins: list[bool]) -> Tensor:
+        """Read the previous action and the step's tokens, ``[b, 3, d]``; a context may begin with the latter."""
         places = [[max(TOKENS * count + ahead, 0) for ahead in (-1, 0, 1)] for count in self.count]
         placed = self.agent.place(tokens, self._long(places), self._long(self.start)[:, None])
         first = None
@@ -289,7 +286,7 @@ class DecisionStream:
 
 
 def first_tokens(tokens: Tensor) -> Tensor:
-    """``is_first`` of sequences ``[b, s, d]`` that begin at their first token."""
+    """Return ``is_first`` of sequences ``[b, s, d]`` that begin at their first token."""
     first = torch.zeros(tokens.shape[:2], dtype=torch.bool, device=tokens.device)
     first[:, 0] = True
     return first

@@ -1,13 +1,12 @@
-"""Decoders: from an agent's features back to what it sees, for an auxiliary loss.
+"""Decoders from an agent's features back to the present observation, for an auxiliary loss.
 
-Each is the transpose of the encoder of that part, with weights of its own (Lampinen et al. 2021, appendix A): a linear
-map to what the encoder gave, then the encoder's layers in reverse, with convolutions transposed and poolings undone by
-repetition. They restore the present step.
+Each is the transpose of that part's encoder, with weights of its own (Lampinen et al. 2021, appendix A): a linear map
+to the encoder's output, then its layers in reverse, with transposed convolutions, and repetition instead of pooling.
 
     images      logits of pixels            [b, t, *space.shape]
     tiles       logits of symbols           [b, t, *space.shape, symbols]
     words       logits of words             [b, t, words, vocabulary]
-    numbers     logits of numbers in [0, 1] [b, t, *space.shape]            where there is nothing else to restore
+    numbers     logits of numbers in [0, 1] [b, t, *space.shape]            where there are none of the above
 """
 
 import math
@@ -27,14 +26,14 @@ from recollect.ops.linear import Linear
 
 
 class Decoders(nn.Module):
-    """A decoder for every image, grid of tiles and sentence of an observation; without any, for numbers in [0, 1].
+    """Decoders of all images, grids of tiles and sentences of an observation; without any, of numbers in [0, 1].
 
     Args:
-        encoder: what is undone.
+        encoder: of the observation.
         dim: d, width of the features.
 
     Raises:
-        ValueError: the observation has no such part, or images of other numbers than bytes or [0, 1].
+        ValueError: the observation has no such part, or images of numbers other than bytes or [0, 1].
     """
 
     def __init__(self, encoder: ObservationEncoder, dim: int) -> None:
@@ -50,11 +49,10 @@ class Decoders(nn.Module):
                 f"reconstruct=True: none of {', '.join(encoder.parts)} is an image, a grid of tiles, a sentence or "
                 "numbers in [0, 1]; use reconstruct=False"
             )
-        # Not a submodule: its weights are the encoder's own.
-        self._leaves = encoder.leaves
+        self._leaves = encoder.leaves  # a method: the encoder must not become a submodule
 
     def forward(self, features: Tensor) -> dict[str, Tensor]:
-        """Features ``[..., d]`` to logits ``[..., *shape]`` by part."""
+        """Return logits ``[..., *shape]`` by part, for features ``[..., d]``."""
         lead = features.shape[:-1]
         flat = features.reshape(-1, features.shape[-1])
         return {name: decoder(flat).unflatten(0, lead) for name, decoder in self.decoders.items()}
@@ -62,7 +60,7 @@ class Decoders(nn.Module):
     def losses(
         self, features: Tensor, observation: Any, *, valid: Tensor | None, reduction: Reduction
     ) -> dict[str, Tensor]:
-        """Reconstruction losses by part, of features ``[b, t, d]``."""
+        """Return the reconstruction losses by part, for features ``[b, t, d]``."""
         logits = self(features)
         seen = dict(self._leaves(observation, 2, flat=False))
         return {
@@ -73,11 +71,11 @@ class Decoders(nn.Module):
 
 def _decoder(encoder: nn.Module, name: str, space: spaces.Space[Any], dim: int) -> nn.Module | None:
     if isinstance(encoder, ImageEncoder):
-        # Of other numbers sigmoid cross-entropy has no least value.
+        # The sigmoid cross-entropy of other numbers has no minimum.
         if space.dtype != np.uint8 and not _is_unit(space):
             raise ValueError(
-                f"reconstruct=True: {name} is {space}; images are restored as bytes or as floats whose space says "
-                "[0, 1]: scale them in the world, or use reconstruct=False"
+                f"reconstruct=True: {name} is {space}; only bytes and floats in [0, 1] can be restored: scale them "
+                "in the world, or use reconstruct=False"
             )
         return ImageDecoder(encoder, dim)
     if isinstance(encoder, Tiles):
@@ -86,19 +84,14 @@ def _decoder(encoder: nn.Module, name: str, space: spaces.Space[Any], dim: int) 
 
 
 def _is_unit(space: spaces.Space[Any]) -> bool:
-    """Whether a space holds numbers in [0, 1], such as symbols as one-hot vectors."""
+    """Whether a space holds floats in [0, 1]."""
     if not isinstance(space, spaces.Box) or not np.issubdtype(space.dtype, np.floating):
         return False
     return bool(space.low.min() >= 0 and space.high.max() <= 1)
 
 
 class ImageDecoder(nn.Module):
-    """Features to the logits of pixels.
-
-    Args:
-        encoder: what is undone.
-        dim: width of the features.
-    """
+    """Decoder from features of width ``dim`` to the logits of pixels."""
 
     def __init__(self, encoder: ImageEncoder, dim: int) -> None:
         super().__init__()
@@ -120,11 +113,7 @@ class ImageDecoder(nn.Module):
 
 
 class ConvolutionTransposes(nn.Module):
-    """The convolutions of BalletCNN, NatureCNN or Patches in reverse.
-
-    Args:
-        encoder: what is undone.
-    """
+    """The convolutions of BalletCNN, NatureCNN or Patches in reverse."""
 
     def __init__(self, encoder: ImageEncoder) -> None:
         super().__init__()
@@ -146,11 +135,7 @@ class ConvolutionTransposes(nn.Module):
 
 
 class ResNetTranspose(nn.Module):
-    """The stages of ImpalaResNet in reverse: residual blocks, repetition to the size before pooling, convolution.
-
-    Args:
-        encoder: what is undone.
-    """
+    """The stages of ImpalaResNet in reverse: residual blocks, repetition to the size before pooling, convolution."""
 
     def __init__(self, encoder: ImpalaResNet) -> None:
         super().__init__()
@@ -170,30 +155,21 @@ class ResNetTranspose(nn.Module):
         for stage in reversed(range(len(self.sizes))):
             y, x = self.sizes[stage]
             maps = self.blocks[stage](maps)
-            # Each cell stands for the 2 x 2 pixels that it was pooled from; odd sides lose the last row or column.
+            # Each cell becomes the 2 x 2 pixels that were pooled; odd sides lose the last row or column.
             maps = maps.repeat_interleave(2, 2).repeat_interleave(2, 3)[..., :y, :x]
             maps = self.convolutions[stage](maps)
         return maps
 
 
 class TilesDecoder(nn.Module):
-    """Features to the logits of symbols: the hidden layers in reverse, then each cell against the symbols.
-
-    Args:
-        encoder: what is undone.
-        dim: width of the features.
-    """
+    """Decoder from features to the logits of symbols: the hidden layers in reverse, then each cell to symbols."""
 
     def __init__(self, encoder: Tiles, dim: int) -> None:
         super().__init__()
         y, x, c = encoder.sides
         self.shape = encoder.shape
         self.low, self.vocabulary = encoder.low, encoder.vocabulary
-        widths = [layer.in_features for layer in encoder.layers if isinstance(layer, nn.Linear)]
-        made: list[nn.Module] = [Linear(dim, encoder.dim)]
-        for width, before in zip((encoder.dim, *reversed(widths)), reversed(widths), strict=False):
-            made += [nn.ReLU(), Linear(width, before)]
-        self.layers = nn.Sequential(*made)
+        self.layers = _reversed_layers(encoder, dim)
         self.cells, self.tile_dim = y * x, encoder.table.embedding_dim
         self.symbols = Linear(self.tile_dim, c * self.vocabulary)
 
@@ -208,22 +184,12 @@ class TilesDecoder(nn.Module):
 
 
 class NumbersDecoder(nn.Module):
-    """Features to the logits of numbers in [0, 1]: the hidden layers in reverse.
-
-    Args:
-        encoder: what is undone.
-        shape: of the numbers.
-        dim: width of the features.
-    """
+    """Decoder from features to the logits of numbers in [0, 1] of a shape: the hidden layers in reverse."""
 
     def __init__(self, encoder: MLP, shape: tuple[int, ...], dim: int) -> None:
         super().__init__()
         self.shape = shape
-        widths = [layer.in_features for layer in encoder.layers if isinstance(layer, nn.Linear)]
-        made: list[nn.Module] = [Linear(dim, encoder.dim)]
-        for width, before in zip((encoder.dim, *reversed(widths)), reversed(widths), strict=False):
-            made += [nn.ReLU(), Linear(width, before)]
-        self.layers = nn.Sequential(*made)
+        self.layers = _reversed_layers(encoder, dim)
 
     def forward(self, features: Tensor) -> Tensor:
         """``[n, d] -> [n, *space.shape]``."""
@@ -233,12 +199,7 @@ class NumbersDecoder(nn.Module):
 
 
 class WordDecoder(nn.Module):
-    """Features to the logits of words: an LSTM that sees the features at every word, then each word against all.
-
-    Args:
-        encoder: what is undone.
-        dim: width of the features.
-    """
+    """Decoder from features to the logits of words: an LSTM that reads the features at every word."""
 
     def __init__(self, encoder: WordLSTM, dim: int) -> None:
         super().__init__()
@@ -253,3 +214,12 @@ class WordDecoder(nn.Module):
         return self.words(self.lstm(seen)[0])
 
     loss = staticmethod(language_loss)
+
+
+def _reversed_layers(encoder: MLP | Tiles, dim: int) -> nn.Sequential:
+    """Return a map from features to the encoder's output, and its hidden layers in reverse."""
+    widths = [layer.in_features for layer in encoder.layers if isinstance(layer, nn.Linear)][::-1]
+    made: list[nn.Module] = [Linear(dim, encoder.dim)]
+    for width, before in pairwise((encoder.dim, *widths)):
+        made += [nn.ReLU(), Linear(width, before)]
+    return nn.Sequential(*made)

@@ -1,21 +1,21 @@
-"""Encoders: what an agent sees, as one vector a step.
+"""Encoders of observations: one vector per step.
 
     encoder = ObservationEncoder(observation_space, EncoderConfig())
     vectors = encoder(observation, lead=2)                # a tree of [b, t, ...] -> [b, t, encoder.dim]
 
-Each part of the observation has its encoder, chosen by its space; the results stand side by side.
+Each part of the observation has its encoder, chosen by its space; the results are concatenated.
 
     ballet-cnn      images of 99 x 99: one tile of nine pixels per cell                      (image_encoders.py)
     impala-resnet   other images                                                             (image_encoders.py)
-    impala-resnet-instance-norm   the same, its map normed frame by frame, when asked for    (image_encoders.py)
-    nature-cnn      images from 36 x 36, when asked for                                      (image_encoders.py)
-    patches-7       images whose sides 7 divides, when asked for; also patches-14, -28       (image_encoders.py)
+    impala-resnet-instance-norm   on request: the same, its map normalised frame by frame    (image_encoders.py)
+    nature-cnn      on request: images from 36 x 36                                          (image_encoders.py)
+    patches-7       on request: images whose sides 7 divides; also patches-14, -28           (image_encoders.py)
     tiles           integer grids up to 16 cells a side, of up to 65536 symbols: an embedding per cell, then ``hidden``
-    told-tiles      such grids beside a sentence, when asked for: its words scale and shift cells  (Perez et al. 2018)
-    mlp             everything else that is numbers: ``hidden`` layers
-    film-...        images, in the light of the sentence, when asked for                     (film_encoders.py)
+    told-tiles      on request: such grids with FiLM by a sentence beside them               (Perez et al. 2018)
+    mlp             all other numbers: ``hidden`` layers
+    film-...        on request: images with FiLM by the sentence                             (film_encoders.py)
     words           sentences (key ``language``): word embeddings and an LSTM         (Lampinen et al. 2021, appendix A)
-    word-tokens     sentences, when asked for: word embeddings side by side, for a core that reads them one by one
+    word-tokens     on request: word embeddings of a sentence side by side, for a core that reads them one by one
     one-hot         Discrete, MultiDiscrete, MultiBinary
 """
 
@@ -40,14 +40,14 @@ from recollect.ops.linear import Linear
 from recollect.ops.table_sums import table_sums
 
 MOST_SYMBOLS = 1 << 16
-"""Integers of a wider range are numbers."""
+"""Integers of a wider range are encoded as numbers."""
 
 
 class ByPart(nn.ModuleDict):
-    """Modules by the names of an observation's parts, which may be ``keys``, ``type`` or ``training``.
+    """Modules by the names of an observation's parts.
 
-    A module cannot have the name of an attribute of its owner. Such a part has a slash behind its name there, and so in
-    the names of its weights; no part is called that.
+    A submodule cannot be called like an attribute of ModuleDict (``keys``, ``type``, ``training``): such a part, and
+    the names of its weights, get a slash behind the name, which no name of a part has.
     """
 
     taken = frozenset(dir(nn.ModuleDict()))
@@ -59,7 +59,7 @@ class ByPart(nn.ModuleDict):
         return super().__getitem__(self._name(part))
 
     def items(self) -> ItemsView[str, nn.Module]:
-        """Parts and their modules, in order."""
+        """Return parts and their modules, in order."""
         return {name.removesuffix("/"): module for name, module in super().items()}.items()
 
     def _name(self, part: str) -> str:
@@ -67,38 +67,58 @@ class ByPart(nn.ModuleDict):
 
 
 class ObservationEncoder(nn.Module):
-    """All parts of an observation, encoded and put side by side.
+    """Encoder of all parts of an observation, concatenated.
 
     Args:
         space: of one row's observation; Dict and Tuple may be nested.
         config: settings.
 
     Raises:
-        ValueError: a part cannot be encoded; says which and what to do.
+        ValueError: a part cannot be encoded; the message names it, with a remedy.
     """
 
     def __init__(self, space: spaces.Space[Any], config: EncoderConfig) -> None:
         super().__init__()
+        self.config = config
         self.parts = dict(parts(space))
         kinds = dict(config.kinds)
         for name in kinds:
             require(name in self.parts, "kinds", name, f"this observation has the parts {', '.join(self.parts)}")
         if not self.parts:
-            raise ValueError(f"observation space {space}: there is nothing to see")
-        self.encoders = ByPart()
+            raise ValueError(f"observation space {space} is empty: give an observation with at least one part")
         chosen = {name: kinds.get(name) or choose(name, part) for name, part in self.parts.items()}
-        films = [name for name, kind in chosen.items() if kind in FILM_ENCODERS]
-        for name, kind in chosen.items():
-            if kind == "told-tiles":
-                self.encoders[name] = self._told(name, config)
-            elif name not in films:
-                self.encoders[name] = _encoder(kind, name, self.parts[name], config)
-        self.sentence = next((name for name, made in self.encoders.items() if isinstance(made, WordLSTM)), None)
-        for name in films:
-            self.encoders[name] = _film(chosen[name], name, self.parts[name], config, self.sentence is not None)
+        self.encoders = ByPart()
+        self.sentence: str | None = None
+        for name in sorted(chosen, key=lambda name: chosen[name] in FILM_ENCODERS):  # FiLM needs the sentence
+            try:
+                made = self._make(chosen[name], name)
+            except ValueError as error:
+                raise ValueError(f"{name}: {error}") from None
+            self.encoders[name] = made
+            if self.sentence is None and isinstance(made, WordLSTM):
+                self.sentence = name
         self.keeps_statistics: bool = any(encoder.keeps_statistics for encoder in self.encoders.values())  # type: ignore[misc]
         """Whether some part of the observation is normalised by running statistics."""
         self.dim = sum(encoder.dim for encoder in self.encoders.values())  # type: ignore[misc]
+
+    def _make(self, kind: str, name: str) -> nn.Module:
+        """Make the encoder of one part."""
+        space, config = self.parts[name], self.config
+        if kind in IMAGE_ENCODERS:
+            return IMAGE_ENCODERS[kind](
+                space, config.channels, scale=config.scale_images, dim=config.image_dim, norm=config.norm_images
+            )
+        if kind in FILM_ENCODERS:
+            if self.sentence is None:
+                raise ValueError(f"{kind} needs a sentence, and this observation has no part 'language'")
+            require(not config.norm_images, "norm_images", True, f"{kind} reads pixels as they are: leave it off")
+            return FILM_ENCODERS[kind](space, config.sentence_dim, config.channels, scale=config.scale_images)
+        if kind == "told-tiles":
+            words = [other for other, part in self.parts.items() if choose(other, part) == "words"]
+            require(len(words) == 1, "kinds", kind, "there must be one sentence beside the grid (language)")
+            return FiLMTiles(space, self.parts[words[0]], words[0], config)
+        makers = {"tiles": Tiles, "mlp": MLP, "words": WordLSTM, "word-tokens": WordTokens, "one-hot": OneHot}
+        return makers[kind](space, config)  # type: ignore[arg-type]  # they check their spaces
 
     def forward(self, observation: Any, lead: int) -> Tensor:
         """Encode a tree of tensors with ``lead`` axes in front of those of the space.
@@ -113,8 +133,8 @@ class ObservationEncoder(nn.Module):
             encoder = self.encoders[name]
             if isinstance(encoder, FiLMEncoder):
                 encoded.append(encoder(leaf, sentence))
-            elif isinstance(encoder, ToldTiles):
-                encoded.append(encoder(leaf, leaves[encoder.teller]))
+            elif isinstance(encoder, FiLMTiles):
+                encoded.append(encoder(leaf, leaves[encoder.sentence]))
             else:
                 encoded.append(sentence if sentence is not None and name == self.sentence else encoder(leaf))
         joined = torch.cat(encoded, -1) if len(encoded) > 1 else encoded[0]
@@ -125,40 +145,30 @@ class ObservationEncoder(nn.Module):
 
     @property
     def image_map(self) -> tuple[int, int, int] | None:
-        """Rows, columns and channels of the map that the vector is; None where it is anything else."""
+        """Rows, columns and channels, where the vector is the map of one image encoder; else None."""
         only = next(iter(self.encoders.values()))
         if len(self.encoders) == 1 and isinstance(only, ImageEncoder) and isinstance(only.project, nn.Identity):
             return (*only.map_sides, only.channels[-1])
         return None
 
     @property
-    def map(self) -> tuple[int, int, int] | None:
-        """Where the first map of a FiLM encoder begins in the vector, its places and its depth; None without one."""
-        at = 0
+    def film_map(self) -> tuple[int, int, int] | None:
+        """Offset in the vector, number of places and depth of the first FiLM encoder's map; None without one."""
+        offset = 0
         for name in self.parts:
             encoder = cast(Encoder, self.encoders[name])
             if isinstance(encoder, FiLMEncoder):
-                return at, encoder.places, encoder.depth
-            at += encoder.dim
+                return offset, encoder.places, encoder.depth
+            offset += encoder.dim
         return None
 
-    def _told(self, name: str, config: EncoderConfig) -> "ToldTiles":
-        words = [other for other, space in self.parts.items() if choose(other, space) == "words"]
-        require(
-            len(words) == 1, "kinds", f"{name}: told-tiles", "there must be one sentence beside the grid (language)"
-        )
-        try:
-            return ToldTiles(self.parts[name], self.parts[words[0]], words[0], config)
-        except ValueError as error:
-            raise ValueError(f"{name}: {error}") from None
-
     def update_statistics(self, observation: Any) -> None:
-        """Let running statistics take a tree of ``[b, t, ...]`` into account (``norm_numbers``, ``norm_images``)."""
+        """Update running statistics with a tree of ``[b, t, ...]`` (``norm_numbers``, ``norm_images``)."""
         for name, leaf in self.leaves(observation, 2):
             cast(Encoder, self.encoders[name]).update_statistics(leaf)
 
     def leaves(self, observation: Any, lead: int, *, flat: bool = True) -> Iterator[tuple[str, Tensor]]:
-        """``(name, tensor)`` of every part, with the leading axes joined into one where ``flat``."""
+        """Yield ``(name, tensor)`` of every part, with the leading axes flattened where ``flat``."""
         for name, space in self.parts.items():
             leaf = _pick(observation, name, space)
             if leaf.ndim != lead + len(space.shape or ()) or leaf.shape[lead:] != (space.shape or ()):
@@ -168,10 +178,10 @@ class ObservationEncoder(nn.Module):
 
 
 def choose(name: str, space: spaces.Space[Any]) -> Kind:
-    """The encoder for a part of an observation.
+    """Return the default encoder of a part of an observation.
 
     Raises:
-        ValueError: there is none.
+        ValueError: no encoder fits its space.
     """
     if isinstance(space, spaces.MultiDiscrete):
         if name.rpartition("/")[2] == "language" and len(space.shape) == 1:
@@ -186,37 +196,9 @@ def choose(name: str, space: spaces.Space[Any]) -> Kind:
             return "mlp"
         return "ballet-cnn" if space.shape[:2] == (99, 99) else "impala-resnet"
     raise ValueError(
-        f"{name}: an agent cannot see a {type(space).__name__} space ({space}); it can see Box, Discrete, "
+        f"{name}: an agent cannot read a {type(space).__name__} space ({space}); it reads Box, Discrete, "
         "MultiDiscrete, MultiBinary, and Dict and Tuple of these: turn it into one of them with an observation wrapper"
     )
-
-
-def _encoder(kind: str, name: str, space: spaces.Space[Any], config: EncoderConfig) -> Encoder:
-    made: Encoder
-    try:
-        if kind in IMAGE_ENCODERS:
-            made = IMAGE_ENCODERS[kind](
-                space, config.channels, scale=config.scale_images, dim=config.image_dim, norm=config.norm_images
-            )
-        else:
-            made = {"tiles": Tiles, "mlp": MLP, "words": WordLSTM, "word-tokens": WordTokens, "one-hot": OneHot}[kind](
-                space, config
-            )
-    except ValueError as error:
-        raise ValueError(f"{name}: {error}") from None
-    return made
-
-
-def _film(kind: str, name: str, space: spaces.Space[Any], config: EncoderConfig, spoken: bool) -> FiLMEncoder:
-    if not spoken:
-        raise ValueError(
-            f"{name}: {kind} reads images in the light of a sentence, and this observation has no part 'language'"
-        )
-    require(not config.norm_images, "norm_images", True, f"{name}: {kind} shows pixels as they are: leave it off")
-    try:
-        return FILM_ENCODERS[kind](space, config.sentence_dim, config.channels, scale=config.scale_images)
-    except ValueError as error:
-        raise ValueError(f"{name}: {error}") from None
 
 
 def _pick(observation: Any, name: str, space: spaces.Space[Any]) -> Tensor:
@@ -239,13 +221,7 @@ def _is_grid(space: spaces.Box) -> bool:
 
 
 class Layers(nn.Sequential):
-    """Linear maps, each with its activation.
-
-    Args:
-        dim: input width.
-        widths: output widths, layer by layer; may be empty.
-        activation: ``relu`` or ``tanh``.
-    """
+    """Linear maps with an activation (``relu`` or ``tanh``) after each, from ``dim`` to ``widths``, layer by layer."""
 
     def __init__(self, dim: int, widths: tuple[int, ...], activation: str) -> None:
         made: list[nn.Module] = []
@@ -256,17 +232,12 @@ class Layers(nn.Sequential):
 
 
 class MLP(Encoder):
-    """Numbers, flat, through ``hidden`` layers.
-
-    Args:
-        space: Box of any shape.
-        config: settings.
-    """
+    """Numbers (a Box of any shape), flattened, through ``hidden`` layers."""
 
     def __init__(self, space: spaces.Box, config: EncoderConfig) -> None:
         super().__init__()
         if not isinstance(space, spaces.Box) or 0 in space.shape:
-            raise ValueError(f"{space} holds no numbers to compute with: use a Box that is not empty")
+            raise ValueError(f"{space} holds no numbers: use a Box that is not empty")
         self.scale = 1 / 255 if space.dtype == np.uint8 and space.high.max() > 1 and config.scale_images else 1.0
         width = int(np.prod(space.shape))
         self.norm = RunningNorm(width) if config.norm_numbers else None
@@ -276,7 +247,7 @@ class MLP(Encoder):
         self.register_buffer("like", torch.zeros(()), persistent=False)
 
     like: Tensor
-    """A scalar of the dtype that the layers compute in."""
+    """A scalar of the dtype of the layers."""
 
     def forward(self, observation: Tensor) -> Tensor:
         """``[n, *space.shape] -> [n, dim]``."""
@@ -284,29 +255,30 @@ class MLP(Encoder):
         return self.layers(flat if self.norm is None else self.norm(flat))
 
     def update_statistics(self, observation: Tensor) -> None:
-        """Let the running statistics take ``[n, *space.shape]`` into account, if there are any."""
+        """Update the running statistics, if there are any, with ``[n, *space.shape]``."""
         if self.norm is not None:
             self.norm.update(self._flat(observation))
 
     def _flat(self, observation: Tensor) -> Tensor:
-        flat = observation.reshape(len(observation), -1).to(self.like.dtype)
+        flat = observation.reshape(observation.shape[0], -1).to(self.like.dtype)
         return flat * self.scale if self.scale != 1 else flat
 
 
 class Tiles(Encoder):
     """A grid of symbols: an embedding per cell (the sum over its channels), then ``hidden`` layers.
 
-    The least symbol of every channel begins as the zero vector: it is the empty cell nearly everywhere, and what most
-    cells show all the time would drown what changes.
+    The least symbol of every channel is initially the zero vector: it nearly always means an empty cell, and the many
+    constant cells would dominate the few that change.
 
     Args:
         space: MultiDiscrete or integer Box of shape [y, x] or [y, x, c].
         config: settings.
     """
 
-    def __init__(self, space: spaces.Box | spaces.MultiDiscrete, config: EncoderConfig) -> None:
+    def __init__(self, space: spaces.Space[Any], config: EncoderConfig) -> None:
         super().__init__()
         low, high = symbols(space)
+        assert space.shape is not None
         if len(space.shape) not in (2, 3) or high - low >= MOST_SYMBOLS:
             raise ValueError(f"{space} is no grid of symbols: [y, x] or [y, x, c] of few different integers")
         y, x, c = (*space.shape, 1)[:3]
@@ -327,29 +299,29 @@ class Tiles(Encoder):
         """``[n, y, x(, c)] -> [n, dim]``."""
         index = observation.reshape(-1, self.sides[2]).int() + self.offset
         cells = table_sums(index, self.table.weight)  # n*y*x d
-        return self.layers(cells.reshape(len(observation), -1))
+        return self.layers(cells.reshape(observation.shape[0], -1))
 
 
-class ToldTiles(Tiles):
-    """A grid of symbols, beside a sentence that says what matters in it.
+class FiLMTiles(Tiles):
+    """A grid of symbols with FiLM by a sentence.
 
         g, s = sum over words i of table[word_i] * (1 + place_i)          2 x ``tile_dim`` numbers
         cell'  = relu(W_2 relu((1 + g) * W_1 cell + s))                   for every cell, then ``hidden`` layers
 
-    Perez et al. (2018), FiLM: visual reasoning with a general conditioning layer; so did the first agents of BabyAI.
+    Perez et al. (2018), FiLM: visual reasoning with a general conditioning layer; the first agents of BabyAI did this.
 
     Args:
-        space: of the grid, as :class:`Tiles` takes it.
-        words: of the sentence, as :class:`WordTokens` takes it.
-        teller: name of the part that is the sentence.
+        space: of the grid, as for :class:`Tiles`.
+        words: of the sentence, as for :class:`WordTokens`.
+        sentence: name of the part that is the sentence.
         config: settings.
     """
 
-    def __init__(self, space: spaces.Space[Any], words: spaces.Space[Any], teller: str, config: EncoderConfig) -> None:
-        if not isinstance(space, (spaces.Box, spaces.MultiDiscrete)):
-            raise ValueError(f"{space} is no grid of symbols: [y, x] or [y, x, c] of few different integers")
+    def __init__(
+        self, space: spaces.Space[Any], words: spaces.Space[Any], sentence: str, config: EncoderConfig
+    ) -> None:
         super().__init__(space, config)
-        self.teller = teller
+        self.sentence = sentence
         width, (number,) = config.tile_dim, words.shape or (0,)
         self.words = nn.Embedding(symbols(words)[1] + 1, 2 * width, padding_idx=0)
         nn.init.normal_(self.words.weight, std=0.5)
@@ -361,28 +333,25 @@ class ToldTiles(Tiles):
     def forward(self, observation: Tensor, words: Tensor) -> Tensor:  # type: ignore[override]
         """``[n, y, x(, c)]`` and sentences ``[n, words]`` to ``[n, dim]``."""
         index = observation.reshape(-1, self.sides[2]).int() + self.offset
-        cells = table_sums(index, self.table.weight).unflatten(0, (len(observation), -1))  # n yx d
+        cells = table_sums(index, self.table.weight).unflatten(0, (observation.shape[0], -1))  # n yx d
         scale, shift = (self.words(words.int()) * (1 + self.places)).sum(1, keepdim=True).chunk(2, -1)
         cells = F.relu(self.outer(F.relu(self.inner(cells) * (1 + scale) + shift)))
         return self.layers(cells.flatten(1))
 
 
 class WordLSTM(Encoder):
-    """A sentence: word embeddings through one LSTM layer; its output at the last word, normalised where
-    ``norm_sentences`` says so. No words give zeros.
+    """A sentence: word embeddings through one LSTM layer; its output at the last word, or zeros without words.
 
-    Most steps of a batch show the same few sentences, so each different one is read once.
+    Most steps of a batch have the same few sentences, so each different one is encoded once.
 
     Args:
-        space: MultiDiscrete, one entry a word, 0 is padding (at the end).
+        space: MultiDiscrete, one entry per word, 0 is padding (at the end).
         config: settings.
     """
 
-    def __init__(self, space: spaces.MultiDiscrete, config: EncoderConfig) -> None:
+    def __init__(self, space: spaces.Space[Any], config: EncoderConfig) -> None:
         super().__init__()
-        if not isinstance(space, spaces.MultiDiscrete) or len(space.shape) != 1 or symbols(space)[0] != 0:
-            raise ValueError(f"{space} holds no sentences: use MultiDiscrete([vocabulary] * words), 0 is padding")
-        self.num_words, self.vocabulary = space.shape[0], symbols(space)[1] + 1
+        self.num_words, self.vocabulary = _sentence_shape(space)
         self.table = nn.Embedding(self.vocabulary, config.word_dim)
         self.lstm = nn.LSTM(config.word_dim, config.sentence_dim, batch_first=True)
         self.norm = nn.LayerNorm(config.sentence_dim) if config.norm_sentences else nn.Identity()
@@ -411,19 +380,13 @@ class WordLSTM(Encoder):
 
 
 class WordTokens(Encoder):
-    """A sentence as its words: their embeddings side by side, padding included.
+    """A sentence as word embeddings side by side, padding included; ``space`` as for :class:`WordLSTM`."""
 
-    Args:
-        space: MultiDiscrete, one entry a word.
-        config: settings.
-    """
-
-    def __init__(self, space: spaces.MultiDiscrete, config: EncoderConfig) -> None:
+    def __init__(self, space: spaces.Space[Any], config: EncoderConfig) -> None:
         super().__init__()
-        if not isinstance(space, spaces.MultiDiscrete) or len(space.shape) != 1 or symbols(space)[0] != 0:
-            raise ValueError(f"{space} holds no sentences: use MultiDiscrete([vocabulary] * words), 0 is padding")
-        self.table = nn.Embedding(symbols(space)[1] + 1, config.word_dim)
-        self.dim = space.shape[0] * config.word_dim
+        num_words, vocabulary = _sentence_shape(space)
+        self.table = nn.Embedding(vocabulary, config.word_dim)
+        self.dim = num_words * config.word_dim
 
     def forward(self, observation: Tensor) -> Tensor:
         """``[n, words] -> [n, words * word_dim]``."""
@@ -431,28 +394,23 @@ class WordTokens(Encoder):
 
 
 class OneHot(Encoder):
-    """Choices, one-hot, side by side.
-
-    Args:
-        space: Discrete, MultiDiscrete or MultiBinary.
-        config: settings.
-    """
+    """Choices (Discrete, MultiDiscrete or MultiBinary) as one-hot vectors side by side."""
 
     def __init__(self, space: spaces.Space[Any], config: EncoderConfig) -> None:
         super().__init__()
         if not isinstance(space, (spaces.Discrete, spaces.MultiDiscrete, spaces.MultiBinary)):
             raise ValueError(f"{space} holds no choices: use Discrete, MultiDiscrete or MultiBinary")
-        self.choices = policy_for(space)  # a choice is shown alike whether it was seen or made
+        self.choices = policy_for(space)  # observed choices and actions are encoded alike
         self.dim = self.choices.encoding_dim
-        sizes = torch.tensor(_numbers_of_choices(space))
+        sizes = torch.tensor(_choice_counts(space))
         lengths = sizes.float().sqrt().repeat_interleave(sizes) if config.norm_choices else None
         self.register_buffer("lengths", lengths, persistent=False)
         self.register_buffer("like", torch.zeros(()), persistent=False)
 
     lengths: Tensor | None
-    """Of the one-hot vector that a column belongs to, ``[dim]``; None: all are 1."""
+    """Length of the one-hot vector of each column, ``[dim]``; None: all are 1."""
     like: Tensor
-    """A scalar of the dtype that what follows computes in."""
+    """A scalar of the dtype of the following layers."""
 
     def forward(self, observation: Tensor) -> Tensor:
         """``[n, *space.shape] -> [n, dim]``."""
@@ -460,9 +418,16 @@ class OneHot(Encoder):
         return encoded if self.lengths is None else encoded * self.lengths
 
 
-def _numbers_of_choices(space: spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary) -> list[int]:
+def _choice_counts(space: spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary) -> list[int]:
     if isinstance(space, spaces.Discrete):
         return [int(space.n)]
     if isinstance(space, spaces.MultiDiscrete):
         return np.asarray(space.nvec).reshape(-1).tolist()
     return [2] * int(np.prod(space.shape))
+
+
+def _sentence_shape(space: spaces.Space[Any]) -> tuple[int, int]:
+    """Return the number of words of a sentence, and of the vocabulary."""
+    if not isinstance(space, spaces.MultiDiscrete) or len(space.shape) != 1 or symbols(space)[0] != 0:
+        raise ValueError(f"{space} holds no sentences: use MultiDiscrete([vocabulary] * words), 0 is padding")
+    return space.shape[0], symbols(space)[1] + 1

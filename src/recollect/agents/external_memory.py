@@ -1,15 +1,15 @@
-"""Questions about a memory that is given: the first episode of a row is the memory, each later one a question.
+"""Questions about an external memory: the first episode of a row is the memory, each later one a question.
 
     row         A4 B4   C1 B1   B9 C9   ...      A1 C7 C1      A3 B3 B8      ...
     is_first     1                                1             1
                 |-- memory, m steps ------|      |- k questions of t steps --|
 
-A question does not see another one. It reads the memory in one of two ways:
+Questions are independent of each other. Each reads the memory in one of two ways:
 
     shared     the m steps are chunks of chunk_len steps, the same ones in every layer of a hierarchical chunk memory
-    streamed   the core, which may be any, reads the memory as a stream, and every question goes on from there
+    streamed   any core reads the memory as a stream, and every question continues from there
 
-The outputs at the steps of a question are averaged before they are read out.
+The outputs at the steps of a question are averaged before the readout.
 
 Paper: Lampinen et al. 2021, appendix B.4, for ``shared``.
 """
@@ -27,10 +27,7 @@ from recollect.state import take_rows
 
 
 def layout(is_first: Tensor) -> tuple[int, int]:
-    """Steps of the memory and of each question.
-
-    Args:
-        is_first: bool ``[b, t]``.
+    """Return the number of steps of the memory and of each question, from ``is_first`` ``[b, t]``.
 
     Raises:
         ValueError: the rows of the batch differ, or the questions have different lengths.
@@ -49,15 +46,10 @@ def layout(is_first: Tensor) -> tuple[int, int]:
 
 
 def read_shared(core: MemoryCore[Any], memory: Tensor, questions: Tensor) -> Tensor:
-    """The memory as chunks of all layers.
+    """Answer questions ``[b, k, t, d]`` with a memory ``[b, m, d]`` as chunks of all layers: ``[b, k, t, d_out]``.
 
-    Args:
-        core: a hierarchical chunk memory.
-        memory: ``[b, m, d]``, m a multiple of its chunk_len.
-        questions: ``[b, k, t, d]``.
-
-    Returns:
-        ``[b, k, t, d_out]``.
+    Raises:
+        ValueError: the core is no hierarchical chunk memory, or m is no multiple of its chunk_len.
     """
     if not isinstance(core, HierarchicalChunkMemory):
         raise ValueError(
@@ -72,22 +64,19 @@ def read_shared(core: MemoryCore[Any], memory: Tensor, questions: Tensor) -> Ten
 def read_streamed(
     core: MemoryCore[Any], encode: Callable[[Tensor], Tensor], memory: Tensor, questions: Tensor
 ) -> Tensor:
-    """The memory as a stream; every question goes on where it ends.
+    """Answer questions ``[b, k, t, d]`` from the state after a memory ``[b, m, d]``: ``[b, k, t, *core.output_shape]``.
 
     Args:
-        core: any.
-        encode: makes of items what the core reads.
-        memory: ``[b, m, d]``.
-        questions: ``[b, k, t, d]``.
-
-    Returns:
-        ``[b, k, t, *core.output_shape]``.
+        core: any core.
+        encode: map from items to the core's inputs.
+        memory: items of the memory.
+        questions: items of the questions.
     """
     (b, k), device = questions.shape[:2], memory.device
     first = torch.zeros(memory.shape[:2], dtype=torch.bool, device=device)
     first[:, 0] = True
     _, state = core(encode(memory), core.initial_state(b), first)
     forks = take_rows(state, torch.arange(b, device=device).repeat_interleave(k))
-    asked = questions.flatten(0, 1)
-    outputs, _ = core(encode(asked), forks, torch.zeros(asked.shape[:2], dtype=torch.bool, device=device))
+    items = questions.flatten(0, 1)
+    outputs, _ = core(encode(items), forks, torch.zeros(items.shape[:2], dtype=torch.bool, device=device))
     return outputs.unflatten(0, (b, k))

@@ -2,13 +2,13 @@
 
     ballet-cnn      9x9 stride 9, 3x3, 3x3; ReLU after each                       (Lampinen et al. 2021, appendix A)
     impala-resnet   three stages of 3x3, pooling and two residual blocks          (Espeholt et al., 2018)
-    impala-resnet-instance-norm   the same, its last map normed frame by frame    (Ulyanov et al., 2016)
+    impala-resnet-instance-norm   the same, its last map normalised frame by frame  (Ulyanov et al., 2016)
     nature-cnn      8x8 stride 4, 4x4 stride 2, 3x3; ReLU after each              (Mnih et al., 2015)
     patches-7       a linear map of every 7x7 pixels; also -14 and -28            (Dosovitskiy et al., 2021)
 
 Images may be [y, x, c], [c, y, x] or [y, x], bytes or floats.
 
-Differs: padding of the 3x3 convolutions of ballet-cnn is not published; here they keep the size, 11 x 11.
+Differs: the padding of ballet-cnn's 3x3 convolutions is not published; here they keep the size, 11 x 11.
 """
 
 from abc import ABC, abstractmethod
@@ -31,31 +31,31 @@ from recollect.ops.linear import Linear
 from recollect.ops.packed_linear import working_dtype
 
 LARGEST_MAP = allocation.LARGEST
-"""Bytes: larger tensors come in fresh pages from the system at every use."""
+"""Bytes. Larger tensors get new memory pages from the system at every use."""
 STATISTICS_BLOCK = 256
-"""Images whose statistics are taken at a time, in float64."""
+"""Images per update of float64 statistics."""
 
 
 class Encoder(nn.Module, ABC):
-    """Base of all encoders: one part of an observation to a vector."""
+    """Base of the encoders, from one part of an observation to a vector."""
 
     dim: int
     """Width of the vector."""
     keeps_statistics: bool = False
-    """Whether :meth:`update_statistics` has something to do."""
+    """Whether it has running statistics."""
 
     @abstractmethod
     def forward(self, observation: Tensor) -> Tensor:
         """``[n, *space.shape] -> [n, dim]``."""
 
     def update_statistics(self, observation: Tensor) -> None:
-        """Let running statistics take ``[n, *space.shape]`` into account."""
+        """Update running statistics with ``[n, *space.shape]``."""
         return
 
 
 @contextmanager
 def accept_float_images(agent: nn.Module) -> Iterator[None]:
-    """Within this context encoders of images of bytes take floats 0..255 too: a picture between two pictures."""
+    """Let encoders of byte images accept floats 0..255 too, for interpolated images, within a context."""
     encoders = [module for module in agent.modules() if isinstance(module, ImageEncoder)]
     before = [encoder.accepts_floats for encoder in encoders]
     for encoder in encoders:
@@ -70,23 +70,22 @@ def accept_float_images(agent: nn.Module) -> Iterator[None]:
 class ImageEncoder(Encoder):
     """Base of the image encoders: any layout and number type to a convolutional network, and its map to a vector.
 
-    Convolutions run on the layout that images have in memory (channels last), and the scale 1 / 255 is applied to
-    the first filters instead of all pixels. A processor takes many images in blocks whose maps stay below
-    :data:`LARGEST_MAP`; numbers do not change beyond rounding.
+    Convolutions use the images' own memory layout (channels last), and the scale 1 / 255 is applied to the first
+    filters instead of all pixels. A processor takes many images in blocks whose maps stay below :data:`LARGEST_MAP`;
+    numbers change only by rounding.
 
-    With ``norm`` every pixel has mean 0 and variance 1 over what has been seen. In many games one pixel in a hundred
-    ever changes: the background says the same of every frame, so loudly that nothing else is heard for long
-    (docs/log.md).
+    With ``norm`` every pixel has mean 0 and variance 1 over the running statistics. In many games one pixel in a
+    hundred ever changes: without it the constant background dominates the vector for long (docs/log.md).
 
     Args:
         space: Box of images.
-        channels: widths of the three stages (patches have the last one's); None: ``default_channels``.
+        channels: widths of the three stages (the last one's for patches); None: ``default_channels``.
         scale: divide uint8 by 255.
-        dim: width of a layer with ReLU behind the map; None: the map is the vector.
+        dim: width of a layer with ReLU after the map; None: the map is the vector.
         norm: normalise every pixel by running statistics.
 
     Raises:
-        ValueError: a space that holds no images, or too small ones.
+        ValueError: a space without images, or with too small ones.
     """
 
     first: nn.Conv2d
@@ -94,9 +93,9 @@ class ImageEncoder(Encoder):
     map_sides: tuple[int, int]
     """Rows and columns of the last map."""
     smallest = 1
-    """Shortest side that leaves something to see."""
+    """Shortest side of an image."""
     accepts_floats = False
-    """Whether an encoder built for bytes takes floats 0..255 as well; see :func:`accept_float_images`."""
+    """Whether an encoder of bytes accepts floats 0..255 too; see :func:`accept_float_images`."""
 
     def __init__(
         self,
@@ -108,17 +107,9 @@ class ImageEncoder(Encoder):
         norm: bool = False,
     ) -> None:
         super().__init__()
-        if not isinstance(space, spaces.Box) or len(space.shape) not in (2, 3):
-            raise ValueError(f"{space} holds no images: they are Boxes [y, x, c], [c, y, x] or [y, x]")
-        y, x, c = sides(space.shape)
-        if min(y, x) < self.smallest:
-            raise ValueError(
-                f"images of {y} x {x} are too small for {type(self).__name__}, which needs {self.smallest} x "
-                f"{self.smallest}: choose another kind"
-            )
-        self.sides = (y, x, c)
-        self.channels_first = len(space.shape) == 3 and space.shape == (c, y, x) and space.shape != (y, x, c)
-        self.axes = len(space.shape)
+        self.sides, self.channels_first = image_layout(space, self.smallest, type(self).__name__)
+        y, x, c = self.sides
+        self.axes = len(space.shape or ())
         self.is_float = np.issubdtype(space.dtype, np.floating)
         self.scale = 1 / 255 if space.dtype == np.uint8 and scale else 1.0
         self.channels = channels or self.default_channels
@@ -135,7 +126,7 @@ class ImageEncoder(Encoder):
 
     @abstractmethod
     def convolve(self, first: Tensor) -> Tensor:
-        """The layers behind the first convolution: ``[n, c, y, x] -> [n, channels[-1], *map_sides]``."""
+        """Apply the layers after the first convolution: ``[n, c, y, x] -> [n, channels[-1], *map_sides]``."""
 
     def forward(self, observation: Tensor) -> Tensor:
         """``[n, *space.shape] -> [n, dim]``; a map is ordered y, x, channel.
@@ -144,9 +135,11 @@ class ImageEncoder(Encoder):
             ValueError: bytes where the space has floats, or floats where it has bytes.
         """
         if observation.is_floating_point() != self.is_float and not self.accepts_floats:
-            found, wanted = ("floats", "bytes 0..255") if observation.is_floating_point() else ("integers", "floats")
-            raise ValueError(f"images have dtype {observation.dtype}: this agent was built for {wanted}, not {found}; "
-                             "show it what its observation space says")  # fmt: skip
+            wanted = "floats" if self.is_float else "bytes 0..255"
+            raise ValueError(
+                f"images have dtype {observation.dtype}: this agent was built for {wanted}; give what its observation "
+                "space says"
+            )
         if observation.device.type != "cpu" or torch.compiler.is_compiling():
             return self.project(self.encode(observation))
         y, x, c = self.sides
@@ -157,7 +150,7 @@ class ImageEncoder(Encoder):
         return self.project(torch.cat([self.encode(part) for part in observation.split(block)]))
 
     def encode(self, observation: Tensor) -> Tensor:
-        """One block."""
+        """Encode one block of images."""
         weight = self.first.weight
         if self.norm is not None:
             observation = self.norm(self._scaled(observation)).view(observation.shape)
@@ -171,7 +164,7 @@ class ImageEncoder(Encoder):
         return self.convolve(first).permute(0, 2, 3, 1).flatten(1)
 
     def update_statistics(self, observation: Tensor) -> None:
-        """Let the running statistics take ``[n, *space.shape]`` into account, if there are any."""
+        """Update the running statistics, if there are any, with ``[n, *space.shape]``."""
         if self.norm is not None:
             for part in observation.split(STATISTICS_BLOCK):
                 self.norm.update(self._scaled(part))
@@ -200,11 +193,7 @@ class BalletCNN(ImageEncoder):
 
 
 class ResidualBlock(nn.Module):
-    """``x + conv(relu(conv(relu(x))))``.
-
-    Args:
-        channels: in and out.
-    """
+    """``x + conv(relu(conv(relu(x))))``, with ``channels`` in and out."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()
@@ -243,11 +232,11 @@ class ImpalaResNet(ImageEncoder):
 
 
 class ImpalaResNetInstanceNorm(ImpalaResNet):
-    """The same without biases at first, and every channel of its last map has mean 0 and deviation 1 over its places.
+    """ImpalaResNet with zero initial biases, whose last map is normalised per channel over the places of a frame.
 
-    An untrained network of torch says nearly the same of every frame and place. Attention to places begins as the mean
-    over them, and of what it answers then, next to nothing is about the frame (docs/log.md). Sources: Ulyanov et al.
-    2016, Instance normalization; first weights of :func:`init_lecun`, as in IMPALA's own code.
+    With torch's initial weights, maps of different frames and places are nearly equal. Attention to places is initially
+    their mean, which then hardly depends on the frame (docs/log.md). Sources: Ulyanov et al. 2016, Instance
+    normalization; initial weights of :func:`init_lecun`, as in IMPALA's own code.
     """
 
     def build(self) -> None:
@@ -256,7 +245,7 @@ class ImpalaResNetInstanceNorm(ImpalaResNet):
         init_lecun(self)
 
     def convolve(self, first: Tensor) -> Tensor:
-        """As :meth:`ImpalaResNet.convolve`."""
+        """See :meth:`ImpalaResNet.convolve`."""
         return F.instance_norm(super().convolve(first))
 
 
@@ -281,45 +270,45 @@ class NatureCNN(ImageEncoder):
 
 
 class Patches(ImageEncoder):
-    """A linear map of every patch, nothing behind it: a convolution whose stride is its side, ``channels[-1]`` wide.
+    """A linear map of every patch: one convolution whose stride is its side, ``channels[-1]`` wide.
 
-    The plain form of a Vision Transformer's tokens; a residual network's map is the hybrid form (Dosovitskiy et al.
-    2021, section 3.1; George 2021, sections 2.8 and 4.2.7).
+    The tokens of a Vision Transformer; a residual network's map is its hybrid form (Dosovitskiy et al. 2021, section
+    3.1; George 2021, sections 2.8 and 4.2.7).
     """
 
     side: ClassVar[int]
-    """Pixels along one side of a patch."""
+    """Side of a patch in pixels."""
 
     def build(self) -> None:
         """One convolution."""
         y, x, c = self.sides
         if y % self.side or x % self.side:
             raise ValueError(
-                f"images of {y} x {x} are no whole number of patches of {self.side} x {self.side}: choose a divisor of "
+                f"images of {y} x {x} cannot be divided into patches of {self.side} x {self.side}: choose a divisor of "
                 "both sides (patches-7, patches-14, patches-28), or another kind"
             )
         self.first = nn.Conv2d(c, self.channels[-1], self.side, stride=self.side)
         self.map_sides = (y // self.side, x // self.side)
 
     def convolve(self, first: Tensor) -> Tensor:
-        """``[n, 16, 12, 12]`` as it is, for images of 84 x 84, patches of 7 and 16 channels."""
+        """Return ``[n, 16, 12, 12]`` unchanged, for images of 84 x 84, patches of 7 and 16 channels."""
         return first
 
 
 class Patches7(Patches):
-    """Of 7 x 7 pixels."""
+    """Patches of 7 x 7 pixels."""
 
     side = 7
 
 
 class Patches14(Patches):
-    """Of 14 x 14 pixels."""
+    """Patches of 14 x 14 pixels."""
 
     side = 14
 
 
 class Patches28(Patches):
-    """Of 28 x 28 pixels."""
+    """Patches of 28 x 28 pixels."""
 
     side = 28
 
@@ -333,3 +322,20 @@ IMAGE_ENCODERS: dict[str, type[ImageEncoder]] = {
     "patches-14": Patches14,
     "patches-28": Patches28,
 }
+
+
+def image_layout(space: spaces.Space[Any], smallest: int, reader: str) -> tuple[tuple[int, int, int], bool]:
+    """Return the sides (rows, columns, channels) of a space's images, and whether channels come first.
+
+    Raises:
+        ValueError: a space without images, or with images smaller than ``smallest`` for a ``reader``.
+    """
+    shape = space.shape
+    if not isinstance(space, spaces.Box) or shape is None or len(shape) not in (2, 3):
+        raise ValueError(f"{space} holds no images: they are Boxes [y, x, c], [c, y, x] or [y, x]")
+    y, x, c = sides(shape)
+    if min(y, x) < smallest:
+        raise ValueError(
+            f"images of {y} x {x} are too small for {reader}, which needs {smallest} x {smallest}: choose another kind"
+        )
+    return (y, x, c), len(shape) == 3 and shape == (c, y, x) and shape != (y, x, c)

@@ -1,9 +1,9 @@
-"""Running statistics that an agent keeps of what it sees and of what it predicts, as buffers beside its weights.
+"""Running statistics of an agent's observations and returns, as buffers beside its weights.
 
     observations   z = clip((x - mean) / sqrt(var + eps), -10, 10)           RunningNorm
     values         V = mean + std * head(features)                           ReturnNorm (PopArt)
 
-Buffers are saved, resumed and sent to actors with the weights. Nobody but the learner updates them, once per rollout.
+Buffers are saved, resumed and sent to actors with the weights. Only the learner updates them, once per rollout.
 
 Sources: van Hasselt et al. (2016), Learning values across many orders of magnitude (PopArt: when the statistics move,
 the head is changed so that every V stays what it was); Chan et al. (1979) for merging variances.
@@ -15,15 +15,11 @@ from torch import Tensor, nn
 LARGEST = 10.0
 """Bound on a normalised observation."""
 LEAST_SPREAD = 0.1
-"""Returns are taken to differ by at least this share of their size."""
+"""Least standard deviation of returns, relative to their root mean square."""
 
 
 class RunningNorm(nn.Module):
-    """Numbers with mean 0 and variance 1, as far as they have been seen; the identity before the first update.
-
-    Args:
-        dim: numbers in an observation.
-    """
+    """Normalisation of ``dim`` numbers to mean 0 and variance 1 over all updates; the identity before the first."""
 
     mean: Tensor
     variance: Tensor
@@ -41,7 +37,7 @@ class RunningNorm(nn.Module):
 
     @torch.no_grad()
     def update(self, seen: Tensor) -> None:
-        """Take ``[n, dim]`` into account; every number seen counts the same for ever."""
+        """Update the statistics with ``[n, dim]``; all observations have equal weight."""
         seen = seen.double()
         n, old = seen.shape[0], self.count
         total = old + n
@@ -49,19 +45,19 @@ class RunningNorm(nn.Module):
         shift = mean - self.mean
         spread = self.variance * old + variance * n + shift.square() * old * n / total
         self.mean += shift * (n / total)
-        # A number that never moves would be divided by nothing.
+        # A constant number would be divided by zero.
         self.variance.copy_((spread / total).clamp(min=1e-6))
         self.count.copy_(total)
 
 
 class ReturnNorm(nn.Module):
-    """The scale of returns: V = mean + std * head, with a head that need not follow when they grow a hundredfold.
+    """Scale of returns, V = mean + std * head, so that the head need not grow a hundredfold with them.
 
-    The deviation counts as at least ``LEAST_SPREAD`` of the root mean square: where all returns have become alike, what
-    is left of their differences is noise, and should stay as small as it is.
+    The standard deviation is at least ``LEAST_SPREAD`` of the root mean square: where all returns have become equal,
+    their remaining differences are noise and should not be amplified.
 
     Args:
-        rate: how much of a new rollout's statistics is taken over, once more than ``1 / rate`` have been seen.
+        rate: weight of a new rollout, once more than ``1 / rate`` have been seen.
     """
 
     mean: Tensor
@@ -77,20 +73,20 @@ class ReturnNorm(nn.Module):
 
     @property
     def std(self) -> Tensor:
-        """Of the returns; 1 before the first update."""
+        """Standard deviation of the returns; 1 before the first update."""
         variance = torch.maximum(self.square - self.mean.square(), LEAST_SPREAD**2 * self.square)
         return variance.clamp(min=1e-8).sqrt()
 
     def forward(self, outputs: Tensor) -> Tensor:
-        """Values ``[...]`` of the head's outputs ``[...]``."""
+        """Return values ``[...]`` for the head's outputs ``[...]``."""
         return self.mean + self.std * outputs
 
     @torch.no_grad()
     def update(self, targets: Tensor, head: nn.Linear) -> None:
-        """Follow the targets ``[n]`` of a rollout, and keep every value as it was.
+        """Update the statistics with the value targets ``[n]`` of a rollout, and keep every value unchanged.
 
         Args:
-            targets: what values should have been.
+            targets: value targets.
             head: the linear map whose outputs are passed to :meth:`forward`.
         """
         if not len(targets):

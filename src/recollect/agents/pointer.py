@@ -1,8 +1,8 @@
-"""Answers by pointing: the choices are the newest items of the episode, the answer is the one nearest to the output.
+"""Pointer readout: the choices are the newest items of the episode, the answer is the one most similar to the output.
 
-    logits_i = W LN(y_t) . e_{t-K+i} / sqrt(d)        i = 1 ... K        e: what the core reads, y: what it says
+    logits_i = W LN(y_t) . e_{t-K+i} / sqrt(d)        i = 1 ... K        e: inputs of the core, y: its outputs
 
-The last K items of an episode are its choices at every step, the newest the last; before an episode has K items, the
+The last K items of an episode are the choices at every step, the newest last; before an episode has K items, the
 missing ones are zeros, and so are their logits.
 
 Paper: Lampinen et al. 2021, appendix B.4: "compared this output embedding to the embeddings of the two possible
@@ -21,33 +21,27 @@ from recollect.layers.window_attention import steps_since_first
 
 
 class PointerState(NamedTuple):
-    """The memory of a model that points."""
+    """State of a model with a pointer readout."""
 
     core: Any
-    """That of its core."""
+    """State of the core."""
     recent: Tensor
-    """``[b, K - 1, d]``: the newest items of the episode, the newest in the last place; zeros where there are none."""
+    """``[b, K - 1, d]``: the newest items of the episode, the newest last; zeros where there are none."""
 
 
 def point(output: Tensor, choices: Tensor) -> Tensor:
-    """Logits ``[..., K]`` of an output ``[..., d]`` for choices ``[..., K, d]``."""
+    """Return logits ``[..., K]`` of an output ``[..., d]`` for choices ``[..., K, d]``."""
     return (choices @ output[..., None])[..., 0] * output.shape[-1] ** -0.5
 
 
 def newest(items: Tensor, recent: Tensor, is_first: Tensor) -> tuple[Tensor, Tensor]:
-    """The choices at every step. A broken item is zeros among them, as it is in the memory of a core.
+    """Return the choices at every step, ``[b, t, K, d]``, and the new ``recent`` ``[b, K - 1, d]``.
 
-    Args:
-        items: ``[b, t, d]``.
-        recent: ``[b, K - 1, d]``, from :class:`PointerState`.
-        is_first: bool ``[b, t]``.
-
-    Returns:
-        Choices ``[b, t, K, d]``, and the new ``recent``.
+    An item ``[b, t, d]`` that is not finite is zeros among them, as in the memory of a core.
     """
     number = recent.shape[1] + 1
     items = torch.where(is_finite(items).all(-1, keepdim=True), items, 0.0)
-    # What came before the call and is no item of the episode is zero already.
+    # In `recent` what is no item of the episode is zero already.
     since = steps_since_first(is_first, torch.full_like(is_first[:, 0], number, dtype=torch.long))
     held = torch.arange(number - 1, -1, -1, device=items.device) <= since[..., None]  # b t K
     timeline = torch.cat((recent.to(items.dtype), items), 1)

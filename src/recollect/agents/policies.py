@@ -1,25 +1,25 @@
-"""Policies: from the outputs of a network to a distribution over the actions of a Gymnasium space, and back.
+"""Policies: from a network's outputs to a distribution over the actions of a Gymnasium space, and back.
 
     policy = policy_for(action_space)
     parameters = policy.complete(head(features))          # [..., policy.num_parameters]
     actions = policy.distribution(parameters).sample()    # [..., *action_space.shape], elements of the space
 
-``parameters`` is all that a rollout has to store to know later how likely its actions were.
+A rollout stores ``parameters``, from which the probability of its actions can be computed later.
 
 Discrete        softmax over the actions
 MultiDiscrete   one softmax per entry, independent of each other (MultiBinary: two choices per entry)
 Box             one Gaussian per entry; the mean depends on the observation, log sigma is learned and does not
 
-**Bounds of a Box.** A bounded entry is drawn in units in which the bounds are -1 and 1, so that the first policy covers
-the range whatever its units are. What is drawn beyond a bound is put on it, and ``log_prob`` of an action on a bound
-is the logarithm of the mass beyond it: the clipped action is what the world gets, what is stored and what is learned
-from, without bias (Fujita & Maeda, 2018, Clipped Action Policy Gradient). ``entropy`` is that of the Gaussian before
-clipping, which is what an entropy bonus should keep open. Integer Boxes have no density: use MultiDiscrete.
+**Bounds of a Box.** A bounded entry is drawn in units in which the bounds are -1 and 1, so that the initial policy
+covers the range. A sample beyond a bound is clipped to it, and ``log_prob`` of an action on a bound is the logarithm of
+the probability beyond it: the world, the storage and the learner all use the clipped action, without bias (Fujita &
+Maeda, 2018, Clipped Action Policy Gradient). ``entropy`` is that of the Gaussian before clipping, which an entropy
+bonus should keep high. Integer Boxes have no density: use MultiDiscrete.
 
 **Action masks.** Where the observation is a Dict with ``action_mask`` and the actions are Discrete, the logits of
-actions whose number there is 0 are replaced by -1e30 (Huang & Ontañón, 2022, A Closer Look at Invalid Action Masking):
-they are never drawn, and no gradient asks for them. A rollout stores masked logits, so nothing else has to know. A row
-whose mask allows nothing (after the end of an episode, say) is left unmasked.
+actions whose entry is 0 are replaced by -1e30 (Huang & Ontañón, 2022, A Closer Look at Invalid Action Masking): they
+are never drawn and get no gradient. A rollout stores masked logits, so no other code handles masks. A row whose mask
+allows nothing (for example after the end of an episode) is not masked.
 
 Everything is computed in float32 or better. Sampling never waits for the device.
 """
@@ -35,64 +35,64 @@ from gymnasium import spaces
 from torch import Generator, Tensor, nn
 
 _HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
-_NEVER = -1e30  # logit of a choice that an entry of a MultiDiscrete does not have; finite, so that 0 * log 0 is 0
+_NEVER = -1e30  # logit of an impossible choice; finite, so that 0 * log 0 is 0
 ACTION_MASK = "action_mask"
-"""Key of an observation that says which Discrete actions are allowed."""
-_FIRST_LOG_STD = -0.5  # sigma 0.6: nine of ten first actions lie within bounds of -1 and 1
+"""Key of the part of an observation that has 1 for every allowed Discrete action."""
+_FIRST_LOG_STD = -0.5  # sigma 0.6: nine of ten initial actions lie within bounds of -1 and 1
 
 
 class Distribution(ABC):
-    """What to do, with which probability; batch shape = all axes of the parameters but the last."""
+    """Distribution over actions; its batch shape is that of the parameters without the last axis."""
 
     @abstractmethod
     def sample(self, generator: Generator | None = None) -> Tensor:
-        """Actions ``[..., *action_space.shape]``, with the randomness of ``generator`` or of torch."""
+        """Draw actions ``[..., *action_space.shape]`` with ``generator``, or with torch's global one."""
 
     @abstractmethod
     def mode(self) -> Tensor:
-        """The likeliest actions ``[..., *action_space.shape]``."""
+        """Return the most probable actions ``[..., *action_space.shape]``."""
 
     @abstractmethod
     def log_prob(self, actions: Tensor) -> Tensor:
-        """Log-probability (Box: log-density) of actions ``[..., *action_space.shape]``, as ``[...]``."""
+        """Return log-probabilities (Box: log-densities) ``[...]`` of actions ``[..., *action_space.shape]``."""
 
     @abstractmethod
     def entropy(self) -> Tensor:
-        """Entropy in nats, ``[...]``."""
+        """Return the entropy in nats, ``[...]``."""
 
     @abstractmethod
     def divergence(self, teacher: "Distribution") -> Tensor:
-        """How far this is from a teacher's distribution over the same space: KL(teacher || this) in nats, ``[...]``."""
+        """Return KL(teacher || this) in nats, ``[...]``, for a teacher's distribution over the same space."""
 
 
 class Policy(nn.Module, ABC):
-    """How an action space is drawn from and shown to a network."""
+    """How actions of a space are drawn, and encoded as a network's input."""
 
     num_outputs: int
-    """Width that the policy head gives."""
+    """Width of the policy head."""
     num_parameters: int
-    """p, width of what describes the distribution."""
+    """p, number of parameters of the distribution."""
     encoding_dim: int
     """Width of an encoded action."""
 
     def complete(self, outputs: Tensor) -> Tensor:
-        """Outputs of the head ``[..., num_outputs]`` to parameters ``[..., p]``."""
+        """Return parameters ``[..., p]`` for the head's outputs ``[..., num_outputs]``."""
         return outputs
 
     @abstractmethod
     def distribution(self, parameters: Tensor) -> Distribution:
-        """The distribution that parameters ``[..., p]`` describe."""
+        """Return the distribution with parameters ``[..., p]``."""
 
     @abstractmethod
     def encode(self, actions: Tensor) -> Tensor:
-        """Actions ``[..., *action_space.shape]`` for a network to read, float ``[..., encoding_dim]``."""
+        """Encode actions ``[..., *action_space.shape]`` as a network's input, float ``[..., encoding_dim]``."""
 
 
 def policy_for(space: spaces.Space[Any]) -> Policy:
-    """The policy for an action space.
+    """Return the policy for an action space.
 
     Raises:
-        ValueError: no policy is defined over such a space; says what to do.
+        ValueError: no policy is defined over this space; the message has a remedy.
     """
     if isinstance(space, spaces.Discrete):
         return CategoricalPolicy(int(space.n), start=int(space.start))
@@ -117,10 +117,10 @@ def policy_for(space: spaces.Space[Any]) -> Policy:
 
 
 def has_action_mask(observation_space: spaces.Space[Any], action_space: spaces.Space[Any]) -> bool:
-    """Whether observations say which actions are allowed.
+    """Whether observations have an action mask.
 
     Raises:
-        ValueError: they do in a form that does not fit the actions.
+        ValueError: the mask does not fit the actions.
     """
     if not isinstance(observation_space, spaces.Dict) or ACTION_MASK not in observation_space.spaces:
         return False
@@ -134,7 +134,7 @@ def has_action_mask(observation_space: spaces.Space[Any], action_space: spaces.S
 
 
 def mask_logits(logits: Tensor, allowed: Tensor) -> Tensor:
-    """Logits ``[..., a]`` without the actions that are not allowed: where ``allowed`` ``[..., a]`` is 0."""
+    """Mask logits ``[..., a]`` where ``allowed`` ``[..., a]`` is 0."""
     allowed = allowed != 0
     return logits.masked_fill(~(allowed | ~allowed.any(-1, keepdim=True)), _NEVER)
 
@@ -148,18 +148,54 @@ def _float(parameters: Tensor) -> Tensor:
     return parameters.to(torch.promote_types(parameters.dtype, torch.float32))
 
 
-def _in_a_row(actions: Tensor, shape: tuple[int, ...]) -> Tensor:
+def _flatten(actions: Tensor, shape: tuple[int, ...]) -> Tensor:
     """``[..., *shape] -> [..., k]``."""
     return actions.reshape(*actions.shape[: actions.ndim - len(shape)], -1)
 
 
 def _draw(logits: Tensor, generator: Generator | None) -> Tensor:
-    """One choice of each softmax ``[..., a] -> [...]``: the first of a exponential clocks with rates exp(logits)."""
+    """Draw from softmaxes ``[..., a] -> [...]``: the first of a exponential clocks with rates exp(logits)."""
     clocks = torch.empty_like(logits).exponential_(generator=generator).log_()
     return torch.sub(logits, clocks).argmax(-1)
 
 
-class Categorical(Distribution):
+class _Choices(Distribution):
+    """Base of the distributions over one choice or several independent ones."""
+
+    entry_axes: tuple[int, ...]
+    """Axes of the choices of an action, in ``logits``."""
+
+    def __init__(self, logits: Tensor) -> None:
+        self.logits = _float(logits)
+
+    @abstractmethod
+    def _to_actions(self, choices: Tensor) -> Tensor:
+        """Return the actions of choices that are numbered from 0."""
+
+    @cached_property
+    def log_probs(self) -> Tensor:
+        """Log-probabilities of all choices, shaped as ``logits``."""
+        return self.logits.log_softmax(-1)
+
+    def sample(self, generator: Generator | None = None) -> Tensor:
+        """Draw actions, long."""
+        return self._to_actions(_draw(self.logits.detach(), generator))
+
+    def mode(self) -> Tensor:
+        """Return the most probable actions, long."""
+        return self._to_actions(self.logits.argmax(-1))
+
+    def entropy(self) -> Tensor:
+        """Return the entropy in nats, summed over the choices."""
+        return -(self.log_probs.exp() * self.log_probs).sum(self.entry_axes)
+
+    def divergence(self, teacher: Distribution) -> Tensor:
+        """Return KL(teacher || this) in nats, summed over the choices."""
+        assert isinstance(teacher, type(self))
+        return (teacher.log_probs.exp() * (teacher.log_probs - self.log_probs)).sum(self.entry_axes)
+
+
+class Categorical(_Choices):
     """One choice of a.
 
     Args:
@@ -167,37 +203,19 @@ class Categorical(Distribution):
         start: number of the first action.
     """
 
+    entry_axes = (-1,)
+
     def __init__(self, logits: Tensor, start: int = 0) -> None:
-        self.logits = _float(logits)
+        super().__init__(logits)
         self.start = start
 
-    @cached_property
-    def log_probs(self) -> Tensor:
-        """Log-probabilities of all actions, ``[..., a]``."""
-        return self.logits.log_softmax(-1)
-
-    def sample(self, generator: Generator | None = None) -> Tensor:
-        """Actions ``[...]``, long."""
-        choice = _draw(self.logits.detach(), generator)
-        return choice + self.start if self.start else choice
-
-    def mode(self) -> Tensor:
-        """The likeliest actions ``[...]``, long."""
-        return self.logits.argmax(-1) + self.start
+    def _to_actions(self, choices: Tensor) -> Tensor:
+        return choices + self.start if self.start else choices
 
     def log_prob(self, actions: Tensor) -> Tensor:
-        """Log-probability of actions ``[...]``."""
+        """Return log-probabilities of actions ``[...]``."""
         index = actions - self.start if self.start else actions
         return self.log_probs.gather(-1, index[..., None]).squeeze(-1)
-
-    def entropy(self) -> Tensor:
-        """Entropy in nats, ``[...]``."""
-        return -(self.log_probs.exp() * self.log_probs).sum(-1)
-
-    def divergence(self, teacher: "Distribution") -> Tensor:
-        """KL(teacher || this) in nats, ``[...]``."""
-        assert isinstance(teacher, Categorical)
-        return (teacher.log_probs.exp() * (teacher.log_probs - self.log_probs)).sum(-1)
 
 
 class CategoricalPolicy(Policy):
@@ -217,52 +235,35 @@ class CategoricalPolicy(Policy):
         self.register_buffer("choices", torch.arange(start, start + num_actions), persistent=False)
 
     def distribution(self, parameters: Tensor) -> Categorical:
-        """A :class:`Categorical` with these logits ``[..., a]``."""
+        """Return the distribution with logits ``[..., a]``."""
         return Categorical(parameters, self.start)
 
     def encode(self, actions: Tensor) -> Tensor:
-        """One-hot ``[..., a]``; zeros for a number that is no action."""
+        """Encode actions as one-hot ``[..., a]``; a number that is no action as zeros."""
         return (actions[..., None] == self.choices).float()
 
 
-class MultiCategorical(Distribution):
+class MultiCategorical(_Choices):
     """k independent choices.
 
     Args:
-        logits: ``[..., k, a]``; a is that of the entry with most choices, the others have ``-1e30`` at the end.
+        logits: ``[..., k, a]``; a is that of the entry with most choices, the others end with ``-1e30``.
         start: numbers of the first choices, long, of the action's shape.
     """
 
+    entry_axes = (-1, -2)
+
     def __init__(self, logits: Tensor, start: Tensor) -> None:
-        self.logits = _float(logits)
+        super().__init__(logits)
         self.start = start
 
-    @cached_property
-    def log_probs(self) -> Tensor:
-        """Log-probabilities of all choices, ``[..., k, a]``."""
-        return self.logits.log_softmax(-1)
-
-    def sample(self, generator: Generator | None = None) -> Tensor:
-        """Actions ``[..., *shape]``, long."""
-        return _draw(self.logits.detach(), generator).unflatten(-1, self.start.shape) + self.start
-
-    def mode(self) -> Tensor:
-        """The likeliest actions ``[..., *shape]``, long."""
-        return self.logits.argmax(-1).unflatten(-1, self.start.shape) + self.start
+    def _to_actions(self, choices: Tensor) -> Tensor:
+        return choices.unflatten(-1, self.start.shape) + self.start
 
     def log_prob(self, actions: Tensor) -> Tensor:
-        """Log-probability of actions ``[..., *shape]``, summed over the entries."""
-        index = _in_a_row(actions - self.start, self.start.shape)
+        """Return log-probabilities of actions ``[..., *shape]``, summed over the entries."""
+        index = _flatten(actions - self.start, self.start.shape)
         return self.log_probs.gather(-1, index[..., None]).squeeze(-1).sum(-1)
-
-    def entropy(self) -> Tensor:
-        """Entropy in nats, summed over the entries."""
-        return -(self.log_probs.exp() * self.log_probs).sum((-1, -2))
-
-    def divergence(self, teacher: "Distribution") -> Tensor:
-        """KL(teacher || this) in nats, summed over the entries."""
-        assert isinstance(teacher, MultiCategorical)
-        return (teacher.log_probs.exp() * (teacher.log_probs - self.log_probs)).sum((-1, -2))
 
 
 class MultiCategoricalPolicy(Policy):
@@ -285,7 +286,7 @@ class MultiCategoricalPolicy(Policy):
         self.entries, self.most = len(flat), int(flat.max())
         choices = torch.arange(self.most).expand(self.entries, self.most)
         offered = choices < flat[:, None]  # k a
-        # Where each choice stands in the parameters; those that an entry does not have read one column behind the end.
+        # Column of each choice in the parameters; a choice that an entry does not have reads one column behind the end.
         first = flat.cumsum(0) - flat
         columns = torch.where(offered, choices + first[:, None], self.num_parameters)
         self.even = bool(offered.all())
@@ -295,14 +296,14 @@ class MultiCategoricalPolicy(Policy):
         self.register_buffer("columns", columns.flatten(), persistent=False)
 
     def distribution(self, parameters: Tensor) -> MultiCategorical:
-        """A :class:`MultiCategorical` with these logits, all entries in a row ``[..., p]``."""
+        """Return the distribution with logits of all entries side by side, ``[..., p]``."""
         if not self.even:
             parameters = nn.functional.pad(parameters, (0, 1), value=_NEVER).index_select(-1, self.columns)
         return MultiCategorical(parameters.unflatten(-1, (self.entries, self.most)), self.start)
 
     def encode(self, actions: Tensor) -> Tensor:
-        """One-hots of all entries in a row, ``[..., p]``; zeros for a number that is no choice."""
-        index = _in_a_row(actions - self.start, self.start.shape)
+        """Encode actions as one-hots side by side, ``[..., p]``; a number that is no choice as zeros."""
+        index = _flatten(actions - self.start, self.start.shape)
         return (index.index_select(-1, self.owners) == self.choices).float()
 
 
@@ -319,19 +320,19 @@ class DiagonalGaussian(Distribution):
         self.box = box
 
     def sample(self, generator: Generator | None = None) -> Tensor:
-        """Actions ``[..., *shape]``, within the bounds."""
+        """Draw actions ``[..., *shape]`` within the bounds."""
         mean = self.mean.detach()
         noise = torch.empty_like(mean).normal_(generator=generator)
         return self._clip(torch.addcmul(mean, noise, self.log_std.detach().exp()))
 
     def mode(self) -> Tensor:
-        """The means, within the bounds: ``[..., *shape]``."""
+        """Return the means ``[..., *shape]``, within the bounds."""
         return self._clip(self.mean)
 
     def log_prob(self, actions: Tensor) -> Tensor:
-        """Log-density of actions ``[..., *shape]``; of an action on a bound, the log of the mass beyond that bound."""
+        """Return log-densities of actions ``[..., *shape]``; on a bound, log-probabilities of the range beyond it."""
         box = self.box
-        actions = _in_a_row(actions, box.shape).to(self.mean.dtype)
+        actions = _flatten(actions, box.shape).to(self.mean.dtype)
         std = self.log_std.exp()
         distance = ((actions - box.center) / box.scale - self.mean) / std
         inside = -0.5 * distance.square() - self.log_std - (box.scale.log() + _HALF_LOG_2PI)
@@ -339,16 +340,16 @@ class DiagonalGaussian(Distribution):
             return inside.sum(-1)
         below, above = actions <= box.low, actions >= box.high
         beyond = torch.where(below, box.low_edge - self.mean, self.mean - box.high_edge)
-        # Selected before the division as well: the gradient of what is not chosen must be finite.
+        # Selected before the division as well: the gradient of the other branch must be finite.
         mass = torch.special.log_ndtr(torch.where(below | above, beyond, 0.0) / std)
         return torch.where(below | above, mass, inside).sum(-1)
 
     def entropy(self) -> Tensor:
-        """Entropy of the Gaussians before clipping, in nats (of actions in the units of the space)."""
+        """Return the entropy of the Gaussians before clipping, in nats (in the units of the space)."""
         return (self.log_std + (self.box.scale.log() + _HALF_LOG_2PI + 0.5)).sum(-1)
 
     def divergence(self, teacher: "Distribution") -> Tensor:
-        """KL(teacher || this) of the Gaussians before clipping, in nats."""
+        """Return KL(teacher || this) of the Gaussians before clipping, in nats."""
         assert isinstance(teacher, DiagonalGaussian)
         ratio = (2 * (teacher.log_std - self.log_std)).exp()
         distance = (teacher.mean - self.mean).square() * (-2 * self.log_std).exp()
@@ -390,18 +391,18 @@ class GaussianPolicy(Policy):
         buffers = {"low": lower, "high": upper, "center": center, "scale": scale}
         for name, value in buffers.items():
             self.register_buffer(name, value, persistent=False)
-        for name, value in edges.items():  # in the units of the mean; what is not bounded is never compared with it
+        for name, value in edges.items():  # in the units of the mean; unused where there is no bound
             self.register_buffer(name, torch.where(value.isfinite(), value, 0.0), persistent=False)
         self.log_std = nn.Parameter(torch.full((len(lower),), _FIRST_LOG_STD))
 
     def complete(self, outputs: Tensor) -> Tensor:
-        """Means ``[..., k]`` with the learned log sigmas behind them, ``[..., 2 k]``."""
+        """Append the learned log sigmas to the means ``[..., k]``: ``[..., 2 k]``."""
         return torch.cat((outputs, self.log_std.to(outputs.dtype).expand_as(outputs)), -1)
 
     def distribution(self, parameters: Tensor) -> DiagonalGaussian:
-        """A :class:`DiagonalGaussian` with these parameters ``[..., 2 k]``."""
+        """Return the distribution with parameters ``[..., 2 k]``."""
         return DiagonalGaussian(parameters, self)
 
     def encode(self, actions: Tensor) -> Tensor:
-        """Actions in units in which bounds are -1 and 1, ``[..., k]``."""
-        return (_in_a_row(actions, self.shape) - self.center) / self.scale
+        """Scale actions to units in which the bounds are -1 and 1, ``[..., k]``."""
+        return (_flatten(actions, self.shape) - self.center) / self.scale

@@ -1,4 +1,4 @@
-"""The kinds of config that an agent's JSON may name: cores, encoders and tasks, by the keys of their tables."""
+"""Config classes that an agent's JSON may name as ``kind``: cores, encoders and tasks, by the keys of their tables."""
 
 from recollect.cores import CORES
 from recollect.encoders import ENCODERS

@@ -1,16 +1,16 @@
-"""A sequence model around any memory core: tokens or float vectors in, one answer at every step out.
+"""Sequence model around any memory core: tokens or float vectors in, one answer at every step out.
 
     e_t = embedding[token_t]   or   W_in x_t                     [b, t, d]
     u_t = e_t   or, for cores that read n tokens a step,   reshape(W_tok e_t + b_tok, n x d)
     y_t, state = core(u_t, state, is_first)                      [b, t, d_out] or [b, t, r, d_out]
     logits_t = readout(LN(mean_r y_t))                           [b, t, classes]
 
-A readout may also point at the newest items (``pointer.py``). The model keeps the contract of the cores: state in,
-state out, ``is_first`` the only reset signal, and a live form (:meth:`SequenceModel.stream`) with the same numbers.
-With ``given_memory`` it answers questions about a memory instead, whole rows at a time (``external_memory.py``).
+A readout may also point at the newest items (``pointer.py``). The model follows the contract of the cores: state in,
+state out, ``is_first`` the only reset signal, and a stream (:meth:`SequenceModel.stream`) with the same numbers. With
+``given_memory`` it answers questions about an external memory instead, whole rows at a time (``external_memory.py``).
 """
 
-from os import PathLike
+from collections.abc import Mapping
 from typing import Any, overload
 
 import numpy as np
@@ -19,9 +19,9 @@ from torch import Tensor, nn
 
 from recollect.agents import external_memory
 from recollect.agents.config import SequenceModelConfig
-from recollect.agents.folders import read_description, read_weights, write_model
 from recollect.agents.pointer import PointerState, newest, point
 from recollect.agents.registry import REGISTRY
+from recollect.agents.saved_model import SavedModel
 from recollect.agents.streams import ModelStream
 from recollect.agents.tokens import require_tokens
 from recollect.config import from_json, require, to_json
@@ -31,7 +31,7 @@ from recollect.cores.tlb import TemporalLatentBottleneck
 from recollect.layers.feedforward import FeedForward
 
 
-class SequenceModel(nn.Module):
+class SequenceModel(SavedModel):
     """Tokens or float vectors -> core -> classes, one answer per step. Made by :meth:`SequenceModelConfig.build`."""
 
     def __init__(
@@ -46,7 +46,7 @@ class SequenceModel(nn.Module):
         super().__init__()
         if (vocabulary is None) == (input_dim is None):
             raise ValueError(f"vocabulary={vocabulary!r}, input_dim={input_dim!r}: give exactly one of the two")
-        require(num_classes > 0, "num_classes", num_classes, "there must be an answer to give")
+        require(num_classes > 0, "num_classes", num_classes, "give a positive number of answers")
         self.config = config
         self.core_config = core
         self.vocabulary = vocabulary
@@ -83,7 +83,7 @@ class SequenceModel(nn.Module):
             nn.init.eye_(self.readout.weight)
 
     def initial_state(self, batch_size: int) -> Any:
-        """The initial state of ``batch_size`` rows."""
+        """Return the initial state of ``batch_size`` rows."""
         state = self.core.initial_state(batch_size)
         if not self.points:
             return state
@@ -92,18 +92,17 @@ class SequenceModel(nn.Module):
     def forward(
         self, inputs: Tensor, state: Any, is_first: Tensor, padding: Tensor | None = None
     ) -> tuple[Tensor, Any]:
-        """Answer at every step.
+        """Return logits ``[b, t, classes]`` at every step, and the new state.
+
+        With ``given_memory`` all steps of a question have its logits, those of the memory are zeros, and the state is
+        unchanged.
 
         Args:
             inputs: tokens, long ``[b, t]``, or floats ``[b, t, input_dim]``.
             state: from :meth:`initial_state` or an earlier call.
-            is_first: bool ``[b, t]``; True clears the row's memory before that step.
-            padding: bool ``[b, t]``: steps that only fill a row up. Whole rows are read without them; to a memory,
-                which sees no later step, they make no difference. None: there are none.
-
-        Returns:
-            Logits ``[b, t, classes]`` and the new state. With ``given_memory`` all steps of a question have its logits,
-            the memory's are zeros, and the state is the one that came.
+            is_first: bool ``[b, t]``; True resets the row's memory before that step.
+            padding: bool ``[b, t]``: steps that only fill a row up, excluded where whole rows are read; a causal core
+                needs no mask, because padding comes last. None: no padding.
 
         Raises:
             ValueError: inputs of the wrong rank, width or dtype, or a token outside the vocabulary.
@@ -121,7 +120,7 @@ class SequenceModel(nn.Module):
         return point(self.decode(outputs), choices), PointerState(memory, recent)
 
     def read(self, items: Tensor, state: Any, is_first: Tensor, padding: Tensor | None = None) -> tuple[Tensor, Any]:
-        """The core's outputs and state after embedded items ``[b, t, d]``; ``padding`` as in :meth:`forward`."""
+        """Return the core's outputs and state for embedded items ``[b, t, d]``; ``padding`` as in :meth:`forward`."""
         if not self.config.whole_rows:
             return self.core(self.expand(items), state, is_first)
         if not isinstance(self.core, TemporalLatentBottleneck):
@@ -133,7 +132,7 @@ class SequenceModel(nn.Module):
         return self.core.encode(items, padding)
 
     def answer_questions(self, items: Tensor, is_first: Tensor) -> Tensor:
-        """Embedded items ``[b, t, d]`` of whole rows to logits ``[b, t, classes]``; see ``external_memory.py``."""
+        """Return logits ``[b, t, classes]`` for embedded whole rows ``[b, t, d]``; see ``external_memory.py``."""
         start, length = external_memory.layout(is_first)
         memory, questions = items[:, :start], items[:, start:].unflatten(1, (-1, length))  # b k t d
         if self.config.given_memory == "shared":
@@ -149,79 +148,70 @@ class SequenceModel(nn.Module):
         return torch.cat((logits.new_zeros(len(logits), start, self.num_classes), logits), 1)
 
     def embed(self, inputs: Tensor) -> Tensor:
-        """Items: ``[b, ...] -> [b, ..., embedding_dim]``."""
+        """Embed inputs: ``[b, ...] -> [b, ..., embedding_dim]``."""
         return self.encoder(self.norm_inputs(inputs))
 
     def expand(self, items: Tensor) -> Tensor:
-        """What the core reads: ``[b, ..., embedding_dim] -> [b, ..., *core.input_shape]``."""
+        """Return the core's input: ``[b, ..., embedding_dim] -> [b, ..., *core.input_shape]``."""
         several = len(self.core.input_shape) == 2
         return self.tokens(items).unflatten(-1, self.core.input_shape) if several else items
 
     def decode(self, outputs: Tensor) -> Tensor:
-        """The readout of the core's outputs: ``[b, ..., *core.output_shape] -> [b, ..., classes or embedding_dim]``."""
+        """Apply the readout: ``[b, ..., *core.output_shape] -> [b, ..., classes or embedding_dim]``."""
         if len(self.core.output_shape) == 2:
             outputs = outputs.mean(-2)
         return self.readout(self.norm(outputs))
 
     def stream(self, batch_size: int) -> "SequenceStream":
-        """A live model: one step at a time, without gradients, at constant cost."""
+        """Return a stream: one step at a time, without gradients, at constant cost."""
         given = self.config.given_memory
-        require(given == "none", "given_memory", given, "such a model reads whole rows only; set it to 'none'")
+        require(given == "none", "given_memory", given, "this model reads whole rows only; set it to 'none'")
         whole = self.config.whole_rows
-        require(not whole, "whole_rows", whole, "such a model sees a row at once; set it to False for a stream")
+        require(not whole, "whole_rows", whole, "this model reads whole rows only; set it to False")
         return SequenceStream(self, batch_size)
 
     def check(self, inputs: Tensor, *, time: bool) -> None:
-        """Raise ``ValueError`` unless these are inputs of this model, with or without a time axis."""
+        """Raise ``ValueError`` unless the inputs fit this model, with or without a time axis."""
         axes = ["b", "t"] if time else ["b"]
         if self.vocabulary is None:
             axes.append(str(self.input_dim))
-            if inputs.ndim != len(axes) or inputs.shape[-1] != self.input_dim or not inputs.is_floating_point():
-                raise ValueError(
-                    f"inputs are {inputs.dtype} {list(inputs.shape)}; this model takes floats [{', '.join(axes)}]"
-                )
-            return
-        if inputs.ndim != len(axes) or inputs.dtype not in (torch.int64, torch.int32):
+            fits, wanted = inputs.shape[-1] == self.input_dim and inputs.is_floating_point(), "floats"
+        else:
+            fits, wanted = inputs.dtype in (torch.int64, torch.int32), "tokens, int64"
+        if inputs.ndim != len(axes) or not fits:
             raise ValueError(
-                f"inputs are {inputs.dtype} {list(inputs.shape)}; this model takes tokens, int64 [{', '.join(axes)}]"
+                f"inputs are {inputs.dtype} {list(inputs.shape)}; this model takes {wanted} [{', '.join(axes)}]"
             )
-        require_tokens(inputs, self.vocabulary)
+        if self.vocabulary is not None:
+            require_tokens(inputs, self.vocabulary)
 
-    def save(self, folder: str | PathLike[str]) -> None:
-        """Write ``model.json`` and ``weights.safetensors`` into a folder (each beside the old one, then renamed)."""
-        description = {
+    def describe(self) -> dict[str, Any]:
+        """Return everything but the weights, as JSON data."""
+        return {
             "agent": to_json(self.config, REGISTRY),
             "core": to_json(self.core_config, REGISTRY),
             "num_classes": self.num_classes,
             "vocabulary": self.vocabulary,
             "input_dim": self.input_dim,
         }
-        write_model(folder, self, description)
 
-    @staticmethod
-    def load(folder: str | PathLike[str], device: torch.device | str = "cpu") -> "SequenceModel":
-        """The model that :meth:`save` wrote, in ``eval`` mode.
-
-        Raises:
-            ValueError: a file is missing, or the config names an unknown core.
-        """
-        description = read_description(folder, "SequenceModel")
-        model = SequenceModel(
+    @classmethod
+    def from_description(cls, description: Mapping[str, Any]) -> "SequenceModel":
+        """See :meth:`SavedModel.from_description`."""
+        return cls(
             from_json(description["agent"], SequenceModelConfig, REGISTRY),
             from_json(description["core"], CoreConfig, REGISTRY),
             num_classes=description["num_classes"],
             vocabulary=description["vocabulary"],
             input_dim=description["input_dim"],
         )
-        read_weights(folder, model)
-        return model.to(device).eval()
 
 
 class SequenceStream(ModelStream):
-    """A live sequence model: owns its memory, takes one step of every row at a time.
+    """Stream of a sequence model: it owns its memory and takes one step of every row at a time.
 
     Args:
-        model: whose weights are used, as they are now.
+        model: the model; its present weights are used.
         batch_size: rows that advance together.
     """
 
@@ -229,11 +219,11 @@ class SequenceStream(ModelStream):
         super().__init__(model.core, batch_size)
         self.model = model
         self.recent = model.initial_state(batch_size).recent if model.points else None
-        """The newest items, of a model that points at them."""
+        """The newest items, for a pointer."""
 
     @property
     def state(self) -> Any:
-        """The memory (a copy), as the model's ``forward`` takes and returns it."""
+        """A copy of the memory, as the model's ``forward`` takes and returns it."""
         return self.core.state if self.recent is None else PointerState(self.core.state, self.recent)
 
     def load_state(self, state: Any) -> None:
@@ -243,7 +233,7 @@ class SequenceStream(ModelStream):
             self.recent = state.recent.clone()
 
     def reset(self, rows: Tensor | np.ndarray | list[int] | None = None) -> None:
-        """Forget: all rows, or those named."""
+        """Reset the memory of all rows, or of those named."""
         super().reset(rows)
         if self.recent is not None:
             forgotten = slice(None) if rows is None else self.core.index_of(rows)
@@ -253,7 +243,7 @@ class SequenceStream(ModelStream):
 
     @property
     def nbytes(self) -> int:
-        """Bytes held between steps, the same for ever."""
+        """Bytes held between steps; constant."""
         return self.core.nbytes + (0 if self.recent is None else self.recent.nbytes)
 
     @overload
@@ -264,14 +254,11 @@ class SequenceStream(ModelStream):
 
     @torch.no_grad()
     def step(self, inputs: Tensor | Numbers, is_first: First = None) -> Tensor | np.ndarray:
-        """Tokens ``[b]`` or floats ``[b, input_dim]`` of one step to logits ``[b, classes]``.
+        """Return logits ``[b, classes]`` of one step: a tensor for a tensor, else a NumPy array.
 
         Args:
-            inputs: the step of every row: a tensor, or a NumPy array or a list.
-            is_first: bool ``[b]``, or one bool for all rows; True clears that row before the step. None clears nothing.
-
-        Returns:
-            A tensor for a tensor, else a NumPy array.
+            inputs: tokens ``[b]`` or floats ``[b, input_dim]``: a tensor, a NumPy array or a list.
+            is_first: bool ``[b]``, or one bool for all rows; True resets that row before the step. None: no reset.
         """
         if not isinstance(inputs, Tensor):
             floats = self.model.vocabulary is None

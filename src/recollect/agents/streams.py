@@ -1,4 +1,4 @@
-"""What the live forms of all models share: they own the memory of their core."""
+"""Base of the streams of all models: a stream owns the memory of its model's core and takes one step at a time."""
 
 import copy
 from typing import Any, Self
@@ -10,7 +10,7 @@ from recollect.cores.contract import MemoryCore
 
 
 class ModelStream:
-    """A live model. A subclass says what a step is: encode, one step of :attr:`core`, decode.
+    """Stream of a model. A subclass defines a step: encode, one step of :attr:`core`, decode.
 
     Args:
         core: of the model.
@@ -19,11 +19,11 @@ class ModelStream:
 
     def __init__(self, core: MemoryCore[Any], batch_size: int) -> None:
         self.core = core.stream(batch_size)
-        """The live memory: ``reset``, ``fork``, ``save``, ``load``, ``state`` are its own."""
+        """The core's stream, with ``reset``, ``fork``, ``save``, ``load`` and ``state``."""
 
     @property
     def state(self) -> Any:
-        """The memory (a copy), as the model's ``forward`` takes and returns it."""
+        """A copy of the memory, as the model's ``forward`` takes and returns it."""
         return self.core.state
 
     def load_state(self, state: Any) -> None:
@@ -31,16 +31,16 @@ class ModelStream:
         self.core.load_state(state)
 
     def reset(self, rows: Tensor | np.ndarray | list[int] | None = None) -> None:
-        """Forget: all rows, or those named."""
+        """Reset the memory of all rows, or of those named."""
         self.core.reset(rows)
 
     def fork(self) -> Self:
-        """A second live model with the same memory; from here on the two go their own ways."""
+        """Return an independent stream with the same memory."""
         twin = copy.copy(self)
         twin.core = self.core.fork()
         return twin
 
     @property
     def nbytes(self) -> int:
-        """Bytes held between steps, the same for ever."""
+        """Bytes held between steps; constant."""
         return self.core.nbytes

@@ -1,4 +1,4 @@
-"""Whether tokens are in a model's vocabulary, looked at before they are looked up."""
+"""Check that tokens are in a model's vocabulary."""
 
 from torch import Tensor
 
@@ -6,7 +6,7 @@ from torch import Tensor
 def require_tokens(tokens: Tensor, vocabulary: int) -> None:
     """Raise ``ValueError`` where a token on the CPU is outside the vocabulary.
 
-    On an accelerator this look would wait for the device at every step; the lookup itself fails there.
+    On an accelerator the check would wait for the device at every step; the lookup itself fails there.
     """
     if tokens.device.type == "cpu" and tokens.numel() and not 0 <= tokens.min() <= tokens.max() < vocabulary:
         wrong = tokens[(tokens < 0) | (tokens >= vocabulary)][0].item()

@@ -1,12 +1,11 @@
-"""What makes tokens of frames: a small convolution of ours, or a vision model that others trained.
+"""Backbones from frames to tokens: a small convolution of ours, or a pretrained vision model.
 
     patches   one convolution whose stride is its width, and one of 3 x 3; trained with the rest
     image     any image model of the package transformers, frame by frame (ViT, Swin, DINOv2, EfficientNet, ...)
     vivit     ViViT (Arnab et al. 2021), which reads 32 frames at once: they are one step of the core
 
-Tokens of a step stand on a grid [times, rows, columns], and are averaged to as many as the core reads: over places
-first, so that ViViT's 16 x 14 x 14 become 16 x 1 x 1, "spatial average pooling per frame" (Ryoo et al. 2023,
-section 3.1.2).
+Tokens of a step form a grid [times, rows, columns] and are averaged to as many as the core reads: over space first, so
+that ViViT's 16 x 14 x 14 become 16 x 1 x 1, "spatial average pooling per frame" (Ryoo et al. 2023, section 3.1.2).
 """
 
 import math
@@ -22,20 +21,20 @@ from recollect.config import require
 from recollect.layers.positions import sinusoid
 
 Grid = tuple[int, int, int]
-"""Times, rows and columns of the tokens of a step."""
+"""Times, rows and columns of a step's tokens."""
 Colours = tuple[tuple[float, ...], tuple[float, ...]]
-"""Mean and deviation of red, green and blue."""
+"""Mean and standard deviation of red, green and blue."""
 
 
 class Backbone(nn.Module, ABC):
-    """Base of all backbones: frames of a step to tokens."""
+    """Base of the maps from the frames of a step to tokens."""
 
     grid: Grid
-    """How its tokens stand."""
+    """Shape of its tokens."""
     dim: int
     """Width of a token."""
     frames_per_step: int = 1
-    """Frames that make one step of the core."""
+    """Number of frames in one step of the core."""
 
     @abstractmethod
     def forward(self, frames: Tensor) -> Tensor:
@@ -43,11 +42,11 @@ class Backbone(nn.Module, ABC):
 
 
 class Patches(Backbone):
-    """Patches of a small picture, each seen with its neighbours.
+    """Embedded patches of a small image, each with its neighbours.
 
     Args:
-        size: pixels along a side.
-        patch: along a side of a patch.
+        size: side of the image in pixels.
+        patch: side of a patch in pixels.
         dim: width of a token.
     """
 
@@ -61,36 +60,36 @@ class Patches(Backbone):
 
     def forward(self, frames: Tensor) -> Tensor:
         """See :class:`Backbone`."""
-        pixels = resized(frames[:, 0], self.size).to(self.patches.weight.dtype) * (4 / 255) - 0.5
+        pixels = resize(frames[:, 0], self.size).to(self.patches.weight.dtype) * (4 / 255) - 0.5
         seen = F.gelu(self.patches(pixels))
         return F.gelu(self.neighbours(seen) + seen).flatten(2).mT
 
 
 class ImageModel(Backbone):
-    """An image model of transformers, frame by frame.
+    """Image model of transformers, applied frame by frame.
 
     Args:
-        model: made by ``AutoModel``.
+        model: from ``AutoModel``.
         frozen: keep its weights, and compute it without gradients.
-        colours: mean and deviation that it was trained with.
+        colours: mean and standard deviation of its training images.
     """
 
     def __init__(self, model: Any, frozen: bool, colours: Colours) -> None:
         super().__init__()
         self.model, self.frozen, self.colours = model, frozen, colours
         self.size = _image_size(model.config)
-        freeze(model, frozen)
+        model.requires_grad_(not frozen)
         with torch.no_grad():
-            seen = self._seen(torch.zeros(1, 3, self.size, self.size))
+            seen = self._encode(torch.zeros(1, 3, self.size, self.size))
         side = math.isqrt(seen.shape[1])
         self.grid, self.dim = (1, side, side), seen.shape[2]
 
     def forward(self, frames: Tensor) -> Tensor:
         """See :class:`Backbone`."""
         with torch.set_grad_enabled(torch.is_grad_enabled() and not self.frozen):
-            return self._seen(normalized(resized(frames[:, 0], self.size), self.colours))
+            return self._encode(normalize_colours(resize(frames[:, 0], self.size), self.colours))
 
-    def _seen(self, pixels: Tensor) -> Tensor:
+    def _encode(self, pixels: Tensor) -> Tensor:
         found = self.model(pixel_values=pixels).last_hidden_state
         if found.ndim == 4:  # n d y x
             return found.flatten(2).mT
@@ -99,12 +98,12 @@ class ImageModel(Backbone):
 
 
 class ViViT(Backbone):
-    """ViViT: a segment of frames at once.
+    """ViViT, which reads a segment of frames at once.
 
     Args:
         model: ``VivitModel`` of transformers.
-        frozen: keep its weights, and compute it without gradients.
-        colours: mean and deviation that it was trained with.
+        frozen: as in :class:`ImageModel`.
+        colours: as in :class:`ImageModel`.
     """
 
     def __init__(self, model: Any, frozen: bool, colours: Colours) -> None:
@@ -114,18 +113,18 @@ class ViViT(Backbone):
         times, rows, columns = config.tubelet_size
         self.size, self.frames_per_step, self.dim = config.image_size, config.num_frames, config.hidden_size
         self.grid = (config.num_frames // times, self.size // rows, self.size // columns)
-        freeze(model, frozen)
+        model.requires_grad_(not frozen)
 
     def forward(self, frames: Tensor) -> Tensor:
         """See :class:`Backbone`."""
         n, f = frames.shape[:2]
-        pixels = normalized(resized(frames.flatten(0, 1), self.size), self.colours).unflatten(0, (n, f))
+        pixels = normalize_colours(resize(frames.flatten(0, 1), self.size), self.colours).unflatten(0, (n, f))
         with torch.set_grad_enabled(torch.is_grad_enabled() and not self.frozen):
             return self.model(pixel_values=pixels).last_hidden_state[:, 1:]  # the first token is for the class
 
 
-def pretrained(kind: str, name: str, frozen: bool) -> Backbone:
-    """A vision model from a folder, or from the Hugging Face Hub.
+def load_pretrained(kind: str, name: str, frozen: bool) -> Backbone:
+    """Load a vision model from a folder, or from the Hugging Face Hub.
 
     Args:
         kind: image or vivit.
@@ -153,37 +152,32 @@ def pretrained(kind: str, name: str, frozen: bool) -> Backbone:
         raise ValueError(f"model={name!r} cannot be loaded ({reason}): give a folder or a name of the Hub") from error
     try:
         known = ImageProcessingMixin.get_image_processor_dict(name, local_files_only=here)[0]
-    except OSError:  # the model came without a word about its pictures
+    except OSError:  # the model has no description of its images
         known = {}
     half = [0.5] * 3
     colours = tuple(known.get("image_mean") or half), tuple(known.get("image_std") or half)
     return ViViT(model, frozen, colours) if kind == "vivit" else ImageModel(model, frozen, colours)
 
 
-def freeze(model: nn.Module, frozen: bool) -> None:
-    """Let the weights of a model have no gradient where ``frozen``."""
-    model.requires_grad_(not frozen)
-
-
-def resized(frames: Tensor, size: int) -> Tensor:
-    """Frames ``[n, y, x, 3]`` of bytes to floats ``[n, 3, size, size]`` of 0..255, averaged over areas."""
+def resize(frames: Tensor, size: int) -> Tensor:
+    """Resize frames ``[n, y, x, 3]`` of bytes to floats ``[n, 3, size, size]`` in 0..255, averaged over areas."""
     pixels = frames.permute(0, 3, 1, 2).float()
     if pixels.shape[-2:] == (size, size):
         return pixels
     return F.interpolate(pixels, (size, size), mode="area")
 
 
-def normalized(pixels: Tensor, colours: Colours) -> Tensor:
-    """Values 0..255, ``[n, 3, y, x]``, with the mean and deviation that a model was trained with."""
+def normalize_colours(pixels: Tensor, colours: Colours) -> Tensor:
+    """Normalise ``[n, 3, y, x]`` in 0..255 by the colours of a model's training images."""
     mean, std = (torch.tensor(part, device=pixels.device)[:, None, None] for part in colours)
     return (pixels / 255 - mean) / std
 
 
 def pool_shape(grid: Grid, count: int) -> Grid:
-    """The grid of ``count`` tokens to which one is averaged: most times first, then as square as can be.
+    """Return the grid of ``count`` tokens to which a grid is averaged: most times first, then as square as possible.
 
     Raises:
-        ValueError: there is none.
+        ValueError: no such grid.
     """
     times, rows, columns = grid
     found = [
@@ -200,7 +194,7 @@ def pool_shape(grid: Grid, count: int) -> Grid:
 
 
 def pool(tokens: Tensor, grid: Grid, count: int) -> Tensor:
-    """Tokens ``[n, times * rows * columns, d]`` averaged to ``[n, count, d]``."""
+    """Average tokens ``[n, times * rows * columns, d]`` to ``[n, count, d]``."""
     shape = pool_shape(grid, count)
     if shape == grid:
         return tokens
@@ -208,12 +202,12 @@ def pool(tokens: Tensor, grid: Grid, count: int) -> Tensor:
     return F.adaptive_avg_pool3d(maps, shape).flatten(2).mT
 
 
-def places(grid: Grid, dim: int) -> Tensor:
-    """A vector for every place of a grid, with which learned positions begin: ``[count, dim]``."""
+def initial_positions(grid: Grid, dim: int) -> Tensor:
+    """Return initial values of learned positions of a grid, ``[count, dim]``."""
     return sinusoid(torch.arange(math.prod(grid)), dim) * 0.1
 
 
 def _image_size(config: Any) -> int:
-    """Pixels along a side, as a model's config says; 224 where it does not."""
+    """Return the side in pixels from a model's config; 224 where it has none."""
     size = config.to_dict().get("image_size", 224)
     return size if isinstance(size, int) else size[0]
