@@ -128,9 +128,7 @@ def test_what_cannot_be_is_named(monkeypatch):
     with pytest.raises(ValueError, match="num_tokens=18: a map of 16 positions gives 2 to 17 tokens"):
         ActorCriticConfig(encoders=config("film-cnn")).build(CORES["ttm"](num_tokens=18), SPACE, ACTIONS)
     monkeypatch.setitem(__import__("sys").modules, "transformers", None)
-    with pytest.raises(
-        ValueError, match=r"image: EfficientNet needs the package transformers: run pip install"
-    ):
+    with pytest.raises(ValueError, match=r"image: EfficientNet needs the package transformers: run pip install"):
         ObservationEncoder(SPACE, config("film-efficientnet-b0"))
     with pytest.raises(ValueError, match="choose one of"):
         EncoderConfig(kinds=(("image", "film"),))
