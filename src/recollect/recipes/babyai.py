@@ -1,8 +1,8 @@
 """Temporal Latent Bottleneck (Didolkar et al. 2022), imitation in BabyAI: section 3.2, section 7.4, figures 4, 9, 10.
 
-A bot shows how to carry out instructions; a Transformer learns to do what it did, from whole episodes, and is scored by
-the share of instructions that it carries out itself. The words of the instruction stand before the steps: once, before
-all of them (the Transformer), or before every chunk (with the temporal latent bottleneck).
+A Transformer imitates a bot that carries out instructions, from whole episodes, and is scored by its share of completed
+instructions. The words of the instruction precede the steps: once (the Transformer), or before every chunk (with the
+temporal latent bottleneck).
 
 ``paper`` has the paper's numbers: 6 layers, width 512, 4 heads, feed-forward 1024, 5 slots, chunks of 30, R = 1, Adam
 with 1e-4, 50 000 steps, 100 000 demonstrations of a level. It does not name the batch: 64 here. ``lite`` has
@@ -33,19 +33,19 @@ from recollect.training import (
 ROWS = {"instructed": "Transformer + TLB", "transformer": "Transformer", "memoryless": "memoryless"}
 LITE_LEVELS = ("GoToLocal", "PickupLoc", "PutNextLocal")
 LITE_WORDS = 10
-"""Room for the longest instructions of the lite levels, which have 9 words."""
+"""Words of the longest instructions of the lite levels."""
 LITE_DEMONSTRATIONS = 20_000
 LITE_STEPS = {"GoToLocal": 800}
 """Steps of a lite run; of the other levels 2500."""
 LITE_SECONDS = {"GoToLocal": 300.0}
 """Processor time of a lite run; of the other levels 1000."""
 LONGEST = {"lite": 64, "paper": 576}
-"""Steps of an episode that are read, and that the Transformer sees at a time."""
+"""Steps of an episode that are read, and the Transformer's window."""
 WORD_DIM = {"lite": 32, "paper": 128}
 
 
 def world(levels: Sequence[str], words: int | None = None) -> GymnasiumConfig:
-    """Some levels of BabyAI, scored by success."""
+    """Return a world of some levels of BabyAI, scored by success."""
     number = words_of(levels) if words is None else words
     return GymnasiumConfig(id="recollect/BabyAI-v0", options={"levels": list(levels)}, words=number)
 
@@ -58,13 +58,13 @@ def babyai(
     demonstrations: int | None = None,
     chunk_len: int | None = None,
 ) -> CloningConfig:
-    """Cloning of minigrid's bot in some levels.
+    """Return the run that clones minigrid's bot in some levels.
 
     Args:
-        core: instructed (the paper's), transformer (its baseline: the same without slots, in one chunk), or the key
-            of another core, which is given the instruction as one vector.
+        core: instructed (the paper's), transformer (its baseline: the same without slots, in one chunk), or the key of
+            another core, whose input has the instruction as one vector.
         scale: lite or paper.
-        levels: of BabyAI; of several, an episode is any.
+        levels: of BabyAI; each episode is from one of them.
         demonstrations: of each level; None takes the scale's number.
         chunk_len: steps of a chunk; None takes the scale's number.
     """

@@ -1,12 +1,12 @@
-"""A data sheet of every core: how much it holds, how long, beside how much else.
+"""Data sheet of every core: how many items it remembers, for how long, with how many distractors and overwrites.
 
-One model per core and seed learns key-value recall on a mixture of levels (:data:`TRAINED_ON`) and is then asked at
-every level of four measures, far beyond those it was trained on:
+One model per core and seed learns key-value recall on a mixture of levels (:data:`TRAINED_ON`) and is then tested at
+every level of four measures, far beyond those of training:
 
     items         pairs shown before the questions
     delay         blank steps between a pair and the questions
-    distractors   share of 16 blank steps that show a pair which is not to be remembered, beside one that is
-    overwrites    new values of keys that were shown, beside four pairs
+    distractors   share of 16 blank steps that show an irrelevant pair, with one pair to remember
+    overwrites    new values of keys that were shown, with four pairs
 
 All cores have about the same number of parameters and train for the same number of steps on the same rows.
 A summary number is the largest level up to which the score is at least :data:`GOOD` at every level.
@@ -28,23 +28,23 @@ from recollect.tasks.streams.recall import Recall
 from recollect.training import FitConfig, OptimizerConfig, SupervisedConfig
 
 GOOD = 0.9
-"""Score that counts as remembered."""
+"""Score from which a level counts as remembered."""
 KEYS, VALUES, QUESTIONS = 40, 16, 4
 TRAINED_ITEMS, TRAINED_DELAY, TRAINED_DISTRACTORS, TRAINED_OVERWRITES = 16, 32, 0.5, 4
-"""The hardest that a model is trained on."""
+"""The hardest levels of training."""
 TITLES = {
     "items": "items",
     "delay": "delay, steps",
     "distractors": "distractors, share",
     "overwrites": "overwrites",
 }
-"""What the measures are called in pictures."""
+"""Names of the measures in pictures."""
 ROWS = 256
-"""Rows that are asked at a level."""
+"""Test rows of a level."""
 
 
 def level(*, items: int, least: int, most: int, overwrites: int = 0, distractors: float = 0.0) -> Recall:
-    """Recall of ``items`` pairs after ``least`` to ``most`` blank steps."""
+    """Return recall of ``items`` pairs after ``least`` to ``most`` blank steps."""
     longest = items + overwrites + most + QUESTIONS
     return Recall(
         num_keys=KEYS,
@@ -66,11 +66,11 @@ TRAINED_ON = (
     *(level(items=items, least=1, most=TRAINED_DELAY, distractors=TRAINED_DISTRACTORS) for items in (1, 4)),
     *(level(items=4, least=1, most=8, overwrites=number) for number in (2, TRAINED_OVERWRITES)),
 )
-"""Levels of training; a batch is of one of them."""
+"""Levels of training; each batch has one of them."""
 
 
 def measures() -> dict[str, dict[float, Recall]]:
-    """What is asked: measure, level, task."""
+    """Yield measure, level and task of each test."""
     return {
         "items": {n: level(items=n, least=8, most=8) for n in (1, 2, 4, 8, 16, 32)},
         "delay": {n: level(items=1, least=n, most=n) for n in (4, 8, 16, 32, 64, 128, 256, 512)},
@@ -83,12 +83,7 @@ STEPS = 1000
 
 
 def data_sheet(core: str = "hcam", scale: Scale = "lite") -> SupervisedConfig:
-    """One model of a data sheet.
-
-    Args:
-        core: key of any core.
-        scale: only lite; the experiment is ours.
-    """
+    """Return the run of one core, at the scale lite."""
     if scale != "lite":
         raise ValueError(f"scale={scale!r}: data sheets are our own experiment and have only lite")
     return SupervisedConfig(

@@ -1,12 +1,12 @@
 """Temporal Latent Bottleneck (Didolkar et al. 2022), offline reinforcement learning: section 3.2, section 7.5, table 3.
 
-Decision Transformer learns from games that somebody else played, of any quality, and is told in play what to reach.
-DT + TLB is the same around a temporal latent bottleneck, whose chunks are counted in tokens, three to a step.
+Decision Transformer learns from recorded games of any quality, and is conditioned on a target return. DT + TLB is the
+same around a temporal latent bottleneck, whose chunks are counted in tokens, three to a step.
 
 ``paper`` has the paper's numbers: 6 layers, width 128, 8 heads, contexts of 30 steps (50 in Pong), 500 000 steps of the
-DQN replay dataset, 10 epochs, AdamW with 6e-4 and weight decay 0.1. ``lite`` has smaller models, and episodes of our
-own: of ``catch`` and Pong, played by agents that IMPALA trained, with a share of their actions drawn blindly. Those
-are in the data folder, ``offline/catch.npz`` and ``offline/pong.npz``; docs/imitation.md says how they are recorded.
+DQN replay dataset, 10 epochs, AdamW with 6e-4 and weight decay 0.1. ``lite`` has smaller models, and recordings of
+``catch`` and Pong by agents trained with IMPALA, with a share of random actions, in the data folder
+(``offline/catch.npz`` and ``offline/pong.npz``; docs/imitation.md has the commands).
 """
 
 from collections.abc import Iterator
@@ -27,18 +27,18 @@ from recollect.training import FitConfig, OfflineConfig, OfflineDataConfig, Opti
 
 
 class Game(NamedTuple):
-    """A game, what is to be reached in it, and the bottleneck's sizes."""
+    """A game, its target return, and the bottleneck's sizes."""
 
     world: WorldConfig
-    """Where the agent is scored."""
+    """World in which the agent is scored."""
     source: str
-    """Episodes that are learned from."""
+    """Recorded episodes for training."""
     target: float
-    """The return that the agent is told to reach."""
+    """Target return."""
     context: int
     """Steps of a context."""
     batch_size: int
-    """Contexts of a step."""
+    """Contexts per optimiser step."""
     chunk_len: int
     """K: tokens of a chunk."""
     self_per_cross: int
@@ -46,7 +46,7 @@ class Game(NamedTuple):
     num_slots: int
     """N."""
     paper: tuple[str, str] = ("-", "-")
-    """What the paper reports of DT and of DT + TLB."""
+    """The paper's scores of DT and of DT + TLB."""
 
 
 LITE = {
@@ -77,14 +77,14 @@ TRANSITIONS = 500_000
 EPOCHS = 10
 ROWS = {"causal-transformer": "DT", "tlb": "DT + TLB", "memoryless": "memoryless"}
 GAMES = 32
-"""Of Atari, that score a run."""
+"""Atari episodes in the score of a run."""
 LITE_STEPS = 3000
 LITE_SECONDS = 600.0
 """Processor time of a lite run."""
 
 
 def decision_transformer(core: str = "tlb", scale: Scale = "lite", name: str | None = None) -> OfflineConfig:
-    """Decision Transformer around a core, in a game.
+    """Return the run of a Decision Transformer around a core, in a game.
 
     Args:
         core: causal-transformer (DT), tlb (DT + TLB), or the key of another core.
@@ -138,10 +138,10 @@ def decision_transformer(core: str = "tlb", scale: Scale = "lite", name: str | N
 
 
 def _encoders(where: Game, lite: bool) -> EncoderConfig:
-    """Convolutions as published; for ``catch``, where a column decides, a layer that sees every pixel.
+    """Return the published convolutions; for ``catch``, where a column decides, a dense layer over all pixels.
 
-    Of 1.5 million frames that a lite run sees of Pong, nothing is learned while the background is as bright as the ball
-    (docs/log.md): its pixels are normalised.
+    Pixels of Pong are normalised, because nothing is learned in 1.5 million frames while the background is as bright as
+    the ball (docs/log.md).
     """
     if lite and where.world == LITE["catch"].world:
         return EncoderConfig(kinds=(("observation", "mlp"),), hidden=(256,))

@@ -7,7 +7,7 @@
     D.7  transformer-xl twice as wide, twice as deep                  words
     D.8  transformer-xl that attends to the 16 or 32 best steps       ballet, words
 
-``lite`` has the agent of htm-words, which is trained sooner, and half of the sizes.
+``lite`` has the agent of htm-words, which trains faster, and half of the sizes.
 """
 
 from collections.abc import Callable
@@ -22,7 +22,7 @@ from recollect.training import ImpalaConfig
 
 
 def ablations(core: str = "hcam", scale: Scale = "lite") -> ImpalaConfig:
-    """The unchanged run of a core: the words' agent, where most of appendix D is; at the paper's scale the ballet's."""
+    """Return the unchanged run of a core: of htm-words, as most of appendix D; at the paper's scale of htm-ballet."""
     require_scale(scale, "lite", "paper")
     return htm.ballet(core, scale) if scale == "paper" else htm.words(core, scale)
 
@@ -82,7 +82,7 @@ def _with(base: ImpalaConfig, core: CoreConfig) -> ImpalaConfig:
 def _lite_rows() -> list[Run]:
     base, xl = htm.words("hcam"), htm.words("transformer-xl").core
     assert isinstance(xl, TransformerXLConfig)
-    # What a short window leaves out no gate and no width brings back: here all of them see everything.
+    # All rows see the whole episode, since neither gates nor width make up for a short window.
     xl = replace(xl, memory_len=htm.longest_episode(htm.word_tests("transformer-xl", "lite")))
     runs = {"hcam": base} | _chunks(base, 4, 6) | _top_k(base, 1, 2, 4) | _gated(base)
     runs |= _transformers(base, xl, 8, sizes=True) | {"memoryless": htm.words("memoryless")}

@@ -1,14 +1,14 @@
 """Paired associative inference (Lampinen et al. 2021, section 3.4 and appendix B.4).
 
 The pairs are given as a memory: hcam has them as chunks that all layers share, the other cores read them as a stream;
-each trial is a sequence of its own that goes on from there. The mean of its outputs points at a choice.
-``paper`` has table 1: 4 layers, width 512, chunks of 2, k 32, Adam 1e-4, 32 memories a step. ``lite`` asks 6 chains of
-items of 64 numbers of two layers of width 128; its last rows are the paper's task, and pairs and questions in one
-stream. hcam begins there as what looks for its like and hands it on (``tied_start``, ``copying_start``,
-``identity_readout``): that a layer looks for what the one before it has found is a match in all directions of the items
-at once, which drawn weights find the later the more directions there are, and in 128 not at all (docs/log.md).
-Random items are the more alike the fewer numbers they have, and so are their projections.
-Inputs are normalised at both scales: random vectors of length 1 would drown in the encoder's bias.
+each trial is a separate sequence that starts from this state. The mean of its outputs selects a choice.
+``paper`` has table 1: 4 layers, width 512, chunks of 2, k 32, Adam 1e-4, 32 memories a step. ``lite`` has 6 chains of
+items of 64 numbers, and two layers of width 128; its last rows are the paper's task, and pairs and questions in one
+stream. There hcam is initialised to retrieve similar items and to pass them on (``tied_start``, ``copying_start``,
+``identity_readout``): one layer has to look for what the layer before it has found, a match in all dimensions of the
+items at once, which random weights learn the later the more dimensions there are, and in 128 not at all (docs/log.md).
+Random items of fewer numbers are more similar to each other, and so are their projections.
+Inputs are normalised at both scales: random vectors of length 1 are small beside the encoder's bias.
 """
 
 from dataclasses import replace
@@ -31,7 +31,7 @@ PUBLISHED = {"AC": "0.975"}
 
 
 def inference(core: str = "hcam", scale: Scale = "lite", chain: int = 3) -> SupervisedConfig:
-    """Paired associative inference in the form of appendix B.4.
+    """Return the run of a core in the form of appendix B.4.
 
     Args:
         core: key of any core.
@@ -40,7 +40,7 @@ def inference(core: str = "hcam", scale: Scale = "lite", chain: int = 3) -> Supe
     """
     require_scale(scale, "lite", "paper")
     task: AssociativeInference = replace(TASK if scale == "paper" else LITE_TASK, chain=chain)
-    pairs, window = task.num_pairs, 2 * task.num_pairs + 2  # all that transformer-xl could see
+    pairs, window = task.num_pairs, 2 * task.num_pairs + 2  # the whole sequence, for transformer-xl
     agent = SequenceModelConfig(
         embedding_dim=512 if scale == "paper" else LITE_DIM,
         readout="pointer",
@@ -78,7 +78,7 @@ def inference(core: str = "hcam", scale: Scale = "lite", chain: int = 3) -> Supe
 
 
 def wide_inference(chain: int = 3) -> SupervisedConfig:
-    """The paper's task, 16 chains of items of 1000 numbers, for the lite network."""
+    """Return the run of the lite network on the paper's task: 16 chains of items of 1000 numbers."""
     config = inference("hcam", "lite", chain)
     core = config.core
     assert isinstance(core, HierarchicalChunkMemoryConfig)
@@ -93,7 +93,7 @@ def wide_inference(chain: int = 3) -> SupervisedConfig:
 
 
 def streamed_inference() -> SupervisedConfig:
-    """Pairs and questions in one stream, which hcam cuts into chunks itself; answered at a question's last step."""
+    """Return the run with pairs and questions in one stream, answered at the last step of each question."""
     config = inference("hcam", "lite")
     core = config.core
     assert isinstance(core, HierarchicalChunkMemoryConfig)
@@ -118,7 +118,7 @@ def streamed_inference() -> SupervisedConfig:
 
 def _tests(config: SupervisedConfig, paper: dict[str, str]) -> dict[str, Test]:
     task: Any = config.task
-    # Questions of one stream tell a little about each other.
+    # Questions of one stream give some information about each other.
     trials = 1 if task.form == "streamed" else 0
     return {
         kind: Test(where=replace(task, types=(kind,), trials=trials), paper=paper.get(kind, "-"))

@@ -47,12 +47,12 @@ ARENA: dict[str, Any] = {"dim": 512, "num_layers": 4, "num_heads": 8, "hidden_di
 
 
 def encoder(key: str, sizes: Mapping[str, Any], *, chunk_len: int, num_slots: int, **changes: Any) -> EncoderConfig:
-    """An encoder of given sizes.
+    """Return the config of an encoder.
 
     Args:
         key: of an encoder of tokens.
         sizes: its fields, or those of its core.
-        chunk_len: of those that have chunks.
+        chunk_len: of encoders with chunks.
         num_slots: of the bottleneck.
         changes: other fields of the bottleneck.
     """
@@ -73,7 +73,7 @@ def encoder(key: str, sizes: Mapping[str, Any], *, chunk_len: int, num_slots: in
 def listops(
     core: str = "two-way-tlb", scale: Scale = "lite", chunk_len: int | None = None, num_slots: int | None = None
 ) -> ClassificationConfig:
-    """ListOps in the small family's settings.
+    """Return the run of an encoder on ListOps with the settings of the small family.
 
     Args:
         core: key of an encoder of tokens.
@@ -89,7 +89,7 @@ def listops(
 
 
 def small(reader: EncoderConfig, task: StreamTask) -> ClassificationConfig:
-    """A run with the settings of Zhu et al.'s code, or shorter and with a larger rate for short rows."""
+    """Return a run with the settings of Zhu et al.'s code, or shorter with a larger rate for short rows."""
     paper = task.spec.length >= 1000
     bottleneck = isinstance(reader, TwoWayTLBConfig)  # it has positions in the chunk
     agent = SequenceClassifierConfig(
@@ -97,7 +97,7 @@ def small(reader: EncoderConfig, task: StreamTask) -> ClassificationConfig:
         embedding_std=0.02,
         positions="none" if bottleneck else "learned",
         hidden_dim=128,
-        # Padding costs a bottleneck its length and attention its square; more groups mean smaller products.
+        # The cost of padding is linear for a bottleneck and quadratic for attention; more groups mean smaller products.
         length_groups=(4 if bottleneck else 8) if paper else 1,
     )
     steps, warmup, rate = (5000, 1000, 1e-4) if paper else (3000, 100, 1e-3)
@@ -116,7 +116,7 @@ def small(reader: EncoderConfig, task: StreamTask) -> ClassificationConfig:
 
 
 def arena(encoder_key: str) -> ClassificationConfig:
-    """ListOps with the settings of Long Range Arena's own code."""
+    """Return the run of an encoder on ListOps with the settings of Long Range Arena's code."""
     bottleneck = encoder_key == "two-way-tlb"
     two = {"num_layers": 2, "self_per_cross": 2, "positions": "sinusoid"} if bottleneck else {}
     reader = encoder(encoder_key, ARENA, chunk_len=100, num_slots=100, **two)
@@ -147,7 +147,7 @@ def arena(encoder_key: str) -> ClassificationConfig:
 
 
 def _memoryless(task: ListOps, like: ClassificationConfig) -> SupervisedConfig:
-    """The ablation: the row's last token alone, which is always a bracket."""
+    """Return the ablation that reads the row's last token alone, which is always a bracket."""
     return SupervisedConfig(
         task=task,
         core=MemorylessConfig(dim=64, num_layers=2),
@@ -160,7 +160,7 @@ def _memoryless(task: ListOps, like: ClassificationConfig) -> SupervisedConfig:
 
 
 def _ablations(scale: Scale) -> list[tuple[str, str, EncoderConfig, str]]:
-    """Rows of the bottleneck and its ablations: label, row, encoder, what the paper reports."""
+    """Return the rows of the bottleneck and its ablations: label, row, encoder, the paper's score."""
     paper = scale == "paper"
     chunk_len, num_slots = (100, 20) if paper else (10, 10)
     chunks = {2: "0.361", 20: "0.365", 500: "0.370", 1000: "0.368"} if paper else {2: "-", 5: "-", 40: "-", 80: "-"}

@@ -1,9 +1,9 @@
 """Pathfinder, Text, Retrieval and Image of Long Range Arena (Didolkar et al. 2022, tables 4 and 9) as configs.
 
 ``paper`` has the settings of the authors' code in Long Range Arena (base rates, steps, sizes; the retrieval head reads
-[a, b, a * b, a - b], as Zhu et al.'s does). ``lite`` is smaller in everything. Pathfinder is drawn by us, always.
-The other three read published files at the paper scale, and made-up rows at the lite scale, which say nothing about
-text or pictures: they show that everything runs and learns.
+[a, b, a * b, a - b], as Zhu et al.'s does). ``lite`` is smaller in everything. Pathfinder's pictures are generated. The
+other three read published files at the paper scale, and synthetic rows at the lite scale, which only show that
+everything runs and learns.
 """
 
 from dataclasses import dataclass, replace
@@ -24,7 +24,7 @@ from recollect.tasks.streams.contract import StreamTask
 from recollect.training import ClassificationConfig, FitConfig, OptimizerConfig, PretrainingConfig, SupervisedConfig
 
 PRETRAINING = PretrainingConfig(steps=2500)
-"""Of the lite scale's rows that have it: half of their steps."""
+"""Pretraining steps of lite rows that have it: half of their steps."""
 ENCODERS = ("two-way-tlb", "transformer", "linear-transformer", "performer", "linformer")
 
 
@@ -38,9 +38,9 @@ class Study:
     paper: StreamTask
     lite: StreamTask
     sizes: dict[str, Any]
-    """Of every encoder at the paper scale."""
+    """Sizes of every encoder at the paper scale."""
     bottleneck: dict[str, Any]
-    """Of the bottleneck at the paper scale, its chunks and slots included."""
+    """Sizes of the bottleneck at the paper scale, with chunks and slots."""
     chunk_len: int
     """At the lite scale."""
     num_layers: int = 2
@@ -52,15 +52,15 @@ class Study:
     steps: int
     batch_size: int
     global_positions: bool = False
-    """Whether the bottleneck has positions of the whole row, and none in the chunk."""
+    """Give the bottleneck positions in the whole row instead of in the chunk."""
     test_rows: int
-    """Rows that score a run at the paper scale: the whole test part, or as many fresh pictures."""
+    """Test rows at the paper scale: the whole test part, or as many fresh pictures."""
     others: tuple[str, ...] = ()
-    """Encoders that only this task has a row of."""
+    """Encoders with a row in this task only."""
     pretrained: tuple[str, ...] = ()
-    """Encoders that the lite scale also trains after they restored hidden tokens."""
+    """Encoders that the lite scale also trains after pretraining on masked tokens."""
     stop_score: float | None = None
-    """At which a lite run ends: made-up rows may be learned long before its last step."""
+    """Score at which a lite run ends; synthetic rows may be learned long before its last step."""
     published: dict[str, str]
 
 
@@ -187,7 +187,7 @@ STUDIES = {
 
 
 def arena(name: str, key: str = "two-way-tlb", scale: Scale = "lite") -> ClassificationConfig:
-    """One encoder on one task of the arena.
+    """Return the run of one encoder on one task of the arena.
 
     Args:
         name: pathfinder, text, retrieval or image.

@@ -1,17 +1,18 @@
-"""Robot policies by behavioural cloning (Ryoo et al. 2023, section 3.3), on three worlds of a table seen from above.
+"""Robot policies by behavioural cloning (Ryoo et al. 2023, section 3.3), in three worlds of a table seen from above.
 
-Image and sentence go through convolutions with FiLM; the places of their map are the tokens of the memory, and the
-action is a vector. The oracle demonstrates; where the learner strays, it is told the way back (training/imitation).
+Image and sentence go through convolutions with FiLM; the positions of the map are the tokens of the memory, and the
+action is a vector. The oracle labels the learner's own states as well as its demonstrations (training/imitation).
 
 ``lite`` has a small network and pictures of 32 x 32 pixels, and takes one to eight minutes of one processor core a
 run. ``paper`` has the sizes of section 3.3.2: EfficientNet, m = 96, r = 16, n = 27, eight layers; its robot and its
-89 000 demonstrations are not public, so that the world is ours at that scale too.
+89 000 demonstrations are not public, so the worlds are the same at that scale.
 
-A few steps decide an episode: the lite rows of all cores weigh these more, and ask a linear head behind the memory to
-name the secret while they learn (training/impala/supervision.py); tables say so.
+A few steps decide an episode: the lite rows of all cores weigh these more, and train a linear head on the memory to
+predict the hidden variable (training/impala/supervision.py); tables name both.
 
-In the lite rows agents see picture and words alone. With their own last action beside them (as in the paper, and at
-that scale here) a policy without memory could hand the secret on from step to step, and its ceiling would not be exact.
+In the lite rows agents see picture and words alone. With their previous action as an input (as in the paper, and at
+that scale here) a policy without memory could pass on the hidden variable from step to step, and its ceiling would not
+be exact.
 """
 
 from dataclasses import replace
@@ -44,9 +45,9 @@ WORLDS: dict[str, WorldConfig] = {
     "covered objects, 2 cups": CoveredObjectsConfig(delay=4, num_cups=2),
     "covered objects, 3 cups": CoveredObjectsConfig(delay=4),
 }
-"""Of the lite scale; half of a demonstration is waiting, where the delay is longer."""
+"""Delay at the scale lite: half of a demonstration is waiting."""
 ROLLOUTS: dict[type[WorldConfig], int] = {OrderShownOnceConfig: 160}
-"""Rollouts of a lite row, where they are not the usual 80: three ways across the table instead of one or two."""
+"""Rollouts of a lite row, where not 80: three movements across the table instead of one or two."""
 LITE_TOKENS = 5
 """Four of the map of 4 x 4 places, and one of the sentence and the points."""
 SIZES: dict[str, dict[str, Any]] = {
@@ -59,35 +60,35 @@ SIZES: dict[str, dict[str, Any]] = {
     },
     "tlb": {"num_layers": 1, "self_per_cross": 1, "chunk_len": 8, "num_slots": 8},
 }
-"""What a core has beside width 64 and the sizes of ``lite_core``."""
+"""Settings of each core besides width 64 and the sizes of ``lite_core``."""
 PUBLISHED = {"ttm": "0.893", "ttm, no memory": "0.793", "BC EfficientNet": "0.801", "BC ResNet": "0.798"}
-"""Table 6: success of a real robot on other tasks; nothing but the order may be compared."""
+"""Table 6: success of a real robot on other tasks; only the order can be compared."""
 
 
 def robots(core: str = "ttm", scale: Scale = "lite", world: WorldConfig | None = None) -> CloningConfig:
-    """A policy around one core.
+    """Return the run of a policy around one core.
 
     Args:
         core: key of any core.
         scale: ``lite`` or ``paper``.
-        world: where it acts; None: the goal is shown once.
+        world: in which it acts; the goal is shown once when None.
     """
     require_scale(scale, "lite", "paper")
     return _paper(core, world) if scale == "paper" else _lite(core, world)
 
 
 def goal_shown_once(core: str = "ttm", scale: Scale = "lite") -> CloningConfig:
-    """Put a block where a light was at the start."""
+    """Return the run: put a block where a light was at the start."""
     return robots(core, scale, WORLDS["goal shown once"])
 
 
 def order_shown_once(core: str = "ttm", scale: Scale = "lite") -> CloningConfig:
-    """Press buttons in the order in which they were lit at the start."""
+    """Return the run: press buttons in the order in which they were lit at the start."""
     return robots(core, scale, WORLDS["order shown once"])
 
 
 def covered_objects(core: str = "ttm", scale: Scale = "lite") -> CloningConfig:
-    """Lift the cup that covers a ball of the named colour."""
+    """Return the run: lift the cup that covers a ball of the named colour."""
     return robots(core, scale, WORLDS["covered objects, 3 cups"])
 
 
@@ -153,7 +154,7 @@ def _paper(core: str, world: WorldConfig | None) -> CloningConfig:
 
 
 def _without_memory(config: CloningConfig) -> CloningConfig:
-    """The same TTM, its memory zeroed after every step: the paper's "no memory"."""
+    """Return the same TTM with its memory zeroed after every step: the paper's "no memory"."""
     core = config.core
     assert isinstance(core, TokenTuringMachineConfig)
     return replace(config, core=replace(core, memory="none"))

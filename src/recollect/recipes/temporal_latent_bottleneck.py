@@ -29,7 +29,7 @@ PAPER_SAMPLES = {
 
 
 def copying(core: str = "tlb", scale: Scale = "lite", length: int = 100) -> SupervisedConfig:
-    """The copying task with ``length`` blank steps.
+    """Return the run of a core on the copying task with ``length`` blank steps.
 
     Args:
         core: key of any core.
@@ -49,7 +49,7 @@ def copying(core: str = "tlb", scale: Scale = "lite", length: int = 100) -> Supe
         )
     return SupervisedConfig(
         task=Copying(length=length),
-        # With chunks of 10 the bottleneck begins to learn length 600 after 1500 steps; with chunks of 60, after 200.
+        # The bottleneck begins to learn length 600 after 1500 steps with chunks of 10, and after 200 with chunks of 60.
         core=_core(core, length, chunk_len=max(10, length // 10), dim=64, num_layers=2, num_heads=4, hidden_dim=128),
         agent=SequenceModelConfig(embedding_dim=64),
         optimizer=OptimizerConfig(learning_rate=3e-3, warmup_steps=50, schedule="cosine"),
@@ -67,7 +67,7 @@ def copying(core: str = "tlb", scale: Scale = "lite", length: int = 100) -> Supe
 def _core(
     key: str, length: int, *, dim: int, num_layers: int, num_heads: int, hidden_dim: int, chunk_len: int = 10
 ) -> CoreConfig:
-    """A core of the given size that can see the whole sequence, if windows are its way of seeing."""
+    """Return a core of the given size, with windows over the whole sequence where it has windows."""
     cls = lookup(CORES, key, "core")
     common = {
         "dim": dim,

@@ -1,6 +1,6 @@
 """Pictures (Didolkar et al. 2022, sections 3.1 and 7.1, tables 1 and 2, figures 2 and 7) as configs.
 
-    train at 64 x 64 pixels, test there and at 128 x 128: positions are interpolated, chunks have four times the patches
+    train at 64 x 64 pixels, test at 64 and 128: positions are interpolated, chunks have four times the patches
 
 ``paper`` has the published settings on CIFAR-10 and CIFAR-100, and the same models on shapes, where the foreground is
 known. ``lite`` is small in everything and has shapes alone: patches of 8 pixels, width 64.
@@ -28,7 +28,7 @@ from recollect.tasks.images.shapes import Shapes
 from recollect.training import ClassificationConfig, FitConfig, OptimizerConfig, SupervisedConfig
 
 LARGE = 128
-"""Pixels of a side that models are transferred to."""
+"""Side of the larger test pictures in pixels."""
 PATCH = {"lite": 8, "paper": 4}
 EPOCH = 45_000 // 128
 """Steps of an epoch of CIFAR's training part."""
@@ -39,15 +39,15 @@ class Model:
     """A row of table 1 or 2."""
 
     key: str
-    """Of its encoder."""
+    """Key of its encoder."""
     row: str
-    """What tables call it."""
+    """Its name in tables."""
     published: tuple[str, str, str, str] = ("-", "-", "-", "-")
     """CIFAR-10 at 64 and 128 pixels, CIFAR-100 at 64 and 128."""
     attends: bool = True
-    """Whether its summary has attention to single patches."""
+    """Whether its summary attends to single patches."""
     changes: dict[str, Any]
-    """Fields that it has beside the sizes of its scale, by scale."""
+    """Config fields besides the sizes of the scale, by scale."""
 
 
 def _sizes(lite: dict[str, Any], paper: dict[str, Any]) -> dict[str, Any]:
@@ -93,7 +93,7 @@ MODELS = {
 
 
 def encoder(name: str, scale: Scale) -> EncoderConfig:
-    """The encoder of a row of the tables."""
+    """Return the encoder of a row of the tables."""
     model = lookup(MODELS, name, "model")
     paper, own = scale == "paper", model.changes[scale]
     if model.key == "swin-v2":
@@ -109,7 +109,7 @@ def encoder(name: str, scale: Scale) -> EncoderConfig:
 
 
 def images(core: str = "vit-tlb", scale: Scale = "lite", task: ImageTask | None = None) -> ClassificationConfig:
-    """One model on pictures of 64 pixels.
+    """Return the run of one model on pictures of 64 pixels.
 
     Args:
         core: vit, swin-v2, vit-tlb, no-past or no-top-down.

@@ -1,8 +1,8 @@
 """Pictures without labels (Didolkar et al. 2022, sections 3.1 and 7.2, figures 3 and 8) as configs: SiT, SiT + TLB.
 
 ``paper`` trains on the 100 000 pictures of STL-10 without labels at 224 pixels, or on CIFAR-10, and probes CIFAR-10 and
-STL-10. ``lite`` trains and probes on shapes, drawn by us. The paper has curves and no table; the weights that training
-begins with are probed too, because random features tell much already.
+STL-10. ``lite`` trains and probes on generated shapes. The paper has curves and no table; the initial weights are
+probed too, because random features already contain much information.
 
 Differs: a probe is solved to its end (evaluation/probe.py). The bottleneck and SiT have the published widths and
 layers at the paper scale, so the bottleneck has more parameters there (its cross layers come on top); at the lite scale
@@ -33,10 +33,9 @@ LITE = Shapes(size=32, patch=4)
 PAPER_STL, PAPER_CIFAR = STL10(size=224, patch=16, unlabelled=True), CIFAR(size=224, patch=16, augment=False)
 BATCH = 72
 PROBED = 45_000
-"""Pictures that the probes of the paper scale are trained on, at most: all of CIFAR-10's training part; STL-10's has
-4500."""
+"""Most pictures that train a probe of the paper scale: all of CIFAR-10's training part; STL-10's has 4500."""
 SCORED = {"shapes": 1024, "cifar10": 10_000, "stl10": 8000}
-"""Pictures that finished runs are scored on: the whole test parts of published sets."""
+"""Test pictures of finished runs: the whole test parts of published sets."""
 
 
 def encoder(core: str, scale: Scale) -> EncoderConfig:
@@ -58,7 +57,7 @@ def encoder(core: str, scale: Scale) -> EncoderConfig:
 def self_supervised(
     core: str = "vit-tlb", scale: Scale = "lite", task: ImageTask | None = None
 ) -> SelfSupervisedConfig:
-    """Learning without labels.
+    """Return the run of a self-supervised encoder.
 
     Args:
         core: transformer (SiT) or vit-tlb.

@@ -4,9 +4,9 @@ Lite: the procedural videos of ``shape-activities``, tokens of width 32, 16 ("n 
 frame; every row is trained for the same processor time on lags of 2 to 28 frames, and scored where the lag is shorter
 than the paper's window of five past steps, and where it is at least four times as long. Paper: Charades with ViViT-B.
 
-What the published GFLOPS are: multiply-adds (``paper_gflops`` counts ours). Where they tell what the paper does not:
-"pooling" of table 4 costs what a Mixer and two means cost, less than its Transformer alone; "latent query" what the
-8-head attention of the released code costs; "pooling + sampling" of table 5 is "temporal Transformer (16 + 16)".
+The published GFLOPS are multiply-adds (``paper_gflops`` counts ours). They reveal some choices that the paper does not
+state: "pooling" of table 4 costs as much as a Mixer and two means, less than its Transformer alone; "latent query" as
+much as the 8-head attention of the released code; "pooling + sampling" of table 5 is "temporal Transformer (16 + 16)".
 
 Differs: at the paper scale frames are neither jittered nor augmented at random nor mixed up (appendix A.1), and the
 last step of an input is any of the first to the sixth (training/detection.py).
@@ -36,9 +36,9 @@ SECONDS = 90.0
 """Processor time of a row at the lite scale."""
 VIVIT = "google/vivit-b-16x2-kinetics400"
 PAST = 5
-"""Steps before the present one in the paper's window of six."""
+"""Past steps in the paper's window of six."""
 FILMS = 1863
-"""Of Charades' test table, all of which score a finished run at the paper scale."""
+"""Videos of Charades' test table, the score of a finished run at the paper scale."""
 
 
 class Row(NamedTuple):
@@ -47,13 +47,13 @@ class Row(NamedTuple):
     name: str
     core: str
     tokens: tuple[int, int]
-    """Per step, at the lite scale and in the paper."""
+    """Tokens per step, at the lite scale and in the paper."""
     fields: Mapping[str, Any]
-    """Of the core, beside the scale's sizes."""
+    """Config fields of the core besides the scale's sizes."""
     paper: str
-    """mAP and GFLOPS."""
+    """The paper's mAP and GFLOPS."""
     gflops: float | None
-    """What the paper says, where a formula of ours is to be compared."""
+    """The paper's GFLOPS, where compared with our formula."""
 
 
 READ_ALL = {"summarizer": "none", "memory": "concatenate"}
@@ -87,8 +87,8 @@ ROWS: dict[str, Row] = {
     "erase-add": Row("erase and add (table 5)", "ttm", LARGE, {"memory": "erase_add"}, "24.1", 0.271),
     "no-memory": Row("TTM without memory (table 5)", "ttm", LARGE, {"memory": "none"}, "22.52", 0.69),
 }
-"""Rows that stand in several tables are one: "pooling + sampling" is transformer-16-16, the MLP summary and the whole
-TTM of tables 3 to 5 are ttm-transformer."""
+"""Rows of several tables are one: "pooling + sampling" is transformer-16-16, the MLP summary and the whole TTM of
+tables 3 to 5 are ttm-transformer."""
 
 LITE = {
     "dim": 32,
@@ -103,7 +103,7 @@ PAPER = {"dim": 768, "num_slots": 96, "num_reads": 16, "num_heads": 12, "hidden_
 
 
 def core_of(row: Row, scale: Scale) -> CoreConfig:
-    """The core of a row."""
+    """Return the core of a row."""
     cls = lookup(CORES, row.core, "core")
     lite = scale == "lite"
     n = row.tokens[0 if lite else 1]
@@ -123,7 +123,7 @@ def core_of(row: Row, scale: Scale) -> CoreConfig:
 
 
 def ttm_video(core: str = "ttm", scale: Scale = "lite") -> DetectionConfig:
-    """Temporal activity detection with any core.
+    """Return the run of temporal activity detection with any core.
 
     Args:
         core: key of a core.
@@ -135,7 +135,7 @@ def ttm_video(core: str = "ttm", scale: Scale = "lite") -> DetectionConfig:
 
 
 def config_of(row: Row, scale: Scale) -> DetectionConfig:
-    """The complete run of a row."""
+    """Return the complete run of a row."""
     lite, n = scale == "lite", row.tokens[0 if scale == "lite" else 1]
     vectors = "steps" if row.core == "causal-transformer" else "joined"
     core = core_of(row, scale)
@@ -166,9 +166,10 @@ def config_of(row: Row, scale: Scale) -> DetectionConfig:
 
 
 def paper_gflops(key: str) -> float:
-    """10^9 multiply-adds of one step of a row at the paper's sizes, without backbone: what its tables call GFLOPS.
+    """Return the 10^9 multiply-adds of one step of a row at the paper's sizes, without backbone ("GFLOPS" in its
+    tables).
 
-    A mean of p tokens counts as p additions of d numbers, and what a fused kernel computes twice counts once.
+    A mean of p tokens counts as p additions of d numbers; work that a fused kernel does twice counts once.
     """
     row = ROWS[key]
     core = core_of(row, "paper").build(PAPER["dim"])

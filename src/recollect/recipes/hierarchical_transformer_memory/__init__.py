@@ -6,13 +6,13 @@
     htm-words             section 3.3: names of new objects, distractions, a question
     htm-permanence        section 3.2: what is in which closed box (a 2-D analogue)
     htm-streets           section 3.4: one-shot navigation in a new neighbourhood (made-up cities)
-    htm-t-maze            ours: the plainest memory there is, to see each core alone
+    htm-t-maze            ours: the simplest memory task, for each core alone
 
 ``paper`` has table 1 of the paper (and our choice where it leaves one open): 4 layers, width 512, 8 heads, unroll
 64 or 128, batch 32, Adam 2e-4 (streets 4e-4, inference 1e-4), costs 0.1 policy (streets 1), 1 baseline, 1e-3 or
 1e-4 entropy, 1 reconstruction, discount 0.99. ``lite`` is small enough for two processor cores and ten minutes:
-symbols instead of pixels, small networks, larger learning rates, easier levels. Worlds that were never released are
-analogues, and are called so. The further parts of the study are ``htm_inference.py`` and ``htm_ablations.py``.
+symbols instead of pixels, small networks, larger learning rates, easier levels. Unreleased worlds are replaced by
+analogues, and named so. ``htm_inference.py`` and ``htm_ablations.py`` have the rest of the study.
 """
 
 from recollect.recipes.hierarchical_transformer_memory.ballet import (
@@ -53,7 +53,7 @@ IMITATION: dict[str, ImitationRecipe] = {
     "permanence": PERMANENCE_LESSONS,
     "streets": STREETS_LESSONS,
 }
-"""How the rows that imitate are taught, by world."""
+"""Imitation of the imitated rows, by world."""
 
 __all__ = [
     "CORE_ROWS",

@@ -11,13 +11,13 @@ from recollect.tasks.worlds.ballet.world import BalletConfig
 from recollect.training import CurriculumConfig, ImpalaConfig, ReuseConfig
 
 WINDOW, CHUNK = 7, 8
-"""Less than half a dance; a period of 31 or 63 steps is no multiple of a chunk."""
+"""Steps of a chunk: less than half a dance; periods of 31 or 63 steps are no multiples of it."""
 WALK = 8
-"""Steps after the name: three lead to a dancer."""
+"""Steps after the instruction; three lead to a dancer."""
 IMITATION = ImitationRecipe(
     steps=500,
     batch_size=32,
-    unroll=135,  # two episodes of two dancers; an episode of eight is longer, but then the encoder knows what to keep
+    unroll=135,  # two episodes of two dancers; those of eight are longer, but come later in the curriculum
     reuse=ReuseConfig(minibatches=2),
     attention_cost=1.0,
     decision_cost=1.0,
@@ -32,7 +32,9 @@ PAPER = {  # dancers, delay: what the paper reports for each core (table 3)
 
 
 def lite_level(*dancers: int, delay: int = 16) -> BalletConfig:
-    """A ballet in tiles: eight dances that no single step tells apart, the paper's delay, eight steps to walk."""
+    """Return a ballet in tiles: eight dances that no single step distinguishes, the paper's delay, eight steps to
+    walk.
+    """
     return BalletConfig(
         dancers=dancers,
         delays=(delay,),
@@ -45,7 +47,7 @@ def lite_level(*dancers: int, delay: int = 16) -> BalletConfig:
 
 
 def ballet(core: str = "hcam", scale: Scale = "lite") -> ImpalaConfig:
-    """Watch dances, go to the dancer of the one that is named.
+    """Return the run of a core: watch dances, then go to the dancer of the named one.
 
     Args:
         core: key of any core.
@@ -60,7 +62,7 @@ def ballet(core: str = "hcam", scale: Scale = "lite") -> ImpalaConfig:
 
 
 def generalisation(core: str = "hcam", scale: Scale = "lite") -> ImpalaConfig:
-    """Train on 2, 4 and 6 dances, to be played with 8."""
+    """Return the run that trains on 2, 4 and 6 dances and is tested with 8."""
     require_scale(scale, "lite", "long", "paper")
     if scale == "paper":
         return replace(ballet(core, scale), world=BalletConfig(dancers=(2, 4, 6), delays=(16, 48)))
@@ -82,7 +84,7 @@ def _test(core: str, scale: Scale, dancers: int, delay: int) -> Test:
 
 
 def ballet_tests(core: str, scale: Scale) -> dict[str, Test]:
-    """The levels of figure 3 and those between them."""
+    """Return the levels of figure 3 and those between them."""
     levels = [(n, delay) for n in (2, 4, 8) for delay in (16, 48)]
     return {f"{n} dances, delay {delay}": _test(core, scale, n, delay) for n, delay in levels}
 

@@ -22,7 +22,7 @@ LONGEST_ALONE = {"hcam": "0.829", "transformer-xl": "0.311"}
 
 
 def permanence(core: str = "hcam", scale: Scale = "lite") -> ImpalaConfig:
-    """What is in which closed box; a 2-D analogue.
+    """Return the run of a core: remember the content of closed boxes; a 2-D analogue.
 
     Args:
         core: key of any core.
@@ -38,7 +38,7 @@ def permanence(core: str = "hcam", scale: Scale = "lite") -> ImpalaConfig:
 
 
 def permanence_tests(core: str, scale: Scale) -> dict[str, Test]:
-    """The levels of figure 4; lite the delay of training and twice that."""
+    """Return the levels of figure 4; at the scale lite the delay of training and twice that."""
     if scale != "paper":
         return {f"delay {d}": Test(where=replace(LITE, delays=(d,)), beyond_window=True) for d in (32, 64)}
     return {
@@ -48,7 +48,7 @@ def permanence_tests(core: str, scale: Scale) -> dict[str, Test]:
 
 
 def _longest_alone() -> list[Run]:
-    """Figure 4d: trained on the longest delay alone."""
+    """Return the run of figure 4d, trained on the longest delay alone."""
     world = replace(PAPER, delays=(max(PAPER.delays),))
     runs = []
     for core, published in LONGEST_ALONE.items():

@@ -1,11 +1,11 @@
-"""The rows that every study of Lampinen et al. 2021 has: the same run with one memory after the other.
+"""Rows that all studies of Lampinen et al. 2021 share: the same run with different memories.
 
-    hcam                            reads every chunk (lite), or as many as the paper
-    hcam, k = n                     chooses n chunks, fewer than there are when the question comes
+    hcam                            reads every chunk (lite), or as many as in the paper
+    hcam, k = n                     reads n chunks, fewer than exist at the question
     transformer-xl                  lite: hcam's window; paper: the paper's
     transformer-xl, full window     a window as long as the longest episode: about as many bytes as hcam's chunks
     lstm, memoryless
-    lstm, chrono start              gates begin with memories that last up to the longest episode
+    lstm, chrono start              gates begin with memories of up to the longest episode
 
 The lite scale has each of them twice: by reinforcement alone, and *imitated*, taught by a policy that the world
 offers and helped as :class:`~recollect.recipes.imitation_recipe.ImitationRecipe` says. Tables name teacher and helps
@@ -42,10 +42,10 @@ Tests = Callable[[str, Scale], dict[str, Test]]
 
 
 class MakeAgent(Protocol):
-    """The run of a core at a scale."""
+    """Function that returns the run of a core at a scale."""
 
     def __call__(self, core: str, scale: Scale = "lite") -> ImpalaConfig:
-        """The config."""
+        """Return the config."""
         ...
 
 
@@ -59,17 +59,17 @@ def study(
     tests: Tests,
     imitation: ImitationRecipe,
 ) -> Recipe:
-    """A recipe with the rows at the top of this file.
+    """Return a recipe with the rows at the top of this file.
 
     Args:
         name: key.
         title: heading of its table.
         source: section of the paper.
-        about: what is shown, and how the lite scale differs.
+        about: purpose, and how the lite scale differs.
         config: the run of one core at one scale.
-        few: k of the row that chooses, by scale.
-        tests: where runs are scored, by name.
-        imitation: of the lite rows that imitate.
+        few: k of the row ``hcam, k = n``, by scale.
+        tests: tests by name.
+        imitation: of the imitated lite rows.
     """
 
     def at(core: str, scale: Scale = "lite") -> ImpalaConfig:
@@ -96,7 +96,7 @@ def study(
 
 
 def study_rows(config: MakeAgent, scale: Scale, few: int, tests: Tests) -> Iterator[Run]:
-    """The rows at the top of this file, of one scale."""
+    """Return the rows at the top of this file for one scale."""
     for core in CORE_ROWS:
         made, where = config(core, scale), tests(core, scale)
         unmarked = {name: replace(test, beyond_window=False) for name, test in where.items()}
@@ -106,12 +106,12 @@ def study_rows(config: MakeAgent, scale: Scale, few: int, tests: Tests) -> Itera
 
 
 def memories(core: str, memory: CoreConfig, few: int, longest: int) -> Iterator[tuple[str, CoreConfig]]:
-    """The rows at the top of this file that have one core: their names and memories.
+    """Return the rows of one core: their names and configs.
 
     Args:
         core: key of the core.
-        memory: as its own row has it.
-        few: k of the row that chooses.
+        memory: config of its first row.
+        few: k of the row ``hcam, k = n``.
         longest: steps of the longest episode.
     """
     yield core, memory
@@ -124,28 +124,28 @@ def memories(core: str, memory: CoreConfig, few: int, longest: int) -> Iterator[
 
 
 def imitated(run: Run, imitation: ImitationRecipe) -> Run:
-    """The same row, taught."""
+    """Return the same row with imitation."""
     config = run.config
     assert isinstance(config, ImpalaConfig)
     return row(f"{run.row}, imitated", run.core, with_teacher(config, imitation), "lite", run.tests)
 
 
 def lasting(config: ImpalaConfig, imitation: ImitationRecipe) -> ImpalaConfig:
-    """The lite run by reinforcement alone, for two hours."""
+    """Return the lite run by reinforcement alone, for two hours."""
     fit = replace(config.fit, steps=1_000_000, processor_seconds=LONG_SECONDS, evaluate_every=100, checkpoint_every=100)
     return replace(config, fit=fit, schedule=replace(config.schedule, curriculum=imitation.curriculum))
 
 
 def row(name: str, core: str, config: TrainerConfig, scale: Scale, tests: Mapping[str, Test]) -> Run:
-    """A row, with a name for its files."""
+    """Return a row, with a label for its files."""
     return Run(label=f"{file_name(name)}-{scale}", row=name, core=core, config=config, tests=tests)
 
 
 def longest_episode(tests: Mapping[str, Test]) -> int:
-    """Steps of the longest episode of the worlds that a run is scored in."""
+    """Return the steps of the longest episode in a run's tests."""
     return max(test.where.spec.max_steps for test in tests.values() if isinstance(test.where, WorldConfig))
 
 
 def reads_all(core: CoreConfig) -> CoreConfig:
-    """An hcam that reads every chunk it has; other cores as they are."""
+    """Return an hcam that reads all its chunks; other cores unchanged."""
     return replace(core, top_k=core.num_chunks) if isinstance(core, HierarchicalChunkMemoryConfig) else core

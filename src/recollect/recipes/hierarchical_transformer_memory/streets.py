@@ -10,19 +10,19 @@ from recollect.recipes.imitation_recipe import ImitationRecipe
 from recollect.tasks.worlds.street_learn.world import HELD_OUT_CITIES, StreetLearnConfig
 from recollect.training import CurriculumConfig, EvaluationConfig, ImpalaConfig, ReuseConfig, TeacherConfig
 
-# A chunk shares a step with the next one, or every fourth move would have its two ends in different chunks.
+# Chunks overlap by a step, since otherwise every fourth move would have its two ends in different chunks.
 CHUNK, OVERLAP = 4, 1
 LITE_CHUNK, LITE_WINDOW = 1, 4
-"""Steps of a chunk and of the window at lite scale. A step shows the edge before, the move and the edge behind it: one
-chunk is one move, and a mean over several drowns what is looked for (docs/log.md)."""
+"""Steps of a chunk and of the window at lite scale. A step shows the edge before, the move and the edge after it, so
+that a chunk is one move; the mean over several moves hides each of them (docs/log.md)."""
 WIDTH, SYMBOL = 128, 64
-"""Of the memory, and of a symbol: one table for all edges, of which an observation shows three."""
+"""Width of the memory, and of a symbol: one embedding for all edges, three of which are in an observation."""
 IMITATION = ImitationRecipe(
     steps=1150,
     reinforced=350,
     teacher=TeacherConfig(name="explorer", acts=20, keeps=0.5),
     batch_size=32,
-    # Without the stop goals rise from 12 to 16, and fall to 7 when the teacher holds the policy no more (docs/log.md).
+    # Without this limit the score rises from 12 to 16 goals, and falls to 7 when the teacher's pull ends (docs/log.md).
     reuse=ReuseConfig(passes=3, minibatches=4, kl_stop=0.03),
     learning_rate=1e-3,
     floor=0.2,
@@ -38,14 +38,14 @@ IMITATION = ImitationRecipe(
 
 
 def streets(core: str = "hcam", scale: Scale = "lite") -> ImpalaConfig:
-    """One-shot navigation in a neighbourhood that is new in every episode; made-up cities.
+    """Return the run of a core: one-shot navigation in a new neighbourhood per episode, of made-up cities.
 
     Args:
         core: key of any core.
         scale: ``lite`` (``long`` is the same, for longer) or ``paper``.
     """
     require_scale(scale, "lite", "long", "paper")
-    # The score is a number of goals. Who knows little and takes the likeliest way at every corner goes in circles.
+    # Sampled actions: the most likely ones of an agent with little knowledge lead in circles.
     drawn = EvaluationConfig(greedy=False)
     if scale == "paper":
         world = StreetLearnConfig(observation="rendered")
@@ -58,7 +58,7 @@ def streets(core: str = "hcam", scale: Scale = "lite") -> ImpalaConfig:
     world = StreetLearnConfig(observation="symbols")
     memory = lite_core(core, steps=world.steps, window=LITE_WINDOW, chunk=LITE_CHUNK, layers=3, dim=WIDTH)
     if isinstance(memory, HierarchicalChunkMemoryConfig):
-        # One head looks for where a move leads, another for what leads to the goal.
+        # One head can look for where a move leads, another for moves that lead to the goal.
         memory = reads_all(replace(memory, reading=ChunkAttentionVariant(relevance_heads=True, initial_scale=0.4)))
     # A goal is ten to twenty moves away.
     costs = {"discount": 0.97, "entropy_cost": 0.003, "norm_advantages": True}
@@ -67,7 +67,7 @@ def streets(core: str = "hcam", scale: Scale = "lite") -> ImpalaConfig:
         config.agent,
         width=WIDTH,
         past_dim=SYMBOL,
-        # Returns of twenty: in their own unit the gradient of the value would be longer than that of all else.
+        # Returns are about twenty: unscaled, the gradient of the value would dominate.
         norm_values=True,
         encoders=replace(config.agent.encoders, tile_dim=SYMBOL),
     )

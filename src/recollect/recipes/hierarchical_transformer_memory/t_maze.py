@@ -1,4 +1,4 @@
-"""The T-maze: the plainest memory there is, to see each core alone; ours, only lite."""
+"""The T-maze: the simplest memory task, for each core alone; ours, only lite."""
 
 from dataclasses import replace
 
@@ -10,7 +10,7 @@ from recollect.training import ImpalaConfig
 
 
 def t_maze(core: str = "hcam", scale: Scale = "lite", length: int = 100) -> ImpalaConfig:
-    """A corridor of ``length`` steps between a cue and the turn that it names; ours, only lite."""
+    """Return the run in a corridor of ``length`` steps between the cue and the turn; ours, only lite."""
     if scale != "lite":
         raise ValueError(f"scale={scale!r}: the T-maze is not in the paper and has only lite")
     memory = lite_core(core, steps=length + 64, window=16)
@@ -18,10 +18,10 @@ def t_maze(core: str = "hcam", scale: Scale = "lite", length: int = 100) -> Impa
 
 
 def short_t_maze(core: str = "hcam") -> ImpalaConfig:
-    """A corridor of 20 steps, with room in the memory for one of 200.
+    """Return the run in a corridor of 20 steps, with room in the memory for one of 200.
 
-    Two layers with windows of 8 reach 16 steps back, so that only the chunks hold the cue. All of them are read, and
-    training goes on when the score is perfect: over a longer corridor many more chunks hold nothing.
+    Two layers with windows of 8 reach 16 steps back, so that only chunks contain the cue. All chunks are read, and
+    training continues after a perfect score, because a longer corridor has many more irrelevant chunks.
     """
     config = t_maze(core, length=20)
     steps, chunk = 264, 8

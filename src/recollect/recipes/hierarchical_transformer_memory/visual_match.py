@@ -21,7 +21,7 @@ IMITATION = ImitationRecipe(steps=100, attention_cost=1.0, decision_cost=1.0, gr
 
 
 def visual_match(core: str = "hcam", scale: Scale = "lite") -> ImpalaConfig:
-    """A colour, apples, the door of that colour; the published grid form of the DMLab level.
+    """Return the run of a core: a colour, apples, the door of that colour; the published grid form of the DMLab level.
 
     Args:
         core: key of any core.
@@ -31,12 +31,12 @@ def visual_match(core: str = "hcam", scale: Scale = "lite") -> ImpalaConfig:
     if scale == "paper":
         memory = paper_core(core, chunk=16, top_k=16, steps=128, unroll=128, extra=256)
         config = paper(VisualMatchConfig(), memory, unroll=128, entropy=1e-4, steps=50_000)
-        # A view of 5 x 5 pixels is small enough to be taken for a grid of symbols.
+        # A view of 5 x 5 pixels can be encoded as a grid of symbols.
         encoders = replace(config.agent.encoders, kinds=(("observation", "impala-resnet"),))
         return replace(config, agent=replace(config.agent, encoders=encoders))
-    # One layer with a window of 7: the cue has left it long before the doors come.
+    # One layer with a window of 7: the cue has left it long before the doors appear.
     memory = reads_all(lite_core(core, steps=LITE.spec.max_steps, window=7, chunk=8, layers=1))
-    # A rollout is an episode and its last observation: rows that begin together would else forget and decide together.
+    # A rollout is an episode and its last observation, so that rows are at different steps of their episodes.
     return lite_symbols(LITE, memory, steps=400, unroll=LITE.spec.max_steps + 1, discount=0.97)
 
 

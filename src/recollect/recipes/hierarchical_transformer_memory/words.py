@@ -22,11 +22,11 @@ LITE = WordLearningConfig(
     pause_steps=32,
 )
 PAPER = WordLearningConfig(distractor_phases=(0, 1, 2), observation="pixels", pause_steps=80)
-"""With pauses of 80 steps all levels that the paper tests ask for more than its own windows show: 4 x 128 steps."""
+"""With pauses of 80 steps all test levels of the paper exceed its windows of 4 x 128 steps."""
 IMITATION = ImitationRecipe(
     steps=250,
     batch_size=32,
-    unroll=180,  # what is said in the first phase is asked for 50 to 90 steps later
+    unroll=180,  # names from the first phase are needed 50 to 90 steps later
     reuse=ReuseConfig(minibatches=2),
     attention_cost=1.0,
     decision_cost=1.0,
@@ -42,7 +42,7 @@ PAPER_LEVELS = {
 
 
 def words(core: str = "hcam", scale: Scale = "lite") -> ImpalaConfig:
-    """Names of new objects, distractor phases, a question; a grid analogue.
+    """Return the run of a core: names of new objects, distractor phases, a question; a grid analogue.
 
     Args:
         core: key of any core.
@@ -58,7 +58,7 @@ def words(core: str = "hcam", scale: Scale = "lite") -> ImpalaConfig:
 
 
 def word_tests(core: str, scale: Scale) -> dict[str, Test]:
-    """The levels of figure 5."""
+    """Return the levels of figure 5."""
     if scale == "paper":
         return {
             name: Test(where=replace(PAPER, distractor_phases=(phases,), lessons=lessons), paper=paper.get(core, "-"))
