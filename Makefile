@@ -1,17 +1,20 @@
 # Two commands need nothing but Python 3.11+ and make:
 #   make demo   installs into .venv with pinned versions and runs the main job
-#   make test   the same, then every check that CI runs
+#   make test   the same, then the checks for every commit: format, lint, types, imports, the short tier of the tests
+# CI runs make test-all: the same with the strict docs build and the long tier (whole tables, browsers, faults)
 PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 export OMP_NUM_THREADS ?= $(shell nproc 2>/dev/null || sysctl -n hw.ncpu 2>/dev/null || echo 2)
 
-.PHONY: demo test lint types imports unit docs tables slow benchmark clean
+.PHONY: demo test test-all lint types imports unit unit-all docs tables slow benchmark clean
 
 demo: .venv/installed
 	$(BIN)/recollect demo
 
-test: lint types imports docs unit
+test: lint types imports unit
+
+test-all: lint types imports docs unit-all
 
 lint: .venv/installed-dev
 	$(BIN)/ruff format --check .
@@ -27,6 +30,9 @@ docs: .venv/installed-dev
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 unit: .venv/installed-dev
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -q -m "not slow and not gpu and not long"
+
+unit-all: .venv/installed-dev
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -q
 
 tables: .venv/installed-dev

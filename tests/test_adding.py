@@ -160,6 +160,7 @@ def found(home):
     return json.loads(python(home, "-c", SCRIPT).splitlines()[-1])
 
 
+@pytest.mark.long
 def test_the_list_shows_each(found):
     for place, (_, _, key) in LINES.items():
         room = {"training": "trainers"}.get(place.split("/")[0], place.split("/")[0])
@@ -197,6 +198,7 @@ def test_a_recipe_is_reproduced(found):
     assert "### Two arms (lite scale)" in found["results"] and "| gru |" in found["results"]
 
 
+@pytest.mark.long
 def test_what_the_guides_write_passes_the_contract_tests(home):
     rooms = ["cores/test_contract.py", "cores/test_references.py", "tasks/test_worlds.py", "recipes/test_recipes.py"]
     words = ["-n", "0", "-p", "no:cacheprovider", "-k", "guide", *(f"tests/{room}" for room in rooms)]

@@ -14,6 +14,7 @@ def scripts(monkeypatch):
     monkeypatch.syspath_prepend(str(BENCHMARKS))
 
 
+@pytest.mark.long
 def test_a_small_agent_is_counted_and_timed(monkeypatch):
     import attention_agents
 

@@ -17,6 +17,7 @@ sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
 import encoders_report
 
 
+@pytest.mark.long
 def test_a_quick_run_has_every_row_and_writes_its_files(tmp_path):
     told = []
     results = run_chunks(ChunksBenchmark(quick=True, repeats=2, chunks=(16, 10), output=str(tmp_path)), told.append)

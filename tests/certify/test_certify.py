@@ -273,6 +273,7 @@ def test_verdict_says_how_far_the_long_run_went():
     assert certify(zoo.Window(), lines=["purity"]).reach() == ""
 
 
+@pytest.mark.long
 def test_thorough_tries_more_seeds_without_a_time_limit():
     card = certify(zoo.Window(), lines=["splits", "state-bytes"], long_steps=3000, long_seconds=0.0, thorough=True)
     assert "also at seeds 1 and 2" in card["splits"].detail
@@ -331,6 +332,7 @@ def test_a_config_can_be_certified():
     assert card.config == "ToyConfig(dim=8)"
 
 
+@pytest.mark.long
 def test_many_over_processes_in_order(monkeypatch):
     here = str(Path(__file__).parent)
     monkeypatch.setenv("PYTHONPATH", here)  # for the new processes

@@ -11,6 +11,7 @@ import zoo_paths
 import zoo_use
 
 from recollect.certify import LINES, SLOW_LINES, certify
+from tiers import first
 
 
 @pytest.fixture(autouse=True)
@@ -26,6 +27,7 @@ ECHOES = {"stream", "modes", "copies", "frames", "weights", "long", "cost", "bac
 """Lines that make many kinds of calls: a mistake that has its own line often shows in them too."""
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", zoo.CORRECT)
 def test_correct_core_passes_every_line(name):
     card = certify(zoo.CORRECT[name](), rebuild=zoo.CORRECT[name], input_shape=(zoo.WIDTH,), long_steps=3000)
@@ -36,6 +38,7 @@ def test_correct_core_passes_every_line(name):
     assert skipped == (lacks if name == "plain" else ["reference", "float16"])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("core", [zoo_paths.Rotating, zoo_paths.EqualsPlainForm])
 def test_complex_memory_and_plain_form_pass(core):
     card = certify(core(), rebuild=core, input_shape=(zoo.WIDTH,), long_steps=3000)
@@ -43,12 +46,14 @@ def test_complex_memory_and_plain_form_pass(core):
     assert card["reference"].status == ("pass" if core is zoo_paths.EqualsPlainForm else "skip")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("core", [*honest.HONEST, *honest_papers.PAPERS], ids=lambda core: core.__name__)
 def test_honest_core_of_a_stranger_passes(core):
     card = certify(core(), rebuild=core, input_shape=(honest.WIDTH,), long_steps=2000, long_seconds=0.5)
     assert card.passed, str(card)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("core", unusual.UNUSUAL, ids=lambda core: core.__name__)
 def test_unusual_core_passes(core):
     shape = (unusual.WIDTH,)
@@ -59,6 +64,7 @@ def test_unusual_core_passes(core):
 ONE_LINE = {**zoo_paths.ONE_PATH, **zoo_corners.CORNERS, **zoo_use.USE}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("core", ONE_LINE, ids=lambda core: core.__name__)
 def test_core_that_is_wrong_on_one_path_is_caught(core):
     line = ONE_LINE[core]
@@ -68,7 +74,7 @@ def test_core_that_is_wrong_on_one_path_is_caught(core):
     assert "raised" not in card[line].detail
 
 
-@pytest.mark.parametrize("core", zoo.BROKEN, ids=lambda core: core.__name__)
+@pytest.mark.parametrize("core", first(6, zoo.BROKEN), ids=lambda core: core.__name__)
 def test_broken_core_is_caught_by_the_right_line(core):
     line, companions = zoo.BROKEN[core]
     # Seconds are spent only on the slow lines that the mistake is about. Seed 3 tries the plain circumstances: the
@@ -96,6 +102,7 @@ def test_every_line_catches_something():
     assert "export" in zoo.BROKEN[zoo.Branches][1]
 
 
+@pytest.mark.long
 def test_the_right_line_at_other_seeds():
     for seed in (1, 2, 3):
         for core in (zoo.ResetsOneStepLate, zoo.PeeksAhead, zoo.ChunksAnchoredAtCall, zoo.SoftmaxLeaks):

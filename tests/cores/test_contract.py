@@ -15,6 +15,7 @@ import pytest
 
 from recollect.certify import LINES, SLOW_LINES, certify, from_config, load
 from recollect.cores import CORES
+from tiers import first, only
 
 SAMPLES = Path(__file__).parent / "samples"
 DRAWS = int(os.environ.get("RECOLLECT_CONTRACT_SAMPLES", "2"))
@@ -42,10 +43,11 @@ def cases() -> Iterator[pytest.param]:  # type: ignore[valid-type]
         module = samples(key)
         if module is None:
             continue  # test_core_has_samples fails
-        yield from (pytest.param(key, config, i, id=f"{key}-{i}") for i, config in enumerate(module.CONFIGS))
+        found = [pytest.param(key, config, i, id=f"{key}-{i}") for i, config in enumerate(module.CONFIGS)]
         for seed in range(DRAWS):
             config = module.sample(random.Random(f"{key} {seed}"))
-            yield pytest.param(key, config, seed, id=f"{key}-random-{seed}")
+            found.append(pytest.param(key, config, seed, id=f"{key}-random-{seed}"))
+        yield from first(1, found)
 
 
 @pytest.mark.parametrize("key", CORES)
@@ -70,7 +72,7 @@ def test_contract(key, config, index):
     assert card.passed, str(card)
 
 
-@pytest.mark.parametrize("key", CORES)
+@pytest.mark.parametrize("key", only({"gru", "hcam"}, CORES))
 def test_slow_lines_by_default(key):
     card = certify(load(key), lines=SLOW_LINES, long_steps=10_000, long_seconds=0.5, quick=True)
     assert card.passed, str(card)

@@ -211,6 +211,7 @@ def test_flops_of_a_step_are_what_a_chunk_of_steps_really_multiplies(variant):
     assert 0 <= core.flops_per_step() * k - total < k
 
 
+@pytest.mark.long
 def test_compilers_that_keep_strides_give_the_same_numbers():
     core = TemporalLatentBottleneckConfig(dim=8, num_heads=2, chunk_len=2, num_slots=3).build(8).double()
     inputs, is_first = torch.randn(2, 4, 8).double(), torch.rand(2, 4) < 0.4

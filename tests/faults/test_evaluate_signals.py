@@ -31,6 +31,7 @@ def run(tmp_path, capsys):
     return trained
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("task", TINY)
 def test_ctrl_c_in_a_terminal(run, task):
     controller, terminal = pty.openpty()

@@ -302,6 +302,7 @@ def test_a_trained_agent_s_picture_can_be_believed(tmp_path):
     assert "do not believe" not in found.verdict
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("draw", range(4))
 def test_an_untrained_agent_that_looks_at_the_cue_is_not_believed(draw):
     """Half of all fresh weights look at the cue, which looks unlike a corridor; none of them acts on it."""

@@ -179,6 +179,7 @@ def flat(frames, settle):
     assert later == state and (before is None or after - before < 8 << 20)
 
 
+@pytest.mark.long
 def test_memory_is_flat_over_a_thousand_frames():
     flat(1000, 300)
 

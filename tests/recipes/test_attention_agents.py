@@ -148,6 +148,7 @@ def test_an_agent_of_another_action_set_is_named():
         config.evaluate(config.build_agent(), world, samples=2, seed=0)
 
 
+@pytest.mark.long
 def test_studies_and_games_of_the_thesis_are_rows():
     pytest.importorskip("ale_py")
     rows = {run.row: run for run in RECIPES["attention-agents"].rows("paper")}

@@ -20,6 +20,7 @@ def tiny(key):
     return replace(config, core=core, world=world, batch_size=4, unroll=8, fit=FitConfig(steps=3, evaluate_every=3))
 
 
+@pytest.mark.long
 def test_the_demo_shows_what_it_says(tmp_path):
     console = Console(file=io.StringIO(), record=True, width=200)
     settings = {"steps": 2000, "memory": tiny("hcam"), "ablation": tiny("memoryless"), "episodes": 8}
@@ -60,6 +61,7 @@ def test_an_interrupted_demo_names_no_flag_that_it_does_not_have(tmp_path, monke
         demo(tmp_path / "runs", memory=tiny("hcam"), ablation=tiny("memoryless"))
 
 
+@pytest.mark.long
 def test_a_stream_that_differs_is_told():
     config = tiny("gru")
     torch.manual_seed(0)

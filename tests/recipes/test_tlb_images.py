@@ -78,6 +78,7 @@ def tiny(run, task):
     return replace(run, config=config, tests=tests)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("recipe", "labels"), [(IMAGES, ("vit", "vit-tlb")), (WITHOUT_LABELS, ("vit-tlb",))])
 def test_rows_run_and_their_table_is_made(tmp_path, recipe, labels):
     rows: list[Run] = [tiny(run, run.config.task) for run in recipe.rows("lite") if run.label in labels]

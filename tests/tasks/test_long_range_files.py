@@ -251,6 +251,7 @@ def test_discs_are_at_the_ends_of_paths(size):
     assert torch.equal(batch.inputs, again.inputs) and torch.equal(batch.targets, again.targets)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("size", "rows", "most"), [(16, 2400, 0.62), (32, 600, 0.6)])
 def test_how_far_the_discs_are_apart_hardly_tells_the_answer(size, rows, most):
     batch = draw(Pathfinder(size=size), rows)

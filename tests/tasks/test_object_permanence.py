@@ -39,6 +39,7 @@ def first_scores(history):
     return score, done
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", CASES)
 def test_the_oracle_solves_every_level(name):
     config, b = CASES[name], 16

@@ -13,6 +13,7 @@ from recollect.tasks import CatchConfig
 from recollect.training import EvaluationConfig, FitConfig, ReuseConfig, ScheduleConfig
 from recollect.training.impala import trainer as impala
 from recollect.training.impala.trainer import ImpalaTrainer
+from tiers import first
 
 WORLD = CatchConfig(side=42, balls=1)
 ASYNCHRONOUS = ScheduleConfig(mode="asynchronous", actors=2, queue_length=2)
@@ -52,7 +53,7 @@ def small(name):
 
 
 @pytest.mark.parametrize("schedule", [ScheduleConfig(), ASYNCHRONOUS], ids=["synchronous", "asynchronous"])
-@pytest.mark.parametrize("name", ATTENTION_AGENTS)
+@pytest.mark.parametrize("name", first(2, ATTENTION_AGENTS))
 def test_the_learner_says_what_the_actor_said(name, schedule, monkeypatch):
     """Step by step at the actor, through the queue, and all rows at once at the learner: the same policies."""
     config = small(name)
@@ -83,6 +84,7 @@ def test_the_learner_says_what_the_actor_said(name, schedule, monkeypatch):
     assert any(resets) and not all(resets) and all(said_something)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ATTENTION_AGENTS)
 def test_a_run_resumes_bit_for_bit(name):
     """What a checkpoint holds, taken in the middle of an episode; that files keep it is tested elsewhere."""

@@ -19,6 +19,7 @@ from recollect.runs.metrics import read_rows
 from recollect.tasks import IMDB, Recall
 from recollect.training import FitConfig, OptimizerConfig, SupervisedConfig, fit
 from recollect.training.streams.supervised import SupervisedTrainer
+from tiers import only
 
 TASK = Recall(num_keys=3, num_values=2, num_cues=1, num_queries=1, min_blank=0, max_blank=2, length=10)
 
@@ -67,7 +68,7 @@ def crash_at(step):
 
 
 @pytest.mark.parametrize("unroll", [None, 4])
-@pytest.mark.parametrize("crash", range(12))
+@pytest.mark.parametrize("crash", only({1, 5}, range(12)))
 def test_a_crash_at_any_step_changes_nothing(tmp_path, monkeypatch, unroll, crash):
     whole = fit(config(unroll), tmp_path / "whole")
     with monkeypatch.context() as patched, pytest.raises(CrashError):

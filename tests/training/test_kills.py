@@ -22,6 +22,7 @@ def report(tmp_path_factory):
     return json.loads(done.stdout.splitlines()[-1])
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_sigkill_at_any_moment_changes_nothing(report):
     wrong = {name: entry for name, entry in report.items() if entry[1:] != [0, True]}
