@@ -15,7 +15,7 @@ from recollect.training import (
     load_config,
     load_model,
     record_run,
-    trained,
+    saved_run,
 )
 from recollect.training.saved_run import require_recordable, save_episodes
 from run_maker import make_run
@@ -95,8 +95,8 @@ def test_what_is_played_filmed_or_kept_is_of_a_config_that_was_read_once(tmp_pat
     maze = short_t_maze("gru")
     world, short = replace(maze.world, length=3, slack=1), replace(maze.fit, steps=1, report_every=1)
     fit(replace(maze, world=world, batch_size=4, unroll=4, fit=short), tmp_path / "run")
-    read, load = [], trained.load_config
-    monkeypatch.setattr(trained, "load_config", lambda *given, **more: read.append(given) or load(*given, **more))
+    read, load = [], saved_run.load_config
+    monkeypatch.setattr(saved_run, "load_config", lambda *given, **more: read.append(given) or load(*given, **more))
     evaluate_run(tmp_path / "run", samples=2)
     record_run(tmp_path / "run", tmp_path / "films", episodes=1)
     save_episodes(tmp_path / "run", tmp_path / "kept.npz", episodes=2)
