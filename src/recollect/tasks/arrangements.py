@@ -1,4 +1,4 @@
-"""Which thing is where: how many bits it takes to say so, and a number for every arrangement."""
+"""Arrangements of objects: their number in bits, and the index of a permutation."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from recollect.lazy import torch
 
 
 def arrangement_bits(n: int, k: int) -> float:
-    """Bits of an ordered choice of k of n things without repetition: log2(n! / (n - k)!)."""
+    """Return the bits of an ordered choice of k of n objects without repetition: log2(n! / (n - k)!)."""
     return (math.lgamma(n + 1) - math.lgamma(n - k + 1)) / math.log(2)
 
 
 def arrangement_number(order: torch.Tensor) -> torch.Tensor:
-    """Every permutation a number of its own: how many of the later things are smaller, as digits.
+    """Return the index of each permutation, whose digits count the smaller later elements (Lehmer code).
 
     Args:
         order: permutations of 0 .. n - 1, long ``[b, n]``.

@@ -1,9 +1,8 @@
-"""What a task asks of a memory, measured: how long, how much, and past how many other things.
+"""Memory requirements of a task, measured: lag, amount, and number of distractors.
 
-Worlds are played by their oracle; their ``Truth`` says on which earlier steps each decision depends. Rows of a stream
-task say it in ``source``. A *use* is the first step of a run of decisions that depend on the same steps, and its *lag*
-is counted from the newest of those: nothing shorter will do, and whoever remembers only the last lag - 1 steps knows
-none of them.
+In worlds the oracle acts, and ``Truth`` has the earlier steps on which each decision depends; rows of a stream task
+have them in ``source``. A *use* is the first step of a run of decisions that depend on the same steps, and its *lag* is
+counted from the newest of these: a memory of the last lag - 1 steps contains none of them.
 """
 
 from __future__ import annotations
@@ -18,53 +17,53 @@ from recollect.tasks.streams.mixture import Mixture
 from recollect.tasks.worlds.contract import NEW_EPISODE, Step, World, WorldConfig
 
 EPISODES = 256
-"""Episodes of a world, or rows of a stream task, that are measured."""
+"""Measured episodes of a world, or rows of a stream task."""
 BATCH_SIZE = 64
-"""Most rows that play at a time."""
+"""Most parallel rows."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class MemoryRequirements:
-    """What a task asks of a memory."""
+    """Memory requirements of a task."""
 
     lag: float
-    """Steps between what must be kept and its use; median."""
+    """Steps between an item and its use; median."""
     lag_high: float
-    """The same; 95 % of uses have less, or as much."""
+    """95th percentile of the lag."""
     episodes: float
-    """Ends of episodes in between (a world that plays several in a row, without a reset); median."""
+    """Ends of episodes in between (in worlds with several episodes per reset); median."""
     episodes_high: float
-    """The same; 95 % of uses have fewer, or as many."""
+    """95th percentile of the ends of episodes."""
     distractors: float
-    """Other things that are shown in between: of worlds their events, each kind counted once, of stream tasks the cues,
-    pairs and distractors (:meth:`StreamTask.count_items`), each counted; median. NaN when the task does not say."""
+    """Other items in between: in worlds the events, each kind counted once; in stream tasks all cues, pairs and
+    distractors (:meth:`StreamTask.count_items`); median. NaN when unknown."""
     bits: float
-    """How much must be kept, as the task says; NaN when it does not say."""
+    """Amount to remember, from the task's spec; NaN when unknown."""
 
 
 class Use(NamedTuple):
-    """Uses of one step; u of them."""
+    """The u uses of one step."""
 
     lag: torch.Tensor
     """long ``[u]``: see :class:`MemoryRequirements`."""
     episodes: torch.Tensor
     """long ``[u]``."""
     distractors: torch.Tensor
-    """long ``[u]``; NaN where the task does not say."""
+    """long ``[u]``; NaN where unknown."""
     row: torch.Tensor
-    """long ``[u]``: whose they are."""
+    """long ``[u]``: their rows."""
 
     def of(self, rows: torch.Tensor) -> Use:
-        """Those of some rows; bool ``[b]``."""
+        """Return the uses of some rows; bool ``[b]``."""
         return Use(*(part[rows[self.row]] for part in self))
 
 
 def measure(task: StreamTask | WorldConfig, episodes: int = EPISODES, seed: int = 0) -> MemoryRequirements | None:
-    """What a task asks of a memory; None where nobody knows it, or nothing is asked.
+    """Measure the memory requirements of a task; None where unknown, or where no decision depends on the past.
 
     Args:
         task: a stream task, or a world's config.
-        episodes: episodes, or rows, that are measured.
+        episodes: measured episodes or rows.
         seed: of the task.
 
     Raises:
@@ -87,7 +86,7 @@ def measure(task: StreamTask | WorldConfig, episodes: int = EPISODES, seed: int 
 
 
 def policy_scores(config: WorldConfig, episodes: int = EPISODES, seed: int = 0) -> dict[str, float]:
-    """Mean score of every policy that a world names beside its oracle (``spec.policies``), played.
+    """Measure the mean score of every named policy of a world (``spec.policies``).
 
     Args:
         config: of the world.
@@ -108,7 +107,7 @@ def _mean_score(config: WorldConfig, policy: str, episodes: int, seed: int) -> f
 
 
 def _played(world: World, policy: str, each: int) -> Iterator[tuple[Step, torch.Tensor]]:
-    """Steps of a world, and which rows have not yet ended ``each`` episodes, bool ``[b]``; until all have."""
+    """Yield steps of a world until all rows have ended ``each`` episodes, and the rows that have not, bool ``[b]``."""
     step, ended = world.reset(), torch.zeros(world.batch_size, dtype=torch.long)
     while True:
         counted = ended < each
@@ -123,7 +122,7 @@ def _played(world: World, policy: str, each: int) -> Iterator[tuple[Step, torch.
 
 
 def _stream_uses(task: StreamTask, rows: int, seed: int) -> Iterator[Use]:
-    if isinstance(task, Mixture):  # a batch is of one of them: each has its share of the rows
+    if isinstance(task, Mixture):  # each batch is of one task
         for part in task.tasks:
             yield from _stream_uses(part, -(-rows // len(task.tasks)), seed)
         return
@@ -141,8 +140,8 @@ def _stream_uses(task: StreamTask, rows: int, seed: int) -> Iterator[Use]:
 
 
 def _of_other_questions(batch: Batch) -> torch.Tensor:
-    """Steps between the memory and each step's own question, long ``[b, t]``: every question goes on from the memory
-    and sees no other one.
+    """Return the steps between the memory and each step's question, long ``[b, t]``: questions do not see each
+    other.
     """
     steps = torch.arange(batch.is_first.shape[1])
     begins = torch.where(batch.is_first, steps, 0).cummax(1).values

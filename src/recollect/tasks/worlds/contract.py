@@ -1,4 +1,4 @@
-"""What a world is: b episodes that advance together, one action and one observation a step.
+"""Worlds: b episodes that advance together, with one action and one observation per step.
 
     world = config.build(batch_size=64, seed=0)
     step = world.reset()                       # every row is_first
@@ -7,11 +7,12 @@
 
 **One rule for the end of an episode** (Gymnasium calls it NEXT_STEP): the step that ends an episode shows its true
 final observation, with ``terminated`` or ``truncated`` set; the step after it ignores that row's action, gives no
-reward and shows the first observation of a new episode, with ``is_first`` set. So the final observation is a row
-like any other: a learner reads its value where an episode was cut by a time limit, and nothing is lost.
+reward and shows the first observation of a new episode, with ``is_first`` set. The final observation is thus a row like
+any other: a learner can bootstrap from its value where a time limit truncated the episode.
 
-Worlds of ours are written once, as a batch of rows in torch on any device (:class:`TensorWorld`). Everybody's own
-Gymnasium environments come in through ``tasks/gymnasium/worlds.py``; ours go out through ``tasks/gymnasium/views.py``.
+The worlds of this library are batches of rows in torch on any device (:class:`TensorWorld`), and become Gymnasium
+environments in ``tasks/gymnasium/views.py``. Other Gymnasium environments become worlds in
+``tasks/gymnasium/worlds.py``.
 """
 
 from __future__ import annotations
@@ -29,99 +30,100 @@ from recollect.state import map_state, named_leaves, put_rows, where_first
 S = TypeVar("S")
 
 NEW_EPISODE = "new episode"
-"""Name of the event, in ``spec.events``, with which an episode begins inside another one, without a reset. The last of
-them decides the score."""
+"""Name of the event, in ``spec.events``, that begins an episode inside another one without a reset. The last such
+episode decides the score."""
 
 Observation: TypeAlias = "torch.Tensor | dict[str, torch.Tensor]"
-"""``[b, ...]``, or a dict of such: as the observation space says, with a leading batch axis."""
+"""``[b, ...]``, or a dict of such: the observation space with a leading batch axis."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class WorldSpec:
-    """What an agent and a table need to know about a world."""
+    """Description of a world, for agents and tables."""
 
     observation_space: gymnasium.Space[Any]
-    """What one row shows. In a Dict the key ``language`` holds words: MultiDiscrete, one per word, 0 is padding."""
+    """Observation of one row. In a Dict the key ``language`` has words: MultiDiscrete, one per word, 0 is padding."""
     action_space: gymnasium.Space[Any]
-    """What one row can do."""
+    """Action of one row."""
     max_steps: int
-    """Actions of the longest episode; it is truncated there. 0 when the world does not say."""
+    """Actions after which an episode is truncated; 0 when unknown."""
     memory_span: int
-    """Most steps between an observation and the latest decision that depends on it. 0 when the world does not say."""
+    """Most steps between an observation and the latest decision that depends on it; 0 when unknown."""
     chance: float
-    """Expected score of an agent that cannot remember; NaN when the world does not say."""
+    """Expected score of an agent without memory; NaN when unknown."""
     oracle: float
-    """Expected score of the best policy (see :meth:`World.oracle`); NaN when the world does not say."""
+    """Expected score of the best policy (see :meth:`World.oracle`); NaN when unknown."""
     events: tuple[str, ...] = ()
-    """Names of what can happen, for :class:`Truth`."""
+    """Names of events, for :class:`Truth`."""
     object_names: tuple[str, ...] = ()
-    """Names of the things in a frame, for :class:`Scene`."""
+    """Names of the objects in a frame, for :class:`Scene`."""
     action_names: tuple[str, ...] = ()
-    """Names of the actions of a Discrete space, for films; empty when the world does not say."""
+    """Names of the actions of a Discrete space, for videos; empty when unknown."""
     num_labels: int = 0
-    """Classes of what must be remembered, for :class:`Truth`; 0 when the world names none."""
+    """Number of classes of what must be remembered, for :class:`Truth`; 0 without such labels."""
     labels_per_step: int = 1
-    """Things that must be remembered at a step, each of them one of these classes."""
+    """Labels per step, each one of these classes."""
     bits: float = math.nan
-    """Most that must be kept for a decision that is still to come, in bits; NaN when the world does not say."""
+    """Largest amount that must be remembered for a later decision, in bits; NaN when unknown."""
     words: tuple[str, ...] = ()
-    """Word of every number in ``language``, the first of them empty; empty when the world does not say."""
+    """Word of every number in ``language``, the first of them empty; empty when unknown."""
     policies: tuple[str, ...] = ()
-    """Policies beside the oracle that a score is to be compared with, by name: see :meth:`World.expert`."""
+    """Names of policies, other than the oracle, to compare scores with: see :meth:`World.expert`."""
 
 
 class Step(NamedTuple):
-    """What b rows show after a step."""
+    """Observation, reward and episode flags of b rows after a step."""
 
     observation: Any
-    """An :data:`Observation`; never written to again by the world."""
+    """An :data:`Observation`; the world never writes to it again."""
     reward: torch.Tensor
-    """float32 ``[b]``: for the action that led here; 0 at ``is_first``."""
+    """float32 ``[b]``: of the previous action; 0 at ``is_first``."""
     is_first: torch.Tensor
     """bool ``[b]``: first observation of an episode."""
     terminated: torch.Tensor
-    """bool ``[b]``: last observation of an episode that is over: nothing more could be gained."""
+    """bool ``[b]``: last observation of an episode that ended by itself: its value is 0."""
     truncated: torch.Tensor
-    """bool ``[b]``: last observation of an episode that was cut by a time limit; never with ``terminated``."""
+    """bool ``[b]``: last observation of an episode that a time limit ended; never with ``terminated``."""
     score: torch.Tensor
-    """float32 ``[b]``: how good the episode was, at its last observation (0 elsewhere). What chance and oracle mean."""
+    """float32 ``[b]``: score of the episode at its last observation, 0 elsewhere; the unit of ``chance`` and
+    ``oracle``."""
 
     @property
     def is_last(self) -> torch.Tensor:
-        """Rows that show the last observation of an episode, bool ``[b]``."""
+        """Rows with the last observation of an episode, bool ``[b]``."""
         return self.terminated | self.truncated
 
 
 class Truth(NamedTuple):
-    """What only the world knows about the present step of every row.
+    """Ground truth about the present step of every row, for probes, pictures and training targets.
 
-    For probes, pictures and targets of training, never for an agent to read.
+    Agents never read it.
     """
 
     event: torch.Tensor
-    """long ``[b]``: index into ``spec.events`` of what is to be seen now; -1 where nothing happens."""
+    """long ``[b]``: index of the present event in ``spec.events``; -1 where there is none."""
     start: torch.Tensor
     """long ``[b]``: the present decision depends on steps ``start .. stop - 1`` of this episode; -1 where on none."""
     stop: torch.Tensor
     """long ``[b]``: see ``start``."""
     label: torch.Tensor | None = None
-    """long ``[b]``: what has to be remembered now, a class below ``spec.num_labels``; -1 where nothing is known yet or
-    any more. ``[b, q]`` where ``spec.labels_per_step`` is q > 1. None in a world that names no classes."""
+    """long ``[b]``: class of what must be remembered now, below ``spec.num_labels``; -1 where nothing must be. ``[b,
+    q]`` where ``spec.labels_per_step`` is q > 1. None in a world without labels."""
 
 
 class Scene(NamedTuple):
-    """What only the world knows about the things in the present frame of every row; for measures of attention."""
+    """Bounding boxes of the objects in the present frame of every row, for measures of attention."""
 
     boxes: torch.Tensor
-    """long ``[b, things, 4]``: first row, first column, and the row and column after the last ones, in pixels."""
+    """long ``[b, objects, 4]``: first row, first column, and the row and column after the last ones, in pixels."""
     visible: torch.Tensor
-    """bool ``[b, things]``: the frame shows it."""
+    """bool ``[b, objects]``: the object is visible."""
     matters: torch.Tensor
-    """bool ``[b, things]``: the present decision depends on it."""
+    """bool ``[b, objects]``: the present decision depends on the object."""
 
 
 class World(ABC):
-    """b episodes that advance together. Made by :meth:`WorldConfig.build`."""
+    """b episodes that advance together, made by :meth:`WorldConfig.build`."""
 
     spec: WorldSpec
     batch_size: int
@@ -129,7 +131,7 @@ class World(ABC):
 
     @abstractmethod
     def reset(self, seed: int | None = None) -> Step:
-        """Begin new episodes in all rows, with the randomness of ``seed`` (None goes on with the present one)."""
+        """Begin new episodes in all rows, with a generator seeded by ``seed`` (None continues the present one)."""
 
     @abstractmethod
     def step(self, actions: torch.Tensor) -> Step:
@@ -141,51 +143,51 @@ class World(ABC):
 
         Raises:
             ValueError: actions of the wrong shape or dtype, or out of range.
-            RuntimeError: no reset came before.
+            RuntimeError: before the first reset.
         """
 
     def oracle(self) -> torch.Tensor | None:
-        """The best action of every row, with knowledge of the world's secrets; None where nobody knows it."""
+        """Return the best action of every row, computed from the world's hidden state; None where unknown."""
         return None
 
     def expert(self, name: str) -> torch.Tensor | None:
-        """The actions of a policy that the world offers by name: ``oracle``, or one of its own.
+        """Return the actions of a named policy of the world: ``oracle``, or one in ``spec.policies``.
 
-        Like the oracle it has to know what to do wherever the actions of others have led. A world with another policy
+        The policy must have an action in every state, whatever actions led there. A world with further policies
         overrides this method.
 
         Returns:
-            Actions ``[b, *action_space.shape]``; None where there is no such policy.
+            Actions ``[b, *action_space.shape]``; None for an unknown policy.
         """
         return self.oracle() if name == "oracle" else None
 
     def truth(self) -> Truth | None:
-        """What only the world knows about the present step; None where nobody knows it."""
+        """Return the ground truth about the present step; None where unknown."""
         return None
 
     def scene(self) -> Scene | None:
-        """The things in the present frame; None where nobody knows them."""
+        """Return the objects in the present frame; None where unknown."""
         return None
 
     def save(self) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
-        """Everything that the next step reads: tensors, and JSON data.
+        """Return the complete state of the world: tensors, and JSON data.
 
         Raises:
-            ValueError: this world cannot be saved in the middle of an episode.
+            ValueError: this world cannot be saved within an episode.
         """
         raise ValueError(f"{type(self).__name__} cannot be saved: begin with a reset instead")
 
     def load(self, tensors: Mapping[str, torch.Tensor], data: Mapping[str, Any]) -> None:
-        """Continue from what :meth:`save` gave."""
+        """Restore the state that :meth:`save` returned."""
         raise ValueError(f"{type(self).__name__} cannot be loaded: begin with a reset instead")
 
     def close(self) -> None:
-        """Let go of processes and windows."""
+        """Release processes and windows."""
         return
 
 
 def require_form(actions: torch.Tensor, space: gymnasium.Space[Any], batch_size: int) -> None:
-    """Raise ``ValueError`` unless actions have the shape and the kind of numbers of a space, in every row."""
+    """Raise ``ValueError`` unless actions have the shape and the dtype kind of a space, in every row."""
     integers = not isinstance(space, gymnasium.spaces.Box)
     expected = (batch_size, *(space.shape or ()))
     whole = not (actions.is_floating_point() or actions.is_complex() or actions.dtype == torch.bool)
@@ -198,25 +200,25 @@ def require_form(actions: torch.Tensor, space: gymnasium.Space[Any], batch_size:
 
 @dataclass(frozen=True, kw_only=True)
 class WorldConfig(CheckedConfig, ABC):
-    """Base of all worlds' configs: fields are the world's difficulty."""
+    """Base of the configs of worlds, whose fields set the difficulty."""
 
     @property
     @abstractmethod
     def spec(self) -> WorldSpec:
-        """Spaces, spans, chance and oracle for these fields."""
+        """Description of the world with these settings."""
 
     @abstractmethod
     def build(self, batch_size: int, *, seed: int = 0, device: torch.device | str = "cpu") -> World:
-        """The world, with ``batch_size`` rows."""
+        """Build the world with ``batch_size`` rows."""
 
     @property
     def title(self) -> str:
-        """What a person calls it."""
+        """Name for people."""
         return type(self).__name__.removesuffix("Config")
 
 
 class Advance(NamedTuple):
-    """What a step of :class:`TensorWorld` computes, before episodes are begun anew."""
+    """Result of a step of :class:`TensorWorld`, before new episodes begin."""
 
     state: Any
     """The world's state after the actions."""
@@ -229,12 +231,12 @@ class Advance(NamedTuple):
 
 
 class TensorWorld(World, Generic[S]):
-    """A world as pure functions of a state tree; this base does time limits, new episodes, checks and saving.
+    """A world as pure functions of a state tree; this base class adds time limits, new episodes, checks and saving.
 
-    A subclass gives ``begin``, ``advance`` and ``observe``, and may give ``look`` (truth) and ``plan`` (oracle), which
-    the tests ask of every world of this library. ``self.clock`` (long ``[b]``) is the number of actions taken in the
-    present episode: in ``advance`` without the present one, in ``observe`` with it. ``self.over`` (bool ``[b]``) says
-    which rows show their last observation. All randomness comes from ``self.generator``, on ``self.device``.
+    A subclass defines ``begin``, ``advance`` and ``observe``, and optionally ``look`` (ground truth) and ``plan``
+    (oracle), which all worlds of this library have. ``self.clock`` (long ``[b]``) is the number of actions in the
+    present episode: in ``advance`` without the present one, in ``observe`` with it. ``self.over`` (bool ``[b]``) marks
+    rows at their last observation. All randomness comes from ``self.generator``, on ``self.device``.
     """
 
     def __init__(self, spec: WorldSpec, batch_size: int, *, seed: int = 0, device: torch.device | str = "cpu") -> None:
@@ -250,26 +252,26 @@ class TensorWorld(World, Generic[S]):
 
     @abstractmethod
     def begin(self, batch_size: int) -> S:
-        """The state at the first observation of ``batch_size`` new episodes."""
+        """Return the state at the first observation of ``batch_size`` new episodes."""
 
     @abstractmethod
     def advance(self, state: S, actions: torch.Tensor) -> Advance:
-        """The state after the actions, as new tensors. Rows whose episode is over may come out as anything finite."""
+        """Return the state after the actions, as new tensors; any finite state in rows whose episode is over."""
 
     @abstractmethod
     def observe(self, state: S) -> Observation:
-        """What the rows show, as new tensors."""
+        """Return the observation of every row, as new tensors."""
 
     def plan(self, state: S) -> torch.Tensor | None:
-        """The best actions."""
+        """Return the best actions."""
         return None
 
     def look(self, state: S) -> Truth | None:
-        """The truth about the present step."""
+        """Return the ground truth about the present step."""
         return None
 
     def place(self, state: S) -> Scene | None:
-        """The things in the present frame."""
+        """Return the objects in the present frame."""
         return None
 
     def reset(self, seed: int | None = None) -> Step:
@@ -305,27 +307,27 @@ class TensorWorld(World, Generic[S]):
         )
 
     def oracle(self) -> torch.Tensor | None:
-        """The best action of every row."""
+        """Return the best action of every row."""
         return self.plan(self._present())
 
     def truth(self) -> Truth | None:
-        """The truth about the present step of every row."""
+        """Return the ground truth about the present step of every row."""
         return self.look(self._present())
 
     def scene(self) -> Scene | None:
-        """The things in the present frame of every row."""
+        """Return the objects in the present frame of every row."""
         return self.place(self._present())
 
     def save(self) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
-        """State, clocks and generator."""
+        """Return state, clocks and generator."""
         tensors = {f"state.{name}": leaf for name, leaf in named_leaves(self._present())}
         return tensors | {"clock": self.clock, "over": self.over, "generator": self.generator.get_state()}, {}
 
     def load(self, tensors: Mapping[str, torch.Tensor], data: Mapping[str, Any]) -> None:
-        """Continue from what :meth:`save` gave. A leaf that a world has had only since then is as in a new episode.
+        """Restore the state that :meth:`save` returned; leaves that an older version lacks are as in a new episode.
 
         Raises:
-            ValueError: it was saved by another world, with other rows or other settings; nothing changes then.
+            ValueError: saved by another world, or with other rows or settings; the world is then unchanged.
         """
         before = self.generator.get_state()
         example = self.begin(self.batch_size)
@@ -339,7 +341,7 @@ class TensorWorld(World, Generic[S]):
 
     def _require_own(self, tensors: Mapping[str, torch.Tensor], leaves: Mapping[str, torch.Tensor]) -> None:
         name, of_all = type(self).__name__, {"clock": self.clock, "over": self.over}
-        found = leaves.keys() & tensors.keys()  # not all: what an older version of this world saved still loads
+        found = leaves.keys() & tensors.keys()  # not all, so that files of older versions load
         if 2 * len(found) <= len(leaves) or not {*of_all, "generator"} <= tensors.keys():
             parts = ", ".join(sorted(tensors)) or "nothing"
             raise ValueError(f"this was not saved by a {name} (it has {parts}): give what save() of such a world gave")
@@ -368,5 +370,5 @@ class TensorWorld(World, Generic[S]):
             low, high = int(actions.min()), int(actions.max())
             if low < 0 or high >= space.n:
                 raise ValueError(f"action {low if low < 0 else high} is out of range: use 0..{space.n - 1}")
-        # Worlds look actions up in tables, where bytes would be a mask and not numbers.
+        # Worlds index tables with actions, and bytes would index as a mask.
         return actions if isinstance(space, gymnasium.spaces.Box) else actions.long()

@@ -1,7 +1,7 @@
-"""A picture of what a row shows, for videos and windows.
+"""Pictures of a row, for videos and windows.
 
-A world with a ``render(row)`` of its own draws itself. For all others the observation is drawn: an image as it is,
-symbols as coloured tiles, numbers as a strip of grey cells, words as nothing.
+A world with a method ``render(row)`` draws itself. For others the observation is drawn: images unchanged, symbols as
+coloured tiles, vectors as a strip of grey cells, words not at all.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ SIDE = 160
 
 
 def picture(world: World, observation: Any, row: int) -> np.ndarray:
-    """What a row shows now.
+    """Return the picture of a row.
 
     Args:
-        world: whose row it is.
+        world: the world.
         observation: of all rows: ``step.observation``.
-        row: which one.
+        row: index of the row.
 
     Returns:
         uint8 ``[y, x, 3]``.
@@ -31,13 +31,13 @@ def picture(world: World, observation: Any, row: int) -> np.ndarray:
 
 
 def small_picture(world: World, observation: Any, row: int) -> np.ndarray:
-    """As :func:`picture`, in the size in which it was drawn."""
+    """Return :func:`picture` without enlargement."""
     draw = getattr(world, "render", None)
     return np.ascontiguousarray(draw(row) if draw else draw_observation(observation, row), dtype=np.uint8)
 
 
 def draw_observation(observation: Any, row: int) -> np.ndarray:
-    """An observation of any world: uint8 ``[y, x, 3]``, small. Parts of a dict stand below each other."""
+    """Draw an observation of any world: uint8 ``[y, x, 3]``, small; the parts of a dict below each other."""
     if isinstance(observation, dict):
         parts = [part for name, part in observation.items() if name != "language"] or list(observation.values())
         drawn = [_enlarge(draw_observation(part, row)) for part in parts]
@@ -57,15 +57,15 @@ def _draw(values: torch.Tensor) -> np.ndarray:
     if array.ndim == 2 and not np.issubdtype(array.dtype, np.floating):
         return _tiles(array)
     strip = array.reshape(array.shape[0] if array.ndim == 2 else 1, -1).astype(np.float64)
-    # Squashed, because not every space says how large its numbers get: -inf is black, 0 is grey, inf is white.
+    # Squashed, because numbers may be unbounded: -inf is black, 0 is grey, inf is white.
     grey = (255 * (0.5 + 0.5 * np.tanh(np.nan_to_num(strip)))).astype(np.uint8)
     return np.repeat(grey[:, :, None], 3, 2)
 
 
 def _tiles(symbols: np.ndarray) -> np.ndarray:
-    """Every symbol in a colour of its own, 0 in black."""
+    """Draw every symbol in its own colour, 0 in black."""
     kinds, place = np.unique(symbols, return_inverse=True)
-    golden = (5**0.5 - 1) / 2  # hues of neighbouring symbols lie far apart
+    golden = (5**0.5 - 1) / 2  # neighbouring symbols have very different hues
     hues = [colorsys.hsv_to_rgb(int(kind) * golden % 1, 0.7, 0.9 if kind else 0.0) for kind in kinds]
     return (255 * np.array(hues)).astype(np.uint8)[place.reshape(symbols.shape)]
 

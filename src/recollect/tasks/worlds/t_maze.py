@@ -1,33 +1,30 @@
-"""The T-maze: see a cue, walk down a long corridor, turn to the side that the cue named.
+"""The T-maze: see a cue, walk down a long corridor, turn to the side of the cue.
 
              S . . . . J        x = 0 is the start S, x = ``length`` the junction J
 
 An episode draws a side, up or down, with equal probability. The agent moves with four actions: 0 right, 1 up,
 2 left, 3 down. In the corridor right and left move one cell, as far as there is one; up and down do nothing. At
-the junction up and down end the episode: with reward 1 when the side is the right one, else with 0.
+the junction up and down end the episode: with reward 1 for the right side, else with 0.
 
-- *passive*: the cue is to be seen at the start. The agent need not look for it, only remember it. The shortest
-  episode has ``length + 1`` actions.
-- *active*: the cue is to be seen in an oracle cell at x = -1, one step behind the start. The agent has to fetch it
-  (one step back, one step forth) before it can be remembered: ``length + 3`` actions.
+- *passive*: the cue is visible at the start. The shortest episode has ``length + 1`` actions.
+- *active*: the cue is visible in an oracle cell at x = -1, one step behind the start. The agent has to go there first:
+  ``length + 3`` actions.
 
 An observation has four numbers, 0 or 1: at the start, at the junction, cue up, cue down. All cells between start
 and junction look the same: four zeros.
 
-A long corridor has hardly any chance to be walked through at random. ``penalty`` is therefore taken off the
-reward for every action that does not lead on: in the corridor, all but the step towards the junction; at the
-junction, all but the two turns. The step back to the oracle cell is free until the cue was seen. The penalty says
-where to walk, never which side to take.
+Random actions hardly ever reach the end of a long corridor. ``penalty`` is therefore subtracted from the reward for
+every action without progress: in the corridor, all but the step towards the junction; at the junction, all but the two
+turns. The step back to the oracle cell is free until the cue was seen. The penalty gives no information about the side.
 
-Chance: the side is drawn independently of all that can be seen beside the cue, so a policy that does not know the
-cue any more takes the right side with probability 1/2 whatever it does; 0 if it never gets there. This holds for
-agents that are not shown their previous action: one that is can hand the side on by up and down in the corridor, as
-often as ``slack`` allows.
+Chance: the side is independent of all other observations, so a policy without memory of the cue takes the right side
+with probability 1/2; 0 if it never gets there. This holds for agents whose previous action is no input: with it, an
+agent can pass on the side by moving up or down in the corridor, as often as ``slack`` allows.
 
 Source: Bakker, Reinforcement learning with long short-term memory (NeurIPS 2001); the passive and active form are
 those of Ni et al., When do transformers shine in RL? (NeurIPS 2023). Differs: episodes end at the turn, and more
-actions than the shortest path are allowed (``slack``), so that the score asks for the side and not for a perfect
-walk; the penalty is charged for the action and not for being late; the score is the reward at the junction alone.
+actions than the shortest path are allowed (``slack``), so that the score depends on the side and not on a perfect walk;
+the penalty is for the action and not for the delay; the score is the reward at the junction alone.
 """
 
 from __future__ import annotations
@@ -46,17 +43,16 @@ ORACLE, START, CORRIDOR, JUNCTION = range(-1, 3)
 
 @dataclass(frozen=True, kw_only=True)
 class TMazeConfig(WorldConfig):
-    """Turn to the side that a cue named many steps ago."""
+    """Turn to the side of a cue that was shown many steps ago."""
 
     length: int = 100
     """Steps from the start to the junction."""
     active: bool = False
-    """The cue is one step behind the start, instead of at the start."""
+    """Show the cue one step behind the start, instead of at the start."""
     slack: int = 60
-    """Actions that an episode may take beyond the shortest path; then it is truncated, with score 0. A policy that
-    still tries things needs some."""
+    """Actions beyond the shortest path, needed for exploration; the episode is then truncated with score 0."""
     penalty: float = 0.01
-    """Taken off the reward for an action that does not lead on."""
+    """Subtracted from the reward for an action without progress."""
 
     def __post_init__(self) -> None:
         if self.length < 1:
@@ -84,23 +80,23 @@ class TMazeConfig(WorldConfig):
         )
 
     def build(self, batch_size: int, *, seed: int = 0, device: torch.device | str = "cpu") -> TMaze:
-        """The world, with ``batch_size`` rows."""
+        """Build the world with ``batch_size`` rows."""
         return TMaze(self, batch_size, seed=seed, device=device)
 
 
 class TMazeState(NamedTuple):
-    """What a row of the world is, all ``[b]``."""
+    """State of the world, all ``[b]``."""
 
     x: torch.Tensor
     """long: cell, from -1 (the oracle cell) to ``length`` (the junction)."""
     up: torch.Tensor
     """bool: up is the right side."""
     seen: torch.Tensor
-    """long: the latest step at which the cue was to be seen; -1 before that."""
+    """long: the latest step at which the cue was visible; -1 before that."""
 
 
 class TMaze(TensorWorld[TMazeState]):
-    """The world of :class:`TMazeConfig`; the rules stand at the top of this file."""
+    """The world of :class:`TMazeConfig`; the rules are at the top of this file."""
 
     def __init__(
         self, config: TMazeConfig, batch_size: int, *, seed: int = 0, device: torch.device | str = "cpu"
@@ -111,10 +107,10 @@ class TMaze(TensorWorld[TMazeState]):
         self.moves = torch.tensor([1, 0, -1, 0], device=self.device)
         self.views = self._views()
         self.actions = torch.zeros(batch_size, dtype=torch.long)
-        """What was done last, for pictures."""
+        """Last actions, for pictures."""
 
     def begin(self, batch_size: int) -> TMazeState:
-        """Episodes at the start, their sides drawn anew."""
+        """Return episodes at the start, with random sides."""
         up = torch.randint(2, (batch_size,), generator=self.generator, device=self.device).bool()
         zero = torch.zeros(batch_size, dtype=torch.long, device=self.device)
         return TMazeState(zero, up, torch.full_like(zero, -1 if self.config.active else 0))
@@ -140,7 +136,7 @@ class TMaze(TensorWorld[TMazeState]):
         return self.views[place + 1, state.up.long()]
 
     def plan(self, state: TMazeState) -> torch.Tensor:
-        """Fetch the cue if need be, walk to the junction, take the right side."""
+        """Look at the cue if necessary, walk to the junction, take the right side."""
         turn = torch.where(state.up, UP, DOWN)
         walk = torch.where(state.seen < 0, LEFT, RIGHT)
         return torch.where(state.x == self.config.length, turn, walk)
@@ -154,7 +150,7 @@ class TMaze(TensorWorld[TMazeState]):
         return Truth(event, torch.where(known, state.seen, -1), torch.where(known, state.seen + 1, -1), label)
 
     def render(self, row: int) -> np.ndarray:
-        """The maze from above, at most ``VIEW`` cells of it: uint8 ``[y, x, 3]``. See t_maze_picture.py."""
+        """Draw at most ``VIEW`` cells of the maze from above: uint8 ``[y, x, 3]``; see t_maze_picture.py."""
         state = self._present()
         x, action = int(state.x[row]), int(self.actions[row])
         turned = bool(self.over[row]) and x == self.config.length and action in (UP, DOWN)

@@ -1,8 +1,8 @@
-"""A picture of the T-maze that one can watch: the part of the corridor around the agent, large.
+"""Picture of the T-maze for videos: the part of the corridor around the agent, enlarged.
 
-Top row: an arrow while the cue is to be seen. Then the three rows of the maze: the agent yellow, the cell of the cue
-blue, the junction's right side green and its wrong side red; after the turn the agent stands on the side that it took.
-Bottom row: where in the whole corridor the agent is.
+Top row: an arrow while the cue is visible. Then the three rows of the maze: the agent yellow, the cell of the cue blue,
+the right side of the junction green and the wrong side red; after the turn the agent is on the side that it took.
+Bottom row: the position of the agent in the whole corridor.
 """
 
 from __future__ import annotations
@@ -12,20 +12,20 @@ from recollect.lazy import np
 CELL = 16
 """Pixels of a cell."""
 VIEW = 19
-"""Cells that are shown of a longer corridor."""
+"""Most cells of the corridor in the picture."""
 WALL, PAPER, AGENT, CUE = (88, 92, 98), (20, 23, 27), (255, 214, 10), (52, 92, 178)
 FLOORS = ((38, 41, 46), (46, 50, 56))
-"""Of every other cell, so that a step is seen."""
+"""Shade of every other cell, so that steps are visible."""
 RIGHT_SIDE, WRONG_SIDE = (30, 150, 70), (150, 50, 45)
 
 
 def draw(length: int, cue_cell: int, x: int, *, up: bool, turn: int) -> np.ndarray:
-    """The picture.
+    """Draw the picture.
 
     Args:
         length: x of the junction.
-        cue_cell: x of the cell in which the cue is to be seen.
-        x: where the agent is.
+        cue_cell: x of the cell in which the cue is visible.
+        x: position of the agent.
         up: the right side.
         turn: 1 after a turn up, -1 after a turn down, 0 before.
 
@@ -62,7 +62,7 @@ def _fill(picture: np.ndarray, row: int, column: int, colour: tuple[int, int, in
 
 
 def _arrow(up: bool) -> np.ndarray:
-    """A triangle in a cell, bool ``[CELL, CELL]``."""
+    """Return a triangle in a cell, bool ``[CELL, CELL]``."""
     down, right = np.mgrid[:CELL, :CELL] + 0.5
     inside = (down > 2) & (down < CELL - 2) & (np.abs(right - CELL / 2) < (down - 2) / 2)
     return inside if up else inside[::-1]

@@ -1,7 +1,7 @@
-"""What the tiles of a room look like: shapes in colours on a backdrop, as pixels or as symbols.
+"""Pictures of tiles: coloured shapes on a backdrop, as pixels or as symbols.
 
 A tile is a triple (backdrop, shape, colour), numbered by :func:`picture`. :class:`TilePictures` turns a room of such
-numbers into what is seen through a window of it, in either form:
+numbers into the picture of a window of it, in either form:
 
     pixels   uint8 [y 9, x 9, 3], 9 pixels a tile
     tiles    uint8 [y, x, 3], symbols: backdrop; shape from 1, 0 for none; colour from 1, 0 for none
@@ -57,22 +57,22 @@ COLOURS: dict[str, tuple[int, int, int]] = {
 """Names and RGB values; none is black (floor) or white (agent)."""
 
 NO_SHAPE = len(SHAPES)
-"""The shape of an empty tile."""
+"""Shape of an empty tile."""
 
 
 def picture(
     backdrop: torch.Tensor | int, shape: torch.Tensor | int = NO_SHAPE, colour: torch.Tensor | int = 0
 ) -> torch.Tensor:
-    """The number of the tile with this backdrop, shape and colour, long, as broadcast."""
+    """Return the number of the tile with this backdrop, shape and colour, long, broadcast."""
     return torch.as_tensor((backdrop * (NO_SHAPE + 1) + shape) * len(COLOURS) + colour)
 
 
 class TilePictures:
-    """Every tile's picture, and the windows through which a room is seen.
+    """Pictures of all tiles, and the windows of a room from every pose.
 
     Args:
         form: ``pixels`` or ``tiles``.
-        windows: the cells seen from every pose, long ``[poses, view * view]``; see ``tile_rooms``.
+        windows: visible cells from every pose, long ``[poses, view * view]``; see ``tile_rooms``.
     """
 
     def __init__(self, form: Form, windows: torch.Tensor) -> None:
@@ -84,11 +84,11 @@ class TilePictures:
         self.line = torch.arange(self.lines, device=windows.device)[:, None]
 
     def show(self, room: torch.Tensor, pose: torch.Tensor) -> torch.Tensor:
-        """What is seen of a room of tile numbers.
+        """Return the picture of a room's window.
 
         Args:
-            room: long ``[b, cells]``; windows name its columns.
-            pose: long ``[b]``, from where it is seen.
+            room: tile numbers, long ``[b, cells]``; windows index its columns.
+            pose: long ``[b]``.
 
         Returns:
             uint8 ``[b, y, x, c]``.
@@ -101,7 +101,7 @@ class TilePictures:
 
 
 def image_space(form: Form, view: int) -> gymnasium.spaces.Box:
-    """The space of what :class:`TilePictures` shows of ``view`` x ``view`` tiles."""
+    """Return the space of :class:`TilePictures` of ``view`` x ``view`` tiles."""
     if form == "pixels":
         return gymnasium.spaces.Box(0, 255, (view * TILE, view * TILE, 3), np.uint8)
     high = np.broadcast_to(np.array([CLOSED_BOX, len(SHAPES), len(COLOURS)], np.uint8), (view, view, 3))

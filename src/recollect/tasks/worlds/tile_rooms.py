@@ -1,4 +1,4 @@
-"""The geometry of a square room of tiles: who is next to whom, and what is seen from where.
+"""Geometry of square rooms of tiles: neighbours, and visible windows.
 
 Cells of a room of ``side`` x ``side`` tiles are numbered row by row; cell ``side * side`` stands for everything
 outside it. Headings and directions go clockwise, from north (up, towards row 0).
@@ -21,7 +21,7 @@ def _cells(side: int, y: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
 
 
 def moves(side: int, directions: tuple[tuple[int, int], ...]) -> torch.Tensor:
-    """Where a step leads: long ``[side * side, directions]``; to the same cell where a wall is in the way."""
+    """Return the cell after a step, long ``[side * side, directions]``; the same cell at a wall."""
     cell = torch.arange(side * side)[:, None]
     down, right = torch.tensor(directions).T
     there = _cells(side, cell // side + down, cell % side + right)
@@ -29,17 +29,16 @@ def moves(side: int, directions: tuple[tuple[int, int], ...]) -> torch.Tensor:
 
 
 def windows_around(side: int, view: int) -> torch.Tensor:
-    """The ``view`` x ``view`` cells around each cell, long ``[side * side, view * view]``."""
+    """Return the ``view`` x ``view`` cells around each cell, long ``[side * side, view * view]``."""
     cell = torch.arange(side * side)[:, None, None]
     offset = torch.arange(view) - view // 2
     return _cells(side, cell // side + offset[:, None], cell % side + offset).flatten(1)
 
 
 def windows_ahead(side: int, view: int) -> torch.Tensor:
-    """The ``view`` x ``view`` cells in front of a heading, long ``[4 * side * side, view * view]``.
+    """Return the ``view`` x ``view`` cells in front of a heading, long ``[4 * side * side, view * view]``.
 
-    Row ``heading * side * side + cell``. The last row of the window is the line of the agent itself, which stands in
-    the middle of it; what is ahead is up.
+    Row ``heading * side * side + cell``. The agent is in the middle of the last row of the window; ahead is up.
     """
     cell = torch.arange(side * side)[:, None, None]
     ahead = (view - 1 - torch.arange(view))[:, None]
@@ -59,5 +58,5 @@ def spaced_cells(side: int, last_row: int) -> list[int]:
 
 
 def sample_without_replacement(count: int, of: int, *shape: int, generator: torch.Generator) -> torch.Tensor:
-    """``count`` different numbers of ``0 .. of - 1`` in random order, long ``[*shape, count]``."""
+    """Draw ``count`` different numbers of ``0 .. of - 1`` in random order, long ``[*shape, count]``."""
     return torch.rand(*shape, of, generator=generator, device=generator.device).argsort(-1)[..., :count]
