@@ -35,7 +35,7 @@ from recollect.runs.provenance import environment
 from recollect.tasks.worlds.arcade.catch import CatchConfig
 from recollect.tasks.worlds.t_maze import TMazeConfig
 from recollect.training import FRESH_SEED
-from recollect.training.fit import fit
+from recollect.training.loop import fit
 
 ROOT = Path(__file__).parents[1]
 ASSETS, OUTPUT = ROOT / "docs" / "assets", ROOT / "benchmarks" / "results" / "maps.json"

@@ -2,6 +2,7 @@
 
 import ast
 import dataclasses
+import importlib
 import inspect
 import itertools
 import re
@@ -36,18 +37,30 @@ def test_layers_is_small_and_files_are_short_in_the_median(record_property):
     assert statistics.median(lengths) <= 180
 
 
-def import_graph(sources, root):
-    """Imports of every module: at the top, inside functions and for type checkers alike.
+def counted_nodes(tree, stem):
+    """Nodes of a module, without what packages and configs name for editors alone, and without function bodies of
+    configs.
 
-    A ``config.py`` imports the class that it builds inside ``build``, and that class imports its config: only the
-    imports at the top of a ``config.py`` count.
+    A config imports the class that it builds inside ``build``, and that class imports its config.
     """
+    queue = [tree]
+    while queue:
+        node = queue.pop()
+        yield node
+        is_build = isinstance(node, ast.FunctionDef) and (node.name == "build" or stem == "config")
+        for_editors = (
+            stem in ("__init__", "config") and isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+        )
+        queue += [] if is_build or for_editors else ast.iter_child_nodes(node)
+
+
+def import_graph(sources, root):
+    """Imports of every module: at the top, inside functions and for type checkers alike; see ``counted_nodes``."""
     names = {".".join(path.relative_to(root).with_suffix("").parts).removesuffix(".__init__"): path for path in sources}
     graph = {}
     for name, path in names.items():
         found = set()
-        tree = ast.parse(path.read_text())
-        for node in tree.body if path.stem == "config" else ast.walk(tree):
+        for node in counted_nodes(ast.parse(path.read_text()), path.stem):
             if isinstance(node, ast.Import):
                 found |= {alias.name for alias in node.names}
             elif isinstance(node, ast.ImportFrom):
@@ -153,3 +166,14 @@ def test_the_guide_to_writing_a_core_works():
     core = scope["LeakyMemory"](scope["LeakyMemoryConfig"](dim=4), 8)
     card = certify(core, lines=("splits", "reset", "poison", "future", "rows", "purity", "export"))
     assert card.passed
+
+
+def test_lazily_exported_names_are_no_submodules():
+    # An import of the submodule would bind its name in the package, and the export would be the module.
+    for path in SOURCES:
+        if path.stem == "__init__" and "attach(" in path.read_text():
+            package = ".".join(path.relative_to(ROOT / "src").parent.parts)
+            submodules = {p.stem for p in path.parent.iterdir()}
+            exported = importlib.import_module(package).__getattr__("__all__")
+            lazy = {name for name in exported if name not in vars(importlib.import_module(package))}
+            assert not lazy & submodules, f"{package}: {lazy & submodules}"

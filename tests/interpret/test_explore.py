@@ -25,7 +25,7 @@ from recollect.tasks import GymnasiumConfig
 from recollect.tasks.worlds.arcade.catch import CatchConfig
 from recollect.tasks.worlds.t_maze import TMazeConfig
 from recollect.training import FRESH_SEED
-from recollect.training.fit import fit
+from recollect.training.loop import fit
 
 MAZE = TMazeConfig(length=6, slack=10, penalty=0.05)
 

@@ -6,7 +6,7 @@ import pytest
 
 from recollect.recipes.endless import ENDLESS, IMITATION, LONG, ROWS, SECONDS, WORLD, endless
 from recollect.recipes.reproduce import run_once
-from recollect.training.fit import fit
+from recollect.training.loop import fit
 
 
 def test_every_memory_is_taught_the_same_way():

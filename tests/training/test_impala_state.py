@@ -18,9 +18,9 @@ from recollect.training import (
     ReuseConfig,
     ScheduleConfig,
 )
-from recollect.training.fit import fit
 from recollect.training.impala import trainer as impala
 from recollect.training.impala.trainer import ImpalaTrainer
+from recollect.training.loop import fit
 
 SCHEDULES = {
     "synchronous": ScheduleConfig(),

@@ -70,7 +70,7 @@ def test_only_runs_in_a_world_have_episodes_and_only_for_a_place_that_can_be_wri
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--noise", "0.5"], "noise=[0.5]: it is for episodes that are kept"),
+        (["--noise", "0.5"], "noise=[0.5]: it is for recorded episodes"),
         (["--record", "e.npz", "--noise", "1.5"], "noise=[1.5]: give shares of the actions, from 0 to 1"),
         (["--policy", "sampled"], "only runs in a world have a policy"),
         (["--video", "films"], "only runs in a world can be filmed"),

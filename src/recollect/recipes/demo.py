@@ -33,7 +33,7 @@ from recollect.runs.progress import Progress
 from recollect.tasks.worlds.contract import WorldConfig
 from recollect.tasks.worlds.t_maze import TMazeConfig
 from recollect.training import FRESH_SEED, ImpalaConfig
-from recollect.training.fit import Outcome, fit
+from recollect.training.loop import Outcome, fit
 
 WINDOW = 1000  # steps whose median time is compared, at the start and at the end of the stream
 SEGMENT = 1000  # steps of a whole-sequence pass, which the contract leaves free

@@ -51,7 +51,7 @@ from recollect.state import nbytes
 from recollect.tasks import GymnasiumConfig
 from recollect.training import REGISTRY, DetectionConfig, TrainerConfig, fresh_seed
 from recollect.training.devices import choose_device
-from recollect.training.fit import Outcome, fit
+from recollect.training.loop import Outcome, fit
 from recollect.training.saved_run import load_model
 from recollect.training.training_aids import all_training_aids
 
@@ -494,8 +494,6 @@ def _reset_peak() -> None:
 
 
 def _peak() -> float | None:
-    """Return the peak memory since :func:`_reset_peak` in MiB: of the accelerator if there is one, else of the
-    process.
-    """
+    """Return the peak memory since :func:`_reset_peak` in MiB, of the accelerator or else of the process."""
     most = torch.cuda.max_memory_allocated() if torch.cuda.is_available() else peak_bytes()
     return None if most is None else round(most / 2**20, 1)

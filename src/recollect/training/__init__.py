@@ -33,8 +33,8 @@ from recollect.training.streams.config import (
 from recollect.training.trainers import REGISTRY, TRAINERS, find_trainer
 
 if TYPE_CHECKING:
-    from recollect.training.fit import Outcome as Outcome
-    from recollect.training.fit import fit as fit
+    from recollect.training.loop import Outcome as Outcome
+    from recollect.training.loop import fit as fit
     from recollect.training.saved_run import evaluate_run as evaluate_run
     from recollect.training.saved_run import load_config as load_config
     from recollect.training.saved_run import load_model as load_model
@@ -44,10 +44,10 @@ if TYPE_CHECKING:
 __getattr__ = attach(
     __name__,
     {
-        "Outcome": "fit",
+        "Outcome": "loop",
         "Trainer": "trainer",
         "evaluate_run": "saved_run",
-        "fit": "fit",
+        "fit": "loop",
         "load_config": "saved_run",
         "load_model": "saved_run",
         "record_run": "saved_run",

@@ -285,7 +285,7 @@ def test_a_finished_run_has_nothing_to_do(tmp_path):
 
 def test_processor_time_ends_a_run_which_then_is_over(tmp_path, monkeypatch):
     clock = iter(range(10_000))
-    monkeypatch.setattr(sys.modules["recollect.training.fit"], "process_time", lambda: next(clock))  # 1 s a step
+    monkeypatch.setattr(sys.modules["recollect.training.loop"], "process_time", lambda: next(clock))  # 1 s a step
     outcome = fit(config(processor_seconds=4.0), tmp_path / "run")
     assert (outcome.status, outcome.step, outcome.processor_seconds) == ("finished", 4, 4.0)
     assert rows(tmp_path / "run")[-1]["score"], "the last step is always evaluated"
