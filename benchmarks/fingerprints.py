@@ -27,6 +27,7 @@ from recollect import SequenceModelConfig
 from recollect import state as trees
 from recollect.cores import CORES
 from recollect.recipes import training
+from recollect.training import fit
 
 ROOT = Path(__file__).parents[1]
 TRAINED = [("recall", key) for key in ("lstm", "hcam", "tlb", "ttm")] + [

@@ -17,6 +17,7 @@ from recollect.evaluation.agents import evaluate_agent
 from recollect.recipes.gymnasium import GYMNASIUM, gymnasium_run
 from recollect.recipes.reproduce import reproduce
 from recollect.tasks import GymnasiumConfig
+from recollect.training import fit
 
 ROOT = Path(__file__).parents[2]
 

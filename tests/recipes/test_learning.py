@@ -12,6 +12,7 @@ from recollect.recipes.hierarchical_transformer_memory import t_maze, visual_mat
 from recollect.recipes.htm_inference import inference
 from recollect.recipes.recall import recall
 from recollect.recipes.temporal_latent_bottleneck import copying
+from recollect.training import fit
 
 
 @pytest.mark.slow

@@ -50,6 +50,7 @@ def _require_valid(request: Request) -> None:
 
 def _train_one(request: Request, console: Console) -> int:
     from recollect.recipes.train import core_name, task_name
+    from recollect.training import fit
 
     default = _default_config(request)
     task, core = task_name(default), core_name(default)
