@@ -7,7 +7,7 @@ import torch
 
 from recollect.agents import SequenceClassifier, SequenceClassifierConfig
 from recollect.encoders import ENCODERS
-from recollect.encoders.transformer import TransformerConfig
+from recollect.encoders.config import TransformerConfig
 from recollect.tasks import Arrays, ListOps, TaskSpec
 
 ROWS = [key for key, config in ENCODERS.items() if not config.reads_patches]

@@ -6,9 +6,7 @@ import torch
 from recollect.agents.config import SiTConfig
 from recollect.agents.sit import SiT
 from recollect.cores.tlb import TemporalLatentBottleneckConfig
-from recollect.encoders.swin_v2 import SwinV2Config
-from recollect.encoders.transformer import TransformerConfig
-from recollect.encoders.vit_tlb import ViTTLBConfig
+from recollect.encoders.config import SwinV2Config, TransformerConfig, ViTTLBConfig
 from recollect.layers.positions import resize_grid
 from recollect.tasks import Shapes
 

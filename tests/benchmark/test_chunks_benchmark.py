@@ -10,7 +10,7 @@ import torch
 from rich.console import Console
 
 from recollect.benchmark import ChunksBenchmark, chunks, render_chunks, run_chunks
-from recollect.encoders.transformer import TransformerConfig
+from recollect.encoders.config import TransformerConfig
 from recollect.ops.allocation import keep_freed_memory, return_freed_memory
 
 sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))

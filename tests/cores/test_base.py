@@ -14,7 +14,7 @@ from recollect.cores import CORES
 from recollect.cores.hcam import ChunkAttentionVariant, HierarchicalChunkMemoryConfig
 from recollect.cores.instructed import InstructedTransformerConfig
 from recollect.cores.memoryless import MemorylessConfig
-from recollect.cores.mott.core import SpatialAttentionMemoryConfig
+from recollect.cores.mott.config import SpatialAttentionMemoryConfig
 from recollect.cores.recurrent import GRUConfig, LSTMConfig, LSTMState
 from recollect.cores.stream import Stream
 from recollect.cores.tlb import TemporalLatentBottleneckConfig, TemporalLatentBottleneckVariant

@@ -5,7 +5,7 @@ import pytest
 import torch
 from tests.cores.samples import causal_transformer as samples
 
-from recollect.cores.causal_transformer.core import CausalTransformerConfig
+from recollect.cores.causal_transformer.config import CausalTransformerConfig
 from recollect.layers.tap import listen
 from recollect.state import detach, leaves
 
@@ -129,7 +129,7 @@ def test_taps_hear_windows_and_change_nothing(positions, steps):
         ({"dim": 9, "num_heads": 3}, "num_heads=3: rotary positions need heads of even width, these have 3"),
         ({"memory_len": 0}, "memory_len=0: give at least 1"),
         ({"hidden_dim": 0}, "hidden_dim=0: give at least 1"),
-        ({"positions": "relative"}, "positions='relative': choose from rotary, bias, none"),
+        ({"positions": "relative"}, "positions='relative': choose one of 'rotary', 'bias', 'none'"),
         ({"activation": "tanh"}, "activation='tanh': choose one of 'relu', 'gelu', 'gelu_tanh'"),
         ({"dropout": -0.1}, "dropout=-0.1: give a probability below 1"),
     ],

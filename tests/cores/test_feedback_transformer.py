@@ -145,14 +145,14 @@ def test_every_layer_reads_the_top_of_the_past():
 @pytest.mark.parametrize(
     ("wrong", "field", "remedy"),
     [
-        ({"dim": 0}, "dim=0", "positive"),
-        ({"num_layers": 0}, "num_layers=0", "at least one"),
-        ({"num_heads": 3}, "num_heads=3", "divisor of dim=128"),
-        ({"num_heads": 0}, "num_heads=0", "divisor of dim=128"),
+        ({"dim": 0}, "dim=0", "at least 1"),
+        ({"num_layers": 0}, "num_layers=0", "at least 1"),
+        ({"num_heads": 3}, "num_heads=3", "must divide dim=128"),
+        ({"num_heads": 0}, "num_heads=0", "at least 1"),
         ({"hidden_dim": 0}, "hidden_dim=0", "at least 1"),
         ({"dropout": 1.0}, "dropout=1.0", "probability"),
-        ({"memory_len": 0}, "memory_len=0", "at least one"),
-        ({"norm": "both"}, "norm='both'", "'pre' or 'post'"),
+        ({"memory_len": 0}, "memory_len=0", "at least 1"),
+        ({"norm": "both"}, "norm='both'", "'pre', 'post'"),
     ],
 )
 def test_bad_configs_name_field_value_and_remedy(wrong, field, remedy):

@@ -5,7 +5,8 @@ import pytest
 import torch
 from tests.cores.samples.long_short_transformer import CONFIGS, sample
 
-from recollect.cores.long_short.core import BLOCK, LongShortTransformerConfig
+from recollect.cores.long_short.config import LongShortTransformerConfig
+from recollect.cores.long_short.core import BLOCK
 from recollect.cores.long_short.reference import reference_encode
 from recollect.layers.tap import listen
 from recollect.state import leaves, named_leaves
@@ -207,14 +208,14 @@ def test_each_form_refuses_the_other():
     ("field", "value", "remedy"),
     [
         ("dim", 0, "at least 1"),
-        ("num_heads", 3, "divisor of dim=128"),
+        ("num_heads", 3, "must divide dim=128"),
         ("hidden_dim", 0, "or None"),
         ("dropout", 1.0, "probability"),
         ("memory_len", 14, "at least 15"),
         ("chunk_len", 0, "at least 1"),
         ("num_landmarks", 0, "at least 1"),
         ("num_segments", 0, "at least 1"),
-        ("positions", "absolute", "'relative' or 'none'"),
+        ("positions", "absolute", "'relative', 'none'"),
     ],
 )
 def test_a_bad_config_is_refused_with_field_value_and_remedy(field, value, remedy):

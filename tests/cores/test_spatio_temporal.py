@@ -63,10 +63,10 @@ def test_a_norm_bounds_the_loop_from_outputs_to_queries(query):
                 for weight in part.parameters():
                     weight.mul_(3.0)
         stream, inputs = core.stream(1), torch.randn(40, 1, 15, dtype=torch.float64)
-        last = torch.zeros(1, core.given).double()
+        last = torch.zeros(1, core.feedback_dim).double()
         for x in inputs:
             output = stream.step(torch.cat((x, last), 1))
-            last = output[:, : core.given]
+            last = output[:, : core.feedback_dim]
         largest[final_norm] = output.abs().max().item()
     assert largest[True] < 8**0.5 + 1e-6 < 1e6 < largest[False]
 

@@ -81,7 +81,7 @@ def test_what_is_told_stands_behind_the_answer():
     inputs = torch.randn(1, 3, 26).double()
     outputs, _ = core(inputs, core.initial_state(1), torch.zeros(1, 3, dtype=torch.bool))
     assert torch.equal(outputs[..., 23:], inputs[..., 24:])
-    with pytest.raises(ValueError, match="dim=2: of input_dim=26, 2 stand in the output as they are"):
+    with pytest.raises(ValueError, match="dim=2: of input_dim=26, 2 go to the output unchanged"):
         small(dim=2)
 
 

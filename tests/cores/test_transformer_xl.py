@@ -7,7 +7,7 @@ import torch
 from tests.cores.samples import transformer_xl as samples
 
 from recollect.cores.transformer_xl import core as module
-from recollect.cores.transformer_xl.core import TransformerXLConfig
+from recollect.cores.transformer_xl.config import TransformerXLConfig
 from recollect.layers.tap import edit_taps, listen
 from recollect.layers.window_attention import NarrowedPlan, plan_window
 from recollect.state import detach, leaves
@@ -206,8 +206,8 @@ def test_detached_memory_gets_no_gradient_and_attached_memory_does():
         ({"memory_len": 0}, "memory_len=0: give at least 1"),
         ({"num_layers": 0}, "num_layers=0: give at least 1"),
         ({"hidden_dim": 0}, "hidden_dim=0: give at least 1"),
-        ({"gate": "lstm"}, "gate='lstm': choose residual or gru"),
-        ({"positions": "rotary"}, "positions='rotary': choose relative, learned or none"),
+        ({"gate": "lstm"}, "gate='lstm': choose one of 'residual', 'gru'"),
+        ({"positions": "rotary"}, "positions='rotary': choose one of 'relative', 'learned', 'none'"),
         ({"top_k": 0}, "top_k=0: give at least 1, or None for all"),
         ({"activation": "tanh"}, "activation='tanh': choose one of 'relu', 'gelu', 'gelu_tanh'"),
         ({"dropout": 1.0}, "dropout=1.0: give a probability below 1"),

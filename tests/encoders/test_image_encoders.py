@@ -9,10 +9,7 @@ import torch.nn.functional as F
 from recollect.agents import SequenceClassifierConfig
 from recollect.cores.tlb import TemporalLatentBottleneckConfig
 from recollect.cores.tlb.reference import reference_encode
-from recollect.encoders.swin_v2 import SwinV2Config
-from recollect.encoders.transformer import TransformerConfig
-from recollect.encoders.vit import ViTConfig
-from recollect.encoders.vit_tlb import ViTTLBConfig
+from recollect.encoders.config import SwinV2Config, TransformerConfig, ViTConfig, ViTTLBConfig
 from recollect.layers.positions import from_patches, resize_grid
 from recollect.tasks import ListOps, Shapes
 
@@ -107,7 +104,7 @@ def test_the_summarys_attention_is_that_of_token_and_slots():
     torch.testing.assert_close(found[1, :4], weights.mean((0, 1)))
     torch.testing.assert_close(found.unflatten(1, (4, 4)).sum(2), torch.ones(2, 4))
     assert reader.summary_attention(torch.randn(1, 14, 8)).shape == (1, 14)
-    with pytest.raises(ValueError, match=r"StackEncoder has no attention from its summary.*take vit or vit-tlb"):
+    with pytest.raises(ValueError, match=r"StackEncoder has no attention from its summary.*use vit or vit-tlb"):
         TransformerConfig(**SIZES).build(8, 16).summary_attention(inputs)
 
 
@@ -135,7 +132,7 @@ def test_swin_reads_other_sizes_as_a_model_that_was_built_for_them():
         torch.testing.assert_close(one.grad, two.grad)
     small.double(), large.double()
     assert torch.equal(small(inputs[128].double()), large(inputs[128].double()))
-    with pytest.raises(ValueError, match="4 stages merge 12 patches a side too often"):
+    with pytest.raises(ValueError, match="4 stages merge 12 patches per side too often"):
         small(Shapes(size=48).sample(1, torch.Generator()).inputs)
 
 
@@ -151,7 +148,7 @@ def test_swin_is_that_of_transformers():
         pooled = theirs.swinv2(from_patches(inputs, 4)).pooler_output
         torch.testing.assert_close(ours(inputs), ours.head(pooled))
         torch.testing.assert_close(theirs(from_patches(inputs, 4)).logits, theirs.classifier(pooled))
-    with pytest.raises(ValueError, match="padding: swin-v2 reads whole pictures"):
+    with pytest.raises(ValueError, match="padding: swin-v2 reads whole images"):
         ours.encoder(inputs, torch.ones(2, 256, dtype=torch.bool))
     with pytest.raises(ValueError, match=r"padding is torch.bool \[2, 255\]; it must be bool \[2, 256\]"):
         ours.encoder(inputs, torch.zeros(2, 255, dtype=torch.bool))
@@ -163,7 +160,7 @@ def test_swin_says_what_is_missing_or_wrong(monkeypatch):
         (lambda: SwinV2Config(depths=(2, 2)), "num_heads=.*one number for each of the 2 stages"),
         (lambda: SwinV2Config(dim=10), "stage 0 is 10 wide"),
         (lambda: SWIN.build(47, 64), "input_dim=47"),
-        (lambda: SWIN.build(48, 81), "2 stages merge 9 patches a side too often"),
+        (lambda: SWIN.build(48, 81), "2 stages merge 9 patches per side too often"),
         (lambda: model(SWIN), "positions='grid': SwinV2Config places patches itself: choose \"none\""),
         (lambda: model(SWIN, ListOps(min_length=5, max_length=20), "none"), "SwinV2Config reads pictures alone"),
     ):

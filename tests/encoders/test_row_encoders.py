@@ -10,12 +10,16 @@ import torch.nn.functional as F
 from recollect.cores.recurrent import LSTMConfig
 from recollect.cores.tlb import TemporalLatentBottleneckConfig
 from recollect.encoders import ENCODERS
-from recollect.encoders.linear_transformer import LinearTransformerConfig, kernel_features
-from recollect.encoders.linformer import LinformerConfig
-from recollect.encoders.past_chunks import PastChunksConfig
-from recollect.encoders.performer import PerformerConfig, log_features, orthogonal_directions
-from recollect.encoders.transformer import TransformerConfig
-from recollect.encoders.vit import ViTConfig
+from recollect.encoders.config import (
+    LinearTransformerConfig,
+    LinformerConfig,
+    PastChunksConfig,
+    PerformerConfig,
+    TransformerConfig,
+    ViTConfig,
+)
+from recollect.encoders.linear_transformer import kernel_features
+from recollect.encoders.performer import log_features, orthogonal_directions
 
 ROWS = [key for key, config in ENCODERS.items() if not config.reads_patches]  # the others read square pictures alone
 SIZES = {"dim": 8, "num_layers": 2, "num_heads": 2, "hidden_dim": 12}
@@ -104,7 +108,7 @@ def test_bad_padding_and_rows_without_a_step_are_named(key):
         (torch.zeros(1, 6, dtype=torch.bool), r"bool \[1, 6\]"),
         (torch.zeros(2, 5, dtype=torch.bool), r"bool \[2, 5\]"),
     ):
-        with pytest.raises(ValueError, match=rf"padding is torch.{found}; it must be bool \[2, 6\]: True where there"):
+        with pytest.raises(ValueError, match=rf"padding is torch.{found}; it must be bool \[2, 6\]: True at steps"):
             encoder(inputs, padding)
     for padding in (None, torch.zeros(2, 0, dtype=torch.bool)):
         with pytest.raises(ValueError, match=r"inputs have shape \[2, 0, 5\]: give rows .* of at least one step"):
@@ -241,7 +245,7 @@ def test_the_tlb_sums_up_with_the_mean_of_its_slots():
 
 def test_bad_settings_are_named():
     for make, message in (
-        (lambda: TransformerConfig(dim=6, num_heads=4), "num_heads=4: choose a divisor of dim=6"),
+        (lambda: TransformerConfig(dim=6, num_heads=4), "num_heads=4: must divide dim=6"),
         (lambda: PerformerConfig(num_features=0), "num_features=0"),
         (lambda: LinformerConfig(num_projected=0), "num_projected=0"),
         (lambda: PastChunksConfig(past_chunks=-1), "past_chunks=-1"),

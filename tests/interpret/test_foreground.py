@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from recollect.agents import SequenceClassifierConfig
-from recollect.encoders.vit import ViTConfig
+from recollect.encoders.config import ViTConfig
 from recollect.interpret.colours import top_mask
 from recollect.interpret.figures import figure_patches
 from recollect.interpret.foreground import (

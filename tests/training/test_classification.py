@@ -8,8 +8,7 @@ import torch.nn.functional as F
 from broken_steps import assert_a_step_without_memory_leaves_the_generator
 
 from recollect.cores.tlb import TemporalLatentBottleneckConfig
-from recollect.encoders.tlb import TwoWayTLBConfig
-from recollect.encoders.transformer import TransformerConfig
+from recollect.encoders.config import TransformerConfig, TwoWayTLBConfig
 from recollect.tasks import Arrays, ListOps
 from recollect.training import ClassificationConfig, FitConfig, OptimizerConfig, PretrainingConfig, evaluate_run, fit
 from recollect.training.saved_run import load_model

@@ -10,8 +10,7 @@ from broken_steps import assert_a_step_without_memory_leaves_the_generator
 
 from recollect.agents.config import SiTConfig
 from recollect.cores.tlb import TemporalLatentBottleneckConfig
-from recollect.encoders.transformer import TransformerConfig
-from recollect.encoders.vit_tlb import ViTTLBConfig
+from recollect.encoders.config import TransformerConfig, ViTTLBConfig
 from recollect.objectives.contrastive import nt_xent
 from recollect.tasks import Shapes
 from recollect.training import FitConfig, OptimizerConfig, SelfSupervisedConfig, fit

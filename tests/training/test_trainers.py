@@ -12,7 +12,7 @@ from recollect.agents.config import ActorCriticConfig
 from recollect.config import from_json, to_json, upgrade_json
 from recollect.cores import CORES
 from recollect.cores.spatio_temporal import SpatioTemporalAttentionConfig
-from recollect.encoders.transformer import TransformerConfig
+from recollect.encoders.config import TransformerConfig
 from recollect.evaluation.recordings import write_recording
 from recollect.evaluation.score import Score
 from recollect.runs.errors import NonFiniteError

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from recollect.agents.sequence_model import SequenceModel
     from recollect.agents.sit import SiT
     from recollect.cores.config import CoreConfig
-    from recollect.encoders.contract import EncoderConfig as SequenceEncoderConfig
+    from recollect.encoders.config import EncoderConfig as SequenceEncoderConfig
     from recollect.tasks.streams.contract import TaskSpec
 
 

@@ -28,7 +28,8 @@ from recollect.agents.registry import REGISTRY
 from recollect.agents.saved_model import SavedModel
 from recollect.agents.tokens import require_tokens
 from recollect.config import from_json, require, to_json
-from recollect.encoders.contract import EncoderConfig, Encoding, require_rows
+from recollect.encoders.config import EncoderConfig
+from recollect.encoders.contract import Encoding, require_rows
 from recollect.layers.positions import resize_grid, sinusoid
 from recollect.tasks.streams.contract import Batch
 

@@ -23,7 +23,7 @@ from recollect.agents.config import SiTConfig
 from recollect.agents.registry import REGISTRY
 from recollect.agents.saved_model import SavedModel
 from recollect.config import from_json, require, to_json
-from recollect.encoders.contract import EncoderConfig
+from recollect.encoders.config import EncoderConfig
 from recollect.layers.positions import resize_grid
 
 

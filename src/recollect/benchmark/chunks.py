@@ -27,8 +27,7 @@ from recollect.benchmark.timing import matmul_peak, measure
 from recollect.config import require
 from recollect.cores.tlb import TemporalLatentBottleneckConfig
 from recollect.encoders import EncoderConfig
-from recollect.encoders.tlb import TwoWayTLBConfig
-from recollect.encoders.transformer import TransformerConfig
+from recollect.encoders.config import TransformerConfig, TwoWayTLBConfig
 from recollect.machine import peak_bytes, reset_peak_bytes, resident_bytes
 from recollect.ops.allocation import return_freed_memory, trim_heap
 from recollect.training.devices import choose_device

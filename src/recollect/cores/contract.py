@@ -291,3 +291,9 @@ def _is_all_finite(inputs: Tensor, state: Any) -> bool:
     """Whether inputs and state are surely finite; False where the answer costs more than the slower path."""
     # A finite sum has finite terms, and needs one pass without a copy.
     return is_known_finite(inputs) and all(cmath.isfinite(leaf.detach().sum().item()) for leaf in _float_leaves(state))
+
+
+def require_no_dropout(core: MemoryCore[Any]) -> None:
+    """Raise ``ValueError`` if a core would drop out: plain forms have no dropout."""
+    dropout: float = core.config.dropout  # pyright: ignore[reportAttributeAccessIssue]
+    require(not (core.training and dropout), "dropout", dropout, "the plain form has none, call core.eval() first")

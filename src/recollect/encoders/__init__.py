@@ -1,16 +1,28 @@
-"""Encoders that read whole rows both ways, without a state. ``ENCODERS`` is the table of contents."""
+"""Encoders that read whole rows in both directions, without a state. ``ENCODERS`` is the table of contents.
 
-from recollect.encoders.contract import EncoderConfig, Encoding, SequenceEncoder
-from recollect.encoders.linear_transformer import LinearTransformerConfig
-from recollect.encoders.linformer import LinformerConfig
-from recollect.encoders.long_short import TwoWayLongShortConfig
-from recollect.encoders.past_chunks import PastChunksConfig
-from recollect.encoders.performer import PerformerConfig
-from recollect.encoders.swin_v2 import SwinV2Config
-from recollect.encoders.tlb import TwoWayTLBConfig
-from recollect.encoders.transformer import TransformerConfig
-from recollect.encoders.vit import ViTConfig
-from recollect.encoders.vit_tlb import ViTTLBConfig
+Importing this package does not import torch.
+"""
+
+from typing import TYPE_CHECKING
+
+from recollect.encoders.config import EncoderConfig as EncoderConfig
+from recollect.encoders.config import (
+    LinearTransformerConfig,
+    LinformerConfig,
+    PastChunksConfig,
+    PerformerConfig,
+    SwinV2Config,
+    TransformerConfig,
+    TwoWayLongShortConfig,
+    TwoWayTLBConfig,
+    ViTConfig,
+    ViTTLBConfig,
+)
+from recollect.lazy import attach
+
+if TYPE_CHECKING:
+    from recollect.encoders.contract import Encoding as Encoding
+    from recollect.encoders.contract import SequenceEncoder as SequenceEncoder
 
 ENCODERS: dict[str, type[EncoderConfig]] = {
     "two-way-tlb": TwoWayTLBConfig,
@@ -25,4 +37,4 @@ ENCODERS: dict[str, type[EncoderConfig]] = {
     "swin-v2": SwinV2Config,
 }
 
-__all__ = ["ENCODERS", "EncoderConfig", "Encoding", "SequenceEncoder"]
+__getattr__ = attach(__name__, {"Encoding": "contract", "SequenceEncoder": "contract"})

@@ -7,42 +7,17 @@ Paper:    Wang et al., Linformer: Self-Attention with Linear Complexity (2020), 
 Differs:  rows shorter than n use the first columns of E and F; padded steps count as zeros. No biases.
 """
 
-from dataclasses import dataclass
-from typing import ClassVar
-
 import torch
 from torch import Tensor, nn
 
 from recollect.config import require
-from recollect.encoders.contract import Mixer, StackConfig
+from recollect.encoders.config import LinformerConfig
+from recollect.encoders.contract import Mixer
 from recollect.layers.attention import MultiHeadAttention
 
 
-@dataclass(frozen=True, kw_only=True)
-class LinformerConfig(StackConfig):
-    """Attention to a fixed number of projected steps, linear in the length."""
-
-    paper: ClassVar[str] = "Wang et al. 2020"
-
-    num_projected: int = 128
-    """Projected keys and values (k)."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require(self.num_projected > 0, "num_projected", self.num_projected, "give a positive number")
-
-    def mixer(self, length: int) -> "ProjectedAttention":
-        """Attention for rows of at most ``length`` steps."""
-        return ProjectedAttention(self, length)
-
-
 class ProjectedAttention(Mixer):
-    """Attention to projections of the row.
-
-    Args:
-        config: of the encoder.
-        length: most steps of a row (n).
-    """
+    """Attention to projections of rows of at most ``length`` steps."""
 
     def __init__(self, config: LinformerConfig, length: int) -> None:
         super().__init__()
@@ -52,7 +27,7 @@ class ProjectedAttention(Mixer):
         )
 
     def forward(self, inputs: Tensor, padding: Tensor | None) -> Tensor:
-        """See :class:`Mixer`.
+        """``[b, t, d] -> [b, t, d]``; see :class:`Mixer`.
 
         Raises:
             ValueError: a row is longer than the projections.
@@ -61,5 +36,4 @@ class ProjectedAttention(Mixer):
         require(steps <= most, "steps", steps, f"this encoder was made for rows of at most {most}")
         seen = inputs if padding is None else torch.where(padding[..., None], 0.0, inputs)
         keys, values = self.attention.project(seen)  # linear without bias: zeros stay zeros
-        projected = self.keys[:, :steps] @ keys, self.values[:, :steps] @ values
-        return self.attention(inputs, projected)
+        return self.attention(inputs, (self.keys[:, :steps] @ keys, self.values[:, :steps] @ values))

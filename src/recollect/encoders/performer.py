@@ -8,53 +8,25 @@
 With ``kernel="relu"`` (generalised attention) phi(x)_i = relu(w_i^T x) + 0.001, which estimates no softmax.
 
 Paper:    Choromanski et al., Rethinking Attention with Performers (2021), equations 5 to 7 and section 2.4 (FAVOR+).
-Differs:  the w are drawn once, with the weights, and saved with them; the released code can draw them anew. Its small
-          number that keeps sums from vanishing is not needed: each feature is divided by its largest value over the
-          keys and the queries' are multiplied by it, which changes no number. No biases in the projections.
+Differs:  the w are drawn once, with the weights, and saved with them; the released code can redraw them. It adds a
+          small number so that sums do not vanish; here each feature is divided by its largest value over the keys,
+          and the queries' feature is multiplied by it, which changes no result. No biases in the projections.
 """
-
-from dataclasses import dataclass
-from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
 
-from recollect.config import require
-from recollect.encoders.contract import Mixer, StackConfig
-from recollect.encoders.linear_transformer import read_sums
+from recollect.encoders.config import PerformerConfig
+from recollect.encoders.contract import Mixer
+from recollect.encoders.linear_transformer import attend_to_features
 from recollect.layers.attention import MultiHeadAttention, merge_heads, split_heads
 
 LEAST = 1e-3
 """Least feature of the relu kernel, as in the released code."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class PerformerConfig(StackConfig):
-    """Softmax attention estimated with random features, linear in the length."""
-
-    paper: ClassVar[str] = "Choromanski et al. 2021"
-
-    num_features: int = 128
-    """Random features per head (m)."""
-    kernel: Literal["softmax", "relu"] = "softmax"
-    """What the features estimate: softmax attention, or nothing (generalised attention)."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require(self.num_features > 0, "num_features", self.num_features, "give a positive number")
-        require(self.kernel in ("softmax", "relu"), "kernel", self.kernel, "choose 'softmax' or 'relu'")
-
-    def mixer(self, length: int) -> "FeatureAttention":
-        """Attention."""
-        return FeatureAttention(self)
-
-
 class FeatureAttention(Mixer):
-    """Attention with random features.
-
-    Args:
-        config: of the encoder.
-    """
+    """Attention with random features."""
 
     directions: Tensor
 
@@ -65,7 +37,7 @@ class FeatureAttention(Mixer):
         self.register_buffer("directions", orthogonal_directions(config.num_features, config.dim // config.num_heads))
 
     def forward(self, inputs: Tensor, padding: Tensor | None) -> Tensor:
-        """See :class:`Mixer`."""
+        """``[b, t, d] -> [b, t, d]``; see :class:`Mixer`."""
         queries = split_heads(self.attention.query(inputs), self.attention.num_heads)
         keys, values = self.attention.project(inputs)
         hidden = None if padding is None else padding[:, None, :, None]
@@ -74,11 +46,11 @@ class FeatureAttention(Mixer):
             keys = keys if hidden is None else torch.where(hidden, 0.0, keys)
         else:
             queries, keys = self._softmax_features(queries, keys, hidden)
-        read = read_sums(queries, keys, values.to(keys.dtype)).to(inputs.dtype)
+        read = attend_to_features(queries, keys, values.to(keys.dtype)).to(inputs.dtype)
         return self.attention.out(merge_heads(read))
 
     def _softmax_features(self, queries: Tensor, keys: Tensor, hidden: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Features of queries and keys, up to factors that the division by the sum takes away."""
+        """Compute features of queries and keys, up to factors that the division by the sum cancels."""
         of_queries, of_keys = (log_features(x, self.directions) for x in (queries, keys))
         if hidden is not None:
             of_keys = of_keys.masked_fill(hidden, torch.finfo(of_keys.dtype).min)
@@ -90,16 +62,16 @@ class FeatureAttention(Mixer):
 
 
 def log_features(x: Tensor, directions: Tensor) -> Tensor:
-    """Logarithms of sqrt(m) phi: ``[..., e] -> [..., m]``, in float32 or better."""
+    """Compute logarithms of sqrt(m) phi: ``[..., e] -> [..., m]``, in float32 or better."""
     x = x.to(torch.promote_types(x.dtype, torch.float32)) * x.shape[-1] ** -0.25
     return x @ directions.to(x.dtype).T - x.square().sum(-1, keepdim=True) / 2
 
 
 def orthogonal_directions(number: int, width: int) -> Tensor:
-    """Normal vectors ``[number, width]``, orthogonal in blocks of ``width``, from the global generator."""
+    """Draw normal vectors ``[number, width]``, orthogonal in blocks of ``width``, from the global generator."""
     blocks = []
     for _ in range(-(-number // width)):
         rotation, upper = torch.linalg.qr(torch.randn(width, width))
-        # The decomposition prefers some signs; the features are no even functions, and would be biased.
+        # The decomposition prefers some signs; the features are not even functions, and would be biased.
         blocks.append((rotation * upper.diagonal().sign()).T)
     return torch.cat(blocks)[:number] * torch.randn(number, width).norm(dim=-1, keepdim=True)

@@ -1,6 +1,6 @@
 """Settings that the configs of several papers share; importable without torch."""
 
-from typing import Literal
+from typing import Any, Literal
 
 from recollect.config import require
 
@@ -20,6 +20,25 @@ def feedforward_width(dim: int, hidden_dim: int | None) -> int:
     """
     require(hidden_dim is None or hidden_dim >= 1, "hidden_dim", hidden_dim, "give at least 1, or None for 4 * dim")
     return 4 * dim if hidden_dim is None else hidden_dim
+
+
+def require_sizes(config: Any, *fields: str) -> None:
+    """Raise ``ValueError`` unless these fields of a config are at least 1."""
+    for field in fields:
+        require(getattr(config, field) >= 1, field, getattr(config, field), "give at least 1")
+
+
+def require_transformer(config: Any, *sizes: str) -> None:
+    """Raise ``ValueError`` unless a config describes Transformer layers.
+
+    Args:
+        config: with the fields ``dim``, ``num_layers``, ``num_heads``, ``hidden_dim`` and ``dropout``.
+        sizes: further fields, which are at least 1.
+    """
+    require_sizes(config, "dim", "num_layers", "num_heads", *sizes)
+    require(config.dim % config.num_heads == 0, "num_heads", config.num_heads, f"must divide dim={config.dim}")
+    feedforward_width(config.dim, config.hidden_dim)
+    require(0 <= config.dropout < 1, "dropout", config.dropout, "give a probability below 1")
 
 
 def require_map(grid: Grid, channels: int | None) -> None:

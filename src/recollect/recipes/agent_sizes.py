@@ -13,7 +13,7 @@ from recollect.config import lookup
 from recollect.cores import CORES
 from recollect.cores.config import CoreConfig
 from recollect.cores.hcam import HierarchicalChunkMemoryConfig
-from recollect.cores.transformer_xl.core import TransformerXLConfig
+from recollect.cores.transformer_xl.config import TransformerXLConfig
 from recollect.tasks.worlds.contract import WorldConfig
 from recollect.training import FitConfig, ImpalaConfig, LossConfig, OptimizerConfig, ReuseConfig
 

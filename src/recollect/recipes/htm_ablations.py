@@ -15,7 +15,7 @@ from dataclasses import replace
 
 from recollect.cores.config import CoreConfig
 from recollect.cores.hcam import HierarchicalChunkMemoryConfig
-from recollect.cores.transformer_xl.core import TransformerXLConfig
+from recollect.cores.transformer_xl.config import TransformerXLConfig
 from recollect.recipes import hierarchical_transformer_memory as htm
 from recollect.recipes.base import Recipe, Run, Scale, Test, require_scale
 from recollect.training import ImpalaConfig

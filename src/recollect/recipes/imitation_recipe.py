@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from recollect.cores.causal_transformer import CausalTransformerConfig
 from recollect.cores.hcam import HierarchicalChunkMemoryConfig
-from recollect.cores.transformer_xl.core import TransformerXLConfig
+from recollect.cores.transformer_xl.config import TransformerXLConfig
 from recollect.training import (
     CurriculumConfig,
     ImitationConfig,

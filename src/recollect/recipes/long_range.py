@@ -24,9 +24,7 @@ from recollect.cores.long_short import LongShortTransformerConfig
 from recollect.cores.memoryless import MemorylessConfig
 from recollect.cores.tlb import TemporalLatentBottleneckConfig
 from recollect.encoders import ENCODERS, EncoderConfig
-from recollect.encoders.long_short import TwoWayLongShortConfig
-from recollect.encoders.past_chunks import PastChunksConfig
-from recollect.encoders.tlb import TwoWayTLBConfig
+from recollect.encoders.config import PastChunksConfig, TwoWayLongShortConfig, TwoWayTLBConfig
 from recollect.recipes.base import Recipe, Run, Scale, Test, require_scale
 from recollect.tasks.long_range.listops import ListOps
 from recollect.tasks.streams.contract import StreamTask

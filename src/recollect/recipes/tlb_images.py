@@ -17,10 +17,7 @@ from recollect.agents.config import SequenceClassifierConfig, SequenceModelConfi
 from recollect.config import lookup
 from recollect.cores.memoryless import MemorylessConfig
 from recollect.cores.tlb import TemporalLatentBottleneckConfig
-from recollect.encoders.contract import EncoderConfig
-from recollect.encoders.swin_v2 import SwinV2Config
-from recollect.encoders.vit import ViTConfig
-from recollect.encoders.vit_tlb import ViTTLBConfig
+from recollect.encoders.config import EncoderConfig, SwinV2Config, ViTConfig, ViTTLBConfig
 from recollect.recipes.base import Recipe, Run, Scale, Test, require_scale
 from recollect.tasks.images.cifar import CIFAR
 from recollect.tasks.images.contract import ImageTask

@@ -18,9 +18,7 @@ from recollect.agents.config import SequenceModelConfig, SiTConfig
 from recollect.config import lookup
 from recollect.cores.memoryless import MemorylessConfig
 from recollect.cores.tlb import TemporalLatentBottleneckConfig
-from recollect.encoders.contract import EncoderConfig
-from recollect.encoders.transformer import TransformerConfig
-from recollect.encoders.vit_tlb import ViTTLBConfig
+from recollect.encoders.config import EncoderConfig, TransformerConfig, ViTTLBConfig
 from recollect.recipes.base import Recipe, Run, Scale, Test, require_scale
 from recollect.tasks.images.cifar import CIFAR
 from recollect.tasks.images.contract import ImageTask

@@ -2,7 +2,7 @@
 
 import random
 
-from recollect.cores.causal_transformer.core import CausalTransformerConfig as Config
+from recollect.cores.causal_transformer.config import CausalTransformerConfig as Config
 from recollect.cores.config import CoreConfig
 
 TINY = {"dim": 8, "num_heads": 2, "hidden_dim": 12, "memory_len": 3}

@@ -3,7 +3,7 @@
 import random
 
 from recollect.cores.config import CoreConfig
-from recollect.cores.long_short.core import LongShortTransformerConfig
+from recollect.cores.long_short.config import LongShortTransformerConfig
 
 CONFIGS: list[CoreConfig] = [
     LongShortTransformerConfig(dim=8, num_heads=2, memory_len=5, chunk_len=3, num_segments=2),

@@ -2,7 +2,7 @@
 
 import random
 
-from recollect.cores.spatio_temporal.core import SpatioTemporalAttentionConfig
+from recollect.cores.spatio_temporal.config import SpatioTemporalAttentionConfig
 
 TINY = {
     "dim": 6,

@@ -2,7 +2,7 @@
 
 import random
 
-from recollect.cores.timesformer.core import TimeSformerConfig
+from recollect.cores.timesformer.config import TimeSformerConfig
 
 TINY = {"dim": 7, "token_dim": 4, "num_heads": 2, "hidden_dim": 5, "memory_len": 3}
 

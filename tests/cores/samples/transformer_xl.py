@@ -2,7 +2,7 @@
 
 import random
 
-from recollect.cores.transformer_xl.core import TransformerXLConfig
+from recollect.cores.transformer_xl.config import TransformerXLConfig
 
 TINY = {"dim": 8, "num_heads": 2, "hidden_dim": 12, "memory_len": 3}
 

@@ -1,15 +1,20 @@
-"""Causal Transformer with a bounded key/value cache: the Transformer that the other cores are measured against.
+"""Causal Transformer with a bounded key/value cache, the baseline of the other cores.
 
-Read ``reference.py`` (the equations, step by step), then ``core.py`` (equations, differences, settings, state, and all
-steps of a call at once), then ``stream.py`` (one step, in place). What it shares with Transformer-XL and the
-hierarchical chunk memory is in ``layers/window_attention.py`` and ``layers/ring_attention.py``.
+Read ``reference.py`` (the equations, step by step), then ``core.py`` (equations, differences, state, and all steps of a
+call at once) and ``config.py`` (settings), then ``stream.py`` (one step, in place). Code shared with other windowed
+cores is in ``layers/window_attention.py`` and ``layers/ring_attention.py``.
 """
 
-from recollect.cores.causal_transformer.core import CausalTransformer, CausalTransformerConfig, CausalTransformerState
-from recollect.cores.causal_transformer.reference import reference_unroll
-from recollect.cores.causal_transformer.stream import CausalTransformerStream
+from typing import TYPE_CHECKING
 
-CausalTransformer.reference_unroll = reference_unroll
-CausalTransformer.stream_type = CausalTransformerStream
+from recollect.cores.causal_transformer.config import CausalTransformerConfig as CausalTransformerConfig
+from recollect.lazy import attach
 
-__all__ = ["CausalTransformer", "CausalTransformerConfig", "CausalTransformerState", "CausalTransformerStream"]
+if TYPE_CHECKING:
+    from recollect.cores.causal_transformer.core import CausalTransformer as CausalTransformer
+    from recollect.cores.causal_transformer.core import CausalTransformerState as CausalTransformerState
+    from recollect.cores.causal_transformer.stream import CausalTransformerStream as CausalTransformerStream
+
+__getattr__ = attach(
+    __name__, {"CausalTransformer": "core", "CausalTransformerState": "core", "CausalTransformerStream": "stream"}
+)

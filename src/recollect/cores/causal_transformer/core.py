@@ -7,7 +7,7 @@ With n = LayerNorm, per layer, for the steps s = t-w ... t of the same episode:
     y_t = x_t + W_o sum_s a_ts v_s
     x'_t = y_t + W_2 f(W_1 n(y_t))
 
-``positions``: ``rotary`` turns pairs of channels (j, j + e/2) by the angle t * 10000^(-2j/e), so that scores see
+``positions``: ``rotary`` turns pairs of channels (j, j + e/2) by the angle t * 10000^(-2j/e), so that scores depend on
 t - s only, and c = 0. ``bias`` has no rotation and a learned c of w + 1 entries per head and layer, which starts as
 ALiBi's line -m (t - s) with slope m = 2^(-8 i / h) for head i = 1 ... h. ``none`` has neither.
 
@@ -15,26 +15,24 @@ Papers: Vaswani et al. (2017), equation 1; norms come first, as in George (maste
 2.27-2.28; Su et al., RoFormer (2021), equations 14-16; Press et al., ALiBi (2022), section 3.
 
 Differs:
-- The window slides: each query sees exactly w steps before it, for ever, in any split of the stream into calls.
-- Keys are remembered before their rotation. A call turns them by their place in the call, so that the state knows
-  nothing of the position in the stream and no number degrades at step 10^7. The stream turns each key once, by
-  angles computed in float64, and turns them back when its state is read.
+- The window slides: each query sees exactly w steps before it, in any split of the stream into calls.
+- Keys are cached before their rotation. A call turns them by their place in the call, so that the state does not depend
+  on the position in the stream and no number degrades at step 10^7. The stream turns each key once, by angles computed
+  in float64, and turns them back when its state is read.
 - Rotary channels are paired (j, j + e/2), not (2j, 2j + 1): the same up to the order of channels.
 - Dropout acts on the outputs of both sub-layers and on the hidden layer, not on attention weights.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import ClassVar, Literal, NamedTuple
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from recollect.config import require, require_one_of
-from recollect.cores.config import CoreConfig
-from recollect.cores.contract import MemoryCore
-from recollect.layers.config import Activation, feedforward_width
+from recollect.cores.causal_transformer.config import CausalTransformerConfig
+from recollect.cores.contract import MemoryCore, Places, companion
+from recollect.layers.config import feedforward_width
 from recollect.layers.feedforward import FeedForward, input_projection
 from recollect.layers.tap import Tap
 from recollect.layers.window_attention import plan_window, slide_layers, sliding_attention, window_steps
@@ -45,7 +43,7 @@ Phases = tuple[Tensor, Tensor]
 
 
 def phases(positions: Tensor, head_dim: int, dtype: torch.dtype) -> Phases:
-    """Angles of integer positions ``[s]``, in float64 before they become numbers near 1."""
+    """Compute angles of integer positions ``[s]`` in float64, and their cosines and sines in ``dtype``."""
     steps = torch.arange(0, head_dim, 2, device=positions.device, dtype=torch.float64)
     angles = positions.to(torch.float64)[:, None] * 10000.0 ** (-steps / head_dim)
     return angles.cos().to(dtype), angles.sin().to(dtype)
@@ -59,68 +57,18 @@ def rotate(heads: Tensor, angles: Phases, sign: float = 1.0) -> Tensor:
 
 
 class CausalTransformerState(NamedTuple):
-    """What a causal Transformer remembers; zero where not of the running episode."""
+    """Cached keys and values; zero outside of the running episode."""
 
     keys: Tensor
     """``[b, layers, memory_len, dim]``, not rotated, oldest first."""
     values: Tensor
     """``[b, layers, memory_len, dim]``, oldest first."""
-    count: Tensor  # type: ignore[assignment]  # hides tuple.count, which nobody asks for
+    count: Tensor  # type: ignore[assignment]  # hides tuple.count
     """``[b]`` int64: steps of the running episode in the window, at most ``memory_len``."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class CausalTransformerConfig(CoreConfig):
-    """Settings of :class:`CausalTransformer`."""
-
-    paper: ClassVar[str] = "Vaswani et al. 2017"
-    remembers: ClassVar[str] = "a window, as keys and values"
-
-    dim: int = 128
-    """Width of the residual stream."""
-    num_layers: int = 2
-    """Layers of attention and feed-forward."""
-    num_heads: int = 4
-    """Attention heads; must divide dim, into heads of even width for rotary positions."""
-    hidden_dim: int | None = None
-    """Width of the feed-forward layer; 4 x dim when None."""
-    memory_len: int = 64
-    """Steps that a step sees before itself, in every layer."""
-    positions: Literal["rotary", "bias", "none"] = "rotary"
-    """rotary: turned queries and keys; bias: a learned number per head and offset; none."""
-    activation: Activation = "gelu"
-    """Of the feed-forward layer."""
-    final_norm: bool = True
-    """LayerNorm on the output."""
-    dropout: float = 0.0
-    """On sub-layer outputs and the hidden layer, in training."""
-
-    def __post_init__(self) -> None:
-        for field in ("dim", "num_layers", "num_heads", "memory_len"):
-            value = getattr(self, field)
-            require(value >= 1, field, value, "give at least 1")
-        feedforward_width(self.dim, self.hidden_dim)
-        require(self.dim % self.num_heads == 0, "num_heads", self.num_heads, f"must divide dim={self.dim}")
-        known = ("rotary", "bias", "none")
-        require(self.positions in known, "positions", self.positions, f"choose from {', '.join(known)}")
-        even = self.positions != "rotary" or self.dim // self.num_heads % 2 == 0
-        width = self.dim // self.num_heads
-        require(even, "num_heads", self.num_heads, f"rotary positions need heads of even width, these have {width}")
-        require_one_of(self, "activation")
-        require(0.0 <= self.dropout < 1.0, "dropout", self.dropout, "give a probability below 1")
-
-    @property
-    def reach(self) -> int:
-        """Layers x window."""
-        return self.num_layers * self.memory_len
-
-    def build(self, input_dim: int) -> "CausalTransformer":
-        """Make the core for inputs of width ``input_dim``."""
-        return CausalTransformer(self, input_dim)
-
-
 class CausalTransformerLayer(nn.Module):
-    """Windowed attention and feed-forward, each normed before and added after."""
+    """Windowed attention and feed-forward, each with a norm before and a residual after."""
 
     def __init__(self, config: CausalTransformerConfig) -> None:
         super().__init__()
@@ -140,7 +88,7 @@ class CausalTransformerLayer(nn.Module):
             self.bias = nn.Parameter(-slopes[:, None] * torch.arange(config.memory_len, -1.0, -1.0))
 
     def folded(self) -> tuple[Tensor, Tensor]:
-        """Weight ``[3 dim, dim]`` and bias ``[3 dim]`` that give q / sqrt(e), k and v of standardised inputs."""
+        """Compute weight ``[3 dim, dim]`` and bias ``[3 dim]`` of q / sqrt(e), k and v for standardized inputs."""
         d = self.qkv.in_features
         scale = torch.ones_like(self.qkv.weight[:, 0])
         scale[:d] = (d // self.num_heads) ** -0.5
@@ -150,12 +98,12 @@ class CausalTransformerLayer(nn.Module):
     def forward(
         self, x: Tensor, keys: Tensor, values: Tensor, visible: Tensor, angles: Phases | None
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """One layer.
+        """Compute one layer.
 
         Args:
             x: ``[b, t, dim]``.
-            keys: ``[b, w, dim]``, finite; what ``visible`` forbids has no effect.
-            values: ``[b, w, dim]``, likewise.
+            keys: cached, ``[b, w, dim]``, finite.
+            values: cached, ``[b, w, dim]``, finite.
             visible: bool ``[b, t, w + 1]``.
             angles: of the w + t positions, or None.
 
@@ -182,47 +130,39 @@ class CausalTransformerLayer(nn.Module):
 
 
 class CausalTransformer(MemoryCore[CausalTransformerState]):
-    """A causal Transformer with a bounded key/value cache; equations and differences at the top of this file.
+    """Causal Transformer with a bounded key/value cache; equations and differences are at the top of this file."""
 
-    Args:
-        config: all settings.
-        input_dim: width of the inputs.
-    """
+    stream_type = companion("recollect.cores.causal_transformer.stream:CausalTransformerStream")
+    reference_unroll = companion("recollect.cores.causal_transformer.reference:reference_unroll")
+    runs_in_float16 = True
 
     layers: Sequence[CausalTransformerLayer]
-
-    runs_in_float16 = True
 
     def __init__(self, config: CausalTransformerConfig, input_dim: int) -> None:
         super().__init__()
         self.config = config
-        self.input_shape = (input_dim,)
-        self.output_shape = (config.dim,)
+        self.input_shape, self.output_shape = (input_dim,), (config.dim,)
         self.project = input_projection(input_dim, config.dim)
         layers = [CausalTransformerLayer(config) for _ in range(config.num_layers)]
         self.layers = nn.ModuleList(layers)  # type: ignore[assignment]
         self.norm = nn.LayerNorm(config.dim) if config.final_norm else nn.Identity()
 
     def initial_state(self, batch_size: int) -> CausalTransformerState:
-        """An empty window."""
-        c = self.config
-        return CausalTransformerState(
-            keys=self.zeros(batch_size, c.num_layers, c.memory_len, c.dim),
-            values=self.zeros(batch_size, c.num_layers, c.memory_len, c.dim),
-            count=self.zeros(batch_size, dtype=torch.int64),
-        )
+        """Return an empty window."""
+        shape = batch_size, self.config.num_layers, self.config.memory_len, self.config.dim
+        return CausalTransformerState(self.zeros(*shape), self.zeros(*shape), self.zeros(batch_size, dtype=torch.int64))
 
     def unroll(
         self, inputs: Tensor, state: CausalTransformerState, is_first: Tensor
     ) -> tuple[Tensor, CausalTransformerState]:
-        """All steps at once; see :class:`MemoryCore`."""
+        """Compute all steps at once, layer by layer."""
         c, kind = self.config, state.keys.dtype
         plan = plan_window(is_first, state.count, c.memory_len)
         angles = None
         if c.positions == "rotary":
             steps = torch.arange(c.memory_len + inputs.shape[1], device=inputs.device)
             angles = phases(steps, c.dim // c.num_heads, kind)
-        x = self.project(inputs).to(kind)  # the stream keeps its precision under autocast
+        x = self.project(inputs).to(kind)  # the residual stream keeps its precision under autocast
         keys, values = [], []
         for layer, old_keys, old_values in zip(self.layers, state.keys.unbind(1), state.values.unbind(1), strict=True):
             old = torch.where(plan.held, old_keys, 0.0), torch.where(plan.held, old_values, 0.0)
@@ -233,11 +173,11 @@ class CausalTransformer(MemoryCore[CausalTransformerState]):
         return self.norm(x), CausalTransformerState(*slid, plan.count)
 
     def largest_counters(self) -> dict[str, int]:
-        """How far the counters of the state go."""
+        """Return the largest step count."""
         return {"count": self.config.memory_len}
 
-    def recalled_steps(self, clock: Tensor) -> dict[str, tuple[Tensor, Tensor]]:
-        """Every layer's window; see :class:`MemoryCore`."""
+    def recalled_steps(self, clock: Tensor) -> Places:
+        """Return the window of every layer."""
         places = window_steps(clock, self.config.memory_len)
         return {f"layers.{i}.tap": places for i in range(len(self.layers))}
 

@@ -1,4 +1,4 @@
-"""The causal Transformer as a plain loop: row by row, step by step, head by head. Nothing here is fast.
+"""The causal Transformer as a plain loop: row by row, step by step, head by head.
 
 For step t, its layer input x_t, and the steps s = t-w ... t of the same episode, with n = LayerNorm and, per head of
 width e, the rotation rot_s of position s (Su et al., RoFormer, 2021, equations 14-15):
@@ -9,7 +9,7 @@ width e, the rotation rot_s of position s (Su et al., RoFormer, 2021, equations 
     x' = y + W_2 f(W_1 n(y) + b_1) + b_2
 
 Without ``positions="rotary"`` rot is the identity; without ``positions="bias"`` c is 0. Each layer remembers (k_s, v_s)
-of its last w steps; at ``is_first`` it forgets them.
+of its last w steps; ``is_first`` clears them.
 """
 
 import math
@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from recollect.cores.causal_transformer.core import CausalTransformer, CausalTransformerLayer, CausalTransformerState
+from recollect.cores.contract import require_no_dropout
 
 Entry = tuple[Tensor, Tensor]
 """Key and value of one step, each ``[dim]``; the key is not rotated."""
@@ -26,23 +27,9 @@ Entry = tuple[Tensor, Tensor]
 def reference_unroll(
     core: CausalTransformer, inputs: Tensor, state: CausalTransformerState, is_first: Tensor
 ) -> tuple[Tensor, CausalTransformerState]:
-    """What ``core(inputs, state, is_first)`` computes.
-
-    Args:
-        core: its parameters are used.
-        inputs: ``[b, t, d_in]``.
-        state: of the core.
-        is_first: bool ``[b, t]``.
-
-    Returns:
-        Outputs ``[b, t, dim]`` and the state after the call.
-
-    Raises:
-        ValueError: the core is in training mode and has dropout.
-    """
+    """Compute ``core(inputs, state, is_first)`` for finite inputs and without dropout."""
+    require_no_dropout(core)
     c, w = core.config, core.config.memory_len
-    if core.training and c.dropout > 0:
-        raise ValueError(f"dropout={c.dropout}: the plain form has none, call core.eval() first")
     outputs, keys, values, counts = [], [], [], []
     for b in range(inputs.shape[0]):
         unused = w - int(state.count[b])
@@ -70,7 +57,7 @@ def _layer(layer: CausalTransformerLayer, x: Tensor, past: list[Entry]) -> tuple
     W_q, W_k, W_v = layer.qkv.weight.chunk(3)
     n = layer.norm_attention(x)
     q, new = W_q @ n, (W_k @ n, W_v @ n)
-    window, t = [*past, new], len(past)  # only t - s counts, so the oldest step may stand at position 0
+    window, t = [*past, new], len(past)  # only t - s counts, so the oldest step may be at position 0
     e = len(x) // layer.num_heads
     heads = []
     for head in range(layer.num_heads):
@@ -93,7 +80,7 @@ def _layer(layer: CausalTransformerLayer, x: Tensor, past: list[Entry]) -> tuple
 
 
 def _rotate(vector: Tensor, position: int) -> Tensor:
-    """Channels j and j + e/2 of ``[e]``, turned by the angle position * 10000^(-2j/e)."""
+    """Turn channels j and j + e/2 of ``[e]`` by the angle position * 10000^(-2j/e)."""
     e = len(vector)
     angles = torch.tensor([position * 10000 ** (-2 * j / e) for j in range(e // 2)], dtype=torch.float64)
     cos, sin = angles.cos().to(vector), angles.sin().to(vector)

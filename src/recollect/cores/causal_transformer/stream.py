@@ -13,12 +13,7 @@ from recollect.ops.packed_linear import without_autocast
 
 
 class CausalTransformerStream(Stream):
-    """A live :class:`CausalTransformer`: each key is turned once, by its place in the stream. It never drops out.
-
-    Args:
-        core: whose weights are used; they are copied into the layout of the processor.
-        batch_size: number of streams.
-    """
+    """Stream of a :class:`CausalTransformer`: each key is turned once, by its place in the stream. No dropout."""
 
     core: CausalTransformer
 
@@ -35,12 +30,11 @@ class CausalTransformerStream(Stream):
                 tap=layer.tap,
             )
             gates = ResidualGate(), ResidualGate()
-            weights = layer.out, layer.norm_forward, layer.feed_forward
-            layers.append(StreamLayer(attention, *weights, gates))
+            layers.append(StreamLayer(attention, layer.out, layer.norm_forward, layer.feed_forward, gates))
         self._stack = StreamStack(layers)
         self._head_dim = c.dim // c.num_heads if c.positions == "rotary" else 0
         self._dtype = like.dtype
-        self._back = torch.arange(-c.memory_len, 0, device=like.device)  # the remembered steps, from the next one
+        self._back = torch.arange(-c.memory_len, 0, device=like.device)  # the cached steps, relative to the next one
         self._position = 0  # of the next step in this stream
         super().__init__(core, batch_size)
 
@@ -58,7 +52,7 @@ class CausalTransformerStream(Stream):
         self._stack.load(state.count, torch.cat((self._turned(state.keys, 1.0), state.values), -1).unbind(1))
 
     def _turned(self, keys: Tensor, sign: float) -> Tensor:
-        """Remembered keys ``[b, layers, w, dim]``, turned by their positions in this stream or back."""
+        """Cached keys ``[b, layers, w, dim]``, turned by their positions in this stream or back."""
         if not self._head_dim:
             return keys.clone()
         angles = phases(self._position + self._back, self._head_dim, self._dtype)
@@ -66,37 +60,25 @@ class CausalTransformerStream(Stream):
         return rotate(heads, angles, sign).transpose(2, 3).flatten(-2)
 
     def advance(self, inputs: Tensor, is_first: Tensor) -> Tensor:
-        """One step ``[b, i] -> [b, dim]``."""
+        """Take one step ``[b, i] -> [b, dim]``, or several ``[b, t, i] -> [b, t, dim]``."""
         if is_first is not self._never and is_first.any():
             self._stack.clear(is_first)
+        steps = 1 if inputs.ndim == 2 else inputs.shape[1]
         with without_autocast(inputs):
             x = self.core.project(inputs.to(self._dtype))
-            *_, x = self._stack(x, self._turn() if self._head_dim else None)
-            self._position += 1
+            *_, x = self._stack(x, self._turn(steps) if self._head_dim else None)
+            self._position += steps
             return self.core.norm(x)
 
-    def advance_block(self, inputs: Tensor, is_first: Tensor) -> Tensor:
-        """Steps ``[b, t, i] -> [b, t, dim]`` in one pass."""
-        if is_first is not self._never and is_first.any():
-            self._stack.clear(is_first)
-        with without_autocast(inputs):
-            x = self.core.project(inputs.to(self._dtype))
-            *_, x = self._stack(x, self._turn_block(inputs.shape[1]) if self._head_dim else None)
-            self._position += inputs.shape[1]
-            return self.core.norm(x)
+    advance_block = advance
 
-    def _turn(self) -> Callable[[Tensor], Tensor]:
-        """What turns this step's queries and keys ``[b, 2 dim]``."""
-        angles = phases(self._back[-1:] + (self._position + 1), self._head_dim, self._stack.dtype)
-        return lambda heads: rotate(heads.unflatten(-1, (-1, self._head_dim)), angles).flatten(-2)
-
-    def _turn_block(self, steps: int) -> Callable[[Tensor], Tensor]:
-        """What turns the queries and keys ``[b, t, 2 dim]`` of the next steps."""
+    def _turn(self, steps: int) -> Callable[[Tensor], Tensor]:
+        """Return a function that turns queries and keys ``[b, t, 2 dim]`` (one step: ``[b, 2 dim]``)."""
         positions = torch.arange(self._position, self._position + steps, device=self._back.device)
         cos, sin = phases(positions, self._head_dim, self._stack.dtype)
         angles = cos[:, None], sin[:, None]  # t 1 e/2: the same for all heads
         return lambda heads: rotate(heads.unflatten(-1, (-1, self._head_dim)), angles).flatten(-2)
 
     def buffers(self) -> list[Tensor]:
-        """The rings and the counts."""
+        """Return the rings and the counts."""
         return self._stack.buffers()

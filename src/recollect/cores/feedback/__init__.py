@@ -1,14 +1,17 @@
-"""Feedback Transformer (Fan et al. 2020): every layer reads what the highest layers made of the past.
+"""Feedback Transformer (Fan et al. 2020): every layer reads memories that contain the highest layers of the past.
 
-Read ``core`` (the equations, the config, the state, the core), then ``reference`` (the same as a plain loop).
-``attention`` has the parts of a layer and how a step reads the memories quickly; ``stream`` takes one step at a time.
+Read ``core.py`` (the equations, the state, the core), then ``reference.py`` (the same as a plain loop). ``config.py``
+has the settings, ``attention.py`` the parts of a layer, ``stream.py`` one step in place.
 """
 
-from recollect.cores.feedback.core import FeedbackState, FeedbackTransformer, FeedbackTransformerConfig
-from recollect.cores.feedback.reference import reference_unroll
-from recollect.cores.feedback.stream import FeedbackStream
+from typing import TYPE_CHECKING
 
-FeedbackTransformer.reference_unroll = reference_unroll
-FeedbackTransformer.stream_type = FeedbackStream
+from recollect.cores.feedback.config import FeedbackTransformerConfig as FeedbackTransformerConfig
+from recollect.lazy import attach
 
-__all__ = ["FeedbackState", "FeedbackStream", "FeedbackTransformer", "FeedbackTransformerConfig", "reference_unroll"]
+if TYPE_CHECKING:
+    from recollect.cores.feedback.core import FeedbackState as FeedbackState
+    from recollect.cores.feedback.core import FeedbackTransformer as FeedbackTransformer
+    from recollect.cores.feedback.stream import FeedbackStream as FeedbackStream
+
+__getattr__ = attach(__name__, {"FeedbackState": "core", "FeedbackStream": "stream", "FeedbackTransformer": "core"})

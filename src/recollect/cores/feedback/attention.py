@@ -1,14 +1,16 @@
-"""How a step of the Feedback Transformer reads the memories before it, without projecting any of them twice.
+"""Layers of the Feedback Transformer, and their attention to earlier memories, none of which is projected twice.
 
-A :class:`Past` holds the keys and values of one pair of projections. Those of the steps before a block of 16 are one
-tensor for the whole block, so that the backward pass adds into one gradient instead of one per step and slot.
+The keys and values of the steps before a block of 16 are one tensor for the whole block, so that the backward pass adds
+into one gradient instead of one per step and slot.
 """
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from recollect.cores.feedback.config import FeedbackTransformerConfig
 from recollect.layers.attention import masked_softmax, merge_heads, split_heads
+from recollect.layers.config import feedforward_width
 from recollect.layers.feedforward import FeedForward
 from recollect.layers.positions import LearnedPositions
 from recollect.layers.tap import Tap
@@ -23,7 +25,7 @@ class Projections(nn.Module):
     Args:
         dim: width of a memory.
         num_heads: h.
-        norm: whether memories, and the inputs of the layers that read them, are normalised first.
+        norm: whether memories, and the inputs of the layers that read them, are normalized first.
     """
 
     def __init__(self, dim: int, num_heads: int, *, norm: bool) -> None:
@@ -40,41 +42,31 @@ class Projections(nn.Module):
 
 
 class FeedbackLayer(nn.Module):
-    """Attention to memories, then a feed-forward block; both with residual and norm.
+    """Attention to memories, then a feed-forward block; both with residual and norm."""
 
-    Args:
-        dim: width.
-        num_heads: attention heads.
-        hidden_dim: width inside the feed-forward block.
-        memory_len: w, steps that it sees.
-        pre: norms before the blocks, not after their residuals.
-        dropout: of attention weights and the feed-forward block, in training.
-    """
-
-    def __init__(
-        self, dim: int, num_heads: int, hidden_dim: int, memory_len: int, *, pre: bool, dropout: float
-    ) -> None:
+    def __init__(self, config: FeedbackTransformerConfig) -> None:
         super().__init__()
-        head_dim = dim // num_heads
-        self.num_heads = num_heads
+        dim, head_dim = config.dim, config.dim // config.num_heads
+        self.num_heads = config.num_heads
         self.scale = head_dim**-0.5
-        self.dropout = dropout
-        self.pre = pre
+        self.dropout = config.dropout
+        self.pre = config.norm == "pre"
         self.query = Linear(dim, dim, bias=False)
         self.out = Linear(dim, dim, bias=False)
-        self.positions = LearnedPositions(memory_len, head_dim, std=1.0)  # oldest first
+        self.positions = LearnedPositions(config.memory_len, head_dim, std=1.0)  # oldest first
         self.attention_norm = nn.Identity() if self.pre else nn.LayerNorm(dim)
         self.feedforward_norm = nn.LayerNorm(dim)
-        self.feedforward = FeedForward(dim, hidden_dim, activation="relu", dropout=dropout)
+        hidden = feedforward_width(dim, config.hidden_dim)
+        self.feedforward = FeedForward(dim, hidden, activation="relu", dropout=config.dropout)
         self.tap = Tap("b h t s")
 
     def queries(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Scaled queries ``[b, h, t, e]`` of inputs ``[b, t, d]`` and their position scores ``[b, h, t, w]``."""
+        """Compute scaled queries ``[b, h, t, e]`` of inputs ``[b, t, d]``, and position scores ``[b, h, t, w]``."""
         q = split_heads(self.query(x), self.num_heads) * self.scale
         return q, q @ self.positions.table.t()
 
     def finish(self, x: Tensor, heads: Tensor) -> Tensor:
-        """From the heads' answers ``[b, h, 1, e]`` to the layer's output ``[b, 1, d]``."""
+        """Compute the layer's output ``[b, 1, d]`` from the heads' answers ``[b, h, 1, e]``."""
         z = self.attention_norm(x + self.out(merge_heads(heads)))
         if self.pre:
             return z + self.feedforward(self.feedforward_norm(z))
@@ -85,8 +77,8 @@ class Past:
     """Keys and values of one pair of projections during a call.
 
     Args:
-        projections: makes them.
-        memory: what the state remembers, ``[b, w, d]``.
+        projections: for keys and values.
+        memory: of the state, ``[b, w, d]``.
         official_empty: softmax sees empty slots as zeros.
     """
 
@@ -95,20 +87,20 @@ class Past:
         self.window = memory.shape[1]
         self.block = min(BLOCK, self.window)
         self.start = 0
-        """First step of the block; its tensor of earlier steps holds those from ``start - w`` to ``start - 1``."""
+        """First step of the block; ``old`` has the steps ``start - w`` to ``start - 1``."""
         self.old = self.projections(memory)
         self.new: list[tuple[Tensor, Tensor]] = []
         self.empty = self.projections(memory.new_zeros(1, 1, memory.shape[-1])) if official_empty else None
 
     def clear(self, rows: Tensor) -> None:
-        """Drop the past of rows, so that no NaN of theirs outlives it (a weight of 0 times NaN is NaN)."""
+        """Zero the past of rows, so that none of their NaNs survives (a weight of 0 times NaN is NaN)."""
         rows = rows[:, None, None, None]
         self.old, *self.new = (
             (keys.masked_fill(rows, 0.0), values.masked_fill(rows, 0.0)) for keys, values in (self.old, *self.new)
         )
 
     def recent(self) -> tuple[Tensor, Tensor] | None:
-        """Keys and values ``[b, h, n, e]`` of the block's steps so far."""
+        """Return keys and values ``[b, h, n, e]`` of the block's steps so far."""
         if not self.new:
             return None
         keys, values = zip(*self.new, strict=True)
@@ -126,14 +118,14 @@ class Past:
     def read(
         self, q: Tensor, offsets: Tensor, mask: Tensor, recent: tuple[Tensor, Tensor] | None, layer: FeedbackLayer
     ) -> tuple[Tensor, Tensor]:
-        """Let one layer's query ``[b, h, 1, e]`` read.
+        """Attend with one layer's query.
 
         Args:
-            q: scaled queries.
-            offsets: ``[b, h, 1, w]``, their scores of being w, .., 1 steps back.
-            mask: bool ``[b, 1, 1, w + n]``, what the step may see.
+            q: scaled queries ``[b, h, 1, e]``.
+            offsets: ``[b, h, 1, w]``, position scores of being w, .., 1 steps back.
+            mask: bool ``[b, 1, 1, w + n]``, the visible steps.
             recent: from :meth:`recent`.
-            layer: whose scale and dropout apply.
+            layer: gives the dropout.
 
         Returns:
             Answers ``[b, h, 1, e]`` and weights ``[b, h, 1, w + n]``.

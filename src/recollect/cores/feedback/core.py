@@ -1,4 +1,4 @@
-"""Feedback Transformer: every layer reads what the highest layers made of the past.
+"""Feedback Transformer: every layer reads memories that contain the highest layers of the past.
 
     x_t^0 = input projection
     m_t   = sum_l softmax(a)_l x_t^l,  l = 0 .. L                       one memory vector per step
@@ -11,34 +11,30 @@
     norm="post"   z = norm(x + attention(x; m)),  x' = norm(z + FF(z))
     norm="pre"    z = x + attention(norm_1(x); norm_1(m)),  x' = z + FF(norm(z)),  and a norm on the output
 
-m_t needs the top layer at t, so steps cannot run in parallel: what is gained is a representation of the past that
-is as deep as the network is long. Didolkar et al. 2022, section 7.6,
-measures itself against it on the copying task.
+m_t needs the top layer at t, so steps cannot run in parallel; in return the representation of the past is as deep as
+the number of steps. A baseline of Didolkar et al. 2022, section 7.6, on the copying task.
 
 Paper: Fan, Lavril, Grave, Joulin & Sukhbaatar, Addressing Some Limitations of Transformers with Feedback Memory
 (2020), equations 4-8, with the shared key and value projections of its section 3.2 (``share_projections``).
 
 Differs: slots before the start of an episode are masked, and a step with an empty memory reads exactly 0.
-``official_empty=True`` gives the form of the released code, where those slots hold zeros that softmax sees. The
-released code shares projections only when asked; adaptive spans are left out.
+``official_empty=True`` is the form of the released code, where softmax sees zeros in those slots. The released code
+shares projections only as an option; adaptive spans are left out.
 
-Why it is fast (``attention.py``): a memory is projected once, when it is made. The keys and values of steps before a
-block of 16 are one tensor for the whole block, so the backward pass adds into one gradient instead of one per step
-and slot. The first layer's queries do not depend on the memory and are made for all steps at once.
+Fast form (``attention.py``): a memory is projected once, when it is new. The keys and values of steps before a block of
+16 are one tensor for the whole block, so the backward pass adds into one gradient instead of one per step and slot.
+The first layer's queries do not depend on the memory and are computed for all steps at once.
 """
 
-from dataclasses import dataclass
-from typing import ClassVar, Literal, NamedTuple
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from recollect.config import require
-from recollect.cores.config import CoreConfig
-from recollect.cores.contract import MemoryCore
+from recollect.cores.contract import MemoryCore, Places, companion
 from recollect.cores.feedback.attention import FeedbackLayer, Past, Projections
-from recollect.layers.config import feedforward_width
+from recollect.cores.feedback.config import FeedbackTransformerConfig
 from recollect.layers.feedforward import input_projection
 from recollect.layers.window_attention import next_count, slide, steps_since_first
 
@@ -50,68 +46,23 @@ class FeedbackState(NamedTuple):
     count: Tensor  # type: ignore[assignment]  # b, how many belong to the running episode (hides tuple.count)
 
 
-@dataclass(frozen=True, kw_only=True)
-class FeedbackTransformerConfig(CoreConfig):
-    """Settings of :class:`FeedbackTransformer`."""
-
-    paper: ClassVar[str] = "Fan et al. 2020"
-    remembers: ClassVar[str] = "a window of one vector for all layers"
-
-    dim: int = 128
-    """Width of the layers, the memories and the output."""
-    num_layers: int = 2
-    """Layers."""
-    num_heads: int = 4
-    """Attention heads; they share the width."""
-    hidden_dim: int | None = None
-    """Width inside a feed-forward block; 4 * dim when None."""
-    dropout: float = 0.0
-    """Dropout of attention weights and feed-forward blocks, in training."""
-    memory_len: int = 64
-    """Steps seen before the current one."""
-    norm: Literal["pre", "post"] = "post"
-    """Where the norms stand: before every block, or after its residual."""
-    share_projections: bool = True
-    """One key and one value projection for all layers, as in the paper, or one per layer."""
-    official_empty: bool = False
-    """Let softmax see the empty slots before an episode's start as zeros, as the released code does."""
-
-    def __post_init__(self) -> None:
-        require(self.dim > 0, "dim", self.dim, "give a positive width")
-        require(self.num_layers > 0, "num_layers", self.num_layers, "give at least one layer")
-        divides = self.num_heads > 0 and self.dim % self.num_heads == 0
-        require(divides, "num_heads", self.num_heads, f"give a divisor of dim={self.dim}")
-        feedforward_width(self.dim, self.hidden_dim)
-        require(0 <= self.dropout < 1, "dropout", self.dropout, "give a probability in [0, 1)")
-        require(self.memory_len > 0, "memory_len", self.memory_len, "give at least one step")
-        require(self.norm in ("pre", "post"), "norm", self.norm, "choose 'pre' or 'post'")
-
-    def build(self, input_dim: int) -> "FeedbackTransformer":
-        """Make the core for inputs of width ``input_dim``."""
-        return FeedbackTransformer(self, input_dim)
-
-
 class FeedbackTransformer(MemoryCore[FeedbackState]):
-    """Layers that all read the memory of whole past steps: equations at the top of this file.
+    """Layers that all read the memory of whole past steps; equations are at the top of this file."""
 
-    Args:
-        config: settings.
-        input_dim: width of the inputs.
-    """
+    stream_type = companion("recollect.cores.feedback.stream:FeedbackStream")
+    reference_unroll = companion("recollect.cores.feedback.reference:reference_unroll")
+    runs_in_float16 = True
 
     layers: list[FeedbackLayer]
     projections: list[Projections]
-
-    runs_in_float16 = True
 
     def __init__(self, config: FeedbackTransformerConfig, input_dim: int) -> None:
         super().__init__()
         dim, pre = config.dim, config.norm == "pre"
         self.config = config
-        self.input_shape = (input_dim,)
-        self.output_shape = (dim,)
+        self.input_shape, self.output_shape = (input_dim,), (dim,)
         self.project = input_projection(input_dim, dim)
-        self.layers = nn.ModuleList(self._layer() for _ in range(config.num_layers))  # type: ignore[assignment]
+        self.layers = nn.ModuleList(FeedbackLayer(config) for _ in range(config.num_layers))  # type: ignore[assignment]
         groups = 1 if config.share_projections else config.num_layers
         self.projections = nn.ModuleList(Projections(dim, config.num_heads, norm=pre) for _ in range(groups))  # type: ignore[assignment]
         self.group_of = [0 if config.share_projections else layer for layer in range(config.num_layers)]
@@ -121,41 +72,28 @@ class FeedbackTransformer(MemoryCore[FeedbackState]):
             for layer in self.layers:
                 layer.out.weight.data /= (2 * config.num_layers) ** 0.5
 
-    def _layer(self) -> FeedbackLayer:
-        config = self.config
-        return FeedbackLayer(
-            config.dim,
-            config.num_heads,
-            feedforward_width(config.dim, config.hidden_dim),
-            config.memory_len,
-            pre=config.norm == "pre",
-            dropout=config.dropout,
-        )
-
     def initial_state(self, batch_size: int) -> FeedbackState:
-        """No memories."""
+        """Return a state without memories."""
         memory = self.zeros(batch_size, self.config.memory_len, self.config.dim)
         return FeedbackState(memory, self.zeros(batch_size, dtype=torch.long))
 
     def unroll(self, inputs: Tensor, state: FeedbackState, is_first: Tensor) -> tuple[Tensor, FeedbackState]:
-        """Step by step, in blocks that share one tensor of earlier keys and values."""
+        """Compute step by step, in blocks that share one tensor of earlier keys and values."""
         window = self.config.memory_len
         tracing = torch.compiler.is_compiling()
         resets = [True] * is_first.shape[1] if tracing else is_first.any(0).tolist()
-        # How many steps back each step may look: a mask of all steps at once would be as large as their square.
+        # Visible steps before each step: a mask of all steps at once would have the size of their square.
         reach = steps_since_first(is_first, state.count).clamp(max=window)[:, :, None, None, None].unbind(1)
         embedded = self.project(inputs)
         first_queries = self.layers[0].queries(self.projections[0].norm(embedded))
         steps = zip(embedded.split(1, 1), *(part.split(1, 2) for part in first_queries), strict=True)
-        # Cleared before it is projected: a NaN in a forgotten memory must not meet a weight's gradient either.
+        # Cleared before it is projected: a NaN in a forgotten memory must not reach a weight's gradient either.
         memory = state.memory.masked_fill(is_first[:, :1, None], 0.0)
-        pasts = []
-        for projections in self.projections:
-            pasts.append(Past(projections, memory, official_empty=self.config.official_empty))
+        empty = self.config.official_empty
+        pasts = [Past(projections, memory, official_empty=empty) for projections in self.projections]
         back = torch.arange(window + pasts[0].block, 0, -1, device=inputs.device)  # of the keys, the newest last
-        maps: list[list[Tensor]] | None = (
-            [[] for _ in self.layers] if any(layer.tap.has_listeners for layer in self.layers) else None
-        )
+        maps: list[list[Tensor]] = [[] for _ in self.layers]
+        is_recorded = any(layer.tap.has_listeners for layer in self.layers)
         outputs, memories = [], []
         for step, (x, *prepared) in enumerate(steps):
             if step and resets[step]:
@@ -170,14 +108,14 @@ class FeedbackTransformer(MemoryCore[FeedbackState]):
                 heads, weights = pasts[group].read(q, offsets, mask, stacked[group], layer)
                 x = layer.finish(x, heads)
                 stream.append(x)
-                if maps is not None:
+                if is_recorded:
                     maps[index].append(F.pad(weights, (pasts[0].start, len(reach) - step)))
             memory = self.blend(stream)
             for past in pasts:
                 past.push(memory)
             outputs.append(x)
             memories.append(memory)
-        if maps is not None:
+        if is_recorded:
             for layer, rows in zip(self.layers, maps, strict=True):
                 layer.tap(torch.cat(rows, 2))
         count = next_count(is_first, state.count, window)
@@ -185,12 +123,12 @@ class FeedbackTransformer(MemoryCore[FeedbackState]):
         return self.norm(torch.cat(outputs, 1)), FeedbackState(slide(state.memory, new, count), count)
 
     def blend(self, stream: list[Tensor]) -> Tensor:
-        """The memory of a step from what every depth made of it: ``L + 1`` tensors of one shape."""
+        """Compute the memory of a step from its representations at every depth: ``L + 1`` tensors of one shape."""
         weights = self.mix.softmax(0)
         return sum((w * x for w, x in zip(weights.unbind(), stream, strict=True)), torch.zeros_like(stream[0]))
 
-    def attended_steps(self, clock: Tensor) -> dict[str, tuple[Tensor, Tensor]]:
-        """The steps before a call and those in it; see :class:`MemoryCore`. No step attends to itself."""
+    def attended_steps(self, clock: Tensor) -> Places:
+        """Return the steps before a call and those in it; no step attends to itself."""
         window = self.config.memory_len
         steps = clock[:, :1, None] + torch.arange(-window, clock.shape[1], device=clock.device)
         reached = (steps < clock[..., None]) & (steps >= clock[..., None] - window)
@@ -198,13 +136,13 @@ class FeedbackTransformer(MemoryCore[FeedbackState]):
         return {f"layers.{i}.tap": (first, first + 1) for i in range(len(self.layers))}
 
     def largest_counters(self) -> dict[str, int]:
-        """How far the counters of the state go."""
+        """Return the largest step count."""
         return {"count": self.config.memory_len}
 
     def flops_per_step(self) -> int:
-        """``2 i d`` if projected, ``4 d^2`` per pair of projections, ``4 d^2 + 4 d hidden_dim + 6 w d`` per layer.
+        """``2 i d`` for the input, ``4 d^2`` per pair of projections, ``4 d^2 + 4 d hidden_dim + 6 w d`` per layer.
 
-        The first is the input. A layer has its query and output, its feed-forward, and scores, positions and answers.
+        A layer has its query and output, its feed-forward, and scores, positions and answers.
         """
         products = sum(2 * child.weight.numel() for child in self.modules() if isinstance(child, nn.Linear))
         return products + len(self.layers) * 6 * self.config.memory_len * self.config.dim

@@ -1,4 +1,4 @@
-"""The Feedback Transformer as a plain loop, one row, step, layer, head and memory at a time.
+"""The Feedback Transformer as a plain loop over rows, steps, layers, heads and memories.
 
     m_t   = sum_l softmax(a)_l x_t^l,  l = 0 .. L               x_t^0 is the projected input
 
@@ -19,6 +19,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from recollect.cores.contract import require_no_dropout
 from recollect.cores.feedback.attention import FeedbackLayer, Projections
 from recollect.cores.feedback.core import FeedbackState, FeedbackTransformer
 
@@ -26,23 +27,9 @@ from recollect.cores.feedback.core import FeedbackState, FeedbackTransformer
 def reference_unroll(
     core: FeedbackTransformer, inputs: Tensor, state: FeedbackState, is_first: Tensor
 ) -> tuple[Tensor, FeedbackState]:
-    """What ``core(inputs, state, is_first)`` computes.
-
-    Args:
-        core: whose weights are used; without dropout.
-        inputs: ``[b, t, i]``.
-        state: of the core.
-        is_first: bool ``[b, t]``.
-
-    Returns:
-        Outputs ``[b, t, d]`` and the state after the last step.
-
-    Raises:
-        ValueError: the core is in training and drops out.
-    """
+    """Compute ``core(inputs, state, is_first)`` for finite inputs and without dropout."""
     config = core.config
-    if core.training and config.dropout:
-        raise ValueError(f"dropout={config.dropout}: the plain form has none; call core.eval() first")
+    require_no_dropout(core)
     zero = core.zeros(config.dim)
     all_outputs, all_memories, counts = [], [], []
     for row, row_inputs in enumerate(inputs):
@@ -63,7 +50,7 @@ def reference_unroll(
 
 
 def one_step(core: FeedbackTransformer, x: Tensor, past: list[Tensor]) -> tuple[Tensor, Tensor]:
-    """Output and memory ``[d]`` of a step, from its input ``[i]`` and the memories before it, oldest first."""
+    """Compute output and memory ``[d]`` of a step from its input ``[i]`` and the memories before it, oldest first."""
     if isinstance(core.project, nn.Linear):
         x = core.project.weight @ x + core.project.bias
     depths = [x]
@@ -82,7 +69,7 @@ def one_step(core: FeedbackTransformer, x: Tensor, past: list[Tensor]) -> tuple[
 
 
 def attention(layer: FeedbackLayer, projections: Projections, x: Tensor, past: list[Tensor]) -> Tensor:
-    """The answers ``[d]`` of all heads, one after the other."""
+    """Compute the answers ``[d]`` of all heads, one after the other."""
     if not past:
         return torch.zeros_like(x)
     q = (layer.query.weight @ projections.norm(x)).chunk(layer.num_heads)

@@ -1,7 +1,9 @@
 """The Feedback Transformer one step at a time: projected memories in ring buffers.
 
-A step projects one memory and reads w, without copying any. A stream never drops out.
+A step projects one memory and reads w, without copying any. There is no dropout.
 """
+
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -11,16 +13,11 @@ from recollect.cores.feedback.core import FeedbackState, FeedbackTransformer
 from recollect.cores.stream import Stream
 from recollect.layers.attention import masked_softmax
 from recollect.layers.rings import MirrorRing
-from recollect.ops.packed_linear import PackedLinear
+from recollect.ops.packed_linear import PackedLinear, without_autocast
 
 
 class FeedbackStream(Stream):
-    """A Feedback Transformer that lives: see the top of this file.
-
-    Args:
-        core: whose weights are used; they are copied into the layout of the processor.
-        batch_size: number of streams.
-    """
+    """Stream of a :class:`FeedbackTransformer`."""
 
     core: FeedbackTransformer
 
@@ -32,13 +29,7 @@ class FeedbackStream(Stream):
         self._values = [MirrorRing(rows, config.memory_len, (width,), like) for _ in core.projections]
         self._count = core.zeros(batch_size, dtype=torch.long)
         self._ages = torch.arange(config.memory_len, 0, -1, device=like.device)
-        self._pack(batch_size, core)
-        super().__init__(core, batch_size)
-
-    def _pack(self, rows: int, core: FeedbackTransformer) -> None:
-        def pack(weight: Tensor, bias: Tensor | None = None) -> PackedLinear:
-            return PackedLinear(weight, bias, rows=rows, uses=1000)
-
+        pack = partial(PackedLinear.for_stream, rows=batch_size)
         self._mix = core.mix.softmax(0)
         self._project = [pack(torch.cat((p.key.weight, p.value.weight))) for p in core.projections]
         self._layers = [
@@ -51,6 +42,7 @@ class FeedbackStream(Stream):
             )
             for layer in core.layers
         ]
+        super().__init__(core, batch_size)
 
     @property
     def state(self) -> FeedbackState:
@@ -68,10 +60,11 @@ class FeedbackStream(Stream):
         self._full_in = self.core.config.memory_len - int(self._count.min())
 
     def advance(self, inputs: Tensor, is_first: Tensor) -> Tensor:
-        """One step ``[b, i] -> [b, d]``."""
-        if torch.is_autocast_enabled(inputs.device.type):  # the prepared products have the dtype of the weights
-            with torch.autocast(inputs.device.type, enabled=False):
-                return self.advance(inputs.to(self._mix.dtype), is_first)
+        """Take one step ``[b, i] -> [b, d]``."""
+        with without_autocast(inputs):  # the packed products have the dtype of the weights
+            return self._advance(inputs.to(self._mix.dtype), is_first)
+
+    def _advance(self, inputs: Tensor, is_first: Tensor) -> Tensor:
         if is_first is not self._never:
             self._clear(is_first)
         core, heads = self.core, self.core.config.num_heads
@@ -97,7 +90,7 @@ class FeedbackStream(Stream):
         # q [b*h, 1, e], mask [b*h, 1, w] -> [b*h, 1, e]
         keys, values = self._keys[group].window(), self._values[group].window()
         scores = torch.baddbmm(q @ layer.positions.table.t(), q, keys.transpose(1, 2))
-        # Empty slots hold what projections make of zeros, which is what official_empty wants to be seen.
+        # Empty slots contain the projections of zeros, which official_empty needs.
         weights = masked_softmax(scores, None if self.core.config.official_empty else mask).to(values.dtype)
         if layer.tap.has_listeners:
             layer.tap(weights.view(self.batch_size, -1, *weights.shape[1:]))
@@ -126,5 +119,5 @@ class FeedbackStream(Stream):
                 data.copy_(torch.where(rows[:, None, None, None], cleared, data))
 
     def buffers(self) -> list[Tensor]:
-        """Memories, their keys and values, and counts."""
+        """Return memories, their keys and values, and counts."""
         return [self._count, *(ring.data for ring in (self._memory, *self._keys, *self._values))]

@@ -1,9 +1,9 @@
 """Attention of the Long-Short Transformer: to landmarks of finished segments and to steps nearby, in one softmax.
 
 A segment is c consecutive steps of one episode, counted from the episode's start. When it ends it becomes r
-landmarks; an episode cut short leaves none. Landmarks stand in one list in order of time: those kept from before
-the call (right-aligned), then those of segments that end in the call. Segments of one episode follow each other
-without gaps, so what a query may read is always the newest part of the list as of its time.
+landmarks; an unfinished segment at the end of an episode becomes none. Landmarks are in one list in order of time:
+those kept from before the call (right-aligned), then those of segments that end in the call. Segments of one episode
+follow each other without gaps, so the landmarks that a query may read are the newest part of the list at its time.
 """
 
 from typing import NamedTuple
@@ -18,28 +18,28 @@ from recollect.layers.window_attention import steps_since_first, to_full
 
 
 class SegmentPlan(NamedTuple):
-    """Which entry goes where in one call of t steps in which at most f segments end; s, c, r as below."""
+    """Plan of one call of t steps in which at most f segments end; s, c, r as in :func:`plan_segments`."""
 
     visible: Tensor
     """Bool ``[b, t, (s+f)*r]``: which landmarks a query may read."""
     age: Tensor
     """Long ``[b, t]``: steps of the running episode before each step."""
     distance: Tensor
-    """Long ``[b, t, (s+f)*r]``: how many landmarks are newer; within range also where the mask forbids."""
+    """Long ``[b, t, (s+f)*r]``: number of newer landmarks; within range also where not visible."""
     members: Tensor
     """Long ``[b, f*c]``: the steps of each segment that ends, as places in (c-1 cached steps, this call)."""
     ended: Tensor
-    """Bool ``[b, f]``: whether there is such a segment."""
+    """Bool ``[b, f]``: whether the segment exists."""
     kept: Tensor
     """Long ``[b, s*r]``: places in the list of the landmarks that are kept after the call."""
     kept_count: Tensor
-    """Long ``[b]``: how many of them are in use."""
+    """Long ``[b]``: number of those in use."""
     steps: Tensor
     """Long ``[b]``: steps of the running episode after the call."""
 
 
 def plan_segments(is_first: Tensor, steps: Tensor, chunk_len: int, capacity: int, slots: int) -> SegmentPlan:
-    """Lay out one call.
+    """Plan one call.
 
     Args:
         is_first: bool ``[b, t]``.
@@ -50,14 +50,14 @@ def plan_segments(is_first: Tensor, steps: Tensor, chunk_len: int, capacity: int
     """
     batch, t = is_first.shape
     device = is_first.device
-    # A segment takes c steps, at most c - 1 of them before the call, so no more than this can end in it.
+    # At most c - 1 steps of a segment are before the call, so no more than this can end in it.
     most = (t + chunk_len - 1) // chunk_len
     since = steps_since_first(is_first, steps)  # b t
     ends = since % chunk_len == chunk_len - 1
     total = ends.long().cumsum(1)
     before = total - ends.long()  # segments that ended in this call before step t
 
-    # Where each of them ends; steps that end nothing are written into a spare last column.
+    # The step at which each of them ends; all other steps are written into a spare last column.
     ended_at = torch.zeros(batch, most + 1, dtype=torch.long, device=device)
     now = torch.arange(t, device=device).expand(batch, t)
     ended_at = ended_at.scatter(1, torch.where(ends, before, most), now)[:, :most]
@@ -81,7 +81,7 @@ def plan_segments(is_first: Tensor, steps: Tensor, chunk_len: int, capacity: int
 
 
 def project_segments(pairs: Tensor, logits: Tensor, num_heads: int, mask: Tensor | None = None) -> Tensor:
-    """Dynamic projection: per head, r weighted means of the steps of a segment.
+    """Compute the dynamic projection: per head, r weighted means of the steps of a segment.
 
         P = softmax over steps(logits)        out = P^T pairs
 
@@ -117,7 +117,7 @@ def attend_jointly(
     dropout: float = 0.0,
     tap: Tap | None = None,
 ) -> Tensor:
-    """Landmarks and a sliding window in one softmax: ``softmax([far, near]) [far values, near values]``.
+    """Attend to landmarks and a sliding window in one softmax: ``softmax([far, near]) [far values, near values]``.
 
     Args:
         far_scores: ``[h, b, t, l]``, of landmarks.
@@ -126,7 +126,7 @@ def attend_jointly(
         near_values: ``[h, b, w + t, e]``.
         readable: bool ``[b, t, l + w + 1]``.
         dropout: of the weights (pass 0 outside training).
-        tap: hears the weights ``[b, h, t, l + w + 1]``, the newest step last.
+        tap: receives the weights ``[b, h, t, l + w + 1]``, the newest step last.
 
     Returns:
         ``[h, b, t, e]``.
@@ -151,7 +151,7 @@ def attend_to_tiles(
     dropout: float = 0.0,
     tap: Tap | None = None,
 ) -> Tensor:
-    """Two-way attention to the steps around, and to keys that every query reads, in one softmax.
+    """Attend to the steps on both sides, and to keys that every query reads, in one softmax.
 
     A sequence is cut into home segments of w steps. A query reads its home segment and w/2 steps (at least one) on
     both sides, and all shared keys:
@@ -164,10 +164,10 @@ def attend_to_tiles(
         queries: ``[b, h, t, e]``, already scaled; t is a multiple of ``width``.
         near: keys and values of the steps, ``[b, t, 2, h, e]``.
         shared: keys and values that all queries read, ``[b, r, 2, h, e]``.
-        padding: bool ``[b, t]``, True where there is nothing: such a query gets zeros, such a step is not read.
+        padding: bool ``[b, t]``, True at steps to be ignored: as queries they get zeros, as keys they are not read.
         width: w.
         dropout: of the weights (pass 0 outside training).
-        tap: hears the weights ``[b, h, t, r + w + 2 max(w/2, 1)]``.
+        tap: receives the weights ``[b, h, t, r + w + 2 max(w/2, 1)]``.
 
     Returns:
         ``[b, h, t, e]``.

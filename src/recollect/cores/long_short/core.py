@@ -1,4 +1,4 @@
-"""Long-Short Transformer: a window of recent steps, and landmarks that summarise everything before it.
+"""Long-Short Transformer: a window of recent steps, and landmarks that summarize everything before it.
 
 The episode is cut into segments of c = ``chunk_len`` steps, anchored at its start. With X the (pre-normed) input
 of a layer, and per head i, the r = ``num_landmarks`` landmarks of a finished segment S are
@@ -25,32 +25,29 @@ newer, s(.) the sinusoid, u and v learned per head:
 
 With ``causal=False`` there is no stream, only :meth:`LongShortTransformer.encode` for whole sequences: home
 segments of w = ``memory_len`` steps see themselves and w/2 steps on both sides, and r landmarks are projected from
-the whole sequence. The caller then adds positions to the inputs.
+the whole sequence. Positions are then part of the inputs.
 
 Paper: Zhu et al., Long-Short Transformer: Efficient Transformers for Language and Vision (2021), section 3.2
 (dynamic projection, equation 3), 3.3 (aggregation and DualLN, equations 5 and 6) and the causal form at the end of
 3.2; the baseline of table 4 in Didolkar et al., Temporal Latent Bottleneck (2022).
 
 Differs:
-    - Caches hold projected, normed keys and values. The official language model keeps layer inputs, projects the
-      window again at each call and compresses cached segments before it projects them, so that its numbers depend
-      on where the calls are cut.
-    - Landmarks are capped at ``num_segments`` per row; in the paper their number is a function of the length.
+    - Caches hold projected, normed keys and values. The official language model caches layer inputs, projects the
+      window again in each call and compresses cached segments before it projects them, so that its numbers depend
+      on the split into calls.
+    - The landmarks of at most ``num_segments`` segments are kept; in the paper their number grows with the length.
     - No biases in the projections; that of X W^P would cancel in its softmax.
     - The LRA code compresses keys and values that are already LN_L-normed: ``normalise_first=True``.
-    - The CLS vector that the LRA code adds to the last layer is left to the reader of the outputs.
+    - No CLS vector; the LRA code adds one to the last layer.
 """
 
-from dataclasses import dataclass
-from typing import ClassVar, Literal, NamedTuple, cast
+from typing import NamedTuple, cast
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from recollect.config import require
-from recollect.cores.config import CoreConfig
-from recollect.cores.contract import MemoryCore
+from recollect.cores.contract import MemoryCore, Places, companion
 from recollect.cores.long_short.attention import (
     SegmentPlan,
     attend_jointly,
@@ -59,6 +56,7 @@ from recollect.cores.long_short.attention import (
     plan_segments,
     project_segments,
 )
+from recollect.cores.long_short.config import LongShortTransformerConfig
 from recollect.cores.stream import COUNTED
 from recollect.layers.attention import merge_heads, split_heads
 from recollect.layers.config import feedforward_width
@@ -69,65 +67,12 @@ from recollect.layers.tap import Tap
 from recollect.layers.window_attention import slide, to_window, visible_steps, window_steps
 from recollect.ops.linear import Linear
 
-BLOCK = 128  # steps whose attention is computed at once (or memory_len, if that is more): linear cost in time
-
-
-@dataclass(frozen=True, kw_only=True)
-class LongShortTransformerConfig(CoreConfig):
-    """Settings of :class:`LongShortTransformer`."""
-
-    paper: ClassVar[str] = "Zhu et al. 2021"
-    remembers: ClassVar[str] = "a window, and landmarks of old segments"
-
-    dim: int = 128
-    """Width of the core and of its output."""
-    num_layers: int = 2
-    """Attention and feed-forward blocks."""
-    num_heads: int = 4
-    """Attention heads; divides dim."""
-    hidden_dim: int | None = None
-    """Width of the feed-forward hidden layer; 4 * dim when None."""
-    dropout: float = 0.0
-    """Of attention weights and of the output of every block, in training."""
-    memory_len: int = 128
-    """Steps that a query sees before itself; with causal=False, width of a home segment (LRA: 8)."""
-    chunk_len: int = 16
-    """Steps of a segment that is compressed to landmarks (causal form only)."""
-    num_landmarks: int = 2
-    """Landmarks per segment and head; with causal=False, of the whole sequence (LRA: 32)."""
-    num_segments: int = 32
-    """Finished segments whose landmarks are kept, oldest evicted first (causal form only)."""
-    positions: Literal["relative", "none"] = "relative"
-    """Position scores inside the window and over landmarks (causal form only)."""
-    normalise_first: bool = False
-    """Compress keys and values after LN_L, as the LRA code does, instead of before it, as the paper does."""
-    causal: bool = True
-    """Streaming form; False is the two-way form for whole sequences, through core.encode."""
-
-    def __post_init__(self) -> None:
-        for field in ("dim", "num_layers", "num_heads", "chunk_len", "num_landmarks", "num_segments"):
-            value = getattr(self, field)
-            require(value >= 1, field, value, "use at least 1")
-        require(self.dim % self.num_heads == 0, "num_heads", self.num_heads, f"choose a divisor of dim={self.dim}")
-        feedforward_width(self.dim, self.hidden_dim)
-        require(0.0 <= self.dropout < 1.0, "dropout", self.dropout, "use a probability in [0, 1)")
-        require(self.positions in ("relative", "none"), "positions", self.positions, "use 'relative' or 'none'")
-        least = self.chunk_len - 1 if self.causal else 1
-        reason = "or steps leave the window before their segment has landmarks" if self.causal else "one step"
-        require(self.memory_len >= least, "memory_len", self.memory_len, f"use at least {least}, {reason}")
-
-    @property
-    def reach(self) -> int:
-        """Layers x window."""
-        return self.num_layers * self.memory_len
-
-    def build(self, input_dim: int) -> "LongShortTransformer":
-        """Make the core for inputs of width ``input_dim``."""
-        return LongShortTransformer(self, input_dim)
+BLOCK = 128
+"""Steps whose attention is computed at once (or memory_len, if that is more): linear cost in time."""
 
 
 class LayerMemory(NamedTuple):
-    """What one layer remembers; the newest entry is always in the last place, unused ones are zero."""
+    """Memory of one layer; the newest entry is always last, unused ones are zero."""
 
     window: Tensor  # b w 2d, keys and values after LN_L
     segment: Tensor  # b c-1 2d+h*r, keys, values and projection logits of the unfinished segment
@@ -162,7 +107,7 @@ class LongShortAttention(nn.Module):
             self.position_bias = nn.Parameter(torch.zeros(heads, dim // heads))
 
     def split(self, projected: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries ``[..., d]``, window entries ``[..., 2d]`` and segment entries ``[..., 2d+h*r]`` of ``project``."""
+        """Split ``project``'s output: queries ``[..., d]``, window ``[..., 2d]``, segment entries ``[..., 2d+h*r]``."""
         dim = self.config.dim
         queries, pairs, logits = projected.split((dim, 2 * dim, self.project.out_features - 3 * dim), -1)
         local = self.local_norm(pairs.unflatten(-1, (2, dim))).flatten(-2)
@@ -170,13 +115,13 @@ class LongShortAttention(nn.Module):
         return queries, local, torch.cat((source, logits.to(local.dtype)), -1)
 
     def compress(self, segments: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Landmarks of whole segments: ``[..., c, 2d+h*r] -> [..., r, 2d]``; ``mask`` bool ``[..., c]`` hides steps."""
+        """Compress whole segments, ``[..., c, 2d+h*r] -> [..., r, 2d]``; ``mask`` bool ``[..., c]``, True counts."""
         pairs, logits = segments.split((2 * self.config.dim, segments.shape[-1] - 2 * self.config.dim), -1)
         summary = project_segments(pairs, logits, self.config.num_heads, mask)
         return self.landmark_norm(summary.unflatten(-1, (2, -1))).flatten(-2)
 
     def forward(self, inputs: Tensor, memory: LayerMemory, plan: SegmentPlan) -> tuple[Tensor, LayerMemory]:
-        """``[b, t, d]`` to ``[b, t, d]`` and the memory after the call."""
+        """Return ``[b, t, d]`` and the memory after the call."""
         config, window = self.config, self.config.memory_len
         queries, local, entries = self.split(self.project(inputs))
         timeline = torch.cat((memory.segment, entries), 1)
@@ -200,17 +145,17 @@ class LongShortAttention(nn.Module):
         )
 
     def heads(self, pairs: Tensor) -> Tensor:
-        """Keys and values by head: ``[b, s, 2d] -> [2, h, b, s, e]``."""
+        """Split keys and values into heads: ``[b, s, 2d] -> [2, h, b, s, e]``."""
         return pairs.unflatten(-1, (2, self.config.num_heads, -1)).permute(2, 3, 0, 1, 4)
 
     def scores(self, queries: Tensor, far: Tensor, near: Tensor, distance: Tensor) -> tuple[Tensor, Tensor]:
-        """Scores of landmarks ``[h, b, t, l]`` and of the window ``[h, b, t, w+1]``, positions included.
+        """Compute scores of landmarks ``[h, b, t, l]`` and of the window ``[h, b, t, w+1]``, positions included.
 
         Args:
             queries: ``[b, t, d]``.
             far: keys of landmarks, ``[h, b, l, e]``.
             near: keys of steps, ``[h, b, w+t, e]``.
-            distance: long ``[b, t, l]``, how many landmarks are newer.
+            distance: long ``[b, t, l]``, number of newer landmarks.
         """
         window, heads = self.config.memory_len, self.config.num_heads
         queries = queries.unflatten(-1, (heads, -1)).permute(2, 0, 1, 3)  # h b t e
@@ -225,10 +170,10 @@ class LongShortAttention(nn.Module):
         return queries @ far.mT + numbers.gather(-1, distance.expand(heads, -1, -1, -1)), content + ages
 
     def position_keys(self) -> tuple[Tensor, Tensor]:
-        """Projected sinusoids: ``[h, s*r, e]`` by number of newer landmarks, ``[h, w+1, e]`` from the oldest age."""
+        """Project sinusoids: ``[h, s*r, e]`` by number of newer landmarks, ``[h, w+1, e]`` from the oldest age."""
         config, weight = self.config, self.window_position.weight
         count = config.num_segments * config.num_landmarks
-        # Positions and angles in half precision would make neighbours of a long window one.
+        # In half precision, neighboring positions of a long window would be equal.
         dtype = torch.promote_types(weight.dtype, torch.float32)
         newer = torch.arange(count, device=weight.device, dtype=dtype)
         age = torch.arange(config.memory_len, -1, -1, device=weight.device, dtype=dtype)
@@ -237,7 +182,7 @@ class LongShortAttention(nn.Module):
         return split_heads(far, config.num_heads), split_heads(near, config.num_heads)
 
     def encode(self, inputs: Tensor, padding: Tensor) -> Tensor:
-        """Two-way form: ``[b, t, d]`` to ``[b, t, d]``, t a multiple of w; ``padding`` bool ``[b, t]``."""
+        """Compute the two-way form: ``[b, t, d] -> [b, t, d]``, t a multiple of w; ``padding`` bool ``[b, t]``."""
         config = self.config
         queries, local, entries = self.split(self.project(inputs))
         read = attend_to_tiles(
@@ -265,21 +210,24 @@ class LongShortBlock(nn.Module):
         self.feed_forward = FeedForward(config.dim, hidden, dropout=config.dropout)
 
     def forward(self, inputs: Tensor, memory: LayerMemory, plan: SegmentPlan) -> tuple[Tensor, LayerMemory]:
-        """``[b, t, d]`` to ``[b, t, d]`` and the memory after the call."""
+        """Return ``[b, t, d]`` and the memory after the call."""
         read, memory = self.attention(self.attention_norm(inputs), memory, plan)
-        hidden = inputs + F.dropout(read, self.dropout, self.training)
-        return hidden + self.feed_forward(self.feed_forward_norm(hidden)), memory
+        return self._add(inputs, read), memory
 
     def encode(self, inputs: Tensor, padding: Tensor) -> Tensor:
-        """Two-way form: ``[b, t, d]`` to ``[b, t, d]``; ``padding`` bool ``[b, t]``."""
-        read = self.attention.encode(self.attention_norm(inputs), padding)
+        """Compute the two-way form: ``[b, t, d] -> [b, t, d]``; ``padding`` bool ``[b, t]``."""
+        return self._add(inputs, self.attention.encode(self.attention_norm(inputs), padding))
+
+    def _add(self, inputs: Tensor, read: Tensor) -> Tensor:
         hidden = inputs + F.dropout(read, self.dropout, self.training)
         return hidden + self.feed_forward(self.feed_forward_norm(hidden))
 
 
 class LongShortTransformer(MemoryCore[LongShortTransformerState]):
-    """Window plus landmarks of everything before it: see the equations above."""
+    """Window plus landmarks of everything before it; equations are at the top of this file."""
 
+    stream_type = companion("recollect.cores.long_short.stream:LongShortTransformerStream")
+    reference_unroll = companion("recollect.cores.long_short.reference:reference_unroll")
     runs_in_float16 = True
 
     def __init__(self, config: LongShortTransformerConfig, input_dim: int) -> None:
@@ -292,13 +240,13 @@ class LongShortTransformer(MemoryCore[LongShortTransformerState]):
 
     @property
     def layers(self) -> list[LongShortBlock]:
-        """The blocks, in order."""
+        """The blocks."""
         return cast("list[LongShortBlock]", list(self.blocks))
 
     def initial_state(self, batch_size: int) -> LongShortTransformerState:
-        """Zeros. Raises ``ValueError`` for the two-way form, which has no stream."""
+        """Return zeros. Raises ``ValueError`` for the two-way form, which has no stream."""
         config = self.config
-        self._need(causal=True)
+        self._require(causal=True)
         entry = 2 * config.dim + config.num_heads * config.num_landmarks
         layers = tuple(
             LayerMemory(
@@ -313,14 +261,14 @@ class LongShortTransformer(MemoryCore[LongShortTransformerState]):
     def forward(
         self, inputs: Tensor, state: LongShortTransformerState, is_first: Tensor
     ) -> tuple[Tensor, LongShortTransformerState]:
-        """The streaming form: see :class:`MemoryCore`."""
-        self._need(causal=True)
+        """Compute the streaming form; see :class:`MemoryCore`."""
+        self._require(causal=True)
         return super().forward(inputs, state, is_first)
 
     def unroll(
         self, inputs: Tensor, state: LongShortTransformerState, is_first: Tensor
     ) -> tuple[Tensor, LongShortTransformerState]:
-        """Block by block, so that a long call costs a multiple of its length and not of its square."""
+        """Compute block by block, so that the cost of a long call is linear in its length."""
         size = max(BLOCK, self.config.memory_len)
         outputs = []
         for hidden, first in zip(self.embed(inputs).split(size, 1), is_first.split(size, 1), strict=True):
@@ -334,20 +282,19 @@ class LongShortTransformer(MemoryCore[LongShortTransformerState]):
         return torch.cat(outputs, 1), state
 
     def encode(self, inputs: Tensor, padding: Tensor | None = None) -> Tensor:
-        """Two-way form over whole sequences.
+        """Compute the two-way form over whole sequences.
 
         Args:
             inputs: float ``[b, t, d_in]``, positions included.
-            padding: bool ``[b, t]``, True where there is nothing; None when every row is full.
+            padding: bool ``[b, t]``, True at steps to be ignored; None when every row is full.
 
         Returns:
-            ``[b, t, d]``; zeros at padded steps, on which nothing else depends, and NaN at steps that are not finite,
-            which are read as zeros.
+            ``[b, t, d]``; zeros at padded steps, and NaN at steps that are not finite, which others read as zeros.
 
         Raises:
             ValueError: the core is causal, no step, or a shape or dtype that does not fit.
         """
-        self._need(causal=False)
+        self._require(causal=False)
         self._check_rows(inputs)
         batch, t, _ = inputs.shape
         if padding is None:
@@ -365,7 +312,7 @@ class LongShortTransformer(MemoryCore[LongShortTransformerState]):
         return torch.where(padding[..., None], 0.0, outputs)
 
     def _check_rows(self, inputs: Tensor) -> None:
-        """Raise ``ValueError`` unless :meth:`encode` can read them."""
+        """Raise ``ValueError`` unless :meth:`encode` can read the inputs."""
         if inputs.ndim != 3 or tuple(inputs.shape[2:]) != self.input_shape or not inputs.shape[1]:
             raise ValueError(
                 f"inputs have shape {list(inputs.shape)}; encode takes [b, t, {self.input_shape[0]}]: "
@@ -378,8 +325,8 @@ class LongShortTransformer(MemoryCore[LongShortTransformerState]):
                 f"use inputs.to({own}), or torch.autocast for floats"
             )
 
-    def attended_steps(self, clock: Tensor) -> dict[str, tuple[Tensor, Tensor]]:
-        """The segments of the landmarks, then the window; see :class:`MemoryCore`."""
+    def attended_steps(self, clock: Tensor) -> Places:
+        """Return the segments of the landmarks, then the window."""
         c, nothing = self.config, torch.zeros_like(clock, dtype=torch.bool)
         plan = plan_segments(nothing, clock[:, 0], c.chunk_len, c.num_segments, c.num_landmarks)
         number = clock[..., None] // c.chunk_len - 1 - plan.distance // c.num_landmarks
@@ -389,11 +336,11 @@ class LongShortTransformer(MemoryCore[LongShortTransformerState]):
         return {f"blocks.{i}.attention.tap": places for i in range(c.num_layers)}
 
     def largest_counters(self) -> dict[str, int]:
-        """How far the counters of the state go."""
+        """Return the largest step count."""
         return {"steps": COUNTED}
 
     def flops_per_step(self) -> int:
-        """A sum over layers, with w = memory_len, s = num_segments and r = num_landmarks.
+        """Sum over layers, with w = memory_len, s = num_segments and r = num_landmarks.
 
             2d (3d + hr) + 2 d^2            projections
             4d (w + 1 + sr)                 scores and sums over window and landmarks
@@ -412,7 +359,7 @@ class LongShortTransformer(MemoryCore[LongShortTransformerState]):
         embed = 2 * self.input_shape[0] * d if isinstance(self.embed, nn.Linear) else 0
         return embed + config.num_layers * (project + attention + 4 * d * hidden)
 
-    def _need(self, *, causal: bool) -> None:
+    def _require(self, *, causal: bool) -> None:
         if self.config.causal != causal:
             raise ValueError(
                 "causal=False: this core reads whole sequences, use core.encode, or build it with causal=True to stream"

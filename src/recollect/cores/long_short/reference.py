@@ -1,4 +1,4 @@
-"""The Long-Short Transformer as a plain loop: row by row, step by step, head by head. Nothing here is fast.
+"""The Long-Short Transformer as a plain loop: row by row, step by step, head by head.
 
 For step t with layer input x_t, and LN_L, LN_G the two norms over the full width, per head i of width e:
 
@@ -10,7 +10,7 @@ For step t with layer input x_t, and LN_L, LN_G the two norms over the full widt
 
 Position scores, with s(.) the sinusoid: of a step o back, u . key + (q / sqrt(e) + v) . W_r s(o); of a landmark with n
 newer ones, (q / sqrt(e)) . (W_g s(n) + b_g). A segment is c steps, counted from the start of the episode; the landmarks
-of the newest ``num_segments`` finished ones are kept. At ``is_first`` a layer forgets everything.
+of the newest ``num_segments`` finished ones are kept. ``is_first`` clears everything.
 
 Source: Zhu et al., Long-Short Transformer (2021), equations 3, 5 and 6.
 """
@@ -22,12 +22,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from recollect.cores.contract import require_no_dropout
+from recollect.cores.long_short.config import LongShortTransformerConfig
 from recollect.cores.long_short.core import (
     LayerMemory,
     LongShortAttention,
     LongShortBlock,
     LongShortTransformer,
-    LongShortTransformerConfig,
     LongShortTransformerState,
 )
 
@@ -39,7 +40,7 @@ Entry = tuple[Tensor, Tensor, Tensor]
 
 @dataclass
 class Memory:
-    """What one layer of one row remembers, oldest first: ``segment`` is the unfinished one."""
+    """Memory of one layer of one row, oldest first; ``segment`` is the unfinished one."""
 
     window: list[Pair] = field(default_factory=list)
     segment: list[Entry] = field(default_factory=list)
@@ -49,21 +50,8 @@ class Memory:
 def reference_unroll(
     core: LongShortTransformer, inputs: Tensor, state: LongShortTransformerState, is_first: Tensor
 ) -> tuple[Tensor, LongShortTransformerState]:
-    """What ``core(inputs, state, is_first)`` computes.
-
-    Args:
-        core: its parameters are used.
-        inputs: ``[b, t, d_in]``.
-        state: of the core.
-        is_first: bool ``[b, t]``.
-
-    Returns:
-        Outputs ``[b, t, dim]`` and the state after the call.
-
-    Raises:
-        ValueError: the core is in training mode and has dropout, or it is the two-way form.
-    """
-    _refuse_dropout(core)
+    """Compute ``core(inputs, state, is_first)`` for finite inputs and without dropout; not for the two-way form."""
+    require_no_dropout(core)
     if not core.config.causal:
         raise ValueError("causal=False: the two-way form is reference_encode")
     outputs, rows, all_steps = [], [], []
@@ -86,16 +74,11 @@ def reference_unroll(
 
 
 def reference_encode(core: LongShortTransformer, inputs: Tensor, padding: Tensor) -> Tensor:
-    """What ``core.encode(inputs, padding)`` computes: the two-way form, query by query.
+    """Compute ``core.encode(inputs, padding)``, the two-way form, query by query; every row has at least one step.
 
     Every query reads its home segment of w steps, w/2 steps on both sides of it, and r landmarks of the whole sequence.
-
-    Args:
-        core: its parameters are used.
-        inputs: ``[b, t, d_in]``.
-        padding: bool ``[b, t]``, True where there is nothing; every row has at least one step.
     """
-    _refuse_dropout(core)
+    require_no_dropout(core)
     c, outputs = core.config, []
     width, margin = c.memory_len, max(c.memory_len // 2, 1)
     for b in range(inputs.shape[0]):
@@ -128,7 +111,7 @@ def _layer(block: LongShortBlock, x: Tensor, memory: Memory) -> Tensor:
 
 
 def _project(attention: LongShortAttention, n: Tensor) -> tuple[Tensor, Pair, Entry]:
-    """The query, the key and value that stand in the window, and what the segment keeps of the step."""
+    """The query, the key and value of the window, and the entry of the segment."""
     c = attention.config
     q, k, v, p = (attention.project.weight @ n).split([c.dim] * 3 + [c.num_heads * c.num_landmarks])
     near = attention.local_norm(k), attention.local_norm(v)
@@ -150,7 +133,7 @@ def _landmarks(attention: LongShortAttention, segment: list[Entry]) -> list[Pair
 
 
 def _attend(attention: LongShortAttention, q: Tensor, far: list[Pair], near: list[Pair]) -> Tensor:
-    """What a query ``[dim]`` reads of landmarks and steps, both oldest first: ``[dim]``."""
+    """Answer ``[dim]`` to a query ``[dim]`` from landmarks and steps, both oldest first."""
     c = attention.config
     e, heads = c.dim // c.num_heads, []
     for head in range(c.num_heads):
@@ -218,8 +201,3 @@ def _pack(memories: list[Memory], like: LayerMemory) -> LayerMemory:
         stack([memory.segment for memory in memories], like.segment),
         stack([memory.landmarks for memory in memories], like.landmarks),
     )
-
-
-def _refuse_dropout(core: LongShortTransformer) -> None:
-    if core.training and core.config.dropout > 0:
-        raise ValueError(f"dropout={core.config.dropout}: the plain form has none, call core.eval() first")

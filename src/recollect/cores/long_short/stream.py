@@ -1,11 +1,11 @@
 """The Long-Short Transformer in a stream: rings of projected keys and values, and landmarks.
 
-Nothing is projected twice, and only landmarks are ever moved: once per segment. A stream never drops out.
+Nothing is projected twice, and only landmarks are ever moved: once per segment. There is no dropout.
 """
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from recollect.cores.long_short.core import (
     LayerMemory,
@@ -20,7 +20,7 @@ from recollect.state import clone
 
 
 class LongShortTransformerStream(Stream):
-    """A live :class:`LongShortTransformer`: nothing is projected twice, and only landmarks are ever moved."""
+    """Stream of a :class:`LongShortTransformer`."""
 
     core: LongShortTransformer
 
@@ -41,11 +41,11 @@ class LongShortTransformerStream(Stream):
         self.core.check_state(state, self.batch_size, self._never.device)
         for ring, memory in zip(self._rings, state.layers, strict=True):
             ring.load(memory)
-        # Counters live in Python: no step waits for a device to learn whether a segment ends.
+        # Counters are Python numbers: no step waits for a device to find out whether a segment ends.
         self._steps: list[int] = state.steps.tolist()
 
     def buffers(self) -> list[Tensor]:
-        """Rings, landmarks with and without positions, and position keys of all layers."""
+        """Return rings, landmarks with and without positions, and position keys of all layers."""
         kept = []
         for ring in self._rings:
             kept += [ring.window.data, ring.segment.data, ring.landmarks]
@@ -53,11 +53,11 @@ class LongShortTransformerStream(Stream):
         return kept
 
     def advance(self, inputs: Tensor, is_first: Tensor) -> Tensor:
-        """One step on checked inputs."""
+        """Take one step on checked inputs."""
         kind = inputs.device.type
         if torch.is_autocast_enabled(kind) == self._narrow:
             return self._advance(inputs, is_first)
-        # The dtype of the products was chosen when the stream was made.
+        # The dtype of the products was chosen when the stream was constructed.
         with torch.autocast(kind, dtype=self._rings[0].dtype if self._narrow else None, enabled=self._narrow):
             return self._advance(inputs.to(self._dtype), is_first)
 
@@ -77,13 +77,13 @@ class LongShortTransformerStream(Stream):
         return core.norm(stream)
 
     def _ends(self) -> tuple[bool, Tensor | None]:
-        """Whether a segment ends with this step, and in which rows (None: in all)."""
+        """Return whether a segment ends with this step, and in which rows (None: in all)."""
         chunk = self.core.config.chunk_len
         ends = [steps % chunk == chunk - 1 for steps in self._steps]
         return any(ends), None if all(ends) else torch.tensor(ends, device=self._never.device)
 
     def _hidden(self) -> Tensor | None:
-        """Unused places ``[b*h, 1, s*r+w+1]``; None once every row is full, from where on it stays so."""
+        """Return unused places ``[b*h, 1, s*r+w+1]``; None once every row is full."""
         config = self.core.config
         slots = config.num_segments * config.num_landmarks
         if min(self._steps) >= max(config.memory_len, config.num_segments * config.chunk_len):
@@ -95,30 +95,28 @@ class LongShortTransformerStream(Stream):
 
 
 def heads_first(pairs: Tensor, num_heads: int) -> Tensor:
-    """``[b, s, 2d] -> [b*h, s, 2e]``: batch and heads in one axis, so that products need no copy."""
+    """``[b, s, 2d] -> [b*h, s, 2e]``: join batch and heads in one axis, so that products need no copy."""
     return pairs.unflatten(-1, (2, num_heads, -1)).movedim(-2, 1).flatten(-2).flatten(0, 1)
 
 
 def heads_last(pairs: Tensor, num_heads: int) -> Tensor:
-    """The inverse of :func:`heads_first`."""
+    """``[b*h, s, 2e] -> [b, s, 2d]``: the inverse of :func:`heads_first`."""
     return pairs.unflatten(0, (-1, num_heads)).unflatten(-1, (2, -1)).movedim(1, -2).flatten(-3)
 
 
 class LayerRings:
-    """The memory of one layer in a stream."""
+    """Memory and packed weights of one layer in a stream."""
 
     def __init__(self, block: LongShortBlock, batch_size: int) -> None:
         self.block, self.attention, self.config = block, block.attention, block.attention.config
         config, heads, like = self.config, self.config.num_heads, block.attention.out.weight
         self.dtype = working_dtype(like)
-        self.project, self.out = (
-            self._product(self.attention.project, batch_size),
-            self._product(self.attention.out, batch_size),
+        products = self.attention.project, self.attention.out, block.feed_forward.expand, block.feed_forward.contract
+        self.project, self.out, self.expand, self.contract = (
+            PackedLinear.for_stream(layer.weight, layer.bias, rows=batch_size, dtype=self.dtype) for layer in products
         )
-        self.expand = self._product(block.feed_forward.expand, batch_size)
-        self.contract = self._product(block.feed_forward.contract, batch_size)
         self.window = MirrorRing(batch_size * heads, config.memory_len + 1, (2 * config.dim // heads,), like)
-        # Every row keeps its last c entries, whatever its phase: where a segment ends, they are that segment.
+        # The last c entries of every row: at the end of a segment, they are that segment.
         self.segment = MirrorRing(batch_size, config.chunk_len, (2 * config.dim + heads * config.num_landmarks,), like)
         if self.attention.relative:
             far, near = self.attention.position_keys()
@@ -126,13 +124,13 @@ class LayerRings:
             self.near = near.transpose(1, 2).contiguous()  # h e w+1
 
     def load(self, memory: LayerMemory) -> None:
-        """Take over the memory of the functional form."""
+        """Copy the memory of the functional form."""
         self.window.load(heads_first(F.pad(memory.window, (0, 0, 1, 0)), self.config.num_heads))
         self.segment.load(F.pad(memory.segment, (0, 0, 1, 0)))
         self._keep(heads_first(memory.landmarks, self.config.num_heads))
 
     def dump(self, phase: Tensor) -> LayerMemory:
-        """A copy in the functional form; ``phase`` long ``[b]``, steps of the unfinished segment."""
+        """Return a copy in the functional form; ``phase`` long ``[b]``, steps of the unfinished segment."""
         segment = self.segment.window()[:, 1:]
         used = torch.arange(segment.shape[1], 0, -1, device=phase.device) <= phase[:, None]
         return LayerMemory(
@@ -142,7 +140,7 @@ class LayerRings:
         )
 
     def clear(self, rows: Tensor) -> None:
-        """Forget the rows of a bool mask ``[b]``."""
+        """Zero the rows of a bool mask ``[b]``."""
         by_head = rows.repeat_interleave(self.config.num_heads)
         self.window.clear(by_head)
         self.segment.clear(rows)
@@ -159,22 +157,18 @@ class LayerRings:
     def _keep(self, landmarks: Tensor) -> None:
         self.landmarks = landmarks
         keys, self.values = landmarks.chunk(2, -1)
-        # Landmarks change once per segment, and with them their distances: add these to the keys here.
+        # Landmarks and their distances change once per segment: positions are added to the keys here.
         self.keys = keys + self.far if self.attention.relative else keys
 
-    def _product(self, layer: nn.Linear, batch_size: int) -> PackedLinear:
-        bias = None if layer.bias is None else layer.bias.to(self.dtype)
-        return PackedLinear(layer.weight.to(self.dtype), bias, rows=batch_size, uses=1000)
-
     def step(self, inputs: Tensor, hidden: Tensor | None) -> Tensor:
-        """The whole block on one step: ``[b, d]`` to ``[b, d]``."""
+        """Compute the block on one step: ``[b, d] -> [b, d]``."""
         block = self.block
         stream = inputs + self.read(block.attention_norm(inputs), hidden)
         inside = block.feed_forward.activation(self.expand(block.feed_forward_norm(stream).to(self.dtype)))
         return stream + self.contract(inside)
 
     def read(self, inputs: Tensor, hidden: Tensor | None) -> Tensor:
-        """Push the (normed) step ``[b, d]`` and attend: ``[b, d]``; ``hidden`` bool ``[b*h, 1, s*r+w+1]``."""
+        """Push the normed step ``[b, d]`` and attend: ``[b, d]``; ``hidden`` bool ``[b*h, 1, s*r+w+1]``."""
         attention, heads, batch = self.attention, self.config.num_heads, inputs.shape[0]
         queries, local, entry = attention.split(self.project(inputs.to(self.dtype)))
         self.window.push(local.unflatten(-1, (2, heads, -1)).transpose(1, 2).reshape(batch * heads, -1))

@@ -1,21 +1,16 @@
-"""Spatial attention that the memory steers, with a ConvLSTM below and an LSTM above.
+"""Spatial attention that is steered by the memory, between a ConvLSTM and an LSTM.
 
-Read ``core`` (the equations, the config, the state and the core), then ``reference`` (the same, one place after the
-other).
+Read ``core.py`` (the equations, the state and the core), then ``reference.py`` (the same, one place after the other);
+``config.py`` has the settings.
 """
 
-from recollect.cores.mott.core import (
-    SpatialAttentionMemory,
-    SpatialAttentionMemoryConfig,
-    SpatialAttentionMemoryState,
-)
-from recollect.cores.mott.reference import reference_unroll
+from typing import TYPE_CHECKING
 
-SpatialAttentionMemory.reference_unroll = reference_unroll
+from recollect.cores.mott.config import SpatialAttentionMemoryConfig as SpatialAttentionMemoryConfig
+from recollect.lazy import attach
 
-__all__ = [
-    "SpatialAttentionMemory",
-    "SpatialAttentionMemoryConfig",
-    "SpatialAttentionMemoryState",
-    "reference_unroll",
-]
+if TYPE_CHECKING:
+    from recollect.cores.mott.core import SpatialAttentionMemory as SpatialAttentionMemory
+    from recollect.cores.mott.core import SpatialAttentionMemoryState as SpatialAttentionMemoryState
+
+__getattr__ = attach(__name__, {"SpatialAttentionMemory": "core", "SpatialAttentionMemoryState": "core"})

@@ -1,6 +1,6 @@
-"""Spatial attention that the memory steers: it looks at a map of features, answers come back, and it remembers both.
+"""Spatial attention that is steered by the memory: it queries a map of features, and remembers the answers.
 
-A step reads a map X of y * x places and c channels, and what the agent is told beside it, e (reward, last action).
+A step reads a map X of y * x places and c channels, and e other features of the agent (reward, last action).
 
     O, s_vis = ConvLSTM(X, s_vis)                                       vision core             equation 3.1
     K, V     = O[..., :c_K], O[..., c_K:]                               keys and values
@@ -10,7 +10,7 @@ A step reads a map X of y * x places and c channels, and what the agent is told 
     a^n      = sum over places of A^n V                                 answers                 equation 3.6
     h, c     = LSTM(MLP([a^1..a^H, q^1..q^H, e]), h, c)                 policy core             equations 3.7, 3.8
 
-h is the output. The queries come from the h of the step before: where to look is decided before the step is seen
+h is the output. The queries come from the h of the step before, so attention is directed before the step is seen
 ("top-down"). ConvLSTM is an LSTM whose products are convolutions of size k x k over the map:
 
     i, f, g, o = W * X + b + U * H          C = sigmoid(f) C + sigmoid(i) tanh(g)          H = sigmoid(o) tanh(C)
@@ -25,36 +25,31 @@ and measured by George 2021 (Neural architecture impact on identifying temporall
 tasks), section 3.1; the ConvLSTM is that of Shi et al. 2015.
 
 Differs:
-- No peephole weights in the ConvLSTM, as in the agent of 2 176 663 parameters that is reported.
-- First weights are those of the library that Mott et al. used: normal by fan in, no biases (the LSTM's are torch's, but
-  for biases). With torch's, 0.06 % of a fresh core's output is about the frame.
-- The MLPs have ReLU between their layers and none behind the last (the papers are silent).
-- ``vision="feedforward"`` leaves the ConvLSTM out: keys and values are a convolution of the map.
+- No peephole weights in the ConvLSTM, as in the reported agent of 2 176 663 parameters.
+- Initial weights are those of the library of Mott et al.: normal by fan in, zero biases (the LSTM's weights are
+  torch's). With torch's, 0.06 % of a fresh core's output depends on the frame.
+- The MLPs have ReLU between their layers and none after the last (the papers do not specify this).
+- ``vision="feedforward"`` has no ConvLSTM: keys and values are a convolution of the map.
 """
 
 import math
-from dataclasses import dataclass
-from typing import ClassVar, Literal, NamedTuple, get_args
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from recollect.config import require
-from recollect.cores.config import CoreConfig
-from recollect.cores.contract import MemoryCore
-from recollect.layers.config import require_map, require_map_of
+from recollect.cores.contract import MemoryCore, companion
+from recollect.cores.mott.config import SpatialAttentionMemoryConfig
 from recollect.layers.feedforward import init_lecun, perceptron
 from recollect.layers.spatial_attention import attend_to_places, infer_map_channels, spatial_basis, split_map
 from recollect.layers.tap import Tap
 
-Vision = Literal["recurrent", "feedforward"]
-
 
 class SpatialAttentionMemoryState(NamedTuple):
-    """What is remembered."""
+    """States of ConvLSTM and LSTM."""
 
     map_h: Tensor
-    """float ``[b, m, y, x]``: output of the ConvLSTM; without channels where there is none."""
+    """float ``[b, m, y, x]``: output of the ConvLSTM; without it m is 0."""
     map_c: Tensor
     """float ``[b, m, y, x]``: its cell."""
     h: Tensor
@@ -63,78 +58,20 @@ class SpatialAttentionMemoryState(NamedTuple):
     """float ``[b, d]``: its cell."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class SpatialAttentionMemoryConfig(CoreConfig):
-    """Settings of :class:`SpatialAttentionMemory`."""
-
-    paper: ClassVar[str] = "Mott et al. 2019"
-    remembers: ClassVar[str] = "a map and a vector"
-    reads_map: ClassVar[bool] = True
-
-    dim: int = 256
-    """Width d of the LSTM and of the output."""
-    grid: tuple[int, int] = (1, 1)
-    """Rows and columns of the map."""
-    channels: int | None = None
-    """Channels c of the map; what is behind y * x * c inputs is told to the LSTM as it is. None: all are the map's."""
-    vision: Vision = "recurrent"
-    """What makes keys and values: a ConvLSTM, or a convolution alone."""
-    map_dim: int = 128
-    """Channels of keys and values together, c_K + c_V."""
-    key_dim: int = 8
-    """Channels of the keys, c_K."""
-    kernel: int = 3
-    """Side of the convolutions; odd."""
-    frequencies: int = 4
-    """U: frequencies of the basis along each axis."""
-    num_heads: int = 4
-    """Queries, H."""
-    query_dim: int = 128
-    """Width of the first hidden layer of the query network; its second is as wide as its output."""
-    answer_dim: int = 512
-    """Width of the hidden layer of the MLP in front of the LSTM."""
-
-    def __post_init__(self) -> None:
-        for field in ("dim", "map_dim", "key_dim", "kernel", "frequencies", "num_heads", "query_dim", "answer_dim"):
-            require(getattr(self, field) >= 1, field, getattr(self, field), "give at least 1")
-        require_map(self.grid, self.channels)
-        require(self.kernel % 2 == 1, "kernel", self.kernel, "give an odd side: the map keeps its size")
-        require(
-            self.key_dim < self.map_dim, "key_dim", self.key_dim, f"leave some of map_dim={self.map_dim} to the values"
-        )
-        require(self.vision in get_args(Vision), "vision", self.vision, f"choose one of {', '.join(get_args(Vision))}")
-
-    def require_map_of(self, shape: tuple[int, int, int]) -> None:
-        """Raise ``ValueError`` unless ``grid`` and ``channels`` are those of a map of this shape."""
-        require_map_of(self.grid, self.channels, shape)
-
-    def build(self, input_dim: int) -> "SpatialAttentionMemory":
-        """Make the core for inputs of width ``input_dim``.
-
-        Raises:
-            ValueError: the width does not fit the map.
-        """
-        return SpatialAttentionMemory(self, input_dim)
-
-
 class SpatialAttentionMemory(MemoryCore[SpatialAttentionMemoryState]):
-    """See the module's docstring.
+    """Spatial attention between a ConvLSTM and an LSTM; equations are at the top of this file."""
 
-    Args:
-        config: settings.
-        input_dim: width of the inputs: y * x * channels, and what is told.
-    """
+    reference_unroll = companion("recollect.cores.mott.reference:reference_unroll")
+    runs_in_float16 = True
 
     basis: Tensor
     """S: ``[y * x, c_S]``."""
-
-    runs_in_float16 = True
 
     def __init__(self, config: SpatialAttentionMemoryConfig, input_dim: int) -> None:
         super().__init__()
         self.config = config
         self.input_shape, self.output_shape = (input_dim,), (config.dim,)
-        self.channels, self.told = infer_map_channels(config.grid, config.channels, input_dim)
+        self.channels, self.num_others = infer_map_channels(config.grid, config.channels, input_dim)
         self.register_buffer("basis", spatial_basis(*config.grid, config.frequencies), persistent=False)
         m, heads, padding = config.map_dim, config.num_heads, config.kernel // 2
         self.is_recurrent = config.vision == "recurrent"
@@ -144,17 +81,17 @@ class SpatialAttentionMemory(MemoryCore[SpatialAttentionMemoryState]):
         width = config.key_dim + self.basis.shape[1]
         answer = m - config.key_dim + self.basis.shape[1]
         self.query = perceptron(config.dim, config.query_dim, heads * width, heads * width)
-        self.answer = perceptron(heads * (answer + width) + self.told, config.answer_dim, config.dim)
+        self.answer = perceptron(heads * (answer + width) + self.num_others, config.answer_dim, config.dim)
         self.cell = nn.LSTMCell(config.dim, config.dim)
         init_lecun(self)
         for bias in (self.cell.bias_ih, self.cell.bias_hh):
             nn.init.zeros_(bias)
         self.tap = Tap("b h t y x")
         self.what_where_tap = Tap("b h t y x")
-        """Nats by which content says more for a place than location does."""
+        """Nats by which content adds more to a place's score than location does."""
 
     def initial_state(self, batch_size: int) -> SpatialAttentionMemoryState:
-        """Zeros."""
+        """Return zeros."""
         m = self.config.map_dim if self.is_recurrent else 0
         maps = self.zeros(batch_size, m, *self.config.grid)
         vector = self.zeros(batch_size, self.config.dim)
@@ -163,20 +100,19 @@ class SpatialAttentionMemory(MemoryCore[SpatialAttentionMemoryState]):
     def unroll(
         self, inputs: Tensor, state: SpatialAttentionMemoryState, is_first: Tensor
     ) -> tuple[Tensor, SpatialAttentionMemoryState]:
-        """See all maps at once, then look and remember step by step."""
+        """Compute the first convolution of all maps at once, then attend and remember step by step."""
         b, t, _ = inputs.shape
-        maps, told = split_map(inputs, math.prod(self.config.grid), self.channels)
+        maps, others = split_map(inputs, math.prod(self.config.grid), self.channels)
         maps = maps.flatten(0, 1).transpose(1, 2).unflatten(2, self.config.grid)
         seen = self.see(maps).unflatten(0, (b, t))
         outputs = []
-        steps = zip(seen.unbind(1), told.unbind(1), is_first.unbind(1), strict=True)
-        for step_seen, step_told, first in steps:
-            state = self.step(step_seen, step_told, self.reset(first, state))
+        for step_seen, step_others, first in zip(seen.unbind(1), others.unbind(1), is_first.unbind(1), strict=True):
+            state = self.step(step_seen, step_others, self.reset(first, state))
             outputs.append(state.h)
         return torch.stack(outputs, 1), state
 
-    def step(self, seen: Tensor, told: Tensor, state: SpatialAttentionMemoryState) -> SpatialAttentionMemoryState:
-        """One step, after the convolution of what is seen: ``seen [b, 4 m, y, x]`` (``m`` without ConvLSTM)."""
+    def step(self, seen: Tensor, others: Tensor, state: SpatialAttentionMemoryState) -> SpatialAttentionMemoryState:
+        """Take one step from the convolved map ``seen [b, 4 m, y, x]`` (``m`` without ConvLSTM)."""
         map_h, map_c, h, c = state
         if self.keep is None:
             vision = seen
@@ -188,11 +124,11 @@ class SpatialAttentionMemory(MemoryCore[SpatialAttentionMemoryState]):
         queries = query.unflatten(1, (self.config.num_heads, -1))
         taps = {"tap": self.tap, "what_where_tap": self.what_where_tap}
         answers = attend_to_places(vision.flatten(2), queries, self.basis, self.config.grid, **taps)
-        h, c = self.cell(self.answer(torch.cat((answers, query, told), 1)), (h, c))
+        h, c = self.cell(self.answer(torch.cat((answers, query, others), 1)), (h, c))
         return SpatialAttentionMemoryState(map_h, map_c, h, c)
 
     def flops_per_step(self) -> int:
-        """Convolutions over all places, the scores and answers of all heads, and the weights of all other layers."""
+        """Sum of convolutions over all places, scores and answers of all heads, and products of all other layers."""
         places = math.prod(self.config.grid)
         convolutions = [self.see] if self.keep is None else [self.see, self.keep]
         products = sum(2 * places * layer.weight.numel() for layer in convolutions)

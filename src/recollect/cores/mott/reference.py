@@ -20,17 +20,7 @@ from recollect.cores.mott.core import SpatialAttentionMemory, SpatialAttentionMe
 def reference_unroll(
     core: SpatialAttentionMemory, inputs: Tensor, state: SpatialAttentionMemoryState, is_first: Tensor
 ) -> tuple[Tensor, SpatialAttentionMemoryState]:
-    """What ``core(inputs, state, is_first)`` computes.
-
-    Args:
-        core: whose weights are used.
-        inputs: ``[b, t, i]``.
-        state: of the core.
-        is_first: bool ``[b, t]``.
-
-    Returns:
-        Outputs ``[b, t, d]`` and the state after the last step.
-    """
+    """Compute ``core(inputs, state, is_first)`` for finite inputs."""
     all_outputs, all_states = [], []
     for row, row_inputs in enumerate(inputs):
         memory = [leaf[row] for leaf in state]
@@ -47,12 +37,12 @@ def reference_unroll(
 
 
 def step(core: SpatialAttentionMemory, x: Tensor, map_h: Tensor, map_c: Tensor, h: Tensor, c: Tensor) -> list[Tensor]:
-    """The four leaves of the state after one step of one row."""
+    """Compute the four leaves of the state after one step of one row."""
     rows, columns = core.config.grid
     size = rows * columns * core.channels
-    picture = x[:size].reshape(rows, columns, core.channels).permute(2, 0, 1)
+    image = x[:size].reshape(rows, columns, core.channels).permute(2, 0, 1)
     padding = core.config.kernel // 2
-    vision = F.conv2d(picture, core.see.weight, core.see.bias, padding=padding)
+    vision = F.conv2d(image, core.see.weight, core.see.bias, padding=padding)
     if core.keep is not None:
         i, f, g, o = (vision + F.conv2d(map_h, core.keep.weight, padding=padding)).chunk(4)
         map_c = f.sigmoid() * map_c + i.sigmoid() * g.tanh()
@@ -69,7 +59,7 @@ def step(core: SpatialAttentionMemory, x: Tensor, map_h: Tensor, map_c: Tensor, 
 
 
 def look(vision: Tensor, query: Tensor, num_heads: int, key_dim: int, frequencies: int) -> list[Tensor]:
-    """What each head is answered: ``vision [c, y, x]``, of which the first ``key_dim`` channels are keys."""
+    """Answer each head from ``vision [c, y, x]``, of which the first ``key_dim`` channels are keys."""
     _, rows, columns = vision.shape
     answers = []
     for q in query.chunk(num_heads):
@@ -85,7 +75,7 @@ def look(vision: Tensor, query: Tensor, num_heads: int, key_dim: int, frequencie
 
 
 def perceptron(layers: nn.Sequential, x: Tensor) -> Tensor:
-    """Linear maps with ReLU between them."""
+    """Apply linear maps with ReLU between them."""
     first, *others = (layer for layer in layers if isinstance(layer, nn.Linear))
     x = first.weight @ x + first.bias
     for layer in others:
@@ -94,7 +84,7 @@ def perceptron(layers: nn.Sequential, x: Tensor) -> Tensor:
 
 
 def basis(down: float, across: float, frequencies: int) -> list[Tensor]:
-    """The channels of S at one place, whose row and column are given as shares of the map."""
+    """Compute the channels of S at one place, whose row and column are given as shares of the map."""
     waves = [
         [wave(math.pi * u * share) for wave in (math.cos, math.sin) for u in range(1, frequencies + 1)]
         for share in (down, across)

@@ -1,23 +1,20 @@
-"""Attention to places of a map, steered by a Transformer-XL that remembers what came back.
+"""Attention to places of a map, steered by a Transformer-XL that remembers the answers.
 
-Read ``core.py`` (the equations, the config, the state and the core), then ``reference.py`` (the same, one place after
-the other), then ``stream.py`` (one step).
+Read ``core.py`` (the equations, the state and the core), then ``reference.py`` (the same, one place after the other),
+then ``stream.py`` (one step); ``config.py`` has the settings.
 """
 
-from recollect.cores.spatio_temporal.core import (
-    SpatioTemporalAttention,
-    SpatioTemporalAttentionConfig,
-    SpatioTemporalAttentionState,
+from typing import TYPE_CHECKING
+
+from recollect.cores.spatio_temporal.config import SpatioTemporalAttentionConfig as SpatioTemporalAttentionConfig
+from recollect.lazy import attach
+
+if TYPE_CHECKING:
+    from recollect.cores.spatio_temporal.core import SpatioTemporalAttention as SpatioTemporalAttention
+    from recollect.cores.spatio_temporal.core import SpatioTemporalAttentionState as SpatioTemporalAttentionState
+    from recollect.cores.spatio_temporal.stream import SpatioTemporalStream as SpatioTemporalStream
+
+__getattr__ = attach(
+    __name__,
+    {"SpatioTemporalAttention": "core", "SpatioTemporalAttentionState": "core", "SpatioTemporalStream": "stream"},
 )
-from recollect.cores.spatio_temporal.reference import reference_unroll
-from recollect.cores.spatio_temporal.stream import SpatioTemporalStream
-
-SpatioTemporalAttention.reference_unroll = reference_unroll
-SpatioTemporalAttention.stream_type = SpatioTemporalStream
-
-__all__ = [
-    "SpatioTemporalAttention",
-    "SpatioTemporalAttentionConfig",
-    "SpatioTemporalAttentionState",
-    "SpatioTemporalStream",
-]

@@ -3,7 +3,7 @@
     O    = W_2 * relu(W_1 * X)
     A_ij = exp(q . [K_ij | S_ij]) / sum_i'j' exp(q . [K_i'j' | S_i'j'])        for each of the queries Q(o)
     a    = sum_ij A_ij [V_ij | S_ij]
-    h    = TransformerXL(MLP([a^1..a^H, q^1..q^H, e]))         o: the h of the step before, or what is given instead
+    h    = TransformerXL(MLP([a^1..a^H, q^1..q^H, e]))         o: the h of the step before, or an input
 
 Papers: see ``core.py``.
 """
@@ -21,25 +21,15 @@ from recollect.state import concatenate, take_rows
 def reference_unroll(
     core: SpatioTemporalAttention, inputs: Tensor, state: SpatioTemporalAttentionState, is_first: Tensor
 ) -> tuple[Tensor, SpatioTemporalAttentionState]:
-    """What ``core(inputs, state, is_first)`` computes.
-
-    Args:
-        core: whose weights are used.
-        inputs: ``[b, t, i]``.
-        state: of the core.
-        is_first: bool ``[b, t]``.
-
-    Returns:
-        Outputs ``[b, t, dim]`` and the state after the last step.
-    """
+    """Compute ``core(inputs, state, is_first)`` for finite inputs."""
     all_outputs, all_states = [], []
     for row in range(inputs.shape[0]):
         memory, output = take_rows(state, slice(row, row + 1))
         outputs = []
         for x, first in zip(inputs[row], is_first[row], strict=True):
-            is_given = core.config.query == "one-shot"
-            before = x[-core.config.dim :] if is_given else output[0]
-            begins = bool(first) or (is_given and int(memory.count) == 0)
+            is_input = core.config.query == "one-shot"
+            before = x[-core.config.dim :] if is_input else output[0]
+            begins = bool(first) or (is_input and int(memory.count) == 0)
             answers = _look(core, x, torch.zeros_like(before) if begins else before)
             output, memory = temporal_unroll(core.temporal, answers[None, None], memory, first[None, None])
             output = output[:, 0]
@@ -50,7 +40,7 @@ def reference_unroll(
 
 
 def _look(core: SpatioTemporalAttention, x: Tensor, before: Tensor) -> Tensor:
-    """What the temporal attention reads at one step of one row, ``[dim]``, from the inputs and an earlier output."""
+    """Compute the input ``[dim]`` of the temporal attention at one step of one row."""
     rows, columns = core.config.grid
     size = rows * columns * core.channels
     vision = x[:size].reshape(rows, columns, core.channels).permute(2, 0, 1)
@@ -60,4 +50,4 @@ def _look(core: SpatioTemporalAttention, x: Tensor, before: Tensor) -> Tensor:
 
     query = perceptron(core.query, before)
     answers = look(vision, query, core.config.num_heads, core.config.key_dim, FREQUENCIES)
-    return perceptron(core.answer, torch.cat([*answers, query, x[size : size + core.told]]))
+    return perceptron(core.answer, torch.cat([*answers, query, x[size : size + core.num_others]]))

@@ -6,18 +6,10 @@ from torch import Tensor
 from recollect.cores.spatio_temporal.core import SpatioTemporalAttention, SpatioTemporalAttentionState
 from recollect.cores.stream import Stream
 from recollect.cores.transformer_xl.stream import TransformerXLStream
-from recollect.layers.spatial_attention import split_map
 
 
 class SpatioTemporalStream(Stream):
-    """One step: look with the last output (one-shot: with the one that is given), then remember, in place.
-
-    A stream never drops out.
-
-    Args:
-        core: whose weights are used.
-        batch_size: number of streams.
-    """
+    """Stream of a :class:`SpatioTemporalAttention`, without dropout."""
 
     core: SpatioTemporalAttention
 
@@ -37,20 +29,19 @@ class SpatioTemporalStream(Stream):
         self._output = state.output.clone()
 
     def advance(self, inputs: Tensor, is_first: Tensor) -> Tensor:
-        """One step ``[b, i] -> [b, dim]``."""
+        """Take one step ``[b, i] -> [b, dim]``."""
         core = self.core
-        maps, others = split_map(inputs[:, None], core.basis.shape[0], core.channels)
-        told, given = others.split((core.told, core.given), 2)
+        vision, others, feedback = core.split(inputs[:, None])
         cleared = is_first is not self._never and bool(is_first.any())
-        before = given if core.given else self._output[:, None]
-        if cleared or core.given:
+        before = feedback if core.feedback_dim else self._output[:, None]
+        if cleared or core.feedback_dim:
             begins = is_first | (self._temporal.count == 0)
             before = torch.where(begins[:, None, None], 0.0, before)
-        asked = core.look(core.vision(maps), before, told)[:, 0]
-        output = self._temporal.advance(asked, is_first if cleared else self._temporal._never)
+        read = core.read_map(vision, before, others)[:, 0]
+        output = self._temporal.advance(read, is_first if cleared else self._temporal._never)
         self._output = output.clone()
         return output
 
     def buffers(self) -> list[Tensor]:
-        """The rings, the counts and the last output."""
+        """Return the rings, the counts and the last output."""
         return [*self._temporal.buffers(), self._output]

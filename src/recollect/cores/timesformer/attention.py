@@ -1,4 +1,4 @@
-"""The attention of TimeSformer: to a window of frames, whose keys carry the time they have now, and within a frame.
+"""The attention of TimeSformer: to a window of frames, whose keys depend on their present age, and within a frame.
 
 The algebra is at the top of ``core.py``. Shapes: b rows, t steps, n places, d = h e token width, w frames before.
 """
@@ -18,18 +18,18 @@ from recollect.ops.linear import Linear, linear
 from recollect.ops.packed_linear import without_autocast
 
 
-def centre(x: Tensor) -> Tensor:
-    """Without the mean over the last axis."""
+def center(x: Tensor) -> Tensor:
+    """Subtract the mean over the last axis."""
     return x - x.mean(-1, keepdim=True)
 
 
 def _at_least_float32(x: Tensor) -> Tensor:
-    # The cube of an inverse deviation, which the gradient needs, is too large for float16.
+    # The gradient needs the cube of an inverse deviation, which is too large for float16.
     return x.to(torch.promote_types(x.dtype, torch.float32))
 
 
 class Folded(NamedTuple):
-    """Weights that act on standardised (queries) or centred (keys, values) tokens."""
+    """Weights that act on standardized (queries) or centered (keys, values) tokens."""
 
     queries: Tensor
     """``[d, d]``, with gain and scale."""
@@ -38,7 +38,7 @@ class Folded(NamedTuple):
     keys_values: Tensor
     """``[2 d, d]``, with gain."""
     values_bias: Tensor
-    """``[d]``: what the norm's shift gives to every value, and thus to every answer."""
+    """``[d]``: the part of every value, and thus of every answer, that comes from the norm's shift."""
 
 
 class WindowAttention(nn.Module):
@@ -58,21 +58,21 @@ class WindowAttention(nn.Module):
         self.qkv = Linear(dim, 3 * dim, bias=False)
         self.out = Linear(dim, dim)
         self.tap = Tap("b h t s")
-        """Mean over the places of a frame of what they give to each frame of the window."""
+        """Attention of a frame's places to each frame of the window, mean over the places."""
         if grid is None:
             self.place_tap = Tap("b h t n s")
-            """What every place gives to itself in each frame of the window."""
+            """Attention of every place to itself in each frame of the window."""
         else:
             self.map_tap = Tap("b h t s y x")
-            """Mean over the places of a frame of what they give to each place of each frame of the window."""
+            """Attention of a frame's places to each place of each frame of the window, mean over the places."""
 
     @property
     def has_listeners(self) -> bool:
-        """Whether anybody wants the weights."""
+        """Whether any Tap needs the weights."""
         return any(tap.has_listeners for tap in self.children() if isinstance(tap, Tap))
 
     def folded(self) -> Folded:
-        """The weights, with the norm's gain and shift and the scale of the scores."""
+        """Fold the norm's gain and shift and the scale of the scores into the weights."""
         d = self.qkv.in_features
         scale = (d // self.num_heads) ** -0.5
         weight = self.qkv.weight * self.norm.weight
@@ -80,13 +80,13 @@ class WindowAttention(nn.Module):
         return Folded(weight[:d] * scale, shift[:d] * scale, weight[d:], shift[2 * d :])
 
     def forward(self, x: Tensor, frames: Tensor, visible: Tensor, times: Tensor) -> Tensor:
-        """Read the window.
+        """Attend to the window.
 
         Args:
             x: ``[b, t, n, d]``.
-            frames: ``[b, w + t, n, d]``, centred, without time.
+            frames: ``[b, w + t, n, d]``, centered, without time.
             visible: bool ``[b, t, w + 1]``; a step sees at least itself.
-            times: centred ``[w + 1, d]``, age 0 last.
+            times: centered ``[w + 1, d]``, age 0 last.
 
         Returns:
             ``[b, t, n, d]``.
@@ -125,7 +125,7 @@ class WindowAttention(nn.Module):
         return merge_heads(to_full(weights) @ values + weights @ time_values)
 
     def _inverse_deviation(self, frames: Tensor, times: Tensor) -> Tensor:
-        """The r of a window's frames at their ages: ``[b, n, w + t, d]`` to ``[b, n, t, w + 1]``."""
+        """Compute r of a window's frames at their ages: ``[b, n, w + t, d]`` to ``[b, n, t, w + 1]``."""
         length, d = self.window + 1, frames.shape[-1]
         frames, times = _at_least_float32(frames), _at_least_float32(times)
         with without_autocast(frames):
@@ -133,17 +133,17 @@ class WindowAttention(nn.Module):
             shape, strides = (*products.shape[:2], products.shape[2] - self.window, length), products.stride()
             aged = products.as_strided(shape, (*strides[:2], length, length + 1))
             squares = frames.square().sum(-1).unfold(-1, length, 1) + times.square().sum(-1)
-            # Rounding may leave a trifle below zero where a frame is its time's opposite.
+            # Rounding may give slightly negative numbers where a frame is the opposite of its time.
             return (squares + 2 * aged).clamp(min=0).div(d).add(self.norm.eps).rsqrt()
 
     def _all_places(self, queries: Tensor, frames: Tensor, visible: Tensor, times: Tensor, folded: Folded) -> Tensor:
         w, eps = self.window, self.norm.eps
-        # Component by component, so that what is done to every place runs along memory.
+        # Components first, so that operations on all places are contiguous.
         known = linear(frames, folded.keys_values).movedim(-1, 1).contiguous()  # b 2d w+t n
         known_times = linear(times, folded.keys_values).t()[..., None]  # 2d w+1 1
         frames, aged_times = _at_least_float32(frames).movedim(-1, 1).contiguous(), times.t()[..., None]
         outs = []
-        # Step by step: what a step attends to is many times what it takes to lay out its keys.
+        # Step by step: attention costs many times the layout of the keys of a step.
         for step, (q, seen) in enumerate(zip(queries.unbind(1), visible.unbind(1), strict=True)):
             now = slice(step, step + w + 1)
             inverse = (frames[:, :, now] + aged_times).square().mean(1, keepdim=True).add(eps).rsqrt()
@@ -153,7 +153,7 @@ class WindowAttention(nn.Module):
         return torch.stack(outs, 1)
 
     def read_all(self, queries: Tensor, keys: Tensor, values: Tensor, visible: Tensor | None) -> Tensor:
-        """Joint attention of one step.
+        """Compute joint attention of one step.
 
         Args:
             queries: ``[b, n, d]``.
@@ -173,7 +173,7 @@ class WindowAttention(nn.Module):
         return merge_heads(weights.to(values.dtype) @ values.transpose(-1, -2))
 
     def _show(self, weights: Tensor) -> None:
-        """Shows ``[b, h, n, (w + 1) n]`` to the Taps."""
+        """Pass ``[b, h, n, (w + 1) n]`` to the Taps."""
         assert self.grid is not None
         maps = weights.mean(2).unflatten(-1, (self.window + 1, *self.grid))[:, :, None]  # b h 1 s y x
         if self.tap.has_listeners:
@@ -198,10 +198,10 @@ class SpaceAttention(nn.Module):
         self.qkv = Linear(dim, 3 * dim, bias=False)
         self.out = Linear(dim, dim)
         self.map_tap = Tap("b h t y x")
-        """Mean over the places of a frame of what they give to each of them."""
+        """Attention of a frame's places to each of them, mean over the places."""
 
     def forward(self, x: Tensor) -> Tensor:
-        """``[..., n, d]`` to ``[..., n, d]``; the Tap hears ``[b, t, n, d]``, and ``[b, n, d]`` as one step."""
+        """``[..., n, d] -> [..., n, d]``, of steps ``[b, t, n, d]`` or of one step ``[b, n, d]``."""
         d = x.shape[-1]
         weight = self.qkv.weight * self.norm.weight
         shift = (self.qkv.weight * self.norm.bias).sum(-1)

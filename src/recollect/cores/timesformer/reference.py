@@ -1,14 +1,14 @@
-"""TimeSformer with a memory as a plain loop: row by row, step by step, place by place, head by head. Nothing is fast.
+"""TimeSformer with a memory as a plain loop: row by row, step by step, place by place, head by head.
 
-For place p of frame t, with its token x_p, the frames s = t-w ... t of the same episode, what is remembered of them
-z_s (tokens without time), and P_a the row of the table of times for age a, per head of width e:
+For place p of frame t, with its token x_p, the cached tokens without time z_s of the frames s = t-w ... t of the same
+episode, and P_a the row of the table of times for age a, per head of width e:
 
     q = W_q LN(x_p)        k_sq = W_k LN(z_sq + P_{t-s})        v_sq = W_v LN(z_sq + P_{t-s})
     divided:  alpha_s  = softmax over s of      q k_sp / sqrt(e)        a = sum_s alpha_s v_sp          equation 2.35
     joint:    alpha_sq = softmax over s, q of   q k_sq / sqrt(e)        a = sum_sq alpha_sq v_sq        equation 2.34
 
-Divided goes on with a linear map of the answer, and with attention to the places of the frame itself (equation 2.36);
-both end with a feed-forward. What is remembered is centred; the norms do not see the difference.
+The divided form continues with a linear map of the answer, and with attention to the places of the frame itself
+(equation 2.36); both forms end with a feed-forward. Cached tokens are centered, which the norms do not see.
 
 Source: George 2021, sections 2.9 and 3.4.
 """
@@ -27,17 +27,7 @@ Frame = list[Tensor]
 def reference_unroll(
     core: TimeSformer, inputs: Tensor, state: TimeSformerState, is_first: Tensor
 ) -> tuple[Tensor, TimeSformerState]:
-    """What ``core(inputs, state, is_first)`` computes.
-
-    Args:
-        core: its parameters are used.
-        inputs: ``[b, t, i]``.
-        state: of the core.
-        is_first: bool ``[b, t]``.
-
-    Returns:
-        Outputs ``[b, t, dim]`` and the state after the call.
-    """
+    """Compute ``core(inputs, state, is_first)`` for finite inputs."""
     c, w = core.config, core.config.memory_len
     outputs, windows, counts = [], [], []
     for b in range(inputs.shape[0]):

@@ -1,13 +1,13 @@
-"""TimeSformer in a stream: each layer's frames in a ring, read as they are.
+"""TimeSformer in a stream: each layer's frames in a ring, without projections.
 
-A frame's keys change at every step, since its age does. Divided, nothing is projected but the query and the answer:
+A frame's keys change at every step, as its age does. In the divided form only query and answer are projected:
 
-    y_sa = z_s + P_a              r_sa = (|y_sa|^2 / d + eps)^-1/2                 all that a step does to its window
+    y_sa = z_s + P_a              r_sa = (|y_sa|^2 / d + eps)^-1/2                 the window
     scores = (W_k'^T q) y r       answer = W_v' (sum over s of weights r y)        and constants
 
-which takes O(n w d h) where projecting the window again takes O(n w d^2) more. Joint, the n queries of a frame share
-n (w + 1) keys, and what these cost is small beside n^2 (w + 1) scores: a step projects y r anew, a few rows at a time,
-which takes less time than reading products that were kept.
+which takes O(n w d h), while projecting the window again takes O(n w d^2) more. In the joint form the n queries of a
+frame share n (w + 1) keys, whose cost is small beside n^2 (w + 1) scores: a step projects y r again, a few rows at a
+time, which is faster than reading stored products.
 """
 
 import torch
@@ -15,22 +15,22 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from recollect.cores.stream import Stream
-from recollect.cores.timesformer.attention import centre
+from recollect.cores.timesformer.attention import center
 from recollect.cores.timesformer.core import TimeSformer, TimeSformerLayer, TimeSformerState
 from recollect.layers.ring_attention import Visibility
 from recollect.layers.rings import MirrorRing
 from recollect.ops.packed_linear import without_autocast
 
 SCORES = 2**21
-"""Of joint attention: rows of a step that have no more are dealt with together."""
+"""Scores of joint attention that are computed together."""
 
 
 class SamePlaceStep:
-    """Divided attention to the window for one step: its ring is place by place.
+    """Divided attention to the window for one step; the ring has a row for each place.
 
     Args:
-        layer: whose weights are used.
-        times: centred ``[w + 1, d]``.
+        layer: gives the weights.
+        times: centered ``[w + 1, d]``.
         batch_size: b.
         places: n.
     """
@@ -42,7 +42,7 @@ class SamePlaceStep:
         folded = attention.folded()
         keys, values = folded.keys_values.unflatten(0, (2, heads, -1))  # h e d
         queries = folded.queries.unflatten(0, (heads, -1))
-        # W_k^T W_q, head by head: from a standardised token to what its frames are scored with.
+        # W_k^T W_q, head by head: from a standardized token to the vector whose products with frames are scores.
         self.absorbed = torch.einsum("hed,hec->hdc", keys, queries).flatten(0, 1).contiguous()
         self.absorbed_bias = torch.einsum("hed,he->hd", keys, folded.queries_bias.unflatten(0, (heads, -1))).flatten()
         # W_o W_v, head by head.
@@ -57,18 +57,18 @@ class SamePlaceStep:
         self.ring.load(F.pad(rows, (0, 0, 1, 0)))
 
     def frames(self) -> Tensor:
-        """The window after a step, ``[b, w, n, d]``."""
+        """Return the window after a step, ``[b, w, n, d]``."""
         return self.ring.window()[:, 1:].unflatten(0, (-1, self.places)).transpose(1, 2)
 
     def clear(self, rows: Tensor) -> None:
-        """Rows of a bool mask ``[b]`` forget."""
+        """Zero the rows of a bool mask ``[b]``."""
         self.ring.clear(rows.repeat_interleave(self.places))
 
     def __call__(self, x: Tensor, hidden: Tensor | None) -> Tensor:
-        """``[b, n, d]``, and what must not be seen (0 or the smallest number) ``[b, w + 1]``, to ``[b, n, d]``."""
+        """Attend from ``[b, n, d]``; ``hidden [b, w + 1]`` is 0 where visible, else the smallest number."""
         b, n, d = x.shape
         heads = self.attention.num_heads
-        self.ring.push((centre(x) - self.times[-1]).flatten(0, 1))
+        self.ring.push((center(x) - self.times[-1]).flatten(0, 1))
         aged = self.ring.window() + self.times  # bn w+1 d
         inverse = aged.square().mean(-1).add_(self.attention.norm.eps).rsqrt_()[:, None]
         queries = F.linear(F.layer_norm(x, (d,)), self.absorbed, self.absorbed_bias).view(b * n, heads, d)
@@ -87,20 +87,9 @@ class SamePlaceStep:
             tap(by_place.mean(3))
             place_tap(by_place.clone())
 
-    def buffers(self) -> list[Tensor]:
-        """The ring."""
-        return [self.ring.data]
-
 
 class AllPlacesStep:
-    """Joint attention to the window for one step.
-
-    Args:
-        layer: whose weights are used.
-        times: centred ``[w + 1, d]``.
-        batch_size: b.
-        places: n.
-    """
+    """Joint attention to the window for one step; arguments as in :class:`SamePlaceStep`."""
 
     def __init__(self, layer: TimeSformerLayer, times: Tensor, batch_size: int, places: int) -> None:
         self.attention, self.times = layer.window_attention, times
@@ -113,26 +102,26 @@ class AllPlacesStep:
         self.ring.load(F.pad(frames, (0, 0, 0, 0, 1, 0)))
 
     def frames(self) -> Tensor:
-        """The window after a step, ``[b, w, n, d]``."""
+        """Return the window after a step, ``[b, w, n, d]``."""
         return self.ring.window()[:, 1:]
 
     def clear(self, rows: Tensor) -> None:
-        """Rows of a bool mask ``[b]`` forget."""
+        """Zero the rows of a bool mask ``[b]``."""
         self.ring.clear(rows)
 
     def __call__(self, x: Tensor, hidden: Tensor | None) -> Tensor:
-        """``[b, n, d]``, and what must not be seen (0 or the smallest number) ``[b, w + 1]``, to ``[b, n, d]``."""
-        self.ring.push(centre(x) - self.times[-1])
+        """Attend from ``[b, n, d]``; ``hidden [b, w + 1]`` is 0 where visible, else the smallest number."""
+        self.ring.push(center(x) - self.times[-1])
         queries = F.linear(F.layer_norm(x, x.shape[-1:]), self.folded.queries, self.folded.queries_bias)
         visible = None if hidden is None else hidden == 0
-        # A few rows at a time: what is laid out for them is still in the cache when it is read. Taps hear all at once.
+        # A few rows at a time: their keys are still in the cache when they are read. Taps need all rows at once.
         together = len(x) if self.attention.has_listeners else self.rows
         parts = [slice(row, row + together) for row in range(0, len(x), together)]
         answers = [self._answer(queries[part], part, None if visible is None else visible[part]) for part in parts]
         return self.attention.out(torch.cat(answers) + self.folded.values_bias)
 
     def _answer(self, queries: Tensor, rows: slice, visible: Tensor | None) -> Tensor:
-        """Some rows, ``[b, n, d]`` to ``[b, n, d]``."""
+        """Attend from some rows: ``[b, n, d] -> [b, n, d]``."""
         attention = self.attention
         tokens = (self.ring.window()[rows] + self.times[:, None]).flatten(1, 2)  # b s d
         tokens *= tokens.square().mean(-1, keepdim=True).add_(attention.norm.eps).rsqrt_()
@@ -140,18 +129,9 @@ class AllPlacesStep:
         keys, values = entries.unflatten(1, (2, attention.num_heads, -1)).unbind(1)
         return attention.read_all(queries, keys, values, visible)
 
-    def buffers(self) -> list[Tensor]:
-        """The ring."""
-        return [self.ring.data]
-
 
 class TimeSformerStream(Stream):
-    """One step in place; see the top of this file.
-
-    Args:
-        core: whose weights are used.
-        batch_size: number of streams.
-    """
+    """Stream of a :class:`TimeSformer`."""
 
     core: TimeSformer
 
@@ -178,19 +158,18 @@ class TimeSformerStream(Stream):
                 layer.load(frames)
 
     def advance(self, inputs: Tensor, is_first: Tensor) -> Tensor:
-        """One step ``[b, i] -> [b, dim]``."""
+        """Take one step ``[b, i] -> [b, dim]``."""
         if is_first is not self._never and is_first.any():
             self._visible.clear(is_first)
             for layer in self._layers:
                 layer.clear(is_first)
         with without_autocast(inputs):
             hidden = self._visible.step()
-            x, told = self.core.embed(inputs.to(self._dtype))
+            x, others = self.core.embed(inputs.to(self._dtype))
             for layer, weights in zip(self._layers, self.core.layers, strict=True):
                 x = weights.finish(x, layer(x, hidden))
-            return self.core.answer(x, told)
+            return self.core.answer(x, others)
 
     def buffers(self) -> list[Tensor]:
-        """The rings and the counts."""
-        rings = [ring for layer in self._layers for ring in layer.buffers()]
-        return [*rings, self._visible.count]
+        """Return the rings and the counts."""
+        return [*(layer.ring.data for layer in self._layers), self._visible.count]

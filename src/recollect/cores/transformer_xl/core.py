@@ -8,12 +8,12 @@ same episode, with n = LayerNorm:
     y_t = W_o sum_s a_ts v_s          x_t = g(h_t, act(y_t))
     z_t = W_2 f(W_1 n(x_t))           h'_t = g(x_t, act(z_t))
 
-``g`` adds (``gate="residual"``) or is the GRU of GTrXL (``gate="gru"``); ``act`` is nothing or a ReLU
+``g`` adds (``gate="residual"``) or is the GRU of GTrXL (``gate="gru"``); ``act`` is the identity or a ReLU
 (``relu_outputs``); phi(o) = [sin | cos] of the offset o, u and v are learned and shared by all layers.
 
 ``positions``: ``relative`` as above. ``learned`` replaces phi by a trainable table P of w + 1 rows that starts as
-the sinusoid and is added to normalised inputs: k_s = W_k (n(h_s) + P_{t-s}), q_t = W_q (n(h_t) + P_0). ``none``
-leaves all of it out. ``top_k``: the softmax runs over the k largest scores of each query and head only.
+the sinusoid and is added to normalized inputs: k_s = W_k (n(h_s) + P_{t-s}), q_t = W_q (n(h_t) + P_0). ``none``
+omits all of it. ``top_k``: the softmax runs over the k largest scores of each query and head only.
 
 Papers: Dai et al., Transformer-XL (2019), section 3.3 and appendix B. George, Neural architecture impact on
 identifying temporally extended Reinforcement Learning tasks (master's thesis, Freiburg 2021), sections 2.7.1-2.7.2
@@ -22,35 +22,32 @@ for RL (2020), section 3 (``gate="gru", relu_outputs=True``). Lampinen et al., T
 section 2 (baseline: gated) and appendix D.8 (``top_k``).
 
 Differs:
-- The window slides: each query sees exactly w steps before it, where the papers let it see the cache and the
-  segment so far, so that what a step remembers would depend on where a call starts. The cache is of w steps, not
-  of segments.
-- Queries come from the new steps only (George 2021 prints them over the extended context; only these rows are used).
-- The gradient flows between the steps of a call; the stop-gradient of equation 2.24 is the caller's ``detach``.
+- The window slides: each query sees exactly w steps before it. In the papers it sees the cache and the segment so
+  far, so that the memory of a step depends on where a call starts. The cache has w steps, not segments.
+- Queries come from the new steps only (George 2021 writes them over the extended context; only these rows are used).
+- Gradients flow between the steps of a call; the stop-gradient of equation 2.24 is the caller's ``detach``.
 - ``learned``: George 2021 adds P to the input of the model. Positions in a sliding window are offsets, so here it
   enters every layer, after the norm, in queries and keys; values carry no position.
 - ``final_norm`` is off, as in the code behind George 2021; turn it on for deep residual stacks.
-- The count of George 2021, 855 808 parameters per layer (d 256, feed-forward 1024), holds five LayerNorms, three of
-  which its ordering never uses. They are not created here: a layer has 855 808 - 3 * 512 = 854 272, and u, v have 512.
+- The count of George 2021, 855 808 parameters per layer (d 256, feed-forward 1024), includes five LayerNorms, three of
+  which are never used. They are not created here: a layer has 855 808 - 3 * 512 = 854 272, and u, v have 512.
 - Dropout acts on the outputs of both sub-layers and on the hidden layer, not on attention weights.
 
 Exact algebra: the scale and the affine part of n are folded into W_q, W_k, W_v, and u into the bias. The detached
-cache is then only standardised and multiplied once for keys and values, and needs no input gradient, not even
+cache is then only standardized and multiplied once for keys and values, and needs no input gradient, not even
 for the norm's own parameters. The relative shift is a strided view (layers/window_attention.py).
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import ClassVar, Literal, NamedTuple
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from recollect.config import require, require_one_of
-from recollect.cores.config import CoreConfig
-from recollect.cores.contract import MemoryCore
-from recollect.layers.config import Activation, Gate, feedforward_width
+from recollect.cores.contract import MemoryCore, Places, companion
+from recollect.cores.transformer_xl.config import TransformerXLConfig
+from recollect.layers.config import feedforward_width
 from recollect.layers.feedforward import FeedForward, input_projection
 from recollect.layers.gates import make_gate
 from recollect.layers.positions import sinusoid
@@ -64,89 +61,32 @@ from recollect.layers.window_attention import (
 )
 from recollect.ops.linear import Linear, linear
 
-Positions = Literal["relative", "learned", "none"]
-
 
 class TransformerXLState(NamedTuple):
-    """What Transformer-XL remembers."""
+    """Cached layer inputs."""
 
     window: Tensor
     """``[b, layers, memory_len, dim]``: raw layer inputs, oldest first; zero where not of this episode."""
-    count: Tensor  # type: ignore[assignment]  # hides tuple.count, which nobody asks for
+    count: Tensor  # type: ignore[assignment]  # hides tuple.count
     """``[b]`` int64: steps of the running episode in the window, at most ``memory_len``."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class TransformerXLConfig(CoreConfig):
-    """Settings of :class:`TransformerXL`. ``gate=gru relu_outputs=True`` is GTrXL."""
-
-    paper: ClassVar[str] = "Dai et al. 2019; gated: Parisotto et al. 2020"
-    remembers: ClassVar[str] = "a window, as layer inputs"
-
-    dim: int = 128
-    """Width of the residual stream."""
-    num_layers: int = 2
-    """Layers of attention and feed-forward."""
-    num_heads: int = 4
-    """Attention heads; must divide dim."""
-    hidden_dim: int | None = None
-    """Width of the feed-forward layer; 4 x dim when None."""
-    memory_len: int = 64
-    """Steps that a step sees before itself, in every layer."""
-    gate: Gate = "residual"
-    """How a sub-layer joins the stream: residual adds, gru is GTrXL's gate."""
-    relu_outputs: bool = False
-    """ReLU on the outputs of sub-layers before they join (GTrXL and the code behind George 2021)."""
-    positions: Positions = "relative"
-    """relative: sinusoid with learned biases; learned: trainable table of offsets; none."""
-    top_k: int | None = None
-    """Attend only to the k best steps per query and head (Lampinen et al. 2021, D.8); all when None."""
-    activation: Activation = "gelu"
-    """Of the feed-forward layer (relu in Lampinen et al. 2021 and George 2021)."""
-    final_norm: bool = False
-    """LayerNorm on the output."""
-    dropout: float = 0.0
-    """On sub-layer outputs and the hidden layer, in training."""
-
-    def __post_init__(self) -> None:
-        for field in ("dim", "num_layers", "num_heads", "memory_len"):
-            value = getattr(self, field)
-            require(value >= 1, field, value, "give at least 1")
-        feedforward_width(self.dim, self.hidden_dim)
-        require(self.dim % self.num_heads == 0, "num_heads", self.num_heads, f"must divide dim={self.dim}")
-        require(self.gate in ("residual", "gru"), "gate", self.gate, "choose residual or gru")
-        known = ("relative", "learned", "none")
-        require(self.positions in known, "positions", self.positions, "choose relative, learned or none")
-        require(self.top_k is None or self.top_k >= 1, "top_k", self.top_k, "give at least 1, or None for all")
-        require_one_of(self, "activation")
-        require(0.0 <= self.dropout < 1.0, "dropout", self.dropout, "give a probability below 1")
-
-    @property
-    def reach(self) -> int:
-        """Layers x window."""
-        return self.num_layers * self.memory_len
-
-    def build(self, input_dim: int) -> "TransformerXL":
-        """Make the core for inputs of width ``input_dim``."""
-        return TransformerXL(self, input_dim)
-
-
 class RelativePositions(NamedTuple):
-    """Where the steps of a window stand, as every layer sees it."""
+    """Positions of the steps of a window, the same for every layer."""
 
     features: Tensor | None
     """phi or P, ``[w + 1, dim]``, for the offsets w ... 0."""
     u: Tensor | None
-    """``[dim]``, added to queries that meet contents."""
+    """``[dim]``, added to queries before their product with keys."""
     v: Tensor | None
-    """``[dim]``, added to queries that meet positions."""
+    """``[dim]``, added to queries before their product with positions."""
 
 
 class FoldedLayer(NamedTuple):
-    """Weights of a layer that act on standardised inputs."""
+    """Weights of a layer that act on standardized inputs."""
 
     weight: Tensor
-    """``[3 dim, dim]``, gives (q + u) / sqrt(e), k and v."""
+    """``[3 dim, dim]``, of (q + u) / sqrt(e), k and v."""
     bias: Tensor
     """``[3 dim]``."""
     delta: Tensor | None
@@ -156,7 +96,7 @@ class FoldedLayer(NamedTuple):
 
 
 class TransformerXLLayer(nn.Module):
-    """Windowed attention and feed-forward, each normed before and gated after."""
+    """Windowed attention and feed-forward, each with a norm before and a gate after."""
 
     def __init__(self, config: TransformerXLConfig) -> None:
         super().__init__()
@@ -177,7 +117,7 @@ class TransformerXLLayer(nn.Module):
         self.tap = Tap("b h t s")
 
     def folded(self, positions: RelativePositions) -> FoldedLayer:
-        """Weights that act on standardised inputs."""
+        """Fold norm, scale and biases into weights that act on standardized inputs."""
         d = self.qkv.in_features
         scale = (d // self.num_heads) ** -0.5
         weight = self.qkv.weight * self.norm_attention.weight
@@ -187,7 +127,7 @@ class TransformerXLLayer(nn.Module):
             u, delta = positions.u, (positions.v - positions.u) * scale  # type: ignore[operator]
             keys = linear(positions.features, self.relative.weight)  # type: ignore[arg-type]
         elif positions.features is not None:
-            u = (self.qkv.weight[:d] * positions.features[-1]).sum(-1)  # W_q P_0 meets contents and positions alike
+            u = (self.qkv.weight[:d] * positions.features[-1]).sum(-1)  # W_q P_0 is part of all products
             keys = linear(positions.features, self.qkv.weight[d : 2 * d])
         query = bias[:d] if u is None else bias[:d] + u
         weight = torch.cat((weight[:d] * scale, weight[d:]))
@@ -197,12 +137,12 @@ class TransformerXLLayer(nn.Module):
         return FoldedLayer(weight, bias, delta, keys)
 
     def forward(self, x: Tensor, memory: Tensor, held: Tensor, visible: Tensor, positions: RelativePositions) -> Tensor:
-        """One layer.
+        """Compute one layer.
 
         Args:
             x: ``[b, t, dim]``.
             memory: ``[b, w, dim]``, raw.
-            held: bool ``[b, w, 1]``, what of it belongs to the first step's episode; the rest may be anything.
+            held: bool ``[b, w, 1]``, the part that belongs to the first step's episode; the rest may be anything.
             visible: bool ``[b, t, w + 1]``.
             positions: of the core.
         """
@@ -210,10 +150,10 @@ class TransformerXLLayer(nn.Module):
         return self.advance(x, self.project_memory(memory, held, folded), visible, folded)[0]
 
     def project_memory(self, memory: Tensor, held: Tensor, folded: FoldedLayer) -> tuple[Tensor, Tensor]:
-        """Keys and values, each ``[h, b, w, e]``, of ``[b, w, dim]``; ``held`` as in :meth:`forward`."""
+        """Compute keys and values, each ``[h, b, w, e]``, of ``[b, w, dim]``; ``held`` as in :meth:`forward`."""
         d = memory.shape[-1]
-        # A selection: what an earlier episode or a broken state left must not reach a product, even with weight 0.
-        if memory.requires_grad:  # nor may a gradient go back through it
+        # A selection: steps of an earlier episode or a broken state must not reach a product, even with weight 0,
+        if memory.requires_grad:  # nor may a gradient go back through them.
             memory = torch.where(held, memory, 0.0)
         known = F.layer_norm(memory, (d,)).masked_fill_(~held, 0.0)
         old = linear(known, folded.weight[d:], folded.bias[d:])  # b w 2d
@@ -223,10 +163,10 @@ class TransformerXLLayer(nn.Module):
     def advance(
         self, x: Tensor, known: tuple[Tensor, Tensor], visible: Tensor, folded: FoldedLayer
     ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-        """The layer behind known keys and values ``[h, b, w, e]``.
+        """Compute the layer from known keys and values ``[h, b, w, e]``.
 
         Returns:
-            ``[b, t, dim]``, and keys and values with the new ones behind them, ``[h, b, w + t, e]``.
+            ``[b, t, dim]``, and all keys and values, the new ones last, ``[h, b, w + t, e]``.
         """
         heads, d = self.num_heads, x.shape[-1]
         new = linear(F.layer_norm(x, (d,)), folded.weight, folded.bias)  # b t 3d
@@ -254,28 +194,24 @@ class TransformerXLLayer(nn.Module):
         return self.gate_forward(x, self.activate(self.feed_forward(self.norm_forward(x)))), (keys, values)
 
     def activate(self, update: Tensor) -> Tensor:
-        """The ReLU of ``relu_outputs``, or nothing."""
+        """Apply the ReLU of ``relu_outputs``."""
         return F.relu(update) if self.relu_outputs else update
 
 
 class TransformerXL(MemoryCore[TransformerXLState]):
-    """Transformer-XL and GTrXL; equations, papers and differences at the top of this file.
+    """Transformer-XL and GTrXL; equations, papers and differences are at the top of this file."""
 
-    Args:
-        config: all settings.
-        input_dim: width of the inputs.
-    """
+    stream_type = companion("recollect.cores.transformer_xl.stream:TransformerXLStream")
+    reference_unroll = companion("recollect.cores.transformer_xl.reference:reference_unroll")
+    runs_in_float16 = True
 
     layers: Sequence[TransformerXLLayer]
-
-    runs_in_float16 = True
 
     def __init__(self, config: TransformerXLConfig, input_dim: int) -> None:
         super().__init__()
         self.config = config
         self.discrete = config.top_k is not None
-        self.input_shape = (input_dim,)
-        self.output_shape = (config.dim,)
+        self.input_shape, self.output_shape = (input_dim,), (config.dim,)
         self.project = input_projection(input_dim, config.dim)
         layers = [TransformerXLLayer(config) for _ in range(config.num_layers)]
         self.layers = nn.ModuleList(layers)  # type: ignore[assignment]
@@ -289,7 +225,7 @@ class TransformerXL(MemoryCore[TransformerXLState]):
             self.table = nn.Parameter(sinusoid(offsets, config.dim))
 
     def initial_state(self, batch_size: int) -> TransformerXLState:
-        """An empty window."""
+        """Return an empty window."""
         c = self.config
         return TransformerXLState(
             window=self.zeros(batch_size, c.num_layers, c.memory_len, c.dim),
@@ -297,7 +233,7 @@ class TransformerXL(MemoryCore[TransformerXLState]):
         )
 
     def relative_positions(self, window: int | None = None) -> RelativePositions:
-        """Features of the offsets ``window ... 0`` (None: ``memory_len``), and the biases that go with them."""
+        """Return features of the offsets ``window ... 0`` (None: ``memory_len``), and their biases."""
         window = self.config.memory_len if window is None else window
         if self.table is not None:
             return RelativePositions(self.table[-1 - window :], None, None)
@@ -308,11 +244,11 @@ class TransformerXL(MemoryCore[TransformerXLState]):
         return RelativePositions(sinusoid(offsets, self.config.dim, "concatenated").to(self.u.dtype), self.u, self.v)
 
     def unroll(self, inputs: Tensor, state: TransformerXLState, is_first: Tensor) -> tuple[Tensor, TransformerXLState]:
-        """All steps at once; see :class:`MemoryCore`."""
+        """Compute all steps at once, layer by layer."""
         plan = plan_window(is_first, state.count, self.config.memory_len)
         sight = narrow_plan(plan, *(layer.tap for layer in self.layers))
         positions = self.relative_positions(sight.places)
-        x = self.project(inputs).to(state.window.dtype)  # the stream keeps its precision under autocast
+        x = self.project(inputs).to(state.window.dtype)  # the residual stream keeps its precision under autocast
         raw = []
         for layer, cached in zip(self.layers, state.window.unbind(1), strict=True):
             raw.append(x)
@@ -320,16 +256,16 @@ class TransformerXL(MemoryCore[TransformerXLState]):
         return self.norm(x), TransformerXLState(slide_layers(state.window, raw, plan.count), plan.count)
 
     def largest_counters(self) -> dict[str, int]:
-        """How far the counters of the state go."""
+        """Return the largest step count."""
         return {"count": self.config.memory_len}
 
-    def recalled_steps(self, clock: Tensor) -> dict[str, tuple[Tensor, Tensor]]:
-        """Every layer's window; see :class:`MemoryCore`."""
+    def recalled_steps(self, clock: Tensor) -> Places:
+        """Return the window of every layer."""
         places = window_steps(clock, self.config.memory_len)
         return {f"layers.{i}.tap": places for i in range(len(self.layers))}
 
     def flops_per_step(self) -> int:
-        """Of one step, with d = dim, f = hidden_dim, w = memory_len.
+        """Sum over layers and once per step, with d = dim, f = hidden_dim, w = memory_len.
 
         Per layer: qkv 6 d^2, out 2 d^2, feed-forward 4 d f, gates 24 d^2 (gru), scores and sum 4 d (w + 1), offsets
         2 d (w + 1) (with positions). Once: the input projection, 2 d input_dim.

@@ -1,4 +1,4 @@
-"""Transformer-XL and GTrXL as a plain loop: row by row, step by step, head by head. Nothing here is fast.
+"""Transformer-XL and GTrXL as a plain loop: row by row, step by step, head by head.
 
 For step t, its layer input h_t, and the layer inputs h_s of the steps s = t-w ... t of the same episode, with
 n = LayerNorm and, per head of width e, the sinusoid phi(o) of the offset o = t - s:
@@ -10,7 +10,7 @@ n = LayerNorm and, per head of width e, the sinusoid phi(o) of the offset o = t 
 
 ``positions="learned"`` has a table P instead: q = W_q (n(h_t) + P_0), k_s = W_k (n(h_s) + P_{t-s}). With ``top_k`` the
 softmax runs over the k largest scores. ``g`` is a sum or GTrXL's gate (Parisotto et al., 2020, section 3.2). Each layer
-remembers its last w inputs h_s; at ``is_first`` it forgets them.
+remembers its last w inputs h_s; ``is_first`` clears them.
 
 Source: Dai et al., Transformer-XL (2019), section 3.3.
 """
@@ -20,6 +20,7 @@ import math
 import torch
 from torch import Tensor, nn
 
+from recollect.cores.contract import require_no_dropout
 from recollect.cores.transformer_xl.core import TransformerXL, TransformerXLLayer, TransformerXLState
 from recollect.layers.gates import GRUGate
 
@@ -27,23 +28,9 @@ from recollect.layers.gates import GRUGate
 def reference_unroll(
     core: TransformerXL, inputs: Tensor, state: TransformerXLState, is_first: Tensor
 ) -> tuple[Tensor, TransformerXLState]:
-    """What ``core(inputs, state, is_first)`` computes.
-
-    Args:
-        core: its parameters are used.
-        inputs: ``[b, t, d_in]``.
-        state: of the core.
-        is_first: bool ``[b, t]``.
-
-    Returns:
-        Outputs ``[b, t, dim]`` and the state after the call.
-
-    Raises:
-        ValueError: the core is in training mode and has dropout.
-    """
+    """Compute ``core(inputs, state, is_first)`` for finite inputs and without dropout."""
     c, w = core.config, core.config.memory_len
-    if core.training and c.dropout > 0:
-        raise ValueError(f"dropout={c.dropout}: the plain form has none, call core.eval() first")
+    require_no_dropout(core)
     outputs, windows, counts = [], [], []
     for b in range(inputs.shape[0]):
         unused = w - int(state.count[b])
@@ -102,7 +89,7 @@ def _phi(offset: int, like: Tensor) -> Tensor:
 
 
 def _gate(gate: nn.Module, x: Tensor, y: Tensor) -> Tensor:
-    """``g(x, y)``: how the output y of a sub-layer joins the stream x."""
+    """``g(x, y)``, which adds the output y of a sub-layer to the stream x."""
     if not isinstance(gate, GRUGate):
         return x + y
     W_r, W_z, W_h = gate.from_update.weight.chunk(3)

@@ -12,13 +12,10 @@ from recollect.ops.packed_linear import without_autocast
 
 
 class TransformerXLStream(Stream):
-    """Raw layer inputs in one ring, for ``state``; keys and values of every layer in another, for speed.
+    """Stream of a :class:`TransformerXL`, without dropout.
 
-    The keys r of all offsets are computed here, once, and (v - u) r with them. A stream never drops out.
-
-    Args:
-        core: whose weights are used; they are copied into the layout of the processor.
-        batch_size: number of streams.
+    Raw layer inputs are in one ring, for ``state``; keys and values of every layer in another, for speed. The keys r of
+    all offsets are computed once, and (v - u) r with them.
     """
 
     core: TransformerXL
@@ -68,25 +65,18 @@ class TransformerXLStream(Stream):
             self._stack.load(state.count, [F.linear(n, weight[d:], bias[d:]) for n, (weight, bias, *_) in folded])
 
     def advance(self, inputs: Tensor, is_first: Tensor) -> Tensor:
-        """One step ``[b, i] -> [b, dim]``."""
+        """Take one step ``[b, i] -> [b, dim]``, or several ``[b, t, i] -> [b, t, dim]``."""
         if is_first is not self._never and is_first.any():
             self._stack.clear(is_first)
             self._window.clear(is_first)
         with without_autocast(inputs):
             *raw, x = self._stack(self.core.project(inputs.to(self._window.data.dtype)))
-            self._window.push(torch.stack(raw, 1))
+            write = self._window.push if inputs.ndim == 2 else self._window.extend
+            write(torch.stack(raw, -2))
             return self.core.norm(x)
 
-    def advance_block(self, inputs: Tensor, is_first: Tensor) -> Tensor:
-        """Steps ``[b, t, i] -> [b, t, dim]`` in one pass."""
-        if is_first is not self._never and is_first.any():
-            self._stack.clear(is_first)
-            self._window.clear(is_first)
-        with without_autocast(inputs):
-            *raw, x = self._stack(self.core.project(inputs.to(self._window.data.dtype)))
-            self._window.extend(torch.stack(raw, 2))
-            return self.core.norm(x)
+    advance_block = advance
 
     def buffers(self) -> list[Tensor]:
-        """The rings and the counts."""
+        """Return the rings and the counts."""
         return [self._window.data, *self._stack.buffers()]

@@ -1,14 +1,14 @@
 """Erase and add: the write of the Neural Turing Machine, in place of equation 5.
 
     w = softmax over slots of MLP(LN(M))^T                         s heads, each one weight per slot
-    e = sigmoid(channel_mlp(token_mlp(LN(O))))                     what each head erases  [s, d]
-    a =         channel_mlp(token_mlp(LN(O)))                      what each head adds    [s, d]
+    e = sigmoid(channel_mlp(token_mlp(LN(O))))                     erased by each head  [s, d]
+    a =         channel_mlp(token_mlp(LN(O)))                      added by each head   [s, d]
     M' = M * prod_s (1 - w_s e_s^T) + sum_s w_s a_s^T
 
 Source: Ryoo et al. 2023, table 5 "Erase and Add (NTM-style write)"; Graves et al. 2014 (Neural Turing Machines),
 equations 3 and 4. The nets follow the released code: 8 heads, hidden width 64, the output tokens O as control.
 
-``variant="released"`` is that code to the letter: no sigmoid, and ``mean_s (1 - w_s a_s^T)`` in place of the sum, which
+``variant="released"`` is that code exactly: no sigmoid, and ``mean_s (1 - w_s a_s^T)`` in place of the sum, which
 adds about one to every entry at every step.
 """
 
@@ -38,11 +38,11 @@ class _Control(nn.Module):
 
 
 class EraseAdd(nn.Module):
-    """The write of equation 5 replaced by erase and add.
+    """Erase and add in place of equation 5.
 
     Args:
         dim: width d of a token.
-        num_outputs: r, output tokens that steer the write.
+        num_outputs: r, output tokens that control the write.
         variant: ``paper``, the formula of the Neural Turing Machine, or ``released``, that of the authors' code.
         num_heads: s, a power of two.
         hidden_dim: hidden width of the five nets.
@@ -80,7 +80,7 @@ class EraseAdd(nn.Module):
         return (memory * kept.squeeze(-3) + added).to(memory.dtype)
 
     def flops(self, num_slots: int) -> int:
-        """Matrix products of one row, 2 per multiply-add: five nets and ``sum_s w_s a_s^T``."""
+        """Return 2 per multiply-add of one row: five nets and ``sum_s w_s a_s^T``."""
         d, h, s, r = self.dim, self.hidden_dim, self.num_heads, self.num_outputs
         address = num_slots * h * (d + s)
         controls = 2 * (d * h * (r + s) + 2 * s * d * h)

@@ -1,4 +1,4 @@
-"""Processing units: a few tokens in, as many tokens out.
+"""Processing units, from a few tokens to as many tokens.
 
     transformer   x = x + table;  L times  x = x + MHA(LN x),  x = x + MLP(LN x);  LN x
     mixer         L times  x = x + MLP((LN x)^T)^T,  x = x + MLP(LN x);  LN x
@@ -8,20 +8,17 @@
 
 The mixer's first MLP runs along the tokens, the same one for every channel; its second runs along the channels.
 
-Source: Ryoo et al. 2023, section 2.1.3 and equation 7; Tolstikhin et al. 2021 (MLP-Mixer), equation 1. What the paper
-leaves open follows the released code: the Transformer's own position table, the final norm, the token-mixing width of
-128, the missing residual of the MLP, the tanh form of GELU, epsilon 1e-6.
+Source: Ryoo et al. 2023, section 2.1.3 and equation 7; Tolstikhin et al. 2021 (MLP-Mixer), equation 1. Details that the
+paper does not give follow the released code: the Transformer's own position table, the final norm, the token-mixing
+width of 128, the missing residual of the MLP, the tanh form of GELU, epsilon 1e-6.
 """
-
-from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
+from recollect.cores.ttm.config import Processor
 from recollect.layers.attention import MultiHeadAttention
 from recollect.layers.feedforward import FeedForward, init_xavier
-
-Processor = Literal["transformer", "mixer", "mlp"]
 
 TOKEN_HIDDEN_DIM = 128
 """Hidden width of the mixer along the tokens, fixed in the released code."""
@@ -45,13 +42,7 @@ class TransformerBlock(nn.Module):
 
 
 class TokenMixing(nn.Module):
-    """A feed-forward net along the token axis, the same one for every channel.
-
-    Args:
-        num_in: tokens read.
-        num_out: tokens made.
-        hidden_dim: width of the hidden layer.
-    """
+    """A feed-forward net along the token axis, the same one for every channel."""
 
     def __init__(self, num_in: int, num_out: int, hidden_dim: int) -> None:
         super().__init__()
@@ -63,14 +54,7 @@ class TokenMixing(nn.Module):
 
 
 class MixerBlock(nn.Module):
-    """Token mixing, then channel mixing, each after a norm and with a residual.
-
-    Args:
-        dim: width d of a token.
-        num_tokens: how many there are.
-        hidden_dim: hidden width along the channels.
-        token_hidden_dim: hidden width along the tokens.
-    """
+    """Token mixing, then channel mixing, each after a norm and with a residual."""
 
     def __init__(self, dim: int, num_tokens: int, hidden_dim: int, token_hidden_dim: int) -> None:
         super().__init__()
@@ -102,7 +86,7 @@ class TokenProcessor(nn.Module):
     """A stack of blocks of one kind, and a final norm.
 
     Args:
-        kind: which block.
+        kind: of the blocks.
         dim: width d of a token.
         num_tokens: p.
         num_layers: L.
@@ -150,7 +134,7 @@ class TokenProcessor(nn.Module):
         return self.norm(tokens)
 
     def flops(self) -> int:
-        """Matrix and attention products of one row, 2 per multiply-add.
+        """Return 2 per multiply-add of one row.
 
         Per layer ``4 p d h`` for the feed-forward, and ``8 p d^2 + 4 p^2 d`` (transformer) or
         ``4 * token_hidden_dim p d`` (mixer) between the tokens.
@@ -158,11 +142,3 @@ class TokenProcessor(nn.Module):
         p, d = self.num_tokens, self.dim
         between = {"transformer": 8 * p * d * d + 4 * p * p * d, "mixer": 4 * p * d * self.token_hidden_dim, "mlp": 0}
         return len(self.blocks) * (4 * p * d * self.hidden_dim + between[self.kind])
-
-
-def check_processor(kind: str, dim: int, num_heads: int) -> None:
-    """Raise ``ValueError``, in a config's words, unless such a processing unit can be made."""
-    if kind not in ("transformer", "mixer", "mlp"):
-        raise ValueError(f"processor={kind!r}: choose one of transformer, mixer, mlp")
-    if kind == "transformer" and dim % num_heads:
-        raise ValueError(f"num_heads={num_heads!r}: the heads must share dim={dim} equally: give a divisor of it")

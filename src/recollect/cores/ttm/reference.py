@@ -1,4 +1,4 @@
-"""Token Turing Machines as the paper has them: one row after the other, one step after the other, one matrix at a time.
+"""Token Turing Machines as a plain loop over rows and steps, with the paper's equations.
 
     S_k:  w_i = softmax(MLP(V))  or  softmax(q_i V^T / sqrt(d)),   z_i = w_i V        equations 1 to 3
 
@@ -6,11 +6,11 @@
     O^t     = Process(Z^t)                  [r, d] -> [r, d]                          equation 7
     M^{t+1} = S_m([M^t | O^t | I^t])        [m + r + n, d] -> [m, d]                  equations 5, 8
 
-Paper: Ryoo et al. 2023 (Token Turing Machines), section 2 and table 5. Every function takes the modules of the core and
-uses their weights, and computes everything anew at every step. ``core.py`` gives the same outputs, states and
-gradients, and lists where both differ from the paper.
+Paper: Ryoo et al. 2023 (Token Turing Machines), section 2 and table 5. Every function uses the weights of the core's
+modules, and nothing is computed ahead of its step. ``core.py`` gives the same outputs, states and gradients, and lists
+where both differ from the paper.
 
-The Recurrent Transformer of table 2 stands here too: it is made of the same S_k and Process.
+The Recurrent Transformer of table 2 is here too: it has the same S_k and Process.
 
     Z^t             = S_r(I^t)                      [n, d] -> [r, d]
     [M^{t+1} | O^t] = Process([M^t | Z^t])          [m + r, d] -> [m + r, d]
@@ -22,11 +22,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from recollect.cores.ttm.core import STRIDE, TokenTuringMachine, TokenTuringMachineState
+from recollect.cores.ttm.config import HEADS, STRIDE
+from recollect.cores.ttm.core import TokenTuringMachine, TokenTuringMachineState
 from recollect.cores.ttm.erase_add import EraseAdd
 from recollect.cores.ttm.processors import MixerBlock, MLPBlock, TokenProcessor, TransformerBlock
 from recollect.cores.ttm.recurrent_transformer import RecurrentTransformer, RecurrentTransformerState
-from recollect.cores.ttm.summarizers import HEADS, AttentionSummarizer, MLPSummarizer, QuerySummarizer, Summarizer
+from recollect.cores.ttm.summarizers import AttentionSummarizer, MLPSummarizer, QuerySummarizer, Summarizer
 from recollect.layers.attention import MultiHeadAttention
 from recollect.layers.feedforward import FeedForward
 
@@ -34,17 +35,7 @@ from recollect.layers.feedforward import FeedForward
 def reference_unroll(
     core: TokenTuringMachine, inputs: Tensor, state: TokenTuringMachineState, is_first: Tensor
 ) -> tuple[Tensor, TokenTuringMachineState]:
-    """Equations 6 to 8 in a loop: what ``core(inputs, state, is_first)`` gives, with the same weights.
-
-    Args:
-        core: whose weights are used.
-        inputs: I, ``[b, t, n, d_in]``.
-        state: with M, ``[b, m, d]``.
-        is_first: bool ``[b, t]``.
-
-    Returns:
-        O ``[b, t, r, d]``, and the state with the last M.
-    """
+    """Compute ``core(inputs, state, is_first)`` for finite inputs: equations 6 to 8 in a loop."""
     all_outputs, last_memories = [], []
     for row in range(inputs.shape[0]):
         memory, row_outputs = state.memory[row], []
@@ -75,7 +66,7 @@ def reference_unroll(
 
 
 def offered(core: TokenTuringMachine, memory: Tensor, outputs: Tensor, tokens: Tensor) -> Tensor:
-    """The brackets of equation 5: M^t ``[m, d]``, O^t ``[r, d]`` and I^t ``[n, d]`` with their rows of the table."""
+    """Join M^t ``[m, d]``, O^t ``[r, d]`` and I^t ``[n, d]`` for equation 5, with their rows of the table."""
     if core.config.positions == "released":
         joined = torch.cat((memory, tokens, outputs))
     else:
@@ -86,7 +77,7 @@ def offered(core: TokenTuringMachine, memory: Tensor, outputs: Tensor, tokens: T
 def recurrent_reference_unroll(
     core: RecurrentTransformer, inputs: Tensor, state: RecurrentTransformerState, is_first: Tensor
 ) -> tuple[Tensor, RecurrentTransformerState]:
-    """The baseline of table 2; arguments and results as in :func:`reference_unroll`."""
+    """Compute ``core(inputs, state, is_first)`` for finite inputs: the baseline of table 2."""
     m, r = core.config.num_slots, core.config.num_reads
     all_outputs, last_memories = [], []
     for row in range(inputs.shape[0]):
@@ -107,7 +98,7 @@ def recurrent_reference_unroll(
 
 
 def summarize(summarizer: Summarizer, tokens: Tensor) -> Tensor:
-    """S_k, equations 1 to 3: V ``[p, d]`` to Z ``[k, d]``."""
+    """Compute S_k, equations 1 to 3: V ``[p, d]`` to Z ``[k, d]``."""
     if isinstance(summarizer, MLPSummarizer):
         weights = mlp(summarizer.net, summarizer.norm(tokens)).T.softmax(-1)  # k p, equation 1
         return weights @ tokens  # equation 3
@@ -122,7 +113,7 @@ def summarize(summarizer: Summarizer, tokens: Tensor) -> Tensor:
 
 
 def process(unit: TokenProcessor, tokens: Tensor) -> Tensor:
-    """Process, equation 7: ``[p, d] -> [p, d]``."""
+    """Compute Process, equation 7: ``[p, d] -> [p, d]``."""
     if unit.table is not None:
         tokens = tokens + unit.table
     for block in unit.blocks:
@@ -139,7 +130,7 @@ def process(unit: TokenProcessor, tokens: Tensor) -> Tensor:
 
 
 def erase_and_add(module: EraseAdd, memory: Tensor, outputs: Tensor) -> Tensor:
-    """Table 5, "Erase and Add": ``M * prod_s (1 - w_s e_s^T) + sum_s w_s a_s^T``, with O to steer it."""
+    """Compute "Erase and Add" of table 5: ``M * prod_s (1 - w_s e_s^T) + sum_s w_s a_s^T``, controlled by O."""
     weights = mlp(module.address, module.norm(memory)).T.softmax(-1)  # s m
     erase = mlp(module.erase.channel_mixing, mlp(module.erase.token_mixing.mix, module.erase.norm(outputs).T).T)  # s d
     add = mlp(module.add.channel_mixing, mlp(module.add.token_mixing.mix, module.add.norm(outputs).T).T)  # s d
@@ -155,7 +146,7 @@ def erase_and_add(module: EraseAdd, memory: Tensor, outputs: Tensor) -> Tensor:
 
 
 def multi_head(attention: MultiHeadAttention, queries: Tensor, context: Tensor, num_heads: int) -> Tensor:
-    """Multi-head attention, head by head: ``[k, d], [p, d] -> [k, d]``."""
+    """Compute multi-head attention, head by head: ``[k, d], [p, d] -> [k, d]``."""
     projected = (attention.query(queries), attention.key(context), attention.value(context))
     heads = []
     for q, k, v in zip(*(tensor.chunk(num_heads, -1) for tensor in projected), strict=True):
@@ -164,11 +155,11 @@ def multi_head(attention: MultiHeadAttention, queries: Tensor, context: Tensor, 
 
 
 def project(layer: nn.Module, tokens: Tensor) -> Tensor:
-    """``W x + b``, or x where it has the width d already."""
+    """Compute ``W x + b``, or return x where it already has the width d."""
     return F.linear(tokens, layer.weight, layer.bias) if isinstance(layer, nn.Linear) else tokens
 
 
 def mlp(net: FeedForward, x: Tensor) -> Tensor:
-    """``W2 gelu(W1 x + b1) + b2`` along the last axis."""
+    """Compute ``W2 gelu(W1 x + b1) + b2`` along the last axis."""
     hidden = F.gelu(F.linear(x, net.expand.weight, net.expand.bias), approximate="tanh")
     return F.linear(hidden, net.contract.weight, net.contract.bias)

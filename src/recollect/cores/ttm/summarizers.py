@@ -1,4 +1,4 @@
-"""Token summarisers S_k: p tokens V in, k tokens Z out.
+"""Token summarizers S_k, from p tokens V to k tokens Z.
 
     w_i = softmax over the p tokens of MLP(LN(V))_i          mlp            equation 1
     w_i = softmax over the p tokens of q_i V^T / sqrt(d)     latent_query   equation 2
@@ -7,51 +7,47 @@
     z_i = mean of the i-th group of neighbours               pooling        table 4
     Z = V                                                    none           table 2, temporal Transformer and Mixer
 
-Source: Ryoo et al. 2023, section 2.1.1, equations 1 to 3. The LN, the hidden width of 64, the 8 heads, and that the
-values are not normalised follow the released code; the equations are silent about them. Pooling is described in one
-word there: here the p tokens are cut into k contiguous groups of almost equal size.
+Source: Ryoo et al. 2023, section 2.1.1, equations 1 to 3. The LN, the hidden width of 64, the 8 heads, and the values
+without norm follow the released code; the equations do not give them. Nor does the paper define pooling: here the p
+tokens are cut into k contiguous groups of almost equal size.
 
-**Partial softmax.** A softmax over two sets of tokens needs only two things of the second set, for each i: the log of
+**Partial softmax.** A softmax over two sets of tokens needs only two results of the second set, for each i: the log of
 the sum of its exponentials and the weighted mean under its own softmax. The whole set then counts as one more token:
 
     softmax over [A, B] of s, applied to V  =  softmax over [s_A, logsumexp s_B], applied to [V_A, softmax(s_B) V_B]
 
-:meth:`Summarizer.partial` computes these two for tokens that are known early, and :meth:`Summarizer.forward` takes
-them beside tokens that are known late. The numbers are the same.
+:meth:`Summarizer.partial` computes these two for tokens that are known early, and :meth:`Summarizer.forward` merges
+them with tokens that are known late. The numbers are the same.
 """
 
 from collections.abc import Sequence
-from typing import Literal, NamedTuple, get_args
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
+from recollect.cores.ttm.config import HEADS, SummarizerKind
 from recollect.layers.attention import MultiHeadAttention, merge_heads, split_heads
 from recollect.layers.feedforward import FeedForward, init_xavier
 from recollect.layers.tap import Tap
 from recollect.ops.fused_pooling import FusedWeights, PoolingWeights, fuse, prefers_fused
 
-SummarizerKind = Literal["mlp", "latent_query", "mha", "pooling", "none"]
-
 BOTTLENECK = 64
 """Hidden width of the scoring MLP, fixed in the released code."""
-
-HEADS = 8
-"""Heads of the ``mha`` summariser, fixed in the released code."""
 
 EPS = 1e-6
 """Of the norm before the scoring MLP."""
 
 
 class PartialSoftmax(NamedTuple):
-    """What a summariser needs to know of a set of tokens to merge it with others."""
+    """Summary of a set of tokens, to be merged with other tokens."""
 
     logit: Tensor
     """``[..., k]``: log of the sum of exponentials of the scores (``[..., h, k]`` for mha)."""
     value: Tensor
     """``[..., k, d]``: weighted mean of the set alone (``[..., h, k, e]`` for mha)."""
     weights: Tensor | None
-    """``[..., k, p]``: the weights of that mean; kept only for a listening tap."""
+    """``[..., k, p]``: the weights of that mean, only for a Tap with listeners."""
 
 
 def _float32(tensor: Tensor) -> Tensor:
@@ -59,7 +55,7 @@ def _float32(tensor: Tensor) -> Tensor:
 
 
 def _exponentials(scores: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Scores ``[..., k, p]`` to exponentials, their sums ``[..., k, 1]`` and the logs of the true sums ``[..., k]``."""
+    """Compute shifted exponentials of scores ``[..., k, p]``, their sums ``[..., k, 1]`` and logs of true sums."""
     scores = _float32(scores)
     top = scores.detach().amax(-1, keepdim=True)
     shares = (scores - top).exp()
@@ -68,7 +64,7 @@ def _exponentials(scores: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 class Summarizer(nn.Module):
-    """``[..., p, d] -> [..., k, d]``. Subclasses say how tokens are scored.
+    """``[..., p, d] -> [..., k, d]``; subclasses score the tokens.
 
     Args:
         dim: width d of a token.
@@ -83,33 +79,32 @@ class Summarizer(nn.Module):
         self.tap = Tap(tap_axes)
 
     def scores(self, tokens: Tensor) -> Tensor:
-        """``[..., p, d] -> [..., k, p]``, before the softmax over p."""
+        """Compute scores ``[..., p, d] -> [..., k, p]``, before the softmax over p."""
         raise TypeError(f"{type(self).__name__} does not score tokens")
 
     def values(self, tokens: Tensor) -> Tensor:
-        """What is averaged: the tokens themselves."""
+        """Return the vectors to be averaged: the tokens themselves."""
         return tokens
 
     def finish(self, summary: Tensor) -> Tensor:
-        """What is made of the averages: nothing more."""
+        """Compute the summary from the averages: the averages themselves."""
         return summary
 
     def show(self, weights: Tensor) -> None:
-        """Let the tap hear weights; those of many steps (time is axis 1) one step after the other."""
+        """Pass weights to the Tap; those of many steps (time is axis 1) one step after the other."""
         steps = weights.unbind(1) if weights.ndim > len(self.tap.axes.split()) else [weights]
         for step in steps:
             self.tap(step)
 
     def partial(self, tokens: Tensor) -> PartialSoftmax:
-        """Summarise ``[..., p, d]`` for a later :meth:`forward` with other tokens."""
+        """Summarize ``[..., p, d]`` for a later :meth:`forward` with other tokens."""
         values = self.values(tokens)
         shares, mass, logit = _exponentials(self.scores(tokens))
-        return PartialSoftmax(
-            logit, (shares.to(values.dtype) @ values) / mass, shares / mass if self.tap.has_listeners else None
-        )
+        weights = shares / mass if self.tap.has_listeners else None
+        return PartialSoftmax(logit, (shares.to(values.dtype) @ values) / mass, weights)
 
     def forward(self, tokens: Tensor, others: PartialSoftmax | None = None) -> Tensor:
-        """Summarise ``[..., p, d]`` with others, known by :meth:`partial`; the tap hears all weights in order."""
+        """Summarize ``[..., p, d]`` together with others, which :meth:`partial` has summarized."""
         scores, values = _float32(self.scores(tokens)), self.values(tokens)
         if others is None:
             weights = scores.softmax(-1)
@@ -121,21 +116,19 @@ class Summarizer(nn.Module):
         if self.tap.has_listeners and others.weights is not None:
             self.show(torch.cat((own, share * others.weights), -1))
         mean = own.to(values.dtype) @ values + share * others.value
-        return self.finish(
-            mean.to(torch.promote_types(values.dtype, tokens.dtype))
-        )  # a core in half precision stays so
+        return self.finish(mean.to(torch.promote_types(values.dtype, tokens.dtype)))  # half precision is kept
 
     def flops(self, num_tokens: int, hoisted: bool = False) -> int:
-        """Matrix products of one row that summarises p tokens: their scores and ``2 k p d`` for the means.
+        """Return the products of one row that summarizes p tokens: their scores and ``2 k p d`` for the means.
 
         Args:
             num_tokens: p.
-            hoisted: whether some of them come by :meth:`partial`. That changes where products are made, not how many.
+            hoisted: whether some of them come from :meth:`partial`.
         """
         return num_tokens * self.flops_per_score() + 2 * self.num_out * num_tokens * self.dim
 
     def flops_per_score(self) -> int:
-        """Products that score one token."""
+        """Return the products that score one token."""
         raise TypeError(f"{type(self).__name__} does not score tokens")
 
 
@@ -149,18 +142,18 @@ class MLPSummarizer(Summarizer):
         init_xavier(self)
 
     def scores(self, tokens: Tensor) -> Tensor:
-        """MLP(LN(V))."""
+        """Compute MLP(LN(V))."""
         return self.net(self.norm(tokens)).mT
 
     def pooling_weights(self, rows: Tensor | None) -> PoolingWeights:
-        """The weights as the fused kernel takes them, with position rows ``[p, d]`` that it adds to the tokens."""
+        """Return the weights for the fused kernel, with position rows ``[p, d]`` that it adds to the tokens."""
         expand, contract = self.net.expand, self.net.contract
         return PoolingWeights(
             self.norm.weight, self.norm.bias, expand.weight, expand.bias, contract.weight, contract.bias, rows, EPS
         )
 
     def flops_per_score(self) -> int:
-        """``2 * 64 (d + k)``."""
+        """Return ``2 * 64 (d + k)``."""
         return 2 * BOTTLENECK * (self.dim + self.num_out)
 
 
@@ -172,16 +165,16 @@ class QuerySummarizer(Summarizer):
         self.queries = nn.Parameter(torch.randn(num_out, dim) * 0.02)
 
     def scores(self, tokens: Tensor) -> Tensor:
-        """Q V^T / sqrt(d)."""
+        """Compute Q V^T / sqrt(d)."""
         return (self.queries * self.dim**-0.5) @ tokens.mT
 
     def flops_per_score(self) -> int:
-        """``2 k d``."""
+        """Return ``2 k d``."""
         return 2 * self.num_out * self.dim
 
 
 class AttentionSummarizer(Summarizer):
-    """Learned queries that read the tokens by multi-head attention with biases, without norm and residual."""
+    """Learned queries with multi-head attention to the tokens; biases, no norm, no residual."""
 
     def __init__(self, dim: int, num_out: int) -> None:
         super().__init__(dim, num_out, "b h k p")
@@ -190,36 +183,36 @@ class AttentionSummarizer(Summarizer):
         init_xavier(self)
 
     def scores(self, tokens: Tensor) -> Tensor:
-        """Of every head: ``[..., h, k, p]``."""
+        """Compute scores of every head: ``[..., h, k, p]``."""
         queries = split_heads(self.attention.query(self.queries), HEADS) * (self.dim // HEADS) ** -0.5
         return queries @ split_heads(self.attention.key(tokens), HEADS).mT
 
     def values(self, tokens: Tensor) -> Tensor:
-        """Of every head: ``[..., h, p, e]``."""
+        """Compute values of every head: ``[..., h, p, e]``."""
         return split_heads(self.attention.value(tokens), HEADS)
 
     def finish(self, summary: Tensor) -> Tensor:
-        """The heads side by side, and the output map."""
+        """Join the heads and apply the output map."""
         return self.attention.out(merge_heads(summary))
 
     def flops_per_score(self) -> int:
-        """Key, value and scores: ``4 d^2 + 2 k d``."""
+        """Return ``4 d^2 + 2 k d``, for key, value and scores."""
         return 4 * self.dim * self.dim + 2 * self.num_out * self.dim
 
     def flops(self, num_tokens: int, hoisted: bool = False) -> int:
-        """The tokens, and the maps of queries and result."""
+        """Return the products of the tokens and of the maps of queries and result."""
         maps = 3 if hoisted else 2  # of the queries, which the partial softmax needs too, and of the result
         return super().flops(num_tokens) + 2 * maps * self.num_out * self.dim * self.dim
 
 
 class PoolingSummarizer(Summarizer):
-    """Means over k contiguous groups of the p tokens: nothing is learned, not even the choice.
+    """Means over k contiguous groups of the p tokens, without parameters.
 
     Args:
         dim: width of a token.
         num_out: k, at most p.
-        order: where the tokens that are given stand in the pooled row of p tokens, as a permutation; those that
-            come by :meth:`partial` are the last ones given.
+        order: place of each argument token in the pooled row of p tokens, a permutation; tokens of :meth:`partial` are
+            the last ones.
     """
 
     def __init__(self, dim: int, num_out: int, order: Sequence[int]) -> None:
@@ -227,26 +220,26 @@ class PoolingSummarizer(Summarizer):
         place = torch.as_tensor(order)
         group = (place * num_out).div(len(order), rounding_mode="floor")
         members = (group == torch.arange(num_out)[:, None]).to(torch.get_default_dtype())
-        # Kept apart, because both are exact in every dtype and their quotient is not.
+        # Two buffers, because both are exact in every dtype and their quotient is not.
         self.members: Tensor
         self.sizes: Tensor
         self.register_buffer("members", members, persistent=False)  # k p, ones and zeros
         self.register_buffer("sizes", members.sum(1, keepdim=True), persistent=False)  # k 1
 
     def partial(self, tokens: Tensor) -> PartialSoftmax:
-        """The tokens' share of the means, in ``value``; there is nothing to weigh."""
+        """Return the tokens' share of the means in ``value``; there are no weights."""
         value = (self.members[:, -tokens.shape[-2] :] @ tokens) / self.sizes
         return PartialSoftmax(torch.zeros_like(value[..., 0]), value, None)
 
     def forward(self, tokens: Tensor, others: PartialSoftmax | None = None) -> Tensor:
-        """Means over the groups."""
+        """Compute means over the groups."""
         if self.tap.has_listeners:
             self.show((self.members / self.sizes).expand(*tokens.shape[:-2], -1, -1))
         means = (self.members[:, : tokens.shape[-2]] @ tokens) / self.sizes
         return means if others is None else means + others.value
 
     def flops_per_score(self) -> int:
-        """No scores."""
+        """Return 0: there are no scores."""
         return 0
 
 
@@ -254,20 +247,20 @@ class NoSummarizer(Summarizer):
     """All tokens as they are."""
 
     def forward(self, tokens: Tensor, others: PartialSoftmax | None = None) -> Tensor:
-        """The tokens; nothing is weighed, so that a tap hears nothing."""
+        """Return the tokens; there are no weights for a Tap."""
         return tokens
 
     def flops_per_score(self) -> int:
-        """No scores."""
+        """Return 0: there are no scores."""
         return 0
 
     def flops(self, num_tokens: int, hoisted: bool = False) -> int:
-        """No products."""
+        """Return 0: there are no products."""
         return 0
 
 
 def make_summarizer(kind: SummarizerKind, dim: int, num_out: int, order: Sequence[int]) -> Summarizer:
-    """The summariser named in a config; ``order`` is for pooling, see there."""
+    """Make the summarizer that a config names; ``order`` is for :class:`PoolingSummarizer`."""
     if kind == "mlp":
         return MLPSummarizer(dim, num_out)
     if kind == "latent_query":
@@ -279,37 +272,24 @@ def make_summarizer(kind: SummarizerKind, dim: int, num_out: int, order: Sequenc
     return PoolingSummarizer(dim, num_out, order)
 
 
-def fuse_summarizers(
-    summarizers: Sequence[Summarizer], rows: Sequence[Tensor | None], tokens: Tensor
-) -> FusedWeights | None:
-    """One or two summarisers of the same tokens ``[..., p, d]`` as one kernel; None where that is impossible or slower.
+def fuse_summarizers(pairs: Sequence[tuple[Summarizer, Tensor | None]], tokens: Tensor) -> FusedWeights | None:
+    """Fuse one or two summarizers of the same tokens into one kernel; None where that is impossible or slower.
 
     Args:
-        summarizers: what is fused, if all are of the kind mlp.
-        rows: position rows ``[p, d]`` of each, or None for each.
-        tokens: what the kernel will be used on, or tokens of that size.
+        pairs: summarizers, each with its position rows ``[p, d]`` or None; only the kind mlp can be fused.
+        tokens: ``[..., p, d]``, as the kernel will get them.
     """
-    mlps = [one for one in summarizers if isinstance(one, MLPSummarizer)]
-    if len(mlps) < len(summarizers) or not prefers_fused(tokens):
+    mlps = [(one, rows) for one, rows in pairs if isinstance(one, MLPSummarizer)]
+    if len(mlps) < len(pairs) or not prefers_fused(tokens):
         return None
-    return fuse([one.pooling_weights(own) for one, own in zip(mlps, rows, strict=True)])
+    return fuse([one.pooling_weights(rows) for one, rows in mlps])
 
 
 def unbind_steps(partial: PartialSoftmax | None, steps: int) -> list[PartialSoftmax | None]:
-    """A partial softmax with a time axis 1 to one per step; None to as many of them."""
+    """Split a partial softmax with time axis 1 into one per step; None into as many Nones."""
     if partial is None:
         return [None] * steps
     weights = [None] * steps if partial.weights is None else partial.weights.unbind(1)
     return [
         PartialSoftmax(*parts) for parts in zip(partial.logit.unbind(1), partial.value.unbind(1), weights, strict=True)
     ]
-
-
-def check_summarizer(kind: str, dim: int, num_out: int, num_in: int) -> None:
-    """Raise ``ValueError``, in a config's words, unless such a summariser can be made."""
-    if kind not in get_args(SummarizerKind):
-        raise ValueError(f"summarizer={kind!r}: choose one of {', '.join(get_args(SummarizerKind))}")
-    if kind == "mha" and dim % HEADS:
-        raise ValueError(f"dim={dim!r}: the summarizer 'mha' has {HEADS} heads: give a multiple of {HEADS}")
-    if kind == "pooling" and num_out > num_in:
-        raise ValueError(f"num_reads={num_out!r}: pooling cannot make more tokens than it sees: give at most {num_in}")

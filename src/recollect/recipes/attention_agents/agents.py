@@ -32,9 +32,9 @@ from recollect.agents.spaces import is_image
 from recollect.config import lookup
 from recollect.cores.config import CoreConfig
 from recollect.cores.mott import SpatialAttentionMemoryConfig
-from recollect.cores.spatio_temporal.core import Query, SpatioTemporalAttentionConfig
-from recollect.cores.timesformer.core import SpaceTime, TimeSformerConfig
-from recollect.cores.transformer_xl.core import TransformerXLConfig
+from recollect.cores.spatio_temporal.config import Query, SpatioTemporalAttentionConfig
+from recollect.cores.timesformer.config import SpaceTime, TimeSformerConfig
+from recollect.cores.transformer_xl.config import TransformerXLConfig
 from recollect.lazy import gymnasium, torch
 from recollect.tasks.worlds.contract import WorldConfig
 from recollect.training import EvaluationConfig, FitConfig, ImpalaConfig, LossConfig, OptimizerConfig, ReuseConfig

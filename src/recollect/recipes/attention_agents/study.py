@@ -24,7 +24,7 @@ from typing import Any
 from recollect.config import lookup
 from recollect.cores import CORES
 from recollect.cores.memoryless import MemorylessConfig
-from recollect.cores.spatio_temporal.core import SpatioTemporalAttentionConfig
+from recollect.cores.spatio_temporal.config import SpatioTemporalAttentionConfig
 from recollect.recipes.attention_agents.agents import (
     ATTENTION_AGENTS,
     WIDTH,

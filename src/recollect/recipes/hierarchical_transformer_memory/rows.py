@@ -24,7 +24,7 @@ from typing import Protocol
 from recollect.cores.config import CoreConfig
 from recollect.cores.hcam import HierarchicalChunkMemoryConfig
 from recollect.cores.recurrent import LSTMConfig
-from recollect.cores.transformer_xl.core import TransformerXLConfig
+from recollect.cores.transformer_xl.config import TransformerXLConfig
 from recollect.recipes.base import Recipe, Run, Scale, Test, file_name
 from recollect.recipes.imitation_recipe import ImitationRecipe, with_teacher
 from recollect.tasks.worlds.contract import WorldConfig

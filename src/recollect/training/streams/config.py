@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from recollect.agents.config import ActivityDetectorConfig, SequenceClassifierConfig, SequenceModelConfig, SiTConfig
 from recollect.config import require, require_one_of, require_types
 from recollect.cores.config import CoreConfig
-from recollect.encoders.contract import EncoderConfig
+from recollect.encoders.config import EncoderConfig
 from recollect.lazy import torch
 from recollect.tasks.images.contract import ImageTask
 from recollect.tasks.videos.contract import VideoTask
