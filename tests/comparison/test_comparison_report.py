@@ -11,7 +11,6 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 from recollect.cli import main
-from recollect.comparison.charts import short, ticks
 from recollect.comparison.compare import compare
 from recollect.comparison.page import page, table_rows, write_report
 from run_maker import make_run
@@ -34,20 +33,17 @@ def test_the_page_holds_the_numbers_and_nothing_from_elsewhere(comparison, tmp_p
     assert "is unfinished, at step 20 of 40" in text
     assert "chance" in text and "oracle" in text and "prefers-color-scheme: dark" in text
     assert not re.search(r"https?://|<script|<link|@import", text)
-    for link in re.findall(r'href="([^"]+)"', text):
+    for link in re.findall(r'href="([^"#]+)"', text):
         assert ((tmp_path / "out") / link / "config.json").is_file()
 
 
-def test_charts_are_well_formed_and_inside_their_frame(comparison):
+def test_charts_are_well_formed_and_follow_the_theme_of_the_page(comparison):
     charts = re.findall(r"<svg.*?</svg>", page(comparison, Path(".")), re.DOTALL)
     assert len(charts) == 2
     for chart in charts:
         root = ElementTree.fromstring(chart)
-        width, height = (float(part) for part in root.attrib["viewBox"].split()[2:])
-        for line in root.iter("polyline"):
-            points = np.array([[float(p) for p in pair.split(",")] for pair in line.attrib["points"].split()])
-            assert (points >= 0).all() and (points <= [width, height]).all()
-        assert not any("nan" in value for element in root.iter() for value in element.attrib.values())
+        assert root.attrib["role"] == "img" and root.attrib["aria-label"]
+        assert "var(--c0)" in chart and "var(--faint)" in chart and "nan" not in chart
 
 
 def test_the_picture_and_the_numbers_are_written(comparison, tmp_path):
@@ -73,7 +69,7 @@ def test_names_are_words_in_the_picture_too(tmp_path, monkeypatch, name):
     )
     runs = [make_run(tmp_path, "gru", seed, [0.5, 0.6]) for seed in range(2)]
     write_report(compare(runs, names=[name, "b"]), tmp_path / "out")
-    legend = [text.get_text() for text in drawn[0].axes[0].get_legend().get_texts()]
+    legend = [text.get_text() for text in drawn[-1].axes[0].get_legend().get_texts()]
     assert [text.strip().replace("\\$", "$") for text in legend] == [name, "b"]
     assert {path.suffix for path in (tmp_path / "out").iterdir()} == {".html", ".json", ".png"}
 
@@ -95,9 +91,8 @@ def test_a_single_evaluation_is_to_be_seen_in_the_curves(tmp_path, monkeypatch):
         Figure, "savefig", lambda self, *given, **more: drawn.append(self) or save(self, *given, **more)
     )
     report = write_report(compare([make_run(tmp_path, "gru", seed, [0.5]) for seed in range(2)]), tmp_path / "out")
-    assert {line.get_marker() for line in drawn[0].axes[0].lines} >= {"o"}
-    curves = re.findall(r"<svg.*?</svg>", report.html.read_text(), re.DOTALL)[0]
-    assert len(re.findall(r'<circle class="dot" .*?</circle>', curves)) == 3  # of both runs, and of their middle
+    assert {line.get_marker() for line in drawn[-1].axes[0].lines} >= {"o"}
+    assert report.html.read_text().count("<svg") == 2
 
 
 def test_many_tasks_are_one_page(tmp_path):
@@ -120,44 +115,25 @@ def test_a_narrow_window_scrolls_charts_and_does_not_shrink_their_letters(tmp_pa
 def test_links_to_runs_with_any_name_are_followed_as_they_are(tmp_path):
     run = make_run(tmp_path, "gru", 0, [0.5, 0.8])
     run = run.rename(tmp_path / "try #2? 50%41 ü")
-    (link,) = re.findall(r'href="([^"]+)"', page(compare([run]), tmp_path))
+    (link,) = re.findall(r'href="([^"#]+)"', page(compare([run]), tmp_path))
     assert urlsplit(link).path == link and unquote(link) == "try #2? 50%41 ü/"
 
 
 def test_without_matplotlib_the_page_is_still_to_be_had(comparison, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    with pytest.raises(ValueError, match="pip install matplotlib"):
+    with pytest.raises(ValueError, match=r"pip install .recollect-torch\[plots\]"):
         write_report(comparison, tmp_path / "out")
     report = write_report(comparison, tmp_path / "out", picture=False)
     assert report.html.is_file() and report.png is None
 
 
 def test_the_command_leaves_out_the_picture_where_matplotlib_is_not_installed(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr("recollect.comparison.page.find_spec", lambda name: None)
+    monkeypatch.setattr("recollect.comparison.plots.find_spec", lambda name: None)
     run = make_run(tmp_path, "gru", 0, [0.5, 0.8])
     assert main(["compare", str(run), "--out", str(tmp_path / "out")]) == 0
     assert {file.name for file in (tmp_path / "out").iterdir()} == {"comparison.html", "comparison.json"}
-    assert "pip install matplotlib" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("low", "high", "expected"),
-    [(0, 1, [0, 0.2, 0.4, 0.6, 0.8, 1.0]), (-0.1, 0.4, [-0.1, 0, 0.1, 0.2, 0.3, 0.4]), (0, 7, [0, 2, 4, 6])],
-)
-def test_ticks_are_round(low, high, expected):
-    assert ticks(low, high) == pytest.approx(expected)
-
-
-def test_short_numbers():
-    assert [short(value) for value in (0.25, 0.0, 1500, 20_000, 1_000_000, 2_500_000)] == [
-        "0.25",
-        "0",
-        "1500",
-        "20k",
-        "1M",
-        "2500k",
-    ]
+    assert "pip install recollect-torch[plots]" in capsys.readouterr().err
 
 
 def test_the_table_of_a_terminal(comparison):

@@ -5,10 +5,19 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from recollect.comparison.heat_map import Bar, Cell, HeatMap, colour, heat_map_svg
-from recollect.comparison.level_curves import Panel, level_curves_svg
-from recollect.comparison.profile import profile_svg
 from recollect.comparison.suite import Suite, normalised
+from recollect.comparison.table_pictures import (
+    COLOURS,
+    ORANGE,
+    Bar,
+    Cell,
+    HeatMap,
+    Panel,
+    colour,
+    heat_map_svg,
+    level_curves_svg,
+    profile_svg,
+)
 
 
 def suite(**more):
@@ -80,15 +89,12 @@ def test_the_best_of_a_task_are_those_whose_seeds_meet():
     assert nothing.best("x") == set(), "chance is nobody's best"
 
 
-def test_a_heat_map_says_every_number_and_every_reason():
+def test_a_heat_map_has_every_number_and_heading():
     shown = HeatMap(
         title="A & B",
         rows=["one", "two <2>"],
         columns=["x", "y"],
-        cells=[
-            [Cell(0.93, "93", "one, x", bold=True), Cell(None, "failed", "NaN at step 3")],
-            [Cell(0.1, "10", "t")] * 2,
-        ],
+        cells=[[Cell(0.93, "93", bold=True), Cell(None, "failed")], [Cell(0.1, "10", marked=True)] * 2],
         feet=["4", "-"],
         orange=[0],
         groups=[("early", 1), ("late", 1)],
@@ -98,18 +104,18 @@ def test_a_heat_map_says_every_number_and_every_reason():
     )
     svg = heat_map_svg(shown)
     assert {"A & B", "one", "two <2>", "x", "93", "failed", "10", "4", "early", "IQM", "50", "below"} <= set(texts(svg))
-    assert "NaN at step 3" in svg and svg.count('class="none"') == 1
-    assert svg.count(" bold") == 1 + 0 * 2 and svg.count("orange") == 2, "the style, and one foot"
+    assert svg.count(f"fill: {ORANGE}") == 1, "one foot"
+    assert svg.count(f"stroke: {COLOURS[1]}") == 2, "two frames"
+    assert svg == heat_map_svg(shown), "the same file every time"
     assert colour(-3.0) == colour(0.0) != colour(1.0) == colour(7.0)
 
 
-def test_level_curves_shade_what_was_not_trained():
+def test_level_curves_shade_the_levels_beyond_training():
     panel = {"title": "delay", "levels": ["1", "2", "4"], "score": [1, 0.5, 0.1], "chance": 0.1}
     interval = {"low": [1, 0.4, 0.0], "high": [1, 0.6, 0.2]}
-    svg = level_curves_svg("a core", [Panel(**panel, **interval, trained=2, others=[[0.3, 0.3, 0.3]])])
-    assert svg.count("<circle") == 3 and svg.count('class="other"') == 1 and svg.count('class="beyond"') == 1
-    assert "delay, 2: 0.500 (0.400 to 0.600)" in svg
-    assert 'class="beyond"' not in level_curves_svg("a core", [Panel(**panel, **interval, trained=3)])
+    svg = level_curves_svg([Panel(**panel, **interval, trained=2, others=[[0.3, 0.3, 0.3]])])
+    assert {"delay", "1", "2", "4"} <= set(texts(svg)) and "#c3c9d1" in svg
+    assert "#f3f5f7" in svg and svg != level_curves_svg([Panel(**panel, **interval, trained=3)])
 
 
 def test_a_profile_names_every_method_the_highest_first():

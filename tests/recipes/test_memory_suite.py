@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from recollect.comparison.table_pictures import COLOURS
 from recollect.config import to_json
 from recollect.cores import GENERAL_CORES
 from recollect.recipes.memory_suite import COLUMNS, FIRST, MEMORY_SUITE, ROWS, cell, label
@@ -233,5 +234,7 @@ def test_a_cell_is_framed_where_the_answer_lies_beyond_the_windows(tmp_path):
     assert reach_of(cell("hcam", first)) == 16 and reach_of(cell("gru", first)) is None
     write_tables(MEMORY_SUITE, tmp_path)
     picture = (tmp_path / "docs" / "assets" / "memory-suite.svg").read_text()
-    assert picture.count('class="edge"') == 1, "a state that is carried on has no reach, a full window reaches it"
+    assert picture.count(f"stroke: {COLOURS[1]}") == 1, (
+        "a state that is carried on has no reach, a full window reaches it"
+    )
     assert ">14<" in picture and ">111<" in picture, "recall lies within hcam's windows, copying beyond them"

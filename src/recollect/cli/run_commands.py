@@ -178,7 +178,8 @@ class Compare:
         for directory in self.directories:
             require_run_directory(directory)
         from recollect.comparison.compare import compare
-        from recollect.comparison.page import can_draw, table_rows, write_report
+        from recollect.comparison.page import table_rows, write_report
+        from recollect.comparison.plots import has_matplotlib
 
         found = compare(self.directories, axis=self.axis, names=self.names or None)
         if self.json:
@@ -190,10 +191,9 @@ class Compare:
                 console.print(f"note: {note}", style="yellow", highlight=False, soft_wrap=True, markup=False)
         if self.out is not None:
             existing = (self.out / "comparison.html").exists()
-            report = write_report(found, self.out, picture=can_draw())
-            print_status(
-                f"page: {report.html}, picture: {report.png or 'none, it needs matplotlib (pip install matplotlib)'}"
-            )
+            report = write_report(found, self.out, picture=has_matplotlib())
+            picture = report.png or "none without matplotlib (pip install recollect-torch[plots])"
+            print_status(f"page: {report.html}, picture: {picture}")
             if existing:
                 _report_replaced(self.out)
         return 0

@@ -6,23 +6,21 @@ write_report(compare(runs), "comparison")        comparison/comparison.html, .pn
 import json
 from collections.abc import Callable, Sequence
 from html import escape
-from importlib.util import find_spec
 from os import PathLike, path
 from pathlib import Path
-from types import ModuleType
 from typing import NamedTuple
 from urllib.parse import quote
 
-from recollect.comparison.charts import (
-    AXIS_TITLES,
-    colour_of,
-    curves_svg,
-    references,
-    score_range,
-    scores_svg,
-    short,
-)
 from recollect.comparison.compare import Comparison, Group
+from recollect.comparison.plots import (
+    AXIS_TITLES,
+    curves_svg,
+    has_matplotlib,
+    references,
+    require_matplotlib,
+    save_picture,
+    scores_svg,
+)
 from recollect.comparison.style import LIGHT, STYLE
 from recollect.evaluation.confidence_interval import LEVEL, Interval
 from recollect.files import new_file, path_errors, write_atomically
@@ -39,23 +37,19 @@ class Report(NamedTuple):
     """The picture; None when it was not wanted."""
 
 
-def can_draw() -> bool:
-    """Whether matplotlib, which draws the picture, is installed; the page does without."""
-    return find_spec("matplotlib") is not None
-
-
 def write_report(comparison: Comparison, folder: str | PathLike[str], *, picture: bool = True) -> Report:
-    """Write a comparison as a page, a picture and numbers.
+    """Write a comparison as a page, a picture and numbers; without matplotlib the page has tables only.
 
     Args:
         comparison: from :func:`~recollect.comparison.compare.compare`.
-        folder: gets the files; what stood there is replaced.
+        folder: for the files; existing ones are replaced.
         picture: also draw the PNG.
 
     Raises:
-        ValueError: matplotlib is missing and a picture is wanted, or a folder that cannot be written.
+        ValueError: a picture without matplotlib, or a folder that cannot be written.
     """
-    plots = _matplotlib() if picture else None
+    if picture:
+        require_matplotlib()
     target = Path(folder)
     report = Report(
         target / "comparison.html", target / "comparison.json", target / "comparison.png" if picture else None
@@ -64,9 +58,9 @@ def write_report(comparison: Comparison, folder: str | PathLike[str], *, picture
         target.mkdir(parents=True, exist_ok=True)
         write_atomically(report.html, page(comparison, target))
         write_atomically(report.json, json.dumps(comparison.to_json(), indent=2, allow_nan=False) + "\n")
-        if plots is not None and report.png is not None:
+        if report.png is not None:
             with new_file(report.png) as unfinished:
-                _draw(comparison, plots, unfinished)
+                save_picture(comparison, unfinished)
     return report
 
 
@@ -97,19 +91,28 @@ def page(comparison: Comparison, folder: Path) -> str:
 
 def _section(comparison: Comparison, task: str, folder: Path) -> str:
     groups = comparison.of(task)
+    figures = _figures(groups, comparison.axis) if has_matplotlib() else ""
+    return f"<section><h2>{escape(task)}</h2>{_table(groups, folder)}{figures}</section>"
+
+
+def _figures(groups: Sequence[Group], axis: str) -> str:
     legend = "".join(
         f'<li><i style="background:{colour_of(index)}"></i>{escape(group.label)}</li>'
         for index, group in enumerate(groups)
     )
+    known = " and ".join(name for name, _ in references(groups)) or "nothing known"
     return (
-        f"<section><h2>{escape(task)}</h2>{_table(groups, folder)}"
-        f'<figure><ul class="legend">{legend}</ul>{_wide(curves_svg(groups, comparison.axis))}'
-        f"<figcaption>Score by {escape(AXIS_TITLES.get(comparison.axis, comparison.axis))}: interquartile mean, its "
-        "interval, and every run as a thin line.</figcaption></figure>"
-        f"<figure>{_wide(scores_svg(groups))}<figcaption>Final scores, in the order of the table: a dot per run, a bar "
-        "for the interquartile mean, a line for its interval; dashed: "
-        f"{' and '.join(name for name, _ in references(groups)) or 'nothing known'}.</figcaption></figure></section>"
+        f'<figure><ul class="legend">{legend}</ul>{_wide(curves_svg(groups, axis))}'
+        f"<figcaption>Score by {escape(AXIS_TITLES.get(axis, axis))}: interquartile mean, its interval, and every run "
+        f"as a thin line.</figcaption></figure><figure>{_wide(scores_svg(groups))}<figcaption>Final scores, in the "
+        "order of the table: a dot per run, a mark for the interquartile mean, a bar for its interval; dashed: "
+        f"{known}.</figcaption></figure>"
     )
+
+
+def colour_of(index: int) -> str:
+    """Return the CSS colour of the group with this number in its task."""
+    return f"var(--c{index % len(LIGHT)})"
 
 
 def _wide(svg: str) -> str:
@@ -214,76 +217,3 @@ def _count(value: float | None) -> str:
 
 def _range(interval: Interval | None, form: Callable[[float], str], between: str = " to ") -> str:
     return "–" if interval is None else f"{form(interval.low)}{between}{form(interval.high)}"
-
-
-def _plain(words: str) -> str:
-    """Words for matplotlib, which takes what stands between dollars for mathematics, and leaves out of a legend what
-    begins with an underscore.
-    """
-    return f"{' ' * words.startswith('_')}{words}".replace("$", r"\$")
-
-
-def _matplotlib() -> ModuleType:
-    try:
-        import matplotlib.figure
-    except ImportError as error:
-        raise ValueError(
-            "the picture needs matplotlib: run pip install matplotlib, or leave the picture out "
-            "(the page draws its own charts)"
-        ) from error
-    return matplotlib.figure
-
-
-def _draw(comparison: Comparison, plots: ModuleType, target: Path) -> None:
-    tasks = comparison.tasks
-    figure = plots.Figure(figsize=(11, 3.9 * len(tasks)), dpi=150, layout="constrained")
-    panels = figure.subplots(len(tasks), 2, squeeze=False, width_ratios=(1.5, 1))
-    for (left, right), task in zip(panels, tasks, strict=True):
-        groups = comparison.of(task)
-        for index, group in enumerate(groups):
-            colour = LIGHT[index % len(LIGHT)]
-            for run in group.runs:
-                at, score = run.points(comparison.axis)
-                # A line does not show a single point.
-                left.plot(
-                    at, score, "o" if len(at) == 1 else "-", color=colour, linewidth=0.7, alpha=0.35, markersize=5
-                )
-            if group.curve is not None:
-                at, middle, low, high = group.curve
-                left.plot(at, middle, color=colour, linewidth=2.2, label=_plain(group.label))
-                if low is not None and high is not None:
-                    left.fill_between(at, low, high, color=colour, alpha=0.16, linewidth=0)
-            if group.interval is not None:
-                right.plot(group.interval, [index, index], color=colour, linewidth=6, alpha=0.3, solid_capstyle="round")
-            right.plot(group.scores, [index] * len(group.runs), "o", color=colour, markersize=5, alpha=0.7)
-            right.plot([group.score] * 2, [index - 0.28, index + 0.28], color=colour, linewidth=2.5)
-        for name, value in references(groups):
-            left.axhline(value, color="0.5", linewidth=1, linestyle=(0, (4, 3)))
-            left.annotate(
-                name,
-                (1, value),
-                (4, 0),
-                xycoords=("axes fraction", "data"),
-                textcoords="offset points",
-                color="0.4",
-                fontsize=9,
-                va="center",
-            )
-            right.axvline(value, color="0.5", linewidth=1, linestyle=(0, (4, 3)))
-        score_axis = score_range(groups, [run.points(comparison.axis)[1] for group in groups for run in group.runs])
-        left.set(
-            title=_plain(task),
-            xlabel=AXIS_TITLES.get(comparison.axis, comparison.axis),
-            ylabel="score",
-            ylim=score_axis,
-        )
-        left.set_xlim(left=0)
-        left.legend(loc="best", fontsize=9, edgecolor="none", framealpha=0.9)
-        left.xaxis.set_major_formatter(lambda value, _: short(value))
-        right.set(title="final score, IQM and 95 % interval", xlim=score_axis, ylim=(len(groups) - 0.5, -0.5))
-        right.set_yticks(range(len(groups)), [_plain(group.label) for group in groups])
-        for panel in (left, right):
-            panel.spines[["top", "right"]].set_visible(False)
-            panel.grid(color="0.9", linewidth=0.8)
-            panel.set_axisbelow(True)
-    figure.savefig(target)

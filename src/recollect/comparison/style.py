@@ -36,16 +36,7 @@ a {{ color: inherit; text-decoration-color: var(--soft); text-underline-offset: 
 figure {{ margin: 22px 0 0; max-width: 860px; }}
 .legend {{ list-style: none; display: flex; flex-wrap: wrap; gap: 4px 20px; margin: 0 0 6px; padding: 0; }}
 svg {{ width: 100%; min-width: 600px; height: auto; display: block; }}
-svg text {{ fill: var(--soft); font-size: 12px; text-anchor: middle; font-variant-numeric: tabular-nums; }}
-svg .end {{ text-anchor: end; }} svg .start {{ text-anchor: start; }}
-svg .grid {{ stroke: var(--faint); }}
-svg .known {{ stroke: var(--soft); stroke-dasharray: 5 4; }}
-svg .run {{ fill: none; stroke: var(--c); stroke-width: 1; opacity: .35; }}
-svg .band {{ fill: var(--c); opacity: .15; }}
-svg .middle {{ fill: none; stroke: var(--c); stroke-width: 2.4; stroke-linejoin: round; }}
-svg .interval {{ stroke: var(--c); stroke-width: 8; stroke-linecap: round; opacity: .28; }}
-svg .dot {{ fill: var(--c); opacity: .65; }}
-svg .mark {{ stroke: var(--c); stroke-width: 3; }}
+svg text {{ fill: var(--soft) !important; font-variant-numeric: tabular-nums; }}
 .notes {{ padding: 14px 24px; }} .notes h2 {{ font-size: 15px; margin-bottom: 4px; }}
 .notes ul {{ margin: 0; padding-left: 18px; color: var(--soft); overflow-wrap: anywhere; }}
 """

@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from recollect.comparison.heat_map import WIDE_PAGE, Cell, HeatMap, heat_map_svg
-from recollect.comparison.level_curves import Panel, level_curves_svg
+from recollect.comparison.plots import has_matplotlib
+from recollect.comparison.table_pictures import WIDE_PAGE, Cell, HeatMap, Panel, heat_map_svg, level_curves_svg
 from recollect.evaluation.confidence_interval import Interval, interquartile_mean, seeds_interval
 from recollect.files import replace_between, write_atomically
 from recollect.recipes.markdown import markdown_cell
@@ -112,10 +112,10 @@ class Sheets:
         docs = root / "docs"
         (docs / "assets").mkdir(parents=True, exist_ok=True)
         table = self.table()
-        write_atomically(docs / "assets" / "data-sheets.svg", heat_map_svg(self.heat_map()))
-        for sheet in self.sheets:
-            picture = level_curves_svg(f"Data sheet of {sheet.core}", self.panels(sheet))
-            write_atomically(docs / "assets" / f"data-sheet-{sheet.core}.svg", picture)
+        if has_matplotlib():
+            write_atomically(docs / "assets" / "data-sheets.svg", heat_map_svg(self.heat_map()))
+            for sheet in self.sheets:
+                write_atomically(docs / "assets" / f"data-sheet-{sheet.core}.svg", level_curves_svg(self.panels(sheet)))
         write_atomically(docs / "data-sheets.md", self.page(table))
         for path in sorted((docs / "cores").glob("*.md")):
             text = page = path.read_text()
@@ -158,8 +158,7 @@ class Sheets:
         """Every core at every level."""
         columns = [(measure, place) for measure in self.measures for place in range(len(measure.levels))]
         rows = [[self._cell(sheet, measure, place) for measure, place in columns] for sheet in self.sheets]
-        for core, reason in self.missing:
-            rows.append([Cell(None, "-", f"{core}: {reason}") for _ in columns])
+        rows += [[Cell(None, "-") for _ in columns] for _ in self.missing]
         return HeatMap(
             title="What every core remembers",
             rows=[*(sheet.core for sheet in self.sheets), *(core for core, _ in self.missing)],
@@ -176,10 +175,8 @@ class Sheets:
         )
 
     def _cell(self, sheet: Sheet, measure: Measure, place: int) -> Cell:
-        score, (low, high) = sheet.scores[measure.key][place], sheet.intervals[measure.key][place]
-        title = f"{sheet.core}, {measure.title} {measure.levels[place]:g}: {score:.3f} ({low:.3f} to {high:.3f})"
-        value = (score - self.chance) / (1 - self.chance)
-        return Cell(value, f"{100 * score:.0f}", title, score >= self.good)
+        score = sheet.scores[measure.key][place]
+        return Cell((score - self.chance) / (1 - self.chance), f"{100 * score:.0f}", score >= self.good)
 
     def panels(self, sheet: Sheet) -> list[Panel]:
         """The curves of one core, the other ones behind it."""

@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from recollect.comparison.heat_map import WIDE_PAGE, Bar, Cell, HeatMap, heat_map_svg
-from recollect.comparison.profile import profile_svg
+from recollect.comparison.plots import has_matplotlib
 from recollect.comparison.suite import Suite, normalised
+from recollect.comparison.table_pictures import WIDE_PAGE, Bar, Cell, HeatMap, heat_map_svg, profile_svg
 from recollect.evaluation.confidence_interval import Interval, interquartile_mean, seeds_interval
 from recollect.files import write_atomically
 from recollect.recipes.markdown import markdown_cell
@@ -81,9 +81,10 @@ class Cells:
         assets = root / "docs" / "assets"
         assets.mkdir(parents=True, exist_ok=True)
         table = self.table()
-        write_atomically(assets / "memory-suite.svg", heat_map_svg(self.heat_map()))
+        if has_matplotlib():
+            write_atomically(assets / "memory-suite.svg", heat_map_svg(self.heat_map()))
         beats = profile = ""
-        if self.compared.tasks:
+        if self.compared.tasks and has_matplotlib():
             write_atomically(assets / "memory-suite-beats.svg", heat_map_svg(self.beats()))
             write_atomically(assets / "memory-suite-profile.svg", self.profile())
             beats = "![Probability that one core beats another](assets/memory-suite-beats.svg)"
@@ -234,13 +235,12 @@ class Cells:
     def _cell(self, row: Line, column: Heading) -> Cell:
         scores = self.suite.scores.get((row.name, column.key))
         if scores is None:
-            return Cell(None, self._brief(row, column), f"{row.name}, {column.title}: {self.reason(row, column)}")
+            return Cell(None, self._brief(row, column))
         middle = self._middle(scores)
-        title = f"{row.name}, {column.title}: {', '.join(f'{100 * score:z.0f}' for score in scores)}"
         test = self.good(row, column)[0]["tests"][""]
         lag, reach = test.get("lag"), test.get("reach")
         beyond = lag is not None and reach is not None and lag > reach
-        return Cell(middle, f"{100 * middle:z.0f}", title, row.name in self.suite.best(column.key), beyond)
+        return Cell(middle, f"{100 * middle:z.0f}", row.name in self.suite.best(column.key), beyond)
 
     def _foot(self, column: Heading) -> str:
         """The lag of a column, as its result files say; else its longest span."""
@@ -264,8 +264,7 @@ class Cells:
             line = []
             for theirs in names:
                 share = self.compared.beats(ours, theirs)
-                title = f"{ours} beats {theirs}: {100 * share:.0f} %"
-                line.append(Cell(None, "", ours) if ours == theirs else Cell(share, f"{100 * share:.0f}", title))
+                line.append(Cell(None, "") if ours == theirs else Cell(share, f"{100 * share:.0f}"))
             cells.append(line)
         return HeatMap(
             title="How probable is it that the row beats the column, in per cent?",
