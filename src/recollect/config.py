@@ -164,11 +164,11 @@ def load_object(name: str, what: str) -> Any:
     module_name, _, attribute = name.partition(":")
     found: Any = import_user_module(module_name, f"{what}={name!r}")
     for part in attribute.split("."):
-        if part not in vars(found):
+        if not hasattr(found, part):
             public = [known for known, x in vars(found).items() if callable(x) and not known.startswith("_")]
             hint = did_you_mean(part, public) or f"it has {', '.join(public[:12])}"
             raise ValueError(f"{what}={name!r}: {module_name} has no {attribute!r}; {hint}".rstrip())
-        found = vars(found)[part]
+        found = getattr(found, part)
     return found
 
 

@@ -1,16 +1,16 @@
-"""Plants small bugs in the library's own cores and reports which lines of the certificate see them.
+"""Plant small bugs in the library's own cores, and report which lines of the certificate catch them.
 
     python tests/certify/mutations.py --count 120            # about 20 minutes on two idle processors
     python tests/certify/mutations.py --count 20 --cores lstm hcam
 
-Every bug is one change of the source: a comparison flipped, an index or constant off by one, a sign changed, the two
-sides of a `where` exchanged, a reset, detach or clone left out, a slice begun one later. It is made in a copy of the
-package, in a line that the core's sample configs do run (not in checks of arguments, error texts, FLOP counts or the
-plain form), and the certificate runs in a process of its own, with the configs that come by that line. Survivors are
-listed with their change: each is a bug that no line sees, or a change that makes no difference.
-docs/certificate.md counts those of the committed run, benchmarks/results/mutations.json.
+Every bug is one change of the source: a flipped comparison, an index or constant off by one, a changed sign, exchanged
+branches of a `where`, a missing reset, detach or clone, a slice that starts one later. It is made in a copy of the
+package, in a line that the core's sample configs run (not in checks of arguments, error texts, FLOP counts or the
+reference), and the certificate runs in a process of its own, with the configs that reach that line. Survivors are
+listed with their change: each is a bug that no line catches, or a change without effect. docs/certificate.md counts
+those of the committed run, benchmarks/results/mutations.json.
 
-Run by hand; `test_mutations.py` plants a few of each kind.
+Run it by hand; `test_mutations.py` plants a few bugs.
 """
 
 import argparse

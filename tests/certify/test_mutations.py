@@ -1,4 +1,4 @@
-"""The script that plants bugs plants bugs, and the certificate sees them."""
+"""The mutation script makes bugs of every kind, and the certificate finds them."""
 
 import ast
 
@@ -22,10 +22,10 @@ def test_kinds_of_bugs():
     assert kinds == {"comparison", "where", "missing reset", "off by one", "sign", "dropped detach", "mask"}
     for mutant in found:
         ast.parse(SOURCE[: mutant.start] + mutant.new + SOURCE[mutant.stop :])
-        assert mutant.line != 4, "texts of errors are left alone"
+        assert mutant.line != 4, "texts of errors stay unchanged"
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_planted_bugs_are_caught(tmp_path):
     (tmp_path / "src").symlink_to(mutations.ROOT / "src")
     mutants = mutations.plan(["lstm", "tlb"], 8, 0, tmp_path)

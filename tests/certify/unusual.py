@@ -13,7 +13,7 @@ WIDTH = 6
 
 
 class Stepwise(nn.Module):
-    """A stranger's core as a loop over its own :meth:`step`; the memory is a bare tensor."""
+    """A user-defined core as a loop over its own :meth:`step`; the memory is a bare tensor."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Small cores that break one promise of the contract on purpose; the sound ones that they are made of are in sound.py.
+"""Small cores that each break one promise of the contract; correct_cores.py has the correct ones.
 
 ``BROKEN`` names for each broken core the line that must catch it, and the other lines that may fail with it.
 """
@@ -7,7 +7,7 @@ import math
 from typing import Any, NamedTuple
 
 import torch
-from sound import (
+from correct_cores import (
     CORRECT,
     WIDTH,
     Chunked,
@@ -368,14 +368,14 @@ class StreamHoards(Recurrent):
         return HoardingStream(self, batch_size)
 
 
-class DeafStream(Stream):
+class IgnoresResetsStream(Stream):
     def advance(self, inputs: Tensor, is_first: Tensor) -> Tensor:
         return super().advance(inputs, torch.zeros_like(is_first))
 
 
 class StreamIgnoresFirst(Recurrent):
     def stream(self, batch_size: int) -> Stream:
-        return DeafStream(self, batch_size)
+        return IgnoresResetsStream(self, batch_size)
 
 
 # -- carrying it elsewhere -------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from sound import WIDTH, Recurrent, RecurrentState
+from correct_cores import WIDTH, Recurrent, RecurrentState
 from torch import Tensor, nn
 from zoo_paths import LastState, Rotating
 
@@ -51,7 +51,7 @@ class AnotherStartInTraining(Recurrent):
 # -- single steps --------------------------------------------------------------------------------------------------
 
 
-class DeafOnceOld(Recurrent):
+class IgnoresResetsOnceOld(Recurrent):
     """Single steps ignore resets when the episode is a thousand steps old."""
 
     def unroll(self, inputs: Tensor, state: State, is_first: Tensor) -> tuple[Tensor, State]:
@@ -60,7 +60,7 @@ class DeafOnceOld(Recurrent):
         return super().unroll(inputs, state, is_first)
 
 
-class DeafToSingleStepsInInference(Recurrent):
+class IgnoresResetsToSingleStepsInInference(Recurrent):
     def unroll(self, inputs: Tensor, state: State, is_first: Tensor) -> tuple[Tensor, State]:
         if torch.is_inference_mode_enabled() and inputs.shape[1] == 1:
             is_first = torch.zeros_like(is_first)
@@ -251,13 +251,13 @@ class StartsFromOneTensor(nn.Module):
 # -- streams -------------------------------------------------------------------------------------------------------
 
 
-class DeafInInference(Stream):
+class IgnoresResetsInInference(Stream):
     def advance(self, inputs: Tensor, is_first: Tensor) -> Tensor:
         return super().advance(inputs, is_first & (not torch.is_inference_mode_enabled()))
 
 
-class StreamIsDeafInInference(Recurrent):
-    stream_type = DeafInInference
+class StreamIgnoresResetsInInference(Recurrent):
+    stream_type = IgnoresResetsInInference
 
 
 class AgingStream(Stream):
@@ -295,8 +295,8 @@ CORNERS: dict[type[nn.Module], str] = {
     CutsWhenInputsNeedNoGradient: "backward",
     ScalesGradientOfManyRows: "backward",
     AnotherStartInTraining: "reset",
-    DeafOnceOld: "long",
-    DeafToSingleStepsInInference: "modes",
+    IgnoresResetsOnceOld: "long",
+    IgnoresResetsToSingleStepsInInference: "modes",
     SingleStepLeaks: "poison",
     ClearsRealPartOfSingleStepsInTraining: "splits",
     HidesBehindFunction: "hidden-state",
@@ -313,7 +313,7 @@ CORNERS: dict[type[nn.Module], str] = {
     RoundsManyRows: "rows",
     StartsFromViews: "export",
     StartsFromOneTensor: "export",
-    StreamIsDeafInInference: "stream",
+    StreamIgnoresResetsInInference: "stream",
     StreamAges: "long",
     StreamResetsAllRows: "stream",
     StreamForksForget: "stream",

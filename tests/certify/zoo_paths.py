@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from sound import WIDTH, Plain, Recurrent, RecurrentState, Window, WindowState
+from correct_cores import WIDTH, Plain, Recurrent, RecurrentState, Window, WindowState
 from torch import Tensor, nn
 
 from recollect.cores.stream import Stream
@@ -22,7 +22,7 @@ State = RecurrentState
 # -- another path in training mode -----------------------------------------------------------------------------
 
 
-class DeafInTraining(Recurrent):
+class IgnoresResetsInTraining(Recurrent):
     def unroll(self, inputs: Tensor, state: State, is_first: Tensor) -> tuple[Tensor, State]:
         return super().unroll(inputs, state, torch.zeros_like(is_first) if self.training else is_first)
 
@@ -194,7 +194,7 @@ class KeepsInputOfOneStep(nn.Module):
         return self.read(clean) + before, LastState(last)
 
 
-class DeafForOneRow(Recurrent):
+class IgnoresResetsForOneRow(Recurrent):
     def unroll(self, inputs: Tensor, state: State, is_first: Tensor) -> tuple[Tensor, State]:
         return super().unroll(inputs, state, is_first & (inputs.shape[0] > 1))
 
@@ -500,7 +500,7 @@ class ComplexState(NamedTuple):
 
 
 class Rotating(nn.Module):
-    """z = lambda z + B x, complex; a sound core of somebody else."""
+    """z = lambda z + B x, complex; a correct user-defined core."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -553,13 +553,13 @@ class ImaginaryLeak(Rotating):
 # -- streams and copies ----------------------------------------------------------------------------------------
 
 
-class DeafToOneRow(Stream):
+class IgnoresResetsToOneRow(Stream):
     def advance(self, inputs: Tensor, is_first: Tensor) -> Tensor:
         return super().advance(inputs, is_first & (self.batch_size > 1))
 
 
-class StreamOfOneIsDeaf(Recurrent):
-    stream_type = DeafToOneRow
+class StreamOfOneIgnoresResets(Recurrent):
+    stream_type = IgnoresResetsToOneRow
 
 
 class KeepsOutputBuffer(Stream):
@@ -659,7 +659,7 @@ class EqualsPlainForm(Recurrent):
 
 
 ONE_PATH: dict[type[nn.Module], str] = {
-    DeafInTraining: "reset",
+    IgnoresResetsInTraining: "reset",
     ForgetsCallInTraining: "splits",
     MutatesInTraining: "purity",
     UpcastsInTraining: "purity",
@@ -677,7 +677,7 @@ ONE_PATH: dict[type[nn.Module], str] = {
     MutatesFlagsOfOneStep: "purity",
     MutatesStateOfOneStep: "purity",
     KeepsInputOfOneStep: "purity",
-    DeafForOneRow: "reset",
+    IgnoresResetsForOneRow: "reset",
     CapsRows: "rows",
     AssumesContiguous: "splits",
     PeeksForOneRow: "future",
@@ -708,7 +708,7 @@ ONE_PATH: dict[type[nn.Module], str] = {
     DropsImaginaryPart: "splits",
     CutsImaginaryPart: "backward",
     ImaginaryLeak: "poison",
-    StreamOfOneIsDeaf: "stream",
+    StreamOfOneIgnoresResets: "stream",
     StreamReusesOutput: "stream",
     StreamKeepsInput: "stream",
     BlocksLoseSteps: "stream",

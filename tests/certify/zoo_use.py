@@ -6,7 +6,7 @@ At another length of a call, with another number of rows, at a black frame, on a
 from typing import Any
 
 import torch
-from sound import WIDTH, Plain, Recurrent, RecurrentState, Window, WindowState, window_mask
+from correct_cores import WIDTH, Plain, Recurrent, RecurrentState, Window, WindowState, window_mask
 from torch import Tensor, nn
 
 from recollect.cores.stream import Stream
@@ -17,7 +17,7 @@ State = RecurrentState
 # -- lengths of calls ----------------------------------------------------------------------------------------------
 
 
-class BeginsAnewAtSixteen(Recurrent):
+class RestartsAtSixteen(Recurrent):
     """A path of its own for calls of 16 steps forgets what came before."""
 
     lengths = range(16, 17)
@@ -28,11 +28,11 @@ class BeginsAnewAtSixteen(Recurrent):
         return super().unroll(inputs, state, is_first)
 
 
-class BeginsAnewFrom101To299(BeginsAnewAtSixteen):
+class RestartsFrom101To299(RestartsAtSixteen):
     lengths = range(101, 300)
 
 
-class SingleStepsDeafWhenAllBegin(Plain):
+class SingleStepsIgnoresResetsWhenAllBegin(Plain):
     """A shortcut for the step at which all rows begin does not begin."""
 
     def forward(self, inputs: Tensor, state: tuple[Tensor], is_first: Tensor) -> tuple[Tensor, tuple[Tensor]]:
@@ -62,7 +62,7 @@ class SwapsManyRows(SwapsTwoRows):
 # -- weights that are frozen, modules that were evaluated first ----------------------------------------------------
 
 
-class BeginsAnewWhenFrozen(Recurrent):
+class RestartsWhenFrozen(Recurrent):
     def unroll(self, inputs: Tensor, state: State, is_first: Tensor) -> tuple[Tensor, State]:
         if torch.is_grad_enabled() and not any(weight.requires_grad for weight in self.parameters()):
             state = self.initial_state(inputs.shape[0])
@@ -206,26 +206,26 @@ class OverflowLeaks(Window):
 # -- streams -------------------------------------------------------------------------------------------------------
 
 
-class DeafWhenAllBegin(Stream):
+class IgnoresResetsWhenAllBegin(Stream):
     def advance(self, inputs: Tensor, is_first: Tensor) -> Tensor:
         if len(is_first) > 1 and is_first.all():
             is_first = torch.zeros_like(is_first)
         return super().advance(inputs, is_first)
 
 
-class StreamDeafWhenAllBegin(Recurrent):
-    stream_type = DeafWhenAllBegin
+class StreamIgnoresResetsWhenAllBegin(Recurrent):
+    stream_type = IgnoresResetsWhenAllBegin
 
 
-class DeafInLongBlocks(Stream):
+class IgnoresResetsInLongBlocks(Stream):
     def advance_block(self, inputs: Tensor, is_first: Tensor) -> Tensor:
         if inputs.shape[1] > 5:
             is_first = torch.zeros_like(is_first)
         return super().advance_block(inputs, is_first)
 
 
-class StreamDeafInLongBlocks(Recurrent):
-    stream_type = DeafInLongBlocks
+class StreamIgnoresResetsInLongBlocks(Recurrent):
+    stream_type = IgnoresResetsInLongBlocks
 
 
 class BorrowingStream(Stream):
@@ -273,16 +273,16 @@ class StreamWritesIntoFrames(Recurrent):
 
 
 USE: dict[type[nn.Module], str] = {
-    BeginsAnewAtSixteen: "splits",
-    BeginsAnewFrom101To299: "long",
-    SingleStepsDeafWhenAllBegin: "splits",
+    RestartsAtSixteen: "splits",
+    RestartsFrom101To299: "long",
+    SingleStepsIgnoresResetsWhenAllBegin: "splits",
     SwapsTwoRows: "rows",
     SwapsManyRows: "rows",
     SetsPrecision: "hidden-state",
     SwitchesGradientsOff: "hidden-state",
     StartsFromItsOwnWeight: "purity",
     StartsFromCache: "purity",
-    BeginsAnewWhenFrozen: "modes",
+    RestartsWhenFrozen: "modes",
     KeepsTableOfFirstCall: "modes",
     DividesByNorm: "gradients",
     DividesByNormAndABit: "gradients",
@@ -293,8 +293,8 @@ USE: dict[type[nn.Module], str] = {
     CountsOnCPU: "device",
     OverflowsInFloat16: "float16",
     StreamRoundsInFloat16: "float16",
-    StreamDeafWhenAllBegin: "stream",
-    StreamDeafInLongBlocks: "stream",
+    StreamIgnoresResetsWhenAllBegin: "stream",
+    StreamIgnoresResetsInLongBlocks: "stream",
     StreamWritesIntoGivenState: "stream",
     StreamWritesIntoFrames: "stream",
 }

@@ -1,4 +1,4 @@
-"""The card: what a certificate says, for people (a table) and for machines (JSON)."""
+"""The card of a certificate, for people (a table) and for machines (JSON)."""
 
 import json
 from dataclasses import asdict, dataclass, field
@@ -15,22 +15,22 @@ STYLES: dict[Status, str] = {"pass": "green", "fail": "bold red", "exempt": "yel
 
 @dataclass(frozen=True, kw_only=True)
 class Line:
-    """One promise of the contract and what became of it."""
+    """Result of one promise of the contract."""
 
     name: str
     status: Status
     detail: str
     """What was compared and how closely it agreed, or which step and row differ and by how much."""
     cause: str = ""
-    """What a failure of this kind usually means."""
+    """Usual reason of such a failure."""
     reason: str = ""
     """Why the core is exempt."""
     numbers: dict[str, Any] = field(default_factory=dict)
-    """The measurements behind ``detail``."""
+    """Measurements behind ``detail``."""
     seconds: float = 0.0
 
     def text(self) -> str:
-        """The detail, with the reason of an exemption or the likely cause of a failure."""
+        """Return the detail, with the reason of an exemption or the likely cause of a failure."""
         if self.status == "exempt":
             return f"exempt: {self.reason} ({self.detail})"
         return f"{self.detail}\nlikely cause: {self.cause}" if self.cause else self.detail
@@ -38,17 +38,17 @@ class Line:
 
 @dataclass(frozen=True, kw_only=True)
 class Card:
-    """The result of one certificate."""
+    """Result of one certificate."""
 
     core: str
     config: str
-    """The config that was certified, as Python."""
+    """The certified config, as Python."""
     lines: tuple[Line, ...]
     parameters: int
     state_bytes: int
-    """Of one stream."""
+    """Bytes of one row's state."""
     dtype: str
-    """In which the comparisons were made."""
+    """In which results were compared."""
     versions: dict[str, str]
     seconds: float
 
@@ -60,7 +60,11 @@ class Card:
     @property
     def failed(self) -> tuple[str, ...]:
         """Names of the lines that failed."""
-        return tuple(line.name for line in self.lines if line.status == "fail")
+        return self.named("fail")
+
+    def named(self, status: Status) -> tuple[str, ...]:
+        """Return the names of the lines with a status."""
+        return tuple(line.name for line in self.lines if line.status == status)
 
     def __getitem__(self, name: str) -> Line:
         """The line of that name."""
@@ -70,36 +74,36 @@ class Card:
         raise KeyError(f"no line {name!r} on this card; it has {', '.join(line.name for line in self.lines)}")
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain data, ready for ``json.dumps``."""
+        """Return plain data, ready for ``json.dumps``."""
         return {**asdict(self), "passed": self.passed, "failed": list(self.failed)}
 
     def to_json(self, indent: int | None = 2) -> str:
-        """The card as JSON."""
+        """Return the card as JSON."""
         return json.dumps(self.as_dict(), indent=indent)
 
     def verdict(self) -> str:
-        """One sentence."""
-        counts = {status: sum(line.status == status for line in self.lines) for status in STYLES}
+        """Return the card in one sentence."""
+        counts = {status: len(self.named(status)) for status in STYLES}
         words = [f"{counts['pass']} of {len(self.lines)} lines pass"]
         words += [f"{counts['fail']} fail: {', '.join(self.failed)}"] if counts["fail"] else []
         words += [f"{counts['exempt']} exempt"] if counts["exempt"] else []
         words += [f"{counts['skip']} not applicable"] if counts["skip"] else []
-        words += [f"long run {self.reach()}"] if self.reach() else []
+        words += [f"long run {self.long_run()}"] if self.long_run() else []
         return "; ".join(words)
 
-    def reach(self) -> str:
-        """How far the long run went; empty where it was not asked for."""
+    def long_run(self) -> str:
+        """Return steps and time of the long run; empty where there was none."""
         for line in self.lines:
             if line.name == "state-bytes" and "steps" in line.numbers:
                 steps, asked = line.numbers["steps"], line.numbers["asked"]
-                far = f"{steps:,} steps" if steps >= asked else f"{steps:,} of {asked:,} steps".replace(",", " ")
-                return f"{far} in {line.numbers['seconds']:.0f} s".replace(",", " ")
+                length = f"{steps:,} steps" if steps >= asked else f"{steps:,} of {asked:,} steps"
+                return f"{length} in {line.numbers['seconds']:.0f} s".replace(",", " ")
         return ""
 
     def __rich__(self) -> Group:
         head = Text.assemble((self.core, "bold"), f"  {self.config}" if self.config else "")
         facts = Text(
-            f"{self.parameters:,} parameters, {self.state_bytes:,} bytes of state per stream, compared in "
+            f"{self.parameters:,} parameters, {self.state_bytes:,} bytes of state per row, compared in "
             f"{self.dtype}, torch {self.versions.get('torch', '?')}, {self.seconds:.1f} s",
             style="dim",
         )
@@ -108,8 +112,7 @@ class Card:
         table.add_column(no_wrap=True)
         table.add_column(ratio=1, overflow="fold")
         for line in self.lines:
-            style = STYLES[line.status]
-            table.add_row(Text(line.status, style=style), Text(line.name), Text(line.text()))
+            table.add_row(Text(line.status, style=STYLES[line.status]), Text(line.name), Text(line.text()))
         return Group(head, facts, table, Text(self.verdict(), style="green" if self.passed else "bold red"))
 
     def __str__(self) -> str:
@@ -120,7 +123,7 @@ class Card:
 
 
 def summary(cards: list[Card]) -> Table:
-    """Many cards in one table: how many lines pass, which do not, and how far the long run went."""
+    """Return a table of many cards: numbers of passed and inapplicable lines, names of the others, the long run."""
     table = Table(box=None, padding=(0, 1, 0, 0))  # fits 80 columns
     table.add_column("core", no_wrap=True)
     for status in ("pass", "skip"):
@@ -130,14 +133,14 @@ def summary(cards: list[Card]) -> Table:
     table.add_column("long run, steps", no_wrap=True)
     table.add_column("s", justify="right", no_wrap=True)
     for card in cards:
-        found = {status: [line.name for line in card.lines if line.status == status] for status in STYLES}
+        fail, exempt = (", ".join(card.named(status)) for status in ("fail", "exempt"))
         table.add_row(
             card.core,
-            Text(str(len(found["pass"])), style=STYLES["pass"]),
-            Text(str(len(found["skip"])), style=STYLES["skip"]),
-            Text(", ".join(found["fail"]) or "-", style=STYLES["fail"] if found["fail"] else ""),
-            Text(", ".join(found["exempt"]) or "-", style=STYLES["exempt"] if found["exempt"] else ""),
-            (card.reach() or "-").replace(" steps", ""),
+            Text(str(len(card.named("pass"))), style=STYLES["pass"]),
+            Text(str(len(card.named("skip"))), style=STYLES["skip"]),
+            Text(fail or "-", style=STYLES["fail"] if fail else ""),
+            Text(exempt or "-", style=STYLES["exempt"] if exempt else ""),
+            (card.long_run() or "-").replace(" steps", ""),
             f"{card.seconds:.1f}",
         )
     return table

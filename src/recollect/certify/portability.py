@@ -1,4 +1,4 @@
-"""Lines about carrying a core elsewhere: files, copies and compilers."""
+"""Lines about portability: files, copies, devices and compilers."""
 
 import copy
 import io
@@ -13,34 +13,35 @@ import safetensors.torch
 import torch
 from torch import Tensor, nn
 
-from recollect.certify.compare import Comparison, NotApplicable, Violation
+from recollect.certify.comparison import Comparison, NotApplicable, Violation
 from recollect.certify.subject import TOLERANCES, Subject
 from recollect.ops.torch_internals import allow_recurrent_layers
 from recollect.state import map_state, named_leaves
 
 TRACED_STEPS = (1, 3)
-"""Lengths of the calls that are compiled and exported: a loop over steps is traced once per step.
-The memory is in use and rows stand at different places, so chunks end inside these calls too."""
+"""Lengths of the compiled and exported calls: a loop over steps is traced once per step. The memory is in use and rows
+are at different steps of their episodes, so chunks end inside these calls too."""
 
-STAYS = "a tensor is made where torch puts it by default: give it the device of a weight, or of the inputs"
-
-
-def _single_inputs(subject: Subject, salt: int, **shape: int) -> Tensor:
-    return subject.inputs(salt, **shape).float()
+DEVICE = "a tensor is made on torch's default device: give it the device of a weight, or of the inputs"
 
 
 @torch.no_grad()
 def save_load(subject: Subject) -> str:
-    """state_dict into a new module, pickle of module and state, deepcopy: all continue with the same numbers."""
+    """A module from state_dict, pickle or deepcopy, and a pickled state, continue with the same numbers."""
     meter = subject.comparison()
     inputs, is_first, state = subject.inputs(63), subject.resets(64), subject.used_state()
-    want, end = subject(inputs, state, is_first)
-    cause = "something that the output depends on is neither a parameter nor a buffer"
+    want = subject(inputs, state, is_first)
+    cause = "the output depends on data that is neither a parameter nor a buffer"
     for way, module in _copies(subject):
-        got, last = subject.cast(module).eval()(inputs.clone(), subject.used_state(), is_first)
-        meter.outputs(got, want, f"a module made by {way}", cause=cause)
-        meter.states(last, end, f"a module made by {way}", cause=cause)
-    _copy_is_independent(subject, meter, inputs, is_first, state, want)
+        got = subject.cast(module).eval()(inputs.clone(), subject.used_state(), is_first)
+        meter.results(got, want, f"a module made by {way}", cause=cause)
+    twin = copy.deepcopy(subject.core)
+    for parameter in twin.parameters():
+        parameter.zero_()
+    twin(inputs.clone(), subject.used_state(), is_first)
+    cause = "the copy shares weights or a cache with the original, through a closure"
+    got = subject(inputs, state, is_first)
+    meter.outputs(got[0], want[0], "a module whose deepcopy got other weights", cause=cause)
     cause = "define the state's NamedTuple at the top level of a module, so that pickle finds it"
     try:
         restored = pickle.loads(pickle.dumps(state))
@@ -51,19 +52,6 @@ def save_load(subject: Subject) -> str:
     return f"state_dict (torch and safetensors) into {made}, pickle, deepcopy: {meter.report()}"
 
 
-def _copy_is_independent(
-    subject: Subject, meter: Comparison, inputs: Tensor, is_first: Tensor, state: Any, want: Tensor
-) -> None:
-    """Other weights in a copy do not change the original."""
-    twin = copy.deepcopy(subject.core)
-    for parameter in twin.parameters():
-        parameter.zero_()
-    twin(inputs.clone(), subject.used_state(), is_first)
-    got = subject(inputs, state, is_first)[0]
-    what = "a module whose deepcopy got other weights"
-    meter.outputs(got, want, what, cause="the copy shares weights or a cache with the original, through a closure")
-
-
 def _copies(subject: Subject) -> Iterator[tuple[str, nn.Module]]:
     yield "deepcopy", copy.deepcopy(subject.core)
     try:
@@ -71,8 +59,8 @@ def _copies(subject: Subject) -> Iterator[tuple[str, nn.Module]]:
     except (pickle.PicklingError, AttributeError, TypeError, RuntimeError) as error:
         raise Violation(
             f"the module cannot be pickled: {error}",
-            "a lambda or a local class is kept as an attribute of the module, or a weight is parametrized, which torch "
-            "saves as a state_dict alone",
+            "a lambda or a local class is an attribute of the module, or a weight is parametrized, which torch "
+            "saves in a state_dict only",
         ) from None
     weights = subject.core.state_dict()
     file = io.BytesIO()
@@ -84,7 +72,7 @@ def _copies(subject: Subject) -> Iterator[tuple[str, nn.Module]]:
 
 
 def _other(subject: Subject) -> nn.Module:
-    """A module of the same config with other weights."""
+    """Make a module of the same config with other weights."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(subject.seed + 987)
         if subject.rebuild is not None:
@@ -102,17 +90,17 @@ def _load(module: nn.Module, weights: dict[str, Tensor]) -> nn.Module:
     except RuntimeError as error:
         raise Violation(
             f"state_dict does not fit a new module: {' '.join(str(error).split())[:300]}",
-            "parameters or buffers are made at the first call, or depend on something other than the config",
+            "parameters or buffers are made at the first call, or depend on more than the config",
         ) from None
     return module
 
 
 @torch.no_grad()
 def device(subject: Subject) -> str:
-    """Weights that go to another device take everything with them: tried on torch's device without numbers."""
+    """All tensors move to another device with the weights; tested on torch's meta device."""
     module = copy.deepcopy(subject.single)
     if not [*module.parameters(), *module.buffers()]:
-        raise NotApplicable("the module has no tensor that says where it is")
+        raise NotApplicable("the module has no tensors")
     done = []
     try:
         module.to("meta")
@@ -120,7 +108,7 @@ def device(subject: Subject) -> str:
         done.append("initial_state")
         _all_on_meta(state, f"initial_state({subject.batch})")
         for steps in TRACED_STEPS:
-            call = (_single_inputs(subject, 65, steps=steps), subject.resets(66)[:, :steps])
+            call = (subject.inputs(65, steps=steps).float(), subject.resets(66)[:, :steps])
             inputs, is_first = (tensor.to("meta") for tensor in call)
             done.append(f"a call of {'one step' if steps == 1 else f'{steps} steps'}")
             output, end = module(inputs, state, is_first)
@@ -128,29 +116,30 @@ def device(subject: Subject) -> str:
             _all_on_meta(output, f"the output of {done[-1]}")
     except Violation:
         raise
-    except Exception as error:  # whatever a stranger's module raises where there are no numbers
-        said = str(error)
-        mixed = not isinstance(error, NotImplementedError) and all(word in said for word in ("cpu", "meta", "devic"))
-        if mixed:
-            raise Violation(f"{done[-1] if done else 'initial_state'}: {_first_line(error)}", STAYS) from None
-        tried = ", ".join(done[:-1]) or "weights"
-        return f"{tried}; the rest needs numbers, which are not there ({_first_line(error)})"
-    return f"{', '.join(done)}: nothing stays behind"
+    except Exception as error:  # a user-defined module may raise anything on the meta device
+        mixed = all(word in str(error) for word in ("cpu", "meta", "devic"))
+        if mixed and not isinstance(error, NotImplementedError):
+            raise Violation(f"{done[-1] if done else 'initial_state'}: {_first_line(error)}", DEVICE) from None
+        tested = ", ".join(done[:-1]) or "weights"
+        return f"{tested}; the rest needs values, which the meta device has not ({_first_line(error)})"
+    return f"{', '.join(done)}: all tensors move"
 
 
 def _all_on_meta(state: Any, what: str) -> None:
     for name, leaf in named_leaves(state):
         if not leaf.is_meta:
-            raise Violation(f"{what}{name and '.'}{name} is on {leaf.device}, the weights are on another device", STAYS)
+            raise Violation(
+                f"{what}{name and '.'}{name} is on {leaf.device}, the weights are on another device", DEVICE
+            )
 
 
 @contextmanager
 def _quiet_compiler() -> Iterator[None]:
-    """A compiler without memory of earlier calls, whose warnings are left to the line's own message."""
+    """Reset the compiler and silence its output within a context."""
     torch.compiler.reset()
     logging.disable(logging.CRITICAL)
     try:
-        # On failure torch also prints the graph that it had.
+        # On failure torch also prints its graph.
         with (
             warnings.catch_warnings(),
             redirect_stdout(io.StringIO()),
@@ -165,42 +154,42 @@ def _quiet_compiler() -> Iterator[None]:
 
 
 def _first_line(error: BaseException) -> str:
-    """What the compiler complains about, without its pages of context."""
+    """Return the first line of an error of the compiler, without its pages of context."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return (lines[0] if lines else type(error).__name__)[:300]
 
 
 def _trial(subject: Subject, salt: int, steps: int) -> tuple[Tensor, Any, Tensor]:
-    """Arguments of a call; always new tensors."""
+    """Return new tensors as arguments of a call."""
     like = subject.single.initial_state(subject.batch)  # leaves may be of several dtypes
     state = map_state(lambda leaf, own: leaf.to(own.dtype), subject.used_state(salt), like)
-    return _single_inputs(subject, salt, steps=steps), state, subject.resets(salt + 1, steps=steps)
+    return subject.inputs(salt, steps=steps).float(), state, subject.resets(salt + 1, steps=steps)
 
 
 @torch.no_grad()
 def compiled(subject: Subject) -> str:
     """torch.compile of the whole graph gives the same numbers, for one step and for several."""
     meter = Comparison(10 * TOLERANCES[torch.float32])
-    cause = "compiled code takes another path than eager code (a branch on is_compiling, or on a value seen once)"
+    backend = subject.options.backend
+    cause = "compiled code takes another path than eager code (a branch on is_compiling, or on a value at tracing time)"
     with _quiet_compiler():
         for steps in TRACED_STEPS:
-            model = torch.compile(subject.single, fullgraph=True, dynamic=False, backend=subject.options.backend)
-            for salt in (71, 73):  # the second call has other values: nothing may be burnt into the graph
-                want, end = subject.single(*_trial(subject, salt, steps))
+            model = torch.compile(subject.single, fullgraph=True, dynamic=False, backend=backend)
+            for salt in (71, 73):  # the second call has other values, which must not be constants of the graph
+                want = subject.single(*_trial(subject, salt, steps))
                 try:
-                    got, last = model(*_trial(subject, salt, steps))
-                except Exception as error:  # the compiler raises many types; all mean the same here
-                    raise Violation(
-                        f"torch.compile(fullgraph=True, backend={subject.options.backend!r}) of {steps} steps: "
-                        f"{type(error).__name__}: {_first_line(error)}",
-                        _compile_cause(subject.single),
-                    ) from None
-                what = f"compiled against eager, {steps} steps"
-                meter.outputs(got, want, what, cause=cause)
-                meter.states(last, end, what, step=steps - 1, cause=cause)
+                    got = model(*_trial(subject, salt, steps))
+                except Exception as error:  # the compiler raises many types, with one meaning here
+                    what = f"torch.compile(fullgraph=True, backend={backend!r}) of {steps} steps"
+                    raise _failure(what, error, _compile_cause(subject.single)) from None
+                meter.results(got, want, f"compiled against eager, {steps} steps", cause=cause)
     rnn = any(isinstance(module, nn.RNNBase) for module in subject.single.modules())
     need = " (nn.LSTM and nn.GRU need allow_rnn = True in the config of dynamo, which was set)" if rnn else ""
-    return f"fullgraph, backend {subject.options.backend}, calls of 1 and 3 steps: {meter.report()}{need}"
+    return f"fullgraph, backend {backend}, calls of 1 and 3 steps: {meter.report()}{need}"
+
+
+def _failure(what: str, error: Exception, cause: str) -> Violation:
+    return Violation(f"{what}: {type(error).__name__}: {_first_line(error)}", cause)
 
 
 def _compile_cause(module: nn.Module) -> str:
@@ -214,36 +203,28 @@ def _compile_cause(module: nn.Module) -> str:
 
 @torch.no_grad()
 def export(subject: Subject) -> str:
-    """torch.export of one step and of several gives the same numbers, with the state going in and out."""
+    """torch.export of one step and of several gives the same numbers, with the state as input and output."""
     meter = Comparison(10 * TOLERANCES[torch.float32])
+    cause = (
+        "a value of the example inputs became a constant of the exported program, or initial_state returns one "
+        "tensor as several leaves: clone it"
+    )
     with _quiet_compiler():
         for steps in TRACED_STEPS:
             example = _trial(subject, 75, steps)
-            if steps == 1:  # as a program begins its life; what it returns comes in at the next step
+            if steps == 1:  # as a program starts; at the next step its input is the state that it returned
                 example = (example[0], subject.single.initial_state(subject.batch), example[2])
             try:
-                program = torch.export.export(subject.single, example, strict=False)
+                model = torch.export.export(subject.single, example, strict=False).module()
             except Exception as error:  # as above
-                raise Violation(
-                    f"torch.export of {steps} steps: {type(error).__name__}: {_first_line(error)}",
-                    "a Python branch that depends on the value of a tensor, or a state that is not a NamedTuple",
-                ) from None
-            model = program.module()
+                why = "a Python branch that depends on the value of a tensor, or a state that is not a NamedTuple"
+                raise _failure(f"torch.export of {steps} steps", error, why) from None
             for salt in (75, 77):
-                want, end = subject.single(*_trial(subject, salt, steps))
+                want = subject.single(*_trial(subject, salt, steps))
                 try:
-                    got, last = model(*_trial(subject, salt, steps))
+                    got = model(*_trial(subject, salt, steps))
                 except Exception as error:  # as above
-                    raise Violation(
-                        f"the exported program of {steps} steps refuses a memory in use: "
-                        f"{type(error).__name__}: {_first_line(error)}",
-                        "initial_state gives views, and the program takes nothing else: use repeat, not expand",
-                    ) from None
-                what = f"exported against eager, {steps} steps"
-                cause = (
-                    "a value of the example inputs is burnt into the exported program, or initial_state gives one "
-                    "tensor as several leaves: clone it"
-                )
-                meter.outputs(got, want, what, cause=cause)
-                meter.states(last, end, what, step=steps - 1, cause=cause)
+                    why = "initial_state returns views, and the program takes nothing else: use repeat, not expand"
+                    raise _failure(f"the exported program of {steps} steps rejects a used state", error, why) from None
+                meter.results(got, want, f"exported against eager, {steps} steps", cause=cause)
     return f"calls of 1 and 3 steps: {meter.report()}"

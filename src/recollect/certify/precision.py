@@ -1,4 +1,4 @@
-"""Lines about precision: float32 is float32 throughout, and bfloat16 and float16 drift within reason."""
+"""Lines about precision: float32 is float32 throughout, and the drift of bfloat16 and float16 is small."""
 
 import copy
 from typing import Any
@@ -6,38 +6,39 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from recollect.certify.compare import (
+from recollect.certify.comparison import (
     Comparison,
     NotApplicable,
     Violation,
-    continuous,
+    absolute_difference,
     first_place,
-    gap,
+    is_continuous,
     per_step,
     scale,
 )
+from recollect.certify.equivalence import run_split
 from recollect.certify.subject import TOLERANCES, Subject
 from recollect.state import clone, leaves, map_state, named_leaves
 
 BFLOAT16_DRIFT = 0.1
-"""Relative root-mean-square drift that is still taken for rounding: about 25 roundings of bfloat16 that agree."""
+"""Largest relative root-mean-square drift by rounding: about 25 roundings of bfloat16 in the same direction."""
 FLOAT16_DRIFT = BFLOAT16_DRIFT / 8
-"""As many roundings of float16, which has three bits more."""
+"""The same number of roundings of float16, which has three bits more."""
 
 LAST_DIGIT = 2.0**-24
 AMPLIFICATION = 32
-"""How much more than a change of the last digit of weights, inputs and memory an honest float32 computation may be off:
-every sum on the way rounds again."""
+"""Accepted float32 error relative to the effect of the last digit of weights, inputs and memory, because every
+intermediate sum rounds again."""
 
 
 def rounding(subject: Subject) -> float:
-    """What relative difference rounding explains in float32: 1e-5, or more in a core that amplifies the last digit.
+    """Return the relative difference that float32 rounding explains: 1e-5, or more if a core amplifies the last digit.
 
-    Weights, inputs and the incoming memory change by one unit of their last digit; what the outputs then move by,
-    times :data:`AMPLIFICATION`, no float32 computation can promise to stay below.
+    Weights, inputs and the incoming memory are changed by one unit of their last digit; no float32 computation can be
+    more accurate than the resulting change of the outputs times :data:`AMPLIFICATION`.
     """
-    if "rounding" not in subject.found:
-        double = subject.doubled()
+    if "rounding" not in subject.cache:
+        double = subject.in_float64()
         inputs, is_first, state = double.inputs(141), double.resets(142), double.used_state(9)
         moved = [0.0]
         with torch.no_grad():
@@ -52,14 +53,18 @@ def rounding(subject: Subject) -> float:
                 for name, p in double.core.named_parameters():
                     p.copy_(kept[name])
                 pairs = [(got, want), *zip(leaves(end), leaves(last), strict=True)]
-                moved += [gap(a, b).max().item() / scale(b) for a, b in pairs if a.numel() and continuous(a)]
+                moved += [
+                    absolute_difference(a, b).max().item() / scale(b)
+                    for a, b in pairs
+                    if a.numel() and is_continuous(a)
+                ]
         finite = [size for size in moved if size < float("inf")]
-        subject.found["rounding"] = max(TOLERANCES[torch.float32], AMPLIFICATION * max(finite))
-    return subject.found["rounding"]
+        subject.cache["rounding"] = max(TOLERANCES[torch.float32], AMPLIFICATION * max(finite))
+    return subject.cache["rounding"]
 
 
 def _nudge(tensor: Tensor, generator: torch.Generator) -> Tensor:
-    if not continuous(tensor):
+    if not is_continuous(tensor):
         return tensor
     sign = torch.randint(0, 2, tensor.shape, generator=generator).to(tensor.dtype) * 2 - 1
     return tensor * (1 + LAST_DIGIT * sign)
@@ -67,49 +72,45 @@ def _nudge(tensor: Tensor, generator: torch.Generator) -> Tensor:
 
 @torch.no_grad()
 def float32(subject: Subject) -> str:
-    """A float32 module gives, to rounding, what the same module gives in float64: calls, single steps and stream."""
+    """Calls, single steps and stream in float32 equal those in float64 up to rounding."""
     single = subject.variant(core=subject.single, dtype=torch.float32, brief=False)
-    double = subject.doubled()
+    double = subject.in_float64()
     limit = 3 * rounding(subject)
     meter = Comparison(limit)
-    modes = {"evaluation": {}} | ({} if subject.noisy else {"training": {"is_training": True, "grad": True}})
+    modes = {"evaluation": {}} | ({} if subject.is_noisy else {"training": {"is_training": True, "grad": True}})
     for mode, changes in modes.items():
         for batch in (3,) if subject.options.quick else (subject.batch, 1):
             ones, twos = single.variant(batch=batch, **changes), double.variant(batch=batch, **changes)
-            # The same numbers on both sides, such as float32 can hold.
+            # The same float32 numbers on both sides.
             inputs, is_first = ones.inputs(145), ones.resets(146)
             state = ones.used_state(10)
             with torch.no_grad():
                 want, last = twos(inputs.double(), _like(state, double.core, batch), is_first)
-            cause = "something inside a float32 module computes in reduced precision (half, bfloat16, TF32)"
+            cause = "a part of the float32 module computes in reduced precision (half, bfloat16, TF32)"
             got, end = ones(inputs, state, is_first)
             what = f"float32 against float64, {subject.steps} steps of {batch} rows, {mode} mode"
             _close(subject, meter, got, want, what, cause)
             if not subject.discrete:
                 meter.states(end, last, what, step=subject.steps - 1, cause=cause)
-            if mode == "training" or (subject.options.quick and not subject.streams):
+            if mode == "training" or (subject.options.quick and not subject.has_stream):
                 continue
             want = twos(inputs.double(), _like(ones.fresh_state(), double.core, batch), is_first)[0]
-            parts, memory = [], ones.fresh_state()
             few = 8 if subject.options.quick else subject.steps
-            for x, first in zip(inputs[:, :few].split(1, 1), is_first[:, :few].split(1, 1), strict=True):
-                out, memory = ones(x, memory, first)
-                parts.append(out)
-            _close(subject, meter, torch.cat(parts, 1), want[:, :few], f"{what}, calls of one step", cause)
-            if subject.streams:
-                live = ones.live(batch)
-                parts = [live.step(x, first) for x, first in zip(inputs.unbind(1), is_first.unbind(1), strict=True)]
-                _close(subject, meter, torch.stack(parts, 1), want, f"{what}, stream", cause)
+            got, _ = run_split(ones, inputs[:, :few], ones.fresh_state(), is_first[:, :few], [1] * few)
+            _close(subject, meter, got, want[:, :few], f"{what}, calls of one step", cause)
+            if subject.has_stream:
+                got = _in_steps(ones.new_stream(batch), inputs, is_first)
+                _close(subject, meter, got, want, f"{what}, stream", cause)
     return f"calls, single steps and stream against float64 (limit {limit:.0e}): {meter.report()}"
 
 
 def _like(state: Any, core: Any, batch: int) -> Any:
-    """A state in the dtypes of another module's states."""
+    """Convert a state to the dtypes of another module's states."""
     return map_state(lambda leaf, like: leaf.to(like.dtype), state, core.initial_state(batch))
 
 
 def _close(subject: Subject, meter: Comparison, got: Tensor, want: Tensor, what: str, cause: str) -> None:
-    """Compared at the limit; in a core that chooses, rounding may flip a choice in some steps, never in most."""
+    """Compare at the limit; in a core with discrete choices, rounding may flip those of some steps, but not of most."""
     try:
         meter.outputs(got, want, what, cause=cause)
     except Violation as found:
@@ -118,20 +119,16 @@ def _close(subject: Subject, meter: Comparison, got: Tensor, want: Tensor, what:
         raise
 
 
-def _single_inputs(subject: Subject, salt: int, **shape: int) -> Tensor:
-    return subject.inputs(salt, **shape).float()
-
-
 @torch.no_grad()
 def bfloat16(subject: Subject) -> tuple[str, dict[str, Any]]:
-    """Autocast to bfloat16: finite, state dtypes kept, drift from float32 measured and within reason."""
-    inputs, is_first = _single_inputs(subject, 61), subject.resets(62)
+    """Under autocast to bfloat16, outputs are finite, state dtypes are kept, and the drift from float32 is small."""
+    inputs, is_first = subject.inputs(61).float(), subject.resets(62)
     want = _in_calls(subject.single, inputs, is_first)
     with torch.autocast("cpu", torch.bfloat16):
         got = _in_calls(subject.single, inputs, is_first)
     numbers = {"drift": _drift(subject, got, want, "under autocast to bfloat16")}
     detail = f"drift {numbers['drift']:.1%} of the outputs' size over {subject.steps} steps"
-    if subject.streams:
+    if subject.has_stream:
         make = subject.single.stream
         want = _in_steps(make(subject.batch), inputs, is_first)
         outside = make(subject.batch)
@@ -144,31 +141,31 @@ def bfloat16(subject: Subject) -> tuple[str, dict[str, Any]]:
         got = _in_steps(inside, inputs, is_first)
         _drift(subject, got, want, "of a stream made under autocast to bfloat16 and used after it")
         detail += f", {numbers['stream_drift']:.1%} in the stream"
-    return f"{detail} (limit {BFLOAT16_DRIFT:.0%}{_judged(subject)})", numbers
+    return f"{detail} (limit {BFLOAT16_DRIFT:.0%}{_which_steps(subject)})", numbers
 
 
 @torch.no_grad()
 def float16(subject: Subject) -> tuple[str, dict[str, Any]]:
-    """The module in float16: calls, single steps and stream are finite, keep the state's dtypes and agree."""
+    """In float16, calls, single steps and stream are finite, keep the state's dtypes and agree."""
     if not getattr(subject.core, "runs_in_float16", False):
-        raise NotApplicable("the module does not say that it runs in float16: runs_in_float16 = True")
+        raise NotApplicable("the module does not declare runs_in_float16 = True")
     module = copy.deepcopy(subject.single).half()
-    inputs, is_first = _single_inputs(subject, 61).half(), subject.resets(62)
+    inputs, is_first = subject.inputs(61).float().half(), subject.resets(62)
     want = _in_calls(subject.single, inputs.float(), is_first)
     calls = _in_calls(module, inputs, is_first)
     others = {"single steps": _in_calls(module, inputs, is_first, 1)}
-    if subject.streams:
+    if subject.has_stream:
         others["a stream"] = _in_steps(module.stream(subject.batch), inputs, is_first)
     drift = _drift(subject, calls, want, "of calls in float16", FLOAT16_DRIFT)
-    numbers, said = {"drift": drift}, [f"calls drift by {drift:.2%} of the outputs' size from float32"]
+    numbers, parts = {"drift": drift}, [f"calls drift by {drift:.2%} of the outputs' size from float32"]
     for way, got in others.items():
         apart = _drift(subject, got, calls, f"of {way} in float16, against its calls,", FLOAT16_DRIFT)
         numbers[f"{way.split()[-1]}_apart"] = apart
-        said.append(f"{way} by {apart:.2%} from these")
-    return f"{', '.join(said)} (limit {FLOAT16_DRIFT:.2%}{_judged(subject)})", numbers
+        parts.append(f"{way} by {apart:.2%} from these")
+    return f"{', '.join(parts)} (limit {FLOAT16_DRIFT:.2%}{_which_steps(subject)})", numbers
 
 
-def _judged(subject: Subject) -> str:
+def _which_steps(subject: Subject) -> str:
     return " in the better half of the steps" if subject.discrete else ""
 
 
@@ -184,7 +181,7 @@ def _in_calls(core: Any, inputs: Tensor, is_first: Tensor, size: int = 16) -> Te
         raise Violation(
             f"state leaves {', '.join(changed)} change their dtype "
             + ("under autocast" if torch.is_autocast_enabled("cpu") else f"in a call in {inputs.dtype}"),
-            "cast what is written into the state back to the dtype of the state",
+            "cast what is written into the state to the dtype of the state",
         )
     return torch.cat(parts, 1)
 
@@ -195,12 +192,12 @@ def _in_steps(live: Any, inputs: Tensor, is_first: Tensor) -> Tensor:
 
 
 def _drift(subject: Subject, got: Tensor, want: Tensor, what: str, limit: float = BFLOAT16_DRIFT) -> float:
-    """Of all steps; judged are all of them, or the better half where the core chooses.
+    """Return the drift over all steps; limited is that of all of them, or of the better half for discrete choices.
 
-    Rounding flips choices that were close, and a flipped choice is as far off as it likes: one in some steps is no
-    finding, in most it is (as in :func:`_close`).
+    Rounding flips close choices, and the error of a flipped choice is unbounded: flips in some steps are no finding,
+    flips in most steps are (as in :func:`_close`).
     """
-    cause = "sums, norms, softmax or long recurrences run in half precision: compute those in float32"
+    cause = "sums, norms, softmax or long recurrences run in half precision: compute them in float32"
     if not got.isfinite().all():
         step, row = first_place(per_step(~got.isfinite()).any(-1))
         raise Violation(f"outputs {what} are not finite from step {step}, row {row} on", cause)
@@ -208,11 +205,11 @@ def _drift(subject: Subject, got: Tensor, want: Tensor, what: str, limit: float 
     size = want.square().mean().sqrt().clamp(min=1e-6)
     drift = (error.square().mean().sqrt() / size).item()
     steps = error.square().mean(-1).flatten().sort().values
-    judged = (steps[: (len(steps) + 1) // 2].mean().sqrt() / size).item() if subject.discrete else drift
-    if judged > limit:
+    limited = (steps[: (len(steps) + 1) // 2].mean().sqrt() / size).item() if subject.discrete else drift
+    if limited > limit:
         row, step = divmod(int(error.abs().amax(-1).argmax()), error.shape[1])
         raise Violation(
-            f"outputs {what} drift by {judged:.1%} of their size (limit {100 * limit:.3g}%); worst at step {step}, "
+            f"outputs {what} drift by {limited:.1%} of their size (limit {100 * limit:.3g}%); worst at step {step}, "
             f"row {row}, by {error[row, step].abs().max().item():.2g}",
             cause,
         )

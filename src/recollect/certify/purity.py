@@ -1,32 +1,32 @@
-"""The line about what a call may touch: nothing of its caller's."""
+"""The line about side effects: a call changes nothing that belongs to its caller."""
 
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from recollect.certify.compare import Violation
-from recollect.certify.subject import Subject, ask_gradients, everywhere, stride
+from recollect.certify.comparison import Violation
+from recollect.certify.subject import Subject, in_all_variants, make_strided, require_gradients
 from recollect.state import clone, map_state, named_leaves
 
 ALIAS = "a caller that reuses its input buffer would change the memory: copy what is kept"
 
 
-@everywhere
+@in_all_variants
 @torch.no_grad()
 def purity(subject: Subject) -> str:
-    """Inputs and the incoming state are unchanged; structure, shapes and dtypes come back as they went in."""
+    """Inputs and the incoming state are unchanged; structure, shapes and dtypes of the state are preserved."""
     flags = subject.resets(42)
     cases = {
         "a fresh state": (subject.fresh_state(), flags),
         "a used state": (subject.used_state(), flags),
-        # Where no row begins, a core may leave out the selection that is its only copy.
-        "a used state without resets": (subject.used_state(), subject.never()),
+        # Without resets a core may skip the selection that is its only copy.
+        "a used state without resets": (subject.used_state(), subject.no_resets()),
     }
     for start, (state, is_first) in cases.items():
         for steps in (subject.steps, 1):
             here = is_first[:, -steps:].contiguous()
-            _call_is_pure(subject, state, here, f"a call of {steps} steps from {start}")
+            _check_call(subject, state, here, f"a call of {steps} steps from {start}")
     one, many = subject.fresh_state(1), subject.fresh_state()
     for (name, single), (_, leaf) in zip(named_leaves(one), named_leaves(many), strict=True):
         if leaf.shape != (subject.batch, *single.shape[1:]) or not torch.equal(leaf, single.expand_as(leaf)):
@@ -34,40 +34,42 @@ def purity(subject: Subject) -> str:
                 f"initial_state({subject.batch}).{name} is not {subject.batch} times initial_state(1).{name}",
                 "fresh memories must be the same for every row; draw nothing at random in initial_state",
             )
-    _starts_apart(subject)
+    _check_fresh_states(subject)
     return f"inputs, is_first and {len(list(named_leaves(many)))} leaves unchanged; same structure, shapes and dtypes"
 
 
-def _starts_apart(subject: Subject) -> None:
-    """A fresh memory is its caller's alone, who may write into it: ``state.hidden[done] = 0``."""
+def _check_fresh_states(subject: Subject) -> None:
+    """Raise unless a fresh state shares no memory, because its caller may write into it: ``state.hidden[done] = 0``."""
     tensors = [*subject.core.named_parameters(), *subject.core.named_buffers()]
-    owners = {_place(tensor): f"the module's own {name}" for name, tensor in tensors if tensor.numel()}
+    owners = {_address(tensor): f"the module's own {name}" for name, tensor in tensors if tensor.numel()}
     for batch in (1, subject.batch):
-        states = [subject.core.initial_state(batch) for _ in range(2)]  # both alive, so that no place is used again
+        states = [subject.core.initial_state(batch) for _ in range(2)]  # both alive, so that no address is reused
         taken = dict(owners)
         for state in states:
             for name, leaf in named_leaves(state):
-                if leaf.numel() and _place(leaf) in taken:
+                if leaf.numel() and _address(leaf) in taken:
                     raise Violation(
-                        f"initial_state({batch}).{name} is {taken[_place(leaf)]}, or a view of it",
-                        "who writes into a fresh memory changes all others: give a tensor of its own (repeat, clone)",
+                        f"initial_state({batch}).{name} is {taken[_address(leaf)]}, or a view of it",
+                        "writing into a fresh memory changes all others: return a tensor of its own (repeat, clone)",
                     )
-            taken |= {_place(leaf): f"what initial_state({batch}) gave before" for _, leaf in named_leaves(state)}
+            taken |= {
+                _address(leaf): f"a tensor of an earlier initial_state({batch})" for _, leaf in named_leaves(state)
+            }
 
 
-def _place(tensor: Tensor) -> int:
+def _address(tensor: Tensor) -> int:
     return tensor.untyped_storage().data_ptr()
 
 
-def _call_is_pure(subject: Subject, state: Any, is_first: Tensor, what: str) -> None:
+def _check_call(subject: Subject, state: Any, is_first: Tensor, what: str) -> None:
     steps = is_first.shape[1]
     inputs, is_first = subject.inputs(41, steps=steps), is_first.clone()
     if subject.strided:
-        inputs, is_first = stride(inputs), stride(is_first)
+        inputs, is_first = make_strided(inputs), make_strided(is_first)
     state = clone(state)
     kept = (inputs.clone(), clone(state), is_first.clone())
     if subject.grad:
-        inputs, state = ask_gradients(inputs), map_state(ask_gradients, state)
+        inputs, state = require_gradients(inputs), map_state(require_gradients, state)
     with subject.mode():
         out, end = subject.core(inputs, state, is_first)
     cause = "an in-place operation (index assignment, add_, copy_, masked_fill_) on a tensor that the caller owns"
@@ -78,19 +80,22 @@ def _call_is_pure(subject: Subject, state: Any, is_first: Tensor, what: str) -> 
         if not torch.equal(now, before):
             row = int((now != before).reshape(subject.batch, -1).any(-1).nonzero()[0])
             raise Violation(f"incoming state.{name}, row {row}, changed during {what}", cause)
-    _same_form(state, end, f"after {what}")
+    _check_structure(state, end, f"after {what}")
     _check_outputs(subject, out, steps)
-    _no_alias(inputs, is_first, end)
+    for name, leaf in named_leaves(end):
+        for argument, given in (("inputs", inputs), ("is_first", is_first)):
+            if leaf.numel() and _address(leaf) == _address(given):
+                raise Violation(f"the new state.{name} is a view of {argument}", ALIAS)
     seen = clone(end)
     inputs.fill_(3.0)
     is_first.fill_(True)
     for (name, now), (_, before) in zip(named_leaves(end), named_leaves(seen), strict=True):
         if not torch.equal(now.nan_to_num(), before.nan_to_num()):
-            raise Violation(f"the new state.{name} follows when the caller overwrites its inputs after {what}", ALIAS)
+            raise Violation(f"the new state.{name} changes when the caller overwrites its inputs after {what}", ALIAS)
 
 
-def _same_form(before: Any, after: Any, when: str) -> None:
-    cause = "the state that a call returns is not of the form that initial_state gives"
+def _check_structure(before: Any, after: Any, when: str) -> None:
+    cause = "the state that a call returns has another structure than that of initial_state"
     if type(after) is not type(before):
         raise Violation(f"the state is a {type(after).__name__} {when}, it was a {type(before).__name__}", cause)
     old, new = list(named_leaves(before)), list(named_leaves(after))
@@ -100,12 +105,12 @@ def _same_form(before: Any, after: Any, when: str) -> None:
         if left.shape != right.shape:
             raise Violation(
                 f"state.{name} has shape {list(right.shape)} {when}, it had {list(left.shape)}",
-                "a cache that grows: keep a fixed number of entries and say in an integer leaf how many are valid",
+                "a cache that grows: keep a fixed number of entries, and the number of valid ones in an integer leaf",
             )
         if left.dtype != right.dtype:
             raise Violation(
                 f"state.{name} is {right.dtype} {when}, it was {left.dtype}",
-                "arithmetic promoted the leaf: cast it back, or start it in the dtype that the arithmetic gives",
+                "arithmetic promoted the leaf: cast it back, or initialise it in the dtype of the result",
             )
 
 
@@ -117,17 +122,8 @@ def _check_outputs(subject: Subject, out: Tensor, steps: int) -> None:
         )
     want = getattr(subject.core, "output_shape", None)
     if want is not None and tuple(out.shape[2:]) != tuple(want):
-        raise Violation(
-            f"outputs have shape {list(out.shape)}, output_shape says {list(want)}", "output_shape is wrong"
-        )
+        raise Violation(f"outputs have shape {list(out.shape)}, output_shape is {list(want)}", "output_shape is wrong")
     if out.is_complex():
         raise Violation(f"outputs are {out.dtype}", "outputs are real numbers: return the real part, or view_as_real")
     if out.dtype != subject.dtype:
         raise Violation(f"outputs are {out.dtype}, inputs and weights are {subject.dtype}", "a cast inside the core")
-
-
-def _no_alias(inputs: Tensor, is_first: Tensor, end: Any) -> None:
-    for name, leaf in named_leaves(end):
-        for what, given in (("inputs", inputs), ("is_first", is_first)):
-            if leaf.numel() and leaf.untyped_storage().data_ptr() == given.untyped_storage().data_ptr():
-                raise Violation(f"the new state.{name} is a view of {what}", ALIAS)

@@ -1,4 +1,4 @@
-"""pytest plugin: the streaming certificate as a fixture, for any library with a memory.
+"""pytest plugin: the streaming certificate as a fixture, for any library with memory cores.
 
     def test_contract(certify):
         certify(MyCore(), input_shape=(8,))
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def certify() -> Callable[..., Card]:
-    """A function with the arguments of :func:`recollect.certify.certify`; fails the test unless the card passes."""
+    """Return :func:`recollect.certify.certify` in a form that fails the test unless the card passes."""
 
     def run(core: Any, **options: Any) -> Card:
         from recollect.certify import certify as run_certificate

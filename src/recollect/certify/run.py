@@ -1,4 +1,4 @@
-"""Running the certificate: on one core, or on many over processes."""
+"""Certificates of one core, or of many in parallel processes."""
 
 import dataclasses
 import multiprocessing
@@ -13,21 +13,21 @@ import torch
 from torch import nn
 
 from recollect.certify import (
-    derivative,
-    endurance,
     equivalence,
-    frames,
-    hidden,
+    gradients,
+    hidden_state,
+    invalid_inputs,
     isolation,
-    live,
-    plain,
+    long_runs,
     portability,
     precision,
     purity,
+    streams,
 )
+from recollect.certify import reference as reference_line
 from recollect.certify.card import Card, Line
-from recollect.certify.compare import NotApplicable, Violation
-from recollect.certify.loading import Candidate, load, load_function, nearest
+from recollect.certify.comparison import NotApplicable, Violation
+from recollect.certify.loading import Candidate, load, load_function, suggest
 from recollect.certify.preflight import first_call
 from recollect.certify.snapshot import settings_kept
 from recollect.certify.subject import Options, Reference, Subject
@@ -39,23 +39,23 @@ Check = Callable[[Subject], str | tuple[str, dict[str, Any]]]
 LINES: dict[str, Check] = {
     "splits": equivalence.splits,
     "modes": equivalence.modes,
-    "stream": live.stream,
-    "copies": live.copies,
-    "reference": plain.reference,
+    "stream": streams.stream,
+    "copies": streams.copies,
+    "reference": reference_line.reference,
     "reset": equivalence.reset,
     "poison": isolation.poison,
-    "frames": frames.frames,
+    "frames": invalid_inputs.frames,
     "reset-gradient": isolation.reset_gradient,
     "future": isolation.future,
     "rows": isolation.rows,
     "purity": purity.purity,
-    "hidden-state": hidden.hidden_state,
-    "weights": hidden.weights,
-    "long": endurance.long,
-    "state-bytes": endurance.state_bytes,
-    "cost": endurance.cost,
-    "gradients": derivative.every_gradient,
-    "backward": derivative.backward,
+    "hidden-state": hidden_state.hidden_state,
+    "weights": hidden_state.weights,
+    "long": long_runs.long,
+    "state-bytes": long_runs.state_bytes,
+    "cost": long_runs.cost,
+    "gradients": gradients.every_gradient,
+    "backward": gradients.backward,
     "float32": precision.float32,
     "bfloat16": precision.bfloat16,
     "float16": precision.float16,
@@ -64,15 +64,15 @@ LINES: dict[str, Check] = {
     "compile": portability.compiled,
     "export": portability.export,
 }
-"""Every line of the card and the check behind it."""
+"""Check of every line of the card."""
 
 SLOW_LINES = ("long", "state-bytes", "cost", "compile", "export")
-"""Lines that take seconds where the others take a fraction of one."""
+"""Lines that take seconds; the others take a fraction of one."""
 
 ALIASES = {"future-gradient": "future"}
 
-SUSPICIOUS = 1e-2
-"""No rounding is larger than this."""
+LARGEST_ROUNDING = 1e-2
+"""Larger relative differences are no rounding."""
 
 
 def certify(  # noqa: PLR0913 (each one is an option of the command)
@@ -93,28 +93,30 @@ def certify(  # noqa: PLR0913 (each one is an option of the command)
     quick: bool = False,
     name: str | None = None,
 ) -> Card:
-    """Run the streaming contract as a battery of checks.
+    """Check the streaming contract of a core.
 
     Args:
         core: a module with ``initial_state(batch_size)`` and ``core(inputs, state, is_first) -> outputs, state``
-            (:mod:`recollect.cores.contract`); it is copied and never changed. Or what :func:`load` found.
+            (:mod:`recollect.cores.contract`), which is copied and never changed; or a result of :func:`load`.
         input_shape: shape of one step's input; ``core.input_shape`` when None.
-        lines: names out of :data:`LINES`; all of them when None.
-        exemptions: line -> reason, added to ``core.exemptions``. An exempt line is still run, and cannot fail the card.
+        lines: names from :data:`LINES`; all of them when None.
+        exemptions: reasons by line, added to ``core.exemptions``. An exempt line is run, but cannot fail the card.
         rebuild: makes another module of the same config, into which weights are loaded; without it a copy is used.
-        steps: length of the test sequences; should cross every window and chunk at least twice. 48 when None.
-        batch: rows; at least 3.
-        seed: of inputs, resets and of the values that replace exact zeros among the weights.
-        backend: of ``torch.compile``; ``"inductor"`` is the slow and thorough choice.
-        long_steps: length of the run of the line ``state-bytes``; the card says how many steps were made.
-        long_seconds: time limit of that run.
-        reference: the plain form, ``"package.module:function"`` or a function as in ``contract.Reference``.
+        steps: length of the test sequences, which should cross every window and chunk at least twice. 48 when None.
+        batch: number of rows; at least 3.
+        seed: of inputs, resets and the values that replace exact zeros among the weights.
+        backend: of ``torch.compile``; ``"inductor"`` is slow and thorough.
+        long_steps: length of the long run of ``state-bytes``.
+        long_seconds: time limit of that run; the card has the number of steps.
+        reference: a reference implementation, ``"package.module:function"`` or a function with the arguments of
+            ``Reference``.
         thorough: no time limit for the long run, and every line at three seeds.
         quick: fewer repetitions, for test suites that certify hundreds of configs.
-        name: how the card calls the core.
+        name: of the core on the card.
 
     Raises:
-        ValueError: no module that can be copied, no ``initial_state``, unknown shape, line or backend, bad sizes.
+        ValueError: the module cannot be copied or has no ``initial_state``; an unknown shape, line or backend; bad
+            sizes.
     """
     given = isinstance(core, Candidate)
     candidate = core if given else Candidate(name=name or type(core).__name__, core=core, rebuild=rebuild)
@@ -154,24 +156,20 @@ def _subject(
         return Subject(module, input_shape=shape, rebuild=rebuild, options=options)
     except RuntimeError as error:
         raise ValueError(
-            f"{type(module).__name__} cannot be copied ({' '.join(str(error).split())[:200]}), and copies are tested: "
-            "call a lazy module once before, and take weight_norm from torch.nn.utils.parametrizations"
+            f"{type(module).__name__} cannot be copied ({' '.join(str(error).split())[:200]}), but the certificate "
+            "tests copies: call a lazy module once before, and take weight_norm from torch.nn.utils.parametrizations"
         ) from None
 
 
 def _check_options(options: Options) -> None:
     steps, batch = options.steps, options.batch
-    if batch < 3:
-        raise ValueError(f"batch={batch}: the certificate compares rows, give it at least 3")
-    if steps < 2 * batch + 4:
-        raise ValueError(
-            f"steps={steps} (--length): too short to place resets in {batch} rows, give at least {2 * batch + 4}"
-        )
-    require(
-        options.long_steps >= 1, "long_steps", options.long_steps, "steps of the long run (--steps), give at least 1"
-    )
-    require(options.long_seconds >= 0, "long_seconds", options.long_seconds, "a time limit, give 0 or more")
-    if options.backend != "eager":  # what there is takes a second to import
+    require(batch >= 3, "batch", batch, "give at least 3 rows, which are compared")
+    least = 2 * batch + 4
+    if steps < least:
+        raise ValueError(f"steps={steps} (--length): too short to place resets in {batch} rows, give at least {least}")
+    require(options.long_steps >= 1, "long_steps", options.long_steps, "give at least 1 step (--steps)")
+    require(options.long_seconds >= 0, "long_seconds", options.long_seconds, "give a time limit of 0 or more seconds")
+    if options.backend != "eager":  # listing the backends takes a second
         lookup(dict.fromkeys(torch.compiler.list_backends(exclude_tags=())), options.backend, "backend")
 
 
@@ -179,9 +177,9 @@ def _check_options(options: Options) -> None:
 def _all_lines(
     subject: Subject, module: nn.Module, chosen: list[str], excused: Mapping[str, str], *, thorough: bool
 ) -> tuple[Line, ...]:
-    refused = first_call(subject)
-    if refused is not None:
-        return (refused,)
+    failed_call = first_call(subject)
+    if failed_call is not None:
+        return (failed_call,)
     found = tuple(_run_line(line, subject, excused.get(line)) for line in chosen)
     return tuple(_at_other_seeds(line, module, subject, excused) for line in found) if thorough else found
 
@@ -200,12 +198,12 @@ def _run_line(name: str, subject: Subject, excuse: str | None) -> Line:
         status, detail, cause = "fail", violation.detail, violation.cause
     except NotApplicable as reason:
         status, detail = "skip", f"not applicable: {reason}"
-    except Exception as error:  # whatever a stranger's module raises is a finding, and the other lines still run
+    except Exception as error:  # an exception of a user-defined module is a finding, and other lines still run
         status, detail = "fail", f"raised {type(error).__name__}: {' '.join(str(error).split())[:400]}"
         cause = "the core rejects a call that the contract allows"
     if excuse is not None and status != "skip":
         if status == "pass":
-            detail = f"passes all the same: {detail}"
+            detail = f"passes without exemption: {detail}"
         status, cause = "exempt", ""
     return Line(
         name=name,
@@ -219,7 +217,7 @@ def _run_line(name: str, subject: Subject, excuse: str | None) -> Line:
 
 
 def _at_other_seeds(line: Line, module: nn.Module, subject: Subject, excused: Mapping[str, str]) -> Line:
-    """The line as it stands, or the first failure at two other seeds."""
+    """Return the line, or its first failure at two other seeds."""
     if line.status != "pass" or line.name in SLOW_LINES:
         return line
     seed = subject.options.seed
@@ -233,21 +231,21 @@ def _at_other_seeds(line: Line, module: nn.Module, subject: Subject, excused: Ma
 
 
 def _second_opinion(check: Check, subject: Subject) -> str | tuple[str, dict[str, Any]]:
-    """The check; where float32 misses by what rounding explains, the check in float64, which tells it from a mistake.
+    """Run the check; where rounding explains its failure in float32, run it in float64, where a mistake remains.
 
-    Rounding explains 1e-5, and more only in a core that amplifies the last digit of its weights and inputs
+    Rounding explains 1e-5, and more only if a core amplifies the last digit of its weights and inputs
     (:func:`recollect.certify.precision.rounding`).
     """
     try:
         return check(subject)
     except Violation as violation:
-        if subject.dtype == torch.float64 or violation.relative > SUSPICIOUS:
+        if subject.dtype == torch.float64 or violation.relative > LARGEST_ROUNDING:
             raise
         try:
             allowed = precision.rounding(subject)
             if violation.relative > 10 * allowed:
                 raise violation
-            result = check(subject.doubled())
+            result = check(subject.in_float64())
         except Exception:
             raise violation from None
         detail = result if isinstance(result, str) else result[0]
@@ -259,13 +257,13 @@ def _input_shape(core: object, given: tuple[int, ...] | None) -> tuple[int, ...]
         raise ValueError(f"core is a {type(core).__name__}: give a torch.nn.Module that follows the streaming contract")
     if not callable(getattr(core, "initial_state", None)):
         raise ValueError(
-            f"{type(core).__name__} has no initial_state(batch_size): a core makes its own fresh memory; add the method"
+            f"{type(core).__name__} has no initial_state(batch_size): add this method, which returns a fresh memory"
         )
     shape = given if given is not None else getattr(core, "input_shape", None)
     if shape is None:
         raise ValueError(
-            f"input_shape=None: {type(core).__name__} does not say what a step looks like; give input_shape=(width,) "
-            "or set self.input_shape in the module"
+            f"input_shape=None: {type(core).__name__} has no input_shape; give input_shape=(width,), or set "
+            "self.input_shape in the module"
         )
     return tuple(int(size) for size in shape)
 
@@ -275,9 +273,9 @@ def _exemptions(core: nn.Module, given: Mapping[str, str]) -> dict[str, str]:
     found = {ALIASES.get(name, name): reason for name, reason in merged.items()}
     for name, reason in found.items():
         if name not in LINES:
-            raise ValueError(f"exemptions[{name!r}]: no such line{nearest(name, LINES)}")
+            raise ValueError(f"exemptions[{name!r}]: no such line{suggest(name, LINES)}")
         if not isinstance(reason, str) or not reason.strip():
-            raise ValueError(f"exemptions[{name!r}]={reason!r}: an exemption needs a reason in words")
+            raise ValueError(f"exemptions[{name!r}]={reason!r}: give a reason in words")
     return found
 
 
@@ -287,7 +285,7 @@ def _lines(given: Sequence[str] | None) -> list[str]:
     names = [ALIASES.get(name, name) for name in given]
     for name in names:
         if name not in LINES:
-            raise ValueError(f"lines: no line {name!r}{nearest(name, LINES)}")
+            raise ValueError(f"lines: no line {name!r}{suggest(name, LINES)}")
     return [name for name in LINES if name in names]
 
 
@@ -296,7 +294,7 @@ def _state_bytes(core: Any) -> int:
         with torch.no_grad():
             return nbytes(core.initial_state(1))
     except Exception:
-        return 0  # every line will say what is wrong with it
+        return 0  # the card has the error
 
 
 def certify_many(
@@ -305,8 +303,8 @@ def certify_many(
     """Certify several cores, each in a process with one thread, and yield the cards in the order of ``names``.
 
     Args:
-        names: what :func:`load` takes.
-        processes: how many at a time; the number of processors when None. 1 runs here, without new processes.
+        names: arguments of :func:`load`.
+        processes: number of processes at a time; that of the processors when None. 1 starts no new processes.
         options: further arguments of :func:`certify`.
 
     Raises:
@@ -322,17 +320,13 @@ def certify_many(
         return
     # spawn: a fork of a process whose torch has started threads may hang.
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(processes, mp_context=context, initializer=_one_thread) as pool:
+    with ProcessPoolExecutor(processes, mp_context=context, initializer=torch.set_num_threads, initargs=(1,)) as pool:
         jobs = [pool.submit(_certify_name, name, arguments) for name in names]
         try:
             yield from (job.result() for job in jobs)
         finally:
             for job in jobs:
                 job.cancel()
-
-
-def _one_thread() -> None:
-    torch.set_num_threads(1)
 
 
 def _certify_name(name: str, options: dict[str, Any]) -> Card:

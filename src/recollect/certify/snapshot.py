@@ -1,4 +1,4 @@
-"""What an object holds, as far as Python can see: did a call leave a trace, does something grow?"""
+"""Snapshots of all data that an object holds, to find changes and growth."""
 
 import functools
 import random
@@ -14,22 +14,22 @@ import torch
 from torch import Tensor, nn
 
 FOREIGN = ("torch", "builtins", "typing", "abc", "collections", "numpy", "functools", "enum", "weakref", "_thread")
-"""Packages whose classes and globals are not looked into."""
+"""Packages whose classes and globals are not inspected."""
 DEEPEST = 12
 LARGEST = 100_000
 
 
 def snapshot(module: nn.Module) -> dict[str, Any]:
-    """Copies of everything that a module, its children and their helpers hold, by name.
+    """Return copies of all data of a module and its children, by name.
 
-    Looked into: parameters, buffers, attributes, containers (also deques and NumPy arrays), objects, closures, random
-    generators, attributes of classes, and those globals that methods of the module's class name, through functions too.
+    Included: parameters, buffers, attributes, containers (also deques and NumPy arrays), objects, closures, random
+    generators, attributes of classes, and the globals that methods of their classes use, also through functions.
     """
     return {name: _copy(value) for name, value in _walk(module)}
 
 
 def settings() -> dict[str, Any]:
-    """What torch keeps for the whole program, by name."""
+    """Return global settings of torch, by name."""
     return {
         "torch's default dtype": str(torch.get_default_dtype()),
         "torch's default device": str(torch.get_default_device()),
@@ -42,7 +42,7 @@ def settings() -> dict[str, Any]:
 
 @contextmanager
 def settings_kept() -> Iterator[None]:
-    """Puts back those settings that change numbers or speed of everything that comes after."""
+    """Restore global settings that change numbers or speed, at the end of a context."""
     kept = (torch.get_default_dtype(), torch.get_float32_matmul_precision(), torch.get_num_threads())
     with torch.set_grad_enabled(torch.is_grad_enabled()):
         try:
@@ -54,8 +54,8 @@ def settings_kept() -> Iterator[None]:
                 torch.set_num_threads(kept[2])
 
 
-def differing(before: Mapping[str, Any], after: Mapping[str, Any]) -> str | None:
-    """The first name under which two snapshots differ."""
+def find_difference(before: Mapping[str, Any], after: Mapping[str, Any]) -> str | None:
+    """Return the first name for which two snapshots differ."""
     for name in [*before, *(name for name in after if name not in before)]:
         if not (name in before and name in after and _equal(before[name], after[name])):
             return name
@@ -63,13 +63,13 @@ def differing(before: Mapping[str, Any], after: Mapping[str, Any]) -> str | None
 
 
 def held_bytes(thing: Any) -> int:
-    """Bytes of everything that an object holds, in and outside tensors."""
+    """Return the bytes of all data that an object holds, in and outside tensors."""
     return sum(_size(value) for _, value in _walk(thing))
 
 
 def _walk(root: Any) -> Iterator[tuple[str, Any]]:
-    """Plain values, tensors and containers (as their lengths), depth first, each object once."""
-    seen: dict[int, Any] = {}  # the objects too: an id is free again when its object is gone
+    """Yield plain values, tensors and containers (as their lengths), depth first, each object once."""
+    seen: dict[int, Any] = {}  # with the objects, because ids of deleted objects are reused
     stack: list[tuple[str, Any, int]] = [("", root, 0)]
     count = 0
     while stack and count < LARGEST:
@@ -92,7 +92,7 @@ def _walk(root: Any) -> Iterator[tuple[str, Any]]:
 
 
 class _Length:
-    """A container, of which only the length counts."""
+    """Length of a container, and the bytes of the container itself."""
 
     def __init__(self, container: Any) -> None:
         self.length = len(container)
@@ -140,7 +140,7 @@ def _children(name: str, value: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _of_class(cls: type) -> Iterator[tuple[str, Any]]:
-    """Attributes of classes, and the globals that their methods name."""
+    """Yield attributes of a class, and the globals that its methods use."""
     for base in cls.__mro__:
         if _foreign(base.__module__):
             continue
@@ -177,7 +177,7 @@ def _is_plain(value: Any) -> bool:
 
 
 def _opaque(tensor: Tensor) -> bool:
-    """Without numbers (the meta device) or with numbers that only a kernel can read (weights packed by oneDNN)."""
+    """Whether a tensor has no readable numbers: on the meta device, or packed by oneDNN."""
     return tensor.is_meta or tensor.layout != torch.strided
 
 

@@ -1,4 +1,4 @@
-"""Lines about gradients: every weight gets one, whole and split calls agree, and both agree with finite differences."""
+"""Lines about gradients: of all weights, of whole and split calls, and against finite differences."""
 
 from collections.abc import Callable
 from typing import Any
@@ -6,25 +6,23 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from recollect.certify.compare import Comparison, NotApplicable, Violation, continuous
-from recollect.certify.subject import Subject, float_leaves, gradient_state, gradients, probe
-from recollect.state import map_state, named_leaves
+from recollect.certify.comparison import Comparison, NotApplicable, Violation
+from recollect.certify.subject import Subject, gradient_state, gradient_targets, gradients, probe_all
+from recollect.state import map_state
 
 WRONG = (
-    "a hand-written backward pass is wrong, a path is cut by detach or no_grad, or the weights are read in a way that "
-    'autograd does not see; where the paper cuts the gradient, say so: `stops_gradient = "reason"` in the class'
+    "a hand-written backward pass is wrong, detach or no_grad cuts a path, or autograd does not record how the weights "
+    'are read; where the paper cuts the gradient, declare it: `stops_gradient = "reason"` in the class'
 )
 CUT = "the gradient is cut or changed at the border between two calls: the caller does that, with state.detach"
-
-INPUTS = "the inputs"
-MEETS_ZERO = "a division, root or logarithm meets zero, perhaps that of a black frame or of a fresh memory"
+MEETS_ZERO = "a division, root or logarithm meets zero, perhaps of a black frame or of a fresh memory"
 
 
 def every_gradient(subject: Subject) -> tuple[str, dict[str, Any]]:
     """Every weight gets a finite gradient."""
     weights = subject.weights()
     zero: list[str] = []
-    modes = {"evaluation": subject} | ({} if subject.noisy else {"training": subject.variant(is_training=True)})
+    modes = {"evaluation": subject} | ({} if subject.is_noisy else {"training": subject.variant(is_training=True)})
     if subject.options.quick and len(modes) > 1:
         modes.pop(("evaluation", "training")[subject.seed % 2])
     for mode, twin in modes.items():
@@ -36,17 +34,15 @@ def every_gradient(subject: Subject) -> tuple[str, dict[str, Any]]:
             if salt == 83:
                 inputs[:, :3] = 0.0  # black frames, and padding
                 inputs[-1, -3:] = 0.0
-            inputs.requires_grad_()  # whatever made them learns too
+            inputs.requires_grad_()  # as outputs of an encoder do
             out, end = twin(inputs, state, twin.resets(salt + 1))
             if not out.isfinite().all():
-                raise Violation(f"outputs are not finite, of normal inputs and zeros ({mode} mode)", MEETS_ZERO)
-            loss = loss + probe(out, twin.generator(salt))
-            for leaf in float_leaves(end):
-                loss = loss + probe(leaf, twin.generator(salt))
+                raise Violation(f"outputs of normal inputs and zeros are not finite ({mode} mode)", MEETS_ZERO)
+            loss = loss + probe_all(out, end, twin.generator(salt))
         assert isinstance(loss, Tensor)
-        *found, to_inputs = gradients(loss, {**weights, INPUTS: inputs}).values()
+        *found, to_inputs = gradients(loss, {**weights, "inputs": inputs}).values()
         if to_inputs is not None and not to_inputs.isfinite().all():
-            raise Violation(f"the gradient of {INPUTS} is not finite ({mode} mode)", MEETS_ZERO)
+            raise Violation(f"the gradient of the inputs is not finite ({mode} mode)", MEETS_ZERO)
         zero = _check_finite(dict(zip(weights, found, strict=True)), subject.steps, mode)
     detail = f"all {len(weights)} weights get a finite gradient from {subject.steps} steps"
     return detail + (f"; exactly zero: {', '.join(zero)}" if zero else ""), {"zero": zero}
@@ -58,50 +54,45 @@ def _check_finite(found: dict[str, Tensor | None], steps: int, mode: str) -> lis
         if gradient is None:
             raise Violation(
                 f"{name} gets no gradient from {steps} steps ({mode} mode)",
-                "the weight has no part in the output, or a detach or a no_grad cuts it off",
+                "the output does not depend on the weight, or detach or no_grad cuts the path",
             )
         if not gradient.isfinite().all():
             raise Violation(f"the gradient of {name} is not finite ({mode} mode)", MEETS_ZERO)
         if not gradient.any():
-            zero.append(name)  # right where a softmax has one thing to choose from
+            zero.append(name)  # correct where a softmax has one choice
     return zero
 
 
 def backward(subject: Subject) -> str:
-    """Whole and split calls have the same gradients, and these are what finite differences of the outputs say."""
-    meter, double = subject.comparison(), subject.doubled()
+    """Gradients of whole and split calls are equal, and agree with finite differences of the outputs."""
+    meter, double = subject.comparison(), subject.in_float64()
     cut = str(getattr(subject.core, "stops_gradient", "") or "")
-    modes = [False] if subject.noisy else [False, True]
     tried = 0
-    for training in modes:
+    for training in [False] if subject.is_noisy else [False, True]:
         for batch, steps in ((subject.batch, subject.steps), (1, 7), (9, 1)):
             if subject.options.quick and (steps == 7 or (training and steps > 1)):
                 continue
-            twin = double.variant(batch=batch, is_training=training)
-            single = subject.variant(batch=batch, is_training=training)
-            mode = "training" if training else "evaluation"
-            what = f"{steps} steps of {batch} rows, {mode} mode"
+            what = f"{steps} steps of {batch} rows, {'training' if training else 'evaluation'} mode"
             if steps > 1:
-                _split_gradients(single, meter, steps, what)
+                _split_gradients(subject.variant(batch=batch, is_training=training), meter, steps, what)
             if not cut:
-                _differences(twin, steps, what)
+                _differences(double.variant(batch=batch, is_training=training), steps, what)
             tried += 1
     if not subject.options.quick:
         _other_precision(subject, double)
-    said = f"; finite differences not tried, the core cuts the gradient: {cut}" if cut else " and finite differences"
-    return f"{tried} sizes and modes, whole against split calls: {meter.report()}{said}"
+    rest = f"; no finite differences, because the core cuts the gradient: {cut}" if cut else " and finite differences"
+    return f"{tried} sizes and modes, whole against split calls: {meter.report()}{rest}"
 
 
-def _targets(subject: Subject, steps: int) -> tuple[Tensor, Any, Tensor, dict[str, Tensor]]:
-    """Inputs, state and flags of a call, and everything that gradients are asked for."""
+def _make_call(subject: Subject, steps: int) -> tuple[Tensor, Any, Tensor, dict[str, Tensor]]:
+    """Return inputs, state and flags of a call, and the targets of its gradients."""
     inputs = subject.inputs(111, steps=steps).requires_grad_()
     state = gradient_state(subject.used_state(5))
     is_first = subject.resets(112, steps=subject.steps)[:, :steps]
     if subject.batch < 3:
         is_first = torch.zeros_like(is_first)
         is_first[-1, steps // 2] = steps > 1
-    names = {f"state.{name}": leaf for name, leaf in named_leaves(state) if continuous(leaf)}
-    return inputs, state, is_first, {"inputs": inputs, **names, **subject.weights()}
+    return inputs, state, is_first, {**gradient_targets(inputs, state), **subject.weights()}
 
 
 def _loss(subject: Subject, inputs: Tensor, state: Any, is_first: Tensor, sizes: list[int]) -> Tensor:
@@ -110,31 +101,27 @@ def _loss(subject: Subject, inputs: Tensor, state: Any, is_first: Tensor, sizes:
         with subject.mode():
             out, state = subject.core(x, state, first)
         outs.append(out)
-    generator = subject.generator(113)
-    loss = probe(torch.cat(outs, 1), generator)
-    for leaf in float_leaves(state):
-        loss = loss + probe(leaf, generator)
-    return loss
+    return probe_all(torch.cat(outs, 1), state, subject.generator(113))
 
 
 def _split_gradients(subject: Subject, meter: Comparison, steps: int, what: str) -> None:
-    inputs, state, is_first, targets = _targets(subject, steps)
+    inputs, state, is_first, targets = _make_call(subject, steps)
     want = gradients(_loss(subject, inputs, state, is_first, [steps]), targets)
-    half = [steps // 2, steps - steps // 2]
-    ways = {f"{steps} calls of one step": [1] * steps, "two calls": half}
+    single, half = f"{steps} calls of one step", [steps // 2, steps - steps // 2]
+    ways = {single: [1] * steps, "two calls": half}
     if subject.options.quick:
-        ways.popitem() if steps < 10 else ways.pop(f"{steps} calls of one step")
+        ways.pop("two calls" if steps < 10 else single)
     for way, sizes in ways.items():
         got = gradients(_loss(subject, inputs, state, is_first, sizes), targets)
         meter.gradients(got, want, f"one call against {way}, {what}", CUT)
-    given = (inputs.detach(), map_state(Tensor.detach, state), is_first)
-    got = gradients(_loss(subject, *given, [steps]), subject.weights())
-    meter.gradients(got, {name: want[name] for name in got}, f"inputs that ask for no gradients, {what}", WRONG)
+    detached = (inputs.detach(), map_state(Tensor.detach, state), is_first)
+    got = gradients(_loss(subject, *detached, [steps]), subject.weights())
+    meter.gradients(got, {name: want[name] for name in got}, f"inputs that require no gradients, {what}", WRONG)
 
 
 def _differences(subject: Subject, steps: int, what: str) -> None:
-    """Along random directions; only a difference along each of three is a finding (one may hit a corner)."""
-    inputs, state, is_first, targets = _targets(subject, steps)
+    """Compare along random directions; only a difference along each of three is a finding (one may meet a kink)."""
+    inputs, state, is_first, targets = _make_call(subject, steps)
     loss = _loss(subject, inputs, state, is_first, [steps])
     found = {name: torch.zeros_like(targets[name]) if g is None else g for name, g in gradients(loss, targets).items()}
 
@@ -142,7 +129,7 @@ def _differences(subject: Subject, steps: int, what: str) -> None:
         for name, shift in shifts.items():
             targets[name].data.add_(shift, alpha=size)
         try:
-            # Gradients stay on: with them the core may take another path.
+            # Gradients stay on, because without them the core may take another path.
             return _loss(subject, inputs, state, is_first, [steps]).item()
         finally:
             for name, shift in shifts.items():
@@ -151,21 +138,21 @@ def _differences(subject: Subject, steps: int, what: str) -> None:
     worst = _disagreement(subject, value, found, list(found))
     if worst is None:
         return
-    guilty = [name for name in found if _disagreement(subject, value, found, [name]) is not None]
-    names = ", ".join(guilty[:4]) or "everything together"
+    wrong = [name for name in found if _disagreement(subject, value, found, [name]) is not None]
+    names = ", ".join(wrong[:4]) or "all tensors together"
     raise Violation(
-        f"the gradient of {names} is not that of finite differences, {what}: off by {worst:.2g} of its size", WRONG
+        f"the gradient of {names} differs from finite differences, {what}: by {worst:.2g} of its size", WRONG
     )
 
 
 def _disagreement(
     subject: Subject, value: Callable[[dict[str, Tensor], float], float], found: dict[str, Tensor], names: list[str]
 ) -> float | None:
-    """How far the gradient is from finite differences along every direction tried; None where one agrees."""
+    """Return the least error of the gradient over three directions; None where one agrees."""
     least = float("inf")
     for salt in range(3):
         generator = subject.generator(120 + salt)
-        # Tensors with small gradients take larger steps, so that each has its say in the sum.
+        # Tensors with small gradients take larger steps, so that each contributes to the sum.
         norms = {name: found[name].abs().square().sum().sqrt().item() for name in names}
         usual = sorted(norms.values())[len(norms) // 2]
         shifts = {
@@ -198,17 +185,17 @@ def _direction(like: Tensor, generator: torch.Generator) -> Tensor:
 
 
 def _along(gradient: Tensor, direction: Tensor) -> Tensor:
-    """Terms of the derivative along a direction; torch's gradient of a complex number is d/dRe + i d/dIm."""
+    """Return the terms of the derivative along a direction; torch's complex gradient is d/dRe + i d/dIm."""
     return (gradient.conj() * direction).real.flatten() if gradient.is_complex() else (gradient * direction).flatten()
 
 
 def _other_precision(subject: Subject, double: Subject) -> None:
-    """The backward pass of float32 is that of float64, but for rounding."""
+    """Compare the gradients of float32 and float64."""
     if subject.dtype == torch.float64:
         return
     meter = Comparison(1e-4)
     found = []
     for twin in (subject, double):
-        inputs, state, is_first, targets = _targets(twin, twin.steps)
+        inputs, state, is_first, targets = _make_call(twin, twin.steps)
         found.append(gradients(_loss(twin, inputs, state, is_first, [twin.steps]), targets))
     meter.gradients(found[0], found[1], "gradients in float32 against float64", WRONG)

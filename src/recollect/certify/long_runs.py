@@ -1,4 +1,4 @@
-"""Lines about long lives: thousands of steps give the same numbers, hold the same bytes and cost the same time."""
+"""Lines about long runs: thousands of steps give the same numbers, hold the same bytes and take the same time."""
 
 import gc
 import itertools
@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from recollect.certify.compare import Violation, per_step
+from recollect.certify.comparison import Violation, first_place, per_step
 from recollect.certify.equivalence import run_split
 from recollect.certify.snapshot import held_bytes
 from recollect.certify.subject import Subject
@@ -21,31 +21,31 @@ from recollect.machine import resident_bytes
 from recollect.state import clone, nbytes
 
 RESIDENT_SLACK = 32 * 2**20
-"""Allocators keep some free memory; a leak of 10^5 steps is larger than this."""
+"""Bytes of free memory that allocators keep; a leak over 10^5 steps is larger than this."""
 STEPS = 1600
-"""Single steps of a core and of its stream; fewer where they take too long, and the card says how many."""
+"""Single steps of a core and of its stream; fewer within the time limit, and the card has their number."""
 QUICK_STEPS = 80
 MARK = 240
-"""Steps after which it is noted what Python holds."""
+"""Steps between two measurements of Python's memory."""
 ROWS = 2
 CALL = 8
 """Steps of the longer calls whose time is measured."""
 LENGTHS = (64, 300, 128, 17, 256, 100, 512, 223)
-"""Of calls that together make :data:`STEPS` steps: powers of two, at which fast paths like to begin, and others."""
+"""Lengths of calls that add up to :data:`STEPS`: powers of two, where fast paths often begin, and others."""
 EPISODES = 40
-"""Of one step, between two looks at what a stream holds."""
+"""Episodes of one step between two measurements of a stream's memory."""
 GROWTH = 0.5
-"""Objects that Python may hold more for every further step."""
+"""Accepted growth of Python's number of objects per step."""
 SLOWER = 2.5
-"""How many times as long a late step may take as an early one; a loaded machine makes less than this in a median."""
+"""Accepted ratio of the times of a late and an early step; a loaded machine changes a median by less."""
 SMALLEST_DELAY = 50e-6
-"""Seconds that a step must take longer for a ratio to count."""
-HOARDS = "past steps are kept somewhere: a list, an array, a cache, a graph that is not cut, a hook"
+"""Seconds by which a step must be slower for a ratio to count."""
+HOARDS = "data of past steps is kept: a list, an array, a cache, a graph that is not detached, a hook"
 
 
 @dataclass
-class Life:
-    """Single steps of a core or a stream: what came out, and what Python held at several moments."""
+class SingleSteps:
+    """Single steps of a core or a stream: outputs, and Python's memory at several moments."""
 
     outputs: Tensor
     done: int
@@ -53,38 +53,37 @@ class Life:
     live: Any = None
     early: Any = None
     blocks: list[tuple[int, int, int]] = field(default_factory=list)
-    """(steps done, memory blocks of Python, bytes that the thing holds)"""
+    """(steps done, memory blocks of Python, bytes held by the core or stream)"""
     grown: int = 0
-    """Bytes that the process grew by in the second half."""
+    """Growth of the process in bytes during the second half."""
 
 
 @torch.no_grad()
 def long(subject: Subject) -> tuple[str, dict[str, Any]]:
     """Thousands of calls of one step, the stream and a few long calls give the same numbers."""
     meter = subject.comparison()
-    core = _life_of_core(subject)
-    inputs, is_first = _material(subject)
-    said = f"{core.done:,} calls of one step"
-    cause = "something changes with the number of calls or steps: a counter, a cache that fills, a clock"
+    core = _core_steps(subject)
+    inputs, is_first = _test_data(subject)
+    detail = f"{core.done:,} calls of one step"
+    cause = "something depends on the number of calls or steps: a counter, a cache that fills, a clock"
     for sizes in ([core.done], _sizes(core.done)):
         state = subject.variant(batch=ROWS).fresh_state()
-        outs, state = run_split(subject, inputs[:, : core.done], state, is_first[:, : core.done], sizes)
+        want = run_split(subject, inputs[:, : core.done], state, is_first[:, : core.done], sizes)
         what = f"{core.done} calls of one step against calls of {', '.join(map(str, sizes))}"
-        meter.outputs(core.outputs, outs, what, cause=cause)
-        meter.states(core.state, state, what, step=core.done - 1, cause=cause)
+        meter.results((core.outputs, core.state), want, what, cause=cause)
         if core.done <= 300:
             break
-    if subject.streams:
-        live = _life_of_stream(subject)
+    if subject.has_stream:
+        live = _stream_steps(subject)
         steps = min(core.done, live.done)
         what = f"{steps} steps of a stream against calls of one step"
         meter.outputs(live.outputs[:, :steps], core.outputs[:, :steps], what, cause=cause)
-        said += f", {live.done:,} steps of a stream"
-    return f"{said} against long calls: {meter.report()}", {"single_steps": core.done}
+        detail += f", {live.done:,} steps of a stream"
+    return f"{detail} against long calls: {meter.report()}", {"single_steps": core.done}
 
 
 def _sizes(steps: int) -> list[int]:
-    """Lengths of calls that together make so many steps."""
+    """Return lengths of calls that add up to ``steps``."""
     sizes = []
     for size in itertools.cycle(LENGTHS):
         if not steps:
@@ -96,30 +95,28 @@ def _sizes(steps: int) -> list[int]:
 
 @torch.no_grad()
 def state_bytes(subject: Subject) -> tuple[str, dict[str, Any]]:
-    """Bytes of state, of the live stream, of Python and of the process stay the same over a long run."""
+    """Bytes of the state, the stream, Python and the process are constant over a long run."""
     began = time.perf_counter()
     steps, numbers = _long_run(subject)
     numbers["seconds"] = time.perf_counter() - began
     detail = f"{numbers['bytes']:,} bytes per stream after {steps:,} steps in calls of {numbers['call']}"
     if steps < subject.options.long_steps:
-        detail += (
-            f" (of {subject.options.long_steps:,}; stopped by the time limit of {subject.options.long_seconds:g} s)"
-        )
-    core = _life_of_core(subject)
-    _check_growth(core, "single calls of the core")
-    if subject.streams:
-        life = _life_of_stream(subject)
-        _check_growth(life, "steps of the stream")
-        size = subject.live(ROWS).nbytes
-        if life.live.nbytes != size:
+        limit = subject.options.long_seconds
+        detail += f" (of {subject.options.long_steps:,}; stopped by the time limit of {limit:g} s)"
+    _check_growth(_core_steps(subject), "single calls of the core")
+    if subject.has_stream:
+        run = _stream_steps(subject)
+        _check_growth(run, "steps of the stream")
+        size = subject.new_stream(ROWS).nbytes
+        if run.live.nbytes != size:
             raise Violation(
-                f"Stream.nbytes went from {size} to {life.live.nbytes} within {life.done} steps",
+                f"Stream.nbytes went from {size} to {run.live.nbytes} within {run.done} steps",
                 "a buffer grows with the steps",
             )
         if not subject.options.quick:
             _check_episodes(subject)
-        detail += f"; Stream holds {size // ROWS:,} bytes per row after {life.done:,} steps"
-        numbers |= {"stream_bytes": size // ROWS, "stream_steps": life.done}
+        detail += f"; Stream holds {size // ROWS:,} bytes per row after {run.done:,} steps"
+        numbers |= {"stream_bytes": size // ROWS, "stream_steps": run.done}
     detail += f"; resident memory {numbers['resident_growth'] / 2**20:+.1f} MB"
     return detail, {**numbers, "steps": steps, "asked": subject.options.long_steps}
 
@@ -127,33 +124,32 @@ def state_bytes(subject: Subject) -> tuple[str, dict[str, Any]]:
 @torch.no_grad()
 def cost(subject: Subject) -> tuple[str, dict[str, Any]]:
     """A late step takes as long as an early one, in the core and in the stream."""
-    core = _life_of_core(subject)
+    core = _core_steps(subject)
     ratios = {}
     for steps, what in ((1, "call of one step"), (CALL, f"call of {CALL} steps")):
-        inputs, never = subject.inputs(53, batch=ROWS, steps=steps), subject.never(batch=ROWS, steps=steps)
+        inputs, never = subject.inputs(53, batch=ROWS, steps=steps), subject.no_resets(batch=ROWS, steps=steps)
 
         def call(state: Any, inputs: Tensor = inputs, never: Tensor = never) -> None:
             subject.core(inputs, state, never)
 
         ratios[what] = _slower(lambda call=call: call(core.early), lambda call=call: call(core.state))
-    if subject.streams:
-        life = _life_of_stream(subject)
-        young, frame = subject.live(ROWS), subject.inputs(53, batch=ROWS, steps=1)[:, 0]
-        young.load_state(life.early)
-        ratios["step of the stream"] = _slower(lambda: young.step(frame), lambda: life.live.step(frame))
+    if subject.has_stream:
+        run = _stream_steps(subject)
+        young, frame = subject.new_stream(ROWS), subject.inputs(53, batch=ROWS, steps=1)[:, 0]
+        young.load_state(run.early)
+        ratios["step of the stream"] = _slower(lambda: young.step(frame), lambda: run.live.step(frame))
     for what, (ratio, early, late) in ratios.items():
         if ratio > SLOWER and late - early > SMALLEST_DELAY:
             raise Violation(
-                f"a {what} takes {1e6 * late:.0f} us after {core.done} steps, it took {1e6 * early:.0f} us at first",
-                "the cost of a step must depend on the config alone: something is searched, summed or copied that "
-                "grows with the steps",
+                f"a {what} takes {1e6 * late:.0f} us after {core.done} steps, and {1e6 * early:.0f} us at first",
+                "the cost of a step must depend on the config alone: the step searches, sums or copies data that grows",
             )
-    said = ", ".join(f"a {what} takes {ratio:.2f} times as long" for what, (ratio, _, _) in ratios.items())
-    return f"after {core.done:,} steps {said}", {what: ratio for what, (ratio, _, _) in ratios.items()}
+    detail = ", ".join(f"a {what} takes {ratio:.2f} times as long" for what, (ratio, _, _) in ratios.items())
+    return f"after {core.done:,} steps {detail}", {what: ratio for what, (ratio, _, _) in ratios.items()}
 
 
 def _slower(early: Callable[[], Any], late: Callable[[], Any]) -> tuple[float, float, float]:
-    """The least ratio of medians over several rounds, so that a busy machine cannot make a step look slow."""
+    """Return the least ratio of medians over several rounds, with both, so that a busy machine makes no step slow."""
     best = (float("inf"), 0.0, 0.0)
     for _ in range(6):
         first, last = _median_time(early), _median_time(late)
@@ -172,18 +168,18 @@ def _median_time(call: Callable[[], Any]) -> float:
     return statistics.median(times)
 
 
-def _material(subject: Subject) -> tuple[Tensor, Tensor]:
-    """Inputs and resets of the single steps.
+def _test_data(subject: Subject) -> tuple[Tensor, Tensor]:
+    """Return inputs and resets of the single steps.
 
-    Row 0 lives without a reset, row 1 starts afresh early and again when its episode is more than a thousand steps old.
+    Row 0 has no reset, row 1 has one early and another one after more than a thousand steps.
     """
     steps = QUICK_STEPS if subject.options.quick else max(24, min(STEPS, subject.options.long_steps))
-    inputs, is_first = subject.inputs(52, batch=ROWS, steps=steps), subject.never(batch=ROWS, steps=steps)
+    inputs, is_first = subject.inputs(52, batch=ROWS, steps=steps), subject.no_resets(batch=ROWS, steps=steps)
     is_first[1, [steps // 5, int(0.9 * steps)]] = True
     return inputs, is_first
 
 
-def _life_of_core(subject: Subject) -> Life:
+def _core_steps(subject: Subject) -> SingleSteps:
     def start() -> tuple[Callable[[Tensor, Tensor], Tensor], Callable[[], Any], Any]:
         state = subject.variant(batch=ROWS).fresh_state()
 
@@ -194,52 +190,52 @@ def _life_of_core(subject: Subject) -> Life:
 
         return step, lambda: state, subject.core
 
-    return _life(subject, "core", start)
+    return _run_steps(subject, "core", start)
 
 
-def _life_of_stream(subject: Subject) -> Life:
+def _stream_steps(subject: Subject) -> SingleSteps:
     def start() -> tuple[Callable[[Tensor, Tensor], Tensor], Callable[[], Any], Any]:
-        live = subject.live(ROWS)
+        live = subject.new_stream(ROWS)
         return lambda x, first: live.step(x, first if first.any() else None), lambda: live.state, live
 
-    return _life(subject, "stream", start)
+    return _run_steps(subject, "stream", start)
 
 
-def _life(subject: Subject, key: str, start: Callable[[], tuple[Any, Any, Any]]) -> Life:
-    if key in subject.found:
-        return subject.found[key]
+def _run_steps(subject: Subject, key: str, start: Callable[[], tuple[Any, Any, Any]]) -> SingleSteps:
+    if key in subject.cache:
+        return subject.cache[key]
     with torch.no_grad():
-        inputs, is_first = _material(subject)
+        inputs, is_first = _test_data(subject)
         step, state, thing = start()
         steps = inputs.shape[1]
-        began, life, resident = time.perf_counter(), Life(inputs.new_empty(0), 0), 0
+        began, run, resident = time.perf_counter(), SingleSteps(inputs.new_empty(0), 0), 0
         kept = None
-        with _only_new_garbage():
+        with _ignored_garbage():
             for t in range(steps):
                 out = step(inputs[:, t].clone(), is_first[:, t].clone())
                 if kept is None:
                     kept = out.new_empty(steps, *out.shape)
                 kept[t] = out
-                life.done = t + 1
+                run.done = t + 1
                 if t == min(steps // 8, 64):
-                    life.early = clone(state())
-                if life.done % MARK == 0 and not subject.options.quick:
+                    run.early = clone(state())
+                if run.done % MARK == 0 and not subject.options.quick:
                     gc.collect()
-                    life.blocks.append((life.done, sys.getallocatedblocks(), held_bytes(thing)))
-                    resident = resident or (resident_bytes() if life.done >= 2 * MARK else 0)
+                    run.blocks.append((run.done, sys.getallocatedblocks(), held_bytes(thing)))
+                    resident = resident or (resident_bytes() if run.done >= 2 * MARK else 0)
                 if t % 64 == 0 and t > 200 and time.perf_counter() - began > 2 * subject.options.long_seconds:
                     break
         assert kept is not None
-        life.outputs = kept[: life.done].transpose(0, 1)
-        life.state, life.live = clone(state()), thing
-        life.grown = resident_bytes() - resident if resident else 0
-    subject.found[key] = life
-    return life
+        run.outputs = kept[: run.done].transpose(0, 1)
+        run.state, run.live = clone(state()), thing
+        run.grown = resident_bytes() - resident if resident else 0
+    subject.cache[key] = run
+    return run
 
 
 @contextmanager
-def _only_new_garbage() -> Iterator[None]:
-    """Within, the garbage collector leaves alone what was there before: torch's compiler has a million objects."""
+def _ignored_garbage() -> Iterator[None]:
+    """Exclude existing objects from garbage collection in a context, because torch's compiler has a million of them."""
     gc.collect()
     gc.freeze()
     try:
@@ -248,13 +244,13 @@ def _only_new_garbage() -> Iterator[None]:
         gc.unfreeze()
 
 
-def _check_growth(life: Life, what: str) -> None:
-    """Between the last three marks the same number of objects and bytes, but for a little."""
-    _check_resident(life.grown, life.done)
-    marks = [mark for mark in life.blocks if mark[0] > life.done // 3][-3:]
+def _check_growth(run: SingleSteps, what: str) -> None:
+    """Raise if the number of objects or bytes grows between the last three marks."""
+    _check_resident(run.grown, run.done)
+    marks = [mark for mark in run.blocks if mark[0] > run.done // 3][-3:]
     pairs = list(itertools.pairwise(marks))
     if len(pairs) < 2:
-        return  # too few steps to tell growth from what is allocated once
+        return  # too few steps to distinguish growth from single allocations
     for index, thing in ((1, "objects"), (2, "bytes")):
         rates = [(new[index] - old[index]) / (new[0] - old[0]) for old, new in pairs]
         if rates and min(rates) > (GROWTH if index == 1 else 1.0):
@@ -266,8 +262,8 @@ def _check_growth(life: Life, what: str) -> None:
 
 
 def _check_episodes(subject: Subject) -> None:
-    """Episodes of one step each: what is kept of every one of them grows with their number alone."""
-    live, frame = subject.live(ROWS), subject.inputs(53, batch=ROWS, steps=1)[:, 0]
+    """Raise if the stream's memory grows with the number of episodes, of one step each."""
+    live, frame = subject.new_stream(ROWS), subject.inputs(53, batch=ROWS, steps=1)[:, 0]
     begin, marks = torch.ones(ROWS, dtype=torch.bool), []
     for _ in range(3):
         for _ in range(EPISODES):
@@ -279,12 +275,12 @@ def _check_episodes(subject: Subject) -> None:
 
 
 def _call_length(subject: Subject) -> int:
-    """The call length that makes the most steps per second: long for parallel cores, short for wide windows."""
+    """Return the call length with most steps per second: long for parallel cores, short for wide windows."""
     best, rate = 16, 0.0
     state = subject.fresh_state(1)
     for length in (16, 64, 256, 1000):
         length = min(length, subject.options.long_steps)
-        inputs, never = subject.inputs(49, batch=1, steps=length), subject.never(batch=1, steps=length)
+        inputs, never = subject.inputs(49, batch=1, steps=length), subject.no_resets(batch=1, steps=length)
         subject(inputs, state, never)
         start = time.perf_counter()
         subject(inputs, state, never)
@@ -292,7 +288,7 @@ def _call_length(subject: Subject) -> int:
         if length / seconds > rate:
             best, rate = length, length / seconds
         if seconds > subject.options.long_seconds / 20:
-            break  # the next one would take too much of the time
+            break  # the next one would take too long
     return best
 
 
@@ -300,7 +296,7 @@ def _long_run(subject: Subject) -> tuple[int, dict[str, Any]]:
     call = _call_length(subject)
     state = subject.fresh_state(1)
     size = nbytes(state)
-    inputs, never = subject.inputs(50, batch=1, steps=call), subject.never(batch=1, steps=call)
+    inputs, never = subject.inputs(50, batch=1, steps=call), subject.no_resets(batch=1, steps=call)
     done, base, start = 0, 0, time.perf_counter()
     while done < subject.options.long_steps:
         take = min(call, subject.options.long_steps - done)
@@ -309,11 +305,11 @@ def _long_run(subject: Subject) -> tuple[int, dict[str, Any]]:
         if nbytes(state) != size:
             raise Violation(
                 f"the state went from {size} to {nbytes(state)} bytes within {done} steps",
-                "a cache that grows: keep a fixed number of entries",
+                "a cache grows: keep a fixed number of entries",
             )
         if not out.isfinite().all():
-            step = done - take + int(per_step(~out.isfinite()).any(-1)[0].nonzero()[0])
-            raise Violation(f"outputs are not finite from step {step} on", "the memory grows without bound in value")
+            step = done - take + first_place(per_step(~out.isfinite()).any(-1))[0]
+            raise Violation(f"outputs are not finite from step {step} on", "values in the memory grow without bound")
         base = base or resident_bytes()
         if time.perf_counter() - start > subject.options.long_seconds:
             break
@@ -326,5 +322,5 @@ def _check_resident(grown: int, steps: int) -> None:
     if grown > RESIDENT_SLACK:
         raise Violation(
             f"the process grew by {grown / 2**20:.0f} MB in {steps} steps while the state did not",
-            "tensors of past steps are kept somewhere: a list, a graph that is not cut, a hook",
+            "tensors of past steps are kept: a list, a graph that is not detached, a hook",
         )

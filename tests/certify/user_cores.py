@@ -155,4 +155,4 @@ class TorchGRU(nn.Module):
         return torch.cat(outs, 1), (h,)
 
 
-HONEST: list[type[nn.Module]] = [MinGRU, S4D, LRU, TorchLSTM, TorchGRU]
+USER_CORES: list[type[nn.Module]] = [MinGRU, S4D, LRU, TorchLSTM, TorchGRU]

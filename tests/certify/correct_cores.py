@@ -134,7 +134,7 @@ class Chunked(MemoryCore[ChunkState]):
 
 
 class Plain(nn.Module):
-    """A stranger's core: follows the contract by its methods alone, without a base class or a stream."""
+    """A user-defined core: it follows the contract by its methods alone, without a base class or a stream."""
 
     def __init__(self, dim: int = WIDTH) -> None:
         super().__init__()

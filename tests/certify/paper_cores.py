@@ -4,8 +4,8 @@ from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
-from honest import DIM, WIDTH
 from torch import Tensor, nn
+from user_cores import DIM, WIDTH
 
 from recollect.cores.contract import MemoryCore
 

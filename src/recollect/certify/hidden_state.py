@@ -1,4 +1,4 @@
-"""Lines about what a module may keep beside the state: nothing of earlier calls, and no copy of old weights."""
+"""Lines about hidden state: nothing of earlier calls is kept, and no copy of old weights."""
 
 import copy
 import pickle
@@ -13,20 +13,20 @@ import torch
 import torch.utils.deterministic
 from torch import Tensor, nn
 
-from recollect.certify.compare import Comparison, Violation, continuous, gap
-from recollect.certify.snapshot import differing, settings, snapshot
+from recollect.certify.comparison import Comparison, Violation, absolute_difference, is_continuous
+from recollect.certify.snapshot import find_difference, settings, snapshot
 from recollect.certify.subject import Subject
 from recollect.state import clone, map_state
 
 deterministic: Any = torch.utils.deterministic  # its setting is a property of the module, which type checkers miss
 
 MODES = ("evaluation", "training")
-REMEMBERS = "the module remembers something of the calls before: move it into the state"
+REMEMBERS = "the module keeps data of earlier calls: move it into the state"
 
 
 @contextmanager
 def _poisoned_memory() -> Iterator[None]:
-    """Within, ``torch.empty`` gives NaN and the largest integers."""
+    """Let ``torch.empty`` return NaN and the largest integers within a context."""
     settings = (torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled())
     fill = deterministic.fill_uninitialized_memory
     try:
@@ -41,63 +41,54 @@ def _poisoned_memory() -> Iterator[None]:
 
 
 def hidden_state(subject: Subject) -> str:
-    """The module remembers nothing: calls repeat exactly, two interleaved streams do not meet."""
+    """The module keeps nothing of a call: calls can be repeated, and interleaved streams do not affect each other."""
     meter = subject.comparison()
-    inputs, is_first, state = subject.inputs(44), subject.resets(45), subject.used_state()
+    call = subject.inputs(44), subject.used_state(), subject.resets(45)
     with torch.no_grad():
-        out, end = subject(inputs, state, is_first)
+        want = subject(*call)
         with _poisoned_memory():
-            again, last = subject(inputs, state, is_first)
-        what = "the same call with new memory full of NaN"
-        unwritten = "torch.empty gives memory that is read before it is written"
-        meter.outputs(again, out, what, cause=unwritten)
-        meter.states(last, end, what, cause=unwritten)
+            got = subject(*call)
+        cause = "memory of torch.empty is read before it is written"
+        meter.results(got, want, "the same call with uninitialised memory full of NaN", cause=cause)
         _interleave(subject, meter)
     _repeats(subject, meter, "")
     for label, variant in subject.variants() if not subject.options.quick else ():
         _repeats(variant, meter, f"{label}: ")
-    for mode in (("evaluation", "training")[subject.seed % 2],) if subject.options.quick else MODES:
-        _no_trace(subject, mode)
-    _no_setting(subject)
+    for mode in (MODES[subject.seed % 2],) if subject.options.quick else MODES:
+        _check_attributes(subject, mode)
+    _check_settings(subject)
     return f"repeated and interleaved calls, buffers and attributes in both modes: {meter.report()}"
 
 
 def _repeats(subject: Subject, meter: Comparison, label: str) -> None:
-    """The same call a second time, at once and after other calls, is the same; also when its inputs are overwritten."""
-    for steps in ((subject.steps, 1)[subject.seed % 2],) if subject.options.quick else (subject.steps, 1):
-        inputs, is_first = subject.inputs(44, steps=steps), subject.resets(45)[:, :steps]
-        if steps == 1:
-            is_first = subject.never(steps=1)
-        state, other = subject.used_state(), subject.used_state(1)
+    """Repeat a call at once and after other calls, also when the caller overwrites its inputs."""
+    quick = subject.options.quick
+    for steps in ((subject.steps, 1)[subject.seed % 2],) if quick else (subject.steps, 1):
+        is_first = subject.no_resets(steps=1) if steps == 1 else subject.resets(45)[:, :steps]
+        inputs, state, other = subject.inputs(44, steps=steps), subject.used_state(), subject.used_state(1)
         out, end = subject(inputs, state, is_first)
-        out, end = out.detach().clone(), map_state(lambda leaf: leaf.detach().clone(), end)
-        again, last = subject(inputs, state, is_first)
+        want = out.detach().clone(), map_state(lambda leaf: leaf.detach().clone(), end)
         what = f"{label}the same call of {steps} steps a second time"
-        meter.outputs(again, out, what, cause=REMEMBERS)
-        meter.states(last, end, what, cause=REMEMBERS)
-        for length in (
-            (1,) if subject.options.quick else (steps, 1, 2)
-        ):  # other calls, the last of which is the one that a following call could continue
-            subject(subject.inputs(48, steps=length), other, subject.never(steps=length))
+        meter.results(subject(inputs, state, is_first), want, what, cause=REMEMBERS)
+        for length in (1,) if quick else (steps, 1, 2):  # the last one could be continued by a following call
+            subject(subject.inputs(48, steps=length), other, subject.no_resets(steps=length))
         with torch.no_grad(), subject.mode():
             spent = inputs.clone()
             subject.core(spent, clone(state), is_first.clone())
             spent.fill_(-2.0)
-        again, last = subject(inputs, state, is_first)
-        meter.outputs(again, out, f"{what}, after other calls", cause=REMEMBERS)
-        meter.states(last, end, f"{what}, after other calls", cause=REMEMBERS)
-        # What a call returned is not a view of something that later calls write into.
-        following = subject(subject.inputs(39, steps=1), end, subject.never(steps=1))[0].detach().clone()
-        subject(subject.inputs(38, steps=1), other, subject.never(steps=1))
-        again = subject(subject.inputs(39, steps=1), end, subject.never(steps=1))[0]
-        meter.outputs(again, following, f"{label}the call that follows it, a second time", cause=REMEMBERS)
+        meter.results(subject(inputs, state, is_first), want, f"{what}, after other calls", cause=REMEMBERS)
+        # The result of a call is no view of a tensor that later calls write into.
+        call = subject.inputs(39, steps=1), want[1], subject.no_resets(steps=1)
+        following = subject(*call)[0].detach().clone()
+        subject(subject.inputs(38, steps=1), other, subject.no_resets(steps=1))
+        meter.outputs(subject(*call)[0], following, f"{label}the call that follows it, a second time", cause=REMEMBERS)
 
 
 def _interleave(subject: Subject, meter: Comparison) -> None:
-    """Two streams of different batch size take turns; each must be as if alone."""
+    """Interleave two sequences of different batch size, and compare each with itself alone."""
     wide, narrow = subject.inputs(46), subject.inputs(47, batch=1)
     size = max(1, subject.steps // 6)
-    never, alone = subject.never(), subject.never(batch=1)
+    never, alone = subject.no_resets(), subject.no_resets(batch=1)
     want, _ = subject(wide, subject.fresh_state(), never)
     expected, _ = subject(narrow, subject.fresh_state(1), alone)
     left, right = subject.fresh_state(), subject.fresh_state(1)
@@ -107,13 +98,13 @@ def _interleave(subject: Subject, meter: Comparison) -> None:
         outs.append(out)
         out, right = subject(b, right, alone[:, : b.shape[1]])
         others.append(out)
-    # A core that splits badly fails here too; its own line is `splits`.
-    meter.outputs(torch.cat(outs, 1), want, "two streams that take turns, the first", cause=REMEMBERS)
-    meter.outputs(torch.cat(others, 1), expected, "two streams that take turns, the second", cause=REMEMBERS)
+    # A core that fails `splits` fails here too.
+    meter.outputs(torch.cat(outs, 1), want, "two interleaved sequences, the first", cause=REMEMBERS)
+    meter.outputs(torch.cat(others, 1), expected, "two interleaved sequences, the second", cause=REMEMBERS)
 
 
-def _no_trace(subject: Subject, mode: str) -> None:
-    """No attribute, buffer, container or closure changes in a call."""
+def _check_attributes(subject: Subject, mode: str) -> None:
+    """Raise if an attribute, buffer, container or closure changes in a call."""
     sizes = ((subject.batch, subject.steps), (1, 1), (1, subject.steps))
     for batch, steps in sizes[:1] if subject.options.quick else sizes:
         twin = subject.variant(batch=batch)
@@ -124,41 +115,41 @@ def _no_trace(subject: Subject, mode: str) -> None:
             before = snapshot(subject.core)
             with _global_generators() as moved:
                 twin.core(other, clone(state), first)
-            name = differing(before, snapshot(subject.core))
+            name = find_difference(before, snapshot(subject.core))
         if moved and mode == "evaluation":  # in training mode dropout draws
             raise Violation(
-                f"{moved[0]} is in another state after a call in evaluation mode ({steps} steps, {batch} rows)",
-                "a call draws random numbers or sets a seed, which changes what everybody else draws: "
+                f"{moved[0]} has another state after a call in evaluation mode ({steps} steps, {batch} rows)",
+                "a call draws random numbers or sets a seed, which changes all later draws of the program: "
                 "draw when the module is made, or from a torch.Generator of its own",
             )
         if name is not None:
             raise Violation(
                 f"{name} changed during a call in {mode} mode ({steps} steps, {batch} rows)",
                 "memory is kept in the module beside the state (a running statistic, a cache, a counter): "
-                "move it into the state or do without",
+                "move it into the state, or remove it",
             )
 
 
-def _no_setting(subject: Subject) -> None:
-    """Settings of torch are for the whole program; those before the first call were noted as the certificate began."""
-    inputs, state, first = subject.inputs(44, steps=1), subject.used_state(), subject.never(steps=1)
-    changed = differing(subject.settings, settings())
+def _check_settings(subject: Subject) -> None:
+    """Raise if a setting of torch differs from the one before the first call."""
+    inputs, state, first = subject.inputs(44, steps=1), subject.used_state(), subject.no_resets(steps=1)
+    changed = find_difference(subject.settings, settings())
     for enabled in (True, False):
         with torch.set_grad_enabled(enabled):
             subject.core(inputs.clone(), clone(state), first)
-            changed = changed or ("the switch of gradients" if torch.is_grad_enabled() != enabled else None)
+            changed = changed or ("whether gradients are on" if torch.is_grad_enabled() != enabled else None)
     if changed:
         raise Violation(
-            f"{changed} is another one after a call",
-            "a call sets what the whole program shares: set it outside, or within a context that puts it back",
+            f"{changed} differs after a call",
+            "a call changes a setting of the whole program: set it outside, or within a context that restores it",
         )
 
 
 @contextmanager
 def _global_generators() -> Iterator[list[str]]:
-    """Which of the random generators that all programs share are in another state at the end, by name.
+    """Yield a list that has, at the end of the context, the names of global random generators whose state changed.
 
-    They begin in a state that no call leaves, since setting a seed a second time changes nothing.
+    They start with a seed of their own, because setting the same seed twice would change nothing.
     """
     kept = torch.get_rng_state(), np.random.get_state(), random.getstate()
     moved: list[str] = []
@@ -184,25 +175,25 @@ def _generator_states() -> dict[str, bytes]:
 
 
 def weights(subject: Subject) -> str:
-    """Changed weights count at the next call: nothing is fused at the first call and kept."""
+    """Changed weights are used by the next call: nothing is fused at the first call and kept."""
     meter = subject.comparison()
-    cause = "weights are fused, packed or copied at a first call and never again: key the copy on `weight._version`"
+    cause = "weights are fused, packed or copied only at the first call: key the copy on `weight._version`"
     sizes = ((subject.batch, subject.steps), (1, 1), (subject.batch, 1), (1, subject.steps))
     ways = {
         "changed in place": _change,
         "loaded by load_state_dict": _reload,
         "changed by a step of an optimiser": _descend,
-        "put in place of `weight.data`": _put,
+        "assigned to `weight.data`": _assign_data,
         "loaded by load_state_dict(assign=True)": _assign,
     }
-    modes = [False] if subject.noisy or subject.options.quick else [False, True]
+    modes = [False] if subject.is_noisy or subject.options.quick else [False, True]
     if subject.options.quick:
         sizes = ((2, 2 * subject.steps // 3), (1, 1))
     for turn, (way, change) in enumerate(ways.items()):
-        if turn == 3:  # what sees those sees these, but for what is kept by identity or version
+        if turn == 3:  # new only for copies that are keyed on identity or version
             sizes, modes = sizes[:2], [False]
         if change is _descend and not subject.weights():
-            continue  # nothing learns
+            continue  # no weight requires gradients
         module, new = (subject.cast(copy.deepcopy(subject.pristine)) for _ in range(2))
         used, clean = subject.variant(core=module), subject.variant(core=new)
         old = [out for _, out in _all_sizes(used, sizes, modes)]  # whatever is fused at a first call is fused now
@@ -213,12 +204,12 @@ def weights(subject: Subject) -> str:
             _all_sizes(used, sizes, modes), _all_sizes(clean, sizes, modes), old, strict=True
         ):
             meter.outputs(got, want, f"weights {way} against a new module with these weights, {what}", cause=cause)
-            moved = max(moved, gap(got, before).max().item())
+            moved = max(moved, absolute_difference(got, before).max().item())
         if moved == 0 and subject.weights():
             raise Violation(f"the outputs stay exactly the same when all weights are {way}", cause)
         if subject.options.quick:
             break
-    return f"weights {', '.join(ways)}: every call sees them, {meter.report()}"
+    return f"weights {', '.join(ways)}: every call uses them, {meter.report()}"
 
 
 def _all_sizes(subject: Subject, sizes: Sequence[tuple[int, int]], modes: Sequence[bool]) -> list[tuple[str, Tensor]]:
@@ -228,12 +219,12 @@ def _all_sizes(subject: Subject, sizes: Sequence[tuple[int, int]], modes: Sequen
             twin = subject.variant(batch=batch, is_training=training, grad=training)
             with torch.no_grad():
                 state = clone(twin.core.initial_state(batch))
-                out, state = twin(twin.inputs(93, steps=steps), state, twin.never(steps=steps))
-                out = torch.cat((out, twin(twin.inputs(94, steps=steps), state, twin.never(steps=steps))[0]), 1)
+                out, state = twin(twin.inputs(93, steps=steps), state, twin.no_resets(steps=steps))
+                out = torch.cat((out, twin(twin.inputs(94, steps=steps), state, twin.no_resets(steps=steps))[0]), 1)
             mode = "training" if training else "evaluation"
             found.append((f"calls of {steps} steps, {batch} rows, {mode} mode", out.detach()))
-        if subject.streams:
-            live, inputs = subject.live(batch), subject.inputs(93, batch=batch, steps=2)
+        if subject.has_stream:
+            live, inputs = subject.new_stream(batch), subject.inputs(93, batch=batch, steps=2)
             found.append((f"new stream of {batch} rows", torch.stack([live.step(x) for x in inputs.unbind(1)], 1)))
     return found
 
@@ -242,28 +233,29 @@ def _all_sizes(subject: Subject, sizes: Sequence[tuple[int, int]], modes: Sequen
 def _change(module: nn.Module, subject: Subject) -> None:
     generator = subject.generator(95)
     for parameter in module.parameters():
-        if continuous(parameter):
+        if is_continuous(parameter):
             noise = torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
             parameter.add_(0.1 * noise.to(parameter.dtype))
 
 
+def _changed_copy(module: nn.Module, subject: Subject) -> nn.Module:
+    other = copy.deepcopy(module)
+    _change(other, subject)
+    return other
+
+
 def _reload(module: nn.Module, subject: Subject) -> None:
-    other = copy.deepcopy(module)
-    _change(other, subject)
-    module.load_state_dict(other.state_dict())
+    module.load_state_dict(_changed_copy(module, subject).state_dict())
 
 
-def _put(module: nn.Module, subject: Subject) -> None:
-    other = copy.deepcopy(module)
-    _change(other, subject)
+def _assign_data(module: nn.Module, subject: Subject) -> None:
+    other = _changed_copy(module, subject)
     for old, new in zip(module.parameters(), other.parameters(), strict=True):
         old.data = new.data
 
 
 def _assign(module: nn.Module, subject: Subject) -> None:
-    other = copy.deepcopy(module)
-    _change(other, subject)
-    module.load_state_dict(other.state_dict(), assign=True)
+    module.load_state_dict(_changed_copy(module, subject).state_dict(), assign=True)
 
 
 def _descend(module: nn.Module, subject: Subject) -> None:
