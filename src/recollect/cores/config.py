@@ -1,4 +1,4 @@
-"""Base of the configs of cores; importable without torch."""
+"""Bases of the configs of cores; importable without torch."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from recollect.config import CheckedConfig, is_integer, require, with_check
+from recollect.layers.config import Grid, require_map, require_map_of, require_sizes, require_transformer
 
 if TYPE_CHECKING:
     from recollect.cores.contract import MemoryCore
@@ -65,3 +66,51 @@ class CoreConfig(CheckedConfig, ABC):
     @abstractmethod
     def build(self, input_dim: int) -> MemoryCore[Any]:
         """Make the core for inputs of width ``input_dim`` (the width of one token, for cores that read tokens)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class WindowConfig(CoreConfig):
+    """Settings shared by Transformers that see a window of past steps."""
+
+    dim: int = 128
+    """Width of the residual stream and of the output."""
+    num_layers: int = 2
+    """Layers of attention and feed-forward."""
+    num_heads: int = 4
+    """Attention heads; must divide dim."""
+    hidden_dim: int | None = None
+    """Width of the feed-forward layers; 4 * dim when None."""
+    memory_len: int = 64
+    """Steps that a step sees before itself, in every layer."""
+    dropout: float = 0.0
+    """On sub-layer outputs and the hidden layer, in training."""
+
+    def __post_init__(self) -> None:
+        require_transformer(self, "memory_len")
+
+    @property
+    def reach(self) -> int | None:
+        """Layers x window."""
+        return self.num_layers * self.memory_len
+
+
+@dataclass(frozen=True, kw_only=True)
+class MapConfig(CoreConfig):
+    """Settings shared by cores that read a map of image features."""
+
+    reads_map: ClassVar[bool] = True
+
+    dim: int = 256
+    """Width of the output."""
+    grid: Grid = (1, 1)
+    """Rows and columns of the map."""
+    channels: int | None = None
+    """Channels c of the map; inputs after its y * x * c are other features. None: all inputs belong to the map."""
+
+    def __post_init__(self) -> None:
+        require_sizes(self, "dim")
+        require_map(self.grid, self.channels)
+
+    def require_map_of(self, shape: tuple[int, int, int]) -> None:
+        """Raise ``ValueError`` unless ``grid`` and ``channels`` are those of a map of this shape."""
+        require_map_of(self.grid, self.channels, shape)

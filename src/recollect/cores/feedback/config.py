@@ -6,32 +6,21 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from recollect.config import require_one_of
-from recollect.cores.config import CoreConfig
-from recollect.layers.config import require_transformer
+from recollect.cores.config import WindowConfig
 
 if TYPE_CHECKING:
     from recollect.cores.feedback.core import FeedbackTransformer
 
 
 @dataclass(frozen=True, kw_only=True)
-class FeedbackTransformerConfig(CoreConfig):
+class FeedbackTransformerConfig(WindowConfig):
     """Settings of :class:`FeedbackTransformer`."""
 
     paper: ClassVar[str] = "Fan et al. 2020"
     remembers: ClassVar[str] = "a window of one vector for all layers"
 
-    dim: int = 128
-    """Width of the layers, the memories and the output."""
-    num_layers: int = 2
-    """Layers."""
-    num_heads: int = 4
-    """Attention heads; they share the width."""
-    hidden_dim: int | None = None
-    """Width inside a feed-forward block; 4 * dim when None."""
     dropout: float = 0.0
     """Dropout of attention weights and feed-forward blocks, in training."""
-    memory_len: int = 64
-    """Steps seen before the current one."""
     norm: Literal["pre", "post"] = "post"
     """Where the norms stand: before every block, or after its residual."""
     share_projections: bool = True
@@ -40,8 +29,12 @@ class FeedbackTransformerConfig(CoreConfig):
     """Let softmax see the empty slots before an episode's start as zeros, as the released code does."""
 
     def __post_init__(self) -> None:
-        require_transformer(self, "memory_len")
+        super().__post_init__()
         require_one_of(self, "norm")
+
+    @property
+    def reach(self) -> None:
+        """None: every memory contains the memories before it."""
 
     def build(self, input_dim: int) -> FeedbackTransformer:
         """Make the core for inputs of width ``input_dim``."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from recollect.config import require, require_one_of
-from recollect.cores.config import CoreConfig
+from recollect.cores.config import WindowConfig
 from recollect.layers.config import require_transformer
 
 if TYPE_CHECKING:
@@ -14,20 +14,12 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class LongShortTransformerConfig(CoreConfig):
+class LongShortTransformerConfig(WindowConfig):
     """Settings of :class:`LongShortTransformer`."""
 
     paper: ClassVar[str] = "Zhu et al. 2021"
     remembers: ClassVar[str] = "a window, and landmarks of old segments"
 
-    dim: int = 128
-    """Width of the core and of its output."""
-    num_layers: int = 2
-    """Attention and feed-forward blocks."""
-    num_heads: int = 4
-    """Attention heads; divides dim."""
-    hidden_dim: int | None = None
-    """Width of the feed-forward hidden layer; 4 * dim when None."""
     dropout: float = 0.0
     """Of attention weights and of the output of every block, in training."""
     memory_len: int = 128
@@ -51,11 +43,6 @@ class LongShortTransformerConfig(CoreConfig):
         least = self.chunk_len - 1 if self.causal else 1
         reason = "or steps leave the window before their segment has landmarks" if self.causal else "one step"
         require(self.memory_len >= least, "memory_len", self.memory_len, f"give at least {least}, {reason}")
-
-    @property
-    def reach(self) -> int:
-        """Layers x window."""
-        return self.num_layers * self.memory_len
 
     def build(self, input_dim: int) -> LongShortTransformer:
         """Make the core for inputs of width ``input_dim``."""

@@ -6,27 +6,20 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from recollect.config import require, require_one_of
-from recollect.cores.config import CoreConfig
-from recollect.layers.config import require_map, require_map_of, require_sizes
+from recollect.cores.config import MapConfig
+from recollect.layers.config import require_sizes
 
 if TYPE_CHECKING:
     from recollect.cores.mott.core import SpatialAttentionMemory
 
 
 @dataclass(frozen=True, kw_only=True)
-class SpatialAttentionMemoryConfig(CoreConfig):
+class SpatialAttentionMemoryConfig(MapConfig):
     """Settings of :class:`SpatialAttentionMemory`."""
 
     paper: ClassVar[str] = "Mott et al. 2019"
     remembers: ClassVar[str] = "a map and a vector"
-    reads_map: ClassVar[bool] = True
 
-    dim: int = 256
-    """Width d of the LSTM and of the output."""
-    grid: tuple[int, int] = (1, 1)
-    """Rows and columns of the map."""
-    channels: int | None = None
-    """Channels c of the map; inputs after its y * x * c go to the LSTM unchanged. None: all inputs are the map's."""
     vision: Literal["recurrent", "feedforward"] = "recurrent"
     """What makes keys and values: a ConvLSTM, or a convolution alone."""
     map_dim: int = 128
@@ -45,25 +38,15 @@ class SpatialAttentionMemoryConfig(CoreConfig):
     """Width of the hidden layer of the MLP in front of the LSTM."""
 
     def __post_init__(self) -> None:
-        require_sizes(
-            self, "dim", "map_dim", "key_dim", "kernel", "frequencies", "num_heads", "query_dim", "answer_dim"
-        )
-        require_map(self.grid, self.channels)
+        super().__post_init__()
+        require_sizes(self, "map_dim", "key_dim", "kernel", "frequencies", "num_heads", "query_dim", "answer_dim")
         require(self.kernel % 2 == 1, "kernel", self.kernel, "give an odd side: the map keeps its size")
         remedy = f"leave some of map_dim={self.map_dim} to the values"
         require(self.key_dim < self.map_dim, "key_dim", self.key_dim, remedy)
         require_one_of(self, "vision")
 
-    def require_map_of(self, shape: tuple[int, int, int]) -> None:
-        """Raise ``ValueError`` unless ``grid`` and ``channels`` are those of a map of this shape."""
-        require_map_of(self.grid, self.channels, shape)
-
     def build(self, input_dim: int) -> SpatialAttentionMemory:
-        """Make the core for inputs of width ``input_dim``.
-
-        Raises:
-            ValueError: the width does not fit the map.
-        """
+        """Make the core for inputs of width ``input_dim``, which must fit the map."""
         from recollect.cores.mott.core import SpatialAttentionMemory
 
         return SpatialAttentionMemory(self, input_dim)

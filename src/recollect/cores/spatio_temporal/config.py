@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from recollect.config import require, require_one_of
-from recollect.cores.config import CoreConfig
+from recollect.cores.config import MapConfig
 from recollect.cores.transformer_xl.config import TransformerXLConfig
-from recollect.layers.config import require_map, require_map_of, require_sizes
+from recollect.layers.config import require_sizes
 
 if TYPE_CHECKING:
     from recollect.cores.spatio_temporal.core import SpatioTemporalAttention
@@ -18,21 +18,13 @@ Query = Literal["sequential", "one-shot"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class SpatioTemporalAttentionConfig(CoreConfig):
+class SpatioTemporalAttentionConfig(MapConfig):
     """Settings of :class:`SpatioTemporalAttention`."""
 
     paper: ClassVar[str] = "George 2021"
     remembers: ClassVar[str] = "a window, as layer inputs"
-    reads_map: ClassVar[bool] = True
     REMOVED: ClassVar[dict[str, None]] = {"hidden_dim": None}
 
-    dim: int = 256
-    """Width of the temporal attention and of the output."""
-    grid: tuple[int, int] = (1, 1)
-    """Rows and columns of the map."""
-    channels: int | None = None
-    """Channels c of the map; inputs after its y * x * c go to the answer processor unchanged. None: all inputs are the
-    map's (except an earlier output with query=one-shot)."""
     query: Query = "sequential"
     """Where queries come from: the core's own output of the step before, or the last dim inputs (one-shot)."""
     map_dim: int | None = 128
@@ -53,8 +45,8 @@ class SpatioTemporalAttentionConfig(CoreConfig):
     """LayerNorm on the output, from which the next queries come: then nothing grows from step to step."""
 
     def __post_init__(self) -> None:
-        require_sizes(self, "dim", "key_dim", "num_heads", "query_dim", "answer_dim", "num_layers", "memory_len")
-        require_map(self.grid, self.channels)
+        super().__post_init__()
+        require_sizes(self, "key_dim", "num_heads", "query_dim", "answer_dim", "num_layers", "memory_len")
         require_one_of(self, "query")
         remedy = f"leave some of map_dim={self.map_dim} to the values"
         require(self.map_dim is None or self.key_dim < self.map_dim, "key_dim", self.key_dim, remedy)
@@ -83,16 +75,8 @@ class SpatioTemporalAttentionConfig(CoreConfig):
             final_norm=self.final_norm,
         )
 
-    def require_map_of(self, shape: tuple[int, int, int]) -> None:
-        """Raise ``ValueError`` unless ``grid`` and ``channels`` are those of a map of this shape."""
-        require_map_of(self.grid, self.channels, shape)
-
     def build(self, input_dim: int) -> SpatioTemporalAttention:
-        """Make the core for inputs of width ``input_dim``.
-
-        Raises:
-            ValueError: the width does not fit the map and the earlier output.
-        """
+        """Make the core for inputs of width ``input_dim``, which must fit the map."""
         from recollect.cores.spatio_temporal.core import SpatioTemporalAttention
 
         return SpatioTemporalAttention(self, input_dim)

@@ -6,30 +6,20 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from recollect.config import require, require_one_of
-from recollect.cores.config import CoreConfig
-from recollect.layers.config import Activation, Gate, require_transformer
+from recollect.cores.config import WindowConfig
+from recollect.layers.config import Activation, Gate
 
 if TYPE_CHECKING:
     from recollect.cores.transformer_xl.core import TransformerXL
 
 
 @dataclass(frozen=True, kw_only=True)
-class TransformerXLConfig(CoreConfig):
+class TransformerXLConfig(WindowConfig):
     """Settings of :class:`TransformerXL`. ``gate=gru relu_outputs=True`` is GTrXL."""
 
     paper: ClassVar[str] = "Dai et al. 2019; gated: Parisotto et al. 2020"
     remembers: ClassVar[str] = "a window, as layer inputs"
 
-    dim: int = 128
-    """Width of the residual stream."""
-    num_layers: int = 2
-    """Layers of attention and feed-forward."""
-    num_heads: int = 4
-    """Attention heads; must divide dim."""
-    hidden_dim: int | None = None
-    """Width of the feed-forward layer; 4 x dim when None."""
-    memory_len: int = 64
-    """Steps that a step sees before itself, in every layer."""
     gate: Gate = "residual"
     """How a sub-layer joins the stream: residual adds, gru is GTrXL's gate."""
     relu_outputs: bool = False
@@ -42,18 +32,11 @@ class TransformerXLConfig(CoreConfig):
     """Of the feed-forward layer (relu in Lampinen et al. 2021 and George 2021)."""
     final_norm: bool = False
     """LayerNorm on the output."""
-    dropout: float = 0.0
-    """On sub-layer outputs and the hidden layer, in training."""
 
     def __post_init__(self) -> None:
-        require_transformer(self, "memory_len")
+        super().__post_init__()
         require_one_of(self, "gate", "positions", "activation")
         require(self.top_k is None or self.top_k >= 1, "top_k", self.top_k, "give at least 1, or None for all")
-
-    @property
-    def reach(self) -> int:
-        """Layers x window."""
-        return self.num_layers * self.memory_len
 
     def build(self, input_dim: int) -> TransformerXL:
         """Make the core for inputs of width ``input_dim``."""
