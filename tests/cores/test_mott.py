@@ -17,10 +17,10 @@ def test_the_basis_has_every_product_of_waves():
     basis = spatial_basis(11, 7, 4)
     assert basis.shape == (77, 64)
     assert torch.allclose(basis[0].view(8, 8)[:4, :4], torch.ones(4, 4)), "cosines at the corner"
-    assert torch.linalg.matrix_rank(basis.double()) > 40, "places can be told apart"
+    assert torch.linalg.matrix_rank(basis.double()) > 40, "places differ"
 
 
-def test_attention_finds_what_the_query_asks_for():
+def test_attention_finds_the_key_of_the_query():
     vision, query, basis = torch.zeros(1, 3, 9), torch.zeros(1, 1, 1 + 4), spatial_basis(3, 3, 1)
     vision[0, 0, 5], vision[0, 1, 5] = 1.0, 7.0  # a key of 1 and a value of 7 at one place
     query[0, 0, 0] = 50.0

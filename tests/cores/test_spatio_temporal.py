@@ -1,4 +1,4 @@
-"""What is particular to the spatio-temporal core: its size, and that one-shot with its own outputs is sequential."""
+"""The spatio-temporal core: its size, and the equality of the sequential form and one-shot with its own outputs."""
 
 import pytest
 import torch
@@ -33,19 +33,21 @@ def small(query, **settings):
     return config.build(12 + 3 + config.output_feedback_dim).double()
 
 
-def test_one_shot_with_the_outputs_of_before_is_sequential():
+def test_one_shot_with_earlier_outputs_equals_sequential():
     sequential, one_shot = small("sequential"), small("one-shot")
     one_shot.load_state_dict(sequential.state_dict())
     inputs, is_first = torch.randn(2, 9, 15).double(), torch.zeros(2, 9, dtype=torch.bool)
     is_first[0, 4] = True
     outputs, end = sequential(inputs, sequential.initial_state(2), is_first)
-    before = torch.cat((torch.full_like(outputs[:, :1], 7.0), outputs[:, :-1]), 1)  # what is given first is not read
+    before = torch.cat(
+        (torch.full_like(outputs[:, :1], 7.0), outputs[:, :-1]), 1
+    )  # the first earlier output is not read
     got, after = one_shot(torch.cat((inputs, before), 2), one_shot.initial_state(2), is_first)
     torch.testing.assert_close(got, outputs)
     torch.testing.assert_close(after, end)
 
     state, live, last = one_shot.initial_state(2), one_shot.stream(2), torch.zeros(2, 8).double()
-    for t in range(9):  # as agents act: the state has what is to be given
+    for t in range(9):  # as agents act: the state has the earlier output
         fed = torch.cat((inputs[:, t], state.output), 1)
         output, state = one_shot(fed[:, None], state, is_first[:, t, None])
         last = live.step(torch.cat((inputs[:, t], last), 1), is_first[:, t])
@@ -81,16 +83,16 @@ def test_sequential_gradients_go_through_the_queries_and_one_shot_gradients_do_n
 
 
 @pytest.mark.parametrize("query", ["sequential", "one-shot"])
-def test_taps_hear_where_it_looks_and_what_it_recalls(query):
+def test_taps_record_maps_and_windows(query):
     core = small(query)
-    heard = {}
-    with listen(core, lambda name, weights: heard.setdefault(name, []).append(weights)):
+    recorded = {}
+    with listen(core, lambda name, weights: recorded.setdefault(name, []).append(weights)):
         core(torch.randn(2, 4, *core.input_shape).double(), core.initial_state(2), torch.zeros(2, 4, dtype=torch.bool))
-    maps = torch.cat(heard["map_tap"], 2)
+    maps = torch.cat(recorded["map_tap"], 2)
     assert maps.shape == (2, 2, 4, 2, 3)
     assert maps.sum((-1, -2)).allclose(torch.ones(2, 2, 4).double())
     (name,) = core.recalled_steps(torch.zeros(1, 1).long())
-    assert torch.cat(heard[name], 2).shape == (2, 2, 4, 4)
+    assert torch.cat(recorded[name], 2).shape == (2, 2, 4, 4)
 
 
 def test_widths_that_do_not_fit_name_field_value_and_remedy():

@@ -8,9 +8,6 @@ from samples import ttm as samples
 from torch.utils.flop_counter import FlopCounterMode
 from ttm_problems import assert_equals_plain_form, problem
 
-from recollect.config import from_json
-from recollect.cores import CORES
-from recollect.cores.config import CoreConfig
 from recollect.cores.ttm import TokenTuringMachineConfig, reference
 from recollect.cores.ttm import core as ttm_core
 from recollect.cores.ttm.core import TokenTuringMachineState
@@ -40,7 +37,7 @@ def options():
                 TINY, processor=processor, memory=memory, summarizer="none", num_slots=6, num_reads=3
             )
     rng = random.Random(0)
-    yield from (samples.sample(rng) for _ in range(12))
+    yield from (samples.sample(rng) for _ in range(4))
 
 
 def use(path, core, monkeypatch):
@@ -86,8 +83,8 @@ def test_flops_are_those_that_a_stream_spends(config, path, monkeypatch):
     assert core.flops_per_step() == counter.get_total_flops()
 
 
-@pytest.mark.parametrize("path", ["loop", "hoisted", "fused"])
-@pytest.mark.parametrize("config", samples.CONFIGS, ids=lambda c: f"{c.memory}-{c.summarizer}-{c.processor}")
+@pytest.mark.parametrize("path", ["hoisted", "fused"])
+@pytest.mark.parametrize("config", samples.CONFIGS[:8], ids=lambda c: f"{c.memory}-{c.summarizer}-{c.processor}")
 def test_stream_equals_sequence(config, path, monkeypatch):
     core, inputs, state, is_first = problem(config, steps=12)
     use(path, core, monkeypatch)
@@ -101,83 +98,64 @@ def test_stream_equals_sequence(config, path, monkeypatch):
     torch.testing.assert_close(stream.state.memory, new.memory, atol=1e-10, rtol=1e-10)
 
 
-def test_a_broken_step_is_seen_at_once_and_not_remembered():
-    core, inputs, state, is_first = problem(TINY, steps=4)
-    clean = inputs.detach().clone()
-    clean[0, 1] = 0.0
-    broken = clean.clone()
-    broken[0, 1, 2, 3] = torch.inf
-    want, _ = core(clean, state, is_first)
-    stream, got = core.stream(2), []
-    stream.load_state(TokenTuringMachineState(state.memory.detach()))
-    for t in range(4):
-        got.append(stream.step(broken[:, t], is_first[:, t]))
-    outputs, _ = core(broken, state, is_first)
-    for result in (outputs, torch.stack(got, 1)):
-        assert result[0, 1].isnan().all()
-        result = result.detach().clone()
-        result[0, 1] = want[0, 1].detach()
-        torch.testing.assert_close(result, want.detach())
-
-
 @pytest.mark.parametrize("summarizer", ["mlp", "latent_query", "mha", "pooling"])
 @pytest.mark.parametrize("positions", ["paper", "released", "none"])
 @pytest.mark.parametrize("path", ["loop", "hoisted", "fused"])
-def test_taps_hear_weights_that_sum_to_one_and_change_nothing(summarizer, positions, path, monkeypatch):
+def test_taps_record_weights_that_sum_to_one_and_change_nothing(summarizer, positions, path, monkeypatch):
     config = dataclasses.replace(TINY, summarizer=summarizer, positions=positions)
     core, inputs, state, is_first = problem(config, steps=3)
     use(path, core, monkeypatch)
     outputs, new = core(inputs, state, is_first)
-    heard = {}
-    with listen(core, lambda name, weights: heard.setdefault(name, []).append(weights)):
+    recorded = {}
+    with listen(core, lambda name, weights: recorded.setdefault(name, []).append(weights)):
         tapped, tapped_new = core(inputs, state, is_first)
     torch.testing.assert_close(tapped, outputs)
     torch.testing.assert_close(tapped_new, new)
     for name, offered in (("read.tap", 5 + 3), ("write.tap", 5 + 2 + 3)):
-        assert len(heard[name]) == 3
-        for weights in heard[name]:
+        assert len(recorded[name]) == 3
+        for weights in recorded[name]:
             assert weights.shape[-1] == offered
             torch.testing.assert_close(weights.sum(-1), torch.ones_like(weights[..., 0]))
-    assert len(heard["process.blocks.0.attention.tap"]) == 3
+    assert len(recorded["process.blocks.0.attention.tap"]) == 3
 
 
 @torch.no_grad()
-def test_taps_hear_a_fused_stream_only_while_they_listen(monkeypatch):
+def test_taps_record_a_fused_stream_only_while_they_listen(monkeypatch):
     core, inputs, state, is_first = problem(TINY, steps=3)
     use("fused", core, monkeypatch)
     want, _ = core(inputs, state, is_first)
     fused = []
     monkeypatch.setattr(ttm_core, "fused_pooling", lambda *args: fused.append(1) or fused_pooling.fused_pooling(*args))
-    heard = []
-    with listen(core, lambda name, weights: heard.append(name)):
+    recorded = []
+    with listen(core, lambda name, weights: recorded.append(name)):
         streams = [core.stream(2)]  # made while somebody listens
     streams.append(core.stream(2))
     for stream in streams:
         stream.load_state(state)
         stream.step(inputs[:, 0], is_first[:, 0])
-        assert fused and not heard
+        assert fused and not recorded
         fused.clear()
-        with listen(core, lambda name, weights: heard.append(name)):
+        with listen(core, lambda name, weights: recorded.append(name)):
             output = stream.step(inputs[:, 1], is_first[:, 1])
-        assert {"read.tap", "write.tap"} <= set(heard) and not fused
-        heard.clear()
+        assert {"read.tap", "write.tap"} <= set(recorded) and not fused
+        recorded.clear()
         torch.testing.assert_close(output, want[:, 1], atol=1e-10, rtol=1e-10)
 
 
 @pytest.mark.parametrize("path", ["loop", "hoisted"])
-def test_the_weights_that_a_tap_hears_are_those_of_the_equations(path, monkeypatch):
+def test_the_weights_that_a_tap_records_are_those_of_the_equations(path, monkeypatch):
     core, inputs, state, _ = problem(TINY, batch=1, steps=1)
     use(path, core, monkeypatch)
-    heard = {}
-    with listen(core, lambda name, weights: heard.update({name: weights})):
+    recorded = {}
+    with listen(core, lambda name, weights: recorded.update({name: weights})):
         _, new = core(inputs, state, torch.zeros(1, 1, dtype=torch.bool))
     tokens = reference.project(core.project, inputs[0, 0])
     seen = torch.cat((state.memory[0], tokens)) + core.read_table
     weights = reference.mlp(core.read.net, core.read.norm(seen)).T.softmax(-1)
-    torch.testing.assert_close(heard["read.tap"][0], weights)
+    torch.testing.assert_close(recorded["read.tap"][0], weights)
     outputs, _ = core.reference_unroll(inputs, state, torch.zeros(1, 1, dtype=torch.bool))
     offered = torch.cat((state.memory[0], outputs[0, 0], tokens)) + core.write_table
-    torch.testing.assert_close(heard["write.tap"][0] @ offered, new.memory[0])
+    torch.testing.assert_close(recorded["write.tap"][0] @ offered, new.memory[0])
 
 
 @pytest.mark.parametrize("summarizer", ["mlp", "latent_query", "mha"])
@@ -227,37 +205,3 @@ def test_gradients_flow_through_all_steps():
     outputs, _ = core(inputs, state, torch.zeros(2, 6, dtype=torch.bool))
     gradient = torch.autograd.grad(outputs[:, -1].sum(), inputs)[0]
     assert (gradient.abs().amax((2, 3)) > 0).all()
-
-
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
-        ({"num_slots": 0}, ["num_slots=0", "at least 1"]),
-        ({"num_reads": 0}, ["num_reads=0", "at least 1"]),
-        ({"num_heads": 3}, ["num_heads=3", "dim=8"]),
-        ({"dim": 12, "summarizer": "mha"}, ["dim=12", "8 heads"]),
-        ({"summarizer": "mean"}, ["summarizer='mean'", "pooling"]),
-        ({"processor": "lstm"}, ["processor='lstm'", "mixer"]),
-        ({"memory": "all"}, ["memory='all'", "concatenate"]),
-        ({"memory": "concatenate"}, ["num_slots=5", "multiple of num_tokens=3"]),
-        ({"positions": True}, ["positions=True", "released"]),
-        ({"hidden_dim": 0}, ["hidden_dim=0", "None"]),
-        ({"summarizer": "pooling", "num_reads": 9}, ["num_reads=9", "at most 8"]),
-    ],
-)
-def test_bad_configs_name_field_value_and_remedy(changes, words):
-    with pytest.raises(ValueError) as error:
-        dataclasses.replace(TINY, **changes)
-    assert all(word in str(error.value) for word in words), str(error.value)
-
-
-@pytest.mark.parametrize(
-    ("old", "new"),
-    [
-        ({"positions": "official"}, {"positions": "released"}),
-        ({"memory": "erase_add_official"}, {"memory": "erase_add_released"}),
-        ({"learned_start": True, "positions": "none"}, {"learned_initial_state": True, "positions": "none"}),
-    ],
-)
-def test_configs_of_earlier_versions_load(old, new):
-    assert from_json({"kind": "ttm", "dim": 8, **old}, CoreConfig, CORES) == TokenTuringMachineConfig(dim=8, **new)

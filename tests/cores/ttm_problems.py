@@ -1,10 +1,10 @@
-"""Cores with random weights, and what two ways to compute the same differ in."""
+"""Cores with random weights, and the differences between two forms of one computation."""
 
 import torch
 
 
 def scramble(core):
-    """Random numbers in every parameter, so that a forgotten bias, scale or table shows."""
+    """Random numbers in every parameter, so that a forgotten bias, scale or table has an effect."""
     with torch.no_grad():
         for parameter in core.parameters():
             parameter.copy_(torch.randn_like(parameter) * (0.5 if parameter.ndim < 2 else parameter.shape[-1] ** -0.5))
@@ -33,7 +33,7 @@ def assert_equals_plain_form(core, inputs, state, is_first):
 def differences(got, want, leaves):
     """Largest difference of each value, and of the gradients of one random scalar with respect to each leaf.
 
-    Values relative to their largest entry; gradients relative to the largest of all, because some are zero but for
+    Values relative to their largest entry; gradients relative to the largest of all, because some are zero except for
     rounding (a bias before a softmax).
     """
     weights = [torch.randn_like(tensor) for tensor in want]

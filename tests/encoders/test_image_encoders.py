@@ -1,4 +1,4 @@
-"""Encoders of pictures: positions of another grid, chunks that grow, Swin V2 as it is elsewhere."""
+"""Encoders of images: positions of another grid, chunks that grow, Swin V2 against transformers."""
 
 import sys
 
@@ -38,7 +38,7 @@ def test_positions_are_resized_as_torch_does_and_stay_at_their_own_size():
 
 
 @pytest.mark.parametrize("feedback", ["top_down", "per_layer", "none"])
-def test_the_bottleneck_reads_larger_pictures_in_as_many_chunks_as_the_literal_loop(feedback):
+def test_the_bottleneck_reads_larger_images_in_as_many_chunks_as_the_literal_loop(feedback):
     ours = model(bottleneck(feedback=feedback)).double()
     core = ours.encoder.core
     for size, chunk_len, chunks in ((16, 4, 4), (32, 16, 4), (8, 4, 1)):
@@ -52,7 +52,7 @@ def test_the_bottleneck_reads_larger_pictures_in_as_many_chunks_as_the_literal_l
         assert inputs.shape[1] == chunks * chunk_len, "the number of chunks stays, or their length"
 
 
-def test_chunks_of_another_length_want_no_positions_in_the_chunk():
+def test_chunks_of_another_length_allow_no_positions_in_the_chunk():
     core = TemporalLatentBottleneckConfig(**SIZES, chunk_len=4, causal=False).build(8)
     assert core.encode(torch.randn(1, 8, 8), chunk_len=4)[0].shape == (1, 8, 8)
     with pytest.raises(ValueError, match=r'chunk_len=8: the config has positions of 4 steps.*positions="none"'):
@@ -61,7 +61,7 @@ def test_chunks_of_another_length_want_no_positions_in_the_chunk():
         bottleneck().build(8, 16).core.encode(torch.randn(1, 8, 8), chunk_len=0)
 
 
-def test_a_picture_that_is_larger_than_those_it_was_built_for_has_no_padding():
+def test_a_image_that_is_larger_than_those_it_was_built_for_has_no_padding():
     encoder = bottleneck().build(5, 16)
     padding = torch.zeros(1, 32, dtype=torch.bool)
     with pytest.raises(ValueError, match="padding: rows of 32 patches are longer than the 16"):
@@ -136,7 +136,7 @@ def test_swin_reads_other_sizes_as_a_model_that_was_built_for_them():
         small(Shapes(size=48).sample(1, torch.Generator()).inputs)
 
 
-def test_swin_is_that_of_transformers():
+def test_swin_equals_transformers():
     transformers = pytest.importorskip("transformers")
     ours = model(SWIN, Shapes(size=32), "none")
     settings = ours.encoder.swin.config
@@ -154,15 +154,15 @@ def test_swin_is_that_of_transformers():
         ours.encoder(inputs, torch.zeros(2, 255, dtype=torch.bool))
 
 
-def test_swin_says_what_is_missing_or_wrong(monkeypatch):
+def test_swin_names_what_is_missing_or_wrong(monkeypatch):
     pytest.importorskip("transformers")
     for make, message in (
         (lambda: SwinV2Config(depths=(2, 2)), "num_heads=.*one number for each of the 2 stages"),
         (lambda: SwinV2Config(dim=10), "stage 0 is 10 wide"),
         (lambda: SWIN.build(47, 64), "input_dim=47"),
         (lambda: SWIN.build(48, 81), "2 stages merge 9 patches per side too often"),
-        (lambda: model(SWIN), "positions='grid': SwinV2Config places patches itself: choose \"none\""),
-        (lambda: model(SWIN, ListOps(min_length=5, max_length=20), "none"), "SwinV2Config reads pictures alone"),
+        (lambda: model(SWIN), "positions='grid': SwinV2Config has positions of its own: choose \"none\""),
+        (lambda: model(SWIN, ListOps(min_length=5, max_length=20), "none"), "SwinV2Config reads images only"),
     ):
         with pytest.raises(ValueError, match=message):
             make()
@@ -171,9 +171,9 @@ def test_swin_says_what_is_missing_or_wrong(monkeypatch):
         SWIN.build(48, 64)
 
 
-def test_grids_are_square_and_pictures_too():
+def test_grids_are_square_and_images_too():
     ours = model(ViTConfig(**SIZES))
-    with pytest.raises(ValueError, match="one for each patch of a square picture"):
+    with pytest.raises(ValueError, match="one for each patch of a square image"):
         ours(torch.randn(2, 17, 48))
     with pytest.raises(ValueError, match="positions='grid': 20 steps are no square grid"):
         model(ViTConfig(**SIZES), ListOps(min_length=5, max_length=20))

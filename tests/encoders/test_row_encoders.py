@@ -1,4 +1,4 @@
-"""Encoders of whole rows beside plain loops and quadratic forms; what padding may not change."""
+"""Encoders of whole rows against plain loops and quadratic forms; padding changes nothing."""
 
 import math
 from dataclasses import replace
@@ -58,16 +58,16 @@ def test_padding_is_not_read_and_may_be_longer(key):
     assert outputs.shape == (3, 16, encoder.output_dim) and outputs[padding].eq(0).all()
     poison = torch.where(padding[..., None], torch.nan, inputs)
     longer = torch.cat((poison, torch.full((3, 4, 5), torch.inf, dtype=torch.float64)), 1)
-    again, told = encoder(longer, padded([16, 11, 3], 20))
+    again, longer_summary = encoder(longer, padded([16, 11, 3], 20))
     torch.testing.assert_close(again[:, :16], outputs)
-    alone, said = encoder(inputs[2:, :3])
+    alone, alone_summary = encoder(inputs[2:, :3])
     torch.testing.assert_close(alone, outputs[2:, :3])
-    assert (summary is None) == (told is None) == (said is None)
+    assert (summary is None) == (longer_summary is None) == (alone_summary is None)
     if summary is not None:
-        torch.testing.assert_close(told, summary)
-        torch.testing.assert_close(said, summary[2:])
-    nobody, _ = encoder(inputs, torch.ones(3, 16, dtype=torch.bool))
-    assert nobody.eq(0).all()
+        torch.testing.assert_close(longer_summary, summary)
+        torch.testing.assert_close(alone_summary, summary[2:])
+    empty, _ = encoder(inputs, torch.ones(3, 16, dtype=torch.bool))
+    assert empty.eq(0).all()
 
 
 @pytest.mark.parametrize("key", ROWS)
@@ -89,7 +89,7 @@ def test_gradients_are_those_of_finite_differences(key):
     encoder = build(key, 6)
     padding = padded([6, 4], 6)
     inputs = torch.randn(2, 6, 5, dtype=torch.float64, requires_grad=True)
-    assert torch.autograd.gradcheck(lambda x: encoder(x, padding).outputs, (inputs,))
+    assert torch.autograd.gradcheck(lambda x: encoder(x, padding).outputs, (inputs,), fast_mode=True)
 
 
 @pytest.mark.parametrize("key", ROWS)
@@ -235,7 +235,7 @@ def test_one_chunk_of_the_whole_row_is_the_transformer():
     torch.testing.assert_close(chunks(inputs).outputs, whole(inputs).outputs)
 
 
-def test_the_tlb_sums_up_with_the_mean_of_its_slots():
+def test_the_tlb_summarizes_with_the_mean_of_its_slots():
     encoder = build("two-way-tlb")
     inputs = torch.randn(2, 10, 5, dtype=torch.float64)
     _, state = encoder.core.encode(inputs)

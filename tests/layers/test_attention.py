@@ -63,16 +63,16 @@ def test_masked_softmax_ignores_nan_behind_the_mask():
     assert weights.isfinite().all() and weights[0, 1] == 0
 
 
-def test_a_listening_tap_hears_weights_and_changes_nothing():
+def test_a_listening_tap_records_weights_and_changes_nothing():
     attention = MultiHeadAttention(8, 2, bias=True)
     x, mask = torch.randn(3, 5, 8), torch.ones(5, 5, dtype=torch.bool).tril()
     quiet = attention(x, x, mask=mask)
-    heard = {}
-    with listen(attention, lambda name, weights: heard.setdefault(name, weights)) as names:
+    recorded = {}
+    with listen(attention, lambda name, weights: recorded.setdefault(name, weights)) as names:
         loud = attention(x, x, mask=mask)
-    assert names == ["tap"] and heard["tap"].shape == (3, 2, 5, 5)
-    torch.testing.assert_close(heard["tap"].sum(-1), torch.ones(3, 2, 5))
-    assert heard["tap"].triu(1).eq(0).all()
+    assert names == ["tap"] and recorded["tap"].shape == (3, 2, 5, 5)
+    torch.testing.assert_close(recorded["tap"].sum(-1), torch.ones(3, 2, 5))
+    assert recorded["tap"].triu(1).eq(0).all()
     torch.testing.assert_close(quiet, loud)
     assert not attention.tap.has_listeners
 

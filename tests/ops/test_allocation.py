@@ -10,7 +10,7 @@ from recollect.ops.allocation import SETTINGS, keep_freed_memory, return_freed_m
 PROGRAM = """
 import resource, sys, torch
 from recollect.ops.allocation import keep_freed_memory
-print(keep_freed_memory() if sys.argv[1] == "keep" else "untold")
+print(keep_freed_memory() if sys.argv[1] == "keep" else "unset")
 def step():
     parts = [torch.ones(5 << 20) for _ in range(4)]  # 20 MB each
 for _ in range(5):  # the heap takes some steps to find its size
@@ -22,27 +22,28 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 """
 
 
-def told_and_faults(what):
+def run_program(what):
     kept = {name: value for name, value in os.environ.items() if name not in SETTINGS}
     command = [sys.executable, "-c", PROGRAM, what]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True, env=kept)
-    told, faults = done.stdout.split()
-    return told, int(faults)
+    is_set, faults = done.stdout.split()
+    return is_set, int(faults)
 
 
-@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc is told")
+@pytest.mark.long
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc has these settings")
 def test_a_step_costs_no_fresh_pages():
-    """Ten steps of 80 MB: 200 000 pages of 4 KiB if all came anew, a few hundred larger ones where they are huge."""
-    _, anew = told_and_faults("not")
-    told, kept = told_and_faults("keep")
-    assert told == "True"
+    """Ten steps of 80 MB: 200 000 new pages of 4 KiB, or a few hundred huge ones."""
+    _, anew = run_program("not")
+    is_set, kept = run_program("keep")
+    assert is_set == "True"
     if not anew:
         pytest.skip("this system counts no faults for fresh memory, so there is nothing to save")
     assert kept < anew / 10
 
 
 @pytest.mark.parametrize("setting", SETTINGS)
-def test_a_users_own_settings_stand(monkeypatch, setting):
+def test_settings_of_users_are_kept(monkeypatch, setting):
     monkeypatch.setenv(setting, "1000000")
     assert not keep_freed_memory()
 
@@ -58,25 +59,26 @@ def held():
     last = parts[-1]
     del parts
     return resident_bytes() - before  # beyond the last part: what the allocator keeps
-with return_freed_memory() as told:
+with return_freed_memory() as is_set:
     returned = held()
-print(told, returned, held())
+print(is_set, returned, held())
 """
 
 
-@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc is told")
+@pytest.mark.long
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc has these settings")
 def test_measured_memory_has_no_holes():
-    """Of forty blocks the last is used on: without being told the process holds all of them, for that one is on top."""
+    """Of forty blocks the last is used on: without the setting the process holds all of them, because the last is on top."""
     kept = {name: value for name, value in os.environ.items() if name not in SETTINGS}
     done = subprocess.run(
         [sys.executable, "-c", MEASURED], capture_output=True, text=True, timeout=120, check=True, env=kept
     )
-    told, returned, held = done.stdout.split()
-    assert told == "True"
+    is_set, returned, held = done.stdout.split()
+    assert is_set == "True"
     assert int(returned) < 8 << 20 < 100 << 20 < int(held)
 
 
-def test_a_users_settings_stand_where_memory_is_measured(monkeypatch):
+def test_settings_of_users_are_kept_where_memory_is_measured(monkeypatch):
     monkeypatch.setenv(SETTINGS[0], "1000000")
-    with return_freed_memory() as told:
-        assert not told
+    with return_freed_memory() as is_set:
+        assert not is_set

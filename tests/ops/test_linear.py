@@ -9,7 +9,7 @@ from recollect.ops.linear import MIN_ROWS, Linear, linear
 
 @pytest.fixture(autouse=True, params=["amd", "intel", "other"])
 def maker(request, monkeypatch):
-    """Every path on every machine: which one is taken is a matter of speed."""
+    """Every path on every machine: the choice is a matter of speed."""
     monkeypatch.setattr(products, "MAKER", request.param)
     return request.param
 
@@ -33,7 +33,7 @@ def test_equals_torch_in_value_and_gradient(shape, biased):
         torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-4)
 
 
-def test_reads_views_and_skips_gradients_that_nobody_needs():
+def test_reads_views_and_skips_unneeded_gradients():
     x = torch.randn(24, 2 * MIN_ROWS)[:, ::2].t()
     weight = torch.randn(24, 17, requires_grad=True)
     out = linear(x, weight.t())
@@ -67,7 +67,7 @@ def test_many_rows_take_the_fast_path_where_there_is_one(maker):
     assert not module._prefers_onednn(torch.randn(MIN_ROWS, 8, dtype=torch.float64), weight.double())
 
 
-def test_the_layer_is_torchs_layer():
+def test_the_layer_equals_nn_linear():
     torch.manual_seed(3)
     ours = Linear(8, 5)
     torch.manual_seed(3)

@@ -24,7 +24,7 @@ def test_can_be_differentiated_twice():
     assert torch.autograd.gradgradcheck(lambda rows: table_sums(index, rows).square(), table)
 
 
-def test_nothing_is_kept_where_no_gradient_is_asked_for():
+def test_nothing_is_saved_without_gradients():
     index, table = torch.randint(5, (7, 2)), torch.randn(5, 3, requires_grad=True)
     with torch.no_grad():
         sums = table_sums(index, table)

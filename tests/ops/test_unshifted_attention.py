@@ -1,4 +1,4 @@
-"""Attention without subtracting the largest score: blocks, what is hidden, large scores and second derivatives."""
+"""Attention without subtracting the largest score: blocks, hidden keys, large scores and second derivatives."""
 
 import pytest
 import torch
@@ -23,7 +23,7 @@ def test_blocks_of_any_size_give_the_same_numbers(block, large, maker, hides, mo
     monkeypatch.setattr(unshifted_attention, "BLOCK", block)
     monkeypatch.setattr(unshifted_attention, "LARGE_BLOCK", large)
     monkeypatch.setattr(packed_linear, "MAKER", maker)
-    (q, k, v), visible = drawn(torch.float32 if maker == "amd" else torch.float64)  # oneDNN knows no float64
+    (q, k, v), visible = drawn(torch.float32 if maker == "amd" else torch.float64)  # oneDNN has no float64
     results = [form(q, k, v, visible if hides else None) for form in (attention, plain_attention)]
     torch.testing.assert_close(*results)
     factor = torch.randn_like(results[0])
@@ -31,7 +31,7 @@ def test_blocks_of_any_size_give_the_same_numbers(block, large, maker, hides, mo
     torch.testing.assert_close(*grads)
 
 
-def test_what_is_hidden_has_no_gradient():
+def test_hidden_keys_have_no_gradient():
     (q, k, v), visible = drawn()
     hidden = ~visible[:, None, None].expand_as(k)
     grads = torch.autograd.grad(attention(q, k, v, visible).sum(), (k, v))
@@ -39,8 +39,8 @@ def test_what_is_hidden_has_no_gradient():
 
 
 @pytest.mark.parametrize("form", ["large", "negative", "nan"])
-def test_sums_that_are_not_mild_are_taken_by_the_fused_kernel(form, monkeypatch):
-    """Exponentials that overflow, that all vanish, and what is no number."""
+def test_sums_that_are_not_mild_use_the_fused_kernel(form, monkeypatch):
+    """Exponentials that overflow or all vanish, and NaN."""
     (q, k, v), visible = drawn()
     q, k, v = (part.detach().float() for part in (q, k, v))
     shifted, seen = unshifted_attention._shifted, []

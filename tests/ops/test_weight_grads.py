@@ -44,7 +44,7 @@ def test_values_and_gradients_are_those_of_the_plain_loop(monkeypatch, dtype, bi
         torch.testing.assert_close(fast, plain, **tolerance)
 
 
-def test_what_needs_no_gradient_gets_none_and_unreached_outputs_cost_nothing():
+def test_constants_get_no_gradient_and_unreached_outputs_cost_nothing():
     weight, bias = weights(torch.float64)
     first, second = Affine(weight, bias), Affine(weight.detach(), None)
     x, memory = torch.randn(5, 2, 3, 6, dtype=torch.float64), torch.randn(2, 3, 6, dtype=torch.float64)

@@ -33,7 +33,7 @@ def test_only_weights_may_learn():
     torch.testing.assert_close(grad, scores.softmax(-2)[:, :, :, 0].sum(1, keepdim=True))
 
 
-def test_scores_and_weights_are_left_as_they_are():
+def test_scores_and_weights_are_not_changed():
     scores, weights = torch.randn(2, 3, 4), torch.randn(2, 4)
     before = scores.clone(), weights.clone()
     weighted_softmax(scores, weights)
@@ -55,4 +55,4 @@ def test_compiles_as_a_whole():
     scores, weights = torch.randn(2, 3, 5, 4), torch.rand(2, 3, 4)
     compiled = torch.compile(weighted_softmax, fullgraph=True, backend="eager")
     torch.testing.assert_close(compiled(scores, weights), plain_weighted_softmax(scores, weights))
-    torch.compiler.reset()  # what it keeps would call back in later tests, whenever tensors go
+    torch.compiler.reset()  # its caches would run callbacks in later tests, when tensors are freed
