@@ -68,7 +68,7 @@ print(is_set, returned, held())
 @pytest.mark.long
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc has these settings")
 def test_measured_memory_has_no_holes():
-    """Of forty blocks the last is used on: without the setting the process holds all of them, because the last is on top."""
+    """Of forty blocks only the last is in use: without the setting the process holds all, as the last is on top."""
     kept = {name: value for name, value in os.environ.items() if name not in SETTINGS}
     done = subprocess.run(
         [sys.executable, "-c", MEASURED], capture_output=True, text=True, timeout=120, check=True, env=kept
