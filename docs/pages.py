@@ -19,17 +19,19 @@ def core_pages() -> dict[str, str]:
     written = {f"cores/{path.name}": path.read_text() for path in sorted(WRITTEN.glob("*.md"))}
     pages: dict[str, str] = {}
     for key, config in CORES.items():
-        module = equations(config.__module__)
+        module = equations(config)
         shown = [place for place, text in {**pages, **written}.items() if f"::: {module}\n" in text]
         place = shown[0] if shown else f"cores/{key}.md"
         pages[place] = written[place] if place in written else pages.get(place) or generated(module, key)
     return pages
 
 
-def equations(module: str) -> str:
-    """Return the module with the equations of a core, from the module of its config."""
-    package, _, name = module.rpartition(".")
-    return f"{package}.core" if name == "config" else module
+def equations(config: type) -> str:
+    """Return the module with the equations of a core, which is that of the class ``X`` for ``XConfig``."""
+    package, _, name = config.__module__.rpartition(".")
+    if name != "config":
+        return config.__module__
+    return getattr(importlib.import_module(package), config.__name__.removesuffix("Config")).__module__
 
 
 def generated(module: str, key: str) -> str:

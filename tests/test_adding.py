@@ -218,7 +218,7 @@ def pages():
 def test_every_core_of_ours_has_a_page(pages):
     texts = pages.core_pages()
     for key, config in CORES.items():
-        assert any(f"::: {pages.equations(config.__module__)}\n" in text for text in texts.values()), key
+        assert any(f"::: {pages.equations(config)}\n" in text for text in texts.values()), key
     written = {f"cores/{path.name}" for path in (ROOT / "docs/cores").glob("*.md")}
     assert written - set(texts) == {"cores/index.md"}, "a page that no core has"
 
