@@ -18,7 +18,8 @@ from fake_bots import always_asleep, sometimes_asleep
 
 from recollect.cli import main
 from recollect.evaluation import demonstrations
-from recollect.evaluation.demonstrations import DemonstrationsConfig, record_demonstrations
+from recollect.evaluation.demonstrations import record_demonstrations
+from recollect.evaluation.demonstrations_config import DemonstrationsConfig
 from recollect.evaluation.recordings import read_recording
 from recollect.runs.errors import RunError
 from recollect.runs.folder_lock import FolderLock
@@ -101,7 +102,7 @@ def test_a_killed_recording_goes_on_and_ends_the_same(tmp_path, small_parts):
     before = parts[0].stat().st_mtime_ns
     there = []
     kept = {}
-    record_demonstrations(config, tmp_path / "killed.npz", say=lambda n: (there.append(n), kept.update(
+    record_demonstrations(config, tmp_path / "killed.npz", on_progress=lambda n: (there.append(n), kept.update(
         {n: parts[0].stat().st_mtime_ns if parts[0].exists() else before})))  # fmt: skip
     assert there[0] == 20 and there[-1] == 30 and set(kept.values()) == {before}  # what was there was not made again
     record_demonstrations(config, tmp_path / "whole.npz")
@@ -163,7 +164,7 @@ def test_levels_have_room_for_their_words():
 
 def test_instructions_that_would_be_cut_are_refused(tmp_path):
     config = DemonstrationsConfig(levels=("MoveTwoAcrossS5N2",), episodes=1)
-    remedy = r"words=16: BabyAI-MoveTwoAcrossS5N2-v0 says 'put .*', which has 19 words: give words=24, to the world"
+    remedy = r"words=16: BabyAI-MoveTwoAcrossS5N2-v0 says 'put .*', which has 19 words: give words=24, to the training"
     with pytest.raises(ValueError, match=remedy):
         record_demonstrations(config, tmp_path / "demos.npz")
     assert not (tmp_path / "demos.npz").exists()
@@ -175,7 +176,9 @@ def test_a_file_that_is_there_is_neither_recorded_again_nor_overwritten(tmp_path
     path, config = tmp_path / "demos.npz", DemonstrationsConfig(episodes=2)
     about = record_demonstrations(config, path)
     before, there = path.stat().st_mtime_ns, []
-    assert record_demonstrations(config, path, say=there.append, make_bot=always_asleep) == about and there == [2]
+    assert record_demonstrations(config, path, on_progress=there.append, make_bot=always_asleep) == about and there == [
+        2
+    ]
     with pytest.raises(
         ValueError, match=r"demos\.npz' exists, and holds other demonstrations \(.*'seed': 0.*another file"
     ):
@@ -222,7 +225,7 @@ def test_damaged_parts_are_recorded_again(tmp_path, small_parts):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        record_demonstrations(config, path, say=leave)
+        record_demonstrations(config, path, on_progress=leave)
     folder, kept = tmp_path / "demos.npz.parts", tmp_path / "kept"
     shutil.copytree(folder, kept)
     record_demonstrations(config, path)
@@ -233,7 +236,7 @@ def test_damaged_parts_are_recorded_again(tmp_path, small_parts):
         shutil.copytree(kept, folder)
         dict(damages(*sorted(folder.glob("*.npz"))))[names[number]]()
         there = []
-        record_demonstrations(config, path, say=there.append)
+        record_demonstrations(config, path, on_progress=there.append)
         assert there[0] == 4, name
         assert same(read_recording(path), whole), name
 
@@ -260,4 +263,4 @@ def test_scripts_and_threads_are_told_what_to_do(tmp_path):
     thread = threading.Thread(target=record)
     thread.start()
     thread.join()
-    assert found and found[0].startswith("processes=1: only the main thread can end an episode that hangs")
+    assert found and found[0].startswith("processes=1: only the main thread can end a hanging episode")

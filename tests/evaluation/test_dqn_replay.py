@@ -169,7 +169,7 @@ def test_frames_are_checked_to_their_end_where_all_are_read(tmp_path):
     whole = bytearray(file.read_bytes())
     whole[-6] ^= 1
     file.write_bytes(bytes(whole))
-    with pytest.raises(ValueError, match=r"observation_ckpt\.0\.gz: .*behind the rows"):
+    with pytest.raises(ValueError, match=r"observation_ckpt\.0\.gz: .*after the needed rows"):
         read_dqn_replay(tmp_path, 8)
 
 

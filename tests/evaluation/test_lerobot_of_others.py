@@ -217,7 +217,7 @@ BREAKS = {
     "a text": (lambda d: change_records(d, "length", ["4", "3", "5"]), "row 0: length='4'"),
     "no time": (lambda d: change_records(d, f"{TOP}/from_timestamp", [0.0, np.nan, 0.7]), "row 1: .*timestamp=nan"),
     "before the film": (lambda d: change_records(d, f"{TOP}/from_timestamp", [0.0, -1, 0.7]), "row 1: .*=-1"),
-    "twice the same": (lambda d: change_records(d, f"{TOP}/from_timestamp", [0.0, 0.2, 0.7]), "lie over each other"),
+    "twice the same": (lambda d: change_records(d, f"{TOP}/from_timestamp", [0.0, 0.2, 0.7]), "episodes overlap"),
     "behind the film": (lambda d: change_records(d, f"{TOP}/from_timestamp", [0.0, 0.4, 0.9]), "frame 12 is missing"),
     "a damaged film": (damage_film, r"top.*file-000\.mp4: frame \d+ cannot be read"),
     "tasks of none": (

@@ -39,7 +39,8 @@ class Demonstrations:
 
     def run(self, console: Console) -> int:
         """Record, and print the seeds that were replaced."""
-        from recollect.evaluation.demonstrations import DemonstrationsConfig, record_demonstrations
+        from recollect.evaluation.demonstrations import record_demonstrations
+        from recollect.evaluation.demonstrations_config import DemonstrationsConfig
         from recollect.runs.interrupts import stop_on_signal
         from recollect.runs.progress import ProgressDisplay, ProgressReporter
 
@@ -49,7 +50,7 @@ class Demonstrations:
         with stop_on_signal(), ProgressDisplay(Console(stderr=True)):
             count = ProgressReporter(self.episodes * len(self.levels), "episodes")
             about = record_demonstrations(
-                config, self.out, processes=processes, say=lambda there: count.update(lambda: there)
+                config, self.out, processes=processes, on_progress=lambda there: count.update(lambda: there)
             )
         print_status(
             f"recorded: {about['episodes']} episodes, {about['steps']} steps, the longest of {about['longest']}"

@@ -1,28 +1,27 @@
-"""Demonstrations of minigrid's bot in BabyAI levels, recorded for the trainer ``cloning``.
+"""Recorder of demonstrations of minigrid's bot in BabyAI levels, for the trainer ``cloning``.
 
     found = record_demonstrations(DemonstrationsConfig(levels=("GoToLocal",), episodes=10_000), "demos.npz")
 
-Several processes record parts of :data:`PART` episodes, each a file in ``demos.npz.parts``; a JSON beside it names its
-level, its first episode and its checksum. A command that was killed goes on, when it is given again, with the parts
-that are missing or damaged. When all are there they become one file, and the folder goes. A file that is there is not
-recorded again, nor overwritten. With several processes, a script calls this under ``if __name__ == "__main__":``, as
-:mod:`multiprocessing` asks for; with one, in its main thread, where an episode that hangs can be ended.
+Processes record parts of :data:`PART` episodes, each a file in ``demos.npz.parts``; a JSON beside it holds its level,
+first episode and checksum. A killed command, when repeated, records the parts that are missing or damaged. Complete
+parts become one file, and the folder is removed. An existing file is neither recorded again nor overwritten. With
+several processes, a script must call this under ``if __name__ == "__main__":``, as :mod:`multiprocessing` requires;
+with one, in its main thread, where a hanging episode can be ended.
 
-The bot hangs for ever on some seeds, and raises on others. Every episode has a time limit; one that hangs, raises or
-fails is given another seed, and counted. Which seeds are tried follows from ``seed``, the level, the number of the
-episode and of the attempt alone: not from the number of processes, and not from what was recorded before.
+The bot hangs on some seeds, and raises on others. Every episode has a time limit; one that hangs, raises or fails is
+repeated with another seed, and counted. The seeds depend on ``seed``, the level, the episode and the attempt alone, not
+on the number of processes or on earlier recordings.
 """
 
 import json
 import multiprocessing
 import shutil
 import threading
-import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -30,7 +29,8 @@ from typing import Any
 import gymnasium
 import numpy as np
 
-from recollect.config import require, require_types
+from recollect.config import require
+from recollect.evaluation.demonstrations_config import DemonstrationsConfig
 from recollect.evaluation.recordings import Recording, read_recording, write_recording
 from recollect.files import checksum, read_json, write_atomically
 from recollect.gymnasium_ids import entry
@@ -52,43 +52,8 @@ from recollect.tasks.gymnasium.spaces import Reader, hash_words
 PART = 500
 """Episodes of a part."""
 COUNTED = ("hung", "raised", "failed")
-"""Why an episode is given another seed: no answer in time, an exception, an instruction that was not carried out."""
+"""Reasons for another seed: no answer in time, an exception, an instruction that was not carried out."""
 GUARD = "call it under if __name__ == '__main__': because every process that records runs the script's other lines too"
-
-
-@dataclass(frozen=True, kw_only=True)
-class DemonstrationsConfig:
-    """What is recorded."""
-
-    levels: tuple[str, ...] = ("GoToLocal",)
-    """BabyAI levels, as GoToLocal or BabyAI-GoToLocal-v0."""
-    episodes: int = 1000
-    """Episodes of each level."""
-    seed: int = 0
-    """From which the seeds of all episodes follow."""
-    words: int = 16
-    """Words of an instruction, as many as the world shows that is learned in; a longer one ends the recording."""
-    vocabulary: int = 1024
-    """Numbers that the words are hashed to: as many as the world's."""
-    seconds: float = 10.0
-    """Time limit of an episode."""
-    attempts: int = 50
-    """Seeds that are tried for one episode, before all is given up."""
-
-    def __post_init__(self) -> None:
-        require_types(self)
-        require(bool(self.levels), "levels", self.levels, "name at least one level")
-        require(len(set(map(level_id, self.levels))) == len(self.levels), "levels", self.levels, "name each level once")
-        require(self.episodes >= 1, "episodes", self.episodes, "record at least one")
-        require(self.seconds > 0, "seconds", self.seconds, "give some seconds")
-        require(self.attempts >= 1, "attempts", self.attempts, "try at least one seed")
-        require(self.words >= 1, "words", self.words, "keep at least one word")
-        require(2 <= self.vocabulary <= 2**15, "vocabulary", self.vocabulary, "give 2 to 32768")
-
-    def seed_of(self, level: str, episode: int, attempt: int) -> int:
-        """The seed of an attempt at an episode."""
-        name = zlib.crc32(level_name(level).encode())
-        return int(np.random.SeedSequence([self.seed % 2**32, name, episode, attempt]).generate_state(1)[0] >> 1)
 
 
 def record_demonstrations(
@@ -97,25 +62,25 @@ def record_demonstrations(
     *,
     processes: int = 1,
     make_bot: Callable[[Any], Bot] = babyai_bot,
-    say: Callable[[int], None] = lambda episodes: None,
+    on_progress: Callable[[int], None] = lambda episodes: None,
 ) -> dict[str, Any]:
-    """Record the episodes that are missing, then write all of them as FILE.npz.
+    """Record the missing episodes, then write all of them as FILE.npz.
 
     Args:
-        config: what is recorded.
+        config: settings.
         target: FILE.npz.
-        processes: how many record at a time.
-        make_bot: makes who plays an episode; a function of a module, as other processes call it.
-        say: called with the number of episodes that are there, as parts come in.
+        processes: number of parallel processes.
+        make_bot: makes the bot of an episode; a function of a module, as other processes call it.
+        on_progress: called with the number of recorded episodes, as parts arrive.
 
     Returns:
-        What is in ``FILE.json`` beside it: the settings, the number of episodes and steps, and how many were given
-        another seed, and why, level by level.
+        The contents of ``FILE.json`` beside it: the settings, the number of episodes and steps, and the number of
+        repeated episodes by level and reason.
 
     Raises:
-        ValueError: a level that does not exist, another ending, a file that exists and holds others, a folder of
-            parts that was recorded otherwise or that another process is recording, an instruction of more words than
-            are kept, or one process in another thread than the main one.
+        ValueError: an unknown level, another ending, a file that exists and holds other episodes, a folder of parts
+            with other settings or in use by another process, an instruction of too many words, or one process outside
+            the main thread.
         RunError: one episode after the other fails, or a process died.
     """
     path = Path(target)
@@ -126,12 +91,12 @@ def record_demonstrations(
         entry(level_id(level))
     about = _finished(config, path)
     if about is not None:
-        say(about["episodes"])
+        on_progress(about["episodes"])
         return about
     folder = path.with_name(f"{path.name}.parts")
     folder.mkdir(parents=True, exist_ok=True)
     with FolderLock(folder):
-        return _record(config, path, folder, processes, make_bot, say)
+        return _record(config, path, folder, processes, make_bot, on_progress)
 
 
 def _record(
@@ -140,33 +105,33 @@ def _record(
     folder: Path,
     processes: int,
     make_bot: Callable[[Any], Bot],
-    say: Callable[[int], None],
+    on_progress: Callable[[int], None],
 ) -> dict[str, Any]:
-    """Record the parts that are missing from a folder or damaged, and make one file of all."""
-    about = _finished(config, path)  # by another process, before the folder was free
+    """Record the missing and damaged parts of a folder, and join all into one file."""
+    about = _finished(config, path)  # another process may have finished while we waited
     if about is not None:
         shutil.rmtree(folder)
         return about
     _require_same(folder / "settings.json", _settings(config))
     parts = [(level, begin) for level in config.levels for begin in range(0, config.episodes, PART)]
-    missing = [(level, begin) for level, begin in parts if not _is_whole(config, folder, level, begin)]
+    missing = [(level, begin) for level, begin in parts if not _is_intact(config, folder, level, begin)]
     for level, begin in missing:
-        _part(folder, level, begin).unlink(missing_ok=True)
-    there = sum(_size(config, begin) for level, begin in parts if (level, begin) not in missing)
-    say(there)
-    for _, begin in _work(config, folder, missing, processes, make_bot):
-        there += _size(config, begin)
-        say(there)
-    recording = join([read_recording(_part(folder, level, begin)) for level, begin in parts])
+        _part_path(folder, level, begin).unlink(missing_ok=True)
+    recorded = sum(_size(config, begin) for level, begin in parts if (level, begin) not in missing)
+    on_progress(recorded)
+    for begin in _record_parts(config, folder, missing, processes, make_bot):
+        recorded += _size(config, begin)
+        on_progress(recorded)
+    recording = join([read_recording(_part_path(folder, level, begin)) for level, begin in parts])
     about = _about(config, folder, recording)
     write_atomically(path.with_suffix(".json"), json.dumps(about, indent=1) + "\n")
-    write_recording(recording, path)  # last: where it is, it says what is in it
+    write_recording(recording, path)  # last: its presence means that all is complete
     shutil.rmtree(folder)
     return about
 
 
 def join(recordings: list[Recording]) -> Recording:
-    """Recordings one behind the other, as one."""
+    """Concatenate recordings."""
     parts = {
         name: np.concatenate([getattr(one, name) for one in recordings])
         for name in Recording._fields
@@ -177,27 +142,26 @@ def join(recordings: list[Recording]) -> Recording:
     return Recording(observation=seen, action_space=first.action_space, words=first.words, **parts)
 
 
-def _work(
+def _record_parts(
     config: DemonstrationsConfig,
     folder: Path,
     missing: list[tuple[str, int]],
     processes: int,
     make_bot: Callable[[Any], Bot],
-) -> Iterator[tuple[str, int]]:
-    """Record parts; yields each when its file is there."""
+) -> Iterator[int]:
+    """Record parts; yields the first episode of each when its file is written."""
     arguments = [(config, folder, level, begin, make_bot) for level, begin in missing]
     if processes == 1:
-        for part in arguments:
-            yield _record_part(*part)
+        yield from (_record_part(*part) for part in arguments)
         return
-    context = multiprocessing.get_context("forkserver")  # torch has threads by now: they would not survive a fork
+    context = multiprocessing.get_context("forkserver")  # torch has threads by now, which do not survive a fork
     workers = min(processes, max(len(missing), 1))
     pool = ProcessPoolExecutor(workers, mp_context=context, initializer=exit_with_parent)
     try:
         yield from pool.map(_record_part, *zip(*arguments, strict=True)) if arguments else ()
     except (BrokenProcessPool, EOFError, ConnectionError):
         raise RunError(
-            f"{folder}: a process that recorded was killed, or did not start. Give the command again, and it goes on; "
+            f"{folder}: a recording process was killed, or did not start. Give the command again, and it goes on; "
             f"in a script, {GUARD}"
         ) from None
     finally:
@@ -206,8 +170,8 @@ def _work(
 
 def _record_part(
     config: DemonstrationsConfig, folder: Path, level: str, begin: int, make_bot: Callable[[Any], Bot]
-) -> tuple[str, int]:
-    """Record one part, and write its file and its counts."""
+) -> int:
+    """Record one part, write its file and its counts, and return its first episode."""
     environment = gymnasium.make(entry(level_id(level)), disable_env_checker=True)
     reader = Reader(source=environment.observation_space, words=config.words, vocabulary=config.vocabulary)
     counts: Counter[str] = Counter()
@@ -215,11 +179,11 @@ def _record_part(
     actions: list[np.ndarray] = []
     rewards: list[np.ndarray] = []
     for episode in range(begin, begin + _size(config, begin)):
-        seen, done, given = _episode(environment, config, level, episode, counts, make_bot)
+        seen, done, rewarded = _episode(environment, config, level, episode, counts, make_bot)
         _require_room(config, level, seen[0]["mission"])
         shown.append(_compact(reader.read(seen)))
         actions.append(np.array([*done, 0], np.int64))
-        rewards.append(np.array([0.0, *given], np.float32))
+        rewards.append(np.array([0.0, *rewarded], np.float32))
     environment.close()
     steps = [len(part) for part in rewards]
     recording = Recording(
@@ -231,14 +195,14 @@ def _record_part(
         score=np.ones(len(steps), np.float32),
         action_space=gymnasium.spaces.Discrete(int(environment.action_space.n)),  # type: ignore[attr-defined]
     )
-    path = _part(folder, level, begin)
+    path = _part_path(folder, level, begin)
     write_recording(recording, path)
-    about = _named(config, level, begin) | {
+    about = _identity(config, level, begin) | {
         "checksum": checksum(path),
         "another_seed": {name: counts[name] for name in COUNTED},
     }
     write_atomically(path.with_suffix(".json"), json.dumps(about))  # last: a part without it is recorded again
-    return level, begin
+    return begin
 
 
 def _episode(
@@ -249,7 +213,7 @@ def _episode(
     counts: Counter[str],
     make_bot: Callable[[Any], Bot],
 ) -> tuple[list[Any], list[int], list[float]]:
-    """An episode that the bot carried out, with the first seed that allows it."""
+    """Play an episode with the first seed on which the bot succeeds."""
     reason = ""
     for attempt in range(config.attempts):
         try:
@@ -258,7 +222,7 @@ def _episode(
         except HangingError as error:
             counts["hung"] += 1
             reason = str(error)
-        except Exception as error:  # the bot asserts, indexes and recurses: whatever it is, another seed
+        except Exception as error:  # the bot may raise anything: try another seed
             counts["raised"] += 1
             reason = f"{type(error).__name__}: {error}"
         else:
@@ -273,36 +237,36 @@ def _episode(
 
 
 def _compact(seen: Any) -> Mapping[str, np.ndarray]:
-    """Bytes for what is seen, and two bytes a word."""
+    """Store images and directions as bytes, words as int16."""
     small = {"image": np.uint8, "direction": np.uint8, "language": np.int16}
     return {name: part.astype(small[name]) for name, part in seen.items()}
 
 
 def _require_main(processes: int) -> None:
-    """Raise ``ValueError`` where no time limit can be held, or where this is the script that a process begins with."""
+    """Raise ``ValueError`` where time limits cannot work, or while a child process imports the script."""
     inside = threading.current_thread() is threading.main_thread()
-    remedy = "only the main thread can end an episode that hangs: call it there, or give two or more processes"
+    remedy = "only the main thread can end a hanging episode: call it there, or give two or more processes"
     require(processes > 1 or inside, "processes", processes, remedy)
-    begins = getattr(multiprocessing.current_process(), "_inheriting", False)
-    require(not begins, "processes", processes, GUARD)
+    starting = getattr(multiprocessing.current_process(), "_inheriting", False)
+    require(not starting, "processes", processes, GUARD)
 
 
 def _require_room(config: DemonstrationsConfig, level: str, instruction: str) -> None:
-    """Raise ``ValueError`` unless all words of an instruction are kept."""
+    """Raise ``ValueError`` unless all words of an instruction fit."""
     number = int(np.count_nonzero(hash_words(instruction, len(instruction), config.vocabulary)))
     enough = max(number, words_of((level,)))
     remedy = (
-        f"{level_id(level)} says {instruction!r}, which has {number} words: give words={enough}, to the world that is "
-        f"learned in too (--words {enough}, --world.words {enough})"
+        f"{level_id(level)} says {instruction!r}, which has {number} words: give words={enough}, to the training "
+        f"world too (--words {enough}, --world.words {enough})"
     )
     require(number <= config.words, "words", config.words, remedy)
 
 
 def _finished(config: DemonstrationsConfig, path: Path) -> dict[str, Any] | None:
-    """What FILE.json says of a FILE.npz that is there; None where there is none.
+    """Return the contents of FILE.json where FILE.npz exists; None where it does not.
 
     Raises:
-        ValueError: it holds other demonstrations, or nothing says which; or FILE.json is something else.
+        ValueError: it holds other or unknown demonstrations, or FILE.json is another kind of file.
     """
     beside, remedy = path.with_suffix(".json"), "give another file"
     about = read_json(beside, remedy) if beside.is_file() else None
@@ -325,7 +289,7 @@ def _settings(config: DemonstrationsConfig) -> dict[str, Any]:
 
 def _require_same(path: Path, settings: Mapping[str, Any]) -> None:
     remedy = "remove the folder, or give another file"
-    any_part = any(path.parent.glob("*.npz"))  # what ended before the first one binds nobody
+    any_part = any(path.parent.glob("*.npz"))  # settings without a part do not count
     if any_part and path.is_file() and (found := read_json(path, remedy)) != settings:
         raise ValueError(f"{path.parent} holds parts of other demonstrations ({found}): {remedy}")
     write_atomically(path, json.dumps(settings))
@@ -336,7 +300,7 @@ def _about(config: DemonstrationsConfig, folder: Path, recording: Recording) -> 
     for level in config.levels:
         found = again.setdefault(level_name(level), Counter())
         for begin in range(0, config.episodes, PART):
-            found.update(json.loads(_part(folder, level, begin).with_suffix(".json").read_text())["another_seed"])
+            found.update(json.loads(_part_path(folder, level, begin).with_suffix(".json").read_text())["another_seed"])
     lengths = recording.lengths - 1
     return {
         "settings": _settings(config),
@@ -347,16 +311,16 @@ def _about(config: DemonstrationsConfig, folder: Path, recording: Recording) -> 
     }
 
 
-def _part(folder: Path, level: str, begin: int) -> Path:
+def _part_path(folder: Path, level: str, begin: int) -> Path:
     return folder / f"{level_name(level)}-{begin:07d}.npz"
 
 
-def _is_whole(config: DemonstrationsConfig, folder: Path, level: str, begin: int) -> bool:
-    """Whether a part is there, as it was written, and is the one that its name says."""
-    path = _part(folder, level, begin)
+def _is_intact(config: DemonstrationsConfig, folder: Path, level: str, begin: int) -> bool:
+    """Return whether a part exists, is undamaged and matches its name."""
+    path = _part_path(folder, level, begin)
     try:
         about = read_json(path.with_suffix(".json"), "")
-        return about == _named(config, level, begin) | {
+        return about == _identity(config, level, begin) | {
             "checksum": checksum(path),
             "another_seed": {name: int(about["another_seed"][name]) for name in COUNTED},
         }
@@ -364,7 +328,7 @@ def _is_whole(config: DemonstrationsConfig, folder: Path, level: str, begin: int
         return False
 
 
-def _named(config: DemonstrationsConfig, level: str, begin: int) -> dict[str, Any]:
+def _identity(config: DemonstrationsConfig, level: str, begin: int) -> dict[str, Any]:
     return {"level": level_name(level), "first": begin, "episodes": _size(config, begin)}
 
 

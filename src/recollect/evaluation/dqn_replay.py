@@ -1,20 +1,20 @@
-"""The DQN replay dataset: what a DQN agent met in 200 million frames of an Atari game, as gzipped NumPy arrays.
+"""Reader of the DQN replay dataset: a DQN agent's 200 million frames of an Atari game, as gzipped NumPy arrays.
 
     FOLDER/$store$_observation_ckpt.N.gz   uint8  [n, 84, 84]   one frame a step
-    FOLDER/$store$_action_ckpt.N.gz        int    [n]           what was done at it
-    FOLDER/$store$_reward_ckpt.N.gz        float  [n]           what that action earned
+    FOLDER/$store$_action_ckpt.N.gz        int    [n]           action at this step
+    FOLDER/$store$_reward_ckpt.N.gz        float  [n]           reward of that action
     FOLDER/$store$_terminal_ckpt.N.gz      uint8  [n]           1 where it ended the game
 
 There are 50 buffers N = 0 ... 49 of a million steps each. As in Decision Transformer, buffers are visited in random
-order, each visit reads the next ten trajectories of a buffer, and of a buffer the first 100 000 steps are used.
-Actions, rewards and terminals are decompressed to their end, where the checksum is. Of the observations, which are
-gigabytes, only as much is decompressed as is read: damage behind it is not noticed.
+order, each visit reads the next ten trajectories of a buffer, and only the first 100 000 steps of a buffer are used.
+Actions, rewards and terminals are decompressed to their end, where the checksum is. Observations are gigabytes, and
+only the needed part is decompressed: later damage is not noticed.
 
 Sources: Agarwal et al. (2020), An optimistic perspective on offline reinforcement learning; Chen et al. (2021),
 Decision Transformer, create_dataset.py of the authors' code.
 
-Differs: the frame after the last action is not in the files; the last frame stands for it (nobody acts on it). Frames
-are stacked where they are read, with zeros before a game's first.
+Differs: the frame after the last action is not in the files; the last frame is repeated for it. Frames are stacked by
+the caller, with zeros before a game's first.
 """
 
 import gzip
@@ -32,35 +32,32 @@ from recollect.config import require
 from recollect.evaluation.recordings import Recording
 
 USED = 100_000
-"""Steps of a buffer that are used."""
+"""Used steps of a buffer."""
 VISIT = 10
 """Trajectories of a visit."""
 KINDS = {"observation": ("u", 3), "action": ("iu", 1), "reward": ("f", 1), "terminal": ("ub", 1)}
-"""Kinds of numbers and axes of each file; published are uint8, int32, float32 and uint8."""
+"""NumPy's kinds of numbers and number of axes of each file; published are uint8, int32, float32 and uint8."""
 ACTIONS = 18
-"""Actions that an Atari game can have."""
+"""Most actions of an Atari game."""
 AT_ONCE = 1 << 24
-"""Bytes that are decompressed at a time."""
+"""Bytes decompressed per read."""
 
 
 def read_dqn_replay(
     folder: str | PathLike[str], transitions: int = 500_000, *, seed: int = 0, visit: int = VISIT, used: int = USED
 ) -> Recording:
-    """Whole trajectories of a replay, drawn from its buffers, until there are enough steps.
+    """Read whole trajectories of a replay, drawn from its buffers, with single frames as observations.
 
     Args:
         folder: with the files, such as ``dqn/Pong/1/replay_logs``.
-        transitions: steps to be read, at least; the trajectory that reaches the number is whole.
+        transitions: fewest steps; the last trajectory is read whole.
         seed: of the visits.
-        visit: trajectories that a visit reads.
-        used: steps of a buffer that are used, from its beginning.
-
-    Returns:
-        Single frames as observations.
+        visit: trajectories per visit.
+        used: first steps of a buffer that are used.
 
     Raises:
-        ValueError: a file is missing, empty, cut short, damaged, or holds something else; says which and where. Or all
-            buffers together have fewer trajectories.
+        ValueError: a file is missing, empty, cut short, damaged or of another kind (names the place), or all buffers
+            together have too few trajectories.
     """
     require(transitions >= 1, "transitions", transitions, "read at least one step")
     require(visit >= 1, "visit", visit, "read at least one trajectory of a buffer")
@@ -89,12 +86,12 @@ def read_dqn_replay(
 
 
 def read_array(path: str | PathLike[str], kinds: str, axes: int, rows: int | None = None) -> np.ndarray:
-    """The first rows of a gzipped NumPy array; all of them where ``rows`` is None.
+    """Read the first rows of a gzipped NumPy array; all of them where ``rows`` is None.
 
-    An array of one axis is decompressed to its end, whatever is read of it: only there is the checksum.
+    An array of one axis is always decompressed to its end, where the checksum is.
 
     Raises:
-        ValueError: missing, empty, cut short, damaged, not NumPy's format, or other numbers than asked for.
+        ValueError: missing, empty, cut short, damaged, not NumPy's format, or numbers of another kind.
     """
     with _opened(path, kinds, axes) as (file, shape, kind):
         count = shape[0] if rows is None else min(rows, shape[0])
@@ -110,13 +107,13 @@ def read_array(path: str | PathLike[str], kinds: str, axes: int, rows: int | Non
 def _opened(
     path: str | PathLike[str], kinds: str, axes: int
 ) -> Iterator[tuple[IO[bytes], tuple[int, ...], np.dtype[Any]]]:
-    """A gzipped array behind its header, its shape and its kind of numbers; what reading it raises names the file."""
+    """Open a gzipped array after its header, with its shape and dtype; errors name the file."""
     try:
         with gzip.open(path) as file:
             shape, order, kind = _header(file, path)  # type: ignore[arg-type]
             if kind.kind not in kinds or len(shape) != axes or order or min(shape) < 0:
                 raise ValueError(
-                    f"{path}: holds {kind} {list(shape)}{' by columns' if order else ''}; here belong numbers of "
+                    f"{path}: holds {kind} {list(shape)}{' by columns' if order else ''}; expected are numbers of "
                     f"kind {' or '.join(kinds)} with {axes} {'axis' if axes == 1 else 'axes'}: is it another file "
                     "under this name?"
                 )
@@ -136,7 +133,7 @@ def _header(file: IO[bytes], path: Any) -> tuple[tuple[int, ...], bool, np.dtype
         return read(file)
     except gzip.BadGzipFile:
         raise
-    except Exception as error:  # NumPy reads a header as Python text, and raises whatever a damaged one leads it to
+    except Exception as error:  # NumPy parses a header as Python text, and raises anything for a damaged one
         raise ValueError(
             f"{path}: no NumPy array begins at byte 0 ({error}): empty, cut short or another file"
         ) from None
@@ -153,21 +150,19 @@ def _read(file: IO[bytes], size: int, row: int, path: Any) -> bytes:
             there += len(part)
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise ValueError(
-            f"{path}: {error} in row {there // row} of {size // row} that are needed (byte {there} behind the header): "
+            f"{path}: {error} in row {there // row} of {size // row} needed rows (byte {there} after the header): "
             "cut short or damaged, download it again"
         ) from None
     return b"".join(parts)
 
 
 def _read_end(file: IO[bytes], size: int, path: Any) -> None:
-    """Look whether so many bytes follow what was read, and the checksum of all behind them."""
+    """Check that so many bytes follow, and their checksum."""
     try:
         while part := file.read(AT_ONCE):
             size -= len(part)
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise ValueError(
-            f"{path}: {error} behind the rows that are needed: cut short or damaged, download it again"
-        ) from None
+        raise ValueError(f"{path}: {error} after the needed rows: cut short or damaged, download it again") from None
     if size:
         amount = "less" if size > 0 else "more"
         raise ValueError(f"{path}: there is {amount} in it than its header says: damaged, download it again")
@@ -189,19 +184,19 @@ def _path(base: Path, part: str, number: int) -> Path:
 
 
 def _ends(base: Path, number: int, used: int) -> np.ndarray:
-    """The last steps of a buffer's trajectories."""
+    """Return the last steps of a buffer's trajectories."""
     path = _path(base, "terminal", number)
     terminal = read_array(path, *KINDS["terminal"], used)
     wrong = np.flatnonzero((terminal != 0) & (terminal != 1))
     if len(wrong):
-        raise ValueError(f"{path}: row {wrong[0]} is {terminal[wrong[0]]}; 0 or 1 says whether the game ended")
+        raise ValueError(f"{path}: row {wrong[0]} is {terminal[wrong[0]]}; 0 or 1 marks the end of a game")
     return np.flatnonzero(terminal)
 
 
 def _visits(
     ends: dict[int, np.ndarray], transitions: int, seed: int, visit: int
 ) -> dict[int, Sequence[tuple[int, int]]]:
-    """First and last steps of the trajectories that are read, by buffer."""
+    """Choose the first and last steps of the trajectories to read, by buffer."""
     draw = np.random.default_rng(seed % 2**32)  # a run may have the seed -5000
     chosen: dict[int, list[tuple[int, int]]] = {}
     missing = transitions
@@ -235,7 +230,7 @@ def _require_one_buffer(base: Path, number: int) -> None:
 
 
 def _require_actions(action: np.ndarray, terminal: np.ndarray, path: Path) -> None:
-    """Raise ``ValueError`` where a game has no such actions, or they are what another file has to hold."""
+    """Raise ``ValueError`` where actions are out of range, or equal the terminals."""
     wrong = np.flatnonzero((action < 0) | (action >= ACTIONS))
     if len(wrong):
         raise ValueError(f"{path}: row {wrong[0]} is {action[wrong[0]]}; Atari's actions are 0 to {ACTIONS - 1}")
@@ -244,7 +239,7 @@ def _require_actions(action: np.ndarray, terminal: np.ndarray, path: Path) -> No
 
 
 def _buffer(base: Path, number: int, trajectories: Sequence[tuple[int, int]]) -> tuple[np.ndarray, ...]:
-    """Observations, actions, rewards and lengths of a buffer's first trajectories, with a final observation each."""
+    """Read observations, actions, rewards and lengths of a buffer's first trajectories, with final observations."""
     _require_one_buffer(base, number)
     steps = trajectories[-1][1] + 1
     arrays = {part: read_array(_path(base, part, number), *kind, steps) for part, kind in KINDS.items()}
@@ -255,7 +250,7 @@ def _buffer(base: Path, number: int, trajectories: Sequence[tuple[int, int]]) ->
         raise ValueError(f"{_path(base, 'reward', number)}: row {at} is {reward[at]}, no reward")
     lasts = np.array([last for _, last in trajectories])
     lengths = np.diff(lasts, prepend=-1) + 1
-    final = lengths.cumsum() - 1  # places of final observations
+    final = lengths.cumsum() - 1  # positions of final observations
     where = np.insert(np.arange(steps), lasts + 1, lasts)
     action = arrays["action"].astype(np.int64)[where]
     action[final] = 0

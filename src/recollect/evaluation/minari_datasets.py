@@ -1,10 +1,9 @@
-"""Recorded episodes in Minari's format: read anybody's, write ours. Needs the extra ``minari``.
+"""Reader and writer of recorded episodes in Minari's format. Needs the extra ``minari``.
 
-Observations are read as our Gymnasium worlds show them (Tuples and Dicts by joined keys, floats as float32), without
-their masks, stacks and wrappers. The parts have the names of those of a
-:class:`~recollect.evaluation.recordings.Recording`. What Minari has no place for, the words of the numbers in
-``language`` and the scores, stands in the dataset's metadata under :data:`WORDS` and :data:`SCORES`. The score of an
-episode of others is the sum of its rewards.
+Observations are read in the form of our Gymnasium worlds (Tuples and Dicts by joined keys, floats as float32), without
+their masks, stacks and wrappers. Parts are those of a :class:`~recollect.evaluation.recordings.Recording`. Minari has
+no place for the vocabulary of ``language`` and for scores: they are stored in the dataset's metadata under
+:data:`WORDS` and :data:`SCORES`. Without scores, the score of an episode is the sum of its rewards.
 """
 
 import re
@@ -24,25 +23,25 @@ from recollect.tasks.gymnasium.spaces import Reader, Writer
 WORDS, SCORES = "recollect_words", "recollect_scores"
 """Keys of the metadata."""
 NAME = re.compile(r"([-\w][-\w/]*[-\w]/)?[-\w]+-v\d+")
-"""What Minari takes as the name of a dataset, with a version."""
+"""Names of datasets, with a version, that Minari accepts."""
 
 
 def read(name: str) -> dict[str, Any]:
-    """The parts of a recording, from a local dataset.
+    """Read the parts of a recording from a local dataset.
 
     Raises:
-        ValueError: minari is missing, there is no such dataset here, it is damaged, a reward or an observation is
-            infinite or no number, or its spaces have no form here.
+        ValueError: minari is missing, the dataset is missing or damaged, a reward or an observation is not finite, or
+            its spaces are not supported.
     """
     minari = _minari()
     try:
         dataset = minari.load_dataset(name)
         episodes = list(dataset.iterate_episodes())
         words, scores = (dataset.storage.metadata.get(key) for key in (WORDS, SCORES))
-    except Exception as error:  # minari and h5py raise whatever a missing or damaged file leads them to
+    except Exception as error:  # minari and h5py raise anything for a missing or damaged file
         raise ValueError(
-            f"minari:{name}: {type(error).__name__}: {error}; minari list local shows what is here, minari download "
-            "gets more; of a damaged dataset, remove the folder first"
+            f"minari:{name}: {type(error).__name__}: {error}; minari list local lists datasets, minari download gets "
+            "more; remove the folder of a damaged one first"
         ) from None
     if not episodes:
         raise ValueError(f"minari:{name} has no episodes")
@@ -55,8 +54,7 @@ def read(name: str) -> dict[str, Any]:
             "episodes: write the dataset again"
         )
     space = _readable(dataset.action_space, name)
-    ours = scores is not None  # whatever is one number a step was written as a Box of one, Discrete parts too
-    reader = Reader(source=dataset.observation_space, scalars=ours)
+    reader = Reader(source=dataset.observation_space, scalars=scores is not None)  # ours: a Box of one is a scalar
     start = getattr(dataset.action_space, "start", 0)
     shown, done = [], []
     for number, episode in enumerate(episodes):
@@ -87,10 +85,10 @@ def read(name: str) -> dict[str, Any]:
 
 
 def require_new(name: str) -> None:
-    """Look whether a dataset of this name can be written.
+    """Require that a dataset of this name can be written.
 
     Raises:
-        ValueError: minari is missing, does not take the name, or there is such a dataset.
+        ValueError: minari is missing, refuses the name, or the dataset exists.
     """
     _minari()
     remedy = "give it a version, as in minari:mine/good-v0; letters, digits, - and _ make a name"
@@ -105,8 +103,8 @@ def write(name: str, parts: Mapping[str, Any]) -> None:
     """Write the parts of a recording as a new local dataset.
 
     Raises:
-        ValueError: minari is missing, or does not take the name or the parts, or :func:`read` could not read them.
-            Nothing is left of the dataset then.
+        ValueError: minari is missing, or refuses the name or the parts, or :func:`read` could not read them; the
+            dataset is removed.
     """
     require_new(name)
     minari = _minari()
@@ -115,19 +113,19 @@ def write(name: str, parts: Mapping[str, Any]) -> None:
     lengths, steps = parts["lengths"], len(parts["action"])
     whole = len(lengths) > 0 and int(min(lengths)) >= 2 and int(sum(lengths)) == steps
     require(whole, "lengths", lengths, f"minari:{name}: give at least 2 to each episode, and {steps} in all")
-    require(parts["action_space"] is not None, "action_space", None, f"minari:{name}: a dataset has to know it")
+    require(parts["action_space"] is not None, "action_space", None, f"minari:{name}: a dataset needs it")
     _readable(parts["action_space"], name)
     seen = parts["observation"]
     try:
         space: Any = gymnasium.spaces.Dict({key: _box(leaf) for key, leaf in seen.items()})
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # it would like to know the author, the environment and the code
+            warnings.simplefilter("ignore")  # about missing author, environment and code
             dataset = minari.create_dataset_from_buffers(
                 dataset_id=name,
                 buffer=_buffers(parts),
                 observation_space=space[""] if "" in seen else space,
                 action_space=parts["action_space"],
-                jpeg_encoding=False,  # which loses something
+                jpeg_encoding=False,  # JPEG is lossy
             )
         kept = {SCORES: np.asarray(parts["score"], float).tolist()}
         dataset.storage.update_metadata(kept | ({WORDS: list(parts["words"])} if parts.get("words") else {}))
@@ -139,14 +137,14 @@ def write(name: str, parts: Mapping[str, Any]) -> None:
 
 
 def _list(found: Any, kind: type | tuple[type, ...], of: str, where: str) -> list[Any] | None:
-    """A list in the metadata; None where there is none."""
+    """Check a list in the metadata; None where it is missing."""
     if found is not None and not (isinstance(found, list) and all(isinstance(one, kind) for one in found)):
         raise ValueError(f"{where} in its metadata is no list of {of}: write the dataset again")
     return found
 
 
 def _buffers(parts: Mapping[str, Any]) -> list[Any]:
-    """The episodes as Minari takes them."""
+    """Convert episodes to Minari's buffers."""
     from minari.data_collector import EpisodeBuffer
 
     seen, buffers, begin = parts["observation"], [], 0
@@ -169,7 +167,7 @@ def _buffers(parts: Mapping[str, Any]) -> list[Any]:
 
 
 def _readable(space: gymnasium.Space[Any], name: str) -> gymnasium.Space[Any]:
-    """The action space of a world that belongs to a dataset's."""
+    """Return our form of a dataset's action space."""
     try:
         return Writer(target=space).space
     except ValueError as error:
@@ -177,10 +175,10 @@ def _readable(space: gymnasium.Space[Any], name: str) -> gymnasium.Space[Any]:
 
 
 def _require_all(dataset: Any, number: int, name: str) -> None:
-    """Raise ``ValueError`` where another episode follows: Minari reads as many as the metadata say, silently."""
+    """Raise ``ValueError`` where another episode follows: Minari silently reads as many as the metadata say."""
     try:
         next(iter(dataset.storage.get_episodes([number])))
-    except Exception:  # as its formats say it, each in another way: there is none
+    except Exception:  # each storage format raises another error for a missing episode
         return
     raise ValueError(
         f"minari:{name}: total_episodes={number} in its metadata, and there are more: put it right, or download the "
@@ -189,10 +187,10 @@ def _require_all(dataset: Any, number: int, name: str) -> None:
 
 
 def _seen(reader: Reader, episode: Any, where: str) -> dict[str, np.ndarray]:
-    """What was seen in an episode, which has as many steps as it has rewards."""
+    """Read the observations of an episode, and check the lengths of its parts."""
     try:
         found = reader.read(episode.observations)
-    except Exception as error:  # NumPy and mappings raise whatever a part that is missing or ragged leads them to
+    except Exception as error:  # NumPy and mappings raise anything for a missing or ragged part
         raise ValueError(
             f"{where}: its observations are none of the dataset's space ({type(error).__name__}: {error}): remove it"
         ) from None
@@ -203,21 +201,21 @@ def _seen(reader: Reader, episode: Any, where: str) -> dict[str, np.ndarray]:
     numbers = reward.ndim == 1 and reward.dtype.kind in "biuf"
     if not numbers or not len(reward) or set(steps.values()) != {len(reward) + 1}:
         raise ValueError(
-            f"{where}: {steps} of {reward.dtype} {list(reward.shape)} rewards; every reward wants an action and a "
-            "termination, and an observation before and behind it"
+            f"{where}: {steps} of {reward.dtype} {list(reward.shape)} rewards; every reward needs an action, a "
+            "termination, and an observation before and after it"
         )
     return seen
 
 
 def _named(seen: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Parts of an observation by the names that messages have for them."""
+    """Return the parts of an observation by their names in messages."""
     return {f"observation.{key}" if key else "observation": leaf for key, leaf in seen.items()}
 
 
 def _box(leaf: np.ndarray) -> gymnasium.spaces.Box:
-    """A space that has room for what was seen: the dataset is read by its shapes."""
+    """Return a space that holds these observations; the dataset is read by its shapes."""
     if leaf.dtype.kind == "b":
-        return gymnasium.spaces.Box(0, 1, leaf.shape[1:], np.bool_)  # type: ignore[arg-type]  (it takes them; its types say less)
+        return gymnasium.spaces.Box(0, 1, leaf.shape[1:], np.bool_)  # type: ignore[arg-type]  (valid, but not in its types)
     whole = np.issubdtype(leaf.dtype, np.integer)
     low, high = (np.iinfo(leaf.dtype).min, np.iinfo(leaf.dtype).max) if whole else (-np.inf, np.inf)
     return gymnasium.spaces.Box(low, high, leaf.shape[1:], leaf.dtype.type)

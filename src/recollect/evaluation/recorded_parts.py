@@ -1,7 +1,7 @@
-"""What the parts of recorded episodes may hold: how a file gives them, and what a world allows.
+"""Checks of the parts of recorded episodes: arrays of a file, and values that a world allows.
 
-A file's arrays are brought to one form where it is read: whole numbers as int64 where they are actions or lengths, bool
-for what ended, the machine's byte order, and 0 as the action of an episode's last step, at which nobody acts.
+Arrays of a file are converted to one form: actions and lengths of whole numbers to int64, ``terminated`` to bool, all
+to the machine's byte order, and the action of an episode's last step, which is not taken, to 0.
 """
 
 import json
@@ -21,28 +21,28 @@ PARTS = {
     "terminated": ("biu", "True or False, or 1 or 0, [episodes]"),
     "score": ("biuf", "numbers [episodes]"),
 }
-"""Kinds of numbers of every part, in NumPy's letters, and what to give."""
+"""NumPy's kinds of numbers for every part, and a description."""
 SEEN = ("biuf", "numbers [steps, ...]")
 ROWS = 1 << 16
-"""Steps that are looked at a time: what is found is as large as what is looked at."""
+"""Steps per check, which bounds the memory of a check."""
 
 
 def parts_of(arrays: Mapping[str, np.ndarray], source: str) -> dict[str, Any]:
-    """The parts of a recording, from the arrays of a file.
+    """Make the parts of a recording from the arrays of a file.
 
     Raises:
-        ValueError: one is missing, or holds something else; names the file and the part.
+        ValueError: a part is missing or invalid; names the file and the part.
     """
     missing = [name for name in ("action", "lengths") if name not in arrays]
     seen = {
-        name.removeprefix("observation").removeprefix("."): _as_given(name, leaf, SEEN, source)
+        name.removeprefix("observation").removeprefix("."): _check_array(name, leaf, SEEN, source)
         for name, leaf in arrays.items()
         if name == "observation" or name.startswith("observation.")
     }
     if missing or not seen:
         raise ValueError(f"{source} has no {', '.join(missing or ['observation'])}: it has {', '.join(arrays)}")
     parts: dict[str, Any] = {
-        name: _as_given(name, arrays[name], asked, source) for name, asked in PARTS.items() if name in arrays
+        name: _check_array(name, arrays[name], asked, source) for name, asked in PARTS.items() if name in arrays
     }
     lengths, action = parts["lengths"].astype(np.int64), parts["action"]
     whole = action.dtype.kind in "iu"
@@ -53,7 +53,7 @@ def parts_of(arrays: Mapping[str, np.ndarray], source: str) -> dict[str, Any]:
     } | parts
     return parts | {
         "observation": seen,
-        "action": _idle_at_the_end(action.astype(np.int64 if whole else np.float32), lengths),
+        "action": _clear_last_actions(action.astype(np.int64 if whole else np.float32), lengths),
         "lengths": lengths,
         "terminated": _as_bool(parts["terminated"], source),
         "action_space": None if "action_space" not in arrays else _space(arrays["action_space"], source),
@@ -62,30 +62,23 @@ def parts_of(arrays: Mapping[str, np.ndarray], source: str) -> dict[str, Any]:
 
 
 def require_finite(part: str, array: np.ndarray, lengths: np.ndarray, name: str) -> None:
-    """Raise ``ValueError`` where a part of episodes, ``[n, ...]``, is infinite or no number; says at which step."""
+    """Raise ``ValueError`` where a part of episodes, ``[n, ...]``, is not finite; names the step."""
     if array.dtype.kind != "f":
         return
     for begin in range(0, len(array), ROWS):
         wrong = ~np.isfinite(array[begin : begin + ROWS])
         if wrong.any():
-            at = np.argwhere(wrong)[0]
-            at[0] += begin
-            step = int(at[0])
-            value = float(array[tuple(at)])
+            at = np.argwhere(wrong)[0] + [begin, *[0] * (array.ndim - 1)]
+            value, step = float(array[tuple(at)]), int(at[0])
             raise ValueError(f"{part}={value}: {name}, {_place(step, lengths)}: leave this episode out")
 
 
 def require_inside(
     part: str, array: np.ndarray, space: gymnasium.Space[Any], lengths: np.ndarray, name: str
 ) -> None:  # fmt: skip
-    """Raise ``ValueError`` where what was seen, ``[n, ...]``, is none of a space's whole numbers; says at which step.
+    """Raise ``ValueError`` where a part of the observation, ``[n, ...]``, is outside a space of whole numbers.
 
-    Args:
-        part: of the observation.
-        array: of the space's shape, behind the steps.
-        space: of the world; one of floats, or with parts, allows everything here.
-        lengths: of the episodes.
-        name: of the recording, for messages.
+    The message names the step. Spaces of floats, or with parts, allow everything here.
     """
     bounds = whole_bounds(space)
     if bounds is None:
@@ -97,21 +90,19 @@ def require_inside(
     if array.dtype.kind in "iu" and low.size:
         reach = np.iinfo(array.dtype)
         if int(low.max()) <= reach.min and reach.max <= int(high.min()):
-            return  # nothing else fits in: saves a look at all pictures
+            return  # the dtype holds nothing else: no need to check all pictures
     for begin in range(0, len(array), ROWS):
-        some = array[begin : begin + ROWS]
-        if (some.min(0) < low).any() or (some.max(0) > high).any():
-            at = np.argwhere((some < low) | (some > high))[0]
-            value = some[tuple(at)].item()
-            where = f"{name}, {_place(begin + int(at[0]), lengths)}"
+        rows = array[begin : begin + ROWS]
+        if (rows.min(0) < low).any() or (rows.max(0) > high).any():
+            at = np.argwhere((rows < low) | (rows > high))[0]
             raise ValueError(
-                f"{part}={value}: {where}: the world shows {space}: was it recorded with other settings of the world, "
-                "as another vocabulary?"
+                f"{part}={rows[tuple(at)].item()}: {name}, {_place(begin + int(at[0]), lengths)}: the world shows "
+                f"{space}: was it recorded with other settings of the world, as another vocabulary?"
             )
 
 
 def whole_bounds(space: gymnasium.Space[Any]) -> tuple[np.ndarray, np.ndarray] | None:
-    """The least and the largest numbers of a space of whole numbers, both included; None for any other space."""
+    """Return the least and largest numbers of a space of whole numbers; None for any other space."""
     if isinstance(space, gymnasium.spaces.Discrete):
         return np.array(space.start), np.array(space.start + space.n - 1)
     if isinstance(space, gymnasium.spaces.MultiDiscrete):
@@ -123,8 +114,8 @@ def whole_bounds(space: gymnasium.Space[Any]) -> tuple[np.ndarray, np.ndarray] |
     return None
 
 
-def _as_given(name: str, array: np.ndarray, asked: tuple[str, str], source: str) -> np.ndarray:
-    """An array in the machine's byte order, which is the only one that torch takes."""
+def _check_array(name: str, array: np.ndarray, asked: tuple[str, str], source: str) -> np.ndarray:
+    """Check an array, and convert it to the machine's byte order, the only one that torch takes."""
     kinds, give = asked
     fits = array.dtype.kind in kinds and (array.ndim >= 1 if "..." in give else array.ndim == 1)
     require(fits, name, f"{array.dtype} {list(array.shape)}", f"{source}: give {give}")
@@ -139,10 +130,10 @@ def _as_bool(terminated: np.ndarray, source: str) -> np.ndarray:
     return terminated.astype(bool)
 
 
-def _idle_at_the_end(action: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-    """The same actions, 0 at the last step of every episode: files have anything there, and learners index by it."""
+def _clear_last_actions(action: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+    """Set the action of every episode's last step to 0: files hold anything there, and learners index by it."""
     fits = len(lengths) > 0 and int(lengths.min()) >= 1 and int(lengths.sum()) == len(action)
-    if fits:  # else nobody knows where episodes end, and Recording.require says so
+    if fits:  # else Recording.require raises
         action[lengths.cumsum() - 1] = 0
     return action
 
@@ -150,10 +141,10 @@ def _idle_at_the_end(action: np.ndarray, lengths: np.ndarray) -> np.ndarray:
 def _space(text: np.ndarray, source: str) -> gymnasium.Space[Any]:
     try:
         return space_from_json(json.loads(str(text)))
-    except Exception as error:  # gymnasium raises whatever numbers that make no space lead it to
+    except Exception as error:  # gymnasium raises anything for invalid numbers
         raise ValueError(
             f"{source}: its action_space describes no space ({type(error).__name__}: {error}): leave this array out, "
-            "or write what recollect.agents.spaces.space_to_json gives, as JSON"
+            "or write the result of recollect.agents.spaces.space_to_json as JSON"
         ) from None
 
 

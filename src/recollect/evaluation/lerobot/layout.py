@@ -1,4 +1,4 @@
-"""What reader and writer of LeRobot's format have in common: names, paths, and how films and pictures are coded."""
+"""Names, paths and codecs of LeRobot's format, shared by reader and writer."""
 
 import io
 from collections.abc import Iterator
@@ -17,10 +17,10 @@ EPISODES = "meta/episodes/chunk-{chunk_index:03d}/file-{file_index:03d}.parquet"
 DATA = "data/chunk-{chunk_index:03d}/file-{file_index:03d}.parquet"
 VIDEOS = "videos/{video_key}/chunk-{chunk_index:03d}/file-{file_index:03d}.mp4"
 OURS = "meta/recollect.json"
-"""A file of our own, which other readers do not look at: what their format has no place for."""
+"""Our own file, ignored by other readers, for data that the format has no place for."""
 FILES_PER_CHUNK, DATA_MB, VIDEO_MB = 1000, 100, 200
 FPS = 30
-"""Frames a second of what has no clock."""
+"""Default frames per second."""
 
 ACTION, REWARD, DONE, TRUNCATED, SCORE = "action", "next.reward", "next.done", "next.truncated", "next.score"
 INDICES: dict[str, str] = {
@@ -30,26 +30,27 @@ INDICES: dict[str, str] = {
     "index": "int64",
     "task_index": "int64",
 }
-"""Columns that every dataset has, and their types."""
+"""Columns of every dataset, and their types."""
 
 
-class Place(NamedTuple):
-    """A file: its folder's number and its own."""
+class FileNumber(NamedTuple):
+    """Numbers of a folder (chunk) and of a file in it."""
 
     chunk: int
     file: int
 
-    def next(self) -> "Place":
-        """The file after it."""
-        return Place(self.chunk, self.file + 1) if self.file + 1 < FILES_PER_CHUNK else Place(self.chunk + 1, 0)
+    def next(self) -> "FileNumber":
+        """Return the number of the next file."""
+        chunk, file = divmod(self.chunk * FILES_PER_CHUNK + self.file + 1, FILES_PER_CHUNK)
+        return FileNumber(chunk, file)
 
     def path(self, template: str, key: str = "") -> str:
-        """Its path below the dataset's folder."""
+        """Return the path below the dataset's folder."""
         return template.format(video_key=key, chunk_index=self.chunk, file_index=self.file)
 
 
 def load_packages() -> tuple[ModuleType, ModuleType, ModuleType]:
-    """Pyarrow, its parquet module, and PyAV.
+    """Import pyarrow, its parquet module, and PyAV.
 
     Raises:
         ValueError: one of them is missing.
@@ -65,12 +66,7 @@ def load_packages() -> tuple[ModuleType, ModuleType, ModuleType]:
 
 
 class LosslessVideoWriter:
-    """A film without loss: H.264 in RGB, so that pixels come back as they were.
-
-    Args:
-        path: of the film.
-        fps: frames a second.
-    """
+    """Writer of lossless videos: H.264 in RGB."""
 
     def __init__(self, path: Path, fps: int) -> None:
         _, _, av = load_packages()
@@ -82,13 +78,13 @@ class LosslessVideoWriter:
         self._new_frame = av.VideoFrame.from_ndarray
 
     def add(self, image: np.ndarray) -> None:
-        """The next frame, uint8 ``[y, x, 3]``."""
+        """Append a frame, uint8 ``[y, x, 3]``."""
         if self.stream is None:
             self.stream = self.container.add_stream("libx264rgb", rate=self.fps)
             self.stream.height, self.stream.width = image.shape[:2]
             self.stream.pix_fmt = "rgb24"
             self.stream.time_base = Fraction(1, self.fps)
-            # A key frame at every second one, as LeRobot has it: readers jump to any frame.
+            # Every second frame is a key frame, as in LeRobot: readers seek to any frame.
             self.stream.options = {"crf": "0", "preset": "ultrafast", "g": "2", "bf": "0"}
         frame = self._new_frame(np.ascontiguousarray(image), format="rgb24")
         frame.pts = self.frames
@@ -97,7 +93,7 @@ class LosslessVideoWriter:
         self.frames += 1
 
     def close(self) -> None:
-        """Write what is still on its way."""
+        """Flush the encoder and close the file."""
         if self.stream is not None:
             self._write(self.stream.encode(None))
         self.container.close()
@@ -108,25 +104,25 @@ class LosslessVideoWriter:
             self.container.mux(packet)
 
 
-def film_frames(path: Path) -> Iterator[tuple[float, np.ndarray]]:
-    """All frames of a film in order: seconds since its start, and pixels, uint8 ``[y, x, 3]``.
+def video_frames(path: Path) -> Iterator[tuple[float, np.ndarray]]:
+    """Yield all frames of a video in order: seconds since its start, and pixels, uint8 ``[y, x, 3]``.
 
     Raises:
-        ValueError: it cannot be read, or a frame is damaged; says at which frame.
+        ValueError: it cannot be read, or a frame is damaged; names the frame.
     """
     try:
-        film = VideoReader(path)
+        video = VideoReader(path)
     except ValueError as error:
-        raise ValueError(f"{path}: frame 0 cannot be read ({error}): the film is damaged or cut off") from None
-    with film:
-        for frame in film:
+        raise ValueError(f"{path}: frame 0 cannot be read ({error}): the video is damaged or cut off") from None
+    with video:
+        for frame in video:
             if frame.pixels is None:
-                raise ValueError(f"{path}: frame {frame.number} cannot be read: the film is damaged or cut off")
+                raise ValueError(f"{path}: frame {frame.number} cannot be read: the video is damaged or cut off")
             yield frame.seconds, frame.pixels
 
 
-def to_png(image: np.ndarray) -> bytes:
-    """A picture uint8 ``[y, x, 3]`` as PNG, without loss."""
+def encode_png(image: np.ndarray) -> bytes:
+    """Encode a picture uint8 ``[y, x, 3]`` as PNG."""
     _, _, av = load_packages()
     codec = av.CodecContext.create("png", "w")
     codec.height, codec.width = image.shape[:2]
@@ -135,11 +131,11 @@ def to_png(image: np.ndarray) -> bytes:
     return b"".join(bytes(packet) for packet in (*codec.encode(frame), *codec.encode(None)))
 
 
-def from_encoded(data: bytes) -> np.ndarray:
-    """A picture in any coding that PyAV reads: uint8 ``[y, x, 3]``.
+def decode_picture(data: bytes) -> np.ndarray:
+    """Decode a picture in any format that PyAV reads to uint8 ``[y, x, 3]``.
 
     Raises:
-        ValueError: it is none.
+        ValueError: it cannot be decoded.
     """
     _, _, av = load_packages()
     try:

@@ -1,18 +1,16 @@
-"""A dataset of LeRobot's format v3.0, looked through and read whole.
+"""Reader of LeRobot's format v3.0, which checks a dataset and reads all of it.
 
-What the format promises is looked at before anything is believed: files are there and whole, every episode has as many
-rows and frames as its record says, they count up, sentences have numbers. What is wrong is named with its file and row
-or frame.
+The reader checks that files exist and are complete, that every episode has as many rows and frames as its record
+states, that indices count up, and that sentences have numbers. Errors name the file and the row or frame.
 
-An episode of k rows becomes k + 1 steps: the format has no place for the observation behind the last action, so that
-the last one stands there again. Nothing is learned at that step; only a value that is bootstrapped would read it.
-Without ``next.done`` and ``next.truncated`` an episode counts as brought to its end.
+An episode of k rows becomes k + 1 steps: the format has no place for the observation after the last action, so the last
+one is repeated. Nothing is learned at that step; only a bootstrapped value would read it. Without ``next.done`` and
+``next.truncated`` an episode counts as terminated.
 
-Parts are named as in the datasets: ``observation.state`` is ``state``, ``observation.images.top`` is ``top``; datasets
-of ours keep the names of their world. A single real number is a vector of one. Texts, and columns that belong neither
-to the observation nor to what was done and given, are not read. A dataset with sentences and without
-``observation.language`` gets the part ``language``: numbers of the words that occur in its sentences, in alphabetical
-order, 0 behind the last.
+Parts keep their short names: ``observation.state`` is ``state``, ``observation.images.top`` is ``top``; our own
+datasets keep the names of their world. A single real number is a vector of one. Texts, and columns other than
+observations, actions, rewards and ends, are not read. A dataset with sentences and without ``observation.language``
+gets the part ``language``: numbers of the words of its sentences, in alphabetical order, padded with 0.
 """
 
 import math
@@ -37,9 +35,9 @@ from recollect.evaluation.lerobot.layout import (
     TASKS,
     TRUNCATED,
     VIDEOS,
-    Place,
-    film_frames,
+    FileNumber,
     load_packages,
+    video_frames,
 )
 from recollect.evaluation.lerobot.tables import (
     REMEDY,
@@ -53,39 +51,39 @@ from recollect.evaluation.lerobot.tables import (
 
 LANGUAGE = "language"
 SINGLE = (*INDICES, REWARD, DONE, TRUNCATED, SCORE)
-"""Columns of one number a row."""
+"""Columns of one number per row."""
 PICTURES = ("video", "image")
 PATHS = {"data_path": DATA, "video_path": VIDEOS}
-"""What ``info.json`` means where it does not say."""
+"""Default paths of ``info.json``."""
 EARLY = 0.25
-"""Share of a frame by which one may come early in a film and still be that frame."""
+"""Share of a frame's duration by which it may come early in a video."""
 
 
 def read(folder: str | Path) -> dict[str, Any]:
-    """The parts of a recording.
+    """Read the parts of a recording.
 
     Raises:
-        ValueError: a package is missing, or something in the folder is missing, damaged or contradicts itself; names
-            the file, and the row or frame.
+        ValueError: a package is missing, or a file is missing, damaged or inconsistent; names the file, and the row or
+            frame.
     """
     load_packages()
     return _Dataset(Path(folder)).read()
 
 
 class _Ours(NamedTuple):
-    """What a dataset of ours knows beside the format."""
+    """Data of our own datasets beside the format."""
 
     parts: dict[str, str]
     """Our names of features."""
     words: tuple[str, ...]
-    """That the numbers in ``language`` stand for."""
+    """Words of the numbers in ``language``."""
     scalars: tuple[str, ...] | None
-    """Columns that are single numbers, and no vectors of one; None where nobody knows."""
+    """Columns that are single numbers, and no vectors of one; None where unknown."""
     action_space: gymnasium.Space[Any] | None
 
 
 class _Dataset:
-    """One dataset on its way from a folder."""
+    """A dataset that is being read."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -103,7 +101,7 @@ class _Dataset:
         self.ours = _read_ours(root / OURS)
 
     def _features(self) -> dict[str, dict[str, Any]]:
-        """Features that are read, by name; their dtype and shape make sense."""
+        """Return the features to read, by name, with a valid dtype and shape."""
         at = self.root / INFO
         found = {}
         for name, feature in self._entry("features", dict).items():
@@ -117,20 +115,20 @@ class _Dataset:
             if not (isinstance(shape, list) and all(type(size) is int and size > 0 for size in shape)):
                 raise ValueError(f"{at}: feature {name!r}: shape={shape!r}: {REMEDY}")
             if name in SINGLE and shape != [1]:
-                raise ValueError(f"{at}: feature {name!r}: shape={shape}, and [1] was expected")
+                raise ValueError(f"{at}: feature {name!r}: shape={shape}, and [1] is required")
             found[name] = {"dtype": dtype, "shape": tuple(shape)}
         if ACTION not in found:
-            raise ValueError(f"{at}: no feature {ACTION!r}: its episodes say nothing of what was done")
+            raise ValueError(f"{at}: no feature {ACTION!r}: its episodes have no actions")
         return found
 
     def read(self) -> dict[str, Any]:
-        """All of it."""
+        """Read all parts."""
         sentences = self._tasks()
         episodes = self._episodes()
         lengths = np.array([row["length"] for row in episodes])
         columns = self._rows(episodes, len(sentences))
-        for key in self._films():
-            columns[key] = self._film(key, episodes)
+        for key in self._videos():
+            columns[key] = self._read_video(key, episodes)
         stops = np.cumsum(lengths)
         starts, last = stops - lengths, stops - 1
         again = np.insert(np.arange(stops[-1]), stops, last)
@@ -156,10 +154,10 @@ class _Dataset:
     def _observation(
         self, columns: Mapping[str, np.ndarray], sentences: list[str], again: np.ndarray
     ) -> tuple[dict[str, np.ndarray], tuple[str, ...]]:
-        """Parts of the observation by our names, and the words that numbers in ``language`` stand for."""
+        """Return the parts of the observation by our names, and the words of the numbers in ``language``."""
         keys = [name for name in self.features if name.startswith("observation.")]
         if not keys:
-            raise ValueError(f"{self.root / INFO}: no feature begins with 'observation.': there is nothing to see")
+            raise ValueError(f"{self.root / INFO}: no feature begins with 'observation.': there are no observations")
         parts = {self.ours.parts.get(key, _short(key)): columns[key][again] for key in keys}
         if len(parts) < len(keys):
             raise ValueError(f"{self.root / INFO}: {', '.join(keys)}: two of them would have one name")
@@ -170,17 +168,17 @@ class _Dataset:
             longest = max(len(sentence.split()) for sentence in sentences)
             table = np.zeros((len(sentences), longest), np.int64)
             for row, sentence in enumerate(sentences):
-                told = [number[word] for word in sentence.split()]
-                table[row, : len(told)] = told
+                tokens = [number[word] for word in sentence.split()]
+                table[row, : len(tokens)] = tokens
             parts[LANGUAGE] = table[columns["task_index"]][again]
         return parts, words
 
-    def _films(self) -> list[str]:
-        """Features that are films."""
+    def _videos(self) -> list[str]:
+        """Return the features that are videos."""
         return [name for name, feature in self.features.items() if feature["dtype"] == "video"]
 
     def _tasks(self) -> list[str]:
-        """Sentences by their numbers."""
+        """Read the sentences, ordered by number."""
         path = self.root / TASKS
         table = read_table(path)
         text = next((name for name in ("task", "__index_level_0__") if name in table), None)
@@ -190,11 +188,11 @@ class _Dataset:
         if not all(isinstance(number, int) for number in numbers) or sorted(numbers) != list(range(len(numbers))):
             raise ValueError(f"{path}: task_index counts {numbers[:8]}, and not 0, 1, 2 and on")
         if not all(isinstance(sentence, str) for sentence in texts):
-            raise ValueError(f"{path}: {text} holds {texts[:8]}: sentences were expected")
+            raise ValueError(f"{path}: {text} holds {texts[:8]}: sentences are required")
         return [sentence for _, sentence in sorted(zip(numbers, texts, strict=True))]
 
     def _episodes(self) -> list[dict[str, Any]]:
-        """Records of all episodes, in order."""
+        """Read the records of all episodes, in order."""
         folder = self.root / "meta" / "episodes"
         paths = sorted(folder.glob("chunk-*/file-*.parquet"))
         if not paths:
@@ -204,7 +202,7 @@ class _Dataset:
             table = read_table(path, lambda name: not name.startswith(("stats/", "tasks")))
             wanted = ["episode_index", "length", "dataset_from_index", "dataset_to_index"]
             wanted += ["data/chunk_index", "data/file_index"]
-            for key in self._films():
+            for key in self._videos():
                 wanted += [f"videos/{key}/{what}" for what in ("chunk_index", "file_index", "from_timestamp")]
             missing = [name for name in wanted if name not in table]
             if missing:
@@ -229,7 +227,7 @@ class _Dataset:
             if value is None:
                 raise ValueError(f"{at}: {name} is empty")
             if not (isinstance(value, kinds) and 0 <= value < math.inf):
-                raise ValueError(f"{at}: {name}={value!r}: a number of 0 or more was expected")
+                raise ValueError(f"{at}: {name}={value!r}: a number of 0 or more is required")
         if row["episode_index"] != len(before):
             raise ValueError(f"{at}: episode_index={row['episode_index']}, and {len(before)} comes next")
         if row["length"] < 1 or (row["dataset_from_index"], row["dataset_to_index"]) != (start, start + row["length"]):
@@ -239,8 +237,8 @@ class _Dataset:
             )
 
     def _rows(self, episodes: list[dict[str, Any]], tasks: int) -> dict[str, np.ndarray]:
-        """Columns of all rows, in the order of episodes; pictures as arrays."""
-        names = [*INDICES, *(name for name in self.features if name not in (*INDICES, *self._films()))]
+        """Read the columns of all rows, in the order of episodes; pictures as arrays."""
+        names = [*INDICES, *(name for name in self.features if name not in (*INDICES, *self._videos()))]
         parts: list[dict[str, np.ndarray]] = []
         for place, group in _by_file(episodes, "data"):
             path = self._path("data_path", place)
@@ -259,9 +257,7 @@ class _Dataset:
     ) -> None:
         rows, wanted = len(columns["index"]), sum(row["length"] for row in episodes)
         if rows != wanted:
-            raise ValueError(
-                f"{path}: it has {rows} rows, and its episodes ask for {wanted}: it is cut off, or mixed up"
-            )
+            raise ValueError(f"{path}: it has {rows} rows, and its episodes need {wanted}: it is cut off, or mixed up")
         lengths = [row["length"] for row in episodes]
         expected = {
             "index": np.concatenate(
@@ -284,15 +280,15 @@ class _Dataset:
                 require_none(wrong, path, lambda at, n=name: f"{n} is not finite")
 
     def _values(self, path: Path, name: str, column: Any) -> np.ndarray:
-        """One column as an array; the format's shapes do not tell one number from a vector of one."""
+        """Convert a column to an array; the format's shapes do not distinguish a number from a vector of one."""
         feature = self.features.get(name) or {"dtype": INDICES[name], "shape": (1,)}
         found = column_values(path, name, column, feature)
         scalars = self.ours.scalars
         known = found.dtype.kind != "f" if scalars is None else name in scalars
         return found.reshape(-1) if feature["shape"] == (1,) and (known or name in SINGLE) else found
 
-    def _film(self, key: str, episodes: list[dict[str, Any]]) -> np.ndarray:
-        """What a camera saw at every row: uint8 ``[rows, y, x, 3]``. Frames are found by their time."""
+    def _read_video(self, key: str, episodes: list[dict[str, Any]]) -> np.ndarray:
+        """Read a camera's picture of every row, uint8 ``[rows, y, x, 3]``, by the time stamps of frames."""
         images: np.ndarray | None = None
         for place, group in _by_file(episodes, f"videos/{key}"):
             path = self._path("video_path", place, key)
@@ -301,11 +297,9 @@ class _Dataset:
                 first = round(episode[f"videos/{key}/from_timestamp"] * self.fps)
                 shown = {first + step: episode["dataset_from_index"] + step for step in range(episode["length"])}
                 if not rows.keys().isdisjoint(shown):
-                    raise ValueError(
-                        f"{path}: its episodes lie over each other: from_timestamp is wrong in meta/episodes"
-                    )
+                    raise ValueError(f"{path}: its episodes overlap: from_timestamp is wrong in meta/episodes")
                 rows |= shown
-            for seconds, image in film_frames(path):
+            for seconds, image in video_frames(path):
                 number = math.floor(seconds * self.fps + EARLY)
                 row = rows.pop(number, None)
                 if row is not None:
@@ -316,13 +310,15 @@ class _Dataset:
                 if not rows:
                     break
             if rows:
-                raise ValueError(f"{path}: frame {min(rows)} is missing, and {len(rows)} in all: it is cut off, or has "
-                                 f"another rate than {self.fps} frames a second")  # fmt: skip
+                raise ValueError(
+                    f"{path}: frame {min(rows)} is missing, and {len(rows)} in all: it is cut off, or has another "
+                    f"rate than {self.fps} frames per second"
+                )
         assert images is not None
         return images
 
-    def _path(self, template: str, place: Place, key: str = "") -> Path:
-        """A file of the dataset, below its folder."""
+    def _path(self, template: str, place: FileNumber, key: str = "") -> Path:
+        """Return the path of an existing file below the dataset's folder."""
         text = self._entry(template, str, missing=PATHS[template])
         try:
             path = Path(os.path.normpath(self.root / place.path(text, key)))  # files may be links, as in a cache
@@ -359,11 +355,11 @@ def _are_texts(found: Any) -> bool:
     return isinstance(found, list) and all(isinstance(text, str) for text in found)
 
 
-def _by_file(episodes: list[dict[str, Any]], what: str) -> list[tuple[Place, list[dict[str, Any]]]]:
-    """Episodes by the file that they are in."""
-    groups: dict[Place, list[dict[str, Any]]] = {}
+def _by_file(episodes: list[dict[str, Any]], what: str) -> list[tuple[FileNumber, list[dict[str, Any]]]]:
+    """Group episodes by file."""
+    groups: dict[FileNumber, list[dict[str, Any]]] = {}
     for row in episodes:
-        groups.setdefault(Place(row[f"{what}/chunk_index"], row[f"{what}/file_index"]), []).append(row)
+        groups.setdefault(FileNumber(row[f"{what}/chunk_index"], row[f"{what}/file_index"]), []).append(row)
     return list(groups.items())
 
 

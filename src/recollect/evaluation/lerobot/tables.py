@@ -1,4 +1,4 @@
-"""Single files of a dataset: JSON, and tables whose columns become arrays that are what ``info.json`` says of them."""
+"""Readers of single files of a dataset: JSON, and tables whose columns are checked against ``info.json``."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -6,17 +6,17 @@ from typing import Any
 
 import numpy as np
 
-from recollect.evaluation.lerobot.layout import INFO, from_encoded, load_packages
+from recollect.evaluation.lerobot.layout import INFO, decode_picture, load_packages
 from recollect.files import read_json
 
 REMEDY = "give a folder of LeRobot's format v3.0"
 
 
 def read_object(path: Path) -> dict[str, Any]:
-    """The object in a file of JSON.
+    """Read a JSON object.
 
     Raises:
-        ValueError: it is missing, or no such thing.
+        ValueError: it is missing or invalid.
     """
     try:
         found = read_json(path, REMEDY)
@@ -30,11 +30,7 @@ def read_object(path: Path) -> dict[str, Any]:
 
 
 def read_table(path: Path, is_read: Callable[[str], bool] = lambda name: True) -> dict[str, Any]:
-    """Columns of a parquet file, as pyarrow has them.
-
-    Args:
-        path: of the file.
-        is_read: whether a column of this name is read.
+    """Read the columns of a parquet file whose names pass ``is_read``, as pyarrow arrays.
 
     Raises:
         ValueError: it is missing, damaged or cut off.
@@ -51,19 +47,19 @@ def read_table(path: Path, is_read: Callable[[str], bool] = lambda name: True) -
 
 
 def column_values(path: Path, name: str, column: Any, feature: Mapping[str, Any]) -> np.ndarray:
-    """One column as an array ``[rows, ...]``.
+    """Convert a column of pyarrow to an array ``[rows, ...]``.
 
     Args:
         path: of the file, for messages.
         name: of the column.
-        column: as pyarrow has it.
-        feature: its ``dtype`` and ``shape``.
+        column: of pyarrow.
+        feature: expected ``dtype`` and ``shape``.
 
     Raises:
-        ValueError: a row is empty, or the column is not what the feature says.
+        ValueError: a row is empty, or the column differs from the feature.
     """
     if feature["dtype"] == "image":
-        return _pictures(path, name, column, feature)
+        return _decode_pictures(path, name, column, feature)
     if column.null_count:
         row = next(row for row, value in enumerate(column) if not value.is_valid)
         raise ValueError(f"{path}: row {row}: {name} is empty")
@@ -71,7 +67,11 @@ def column_values(path: Path, name: str, column: Any, feature: Mapping[str, Any]
     shape: list[int] = []
     rows = len(column)
     flat = column.combine_chunks() if isinstance(column, arrow.ChunkedArray) else column
-    while arrow.types.is_list(flat.type) or arrow.types.is_large_list(flat.type) or _fixed(flat.type):
+    while (
+        arrow.types.is_list(flat.type)
+        or arrow.types.is_large_list(flat.type)
+        or arrow.types.is_fixed_size_list(flat.type)
+    ):
         sizes = np.asarray(arrow.compute.list_value_length(flat))
         if len(sizes) and (sizes != sizes[0]).any():
             row = int((sizes != sizes[0]).argmax()) // max(1, int(np.prod(shape)))
@@ -87,7 +87,7 @@ def column_values(path: Path, name: str, column: Any, feature: Mapping[str, Any]
     return found.reshape(rows, *wanted)
 
 
-def _pictures(path: Path, name: str, column: Any, feature: Mapping[str, Any]) -> np.ndarray:
+def _decode_pictures(path: Path, name: str, column: Any, feature: Mapping[str, Any]) -> np.ndarray:
     images = []
     for row, value in enumerate(column):
         entry = value.as_py()
@@ -95,20 +95,15 @@ def _pictures(path: Path, name: str, column: Any, feature: Mapping[str, Any]) ->
         if not data:
             raise ValueError(f"{path}: row {row}: {name} holds no picture")
         try:
-            images.append(from_encoded(data))
+            images.append(decode_picture(data))
         except ValueError as error:
             raise ValueError(f"{path}: row {row}: {name}: {error}") from None
         require_shape(images[-1], feature, f"{path}: row {row}: {name}")
     return np.stack(images)
 
 
-def _fixed(kind: Any) -> bool:
-    arrow, _, _ = load_packages()
-    return arrow.types.is_fixed_size_list(kind)
-
-
 def is_dtype(name: str) -> bool:
-    """Whether this names a type of numbers."""
+    """Return whether this names a type of numbers."""
     try:
         return np.dtype(name).kind in "biuf"
     except TypeError:
@@ -123,7 +118,7 @@ def require_none(wrong: Any, path: Path, what: Any) -> None:
 
 
 def require_shape(image: np.ndarray, feature: Mapping[str, Any], at: str) -> None:
-    """Raise ``ValueError`` unless a picture has the shape of its feature; that may name the channels first."""
+    """Raise ``ValueError`` unless a picture has the shape of its feature, which may have the channels first."""
     shape = feature["shape"]
     if image.shape != shape and image.shape != (*shape[1:], *shape[:1]):
         raise ValueError(f"{at} has {list(image.shape)} pixels and channels, and {INFO} says {list(shape)}")

@@ -1,11 +1,10 @@
-"""Episodes into a new folder of LeRobot's format; the folder is whole, or not there.
+"""Writer of LeRobot's format; the folder is written atomically.
 
-A row is an observation, the action that was taken there, and what came of it (``next.reward``, ``next.done``,
-``next.truncated``, ``next.score``). An episode of k actions has k rows: the format has no place for the observation
-behind the last action.
+A row is an observation, its action, and the result (``next.reward``, ``next.done``, ``next.truncated``,
+``next.score``). An episode of k actions has k rows: the format has no place for the observation after the last action.
 
-Images become a lossless film, or PNG pictures in the table (``images="image"``); both come back byte for byte. Words
-stay as numbers (``observation.language``) and become the row's sentence too, where the world says what they mean.
+Images become a lossless video, or PNG pictures in the table (``images="image"``); both are restored byte for byte.
+Words stay as numbers (``observation.language``) and become the row's sentence too, where the vocabulary is known.
 """
 
 import json
@@ -36,17 +35,17 @@ from recollect.evaluation.lerobot.layout import (
     VERSION,
     VIDEO_MB,
     VIDEOS,
+    FileNumber,
     LosslessVideoWriter,
-    Place,
+    encode_png,
     load_packages,
-    to_png,
 )
 from recollect.files import new_folder, write_synced
 
 LANGUAGE = "language"
 MEGABYTE = 1 << 20
 LEVELS = 256
-"""Values of a channel of a pixel."""
+"""Values of a pixel's channel."""
 QUANTILES = {"q01": 0.01, "q10": 0.1, "q50": 0.5, "q90": 0.9, "q99": 0.99}
 
 
@@ -62,61 +61,61 @@ def write(
     """Write the parts of a recording as a new dataset.
 
     Args:
-        folder: that does not exist yet.
+        folder: must not exist.
         parts: of a :class:`~recollect.evaluation.recordings.Recording`, by name.
-        fps: frames a second that the dataset says it has.
-        images: films, or pictures in the table.
-        data_mb: size at which another file of rows is begun.
-        video_mb: size at which another film is begun.
+        fps: frames per second, for the time stamps.
+        images: videos, or pictures in the table.
+        data_mb: size at which a new file of rows begins.
+        video_mb: size at which a new video begins.
 
     Raises:
         ValueError: the folder exists, there is no episode, one has no action, or a package is missing.
     """
     load_packages()
     root = Path(folder)
-    require(fps >= 1, "fps", fps, "give at least one frame a second")
+    require(fps >= 1, "fps", fps, "give at least one frame per second")
     require(not root.exists(), "record", f"lerobot:{folder}", "this folder exists already: name a new one")
     steps = np.asarray(parts["lengths"])
-    require(len(steps) > 0 and int(steps.min()) >= 2, "lengths", steps.tolist()[:8],
-            "give at least one episode, and every one an action and an observation behind it")  # fmt: skip
+    remedy = "give at least one episode, each with an action and an observation after it"
+    require(len(steps) > 0 and int(steps.min()) >= 2, "lengths", steps.tolist()[:8], remedy)
     root.parent.mkdir(parents=True, exist_ok=True)
     with new_folder(root) as unfinished:
         _Dataset(unfinished, parts, fps, images, data_mb, video_mb).write()
 
 
 def feature_name(leaf: str, is_image: bool) -> str:
-    """What a part of the observation is called there."""
+    """Return the name of a part of the observation in the format."""
     if is_image:
         return f"observation.images.{leaf}" if leaf else "observation.image"
     return f"observation.{leaf}" if leaf else "observation.state"
 
 
 def holds_pictures(array: np.ndarray) -> bool:
-    """Whether a column ``[n, ...]`` has coloured pictures, and not a small grid of symbols."""
+    """Return whether a column ``[n, ...]`` has coloured pictures, and not a small grid of symbols."""
     shape = array.shape[1:]
     large = len(shape) == 3 and shape[2] == 3 and min(shape[:2]) >= SMALLEST_SIDE and max(shape[:2]) > LARGEST_GRID
     return large and array.dtype == np.uint8
 
 
 class _Dataset:
-    """One dataset on its way to a folder."""
+    """A dataset that is being written."""
 
     def __init__(
         self, root: Path, parts: Mapping[str, Any], fps: int, images: str, data_mb: float, video_mb: float
     ) -> None:
         self.root, self.parts, self.fps = root, parts, fps
         self.limits = (data_mb * MEGABYTE, video_mb * MEGABYTE)
-        self.lengths = np.asarray(parts["lengths"]) - 1  # the observation behind the last action has no row
+        self.lengths = np.asarray(parts["lengths"]) - 1  # the observation after the last action has no row
         stops = np.cumsum(parts["lengths"])
         last = stops - 1
         acted = np.ones(int(stops[-1]), dtype=bool)
         acted[last] = False
         observed = parts["observation"]
         pictures = {leaf for leaf, array in observed.items() if holds_pictures(array)}
-        self.films = {feature_name(leaf, True): observed[leaf][acted] for leaf in pictures}
+        self.videos = {feature_name(leaf, True): observed[leaf][acted] for leaf in pictures}
         self.in_table = images == "image"
         self.names = {feature_name(leaf, leaf in pictures): leaf for leaf in observed}
-        self.columns = {name: observed[leaf][acted] for name, leaf in self.names.items() if name not in self.films} | {
+        self.columns = {name: observed[leaf][acted] for name, leaf in self.names.items() if name not in self.videos} | {
             ACTION: parts["action"][acted]
         }
         self.scalars = [name for name, array in self.columns.items() if array.ndim == 1]
@@ -136,16 +135,16 @@ class _Dataset:
             self.columns[name] = values.astype(INDICES[name])
 
     def write(self) -> None:
-        """All files."""
+        """Write all files."""
         _, parquet, _ = load_packages()
         (self.root / "meta").mkdir()
-        films = {} if self.in_table else {key: self._write_films(key, array) for key, array in self.films.items()}
+        films = {} if self.in_table else {key: self._write_videos(key, array) for key, array in self.videos.items()}
         places = self._write_rows()
-        levels = {key: np.zeros((LEVELS, array.shape[-1]), np.int64) for key, array in self.films.items()}
+        levels = {key: np.zeros((LEVELS, array.shape[-1]), np.int64) for key, array in self.videos.items()}
         rows = []
         for episode, (start, length) in enumerate(zip(self.starts, self.lengths, strict=True)):
-            told = dict.fromkeys(self.sentences[task] for task in self.tasks[start : start + length])
-            row = {"episode_index": episode, "tasks": list(told), "length": int(length)}
+            sentences = dict.fromkeys(self.sentences[task] for task in self.tasks[start : start + length])
+            row = {"episode_index": episode, "tasks": list(sentences), "length": int(length)}
             row |= {"data/chunk_index": places[episode].chunk, "data/file_index": places[episode].file}
             row |= {"dataset_from_index": int(start), "dataset_to_index": int(start + length)}
             for key, where in films.items():
@@ -157,13 +156,13 @@ class _Dataset:
                 }
             found = {name: _statistics(array[start : start + length]) for name, array in self.columns.items()
                      if array.ndim <= 2}  # fmt: skip
-            for key, array in self.films.items():
+            for key, array in self.videos.items():
                 seen = _levels(array[start : start + length])
                 found[key] = _picture_statistics(seen, int(length))
                 levels[key] += seen
             row |= {f"stats/{name}/{what}": value for name, of in found.items() for what, value in of.items()}
             rows.append(row | {"meta/episodes/chunk_index": 0, "meta/episodes/file_index": 0})
-        self._table(Place(0, 0).path(EPISODES), rows)
+        self._table(FileNumber(0, 0).path(EPISODES), rows)
         parquet.write_table(_task_table(self.sentences), self.root / TASKS)
         stats = {name: _statistics(array) for name, array in self.columns.items()}
         frames = len(self.tasks)
@@ -173,9 +172,9 @@ class _Dataset:
         kept = {"parts": self.names, "words": list(self.parts.get("words") or ()), "scalars": self.scalars}
         self._json(OURS, kept | {"action_space": None if space is None else space_to_json(space)})
 
-    def _write_films(self, key: str, images: np.ndarray) -> list[tuple[Place, int]]:
-        """The films of one camera; where every episode begins: the film, and the frame in it."""
-        place, where, at = Place(0, 0), [], 0
+    def _write_videos(self, key: str, images: np.ndarray) -> list[tuple[FileNumber, int]]:
+        """Write the videos of one camera; return the video and frame at which every episode begins."""
+        place, where, at = FileNumber(0, 0), [], 0
         writer = LosslessVideoWriter(self.root / place.path(VIDEOS, key), self.fps)
         try:
             for length in self.lengths:
@@ -191,14 +190,14 @@ class _Dataset:
             writer.close()
         return where
 
-    def _write_rows(self) -> list[Place]:
-        """The tables of rows, one row group an episode; in which file each episode is."""
+    def _write_rows(self) -> list[FileNumber]:
+        """Write the tables of rows, one row group per episode; return the file of each episode."""
         arrow, parquet, _ = load_packages()
         arrays = {name: _column(array) for name, array in self.columns.items()}
         if self.in_table:
-            arrays |= {key: _pictures(array, key) for key, array in self.films.items()}
+            arrays |= {key: _pictures(array, key) for key, array in self.videos.items()}
         table = arrow.table(arrays)
-        place, places, at, size, writer = Place(0, 0), [], 0, 0, None
+        place, places, at, size, writer = FileNumber(0, 0), [], 0, 0, None
         try:
             for length in self.lengths:
                 part = table.slice(at, int(length))
@@ -219,7 +218,7 @@ class _Dataset:
 
     def _info(self) -> dict[str, Any]:
         features: dict[str, Any] = {}
-        for key, array in self.films.items():
+        for key, array in self.videos.items():
             y, x, c = array.shape[1:]
             dtype = "image" if self.in_table else "video"
             features[key] = {"dtype": dtype, "shape": [y, x, c], "names": ["height", "width", "channels"]}
@@ -241,7 +240,7 @@ class _Dataset:
             "fps": self.fps,
             "splits": {"train": f"0:{len(self.lengths)}"},
             "data_path": DATA,
-            "video_path": VIDEOS if self.films and not self.in_table else None,
+            "video_path": VIDEOS if self.videos and not self.in_table else None,
             "features": features,
         }
 
@@ -255,7 +254,7 @@ class _Dataset:
 
 
 def _sentences(tokens: np.ndarray | None, acted: np.ndarray, words: tuple[str, ...]) -> tuple[list[str], np.ndarray]:
-    """The different sentences, and which one each row has; one empty sentence where nobody knows the words."""
+    """Return the distinct sentences, and the number of each row's; one empty sentence without a vocabulary."""
     if tokens is None or not words:
         return [""], np.zeros(int(acted.sum()), np.int64)
     different, which = np.unique(tokens[acted], axis=0, return_inverse=True)
@@ -263,7 +262,7 @@ def _sentences(tokens: np.ndarray | None, acted: np.ndarray, words: tuple[str, .
 
 
 def _task_table(sentences: list[str]) -> Any:
-    """Sentences as the index of a pandas frame, which is how the format keeps them."""
+    """Make a table with the sentences as the index of a pandas frame, as the format requires."""
     arrow, _, _ = load_packages()
     columns = [("task_index", "int64", "int64"), ("task", "unicode", "object")]
     described = [
@@ -276,7 +275,7 @@ def _task_table(sentences: list[str]) -> Any:
 
 
 def _column(array: np.ndarray) -> Any:
-    """A column of numbers, or of lists of numbers of one length, nested for more axes; a vector of one is a number."""
+    """Make a column of numbers, or of nested lists for more axes; a vector of one becomes a number."""
     arrow, _, _ = load_packages()
     array = array[:, 0] if array.shape[1:] == (1,) else array
     column = arrow.array(np.ascontiguousarray(array).reshape(-1))
@@ -286,14 +285,14 @@ def _column(array: np.ndarray) -> Any:
 
 
 def _pictures(images: np.ndarray, key: str) -> Any:
-    """A column of PNG pictures."""
+    """Make a column of PNG pictures."""
     arrow, _, _ = load_packages()
-    coded = [{"bytes": to_png(image), "path": f"{key}-{number:06d}.png"} for number, image in enumerate(images)]
+    coded = [{"bytes": encode_png(image), "path": f"{key}-{number:06d}.png"} for number, image in enumerate(images)]
     return arrow.array(coded, arrow.struct([("bytes", arrow.binary()), ("path", arrow.string())]))
 
 
 def _statistics(array: np.ndarray) -> dict[str, Any]:
-    """Of every number of a column."""
+    """Compute statistics of every number of a column."""
     numbers = array.reshape(len(array), *(array.shape[1:] or (1,))).astype(np.float64)
     found = {"min": numbers.min(0), "max": numbers.max(0), "mean": numbers.mean(0), "std": numbers.std(0)}
     found |= {name: np.quantile(numbers, share, axis=0) for name, share in QUANTILES.items()}
@@ -301,13 +300,13 @@ def _statistics(array: np.ndarray) -> dict[str, Any]:
 
 
 def _levels(images: np.ndarray) -> np.ndarray:
-    """How often each value occurs in each channel: ``[256, c]``."""
+    """Count the values of each channel: ``[256, c]``."""
     channels = images.reshape(-1, images.shape[-1]).T
     return np.stack([np.bincount(channel, minlength=LEVELS) for channel in channels], 1)
 
 
 def _picture_statistics(levels: np.ndarray, frames: int) -> dict[str, Any]:
-    """Of each channel, as shares of 255 and of shape [3, 1, 1]; by counts of values, for pixels are too many."""
+    """Compute statistics of each channel, scaled to 0..1 and of shape [3, 1, 1], from counts of values."""
     value, total = np.arange(LEVELS)[:, None] / (LEVELS - 1), levels.sum(0)
     mean = (levels * value).sum(0) / total
     below = levels.cumsum(0)

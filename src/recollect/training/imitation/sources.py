@@ -6,7 +6,8 @@ from pathlib import Path
 import numpy as np
 
 from recollect.config import require
-from recollect.evaluation.demonstrations import DemonstrationsConfig, record_demonstrations
+from recollect.evaluation.demonstrations import record_demonstrations
+from recollect.evaluation.demonstrations_config import DemonstrationsConfig
 from recollect.evaluation.recordings import Recording, read_recording
 from recollect.gymnasium_ids import BABYAI
 from recollect.tasks import GymnasiumConfig
