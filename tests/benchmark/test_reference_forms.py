@@ -73,6 +73,7 @@ def test_cells_and_the_loop_compute_what_nn_lstm_computes():
     torch.testing.assert_close(lstm_loop(lstm, inputs, is_first)[2:], lstm(inputs[2:])[0])
 
 
+@pytest.mark.long
 def test_every_pair_of_our_own_runs_in_small():
     from pairs import Shape, measure_pair
     from ratios import OWN

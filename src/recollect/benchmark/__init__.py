@@ -1,30 +1,38 @@
-"""Measurements: memory cores (speed, bytes, FLOPs, beside the machine's own peak), kernels, chunks on long rows."""
+"""Benchmarks of cores (speed, bytes, FLOPs, and the machine's peak), kernels, and chunks on long rows.
 
-from typing import Any
+Importing this package does not import torch: the functions that need it are imported when they are first used.
+"""
 
-from recollect.benchmark.chunks import ChunksBenchmark, render_chunks, run_chunks
-from recollect.benchmark.cores import CoresBenchmark, run
-from recollect.benchmark.ops import OpsBenchmark, render_ops, run_ops
-from recollect.benchmark.results import Results
-from recollect.benchmark.table import render
+from typing import TYPE_CHECKING
 
-BENCHMARKS: dict[str, tuple[type[Any], Any, Any]] = {
-    "cores": (CoresBenchmark, run, render),
-    "ops": (OpsBenchmark, run_ops, render_ops),
-    "chunks": (ChunksBenchmark, run_chunks, render_chunks),
+from recollect.benchmark.config import ChunksBenchmark, CoresBenchmark, OpsBenchmark
+from recollect.lazy import attach
+
+if TYPE_CHECKING:
+    from recollect.benchmark.chunks import render_chunks as render_chunks
+    from recollect.benchmark.chunks import run_chunks as run_chunks
+    from recollect.benchmark.cores import run as run
+    from recollect.benchmark.ops import render_ops as render_ops
+    from recollect.benchmark.ops import run_ops as run_ops
+    from recollect.benchmark.results import Results as Results
+    from recollect.benchmark.table import render as render
+
+BENCHMARKS: dict[str, tuple[type, str, str]] = {
+    "cores": (CoresBenchmark, "run", "render"),
+    "ops": (OpsBenchmark, "run_ops", "render_ops"),
+    "chunks": (ChunksBenchmark, "run_chunks", "render_chunks"),
 }
-"""What ``recollect benchmark`` can measure: settings, the measurement, its table for a terminal."""
+"""Benchmarks of ``recollect benchmark``: settings, and the functions of this package that measure and make a table."""
 
-__all__ = [
-    "BENCHMARKS",
-    "ChunksBenchmark",
-    "CoresBenchmark",
-    "OpsBenchmark",
-    "Results",
-    "render",
-    "render_chunks",
-    "render_ops",
-    "run",
-    "run_chunks",
-    "run_ops",
-]
+__getattr__ = attach(
+    __name__,
+    {
+        "Results": "results",
+        "render": "table",
+        "render_chunks": "chunks",
+        "render_ops": "ops",
+        "run": "cores",
+        "run_chunks": "chunks",
+        "run_ops": "ops",
+    },
+)

@@ -1,12 +1,12 @@
-"""The temporal latent bottleneck by chunk length, beside attention over the whole row: time and memory.
+"""Benchmark of the temporal latent bottleneck by chunk length, beside attention over the whole row: time and memory.
 
 Both are encoders of whole rows with the paper's sizes for text: width 256, feed-forward 1024, 4 heads; the Transformer
 has 4 layers, the bottleneck 2 self layers, a cross layer, and 10 slots. Attention is measured twice: explicit, with its
-table of weights in memory, which is what there was when the paper was written; and fused.
+weights in memory, as at the time of the paper; and fused.
 
-Training is forward and backward without optimiser. Memory is what the process (or the accelerator) has at most during
-one call, less what it had before, without what an allocator keeps of freed memory; times are taken with memory that
-is kept, as training does.
+Training is forward and backward without optimiser. Memory is the peak of the process (or the accelerator) during one
+call above its level before, without freed memory that an allocator keeps; times are measured with such memory kept, as
+in training.
 
 Source: Didolkar et al. 2022, table 5.
 """
@@ -20,11 +20,11 @@ import torch
 from rich.console import Group
 from rich.table import Table
 
+from recollect.benchmark.config import ChunksBenchmark
 from recollect.benchmark.flops import count
 from recollect.benchmark.machine import describe
-from recollect.benchmark.results import save_rows
+from recollect.benchmark.results import Measurements, save_rows
 from recollect.benchmark.timing import matmul_peak, measure
-from recollect.config import require
 from recollect.cores.tlb import TemporalLatentBottleneckConfig
 from recollect.encoders import EncoderConfig
 from recollect.encoders.config import TransformerConfig, TwoWayTLBConfig
@@ -41,41 +41,9 @@ PAPER = {  # table 5: inference speed and memory, training speed and memory, bes
 }
 
 
-@dataclass(frozen=True, kw_only=True)
-class ChunksBenchmark:
-    """Time and memory of the bottleneck by chunk length beside explicit and fused attention (table 5 of the paper)."""
-
-    length: int = 4000
-    """Steps of a row."""
-    batch_size: int = 1
-    """Rows of a call."""
-    chunks: tuple[int, ...] = (1000, 100, 40, 20, 10)
-    """Chunk lengths."""
-    explicit: bool = True
-    """Also measure attention that keeps its table of weights; it takes gigabytes for every row."""
-    dtype: str = "float32"
-    """float32, or bfloat16 by autocast."""
-    device: str = "cpu"
-    """Where to compute: cpu, cuda, ..."""
-    repeats: int = 3
-    """Rounds of every timing; the best counts."""
-    quick: bool = False
-    """A try-out with rows of 64 steps. Says nothing about speed."""
-    output: str = "benchmarks/results"
-    """Folder for the CSV and JSON files; empty saves nothing."""
-
-    def __post_init__(self) -> None:
-        for name in ("length", "batch_size"):
-            require(getattr(self, name) >= 1, name, getattr(self, name), "use at least 1")
-        require(len(self.chunks) > 0, "chunks", self.chunks, "give at least one length, such as 100")
-        require(all(chunk >= 1 for chunk in self.chunks), "chunks", self.chunks, "use lengths of at least 1")
-        require(self.dtype in ("float32", "bfloat16"), "dtype", self.dtype, "choose float32 or bfloat16")
-        require(self.repeats >= 2, "repeats", self.repeats, "use at least 2")
-
-
 @dataclass(frozen=True)
 class ChunkRow:
-    """One encoder."""
+    """Results of one encoder."""
 
     encoder: str
     """explicit or fused attention, or the chunk length of the bottleneck."""
@@ -84,48 +52,42 @@ class ChunkRow:
     """Seconds of forward and backward, best repeat."""
     inference_s: float
     train_bytes: int | None
-    """Memory that a call needs beyond what was there; None where the system does not tell."""
+    """Memory that a call needs; None where the system does not measure it."""
     inference_bytes: int | None
     train_share: float
-    """FLOPs that were executed, by torch's counter, per second, over the peak of a matrix product."""
+    """Executed FLOP/s, by torch's counter, over the peak of a matrix product."""
     inference_share: float
 
 
 @dataclass(frozen=True)
-class ChunkResults:
-    """One run of the benchmark."""
+class ChunkResults(Measurements):
+    """Results of one run of the benchmark."""
 
-    environment: dict[str, Any]
-    config: dict[str, Any]
     peak: float
     """FLOP/s of a 2048-cubed product in this dtype."""
     rows: list[ChunkRow]
-
-    def to_json(self) -> dict[str, Any]:
-        """Everything, as plain data."""
-        return asdict(self)
 
 
 def run_chunks(config: ChunksBenchmark, progress: Callable[[str], None] | None = None) -> ChunkResults:
     """Measure, and save if ``config.output`` names a folder.
 
     Args:
-        config: what to measure.
-        progress: told what is being measured.
+        config: settings.
+        progress: called with the name of every measurement.
 
     Raises:
-        ValueError: there is no such device here, or the output folder cannot be written.
+        ValueError: the device does not exist here, or the output folder cannot be written.
     """
     config = replace(config, device=str(choose_device(config.device)))
     length = 64 if config.quick else config.length
     dtype = getattr(torch, config.dtype)
     peak = matmul_peak(dtype, 128 if config.quick else 2048, device=config.device)
     results = ChunkResults(describe(), asdict(config), peak, [])
-    progress = progress or (lambda said: None)
+    progress = progress or (lambda _: None)
     encoders = _encoders(config)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        with return_freed_memory():  # before anything is timed: blocks that were kept once are used again
+        with return_freed_memory():  # before all timings, because kept blocks are reused
             memory = {}
             for name, (_, encoder) in encoders.items():
                 progress(f"{name}: memory")
@@ -135,7 +97,7 @@ def run_chunks(config: ChunksBenchmark, progress: Callable[[str], None] | None =
             timing = _time(encoder, config, length, results.peak)
             results.rows.append(ChunkRow(encoder=name, chunk=chunk, **memory[name], **timing))
     if config.output:
-        save_rows(config.output, "chunks", results.environment, results.to_json(), results.rows)
+        save_rows(config.output, "chunks", results, results.rows)
     return results
 
 
@@ -156,7 +118,7 @@ def _encoders(config: ChunksBenchmark) -> dict[str, tuple[int | None, EncoderCon
 
 
 def _calls(config: EncoderConfig, settings: ChunksBenchmark, length: int) -> dict[str, Callable[[], None]]:
-    """What is measured: inference, and forward and backward, which leaves its gradients to the next call."""
+    """Return the measured calls: inference, and forward and backward, whose gradients remain until the next call."""
     device = torch.device(settings.device)
     encoder = config.build(256, length).to(device)
     inputs = torch.randn(settings.batch_size, length, 256, device=device)
@@ -194,15 +156,15 @@ def _memory(config: EncoderConfig, settings: ChunksBenchmark, length: int) -> di
 
 
 def _most(function: Callable[[], None], device: torch.device) -> int | None:
-    """Bytes that a call needs at most, beyond what was there."""
-    function()  # what is made once is not counted
+    """Return the peak memory of a call above the level before, in bytes."""
+    function()  # allocations of the first call are not counted
     gc.collect()
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
         before = torch.cuda.memory_allocated(device)
         function()
         return torch.cuda.max_memory_allocated(device) - before
-    trim_heap()  # that call's blocks included, where they lay in holes that others had left
+    trim_heap()  # also that call's blocks in holes that others had left
     reset_peak_bytes()
     before = resident_bytes()
     function()
@@ -216,7 +178,7 @@ def _wait(device: torch.device) -> None:
 
 
 def render_chunks(results: ChunkResults) -> Group:
-    """What was measured, as a table for a terminal."""
+    """Return the results as a table for a terminal."""
     settings = results.config
     table = Table(
         title=f"Rows of {64 if settings['quick'] else settings['length']} steps, batch {settings['batch_size']}"
@@ -233,14 +195,14 @@ def render_chunks(results: ChunkResults) -> Group:
         cells += [f"{row.inference_share:.0%}", _megabytes(row.train_bytes), _megabytes(row.inference_bytes)]
         cells += [_beside(row, other) for other in baselines]
         paper = PAPER.get(row.chunk or 0)
-        said = "-" if paper is None else f"{paper[2]:.1f}x, {paper[0]:.1f}x, {paper[3]:.2f}x, {paper[1]:.2f}x"
-        table.add_row(row.encoder, *cells, said)
-    where = results.environment
+        published = "-" if paper is None else f"{paper[2]:.1f}x, {paper[0]:.1f}x, {paper[3]:.2f}x, {paper[1]:.2f}x"
+        table.add_row(row.encoder, *cells, published)
+    date = results.environment["date"]
     return Group(
         table,
-        f"{where['cpu']}, {where['threads']} threads, torch {where['torch']}, commit {where['commit']}",
-        f"{settings['dtype']}; matmul peak {results.peak / 1e9:.0f} GFLOP/s. Best of the repeats. {where['date']}",
-        "Times as fast, and share of the memory. The paper measured beside explicit attention, on an accelerator.",
+        results.hardware(),
+        f"{settings['dtype']}; matmul peak {results.peak / 1e9:.0f} GFLOP/s. Best of the repeats. {date}",
+        "Speed-up, and share of the memory. The paper compares with explicit attention, on an accelerator.",
     )
 
 

@@ -1,4 +1,4 @@
-"""Every core at the same shapes: training, whole sequences, single steps.
+"""Benchmark of all cores at the same shapes: training, whole sequences, single steps.
 
 Training is forward and backward without optimiser, from a full memory, so that every step does the work of the
 core's FLOP formula. Inputs are random, dropout is off, bfloat16 is autocast.
@@ -7,95 +7,33 @@ core's FLOP formula. Inputs are random, dropout is off, bfloat16 is autocast.
 import dataclasses
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 
+from recollect.benchmark.config import CoresBenchmark
 from recollect.benchmark.flops import count
 from recollect.benchmark.machine import describe
 from recollect.benchmark.positions import Waypoint, time_steps, walk
 from recollect.benchmark.results import CoreFacts, Results, Row
 from recollect.benchmark.timing import Timing, matmul_peak, measure
-from recollect.config import lookup, require
 from recollect.cores import CORES
 from recollect.cores.config import CoreConfig
 from recollect.cores.contract import MemoryCore
 from recollect.state import nbytes, take_rows
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
-BATCHES = (1, 32)
-STEPS = 64
 RESET_RATE = 1 / 50
-POSITIONS = (100, 1_000, 10_000, 100_000)
 
 Progress = Callable[[str], None]
-
-
-@dataclass(frozen=True, kw_only=True)
-class CoresBenchmark:
-    """Speed, bytes and FLOPs of memory cores at one common shape."""
-
-    cores: tuple[str, ...] = ()
-    """Which cores; all of them when empty."""
-    dim: int = 512
-    """Width of inputs and cores."""
-    layers: int = 4
-    """Layers, in cores that have them."""
-    heads: int = 8
-    """Attention heads, in cores that have them."""
-    memory_len: int = 256
-    """Steps that are remembered one by one, in cores that have such a window."""
-    chunk_len: int = 32
-    """Steps of a chunk, in cores that have them."""
-    chunks: int = 16
-    """Chunks that are remembered, in cores that have a fixed number of them."""
-    top_k: int = 8
-    """Chunks that a query reads, in cores that choose."""
-    repeats: int = 5
-    """Rounds of every timing; the best counts, the median is saved too."""
-    long: bool = False
-    """Go to position 10^6 of a stream, not only to 10^5."""
-    patience: float = 60.0
-    """Seconds that a stream may take to come to a position step by step, and four times that by whole-sequence calls;
-    positions that take longer are left out. The slowest cores need a quarter of an hour for 10^5."""
-    quick: bool = False
-    """A try-out in seconds: width 16, two layers, short memories, positions 10^2 and 10^3. Says nothing about speed."""
-    output: str = "benchmarks/results"
-    """Folder for the CSV and JSON files; empty saves nothing."""
-
-    def __post_init__(self) -> None:
-        for name in self.cores:
-            lookup(CORES, name, "core")
-        for field in ("dim", "layers", "heads", "memory_len", "chunk_len", "chunks", "top_k"):
-            value = getattr(self, field)
-            require(value >= 1, field, value, "use at least 1")
-        require(self.dim % self.heads == 0, "heads", self.heads, f"choose a divisor of dim={self.dim}")
-        require(self.repeats >= 2, "repeats", self.repeats, "use at least 2")
-        require(self.patience > 0, "patience", self.patience, "give some seconds")
-
-    @property
-    def positions(self) -> tuple[int, ...]:
-        """Where in the stream steps are timed."""
-        return POSITIONS[:2] if self.quick else (*POSITIONS, 1_000_000) if self.long else POSITIONS
-
-    @property
-    def batches(self) -> tuple[int, ...]:
-        """Batch sizes of everything timed."""
-        return (1, 4) if self.quick else BATCHES
-
-    @property
-    def steps(self) -> int:
-        """Steps of a whole-sequence call."""
-        return 16 if self.quick else STEPS
 
 
 def run(config: CoresBenchmark, progress: Progress | None = None) -> Results:
     """Measure, and save if ``config.output`` names a folder.
 
     Args:
-        config: what to measure.
-        progress: told what is being measured.
+        config: settings.
+        progress: called with the name of every measurement.
 
     Raises:
         ValueError: the output folder cannot be written.
@@ -111,13 +49,13 @@ def run(config: CoresBenchmark, progress: Progress | None = None) -> Results:
             facts, rows = measure_core(name, config, report)
         results.cores.append(facts)
         results.rows.extend(rows)
-        if config.output:  # after every core: an interrupted run keeps what it has
+        if config.output:  # after every core, for interrupted runs
             results.save(config.output)
     return results
 
 
 def core_config(name: str, config: CoresBenchmark) -> CoreConfig:
-    """The config of core ``name`` at the benchmark's shape; what the benchmark does not name keeps its default."""
+    """Return the config of core ``name`` at the benchmark's shape; other fields keep their defaults."""
     cls = CORES[name]
     known = {field.name: field.default for field in dataclasses.fields(cls)}
     wanted = {
@@ -130,12 +68,12 @@ def core_config(name: str, config: CoresBenchmark) -> CoreConfig:
         "num_segments": config.chunks,
         "top_k": config.top_k,
     }
-    # A field whose default is None is an option that is off: it stays off.
+    # A field whose default is None is an option that stays off.
     return cls(**{field: value for field, value in wanted.items() if known.get(field) is not None})
 
 
 def measure_core(name: str, config: CoresBenchmark, report: Progress) -> tuple[CoreFacts, list[Row]]:
-    """Everything about one core."""
+    """Measure one core."""
     settings = core_config(name, config)
     core = settings.build(config.dim)
     size, repeats = (256, 2) if config.quick else (2048, 6)
@@ -174,14 +112,14 @@ def measure_core(name: str, config: CoresBenchmark, report: Progress) -> tuple[C
 
 
 def precision(dtype: str) -> AbstractContextManager[object]:
-    """Autocast to a lower precision, or nothing."""
+    """Return the context of autocast to a lower precision, or of nothing."""
     return nullcontext() if dtype == "float32" else torch.autocast("cpu", DTYPES[dtype])
 
 
 def train_call(
     core: MemoryCore[Any], full: Any, shape: tuple[int, int], dtype: str = "float32", *, reset_rate: float = 0.0
 ) -> Callable[[], None]:
-    """A function that makes one forward and backward pass over ``[batch, steps]``, from a full memory."""
+    """Return a function with one forward and backward pass over ``[batch, steps]``, from a full memory."""
     inputs = torch.randn(*shape, *core.input_shape)
     is_first = torch.rand(shape) < reset_rate
     state = take_rows(full, torch.zeros(shape[0], dtype=torch.long))
@@ -197,7 +135,7 @@ def train_call(
 
 
 def forward_call(core: MemoryCore[Any], full: Any, shape: tuple[int, int], dtype: str) -> Callable[[], None]:
-    """A function that makes one forward pass without gradients."""
+    """Return a function with one forward pass without gradients."""
     inputs = torch.randn(*shape, *core.input_shape)
     never = torch.zeros(shape, dtype=torch.bool)
     state = take_rows(full, torch.zeros(shape[0], dtype=torch.long))
@@ -213,7 +151,7 @@ def forward_call(core: MemoryCore[Any], full: Any, shape: tuple[int, int], dtype
 def sequence_rows(
     core: MemoryCore[Any], full: Any, facts: CoreFacts, dtype: str, batch: int, config: CoresBenchmark
 ) -> list[Row]:
-    """Training with and without resets, and forward passes."""
+    """Time training with and without resets, and forward passes."""
     shape = (batch, config.steps)
     calls = {
         "train": (train_call(core, full, shape, dtype), 3),
@@ -239,7 +177,7 @@ def stream_rows(
     batch: int,
     config: CoresBenchmark,
 ) -> list[Row]:
-    """Single steps at all positions."""
+    """Time single steps at all positions."""
     steps = 32 * max(1, round(facts.config.get("chunk_len", 32) / 32))
     steps += -steps % facts.config.get("chunk_len", 1)
     core.eval()

@@ -1,8 +1,8 @@
-"""FLOPs that a call really executes: torch's counter, with the operations that it lacks on CPU.
+"""Executed FLOPs of a call, by torch's counter, with formulas for operators that it lacks on CPU.
 
 A multiply-add counts 2; only matrix and attention products count. Attention counts every key of the call, also
-those that a mask hides, because the kernel computes them. The backward pass of fused attention computes its
-scores again, which torch counts too.
+masked ones, because the kernel computes them. The backward pass of fused attention recomputes its scores, which torch
+counts too.
 """
 
 import math
@@ -30,7 +30,7 @@ def _rnn_layer(inputs: Shape, from_input: Shape, from_hidden: Shape, *_: Any, **
 
 
 def _rnn_layer_backward(*args: Any, **kwargs: Any) -> int:
-    # By inputs and by weights: each as much as the forward pass.
+    # By inputs and by weights, each as the forward pass.
     return 2 * _rnn_layer(*args, **kwargs)
 
 
@@ -57,11 +57,11 @@ FORMULAS: dict[str, Callable[..., int]] = {
     "mkldnn::_linear_pointwise": _linear,
     "mkl::_mkl_linear": _linear,
 }
-"""Operators without a formula in torch: shapes of the arguments -> FLOPs. Not every build of torch has all of them."""
+"""FLOPs of operators without a formula in torch, by the shapes of their arguments. Some builds lack some of them."""
 
 
 def count(function: Callable[[], object]) -> int:
-    """FLOPs of one call, forward and backward passes included."""
+    """Return the FLOPs of one call, forward and backward passes included."""
     found = {find_operator(name): formula for name, formula in FORMULAS.items()}
     found.pop(None, None)
     with FlopCounterMode(display=False, custom_mapping=found) as counter:

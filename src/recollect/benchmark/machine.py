@@ -1,4 +1,4 @@
-"""The columns that stand beside every number of a benchmark: machine, versions, commit, date and command."""
+"""Environment of a benchmark: machine, versions, commit, date and command."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -8,7 +8,7 @@ from recollect.runs import provenance
 
 
 def describe() -> dict[str, Any]:
-    """What :func:`~recollect.runs.provenance.environment` knows, flat: one column of a CSV file for each."""
+    """Return :func:`~recollect.runs.provenance.environment` as flat data, for the columns of a CSV file."""
     known = provenance.environment()
     hardware, versions = known["hardware"], known["versions"]
     return {

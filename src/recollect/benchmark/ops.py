@@ -1,4 +1,4 @@
-"""Every hand-written kernel beside its plain twin: what it gains on this machine, and whether it runs here at all."""
+"""Benchmark of hand-written kernels beside their plain twins, and whether they are available in this torch."""
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -10,78 +10,47 @@ from rich.console import Group
 from rich.table import Table
 from torch import Tensor
 
+from recollect.benchmark.config import OpsBenchmark
 from recollect.benchmark.machine import describe
-from recollect.benchmark.results import save_rows
+from recollect.benchmark.results import Measurements, save_rows
 from recollect.benchmark.timing import interleave, ratio
-from recollect.config import lookup, require
 from recollect.ops import OPS
 from recollect.ops.operation import Operation
 
 
-@dataclass(frozen=True, kw_only=True)
-class OpsBenchmark:
-    """Time of every hand-written kernel and of its plain twin, forward and backward where there are gradients."""
-
-    ops: tuple[str, ...] = ()
-    """Which operations; all of them when empty."""
-    dim: int = 512
-    """Width of the matrices."""
-    repeats: int = 7
-    """Rounds; in each of them kernel and twin take turns. The best counts."""
-    seconds: float = 0.1
-    """How long each of the two runs in a round."""
-    quick: bool = False
-    """A try-out at width 16 and 2 rows. Says nothing about speed."""
-    output: str = "benchmarks/results"
-    """Folder for the CSV and JSON files; empty saves nothing."""
-
-    def __post_init__(self) -> None:
-        for name in self.ops:
-            lookup(OPS, name, "operation")
-        require(self.dim >= 1, "dim", self.dim, "use at least 1")
-        require(self.repeats >= 2, "repeats", self.repeats, "use at least 2")
-        require(self.seconds >= 0, "seconds", self.seconds, "give a time, or 0 for single calls")
-
-
 @dataclass(frozen=True)
 class OpRow:
-    """One operation in float32."""
+    """Results of one operation in float32."""
 
     op: str
     available: bool
-    """Whether the kernel can run here; else the times are those of the plain twin, twice."""
+    """Whether the kernel can run here; otherwise both times are of the plain twin."""
     needs: str
-    """What the kernel needs of torch."""
+    """Private interfaces of torch that the kernel needs."""
     rows: int
     dim: int
     kernel_us: float
     """Best repeat, in microseconds."""
     twin_us: float
     ratio: float
-    """How many times faster the kernel is: median over the rounds."""
+    """Speed-up of the kernel: median over the rounds."""
     lowest: float
     highest: float
 
 
 @dataclass(frozen=True)
-class OpResults:
-    """One run of the benchmark."""
+class OpResults(Measurements):
+    """Results of one run of the benchmark."""
 
-    environment: dict[str, Any]
-    config: dict[str, Any]
     rows: list[OpRow]
-
-    def to_json(self) -> dict[str, Any]:
-        """Everything, as plain data."""
-        return asdict(self)
 
 
 def run_ops(config: OpsBenchmark, progress: Callable[[str], None] | None = None) -> OpResults:
     """Measure, and save if ``config.output`` names a folder.
 
     Args:
-        config: what to measure.
-        progress: told what is being measured.
+        config: settings.
+        progress: called with the name of every operation.
 
     Raises:
         ValueError: the output folder cannot be written.
@@ -94,12 +63,12 @@ def run_ops(config: OpsBenchmark, progress: Callable[[str], None] | None = None)
             torch.manual_seed(0)
             results.rows.append(measure_op(name, config))
     if config.output:
-        save_rows(config.output, "ops", results.environment, results.to_json(), results.rows)
+        save_rows(config.output, "ops", results, results.rows)
     return results
 
 
 def measure_op(name: str, config: OpsBenchmark) -> OpRow:
-    """One operation at its typical number of rows."""
+    """Measure one operation at its typical number of rows."""
     op = OPS[name]
     rows, dim = (2, 16) if config.quick else (op.typical_rows, config.dim)
     tensors = op.example(rows, dim, torch.float32)
@@ -136,10 +105,10 @@ def _use(op: Operation, implementation: Callable[..., Any], tensors: tuple[Tenso
 
 
 def render_ops(results: OpResults) -> Group:
-    """What was measured, as a table for a terminal."""
+    """Return the results as a table for a terminal."""
     table = Table(title="Kernels beside their plain twins, float32")
     table.add_column("operation")
-    for name in ("rows", "width", "kernel\nus", "twin\nus", "times as fast\n(lowest to highest)"):
+    for name in ("rows", "width", "kernel\nus", "twin\nus", "speed-up\n(lowest to highest)"):
         table.add_column(name, justify="right")
     for row in results.rows:
         gain = f"{row.ratio:.2f} ({row.lowest:.2f} to {row.highest:.2f})" if row.available else "plain twin"
@@ -148,11 +117,10 @@ def render_ops(results: OpResults) -> Group:
     for row in results.rows:
         if not row.available:
             missing.setdefault(row.needs, []).append(row.op)
-    where = results.environment
     return Group(
         table,
         *(f"plain twin: torch has no {needs}: {', '.join(names)}" for needs, names in missing.items()),
-        f"{where['cpu']}, {where['threads']} threads, torch {where['torch']}, commit {where['commit']}",
+        results.hardware(),
         "Forward and backward where there are gradients. Best of the repeats; the ratio is the median of the rounds.",
-        "A kernel that does not pay on this kind of processor leaves the work to torch: about 1.",
+        "A kernel that is slower on this kind of processor calls torch: about 1.",
     )

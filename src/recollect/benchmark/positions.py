@@ -1,8 +1,8 @@
-"""What a step costs deep in a stream.
+"""Time of single steps at late positions of a stream.
 
-A walk brings one stream to every position and keeps its memory there. Where stepping all the way would take too
-long, whole-sequence calls carry the memory on, and the waypoint says so: the two ways give the same memory, which
-the certificate proves. Then single steps are timed from all positions in turns.
+A stream is advanced to every position, and its memory is kept there. Where single steps would take too long,
+whole-sequence calls advance it, which the waypoint records: both give the same memory (the certificate proves it).
+Then single steps are timed from all positions in turns.
 """
 
 import time
@@ -20,35 +20,35 @@ from recollect.machine import resident_bytes
 from recollect.state import take_rows
 
 BLOCK = 512  # steps of a whole-sequence call
-PROBE = 1000  # steps that are always stepped; they also say how long the rest would take
+PROBE = 1000  # single steps that are always made, to estimate the time of the rest
 
 
 @dataclass(frozen=True)
 class Waypoint:
-    """One position of a walk."""
+    """State of a stream at one position."""
 
     position: int
     how: Literal["stepped", "jumped", "skipped"]
-    """By single steps all the way from 0, by whole-sequence calls since the last waypoint, or not reached."""
+    """By single steps only, by whole-sequence calls since the last waypoint, or not reached."""
     resident_growth: int
-    """Bytes of resident memory since the first waypoint; includes the workspace of calls when jumped."""
+    """Growth of resident memory in bytes since the first waypoint; with the workspace of calls when jumped."""
     seconds: float
-    """Since the start of the walk."""
+    """Seconds since the start of the walk."""
     state: Any
-    """Memory of one row; None when skipped."""
+    """State of one row; None when skipped."""
 
 
 @torch.no_grad()
 def walk(
     core: MemoryCore[Any], positions: Sequence[int], *, step_seconds: float, jump_seconds: float
 ) -> list[Waypoint]:
-    """Bring a stream of one row to every position, with random inputs and no resets.
+    """Advance a stream of one row to every position, with random inputs and no resets.
 
     Args:
         core: in ``eval`` mode.
         positions: ascending.
-        step_seconds: jump if stepping to the last position would take longer.
-        jump_seconds: skip what takes longer than this even by jumping.
+        step_seconds: use whole-sequence calls if single steps to the last position would take longer.
+        jump_seconds: skip positions that whole-sequence calls would reach later.
     """
     inputs = torch.randn(257, 1, *core.input_shape)  # a prime number: no chunk sees the same inputs twice in a row
     stream, begun, base = core.stream(1), time.perf_counter(), None
@@ -72,7 +72,7 @@ def walk(
 
 
 def _jump(stream: Stream, steps: int, deadline: float) -> bool:
-    """Carry a stream on by whole-sequence calls; False, and unmoved, if it would end after the deadline."""
+    """Advance a stream by whole-sequence calls; return False, without change, if that would end after the deadline."""
     core, state = stream.core, stream.state
     done, begun = 0, time.perf_counter()
     while done < steps:
@@ -90,14 +90,14 @@ def _jump(stream: Stream, steps: int, deadline: float) -> bool:
 def time_steps(
     stream: Stream, waypoints: Sequence[Waypoint], *, steps: int, repeats: int, max_seconds: float = float("inf")
 ) -> dict[int, Timing]:
-    """Seconds per step at every waypoint that was reached, timed in turns on one stream.
+    """Return the seconds per step at every reached waypoint, timed in turns on one stream.
 
     Args:
-        stream: of any batch size; every row gets the waypoint's memory.
+        stream: of any batch size; every row gets the waypoint's state.
         waypoints: from :func:`walk`.
-        steps: timed in one go, so that what happens once per chunk is counted once per chunk.
+        steps: timed together, whole chunks of them, because some work is done once per chunk.
         repeats: rounds.
-        max_seconds: no round begins later than this; two are always made.
+        max_seconds: no round begins later than this, after the first two.
     """
     rows = torch.zeros(stream.batch_size, dtype=torch.long)
     reached = [waypoint for waypoint in waypoints if waypoint.state is not None]
@@ -117,7 +117,7 @@ def time_steps(
 
 def _time_one(stream: Stream, state: Any, inputs: Sequence[Tensor]) -> float:
     stream.load_state(state)
-    stream.step(inputs[-1])  # the copy of the state has emptied the caches of the processor
+    stream.step(inputs[-1])  # the copy of the state has replaced the processor's cache
     started = time.perf_counter()
     for step in inputs:
         stream.step(step)

@@ -1,4 +1,4 @@
-"""What a benchmark found, and the files that keep it."""
+"""Results of benchmarks, and their files."""
 
 import csv
 import json
@@ -9,8 +9,25 @@ from typing import Any
 
 
 @dataclass(frozen=True)
+class Measurements:
+    """Base of the results of one benchmark run."""
+
+    environment: dict[str, Any]
+    config: dict[str, Any]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return all results as plain data."""
+        return asdict(self)
+
+    def hardware(self) -> str:
+        """Return processor, threads, torch and commit, for the foot of a table."""
+        where = self.environment
+        return f"{where['cpu']}, {where['threads']} threads, torch {where['torch']}, commit {where['commit']}"
+
+
+@dataclass(frozen=True)
 class Row:
-    """One timed thing."""
+    """One timing."""
 
     core: str
     measure: str
@@ -20,22 +37,22 @@ class Row:
     steps: int
     """Steps of one call."""
     position: int | None
-    """Steps that the stream has behind it when the timed ones begin."""
+    """Position of the stream before the timed steps."""
     steps_per_s: float
-    """Rows x steps per second, best repeat. A step is one token, or one frame of a core that reads many tokens."""
+    """Rows x steps per second, best repeat. A step is one token, or one frame of a core that reads several tokens."""
     us_per_call: float
     """Best repeat."""
     us_per_call_median: float
     share_of_peak: float
-    """FLOPs that the equations need (the core's formula; x 3 for training) per second, over the matmul peak."""
+    """FLOP/s that the equations need (the core's formula; x 3 for training), over the matmul peak."""
     executed_share: float | None
-    """The same with the FLOPs that torch's counter saw executed; None where only the needed ones are known."""
+    """The same with the FLOPs of torch's counter; None where they were not counted."""
     repeats: int
 
 
 @dataclass(frozen=True)
 class CoreFacts:
-    """What a core is, whatever the clock says."""
+    """Sizes and FLOPs of a core, independent of timings."""
 
     core: str
     config: dict[str, Any]
@@ -43,9 +60,9 @@ class CoreFacts:
     state_bytes: int
     """Bytes of the state of one row, in float32."""
     stream_bytes: int
-    """Bytes of a stream of one row: ring buffers and what is cached besides."""
+    """Bytes of a stream of one row, with ring buffers and caches."""
     flops_per_step: int
-    """The core's own formula."""
+    """By the core's own formula."""
     flops_counted: float
     """Mean over the steps of one chunk of a full stream, by torch's counter."""
     train_flops_counted: float
@@ -53,29 +70,23 @@ class CoreFacts:
     peak: dict[str, float]
     """FLOP/s of the 2048-cubed product, per dtype, measured just before this core."""
     walk: list[dict[str, Any]]
-    """How the stream came to each position, and what resident memory did."""
+    """How the stream reached each position, and the growth of resident memory."""
 
 
 @dataclass(frozen=True)
-class Results:
-    """One run of the benchmark."""
+class Results(Measurements):
+    """Results of one run of the benchmark of cores."""
 
-    environment: dict[str, Any]
-    config: dict[str, Any]
     cores: list[CoreFacts]
     rows: list[Row]
 
     def find(self, core: str, measure: str, dtype: str, batch: int, position: int | None = None) -> Row | None:
-        """The row of one cell of the table, or None."""
+        """Return the timing of one cell of the table, or None."""
         wanted = (core, measure, dtype, batch, position)
         return next((r for r in self.rows if (r.core, r.measure, r.dtype, r.batch, r.position) == wanted), None)
 
-    def to_json(self) -> dict[str, Any]:
-        """Everything, as plain data."""
-        return asdict(self)
-
     def save(self, folder: str | Path) -> tuple[Path, Path]:
-        """Write ``cores-DATE.json`` and a flat ``cores-DATE.csv``; returns their paths.
+        """Write ``cores-DATE.json`` and a flat ``cores-DATE.csv``, and return their paths.
 
         Raises:
             ValueError: the folder cannot be written.
@@ -94,24 +105,22 @@ class Results:
         return table
 
 
-def save_rows(
-    folder: str | Path, name: str, environment: dict[str, Any], data: dict[str, Any], rows: Sequence[Any]
-) -> tuple[Path, Path]:
-    """:func:`save`, with a table of dataclasses, each beside the environment."""
-    names = [field.name for field in fields(rows[0])]
+def save_rows(folder: str | Path, name: str, results: Measurements, rows: Sequence[Any]) -> tuple[Path, Path]:
+    """:func:`save` results with a table of dataclasses, each beside the environment."""
+    names, environment = [field.name for field in fields(rows[0])], results.environment
     table = [[getattr(row, name) for name in names] + [*environment.values()] for row in rows]
-    return save(folder, name, environment, data, [[*names, *environment], *table])
+    return save(folder, name, environment, results.to_json(), [[*names, *environment], *table])
 
 
 def save(
     folder: str | Path, name: str, environment: dict[str, Any], data: dict[str, Any], table: Sequence[Sequence[Any]]
 ) -> tuple[Path, Path]:
-    """Write ``NAME-DATE.json`` and a flat ``NAME-DATE.csv``; returns their paths.
+    """Write ``NAME-DATE.json`` and a flat ``NAME-DATE.csv``, and return their paths.
 
     Args:
-        folder: made if it is not there.
-        name: what was measured.
-        environment: whose date goes into the names.
+        folder: made if it does not exist.
+        name: of the benchmark.
+        environment: has the date.
         data: for JSON.
         table: for CSV, header first.
 

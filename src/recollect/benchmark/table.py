@@ -1,4 +1,4 @@
-"""The tables that a person reads."""
+"""Tables of the benchmark of cores for a terminal."""
 
 from rich.console import Group
 from rich.table import Table
@@ -7,7 +7,7 @@ from recollect.benchmark.results import CoreFacts, Results, Row
 
 
 def render(results: Results) -> Group:
-    """What was measured, as tables for a terminal."""
+    """Return the results as tables for a terminal."""
     batches = sorted({row.batch for row in results.rows})
     positions = sorted({row.position for row in results.rows if row.position is not None})
     return Group(
@@ -18,7 +18,7 @@ def render(results: Results) -> Group:
 
 
 def sequence_table(results: Results, batch: int) -> Table:
-    """Training and forward passes at one batch size."""
+    """Return the table of training and forward passes at one batch size."""
     steps = next((row.steps for row in results.rows if row.measure == "train"), 0)
     table = Table(title=f"Whole sequences, batch {batch} x {steps} steps: steps/s (share of the matmul peak)")
     table.add_column("core")
@@ -37,20 +37,14 @@ def sequence_table(results: Results, batch: int) -> Table:
 
 
 def stream_table(results: Results, batch: int, positions: list[int]) -> Table:
-    """Single steps at one batch size."""
+    """Return the table of single steps at one batch size."""
     table = Table(title=f"Streams, batch {batch}: microseconds per step, by position")
     table.add_column("core")
     for position in positions:
         table.add_column(f"f32\n{position:,}", justify="right")
     table.add_column(f"bf16\n{positions[-1] if positions else 0:,}", justify="right")
-    for name in (
-        "last /\n10^3",
-        "resident\ngrowth",
-        "state",
-        "stream\nbuffers",
-        "FLOPs\nper step",
-        "counted /\nformula",
-    ):
+    names = ("last /\n10^3", "resident\ngrowth", "state", "stream\nbuffers", "FLOPs\nper step", "counted /\nformula")
+    for name in names:
         table.add_column(name, justify="right")
     for core in results.cores:
         rows = [results.find(core.core, "stream", "float32", batch, position) for position in positions]
@@ -69,15 +63,15 @@ def stream_table(results: Results, batch: int, positions: list[int]) -> Table:
 
 
 def footer(results: Results) -> str:
-    """Where this was measured, and what the marks mean."""
-    where, peaks = results.environment, results.cores[-1].peak if results.cores else {}
+    """Return hardware and date, and the meaning of the columns."""
+    peaks = results.cores[-1].peak if results.cores else {}
     peak = ", ".join(f"{dtype} {value / 1e9:.0f} GFLOP/s" for dtype, value in peaks.items())
     return "\n".join(
         (
-            f"{where['cpu']}, {where['threads']} threads, torch {where['torch']}, commit {where['commit']}",
-            f"matmul peak ({256 if results.config['quick'] else 2048} cubed): {peak}. {where['date']}",
+            results.hardware(),
+            f"matmul peak ({256 if results.config['quick'] else 2048} cubed): {peak}. {results.environment['date']}",
             "Share: FLOPs that the equations need (x 3 for training) against that peak. Best of the repeats.",
-            "Resident growth: from the first position to the last; ~ marks streams that long calls carried on.",
+            "Resident growth: from the first position to the last; ~ marks streams that long calls advanced.",
         )
     )
 
@@ -103,16 +97,16 @@ def _resident(core: CoreFacts) -> str:
 
 
 def _bytes(value: float) -> str:
-    for unit in ("B", "kB", "MB"):
-        if value < 1000:
-            return f"{value:.3g} {unit}"
-        value /= 1000
-    return f"{value:.3g} GB"
+    return _scaled(value, (" B", " kB", " MB", " GB"))
 
 
 def _count(value: float) -> str:
-    for unit in ("", "k", "M"):
+    return _scaled(value, ("", "k", "M", "G"))
+
+
+def _scaled(value: float, units: tuple[str, ...]) -> str:
+    for unit in units[:-1]:
         if value < 1000:
             return f"{value:.3g}{unit}"
         value /= 1000
-    return f"{value:.3g}G"
+    return f"{value:.3g}{units[-1]}"

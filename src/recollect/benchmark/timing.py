@@ -1,7 +1,7 @@
-"""Wall-clock timing that another process on the machine spoils as little as possible.
+"""Wall-clock timing with little effect of other processes on the machine.
 
-Every function is called once before anything counts. A measurement repeats calls until they last long enough to
-be read from the clock. What is compared is timed in turns, A B A B, so that a drift of the machine meets both.
+Every function is called once before the timing. A measurement repeats calls until they last long enough for the clock.
+Functions that are compared are timed in turns, A B A B, so that a drift of the machine affects both.
 """
 
 import statistics
@@ -21,16 +21,16 @@ class Timing:
 
     seconds: tuple[float, ...]
     calls: int
-    """Calls in every repeat."""
+    """Number of calls in every repeat."""
 
     @property
     def best(self) -> float:
-        """The fastest repeat: what the machine can do."""
+        """Fastest repeat."""
         return min(self.seconds)
 
     @property
     def median(self) -> float:
-        """The middle repeat: what it does."""
+        """Median repeat."""
         return statistics.median(self.seconds)
 
 
@@ -44,13 +44,10 @@ def interleave(
     """Time functions in turns.
 
     Args:
-        functions: name -> call.
+        functions: calls by name.
         repeats: rounds; each times every function once.
-        min_seconds: each function is called in one round as often as it takes to last so long.
-        max_seconds: no round begins later than this after the first one did; two rounds are always made.
-
-    Returns:
-        name -> timing, repeats in the order of the rounds.
+        min_seconds: least duration of a function's calls in one round.
+        max_seconds: no round begins later than this, after the first two.
     """
     calls = {}
     for name, function in functions.items():
@@ -79,20 +76,20 @@ def measure(
     min_seconds: float = 0.0,
     max_seconds: float = float("inf"),
 ) -> Timing:
-    """Time one function: see :func:`interleave`."""
+    """Time one function; see :func:`interleave`."""
     return interleave({"": function}, repeats, min_seconds=min_seconds, max_seconds=max_seconds)[""]
 
 
 def ratio(slow: Timing, fast: Timing) -> tuple[float, float, float]:
-    """How many times faster ``fast`` is: median of the rounds' ratios, then the smallest and the largest."""
+    """Return the speed-up of ``fast``: the median of the rounds' ratios, the smallest and the largest."""
     ratios = [a / b for a, b in zip(slow.seconds, fast.seconds, strict=True)]
     return statistics.median(ratios), min(ratios), max(ratios)
 
 
 def matmul_peak(dtype: torch.dtype, size: int = 2048, repeats: int = 6, device: str = "cpu") -> float:
-    """FLOP/s of a ``size``-cubed matrix product, the best of some repeats (a multiply-add counts 2).
+    """Return the FLOP/s of a ``size``-cubed matrix product, the best of some repeats (a multiply-add counts 2).
 
-    On a CPU the faster of the two libraries that torch carries counts (:mod:`recollect.ops.packed_linear`).
+    On a CPU the faster one of torch's two libraries counts (:mod:`recollect.ops.packed_linear`).
     """
     a, b = torch.randn(2, size, size, device=device).to(dtype)
     products: list[Callable[[], Any]] = [lambda: a @ b]

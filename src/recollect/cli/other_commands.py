@@ -177,6 +177,7 @@ class Demo:
 
 def run_benchmark(words: Sequence[str], console: Console) -> int:
     """Run ``recollect benchmark NAME`` with these words."""
+    from recollect import benchmark
     from recollect.benchmark import BENCHMARKS
 
     name, *words = ["cores", *words] if words[:1] in (["--help"], ["-h"]) else list(words) or [""]
@@ -188,10 +189,11 @@ def run_benchmark(words: Sequence[str], console: Console) -> int:
         return 0
     flags.require_among(known, words, f"recollect benchmark {name} --help shows all")
     config, options = parse(settings(), PrintOptions(), f"benchmark {name}", settings.__doc__ or "", words)
+    run = getattr(benchmark, measure)
     if options.json:
-        print_json(measure(config).to_json())
+        print_json(run(config).to_json())
         return 0
     with console.status("measuring") as status:
-        results = measure(config, lambda line: status.update(line))
-    console.print(render(results))
+        results = run(config, lambda line: status.update(line))
+    console.print(getattr(benchmark, render)(results))
     return 0

@@ -1,0 +1,128 @@
+"""Settings of the benchmarks. Importing them does not import torch."""
+
+from dataclasses import dataclass
+
+from recollect.config import lookup, require
+from recollect.cores import CORES
+
+POSITIONS = (100, 1_000, 10_000, 100_000)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CoresBenchmark:
+    """Speed, bytes and FLOPs of memory cores at one common shape."""
+
+    cores: tuple[str, ...] = ()
+    """Cores to measure; all of them when empty."""
+    dim: int = 512
+    """Width of inputs and cores."""
+    layers: int = 4
+    """Number of layers, in cores that have them."""
+    heads: int = 8
+    """Number of attention heads, in cores that have them."""
+    memory_len: int = 256
+    """Steps of the window, in cores that have one."""
+    chunk_len: int = 32
+    """Steps of a chunk, in cores that have them."""
+    chunks: int = 16
+    """Number of stored chunks, in cores with a fixed number."""
+    top_k: int = 8
+    """Chunks that a query reads, in cores that select some."""
+    repeats: int = 5
+    """Rounds of every timing; the best counts, the median is saved too."""
+    long: bool = False
+    """Also measure position 10^6 of a stream."""
+    patience: float = 60.0
+    """Seconds in which single steps must reach a position, and whole-sequence calls within four times that; later
+    positions are skipped. The slowest cores need a quarter of an hour for 10^5."""
+    quick: bool = False
+    """Test run of seconds: width 16, two layers, short memories, positions 10^2 and 10^3. Its speeds mean nothing."""
+    output: str = "benchmarks/results"
+    """Folder for the CSV and JSON files; empty saves nothing."""
+
+    def __post_init__(self) -> None:
+        for name in self.cores:
+            lookup(CORES, name, "core")
+        _require_at_least(self, 1, "dim", "layers", "heads", "memory_len", "chunk_len", "chunks", "top_k")
+        _require_at_least(self, 2, "repeats")
+        require(self.dim % self.heads == 0, "heads", self.heads, f"choose a divisor of dim={self.dim}")
+        require(self.patience > 0, "patience", self.patience, "give some seconds")
+
+    @property
+    def positions(self) -> tuple[int, ...]:
+        """Positions in the stream at which steps are timed."""
+        return POSITIONS[:2] if self.quick else (*POSITIONS, 1_000_000) if self.long else POSITIONS
+
+    @property
+    def batches(self) -> tuple[int, ...]:
+        """Batch sizes of all timings."""
+        return (1, 4) if self.quick else (1, 32)
+
+    @property
+    def steps(self) -> int:
+        """Steps of a whole-sequence call."""
+        return 16 if self.quick else 64
+
+
+@dataclass(frozen=True, kw_only=True)
+class OpsBenchmark:
+    """Time of every hand-written kernel and of its plain twin, forward and backward where there are gradients."""
+
+    ops: tuple[str, ...] = ()
+    """Operations to measure; all of them when empty."""
+    dim: int = 512
+    """Width of the matrices."""
+    repeats: int = 7
+    """Rounds, in which kernel and twin take turns. The best counts."""
+    seconds: float = 0.1
+    """Duration of each of the two in a round."""
+    quick: bool = False
+    """Test run at width 16 and 2 rows. Its speeds mean nothing."""
+    output: str = "benchmarks/results"
+    """Folder for the CSV and JSON files; empty saves nothing."""
+
+    def __post_init__(self) -> None:
+        if self.ops:
+            from recollect.ops import OPS
+
+            for name in self.ops:
+                lookup(OPS, name, "operation")
+        _require_at_least(self, 1, "dim")
+        _require_at_least(self, 2, "repeats")
+        require(self.seconds >= 0, "seconds", self.seconds, "give a time, or 0 for single calls")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChunksBenchmark:
+    """Time and memory of the bottleneck by chunk length beside explicit and fused attention (table 5 of the paper)."""
+
+    length: int = 4000
+    """Steps of a row."""
+    batch_size: int = 1
+    """Rows of a call."""
+    chunks: tuple[int, ...] = (1000, 100, 40, 20, 10)
+    """Chunk lengths."""
+    explicit: bool = True
+    """Also measure attention that stores its weights, which takes gigabytes for every row."""
+    dtype: str = "float32"
+    """float32, or bfloat16 by autocast."""
+    device: str = "cpu"
+    """Device: cpu, cuda, ..."""
+    repeats: int = 3
+    """Rounds of every timing; the best counts."""
+    quick: bool = False
+    """Test run with rows of 64 steps. Its speeds mean nothing."""
+    output: str = "benchmarks/results"
+    """Folder for the CSV and JSON files; empty saves nothing."""
+
+    def __post_init__(self) -> None:
+        _require_at_least(self, 1, "length", "batch_size")
+        _require_at_least(self, 2, "repeats")
+        require(len(self.chunks) > 0, "chunks", self.chunks, "give at least one length, such as 100")
+        require(all(chunk >= 1 for chunk in self.chunks), "chunks", self.chunks, "use lengths of at least 1")
+        require(self.dtype in ("float32", "bfloat16"), "dtype", self.dtype, "choose float32 or bfloat16")
+
+
+def _require_at_least(config: object, least: int, *fields: str) -> None:
+    for field in fields:
+        require(getattr(config, field) >= least, field, getattr(config, field), f"use at least {least}")
