@@ -15,7 +15,7 @@ import tyro
 from rich.console import Console
 from tyro.conf import arg
 
-from recollect.cli import COMMANDS, flags, main
+from recollect.cli import COMMANDS, flags, load_command, main
 from recollect.cli.flag_names import ALIASES, COMMON, REMEDIES
 from recollect.cli.import_checks import require_importable
 from recollect.cli.listing import TABLES, List
@@ -50,7 +50,7 @@ def test_help_and_version_do_not_wait_for_torch():
     assert shown.splitlines()[-1] == "False"
 
 
-@pytest.mark.parametrize("command", [name for name, (kind, _) in COMMANDS.items() if isinstance(kind, type)])
+@pytest.mark.parametrize("command", [name for name in COMMANDS if isinstance(load_command(name), type)])
 def test_each_command_has_help(capsys, command):
     with pytest.raises(SystemExit) as end:
         main([command, "--help"])
@@ -177,7 +177,7 @@ def test_flags_are_those_of_the_parser(task, core, trainer):
     parsed = {a.option_strings[0]: (str(a.metavar or ""), a.nargs) for a in actions if a.option_strings}
     parsed = {name: kind for name, kind in parsed.items() if name.startswith("--") and name != "--help"}
     derived = {
-        name: (flag.metavar, "*" if flag.count is None else flag.count)
+        name: (flag.metavar, "*" if flag.num_values is None else flag.num_values)
         for name, flag in flags.config_flags(run).items()
     }
     assert derived == parsed
@@ -286,7 +286,7 @@ def test_a_run_whose_output_nobody_reads_any_more_is_saved(tmp_path):
         assert "step 2/" in process.stdout.readline()
         process.stdout.close()
         said = process.stderr.read()
-    assert process.returncode == 130 and "closed output at step" in said and "--resume goes on" in said
+    assert process.returncode == 130 and "closed output at step" in said and "--resume continues" in said
     assert list((tmp_path / "run" / "checkpoint").glob("step-*"))
 
 

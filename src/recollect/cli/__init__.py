@@ -5,6 +5,7 @@ function of the library, called in ``run``. Rooms that need torch are imported b
 help is fast.
 """
 
+import importlib
 import os
 import sys
 from collections.abc import Sequence
@@ -13,29 +14,42 @@ from typing import Any
 import tyro
 
 import recollect
-from recollect.cli.listing import List
-from recollect.cli.other_commands import Certify, Demo, Demonstrations, Reproduce, run_benchmark
-from recollect.cli.run_commands import Compare, Evaluate, Explore, Watch
-from recollect.cli.train import train
 from recollect.config import lookup
 from recollect.machine import describe_out_of_memory
 from recollect.runs.errors import RunError
 from recollect.runs.output import Output
 from recollect.terminal import print_status, two_columns
 
-COMMANDS: dict[str, tuple[Any, str]] = {
-    "list": (List, "cores, tasks, agents, trainers and recipes"),
-    "train": (train, "train a core on a task: recollect train recall --core hcam"),
-    "evaluate": (Evaluate, "score a run: recollect evaluate runs/recall-hcam-seed0"),
-    "demonstrations": (Demonstrations, "record a bot: recollect demonstrations BabyAI-GoToLocal-v0 -o demos.npz"),
-    "explore": (Explore, "see what an agent remembers: recollect explore runs/t-maze-hcam-seed0"),
-    "compare": (Compare, "runs side by side: recollect compare runs/t-maze-*"),
-    "certify": (Certify, "prove the streaming contract: recollect certify all"),
-    "benchmark": (run_benchmark, "measure every core or kernel: recollect benchmark cores"),
-    "reproduce": (Reproduce, "an experiment of a paper: recollect reproduce copying --scale lite"),
-    "watch": (Watch, "a detector on a film or camera: recollect watch FILE --run runs/shape-activities-ttm-seed0"),
-    "demo": (Demo, "train an agent, film it, stream it for 100 000 steps, see what it remembers"),
+COMMANDS: dict[str, tuple[str, str]] = {
+    "list": ("listing:List", "cores, tasks, agents, trainers and recipes"),
+    "train": ("train:train", "train a core on a task: recollect train recall --core hcam"),
+    "evaluate": ("run_commands:Evaluate", "score a run: recollect evaluate runs/recall-hcam-seed0"),
+    "demonstrations": (
+        "other_commands:Demonstrations",
+        "record a bot: recollect demonstrations BabyAI-GoToLocal-v0 -o demos.npz",
+    ),
+    "explore": ("run_commands:Explore", "see what an agent remembers: recollect explore runs/t-maze-hcam-seed0"),
+    "compare": ("run_commands:Compare", "runs side by side: recollect compare runs/t-maze-*"),
+    "certify": ("other_commands:Certify", "check the streaming contract: recollect certify all"),
+    "benchmark": ("other_commands:run_benchmark", "measure every core or kernel: recollect benchmark cores"),
+    "reproduce": ("other_commands:Reproduce", "an experiment of a paper: recollect reproduce copying --scale lite"),
+    "watch": (
+        "run_commands:Watch",
+        "a detector on a film or camera: recollect watch FILE --run runs/shape-activities-ttm-seed0",
+    ),
+    "demo": ("other_commands:Demo", "train an agent, record it, stream it for 100 000 steps, explore its memory"),
 }
+"""Module and name of every command, imported when it is typed, and its description."""
+
+
+def load_command(name: str) -> Any:
+    """Import a command: a dataclass with ``run``, or a function of the words and the console.
+
+    Raises:
+        ValueError: an unknown command.
+    """
+    module, _, attribute = lookup(COMMANDS, name, "command")[0].partition(":")
+    return getattr(importlib.import_module(f"{__name__}.{module}"), attribute)
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -57,7 +71,7 @@ def main(words: Sequence[str] | None = None) -> int:
         print(recollect.__version__)
         return 0
     try:
-        command, _ = lookup(COMMANDS, words[0], "command")
+        command = load_command(words[0])
         if isinstance(command, type):
             return tyro.cli(command, prog=f"recollect {words[0]}", args=words[1:]).run(console)
         return command(words[1:], console)

@@ -17,7 +17,7 @@ from recollect.cli.flag_names import ALIASES, COMMON, REMEDIES
 from recollect.cli.options import TrainOptions
 from recollect.config import lookup
 
-_ARG = type(arg(name=""))
+_ARG: Any = type(arg(name=""))
 
 
 class Flag(NamedTuple):
@@ -25,7 +25,7 @@ class Flag(NamedTuple):
 
     metavar: str
     """Placeholder for its value, as ``INT``; empty for a switch."""
-    count: int | None
+    num_values: int | None
     """Number of words that follow it; None for any number."""
     about: str
     """Its help text."""
@@ -34,12 +34,14 @@ class Flag(NamedTuple):
 
     def error(self, values: Sequence[str]) -> str | None:
         """Return the error in the words that follow the flag, or None."""
-        if self.count is None:
+        if self.num_values is None:
             return None
-        if self.count == 0 and values:
+        if self.num_values == 0 and values:
             return "it takes no value"
-        if len(values) != self.count:
-            return f"give {self.metavar}" if not values else f"{self.count} value(s) were expected, not {len(values)}"
+        if len(values) != self.num_values:
+            return (
+                f"give {self.metavar}" if not values else f"{self.num_values} value(s) were expected, not {len(values)}"
+            )
         if self.metavar.startswith("{") and self.metavar.endswith("}"):
             choices = self.metavar[1:-1].split(",")
             return None if values[0] in choices else f"choose one of {', '.join(choices)}"
@@ -235,7 +237,7 @@ def require_among(known: Mapping[str, Flag], words: Sequence[str], where: str, o
         ValueError: an unknown flag, or one without its value or with a wrong one.
     """
     by_name = {_hyphens(name): (name, flag) for name, flag in known.items()}
-    switches = {_hyphens(_negated(name)) for name, flag in known.items() if flag.count == 0}
+    switches = {_hyphens(_negated(name)) for name, flag in known.items() if flag.num_values == 0}
     for word, values in _grouped(words):
         if _hyphens(word) in switches or word.startswith(own):
             continue
@@ -243,7 +245,7 @@ def require_among(known: Mapping[str, Flag], words: Sequence[str], where: str, o
             raise ValueError(f"unknown flag {word}: {_suggestion(word, known)}{where}")
         name, flag = by_name[_hyphens(word)]
         error = flag.error(values)
-        if error is not None and flag.count == 0:
+        if error is not None and flag.num_values == 0:
             raise ValueError(f"{' '.join([name, *values])}: {error}: type {name} or {_negated(name)}")
         if error is not None:
             raise ValueError(f"{' '.join([name, *values])}: {error}. {_first_sentence(flag.about)}")

@@ -9,9 +9,7 @@ from typing import Annotated, Any
 from rich.console import Console
 from tyro.conf import Positional, arg
 
-from recollect.cli import flags
 from recollect.cli.import_checks import require_importable
-from recollect.cli.train import parse
 from recollect.config import lookup
 from recollect.terminal import PrintOptions, print_json, print_status, two_columns
 
@@ -178,22 +176,25 @@ class Demo:
 def run_benchmark(words: Sequence[str], console: Console) -> int:
     """Run ``recollect benchmark NAME`` with these words."""
     from recollect import benchmark
-    from recollect.benchmark import BENCHMARKS
+    from recollect.cli import flags
+    from recollect.cli.train import parse
 
     name, *words = ["cores", *words] if words[:1] in (["--help"], ["-h"]) else list(words) or [""]
-    settings, measure, render = lookup(BENCHMARKS, name, "benchmark")
+    settings, measuring, rendering = lookup(benchmark.BENCHMARKS, name, "benchmark")
     known = flags.config_flags(settings()) | flags.config_flags(PrintOptions())
     if any(word in ("-h", "--help", "--help-all") for word in words):
-        console.print(f"usage: recollect benchmark {{{','.join(BENCHMARKS)}}} [flags]\n", highlight=False, markup=False)
+        console.print(
+            f"usage: recollect benchmark {{{','.join(benchmark.BENCHMARKS)}}} [flags]\n", highlight=False, markup=False
+        )
         console.print(two_columns(flags.all_rows(known)))
         return 0
     flags.require_among(known, words, f"recollect benchmark {name} --help shows all")
     config, options = parse(settings(), PrintOptions(), f"benchmark {name}", settings.__doc__ or "", words)
-    run = getattr(benchmark, measure)
+    measure, render = getattr(benchmark, measuring), getattr(benchmark, rendering)
     if options.json:
-        print_json(run(config).to_json())
+        print_json(measure(config).to_json())
         return 0
     with console.status("measuring") as status:
-        results = run(config, lambda line: status.update(line))
-    console.print(getattr(benchmark, render)(results))
+        results = measure(config, lambda line: status.update(line))
+    console.print(render(results))
     return 0

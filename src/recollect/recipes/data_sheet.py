@@ -20,7 +20,6 @@ from typing import Any
 from recollect.agents.config import SequenceModelConfig
 from recollect.cores import GENERAL_CORES
 from recollect.recipes.base import Recipe, Run, Scale, Test
-from recollect.recipes.data_sheet_pages import Measure, Sheets, read_sheet
 from recollect.recipes.equal_sizes import equal_core
 from recollect.recipes.recall import OPTIMIZERS
 from recollect.tasks.streams.mixture import Mixture
@@ -125,6 +124,8 @@ _ABOUT = (
 
 
 def _pages(results: Sequence[Mapping[str, Any]], root: Path) -> str:
+    from recollect.recipes.data_sheet_pages import Measure, Sheets, read_sheet
+
     hardest = dict(
         zip(measures(), (TRAINED_ITEMS, TRAINED_DELAY, TRAINED_DISTRACTORS, TRAINED_OVERWRITES), strict=True)
     )

@@ -12,7 +12,7 @@ row after row; the next seed begins when all of that is done.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from recollect.config import lookup
 from recollect.cores import CORES, GENERAL_CORES
@@ -22,7 +22,6 @@ from recollect.recipes.base import Recipe, Run, Scale, Test, file_name
 from recollect.recipes.equal_sizes import equal_core
 from recollect.recipes.htm_inference import inference
 from recollect.recipes.imitation_recipe import ImitationRecipe, with_teacher
-from recollect.recipes.memory_suite_pages import Cells, Heading, Line
 from recollect.recipes.recall import OPTIMIZERS, recall
 from recollect.recipes.temporal_latent_bottleneck import copying
 from recollect.tasks.streams.contract import StreamTask
@@ -35,6 +34,9 @@ from recollect.training import (
     TeacherConfig,
     TrainerConfig,
 )
+
+if TYPE_CHECKING:
+    from recollect.recipes.memory_suite_pages import Cells
 
 SOLVED = 0.99
 """Share of the way from chance to the oracle at which a cell ends early."""
@@ -258,12 +260,10 @@ def _run(row: str, column: Column) -> Run:
     return Run(label=label(row, column), row=title, core=ROWS[row][0], config=config, tests={"": Test(where=where)})
 
 
-def grand_table(results: Sequence[Mapping[str, Any]]) -> Cells:
-    """The table that result files make.
+def grand_table(results: Sequence[Mapping[str, Any]]) -> "Cells":
+    """Return the table of the recipe's results."""
+    from recollect.recipes.memory_suite_pages import Cells, Heading, Line
 
-    Args:
-        results: of this recipe.
-    """
     specs = {column.key: (column.where or column.config("hcam").trained_on).spec for column in COLUMNS}
     return Cells(
         columns=[

@@ -20,8 +20,6 @@ from recollect.agents.config import ActivityDetectorConfig
 from recollect.config import lookup
 from recollect.cores import CORES
 from recollect.cores.config import CoreConfig
-from recollect.cores.ttm import TokenTuringMachine
-from recollect.ops.fused_pooling import extra_flops
 from recollect.recipes.base import Recipe, Run, Scale, Test, require_scale
 from recollect.tasks.videos.charades import Charades
 from recollect.tasks.videos.shape_activities import ShapeActivities
@@ -171,6 +169,9 @@ def paper_gflops(key: str) -> float:
 
     A mean of p tokens counts as p additions of d numbers; work that a fused kernel does twice counts once.
     """
+    from recollect.cores.ttm import TokenTuringMachine
+    from recollect.ops.fused_pooling import extra_flops
+
     row = ROWS[key]
     core = core_of(row, "paper").build(PAPER["dim"])
     if isinstance(core, TokenTuringMachine):
