@@ -354,6 +354,7 @@ def test_seeds_are_trained_and_compared(capfd, tmp_path, parallel):
     assert status == 2 and "seed 3 ended with status 2" in err and "seed 5 ended with status 2" in err
 
 
+@pytest.mark.long
 def test_seeds_stop_at_a_signal_and_go_on(tmp_path):
     words = ["recall", "--core", "gru", *TINY, "--steps=100000", "--seeds", "0", "1", "--directory", str(tmp_path)]
     command = [sys.executable, "-m", "recollect", "train", *words]
@@ -392,6 +393,7 @@ WORLD = ["--world.length=3", "--fit.steps=4", "--fit.evaluate-every=2", "--batch
 WORLD += ["--evaluation.episodes=4", "--core.dim=8", "--agent.width=8"]
 
 
+@pytest.mark.long
 def test_train_evaluate_film_and_compare_in_a_world(capsys, tmp_path):
     runs = []
     for core in ("gru", "lstm"):
@@ -431,7 +433,7 @@ def test_any_gymnasium_environment_can_be_trained_in(capsys, tmp_path):
 def test_benchmark_ops_prints_a_row_per_operation(capsys):
     words = ("benchmark", "ops", "--quick", "--repeats", "2", "--seconds", "0", "--output", "")
     status, out, _ = run(capsys, *words)
-    assert status == 0 and "packed-linear" in out and "times as fast" in out
+    assert status == 0 and "packed-linear" in out and "ratio" in out
     status, out, _ = run(capsys, *words, "--ops", "gru", "--json")
     assert status == 0 and [row["op"] for row in json.loads(out)["rows"]] == ["gru"]
 

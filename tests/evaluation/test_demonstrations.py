@@ -241,6 +241,7 @@ def test_damaged_parts_are_recorded_again(tmp_path, small_parts):
         assert same(read_recording(path), whole), name
 
 
+@pytest.mark.long
 def test_scripts_and_threads_are_told_what_to_do(tmp_path):
     script = tmp_path / "plain.py"
     script.write_text(

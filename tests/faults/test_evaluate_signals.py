@@ -55,6 +55,7 @@ def test_ctrl_c_in_a_terminal(run, task):
     assert code == 130 and "Ctrl-C: given up" in shown and "Traceback" not in shown
 
 
+@pytest.mark.long
 def test_sigterm_without_a_terminal(run):
     with subprocess.Popen(run("t-maze"), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         time.sleep(0.1)

@@ -231,6 +231,7 @@ def test_runs_of_one_name_do_not_write_over_each_other(run, tmp_path, monkeypatc
     assert "is named twice" in capsys.readouterr().err
 
 
+@pytest.mark.long
 def test_controls_stand_beside_the_scores(episodes):
     report = score_with_controls(episodes)
     gates = {gate.name: gate for gate in report.gates}

@@ -168,6 +168,7 @@ def test_one_step_no_attention_and_no_pictures(tmp_path):
         assert read_html(path).meta["records"][0]["T"] == record.num_steps
 
 
+@pytest.mark.long
 def test_the_ladder_is_climbed_down_in_order_and_told():
     record = ballet_like(520, layers=4, grid=(8, 8), side=42)
     whole = fit(record, 10**9)
@@ -229,6 +230,7 @@ def atari_like(steps=500, layers=2, heads=8, grid=(21, 16)):
     )  # fmt: skip
 
 
+@pytest.mark.long
 def test_a_long_game_with_sixteen_heads_fits_ten_megabytes_whole(tmp_path):
     (path,) = write_html(atari_like(), None, tmp_path / "atari.html")
     assert path.stat().st_size < 10e6

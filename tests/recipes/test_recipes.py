@@ -55,6 +55,7 @@ def test_runs_are_complete_configs(recipe, scale):
             run.config.build_agent()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("recipe", "scale"), SCALES)
 def test_tests_are_of_the_kind_that_was_trained_on(recipe, scale):
     for run in recipe.rows(scale):

@@ -197,6 +197,7 @@ def test_a_table_that_another_command_writes_meanwhile_is_kept(tmp_path, monkeyp
     assert "recollect:other-lite:begin" in write_tables(recipe(), tmp_path).read_text()
 
 
+@pytest.mark.long
 def test_a_row_may_have_fewer_seeds(tmp_path):
     one, two = recipe().rows("lite")
     reproduce(recipe(replace(one, seeds=1), two), root=tmp_path)

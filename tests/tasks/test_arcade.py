@@ -235,6 +235,7 @@ def test_the_oracle_of_track_finds_a_way_beside_another_ball(other):
     assert play(world, lambda world: world.oracle(), world.spec.max_steps).tolist()[:1] == [1.0]
 
 
+@pytest.mark.long
 def test_key_and_door_in_order():
     config = KeyDoorConfig(side=42, distractors=2)
     world = config.build(256, seed=8)

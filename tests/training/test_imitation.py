@@ -273,6 +273,7 @@ def same(one, two):
     return one.keys() == two.keys() and all(torch.equal(one[name], two[name]) for name in one)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["oracle", "run", "passes"])
 def test_a_run_goes_on_bit_for_bit_in_either_phase(tmp_path, teacher_run, kind):
     teacher = TeacherConfig(name=str(teacher_run) if kind == "run" else "oracle", acts=3)
@@ -293,6 +294,7 @@ def test_a_run_goes_on_bit_for_bit_in_either_phase(tmp_path, teacher_run, kind):
     assert read_run(tmp_path / "whole").title == f"gru, imitated {teacher.name} for 4 steps"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("core", [
     CORES["hcam"](dim=8, num_heads=2, memory_len=4, chunk_len=3, num_chunks=4, top_k=2),
     CORES["causal-transformer"](dim=8, num_heads=2, memory_len=4),
@@ -384,6 +386,7 @@ def test_a_run_of_another_world_cannot_teach(tmp_path, teacher_run):
         fit(cloning(TaughtConfig(actions="multi"), teacher=teacher), tmp_path / "run")
 
 
+@pytest.mark.long
 def test_a_run_that_had_targets_teaches_and_is_gone_on_with(tmp_path):
     taught = LossConfig(supervision=SupervisionConfig(label_cost=1.0))
     world, made = TMazeConfig(length=3), FitConfig(steps=2, checkpoint_every=1)
@@ -401,6 +404,7 @@ def test_a_run_that_had_targets_teaches_and_is_gone_on_with(tmp_path):
     assert began_with == ("label targets",)  # through the run between, which had none
 
 
+@pytest.mark.long
 def test_a_run_that_went_on_with_other_weights_is_no_seed_of_those_that_began_anew(tmp_path):
     fit(cloning(), tmp_path / "cloned")
     plain = impala(ImitationConfig())

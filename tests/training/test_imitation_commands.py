@@ -22,6 +22,7 @@ def run(capsys, *words):
     return status, *capsys.readouterr()
 
 
+@pytest.mark.long
 def test_imitate_record_clone_reinforce_and_compare(capsys, tmp_path):
     one, two, three, four = (tmp_path / name for name in ("imitated", "cloned", "recorded", "reinforced"))
     status, out, err = run(capsys, "train", *MAZE, "--imitate", 2, "--steps", 4, "--directory", one)

@@ -280,6 +280,7 @@ def test_a_fault_stops_saves_and_goes_on(tmp_path, monkeypatch, fault, kind, mes
     assert rows_of(tmp_path / "whole") == rows_of(tmp_path / "run")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("reuse", "call"),
     [(ReuseConfig(), 4), (ReuseConfig(passes=2, minibatches=3), 13), (ReuseConfig(passes=2, minibatches=3), 17)],
@@ -375,6 +376,7 @@ fit(config(), sys.argv[2])
 """
 
 
+@pytest.mark.long
 def test_sigkill_and_resume_give_the_same_weights(tmp_path):
     whole = fit(config(), tmp_path / "whole")
     command = [sys.executable, "-c", KILLED, str(Path(__file__).parent), str(tmp_path / "run")]

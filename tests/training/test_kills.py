@@ -30,6 +30,7 @@ def test_sigkill_at_any_moment_changes_nothing(report):
     assert len(report) > 20
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_the_chosen_points_were_reached(report):
     missed = [n for n, entry in report.items() if entry[0] != -signal.SIGKILL and not n.startswith("by the clock")]

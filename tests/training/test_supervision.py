@@ -260,6 +260,7 @@ def test_it_is_annealed_and_gone_in_the_end():
     made.close()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("reuse", [ReuseConfig(), ReuseConfig(passes=2, minibatches=2)])
 def test_a_run_that_is_stopped_while_it_is_annealed_resumes_bit_for_bit(tmp_path, reuse):
     run = config(loss=LossConfig(supervision=replace(BOTH, share=0.3, until=0.8), reuse=reuse))
