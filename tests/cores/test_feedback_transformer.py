@@ -63,23 +63,6 @@ def test_a_listening_tap_changes_nothing_and_records_which_memories_were_read():
                 past = [*past, True]
 
 
-@pytest.mark.parametrize("at", [0, 3])
-def test_nan_of_an_earlier_episode_in_the_state_is_forgotten(at):
-    config = FeedbackTransformerConfig(dim=8, num_heads=2, memory_len=4)
-    core, inputs, state, _ = prepared(config, t=9)
-    is_first = torch.zeros(3, 9, dtype=torch.bool)
-    is_first[:, at] = True
-    state = state._replace(memory=torch.full_like(state.memory, torch.nan), count=torch.full((3,), 4))
-    outputs, new = core(inputs, state, is_first)
-    fresh, _ = core(inputs[:, at:], core.initial_state(3), is_first[:, at:])
-    torch.testing.assert_close(outputs[:, at:], fresh, rtol=1e-9, atol=1e-10)
-    assert new.memory.isfinite().all()
-    assert outputs[:, :at].isnan().all()
-    if at == 0:
-        gradients = torch.autograd.grad(outputs.sum(), [inputs, *core.parameters()])
-        assert all(gradient.isfinite().all() for gradient in gradients)
-
-
 def test_the_first_step_of_an_episode_reads_exactly_nothing():
     config = FeedbackTransformerConfig(dim=8, num_heads=2, num_layers=1, norm="pre", dropout=0.0)
     core, inputs, _, _ = prepared(config, t=1)

@@ -8,7 +8,6 @@ from recollect.cores.long_short import core as module
 from recollect.cores.long_short.config import LongShortTransformerConfig
 from recollect.cores.long_short.reference import reference_encode
 from recollect.layers.tap import listen
-from recollect.state import leaves
 
 
 def make(config, input_dim=8):
@@ -62,25 +61,6 @@ def test_blocks_of_a_long_call_equal_the_plain_form(monkeypatch):
     assert_same(gradients(core, inputs, outputs), expected)
 
 
-def test_nan_of_an_earlier_episode_reaches_neither_values_nor_gradients():
-    core = make(CONFIGS[0])
-    poisoned = core.initial_state(2)._replace(
-        layers=tuple(type(m)(*(torch.full_like(x, torch.nan) for x in m)) for m in core.initial_state(2).layers),
-        steps=torch.tensor([7, 8]),
-    )
-    inputs = torch.randn(2, 9, 8, dtype=torch.float64, requires_grad=True)
-    is_first = torch.zeros(2, 9, dtype=torch.bool)
-    is_first[:, 0] = True
-    want, fresh = core(inputs, core.initial_state(2), is_first)
-    expected = gradients(core, inputs, want)
-    outputs, state = core(inputs, poisoned, is_first)
-    assert_same([outputs, *leaves(state)], [want, *leaves(fresh)])
-    assert_same(gradients(core, inputs, outputs), expected)
-    stream = core.stream(2)
-    stream.load_state(poisoned)
-    assert_same([stream.step(inputs[:, 0].detach(), is_first[:, 0])], [want[:, 0].detach()])
-
-
 def test_landmarks_carry_what_has_left_the_window_and_eviction_forgets_it():
     config = LongShortTransformerConfig(dim=8, num_layers=1, num_heads=2, memory_len=3, chunk_len=4, num_segments=2)
     core = make(config)
@@ -124,16 +104,6 @@ def test_the_two_way_form_equals_its_plain_loop(width, slots, steps, normalise_f
     assert_same([outputs], [want])
     assert_same(gradients(core, inputs, outputs), expected)
     assert_same([core.encode(inputs[:1])], [want[:1]])
-
-
-def test_padding_changes_nothing_and_an_empty_row_is_zero():
-    core = make(LongShortTransformerConfig(dim=8, num_heads=2, memory_len=4, num_landmarks=3, causal=False))
-    inputs = torch.randn(2, 9, 8).double()
-    padding = torch.tensor([[False] * 6 + [True] * 3, [True] * 9])
-    garbage = torch.where(padding[..., None], torch.nan, inputs)
-    outputs = core.encode(garbage, padding)
-    assert_same([outputs[:1, :6]], [core.encode(inputs[:1, :6])])
-    assert not outputs[0, 6:].any() and not outputs[1].any()
 
 
 @pytest.mark.parametrize("value", [torch.nan, -torch.inf])

@@ -52,7 +52,7 @@ BAD = [
     ("ttm", {"hidden_dim": 0}, "hidden_dim=0: give at least 1, or None"),
     ("ttm", {"summarizer": "pooling", "num_reads": 9}, "num_reads=9: pooling cannot make more tokens than it sees"),
     ("recurrent-transformer", {"variant": "first"}, "variant='first': choose one of 'paper', 'released'"),
-    ("recurrent-transformer", {"summarizer": "none"}, "summarizer='none': its input is summarised"),
+    ("recurrent-transformer", {"summarizer": "none"}, "summarizer='none': its input is summarized"),
     ("recurrent-transformer", {"summarizer": "pooling", "num_reads": 4}, "num_reads=4: pooling"),
 ]
 

@@ -25,22 +25,6 @@ def data(batch, steps, input_dim=5, rate=0.2):
     return inputs, torch.rand(batch, steps) < rate
 
 
-def test_stream_of_one_row_forgets_and_goes_on_past_its_window():
-    core = make(TransformerXLConfig(**samples.TINY, gate="gru"))
-    inputs, is_first = data(1, 30, rate=0.0)
-    is_first[0, 11] = True
-    expected, _ = core(inputs, core.initial_state(1), is_first)
-    stream = core.stream(1)
-    stream.step(torch.full((1, 5), 3.0, dtype=torch.float64))
-    stream.reset()
-    sizes = set()
-    for t in range(30):
-        out = stream.step(inputs[:, t].detach(), is_first[:, t])
-        torch.testing.assert_close(out, expected[:, t].detach())
-        sizes.add(stream.nbytes)
-    assert len(sizes) == 1
-
-
 def test_what_reaches_a_step_is_its_window_times_its_layers():
     config = TransformerXLConfig(**samples.TINY)
     core = make(config)

@@ -45,6 +45,10 @@ def test_mask_count_and_slide_follow_the_history(window, t, rate):
             ids = [key - window for key in mask[row, step].nonzero().flatten().tolist()]
             assert ids == seen[row][step]
     assert next_count(is_first, count, window).tolist() == counts
+    plan = plan_window(is_first, count, window)
+    assert torch.equal(to_full(plan.visible), mask) and plan.count.tolist() == counts
+    for row in range(b):
+        assert [j - window for j in plan.held[row, :, 0].nonzero().flatten().tolist()] == seen[row][0][:-1]
 
     cached = torch.where(torch.arange(window, 0, -1) <= count[:, None], torch.arange(-window, 0) * 1.0, 0.0)
     new = torch.arange(t).expand(b, t) + 100.0
@@ -145,20 +149,3 @@ def test_all_layers_slide_as_one_does(t):
     together = slide_layers(cache, new, count)
     for layer in range(2):
         assert torch.equal(together[:, layer], slide(cache[:, layer], new[layer], count))
-
-
-@pytest.mark.parametrize("window", [1, 3, 9])
-@pytest.mark.parametrize("t", [1, 7])
-def test_the_plan_of_a_call_follows_the_history(window, t):
-    b = 8
-    is_first = torch.rand(b, t) < 0.3
-    count = torch.randint(0, window + 1, (b,))
-    seen, counts = history(is_first, count, window)
-    plan = plan_window(is_first, count, window)
-    for row in range(b):
-        for step in range(t):
-            back = [step - window + j for j in plan.visible[row, step].nonzero().flatten().tolist()]
-            assert back == seen[row][step]
-        held = [j - window for j in plan.held[row, :, 0].nonzero().flatten().tolist()]
-        assert held == seen[row][0][:-1]
-    assert plan.count.tolist() == counts

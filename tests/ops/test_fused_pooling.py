@@ -124,18 +124,6 @@ def test_pays_for_many_tokens_where_nothing_traces(monkeypatch):
     assert seen == [False] and not prefers_fused(tokens)
 
 
-def test_a_torch_without_the_private_functions_and_transforms_take_the_twin(monkeypatch):
-    parts, tokens = poolings((2, 5), 9, 8), torch.randn(3, 9, 8, dtype=torch.float64)
-    weights = fuse(parts)
-    want = plain_pooling(tokens, weights)
-    mapped = torch.vmap(lambda row: tuple(fused_pooling(row, weights)))(tokens)
-    monkeypatch.setattr(op, "is_available", lambda: False)
-    assert not prefers_fused(torch.zeros(2, op.MIN_SIZE // 64, 64))
-    for got in (fused_pooling(tokens, weights), mapped):
-        for one, other in zip(got, want, strict=True):
-            torch.testing.assert_close(one, other)
-
-
 def test_flops_beyond_the_twin_are_those_counted():
     from torch.utils.flop_counter import FlopCounterMode
 

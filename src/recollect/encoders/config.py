@@ -134,7 +134,7 @@ class PerformerConfig(StackConfig):
     num_features: int = 128
     """Random features per head (m)."""
     kernel: Literal["softmax", "relu"] = "softmax"
-    """What the features estimate: softmax attention, or nothing (generalised attention)."""
+    """Kernel of the features: softmax attention, or ReLU (generalized attention)."""
 
     def __post_init__(self) -> None:
         require_transformer(self, "num_features")

@@ -5,7 +5,7 @@
 
     mix_i = phi(q_i)^T sum_j phi(k_j) v_j^T / phi(q_i)^T sum_j phi(k_j)
 
-With ``kernel="relu"`` (generalised attention) phi(x)_i = relu(w_i^T x) + 0.001, which estimates no softmax.
+With ``kernel="relu"`` (generalized attention) phi(x)_i = relu(w_i^T x) + 0.001, which estimates no softmax.
 
 Paper:    Choromanski et al., Rethinking Attention with Performers (2021), equations 5 to 7 and section 2.4 (FAVOR+).
 Differs:  the w are drawn once, with the weights, and saved with them; the released code can redraw them. It adds a

@@ -17,15 +17,7 @@ ACTIVATIONS: dict[Activation, Callable[[], nn.Module]] = {
 
 
 class FeedForward(nn.Module):
-    """``W2 act(W1 x + b1) + b2`` along the last axis, with dropout after each product.
-
-    Args:
-        dim: input width.
-        hidden_dim: width of the hidden layer.
-        activation: key of :data:`ACTIVATIONS`.
-        dropout: in training.
-        out_dim: output width; ``dim`` when None.
-    """
+    """``W2 act(W1 x + b1) + b2`` along the last axis, with dropout after each product; ``out_dim`` None is ``dim``."""
 
     def __init__(
         self,

@@ -184,12 +184,7 @@ class RingAttention:
 
 
 class StreamGate:
-    """A gate of ``layers/gates.py`` for one step, its bias folded into a product.
-
-    Args:
-        gate: ``ResidualGate`` or ``GRUGate``.
-        batch_size: b.
-    """
+    """A gate of ``layers/gates.py`` for one step, its bias folded into a product."""
 
     def __init__(self, gate: nn.Module, batch_size: int) -> None:
         self.gru = isinstance(gate, GRUGate)
@@ -217,13 +212,8 @@ class StreamGate:
 class StreamLayer:
     """Attention and feed-forward of one layer for one step, without dropout; packs their weights.
 
-    Args:
-        attention: its ring.
-        out: output projection of the heads.
-        norm: of the feed-forward.
-        feed_forward: its weights.
-        gates: after attention and after feed-forward.
-        relu: whether a ReLU ends each sub-layer.
+    ``out`` is the projection of the heads, ``norm`` that of the feed-forward, ``gates`` come after attention and after
+    the feed-forward, and with ``relu`` a ReLU ends each of the two.
     """
 
     def __init__(
@@ -267,14 +257,7 @@ class StreamLayer:
 
 
 class Visibility:
-    """Visible steps of each row's window; tracks without reading from the device when all windows are full.
-
-    Args:
-        batch_size: b.
-        window: w.
-        device: of the stream.
-        dtype: of the scores.
-    """
+    """Visible steps of each row's window; tracks without reading from the device when all windows are full."""
 
     def __init__(self, batch_size: int, window: int, device: torch.device, dtype: torch.dtype) -> None:
         self.window = window

@@ -11,14 +11,7 @@ from recollect.state import spread_rows
 
 
 class MirrorRing:
-    """The last ``length`` entries of b streams that advance together.
-
-    Args:
-        batch_size: b.
-        length: entries kept.
-        shape: shape of one entry of one row.
-        like: gives device and dtype.
-    """
+    """The last ``length`` entries ``[b, *shape]`` of streams that advance together, on the device of ``like``."""
 
     def __init__(self, batch_size: int, length: int, shape: tuple[int, ...], like: Tensor) -> None:
         self.length = length

@@ -1,6 +1,6 @@
 """Taps: named points that attention weights pass, where they can be recorded, or edited in an experiment.
 
-Attention computes explicit weights for a Tap only while somebody listens; otherwise the fused kernel runs and no
+Attention computes explicit weights for a Tap only while it has listeners; otherwise the fused kernel runs and no
 weights exist. Both paths give the same numbers.
 """
 

@@ -38,12 +38,9 @@ BLOCK_ROWS = 1024
 
 
 class Affine:
-    """``x W^T + b`` along the last axis, with weights that a loop may share.
+    """``x W^T + b`` along the last axis, with weights ``[o, i]`` that a loop may share.
 
-    Args:
-        weight: ``[o, i]``.
-        bias: ``[o]`` or None.
-        parts: number of maps of equal width that are stacked in the output.
+    The output is a stack of ``parts`` maps of equal width.
     """
 
     def __init__(self, weight: Tensor, bias: Tensor | None, parts: int = 1) -> None:

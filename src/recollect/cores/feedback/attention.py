@@ -22,10 +22,7 @@ BLOCK = 16
 class Projections(nn.Module):
     """Keys and values of memories, for one layer or for all.
 
-    Args:
-        dim: width of a memory.
-        num_heads: h.
-        norm: whether memories, and the inputs of the layers that read them, are normalized first.
+    With ``norm``, memories and the inputs of the layers that read them are normalized first.
     """
 
     def __init__(self, dim: int, num_heads: int, *, norm: bool) -> None:
@@ -74,12 +71,9 @@ class FeedbackLayer(nn.Module):
 
 
 class Past:
-    """Keys and values of one pair of projections during a call.
+    """Keys and values of one pair of projections during a call, from the memory ``[b, w, d]`` of the state on.
 
-    Args:
-        projections: for keys and values.
-        memory: of the state, ``[b, w, d]``.
-        official_empty: softmax sees empty slots as zeros.
+    With ``official_empty`` softmax sees empty slots as zeros.
     """
 
     def __init__(self, projections: Projections, memory: Tensor, *, official_empty: bool) -> None:

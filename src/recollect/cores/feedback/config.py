@@ -22,7 +22,7 @@ class FeedbackTransformerConfig(WindowConfig):
     dropout: float = 0.0
     """Dropout of attention weights and feed-forward blocks, in training."""
     norm: Literal["pre", "post"] = "post"
-    """Where the norms stand: before every block, or after its residual."""
+    """Position of the norms: before every block, or after its residual."""
     share_projections: bool = True
     """One key and one value projection for all layers, as in the paper, or one per layer."""
     official_empty: bool = False

@@ -31,6 +31,7 @@ from recollect.cores.long_short.core import (
     LongShortTransformer,
     LongShortTransformerState,
 )
+from recollect.cores.transformer_xl.reference import sinusoid
 
 Pair = tuple[Tensor, Tensor]
 """Key and value, each ``[dim]``."""
@@ -143,13 +144,13 @@ def _attend(attention: LongShortAttention, q: Tensor, far: list[Pair], near: lis
         for place, (k, _) in enumerate(far):
             score = q_i @ k[part]
             if attention.relative:
-                newer, W_g = _sinusoid(len(far) - 1 - place, q), attention.landmark_position
+                newer, W_g = sinusoid(len(far) - 1 - place, q), attention.landmark_position
                 score = score + q_i @ (W_g.weight[part] @ newer + W_g.bias[part])
             scores.append(score)
         for place, (k, _) in enumerate(near):
             score = q_i @ k[part]
             if attention.relative:
-                age, W_r = _sinusoid(len(near) - 1 - place, q), attention.window_position
+                age, W_r = sinusoid(len(near) - 1 - place, q), attention.window_position
                 u, v = attention.content_bias[head], attention.position_bias[head]
                 score = score + u @ k[part] + (q_i + v) @ (W_r.weight[part] @ age)
             scores.append(score)
@@ -163,13 +164,6 @@ def _after_attention(block: LongShortBlock, x: Tensor, read: Tensor) -> Tensor:
     y = x + block.attention.out.weight @ read
     W_1, W_2, f = block.feed_forward.expand, block.feed_forward.contract, block.feed_forward.activation
     return y + W_2.weight @ f(W_1.weight @ block.feed_forward_norm(y) + W_1.bias) + W_2.bias
-
-
-def _sinusoid(position: int, like: Tensor) -> Tensor:
-    """All sines before all cosines: ``[dim]``."""
-    dim = len(like)
-    angles = [position / 10000 ** (j / dim) for j in range(0, dim, 2)]
-    return like.new_tensor([*map(math.sin, angles), *map(math.cos, angles)][:dim])
 
 
 def _unpack(memory: LayerMemory, row: int, steps: int, c: LongShortTransformerConfig) -> Memory:

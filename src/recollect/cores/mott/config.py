@@ -21,7 +21,7 @@ class SpatialAttentionMemoryConfig(MapConfig):
     remembers: ClassVar[str] = "a map and a vector"
 
     vision: Literal["recurrent", "feedforward"] = "recurrent"
-    """What makes keys and values: a ConvLSTM, or a convolution alone."""
+    """Source of keys and values: a ConvLSTM, or a convolution alone."""
     map_dim: int = 128
     """Channels of keys and values together, c_K + c_V."""
     key_dim: int = 8

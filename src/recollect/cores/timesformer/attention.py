@@ -42,14 +42,7 @@ class Folded(NamedTuple):
 
 
 class WindowAttention(nn.Module):
-    """Attention to a window of frames: of a place to itself there, or of a place to all places there.
-
-    Args:
-        dim: d.
-        num_heads: h.
-        window: w.
-        grid: None attends to the same place only; rows and columns of the map attend to all places.
-    """
+    """Attention to a window of frames: of a place to itself, or with ``grid`` to all places of the map."""
 
     def __init__(self, dim: int, num_heads: int, window: int, *, grid: Grid | None) -> None:
         super().__init__()
@@ -183,13 +176,7 @@ class WindowAttention(nn.Module):
 
 
 class SpaceAttention(nn.Module):
-    """Attention of all places of a frame to each other.
-
-    Args:
-        dim: d.
-        num_heads: h.
-        grid: rows and columns of the map.
-    """
+    """Attention of all places of a frame to each other."""
 
     def __init__(self, dim: int, num_heads: int, grid: Grid) -> None:
         super().__init__()

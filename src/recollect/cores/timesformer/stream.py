@@ -26,14 +26,7 @@ SCORES = 2**21
 
 
 class SamePlaceStep:
-    """Divided attention to the window for one step; the ring has a row for each place.
-
-    Args:
-        layer: gives the weights.
-        times: centered ``[w + 1, d]``.
-        batch_size: b.
-        places: n.
-    """
+    """Divided attention to the window for one step, with centered times ``[w + 1, d]``; the ring has rows of places."""
 
     def __init__(self, layer: TimeSformerLayer, times: Tensor, batch_size: int, places: int) -> None:
         attention = layer.window_attention
@@ -89,7 +82,7 @@ class SamePlaceStep:
 
 
 class AllPlacesStep:
-    """Joint attention to the window for one step; arguments as in :class:`SamePlaceStep`."""
+    """Joint attention to the window for one step, with centered times ``[w + 1, d]``."""
 
     def __init__(self, layer: TimeSformerLayer, times: Tensor, batch_size: int, places: int) -> None:
         self.attention, self.times = layer.window_attention, times

@@ -60,7 +60,7 @@ def _layer(core: TransformerXL, layer: TransformerXLLayer, h: Tensor, past: list
     q = W_q @ (n[t] if table is None else n[t] + table[c.memory_len])
     k = [W_k @ (n_s if table is None else n_s + table[c.memory_len - (t - s)]) for s, n_s in enumerate(n)]
     v = [W_v @ n_s for n_s in n]
-    r = [] if layer.relative is None else [layer.relative.weight @ _phi(t - s, h) for s in range(t + 1)]
+    r = [] if layer.relative is None else [layer.relative.weight @ sinusoid(t - s, h) for s in range(t + 1)]
     heads = []
     for head in range(c.num_heads):
         part = slice(head * e, (head + 1) * e)
@@ -81,8 +81,8 @@ def _layer(core: TransformerXL, layer: TransformerXLLayer, h: Tensor, past: list
     return _gate(layer.gate_forward, x, z.relu() if c.relu_outputs else z)
 
 
-def _phi(offset: int, like: Tensor) -> Tensor:
-    """The sinusoid of an offset, all sines before all cosines: ``[dim]``."""
+def sinusoid(offset: int, like: Tensor) -> Tensor:
+    """Compute the sinusoid ``[dim]`` of an offset, all sines before all cosines."""
     dim = len(like)
     angles = [offset / 10000 ** (j / dim) for j in range(0, dim, 2)]
     return like.new_tensor([*map(math.sin, angles), *map(math.cos, angles)][:dim])

@@ -43,7 +43,7 @@ class TokenConfig(CoreConfig):
     hidden_dim: int | None = None
     """Hidden width of the processing unit; 4 * dim when None (the paper has 512)."""
     summarizer: SummarizerKind = "mlp"
-    """How tokens are summarised: mlp, latent_query, mha (8 heads), pooling, or none (read all)."""
+    """How tokens are summarized: mlp, latent_query, mha (8 heads), pooling, or none (read all)."""
     processor: Processor = "transformer"
     """The processing unit: transformer, mixer or mlp."""
     learned_initial_state: bool = False
@@ -80,7 +80,7 @@ class TokenTuringMachineConfig(TokenConfig):
     memory: Literal["token_summary", "erase_add", "erase_add_released", "concatenate", "sample", "none"] = (
         "token_summary"
     )
-    """What a step writes: token_summary, erase_add, erase_add_released, concatenate, sample or none."""
+    """The write of a step: token_summary, erase_add, erase_add_released, concatenate, sample or none."""
     positions: Literal["paper", "released", "none"] = "paper"
     """Position tables of read and write: paper (write order M, O, I), released (M, I, O) or none."""
 
@@ -139,7 +139,7 @@ class RecurrentTransformerConfig(TokenConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        remedy = "its input is summarised to num_reads tokens: choose mlp, latent_query, mha or pooling"
+        remedy = "its input is summarized to num_reads tokens: choose mlp, latent_query, mha or pooling"
         require(self.summarizer != "none", "summarizer", self.summarizer, remedy)
         require_one_of(self, "variant")
 

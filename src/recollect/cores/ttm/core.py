@@ -203,17 +203,10 @@ class TokenTuringMachine(MemoryCore[TokenTuringMachineState]):
         write: PartialSoftmax | None,
         weights: StepWeights,
     ) -> tuple[Tensor, Tensor]:
-        """Compute equations 6 to 8.
+        """Compute O^t ``[b, r, d]`` and M^{t+1} by equations 6 to 8.
 
-        Args:
-            memory: M^t, ``[b, m, d]``, or the tokens that it is sampled from.
-            tokens: I^t, ``[b, n, d]``.
-            read: share of I^t in the read, from :meth:`summarize_inputs`.
-            write: share of I^t in the write, likewise.
-            weights: from :meth:`step_weights`.
-
-        Returns:
-            O^t ``[b, r, d]`` and M^{t+1}.
+        ``memory`` is M^t ``[b, m, d]``, or the tokens that it is sampled from, ``tokens`` are I^t ``[b, n, d]``;
+        ``read`` and ``write`` come from :meth:`summarize_inputs`, ``weights`` from :meth:`step_weights`.
         """
         inputs = () if self.hoists else (tokens,)
         seen = memory[:, STRIDE - 1 :: STRIDE] if self.config.memory == "sample" else memory

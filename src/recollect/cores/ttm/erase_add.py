@@ -38,14 +38,9 @@ class _Control(nn.Module):
 
 
 class EraseAdd(nn.Module):
-    """Erase and add in place of equation 5.
+    """Erase and add in place of equation 5, controlled by ``num_outputs`` = r output tokens.
 
-    Args:
-        dim: width d of a token.
-        num_outputs: r, output tokens that control the write.
-        variant: ``paper``, the formula of the Neural Turing Machine, or ``released``, that of the authors' code.
-        num_heads: s, a power of two.
-        hidden_dim: hidden width of the five nets.
+    There are ``num_heads`` = s heads, a power of two, and five nets of hidden width ``hidden_dim``.
     """
 
     def __init__(

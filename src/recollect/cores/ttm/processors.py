@@ -83,17 +83,7 @@ class MLPBlock(nn.Module):
 
 
 class TokenProcessor(nn.Module):
-    """A stack of blocks of one kind, and a final norm.
-
-    Args:
-        kind: of the blocks.
-        dim: width d of a token.
-        num_tokens: p.
-        num_layers: L.
-        num_heads: of the Transformer.
-        hidden_dim: hidden width along the channels.
-        token_hidden_dim: of the mixer, along the tokens.
-    """
+    """A stack of L blocks of one kind for p tokens, and a final norm; ``token_hidden_dim`` is for the mixer."""
 
     table: nn.Parameter | None
 

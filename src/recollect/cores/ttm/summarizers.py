@@ -4,7 +4,7 @@
     w_i = softmax over the p tokens of q_i V^T / sqrt(d)     latent_query   equation 2
     z_i = w_i V                                              both           equation 3
     Z = MHA(queries Q, keys and values V), 8 heads           mha            the released code's latent query
-    z_i = mean of the i-th group of neighbours               pooling        table 4
+    z_i = mean of the i-th group of neighbors                pooling        table 4
     Z = V                                                    none           table 2, temporal Transformer and Mixer
 
 Source: Ryoo et al. 2023, section 2.1.1, equations 1 to 3. The LN, the hidden width of 64, the 8 heads, and the values
@@ -64,13 +64,7 @@ def _exponentials(scores: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 class Summarizer(nn.Module):
-    """``[..., p, d] -> [..., k, d]``; subclasses score the tokens.
-
-    Args:
-        dim: width d of a token.
-        num_out: k.
-        tap_axes: the axes of the weights.
-    """
+    """``[..., p, d] -> [..., k, d]`` with k = ``num_out``; subclasses score the tokens."""
 
     def __init__(self, dim: int, num_out: int, tap_axes: str = "b k p") -> None:
         super().__init__()
@@ -208,11 +202,7 @@ class AttentionSummarizer(Summarizer):
 class PoolingSummarizer(Summarizer):
     """Means over k contiguous groups of the p tokens, without parameters.
 
-    Args:
-        dim: width of a token.
-        num_out: k, at most p.
-        order: place of each argument token in the pooled row of p tokens, a permutation; tokens of :meth:`partial` are
-            the last ones.
+    ``order`` has the place of each token in the pooled row, a permutation; tokens of :meth:`partial` are the last ones.
     """
 
     def __init__(self, dim: int, num_out: int, order: Sequence[int]) -> None:
@@ -273,11 +263,9 @@ def make_summarizer(kind: SummarizerKind, dim: int, num_out: int, order: Sequenc
 
 
 def fuse_summarizers(pairs: Sequence[tuple[Summarizer, Tensor | None]], tokens: Tensor) -> FusedWeights | None:
-    """Fuse one or two summarizers of the same tokens into one kernel; None where that is impossible or slower.
+    """Fuse one or two mlp summarizers of the same tokens into one kernel; None where that is impossible or slower.
 
-    Args:
-        pairs: summarizers, each with its position rows ``[p, d]`` or None; only the kind mlp can be fused.
-        tokens: ``[..., p, d]``, as the kernel will get them.
+    Each summarizer has its position rows ``[p, d]`` or None; ``tokens [..., p, d]`` are like those of later calls.
     """
     mlps = [(one, rows) for one, rows in pairs if isinstance(one, MLPSummarizer)]
     if len(mlps) < len(pairs) or not prefers_fused(tokens):
