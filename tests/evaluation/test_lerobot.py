@@ -137,7 +137,7 @@ def test_files_are_begun_anew_at_their_size(recording, tmp_path):
     assert np.array_equal(again.action, recording.action)
     assert np.array_equal(PublishedReader(tmp_path / "small")[30]["action"], np.delete(
         recording.action, np.cumsum(recording.lengths) - 1, 0)[30])  # fmt: skip
-    assert layout.FileNumber(0, 999).next() == layout.Place(1, 0)
+    assert layout.FileNumber(0, 999).next() == layout.FileNumber(1, 0)
 
 
 def test_statistics_are_those_of_the_rows(written, recording):

@@ -18,7 +18,7 @@ import torch
 
 from recollect.tasks import ListOps
 from recollect.tasks.long_range import listops
-from recollect.tasks.long_range.expressions import CLOSE, MAX, MEDIAN, MIN, SUM, WORDS, Rows, Shape, draw, read
+from recollect.tasks.long_range.expressions import CLOSE, MAX, MEDIAN, MIN, SUM, WORDS, Rows, Shape, draw
 
 sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
 import listops as recursion
@@ -26,6 +26,26 @@ import listops as recursion
 GOLDEN = json.loads((Path(__file__).parents[1] / "golden" / "listops_stats.json").read_text())
 PUBLISHED = Shape(500, 2000, 10, 10)
 NAMES = {MIN: "[MIN", MAX: "[MAX", MEDIAN: "[MED", SUM: "[SM"}
+
+
+def read(tokens):
+    stack = [[]]
+    for token in map(int, tokens):
+        if 1 <= token <= 10:
+            stack[-1].append(token - 1)
+        elif MIN <= token <= SUM:
+            stack.append([token])
+        elif token == CLOSE and len(stack) > 1:
+            operator, *values = stack.pop()
+            ordered, n = sorted(values), len(values)
+            by_operator = {MIN: min, MAX: max, SUM: lambda all_: sum(all_) % 10}
+            by_operator[MEDIAN] = lambda _, o=ordered, n=n: (o[(n - 1) // 2] + o[n // 2]) // 2
+            stack[-1].append(by_operator[operator](values))
+        else:
+            raise ValueError(f"unexpected token {token}")
+    if len(stack) != 1 or len(stack[0]) != 1:
+        raise ValueError("brackets do not close")
+    return stack[0][0]
 
 
 def drawn(rows, shape=PUBLISHED, seed=0):

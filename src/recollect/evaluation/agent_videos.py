@@ -26,15 +26,11 @@ from recollect.runs.progress import ProgressReporter
 from recollect.tasks.worlds.contract import Observation, World, WorldConfig
 from recollect.tasks.worlds.pictures import picture
 
-WIDTH = 384
-"""Least width of a frame in pixels."""
-LINE = 22
-"""Height of a caption line in pixels."""
+WIDTH = 384  # least width of a frame in pixels
+LINE = 22  # height of a caption line in pixels
 PAPER, INK, SOFT = (20, 23, 27), (232, 234, 237), (160, 168, 179)
-WAIT = 100_000
-"""Most steps of an episode."""
-PAUSE = 0.8
-"""Seconds that the last frame of an episode is shown."""
+WAIT = 100_000  # most steps of an episode
+PAUSE = 0.8  # seconds that the last frame of an episode is shown
 
 
 class Video(NamedTuple):
@@ -42,32 +38,24 @@ class Video(NamedTuple):
 
     mp4: Path
     gif: Path
-    frames: int
-    """Frames, pauses included."""
-    scores: list[float]
-    """Score of every episode that ended."""
-    returns: list[float]
-    """Sum of rewards of every episode, or of its recorded part."""
+    frames: int  # frames, pauses included
+    scores: list[float]  # score of every episode that ended
+    returns: list[float]  # sum of rewards of every episode, or of its recorded part
 
 
 class Frame(NamedTuple):
     """One recorded step."""
 
-    picture: np.ndarray
-    """uint8 ``[y, x, 3]``."""
+    picture: np.ndarray  # uint8 [y, x, 3]
     episode: int
     step: int
-    action: str
-    """Next action; empty at the end."""
+    action: str  # next action; empty at the end
     reward: float
     sum_reward: float
     value: float
-    words: str
-    """Sentence of the world; empty without one."""
-    score: float | None
-    """At the last step, None before."""
-    over: bool
-    """Last recorded frame of its episode."""
+    words: str  # sentence of the world; empty without one
+    score: float | None  # at the last step, None before
+    over: bool  # last recorded frame of its episode
 
 
 def record_video(

@@ -28,8 +28,7 @@ from recollect.runs.random_states import random_states, restore_random_states, s
 from recollect.state import spread_rows
 from recollect.tasks.worlds.contract import Observation, Step, World, WorldConfig
 
-TIME_LIMIT = 3600.0
-"""Time limit of an evaluation in seconds."""
+TIME_LIMIT = 3600.0  # time limit of an evaluation in seconds
 EPISODE_LIMIT = "max_steps in the world's config; of a Gymnasium environment --world.options max_episode_steps=1000"
 """Settings that limit the length of episodes, for messages."""
 METRICS = ("score", "low", "high", "return", "length")

@@ -49,8 +49,7 @@ from recollect.tasks.gymnasium.babyai import (
 )
 from recollect.tasks.gymnasium.spaces import Reader, hash_words
 
-PART = 500
-"""Episodes of a part."""
+PART = 500  # episodes of a part
 COUNTED = ("hung", "raised", "failed")
 """Reasons for another seed: no answer in time, an exception, an instruction that was not carried out."""
 GUARD = "call it under if __name__ == '__main__': because every process that records runs the script's other lines too"

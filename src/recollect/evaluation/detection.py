@@ -31,8 +31,7 @@ from recollect.runs.progress import ProgressReporter
 from recollect.tasks.videos.contract import VideoTask
 
 METRICS = ("score", "low", "high", "weighted")
-GROUPS = 32
-"""Groups of videos, at most, of the jackknife."""
+GROUPS = 32  # groups of videos, at most, of the jackknife
 
 
 @dataclass(frozen=True, kw_only=True)

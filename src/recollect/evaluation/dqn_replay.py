@@ -31,16 +31,12 @@ import numpy as np
 from recollect.config import require
 from recollect.evaluation.recordings import Recording
 
-USED = 100_000
-"""Used steps of a buffer."""
-VISIT = 10
-"""Trajectories of a visit."""
+USED = 100_000  # used steps of a buffer
+VISIT = 10  # trajectories of a visit
 KINDS = {"observation": ("u", 3), "action": ("iu", 1), "reward": ("f", 1), "terminal": ("ub", 1)}
 """NumPy's kinds of numbers and number of axes of each file; published are uint8, int32, float32 and uint8."""
-ACTIONS = 18
-"""Most actions of an Atari game."""
-AT_ONCE = 1 << 24
-"""Bytes decompressed per read."""
+ACTIONS = 18  # most actions of an Atari game
+AT_ONCE = 1 << 24  # bytes decompressed per read
 
 
 def read_dqn_replay(

@@ -20,10 +20,8 @@ from recollect.config import require
 from recollect.evaluation.recorded_parts import require_finite
 from recollect.tasks.gymnasium.spaces import Reader, Writer
 
-WORDS, SCORES = "recollect_words", "recollect_scores"
-"""Keys of the metadata."""
-NAME = re.compile(r"([-\w][-\w/]*[-\w]/)?[-\w]+-v\d+")
-"""Names of datasets, with a version, that Minari accepts."""
+WORDS, SCORES = "recollect_words", "recollect_scores"  # keys of the metadata
+NAME = re.compile(r"([-\w][-\w/]*[-\w]/)?[-\w]+-v\d+")  # names of datasets, with a version, that Minari accepts
 
 
 def read(name: str) -> dict[str, Any]:

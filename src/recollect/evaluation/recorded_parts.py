@@ -20,11 +20,9 @@ PARTS = {
     "lengths": ("iu", "whole numbers [episodes]"),
     "terminated": ("biu", "True or False, or 1 or 0, [episodes]"),
     "score": ("biuf", "numbers [episodes]"),
-}
-"""NumPy's kinds of numbers for every part, and a description."""
+}  # NumPy's kinds of numbers for every part, and a description
 SEEN = ("biuf", "numbers [steps, ...]")
-ROWS = 1 << 16
-"""Steps per check, which bounds the memory of a check."""
+ROWS = 1 << 16  # steps per check, which bounds the memory of a check
 
 
 def parts_of(arrays: Mapping[str, np.ndarray], source: str) -> dict[str, Any]:

@@ -43,10 +43,8 @@ from recollect.runs.errors import WorldError
 from recollect.runs.progress import ProgressReporter
 from recollect.tasks.worlds.contract import Step, WorldConfig, WorldSpec
 
-ROWS = 32
-"""Most rows that are recorded in parallel."""
-WAIT = 100_000
-"""Most steps of an episode, in worlds that set no limit."""
+ROWS = 32  # most rows that are recorded in parallel
+WAIT = 100_000  # most steps of an episode, in worlds that set no limit
 
 
 class Recording(NamedTuple):

@@ -11,8 +11,7 @@ from recollect.runs.interrupts import Interrupted, TimeLimitExceeded, is_user_in
 from recollect.tasks.worlds.answers import Answers
 from recollect.tasks.worlds.contract import Step, World, WorldConfig
 
-CLOSING = 5.0
-"""Seconds that a world may take to close."""
+CLOSING = 5.0  # seconds that a world may take to close
 
 
 class world_errors:  # noqa: N801  (a function of contextlib would let a StopIteration through)

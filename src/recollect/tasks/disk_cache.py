@@ -18,8 +18,7 @@ from recollect.files import UNFINISHED, read_arrays
 from recollect.lazy import np
 from recollect.machine import has_process_ended
 
-FOLDER = "RECOLLECT_DATA"
-"""Environment variable with the folder of cached and downloaded data."""
+FOLDER = "RECOLLECT_DATA"  # environment variable with the folder of cached and downloaded data
 
 
 def data_folder() -> Path:

@@ -16,11 +16,9 @@ INFO, STATS, TASKS = "meta/info.json", "meta/stats.json", "meta/tasks.parquet"
 EPISODES = "meta/episodes/chunk-{chunk_index:03d}/file-{file_index:03d}.parquet"
 DATA = "data/chunk-{chunk_index:03d}/file-{file_index:03d}.parquet"
 VIDEOS = "videos/{video_key}/chunk-{chunk_index:03d}/file-{file_index:03d}.mp4"
-OURS = "meta/recollect.json"
-"""Our own file, ignored by other readers, for data that the format has no place for."""
+OURS = "meta/recollect.json"  # our own file, ignored by other readers, for data that the format has no place for
 FILES_PER_CHUNK, DATA_MB, VIDEO_MB = 1000, 100, 200
-FPS = 30
-"""Default frames per second."""
+FPS = 30  # default frames per second
 
 ACTION, REWARD, DONE, TRUNCATED, SCORE = "action", "next.reward", "next.done", "next.truncated", "next.score"
 INDICES: dict[str, str] = {
@@ -29,8 +27,7 @@ INDICES: dict[str, str] = {
     "episode_index": "int64",
     "index": "int64",
     "task_index": "int64",
-}
-"""Columns of every dataset, and their types."""
+}  # columns of every dataset, and their types
 
 
 class FileNumber(NamedTuple):

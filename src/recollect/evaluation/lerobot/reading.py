@@ -50,13 +50,10 @@ from recollect.evaluation.lerobot.tables import (
 )
 
 LANGUAGE = "language"
-SINGLE = (*INDICES, REWARD, DONE, TRUNCATED, SCORE)
-"""Columns of one number per row."""
+SINGLE = (*INDICES, REWARD, DONE, TRUNCATED, SCORE)  # columns of one number per row
 PICTURES = ("video", "image")
-PATHS = {"data_path": DATA, "video_path": VIDEOS}
-"""Default paths of ``info.json``."""
-EARLY = 0.25
-"""Share of a frame's duration by which it may come early in a video."""
+PATHS = {"data_path": DATA, "video_path": VIDEOS}  # default paths of info.json
+EARLY = 0.25  # share of a frame's duration by which it may come early in a video
 
 
 def read(folder: str | Path) -> dict[str, Any]:
@@ -73,12 +70,9 @@ def read(folder: str | Path) -> dict[str, Any]:
 class _Ours(NamedTuple):
     """Data of our own datasets beside the format."""
 
-    parts: dict[str, str]
-    """Our names of features."""
-    words: tuple[str, ...]
-    """Words of the numbers in ``language``."""
-    scalars: tuple[str, ...] | None
-    """Columns that are single numbers, and no vectors of one; None where unknown."""
+    parts: dict[str, str]  # our names of features
+    words: tuple[str, ...]  # words of the numbers in language
+    scalars: tuple[str, ...] | None  # columns that are single numbers, and no vectors of one; None where unknown
     action_space: gymnasium.Space[Any] | None
 
 

@@ -44,8 +44,7 @@ from recollect.files import new_folder, write_synced
 
 LANGUAGE = "language"
 MEGABYTE = 1 << 20
-LEVELS = 256
-"""Values of a pixel's channel."""
+LEVELS = 256  # values of a pixel's channel
 QUANTILES = {"q01": 0.01, "q10": 0.1, "q50": 0.5, "q90": 0.9, "q99": 0.99}
 
 

@@ -16,8 +16,7 @@ from typing import Any, ClassVar
 from recollect.files import checksum
 from recollect.lazy import np
 
-PIXELS = 1024
-"""Pixels of a picture."""
+PIXELS = 1024  # pixels of a picture
 
 
 class _Dtype:
@@ -58,8 +57,7 @@ REPLACEMENTS = {
     "ndarray": _Array,
     "dtype": _Dtype,
     "encode": lambda text, _: text.encode("latin1"),
-}
-"""All names from numpy and _codecs that a file of pictures needs."""
+}  # all names from numpy and _codecs that a file of pictures needs
 
 
 class _OnlyArrays(pickle._Unpickler):

@@ -21,8 +21,7 @@ from recollect.config import require
 from recollect.lazy import torch
 from recollect.tasks.streams.contract import Batch, StreamTask, TaskSpec, single_episode_batch
 
-MEAN, DEVIATION = 0.5, 0.25
-"""Constants that normalize brightness."""
+MEAN, DEVIATION = 0.5, 0.25  # constants that normalize brightness
 
 
 class Pictures(NamedTuple):

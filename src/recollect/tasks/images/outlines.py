@@ -58,14 +58,5 @@ def crescent(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     return torch.maximum(torch.hypot(x, y) - 0.9, 0.7 - torch.hypot(x - 0.45, y))
 
 
-OUTLINES: Mapping[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
-    "disc": disc,
-    "square": square,
-    "triangle": triangle,
-    "star": star,
-    "cross": cross,
-    "ring": ring,
-    "bar": bar,
-    "crescent": crescent,
-}
-"""The classes, in the order of their labels."""
+_ALL = (disc, square, triangle, star, cross, ring, bar, crescent)  # in the order of their labels
+OUTLINES: Mapping[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {one.__name__: one for one in _ALL}

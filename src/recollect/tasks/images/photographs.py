@@ -26,10 +26,8 @@ REMEDY = "download it as docs/datasets.md says, or set path to its folder"
 class Photographs(NamedTuple):
     """Training or test pictures of a published set."""
 
-    images: torch.Tensor
-    """uint8 ``[n, 3, y, x]``."""
-    labels: torch.Tensor
-    """long ``[n]``."""
+    images: torch.Tensor  # uint8 [n, 3, y, x]
+    labels: torch.Tensor  # long [n]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -36,8 +36,7 @@ FILES = {
     "validation": "new_aan_pairs.eval.tsv",
     "test": "new_aan_pairs.test.tsv",
 }
-TOPICS = 4
-"""Topics of synthetic rows."""
+TOPICS = 4  # topics of synthetic rows
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,12 +86,9 @@ class AAN(DatasetTask):
 class Pairs(NamedTuple):
     """Contents of a file."""
 
-    labels: torch.Tensor
-    """long ``[n]``: 0 or 1."""
-    one: list[bytes]
-    """The first texts."""
-    other: list[bytes]
-    """The second texts."""
+    labels: torch.Tensor  # long [n]: 0 or 1
+    one: list[bytes]  # the first texts
+    other: list[bytes]  # the second texts
 
 
 @lru_cache(maxsize=4)

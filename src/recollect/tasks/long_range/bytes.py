@@ -9,8 +9,7 @@ from recollect.lazy import np, torch
 from recollect.tasks.streams.contract import Batch, single_episode_batch
 
 VOCABULARY = 257
-STAND_IN = "stand-in"
-"""As a path: synthetic rows instead of data."""
+STAND_IN = "stand-in"  # as a path: synthetic rows instead of data
 REMEDY = "download it as docs/datasets.md says, or set path to its folder, or to 'stand-in' for synthetic rows"
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 USUAL = ["".join(LETTERS[(7 * i + j * (i + 3)) % 26] for j in range(2 + i % 6)) for i in range(60)]

@@ -27,34 +27,25 @@ from recollect.lazy import np
 OPERATORS = ("[MIN", "[MAX", "[MED", "[SM")
 MIN, MAX, MEDIAN, SUM = range(11, 15)
 CLOSE = 15
-WORDS = ("", *map(str, range(10)), *OPERATORS, "]")
-"""The tokens' names, by number; token 0 is padding."""
-ROOTS = 2048
-"""Trees that are drawn together."""
+WORDS = ("", *map(str, range(10)), *OPERATORS, "]")  # the tokens' names, by number; token 0 is padding
+ROOTS = 2048  # trees that are drawn together
 
 
 class Shape(NamedTuple):
     """Limits of the trees that are drawn and kept."""
 
-    min_length: int
-    """Kept trees are longer."""
-    max_length: int
-    """Kept trees are shorter."""
-    max_depth: int
-    """Depth at which all nodes are digits; the root has depth 1."""
-    max_args: int
-    """Most arguments of an operator."""
+    min_length: int  # kept trees are longer
+    max_length: int  # kept trees are shorter
+    max_depth: int  # depth at which all nodes are digits; the root has depth 1
+    max_args: int  # most arguments of an operator
 
 
 class Rows(NamedTuple):
     """n expressions, concatenated."""
 
-    tokens: np.ndarray
-    """uint8, of all rows."""
-    ends: np.ndarray
-    """int64 ``[n]``: end of each row in ``tokens``."""
-    labels: np.ndarray
-    """uint8 ``[n]``: values, 0..9."""
+    tokens: np.ndarray  # uint8, of all rows
+    ends: np.ndarray  # int64 [n]: end of each row in tokens
+    labels: np.ndarray  # uint8 [n]: values, 0..9
 
     def row(self, number: int) -> np.ndarray:
         """Return the tokens of one expression."""
@@ -153,28 +144,3 @@ def _evaluate(operators: np.ndarray, values: np.ndarray, starts: np.ndarray, cou
         rows = np.arange(len(which))
         found[which] = (several[rows, (count - 1) // 2] + several[rows, count // 2]) // 2
     return found
-
-
-def read(tokens: Sequence[int]) -> int:
-    """Evaluate an expression with a plain stack; the reference for tests.
-
-    Raises:
-        ValueError: the tokens are no expression.
-    """
-    stack: list[list[int]] = [[]]
-    for token in map(int, tokens):
-        if 1 <= token <= 10:
-            stack[-1].append(token - 1)
-        elif MIN <= token <= SUM:
-            stack.append([token])
-        elif token == CLOSE and len(stack) > 1:
-            operator, *values = stack.pop()
-            ordered, n = sorted(values), len(values)
-            by_operator = {MIN: min, MAX: max, SUM: lambda all_: sum(all_) % 10}
-            by_operator[MEDIAN] = lambda _, o=ordered, n=n: (o[(n - 1) // 2] + o[n // 2]) // 2
-            stack[-1].append(by_operator[operator](values))
-        else:
-            raise ValueError(f"unexpected token {token}")
-    if len(stack) != 1 or len(stack[0]) != 1:
-        raise ValueError("brackets do not close")
-    return stack[0][0]

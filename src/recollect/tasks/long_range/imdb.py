@@ -33,8 +33,7 @@ from recollect.tasks.long_range.bytes import (
 )
 from recollect.tasks.streams.contract import Batch, DatasetTask, Part, TaskSpec, hold_out_last
 
-POINTS = {"neg": ("1", "2", "3", "4"), "pos": ("7", "8", "9", "10")}
-"""Classes, 0 and 1, and their ratings of 10 points."""
+POINTS = {"neg": ("1", "2", "3", "4"), "pos": ("7", "8", "9", "10")}  # classes, 0 and 1, and their ratings of 10 points
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,10 +91,8 @@ class IMDB(DatasetTask):
 class Reviews(NamedTuple):
     """Training or test reviews."""
 
-    texts: list[bytes]
-    """Contents of the files."""
-    labels: torch.Tensor
-    """long ``[n]``: 0 or 1."""
+    texts: list[bytes]  # contents of the files
+    labels: torch.Tensor  # long [n]: 0 or 1
 
 
 @lru_cache(maxsize=4)

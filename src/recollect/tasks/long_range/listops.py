@@ -31,8 +31,7 @@ from recollect.tasks.long_range.bytes import ask_at_last_step, pad_rows
 from recollect.tasks.long_range.expressions import WORDS, Rows, Shape, draw
 from recollect.tasks.streams.contract import Batch, DatasetTask, Part, TaskSpec
 
-FORMAT = 1
-"""Version of the generator, part of the file's name."""
+FORMAT = 1  # version of the generator, part of the file's name
 FEWEST_SHARDS, MOST_SHARDS = 100, 4000
 CHANCE_ROWS = 4000
 

@@ -78,12 +78,9 @@ class Pathfinder(StreamTask):
 class Paths(NamedTuple):
     """p dashes in each of b pictures."""
 
-    middles: np.ndarray
-    """``[p, b, 2]``: y and x, in pixels."""
-    angles: np.ndarray
-    """``[p, b]``: directions."""
-    whole: np.ndarray
-    """bool ``[p, b]``: the path of the dash found room for all its dashes."""
+    middles: np.ndarray  # [p, b, 2]: y and x, in pixels
+    angles: np.ndarray  # [p, b]: directions
+    whole: np.ndarray  # bool [p, b]: the path of the dash found room for all its dashes
 
 
 def draw_pictures(size: int, contour: int, count: int, random: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:

@@ -32,8 +32,7 @@ from recollect.tasks.streams.tables import SEQUENCE, TARGET, Rows, read_rows
 
 PARTS = ("train", "validation", "test")
 EXAMPLE = "example"
-MOST_TOKENS = 1 << 16
-"""Integers below this are read as tokens."""
+MOST_TOKENS = 1 << 16  # integers below this are read as tokens
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,24 +121,17 @@ class Arrays(DatasetTask):
 class Data:
     """Contents of a file: n rows, padded to t steps."""
 
-    inputs: torch.Tensor
-    """Tokens ``[n, t]`` or floats ``[n, t, d]``."""
-    targets: torch.Tensor
-    """Classes, long ``[n, t]``, or values, float ``[n, t, k]``."""
-    asked: torch.Tensor
-    """bool ``[n, t]``."""
-    lengths: torch.Tensor
-    """long ``[n]``: steps of each row."""
-    parts: dict[str, torch.Tensor]
-    """Row numbers of each part."""
+    inputs: torch.Tensor  # tokens [n, t] or floats [n, t, d]
+    targets: torch.Tensor  # classes, long [n, t], or values, float [n, t, k]
+    asked: torch.Tensor  # bool [n, t]
+    lengths: torch.Tensor  # long [n]: steps of each row
+    parts: dict[str, torch.Tensor]  # row numbers of each part
     vocabulary: int | None
-    outputs: int
-    """Classes, or values per step (k)."""
+    outputs: int  # classes, or values per step (k)
     chance: float
     class_names: tuple[str, ...] = ()
     class_weights: tuple[float, ...] | None = None
-    target_scale: tuple[np.ndarray, np.ndarray]
-    """Mean and deviation of the values in the file."""
+    target_scale: tuple[np.ndarray, np.ndarray]  # mean and deviation of the values in the file
 
 
 @lru_cache(maxsize=4)

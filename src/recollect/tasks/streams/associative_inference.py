@@ -203,12 +203,9 @@ class AssociativeInference(StreamTask):
 class Published(NamedTuple):
     """Published episodes: n of them with p pairs and k trials each."""
 
-    memory: np.ndarray
-    """float32 ``[n, p, 2, d]``: the pairs."""
-    trials: np.ndarray
-    """float32 ``[n, k, 3, d]``: cue, left, right."""
-    correct_answer: np.ndarray
-    """int ``[n, k]``: 0 left, 1 right."""
+    memory: np.ndarray  # float32 [n, p, 2, d]: the pairs
+    trials: np.ndarray  # float32 [n, k, 3, d]: cue, left, right
+    correct_answer: np.ndarray  # int [n, k]: 0 left, 1 right
     trial_type: np.ndarray
     """int ``[n, k]``: 1 is the first of :data:`TYPES`."""
 

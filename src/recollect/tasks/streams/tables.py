@@ -19,8 +19,7 @@ from typing import Any, NamedTuple
 from recollect.files import read_arrays
 from recollect.lazy import np
 
-SEQUENCE, TARGET = "sequence", "target"
-"""Default names of columns."""
+SEQUENCE, TARGET = "sequence", "target"  # default names of columns
 
 
 class Table(NamedTuple):
@@ -28,8 +27,7 @@ class Table(NamedTuple):
 
     path: str
     columns: Mapping[str, Sequence[Any]]
-    lines: Sequence[int] = ()
-    """Line of each row in the file; empty where files have no lines."""
+    lines: Sequence[int] = ()  # line of each row in the file; empty where files have no lines
 
     def where(self, row: int) -> str:
         """Name the place of a row, for errors."""
@@ -39,16 +37,11 @@ class Table(NamedTuple):
 class Rows(NamedTuple):
     """n rows of at most t steps."""
 
-    inputs: np.ndarray
-    """``[n, t]`` or ``[n, t, d]``, zeros behind the end of a row."""
-    targets: np.ndarray | None
-    """``[n]``, ``[n, t]`` or ``[n, t, k]``: numbers or text; None where there are none."""
-    lengths: np.ndarray
-    """long ``[n]``: steps of each row."""
-    split: np.ndarray | None
-    """Text ``[n]``: part that each row belongs to; None where the file has no split."""
-    asked: np.ndarray | None
-    """bool ``[n, t]``: steps at which an answer is wanted; None means all."""
+    inputs: np.ndarray  # [n, t] or [n, t, d], zeros behind the end of a row
+    targets: np.ndarray | None  # [n], [n, t] or [n, t, k]: numbers or text; None where there are none
+    lengths: np.ndarray  # long [n]: steps of each row
+    split: np.ndarray | None  # text [n]: part that each row belongs to; None where the file has no split
+    asked: np.ndarray | None  # bool [n, t]: steps at which an answer is wanted; None means all
 
 
 def read_rows(path: str, *, sequence: str, inputs: Sequence[str], target: str) -> Rows:

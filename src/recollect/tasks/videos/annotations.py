@@ -24,8 +24,7 @@ class Video(NamedTuple):
     """Annotations of a video."""
 
     name: str
-    seconds: float
-    """Length; NaN where unknown."""
+    seconds: float  # length; NaN where unknown
     activities: tuple[Activity, ...]
 
 

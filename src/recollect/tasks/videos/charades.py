@@ -31,12 +31,9 @@ from recollect.tasks.videos.contract import VideoTask, activity_labels, stack_ro
 from recollect.tasks.videos.video_files import VideoReader
 
 NUM_CLASSES = 157
-MOMENTS = 25
-"""Scored moments of a video."""
-SHORT = 1.0
-"""Seconds by which a video may be shorter than the table says."""
-KEPT_OUT = 20
-"""Each so many-th training video is for evaluations during a run."""
+MOMENTS = 25  # scored moments of a video
+SHORT = 1.0  # seconds by which a video may be shorter than the table says
+KEPT_OUT = 20  # each so many-th training video is for evaluations during a run
 
 
 @dataclass(frozen=True, kw_only=True)

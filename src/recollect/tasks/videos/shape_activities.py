@@ -29,8 +29,7 @@ from recollect.lazy import torch
 from recollect.tasks.streams.contract import Batch, TaskSpec, single_episode_batch
 from recollect.tasks.videos.contract import VideoTask
 
-SIDE = 32
-"""Pixels along a side of the picture that all coordinates refer to; ``size`` scales it."""
+SIDE = 32  # pixels along a side of the picture that all coordinates refer to; size scales it
 SHAPES: tuple[tuple[str, tuple[int, int, int]], ...] = (
     ("red square", (230, 50, 40)),
     ("green disc", (60, 200, 70)),
@@ -40,21 +39,15 @@ SHAPES: tuple[tuple[str, tuple[int, int, int]], ...] = (
     ("magenta disc", (220, 80, 210)),
     ("orange diamond", (245, 150, 40)),
     ("grey cross", (170, 170, 170)),
-)
-"""Shapes that are put into boxes; the last word is the form."""
+)  # shapes that are put into boxes; the last word is the form
 DIRECTIONS = ("left", "right", "up", "down")
 MOVES = ((0, -1), (0, 1), (-1, 0), (1, 0))  # y, x
 BALL, HAND, WALL = (235, 235, 235), (255, 255, 255), (110, 80, 50)
-PUT, TAKE = 2, 3
-"""Frames of putting and taking."""
-SPEED = 2
-"""Pixels of SIDE per frame of the ball."""
-TURN = 0.12
-"""Probability that the ball takes a new direction in a frame."""
-BEGINS = 8
-"""Most frames before the first shape; fewer in a short video."""
-AREA = (3, 15, 3, 28)
-"""Least and largest y and x of the ball."""
+PUT, TAKE = 2, 3  # frames of putting and taking
+SPEED = 2  # pixels of SIDE per frame of the ball
+TURN = 0.12  # probability that the ball takes a new direction in a frame
+BEGINS = 8  # most frames before the first shape; fewer in a short video
+AREA = (3, 15, 3, 28)  # least and largest y and x of the ball
 BOX_Y, RADIUS = 27, 3.2
 
 
@@ -196,14 +189,10 @@ class ShapeActivities(VideoTask):
 class _Box(NamedTuple):
     """Story of a box, step by step; all long ``[b, t]``."""
 
-    putting: torch.Tensor
-    """Frames since putting began, -1 outside."""
-    taking: torch.Tensor
-    """Frames since taking began, -1 outside."""
-    shape: torch.Tensor
-    """Shape inside, or on its way."""
-    source: torch.Tensor
-    """Step that last showed the shape, where something is taken."""
+    putting: torch.Tensor  # frames since putting began, -1 outside
+    taking: torch.Tensor  # frames since taking began, -1 outside
+    shape: torch.Tensor  # shape inside, or on its way
+    source: torch.Tensor  # step that last showed the shape, where something is taken
 
 
 def _box_x(place: int, boxes: int) -> int:

@@ -34,8 +34,7 @@ CLASSES = (
     "Diving", "FrisbeeCatch", "GolfSwing", "HammerThrow", "HighJump", "JavelinThrow", "LongJump", "PoleVault",
     "Shotput", "SoccerPenalty", "TennisSwing", "ThrowDiscus", "VolleyballSpiking",
 )  # fmt: skip
-KEPT_OUT = 10
-"""Each so many-th validation video is for evaluations during a run."""
+KEPT_OUT = 10  # each so many-th validation video is for evaluations during a run
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -20,19 +20,15 @@ from recollect.config import require
 
 FORMATS = {".mp4": "mp4", ".mkv": "matroska", ".mov": "mov", ".avi": "avi"}
 """Endings of files that can be written, and their names in FFmpeg."""
-MOST_BROKEN = 1000
-"""Consecutive broken frames after which reading ends."""
+MOST_BROKEN = 1000  # consecutive broken frames after which reading ends
 
 
 class Frame(NamedTuple):
     """One frame of a video."""
 
-    number: int
-    """From 0; broken ones count."""
-    seconds: float
-    """Since the start, by the file's time stamps, or by its rate."""
-    pixels: np.ndarray | None
-    """uint8 ``[y, x, 3]``, red, green, blue; None where it is broken."""
+    number: int  # from 0; broken ones count
+    seconds: float  # since the start, by the file's time stamps, or by its rate
+    pixels: np.ndarray | None  # uint8 [y, x, 3], red, green, blue; None where it is broken
 
 
 class VideoReader:
