@@ -16,6 +16,7 @@ from recollect.evaluation.confidence_interval import (
 )
 
 
+@pytest.mark.long
 def test_the_interval_has_its_level():
     generator = np.random.default_rng(1)
     hits = 0

@@ -86,6 +86,7 @@ def test_a_bot_that_never_answers_ends_the_recording(tmp_path):
     assert not (tmp_path / "demos.npz").exists()
 
 
+@pytest.mark.long
 def test_a_killed_recording_goes_on_and_ends_the_same(tmp_path, small_parts):
     config = DemonstrationsConfig(episodes=30)
     script = (
@@ -150,12 +151,8 @@ def test_no_processes_are_not_all_of_them(tmp_path, capsys):
 def test_time_limits_end_what_sleeps_and_nothing_else():
     with at_most(5.0):
         pass
-    import time
-
-    began = time.monotonic()
     with pytest.raises(HangingError, match=r"not done after 0\.05 s"), at_most(0.05):
-        time.sleep(5)
-    assert time.monotonic() - began < 2
+        threading.Event().wait()
 
 
 def test_levels_have_room_for_their_words():

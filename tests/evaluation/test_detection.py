@@ -1,6 +1,7 @@
 import math
 
 import numpy as np
+import pytest
 import torch
 
 from recollect.evaluation.detection import average_precision, detection_score, evaluate_detector
@@ -60,6 +61,7 @@ class OneFrame(torch.nn.Module):
         return torch.cat((targets[..., :4], doubt, take + doubt), -1), state
 
 
+@pytest.mark.long
 def test_chance_is_what_one_frame_tells():
     task = ShapeActivities(boxes=1, size=16, noise=0)
     targets = task.sample(512, torch.Generator().manual_seed(3)).targets

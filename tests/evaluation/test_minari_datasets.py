@@ -78,7 +78,7 @@ def test_what_is_kept_beside_the_format_and_is_no_such_thing_is_named(datasets, 
         read_recording(NAME)
 
 
-@pytest.mark.parametrize("name", ["mine/good", "good", "", "a b-v0", "mine/-v", "../mine-v0", "mine/go.od-v1", "/x-v0"])
+@pytest.mark.parametrize("name", ["mine/good", "", "a b-v0", "../mine-v0"])
 def test_names_that_minari_does_not_take_are_named(datasets, name):
     for look in (require_target, lambda target: write_recording(episodes(), target)):
         with pytest.raises(ValueError, match=r"record='minari:.*': give it a version, as in minari:mine/good-v0"):
@@ -86,7 +86,7 @@ def test_names_that_minari_does_not_take_are_named(datasets, name):
     assert not list(datasets.iterdir())
 
 
-@pytest.mark.parametrize("name", ["good-v0", "mine/good-v12", "a_1/b-2/good-one-v0"])
+@pytest.mark.parametrize("name", ["good-v0", "a_1/b-2/good-one-v12"])
 def test_names_that_minari_takes(name):
     require_target(f"minari:{name}")
     write_recording(episodes(), f"minari:{name}")

@@ -22,6 +22,7 @@ from recollect.runs import progress
 from recollect.tasks import BalletConfig, TMazeConfig, VisualMatchConfig
 from recollect.tasks.worlds.contract import Advance, TensorWorld, WorldConfig, WorldSpec
 
+BALLET = pytest.param("ballet", marks=pytest.mark.long)  # many pictures
 WORLDS = {"t-maze": TMazeConfig(length=3, slack=9), "ballet": BalletConfig(), "visual-match": VisualMatchConfig()}
 
 
@@ -41,7 +42,7 @@ def equal(one, two):
     )
 
 
-@pytest.mark.parametrize("key", WORLDS)
+@pytest.mark.parametrize("key", ["t-maze", "visual-match", BALLET])
 def test_episodes_are_those_of_an_evaluation_and_come_back_from_a_file(tmp_path, key):
     world = WORLDS[key]
     agent = agent_for(world)
@@ -196,7 +197,7 @@ def test_files_that_are_none_and_targets_that_are_none_are_named(tmp_path):
         write_recording(recording, "x.txt")
 
 
-@pytest.mark.parametrize("key", WORLDS)
+@pytest.mark.parametrize("key", ["t-maze", BALLET])
 def test_minari_keeps_all_but_the_score(tmp_path, monkeypatch, key):
     minari = pytest.importorskip("minari")
     monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path))

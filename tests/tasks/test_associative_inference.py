@@ -39,13 +39,18 @@ def from_one_pair(pairs, cue, left, right):
     return None
 
 
-def from_chains(pairs, cue, left, right):
-    """The answer of one who follows pairs from the cue."""
+def reachable(pairs, cue):
     linked, reached, waiting = links(pairs), {cue}, [cue]
     while waiting:
-        new = linked[waiting.pop()] - reached
+        new = linked.get(waiting.pop(), set()) - reached
         reached |= new
         waiting += new
+    return reached
+
+
+def from_chains(pairs, cue, left, right):
+    """The answer of one who follows pairs from the cue."""
+    reached = reachable(pairs, cue)
     assert (left in reached) != (right in reached)
     return int(right in reached)
 
@@ -93,13 +98,7 @@ def test_source_shows_the_right_item_in_the_last_pair_needed(task):
         pair = pairs[source // 2]
         assert pair[source % 2] == right
         # Without the pair no way leads from the cue to the right item.
-        rest = links(pairs[: source // 2] + pairs[source // 2 + 1 :])
-        reached, waiting = {cue}, [cue]
-        while waiting:
-            new = rest.get(waiting.pop(), set()) - reached
-            reached |= new
-            waiting += new
-        assert right not in reached
+        assert right not in reachable(pairs[: source // 2] + pairs[source // 2 + 1 :], cue)
         memory = batch.inputs[row, :-3].reshape(-1, 2, task.width).numpy()
         trial = batch.inputs[row, -3:].numpy()
         assert last_link(memory, trial[0], trial[1 + int(batch.targets[row, -1])]) == source
@@ -107,7 +106,7 @@ def test_source_shows_the_right_item_in_the_last_pair_needed(task):
 
 def test_types_are_asked_alike():
     # Steps from the cue to the right item tell direct trials from inferences.
-    batch = draw(LONG, 3000)
+    batch = draw(LONG, 900)
     lengths = torch.zeros(4)
     for row, (pairs, cue, *choices) in enumerate(named(batch)):
         linked, reached = links(pairs), {cue}
@@ -116,7 +115,7 @@ def test_types_are_asked_alike():
             if choices[int(batch.targets[row, -1])] in reached:
                 lengths[length] += 1
                 break
-    assert torch.allclose(lengths / 3000, torch.tensor([0, 3, 2, 1]) / 6, atol=0.03)
+    assert torch.allclose(lengths / 900, torch.tensor([0, 3, 2, 1]) / 6, atol=0.05)
     assert SMALL.asked == TYPES[3] and replace(LONG, types=("BD",)).asked == ("BD",)
 
 
@@ -127,9 +126,8 @@ def test_lure_and_right_item_are_alike():
         assert len(linked[left]) == len(linked[right])
 
 
-@pytest.mark.parametrize("kind", TYPES[3])
-def test_without_the_pairs_the_answer_is_a_coin(kind):
-    task = replace(SMALL, types=(kind,), width=6)
+def test_without_the_pairs_the_answer_is_a_coin():
+    task = replace(SMALL, types=("AC",), width=6)
 
     def features(batch):
         cue, left, right = batch.inputs[:, -3:].double().unbind(1)
@@ -262,6 +260,8 @@ def test_an_episode_without_the_wanted_type_is_named(tmp_path):
         ({"types": ("AD",)}, "types='AD': not a type of chains of 3"),
         ({"types": ("AB", "AB")}, "name each type once"),
         ({"split": "dev"}, "split='dev'"),
+        ({"form": "both"}, "form='both'"),
+        ({"num_chains": 5, "trials": 16}, "trials=16: give 1 to 15"),
     ],
 )
 def test_bad_fields_are_named(fields, message):
@@ -291,10 +291,3 @@ def test_all_trials_of_a_memory_at_once(task, form):
             source = batch.source[row, step + 2].item()
             assert torch.equal(batch.inputs[row, source], batch.inputs[row, step + 1 + answer])
         assert len(asked) == trials, "no trial is asked twice"
-
-
-def test_form_and_number_of_trials_are_checked():
-    with pytest.raises(ValueError, match="form='both'"):
-        replace(SMALL, form="both")
-    with pytest.raises(ValueError, match="trials=16: give 1 to 15"):
-        replace(SMALL, trials=16)

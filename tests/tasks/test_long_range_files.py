@@ -63,12 +63,10 @@ def test_reviews_are_read_as_bytes(reviews):
         (lambda folder: (folder / "train/pos/1_8.txt").write_bytes(b"a\nb\xff"), r"1_8.txt, line 2: .*no UTF-8"),
         (lambda folder: (folder / "train/pos/2_2.txt").write_text("bad"), r"2_2.txt.*pos points"),
         (lambda folder: (folder / "train/neg/readme.txt").write_text("hello"), r"readme.txt.*neg points"),
-        (lambda folder: (folder / "train/neg/99_0.txt").write_text("bad"), r"99_0.txt.*neg points: 1 to 4"),
         (
             lambda folder: (folder / "train/pos/99_77.txt").write_text("good"),
             r"99_77.txt.*pos points: 7 to 10",
         ),
-        (lambda folder: (folder / "train/neg/99_\u00b2.txt").write_text("bad"), r"99_\u00b2.txt.*neg points"),
         (
             lambda folder: (folder / "train/neg/\u00b2_2.txt").write_text("bad"),
             r"\u00b2_2.txt.*is called NUMBER_POINTS",
@@ -153,17 +151,6 @@ def batch_file(path, data, labels):
     path.write_bytes(pickle.dumps({b"data": data, b"labels": labels, b"batch_label": b"x"}, protocol=2))
 
 
-PICTURES = np.zeros((2, 3072), np.uint8)
-
-
-def shared(depth):
-    """A list of lists that share themselves: a few bytes each in the file, and twice as many numbers at each level."""
-    labels = [0, 1]
-    for _ in range(depth):
-        labels = [labels, labels]
-    return labels
-
-
 @pytest.fixture
 def pictures(tmp_path):
     random = np.random.default_rng(0)
@@ -192,23 +179,7 @@ def test_pictures_are_read_in_grey(pictures):
     ("damage", "message"),
     [
         (lambda f: (f / "data_batch_2").unlink(), r"data_batch_2 does not exist: .*docs/datasets.md"),
-        (lambda f: (f / "data_batch_2").write_bytes(b""), r"data_batch_2 is damaged"),
-        (lambda f: (f / "data_batch_2").write_bytes((f / "data_batch_2").read_bytes()[:5000]), r"_2 is damaged"),
-        (
-            lambda f: batch_file(f / "data_batch_2", np.zeros((2, 3072), np.uint8), [1, 12]),
-            r"picture 1: the label is 12",
-        ),
         (lambda f: shutil.copy(f / "data_batch_1", f / "test_batch"), r"test_batch is the same as .*data_batch_1"),
-        (lambda f: batch_file(f / "data_batch_2", PICTURES, [True, False]), r"_2.*labels are bool, not whole numbers"),
-        (lambda f: batch_file(f / "data_batch_2", PICTURES, shared(40)), r"_2.*labels are list, not whole numbers"),
-        (
-            lambda f: batch_file(f / "data_batch_2", PICTURES, [True, 2]),
-            r"_2.*labels are bool, not whole numbers",
-        ),
-        (lambda f: batch_file(f / "data_batch_2", PICTURES, np.ones(2, bool)), r"_2: labels are bool, not whole"),
-        (lambda f: batch_file(f / "data_batch_2", PICTURES, [1.0, 2.0]), r"_2.*labels are float, not whole numbers"),
-        (lambda f: batch_file(f / "data_batch_2", np.zeros((2, 3072), np.uint8), [1]), r"\[1\] labels for 2 pictures"),
-        (lambda f: batch_file(f / "data_batch_2", np.zeros((2, 99), np.uint8), [1, 1]), r"not uint8 \[n, 3072\]"),
         (lambda f: (f / "data_batch_2").write_bytes(pickle.dumps(print)), r"_2 is damaged.*it names builtins.print"),
     ],
 )
@@ -269,6 +240,7 @@ def test_how_far_the_discs_are_apart_hardly_tells_the_answer(size, rows, most):
     assert (rule[classes[half:]] == answers[half:]).mean() < most
 
 
+@pytest.mark.long
 def test_a_simple_count_does_not_tell_the_answer_of_pathfinder():
     batch = draw(Pathfinder(), 300)
     light, labels = batch.inputs.float().mean(1), batch.targets[:, -1].bool()
