@@ -34,7 +34,7 @@ def video(batch=2, steps=12, side=16):
 
 @pytest.mark.parametrize("tokens", ["joined", "steps"])
 @pytest.mark.parametrize("core", SMALL)
-def test_a_stream_says_what_the_whole_video_says(core, tokens):
+def test_stream_equals_the_whole_video(core, tokens):
     model = build(core, vector_tokens=tokens)
     frames, is_first = video()
     logits, _ = model(frames, model.initial_state(2), is_first)
@@ -48,7 +48,7 @@ def test_a_stream_says_what_the_whole_video_says(core, tokens):
     assert stream.nbytes == before
 
 
-def test_a_broken_step_is_nan_and_the_next_one_is_not():
+def test_an_unreadable_step_is_nan_and_the_next_one_is_not():
     model, (frames, _) = build(), video()
     stream = model.stream(2)
     stream.step(frames[:, 0], True)
@@ -79,6 +79,7 @@ def test_tokens_are_averaged_as_in_the_paper():
     torch.testing.assert_close(pool(tokens, (1, 4, 4), 4), means)
 
 
+@pytest.mark.long
 def test_models_of_transformers_frame_by_frame_and_a_segment_at_a_time(tmp_path):
     transformers = pytest.importorskip("transformers")
     common = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
@@ -105,7 +106,8 @@ def test_models_of_transformers_frame_by_frame_and_a_segment_at_a_time(tmp_path)
     assert all(weight.requires_grad for weight in tuned.backbone.parameters())
 
 
-def test_a_model_of_the_hub_sees_the_colours_that_it_was_trained_with(tmp_path, monkeypatch):
+@pytest.mark.long
+def test_a_model_of_the_hub_gets_the_colours_of_its_training(tmp_path, monkeypatch):
     transformers = pytest.importorskip("transformers")
     from transformers.image_processing_base import ImageProcessingMixin
 

@@ -76,7 +76,7 @@ def test_impala_resnet_has_the_published_size():
         assert ImpalaResNet(pixels(side, side, 4)).map_sides == (last, last)
 
 
-def test_ballet_cnn_sees_one_tile_per_cell():
+def test_ballet_cnn_reads_one_tile_per_cell():
     encoder = BalletCNN(pixels(99, 99, 3))
     assert [tuple(p.shape) for p in encoder.parameters() if p.ndim > 1] == [
         (16, 3, 9, 9),
@@ -128,7 +128,7 @@ def test_patches_are_a_linear_map_of_their_pixels():
         Patches14(pixels(20, 20))
 
 
-def test_instance_norm_tells_frames_apart_before_anything_is_learned():
+def test_instance_norm_separates_frames_before_training():
     frames = torch.zeros(30, 42, 42, dtype=torch.uint8)
     for number, (y, x) in enumerate(np.ndindex(5, 6)):
         frames[number, 8 * y : 8 * y + 3, 7 * x : 7 * x + 3] = 255
@@ -313,7 +313,7 @@ def test_bfloat16_autocast_reads_bytes_exactly_enough():
         ),
     ],
 )
-def test_what_cannot_be_seen_is_refused_with_a_remedy(space, config, message):
+def test_spaces_without_encoder_are_refused_with_a_remedy(space, config, message):
     with pytest.raises(ValueError, match=message):
         ObservationEncoder(space, config)
 
@@ -354,7 +354,9 @@ def test_empty_cells_begin_as_zeros_in_every_channel():
     assert not cells.flatten(0, 1)[:-1].any()
 
 
-@pytest.mark.parametrize("shape", [(40, 44, 2), (2, 40, 44), (40, 44)])
+@pytest.mark.parametrize(
+    "shape", [(40, 44, 2), *(pytest.param(s, marks=pytest.mark.long) for s in ((2, 40, 44), (40, 44)))]
+)
 @pytest.mark.parametrize("kind", ["nature-cnn", "impala-resnet"])
 def test_normalised_images_are_those_of_their_own_statistics(kind, shape):
     torch.manual_seed(0)
@@ -376,7 +378,7 @@ def test_normalised_images_are_those_of_their_own_statistics(kind, shape):
     torch.testing.assert_close(encoder(seen[1, -3:], 1), plain(normed[-3:].float(), 1), atol=2e-4, rtol=2e-4)
 
 
-def test_a_pixel_that_is_rarely_lit_is_heard_in_a_bright_picture():
+def test_a_rarely_lit_pixel_counts_in_a_bright_image():
     """What one of many bright pixels says is a small share of a first map; normalised it is not."""
     seen = torch.full((64, 40, 40), 200, dtype=torch.uint8)
     seen[::2, 20, 20] = 230

@@ -27,7 +27,7 @@ def seen(*lead):
 
 
 @pytest.mark.parametrize("kind", OURS)
-def test_the_sentence_changes_what_is_seen_of_an_image_once_it_is_learned(kind):
+def test_the_sentence_changes_the_encoding_of_an_image_after_training(kind):
     torch.manual_seed(0)
     encoder = ObservationEncoder(SPACE, config(kind))
     at, places, depth = encoder.film_map
@@ -56,7 +56,7 @@ def test_steps_and_rows_are_read_alike(kind):
         assert torch.allclose(whole[row], one, atol=1e-5)
 
 
-def test_points_say_where_something_is():
+def test_points_are_positions():
     torch.manual_seed(0)
     encoder = FiLMCNN(SPACE["image"], 4, None, scale=True)
     images = torch.zeros(3, 32, 32, 3, dtype=torch.uint8)
@@ -118,7 +118,7 @@ def test_efficientnet_is_film_conditioned_and_keeps_its_statistics():
     assert not torch.allclose(first, encoder(seen(2)["image"], torch.ones(2, 4)))
 
 
-def test_what_cannot_be_is_named(monkeypatch):
+def test_impossible_settings_are_named(monkeypatch):
     silent = spaces.Dict({"image": SPACE["image"]})
     with pytest.raises(ValueError, match="no part 'language'"):
         ObservationEncoder(silent, config("film-cnn"))

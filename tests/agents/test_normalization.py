@@ -49,7 +49,7 @@ def test_the_scale_follows_and_does_not_vanish():
     assert abs(norm.mean.item()) < 1e-3 and abs(norm.std.item() - 1) < 1e-2
 
 
-def test_nothing_seen_changes_nothing():
+def test_an_empty_update_changes_nothing():
     head, norm = nn.Linear(4, 1), ReturnNorm()
     before = {name: tensor.clone() for name, tensor in norm.state_dict().items()}
     norm.update(torch.empty(0), head)

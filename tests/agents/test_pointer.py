@@ -70,7 +70,7 @@ def test_an_identity_readout_points_at_what_is_most_like_the_output():
         SequenceModelConfig(identity_readout=True)
 
 
-def test_nothing_of_an_earlier_episode_is_pointed_at():
+def test_items_of_earlier_episodes_are_no_choices():
     agent = model()
     inputs, is_first = rows()
     is_first[:, 5] = True
@@ -124,7 +124,7 @@ def test_a_saved_model_points_again(tmp_path):
 
 
 @pytest.mark.parametrize("broken", [float("nan"), float("inf"), 1e200])
-def test_a_broken_item_is_no_choice(broken):
+def test_an_invalid_item_is_no_choice(broken):
     agent = model(config=replace(POINTER, norm_inputs=False))
     inputs, is_first = rows()
     is_first[:, 1:] = False
@@ -145,7 +145,7 @@ def test_autocast_keeps_the_dtype_of_the_state():
 
 
 @pytest.mark.parametrize("forgotten", [[], [True, False, False], [-1]])
-def test_a_stream_forgets_the_rows_that_are_named(forgotten):
+def test_a_stream_resets_the_given_rows(forgotten):
     agent = model().eval()
     live, inputs = agent.stream(3), rows()[0][:, :3]
     for x in inputs.unbind(1):

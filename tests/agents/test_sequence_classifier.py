@@ -65,7 +65,7 @@ def test_two_sequences_are_read_alone_and_compared():
     torch.testing.assert_close(ours(tokens, padding), ours.head(torch.cat((one, two, one * two, one - two), -1)))
 
 
-def test_hidden_tokens_are_not_seen():
+def test_masked_tokens_have_no_effect():
     ours = model(restores=True)
     tokens = torch.randint(0, 7, (2, 12))
     hidden = torch.rand(2, 12) < 0.4
@@ -79,7 +79,7 @@ def test_hidden_tokens_are_not_seen():
 
 
 @pytest.mark.parametrize("key", ROWS)
-def test_a_folder_keeps_it(tmp_path, key):
+def test_save_and_load_classifier(tmp_path, key):
     ours = model(reader=ENCODERS[key](), restores=True)
     ours.save(tmp_path)
     again = SequenceClassifier.load(tmp_path).double()
@@ -87,7 +87,7 @@ def test_a_folder_keeps_it(tmp_path, key):
     torch.testing.assert_close(again(tokens), ours(tokens), rtol=1e-4, atol=1e-5)
 
 
-def test_the_answer_stands_at_every_step_of_the_row_and_numbers_are_read_too():
+def test_the_answer_is_repeated_at_every_step_and_floats_are_read_too():
     task = ListOps(min_length=5, max_length=20, train_rows=50, validation_rows=5, test_rows=5)
     batch = task.sample(4, torch.Generator().manual_seed(0))
     ours = model(task.spec)
@@ -117,7 +117,7 @@ def test_bad_padding_and_rows_without_a_step_are_named(parts, groups):
     ours = model(TaskSpec(vocabulary=7, input_dim=None, num_classes=2, length=12, parts=parts), length_groups=groups)
     tokens = torch.zeros(2, 12, dtype=torch.long)
     for padding in (torch.zeros(2, 12), torch.zeros(1, 12).bool(), torch.zeros(2, 10).bool()):
-        with pytest.raises(ValueError, match=r"padding is .*; it must be bool \[2, 12\]: True where there is nothing"):
+        with pytest.raises(ValueError, match=r"padding is .*; it must be bool \[2, 12\]: True at steps to be ignored"):
             ours(tokens, padding)
     with pytest.raises(ValueError, match=r"inputs have shape \[2, 0\]: give rows .* of at least one step"):
         ours(tokens[:, :0])

@@ -104,7 +104,7 @@ def test_load_names_what_is_missing(tmp_path):
         SequenceModel.load(tmp_path)
 
 
-def test_a_broken_frame_is_seen_and_not_remembered():
+def test_an_invalid_frame_gives_nan_and_is_not_remembered():
     model = tiny_model("gru", input_dim=3)
     frames = torch.randn(1, 6, 3, dtype=torch.float64)
     frames[0, 2] = torch.nan

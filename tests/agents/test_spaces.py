@@ -20,7 +20,7 @@ SPACES = [
 
 
 @pytest.mark.parametrize("space", SPACES, ids=str)
-def test_there_and_back(space):
+def test_spaces_survive_json(space):
     text = json.dumps(space_to_json(space), allow_nan=False)
     back = space_from_json(json.loads(text))
     assert back == space

@@ -76,7 +76,7 @@ def test_bad_settings_are_named():
     "change",
     [{"quick": True}, {"explicit": False}, {"length": 2000}, {"batch_size": 2}, {"dtype": "bfloat16"}],
 )
-def test_the_page_takes_the_measurements_that_it_names(tmp_path, change):
+def test_the_page_uses_the_measurements_that_it_names(tmp_path, change):
     rows = [
         {
             "encoder": name,

@@ -36,7 +36,7 @@ def test_every_operation_has_a_row_in_the_table_and_in_the_files(results):
     assert [line["op"] for line in lines] == list(OPS) and lines[0]["commit"]
 
 
-def test_what_torch_lacks_is_said_once(results):
+def test_missing_interfaces_of_torch_are_named_once(results):
     found, _ = results
     lacking = [replace(row, available=row.op not in ("lstm", "gru")) for row in found.rows]
     shown = text(replace(found, rows=lacking))

@@ -172,7 +172,7 @@ def test_bad_arguments(arguments, words):
         certify(**arguments)
 
 
-def test_no_process_certifies_nothing():
+def test_at_least_one_process():
     with pytest.raises(ValueError, match="processes=0: give at least 1"):
         list(certify_many(["gru"], processes=0))
 
@@ -229,7 +229,7 @@ class LosesDigits(zoo.Recurrent):
         return super().advance(self.read(x + 3000.0) - self.read(torch.full_like(x, 3000.0)), state)
 
 
-def test_rounding_is_told_from_a_mistake():
+def test_rounding_is_distinguished_from_a_mistake():
     card = certify(Amplifies(), lines=["splits", "rows", "float32"])
     assert card.passed, str(card)
     assert certify(OffByALittle(), lines=["splits"]).failed == ("splits",)
