@@ -228,7 +228,7 @@ def learning_table(results: Path) -> str:
     found = [json.loads(path.read_text()) for path in sorted((results / "memory-suite").glob("*-seed*.json"))]
     picture = "![How far every core gets in every task, from chance to the oracle](docs/assets/memory-suite.svg)"
     cells = grand_table(with_memory_requirements(RECIPES["memory-suite"], "lite", found))
-    return "\n".join([picture, "", *cells.answers()])
+    return "\n".join([picture, "", cells.answers()])
 
 
 def figure(cores: dict[str, Any], path: Path) -> None:

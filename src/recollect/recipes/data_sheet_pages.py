@@ -18,7 +18,7 @@ from recollect.comparison.plots import has_matplotlib
 from recollect.comparison.table_pictures import WIDE_PAGE, Cell, HeatMap, Panel, heat_map_svg, level_curves_svg
 from recollect.evaluation.confidence_interval import Interval, interquartile_mean, seeds_interval
 from recollect.files import replace_between, write_atomically
-from recollect.recipes.markdown import markdown_cell
+from recollect.recipes.result_tables import markdown_cell, markdown_table
 
 Results = Sequence[Mapping[str, Any]]
 
@@ -130,12 +130,9 @@ class Sheets:
         """One row per core: what it holds and what it costs, as Markdown."""
         heads = ["core", "items", "bits per KiB of state", "delay", "beyond training", "distractors", "overwrites"]
         heads += ["µs per step", "state bytes", "parameters", "seeds"]
-        lines = ["| " + " | ".join(heads) + " |", "|---" + "|---:" * (len(heads) - 1) + "|"]
-        for sheet in self.sheets:
-            lines.append(f"| {sheet.core} | " + " | ".join(self._cells(sheet)) + " |")
-        for core, reason in self.missing:
-            lines.append(f"| {core} | {markdown_cell(reason)} |" + " |" * (len(heads) - 2))
-        return "\n".join(lines)
+        rows = [[sheet.core, *self._cells(sheet)] for sheet in self.sheets]
+        rows += [[core, markdown_cell(reason), *[""] * (len(heads) - 2)] for core, reason in self.missing]
+        return markdown_table(heads, rows)
 
     def _cells(self, sheet: Sheet) -> list[str]:
         items, delay, distractors, overwrites = (sheet.reached(measure, self.good) for measure in self.measures)
@@ -211,9 +208,7 @@ class Sheets:
                 f"![Scores of {sheet.core} by items, delay, distractors and overwrites]"
                 f"(../assets/data-sheet-{sheet.core}.svg)",
                 "",
-                "| " + " | ".join(heads) + " |",
-                "|---:" * len(heads) + "|",
-                "| " + " | ".join(cells) + " |",
+                markdown_table(heads, [cells], "r" * len(heads)),
                 "",
                 f"Hardest levels up to which at least {100 * self.good:.0f} % of the answers are right, at about "
                 f"{round(sheet.parameters, -3) // 1000} 000 parameters ({seeds}). Shaded: harder than anything in "

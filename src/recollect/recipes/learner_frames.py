@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from recollect.evaluation.confidence_interval import interquartile_mean
+from recollect.recipes.result_tables import markdown_table
 
 ABOUT = (
     "Steps of the world per second of training, interquartile mean over seeds (lowest to highest), and the ratio to "
@@ -24,7 +25,7 @@ def frames_table(experiments: Mapping[str, Sequence[Mapping[str, Any]]]) -> str 
     Args:
         experiments: the results of one scale each, by heading. Only rows labelled by a core alone are used.
     """
-    lines = []
+    rows = []
     for title, results in experiments.items():
         speeds = {core: _speeds(results, core) for core in dict.fromkeys(result["core"] for result in results)}
         speeds = {core: found for core, found in speeds.items() if len(found)}
@@ -33,12 +34,11 @@ def frames_table(experiments: Mapping[str, Sequence[Mapping[str, Any]]]) -> str 
             mean = interquartile_mean(found)
             ratio = "-" if base is None else f"{mean / interquartile_mean(base):.2f}"
             numbers = [f"{mean:,.0f}", f"{found.min():,.0f} to {found.max():,.0f}"]
-            row = [title, core, *(number.replace(",", " ") for number in numbers), str(len(found)), ratio]
-            lines.append("| " + " | ".join(row) + " |")
-    if not lines:
+            rows.append([title, core, *(number.replace(",", " ") for number in numbers), str(len(found)), ratio])
+    if not rows:
         return None
-    head = ["| | core | frames per second | range | n | to transformer-xl |", "|---|---|---|---|---|---|"]
-    return "\n".join(["### Learner frames per second", "", ABOUT, "", *head, *lines])
+    heads = ["", "core", "frames per second", "range", "n", "to transformer-xl"]
+    return "\n".join(["### Learner frames per second", "", ABOUT, "", markdown_table(heads, rows, "llllll")])
 
 
 def _speeds(results: Sequence[Mapping[str, Any]], core: str) -> np.ndarray:

@@ -20,7 +20,7 @@ from recollect.comparison.suite import Suite, normalised
 from recollect.comparison.table_pictures import WIDE_PAGE, Bar, Cell, HeatMap, heat_map_svg, profile_svg
 from recollect.evaluation.confidence_interval import Interval, interquartile_mean, seeds_interval
 from recollect.files import write_atomically
-from recollect.recipes.markdown import markdown_cell
+from recollect.recipes.result_tables import markdown_cell, markdown_table
 from recollect.training.training_aids import teacher_description
 
 THRESHOLDS = np.linspace(0, 1, 101)
@@ -169,20 +169,18 @@ class Cells:
         failed = [one["error"] for one in self.runs.get(row.labels[column.key], []) if one["status"] != "ok"]
         return f"failed: {failed[0]}" if failed else "not run yet"
 
-    def _fewer(self) -> list[str]:
-        """Cells with a number that have fewer seeds than others have, or seeds that failed: lines of a table."""
-        cells = [(row, column, self.good(row, column)) for row in self.shown for column in self.columns]
-        most = max((len(good) for _, _, good in cells), default=0)
-        lines = []
-        for row, column, good in cells:
+    def _fewer(self) -> list[list[str]]:
+        """Return rows of a table: scores with fewer seeds than others have, or with seeds that failed."""
+        found = [(row, column, self.good(row, column)) for row in self.shown for column in self.columns]
+        most = max((len(good) for _, _, good in found), default=0)
+        rows = []
+        for row, column, good in found:
             failed = [one for one in self.runs.get(row.labels[column.key], []) if one["status"] != "ok"]
             if good and (failed or len(good) < most):
-                said = "; ".join(f"seed {one['seed']} failed: {one['error']}" for one in failed)
-                told = markdown_cell(said or "not run yet")
-                lines.append(
-                    f"| {_task(column)} | {markdown_cell(_shown(row.name))} | {len(good)} of {most} | {told} |"
-                )
-        return lines
+                reasons = "; ".join(f"seed {one['seed']} failed: {one['error']}" for one in failed)
+                cells = [_shown(row.name), f"{len(good)} of {most}", reasons or "not run yet"]
+                rows.append([_task(column), *map(markdown_cell, cells)])
+        return rows
 
     def _brief(self, row: Line, column: Heading) -> str:
         """The same in a word: a dash for what is not run yet, or failed."""
@@ -282,18 +280,14 @@ class Cells:
     def table(self) -> str:
         """Scores in the tasks' own units, as Markdown; reasons where there are none."""
         heads = ["", *(_task(column) for column in self.columns), "IQM", f"beats {ABLATION}"]
-        lines = ["| " + " | ".join(heads) + " |", "|---" + "|---:" * (len(heads) - 1) + "|"]
-        for row in self.shown:
-            cells = [markdown_cell(_shown(row.name)), *self._scores(row), *self._overall(row.name)]
-            lines.append("| " + " | ".join(cells) + " |")
+        rows = [[markdown_cell(_shown(row.name)), *self._scores(row), *self._overall(row.name)] for row in self.shown]
         for name in ("chance", "oracle"):
-            known = [f"{getattr(column, name):.2f}" for column in self.columns]
-            lines.append(f"| *{name}* | " + " | ".join([*known, "", ""]) + " |")
-        return "\n".join(lines)
+            rows.append([f"*{name}*", *(f"{getattr(column, name):.2f}" for column in self.columns), "", ""])
+        return markdown_table(heads, rows)
 
-    def order(self) -> list[str]:
-        """Where what the papers put above what is above it, with intervals that do not touch, as Markdown."""
-        lines = []
+    def order(self) -> list[list[str]]:
+        """Return rows of a table: the tasks in which intervals are in the order of the papers, touch, or contradict."""
+        rows = []
         for upper, lower in PAIRS:
             parts: dict[str, list[str]] = {"above": [], "neither": [], "below": []}
             for column in self.columns:
@@ -303,12 +297,12 @@ class Cells:
                     parts[where].append(column.title)
             if any(parts.values()):
                 cells = (markdown_cell("; ".join(titles) or "-") for titles in parts.values())
-                lines.append(f"| {_shown(upper)} over {_shown(lower)} | " + " | ".join(cells) + " |")
-        return lines
+                rows.append([f"{_shown(upper)} over {_shown(lower)}", *cells])
+        return rows
 
     def _order_section(self) -> list[str]:
-        lines = self.order()
-        if not lines:
+        rows = self.order()
+        if not rows:
             return []
         return [
             "## Does the order of the papers hold?",
@@ -317,9 +311,7 @@ class Cells:
             "window keeps about as many bytes as hcam's chunks. Where intervals meet, mostly both rows solve the task, "
             "or both are at chance: they do not reach the answer, or were given too little time.",
             "",
-            "| | above | intervals meet | below |",
-            "|---|---|---|---|",
-            *lines,
+            markdown_table(["", "above", "intervals meet", "below"], rows, "llll"),
             "",
         ]
 
@@ -353,9 +345,9 @@ class Cells:
         spread = f" ({100 * between.low:.0f} to {100 * between.high:.0f})" if between else ""
         return f"{100 * part.beats(name, ABLATION):.0f} %{spread}"
 
-    def answers(self) -> list[str]:
-        """Who solves which task, who learns something of it and who nothing, as Markdown; columns with runs alone."""
-        lines = ["| task | lag, steps | solved by | partly by | not begun by |", "|---|---:|---|---|---|"]
+    def answers(self) -> str:
+        """Return a Markdown table of the cores that solve, partly solve or do not begin each task that has been run."""
+        rows = []
         for column in self.columns:
             found = [(row.name, self.suite.scores.get((row.name, column.key))) for row in self.shown]
             known = {name: scores for name, scores in found if scores is not None}
@@ -369,32 +361,31 @@ class Cells:
                 "; ".join(_shown(name) for name in best if middle[name] < BEGUN),
             ]
             if middle:
-                cells = [_task(column), self._foot(column), *(markdown_cell(part or "-") for part in parts)]
-                lines.append("| " + " | ".join(cells) + " |")
-        return lines
+                rows.append([_task(column), self._foot(column), *(markdown_cell(part or "-") for part in parts)])
+        return markdown_table(["task", "lag, steps", "solved by", "partly by", "not begun by"], rows, "lrlll")
 
     def _part(self, scores: np.ndarray) -> str:
         """A scaled score; that of each seed where a mean would hide that it is all or nothing."""
         torn = scores.max() >= SOLVED and scores.min() < BEGUN
         return ", ".join(f"{100 * score:z.0f}" for score in (scores if torn else [self._middle(scores)]))
 
-    def imitation(self) -> list[str]:
-        """How every column is learned, as Markdown: time of a cell, teacher, and what helps which rows."""
-        lines = ["| task | how | seconds of a cell | teacher and helps |", "|---|---|---:|---|"]
+    def imitation(self) -> str:
+        """Return a Markdown table of how each task is learned: time per run, teacher, and training aids by row."""
+        rows = []
         for column in self.columns:
             runs = {row.name: good[0] for row in self.rows if (good := self.good(row, column))}
-            rows: dict[str, list[str]] = {}
+            users: dict[str, list[str]] = {}
             for name, run in runs.items():
                 teacher = teacher_description(run.get("config", {})) or run.get("taught_by")
-                for helped in (*([teacher] if teacher else []), *run.get("helps", ())):
-                    rows.setdefault(helped, []).append(name)
-            helps = [
-                helped if len(names) == len(runs) else f"{helped} ({', '.join(map(_shown, names))})"
-                for helped, names in rows.items()
+                for aid in (*([teacher] if teacher else []), *run.get("helps", ())):
+                    users.setdefault(aid, []).append(name)
+            aids = [
+                aid if len(names) == len(runs) else f"{aid} ({', '.join(map(_shown, names))})"
+                for aid, names in users.items()
             ]
-            told = markdown_cell("; ".join(helps))
-            lines.append(f"| {markdown_cell(column.title)} | {column.how} | {column.seconds:g} | {told} |")
-        return lines
+            title, aids_used = markdown_cell(column.title), markdown_cell("; ".join(aids))
+            rows.append([title, column.how, f"{column.seconds:g}", aids_used])
+        return markdown_table(["task", "how", "seconds of a cell", "teacher and helps"], rows, "llrl")
 
     def _statistics(self) -> str:
         if not self.compared.tasks:
@@ -414,16 +405,17 @@ class Cells:
     def page(self, table: str, beats: str, profile: str) -> str:
         """The page."""
         empty = [
-            f"| {_task(column)} | {markdown_cell(self._names(rows))} | {markdown_cell(reason)} |"
+            [_task(column), markdown_cell(self._names(rows)), markdown_cell(reason)]
             for column in self.columns
             for reason, rows in self._empty(column).items()
         ]
-        reasons = ["## Empty cells", "", "| task | cores | reason |", "|---|---|---|", *empty, ""] if empty else []
+        heads = ["task", "cores", "reason"]
+        reasons = ["## Empty cells", "", markdown_table(heads, empty, "lll"), ""] if empty else []
         fewer = self._fewer()
         if fewer:
-            heads = ["| task | core | seeds | others |", "|---|---|---:|---|"]
+            cells = markdown_table(["task", "core", "seeds", "others"], fewer, "llrl")
             weight = "In a number over several tasks each counts by its seeds, so these count for less there."
-            reasons += ["## Cells with fewer seeds", "", weight, "", *heads, *fewer, ""]
+            reasons += ["## Cells with fewer seeds", "", weight, "", cells, ""]
         waiting = [markdown_cell(_shown(row.name)) for row in self.rows if row not in self.shown]
         reasons += [f"Rows of which nothing is run yet: {', '.join(waiting)}.", ""] if waiting else []
         return "\n".join(
@@ -449,7 +441,7 @@ class Cells:
                 "one solved the task and another did not begin. These hold for this size and this training time only: "
                 "longer runs learn more.",
                 "",
-                *self.answers(),
+                self.answers(),
                 "",
                 *self._order_section(),
                 "## Scores",
@@ -462,7 +454,7 @@ class Cells:
                 *reasons,
                 "## How each column is learned",
                 "",
-                *self.imitation(),
+                self.imitation(),
                 "",
                 *self._absent(),
                 "Made from `results/memory-suite/` by `recollect reproduce memory-suite`, which resumes.",

@@ -40,8 +40,8 @@ from recollect.files import read_json, replace_between, require_json_type, write
 from recollect.machine import peak_bytes, reset_peak_bytes
 from recollect.recipes.base import Recipe, Run, Test
 from recollect.recipes.learner_frames import frames_table
-from recollect.recipes.markdown import markdown_cell
 from recollect.recipes.memory_requirements import policies_of, requirements_of
+from recollect.recipes.result_tables import markdown_cell, markdown_table
 from recollect.runs.errors import RunError
 from recollect.runs.folder_lock import InUseError
 from recollect.runs.provenance import environment
@@ -328,10 +328,8 @@ def _experiments(base: Path) -> dict[str, list[dict[str, Any]]]:
 def _paged(recipe: Recipe, scale: str, results: Sequence[Mapping[str, Any]], root: Path) -> str:
     """Return the table of a recipe that has its own pages, and write these."""
     assert recipe.pages is not None
-    lines = [f"### {recipe.title} ({scale} scale)", "", f"{recipe.about} Source: {recipe.source}.", ""]
-    return "\n".join(
-        [*lines, recipe.pages(with_memory_requirements(recipe, scale, results), root), "", *_caption(results)]
-    )
+    own = recipe.pages(with_memory_requirements(recipe, scale, results), root)
+    return "\n".join([*_title(recipe, scale), own, "", *_caption(results)])
 
 
 def with_memory_requirements(recipe: Recipe, scale: str, results: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -366,14 +364,7 @@ def table(recipe: Recipe, scale: str, results: Sequence[Mapping[str, Any]]) -> s
     order = {run.label: place for place, run in enumerate(rows)}
     asked = {(run.label, name): lag_and_reach(run, test) for run in rows for name, test in run.scored.items()}
     labels = sorted({result["label"] for result in results}, key=lambda label: (order.get(label, len(order)), label))
-    lines = [
-        f"### {recipe.title} ({scale} scale)",
-        "",
-        f"{recipe.about} Source: {recipe.source}.",
-        "",
-        "| | paper | ours | n | interval | chance | lag / reach | command |",
-        "|---|---|---|---|---|---|---|---|",
-    ]
+    lines: list[list[str]] = []
     for label in labels:
         runs = [result for result in results if result["label"] == label]
         good = [result for result in runs if result["status"] == "ok"]
@@ -383,10 +374,16 @@ def table(recipe: Recipe, scale: str, results: Sequence[Mapping[str, Any]]) -> s
         for result in runs:
             if result["status"] != "ok":
                 error = markdown_cell(f"failed: {result['error']}")
-                row = [f"{markdown_cell(result['row'])}, seed {result['seed']}", result["paper"], error, "0", *"---"]
-                lines.append("| " + " | ".join([*row, f"`{result['command']}`"]) + " |")
-    perfect = [PERFECT, ""] if any("(perfect after " in line for line in lines) else []
-    return "\n".join([*lines, "", *perfect, *_caption(results), *_reference_lines(rows)])
+                row = f"{markdown_cell(result['row'])}, seed {result['seed']}"
+                lines.append([row, result["paper"], error, "0", *"---", f"`{result['command']}`"])
+    heads = ["", "paper", "ours", "n", "interval", "chance", "lag / reach", "command"]
+    cells = markdown_table(heads, lines, "l" * len(heads))
+    perfect = [PERFECT, ""] if "(perfect after " in cells else []
+    return "\n".join([*_title(recipe, scale), cells, "", *perfect, *_caption(results), *_reference_lines(rows)])
+
+
+def _title(recipe: Recipe, scale: str) -> list[str]:
+    return [f"### {recipe.title} ({scale} scale)", "", f"{recipe.about} Source: {recipe.source}.", ""]
 
 
 def lag_and_reach(run: Run, test: Test) -> str:
@@ -416,20 +413,20 @@ def _reference_lines(rows: Sequence[Run]) -> list[str]:
     return lines
 
 
-def _row(first: Mapping[str, Any], name: str, good: Sequence[Mapping[str, Any]], asked: str) -> str:
+def _row(first: Mapping[str, Any], name: str, good: Sequence[Mapping[str, Any]], asked: str) -> list[str]:
     tests = [result["tests"][name] for result in good]
     low, high = seeds_interval(
         [np.array(test["correct"]) for test in tests], [np.array(test["asked"]) for test in tests]
     )
     score = f"{interquartile_mean(np.array([test['score'] for test in tests])):.3f}{_samples(good)}"
-    helped = ", ".join(_helped_by(first))
-    title = markdown_cell(first["row"] + (f" ({helped})" if helped else "") + (f", {name}" if name else ""))
+    aids = ", ".join(_training_aids(first))
+    title = markdown_cell(first["row"] + (f" ({aids})" if aids else "") + (f", {name}" if name else ""))
     chance = "-" if math.isnan(tests[0]["chance"]) else f"{tests[0]['chance']:.3f}"
-    row = [title, tests[0]["paper"], score, str(len(good)), f"{low:.3f} to {high:.3f}", chance, asked]
-    return "| " + " | ".join([*row, f"`{first['command']}`"]) + " |"
+    numbers = [score, str(len(good)), f"{low:.3f} to {high:.3f}", chance, asked]
+    return [title, tests[0]["paper"], *numbers, f"`{first['command']}`"]
 
 
-def _helped_by(result: Mapping[str, Any]) -> list[str]:
+def _training_aids(result: Mapping[str, Any]) -> list[str]:
     """Return teacher and training aids, from the config where it can be read, so that old results use today's words."""
     said = (result.get("taught_by"), *result.get("helps", ()))
     return list(all_training_aids(result.get("config", {}))) or [name for name in said if name]
