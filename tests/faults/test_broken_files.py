@@ -69,7 +69,7 @@ CONFIGS = [
     (("core", "kind"), 7, "kind=7"),
     (("core", "kind"), None, "'kind' is missing"),
     (("core", "kind"), "gruu", "did you mean 'gru'"),
-    (("core", "kind"), "antigravity:Core", "cannot import it without --trust.*--trust"),
+    (("core", "kind"), "antigravity:Core", "cannot import it without --trust"),
     (("core", "kind"), "os.path:", "cannot import it|no CoreConfig"),
     (("core", "kind"), ":", "cannot import it without --trust"),
     (("kind",), "json:loads", "no TrainerConfig"),

@@ -129,7 +129,9 @@ def test_chunks_change_gradients_and_not_what_is_said():
 def test_a_rollout_that_cannot_be_cut_is_named():
     with pytest.raises(ValueError, match=r"chunk=5: give a divisor of unroll \+ 1 = 12, or change the unroll"):
         trainer(chunk=5)
-    with pytest.raises(ValueError, match=r"update_per='chunk': say how many rows a chunk has: chunk=80 for unroll=239"):
+    with pytest.raises(
+        ValueError, match=r"update_per='chunk': give the number of rows of a chunk: chunk=80 for unroll=239"
+    ):
         ReuseConfig(update_per="chunk")
     with pytest.raises(ValueError, match=r"learner_memory='full': choose one of 'stored', 'empty'"):
         ReuseConfig(learner_memory="full")

@@ -75,8 +75,8 @@ def test_mistakes_are_named(capsys, tmp_path, monkeypatch, words, message):
 
 
 def test_help_of_cloning_is_its_own(capsys):
-    assert "--teacher.name" in flags.flags("t-maze", "gru", "cloning")
-    assert "--teacher.name" not in flags.flags("t-maze", "gru") and "--teacher.name" in flags.flags(
+    assert "--teacher.name" in flags.run_flags("t-maze", "gru", "cloning")
+    assert "--teacher.name" not in flags.run_flags("t-maze", "gru") and "--teacher.name" in flags.run_flags(
         "gym:A-v0", "gru", "cloning"
     )
     status, out, _ = run(capsys, "train", "t-maze", "--core", "gru", "--trainer", "cloning", "--help-all")

@@ -166,7 +166,7 @@ def test_targets_inside_chunks_are_those_of_a_literal_loop(apart):
     assert wanted > 3
     made.close()
     assert "attention targets inside chunks" in replace(BOTH, inside=True).training_aids
-    with pytest.raises(ValueError, match="inside=True: it is about targets for attention: give attention_cost too"):
+    with pytest.raises(ValueError, match="inside=True: it changes the targets of attention: give attention_cost too"):
         SupervisionConfig(label_cost=1.0, inside=True)
     windows = trainer(WINDOW)
     rollout = played(windows)

@@ -115,11 +115,11 @@ def certify(  # noqa: PLR0913 (each one is an option of the command)
         name: of the core on the card.
 
     Raises:
-        ValueError: the module cannot be copied or has no ``initial_state``; an unknown shape, line or backend; bad
-            sizes.
+        ValueError: a module without copy or ``initial_state``; an unknown shape, line or backend; bad sizes.
     """
-    given = isinstance(core, Candidate)
-    candidate = core if given else Candidate(name=name or type(core).__name__, core=core, rebuild=rebuild)
+    candidate = (
+        core if isinstance(core, Candidate) else Candidate(name=name or type(core).__name__, core=core, rebuild=rebuild)
+    )
     module = candidate.core
     started = time.perf_counter()
     shape = _input_shape(module, input_shape or candidate.input_shape)
