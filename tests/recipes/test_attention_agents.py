@@ -131,7 +131,7 @@ def test_images_of_another_size_layout_or_type_are_named():
     for shape in ((1, 84, 84), (42, 42, 1)):
         with pytest.raises(ValueError, match=r"observation has shape .*; this agent takes \[b, t, 1, 42, 42\]"):
             show(torch.zeros(1, 1, *shape, dtype=torch.uint8))
- this agent was built for bytes 0..255"):
+    with pytest.raises(ValueError, match=r"images have dtype torch.float32: this agent was built for bytes 0..255"):
         show(torch.rand(1, 1, 1, 42, 42))
     show(torch.zeros(1, 1, 1, 42, 42, dtype=torch.uint8))
 

@@ -108,8 +108,7 @@ def certify(  # noqa: PLR0913 (each one is an option of the command)
         backend: of ``torch.compile``; ``"inductor"`` is slow and thorough.
         long_steps: length of the long run of ``state-bytes``.
         long_seconds: time limit of that run; the card has the number of steps.
-        reference: a reference implementation, ``"package.module:function"`` or a function with the arguments of
-            ``Reference``.
+        reference: a plain form, as ``"package.module:function"`` or a function with the arguments of ``Reference``.
         thorough: no time limit for the long run, and every line at three seeds.
         quick: fewer repetitions, for test suites that certify hundreds of configs.
         name: of the core on the card.
@@ -121,8 +120,7 @@ def certify(  # noqa: PLR0913 (each one is an option of the command)
         core if isinstance(core, Candidate) else Candidate(name=name or type(core).__name__, core=core, rebuild=rebuild)
     )
     module = candidate.core
-    started = time.perf_counter()
-    shape = _input_shape(module, input_shape or candidate.input_shape)
+    started, shape = time.perf_counter(), _input_shape(module, input_shape or candidate.input_shape)
     excused, chosen = _exemptions(module, exemptions or {}), _lines(lines)
     options = Options(
         steps=(candidate.steps or 48) if steps is None else steps,
