@@ -48,7 +48,7 @@ def test_datasets(folder):
 
 
 def test_video(folder):
-    assert len(run("video")["said"]) == 40
+    assert len(run("video")["outputs"]) == 40
 
 
 def test_your_own_data(folder):
