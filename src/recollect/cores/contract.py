@@ -295,5 +295,6 @@ def _is_all_finite(inputs: Tensor, state: Any) -> bool:
 
 def require_no_dropout(core: MemoryCore[Any]) -> None:
     """Raise ``ValueError`` if a core would drop out: plain forms have no dropout."""
-    dropout: float = core.config.dropout  # pyright: ignore[reportAttributeAccessIssue]
+    config: Any = core.config
+    dropout = config.dropout
     require(not (core.training and dropout), "dropout", dropout, "the plain form has none, call core.eval() first")

@@ -53,6 +53,12 @@ def input_projection(input_dim: int, dim: int) -> nn.Module:
     return nn.Identity() if input_dim == dim else Linear(input_dim, dim)
 
 
+def linear_flops(*modules: nn.Module) -> int:
+    """Return multiply-adds x 2 of all linear maps below some modules, each applied to one vector."""
+    children = (child for module in modules for child in module.modules())
+    return sum(2 * child.weight.numel() for child in children if isinstance(child, nn.Linear))
+
+
 def init_lecun(module: nn.Module) -> None:
     """Initialize every linear map and convolution below ``module`` by its fan in, and zero its bias.
 

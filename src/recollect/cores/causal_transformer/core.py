@@ -33,7 +33,7 @@ from torch import Tensor, nn
 from recollect.cores.causal_transformer.config import CausalTransformerConfig
 from recollect.cores.contract import MemoryCore, Places, companion
 from recollect.layers.config import feedforward_width
-from recollect.layers.feedforward import FeedForward, input_projection
+from recollect.layers.feedforward import FeedForward, input_projection, linear_flops
 from recollect.layers.tap import Tap
 from recollect.layers.window_attention import plan_window, slide_layers, sliding_attention, window_steps
 from recollect.ops.linear import Linear, linear
@@ -182,9 +182,6 @@ class CausalTransformer(MemoryCore[CausalTransformerState]):
         return {f"layers.{i}.tap": places for i in range(len(self.layers))}
 
     def flops_per_step(self) -> int:
-        """Per layer: qkv 6 d^2, out 2 d^2, feed-forward 4 d f, scores and sum 4 d (w + 1)."""
+        """Sum of all linear maps, and of scores and sums 4 d (w + 1) per layer."""
         c = self.config
-        d, hidden = c.dim, feedforward_width(c.dim, c.hidden_dim)
-        layer = 8 * d * d + 4 * d * hidden + 4 * d * (c.memory_len + 1)
-        project = 0 if self.input_shape[0] == d else 2 * d * self.input_shape[0]
-        return c.num_layers * layer + project
+        return linear_flops(self) + c.num_layers * 4 * c.dim * (c.memory_len + 1)

@@ -35,7 +35,7 @@ from torch import Tensor, nn
 from recollect.cores.contract import MemoryCore, Places, companion
 from recollect.cores.feedback.attention import FeedbackLayer, Past, Projections
 from recollect.cores.feedback.config import FeedbackTransformerConfig
-from recollect.layers.feedforward import input_projection
+from recollect.layers.feedforward import input_projection, linear_flops
 from recollect.layers.window_attention import next_count, slide, steps_since_first
 
 
@@ -140,9 +140,5 @@ class FeedbackTransformer(MemoryCore[FeedbackState]):
         return {"count": self.config.memory_len}
 
     def flops_per_step(self) -> int:
-        """``2 i d`` for the input, ``4 d^2`` per pair of projections, ``4 d^2 + 4 d hidden_dim + 6 w d`` per layer.
-
-        A layer has its query and output, its feed-forward, and scores, positions and answers.
-        """
-        products = sum(2 * child.weight.numel() for child in self.modules() if isinstance(child, nn.Linear))
-        return products + len(self.layers) * 6 * self.config.memory_len * self.config.dim
+        """Sum of all linear maps, and per layer of scores, positions and answers 6 w d."""
+        return linear_flops(self) + len(self.layers) * 6 * self.config.memory_len * self.config.dim

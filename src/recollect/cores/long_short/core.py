@@ -60,7 +60,7 @@ from recollect.cores.long_short.config import LongShortTransformerConfig
 from recollect.cores.stream import COUNTED
 from recollect.layers.attention import merge_heads, split_heads
 from recollect.layers.config import feedforward_width
-from recollect.layers.feedforward import FeedForward, input_projection
+from recollect.layers.feedforward import FeedForward, input_projection, linear_flops
 from recollect.layers.finite import is_finite
 from recollect.layers.positions import sinusoid
 from recollect.layers.tap import Tap
@@ -342,22 +342,21 @@ class LongShortTransformer(MemoryCore[LongShortTransformerState]):
     def flops_per_step(self) -> int:
         """Sum over layers, with w = memory_len, s = num_segments and r = num_landmarks.
 
-            2d (3d + hr) + 2 d^2            projections
-            4d (w + 1 + sr)                 scores and sums over window and landmarks
-            2d (w + 1)                      position scores of the window, when relative
-            4rd                             dynamic projection: 4crd once per c steps
-            4d hidden                       feed-forward
-
-        and ``2 input_dim d`` for the input projection, if there is one.
+        all linear maps except those of positions
+        4d (w + 1 + sr)                 scores and sums over window and landmarks
+        2d (w + 1)                      position scores of the window, when relative
+        4rd                             dynamic projection: 4crd once per c steps
         """
         config, d = self.config, self.config.dim
-        hidden = feedforward_width(d, config.hidden_dim)
         window, far = config.memory_len + 1, config.num_segments * config.num_landmarks
-        scores = 2 * d * window if config.positions == "relative" else 0
-        attention = 4 * d * (window + far) + scores + 4 * config.num_landmarks * d
-        project = 2 * d * (3 * d + config.num_heads * config.num_landmarks) + 2 * d * d
-        embed = 2 * self.input_shape[0] * d if isinstance(self.embed, nn.Linear) else 0
-        return embed + config.num_layers * (project + attention + 4 * d * hidden)
+        attention = 4 * d * (window + far + config.num_landmarks)
+        products = linear_flops(self)
+        if config.positions == "relative":
+            attention += 2 * d * window
+            products -= sum(
+                linear_flops(b.attention.window_position, b.attention.landmark_position) for b in self.layers
+            )
+        return products + config.num_layers * attention
 
     def _require(self, *, causal: bool) -> None:
         if self.config.causal != causal:

@@ -40,7 +40,7 @@ from torch import Tensor, nn
 
 from recollect.cores.contract import MemoryCore, companion
 from recollect.cores.mott.config import SpatialAttentionMemoryConfig
-from recollect.layers.feedforward import init_lecun, perceptron
+from recollect.layers.feedforward import init_lecun, linear_flops, perceptron
 from recollect.layers.spatial_attention import attend_to_places, infer_map_channels, spatial_basis, split_map
 from recollect.layers.tap import Tap
 
@@ -130,8 +130,9 @@ class SpatialAttentionMemory(MemoryCore[SpatialAttentionMemoryState]):
     def flops_per_step(self) -> int:
         """Sum of convolutions over all places, scores and answers of all heads, and products of all other layers."""
         places = math.prod(self.config.grid)
-        convolutions = [self.see] if self.keep is None else [self.see, self.keep]
-        products = sum(2 * places * layer.weight.numel() for layer in convolutions)
-        products += sum(2 * weight.numel() for part in (self.query, self.answer, self.cell)
-                        for weight in part.parameters() if weight.ndim == 2)  # fmt: skip
-        return products + 2 * self.config.num_heads * places * (self.config.map_dim + 2 * self.basis.shape[1])
+        convolutions = sum(
+            2 * places * child.weight.numel() for child in self.children() if isinstance(child, nn.Conv2d)
+        )
+        cell = 2 * (self.cell.weight_ih.numel() + self.cell.weight_hh.numel())
+        attention = 2 * self.config.num_heads * places * (self.config.map_dim + 2 * self.basis.shape[1])
+        return convolutions + linear_flops(self) + cell + attention

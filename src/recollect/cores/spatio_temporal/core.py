@@ -54,7 +54,7 @@ from recollect.config import require
 from recollect.cores.contract import MemoryCore, Places, companion
 from recollect.cores.spatio_temporal.config import SpatioTemporalAttentionConfig
 from recollect.cores.transformer_xl.core import TransformerXLState
-from recollect.layers.feedforward import init_lecun, perceptron
+from recollect.layers.feedforward import init_lecun, linear_flops, perceptron
 from recollect.layers.spatial_attention import attend_to_places, infer_map_channels, spatial_basis, split_map
 from recollect.layers.tap import Tap
 from recollect.layers.window_attention import plan_window, slide_layers, steps_since_first
@@ -187,7 +187,5 @@ class SpatioTemporalAttention(MemoryCore[SpatioTemporalAttentionState]):
         places = math.prod(self.config.grid)
         m = self.config.map_dim or self.channels
         convolutions = sum(layer.weight.numel() for layer in self.see.modules() if isinstance(layer, nn.Conv2d))
-        products = places * (convolutions + self.config.num_heads * (m + 2 * self.basis.shape[1]))
-        for layer in (*self.query, *self.answer):
-            products += layer.weight.numel() if isinstance(layer, nn.Linear) else 0
-        return 2 * products + self.temporal.flops_per_step()
+        products = 2 * places * (convolutions + self.config.num_heads * (m + 2 * self.basis.shape[1]))
+        return products + linear_flops(self.query, self.answer) + self.temporal.flops_per_step()

@@ -48,7 +48,7 @@ from torch import Tensor, nn
 from recollect.cores.contract import MemoryCore, Places, companion
 from recollect.cores.transformer_xl.config import TransformerXLConfig
 from recollect.layers.config import feedforward_width
-from recollect.layers.feedforward import FeedForward, input_projection
+from recollect.layers.feedforward import FeedForward, input_projection, linear_flops
 from recollect.layers.gates import make_gate
 from recollect.layers.positions import sinusoid
 from recollect.layers.tap import Tap
@@ -265,16 +265,9 @@ class TransformerXL(MemoryCore[TransformerXLState]):
         return {f"layers.{i}.tap": places for i in range(len(self.layers))}
 
     def flops_per_step(self) -> int:
-        """Sum over layers and once per step, with d = dim, f = hidden_dim, w = memory_len.
-
-        Per layer: qkv 6 d^2, out 2 d^2, feed-forward 4 d f, gates 24 d^2 (gru), scores and sum 4 d (w + 1), offsets
-        2 d (w + 1) (with positions). Once: the input projection, 2 d input_dim.
-        """
+        """Sum of linear maps except those of positions, and per layer 4 d (w + 1), or 6 d (w + 1) with positions."""
         c = self.config
-        d, seen = c.dim, c.memory_len + 1
-        hidden = feedforward_width(d, c.hidden_dim)
-        layer = 8 * d * d + 4 * d * hidden + 4 * d * seen
-        layer += 24 * d * d if c.gate == "gru" else 0
-        layer += 2 * d * seen if c.positions != "none" else 0
-        project = 0 if self.input_shape[0] == d else 2 * d * self.input_shape[0]
-        return c.num_layers * layer + project
+        seen = c.dim * (c.memory_len + 1)
+        attention = (4 if c.positions == "none" else 6) * seen
+        relative = [layer.relative for layer in self.layers if layer.relative is not None]
+        return linear_flops(self) - linear_flops(*relative) + c.num_layers * attention

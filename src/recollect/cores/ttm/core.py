@@ -64,7 +64,7 @@ from recollect.cores.ttm.summarizers import (
     unbind_steps,
 )
 from recollect.layers.config import feedforward_width
-from recollect.layers.feedforward import input_projection
+from recollect.layers.feedforward import input_projection, linear_flops
 from recollect.ops.fused_pooling import FusedWeights, extra_flops, fused_pooling
 
 GROWS = (
@@ -234,9 +234,7 @@ class TokenTuringMachine(MemoryCore[TokenTuringMachineState]):
         Other summarizers have other scores, other memories another write or none; the fused kernel adds a little.
         """
         n, m, r, d = self.config.num_tokens, self.config.num_slots, self.config.num_reads, self.config.dim
-        flops = self.process.flops() + self.read.flops(m + n, self.hoists)
-        if isinstance(self.project, nn.Linear):
-            flops += 2 * n * self.input_shape[1] * d
+        flops = n * linear_flops(self.project) + self.process.flops() + self.read.flops(m + n, self.hoists)
         if self.write is not None:
             flops += self.write.flops(m + r + n, self.hoists)
         if self.erase_add is not None:

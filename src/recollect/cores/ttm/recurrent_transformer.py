@@ -30,7 +30,7 @@ from recollect.cores.ttm.config import RecurrentTransformerConfig
 from recollect.cores.ttm.processors import TokenProcessor
 from recollect.cores.ttm.summarizers import make_summarizer
 from recollect.layers.config import feedforward_width
-from recollect.layers.feedforward import input_projection
+from recollect.layers.feedforward import input_projection, linear_flops
 
 
 class RecurrentTransformerState(NamedTuple):
@@ -84,6 +84,5 @@ class RecurrentTransformer(MemoryCore[RecurrentTransformerState]):
 
     def flops_per_step(self) -> int:
         """Sum of ``2 n d_in d`` when d_in is not d, the summary of n tokens to r, and Process on m + r tokens."""
-        n, input_dim = self.input_shape
-        project = 2 * n * input_dim * self.config.dim if isinstance(self.project, nn.Linear) else 0
-        return project + self.summarize.flops(n) + self.process.flops()
+        n = self.config.num_tokens
+        return n * linear_flops(self.project) + self.summarize.flops(n) + self.process.flops()
