@@ -322,7 +322,7 @@ def test_reconstruction_reaches_the_memory():
     agent = tiny_agent("gru", SCENE, reconstruct=True)
     inputs, is_first = tiny_inputs(SCENE, t=4)
     out, _ = agent(inputs, agent.initial_state(3), is_first)
-    logits = agent.reconstruct(out.features)
+    logits = agent.decoders(out.features)
     assert {name: tuple(tensor.shape) for name, tensor in logits.items()} == {
         "image": (3, 4, 20, 20, 3),
         "language": (3, 4, 2, 5),
@@ -331,7 +331,7 @@ def test_reconstruction_reaches_the_memory():
     sum(losses.values()).backward()
     assert all(parameter.grad.any() for parameter in agent.core.parameters() if parameter.ndim > 1)
     plain = tiny_agent("gru", SCENE)
-    assert plain.reconstruct(out.features) == {}
+    assert plain.decoders is None
     assert plain.reconstruction_losses(out.features, inputs.observation) == {}
 
 

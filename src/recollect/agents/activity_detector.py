@@ -27,8 +27,7 @@ from recollect.agents.video_backbones import Backbone, Patches, initial_position
 from recollect.config import from_json, to_json
 from recollect.cores.config import CoreConfig
 
-INITIAL_LOGIT = -2.0
-"""Initial bias of all logits: at most frames most activities are absent."""
+INITIAL_LOGIT = -2.0  # initial bias of all logits: at most frames most activities are absent
 
 
 class ActivityDetector(SavedModel):

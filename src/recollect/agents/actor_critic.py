@@ -223,10 +223,6 @@ class ActorCritic(SavedModel):
         """Return the action distribution of policy parameters ``[..., p]``."""
         return self.policy.distribution(policy)
 
-    def reconstruct(self, features: Tensor) -> dict[str, Tensor]:
-        """Return logits of the reconstructions from features ``[b, t, d]``, by part of the observation."""
-        return {} if self.decoders is None else self.decoders(features)
-
     def reconstruction_losses(
         self, features: Tensor, observation: Any, *, valid: Tensor | None = None, reduction: Reduction = "sum"
     ) -> dict[str, Tensor]:

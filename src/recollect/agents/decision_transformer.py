@@ -27,6 +27,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from recollect.agents.actor_critic import ActorCriticOutput
 from recollect.agents.config import DecisionTransformerConfig
 from recollect.agents.contract import ActorInputs
 from recollect.agents.encoders import ObservationEncoder
@@ -36,19 +37,7 @@ from recollect.cores.config import CoreConfig
 from recollect.cores.stream import outside_inference_mode
 from recollect.state import put_rows
 
-TOKENS = 3
-"""Tokens per step: return-to-go, observation, action."""
-
-
-class DecisionOutput(NamedTuple):
-    """Output of the agent at a step of play."""
-
-    policy: Tensor
-    """``[b, p]``."""
-    value: Tensor
-    """``[b]``: the return-to-go."""
-    features: Tensor
-    """``[b, d]``: the core's output."""
+TOKENS = 3  # tokens per step: return-to-go, observation, action
 
 
 class DecisionTransformer(nn.Module):
@@ -159,16 +148,13 @@ class DecisionTransformer(nn.Module):
 class DecisionState(NamedTuple):
     """Memory of an agent in play."""
 
-    core: Any
-    """The core's state after the newest observation token."""
+    core: Any  # the core's state after the newest observation token
     tokens: Tensor
     """``[b, C, 3, d]``: the context's tokens without embeddings of their places; the newest action is still missing."""
     count: Tensor  # type: ignore[assignment]  # hides tuple.count, which is not used
     """Long ``[b]``: number of steps in the context."""
-    start: Tensor
-    """Long ``[b]``: steps from the episode's start to the context's first."""
-    return_to_go: Tensor
-    """Float ``[b]``, of the newest step."""
+    start: Tensor  # long `[b]`: steps from the episode's start to the context's first
+    return_to_go: Tensor  # float `[b]`, of the newest step
 
 
 class DecisionStream:
@@ -206,8 +192,8 @@ class DecisionStream:
         self.count, self.start = state.count.tolist(), state.start.tolist()
 
     @torch.no_grad()
-    def step(self, inputs: ActorInputs, is_first: Tensor) -> DecisionOutput:
-        """Take one step of every row.
+    def step(self, inputs: ActorInputs, is_first: Tensor) -> ActorCriticOutput:
+        """Take one step of every row; the value is the return-to-go.
 
         Args:
             inputs: observation, previous action and reward, without a time axis.
@@ -237,7 +223,7 @@ class DecisionStream:
                 self._reread(full)
             outputs = self._continue(tokens, begins)
         self.count = [count + 1 for count in self.count]
-        return DecisionOutput(agent.decide(outputs, inputs.observation), self.return_to_go, outputs)
+        return ActorCriticOutput(agent.decide(outputs, inputs.observation), self.return_to_go, outputs)
 
     def _long(self, numbers: list[Any]) -> Tensor:
         return torch.tensor(numbers, dtype=torch.long, device=self.rows.device)

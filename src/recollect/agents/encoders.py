@@ -39,8 +39,7 @@ from recollect.config import require
 from recollect.ops.linear import Linear
 from recollect.ops.table_sums import table_sums
 
-MOST_SYMBOLS = 1 << 16
-"""Integers of a wider range are encoded as numbers."""
+MOST_SYMBOLS = 1 << 16  # integers of a wider range are encoded as numbers
 
 
 class ByPart(nn.ModuleDict):
@@ -246,8 +245,7 @@ class MLP(Encoder):
         self.dim = self.layers.dim
         self.register_buffer("like", torch.zeros(()), persistent=False)
 
-    like: Tensor
-    """A scalar of the dtype of the layers."""
+    like: Tensor  # A scalar of the dtype of the layers
 
     def forward(self, observation: Tensor) -> Tensor:
         """``[n, *space.shape] -> [n, dim]``."""
@@ -407,10 +405,8 @@ class OneHot(Encoder):
         self.register_buffer("lengths", lengths, persistent=False)
         self.register_buffer("like", torch.zeros(()), persistent=False)
 
-    lengths: Tensor | None
-    """Length of the one-hot vector of each column, ``[dim]``; None: all are 1."""
-    like: Tensor
-    """A scalar of the dtype of the following layers."""
+    lengths: Tensor | None  # length of the one-hot vector of each column, `[dim]`; None: all are 1
+    like: Tensor  # A scalar of the dtype of the following layers
 
     def forward(self, observation: Tensor) -> Tensor:
         """``[n, *space.shape] -> [n, dim]``."""

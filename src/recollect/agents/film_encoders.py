@@ -37,10 +37,8 @@ from recollect.agents.image_encoders import ResidualBlock, image_layout
 from recollect.cores.ttm.summarizers import make_summarizer
 from recollect.ops.linear import Linear
 
-SMALLEST = 16
-"""Shortest side of an image whose map has at least two positions."""
-PLACE_STD = 0.2
-"""Standard deviation of the initial position table of :class:`TokenJoin`."""
+SMALLEST = 16  # shortest side of an image whose map has at least two positions
+PLACE_STD = 0.2  # standard deviation of the initial position table of `TokenJoin`
 SHARPNESS = 10.0
 """Initial factor before the softmax over positions, so that the brightest ones count and not the mean of all."""
 
@@ -75,8 +73,7 @@ class FiLMEncoder(nn.Module):
 
     default_channels: tuple[int, ...] = (16, 32, 64)
     keeps_statistics = False
-    points = 0
-    """Number of points beside the map, two numbers each."""
+    points = 0  # number of points beside the map, two numbers each
 
     def __init__(
         self, space: spaces.Space[Any], condition: int, channels: tuple[int, ...] | None, *, scale: bool
@@ -95,8 +92,7 @@ class FiLMEncoder(nn.Module):
         self.dim = self.places * self.depth + 2 * self.points
         self.register_buffer("like", torch.zeros(()), persistent=False)
 
-    like: Tensor
-    """A scalar of the dtype of the layers."""
+    like: Tensor  # A scalar of the dtype of the layers
 
     @abstractmethod
     def build(self, channels: int, condition: int) -> None:
@@ -177,8 +173,7 @@ class FiLMResNet(FiLMEncoder):
 class FiLMEfficientNet(FiLMEncoder):
     """EfficientNet B0: its stem and blocks, FiLM after each block. Needs the extra ``backbones``."""
 
-    depth_factor, width_factor = 1.0, 1.0
-    """Depth and width relative to B0."""
+    depth_factor, width_factor = 1.0, 1.0  # depth and width relative to B0
 
     def build(self, channels: int, condition: int) -> None:
         """Make the network with random weights.

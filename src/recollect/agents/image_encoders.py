@@ -30,19 +30,15 @@ from recollect.ops import allocation
 from recollect.ops.linear import Linear
 from recollect.ops.packed_linear import working_dtype
 
-LARGEST_MAP = allocation.LARGEST
-"""Bytes. Larger tensors get new memory pages from the system at every use."""
-STATISTICS_BLOCK = 256
-"""Images per update of float64 statistics."""
+LARGEST_MAP = allocation.LARGEST  # bytes. Larger tensors get new memory pages from the system at every use
+STATISTICS_BLOCK = 256  # images per update of float64 statistics
 
 
 class Encoder(nn.Module, ABC):
     """Base of the encoders, from one part of an observation to a vector."""
 
-    dim: int
-    """Width of the vector."""
-    keeps_statistics: bool = False
-    """Whether it has running statistics."""
+    dim: int  # width of the vector
+    keeps_statistics: bool = False  # whether it has running statistics
 
     @abstractmethod
     def forward(self, observation: Tensor) -> Tensor:
@@ -90,12 +86,9 @@ class ImageEncoder(Encoder):
 
     first: nn.Conv2d
     default_channels: tuple[int, ...] = (16, 32, 32)
-    map_sides: tuple[int, int]
-    """Rows and columns of the last map."""
-    smallest = 1
-    """Shortest side of an image."""
-    accepts_floats = False
-    """Whether an encoder of bytes accepts floats 0..255 too; see :func:`accept_float_images`."""
+    map_sides: tuple[int, int]  # rows and columns of the last map
+    smallest = 1  # shortest side of an image
+    accepts_floats = False  # whether an encoder of bytes accepts floats 0..255 too; see `accept_float_images`
 
     def __init__(
         self,
@@ -276,8 +269,7 @@ class Patches(ImageEncoder):
     3.1; George 2021, sections 2.8 and 4.2.7).
     """
 
-    side: ClassVar[int]
-    """Side of a patch in pixels."""
+    side: ClassVar[int]  # side of a patch in pixels
 
     def build(self) -> None:
         """One convolution."""

@@ -12,10 +12,8 @@ the head is changed so that every V stays what it was); Chan et al. (1979) for m
 import torch
 from torch import Tensor, nn
 
-LARGEST = 10.0
-"""Bound on a normalised observation."""
-LEAST_SPREAD = 0.1
-"""Least standard deviation of returns, relative to their root mean square."""
+LARGEST = 10.0  # bound on a normalised observation
+LEAST_SPREAD = 0.1  # least standard deviation of returns, relative to their root mean square
 
 
 class RunningNorm(nn.Module):

@@ -23,10 +23,8 @@ from recollect.layers.window_attention import steps_since_first
 class PointerState(NamedTuple):
     """State of a model with a pointer readout."""
 
-    core: Any
-    """State of the core."""
-    recent: Tensor
-    """``[b, K - 1, d]``: the newest items of the episode, the newest last; zeros where there are none."""
+    core: Any  # state of the core
+    recent: Tensor  # `[b, K - 1, d]`: the newest items of the episode, the newest last; zeros where there are none
 
 
 def point(output: Tensor, choices: Tensor) -> Tensor:

@@ -36,8 +36,7 @@ from torch import Generator, Tensor, nn
 
 _HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
 _NEVER = -1e30  # logit of an impossible choice; finite, so that 0 * log 0 is 0
-ACTION_MASK = "action_mask"
-"""Key of the part of an observation that has 1 for every allowed Discrete action."""
+ACTION_MASK = "action_mask"  # key of the part of an observation that has 1 for every allowed Discrete action
 _FIRST_LOG_STD = -0.5  # sigma 0.6: nine of ten initial actions lie within bounds of -1 and 1
 
 
@@ -68,12 +67,9 @@ class Distribution(ABC):
 class Policy(nn.Module, ABC):
     """How actions of a space are drawn, and encoded as a network's input."""
 
-    num_outputs: int
-    """Width of the policy head."""
-    num_parameters: int
-    """p, number of parameters of the distribution."""
-    encoding_dim: int
-    """Width of an encoded action."""
+    num_outputs: int  # width of the policy head
+    num_parameters: int  # p, number of parameters of the distribution
+    encoding_dim: int  # width of an encoded action
 
     def complete(self, outputs: Tensor) -> Tensor:
         """Return parameters ``[..., p]`` for the head's outputs ``[..., num_outputs]``."""
@@ -162,8 +158,7 @@ def _draw(logits: Tensor, generator: Generator | None) -> Tensor:
 class _Choices(Distribution):
     """Base of the distributions over one choice or several independent ones."""
 
-    entry_axes: tuple[int, ...]
-    """Axes of the choices of an action, in ``logits``."""
+    entry_axes: tuple[int, ...]  # axes of the choices of an action, in `logits`
 
     def __init__(self, logits: Tensor) -> None:
         self.logits = _float(logits)

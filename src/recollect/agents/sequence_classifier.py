@@ -33,8 +33,7 @@ from recollect.encoders.contract import Encoding, require_rows
 from recollect.layers.positions import resize_grid, sinusoid
 from recollect.tasks.streams.contract import Batch
 
-SIZES = ("vocabulary", "input_dim", "num_classes", "length", "parts")
-"""Entries of a task's spec that determine a model."""
+SIZES = ("vocabulary", "input_dim", "num_classes", "length", "parts")  # entries of a task's spec that determine a model
 
 
 class SequenceClassifier(SavedModel):
@@ -110,7 +109,6 @@ class SequenceClassifier(SavedModel):
         return self._encode(inputs, padding)
 
     def _encode(self, inputs: Tensor, padding: Tensor | None) -> tuple[Encoding, Tensor | None]:
-        """As :meth:`encode`, without a check."""
         inputs = inputs.unflatten(1, (self.parts, -1)).flatten(0, 1)
         if padding is not None:
             padding = padding.unflatten(1, (self.parts, -1)).flatten(0, 1)

@@ -30,12 +30,9 @@ from recollect.layers.positions import resize_grid
 class SiTOutput(NamedTuple):
     """Output of the model for b images of n patches."""
 
-    rotation: Tensor
-    """Logits ``[b, 4]``."""
-    contrast: Tensor
-    """``[b, contrast_dim]``."""
-    restored: Tensor
-    """Normalised patches ``[b, n, 3 * p * p]``."""
+    rotation: Tensor  # logits `[b, 4]`
+    contrast: Tensor  # `[b, contrast_dim]`
+    restored: Tensor  # normalised patches `[b, n, 3 * p * p]`
 
 
 class SiT(SavedModel):

@@ -15,10 +15,8 @@ if TYPE_CHECKING:
 else:
     spaces = LazyModule("gymnasium.spaces")
 
-LARGEST_GRID = 16
-"""Longest side of an integer Box that is a grid of symbols; a larger one is an image."""
-SMALLEST_SIDE = 8
-"""Shortest side of an image."""
+LARGEST_GRID = 16  # longest side of an integer Box that is a grid of symbols; a larger one is an image
+SMALLEST_SIDE = 8  # shortest side of an image
 
 
 def parts(space: spaces.Space[Any], name: str = "") -> Iterator[tuple[str, spaces.Space[Any]]]:

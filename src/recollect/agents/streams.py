@@ -18,8 +18,7 @@ class ModelStream:
     """
 
     def __init__(self, core: MemoryCore[Any], batch_size: int) -> None:
-        self.core = core.stream(batch_size)
-        """The core's stream, with ``reset``, ``fork``, ``save``, ``load`` and ``state``."""
+        self.core = core.stream(batch_size)  # the core's stream, with `reset`, `fork`, `save`, `load` and `state`
 
     @property
     def state(self) -> Any:

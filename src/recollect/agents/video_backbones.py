@@ -20,21 +20,16 @@ from torch import Tensor, nn
 from recollect.config import require
 from recollect.layers.positions import sinusoid
 
-Grid = tuple[int, int, int]
-"""Times, rows and columns of a step's tokens."""
-Colours = tuple[tuple[float, ...], tuple[float, ...]]
-"""Mean and standard deviation of red, green and blue."""
+Grid = tuple[int, int, int]  # times, rows and columns of a step's tokens
+Colours = tuple[tuple[float, ...], tuple[float, ...]]  # mean and standard deviation of red, green and blue
 
 
 class Backbone(nn.Module, ABC):
     """Base of the maps from the frames of a step to tokens."""
 
-    grid: Grid
-    """Shape of its tokens."""
-    dim: int
-    """Width of a token."""
-    frames_per_step: int = 1
-    """Number of frames in one step of the core."""
+    grid: Grid  # shape of its tokens
+    dim: int  # width of a token
+    frames_per_step: int = 1  # number of frames in one step of the core
 
     @abstractmethod
     def forward(self, frames: Tensor) -> Tensor:

@@ -45,17 +45,13 @@ PAPER = {  # table 5: inference speed and memory, training speed and memory, bes
 class ChunkRow:
     """Results of one encoder."""
 
-    encoder: str
-    """explicit or fused attention, or the chunk length of the bottleneck."""
+    encoder: str  # explicit or fused attention, or the chunk length of the bottleneck
     chunk: int | None
-    train_s: float
-    """Seconds of forward and backward, best repeat."""
+    train_s: float  # seconds of forward and backward, best repeat
     inference_s: float
-    train_bytes: int | None
-    """Memory that a call needs; None where the system does not measure it."""
+    train_bytes: int | None  # memory that a call needs; None where the system does not measure it
     inference_bytes: int | None
-    train_share: float
-    """Executed FLOP/s, by torch's counter, over the peak of a matrix product."""
+    train_share: float  # executed FLOP/s, by torch's counter, over the peak of a matrix product
     inference_share: float
 
 
@@ -63,8 +59,7 @@ class ChunkRow:
 class ChunkResults(Measurements):
     """Results of one run of the benchmark."""
 
-    peak: float
-    """FLOP/s of a 2048-cubed product in this dtype."""
+    peak: float  # FLOP/s of a 2048-cubed product in this dtype
     rows: list[ChunkRow]
 
 

@@ -23,17 +23,13 @@ class OpRow:
     """Results of one operation in float32."""
 
     op: str
-    available: bool
-    """Whether the kernel can run here; otherwise both times are of the plain twin."""
-    needs: str
-    """Private interfaces of torch that the kernel needs."""
+    available: bool  # whether the kernel can run here; otherwise both times are of the plain twin
+    needs: str  # private interfaces of torch that the kernel needs
     rows: int
     dim: int
-    kernel_us: float
-    """Best repeat, in microseconds."""
+    kernel_us: float  # best repeat, in microseconds
     twin_us: float
-    ratio: float
-    """Speed-up of the kernel: median over the rounds."""
+    ratio: float  # speed-up of the kernel: median over the rounds
     lowest: float
     highest: float
 

@@ -32,10 +32,8 @@ class Waypoint:
     """By single steps only, by whole-sequence calls since the last waypoint, or not reached."""
     resident_growth: int
     """Growth of resident memory in bytes since the first waypoint; with the workspace of calls when jumped."""
-    seconds: float
-    """Seconds since the start of the walk."""
-    state: Any
-    """State of one row; None when skipped."""
+    seconds: float  # seconds since the start of the walk
+    state: Any  # state of one row; None when skipped
 
 
 @torch.no_grad()

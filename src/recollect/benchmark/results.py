@@ -30,23 +30,17 @@ class Row:
     """One timing."""
 
     core: str
-    measure: str
-    """train, train-resets (2 % of steps are resets), forward, or stream."""
+    measure: str  # train, train-resets (2 % of steps are resets), forward, or stream
     dtype: str
     batch: int
-    steps: int
-    """Steps of one call."""
-    position: int | None
-    """Position of the stream before the timed steps."""
+    steps: int  # steps of one call
+    position: int | None  # position of the stream before the timed steps
     steps_per_s: float
     """Rows x steps per second, best repeat. A step is one token, or one frame of a core that reads several tokens."""
-    us_per_call: float
-    """Best repeat."""
+    us_per_call: float  # best repeat
     us_per_call_median: float
-    share_of_peak: float
-    """FLOP/s that the equations need (the core's formula; x 3 for training), over the matmul peak."""
-    executed_share: float | None
-    """The same with the FLOPs of torch's counter; None where they were not counted."""
+    share_of_peak: float  # FLOP/s that the equations need (the core's formula; x 3 for training), over the matmul peak
+    executed_share: float | None  # the same with the FLOPs of torch's counter; None where they were not counted
     repeats: int
 
 
@@ -57,20 +51,13 @@ class CoreFacts:
     core: str
     config: dict[str, Any]
     parameters: int
-    state_bytes: int
-    """Bytes of the state of one row, in float32."""
-    stream_bytes: int
-    """Bytes of a stream of one row, with ring buffers and caches."""
-    flops_per_step: int
-    """By the core's own formula."""
-    flops_counted: float
-    """Mean over the steps of one chunk of a full stream, by torch's counter."""
-    train_flops_counted: float
-    """Forward and backward per step of a sequence, by torch's counter."""
-    peak: dict[str, float]
-    """FLOP/s of the 2048-cubed product, per dtype, measured just before this core."""
-    walk: list[dict[str, Any]]
-    """How the stream reached each position, and the growth of resident memory."""
+    state_bytes: int  # bytes of the state of one row, in float32
+    stream_bytes: int  # bytes of a stream of one row, with ring buffers and caches
+    flops_per_step: int  # by the core's own formula
+    flops_counted: float  # mean over the steps of one chunk of a full stream, by torch's counter
+    train_flops_counted: float  # forward and backward per step of a sequence, by torch's counter
+    peak: dict[str, float]  # FLOP/s of the 2048-cubed product, per dtype, measured just before this core
+    walk: list[dict[str, Any]]  # how the stream reached each position, and the growth of resident memory
 
 
 @dataclass(frozen=True)

@@ -20,8 +20,7 @@ class Timing:
     """Seconds per call, one entry per repeat."""
 
     seconds: tuple[float, ...]
-    calls: int
-    """Number of calls in every repeat."""
+    calls: int  # number of calls in every repeat
 
     @property
     def best(self) -> float:

@@ -7,11 +7,9 @@ from torch import Tensor
 
 from recollect.state import named_leaves, spread_rows
 
-SMALLEST_SCALE = 0.1
-"""Differences are relative to the largest compared number, or to this if all of them are smaller."""
+SMALLEST_SCALE = 0.1  # differences are relative to the largest compared number, or to this if all of them are smaller
 
-Result = tuple[Tensor, Any]
-"""Outputs and state of a call."""
+Result = tuple[Tensor, Any]  # outputs and state of a call
 
 
 class Violation(Exception):  # noqa: N818 (a finding, not an error of this program)

@@ -8,8 +8,7 @@ from recollect.certify.subject import Subject, gradients, probe
 from recollect.cores.contract import MemoryCore
 from recollect.state import map_state, named_leaves, spread_rows, where_first
 
-VALUES = (float("nan"), float("inf"), 1e30)
-"""Values of a broken sensor; the last one has a square beyond float32."""
+VALUES = (float("nan"), float("inf"), 1e30)  # values of a broken sensor; the last one has a square beyond float32
 
 REMEMBERED = "an invalid step is remembered: it must enter the memory as zeros (the base class does that in `forward`)"
 

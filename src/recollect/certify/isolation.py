@@ -22,8 +22,7 @@ from recollect.certify.subject import (
 from recollect.state import clone, leaves, map_state, spread_rows, take_rows
 
 POISONS = (float("nan"), float("inf"), float("-inf"))
-LARGE = 1e18
-"""Finite in float32, and so is its square, but not its cube."""
+LARGE = 1e18  # finite in float32, and so is its square, but not its cube
 LEAKS = (
     "the memory is cleared by a product with zero, or a masked weight of zero multiplies a value that is NaN "
     "(0 * NaN = NaN): select with torch.where before the arithmetic"

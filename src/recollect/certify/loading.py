@@ -40,14 +40,10 @@ class Candidate:
 
     name: str
     core: nn.Module
-    config: str = ""
-    """The config as Python."""
-    input_shape: tuple[int, ...] | None = None
-    """Shape of one step's input, where the module has no ``input_shape``."""
-    rebuild: Callable[[], nn.Module] | None = None
-    """Makes another module of the same config."""
-    steps: int | None = None
-    """Length of the test sequences, which crosses every window."""
+    config: str = ""  # the config as Python
+    input_shape: tuple[int, ...] | None = None  # shape of one step's input, where the module has no `input_shape`
+    rebuild: Callable[[], nn.Module] | None = None  # makes another module of the same config
+    steps: int | None = None  # length of the test sequences, which crosses every window
 
 
 def suggest(name: str, known: Iterable[str]) -> str:

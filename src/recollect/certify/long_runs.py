@@ -20,26 +20,18 @@ from recollect.certify.subject import Subject
 from recollect.machine import resident_bytes
 from recollect.state import clone, nbytes
 
-RESIDENT_SLACK = 32 * 2**20
-"""Bytes of free memory that allocators keep; a leak over 10^5 steps is larger than this."""
-STEPS = 1600
-"""Single steps of a core and of its stream; fewer within the time limit, and the card has their number."""
+RESIDENT_SLACK = 32 * 2**20  # bytes of free memory that allocators keep; a leak over 10^5 steps is larger than this
+STEPS = 1600  # single steps of a core and of its stream; fewer within the time limit, and the card has their number
 QUICK_STEPS = 80
-MARK = 240
-"""Steps between two measurements of Python's memory."""
+MARK = 240  # steps between two measurements of Python's memory
 ROWS = 2
-CALL = 8
-"""Steps of the longer calls whose time is measured."""
+CALL = 8  # steps of the longer calls whose time is measured
 LENGTHS = (64, 300, 128, 17, 256, 100, 512, 223)
 """Lengths of calls that add up to :data:`STEPS`: powers of two, where fast paths often begin, and others."""
-EPISODES = 40
-"""Episodes of one step between two measurements of a stream's memory."""
-GROWTH = 0.5
-"""Accepted growth of Python's number of objects per step."""
-SLOWER = 2.5
-"""Accepted ratio of the times of a late and an early step; a loaded machine changes a median by less."""
-SMALLEST_DELAY = 50e-6
-"""Seconds by which a step must be slower for a ratio to count."""
+EPISODES = 40  # episodes of one step between two measurements of a stream's memory
+GROWTH = 0.5  # accepted growth of Python's number of objects per step
+SLOWER = 2.5  # accepted ratio of the times of a late and an early step; a loaded machine changes a median by less
+SMALLEST_DELAY = 50e-6  # seconds by which a step must be slower for a ratio to count
 HOARDS = "data of past steps is kept: a list, an array, a cache, a graph that is not detached, a hook"
 
 
@@ -54,8 +46,7 @@ class SingleSteps:
     early: Any = None
     blocks: list[tuple[int, int, int]] = field(default_factory=list)
     """(steps done, memory blocks of Python, bytes held by the core or stream)"""
-    grown: int = 0
-    """Growth of the process in bytes during the second half."""
+    grown: int = 0  # growth of the process in bytes during the second half
 
 
 @torch.no_grad()

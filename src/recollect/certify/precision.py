@@ -22,8 +22,7 @@ from recollect.state import clone, leaves, map_state, named_leaves
 
 BFLOAT16_DRIFT = 0.1
 """Largest relative root-mean-square drift by rounding: about 25 roundings of bfloat16 in the same direction."""
-FLOAT16_DRIFT = BFLOAT16_DRIFT / 8
-"""The same number of roundings of float16, which has three bits more."""
+FLOAT16_DRIFT = BFLOAT16_DRIFT / 8  # the same number of roundings of float16, which has three bits more
 
 LAST_DIGIT = 2.0**-24
 AMPLIFICATION = 32

@@ -71,8 +71,7 @@ SLOW_LINES = ("long", "state-bytes", "cost", "compile", "export")
 
 ALIASES = {"future-gradient": "future"}
 
-LARGEST_ROUNDING = 1e-2
-"""Larger relative differences are no rounding."""
+LARGEST_ROUNDING = 1e-2  # larger relative differences are no rounding
 
 
 def certify(  # noqa: PLR0913 (each one is an option of the command)

@@ -25,22 +25,14 @@ Reference = Callable[[Any, Tensor, Any, Tensor], Result]
 class Options:
     """Sizes and limits of a certificate."""
 
-    steps: int
-    """Length of the sequences; should cross every window and chunk of the core several times."""
-    batch: int
-    """Number of rows; at least 3."""
-    seed: int
-    """Seed of inputs and resets."""
-    backend: str
-    """Backend of ``torch.compile``."""
-    long_steps: int
-    """Length of the long run."""
-    long_seconds: float
-    """Time limit of the long run."""
-    quick: bool = False
-    """Fewer repetitions and variants, for test suites that certify hundreds of configs."""
-    reference: Reference | None = None
-    """Reference implementation, where the core does not name one."""
+    steps: int  # length of the sequences; should cross every window and chunk of the core several times
+    batch: int  # number of rows; at least 3
+    seed: int  # seed of inputs and resets
+    backend: str  # backend of `torch.compile`
+    long_steps: int  # length of the long run
+    long_seconds: float  # time limit of the long run
+    quick: bool = False  # fewer repetitions and variants, for test suites that certify hundreds of configs
+    reference: Reference | None = None  # reference implementation, where the core does not name one
 
 
 Check = Callable[["Subject"], str]
