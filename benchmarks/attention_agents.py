@@ -23,6 +23,7 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
+import source_tree  # noqa: F401
 from recollect.agents.actor_critic import ActorCritic, ActorStream
 from recollect.agents.contract import ActorInputs
 from recollect.agents.policies import policy_for

@@ -24,6 +24,7 @@ from rich.console import Console
 from rich.table import Table
 from torch import Tensor
 
+import source_tree  # noqa: F401
 from attention_agents import MEMORY, ROWS, SECONDS, inputs, timed
 from recollect.agents.actor_critic import ActorCritic
 from recollect.agents.contract import ActorInputs

@@ -18,6 +18,7 @@ import numpy as np
 import torch
 from matplotlib.axes import Axes
 
+import source_tree  # noqa: F401
 from recollect.recipes.attention_agents import attention_agent
 from recollect.recipes.attention_agents.study import game
 

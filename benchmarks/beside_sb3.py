@@ -30,6 +30,7 @@ from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.vec_env import VecEnv
 
+import source_tree  # noqa: F401
 from recollect.config import load_object
 from recollect.recipes.gymnasium import GYMNASIUM
 from recollect.tasks import GymnasiumConfig

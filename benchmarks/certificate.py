@@ -9,6 +9,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+import source_tree  # noqa: F401
 from recollect.benchmark.machine import describe
 from recollect.certify import certify_many, summary
 from recollect.cores import CORES

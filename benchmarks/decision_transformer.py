@@ -20,6 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+import source_tree  # noqa: F401
 from recollect.agents.contract import ActorInputs
 from recollect.agents.decision_transformer import DecisionTransformer
 from recollect.benchmark.machine import describe

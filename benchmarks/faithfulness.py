@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+import source_tree  # noqa: F401
 from recollect.files import write_atomically
 from recollect.interpret import figure_gaze, record_run, score_with_controls
 from recollect.interpret.report import without_nan

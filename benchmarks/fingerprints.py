@@ -23,6 +23,7 @@ from typing import Any
 
 import torch
 
+import source_tree  # noqa: F401
 from recollect import SequenceModelConfig
 from recollect import state as trees
 from recollect.cores import CORES

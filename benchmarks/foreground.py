@@ -14,6 +14,7 @@ matplotlib.use("agg")
 import matplotlib.pyplot as plt
 import torch
 
+import source_tree  # noqa: F401
 from recollect.interpret.figures import top_mask
 from recollect.interpret.foreground import attention_to_patches
 from recollect.tasks.images.contract import ImageTask

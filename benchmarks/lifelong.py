@@ -18,6 +18,7 @@ from typing import Any
 
 import torch
 
+import source_tree  # noqa: F401
 from recollect.benchmark.machine import describe
 from recollect.cores.hcam.config import HierarchicalChunkMemoryConfig
 from recollect.cores.hcam.lifelong import LifelongStream

@@ -15,6 +15,7 @@ from time import process_time
 
 import numpy as np
 
+import source_tree  # noqa: F401
 from recollect.files import write_atomically
 from recollect.runs.provenance import environment
 from recollect.tasks.long_range.expressions import Shape, draw

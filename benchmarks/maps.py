@@ -19,6 +19,7 @@ import numpy as np
 import torch
 from PIL import Image
 
+import source_tree  # noqa: F401
 from recollect.interpret import (
     figure_heat,
     figure_strip,

@@ -17,6 +17,7 @@ from rich.console import Console
 from rich.table import Table
 from torch import Tensor, nn
 
+import source_tree  # noqa: F401
 from recollect.benchmark.machine import describe
 from recollect.benchmark.timing import interleave, matmul_peak, ratio
 

@@ -11,6 +11,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
+import source_tree  # noqa: F401
 from pairs import Call, Pair, Shape, arguments, measure_pairs, report, training
 from recollect.cores import CORES
 from recollect.cores.contract import MemoryCore

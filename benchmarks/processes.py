@@ -8,6 +8,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import source_tree  # noqa: F401
 from recollect.benchmark.machine import describe
 from recollect.tasks import GymnasiumConfig
 from worlds import measure

@@ -8,6 +8,7 @@ Forms: see ``reference_forms.py``. The pairs of ``peers.py`` that have an aim ar
 import torch
 from torch import nn
 
+import source_tree  # noqa: F401
 from pairs import Call, Pair, Shape, arguments, measure_pairs, report, training
 from peers import PAIRS as PEERS
 from peers import no_grad, our_step, xl

@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+import source_tree  # noqa: F401
 from recollect.cores.hcam.attention import HierarchicalAttention
 from recollect.cores.tlb.blocks import PreNormBlock
 from recollect.cores.tlb.core import TemporalLatentBottleneck

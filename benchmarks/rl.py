@@ -23,6 +23,8 @@ from collections import deque
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import source_tree  # noqa: F401
+
 if TYPE_CHECKING:  # the peers' environments have no copy of this library
     from recollect.training import ImpalaConfig
 

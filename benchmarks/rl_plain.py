@@ -24,6 +24,7 @@ import torch.multiprocessing as mp
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+import source_tree  # noqa: F401
 from recollect.benchmark.machine import describe
 from rl import RESULTS, Curve, masked_cartpole
 

@@ -19,10 +19,11 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-import recollect.training.impala.trainer as impala
+import source_tree  # noqa: F401
 from recollect.benchmark.machine import describe
 from recollect.recipes.hierarchical_transformer_memory import t_maze, visual_match
 from recollect.training import ImpalaConfig
+from recollect.training.impala import trainer as impala
 from rl import RESULTS, cartpole
 
 ARITHMETIC = ("acting", "forward, losses", "backward", "optimiser")

@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 
+import source_tree  # noqa: F401
 from recollect.agents.contract import ActorInputs
 from recollect.benchmark.machine import describe
 from recollect.recipes.robots import WORLDS, robots

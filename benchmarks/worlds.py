@@ -15,6 +15,7 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
+import source_tree  # noqa: F401
 from recollect.benchmark.machine import describe
 from recollect.tasks import (
     BalletConfig,

@@ -36,8 +36,8 @@ def test_a_small_agent_is_counted_and_timed(monkeypatch):
 
 
 def test_the_table_divides_by_adaptive(tmp_path):
-    from agents_report import COST_HEADING, COSTS, cost_rows
     from recollect.recipes.attention_agents import ATTENTION_AGENTS
+    from report_speed import COST_HEADING, COSTS, cost_rows
 
     def row(agent, speed):
         numbers = dict.fromkeys(

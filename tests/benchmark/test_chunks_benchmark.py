@@ -14,7 +14,7 @@ from recollect.encoders.config import TransformerConfig
 from recollect.ops.allocation import keep_freed_memory, return_freed_memory
 
 sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
-import encoders_report
+import report_speed
 
 
 @pytest.mark.long
@@ -90,5 +90,5 @@ def test_the_page_uses_the_measurements_that_it_names(tmp_path, change):
     other = good | {"config": good["config"] | change, "environment": {"cpu": "other"}, "rows": shown}
     (tmp_path / "chunks-1.json").write_text(json.dumps(good))
     (tmp_path / "chunks-2.json").write_text(json.dumps(other))
-    ((lines, where, _),) = encoders_report.chunk_tables(tmp_path)
+    ((lines, where, _),) = report_speed.chunk_tables(tmp_path)
     assert where == {"cpu": "one"} and [line[0] for line in lines] == [row["encoder"] for row in rows]
