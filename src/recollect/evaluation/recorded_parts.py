@@ -43,17 +43,22 @@ def parts_of(arrays: Mapping[str, np.ndarray], source: str) -> dict[str, Any]:
         name: _check_array(name, arrays[name], asked, source) for name, asked in PARTS.items() if name in arrays
     }
     lengths, action = parts["lengths"].astype(np.int64), parts["action"]
-    whole = action.dtype.kind in "iu"
-    parts = {
-        "reward": np.zeros(len(action), np.float32),
-        "terminated": np.ones(len(lengths), bool),
-        "score": np.zeros(len(lengths), np.float32),
-    } | parts
-    return parts | {
+    action = action.astype(np.int64 if action.dtype.kind in "iu" else np.float32)
+    if len(lengths) and int(lengths.min()) >= 1 and int(lengths.sum()) == len(action):  # else Recording.require raises
+        action[lengths.cumsum() - 1] = 0  # files hold anything there, and learners index by it
+    terminated = parts.get("terminated", np.ones(len(lengths), bool))
+    wrong = np.flatnonzero((terminated != 0) & (terminated != 1))
+    if len(wrong):
+        value, give = terminated[wrong[0]], PARTS["terminated"][1]
+        raise ValueError(f"terminated={value}: {source}, episode {wrong[0]}: give {give}")
+    missing_parts = {"reward": np.zeros(len(action), np.float32), "score": np.zeros(len(lengths), np.float32)}
+    return {
+        **missing_parts,
+        **parts,
         "observation": seen,
-        "action": _clear_last_actions(action.astype(np.int64 if whole else np.float32), lengths),
+        "action": action,
         "lengths": lengths,
-        "terminated": _as_bool(parts["terminated"], source),
+        "terminated": terminated.astype(bool),
         "action_space": None if "action_space" not in arrays else _space(arrays["action_space"], source),
         "words": () if "words" not in arrays else _words(arrays["words"], source),
     }
@@ -118,22 +123,6 @@ def _check_array(name: str, array: np.ndarray, asked: tuple[str, str], source: s
     fits = array.dtype.kind in kinds and (array.ndim >= 1 if "..." in give else array.ndim == 1)
     require(fits, name, f"{array.dtype} {list(array.shape)}", f"{source}: give {give}")
     return array.astype(array.dtype.newbyteorder("="), copy=False)
-
-
-def _as_bool(terminated: np.ndarray, source: str) -> np.ndarray:
-    wrong = np.flatnonzero((terminated != 0) & (terminated != 1))
-    if len(wrong):
-        found, give = terminated[wrong[0]], PARTS["terminated"][1]
-        raise ValueError(f"terminated={found}: {source}, episode {wrong[0]}: give {give}")
-    return terminated.astype(bool)
-
-
-def _clear_last_actions(action: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-    """Set the action of every episode's last step to 0: files hold anything there, and learners index by it."""
-    fits = len(lengths) > 0 and int(lengths.min()) >= 1 and int(lengths.sum()) == len(action)
-    if fits:  # else Recording.require raises
-        action[lengths.cumsum() - 1] = 0
-    return action
 
 
 def _space(text: np.ndarray, source: str) -> gymnasium.Space[Any]:

@@ -152,7 +152,8 @@ class _Dataset:
         keys = [name for name in self.features if name.startswith("observation.")]
         if not keys:
             raise ValueError(f"{self.root / INFO}: no feature begins with 'observation.': there are no observations")
-        parts = {self.ours.parts.get(key, _short(key)): columns[key][again] for key in keys}
+        short = {key: key.removeprefix("observation.").removeprefix("images.") for key in keys}
+        parts = {self.ours.parts.get(key, short[key]): columns[key][again] for key in keys}
         if len(parts) < len(keys):
             raise ValueError(f"{self.root / INFO}: {', '.join(keys)}: two of them would have one name")
         words = self.ours.words
@@ -254,18 +255,15 @@ class _Dataset:
             raise ValueError(f"{path}: it has {rows} rows, and its episodes need {wanted}: it is cut off, or mixed up")
         lengths = [row["length"] for row in episodes]
         expected = {
-            "index": np.concatenate(
-                [np.arange(row["dataset_from_index"], row["dataset_to_index"]) for row in episodes]
-            ),
+            "index": np.concatenate([row["dataset_from_index"] + np.arange(row["length"]) for row in episodes]),
             "episode_index": np.repeat([row["episode_index"] for row in episodes], lengths),
             "frame_index": np.concatenate([np.arange(length) for length in lengths]),
         }
         for name, wants in expected.items():
             require_none(columns[name] != wants, path, lambda at, n=name, v=wants: f"{n}={columns[n][at]}, not {v[at]}")
         late = np.abs(columns["timestamp"] - expected["frame_index"] / self.fps) > 0.5 / self.fps
-        require_none(
-            late, path, lambda at: f"timestamp={columns['timestamp'][at]}: not frame by frame at {self.fps} fps"
-        )
+        wrong_rate = f"not frame by frame at {self.fps} fps"
+        require_none(late, path, lambda at: f"timestamp={columns['timestamp'][at]}: {wrong_rate}")
         strange = (columns["task_index"] < 0) | (columns["task_index"] >= tasks)
         require_none(strange, path, lambda at: f"task_index={columns['task_index'][at]}: {TASKS} has {tasks} sentences")
         for name, column in columns.items():
@@ -334,9 +332,8 @@ class _Dataset:
 def _read_ours(path: Path) -> _Ours:
     found = read_object(path) if path.is_file() else {}
     parts, words, scalars = found.get("parts", {}), found.get("words", []), found.get("scalars")
-    if not isinstance(parts, dict) or not all(
-        _are_texts(texts) for texts in ([*parts.values()], words, [] if scalars is None else scalars)
-    ):
+    lists = [list(parts.values()) if isinstance(parts, dict) else None, words, [] if scalars is None else scalars]
+    if not all(isinstance(texts, list) and all(isinstance(text, str) for text in texts) for texts in lists):
         raise ValueError(f"{path}: parts, words or scalars are no texts: remove the file, or write the dataset again")
     try:
         space = None if found.get("action_space") is None else space_from_json(found["action_space"])
@@ -345,17 +342,9 @@ def _read_ours(path: Path) -> _Ours:
     return _Ours(parts, tuple(words), None if scalars is None else tuple(scalars), space)
 
 
-def _are_texts(found: Any) -> bool:
-    return isinstance(found, list) and all(isinstance(text, str) for text in found)
-
-
 def _by_file(episodes: list[dict[str, Any]], what: str) -> list[tuple[FileNumber, list[dict[str, Any]]]]:
     """Group episodes by file."""
     groups: dict[FileNumber, list[dict[str, Any]]] = {}
     for row in episodes:
         groups.setdefault(FileNumber(row[f"{what}/chunk_index"], row[f"{what}/file_index"]), []).append(row)
     return list(groups.items())
-
-
-def _short(key: str) -> str:
-    return key.removeprefix("observation.").removeprefix("images.")

@@ -114,9 +114,8 @@ class _Dataset:
         self.videos = {feature_name(leaf, True): observed[leaf][acted] for leaf in pictures}
         self.in_table = images == "image"
         self.names = {feature_name(leaf, leaf in pictures): leaf for leaf in observed}
-        self.columns = {name: observed[leaf][acted] for name, leaf in self.names.items() if name not in self.videos} | {
-            ACTION: parts["action"][acted]
-        }
+        self.columns = {name: observed[leaf][acted] for name, leaf in self.names.items() if name not in self.videos}
+        self.columns[ACTION] = parts["action"][acted]
         self.scalars = [name for name, array in self.columns.items() if array.ndim == 1]
         ends = np.cumsum(self.lengths) - 1
         self.columns[REWARD] = np.delete(parts["reward"], stops - parts["lengths"])
@@ -135,9 +134,9 @@ class _Dataset:
 
     def write(self) -> None:
         """Write all files."""
-        _, parquet, _ = load_packages()
+        arrow, parquet, _ = load_packages()
         (self.root / "meta").mkdir()
-        films = {} if self.in_table else {key: self._write_videos(key, array) for key, array in self.videos.items()}
+        videos = {} if self.in_table else {key: self._write_videos(key, array) for key, array in self.videos.items()}
         places = self._write_rows()
         levels = {key: np.zeros((LEVELS, array.shape[-1]), np.int64) for key, array in self.videos.items()}
         rows = []
@@ -146,22 +145,22 @@ class _Dataset:
             row = {"episode_index": episode, "tasks": list(sentences), "length": int(length)}
             row |= {"data/chunk_index": places[episode].chunk, "data/file_index": places[episode].file}
             row |= {"dataset_from_index": int(start), "dataset_to_index": int(start + length)}
-            for key, where in films.items():
+            for key, where in videos.items():
                 place, begin = where[episode]
                 row |= {f"videos/{key}/chunk_index": place.chunk, f"videos/{key}/file_index": place.file}
-                row |= {
-                    f"videos/{key}/from_timestamp": begin / self.fps,
-                    f"videos/{key}/to_timestamp": (begin + int(length)) / self.fps,
-                }
-            found = {name: _statistics(array[start : start + length]) for name, array in self.columns.items()
-                     if array.ndim <= 2}  # fmt: skip
+                for name, frame in (("from", begin), ("to", begin + int(length))):
+                    row[f"videos/{key}/{name}_timestamp"] = frame / self.fps
+            flat = {name: array[start : start + length] for name, array in self.columns.items() if array.ndim <= 2}
+            found = {name: _statistics(array) for name, array in flat.items()}
             for key, array in self.videos.items():
                 seen = _levels(array[start : start + length])
                 found[key] = _picture_statistics(seen, int(length))
                 levels[key] += seen
             row |= {f"stats/{name}/{what}": value for name, of in found.items() for what, value in of.items()}
             rows.append(row | {"meta/episodes/chunk_index": 0, "meta/episodes/file_index": 0})
-        self._table(FileNumber(0, 0).path(EPISODES), rows)
+        path = self.root / FileNumber(0, 0).path(EPISODES)
+        path.parent.mkdir(parents=True)
+        parquet.write_table(arrow.Table.from_pylist(rows), path)
         parquet.write_table(_task_table(self.sentences), self.root / TASKS)
         stats = {name: _statistics(array) for name, array in self.columns.items()}
         frames = len(self.tasks)
@@ -222,9 +221,9 @@ class _Dataset:
             dtype = "image" if self.in_table else "video"
             features[key] = {"dtype": dtype, "shape": [y, x, c], "names": ["height", "width", "channels"]}
             if not self.in_table:
-                film = {"height": y, "width": x, "codec": "h264", "pix_fmt": "gbrp", "is_depth_map": False}
-                film |= {"fps": self.fps, "channels": c}
-                features[key]["info"] = {f"video.{name}": value for name, value in film.items()} | {"has_audio": False}
+                video = {"height": y, "width": x, "codec": "h264", "pix_fmt": "gbrp", "is_depth_map": False}
+                video |= {"fps": self.fps, "channels": c}
+                features[key]["info"] = {f"video.{name}": value for name, value in video.items()} | {"has_audio": False}
         for name, array in self.columns.items():
             features[name] = {"dtype": str(array.dtype), "shape": list(array.shape[1:] or (1,)), "names": None}
         return {
@@ -242,11 +241,6 @@ class _Dataset:
             "video_path": VIDEOS if self.videos and not self.in_table else None,
             "features": features,
         }
-
-    def _table(self, path: str, rows: list[dict[str, Any]]) -> None:
-        arrow, parquet, _ = load_packages()
-        (self.root / path).parent.mkdir(parents=True, exist_ok=True)
-        parquet.write_table(arrow.Table.from_pylist(rows), self.root / path)
 
     def _json(self, path: str, content: Any) -> None:
         write_synced(self.root / path, json.dumps(content, indent=1).encode())

@@ -71,7 +71,6 @@ class ImageTask(StreamTask):
     def spec(self) -> TaskSpec:
         """Patches in, one answer out."""
         return TaskSpec(
-            vocabulary=None,
             input_dim=3 * self.patch**2,
             num_classes=self.num_classes,
             length=(self.size // self.patch) ** 2,

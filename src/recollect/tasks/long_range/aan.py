@@ -58,9 +58,7 @@ class AAN(DatasetTask):
     @property
     def spec(self) -> TaskSpec:
         """257 tokens with the padding, two answers, two parts of a row."""
-        return TaskSpec(
-            vocabulary=VOCABULARY, input_dim=None, num_classes=2, length=2 * self.length, chance=0.5, parts=2
-        )
+        return TaskSpec(vocabulary=VOCABULARY, num_classes=2, length=2 * self.length, chance=0.5, parts=2)
 
     def part_rows(self) -> torch.Tensor:
         """Return the numbers of this part's rows."""

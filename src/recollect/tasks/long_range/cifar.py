@@ -52,7 +52,7 @@ class GreyCIFAR(DatasetTask):
     @property
     def spec(self) -> TaskSpec:
         """256 grey values, ten answers."""
-        return TaskSpec(vocabulary=256, input_dim=None, num_classes=10, length=self.size**2, chance=0.1)
+        return TaskSpec(vocabulary=256, num_classes=10, length=self.size**2, chance=0.1)
 
     def part_rows(self) -> torch.Tensor:
         """Return the numbers of this part's rows."""

@@ -62,7 +62,7 @@ class IMDB(DatasetTask):
     @property
     def spec(self) -> TaskSpec:
         """257 tokens with the padding, two answers."""
-        return TaskSpec(vocabulary=VOCABULARY, input_dim=None, num_classes=2, length=self.length, chance=0.5)
+        return TaskSpec(vocabulary=VOCABULARY, num_classes=2, length=self.length, chance=0.5)
 
     def part_rows(self) -> torch.Tensor:
         """Return the numbers of this part's rows, in a fixed random order."""

@@ -79,7 +79,7 @@ class ListOps(DatasetTask):
     def spec(self) -> TaskSpec:
         """Sixteen tokens with the padding, ten answers; chance is the share of the most frequent value."""
         chance = _most_frequent_share(self.shape)
-        return TaskSpec(vocabulary=len(WORDS), input_dim=None, num_classes=10, length=self.max_length, chance=chance)
+        return TaskSpec(vocabulary=len(WORDS), num_classes=10, length=self.max_length, chance=chance)
 
     @property
     def shape(self) -> Shape:

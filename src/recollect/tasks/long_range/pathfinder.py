@@ -65,7 +65,7 @@ class Pathfinder(StreamTask):
     @property
     def spec(self) -> TaskSpec:
         """256 grey values, two answers."""
-        return TaskSpec(vocabulary=256, input_dim=None, num_classes=2, length=self.size**2, chance=0.5)
+        return TaskSpec(vocabulary=256, num_classes=2, length=self.size**2, chance=0.5)
 
     def sample(self, batch_size: int, generator: torch.Generator) -> Batch:
         """Draw ``batch_size`` fresh pictures."""

@@ -101,7 +101,6 @@ class AssociativeInference(StreamTask):
         """Pairs, then cue, left and right of each trial; the pair that matters may be the first."""
         length = 2 * self.num_pairs + 3 * self.num_trials
         return TaskSpec(
-            vocabulary=None,
             input_dim=self.width,
             num_classes=2,
             length=length,

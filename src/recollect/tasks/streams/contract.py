@@ -24,9 +24,9 @@ Part = Literal["train", "validation", "test"]
 class TaskSpec:
     """Sizes, chance and memory requirements of a task."""
 
-    vocabulary: int | None
+    vocabulary: int | None = None
     """Number of input tokens; None when inputs are floats."""
-    input_dim: int | None
+    input_dim: int | None = None
     """Width of a float input; None when inputs are tokens."""
     num_classes: int
     """Number of classes, or of values per step where answers are numbers."""

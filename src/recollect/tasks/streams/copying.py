@@ -41,7 +41,6 @@ class Copying(StreamTask):
         """Ten tokens in, ten classes out; every answer lies L + num_digits + 1 steps back."""
         return TaskSpec(
             vocabulary=10,
-            input_dim=None,
             num_classes=10,
             length=self.length + 2 * self.num_digits + 1,
             chance=1 / 8,

@@ -61,7 +61,7 @@ class Charades(VideoTask):
     @property
     def spec(self) -> TaskSpec:
         """Frames, 157 activities."""
-        return TaskSpec(vocabulary=None, input_dim=None, num_classes=NUM_CLASSES, length=self.length)
+        return TaskSpec(num_classes=NUM_CLASSES, length=self.length)
 
     @property
     def class_names(self) -> tuple[str, ...]:

@@ -84,8 +84,6 @@ class ShapeActivities(VideoTask):
         """Sizes, the score from one frame alone, and the necessary memory."""
         visible, guessed = self.shapes, 1.0 + len(DIRECTIONS) / 4  # sums of the classes' average precisions
         return TaskSpec(
-            vocabulary=None,
-            input_dim=None,
             num_classes=len(self.class_names),
             length=self.length,
             chance=(visible + guessed) / len(self.class_names),

@@ -60,7 +60,7 @@ class Thumos(VideoTask):
     @property
     def spec(self) -> TaskSpec:
         """Features, 20 activities."""
-        return TaskSpec(vocabulary=None, input_dim=self.feature_dim, num_classes=len(CLASSES), length=self.length)
+        return TaskSpec(input_dim=self.feature_dim, num_classes=len(CLASSES), length=self.length)
 
     @property
     def class_names(self) -> tuple[str, ...]:
