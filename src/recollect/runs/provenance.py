@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+import recollect
 from recollect import machine
 
 
@@ -21,7 +22,8 @@ def environment() -> dict[str, Any]:
         "command": command(),
         "versions": {
             "python": platform.python_version(),
-            **{name: metadata.version(name) for name in ("recollect", "torch", "numpy", "safetensors")},
+            "recollect": recollect.__version__,  # also in a source tree that is not installed
+            **{name: metadata.version(name) for name in ("torch", "numpy", "safetensors")},
         },
         "hardware": hardware(),
         "commit": commit(),
