@@ -1,4 +1,4 @@
-"""Temporal activity detection: frames in, activities of every frame out, from what was seen so far.
+"""Temporal activity detection: frames in, activities of every frame out, from the frames so far.
 
     v_t = backbone(frame_t)                      tokens of the frame                [b, t, p, dim]
     u_t = v_t averaged to the n tokens that the core reads, W_u, + positions        [b, t, n, width]

@@ -56,7 +56,7 @@ class ActorCriticConfig:
     """Absolute bound on the reward that is read; 1 as in IMPALA. None: no bound."""
     norm_inputs: bool = True
     """Normalise the core's input, where ``width`` is not None. Memories compare inputs of different times, and
-    untrained encoders give vectors too small for attention to tell them apart."""
+    the vectors of untrained encoders are too small for attention to distinguish them."""
     norm: bool = True
     """Normalise the core's output before the heads."""
     skip: bool = False

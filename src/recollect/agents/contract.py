@@ -15,7 +15,7 @@ class ActorInputs(NamedTuple):
     """Inputs of an agent at every step; without the time axis in :meth:`AgentStream.step`."""
 
     observation: Any
-    """A tensor or a (nested) dict or tuple of tensors ``[b, t, ...]``, as the observation space says."""
+    """A tensor or a (nested) dict or tuple of tensors ``[b, t, ...]``, as the observation space defines."""
     action: Tensor
     """``[b, t, *action_shape]``: the action before this observation, long, or float for a Box; anything at
     ``is_first``."""

@@ -369,7 +369,7 @@ class WordLSTM(Encoder):
         return self.read(different).index_select(0, which)
 
     def read(self, words: Tensor) -> Tensor:
-        """Sentences ``[s, words] -> [s, dim]``."""
+        """Encode sentences ``[s, words] -> [s, dim]``."""
         outputs, _ = self.lstm(self.table(words))
         position = torch.arange(1, self.num_words + 1, device=words.device)
         length = torch.where(words != 0, position, 0).amax(1)  # s

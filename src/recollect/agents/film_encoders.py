@@ -122,7 +122,7 @@ class FiLMCNN(FiLMEncoder):
     sharpness: Tensor
 
     def build(self, channels: int, condition: int) -> None:
-        """Three convolutions."""
+        """Make three convolutions."""
         widths = (channels, *self.channels)
         self.convolutions = nn.ModuleList(nn.Conv2d(a, b, 3, stride=2, padding=1) for a, b in pairwise(widths))
         self.films = nn.ModuleList(FiLM(condition, width) for width in self.channels)
@@ -153,7 +153,7 @@ class FiLMResNet(FiLMEncoder):
     """Three stages: a 3x3 convolution with stride 2 and two residual blocks, FiLM after each; a ReLU at the end."""
 
     def build(self, channels: int, condition: int) -> None:
-        """Three stages."""
+        """Make three stages."""
         widths = (channels, *self.channels)
         self.convolutions = nn.ModuleList(nn.Conv2d(a, b, 3, stride=2, padding=1) for a, b in pairwise(widths))
         self.blocks = nn.ModuleList(ResidualBlock(width) for width in self.channels for _ in range(2))

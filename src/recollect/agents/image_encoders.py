@@ -130,8 +130,8 @@ class ImageEncoder(Encoder):
         if observation.is_floating_point() != self.is_float and not self.accepts_floats:
             wanted = "floats" if self.is_float else "bytes 0..255"
             raise ValueError(
-                f"images have dtype {observation.dtype}: this agent was built for {wanted}; give what its observation "
-                "space says"
+                f"images have dtype {observation.dtype}: this agent was built for {wanted}; give images of its "
+                "observation space"
             )
         if observation.device.type != "cpu" or torch.compiler.is_compiling():
             return self.project(self.encode(observation))
@@ -172,7 +172,7 @@ class BalletCNN(ImageEncoder):
     smallest = 9
 
     def build(self) -> None:
-        """Three convolutions."""
+        """Make three convolutions."""
         y, x, c = self.sides
         one, two, three = self.channels
         self.first = nn.Conv2d(c, one, 9, stride=9)
@@ -205,7 +205,7 @@ class ImpalaResNet(ImageEncoder):
     """
 
     def build(self) -> None:
-        """Three stages."""
+        """Make three stages."""
         y, x, c = self.sides
         widths = (c, *self.channels)
         convolutions = [nn.Conv2d(a, b, 3, padding=1) for a, b in pairwise(widths)]
@@ -233,7 +233,7 @@ class ImpalaResNetInstanceNorm(ImpalaResNet):
     """
 
     def build(self) -> None:
-        """Three stages."""
+        """Make three stages."""
         super().build()
         init_lecun(self)
 
@@ -249,7 +249,7 @@ class NatureCNN(ImageEncoder):
     default_channels = (32, 64, 64)
 
     def build(self) -> None:
-        """Three convolutions."""
+        """Make three convolutions."""
         y, x, c = self.sides
         one, two, three = self.channels
         self.first = nn.Conv2d(c, one, 8, stride=4)
@@ -272,7 +272,7 @@ class Patches(ImageEncoder):
     side: ClassVar[int]  # side of a patch in pixels
 
     def build(self) -> None:
-        """One convolution."""
+        """Make one convolution."""
         y, x, c = self.sides
         if y % self.side or x % self.side:
             raise ValueError(

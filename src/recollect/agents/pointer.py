@@ -39,7 +39,7 @@ def newest(items: Tensor, recent: Tensor, is_first: Tensor) -> tuple[Tensor, Ten
     """
     number = recent.shape[1] + 1
     items = torch.where(is_finite(items).all(-1, keepdim=True), items, 0.0)
-    # In `recent` what is no item of the episode is zero already.
+    # Entries of `recent` that are no items of the episode are zero already.
     since = steps_since_first(is_first, torch.full_like(is_first[:, 0], number, dtype=torch.long))
     held = torch.arange(number - 1, -1, -1, device=items.device) <= since[..., None]  # b t K
     timeline = torch.cat((recent.to(items.dtype), items), 1)

@@ -1,4 +1,4 @@
-"""Classifier of whole rows: tokens or float vectors in, an encoder that sees all of them, one answer out.
+"""Classifier of whole rows: tokens or float vectors in, an encoder of all steps, one answer out.
 
     e_t = embedding[token_t]  (or W_in x_t)  + P_t               P: positions of the whole row
     y, s = encoder(e, padding)
@@ -9,7 +9,7 @@ For images as rows of patches (``positions="grid"``) P is a table of the square 
 for an image of another resolution. An encoder that reads raw patches (``reads_patches``) gets them without embedding
 and positions.
 
-A task may compare two sequences that stand side by side in a row (``TaskSpec.parts``): each is read alone, by the same
+A task may compare two sequences that are side by side in a row (``TaskSpec.parts``): each is read alone, by the same
 encoder, and the head gets [a, b, a * b, a - b].
 
     pretraining:  restored_t = W_r y_t                           logits of masked tokens

@@ -8,8 +8,8 @@ An encoder with a summary s of its own (the bottleneck's mean over slots) needs 
 vector of a probe is (y_r + y_c) / 2.
 
 Paper:    Ahmed et al., SiT: Self-supervised Vision Transformer (2021), section 3; Didolkar et al. 2022, section 3.1.
-Differs:  the restoring map is a linear one for each patch, which is what a transposed convolution of the patch's size
-          and stride is. The paper does not say which of SiT's two tokens the probe reads: here their mean.
+Differs:  the restoring map is linear in each patch, as a transposed convolution of the patch's size and stride.
+          The paper does not say which of SiT's two tokens the probe reads: here their mean.
 """
 
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""Gymnasium spaces: their parts, images and symbols, and their JSON, with which an agent saves what it reads and does.
+"""Gymnasium spaces: their parts, images and symbols, and their JSON in files of agents.
 
 {"kind": "Box", "low": 0, "high": 255, "shape": [99, 99, 3], "dtype": "uint8"}
 """

@@ -33,7 +33,7 @@ class Backbone(nn.Module, ABC):
 
     @abstractmethod
     def forward(self, frames: Tensor) -> Tensor:
-        """uint8 ``[n, frames_per_step, y, x, 3]`` to ``[n, times * rows * columns, dim]``."""
+        """Map uint8 ``[n, frames_per_step, y, x, 3]`` to ``[n, times * rows * columns, dim]``."""
 
 
 class Patches(Backbone):

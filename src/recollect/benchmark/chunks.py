@@ -64,7 +64,7 @@ class ChunkResults(Measurements):
 
 
 def run_chunks(config: ChunksBenchmark, progress: Callable[[str], None] | None = None) -> ChunkResults:
-    """Measure, and save if ``config.output`` names a folder.
+    """Measure, and save the results if ``config.output`` names a folder.
 
     Args:
         config: settings.

@@ -29,7 +29,7 @@ Progress = Callable[[str], None]
 
 
 def run(config: CoresBenchmark, progress: Progress | None = None) -> Results:
-    """Measure, and save if ``config.output`` names a folder.
+    """Measure, and save the results if ``config.output`` names a folder.
 
     Args:
         config: settings.

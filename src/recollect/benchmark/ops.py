@@ -42,7 +42,7 @@ class OpResults(Measurements):
 
 
 def run_ops(config: OpsBenchmark, progress: Callable[[str], None] | None = None) -> OpResults:
-    """Measure, and save if ``config.output`` names a folder.
+    """Measure, and save the results if ``config.output`` names a folder.
 
     Args:
         config: settings.

@@ -48,7 +48,7 @@ def walk(
         step_seconds: use whole-sequence calls if single steps to the last position would take longer.
         jump_seconds: skip positions that whole-sequence calls would reach later.
     """
-    inputs = torch.randn(257, 1, *core.input_shape)  # a prime number: no chunk sees the same inputs twice in a row
+    inputs = torch.randn(257, 1, *core.input_shape)  # a prime number: no chunk gets the same inputs twice in a row
     stream, begun, base = core.stream(1), time.perf_counter(), None
     reached, how = 0, "stepped"
     waypoints: list[Waypoint] = []

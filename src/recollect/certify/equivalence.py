@@ -46,7 +46,7 @@ def random_sizes(steps: int, generator: torch.Generator) -> list[int]:
 @in_all_variants
 @torch.no_grad()
 def splits(subject: Subject) -> str:
-    """One call of T steps equals T calls of one step and any split in between: outputs and final state."""
+    """Check that one call of T steps equals T calls of one step and any split in between: outputs and final state."""
     meter, steps, quick = subject.comparison(), subject.steps, subject.options.quick
     sizes = random_sizes(steps, subject.generator(1))
     alone, mixed = f"{steps} calls of one step", f"calls of {', '.join(map(str, sizes))} steps"
@@ -95,7 +95,7 @@ def _all_pairs(subject: Subject, meter: Comparison) -> int:
 
 
 def modes(subject: Subject) -> str:
-    """Gradients on, off and inference mode give the same numbers, in training and in evaluation mode."""
+    """Check that gradients on, off and inference mode give the same numbers, in training and in evaluation mode."""
     meter = subject.comparison()
     modes = ["evaluation", *([] if subject.is_noisy else ["training"])]
     sizes = ((subject.batch, subject.steps), (1, subject.steps), (1, 1), (subject.batch, 1))
@@ -162,7 +162,7 @@ def _training_after_inference(subject: Subject, meter: Comparison) -> None:
 
 @in_all_variants
 def reset(subject: Subject) -> str:
-    """Steps after a reset equal steps after a fresh start, in outputs, state and gradients."""
+    """Check that steps after a reset equal steps after a fresh start, in outputs, state and gradients."""
     meter, steps, batch = subject.comparison(), subject.steps, subject.batch
     cause = (
         "the reset comes late or not at all, or a reset gives another memory than initial_state "

@@ -19,7 +19,7 @@ MEETS_ZERO = "a division, root or logarithm meets zero, perhaps of a black frame
 
 
 def every_gradient(subject: Subject) -> tuple[str, dict[str, Any]]:
-    """Every weight gets a finite gradient."""
+    """Check that every weight gets a finite gradient."""
     weights = subject.weights()
     zero: list[str] = []
     modes = {"evaluation": subject} | ({} if subject.is_noisy else {"training": subject.variant(is_training=True)})
@@ -64,7 +64,7 @@ def _check_finite(found: dict[str, Tensor | None], steps: int, mode: str) -> lis
 
 
 def backward(subject: Subject) -> str:
-    """Gradients of whole and split calls are equal, and agree with finite differences of the outputs."""
+    """Check that gradients of whole and split calls are equal, and agree with finite differences of the outputs."""
     meter, double = subject.comparison(), subject.in_float64()
     cut = str(getattr(subject.core, "stops_gradient", "") or "")
     tried = 0

@@ -41,7 +41,7 @@ def _poisoned_memory() -> Iterator[None]:
 
 
 def hidden_state(subject: Subject) -> str:
-    """The module keeps nothing of a call: calls can be repeated, and interleaved streams do not affect each other."""
+    """Check that the module keeps nothing of a call: calls can be repeated, and interleaved streams are independent."""
     meter = subject.comparison()
     call = subject.inputs(44), subject.used_state(), subject.resets(45)
     with torch.no_grad():
@@ -175,7 +175,7 @@ def _generator_states() -> dict[str, bytes]:
 
 
 def weights(subject: Subject) -> str:
-    """Changed weights are used by the next call: nothing is fused at the first call and kept."""
+    """Check that changed weights are used by the next call: nothing is fused at the first call and kept."""
     meter = subject.comparison()
     cause = "weights are fused, packed or copied only at the first call: key the copy on `weight._version`"
     sizes = ((subject.batch, subject.steps), (1, 1), (subject.batch, 1), (1, subject.steps))

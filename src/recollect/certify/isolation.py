@@ -50,7 +50,7 @@ def _gradients_after(
 
 @in_all_variants
 def poison(subject: Subject) -> str:
-    """NaN and infinity in earlier episodes have no effect after a reset, on values, state or gradients."""
+    """Check that NaN and infinity in earlier episodes have no effect after a reset, on values, state or gradients."""
     meter = subject.comparison()
     _poison_inputs(subject, meter)
     _poison_state(subject, meter)
@@ -119,7 +119,7 @@ def _poison_state(subject: Subject, meter: Comparison) -> None:
 
 @in_all_variants
 def reset_gradient(subject: Subject) -> str:
-    """Gradients from after a reset to before it are exactly zero."""
+    """Check that gradients from after a reset to before it are exactly zero."""
     cause = (
         "the value is replaced at a reset but the graph still reaches the old one, or masked weights are small, not 0"
     )
@@ -148,7 +148,7 @@ def reset_gradient(subject: Subject) -> str:
 
 
 def future(subject: Subject) -> str:
-    """No output depends on a later input or a later reset, by value or by gradient."""
+    """Check that no output depends on a later input or a later reset, by value or by gradient."""
     meter, steps = subject.comparison(), subject.steps
     cause = "no causal mask inside the call or chunk, a shift in the wrong direction, or statistics over time"
     state = subject.used_state()
@@ -196,7 +196,7 @@ def _in_mode(subject: Subject, mode: str, inputs: Tensor, state: Any, is_first: 
 
 
 def rows(subject: Subject) -> str:
-    """A row's outputs, state and gradients do not depend on the other rows, nor on their number."""
+    """Check that a row's outputs, state and gradients do not depend on the other rows, nor on their number."""
     meter = subject.comparison()
     inputs, is_first, state = subject.inputs(34), subject.resets(35), subject.used_state()
     with torch.no_grad():

@@ -94,7 +94,7 @@ def from_config(config: CoreConfig, *, name: str, input_dim: int = INPUT_DIM, se
 
 
 def load(spec: str) -> Candidate:
-    """Return the core that a name stands for.
+    """Return the core with a name.
 
     Args:
         spec: a key of the table of cores (its defaults at certification size), or ``package.module:factory`` where

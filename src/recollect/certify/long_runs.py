@@ -51,7 +51,7 @@ class SingleSteps:
 
 @torch.no_grad()
 def long(subject: Subject) -> tuple[str, dict[str, Any]]:
-    """Thousands of calls of one step, the stream and a few long calls give the same numbers."""
+    """Check that thousands of calls of one step, the stream and a few long calls give the same numbers."""
     meter = subject.comparison()
     core = _core_steps(subject)
     inputs, is_first = _test_data(subject)
@@ -86,7 +86,7 @@ def _sizes(steps: int) -> list[int]:
 
 @torch.no_grad()
 def state_bytes(subject: Subject) -> tuple[str, dict[str, Any]]:
-    """Bytes of the state, the stream, Python and the process are constant over a long run."""
+    """Check that bytes of the state, the stream, Python and the process are constant over a long run."""
     began = time.perf_counter()
     steps, numbers = _long_run(subject)
     numbers["seconds"] = time.perf_counter() - began
@@ -114,7 +114,7 @@ def state_bytes(subject: Subject) -> tuple[str, dict[str, Any]]:
 
 @torch.no_grad()
 def cost(subject: Subject) -> tuple[str, dict[str, Any]]:
-    """A late step takes as long as an early one, in the core and in the stream."""
+    """Check that a late step takes as long as an early one, in the core and in the stream."""
     core = _core_steps(subject)
     ratios = {}
     for steps, what in ((1, "call of one step"), (CALL, f"call of {CALL} steps")):

@@ -27,7 +27,7 @@ DEVICE = "a tensor is made on torch's default device: give it the device of a we
 
 @torch.no_grad()
 def save_load(subject: Subject) -> str:
-    """A module from state_dict, pickle or deepcopy, and a pickled state, continue with the same numbers."""
+    """Check that a module from state_dict, pickle or deepcopy, and a pickled state, continue with the same numbers."""
     meter = subject.comparison()
     inputs, is_first, state = subject.inputs(63), subject.resets(64), subject.used_state()
     want = subject(inputs, state, is_first)
@@ -97,7 +97,7 @@ def _load(module: nn.Module, weights: dict[str, Tensor]) -> nn.Module:
 
 @torch.no_grad()
 def device(subject: Subject) -> str:
-    """All tensors move to another device with the weights; tested on torch's meta device."""
+    """Check that all tensors move to another device with the weights; tested on torch's meta device."""
     module = copy.deepcopy(subject.single)
     if not [*module.parameters(), *module.buffers()]:
         raise NotApplicable("the module has no tensors")
@@ -168,7 +168,7 @@ def _trial(subject: Subject, salt: int, steps: int) -> tuple[Tensor, Any, Tensor
 
 @torch.no_grad()
 def compiled(subject: Subject) -> str:
-    """torch.compile of the whole graph gives the same numbers, for one step and for several."""
+    """Check that torch.compile of the whole graph gives the same numbers, for one step and for several."""
     meter = Comparison(10 * TOLERANCES[torch.float32])
     backend = subject.options.backend
     cause = "compiled code takes another path than eager code (a branch on is_compiling, or on a value at tracing time)"
@@ -203,7 +203,7 @@ def _compile_cause(module: nn.Module) -> str:
 
 @torch.no_grad()
 def export(subject: Subject) -> str:
-    """torch.export of one step and of several gives the same numbers, with the state as input and output."""
+    """Check that torch.export of one step and of several gives the same numbers, with the state as input and output."""
     meter = Comparison(10 * TOLERANCES[torch.float32])
     cause = (
         "a value of the example inputs became a constant of the exported program, or initial_state returns one "

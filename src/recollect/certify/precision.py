@@ -71,7 +71,7 @@ def _nudge(tensor: Tensor, generator: torch.Generator) -> Tensor:
 
 @torch.no_grad()
 def float32(subject: Subject) -> str:
-    """Calls, single steps and stream in float32 equal those in float64 up to rounding."""
+    """Check that calls, single steps and stream in float32 equal those in float64 up to rounding."""
     single = subject.variant(core=subject.single, dtype=torch.float32, brief=False)
     double = subject.in_float64()
     limit = 3 * rounding(subject)
@@ -120,7 +120,7 @@ def _close(subject: Subject, meter: Comparison, got: Tensor, want: Tensor, what:
 
 @torch.no_grad()
 def bfloat16(subject: Subject) -> tuple[str, dict[str, Any]]:
-    """Under autocast to bfloat16, outputs are finite, state dtypes are kept, and the drift from float32 is small."""
+    """Check that under autocast to bfloat16 outputs are finite, state dtypes are kept, and the drift is small."""
     inputs, is_first = subject.inputs(61).float(), subject.resets(62)
     want = _in_calls(subject.single, inputs, is_first)
     with torch.autocast("cpu", torch.bfloat16):
@@ -145,7 +145,7 @@ def bfloat16(subject: Subject) -> tuple[str, dict[str, Any]]:
 
 @torch.no_grad()
 def float16(subject: Subject) -> tuple[str, dict[str, Any]]:
-    """In float16, calls, single steps and stream are finite, keep the state's dtypes and agree."""
+    """Check that in float16, calls, single steps and stream are finite, keep the state's dtypes and agree."""
     if not getattr(subject.core, "runs_in_float16", False):
         raise NotApplicable("the module does not declare runs_in_float16 = True")
     module = copy.deepcopy(subject.single).half()

@@ -15,7 +15,7 @@ ALIAS = "a caller that reuses its input buffer would change the memory: copy wha
 @in_all_variants
 @torch.no_grad()
 def purity(subject: Subject) -> str:
-    """Inputs and the incoming state are unchanged; structure, shapes and dtypes of the state are preserved."""
+    """Check that inputs and incoming state are unchanged, and structure, shapes and dtypes of the state preserved."""
     flags = subject.resets(42)
     cases = {
         "a fresh state": (subject.fresh_state(), flags),

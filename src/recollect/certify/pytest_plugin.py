@@ -3,7 +3,7 @@
     def test_contract(certify):
         certify(MyCore(), input_shape=(8,))
 
-The test fails with the card as its message. torch is imported only when a test asks for the fixture.
+The test fails with the card as its message. torch is imported only when a test uses the fixture.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from recollect.state import named_leaves, take_rows
 
 
 def reference(subject: Subject) -> str:
-    """Outputs, final state and gradients equal the reference implementation."""
+    """Check that outputs, final state and gradients equal the reference implementation."""
     plain = subject.options.reference or getattr(type(subject.core), "reference_unroll", None)
     if plain is None:
         raise NotApplicable("no reference is known: give reference=function(core, inputs, state, is_first)")

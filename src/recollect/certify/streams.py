@@ -20,7 +20,7 @@ WRITES = "the stream keeps and overwrites a tensor that the caller owns: copy wh
 
 @torch.no_grad()
 def stream(subject: Subject) -> str:
-    """A stream gives the numbers of a sequence, and its state equals the core's state after every step."""
+    """Check that a stream gives the numbers of a sequence, and its state equals the core's state after every step."""
     meter = subject.comparison()
     _steps(subject, meter)
     if not subject.options.quick:
@@ -186,7 +186,7 @@ def _gradient_modes(subject: Subject, meter: Comparison) -> None:
 
 @torch.no_grad()
 def copies(subject: Subject) -> str:
-    """A copied or pickled stream continues with the same numbers, independently of the original."""
+    """Check that a copied or pickled stream continues with the same numbers, independently of the original."""
     meter = subject.comparison()
     ways = {"copy.deepcopy": copy.deepcopy, "pickle": lambda live: pickle.loads(pickle.dumps(live))}
     cause = "the copy shares buffers with the original, or its buffers and its steps' functions are separated"

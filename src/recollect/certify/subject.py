@@ -202,7 +202,7 @@ class Subject:
 
     @contextmanager
     def mode(self) -> Iterator[None]:
-        """Set training or evaluation mode (without dropout) and gradients as the variant says."""
+        """Set training or evaluation mode (without dropout) and gradients of the variant."""
         gradients_on = torch.enable_grad() if self.grad else nullcontext()
         if self.is_training:
             with self._train(), NoDropout(self.core), gradients_on:
