@@ -14,7 +14,7 @@ REMEMBERED = "an invalid step is remembered: it must enter the memory as zeros (
 
 
 def frames(subject: Subject) -> str:
-    """Check that an invalid step gives NaN and enters the memory as zeros, and an invalid memory gives NaN until a reset."""
+    """Check that an invalid step gives NaN and does not enter the memory, which gives NaN if it is invalid itself."""
     if not isinstance(subject.core, MemoryCore):
         raise NotApplicable("only cores that inherit MemoryCore define the effect of invalid steps")
     meter = subject.comparison()
