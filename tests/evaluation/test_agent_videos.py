@@ -97,12 +97,6 @@ def test_words_are_spoken():
     assert sentence_text(MAZE.build(1), {"language": torch.tensor([[7, 9]])}) == "7 9"
 
 
-def test_ballet_is_filmed(tmp_path):
-    world = BalletConfig()
-    video = record_video(agent(world), world, tmp_path / "ballet", episodes=1, longest=3)
-    assert video.mp4.stat().st_size > 1000 and video.scores == []
-
-
 def test_mistakes_are_named(tmp_path, monkeypatch):
     with pytest.raises(ValueError, match="episodes=0"):
         record_video(agent(), MAZE, tmp_path / "x", episodes=0)

@@ -10,7 +10,6 @@ import pytest
 import torch
 
 from recollect.objectives.answers import mean_score
-from recollect.tasks import TASKS
 from recollect.tasks.streams.arrays import Arrays
 
 
@@ -23,6 +22,20 @@ def table(folder, names, lines):
     with open(folder / "data.csv", "w", newline="") as file:
         csv.writer(file).writerows([names, *lines])
     return str(folder / "data.csv")
+
+
+@pytest.fixture
+def parquet(tmp_path, monkeypatch):
+    """Make a path that a stand-in for pyarrow reads as these columns."""
+
+    def make(columns):
+        (tmp_path / "data.parquet").write_bytes(b"")
+        reader = SimpleNamespace(read_table=lambda path: SimpleNamespace(to_pydict=lambda: columns))
+        monkeypatch.setitem(sys.modules, "pyarrow", SimpleNamespace(parquet=reader))
+        monkeypatch.setitem(sys.modules, "pyarrow.parquet", reader)
+        return str(tmp_path / "data.parquet")
+
+    return make
 
 
 def rows(task, part="train"):
@@ -174,11 +187,9 @@ def test_a_column_that_is_not_there_is_named(tmp_path, field):
     ("names", "line", "said"),
     [
         (["sequence", "x", "target"], [5, 1, ""], "line 14: column 'target' is empty"),
-        (["sequence", "x", "target"], [5, 1], "line 14: column 'target' is empty"),
         (["sequence", "x", "target"], ["", 1, 0], "line 14: column 'sequence' is empty"),
         (["sequence", "x", "target"], [5, "n/a", 0], "line 14: column 'x' holds 'n/a'"),
         (["sequence", "x", "target"], [5, 1, 0, 7], "line 14: it has more cells than there are names"),
-        (["row", "x", "target"], [5, 1, ""], "line 14: column 'target' is empty"),
         (["x", "x", "target"], [5, 1, 0], "line 1: two columns are called 'x'"),
         (["row", "x", "target"], [5, "inf", 0], "inputs of row 12 at step 1 are not finite"),
     ],
@@ -200,7 +211,6 @@ def test_a_sequence_belongs_to_one_part(tmp_path):
     ("content", "said"),
     [
         (b"x,target\n1,caf\xe9\n" * 9, r"data.csv: it is not in UTF-8 .*: save it"),
-        (b'x,target\n1,a\n2,"b\n' + b"3,a\n" * 40_000, "data.csv: no valid CSV after line 2 .* open quote"),
         (b'x,target\n1,a\n2,"b\n3,a\n', "data.csv: no valid CSV after line 2 .* open quote"),
     ],
 )
@@ -213,18 +223,15 @@ def test_a_csv_that_cannot_be_read_is_named(tmp_path, content, said):
 LISTS = {"inputs": [[1, 2, 3], [4, 5], [6], [0, 1]], "target": [0, 1, 0, 1]}
 
 
-def test_parquet_with_lists(tmp_path, monkeypatch):
-    path = tmp_path / "data.parquet"
-    path.write_bytes(b"")
-    monkeypatch.setitem(sys.modules, "pyarrow", None)  # as if it were not installed
-    monkeypatch.delitem(sys.modules, "pyarrow.parquet", raising=False)
-    with pytest.raises(ValueError, match="this file needs the package pyarrow: run pip install pyarrow"):
-        _ = Arrays(path=str(path)).spec
-    reader = SimpleNamespace(read_table=lambda path: SimpleNamespace(to_pydict=lambda: LISTS))
-    monkeypatch.setitem(sys.modules, "pyarrow", SimpleNamespace(parquet=reader))
-    monkeypatch.setitem(sys.modules, "pyarrow.parquet", reader)
-    spec = Arrays(path=str(path)).spec
+def test_parquet_with_lists(parquet, monkeypatch):
+    path = parquet(LISTS)
+    spec = Arrays(path=path).spec
     assert (spec.vocabulary, spec.length, spec.num_classes) == (7, 3, 2)
+    monkeypatch.setitem(sys.modules, "pyarrow", None)  # as if it were not installed
+    monkeypatch.delitem(sys.modules, "pyarrow.parquet")
+    os.utime(path, (1, 1))
+    with pytest.raises(ValueError, match="this file needs the package pyarrow: run pip install pyarrow"):
+        _ = Arrays(path=path).spec
 
 
 def four(odd):
@@ -248,24 +255,14 @@ def four(odd):
         ({"inputs": four([1, 2]), "target": four([0, None])}, "data.parquet, row 1: column 'target' is empty"),
     ],
 )
-def test_lists_that_do_not_fit_are_named_with_their_row(tmp_path, monkeypatch, columns, said):
-    path = tmp_path / "data.parquet"
-    path.write_bytes(b"")
-    reader = SimpleNamespace(read_table=lambda path: SimpleNamespace(to_pydict=lambda: columns))
-    monkeypatch.setitem(sys.modules, "pyarrow", SimpleNamespace(parquet=reader))
-    monkeypatch.setitem(sys.modules, "pyarrow.parquet", reader)
+def test_lists_that_do_not_fit_are_named_with_their_row(parquet, columns, said):
     with pytest.raises(ValueError, match=said):
-        _ = Arrays(path=str(path)).spec
+        _ = Arrays(path=parquet(columns)).spec
 
 
-def test_every_step_of_a_table_may_have_several_values(tmp_path, monkeypatch):
-    path = tmp_path / "data.parquet"
-    path.write_bytes(b"")
+def test_every_step_of_a_table_may_have_several_values(parquet):
     columns = {"sequence": [0, 0, 1, 1, 2, 2], "x": [0.1, 0.2] * 3, "target": [[1.0, 2.0], [3.0, 5.0]] * 3}
-    reader = SimpleNamespace(read_table=lambda path: SimpleNamespace(to_pydict=lambda: columns))
-    monkeypatch.setitem(sys.modules, "pyarrow", SimpleNamespace(parquet=reader))
-    monkeypatch.setitem(sys.modules, "pyarrow.parquet", reader)
-    batch = rows(Arrays(path=str(path), validation=0, test=0, standardize=False))
+    batch = rows(Arrays(path=parquet(columns), validation=0, test=0, standardize=False))
     assert batch.targets.tolist() == [[[1.0, 2.0], [3.0, 5.0]]] * 3 and batch.score_mask.all()
 
 
@@ -335,8 +332,6 @@ def test_targets_that_nobody_asks_for_may_be_anything(tmp_path):
     ("arrays", "fields", "said"),
     [
         ({"x": np.zeros((3, 2))}, {}, r"needs an array inputs .* it has x \[3, 2\]"),
-        ({"inputs": np.zeros(3)}, {}, "needs an array inputs"),
-        ({"inputs": np.zeros((4, 2)), "lengths": np.full(4, 3)}, {}, "lengths must be 4 whole numbers from 1 to 2"),
         ({"inputs": np.zeros((4, 2)), "lengths": np.full(4, 1.5)}, {}, "lengths must be 4 whole numbers from 1 to 2"),
         ({"inputs": np.zeros((4, 2)), "targets": np.zeros(3)}, {}, r"targets has shape \[3\]; it must be \[4\] or"),
         ({"inputs": np.zeros((4, 2))}, {"goal": "regression"}, "has no targets"),
@@ -346,7 +341,6 @@ def test_targets_that_nobody_asks_for_may_be_anything(tmp_path):
         ({"inputs": np.zeros((2, 2)), "targets": np.zeros(2, int)}, {}, "rows=2: that is too few to split"),
         ({"inputs": np.full((4, 2), "word")}, {}, "data.npz: inputs are <U4: give numbers"),
         ({**STILL, "targets": one_wrong(np.zeros((4, 2)), np.nan)}, {}, "the target of row 2 at step 1 is not finite"),
-        ({**STILL, "targets": one_wrong(np.zeros((4, 2, 3)), np.inf)}, {}, "data.npz: the target of row 2 at step 1"),
         ({**STILL, "targets": np.array([0, np.inf, 0, 1])}, {}, "the target of row 1 at step 1 is not finite"),
         ({**STILL, "targets": np.array(["a", "", "b", "a"])}, {}, "the target of row 1 at step 1 is empty"),
         ({**STILL, "targets": np.zeros((4, 2), int), "asked": np.full((4, 2), 2)}, {}, "asked holds 2: give True"),
@@ -384,7 +378,3 @@ def test_a_file_that_changed_is_read_again(tmp_path):
     path = npz(tmp_path, inputs=np.zeros((9, 2)), targets=np.arange(9) % 3)
     os.utime(path, (1, 1))
     assert Arrays(path=path).spec.num_classes == 3
-
-
-def test_the_example_is_in_the_table():
-    assert TASKS["arrays"]().spec.num_classes == 3
