@@ -10,8 +10,8 @@ from recollect.cores import CORES
 from recollect.recipes import RECIPES
 from recollect.tasks import TASKS
 
-SIZED_BY_DATA = {"arrays", "street-learn"}
-"""Tasks whose spec depends on a file or on generated maps, which torch reads."""
+SIZED_BY_DATA = {"arrays"}
+"""Tasks whose spec depends on a file, which torch reads."""
 NO_TORCH = "import sys; sys.modules['torch'] = None\n"
 
 

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from recollect.comparison.suite import Suite, normalised
+from recollect.comparison.suite import Suite, scale_score
 from recollect.comparison.table_pictures import (
     COLOURS,
     ORANGE,
@@ -36,11 +36,11 @@ def texts(svg):
 
 
 def test_scores_are_scaled_between_chance_and_oracle():
-    assert normalised(0.5, 0.5, 1.0) == 0 and normalised(1.0, 0.5, 1.0) == 1
-    assert normalised(3.0, 4.0, 14.0) == pytest.approx(-0.1), "below chance stays visible"
+    assert scale_score(0.5, 0.5, 1.0) == 0 and scale_score(1.0, 0.5, 1.0) == 1
+    assert scale_score(3.0, 4.0, 14.0) == pytest.approx(-0.1), "below chance stays visible"
     for chance, oracle in ((1.0, 1.0), (float("nan"), 1.0)):
         with pytest.raises(ValueError, match="two different ends"):
-            normalised(0.5, chance, oracle)
+            scale_score(0.5, chance, oracle)
 
 
 def test_a_mean_is_over_the_tasks_that_all_have_met():

@@ -1,12 +1,11 @@
-"""Compare runs as Agarwal et al., Deep reinforcement learning at the edge of the statistical precipice (2021), do.
+"""Comparison of runs by the statistics of Agarwal et al., Deep RL at the edge of the statistical precipice (2021).
 
     interquartile mean      IQM(x) = mean of the middle half of all scores; floor(n / 4) are cut at each end
-    interval                95 % percentile bootstrap; runs are drawn again within every task (stratified)
+    interval                95 % percentile bootstrap; runs are resampled within every task (stratified)
     improvement             P(X > Y) = mean over tasks of mean_ij [x_i > y_j] + [x_i = y_j] / 2
 
-Runs of one task that differ in nothing but their seed are one group. A run's score is its newest evaluation, and no
-run is left out for how it ended: one that stopped early counts with the score it had, and is named. Numbers that a
-few runs cannot give are not given: a single seed has no interval.
+Runs of one task that differ only in their seed are one group. A run's score is its newest evaluation. A run that
+stopped early counts with the score it had, and is named in the notes. A single seed has no interval.
 
 Differs from the authors' package: intervals come from numpy's generator with a fixed seed, so that the same runs give
 the same page; a curve is drawn as far as all of its runs go.
@@ -37,10 +36,11 @@ POINTS = 120
 
 
 class Curve(NamedTuple):
-    """How the score of a group went, on a common axis."""
+    """Scores of a group along a common axis."""
 
     at: np.ndarray
-    """Steps, environment steps or seconds ``[n]``, from where every run has a score to where the shortest one ends."""
+    """Steps, environment steps or seconds ``[n]``: from the first at which every run has a score to the end of the
+    shortest run."""
     middle: np.ndarray
     """Interquartile mean over the runs ``[n]``."""
     low: np.ndarray | None
@@ -51,22 +51,22 @@ class Curve(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Group:
-    """Runs that differ in nothing but their seed: a row of the table."""
+    """Runs that differ only in their seed: a row of the table."""
 
     task: str
-    """What they were trained on."""
+    """The task of training."""
     label: str
-    """What they are."""
+    """Name of the row."""
     runs: list[Run]
     """In the order of their seeds."""
     score: float
     """Interquartile mean of their scores."""
     best: float
-    """Interquartile mean of their best evaluations. It is a little too good: luck decides which one is the best."""
+    """Interquartile mean of their best evaluations; biased upwards, because the best one is selected."""
     interval: Interval | None
     """Interval of the score; None for a single run."""
     versus: str | None
-    """Label that it is compared with: memoryless, or the first of the task. None for that one itself."""
+    """Label of the group it is compared with: memoryless, or the first of the task. None for that group itself."""
     improvement: float | None
     """Probability that a run of this group scores higher than one of ``versus``; ties count half."""
     improvement_interval: Interval | None
@@ -91,25 +91,25 @@ class Overall:
     """A label over all tasks, its scores scaled so that chance is 0 and the oracle 1."""
 
     label: str
-    """What was trained."""
+    """Name of the row."""
     score: float
     """Interquartile mean over all tasks and runs."""
     interval: Interval | None
-    """Interval of the score, runs drawn again within every task; None when a task has a single run."""
+    """Interval of the score, runs resampled within every task; None when a task has a single run."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """Everything that a table or a figure shows."""
+    """Results of a comparison, for tables and figures."""
 
     axis: str
     """Column of metrics.csv along which the curves are drawn."""
     groups: list[Group]
-    """Task by task; in a task, the one that the others are compared with comes first."""
+    """By task; the group that the others are compared with comes first."""
     overall: list[Overall]
     """Labels that every task has, best first; empty for a single task, or when chance or oracle are unknown."""
     notes: list[str]
-    """What a reader has to know: runs that ended early, runs with the same seed, runs without a score."""
+    """Remarks on runs that ended early, runs with the same seed, and runs without a score."""
 
     @property
     def tasks(self) -> list[str]:
@@ -117,15 +117,15 @@ class Comparison:
         return list(dict.fromkeys(group.task for group in self.groups))
 
     def of(self, task: str) -> list[Group]:
-        """The groups of a task."""
+        """Return the groups of a task."""
         return [group for group in self.groups if group.task == task]
 
     def to_json(self) -> dict[str, Any]:
-        """All numbers of the table, as JSON data; None where there is no number."""
+        """Return all numbers of the table as JSON data; None where there is no number."""
         return {
             "axis": self.axis,
             "groups": [_group_json(group) for group in self.groups],
-            "overall": [{"label": o.label, "score": o.score, "interval": _listed(o.interval)} for o in self.overall],
+            "overall": [{"label": o.label, "score": o.score, "interval": _as_list(o.interval)} for o in self.overall],
             "notes": self.notes,
         }
 
@@ -138,9 +138,8 @@ def compare(
     Args:
         directories: of the runs.
         axis: column of metrics.csv for the curves: ``step`` (optimiser steps), ``environment_steps`` or ``seconds``.
-        names: one label per run, to which what helped in learning is added; runs of the same name and task are one
-            group. None takes the core's key and, where runs of one core differ in more than their seed, the settings
-            in which they do.
+        names: one label per run, to which the training aids are added; runs of the same name and task are one group.
+            None takes the core's key and, where runs of one core differ in more than their seed, those settings.
 
     Raises:
         ValueError: no run; a folder that is none, or is named twice; another number of names than of runs; no run
@@ -153,7 +152,7 @@ def compare(
     labels = distinguish(kinds, [run.settings for run in runs], [run.title for run in runs])
     members: dict[str, dict[str, list[Run]]] = {}
     for task, label, run in zip(tasks, labels, runs, strict=True):
-        name = _named(run, chosen[run.path]) if run.path in chosen else label
+        name = _with_training_aids(run, chosen[run.path]) if run.path in chosen else label
         members.setdefault(task, {}).setdefault(name, []).append(run)
     groups = [group for task, of_task in members.items() for group in _groups(task, of_task, axis)]
     notes += [remark for group in groups for remark in _remarks(group)]
@@ -163,7 +162,7 @@ def compare(
 
 
 def curve(runs: Sequence[Run], axis: str, resamples: int = RESAMPLES // 4) -> Curve | None:
-    """Interquartile mean of the runs' scores along an axis, and its interval at every point.
+    """Return the interquartile mean of the runs' scores along an axis, and its interval at every point.
 
     Scores are interpolated linearly between evaluations. The curve begins where every run has been evaluated and ends
     where the first run ends; a run that stopped because it had reached its goal keeps its score.
@@ -211,8 +210,8 @@ def _names(directories: Sequence[str | PathLike[str]], names: Sequence[str] | No
     return {Path(directory): name for directory, name in zip(directories, names, strict=True)}
 
 
-def _named(run: Run, name: str) -> str:
-    """A name of somebody's own; what helped the run stays in it."""
+def _with_training_aids(run: Run, name: str) -> str:
+    """Add the run's training aids to a name that the caller gave."""
     return f"{name} ({', '.join(run.helped)})" if run.helped else name
 
 
@@ -259,7 +258,7 @@ def _overall(members: Mapping[str, Mapping[str, list[Run]]]) -> list[Overall]:
 
 
 def _scaled(runs: Sequence[Run]) -> np.ndarray:
-    """Scores with chance at 0 and the oracle at 1; NaN where either is not known."""
+    """Scale scores so that chance is 0 and the oracle 1; NaN where either is unknown."""
     known = [
         (run.score - run.chance) / (run.oracle - run.chance)
         if run.chance is not None and run.oracle is not None and run.oracle > run.chance
@@ -291,17 +290,17 @@ def _group_json(group: Group) -> dict[str, Any]:
         "n": len(group.runs),
         "score": group.score,
         "best": group.best,
-        "interval": _listed(group.interval),
+        "interval": _as_list(group.interval),
         "scores": group.scores.tolist(),
         "chance": group.runs[0].chance,
         "oracle": group.runs[0].oracle,
         "versus": group.versus,
         "improvement": group.improvement,
-        "improvement_interval": _listed(group.improvement_interval),
+        "improvement_interval": _as_list(group.improvement_interval),
         **{axis: group.median(axis) for axis in AXES},
         "runs": [{"path": str(run.path), "seed": run.seed, "ending": run.ending} for run in group.runs],
     }
 
 
-def _listed(interval: Interval | None) -> list[float] | None:
+def _as_list(interval: Interval | None) -> list[float] | None:
     return None if interval is None else list(interval)

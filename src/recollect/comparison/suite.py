@@ -1,7 +1,7 @@
-"""Many methods on many tasks, in the statistics of Agarwal et al. (2021): one score over all, and who beats whom.
+"""Scores of many methods on many tasks, aggregated by the statistics of Agarwal et al. (2021).
 
-Scores are scaled by task: 0 is chance, 1 the oracle. A number over all tasks is taken over those in which every method
-has been run; a table that is not full yet compares nobody on tasks that others have not met (:meth:`Suite.fullest`).
+Scores are scaled by task: 0 is chance, 1 the oracle. Numbers over all tasks use only the tasks in which every method
+has been run; see :meth:`Suite.fullest` for tables with empty cells.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,11 +20,11 @@ from recollect.evaluation.confidence_interval import (
 )
 
 
-def normalised(score: float, chance: float, oracle: float) -> float:
-    """A score on the scale on which chance is 0 and the oracle is 1.
+def scale_score(score: float, chance: float, oracle: float) -> float:
+    """Scale a score so that chance is 0 and the oracle 1.
 
     Raises:
-        ValueError: chance and oracle are equal, or one of them is not known.
+        ValueError: chance and oracle are equal, or one of them is unknown.
     """
     span = oracle - chance
     if not span or span != span:
@@ -49,10 +49,9 @@ class Suite:
         return [task for task in self.tasks if all((method, task) in self.scores for method in self.methods)]
 
     def fullest(self) -> "Suite":
-        """The largest part of a table that is not full in which every method has every task; most methods if equal.
+        """Return the largest part of the table without empty cells; of equally large parts the one with most methods.
 
-        Methods are taken by the number of tasks they have been run in. Of fewer than two methods nothing can be said,
-        and the part is empty.
+        Methods are added in the order of the number of their tasks. A part of fewer than two methods is empty.
         """
         done = {method: {task for task in self.tasks if (method, task) in self.scores} for method in self.methods}
         order = sorted(self.methods, key=lambda method: -len(done[method]))
@@ -66,29 +65,29 @@ class Suite:
         return Suite(methods=methods, tasks=best[2], scores=self.scores)
 
     def strata(self, method: str) -> list[np.ndarray]:
-        """Scores of a method on the shared tasks."""
+        """Return the scores of a method on the shared tasks."""
         return [self.scores[method, task] for task in self.shared]
 
     def mean(self, method: str) -> float:
-        """Interquartile mean over all shared tasks and seeds; NaN when no task is shared."""
+        """Return the interquartile mean over all shared tasks and seeds; NaN when no task is shared."""
         strata = self.strata(method)
         return float(interquartile_mean(np.concatenate(strata))) if strata else float("nan")
 
     def interval(self, method: str) -> Interval | None:
-        """Interval of :meth:`mean`, seeds drawn again within every task; None while a task has one seed."""
+        """Return the interval of :meth:`mean`, seeds resampled within every task; None while a task has one seed."""
         strata = self.strata(method)
         return score_interval(strata) if strata else None
 
     def beats(self, ours: str, theirs: str) -> float:
-        """Probability that a run of ours scores higher than one of theirs, on a shared task; ties count half."""
+        """Return the probability that a run of ours beats one of theirs on a shared task; ties count half."""
         return improvement(self.strata(ours), self.strata(theirs)) if self.shared else float("nan")
 
     def beats_interval(self, ours: str, theirs: str) -> Interval | None:
-        """Interval of :meth:`beats`; None while a task has one seed."""
+        """Return the interval of :meth:`beats`; None while a task has one seed."""
         return improvement_interval(self.strata(ours), self.strata(theirs)) if self.shared else None
 
     def profile(self, method: str, thresholds: np.ndarray) -> np.ndarray:
-        """Share of a method's runs above each threshold, over the shared tasks."""
+        """Return the share of a method's runs above each threshold, over the shared tasks."""
         return performance_profile(self.strata(method), thresholds)
 
     def profile_interval(self, method: str, thresholds: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
@@ -96,7 +95,7 @@ class Suite:
         return profile_interval(self.strata(method), thresholds)
 
     def best(self, task: str) -> set[str]:
-        """Methods of a task whose best seed is not below the worst seed of the method with the highest mean."""
+        """Return the methods of a task whose best seed reaches the worst seed of the method with the highest mean."""
         means = {method: self.scores[method, task].mean() for method in self.methods if (method, task) in self.scores}
         if not means:
             return set()

@@ -1,9 +1,9 @@
-"""The data sheets as pages and pictures, from their result files alone.
+"""Pages and pictures of the data sheets, from their result files.
 
-docs/data-sheets.md                 all cores beside each other
+docs/data-sheets.md                 all cores in one table
 docs/assets/data-sheets.svg         every core at every level
 docs/assets/data-sheet-KEY.svg      one core's curves
-docs/cores/*.md                     the sheet of a core, between markers, on the pages that have them
+docs/cores/*.md                     the sheet of a core, between the markers of its page
 """
 
 import math
@@ -25,7 +25,7 @@ Results = Sequence[Mapping[str, Any]]
 
 @dataclass(frozen=True, kw_only=True)
 class Measure:
-    """What the levels of one measure are."""
+    """Measure and its levels."""
 
     key: str
     """First word of the tests' names."""
@@ -38,13 +38,13 @@ class Measure:
 
     @property
     def trained(self) -> int:
-        """How many levels are no harder than what was trained on."""
+        """Number of levels that are not harder than those of training."""
         return sum(level <= self.hardest for level in self.levels)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Sheet:
-    """What was measured of one core."""
+    """Measurements of one core."""
 
     core: str
     seeds: int
@@ -57,7 +57,7 @@ class Sheet:
     """By measure: 95 % intervals over seeds and rows."""
 
     def reached(self, measure: Measure, good: float) -> float | None:
-        """The hardest level up to which every score is at least ``good``; None where already the easiest is not."""
+        """Return the hardest level up to which every score is at least ``good``; None if the easiest has less."""
         found = None
         for level, score in zip(measure.levels, self.scores[measure.key], strict=True):
             if score < good:
@@ -67,7 +67,7 @@ class Sheet:
 
 
 def read_sheet(core: str, results: Results, measures: Sequence[Measure]) -> Sheet | None:
-    """The sheet of a core from its result files; None where no run of it is done."""
+    """Read the sheet of a core from its result files; None without a finished run."""
     good = [one for one in results if one["core"] == core and one["status"] == "ok"]
     if not good:
         return None
@@ -93,7 +93,7 @@ def read_sheet(core: str, results: Results, measures: Sequence[Measure]) -> Shee
 
 @dataclass(frozen=True, kw_only=True)
 class Sheets:
-    """All sheets, and what makes them readable."""
+    """Sheets of all cores, and the settings of their pages."""
 
     sheets: Sequence[Sheet]
     missing: Sequence[tuple[str, str]]
@@ -105,7 +105,7 @@ class Sheets:
     """Of an item."""
     chance: float
     about: str
-    """What was trained and asked, in a few sentences."""
+    """Description of training and tests."""
 
     def write(self, root: Path) -> str:
         """Write pages and pictures under ``root/docs``; return the table."""
@@ -127,7 +127,7 @@ class Sheets:
         return table
 
     def table(self) -> str:
-        """One row per core: what it holds and what it costs, as Markdown."""
+        """Return a Markdown table with a row per core: capacity and costs."""
         heads = ["core", "items", "bits per KiB of state", "delay", "beyond training", "distractors", "overwrites"]
         heads += ["µs per step", "state bytes", "parameters", "seeds"]
         rows = [[sheet.core, *self._cells(sheet)] for sheet in self.sheets]
@@ -152,7 +152,7 @@ class Sheets:
         ]
 
     def heat_map(self) -> HeatMap:
-        """Every core at every level."""
+        """Return the picture of every core at every level."""
         columns = [(measure, place) for measure in self.measures for place in range(len(measure.levels))]
         rows = [[self._cell(sheet, measure, place) for measure, place in columns] for sheet in self.sheets]
         rows += [[Cell(None, "-") for _ in columns] for _ in self.missing]
@@ -176,7 +176,7 @@ class Sheets:
         return Cell((score - self.chance) / (1 - self.chance), f"{100 * score:.0f}", score >= self.good)
 
     def panels(self, sheet: Sheet) -> list[Panel]:
-        """The curves of one core, the other ones behind it."""
+        """Return the curves of one core, with those of the others in grey."""
         return [
             Panel(
                 title=measure.title,
@@ -192,7 +192,7 @@ class Sheets:
         ]
 
     def section(self, sheet: Sheet) -> str:
-        """The sheet on a core's page."""
+        """Return the section of a core's page."""
         items, delay, distractors, overwrites = (sheet.reached(measure, self.good) for measure in self.measures)
         seeds = "one seed" if sheet.seeds == 1 else f"{sheet.seeds} seeds"
         dense = f", {1024 * items * self.bits / sheet.state_bytes:.2g} bits per KiB" if items else ""
@@ -218,7 +218,7 @@ class Sheets:
         )
 
     def page(self, table: str) -> str:
-        """All cores beside each other."""
+        """Return the page with all cores."""
         return "\n".join(
             [
                 *WIDE_PAGE,

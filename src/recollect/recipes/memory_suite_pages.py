@@ -1,9 +1,9 @@
-"""The grand table as a page and pictures, from its result files alone.
+"""Page and pictures of the memory suite, from its result files.
 
-docs/memory-suite.md                     the answer at a glance, the tables behind it
-docs/assets/memory-suite.svg             core by world: how far from chance to the oracle
-docs/assets/memory-suite-beats.svg       core by core: how probable it is that one beats the other
-docs/assets/memory-suite-profile.svg     how many runs of a core reach how much
+docs/memory-suite.md                     summary and tables
+docs/assets/memory-suite.svg             scaled score of each core in each task
+docs/assets/memory-suite-beats.svg       probability that one core beats another
+docs/assets/memory-suite-profile.svg     performance profile: share of runs above each score
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from recollect.comparison.plots import has_matplotlib
-from recollect.comparison.suite import Suite, normalised
+from recollect.comparison.suite import Suite, scale_score
 from recollect.comparison.table_pictures import WIDE_PAGE, Bar, Cell, HeatMap, heat_map_svg, profile_svg
 from recollect.evaluation.confidence_interval import Interval, interquartile_mean, seeds_interval
 from recollect.files import write_atomically
@@ -26,7 +26,7 @@ from recollect.training.training_aids import teacher_description
 THRESHOLDS = np.linspace(0, 1, 101)
 """Scores at which the performance profile is drawn."""
 SOLVED, BEGUN = 0.9, 0.15
-"""Shares of the way from chance to the oracle from which on a task counts as solved, and as begun."""
+"""Scaled scores from which a task counts as solved, and as begun."""
 ABLATION = "memoryless"
 """The row that the others are compared with."""
 PAIRS = (
@@ -38,43 +38,44 @@ PAIRS = (
     ("transformer-xl, full window", "lstm, chrono start"),
     ("lstm, chrono start", ABLATION),
 )
-"""What the papers have above what; the two rows of the first pair keep about as many bytes."""
+"""Pairs of rows of which the papers report the first above the second. Both rows of the first pair have states of about
+the same size."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Heading:
-    """A column of the table."""
+    """Column of the table: a task."""
 
     key: str
     title: str
     how: str
-    """How it is learned."""
+    """Method of training."""
     chance: float
     oracle: float
     span: int
-    """Most steps between what must be kept and its use; 0 where nobody knows it."""
+    """Most steps between an item and its use; 0 where unknown."""
     seconds: float
-    """Processor time of a cell."""
+    """Processor time of a run."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Line:
-    """A row of the table."""
+    """Row of the table: a core and its settings."""
 
     name: str
     labels: Mapping[str, str]
-    """Names of its result files, by column."""
+    """Labels of its result files, by column."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Cells:
-    """The whole table."""
+    """Table of all rows and columns."""
 
     columns: Sequence[Heading]
     rows: Sequence[Line]
     results: Sequence[Mapping[str, Any]]
     left_out: Sequence[str] = ()
-    """Cores that read images alone, or instructions, and have no row."""
+    """Cores without a row, because they need images or instructions."""
 
     def write(self, root: Path) -> str:
         """Write page and pictures under ``root/docs``; return the table."""
@@ -101,12 +102,12 @@ class Cells:
         return found
 
     def good(self, row: Line, column: Heading) -> list[Mapping[str, Any]]:
-        """The runs of a cell that ended well."""
+        """Return the finished runs of a cell."""
         return [one for one in self.runs.get(row.labels[column.key], []) if one["status"] == "ok"]
 
     @cached_property
     def intervals(self) -> dict[tuple[str, str], Interval]:
-        """95 % of every cell with a number, by row and column: over seeds and evaluated rows, in its task's units."""
+        """95 % intervals over seeds and evaluated rows, by row and column, in the task's units."""
         found = {}
         for row, column in product(self.rows, self.columns):
             tests = [one["tests"][""] for one in self.good(row, column)]
@@ -123,7 +124,7 @@ class Cells:
             for column in self.columns:
                 found = [one["tests"][""]["score"] for one in self.good(row, column)]
                 if found:
-                    scaled = [normalised(score, column.chance, column.oracle) for score in found]
+                    scaled = [scale_score(score, column.chance, column.oracle) for score in found]
                     scores[row.name, column.key] = np.array(scaled)
         names, keys = [row.name for row in self.rows], [column.key for column in self.columns]
         return Suite(methods=names, tasks=keys, scores=scores)
@@ -146,26 +147,26 @@ class Cells:
 
     @property
     def over(self) -> str:
-        """What a number over many columns is about."""
+        """Description of the columns and rows of a number over many columns."""
         part = self.compared
         tasks = "all tasks" if len(part.tasks) == len(self.columns) else f"{len(part.tasks)} full columns"
         return tasks if len(part.methods) == len(self.rows) else f"{tasks}, of {len(part.methods)} rows"
 
     @property
     def _over_in_words(self) -> str:
-        """The same in the prose of the page."""
+        """The same description for the prose of the page."""
         part = self.compared
         rows = "all" if len(part.methods) == len(self.rows) else f"all {len(part.methods)} compared"
         return f"the {len(part.tasks)} tasks that {rows} rows have run"
 
     @property
     def shown(self) -> list[Line]:
-        """The rows that have been run anywhere, in order; all of them where none has."""
+        """Rows with any run, in order; all rows where none has been run."""
         begun = [row for row in self.ordered if any(label in self.runs for label in row.labels.values())]
         return begun or self.ordered
 
     def reason(self, row: Line, column: Heading) -> str:
-        """Why a cell has no number."""
+        """Return the reason for an empty cell."""
         failed = [one["error"] for one in self.runs.get(row.labels[column.key], []) if one["status"] != "ok"]
         return f"failed: {failed[0]}" if failed else "not run yet"
 
@@ -183,11 +184,11 @@ class Cells:
         return rows
 
     def _brief(self, row: Line, column: Heading) -> str:
-        """The same in a word: a dash for what is not run yet, or failed."""
+        """Return the text of an empty cell: ``failed``, or a dash for a cell that was not run."""
         return "failed" if self.reason(row, column).startswith("failed") else "-"
 
     def _empty(self, column: Heading) -> dict[str, list[str]]:
-        """Rows without a number in a column, by their reason."""
+        """Return the rows without a number in a column, by reason."""
         found: dict[str, list[str]] = {}
         for row in self.shown:
             if not self.good(row, column):
@@ -198,7 +199,7 @@ class Cells:
         return "all above" if len(rows) == len(self.shown) else "; ".join(map(_shown, rows))
 
     def heat_map(self) -> HeatMap:
-        """How far from chance to the oracle, core by world."""
+        """Return the picture of the scaled scores."""
         compared, scores = self.compared.methods, self.suite.scores.values()
         bars = [self._bar(row.name) if row.name in compared else None for row in self.shown] if compared else []
         done, few = sum(map(len, scores)), min(map(len, scores), default=0)
@@ -241,7 +242,7 @@ class Cells:
         return Cell(middle, f"{100 * middle:z.0f}", row.name in self.suite.best(column.key), beyond)
 
     def _foot(self, column: Heading) -> str:
-        """The lag of a column, as its result files say; else its longest span."""
+        """Return the lag of a column from its result files; without results, its longest span."""
         tests = [one["tests"][""] for row in self.rows for one in self.good(row, column)]
         lags = [test["lag"] for test in tests if test.get("lag") is not None]
         return f"{lags[0]:g}" if lags else f"< {column.span + 1}" if column.span else "-"
@@ -255,7 +256,7 @@ class Cells:
         return Bar(mean, *(interval or (mean, mean)))
 
     def beats(self) -> HeatMap:
-        """How probable it is that the row beats the column."""
+        """Return the picture of the probabilities that the row beats the column."""
         names = self.compared.methods
         cells = []
         for ours in names:
@@ -273,12 +274,12 @@ class Cells:
         )
 
     def profile(self) -> str:
-        """Share of runs above each score."""
+        """Return the picture of the share of runs above each score."""
         curves = {_shown(name): self.compared.profile(name, THRESHOLDS) for name in self.compared.methods}
         return profile_svg("Share of runs that score more than ...", THRESHOLDS, curves)
 
     def table(self) -> str:
-        """Scores in the tasks' own units, as Markdown; reasons where there are none."""
+        """Return a Markdown table of the scores in the tasks' own units."""
         heads = ["", *(_task(column) for column in self.columns), "IQM", f"beats {ABLATION}"]
         rows = [[markdown_cell(_shown(row.name)), *self._scores(row), *self._overall(row.name)] for row in self.shown]
         for name in ("chance", "oracle"):
@@ -365,7 +366,7 @@ class Cells:
         return markdown_table(["task", "lag, steps", "solved by", "partly by", "not begun by"], rows, "lrlll")
 
     def _part(self, scores: np.ndarray) -> str:
-        """A scaled score; that of each seed where a mean would hide that it is all or nothing."""
+        """Return a scaled score; those of all seeds where some solved the task and others did not begin it."""
         torn = scores.max() >= SOLVED and scores.min() < BEGUN
         return ", ".join(f"{100 * score:z.0f}" for score in (scores if torn else [self._middle(scores)]))
 
@@ -403,7 +404,7 @@ class Cells:
         return [f"Without a row: {names}. They read images or instructions, and the tasks here give neither.", ""]
 
     def page(self, table: str, beats: str, profile: str) -> str:
-        """The page."""
+        """Return the page."""
         empty = [
             [_task(column), markdown_cell(self._names(rows)), markdown_cell(reason)]
             for column in self.columns
@@ -464,11 +465,11 @@ class Cells:
 
 
 def _shown(name: str) -> str:
-    """The name of a row for readers: what tells it from its core stands in brackets, as names stand in lists."""
+    """Return the name of a row with its settings in brackets, because names are listed."""
     core, comma, rest = name.partition(", ")
     return f"{core} ({rest})" if comma else core
 
 
 def _task(column: Heading) -> str:
-    """A task and how it is learned, for a table: nobody is to take what was imitated for reinforcement."""
+    """Return a task and its method of training, so that imitation is not taken for reinforcement."""
     return f"{markdown_cell(column.title)}, {column.how}"

@@ -62,7 +62,7 @@ def streets(core: str = "hcam", scale: Scale = "lite") -> ImpalaConfig:
         memory = reads_all(replace(memory, reading=ChunkAttentionVariant(relevance_heads=True, initial_scale=0.4)))
     # A goal is ten to twenty moves away.
     costs = {"discount": 0.97, "entropy_cost": 0.003, "norm_advantages": True}
-    config = lite_symbols(world, memory, steps=250, unroll=world.spec.max_steps + 1, **costs)
+    config = lite_symbols(world, memory, steps=250, unroll=world.steps + 1, **costs)
     agent = replace(
         config.agent,
         width=WIDTH,
