@@ -88,7 +88,7 @@ from recollect.certify import certify, load
 from recollect.cli import main
 from recollect.config import from_json, to_json
 from recollect.recipes import RECIPES, training
-from recollect.recipes.table_of_contents import CONTENTS
+from recollect.recipes.table_of_contents import TABLE_OF_CONTENTS
 from recollect.tasks import TASKS
 from recollect.tasks.gymnasium.make import make
 from recollect.training import REGISTRY, TRAINERS
@@ -102,7 +102,7 @@ certified = main(["certify", "guide-leaky", "--lines", "reset"])
 tried = main(["train", "guide-arms", "--core", "guide-leaky", "--steps", "2", "--directory", "out/run"])
 trained = main(["reproduce", "guide-arms", "--root", "out", "--cores", "gru", "--seeds", "1"])
 print(json.dumps({
-    "list": {room: [row["key"] for row in rows()] for room, rows in CONTENTS.items()},
+    "list": {room: [row["key"] for row in rows()] for room, rows in TABLE_OF_CONTENTS.items()},
     "exported": [name for name in ("GuideLeaky", "GuideLeakyConfig", "PlainModelConfig") if hasattr(recollect, name)],
     "certificate": [card.core, card.passed, card.config],
     "benchmark": sorted({row.core for row in measured.rows}),
@@ -142,6 +142,8 @@ def home(tmp_path_factory):
     for place, (line, table, key) in LINES.items():
         enter(home / "src/recollect" / place, line, table, key)
     shutil.copy(ROOT / "pyproject.toml", home)
+    for name in ("conftest.py", "tiers.py"):
+        shutil.copy(ROOT / "tests" / name, home / "tests")
     return home
 
 
