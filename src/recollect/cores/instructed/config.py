@@ -38,13 +38,13 @@ class InstructedTransformerConfig(CoreConfig):
     dropout: float = 0.0
     """Probability of dropping, in training."""
     feedback: Literal["top_down", "none"] = "top_down"
-    """Whether the fast stream reads the slots; ``none`` is a Transformer that sees the running chunk alone."""
+    """Whether the fast stream reads the slots; ``none`` is a Transformer over the running chunk alone."""
     words: int = 0
-    """m: words of an instruction, last in an input; 0: there is none."""
+    """m: words of an instruction, last in an input; 0: no instruction."""
     word_dim: int = 32
     """w: numbers of a word."""
     details: TemporalLatentBottleneckVariant = field(default_factory=TemporalLatentBottleneckVariant)
-    """Choices on which the paper is silent; ``detach_every`` is of no use here."""
+    """Choices that the paper leaves open; ``detach_every`` must be None."""
 
     def __post_init__(self) -> None:
         require_one_of(self, "feedback")
@@ -52,11 +52,11 @@ class InstructedTransformerConfig(CoreConfig):
         require(self.word_dim > 0, "word_dim", self.word_dim, "give a positive width")
         cut = self.details.detach_every
         require(cut is None, "details.detach_every", cut, "gradients go through all chunks here: give None")
-        _ = self.inner  # looks at the others
+        _ = self.inner  # checks the others
 
     @property
     def inner(self) -> TemporalLatentBottleneckConfig:
-        """The temporal latent bottleneck that runs the chunks, words and steps."""
+        """Config of the temporal latent bottleneck that runs words and steps."""
         return TemporalLatentBottleneckConfig(
             dim=self.dim,
             num_layers=self.num_layers,
@@ -73,7 +73,7 @@ class InstructedTransformerConfig(CoreConfig):
 
     @property
     def reach(self) -> int | None:
-        """Without slots the running chunk; with them there is no end."""
+        """The running chunk if no slots are read; None with slots."""
         return self.chunk_len if self.feedback == "none" else None
 
     def build(self, input_dim: int) -> InstructedTransformer:

@@ -1,24 +1,23 @@
-"""Temporal latent bottleneck with an instruction: its words stand before the steps of every chunk.
+"""Temporal latent bottleneck with an instruction, whose words precede the steps of every chunk.
 
-The last m * w numbers of an input are an instruction: m vectors of w numbers, one a word. What comes before them is the
-step itself. At the first step of a chunk of K steps its instruction is read, W_l = words U, and stands before the
-chunk in the fast stream:
+The last m * w numbers of an input are an instruction: m words of w numbers; the numbers before them are the step. The
+instruction of the first step of a chunk, W_l = words U, precedes the chunk in the fast stream:
 
     X_l = [W_l + Q; x_1 + P_1, ..., x_K + P_K]                                         m + K entries
 
     S:  X    <- X + ATTENTION(LN(X), LN(X), LN(X)),    X <- X + FFN(LN(X))             causal: x_k sees W_l, x_1 ... x_k
     C:  X    <- X + ATTENTION(LN(X), LN(I_l), LN(I_l)), X <- X + FFN(LN(X))
-    G:  I_{l+1} = what the steps of X_l, and not its words, write into the slots I_l
+    G:  I_{l+1} = G(I_l, the steps of X_l without its words)
 
-P and Q are positions in the chunk and in the instruction. All else is :mod:`recollect.cores.tlb.core`. The outputs are
-those of the steps. With ``feedback="none"`` and a chunk as long as an episode this is the paper's baseline: a causal
-Transformer over [instruction; steps].
+P and Q are positions in the chunk and in the instruction; the rest is as in :mod:`recollect.cores.tlb.core`. The
+outputs are those of the steps. With ``feedback="none"`` and a chunk as long as an episode this is the paper's baseline:
+a causal Transformer over [instruction; steps].
 
 Paper: Didolkar et al., "Temporal Latent Bottleneck" (2022), section 3.2: "the language instruction is appended to each
 chunk, allowing each chunk to attend to it"; for the baseline, to the sequence of states.
 
-Differs: the paper does not say where in a chunk the words stand; here they come first, so that a causal chunk may
-read them. It does not say whether the words write the slots; here they do not. Attention inside the instruction is
+Differs: the paper does not specify the place of the words in a chunk; here they come first, so that a causal chunk can
+read them. It does not specify whether the words write the slots; here they do not. Attention inside the instruction is
 causal too. An instruction that changes inside a chunk is read at the next one.
 """
 
@@ -40,12 +39,12 @@ from recollect.layers.window_attention import slide
 
 
 class InstructedTransformerState(NamedTuple):
-    """Slots, and the inputs and the instruction of the chunk that is not yet complete."""
+    """Slots, and the inputs and the instruction of the unfinished chunk."""
 
     slots: Tensor
     """``[b, N, d]``: I before the running chunk."""
     inputs: Tensor
-    """``[b, K - 1, d]``: projected steps of the running chunk, newest last; zeros where there is none."""
+    """``[b, K - 1, d]``: projected steps of the running chunk, right-aligned after zeros."""
     words: Tensor
     """``[b, m, d]``: projected instruction of the running chunk; zeros where there is none."""
     position: Tensor
@@ -53,14 +52,10 @@ class InstructedTransformerState(NamedTuple):
 
 
 class InstructedTransformer(MemoryCore[InstructedTransformerState]):
-    """Chunks of steps behind their instruction, and slots that carry the past from chunk to chunk.
-
-    Args:
-        config: see :class:`InstructedTransformerConfig`.
-        input_dim: width of the inputs, the words included.
+    """Chunks of steps after their instruction, and slots that carry the past from chunk to chunk.
 
     Raises:
-        ValueError: the words leave nothing for the step.
+        ValueError: ``input_dim``, which includes the words, has no numbers left for the step.
     """
 
     reference_unroll = companion("recollect.cores.instructed.reference:reference_unroll")
@@ -69,12 +64,12 @@ class InstructedTransformer(MemoryCore[InstructedTransformerState]):
     def __init__(self, config: InstructedTransformerConfig, input_dim: int) -> None:
         super().__init__()
         self.config = config
-        self.told = config.words * config.word_dim
-        remedy = f"an input has {input_dim} numbers; give fewer words, or show the agent more than them"
-        require(self.told < input_dim, "words", f"{config.words} x {config.word_dim}", remedy)
+        self.instruction_dim = config.words * config.word_dim
+        remedy = f"an input has {input_dim} numbers; give fewer words, or an observation besides the instruction"
+        require(self.instruction_dim < input_dim, "words", f"{config.words} x {config.word_dim}", remedy)
         self.input_shape, self.output_shape = (input_dim,), (config.dim,)
         self.chunks = TemporalLatentBottleneck(config.inner, config.dim)
-        self.project = input_projection(input_dim - self.told, config.dim)
+        self.project = input_projection(input_dim - self.instruction_dim, config.dim)
         self.read_words = nn.Linear(config.word_dim, config.dim) if config.words else None
         if config.dropout or config.details.attention_dropout:
             self.exemptions = dict.fromkeys(("rows", "future"), DROPOUT_EXEMPTION)
@@ -83,7 +78,7 @@ class InstructedTransformer(MemoryCore[InstructedTransformerState]):
         self.register_buffer("waves", sinusoid(places, config.dim), persistent=False)
 
     def initial_state(self, batch_size: int) -> InstructedTransformerState:
-        """Slots as ``details.initial_slots`` says, and no unfinished chunk."""
+        """Return the initial slots, without an unfinished chunk."""
         config = self.config
         return InstructedTransformerState(
             slots=self.chunks.initial_slots()[0].repeat(batch_size, 1, 1),
@@ -93,48 +88,43 @@ class InstructedTransformer(MemoryCore[InstructedTransformerState]):
         )
 
     def split(self, inputs: Tensor) -> tuple[Tensor, Tensor]:
-        """Projected steps ``[b, t, d]`` and instructions ``[b, t, m, d]`` of inputs ``[b, t, input_dim]``."""
-        step, told = inputs.split((inputs.shape[-1] - self.told, self.told), -1)
+        """Return projected steps ``[b, t, d]`` and instructions ``[b, t, m, d]`` of inputs ``[b, t, input_dim]``."""
+        step, words = inputs.split((inputs.shape[-1] - self.instruction_dim, self.instruction_dim), -1)
         if self.read_words is None:
             return self.project(step), inputs.new_zeros(*inputs.shape[:2], 0, self.config.dim)
-        return self.project(step), self.read_words(told.unflatten(-1, (self.config.words, self.config.word_dim)))
+        return self.project(step), self.read_words(words.unflatten(-1, (self.config.words, self.config.word_dim)))
 
     def unroll(
         self, inputs: Tensor, state: InstructedTransformerState, is_first: Tensor
     ) -> tuple[Tensor, InstructedTransformerState]:
-        """See the module's docstring."""
+        """Run all chunks of the call, and keep inputs and instruction of the unfinished one."""
         k, m = self.config.chunk_len, self.config.words
-        new, said = self.split(inputs)
-        b, _, d = new.shape
+        new, instructions = self.split(inputs)
         plan = plan_chunks(is_first, state.position, k)
-        rows = torch.arange(b, device=new.device)
-        steps = torch.cat((state.inputs, new, new.new_zeros(b, 1, d)), 1)
-        chunks = steps.flatten(0, 1)[plan.source + rows[:, None] * steps.shape[1]]  # n b K d
-        words = self._words_of_chunks(said, state.words, plan.source[..., 0])  # n b m d
+        chunks = plan.gather_steps(state.inputs, new)  # n b K d
+        words = self._words_of_chunks(instructions, state.words, plan.source[..., 0])  # n b m d
         x = torch.cat((words + self.waves[:m], chunks + self.waves[:k]), 2)
         x, slots = self._level().walk(x, state.slots, plan.marks)
-        chunk, inside = plan.place // k, plan.place % k
-        place = (chunk * b + rows[:, None]) * (m + k) + m + inside
-        outputs = self.chunks.final_norm(x).flatten(0, 2)[place]  # b t d
+        outputs = plan.gather_outputs(self.chunks.final_norm(x))
         unfinished = plan.position % k
-        last = words[chunk[:, -1], rows]
+        last = words[plan.place[:, -1] // k, torch.arange(len(new), device=new.device)]
         kept = torch.where((unfinished > 0)[:, None, None], last, torch.zeros_like(last))
         cached = slide(state.inputs, new, unfinished)
         return outputs, InstructedTransformerState(slots, cached, kept, plan.position)
 
-    def _words_of_chunks(self, said: Tensor, kept: Tensor, first: Tensor) -> Tensor:
-        """The instruction at the first step of each chunk, ``[n, b, m, d]``.
+    def _words_of_chunks(self, instructions: Tensor, kept: Tensor, first: Tensor) -> Tensor:
+        """Return the instruction at the first step of each chunk, ``[n, b, m, d]``.
 
         Args:
-            said: ``[b, t, m, d]``.
+            instructions: ``[b, t, m, d]``.
             kept: ``[b, m, d]``, of the chunk that was running before the call.
-            first: long ``[n, b]``: where the first steps come from, as in :class:`ChunkPlan`.
+            first: long ``[n, b]``, the sources of the first steps, as in :class:`ChunkPlan`.
         """
-        b, t = said.shape[:2]
+        b, t = instructions.shape[:2]
         cached = self.config.chunk_len - 1
-        choices = torch.cat((kept[:, None], said, torch.zeros_like(kept)[:, None]), 1)  # b t+2 m d
+        choices = torch.cat((kept[:, None], instructions, torch.zeros_like(kept)[:, None]), 1)  # b t+2 m d
         index = torch.where(first < cached, 0, first - cached + 1)
-        rows = torch.arange(b, device=said.device)
+        rows = torch.arange(b, device=kept.device)
         return choices.flatten(0, 1)[index + rows * (t + 2)]
 
     def _level(self) -> FoldedLevel:
@@ -151,11 +141,11 @@ class InstructedTransformer(MemoryCore[InstructedTransformerState]):
         )
 
     def largest_counters(self) -> dict[str, int]:
-        """How far the counters of the state go."""
+        """Return the counters of the state."""
         return {"position": self.config.chunk_len}
 
     def flops_per_step(self) -> int:
-        """One streamed step, as the mean over a chunk of K steps (rounded up); it reads the running chunk anew.
+        """Return the mean of one streamed step over a chunk of K steps, rounded up; a step runs the whole chunk again.
 
             input            2 d_in d, with the words' own map
             self layer       E (8 w d + feed-forward) + 4 w E E               E = m + K entries
@@ -169,7 +159,7 @@ class InstructedTransformer(MemoryCore[InstructedTransformerState]):
         w = d if config.details.head_dim is None else config.num_heads * config.details.head_dim
         forward = 4 * d * feedforward_width(d, config.hidden_dim)
         forward_cross = forward if config.details.cross_feedforward else 0
-        step = 2 * (self.input_shape[0] - self.told) * d if isinstance(self.project, nn.Linear) else 0
+        step = 2 * (self.input_shape[0] - self.instruction_dim) * d if isinstance(self.project, nn.Linear) else 0
         step += 2 * m * config.word_dim * d
         step += config.num_layers * (entries * (8 * w * d + forward) + 4 * w * entries**2)
         crosses = config.inner.layers.count("cross")

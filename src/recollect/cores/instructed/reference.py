@@ -1,4 +1,4 @@
-"""The instructed temporal latent bottleneck as a plain loop, row by row and step by step.
+"""The instructed temporal latent bottleneck as a plain loop over rows and steps.
 
     X  = [W_l + Q; X_l + P]                          the instruction of the chunk's first step, and its steps so far
     for each layer of F:  self (looking back only) or cross (reads the slots I_l)
@@ -18,20 +18,13 @@ from recollect.cores.tlb.reference import layer, require_no_dropout, with_slot_p
 def reference_unroll(
     core: InstructedTransformer, inputs: Tensor, state: InstructedTransformerState, is_first: Tensor
 ) -> tuple[Tensor, InstructedTransformerState]:
-    """What ``core(inputs, state, is_first)`` computes. Every step runs its chunk again, up to itself.
-
-    Args:
-        core: whose weights are used; without dropout.
-        inputs: ``[b, t, input_dim]``.
-        state: of the core.
-        is_first: bool ``[b, t]``.
-    """
+    """Compute ``core(inputs, state, is_first)`` without dropout. Every step runs its chunk again, up to itself."""
     require_no_dropout(core.chunks)
     length = core.config.chunk_len
-    projected, said = core.split(inputs)
+    projected, all_words = core.split(inputs)
     zero = projected.new_zeros(core.config.dim)
     rows = []
-    parts = zip(projected, said, is_first, *state, strict=True)
+    parts = zip(projected, all_words, is_first, *state, strict=True)
     for x, instructions, first, slots, old_inputs, words, position in parts:
         chunk = list(old_inputs[length - 1 - int(position) :])
         outputs = []
@@ -54,7 +47,7 @@ def reference_unroll(
 
 
 def _read(core: InstructedTransformer, words: Tensor, chunk: Tensor, slots: Tensor) -> tuple[Tensor, Tensor]:
-    """The output of a chunk's last step ``[d]``, and what the chunk makes of the slots ``[N, d]``."""
+    """Return the output of a chunk's last step ``[d]``, and the new slots ``[N, d]``."""
     m = len(words)
     x = torch.cat((words + core.waves[:m], chunk + core.waves[: len(chunk)]))
     allowed = x.new_ones(len(x), len(x), dtype=torch.bool).tril()

@@ -29,7 +29,7 @@ class MemorylessConfig(CoreConfig):
     dropout: float = 0.0
     """Dropout in the feed-forward layers, in training."""
     activation: Activation = "gelu"
-    """Of the feed-forward layers (relu in Lampinen et al. 2021)."""
+    """Activation of the feed-forward layers (relu in Lampinen et al. 2021)."""
 
     def __post_init__(self) -> None:
         require(self.dim > 0, "dim", self.dim, "give a positive width")
@@ -40,7 +40,7 @@ class MemorylessConfig(CoreConfig):
 
     @property
     def reach(self) -> int:
-        """The present step alone."""
+        """The current step alone."""
         return 0
 
     def build(self, input_dim: int) -> Memoryless:

@@ -1,13 +1,13 @@
-"""Memoryless: the ablation. The output at step t depends on the input at step t and on nothing else.
+"""Memoryless: the ablation. The output at step t depends on the input at step t alone.
 
     x <- x + FF_l(norm_l(x))        l = 1 .. L
     y  = norm(x)
 
-Every claim about a memory needs the same network without it: the pre-norm feed-forward half of a Transformer.
+This is the pre-norm feed-forward half of a Transformer: the other cores without a memory.
 
-Paper: none; the chance level that an agent without memory reaches is the baseline of every paper here.
+Paper: none; an agent without memory is the baseline of every paper here.
 
-Differs: nothing to differ from; width and depth follow the other cores.
+Differs: nothing; width and depth follow the other cores.
 """
 
 from typing import NamedTuple
@@ -21,18 +21,13 @@ from recollect.layers.feedforward import FeedForward, input_projection
 
 
 class MemorylessState(NamedTuple):
-    """Nothing, for b streams."""
+    """A state without numbers, for b streams."""
 
     nothing: Tensor  # b 0
 
 
 class Memoryless(MemoryCore[MemorylessState]):
-    """Feed-forward layers along the last axis: equations at the top of this file.
-
-    Args:
-        config: settings.
-        input_dim: width of the inputs.
-    """
+    """Feed-forward layers along the last axis; equations are at the top of this file."""
 
     reference_unroll = companion("recollect.cores.memoryless.reference:reference_unroll")
     runs_in_float16 = True
@@ -54,16 +49,16 @@ class Memoryless(MemoryCore[MemorylessState]):
         self.norm = nn.LayerNorm(dim)
 
     def initial_state(self, batch_size: int) -> MemorylessState:
-        """No bytes."""
+        """Return a state without numbers."""
         return MemorylessState(self.zeros(batch_size, 0))
 
     def unroll(self, inputs: Tensor, state: MemorylessState, is_first: Tensor) -> tuple[Tensor, MemorylessState]:
-        """All steps at once; ``is_first`` has nothing to clear."""
+        """Compute all steps at once."""
         x = self.project(inputs)
         for layer in self.layers:
             x = x + layer(x)
         return self.norm(x), state
 
     def flops_per_step(self) -> int:
-        """``2 i d`` for a projected input, and ``4 d hidden_dim`` per layer."""
+        """Return ``2 i d`` for a projected input, and ``4 d hidden_dim`` per layer."""
         return sum(2 * child.weight.numel() for child in self.modules() if isinstance(child, nn.Linear))

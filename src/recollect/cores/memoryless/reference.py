@@ -1,4 +1,4 @@
-"""Memoryless as a plain loop, one step of one row at a time.
+"""Memoryless as a plain loop over rows and steps.
 
 x  = W i + b                                         the input i, or x = i where the widths agree
 x <- x + W_2 f(W_1 norm_l(x) + b_1) + b_2            l = 1 .. L,  f: gelu or relu
@@ -20,31 +20,19 @@ from recollect.layers.feedforward import ACTIVATIONS, FeedForward
 def reference_unroll(
     core: Memoryless, inputs: Tensor, state: MemorylessState, is_first: Tensor
 ) -> tuple[Tensor, MemorylessState]:
-    """What ``core(inputs, state, is_first)`` computes.
-
-    Args:
-        core: whose weights are used; without dropout.
-        inputs: ``[b, t, i]``.
-        state: nothing.
-        is_first: bool ``[b, t]``; there is nothing to clear.
-
-    Returns:
-        Outputs ``[b, t, d]`` and the state as it came.
+    """Compute ``core(inputs, state, is_first)`` without dropout.
 
     Raises:
-        ValueError: the core is in training and drops out.
+        ValueError: the core is in training mode and has dropout.
     """
     if core.training and core.config.dropout:
         raise ValueError(f"dropout={core.config.dropout}: the plain form has none; call core.eval() first")
-    outputs = []
-    for row in inputs:
-        for step in row:
-            outputs.append(one_step(core, step))
+    outputs = [one_step(core, step) for row in inputs for step in row]
     return torch.stack(outputs).unflatten(0, inputs.shape[:2]), state
 
 
 def one_step(core: Memoryless, x: Tensor) -> Tensor:
-    """``[i] -> [d]``."""
+    """Compute one step, ``[i] -> [d]``."""
     if isinstance(core.project, nn.Linear):
         x = core.project.weight @ x + core.project.bias
     for layer_norm, feedforward in cast(Iterable[tuple[nn.LayerNorm, FeedForward]], core.layers):
@@ -55,6 +43,6 @@ def one_step(core: Memoryless, x: Tensor) -> Tensor:
 
 
 def norm(layer: nn.LayerNorm, x: Tensor) -> Tensor:
-    """``[d] -> [d]``."""
+    """Compute a layer norm, ``[d] -> [d]``."""
     deviation = (x.var(unbiased=False) + layer.eps).sqrt()
     return layer.weight * (x - x.mean()) / deviation + layer.bias

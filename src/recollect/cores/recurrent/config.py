@@ -19,23 +19,21 @@ class RecurrentConfig(CoreConfig):
     dim: int = 128
     """Width of every layer and of the output."""
     num_layers: int = 2
-    """Layers, each with a memory of its own."""
+    """Layers, each with its own memory."""
     dropout: float = 0.0
-    """Probability with which an output of a layer is dropped on its way to the next layer, in training."""
+    """Dropout between layers, in training."""
     learned_initial_state: bool = False
-    """Begin every episode with a trained state instead of zeros."""
+    """Start every episode with a trained state instead of zeros."""
     forget_bias: float = 0.0
-    """Added to the first bias of the gate that keeps the memory (the forget gate of an LSTM, the update gate of a GRU).
-    0 is PyTorch's start; 1 is that of TensorFlow's and Haiku's LSTM."""
+    """Added to the initial bias of the gate that keeps the memory (forget gate of an LSTM, update gate of a GRU). 0 is
+    PyTorch's value; 1 is that of TensorFlow's and Haiku's LSTM."""
     chrono_steps: int | None = None
-    """Steps over which memories are to last at first, each unit's drawn (chrono initialization); None: as
-    ``forget_bias`` says."""
+    """Longest initial memory in steps, drawn for each unit (chrono initialization); None: as ``forget_bias``."""
     state_noise: float = 0.0
-    """Deviation of normal noise on the memory, in training: what is then kept is kept for much longer."""
-
+    """Standard deviation of normal noise on the memory, in training, so that learned memories last much longer."""
     gate_stretch: float = 0.0
-    """How far the gates that decide what is kept reach beyond 0 and 1 before they are clipped; 0 leaves them plain
-    sigmoids, which never shut. With 0.1, say, a memory can be kept for ever, bit for bit."""
+    """Margin by which the gates that keep the memory exceed [0, 1] before they are clipped; 0 is a plain sigmoid, which
+    never closes. With 0.1 a memory can be kept for ever, bit for bit."""
 
     def __post_init__(self) -> None:
         require(self.dim > 0, "dim", self.dim, "give a positive width")
@@ -43,7 +41,7 @@ class RecurrentConfig(CoreConfig):
         require(0 <= self.dropout < 1, "dropout", self.dropout, "give a probability in [0, 1)")
         steps = self.chrono_steps
         require(steps is None or steps > 2, "chrono_steps", steps, "give the longest lag in steps, 3 or more, or None")
-        both = "chrono_steps says what is kept at first: leave forget_bias out"
+        both = "chrono_steps sets the initial bias: omit forget_bias"
         require(steps is None or not self.forget_bias, "forget_bias", self.forget_bias, both)
         require(self.gate_stretch >= 0, "gate_stretch", self.gate_stretch, "give a margin as 0.1, or 0 for none")
         require(self.state_noise >= 0, "state_noise", self.state_noise, "give a deviation, or 0 for no noise")

@@ -18,25 +18,24 @@ layer l - 1; the h_t of the last layer is the output.
 Papers: Hochreiter & Schmidhuber (1997) with the forget gate of Gers et al. (2000); Cho et al. (2014), equations
 5-8, in the variant with the reset gate behind the product.
 
-Differs: as in ``nn.LSTM`` and ``nn.GRU``: no peepholes, two biases where one would do, dropout between layers.
-``core.cells`` has their names, shapes and start values, so that ``load_state_dict`` moves weights both ways.
+Differs: as in ``nn.LSTM`` and ``nn.GRU``: no peepholes, two biases where one suffices, dropout between layers.
+``core.cells`` has their names, shapes and initial values, so that ``load_state_dict`` moves weights both ways.
 
-Those start values keep half of a memory from step to step: a cue is gone, and its gradient with it, after a dozen
-steps. Two options move the bias of the gate that keeps (f; z), direction by direction:
+With those initial values a memory and its gradient halve at every step, and are gone after a dozen. Two options add to
+the bias of the gate that keeps the memory (f; z), for each unit:
 
         forget_bias                        that number; 1 gives a half-life of 2.2 steps
-        chrono_steps = T                   log(U[1, T - 1]), and the bias of i by minus the same: half-lives up to 0.7 T
+        chrono_steps = T                   log(U[1, T - 1]), and minus the same for i: half-lives up to 0.7 T
 
 Gers et al. (2000), Learning to forget; Jozefowicz et al. (2015), An empirical exploration of recurrent network
 architectures; Tallec and Ollivier (2018), Can recurrent neural networks warp time?
 
-With ``state_noise`` calls in training mode add normal noise to h (and c) every four steps. What is remembered then has
-to withstand it or is gone within an episode, and lasts far longer than the episodes of training: a cue that was kept
-for 200 steps is kept for 2 000, in two seeds of three for 20 000 (recipes/million.py). Ours, after Jim, Giles and Horne
-(1996), An analysis of noise in recurrent neural networks: convergence and generalization.
+With ``state_noise`` calls in training mode add normal noise to h (and c) every four steps. A memory that survives this
+noise lasts far longer than the episodes of training: a cue that was kept for 200 steps is kept for 2 000, in two seeds
+of three for 20 000 (recipes/million.py). Ours, after Jim, Giles and Horne (1996), An analysis of noise in recurrent
+neural networks: convergence and generalization.
 
-Why it is fast: ``ops/recurrent_scans.py`` runs a layer over all steps with one product per step, and has the gradient
-written by hand.
+``ops/recurrent_scans.py`` runs a layer over all steps with one product per step and a hand-written gradient.
 """
 
 from collections.abc import Callable
@@ -52,30 +51,26 @@ from recollect.ops import recurrent_scans
 from recollect.state import map_state
 
 NOISE_STEPS = 4
-"""A call in training mode adds the noise of ``state_noise`` once in so many steps."""
+"""Steps between two additions of ``state_noise``."""
 
 
 class LSTMState(NamedTuple):
-    """What an LSTM remembers."""
+    """State of an LSTM."""
 
     h: Tensor  # b l d
     c: Tensor  # b l d
 
 
 class GRUState(NamedTuple):
-    """What a GRU remembers."""
+    """State of a GRU."""
 
     h: Tensor  # b l d
 
 
 class Cells(nn.Module):
-    """The weights of ``nn.LSTM`` or ``nn.GRU``, which themselves cannot reset inside a call and refuse to be compiled.
+    """The weights of ``nn.LSTM`` (``num_gates`` k = 4) or ``nn.GRU`` (k = 3).
 
-    Args:
-        input_dim: width of the inputs.
-        dim: d, width of a layer.
-        num_layers: layers.
-        num_gates: k, 4 for an LSTM and 3 for a GRU.
+    Those modules cannot reset inside a call and cannot be compiled.
     """
 
     def __init__(self, input_dim: int, dim: int, num_layers: int, num_gates: int) -> None:
@@ -89,26 +84,19 @@ class Cells(nn.Module):
                 self.register_parameter(f"{name}_l{layer}", nn.Parameter(start))
 
     def layer(self, index: int) -> list[Tensor]:
-        """W ``[k d, i]``, U ``[k d, d]``, b ``[k d]`` and e ``[k d]`` of one layer."""
+        """Return W ``[k d, i]``, U ``[k d, d]``, b ``[k d]`` and e ``[k d]`` of one layer."""
         names = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
-        # Not get_parameter, which refuses what torch.func.functional_call puts in its place.
+        # Not get_parameter, which rejects the replacements of torch.func.functional_call.
         return [getattr(self, f"{name}_l{index}") for name in names]
 
 
 class Recurrent(MemoryCore[StateT]):
-    """What LSTM and GRU share: layers, initial state and the way through them.
-
-    Args:
-        config: settings.
-        input_dim: width of the inputs.
-        num_gates: 4 for an LSTM and 3 for a GRU.
-        state_type: NamedTuple with one leaf ``[b, l, d]`` per remembered vector.
-    """
+    """Base of LSTM and GRU; a state of ``state_type`` has leaves ``[b, l, d]``."""
 
     scan: ClassVar[Callable[..., tuple[Tensor, ...]]]
     """One layer over all steps: ``lstm`` or ``gru`` of :mod:`recollect.ops.recurrent_scans`."""
-    writes_apart: ClassVar[bool]
-    """Whether a gate of its own, the first d rows, says how much is written."""
+    has_input_gate: ClassVar[bool]
+    """Whether the first d rows are an input gate."""
 
     reference_unroll = companion("recollect.cores.recurrent.reference:reference_unroll")
     runs_in_float16 = True
@@ -117,7 +105,7 @@ class Recurrent(MemoryCore[StateT]):
         super().__init__()
         self.config = config
         self.cells = Cells(input_dim, config.dim, config.num_layers, num_gates)
-        self._keep_at_first()
+        self._shift_biases()
         self.state_type = state_type
         self.input_shape = (input_dim,)
         self.output_shape = (config.dim,)
@@ -127,25 +115,25 @@ class Recurrent(MemoryCore[StateT]):
                 self.initial[name] = nn.Parameter(torch.zeros(config.num_layers, config.dim))
 
     @torch.no_grad()
-    def _keep_at_first(self) -> None:
-        """Let gates begin as ``forget_bias`` or ``chrono_steps`` say; their rows are the second d in both cores."""
+    def _shift_biases(self) -> None:
+        """Shift the bias of the gate that keeps the memory, the second d rows in both cores."""
         steps, dim = self.config.chrono_steps, self.config.dim
         for layer in range(self.config.num_layers):
             bias = self.cells.get_parameter(f"bias_ih_l{layer}")
             kept = self.config.forget_bias if steps is None else torch.empty(dim).uniform_(1, steps - 1).log()
             bias[dim : 2 * dim] += kept
-            if self.writes_apart and steps is not None:
+            if self.has_input_gate and steps is not None:
                 bias[:dim] -= kept
 
     def initial_state(self, batch_size: int) -> StateT:
-        """Zeros, or the learned initial state of every layer."""
+        """Return zeros, or the learned initial state of every layer."""
         shape = (batch_size, self.config.num_layers, self.config.dim)
         if self.config.learned_initial_state:
             return self.state_type._make(leaf.repeat(batch_size, 1, 1) for leaf in self.initial.values())  # type: ignore[attr-defined]
         return self.state_type._make(self.zeros(*shape) for _ in self.state_type._fields)  # type: ignore[attr-defined]
 
     def unroll(self, inputs: Tensor, state: StateT, is_first: Tensor) -> tuple[Tensor, StateT]:
-        """Layer by layer, each over all steps; with ``state_noise``, in training, part by part."""
+        """Run layer by layer over all steps; with ``state_noise`` in training, part by part."""
         noise, outputs = self.config.state_noise if self.training else 0.0, []
         if not noise:
             return self._unroll(inputs, state, is_first)
@@ -162,7 +150,7 @@ class Recurrent(MemoryCore[StateT]):
         autocast = torch.is_autocast_enabled(device)
         narrow = torch.get_autocast_dtype(device) if autocast else inputs.dtype
         x, memories = inputs.transpose(0, 1).to(narrow), []
-        # Everything below casts for itself: products in the narrow dtype, memory and gates in the dtype of the state.
+        # Products are in the narrow dtype, memory and gates in the dtype of the state, without autocast.
         with torch.autocast(device, enabled=False):
             for layer in range(self.config.num_layers):
                 if layer:
@@ -176,37 +164,27 @@ class Recurrent(MemoryCore[StateT]):
         return x.transpose(0, 1), self.state_type._make(leaves)  # type: ignore[attr-defined]
 
     def flops_per_step(self) -> int:
-        """``2 k d (i + d)`` for the first layer and ``2 k d (2 d)`` for the others; k = 4 (LSTM) or 3 (GRU)."""
+        """Return ``2 k d (i + d)`` for the first layer and ``2 k d (2 d)`` for the others; k = 4 (LSTM) or 3 (GRU)."""
         return sum(2 * weight.numel() for weight in self.cells.parameters() if weight.ndim == 2)
 
 
 class LSTM(Recurrent[LSTMState]):
-    """Long short-term memory: equations at the top of this file.
-
-    Args:
-        config: settings.
-        input_dim: width of the inputs.
-    """
+    """Long short-term memory; equations are at the top of this file."""
 
     stream_type = companion("recollect.cores.recurrent.stream:LSTMStream")
     scan = staticmethod(recurrent_scans.lstm)
-    writes_apart = True
+    has_input_gate = True
 
     def __init__(self, config: LSTMConfig, input_dim: int) -> None:
         super().__init__(config, input_dim, 4, LSTMState)
 
 
 class GRU(Recurrent[GRUState]):
-    """Gated recurrent unit: equations at the top of this file.
-
-    Args:
-        config: settings.
-        input_dim: width of the inputs.
-    """
+    """Gated recurrent unit; equations are at the top of this file."""
 
     stream_type = companion("recollect.cores.recurrent.stream:GRUStream")
     scan = staticmethod(recurrent_scans.gru)
-    writes_apart = False
+    has_input_gate = False
 
     def __init__(self, config: GRUConfig, input_dim: int) -> None:
         super().__init__(config, input_dim, 3, GRUState)

@@ -1,4 +1,4 @@
-"""LSTM and GRU as a plain loop, one step of one row at a time.
+"""LSTM and GRU as a plain loop over rows and steps.
 
     LSTM    i   = sigmoid(W_i x + b_i + U_i h + e_i)     f and o alike
             g   = tanh(W_g x + b_g + U_g h + e_g)
@@ -9,8 +9,8 @@
             n   = tanh(W_n x + b_n + r * (U_n h + e_n))
             h' = (1 - z) * n + z * h
 
-and with ``gate_stretch`` s: clip((1 + 2 s) sigmoid(.) - s, 0, 1) in place of the sigmoids of i, f and z.
-x is the input or the h' of the layer below, at the same step; h and c are the layer's own, of the step before, or the
+and with ``gate_stretch`` s: clip((1 + 2 s) sigmoid(.) - s, 0, 1) instead of the sigmoids of i, f and z.
+x is the input or the h' of the layer below, at the same step; h and c are the layer's own, of the previous step, or the
 initial ones where an episode begins. Papers: see ``core.py``.
 """
 
@@ -22,24 +22,14 @@ from recollect.cores.recurrent.core import LSTM, Recurrent
 
 
 def reference_unroll(core: Recurrent[StateT], inputs: Tensor, state: StateT, is_first: Tensor) -> tuple[Tensor, StateT]:
-    """What ``core(inputs, state, is_first)`` computes.
-
-    Args:
-        core: LSTM or GRU, whose weights are used; without dropout.
-        inputs: ``[b, t, i]``.
-        state: of the core.
-        is_first: bool ``[b, t]``.
-
-    Returns:
-        Outputs ``[b, t, d]`` and the state after the last step.
+    """Compute ``core(inputs, state, is_first)`` without dropout and noise.
 
     Raises:
-        ValueError: the core is in training and drops out.
+        ValueError: the core is in training mode and has dropout or noise.
     """
-    if core.training and core.config.dropout:
-        raise ValueError(f"dropout={core.config.dropout}: the plain form has none; call core.eval() first")
-    if core.training and core.config.state_noise:
-        raise ValueError(f"state_noise={core.config.state_noise}: the plain form has none; call core.eval() first")
+    for field in ("dropout", "state_noise"):
+        if core.training and (value := getattr(core.config, field)):
+            raise ValueError(f"{field}={value}: the plain form has none; call core.eval() first")
     cell = lstm_cell if isinstance(core, LSTM) else gru_cell
     layers = range(core.config.num_layers)
     initial = core.initial_state(1)
@@ -61,12 +51,12 @@ def reference_unroll(core: Recurrent[StateT], inputs: Tensor, state: StateT, is_
 
 
 def keeping(a: Tensor, stretch: float) -> Tensor:
-    """A gate that decides what is kept."""
+    """Return a gate that keeps memory."""
     return ((1 + 2 * stretch) * a.sigmoid() - stretch).clamp(0, 1)
 
 
 def lstm_cell(weights: list[Tensor], stretch: float, x: Tensor, h: Tensor, c: Tensor) -> list[Tensor]:
-    """H' and c' ``[d]`` of one layer."""
+    """Return h' and c' ``[d]`` of one layer."""
     w, u, b, e = weights
     i, f, g, o = (w @ x + b + u @ h + e).chunk(4)
     c = keeping(f, stretch) * c + keeping(i, stretch) * g.tanh()
@@ -74,7 +64,7 @@ def lstm_cell(weights: list[Tensor], stretch: float, x: Tensor, h: Tensor, c: Te
 
 
 def gru_cell(weights: list[Tensor], stretch: float, x: Tensor, h: Tensor) -> list[Tensor]:
-    """H' ``[d]`` of one layer."""
+    """Return h' ``[d]`` of one layer."""
     w, u, b, e = weights
     (x_r, x_z, x_n), (h_r, h_z, h_n) = (w @ x + b).chunk(3), (u @ h + e).chunk(3)
     r, z = (x_r + h_r).sigmoid(), keeping(x_z + h_z, stretch)

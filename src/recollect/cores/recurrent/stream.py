@@ -1,8 +1,8 @@
-"""LSTM and GRU one step at a time, in place.
+"""Streams of LSTM and GRU, one step at a time, in place.
 
-The input and the h of every layer lie side by side in one buffer, so that what a layer reads, the h of the layer below
-and its own, is one slice of it. An LSTM's step is then one product with [W U]; a GRU's are two, because its reset gate
-stands between them. A stream never drops out, and adds no noise.
+The input and the h of every layer are side by side in one buffer, so that the inputs of a layer, the h of the layer
+below and its own, are one slice of it. An LSTM's step is then one product with [W U]; a GRU's are two, because of its
+reset gate. A stream applies no dropout and no noise.
 """
 
 from abc import abstractmethod
@@ -20,12 +20,7 @@ from recollect.state import clone
 
 
 class RecurrentStream(Stream):
-    """What the streams of LSTM and GRU share.
-
-    Args:
-        core: whose weights are used; they are copied into the layout of the processor.
-        batch_size: number of streams.
-    """
+    """Base of the streams of LSTM and GRU."""
 
     core: Recurrent[Any]
 
@@ -45,11 +40,11 @@ class RecurrentStream(Stream):
 
     @abstractmethod
     def cell(self, weights: list[Tensor], found: Tensor, *memory: Tensor) -> Callable[[], None]:
-        """A function that makes one step of one layer, in place.
+        """Return a function that makes one step of one layer, in place.
 
         Args:
             weights: W, U, b and e of the layer.
-            found: ``[b, i + d]``: the layer's input and, as the same storage, its own h.
+            found: ``[b, i + d]``: the layer's input and its own h, in the same storage.
             memory: ``[b, d]`` each.
         """
 
@@ -65,7 +60,7 @@ class RecurrentStream(Stream):
             own.copy_(leaf)
 
     def advance(self, inputs: Tensor, is_first: Tensor) -> Tensor:
-        """One step ``[b, i] -> [b, d]``."""
+        """Take one step ``[b, i] -> [b, d]``."""
         if is_first is not self._never:
             for own, initial in zip(self._memory, self._fresh, strict=True):
                 own.copy_(torch.where(is_first[:, None, None], initial, own))
@@ -75,15 +70,15 @@ class RecurrentStream(Stream):
         return self._memory[0][:, -1].clone()
 
     def buffers(self) -> list[Tensor]:
-        """Input and h in one tensor, then c."""
+        """Return input and h in one tensor, then c."""
         return [self._joined, *self._memory[1:]]
 
 
 class LSTMStream(RecurrentStream):
-    """An LSTM that lives: one product per layer and step."""
+    """Stream of an LSTM: one product per layer and step."""
 
     def cell(self, weights: list[Tensor], found: Tensor, *memory: Tensor) -> Callable[[], None]:
-        """One step of one layer."""
+        """Return one step of one layer."""
         w, u, b, e = weights
         h, c = memory
         d, stretch = u.shape[1], self.core.config.gate_stretch
@@ -103,10 +98,10 @@ class LSTMStream(RecurrentStream):
 
 
 class GRUStream(RecurrentStream):
-    """A GRU that lives: two products per layer and step."""
+    """Stream of a GRU: two products per layer and step."""
 
     def cell(self, weights: list[Tensor], found: Tensor, *memory: Tensor) -> Callable[[], None]:
-        """One step of one layer."""
+        """Return one step of one layer."""
         w, u, b, e = weights
         (h,) = memory
         d, stretch = u.shape[1], self.core.config.gate_stretch

@@ -3,87 +3,58 @@
     y   = x + Attention(LN(x), LN(c), LN(c))        c is x itself (self-attention) or another stream (cross-attention)
     out = y + FFN(LN(y))
 
-A norm's gain and shift can be folded into the product that follows, ``W (g * z + s) = (W diag g) z + W s``, and
-products of one normalised vector can be stacked into one. Nothing changes but the number of operations, so a layer
-that is run often with the same weights (once per chunk, once per step) is folded once and run in this form.
+A norm's gain and shift can be folded into the following product, ``W (g * z + s) = (W diag g) z + W s``, and products
+of one normalised vector can be stacked into one. A layer that runs often with the same weights (once per chunk, once
+per step) is folded once.
 """
-
-from dataclasses import dataclass
-from typing import Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from recollect.cores.tlb.config import TemporalLatentBottleneckConfig
 from recollect.layers.attention import MultiHeadAttention, attend, merge_heads
-from recollect.layers.config import Activation
+from recollect.layers.config import feedforward_width
 from recollect.layers.feedforward import FeedForward, init_xavier
 from recollect.ops.packed_linear import working_dtype
 from recollect.ops.weight_grads import Affine
 
 
-@dataclass(frozen=True, kw_only=True)
-class PreNormSettings:
-    """What the layers of a stack share."""
-
-    dim: int
-    """Width of the stream."""
-    num_heads: int
-    """Attention heads."""
-    head_dim: int | None = None
-    """Width of a head; ``dim / num_heads`` when None."""
-    hidden_dim: int
-    """Width of the feed-forwards."""
-    activation: Activation = "gelu"
-    """Activation of the feed-forwards."""
-    value_norm: Literal["shared", "separate"] = "shared"
-    """In cross layers, one norm for keys and values, or one each."""
-    eps: float = 1e-5
-    """Epsilon of the norms."""
-    dropout: float = 0.0
-    """Probability of dropping in the hidden layer and in what attention and feed-forward add, in training."""
-    attention_dropout: float = 0.0
-    """Probability of dropping an attention weight, in training."""
-
-
 class PreNormBlock(nn.Module):
-    """The weights of such a layer; :class:`FoldedBlock` runs it, the plain form is in ``reference.py``.
+    """The weights of a layer, which :class:`FoldedBlock` runs.
 
-    Args:
-        settings: shared by the layers of a stack.
-        cross: whether keys and values come from another stream, which then has a norm of its own.
-        feedforward: whether the layer has its second half.
+    With ``cross``, keys and values come from another stream, which has its own norm.
     """
 
-    def __init__(self, settings: PreNormSettings, *, cross: bool = False, feedforward: bool = True) -> None:
+    def __init__(self, config: TemporalLatentBottleneckConfig, *, cross: bool) -> None:
         super().__init__()
-        dim, eps = settings.dim, settings.eps
-        self.cross = cross
-        self.eps = eps
-        self.dropout = settings.dropout
+        dim, details = config.dim, config.details
+        eps = details.norm_eps
+        self.cross, self.eps, self.dropout = cross, eps, config.dropout
         self.norm = nn.LayerNorm(dim, eps=eps)
         self.norm_keys = nn.LayerNorm(dim, eps=eps) if cross else self.norm
-        separate = cross and settings.value_norm == "separate"
+        separate = cross and details.value_norm == "separate"
         self.norm_values = nn.LayerNorm(dim, eps=eps) if separate else self.norm_keys
-        self.attention = MultiHeadAttention(
-            dim, settings.num_heads, head_dim=settings.head_dim, dropout=settings.attention_dropout
-        )
-        self.norm_feedforward = nn.LayerNorm(dim, eps=eps) if feedforward else None
+        dropped = config.dropout if details.attention_dropout is None else details.attention_dropout
+        self.attention = MultiHeadAttention(dim, config.num_heads, head_dim=details.head_dim, dropout=dropped)
+        has_feedforward = details.cross_feedforward or not cross
+        self.norm_feedforward = nn.LayerNorm(dim, eps=eps) if has_feedforward else None
         self.feedforward = None
-        if feedforward:
-            self.feedforward = FeedForward(dim, settings.hidden_dim, activation=settings.activation)
+        if has_feedforward:
+            hidden = feedforward_width(dim, config.hidden_dim)
+            self.feedforward = FeedForward(dim, hidden, activation=details.activation)
         init_xavier(self)
 
 
 def fold(norm: nn.LayerNorm, linear: nn.Linear) -> Affine:
-    """The map that does to a normalised vector what ``linear(norm(...))`` does to the vector itself."""
-    # A sum, not a matrix product: under autocast it stays in full precision.
+    """Return ``linear(norm(...))`` as a map of a normalised vector."""
+    # A sum, not a matrix product, keeps its precision under autocast.
     bias = (linear.weight * norm.bias).sum(-1)
     return _cast(linear.weight * norm.weight, bias if linear.bias is None else bias + linear.bias)
 
 
 def stack(*maps: Affine) -> Affine:
-    """One map for several of the same input."""
+    """Stack maps of the same input into one."""
     biases = [affine.bias for affine in maps if affine.bias is not None]
     return Affine(
         torch.cat([affine.weight for affine in maps]), torch.cat(biases), sum(affine.parts for affine in maps)
@@ -91,25 +62,22 @@ def stack(*maps: Affine) -> Affine:
 
 
 def _cast(weight: Tensor, bias: Tensor | None) -> Affine:
-    # Autocast casts at every use what is not itself a parameter: do it once.
+    # Autocast casts tensors that are not parameters at every use: cast them once.
     dtype = working_dtype(weight)
     return Affine(weight.to(dtype), None if bias is None else bias.to(dtype))
 
 
 def normalise(inputs: Tensor, eps: float) -> Tensor:
-    """A layer norm without gain and shift."""
+    """Apply a layer norm without gain and shift."""
     return F.layer_norm(inputs, inputs.shape[-1:], eps=eps)
 
 
 class FoldedBlock:
     """A :class:`PreNormBlock` with folded weights, for many runs with the same weights.
 
-    ``inward`` is the map of the layer's own normalised input: to the queries in a cross layer; to queries, keys and
-    values in a layer that reads itself. ``from_context`` makes the keys and values of a cross layer.
-
-    Args:
-        block: the layer; gradients reach its parameters through the folded weights. Whether it drops out is decided
-            here, by its mode.
+    ``inward`` maps the layer's own normalised input to the queries in a cross layer, and to queries, keys and values in
+    a self layer. ``from_context`` maps to the keys and values of a cross layer. Gradients reach the parameters through
+    the folded weights; dropout is as the mode of the layer when it is folded.
     """
 
     def __init__(self, block: PreNormBlock) -> None:
@@ -132,14 +100,14 @@ class FoldedBlock:
         return [self.out] if self.block.feedforward is None else [self.out, self.expand, self.contract]
 
     def project(self, inputs: Tensor, affine: Affine) -> tuple[Tensor, ...]:
-        """Norm and project ``[..., t, dim]``: one ``[..., h, t, e]`` for each part of the map."""
+        """Normalise and project ``[..., t, dim]``: one ``[..., h, t, e]`` for each part of the map."""
         projected = affine(normalise(inputs, self.block.eps))
         heads = projected.unflatten(-1, (affine.parts, self.block.attention.num_heads, -1))  # ... t p h e
         return heads.movedim(-3, 0).transpose(-2, -3).unbind(0)
 
     def read_itself(self, inputs: Tensor, mask: Tensor | None = None, causal: bool = False) -> Tensor:
-        """The whole self-attention layer on ``[b, t, dim]``; ``mask`` and ``causal`` as in :meth:`join`."""
-        # Nothing here holds on to queries, keys and values while the feed-forward needs room.
+        """Run a self-attention layer on ``[b, t, dim]``; ``mask`` and ``causal`` as in :meth:`join`."""
+        # Queries, keys and values are freed before the feed-forward needs memory.
         return self._finish(inputs, self._read(*self.project(inputs, self.inward), mask=mask, causal=causal))
 
     def join(
@@ -151,14 +119,14 @@ class FoldedBlock:
         mask: Tensor | None = None,
         causal: bool = False,
     ) -> Tensor:
-        """The rest of a layer, once all is projected: read, add, feed forward, add.
+        """Run a layer on the stream ``[b, t, dim]``, after the projections: attention and feed-forward.
 
         Args:
-            inputs: the stream ``[b, t, dim]``.
+            inputs: the stream.
             queries: ``[b, h, t, e]``.
             keys: ``[b, h, s, e]``.
             values: ``[b, h, s, e]``.
-            mask: bool ``[b, s]``, which keys may be read.
+            mask: bool ``[b, s]``, the visible keys.
             causal: whether query i reads keys up to i only (t = s).
         """
         return self._finish(inputs, self._read(queries, keys, values, mask, causal))
@@ -166,7 +134,7 @@ class FoldedBlock:
     def _finish(self, inputs: Tensor, heads: Tensor) -> Tensor:
         block = self.block
         stream = inputs + self._drop(self.out(merge_heads(heads)))
-        del heads  # for the same reason
+        del heads
         if block.feedforward is None:
             return stream
         hidden = self._drop(block.feedforward.activation(self.expand(normalise(stream, block.eps))))

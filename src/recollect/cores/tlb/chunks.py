@@ -1,9 +1,9 @@
-"""Chunks of episodes: which steps of a call belong together, whatever the phase of each row.
+"""The chunks of a call, for rows at different places in a chunk.
 
-A chunk is ``c`` consecutive steps of one episode, counted from the episode's start. A call of t steps meets chunks
-that began before it (their steps so far are in a cache, right-aligned), chunks that resets cut short, and chunks
-that it leaves unfinished. The plan lays them out as ``[n, b, c]``, so that all chunks of all rows can be computed
-at once and slow states can walk along n.
+A chunk is ``c`` consecutive steps of one episode, counted from the episode's start. A call of t steps has chunks that
+began before it (their steps so far are in a cache, right-aligned), chunks that resets cut short, and unfinished chunks.
+The plan arranges them as ``[n, b, c]``, so that all chunks of all rows can be computed at once, and slots chunk by
+chunk along n.
 """
 
 from typing import NamedTuple
@@ -16,41 +16,56 @@ from recollect.layers.window_attention import steps_since_first
 from recollect.state import spread_rows
 
 Choice = Tensor | bool
-"""Which rows: a bool tensor ``[b]``, or True for all and False for none."""
+"""Rows: a bool tensor ``[b]``, or True for all and False for none."""
 
 
 class ChunkMarks(NamedTuple):
-    """What happens at each of n chunks."""
+    """Events at each of n chunks."""
 
     first: list[Choice]
-    """The rows in which it begins an episode."""
+    """Rows in which it begins an episode."""
     cut: list[Choice]
-    """The rows in which a new stretch of the running episode begins with it (see plan_chunks)."""
+    """Rows in which it begins a new stretch of the running episode (see :func:`plan_chunks`)."""
     done: list[Choice]
-    """The rows in which it is complete."""
+    """Rows in which it is complete."""
     empty: list[Choice]
-    """The rows in which it has no step at all."""
+    """Rows in which it has no step."""
     keys: list[Tensor | None]
-    """Its steps that may be read, bool ``[b, c]``; None: all."""
+    """Its visible steps, bool ``[b, c]``; None: all."""
     trailing: bool
-    """Whether steps that may not be read only follow those that may."""
+    """Whether hidden steps only follow visible ones."""
 
 
 class ChunkPlan(NamedTuple):
-    """The chunks of one call. What a row does not use of n stands at the end and is marked nowhere."""
+    """The chunks of one call. Chunks that a row does not use are the last of n, without marks."""
 
     source: Tensor
-    """Long ``[n, b, c]``: where each step of a chunk comes from, counted along the time axis of
-    (cached steps, steps of this call, one step of nothing)."""
+    """Long ``[n, b, c]``: the source of each step of a chunk, on the time axis of
+    (cached steps, steps of this call, one empty step)."""
     place: Tensor
-    """Long ``[b, t]``: where each step of the call went, counted along n * c."""
+    """Long ``[b, t]``: the place of each step of the call, on an axis of n * c."""
     marks: ChunkMarks
     position: Tensor
-    """Long ``[b]``: what ``position`` is after the call."""
+    """Long ``[b]``: ``position`` after the call."""
+
+    def gather_steps(self, cached: Tensor, new: Tensor) -> Tensor:
+        """Arrange cached steps ``[b, c - 1, d]`` and new steps ``[b, t, d]`` as chunks ``[n, b, c, d]``."""
+        b, _, d = new.shape
+        steps = torch.cat((cached, new, new.new_zeros(b, 1, d)), 1)
+        rows = torch.arange(b, device=new.device)[:, None]
+        return steps.flatten(0, 1)[self.source + rows * steps.shape[1]]
+
+    def gather_outputs(self, x: Tensor) -> Tensor:
+        """Arrange outputs ``[n, b, e, d]``, of which the last c of e entries are the chunk, as ``[b, t, d]``."""
+        _, b, entries, _ = x.shape
+        c = self.source.shape[-1]
+        chunk, inside = self.place // c, self.place % c
+        rows = torch.arange(b, device=x.device)[:, None]
+        return x.flatten(0, 2)[(chunk * b + rows) * entries + entries - c + inside]
 
 
 def plan_chunks(is_first: Tensor, position: Tensor, chunk_len: int, stretch: int | None = None) -> ChunkPlan:
-    """Lay out the chunks of a call.
+    """Plan the chunks of a call.
 
     Args:
         is_first: bool ``[b, t]``.
@@ -60,9 +75,8 @@ def plan_chunks(is_first: Tensor, position: Tensor, chunk_len: int, stretch: int
         chunk_len: c.
         stretch: number of chunks after which ``cut`` marks a chunk; None marks none.
 
-    A row can meet as many chunks as the call has steps, if it is reset at every step. Outside ``torch.compile`` the
-    number of chunks that the longest row really meets is read from the data; inside, where shapes must not depend
-    on data, there are always t.
+    A row that is reset at every step has as many chunks as the call has steps. The plan has the chunks of the longest
+    row; in ``torch.compile``, where shapes must not depend on data, always t.
     """
     b, t = is_first.shape
     cached = chunk_len - 1
@@ -73,7 +87,7 @@ def plan_chunks(is_first: Tensor, position: Tensor, chunk_len: int, stretch: int
     n = t if torch.compiler.is_compiling() else int(chunk[:, -1].max()) + 1
     place = chunk * chunk_len + inside
 
-    # Cached steps of the running chunk go to the front of chunk 0; those of no use go to a column that is dropped.
+    # Cached steps of the running chunk go to the front of chunk 0, all others to a column that is dropped.
     age = torch.arange(cached, 0, -1, device=is_first.device)
     front = position[:, None] % chunk_len - age
     front = torch.where((front >= 0) & ~begins[:, :1], front, n * chunk_len)
@@ -81,30 +95,23 @@ def plan_chunks(is_first: Tensor, position: Tensor, chunk_len: int, stretch: int
     source = torch.full((b, n * chunk_len + 1), nothing, device=is_first.device)
     steps = torch.arange(nothing, device=is_first.device).expand(b, -1)
     source = source.scatter(1, torch.cat((front, place), 1), steps)[:, :-1]
-    # In one piece, as what is gathered with it then is: compilers other than Inductor count on that.
+    # Contiguous, and so is what is gathered with it: compilers other than Inductor rely on that.
     source = source.reshape(b, n, chunk_len).transpose(0, 1).contiguous()  # n b c
 
     first_step, last_step = source[..., 0], source[..., -1]
     resets = torch.cat((is_first.new_zeros(b, cached), is_first, is_first.new_zeros(b, 1)), 1)
     marks = [resets.gather(1, first_step.T).T, last_step != nothing]
     after = since[:, -1] + 1
-    keys: list[Tensor | None] = [None] * n
     if stretch is None:
-        first, done = choices(*marks)
-        return ChunkPlan(
-            source, place, ChunkMarks(first, [False] * n, done, [False] * n, keys, True), after % chunk_len
-        )
-    earlier = (position // chunk_len)[:, None].expand(b, cached)  # the cached steps are all of the running chunk
-    number = torch.cat((earlier, since // chunk_len, since.new_zeros(b, 1)), 1).gather(1, first_step.T).T
-    marks.append((number > 0) & (number % stretch == 0) & (first_step != nothing))
-    first, done, cut = choices(*marks)
-    wrapped = (after - chunk_len) % (chunk_len * stretch) + chunk_len
-    return ChunkPlan(
-        source,
-        place,
-        ChunkMarks(first, cut, done, [False] * n, keys, True),
-        torch.where(after < chunk_len, after, wrapped),
-    )
+        (first, done), cut, after = choices(*marks), [False] * n, after % chunk_len
+    else:
+        earlier = (position // chunk_len)[:, None].expand(b, cached)  # the cached steps are all of the running chunk
+        number = torch.cat((earlier, since // chunk_len, since.new_zeros(b, 1)), 1).gather(1, first_step.T).T
+        marks.append((number > 0) & (number % stretch == 0) & (first_step != nothing))
+        first, done, cut = choices(*marks)
+        wrapped = (after - chunk_len) % (chunk_len * stretch) + chunk_len
+        after = torch.where(after < chunk_len, after, wrapped)
+    return ChunkPlan(source, place, ChunkMarks(first, cut, done, [False] * n, [None] * n, True), after)
 
 
 def whole_chunks(
@@ -116,18 +123,18 @@ def whole_chunks(
     drop: bool = False,
     device: torch.device,
 ) -> ChunkMarks:
-    """Marks of whole sequences, cut into ceil(t / c) chunks of which the last may be short.
+    """Return marks of whole sequences of t steps, cut into ceil(t / c) chunks of which the last may be short.
 
     Args:
-        padding: bool ``[b, t]``, True where there is nothing; None pads nothing.
+        padding: bool ``[b, t]``, True for padding; None is no padding.
         steps: t.
         chunk_len: c.
         stretch: as in :func:`plan_chunks`.
-        drop: a chunk in which a row ends before its last step is not written.
+        drop: do not write a chunk in which a row ends before the last step.
         device: of the sequences.
     """
     n, short = -(-steps // chunk_len), -steps % chunk_len
-    begins: list[Choice] = [False] * n  # the state that comes in is the initial one
+    begins: list[Choice] = [False] * n  # the incoming state is the initial one
     cut: list[Choice] = [stretch is not None and i > 0 and i % stretch == 0 for i in range(n)]
     if padding is None:
         last = torch.arange(chunk_len, device=device)[None] < chunk_len - short
@@ -138,7 +145,7 @@ def whole_chunks(
     filled = valid.any(-1)  # n b
     written, empty = filled, ~filled
     if drop:
-        # A row goes on to the end of a chunk where something stands in its last step or behind it.
+        # A row covers a chunk to its end if its last step, or a later one, is no padding.
         behind = filled.flip(0).long().cumsum(0).flip(0) - filled.long()
         written = filled & (valid[..., -1] | (behind > 0))
         if short:
@@ -149,9 +156,7 @@ def whole_chunks(
 
 
 def choices(*marks: Tensor) -> list[list[Choice]]:
-    """Bool ``[n, b]`` as n choices. Most are the same in all rows, and knowing that saves a selection per chunk; one
-    transfer from the device tells all. ``torch.compile`` must not look.
-    """
+    """Return masks ``[n, b]`` as n choices each; True and False, where all rows agree, save a selection per chunk."""
     if torch.compiler.is_compiling():
         return [list(mark.unbind(0)) for mark in marks]
     stacked = torch.stack(marks)  # marks n b
@@ -163,7 +168,7 @@ def choices(*marks: Tensor) -> list[list[Choice]]:
 
 
 def choose(choice: Choice, new: Tensor, old: Tensor) -> Tensor:
-    """Rows of ``choice`` from ``new``, the others from ``old`` (both ``[b, ...]``): a selection, never a product."""
+    """Select rows of ``choice`` from ``new``, the others from ``old`` (both ``[b, ...]``)."""
     if isinstance(choice, bool):
         return new if choice else old
     return torch.where(spread_rows(choice, new), new, old)

@@ -15,16 +15,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class TemporalLatentBottleneckVariant:
-    """Choices on which the paper is silent, or its text and the authors' code differ.
+    """Choices that the paper leaves open, or where its text and the authors' code differ.
 
-    The defaults are ours. :meth:`paper` and :meth:`released` are the other two.
+    The defaults are ours; :meth:`paper` and :meth:`released` return the others.
     """
 
     initial_slots: Literal["learned", "sinusoid_once", "sinusoid_every_chunk"] = "learned"
-    """Where slots start: trained vectors, or zeros plus a sinusoid over slots that is added once, or again at every
-    chunk."""
+    """Initial slots: trained vectors, or zeros plus a sinusoid over slots, added once or at every chunk."""
     cross_placement: Literal["after_r", "alg1_literal"] = "after_r"
-    """Cross layers after every R-th self layer, or where algorithm 1 taken literally has them (l % R == 0)."""
+    """Cross layers after every R-th self layer, or as in the literal algorithm 1 (l % R == 0)."""
     value_norm: Literal["shared", "separate"] = "shared"
     """In cross layers, one norm for keys and values, or one each."""
     head_dim: int | None = None
@@ -40,9 +39,9 @@ class TemporalLatentBottleneckVariant:
     final_norm: bool = True
     """Norm of the outputs."""
     empty_chunk: Literal["keep", "add_slots"] = "keep"
-    """What a chunk of nothing but padding does to the slots in ``encode``: nothing, or it still adds the sinusoid."""
+    """Effect of a chunk of padding alone on the slots in ``encode``: none, or the sinusoid is still added."""
     detach_every: int | None = None
-    """Gradients do not pass from one stretch of this many chunks of an episode to the next; None: never cut."""
+    """Cut gradients after every stretch of this many chunks of an episode; None: never."""
 
     def __post_init__(self) -> None:
         require_types(self)
@@ -62,12 +61,12 @@ class TemporalLatentBottleneckVariant:
 
     @classmethod
     def paper(cls, **changes: Any) -> TemporalLatentBottleneckVariant:
-        """The paper's equations to the letter: nothing follows the last layer. Where they are silent, our defaults."""
+        """Return the paper's equations: no norm follows the last layer. Open choices are our defaults."""
         return cls(**{"final_norm": False, **changes})
 
     @classmethod
     def released(cls, **changes: Any) -> TemporalLatentBottleneckVariant:
-        """The authors' code in Long Range Arena: zero slots plus a sinusoid at every chunk, empty ones included."""
+        """Return the authors' code in Long Range Arena: zero slots plus a sinusoid at every chunk, also empty ones."""
         chosen = {"initial_slots": "sinusoid_every_chunk", "empty_chunk": "add_slots", "final_norm": False}
         return cls(**{**chosen, **changes})
 
@@ -82,13 +81,13 @@ class TemporalLatentBottleneckConfig(CoreConfig):
     dim: int = 128
     """Width of both streams and of the output."""
     num_layers: int = 2
-    """Self-attention layers of the fast stream; its cross layers come on top."""
+    """Self-attention layers of the fast stream, without its cross layers."""
     num_heads: int = 4
     """Attention heads."""
     hidden_dim: int | None = None
     """Width of the feed-forwards; None: 4 * dim."""
     dropout: float = 0.0
-    """Probability of dropping in training: inputs, attention weights and what each sub-layer adds."""
+    """Dropout of inputs, attention weights and the outputs of sub-layers, in training."""
     self_per_cross: int = 2
     """R: self-attention layers per cross layer."""
     chunk_len: int = 10
@@ -96,14 +95,14 @@ class TemporalLatentBottleneckConfig(CoreConfig):
     num_slots: int = 10
     """N: vectors of the slow state."""
     causal: bool = True
-    """Self-attention inside a chunk sees the past only. False looks both ways, in whole sequences (``encode``)."""
+    """Whether self-attention inside a chunk sees the past only. False is two-way, for whole sequences (``encode``)."""
     positions: Literal["sinusoid", "learned", "none"] = "sinusoid"
     """Positions in the chunk that are added to the inputs."""
     feedback: Literal["top_down", "per_layer", "none"] = "top_down"
-    """What the fast stream reads: the one slow state that its top writes (the paper); a slow state for each cross
-    layer, written from that layer's own output ("no top-down"); or nothing ("no past information")."""
+    """Slow states that the fast stream reads: one, written from its top (the paper); one for each cross layer, written
+    from that layer's own output ("no top-down"); or none ("no past information")."""
     details: TemporalLatentBottleneckVariant = field(default_factory=TemporalLatentBottleneckVariant)
-    """Choices on which the paper is silent, or its text and the authors' code differ."""
+    """Choices that the paper leaves open, or where its text and the authors' code differ."""
 
     def __post_init__(self) -> None:
         require_one_of(self, "positions", "feedback")
@@ -126,7 +125,7 @@ class TemporalLatentBottleneckConfig(CoreConfig):
 
     @property
     def layers(self) -> list[Literal["self", "cross"]]:
-        """The fast stream, in order."""
+        """Layers of the fast stream, in order."""
         order: list[Literal["self", "cross"]] = []
         for layer in range(self.num_layers):
             order.append("self")
@@ -137,7 +136,7 @@ class TemporalLatentBottleneckConfig(CoreConfig):
 
     @property
     def reach(self) -> int | None:
-        """The running chunk where slots are not read; with them there is no end."""
+        """The running chunk if no slots are read; None with slots."""
         return self.chunk_len if self.feedback == "none" else None
 
     def build(self, input_dim: int) -> TemporalLatentBottleneck:

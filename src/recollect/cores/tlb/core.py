@@ -1,36 +1,33 @@
-"""Temporal latent bottleneck (TLB): a fast stream that sees one chunk, a slow stream that sees them all.
+"""Temporal latent bottleneck (TLB): a fast stream inside one chunk, and a slow stream of slots over all chunks.
 
 The sequence is cut into chunks X_l of K steps. N slots I_l carry the past from chunk to chunk, and are written once
-per chunk. The perceptual module F is L self-attention layers inside the chunk, with a cross-attention layer that
-reads the slots after every R of them; the module G writes what F made of the chunk into the slots:
+per chunk. The module F has L self-attention layers inside the chunk, with a cross-attention layer that reads the slots
+after every R of them; the module G writes the output of F into the slots:
 
     S:  X    <- X + ATTENTION(LN(X), LN(X), LN(X)),    X <- X + FFN(LN(X))       inside the chunk, causal
     C:  X    <- X + ATTENTION(LN(X), LN(I_l), LN(I_l)), X <- X + FFN(LN(X))      (3)
     F:  X'_l  = S S C S S C ... (X_l + P)                                         (1), here R = 2
     G:  I'    = I_l + ATTENTION(LN(I_l), LN(X'_l), LN(X'_l)),  I_{l+1} = I' + FFN(LN(I'))    (2), (4)
 
-P are positions in the chunk. Layers share weights over chunks, not with one another; I_l is the memory from before
-chunk l, for all of F. The outputs are LN(X'_l), one per step; :class:`SlotReadout` gives the mean of LN(I) over slots.
+P are positions in the chunk. All chunks share the weights of a layer; I_l are the slots from before chunk l, for all of
+F. The outputs are LN(X'_l), one per step; :class:`SlotReadout` gives the mean of LN(I) over slots.
 
 Paper: Didolkar et al., "Temporal Latent Bottleneck: Synthesis of Fast and Slow Processing Mechanisms in Sequence
 Learning" (2022), section 2.2, equations 1-4 and algorithm 1; ablations of tables 2 and 4.
 
-Differs: a cross layer follows every R-th self layer, as in the text, figure 1 and the authors' code; algorithm 1
-taken literally is an option. The initial slots, which the paper does not give, are learned: with equal slots and
-no slot positions all slots stay equal for ever. A last chunk that is shorter than K is kept (the paper drops it).
-A norm follows the last layer, as pre-norm stacks have it (``final_norm`` removes it). GELU by tanh, the norms'
-epsilon, no biases in attention, and positions in the chunk follow the authors' code. Gradients flow through all
-chunks of a call, as in the paper.
+Differs: a cross layer follows every R-th self layer, as in the text, figure 1 and the authors' code; the literal
+algorithm 1 is an option. The initial slots, which the paper does not specify, are learned: equal slots without slot
+positions would stay equal. A last chunk that is shorter than K is kept (the paper drops it). A norm follows the last
+layer, as in other pre-norm stacks (``final_norm`` removes it). GELU by tanh, the norms' epsilon, no biases in
+attention, and positions in the chunk follow the authors' code. Gradients flow through all chunks of a call.
 
 In a stream a step must not see later ones, so self-attention is causal in the chunk (``causal``). Two-way chunks,
 the paper's choice for classification, are for whole sequences: :meth:`TemporalLatentBottleneck.encode`. Global
 positions are added to the inputs by the caller, with ``positions="none"``.
 
-Why it is fast: nothing before the first cross layer depends on the slots, so these layers, and the queries of the
-first cross layer, run for all chunks of all rows at once; only the rest is a loop over chunks. In the loop the norms
-are folded into the products, and one product makes all keys, values and queries that come from the slots. The
-state keeps the inputs of the unfinished chunk, whose layers run again at the next call (less than one chunk of
-work); the stream keeps their keys and values instead.
+Nothing before the first cross layer depends on the slots, so these layers run for all chunks of all rows at once, and
+only the rest is a loop over chunks (``level.py``). The state has the inputs of the unfinished chunk, whose layers run
+again at the next call (less than one chunk of work); the stream keeps their keys and values instead.
 """
 
 from collections.abc import Sequence
@@ -43,7 +40,7 @@ from torch import Tensor, nn
 from recollect.config import require
 from recollect.cores.contract import MemoryCore, Places, companion
 from recollect.cores.stream import Stream
-from recollect.cores.tlb.blocks import PreNormBlock, PreNormSettings
+from recollect.cores.tlb.blocks import PreNormBlock
 from recollect.cores.tlb.chunks import plan_chunks, whole_chunks
 from recollect.cores.tlb.config import TemporalLatentBottleneckConfig
 from recollect.cores.tlb.level import FoldedLevel, Level
@@ -54,30 +51,25 @@ from recollect.layers.positions import sinusoid
 from recollect.layers.window_attention import slide
 
 DROPOUT_EXEMPTION = (
-    "in training, masks of dropout are drawn chunk by chunk, and how many chunks a call has depends on the resets of "
-    "all rows: random numbers move, information does not (without dropout the line passes)"
+    "in training, masks of dropout are drawn chunk by chunk, and the number of chunks of a call depends on the resets "
+    "of all rows: other random numbers are drawn, but no information moves (without dropout the line passes)"
 )
 
 
 class TemporalLatentBottleneckState(NamedTuple):
-    """Slots, and the inputs of the chunk that is not yet complete (K steps, N slots, s slow states)."""
+    """Slots, and the inputs of the unfinished chunk (K steps, N slots, s slow states)."""
 
     slots: Tensor
     """``[b, s, N, d]``: I before the running chunk; s is 1, or the number of cross layers with ``per_layer``."""
     inputs: Tensor
-    """``[b, K - 1, d]``: projected inputs of the running chunk, newest last; zeros where there is none."""
+    """``[b, K - 1, d]``: projected inputs of the running chunk, right-aligned after zeros."""
     position: Tensor
-    """Long ``[b]``: steps of the running chunk so far. With ``detach_every`` = m, also the chunk's number times K:
-    0 for the episode's first chunk, then 1 to m over and over."""
+    """Long ``[b]``: steps of the running chunk so far. With ``detach_every`` = m, plus the chunk's number times K:
+    0 for the episode's first chunk, then 1 to m in turn."""
 
 
 class TemporalLatentBottleneck(MemoryCore[TemporalLatentBottleneckState]):
-    """Fast self-attention in chunks, and slow slots that carry the past from chunk to chunk.
-
-    Args:
-        config: see :class:`TemporalLatentBottleneckConfig`.
-        input_dim: width of the inputs.
-    """
+    """Fast self-attention in chunks, and slow slots that carry the past from chunk to chunk."""
 
     stream_type = companion("recollect.cores.tlb.stream:TemporalLatentBottleneckStream")
     reference_unroll = companion("recollect.cores.tlb.reference:reference_unroll")
@@ -89,31 +81,15 @@ class TemporalLatentBottleneck(MemoryCore[TemporalLatentBottleneckState]):
         details, dim = config.details, config.dim
         self.input_shape, self.output_shape = (input_dim,), (dim,)
         self.project = input_projection(input_dim, dim)
-
-        settings = PreNormSettings(
-            dim=dim,
-            num_heads=config.num_heads,
-            head_dim=details.head_dim,
-            hidden_dim=feedforward_width(dim, config.hidden_dim),
-            activation=details.activation,
-            value_norm=details.value_norm,
-            eps=details.norm_eps,
-            dropout=config.dropout,
-            attention_dropout=config.dropout if details.attention_dropout is None else details.attention_dropout,
-        )
-
-        def block(cross: bool) -> PreNormBlock:
-            return PreNormBlock(settings, cross=cross, feedforward=details.cross_feedforward or not cross)
-
         blocks: list[PreNormBlock] = []
         levels: list[Level] = []
         for kind in config.layers:
-            blocks.append(block(kind == "cross"))
+            blocks.append(PreNormBlock(config, cross=kind == "cross"))
             if kind == "cross" and config.feedback == "per_layer":
-                levels.append(Level(blocks, block(cross=True)))
+                levels.append(Level(blocks, PreNormBlock(config, cross=True)))
                 blocks = []
         if config.feedback != "per_layer":
-            levels.append(Level(blocks, block(cross=True)))
+            levels.append(Level(blocks, PreNormBlock(config, cross=True)))
             blocks = []
         self.levels = cast(Sequence[Level], nn.ModuleList(levels))
         # Self layers above the last slow state (per_layer).
@@ -130,18 +106,17 @@ class TemporalLatentBottleneck(MemoryCore[TemporalLatentBottleneckState]):
         if config.dropout or details.attention_dropout:
             self.exemptions = dict.fromkeys(("rows", "future"), DROPOUT_EXEMPTION)
         self.waves: Tensor
-        self.register_buffer(
-            "waves", sinusoid(torch.arange(max(config.chunk_len, config.num_slots)), dim), persistent=False
-        )
+        places = torch.arange(max(config.chunk_len, config.num_slots))
+        self.register_buffer("waves", sinusoid(places, dim), persistent=False)
 
     def local_positions(self) -> Tensor | None:
-        """P: what is added to each step of a chunk, ``[K, d]``."""
+        """Return P, the positions in a chunk, ``[K, d]``."""
         if self.config.positions == "sinusoid":
             return self.waves[: self.config.chunk_len]
         return self.positions
 
     def initial_slots(self) -> Tensor:
-        """I_0, with which episodes begin: ``[s, N, d]``."""
+        """Return the slots at the start of an episode, ``[s, N, d]``."""
         config = self.config
         if self.slots is not None:
             return self.slots
@@ -150,7 +125,7 @@ class TemporalLatentBottleneck(MemoryCore[TemporalLatentBottleneckState]):
         return slots.expand(len(self.levels), -1, -1)
 
     def folded_levels(self) -> list[FoldedLevel]:
-        """The fast layers and the slow states that they write, bottom up, with the weights as they are now."""
+        """Return the levels with folded weights, bottom up."""
         details, initial = self.config.details, self.initial_slots()
         every = details.initial_slots == "sinusoid_every_chunk"
         added = self.waves[: self.config.num_slots] if every else None
@@ -169,7 +144,7 @@ class TemporalLatentBottleneck(MemoryCore[TemporalLatentBottleneckState]):
         ]
 
     def initial_state(self, batch_size: int) -> TemporalLatentBottleneckState:
-        """Slots as ``details.initial_slots`` says, and no unfinished chunk."""
+        """Return the initial slots, without an unfinished chunk."""
         config = self.config
         return TemporalLatentBottleneckState(
             slots=self.initial_slots().repeat(batch_size, 1, 1, 1),
@@ -180,20 +155,15 @@ class TemporalLatentBottleneck(MemoryCore[TemporalLatentBottleneckState]):
     def unroll(
         self, inputs: Tensor, state: TemporalLatentBottleneckState, is_first: Tensor
     ) -> tuple[Tensor, TemporalLatentBottleneckState]:
-        """See the module's docstring."""
+        """Run all chunks of the call, and keep the inputs of the unfinished one."""
         self._require_causal()
         new = self.project(inputs)  # b t d
-        b, _, d = new.shape
         plan = plan_chunks(is_first, state.position, self.config.chunk_len, self.config.details.detach_every)
-        steps = torch.cat((state.inputs, new, new.new_zeros(b, 1, d)), 1)
-        rows = torch.arange(b, device=new.device)[:, None]
-        chunks = steps.flatten(0, 1)[plan.source + rows * steps.shape[1]]  # n b K d
-        x, slots = self._with_positions(chunks), []
+        x, slots = self._with_positions(plan.gather_steps(state.inputs, new)), []
         for i, level in enumerate(self.folded_levels()):
             x, written = level.walk(x, state.slots[:, i], plan.marks)
             slots.append(written)
-        chunk, inside = plan.place // self.config.chunk_len, plan.place % self.config.chunk_len
-        outputs = self.final_norm(x).flatten(0, 2)[(chunk * b + rows) * self.config.chunk_len + inside]  # b t d
+        outputs = plan.gather_outputs(self.final_norm(x))
         cached = slide(state.inputs, new, plan.position % self.config.chunk_len)
         return outputs, TemporalLatentBottleneckState(torch.stack(slots, 1), cached, plan.position)
 
@@ -205,18 +175,18 @@ class TemporalLatentBottleneck(MemoryCore[TemporalLatentBottleneckState]):
         remainder: Literal["update", "drop"] = "update",
         chunk_len: int | None = None,
     ) -> tuple[Tensor, TemporalLatentBottleneckState]:
-        """Read whole sequences at once, from the initial slots; the only way with two-way chunks.
+        """Read whole sequences at once, from the initial slots; the only mode of two-way chunks.
 
-        Padded steps are seen by nobody and their outputs are zeros; a chunk of nothing but padding leaves the slots
-        as they are (``details.empty_chunk``).
+        Padded steps are not read and their outputs are zeros; a chunk of padding alone leaves the slots unchanged
+        (see ``details.empty_chunk``).
 
         Args:
             inputs: float ``[b, t, input_dim]``.
-            padding: bool ``[b, t]``, True where there is nothing; None pads nothing.
+            padding: bool ``[b, t]``, True for padding; None is no padding.
             remainder: whether a last chunk of a row with fewer than ``chunk_len`` steps updates the slots, or not (the
                 paper counts floor(t / K) updates). Its outputs are computed in either case.
-            chunk_len: steps in a chunk of this call, where it is not the config's K: a picture of a higher resolution
-                has more patches (section 7.1). None takes K.
+            chunk_len: steps in a chunk of this call, if not the config's K: an image of a higher resolution has more
+                patches (section 7.1).
 
         Returns:
             Outputs ``[b, t, dim]`` and the state after the last chunk, for :class:`SlotReadout`. A later call of the
@@ -239,7 +209,7 @@ class TemporalLatentBottleneck(MemoryCore[TemporalLatentBottleneckState]):
         finite = is_finite(inputs).all(-1)
         used = finite if padding is None else finite & ~padding
         t = inputs.shape[1]
-        # One name for all stages: a long row should be in memory once.
+        # One name for all stages, so that a long row is in memory once.
         x = self.project(torch.where(used[..., None], inputs, 0.0))
         x = F.pad(x, (0, 0, 0, -t % c)).unflatten(1, (-1, c)).transpose(0, 1).contiguous()  # n b K d
         drop, stretch = remainder == "drop", self.config.details.detach_every
@@ -255,15 +225,13 @@ class TemporalLatentBottleneck(MemoryCore[TemporalLatentBottleneckState]):
         return torch.where(finite[..., None], outputs, torch.nan), state._replace(slots=torch.stack(slots, 1))
 
     def _with_positions(self, chunks: Tensor) -> Tensor:
-        """X_l + P for projected inputs ``[n, b, K, d]``."""
+        """Return X_l + P for projected inputs ``[n, b, K, d]``."""
         positions = self.local_positions()
         x = chunks if positions is None else chunks + positions
         return F.dropout(x, self.config.dropout, self.training)
 
     def stream(self, batch_size: int) -> Stream:
-        """Keys and values of the running chunk and of the slots are kept, so that a step costs one step of each
-        layer; the slots are written when a chunk is complete.
-        """
+        """Make a stream, whose step costs one step of each layer; slots are written when a chunk is complete."""
         self._require_causal()
         return super().stream(batch_size)
 
@@ -275,10 +243,9 @@ class TemporalLatentBottleneck(MemoryCore[TemporalLatentBottleneckState]):
             )
 
     def attended_steps(self, clock: Tensor) -> Places:
-        """The running chunk of self-attention, counted from the start of a chunk; see :class:`MemoryCore`.
+        """Return the running chunk of self-attention, for calls that begin a chunk.
 
-        For calls that begin a chunk. Taps hear whole chunks, several of them in the batch axis where they are
-        independent of each other.
+        Taps record whole chunks, several of them in the batch axis where they are independent of each other.
         """
         steps = clock[..., None] // self.config.chunk_len * self.config.chunk_len
         steps = steps + torch.arange(self.config.chunk_len, device=clock.device)
@@ -293,11 +260,11 @@ class TemporalLatentBottleneck(MemoryCore[TemporalLatentBottleneckState]):
         return {f"{name}.attention.tap": (first, first + 1) for name, block in blocks if not block.cross}
 
     def largest_counters(self) -> dict[str, int]:
-        """How far the counters of the state go."""
+        """Return the counters of the state."""
         return {"position": self.config.chunk_len * (1 + (self.config.details.detach_every or 0))}
 
     def flops_per_step(self) -> int:
-        """One streamed step, as the mean over a chunk of K steps (rounded up).
+        """Return the mean of one streamed step over a chunk of K steps, rounded up.
 
             input projection    2 d_in d
             self layer          2 (4 w d) + 2 (2 w (K + 1) / 2) + feed-forward
@@ -321,7 +288,7 @@ class TemporalLatentBottleneck(MemoryCore[TemporalLatentBottleneckState]):
 
 
 def require_chunk_len(config: TemporalLatentBottleneckConfig, chunk_len: int | None) -> int:
-    """Steps in a chunk of one call of ``encode``: the config's, or others where it has no positions in the chunk."""
+    """Return the chunk length of one call of ``encode``; other than the config's only without positions."""
     if chunk_len is None or chunk_len == config.chunk_len:
         return config.chunk_len
     require(chunk_len > 0, "chunk_len", chunk_len, "give a positive number")
@@ -331,16 +298,12 @@ def require_chunk_len(config: TemporalLatentBottleneckConfig, chunk_len: int | N
 
 
 class SlotReadout(nn.Module):
-    """What the slow stream knows, for classifying whole sequences: the mean over slots of LN(I).
-
-    Args:
-        config: of the core.
-    """
+    """Mean over slots of LN(I), for the classification of whole sequences."""
 
     def __init__(self, config: TemporalLatentBottleneckConfig) -> None:
         super().__init__()
         self.norm = nn.LayerNorm(config.dim, eps=config.details.norm_eps)
 
     def forward(self, state: TemporalLatentBottleneckState) -> Tensor:
-        """``[b, dim]``. Of several slow states (``feedback="per_layer"``) the last is read."""
+        """Return ``[b, dim]``; of several slow states (``feedback="per_layer"``) the last is read."""
         return self.norm(state.slots[:, -1]).mean(1)

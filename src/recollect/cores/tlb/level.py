@@ -1,8 +1,9 @@
-"""One slow state of a temporal latent bottleneck with its fast layers, and the walk over the chunks.
+"""One slow state of a temporal latent bottleneck with its fast layers, and the loop over the chunks.
 
 Equations and source: :mod:`recollect.cores.tlb.core`. Nothing before a level's first cross layer depends on the slots,
-so these layers, and the queries of the first cross layer, run for all chunks of all rows at once; only the rest is a
-loop over chunks, with one weight gradient for all turns (:mod:`recollect.ops.weight_grads`).
+so these layers, and the queries of the first cross layer, run for all chunks of all rows at once. Only the rest is a
+loop over chunks, in which one product makes all keys, values and queries that come from the slots, and weight gradients
+are computed once for all turns (:mod:`recollect.ops.weight_grads`).
 """
 
 from collections.abc import Sequence
@@ -17,12 +18,7 @@ from recollect.ops.weight_grads import Affine, accumulate_weight_grads
 
 
 class Level(nn.Module):
-    """One slow state, and the fast layers up to the output that writes it.
-
-    Args:
-        blocks: fast layers in order.
-        write: the layer that updates the slots.
-    """
+    """One slow state: its fast layers ``blocks``, and the layer ``write`` that updates the slots."""
 
     def __init__(self, blocks: list[PreNormBlock], write: PreNormBlock) -> None:
         super().__init__()
@@ -38,11 +34,11 @@ class FoldedLevel:
     Args:
         level: its layers.
         after: self layers above the output that writes the slots (the top of a ``per_layer`` core).
-        initial: ``[N, d]``, with which episodes begin.
+        initial: slots at the start of an episode, ``[N, d]``.
         added: ``[N, d]``, added to the slots whenever a chunk begins; None adds nothing.
         always: whether it stays added even if the chunk is empty.
         causal: whether self-attention sees only the past of its chunk.
-        unwritten: how many of the first entries of a chunk the write does not read.
+        unwritten: number of first entries of a chunk that the write does not read.
     """
 
     def __init__(
@@ -63,21 +59,21 @@ class FoldedLevel:
         self.write = FoldedBlock(level.write)
         self.after = [FoldedBlock(block) for block in after]
         self.crosses = [layer for layer in self.inner if layer.block.cross]
-        # One product makes all that comes from the slots: keys and values of each cross layer, the queries that write.
+        # Keys and values of each cross layer, and the queries of the write.
         self.from_slots = stack(*(layer.from_context for layer in self.crosses), self.write.inward)
 
     def never_drop(self) -> None:
-        """Leave dropout out from here on, in training too: for streams, which act."""
+        """Switch dropout off for ever, for streams."""
         for layer in (*self.before, *self.inner, self.write, *self.after):
             layer.dropout = layer.attention_dropout = 0.0
 
     def walk(self, chunks: Tensor, slots: Tensor, marks: ChunkMarks) -> tuple[Tensor, Tensor]:
-        """Equations 1 and 2 over all chunks.
+        """Compute equations 1 and 2 for all chunks.
 
         Args:
             chunks: ``[n, b, K, d]``.
             slots: ``[b, N, d]``, before the first chunk.
-            marks: what happens at each chunk.
+            marks: of the chunks.
 
         Returns:
             The fast stream ``[n, b, K, d]``, and the slots after the last chunk.
@@ -91,7 +87,7 @@ class FoldedLevel:
             hoisted = self.crosses[0].project(x, self.crosses[0].inward)
         else:
             hoisted = self.write.project(x, self.write.from_context)
-        # `unbind`: the backward pass of taking chunk i by index is as long as the sequence.
+        # `unbind`, because the backward pass of an index i is as long as the sequence.
         turns = zip(*(part.unflatten(0, (n, b)).unbind(0) for part in (x, *hoisted)), strict=True)
         outputs = []
         with accumulate_weight_grads(self._rows(b * c, b * slots.shape[1]), n) as leave:
@@ -122,7 +118,7 @@ class FoldedLevel:
         return x.unflatten(0, (n, b)), slots
 
     def _rows(self, fast: int, slow: int) -> dict[Affine, int]:
-        """The maps of the loop in :meth:`walk`, with the rows of each at one turn: of the fast stream or of slots."""
+        """Return the maps of the loop in :meth:`walk`, with the rows of each in one turn."""
         maps = [affine for layer in self.inner for affine in layer.rest]
         maps += [layer.inward for layer in self.inner[1:]]
         maps += [self.write.from_context] if self.crosses else []
@@ -130,7 +126,7 @@ class FoldedLevel:
 
 
 def readable(marks: ChunkMarks, chunks: Tensor, causal: bool) -> Tensor | None:
-    """Which steps self-attention may read: ``[n*b, K]``; None where causality alone decides, or nothing need be."""
+    """Return the steps that are visible to self-attention, ``[n*b, K]``; None where no mask is needed."""
     if all(keys is None for keys in marks.keys) or (causal and marks.trailing):
         return None
     whole = chunks.new_ones(chunks.shape[1:3], dtype=torch.bool)

@@ -1,4 +1,4 @@
-"""The temporal latent bottleneck as a plain loop, row by row and chunk by chunk: what the fast form must equal.
+"""The temporal latent bottleneck as a plain loop over rows and chunks.
 
 For chunk l, with the steps X_l ``[k, d]`` read so far and the slots I_l ``[N, d]`` from before the chunk:
 
@@ -29,14 +29,7 @@ from recollect.cores.tlb.core import TemporalLatentBottleneck, TemporalLatentBot
 def reference_unroll(
     core: TemporalLatentBottleneck, inputs: Tensor, state: TemporalLatentBottleneckState, is_first: Tensor
 ) -> tuple[Tensor, TemporalLatentBottleneckState]:
-    """What ``core(inputs, state, is_first)`` computes. Every step runs its chunk again, up to itself.
-
-    Args:
-        core: whose weights are used; without dropout.
-        inputs: ``[b, t, input_dim]``.
-        state: of the core.
-        is_first: bool ``[b, t]``.
-    """
+    """Compute ``core(inputs, state, is_first)`` without dropout. Every step runs its chunk again, up to itself."""
     require_no_dropout(core)
     length, stretch = core.config.chunk_len, core.config.details.detach_every
     projected = core.project(inputs)  # b t d
@@ -60,7 +53,7 @@ def reference_unroll(
             position += 1
         if stretch is None:
             position %= length
-        elif position >= length:  # the number of the chunk counts: 0, then 1 to m over and over
+        elif position >= length:  # includes the number of the chunk: 0, then 1 to m in turn
             position = length + (position - length) % (length * stretch)
         cached = torch.stack([zero] * (length - len(chunk)) + chunk)[1:]
         rows.append((torch.stack(outputs), torch.stack(slots), cached, old_position.new_tensor(position)))
@@ -76,7 +69,7 @@ def reference_encode(
     remainder: Literal["update", "drop"] = "update",
     chunk_len: int | None = None,
 ) -> tuple[Tensor, TemporalLatentBottleneckState]:
-    """What ``core.encode`` with the same arguments computes on finite inputs."""
+    """Compute ``core.encode`` with the same arguments, on finite inputs."""
     require_no_dropout(core)
     length, state = chunk_len or core.config.chunk_len, core.initial_state(len(inputs))
     padding = torch.zeros(inputs.shape[:2], dtype=torch.bool, device=inputs.device) if padding is None else padding
@@ -104,16 +97,9 @@ def reference_encode(
 def read_chunk(
     core: TemporalLatentBottleneck, chunk: Tensor, slots: Sequence[Tensor], seen: Tensor | None = None
 ) -> tuple[Tensor, list[Tensor]]:
-    """Equations 1 and 2 for one chunk of one row.
+    """Compute equations 1 and 2 for one chunk ``[k, d]`` of one row, with slots ``[N, d]`` for each slow state.
 
-    Args:
-        core: whose weights are used.
-        chunk: ``[k, d]``.
-        slots: ``[N, d]`` for each slow state.
-        seen: bool ``[k]``, which steps may be read; None: all.
-
-    Returns:
-        Outputs ``[k, d]``, and what the chunk makes of the slots.
+    Returns outputs ``[k, d]`` and the new slots. ``seen`` bool ``[k]`` are the visible steps; None: all.
     """
     k, positions = len(chunk), core.local_positions()
     seen = chunk.new_ones(k, dtype=torch.bool) if seen is None else seen
@@ -131,13 +117,9 @@ def read_chunk(
 
 
 def layer(block: PreNormBlock, x: Tensor, source: Tensor, allowed: Tensor | None = None) -> Tensor:
-    """Attention and feed-forward, each added to the stream.
+    """Add attention to a source ``[s, d]`` and feed-forward to the stream ``[q, d]``.
 
-    Args:
-        block: whose weights are used.
-        x: the stream ``[q, d]``.
-        source: what it reads, ``[s, d]``.
-        allowed: bool ``[q, s]`` or ``[s]``; None allows all.
+    ``allowed`` bool ``[q, s]`` or ``[s]``; None allows all.
     """
     attention, feedforward = block.attention, block.feedforward
     queries = F.linear(block.norm(x), attention.query.weight)
@@ -157,20 +139,20 @@ def layer(block: PreNormBlock, x: Tensor, source: Tensor, allowed: Tensor | None
 
 
 def with_slot_positions(core: TemporalLatentBottleneck, slots: list[Tensor]) -> list[Tensor]:
-    """The slots as a chunk sees them: with a sinusoid added, if the variant adds it at every chunk."""
+    """Add a sinusoid to the slots, if the variant adds it at every chunk."""
     if core.config.details.initial_slots != "sinusoid_every_chunk":
         return slots
     return [memory + core.waves[: core.config.num_slots] for memory in slots]
 
 
 def begins_stretch(core: TemporalLatentBottleneck, number: int) -> bool:
-    """Whether gradients are cut before the chunk of this number in its episode."""
+    """Whether gradients are cut before a chunk, by its number in the episode."""
     stretch = core.config.details.detach_every
     return stretch is not None and number > 0 and number % stretch == 0
 
 
 def require_no_dropout(core: TemporalLatentBottleneck) -> None:
-    """Raise ``ValueError`` where dropout would draw random numbers in another order."""
+    """Raise ``ValueError`` where the core would apply dropout."""
     rates = core.config.dropout, core.config.details.attention_dropout
     if core.training and any(rates):
         raise ValueError(

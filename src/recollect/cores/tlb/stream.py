@@ -1,13 +1,11 @@
-"""The temporal latent bottleneck in a stream: one step at a time, in place.
+"""The stream of the temporal latent bottleneck: one step, or several steps of one chunk, at a time, in place.
 
-Kept between steps: the keys and values of the running chunk for each self layer, those of the slots for each cross
-layer, and those of the chunk's outputs for the write. A step is then one step of each layer. The K-th step of a
-chunk also writes the slots, which costs as much as a few steps.
+It keeps the keys and values of the running chunk for each self layer, those of the slots for each cross layer, and
+those of the chunk's outputs for the write. A step is then one step of each layer. The K-th step of a chunk also writes
+the slots, which costs as much as a few steps.
 
-Several steps of one chunk can be read at once: each layer takes them together, as a chunk is read in training.
-
-Rows that stand at the same place of their chunks share slices of the buffers. After a reset of some rows only, each
-row has a mask of its own. The buffers have fixed sizes, and a stream never drops out.
+Rows at the same place of their chunks share slices of the buffers. After a reset of some rows only, each row has its
+own mask. The buffers have fixed sizes, and a stream never applies dropout.
 """
 
 from typing import NamedTuple
@@ -24,18 +22,18 @@ from recollect.ops.weight_grads import Affine
 
 
 class Span(NamedTuple):
-    """Where in their chunks the next steps stand, all inside them."""
+    """Places of the next steps in the running chunk of each row."""
 
     where: slice | Tensor
     """Places, the same for all rows, or long ``[b, t]``."""
     end: int
-    """Entries behind it are read by none of the steps."""
+    """End of the entries that the steps read."""
     hidden: Tensor | None
-    """Which entries before the end each step must not read, bool ``[t, end]`` or ``[b*h, t, end]``; None: none."""
+    """Entries before the end that are hidden from a step, bool ``[t, end]`` or ``[b*h, t, end]``; None: none."""
 
 
 def span_of(places: list[int], steps: int, length: int, heads: int, device: torch.device) -> Span:
-    """Steps from a place of each row on, in chunks of a length that are read by so many heads."""
+    """Return the span of ``steps`` from a place of each row, in chunks of ``length`` entries."""
     ahead = torch.arange(steps, device=device)
     first = places[0]
     if places.count(first) == len(places):
@@ -48,15 +46,7 @@ def span_of(places: list[int], steps: int, length: int, heads: int, device: torc
 
 
 class KVCache:
-    """Keys and values of up to ``length`` entries of b rows, in place.
-
-    Args:
-        batch_size: b.
-        heads: h.
-        length: s.
-        width: e.
-        like: gives dtype and device.
-    """
+    """Keys and values ``[2, b, h, s, e]`` of up to ``length`` entries, in place."""
 
     def __init__(self, batch_size: int, heads: int, length: int, width: int, like: Tensor) -> None:
         self.data = torch.zeros(2, batch_size, heads, length, width, dtype=like.dtype, device=like.device)
@@ -71,7 +61,7 @@ class KVCache:
             self.data[:, self.rows[:, None], :, where] = pairs
 
     def read(self, queries: Tensor, end: int, hidden: Tensor | None, layer: FoldedBlock) -> Tensor:
-        """What scaled queries ``[b, t, h*e]`` read before an end, where nothing is hidden: ``[b*t, h*e]``."""
+        """Attend by scaled queries ``[b, t, h*e]`` to the entries before an end: ``[b*t, h*e]``."""
         _, b, heads, _, width = self.data.shape
         t = queries.shape[1]
         keys, values = self.flat[:, :, :end].unbind(0)
@@ -88,12 +78,7 @@ class KVCache:
 
 
 class StreamLayer:
-    """A folded layer that takes a few steps of each row.
-
-    Args:
-        layer: its weights.
-        cache: what it reads.
-    """
+    """A folded layer for a few steps of each row, and the cache that it reads."""
 
     def __init__(self, layer: FoldedBlock, cache: KVCache) -> None:
         self.layer, self.cache, self.cross = layer, cache, layer.block.cross
@@ -108,7 +93,7 @@ class StreamLayer:
         self.expand, self.contract = [_packed(affine, cache) for affine in layer.rest[1:]] or (None, None)
 
     def replay(self, x: Tensor) -> Tensor:
-        """Run a whole chunk ``[b, K, d]`` of which the first steps count, and keep what a self layer keeps."""
+        """Run a whole chunk ``[b, K, d]`` of which the first steps are valid, and fill the cache of a self layer."""
         queries, *own = self.layer.project(x, self.layer.inward)
         if not self.cross:
             self.cache.data[0], self.cache.data[1] = own
@@ -116,7 +101,7 @@ class StreamLayer:
         return self.layer.join(x, queries, keys, values, causal=not self.cross)
 
     def __call__(self, x: Tensor, span: Span) -> Tensor:
-        """The steps of a span: ``[b*t, d] -> [b*t, d]``."""
+        """Run the steps of a span, ``[b*t, d] -> [b*t, d]``."""
         _, b, heads, length, width = self.cache.data.shape
         t = len(x) // b
         projected = self.inward(normalise(x, self.eps).to(self.dtype)).view(b, t, -1)
@@ -138,17 +123,11 @@ def _packed(affine: Affine, cache: KVCache) -> PackedLinear:
 
 
 class StreamLevel:
-    """A level that takes a few steps of each row, and writes its slots when told.
-
-    Args:
-        level: its layers.
-        slots: ``[b, N, d]``, kept and changed in place.
-        chunk_len: K.
-    """
+    """A level for a few steps of each row, with slots ``[b, N, d]`` that are changed in place."""
 
     def __init__(self, level: FoldedLevel, slots: Tensor, chunk_len: int) -> None:
         self.level, self.slots = level, slots
-        self.initial = level.initial.clone()  # as it is now: the core may learn on
+        self.initial = level.initial.clone()  # a copy, because the core may be trained further
         b, num_slots = slots.shape[:2]
         heads = level.write.block.attention.num_heads
         like = level.write.inward.weight
@@ -167,11 +146,11 @@ class StreamLevel:
         self.caches = [self.outputs, *(layer.cache for layer in (*self.layers, *self.after))]
 
     def buffers(self) -> list[Tensor]:
-        """All that is kept."""
+        """Return all tensors that are kept."""
         return [self.slots, self.used, self.queries, *(cache.data for cache in self.caches)]
 
     def begin(self, rows: Tensor | slice = slice(None)) -> None:
-        """Make ready what the next chunk reads of the slots."""
+        """Compute the keys, values and queries of the slots for the next chunk."""
         level, slots = self.level, self.slots[rows]
         used = slots if level.added is None else slots + level.added
         *context, write_queries = level.write.project(used, level.from_slots)
@@ -180,14 +159,14 @@ class StreamLevel:
             cache.data[0][rows], cache.data[1][rows] = context.pop(0), context.pop(0)
 
     def clear(self, rows: Tensor) -> None:
-        """Begin an episode in the rows (integers); nothing of the past may stay, for it could be NaN."""
+        """Begin an episode in the rows (integers), without anything of the past, which could be NaN."""
         for cache in self.caches:
             cache.data[:, rows] = 0.0
         self.slots[rows] = self.initial
         self.begin(rows)
 
     def __call__(self, x: Tensor, span: Span) -> Tensor:
-        """The steps of a span: ``[b*t, d] -> [b*t, d]``."""
+        """Run the steps of a span, ``[b*t, d] -> [b*t, d]``."""
         for layer in self.layers:
             x = layer(x, span)
         pairs = self.to_outputs(normalise(x, self.level.write.block.eps).to(self.queries.dtype))
@@ -198,13 +177,13 @@ class StreamLevel:
         return x
 
     def write(self, rows: Tensor | slice) -> None:
-        """The chunk is complete in these rows: equation 2."""
+        """Write the slots of rows whose chunk is complete: equation 2."""
         keys, values = (part[rows] for part in self.outputs.data.unbind(0))
         self.slots[rows] = self.level.write.join(self.used[rows], self.queries[rows], keys, values).to(self.slots.dtype)
         self.begin(rows)
 
     def replay(self, x: Tensor) -> Tensor:
-        """Fill the caches from a chunk ``[b, K, d]``, of which the first steps count."""
+        """Fill the caches from a chunk ``[b, K, d]``, of which the first steps are valid."""
         for layer in self.layers:
             x = layer.replay(x)
         write = self.level.write
@@ -259,19 +238,19 @@ class TemporalLatentBottleneckStream(Stream):
                 x = level.replay(x)
 
     def buffers(self) -> list[Tensor]:
-        """Every tensor that is kept between steps."""
+        """Return every tensor that is kept between steps."""
         return [self._inputs, *(buffer for level in self._levels for buffer in level.buffers())]
 
     def advance(self, inputs: Tensor, is_first: Tensor) -> Tensor:
-        """One step on checked inputs."""
+        """Take one step on checked inputs."""
         return self.advance_block(inputs[:, None], is_first)[:, 0]
 
     def advance_block(self, inputs: Tensor, is_first: Tensor) -> Tensor:
-        """Steps ``[b, t, i] -> [b, t, dim]``, in one pass for each part that completes a chunk in some row."""
+        """Take steps ``[b, t, i] -> [b, t, dim]``, in one pass for each part that completes a chunk in some row."""
         kind = inputs.device.type
         if not torch.is_autocast_enabled(kind):
             return self._advance(inputs, is_first)
-        # The weights were cast when the stream was made; from here on their dtype decides.
+        # The weights were cast when the stream was made, and their dtype decides.
         with torch.autocast(kind, enabled=False):
             return self._advance(inputs.to(self._inputs.dtype), is_first)
 
@@ -287,7 +266,7 @@ class TemporalLatentBottleneckStream(Stream):
         return self.core.final_norm(parts[0] if len(parts) == 1 else torch.cat(parts, 1))
 
     def _inside(self, x: Tensor) -> Tensor:
-        """Steps ``[b, t, d]`` of which only the last may complete a chunk."""
+        """Take steps ``[b, t, d]`` of which only the last may complete a chunk."""
         b, t, d = x.shape
         places = [steps % self._chunk_len for steps in self._steps]
         heads = self._levels[0].queries.shape[1]
@@ -316,7 +295,7 @@ class TemporalLatentBottleneckStream(Stream):
             level.clear(index)
 
     def _finish(self, places: list[int], t: int) -> None:
-        """Count t steps from these places on, and write the slots of rows whose chunk they complete."""
+        """Count t steps from these places, and write the slots of rows whose chunk they complete."""
         c, stretch = self._chunk_len, self.core.config.details.detach_every
         for _ in range(t):
             self._steps = [after_step(steps, c, stretch) for steps in self._steps]
@@ -328,7 +307,7 @@ class TemporalLatentBottleneckStream(Stream):
 
 
 def after_step(position: int, chunk_len: int, stretch: int | None) -> int:
-    """``state.position`` one step later."""
+    """Return ``state.position`` one step later."""
     position += 1
     if stretch is None:
         return position % chunk_len
