@@ -8,7 +8,7 @@ from recollect.recipes import RECIPES
 from recollect.recipes.base import file_name
 from recollect.recipes.endless import ROWS as ENDLESS_ROWS
 from recollect.recipes.htm_inference import PUBLISHED
-from recollect.recipes.memory_suite import grand_table
+from recollect.recipes.memory_suite import memory_suite_table
 from recollect.recipes.reproduce import with_memory_requirements
 from recollect.recipes.result_tables import markdown_table
 from recollect.recipes.robots import WORLDS
@@ -117,7 +117,7 @@ def first_screen() -> str:
 def memory_suite_text() -> str:
     """The memory suite as a picture, and the cores that solve each task."""
     picture = "![How far every core gets in every task, from chance to the oracle](docs/assets/memory-suite.svg)"
-    cells = grand_table(with_memory_requirements(RECIPES["memory-suite"], "lite", read_runs("memory-suite")))
+    cells = memory_suite_table(with_memory_requirements(RECIPES["memory-suite"], "lite", read_runs("memory-suite")))
     return f"{picture}\n\n{cells.answers()}"
 
 

@@ -134,7 +134,7 @@ def test_the_paper_scale_has_all_lengths_and_rows():
 @pytest.mark.parametrize(("recipe", "scale"), SCALES)
 def test_windows_reach_over_the_blank(recipe, scale):
     for run in recipe.rows(scale):
-        # In worlds, in the data sheets and in the grand table windows are shorter than what is asked: the point.
+        # In worlds, in the data sheets and in the memory suite windows are shorter than what is asked: the point.
         if not isinstance(run.config, SupervisedConfig) or recipe.name in ("data-sheet", "memory-suite"):
             continue
         if hasattr(run.config.core, "memory_len") and run.core != "hcam":

@@ -1,12 +1,12 @@
-"""The grand table: every core in every world and stream task, with the same parameters and the same compute.
+"""Memory suite: every core in every world and stream task, with the same parameters and the same compute.
 
-A column is a task with its way to learn; a row is a memory. What is in the table, and how it is learned, stands in
-:data:`COLUMNS` and :data:`ROWS` and nowhere else. Every cell has about the same number of parameters and at most its
-column's processor time, whatever its steps cost; it ends earlier when it scores :data:`SOLVED`. Worlds are imitated
-with the imitation of Lampinen's study (recipes/hierarchical_transformer_memory).
+A column is a task with its method of training (:data:`COLUMNS`); a row is a core with its settings (:data:`ROWS`). All
+cells have about the same number of parameters. A cell is trained for at most its column's processor time, whatever its
+steps cost, and ends earlier when it scores :data:`SOLVED`. Worlds are imitated with the imitation recipes of Lampinen's
+study (recipes/hierarchical_transformer_memory).
 
-Runs come in an order in which a table that is not full says much: all columns of the rows in :data:`FIRST`, then
-row after row; the next seed begins when all of that is done.
+Order of the runs: all columns of the rows in :data:`FIRST`, then row by row, then the next seed, so that an unfinished
+table already compares cores.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -39,37 +39,37 @@ if TYPE_CHECKING:
     from recollect.recipes.memory_suite_pages import Cells
 
 SOLVED = 0.99
-"""Share of the way from chance to the oracle at which a cell ends early."""
+"""Scaled score (0 is chance, 1 the oracle) at which training ends early."""
 WINDOW, CHUNK, CHUNKS, CHOSEN = 8, 8, 32, 4
-"""Steps of a window in each of two layers; of a chunk; chunks, and how many of them a step reads."""
+"""Steps of a window in each of two layers, steps of a chunk, number of chunks, and number of chunks that are read."""
 FULL = 256
-"""Steps of the window that sees a whole episode."""
+"""Steps of the window that covers a whole episode."""
 STEPS = 100_000
-"""Steps that no cell has the time for."""
+"""Limit of training steps that no run reaches in its time."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Column:
-    """A task, and how it is learned."""
+    """Task and its method of training."""
 
     key: str
     """Part of the names of its result files."""
     title: str
     """Its heading."""
     config: Callable[[str], TrainerConfig]
-    """The run of a core; agent and learning are those of hcam for every row, but for :data:`OPTIMIZERS`."""
+    """Return the run of a core; all rows have the agent and training settings of hcam, except :data:`OPTIMIZERS`."""
     how: Literal["supervised", "imitated", "reinforcement"]
-    """Right answers are shown; the world's oracle (or explorer) shows what to do; or nothing but reward."""
+    """Trained with right answers, with a teacher (the world's oracle or explorer), or with reward only."""
     seconds: float
-    """Processor time of the steps of a cell."""
+    """Processor time of a run."""
     every: int = 100
-    """Steps between evaluations, at each of which a cell may end."""
+    """Steps between evaluations, at each of which a run may end."""
     imitation: ImitationRecipe | None = None
-    """How it is imitated."""
+    """Imitation settings of the task."""
     where: StreamTask | WorldConfig | None = None
-    """What is scored, where that is not what is trained on."""
+    """Task of the score, where it is not the task of training."""
     own: bool = False
-    """Windows and chunks, and how the agent is given its memory, are those that the recipe has for each core."""
+    """Windows, chunks and reading (:data:`OWN`) are those of the recipe for each core."""
 
 
 def _four_between() -> WorldConfig:
@@ -78,9 +78,9 @@ def _four_between() -> WorldConfig:
 
 
 def _short_items(core: str) -> SupervisedConfig:
-    """Items of 32 numbers: with the recipe's 64 a core of this size stays at chance in AC (docs/log.md).
+    """Use items of 32 numbers: with the recipe's 64 a core of this size stays at chance in AC (docs/log.md).
 
-    No core begins as one that hands on what it finds: of these only hcam can.
+    No core starts by copying what it reads, because only hcam can.
     """
     config = inference(core)
     task: Any = config.task
@@ -101,7 +101,7 @@ def _two_dancers(core: str) -> ImpalaConfig:
 
 
 def _plain_streets(core: str) -> ImpalaConfig:
-    """As the column's cells were run: the previous move as it is, beside an observation that is embedded."""
+    """Return the settings with which the column was run: the previous move is not embedded, the observation is."""
     config = htm.streets(core)
     return replace(
         config,
@@ -177,8 +177,7 @@ COLUMNS = (
     _imitated("streets", "streets", _plain_streets, 150, _STREETS),
     Column(key="t-maze", title="T-maze, 70", config=_shorter_maze, how="reinforcement", seconds=130, every=50),
 )
-"""The table from left to right; all their seconds times all rows are 4.9 hours (docs/log.md says how they were chosen).
-"""
+"""Columns from left to right; the seconds of all cells are 4.9 hours (see docs/log.md for how they were chosen)."""
 
 ROWS: dict[str, tuple[str, dict[str, Any]]] = {
     **{key: (key, {}) for key in GENERAL_CORES},
@@ -186,7 +185,7 @@ ROWS: dict[str, tuple[str, dict[str, Any]]] = {
     "lstm, chrono start": ("lstm", {"chrono_steps": FULL}),
     "gru, chrono start": ("gru", {"chrono_steps": FULL}),
 }
-"""The table from top to bottom: key of a core, and what it has beside the sizes that all have."""
+"""Rows from top to bottom: key of a core, and its own settings beside the common sizes."""
 
 FIRST = ("hcam", "transformer-xl, full window", "lstm", "memoryless")
 """Rows that are run before the others."""
@@ -202,11 +201,11 @@ _MEMORY: dict[str, dict[str, Any]] = {
 
 
 OWN = ("memory_len", "chunk_len", "num_chunks", "top_k", "reading")
-"""What a core has of its own where a column says so."""
+"""Settings that a core takes from the recipe in columns with ``own``."""
 
 
 def memory_suite(core: str = "hcam", scale: Scale = "lite") -> TrainerConfig:
-    """A cell of the table: a core in the first column.
+    """Return the run of a core in the first column.
 
     Args:
         core: key of any core.
@@ -219,7 +218,7 @@ def memory_suite(core: str = "hcam", scale: Scale = "lite") -> TrainerConfig:
 
 
 def cell(row: str, column: Column) -> TrainerConfig:
-    """The run of a row in a column."""
+    """Return the run of a row in a column."""
     core, fields = ROWS[row]
     memory = {**_MEMORY.get(core, {}), **fields}
     # The same agent, learning rate and batch for every row.
@@ -244,7 +243,7 @@ def cell(row: str, column: Column) -> TrainerConfig:
 
 
 def label(row: str, column: Column) -> str:
-    """The name of a cell's files."""
+    """Return the label of a cell's result files."""
     return f"{column.key}-{file_name(row)}"
 
 
@@ -260,7 +259,7 @@ def _run(row: str, column: Column) -> Run:
     return Run(label=label(row, column), row=title, core=ROWS[row][0], config=config, tests={"": Test(where=where)})
 
 
-def grand_table(results: Sequence[Mapping[str, Any]]) -> "Cells":
+def memory_suite_table(results: Sequence[Mapping[str, Any]]) -> "Cells":
     """Return the table of the recipe's results."""
     from recollect.recipes.memory_suite_pages import Cells, Heading, Line
 
@@ -285,7 +284,7 @@ def grand_table(results: Sequence[Mapping[str, Any]]) -> "Cells":
 
 
 def _pages(results: Sequence[Mapping[str, Any]], root: Path) -> str:
-    return grand_table(results).write(root)
+    return memory_suite_table(results).write(root)
 
 
 MEMORY_SUITE = Recipe(
