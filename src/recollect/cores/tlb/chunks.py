@@ -6,6 +6,7 @@ The plan arranges them as ``[n, b, c]``, so that all chunks of all rows can be c
 chunk along n.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -22,13 +23,13 @@ Choice = Tensor | bool
 class ChunkMarks(NamedTuple):
     """Events at each of n chunks."""
 
-    first: list[Choice]
+    first: Sequence[Choice]
     """Rows in which it begins an episode."""
-    cut: list[Choice]
+    cut: Sequence[Choice]
     """Rows in which it begins a new stretch of the running episode (see :func:`plan_chunks`)."""
-    done: list[Choice]
+    done: Sequence[Choice]
     """Rows in which it is complete."""
-    empty: list[Choice]
+    empty: Sequence[Choice]
     """Rows in which it has no step."""
     keys: list[Tensor | None]
     """Its visible steps, bool ``[b, c]``; None: all."""
