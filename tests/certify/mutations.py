@@ -50,7 +50,7 @@ FOLDERS = {
     "spatio-temporal": "spatio_temporal",
     "timesformer": "timesformer",
 }
-SKIPPED_FILES = {"reference.py", "__init__.py", "lifelong.py", "chunk_store.py"}
+SKIPPED_FILES = {"reference.py", "config.py", "__init__.py", "lifelong.py", "chunk_store.py"}
 SKIPPED_FUNCTIONS = {
     "__post_init__",
     "flops_per_step",

@@ -25,7 +25,7 @@ def test_kinds_of_bugs():
         assert mutant.line != 4, "texts of errors stay unchanged"
 
 
-@pytest.mark.long
+@pytest.mark.slow
 def test_planted_bugs_are_caught(tmp_path):
     (tmp_path / "src").symlink_to(mutations.ROOT / "src")
     mutants = mutations.plan(["lstm", "tlb"], 8, 0, tmp_path)
