@@ -109,8 +109,20 @@ class LSTMState(NamedTuple):
     c: Tensor  # b l d
 
 
+def has_bfloat16_lstm() -> bool:
+    """Whether torch has a kernel of nn.LSTM for bfloat16 on this processor."""
+    try:
+        with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+            nn.LSTM(WIDTH, DIM, num_layers=2, batch_first=True)(torch.zeros(1, 1, WIDTH))
+    except RuntimeError:
+        return False
+    return True
+
+
 class TorchLSTM(MemoryCore[LSTMState]):
     """nn.LSTM, one step at a time."""
+
+    exemptions = {} if has_bfloat16_lstm() else {"bfloat16": "torch has no bfloat16 LSTM for this processor"}
 
     def __init__(self) -> None:
         super().__init__()
