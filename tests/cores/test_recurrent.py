@@ -370,7 +370,7 @@ def test_flops_are_those_of_the_products():
         ({"state_noise": float("inf")}, "state_noise=inf", "finite number"),
         ({"gate_stretch": -0.1}, "gate_stretch=-0.1", "margin"),
         ({"chrono_steps": 2}, "chrono_steps=2", "3 or more"),
-        ({"chrono_steps": 9, "forget_bias": 1.0}, "forget_bias=1.0", "leave forget_bias out"),
+        ({"chrono_steps": 9, "forget_bias": 1.0}, "forget_bias=1.0", "omit forget_bias"),
     ],
 )
 def test_bad_configs_name_field_value_and_remedy(config, wrong, field, remedy):
