@@ -22,6 +22,7 @@ import source_tree  # noqa: F401
 from recollect.files import write_atomically
 from recollect.interpret import figure_gaze, record_run, score_with_controls
 from recollect.interpret.report import without_nan
+from recollect.recipes.attention_agents import ATTENTION_AGENTS
 from recollect.runs.provenance import environment
 from recollect.tasks.worlds.contract import WorldConfig
 from recollect.training import FRESH_SEED
@@ -52,14 +53,6 @@ def _catch(agent: str) -> Subject:
     return Subject(run=f"attention-agents/{agent}-catch-lite-seed0", episodes=12, saliency=True)
 
 
-ATTENTION_AGENTS = (
-    "mott",
-    "adaptive",
-    "spatio-temporal-sequential",
-    "spatio-temporal-one-shot",
-    "timesformer-divided",
-    "timesformer-joint",
-)
 SUBJECTS = {
     "hcam-ballet": Subject(run="htm-ballet/hcam-imitated-lite-seed0", episodes=48),
     "hcam-t-maze": Subject(run="htm-t-maze/hcam-seed0", episodes=24),

@@ -3,6 +3,7 @@
 from functools import cache, partial
 
 import source_tree  # noqa: F401
+from recollect.recipes.attention_agents import ATTENTION_AGENTS
 from recollect.recipes.result_tables import markdown_table
 from report_tables import MEASURED, RESULTS, Row, read
 
@@ -28,14 +29,6 @@ MEASURES = (
 )
 SHOWN = ("recall@1", "mass on key", "lift", "removal KL", "deletion AUC", "memory swap followed")
 """Metrics of the agent in the T-maze."""
-ATTENTION_AGENTS = (
-    "mott",
-    "adaptive",
-    "spatio-temporal-sequential",
-    "spatio-temporal-one-shot",
-    "timesformer-divided",
-    "timesformer-joint",
-)
 LEARNED = 0.5
 """Share of balls above which an agent of ``catch`` has learned something: it has 0.2 to 0.3 by standing still."""
 WHOLE_PICTURES = ("adaptive", "spatio-temporal-sequential")

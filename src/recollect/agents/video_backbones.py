@@ -80,7 +80,7 @@ class ImageModel(Backbone):
         self.grid, self.dim = (1, side, side), seen.shape[2]
 
     def forward(self, frames: Tensor) -> Tensor:
-        """See :class:`Backbone`."""
+        """Encode one frame per step as image features; see :class:`Backbone`."""
         with torch.set_grad_enabled(torch.is_grad_enabled() and not self.frozen):
             return self._encode(normalize_colours(resize(frames[:, 0], self.size), self.colours))
 

@@ -176,14 +176,14 @@ def _is_plain(value: Any) -> bool:
     return value is None or isinstance(value, bool | int | float | complex | str | bytes | bytearray | np.generic)
 
 
-def _opaque(tensor: Tensor) -> bool:
-    """Whether a tensor has no readable numbers: on the meta device, or packed by oneDNN."""
+def _is_unreadable(tensor: Tensor) -> bool:
+    """Return whether the values of a tensor cannot be read: on the meta device, or packed by oneDNN."""
     return tensor.is_meta or tensor.layout != torch.strided
 
 
 def _copy(value: Any) -> Any:
     if isinstance(value, Tensor):
-        return str((value.shape, value.dtype)) if _opaque(value) else value.detach().clone()
+        return str((value.shape, value.dtype)) if _is_unreadable(value) else value.detach().clone()
     if isinstance(value, np.ndarray):
         return value.copy()
     if isinstance(value, torch.Generator):
@@ -204,7 +204,7 @@ def _equal(left: Any, right: Any) -> bool:
 
 def _size(value: Any) -> int:
     if isinstance(value, Tensor):
-        return value.numel() * value.element_size() if _opaque(value) else value.untyped_storage().nbytes()
+        return value.numel() * value.element_size() if _is_unreadable(value) else value.untyped_storage().nbytes()
     if isinstance(value, np.ndarray):
         return value.nbytes
     if isinstance(value, _Length):

@@ -113,6 +113,14 @@ def draw_scores(axes: Any, groups: Sequence[Group]) -> None:
     _tidy(axes)
 
 
+def figure_svg(figure: Any) -> str:
+    """Return a figure as SVG whose text is text, the same bytes every time."""
+    content = io.StringIO()
+    with require_matplotlib().rc_context(SVG):
+        figure.savefig(content, format="svg", metadata={"Date": None, "Creator": None})
+    return content.getvalue()
+
+
 def references(groups: Sequence[Group]) -> list[tuple[str, float]]:
     """Return chance and oracle of a task, where they are known."""
     run = groups[0].runs[0]
@@ -144,13 +152,10 @@ def _plain(text: str) -> str:
 
 def _inline_svg(figure: Any, label: str) -> str:
     """Return a figure as an SVG element with CSS variables in place of its colours."""
-    matplotlib, text = require_matplotlib(), io.StringIO()
     figure.patch.set_alpha(0)
     for axes in figure.axes:
         axes.patch.set_alpha(0)
-    with matplotlib.rc_context(SVG):
-        figure.savefig(text, format="svg", metadata={"Date": None, "Creator": None})
-    svg = text.getvalue()
+    svg = figure_svg(figure)
     svg = re.sub(r"<metadata>.*?</metadata>| xmlns(:xlink)?=\"[^\"]*\"", "", svg[svg.index("<svg") :], flags=re.DOTALL)
     svg = svg.replace("xlink:href", "href").replace("<svg ", f'<svg role="img" aria-label="{label}" ', 1)
     for colour, variable in (

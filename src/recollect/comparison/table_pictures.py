@@ -1,13 +1,12 @@
 """Pictures of tables for the docs, by matplotlib: heat maps, performance profiles, and scores by level."""
 
-import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from recollect.comparison.plots import SVG, require_matplotlib
+from recollect.comparison.plots import figure_svg, require_matplotlib
 
 PALE, DEEP = (243 / 255, 246 / 255, 250 / 255), (8 / 255, 81 / 255, 156 / 255)
 """Colours of 0 and 1."""
@@ -146,7 +145,7 @@ def heat_map_svg(shown: HeatMap) -> str:
             fontsize=8.5,
             va="center",
         )
-    return _svg(figure)
+    return figure_svg(figure)
 
 
 def profile_svg(title: str, thresholds: np.ndarray, curves: Mapping[str, np.ndarray]) -> str:
@@ -166,7 +165,7 @@ def profile_svg(title: str, thresholds: np.ndarray, curves: Mapping[str, np.ndar
     axes.set_title(title, loc="left", fontweight="bold")
     axes.legend(loc="upper left", bbox_to_anchor=(1.02, 1.02), frameon=False, fontsize=9)
     _tidy(axes)
-    return _svg(figure)
+    return figure_svg(figure)
 
 
 def level_curves_svg(panels: Sequence[Panel]) -> str:
@@ -189,7 +188,7 @@ def level_curves_svg(panels: Sequence[Panel]) -> str:
         _tidy(axes)
     for axes in list(spaces)[len(panels) :]:
         axes.axis("off")
-    return _svg(figure)
+    return figure_svg(figure)
 
 
 def _draw_cell(axes: Any, column: int, row: int, cell: Cell) -> None:
@@ -228,10 +227,3 @@ def _tidy(axes: Any) -> None:
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(color="#e5e7ea", linewidth=0.8)
     axes.set_axisbelow(True)
-
-
-def _svg(figure: Any) -> str:
-    text = io.StringIO()
-    with require_matplotlib().rc_context(SVG):
-        figure.savefig(text, format="svg", metadata={"Date": None, "Creator": None})
-    return text.getvalue()

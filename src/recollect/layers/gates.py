@@ -46,5 +46,5 @@ class GRUGate(nn.Module):
 
 
 def make_gate(kind: Gate, dim: int) -> nn.Module:
-    """Make the gate that a config names."""
+    """Return a gate of GTrXL (``kind="gru"``) or a residual sum, for a stream of width ``dim``."""
     return GRUGate(dim) if kind == "gru" else ResidualGate()

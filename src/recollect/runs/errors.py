@@ -22,7 +22,7 @@ class StepError(RunError):
             self.remedy = remedy
 
     def advice(self, then: str = "resume") -> str:
-        """The remedy as the beginning of a sentence; ``then`` comes last, where there is no run to resume."""
+        """Return the remedy as a sentence without a full stop, with ``then`` in place of its last word "resume"."""
         remedy = self.remedy.replace("then resume", f"then {then}")
         return remedy[0].upper() + remedy[1:]
 

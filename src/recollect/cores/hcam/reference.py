@@ -167,7 +167,7 @@ def slices(dim: int, heads: int) -> list[slice]:
 
 
 def remember(config: HierarchicalChunkMemoryConfig, x: Tensor, memory: Memory, steps: int) -> Memory:
-    """Return the memory after x ``[d]``, the ``steps``-th input of the episode."""
+    """Return the memory after the layer input x ``[d]`` of step ``steps`` (from 1), which may complete a chunk."""
     episode, chunks = [*memory.window, x], memory.chunks
     if config.completes(steps):
         chunks = with_chunk(config, chunks, episode[-config.chunk_len :])

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from recollect.recipes.agent_sizes import lite_core, lite_spoken, paper, paper_core
 from recollect.recipes.base import Scale, Test, require_scale
-from recollect.recipes.hierarchical_transformer_memory.rows import reads_all, study
+from recollect.recipes.hierarchical_transformer_memory.rows import read_all_chunks, study
 from recollect.recipes.imitation_recipe import ImitationRecipe
 from recollect.tasks.worlds.ballet.dances import ALIKE
 from recollect.tasks.worlds.ballet.world import BalletConfig
@@ -71,7 +71,7 @@ def generalisation(core: str = "hcam", scale: Scale = "lite") -> ImpalaConfig:
 
 def _lite(world: BalletConfig, core: str) -> ImpalaConfig:
     longest = lite_level(8, delay=48).spec.max_steps
-    memory = reads_all(lite_core(core, steps=longest, window=WINDOW, chunk=CHUNK, layers=1))
+    memory = read_all_chunks(lite_core(core, steps=longest, window=WINDOW, chunk=CHUNK, layers=1))
     return lite_spoken(world, memory, steps=100, unroll=world.spec.max_steps + 1, discount=0.97)
 
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from recollect.recipes.agent_sizes import lite_core, lite_spoken, paper, paper_core
 from recollect.recipes.base import Run, Scale, Test, require_scale
-from recollect.recipes.hierarchical_transformer_memory.rows import longest_episode, reads_all, row, study
+from recollect.recipes.hierarchical_transformer_memory.rows import longest_episode, read_all_chunks, row, study
 from recollect.recipes.imitation_recipe import ImitationRecipe
 from recollect.tasks.worlds.object_permanence import LEVELS, ObjectPermanenceConfig
 from recollect.training import ImpalaConfig
@@ -33,7 +33,7 @@ def permanence(core: str = "hcam", scale: Scale = "lite") -> ImpalaConfig:
     if scale == "paper":
         memory = paper_core(core, chunk=16, top_k=8, steps=longest, unroll=128, extra=512)
         return paper(PAPER, memory, unroll=128, entropy=1e-4, steps=100_000)
-    memory = reads_all(lite_core(core, steps=longest, window=7, chunk=8, layers=1))
+    memory = read_all_chunks(lite_core(core, steps=longest, window=7, chunk=8, layers=1))
     return lite_spoken(LITE, memory, steps=200, unroll=LITE.spec.max_steps + 1, discount=0.97)
 
 

@@ -146,6 +146,6 @@ def longest_episode(tests: Mapping[str, Test]) -> int:
     return max(test.where.spec.max_steps for test in tests.values() if isinstance(test.where, WorldConfig))
 
 
-def reads_all(core: CoreConfig) -> CoreConfig:
-    """Return an hcam that reads all its chunks; other cores unchanged."""
+def read_all_chunks(core: CoreConfig) -> CoreConfig:
+    """Return the config of a core with ``top_k`` = ``num_chunks`` if it is an hcam, else unchanged."""
     return replace(core, top_k=core.num_chunks) if isinstance(core, HierarchicalChunkMemoryConfig) else core

@@ -5,7 +5,7 @@ from dataclasses import replace
 from recollect.cores.hcam import ChunkAttentionVariant, HierarchicalChunkMemoryConfig
 from recollect.recipes.agent_sizes import lite_core, lite_symbols, paper, paper_core
 from recollect.recipes.base import Scale, Test, require_scale
-from recollect.recipes.hierarchical_transformer_memory.rows import reads_all, study
+from recollect.recipes.hierarchical_transformer_memory.rows import read_all_chunks, study
 from recollect.recipes.imitation_recipe import ImitationRecipe
 from recollect.tasks.worlds.street_learn.world import HELD_OUT_CITIES, StreetLearnConfig
 from recollect.training import CurriculumConfig, EvaluationConfig, ImpalaConfig, ReuseConfig, TeacherConfig
@@ -59,7 +59,9 @@ def streets(core: str = "hcam", scale: Scale = "lite") -> ImpalaConfig:
     memory = lite_core(core, steps=world.steps, window=LITE_WINDOW, chunk=LITE_CHUNK, layers=3, dim=WIDTH)
     if isinstance(memory, HierarchicalChunkMemoryConfig):
         # One head can look for where a move leads, another for moves that lead to the goal.
-        memory = reads_all(replace(memory, reading=ChunkAttentionVariant(relevance_heads=True, initial_scale=0.4)))
+        memory = read_all_chunks(
+            replace(memory, reading=ChunkAttentionVariant(relevance_heads=True, initial_scale=0.4))
+        )
     # A goal is ten to twenty moves away.
     costs = {"discount": 0.97, "entropy_cost": 0.003, "norm_advantages": True}
     config = lite_symbols(world, memory, steps=250, unroll=world.steps + 1, **costs)

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from recollect.recipes.agent_sizes import lite_core, lite_symbols, paper, paper_core
 from recollect.recipes.base import Scale, Test, require_scale
-from recollect.recipes.hierarchical_transformer_memory.rows import reads_all, study
+from recollect.recipes.hierarchical_transformer_memory.rows import read_all_chunks, study
 from recollect.recipes.imitation_recipe import ImitationRecipe
 from recollect.tasks.worlds.visual_match import VisualMatchConfig
 from recollect.training import ImpalaConfig
@@ -35,7 +35,7 @@ def visual_match(core: str = "hcam", scale: Scale = "lite") -> ImpalaConfig:
         encoders = replace(config.agent.encoders, kinds=(("observation", "impala-resnet"),))
         return replace(config, agent=replace(config.agent, encoders=encoders))
     # One layer with a window of 7: the cue has left it long before the doors appear.
-    memory = reads_all(lite_core(core, steps=LITE.spec.max_steps, window=7, chunk=8, layers=1))
+    memory = read_all_chunks(lite_core(core, steps=LITE.spec.max_steps, window=7, chunk=8, layers=1))
     # A rollout is an episode and its last observation, so that rows are at different steps of their episodes.
     return lite_symbols(LITE, memory, steps=400, unroll=LITE.spec.max_steps + 1, discount=0.97)
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from recollect.recipes.agent_sizes import lite_core, lite_spoken, paper, paper_core
 from recollect.recipes.base import Scale, Test, require_scale
-from recollect.recipes.hierarchical_transformer_memory.rows import longest_episode, reads_all, study
+from recollect.recipes.hierarchical_transformer_memory.rows import longest_episode, read_all_chunks, study
 from recollect.recipes.imitation_recipe import ImitationRecipe
 from recollect.tasks.worlds.word_learning import WordLearningConfig
 from recollect.training import ImpalaConfig, ReuseConfig
@@ -53,12 +53,12 @@ def words(core: str = "hcam", scale: Scale = "lite") -> ImpalaConfig:
     if scale == "paper":
         memory = paper_core(core, chunk=16, top_k=16, steps=longest, unroll=128, extra=512)
         return paper(PAPER, memory, unroll=128, entropy=1e-4, steps=100_000)
-    memory = reads_all(lite_core(core, steps=longest, window=7, chunk=8, layers=1))
+    memory = read_all_chunks(lite_core(core, steps=longest, window=7, chunk=8, layers=1))
     return lite_spoken(LITE, memory, steps=500, unroll=LITE.spec.max_steps + 1, discount=0.97)
 
 
 def word_tests(core: str, scale: Scale) -> dict[str, Test]:
-    """Return the levels of figure 5."""
+    """Return the tests of word learning by name: the levels of figure 5 of the paper."""
     if scale == "paper":
         return {
             name: Test(where=replace(PAPER, distractor_phases=(phases,), lessons=lessons), paper=paper.get(core, "-"))

@@ -131,7 +131,7 @@ def _pixels() -> torch.Tensor:
 
 
 def _symbols() -> torch.Tensor:
-    """uint8 ``[pictures, 3]``; an empty tile has no shape and no colour."""
+    """Return backdrop, shape and colour of every tile number, uint8 ``[tiles, 3]``; both are 0 for an empty tile."""
     backdrop, shape, colour = torch.meshgrid(
         torch.arange(CLOSED_BOX + 1), torch.arange(NO_SHAPE + 1), torch.arange(len(COLOURS)), indexing="ij"
     )

@@ -18,7 +18,7 @@ from recollect.training.imitation.config import BOT
 
 
 def recorded_episodes(source: str, world: WorldConfig) -> Recording:
-    """Read episodes that an agent in a world could have seen and done.
+    """Read recorded episodes, and check that their observations and actions are those of a world.
 
     Args:
         source: FILE.npz, minari:DATASET, lerobot:FOLDER, or babyai-bot:N.

@@ -49,7 +49,7 @@ def explore(tried: torch.Tensor, move: torch.Tensor, here: torch.Tensor, goal: t
         Moves, long ``[b]``.
     """
     to_goal = known_way(tried, move, goal)
-    unknown_way = _ways(torch.full(tried.shape[:2], FAR, device=tried.device), tried, move, 1.0)
+    unknown_way = _fewest_moves(torch.full(tried.shape[:2], FAR, device=tried.device), tried, move, 1.0)
     rows = torch.arange(len(tried), device=tried.device)
     by_known = _after(to_goal, tried, move, FAR)[rows, here]
     by_unknown = _after(unknown_way, tried, move, 1.0)[rows, here]
@@ -67,11 +67,14 @@ def known_way(tried: torch.Tensor, move: torch.Tensor, goal: torch.Tensor) -> to
         goal: long ``[b]``.
     """
     at_goal = torch.zeros(tried.shape[:2], dtype=torch.bool, device=tried.device).scatter_(1, goal[:, None], True)
-    return _ways(torch.where(at_goal, 0.0, FAR), tried, move, FAR)
+    return _fewest_moves(torch.where(at_goal, 0.0, FAR), tried, move, FAR)
 
 
-def _ways(start: torch.Tensor, tried: torch.Tensor, move: torch.Tensor, untried: float) -> torch.Tensor:
-    """Fewest moves from every edge to what ``start`` names, ``[b, e]``: Bellman's equation, until nothing changes."""
+def _fewest_moves(start: torch.Tensor, tried: torch.Tensor, move: torch.Tensor, untried: float) -> torch.Tensor:
+    """Return the fewest moves from every edge to the nearest edge with cost 0, ``[b, edges]``.
+
+    Iterates Bellman's equation from the costs ``start`` until nothing changes.
+    """
     way = start
     while True:
         shorter = torch.minimum(way, _after(way, tried, move, untried).amin(2))
