@@ -38,8 +38,20 @@ def guide(page):
     return dict(reversed(found) for found in re.findall(r"```python\n(# (\S+\.py).*?)```", text, re.DOTALL))
 
 
+def parted(files):
+    """The guide's core without the config, which has its own file in the library."""
+    place = "src/recollect/cores/guide_leaky/core.py"
+    text = re.sub(r"@dataclass.*?\n\n\n(?=class GuideLeaky\()", "", files[place], count=1, flags=re.DOTALL)
+    config = "import MemoryCore, companion\nfrom recollect.cores.guide_leaky.config import GuideLeakyConfig\n"
+    text = text.replace("import MemoryCore\n", config)
+    plain = (
+        '    reference_unroll = companion("recollect.cores.guide_leaky.reference:reference_unroll")\n\n    def __init__'
+    )
+    return files | {place: text.replace("    def __init__", plain)}
+
+
 FILES = {
-    **guide("write-a-core.md"),
+    **parted(guide("write-a-core.md")),
     **guide("write-a-world.md"),
     **{place: text.replace("steps=200", "steps=2") for place, text in guide("write-a-recipe.md").items()},
     "src/recollect/agents/plain.py": '''
@@ -65,7 +77,7 @@ class QuietConfig(SupervisedConfig):
 }
 LINES = {  # the table's file: the line that imports, the table, the line that enters
     "cores/__init__.py": (
-        "from recollect.cores.guide_leaky import GuideLeaky, GuideLeakyConfig",
+        "from recollect.cores.guide_leaky import GuideLeakyConfig",
         "CORES",
         "guide-leaky",
     ),

@@ -16,6 +16,34 @@ SIZES = {
 }
 
 BAD = [
+    ("hcam", {"dim": 10, "num_heads": 3}, "num_heads=3: must divide dim=10"),
+    ("hcam", {"num_chunks": 0}, "num_chunks=0: give at least 1"),
+    ("hcam", {"top_k": 0}, "top_k=0: give at least 1"),
+    ("hcam", {"hidden_dim": 0}, "hidden_dim=0: give at least 1"),
+    ("hcam", {"dropout": 1.0}, "dropout=1.0: give a probability below 1"),
+    ("hcam", {"chunk_overlap": 2}, "chunk_overlap=2: choose 0 or 1"),
+    ("hcam", {"chunk_len": 1, "chunk_overlap": 1}, "chunk_len=1: give more than chunk_overlap=1"),
+    ("hcam", {"memory_len": 14}, "memory_len=14: give at least chunk_len - 1 = 15"),
+    ("hcam", {"reading": "full_softmax"}, "reading='full_softmax': give a ChunkAttentionVariant"),
+    ("tlb", {"dim": 0}, "dim=0: give a positive"),
+    ("tlb", {"chunk_len": 0}, "chunk_len=0: give a positive"),
+    ("tlb", {"num_slots": -1}, "num_slots=-1: give a positive"),
+    ("tlb", {"num_heads": 3}, "num_heads=3: choose a divisor of dim=128"),
+    ("tlb", {"hidden_dim": 0}, "hidden_dim=0: give at least 1"),
+    ("tlb", {"dropout": 1.0}, "dropout=1.0: give a probability"),
+    ("tlb", {"self_per_cross": 3}, "self_per_cross=3: no cross layer comes in 2 layers: lower it"),
+    ("memoryless", {"dim": -1}, "dim=-1: give a positive"),
+    ("memoryless", {"num_layers": 0}, "num_layers=0: give at least one"),
+    ("memoryless", {"hidden_dim": 0}, "hidden_dim=0: give at least 1"),
+    ("memoryless", {"dropout": -0.1}, "dropout=-0.1: give a probability"),
+    ("lstm", {"dim": 0}, "dim=0: give a positive"),
+    ("lstm", {"num_layers": 0}, "num_layers=0: give at least one"),
+    ("lstm", {"dropout": 1.5}, "dropout=1.5: give a probability"),
+    ("lstm", {"chrono_steps": 2}, "chrono_steps=2: give the longest lag in steps, 3 or more"),
+    ("gru", {"state_noise": -0.1}, "state_noise=-0.1: give a deviation"),
+    ("gru", {"state_noise": float("inf")}, "state_noise=inf: give a finite number"),
+    ("gru", {"gate_stretch": -0.1}, "gate_stretch=-0.1: give a margin"),
+    ("gru", {"chrono_steps": 9, "forget_bias": 1.0}, "forget_bias=1.0: chrono_steps sets the initial bias"),
     ("causal-transformer", {"dim": 0}, "dim=0: give at least 1"),
     ("causal-transformer", {"num_layers": 0}, "num_layers=0: give at least 1"),
     ("causal-transformer", {"num_heads": 0}, "num_heads=0: give at least 1"),
@@ -63,11 +91,10 @@ def test_bad_settings_are_named(key, settings, message):
         CORES[key](**SIZES.get(key, {}) | settings)
 
 
-@pytest.mark.parametrize(
-    "key", ["causal-transformer", "transformer-xl", "feedback-transformer", "long-short-transformer"]
-)
+@pytest.mark.parametrize("key", [key for key, config in CORES.items() if "dropout" in config.__dataclass_fields__])
 def test_plain_forms_refuse_dropout(key):
-    core = CORES[key](dim=8, num_heads=2, dropout=0.1).build(5)
+    heads = {"num_heads": 2} if "num_heads" in CORES[key].__dataclass_fields__ else {}
+    core = CORES[key](dim=8, **heads, dropout=0.1).build(5)
     arguments = torch.zeros(1, 1, 5), core.initial_state(1), torch.zeros(1, 1, dtype=torch.bool)
     with pytest.raises(ValueError, match=r"dropout=0\.1: the plain form has none, call core\.eval\(\) first"):
         core.reference_unroll(*arguments)

@@ -293,8 +293,8 @@ def _is_all_finite(inputs: Tensor, state: Any) -> bool:
     return is_known_finite(inputs) and all(cmath.isfinite(leaf.detach().sum().item()) for leaf in _float_leaves(state))
 
 
-def require_no_dropout(core: MemoryCore[Any]) -> None:
-    """Raise ``ValueError`` if a core would drop out: plain forms have no dropout."""
+def require_no_dropout(core: MemoryCore[Any], **others: float | None) -> None:
+    """Raise ``ValueError`` if a core is in training mode and has dropout, or a rate of ``others``; for plain forms."""
     config: Any = core.config
-    dropout = config.dropout
-    require(not (core.training and dropout), "dropout", dropout, "the plain form has none, call core.eval() first")
+    for field, rate in {"dropout": config.dropout, **others}.items():
+        require(not (core.training and rate), field, rate, "the plain form has none, call core.eval() first")

@@ -20,6 +20,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from recollect.cores.contract import require_no_dropout
 from recollect.cores.hcam.attention import HierarchicalAttention, LocalAttention
 from recollect.cores.hcam.core import (
     HierarchicalChunkLayer,
@@ -57,9 +58,8 @@ def reference_unroll(
     Raises:
         ValueError: the core is in training mode and has dropout.
     """
+    require_no_dropout(core)
     config = core.config
-    if core.training and config.dropout:
-        raise ValueError(f"dropout={config.dropout!r}: the plain form has no dropout: call core.eval() first")
     outputs, memories, counts = [], [], []
     for row in range(inputs.shape[0]):
         steps = int(state.steps[row])  # of the running episode

@@ -11,15 +11,16 @@ Layers are those of :mod:`recollect.cores.tlb.reference`.
 import torch
 from torch import Tensor
 
+from recollect.cores.contract import require_no_dropout
 from recollect.cores.instructed.core import InstructedTransformer, InstructedTransformerState
-from recollect.cores.tlb.reference import layer, require_no_dropout, with_slot_positions
+from recollect.cores.tlb.reference import layer, with_slot_positions
 
 
 def reference_unroll(
     core: InstructedTransformer, inputs: Tensor, state: InstructedTransformerState, is_first: Tensor
 ) -> tuple[Tensor, InstructedTransformerState]:
     """Compute ``core(inputs, state, is_first)`` without dropout. Every step runs its chunk again, up to itself."""
-    require_no_dropout(core.chunks)
+    require_no_dropout(core, attention_dropout=core.config.details.attention_dropout)
     length = core.config.chunk_len
     projected, all_words = core.split(inputs)
     zero = projected.new_zeros(core.config.dim)

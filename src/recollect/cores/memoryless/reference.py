@@ -13,6 +13,7 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
+from recollect.cores.contract import require_no_dropout
 from recollect.cores.memoryless.core import Memoryless, MemorylessState
 from recollect.layers.feedforward import ACTIVATIONS, FeedForward
 
@@ -25,8 +26,7 @@ def reference_unroll(
     Raises:
         ValueError: the core is in training mode and has dropout.
     """
-    if core.training and core.config.dropout:
-        raise ValueError(f"dropout={core.config.dropout}: the plain form has none; call core.eval() first")
+    require_no_dropout(core)
     outputs = [one_step(core, step) for row in inputs for step in row]
     return torch.stack(outputs).unflatten(0, inputs.shape[:2]), state
 

@@ -17,7 +17,7 @@ initial ones where an episode begins. Papers: see ``core.py``.
 import torch
 from torch import Tensor
 
-from recollect.cores.contract import StateT
+from recollect.cores.contract import StateT, require_no_dropout
 from recollect.cores.recurrent.core import LSTM, Recurrent
 
 
@@ -27,9 +27,7 @@ def reference_unroll(core: Recurrent[StateT], inputs: Tensor, state: StateT, is_
     Raises:
         ValueError: the core is in training mode and has dropout or noise.
     """
-    for field in ("dropout", "state_noise"):
-        if core.training and (value := getattr(core.config, field)):
-            raise ValueError(f"{field}={value}: the plain form has none; call core.eval() first")
+    require_no_dropout(core, state_noise=core.config.state_noise)
     cell = lstm_cell if isinstance(core, LSTM) else gru_cell
     layers = range(core.config.num_layers)
     initial = core.initial_state(1)

@@ -22,6 +22,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from recollect.cores.contract import require_no_dropout
 from recollect.cores.tlb.blocks import PreNormBlock
 from recollect.cores.tlb.core import TemporalLatentBottleneck, TemporalLatentBottleneckState
 
@@ -30,7 +31,7 @@ def reference_unroll(
     core: TemporalLatentBottleneck, inputs: Tensor, state: TemporalLatentBottleneckState, is_first: Tensor
 ) -> tuple[Tensor, TemporalLatentBottleneckState]:
     """Compute ``core(inputs, state, is_first)`` without dropout. Every step runs its chunk again, up to itself."""
-    require_no_dropout(core)
+    require_no_dropout(core, attention_dropout=core.config.details.attention_dropout)
     length, stretch = core.config.chunk_len, core.config.details.detach_every
     projected = core.project(inputs)  # b t d
     zero = projected.new_zeros(core.config.dim)
@@ -70,7 +71,7 @@ def reference_encode(
     chunk_len: int | None = None,
 ) -> tuple[Tensor, TemporalLatentBottleneckState]:
     """Compute ``core.encode`` with the same arguments, on finite inputs."""
-    require_no_dropout(core)
+    require_no_dropout(core, attention_dropout=core.config.details.attention_dropout)
     length, state = chunk_len or core.config.chunk_len, core.initial_state(len(inputs))
     padding = torch.zeros(inputs.shape[:2], dtype=torch.bool, device=inputs.device) if padding is None else padding
     projected = core.project(torch.where(padding[..., None], 0.0, inputs))
@@ -149,12 +150,3 @@ def begins_stretch(core: TemporalLatentBottleneck, number: int) -> bool:
     """Whether gradients are cut before a chunk, by its number in the episode."""
     stretch = core.config.details.detach_every
     return stretch is not None and number > 0 and number % stretch == 0
-
-
-def require_no_dropout(core: TemporalLatentBottleneck) -> None:
-    """Raise ``ValueError`` where the core would apply dropout."""
-    rates = core.config.dropout, core.config.details.attention_dropout
-    if core.training and any(rates):
-        raise ValueError(
-            f"dropout={rates[0]}, details.attention_dropout={rates[1]}: the plain form has no dropout; call core.eval()"
-        )
